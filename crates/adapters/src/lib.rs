@@ -1,0 +1,1 @@
+//! Client protocols as folds over ordered chunks: native SSE.

@@ -1,0 +1,1 @@
+//! Folding of chunks into messages.

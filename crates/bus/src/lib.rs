@@ -1,0 +1,1 @@
+//! NATS: streams, the partition reader, publishing.

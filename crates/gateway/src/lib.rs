@@ -1,0 +1,1 @@
+//! HTTP: API, server-sent events, history.

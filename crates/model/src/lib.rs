@@ -1,0 +1,1 @@
+//! The nouns of Antiphon: ids, position, chunk, message, metadata; only invariants.

@@ -1,0 +1,1 @@
+//! One partition as one state machine: handle(input, now) -> actions.

@@ -1,0 +1,1 @@
+//! Signals, drain, named spawn, telemetry, the metrics endpoint, health.

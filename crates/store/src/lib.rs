@@ -1,0 +1,1 @@
+//! Postgres: every query and transaction of Antiphon; embeds migrations/.

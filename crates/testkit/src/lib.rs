@@ -1,0 +1,1 @@
+//! Real NATS and Postgres for tests; load, chaos, demo and bench programs.

@@ -1,0 +1,1 @@
+//! Encoded forms (protobuf, JSON), subjects, the partition function; generated from proto/.

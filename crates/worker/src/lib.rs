@@ -1,0 +1,1 @@
+//! Leases, readers, and the driver that performs what the partition machine decides.

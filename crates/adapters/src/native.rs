@@ -1,0 +1,238 @@
+//! Antiphon's own stream of server-sent events: the JSON of a chunk, its end, and how far the client has read.
+//!
+//! Entry type: [`Native`], one per thread and reader. Every event but `reset` has an id ([`Cursor`]); the id stands
+//! before the data, so that the data of a chunk is encoded once and shared by clients that stand at different places.
+
+use std::io::Write as _;
+
+use bytes::Bytes;
+use model::{Chunk, Failure, IdRange, MessageId, Position, Role, ThreadId};
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+use crate::{Cursor, Seen, json};
+
+/// What a stream begins with: it makes proxies pass the headers on before the first chunk.
+pub const OPEN: &[u8] = b": open\n\n";
+/// A comment for idle times.
+pub const HEARTBEAT: &[u8] = b": heartbeat\n\n";
+
+/// An encoded event: shared, never copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encoded {
+    bytes: Bytes,
+    id_len: usize,
+}
+
+impl Encoded {
+    /// The whole event.
+    pub fn bytes(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
+    /// The event without its id line.
+    pub fn data(&self) -> Bytes {
+        self.bytes.slice(self.id_len..)
+    }
+
+    /// Length of the whole event in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// True when there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+/// The fold: encodes what happens in a thread and keeps the cursor that each event carries.
+#[derive(Debug, Clone)]
+pub struct Native {
+    thread: ThreadId,
+    cursor: Cursor,
+}
+
+impl Native {
+    /// Continues from `cursor`.
+    pub fn new(thread: ThreadId, cursor: Cursor) -> Self {
+        Self { thread, cursor }
+    }
+
+    /// Where a reader stands who got every event so far.
+    pub fn cursor(&self) -> &Cursor {
+        &self.cursor
+    }
+
+    /// See [`Cursor::advance`].
+    pub fn advance(&mut self, base: Position) {
+        self.cursor.advance(base);
+    }
+
+    /// The next chunk of a message.
+    pub fn chunk(&mut self, message: &MessageId, attempt: u32, role: Role, chunk: &Chunk) -> Encoded {
+        let mut seen = self.seen_of(message, attempt);
+        seen.advance(chunk);
+        self.cursor.set(message, seen);
+        let thread = &self.thread;
+        self.event(chunk.text.len() + 256, &ChunkEvent { thread, message, attempt, role, chunk })
+    }
+
+    /// A chunk that takes its number but is not shown.
+    pub fn skip(&mut self, message: &MessageId, attempt: u32, chunk: &Chunk) {
+        let mut seen = self.seen_of(message, attempt);
+        seen.advance(chunk);
+        self.cursor.set(message, seen);
+    }
+
+    /// A chunk that was encoded before ([`Encoded::data`]), after which the reader has `seen` of its message.
+    pub fn again(&mut self, message: &MessageId, seen: Seen, data: &[u8]) -> Bytes {
+        self.cursor.set(message, seen);
+        let mut out = Vec::with_capacity(data.len() + 96);
+        write_id(&mut out, &self.cursor);
+        out.extend_from_slice(data);
+        out.into()
+    }
+
+    /// The text of the message starts again. Without an id: a reader that is cut here still has the older attempt
+    /// in its cursor and so is told again.
+    pub fn reset(&mut self, message: &MessageId, attempt: u32) -> Bytes {
+        self.cursor.set(message, Seen { attempt, next: 0, bytes: 0 });
+        let mut out = b"event: reset\n".to_vec();
+        write_data(
+            &mut out,
+            &ResetEvent { session_id: self.thread.as_str(), message_id: message.as_str(), attempt },
+        );
+        out.into()
+    }
+
+    /// The message is persisted at `position`.
+    pub fn complete(&mut self, message: &MessageId, position: Position) -> Encoded {
+        self.cursor.end(message, Some(position));
+        let event = CompleteEvent {
+            chunk_type: "system",
+            chunk: "message_complete",
+            session_id: self.thread.as_str(),
+            message_id: message.as_str(),
+            position,
+        };
+        self.event(256, &event)
+    }
+
+    /// The message was given up.
+    pub fn failed(&mut self, message: &MessageId, failure: &Failure) -> Encoded {
+        self.cursor.end(message, None);
+        let missing = match failure {
+            Failure::GapTimeout { missing } => missing.as_slice(),
+            _ => &[],
+        };
+        let event = ErrorEvent {
+            chunk_type: "error",
+            chunk: failure.to_string(),
+            is_final: true,
+            session_id: self.thread.as_str(),
+            message_id: message.as_str(),
+            metadata: ErrorMetadata { code: failure.code(), missing },
+        };
+        self.event(384, &event)
+    }
+
+    fn seen_of(&self, message: &MessageId, attempt: u32) -> Seen {
+        let same = self.cursor.seen(message).filter(|seen| seen.attempt == attempt);
+        same.unwrap_or(Seen { attempt, ..Seen::default() })
+    }
+
+    fn event(&self, size: usize, data: &impl Serialize) -> Encoded {
+        let mut out = Vec::with_capacity(size + 96);
+        write_id(&mut out, &self.cursor);
+        let id_len = out.len();
+        write_data(&mut out, data);
+        Encoded { bytes: out.into(), id_len }
+    }
+}
+
+/// Tells a client to connect again, to any gateway, after `retry_ms`.
+pub fn drain(retry_ms: u32) -> Bytes {
+    format!("event: drain\ndata: {{}}\nretry: {retry_ms}\n\n").into()
+}
+
+fn write_id(out: &mut Vec<u8>, cursor: &Cursor) {
+    // Writing to memory cannot fail.
+    let _ = writeln!(out, "id: {cursor}");
+}
+
+fn write_data(out: &mut Vec<u8>, data: &impl Serialize) {
+    out.extend_from_slice(b"data: ");
+    json::append(out, data);
+    out.extend_from_slice(b"\n\n");
+}
+
+struct ChunkEvent<'a> {
+    thread: &'a ThreadId,
+    message: &'a MessageId,
+    attempt: u32,
+    role: Role,
+    chunk: &'a Chunk,
+}
+
+impl Serialize for ChunkEvent<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let chunk = self.chunk;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("session_id", self.thread.as_str())?;
+        map.serialize_entry("message_id", self.message.as_str())?;
+        map.serialize_entry("chunk_id", &chunk.id)?;
+        map.serialize_entry("chunk", &chunk.text)?;
+        map.serialize_entry("chunk_type", chunk.kind.name())?;
+        map.serialize_entry("is_final", &chunk.is_final)?;
+        map.serialize_entry("metadata", &chunk.metadata)?;
+        if let Some(timestamp) = &chunk.timestamp {
+            map.serialize_entry("timestamp", timestamp)?;
+        }
+        if let Some(correlation_id) = &chunk.correlation_id {
+            map.serialize_entry("correlation_id", correlation_id)?;
+        }
+        if self.attempt > 0 {
+            map.serialize_entry("attempt", &self.attempt)?;
+        }
+        if self.role != Role::Assistant {
+            map.serialize_entry("role", self.role.name())?;
+        }
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct ResetEvent<'a> {
+    session_id: &'a str,
+    message_id: &'a str,
+    attempt: u32,
+}
+
+#[derive(Serialize)]
+struct CompleteEvent<'a> {
+    chunk_type: &'static str,
+    chunk: &'static str,
+    session_id: &'a str,
+    message_id: &'a str,
+    position: Position,
+}
+
+#[derive(Serialize)]
+struct ErrorEvent<'a> {
+    chunk_type: &'static str,
+    chunk: String,
+    is_final: bool,
+    session_id: &'a str,
+    message_id: &'a str,
+    metadata: ErrorMetadata<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorMetadata<'a> {
+    code: &'static str,
+    #[serde(skip_serializing_if = "<[IdRange]>::is_empty")]
+    missing: &'a [IdRange],
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,14 @@
-//! xtask
+//! The workspace's own tooling, as far as other crates use it: [`tools`] finds or fetches `nats-server` and
+//! Postgres, [`services`] starts them as child processes. [`tidy`] holds the static checks of `cargo xtask tidy`.
+//!
+//! Plain blocking std: async callers wrap calls in `spawn_blocking`. Few dependencies, because a newcomer's first
+//! command waits for this crate alone.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tooling at the edge: it reads the environment and the wall clock itself"
+)]
+
+pub mod services;
+pub mod tidy;
+pub mod tools;
+pub mod workspace;

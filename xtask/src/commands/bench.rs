@@ -1,0 +1,57 @@
+//! `bench` and `simulate`: what is measured and searched in the release profile.
+
+use std::fs;
+
+use anyhow::Result;
+use xtask::{services::PostgresOptions, workspace};
+
+use super::{Tools, build, cargo, database, nats, run, say, testkit};
+
+/// Runs testkit's `bench_<name>` on services with fsync on; without a name, lists the benches.
+pub(crate) fn bench(args: &[String]) -> Result<i32> {
+    let names = benches();
+    let Some((name, args)) = args.split_first() else {
+        println!("benches: {}", names.join(", "));
+        return Ok(0);
+    };
+    if !names.contains(name) {
+        eprintln!("error: no bench `{name}`; there are: {}", names.join(", "));
+        return Ok(2);
+    }
+    say(&format!("bench {name}: release build, Postgres with fsync on"));
+    if let Some(code) = build(&["build", "--release", "-p", "antiphon", "-p", "testkit", "--bins"])? {
+        return Ok(code);
+    }
+    let tools = Tools::resolve()?;
+    let nats = nats()?;
+    let database = database(|| {
+        let mut options = PostgresOptions::new(&tools.pg_bin);
+        options.fsync = true;
+        Ok(options)
+    })?;
+    let mut bench = testkit(&format!("bench_{name}"), "release", args)?;
+    tools.export(&mut bench);
+    run(bench.env("NATS_URL", &nats.url).env("DATABASE_URL", &database.url))
+}
+
+/// The benches by their files, `crates/testkit/src/bin/bench_<name>.rs`.
+fn benches() -> Vec<String> {
+    let dir = workspace::root().join("crates/testkit/src/bin");
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            Some(name.strip_prefix("bench_")?.trim_end_matches(".rs").to_owned())
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+/// Hands everything to the simulation's own program.
+pub(crate) fn simulate(args: &[String]) -> Result<i32> {
+    let mut command = cargo(&["run", "--release", "-p", "simulation", "--bin", "simulate", "--"]);
+    run(command.args(args))
+}

@@ -1,0 +1,54 @@
+//! `doctor`: which tools there are, where from, and what to do about those that are missing.
+
+use std::{env, path::Path};
+
+use anyhow::Result;
+use xtask::{
+    tools::{self, Kind},
+    workspace,
+};
+
+use super::version_of;
+
+pub(crate) fn doctor() -> Result<i32> {
+    println!("antiphon doctor: fetches what can be fetched into {}", workspace::tools_cache().display());
+    let mut missing = Vec::new();
+    for (kind, url) in [(Kind::Nats, "NATS_URL"), (Kind::Postgres, "DATABASE_URL")] {
+        println!("\n{} ({} names one outright)", kind.name(), kind.variable());
+        if env::var_os(url).is_some_and(|value| !value.is_empty()) {
+            println!("  {url} is set: demo and services use that server");
+        }
+        let resolution = tools::resolve(kind);
+        for (link, said) in &resolution.steps {
+            let mark =
+                if resolution.tool.as_ref().is_some_and(|tool| tool.link == *link) { "ok" } else { "-" };
+            println!("  {mark:<3}{:<8}{said}", link.name());
+        }
+        match resolution.into_tool() {
+            Ok(tool) => println!("  => {} {} from {}", kind.name(), tool.version, tool.link.name()),
+            Err(error) => missing.push(format!("{error:#}")),
+        }
+    }
+    println!("\nothers");
+    for (name, program, args, without) in OTHERS {
+        let version = version_of(Path::new(program), args);
+        println!("  {name:<14}{}", version.as_deref().unwrap_or(without));
+    }
+    for error in &missing {
+        println!("\n{error}");
+    }
+    let verdict = if missing.is_empty() { "all that is needed is there" } else { "something is missing" };
+    println!("\n{verdict}");
+    Ok(i32::from(!missing.is_empty()))
+}
+
+/// Name, program, arguments, and what it means when it is absent.
+const OTHERS: &[(&str, &str, &[&str], &str)] = &[
+    ("cargo", "cargo", &["--version"], "not on PATH"),
+    ("cargo-nextest", "cargo-nextest", &["nextest", "--version"], "absent: tests run with cargo test"),
+    ("cargo-deny", "cargo-deny", &["--version"], "absent: tidy skips licences and bans"),
+    ("git", "git", &["--version"], "absent: tidy walks the folders itself"),
+    ("python3", "python3", &["--version"], "absent: the pip link of the chain fails"),
+    ("pip", "python3", &["-m", "pip", "--version"], "absent: the pip link of the chain fails"),
+    ("npm", "npm", &["--version"], "absent: the npm link of the chain fails"),
+];

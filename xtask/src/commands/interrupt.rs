@@ -1,0 +1,40 @@
+//! Ctrl-C and SIGTERM as two flags, so that services and their folders are cleaned up.
+#![allow(unsafe_code, reason = "signal handlers have no safe form in std")]
+
+use std::{
+    process::Child,
+    sync::atomic::{AtomicI32, Ordering},
+};
+
+static RECEIVED: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn note(signal: libc::c_int) {
+    RECEIVED.store(signal, Ordering::SeqCst);
+}
+
+/// From here on the signals only set the flags.
+pub(crate) fn install() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let handler: extern "C" fn(libc::c_int) = note;
+        // SAFETY: the handler only stores to an atomic, which is async-signal-safe.
+        unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+    }
+}
+
+/// Whether any of them came.
+pub(crate) fn received() -> bool {
+    RECEIVED.load(Ordering::SeqCst) != 0
+}
+
+/// Whether one came that the terminal does not also send to our children.
+pub(crate) fn terminated() -> bool {
+    ![0, libc::SIGINT].contains(&RECEIVED.load(Ordering::SeqCst))
+}
+
+/// Asks a child to end.
+pub(crate) fn terminate(child: &Child) {
+    if let Ok(pid) = libc::pid_t::try_from(child.id()) {
+        // SAFETY: kill has no memory effects, and the child is ours and not reaped yet.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+    }
+}

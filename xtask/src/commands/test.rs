@@ -1,0 +1,95 @@
+//! `test`: everything that is checked before a change is accepted, in one command.
+
+use std::{path::Path, process::Command};
+
+use anyhow::Result;
+use xtask::{services::PostgresOptions, tidy, workspace};
+
+use super::{BUILD_BINARIES, Tools, antiphon, cargo, database, interrupt, run, say, version_of};
+
+/// The stages, in order. Locally the first failure ends the run; with `--ci` the rest still runs, so that one run tells
+/// everything. Either way the exit code is the first failure's, and the test runner's summary comes last.
+pub(crate) fn test(args: &[String]) -> Result<i32> {
+    say("cargo xtask test: fmt, tidy, clippy, build, tests");
+    let ci = args.iter().any(|arg| arg == "--ci");
+    let runner_args: Vec<&str> = args.iter().map(String::as_str).filter(|arg| *arg != "--ci").collect();
+    let tools = Tools::resolve()?;
+    let database = database(|| Ok(PostgresOptions::new(&tools.pg_bin)))?;
+
+    let mut failures = Failures::default();
+    let stages: [(&str, &dyn Fn() -> Result<i32>); 4] = [
+        ("fmt: cargo fmt --check", &|| run(&mut cargo(&["fmt", "--all", "--check"]))),
+        ("tidy: cargo xtask tidy", &tidy_stage),
+        ("clippy: cargo clippy", &|| run(&mut cargo(CLIPPY))),
+        ("build: the binaries that tests start", &|| run(&mut cargo(BUILD_BINARIES))),
+    ];
+    for (name, stage) in stages {
+        say(name);
+        failures.note(name, stage()?);
+        if interrupt::received() || (!ci && failures.first.is_some()) {
+            return Ok(failures.exit_code());
+        }
+    }
+    failures.announce();
+    let mut runner = runner(ci, &runner_args);
+    tools.export(&mut runner);
+    runner.env("DATABASE_URL", &database.url).env("ANTIPHON_BIN", antiphon("debug"));
+    failures.note("tests", run(&mut runner)?);
+    Ok(failures.exit_code())
+}
+
+const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+
+/// nextest, or cargo's own runner where it is missing: installing it would take minutes.
+fn runner(ci: bool, args: &[&str]) -> Command {
+    let has_nextest = version_of(Path::new("cargo-nextest"), &["nextest", "--version"]).is_some();
+    let base: &[&str] = match (has_nextest, ci) {
+        (true, true) => &["nextest", "run", "--workspace", "--profile", "ci"],
+        (true, false) => &["nextest", "run", "--workspace"],
+        (false, true) => &["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"],
+        (false, false) => &["test", "--workspace", "--lib", "--bins", "--tests"],
+    };
+    if !has_nextest {
+        say("cargo-nextest is not installed: using cargo test");
+    }
+    let all: Vec<&str> = base.iter().chain(args).copied().collect();
+    say(&format!("tests: cargo {}", all.join(" ")));
+    cargo(&all)
+}
+
+fn tidy_stage() -> Result<i32> {
+    let report = tidy::check(&workspace::root())?;
+    print!("{report}");
+    Ok(i32::from(!report.is_clean()))
+}
+
+/// `tidy` on its own.
+pub(crate) fn tidy() -> Result<i32> {
+    tidy_stage()
+}
+
+#[derive(Default)]
+struct Failures {
+    first: Option<i32>,
+    names: Vec<&'static str>,
+}
+
+impl Failures {
+    fn note(&mut self, name: &'static str, code: i32) {
+        if code != 0 {
+            self.first.get_or_insert(code);
+            self.names.push(name);
+        }
+    }
+
+    /// Said before the tests, because nothing is said after their summary.
+    fn announce(&self) {
+        for name in &self.names {
+            say(&format!("FAILED already: {name}; the run will fail even if all tests pass"));
+        }
+    }
+
+    fn exit_code(&self) -> i32 {
+        self.first.unwrap_or(0)
+    }
+}

@@ -1,0 +1,198 @@
+//! One `nats-server` with JetStream.
+
+use std::{
+    fmt::Write as _,
+    fs::{self, File},
+    io::Read,
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Result, bail};
+
+use super::{
+    port::Port,
+    process::{self, log_tail, wait_for_end, wait_until},
+    scratch::ScratchDir,
+};
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// How a server is set up. Everything not named here is the server's default.
+#[derive(Debug, Clone)]
+pub struct NatsOptions {
+    /// The `nats-server` program.
+    pub program: PathBuf,
+    /// With N: the account mapping of the deployment, `chunks.<thread>` to `chunks.<p>.<thread>`, the same for `tasks`.
+    pub partitions: Option<u32>,
+    /// fsync before every acknowledgement (`sync_interval: always`), as production has it.
+    pub sync_always: bool,
+    /// Further lines of configuration.
+    pub extra_config: String,
+}
+
+impl NatsOptions {
+    /// Defaults for a program: no mapping, the server's own sync interval.
+    pub fn new(program: impl Into<PathBuf>) -> NatsOptions {
+        NatsOptions {
+            program: program.into(),
+            partitions: None,
+            sync_always: false,
+            extra_config: String::new(),
+        }
+    }
+
+    fn config(&self, port: u16, store: &Path) -> String {
+        let sync = if self.sync_always { ", sync_interval: always" } else { "" };
+        let mut config = format!(
+            "server_name: antiphon_dev_{port}\nhost: 127.0.0.1\nport: {port}\n\
+             jetstream {{ store_dir: {store:?}{sync} }}\n"
+        );
+        if let Some(partitions) = self.partitions {
+            config.push_str("mappings = {\n");
+            for subject in ["chunks", "tasks"] {
+                let target = format!("{subject}.{{{{partition({partitions},1)}}}}.{{{{wildcard(1)}}}}");
+                let _ = writeln!(config, "  \"{subject}.*\": \"{target}\"");
+            }
+            config.push_str("}\n");
+        }
+        config + &self.extra_config + "\n"
+    }
+}
+
+/// A running (or killed) server. `Drop` ends it, and removes its folder if that is a temporary one.
+#[derive(Debug)]
+pub struct Nats {
+    child: Option<Child>,
+    program: PathBuf,
+    dir: PathBuf,
+    port: Port,
+    _scratch: Option<ScratchDir>,
+}
+
+impl Nats {
+    /// Starts a server that keeps its files in `dir`, or in a temporary folder, and waits until it accepts clients.
+    pub fn start(dir: Option<&Path>, options: &NatsOptions) -> Result<Nats> {
+        let scratch = if dir.is_none() { Some(ScratchDir::new("nats")?) } else { None };
+        let dir = dir.or(scratch.as_ref().map(ScratchDir::path)).unwrap_or(Path::new(".")).to_path_buf();
+        fs::create_dir_all(&dir)?;
+        let port = Port::reserve()?;
+        fs::write(dir.join("nats.conf"), options.config(port.number(), &dir.join("jetstream")))?;
+        let mut nats = Nats { child: None, program: options.program.clone(), dir, port, _scratch: scratch };
+        nats.restart()?;
+        Ok(nats)
+    }
+
+    /// `nats://127.0.0.1:<port>`, the same for life.
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port.number())
+    }
+
+    /// The port, the same for life.
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// The process id while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// The server's log.
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("nats.log")
+    }
+
+    /// Ends the server as a crash does (SIGKILL) and reaps it. Nothing happens if it is down.
+    pub fn kill(&mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Stops the server in order (SIGTERM), so that everything is on disk.
+    pub fn stop(&mut self) -> Result<()> {
+        if let Some(child) = &mut self.child {
+            process::signal(child.id(), libc::SIGTERM);
+            wait_for_end(child, Duration::from_secs(10));
+        }
+        self.kill()
+    }
+
+    /// Halts the server without ending it (SIGSTOP): connections stay open and nothing answers.
+    pub fn freeze(&self) {
+        self.pid().into_iter().for_each(|pid| process::signal(pid, libc::SIGSTOP));
+    }
+
+    /// Lets a frozen server go on.
+    pub fn thaw(&self) {
+        self.pid().into_iter().for_each(|pid| process::signal(pid, libc::SIGCONT));
+    }
+
+    /// Kills the server if it runs, starts it on the same port with the same data, and waits until it accepts clients.
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill()?;
+        let log = File::options().create(true).append(true).open(self.log())?;
+        let mut command = Command::new(&self.program);
+        command.arg("-c").arg(self.dir.join("nats.conf")).current_dir(&self.dir);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let mut child = process::spawn(command, libc::SIGKILL)?;
+        let mut ended = false;
+        let ready = wait_until(START_LIMIT, || {
+            ended = child.try_wait().is_ok_and(|status| status.is_some());
+            ended || greets(self.port.number())
+        });
+        self.child = Some(child);
+        if ended || !ready {
+            self.kill()?;
+            bail!("nats-server did not start; its last words:\n{}", log_tail(&self.log()));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+/// Whether the server sends its `INFO` line, which it does when JetStream is up.
+fn greets(port: u16) -> bool {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) else {
+        return false;
+    };
+    let mut word = [0; 4];
+    stream.set_read_timeout(Some(Duration::from_secs(2))).is_ok()
+        && stream.read_exact(&mut word).is_ok()
+        && &word == b"INFO"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mapping_is_the_one_of_the_deployment() {
+        let mut options = NatsOptions::new("nats-server");
+        options.partitions = Some(8);
+        let config = options.config(4222, Path::new("/data"));
+        assert!(config.contains(r#"  "chunks.*": "chunks.{{partition(8,1)}}.{{wildcard(1)}}""#), "{config}");
+        assert!(config.contains(r#"  "tasks.*": "tasks.{{partition(8,1)}}.{{wildcard(1)}}""#), "{config}");
+        assert!(config.contains("jetstream { store_dir: \"/data\" }"), "{config}");
+    }
+
+    #[test]
+    fn sync_always_is_a_setting_of_jetstream() {
+        let mut options = NatsOptions::new("nats-server");
+        options.sync_always = true;
+        let config = options.config(4222, Path::new("/data"));
+        assert!(config.contains("jetstream { store_dir: \"/data\", sync_interval: always }"), "{config}");
+        assert!(!config.contains("mappings"), "{config}");
+    }
+}

@@ -1,0 +1,293 @@
+//! One Postgres with a fresh cluster.
+
+use std::{
+    fs::{self, File},
+    os::unix::{fs::chown, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+
+use super::{
+    port::Port,
+    process::{self, children_of, is_dead, log_tail, wait_for_end, wait_until},
+    scratch::ScratchDir,
+};
+use crate::workspace;
+
+/// Crash recovery of a bench's cluster may take a while.
+const START_LIMIT: Duration = Duration::from_secs(120);
+/// A socket's path must be shorter than 108 bytes, its file name included.
+const LONGEST_SOCKET_DIR: usize = 80;
+
+/// How a cluster is set up.
+#[derive(Debug, Clone)]
+pub struct PostgresOptions {
+    /// The folder with `initdb` and `postgres`.
+    pub bin: PathBuf,
+    /// Whether commits reach the disk. Off is right for tests: it survives any kill of the server, not a power cut.
+    pub fsync: bool,
+    /// `max_connections`.
+    pub max_connections: u32,
+    /// Further settings, which win over ours.
+    pub settings: Vec<(String, String)>,
+}
+
+impl PostgresOptions {
+    /// Defaults for tests: fsync off, 200 connections.
+    pub fn new(bin: impl Into<PathBuf>) -> PostgresOptions {
+        PostgresOptions { bin: bin.into(), fsync: false, max_connections: 200, settings: Vec::new() }
+    }
+
+    fn all_settings(&self, port: u16, sockets: Option<&Path>) -> Vec<(String, String)> {
+        let on_off = |on: bool| if on { "on" } else { "off" }.to_owned();
+        let own = [
+            ("listen_addresses", "127.0.0.1".to_owned()),
+            ("port", port.to_string()),
+            ("unix_socket_directories", sockets.map(|dir| dir.display().to_string()).unwrap_or_default()),
+            ("fsync", on_off(self.fsync)),
+            ("full_page_writes", on_off(self.fsync)),
+            ("shared_buffers", "128MB".to_owned()),
+            ("max_connections", self.max_connections.to_string()),
+            ("idle_in_transaction_session_timeout", "10s".to_owned()),
+        ];
+        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+        own.chain(self.settings.iter().cloned()).collect()
+    }
+}
+
+/// A running (or killed) Postgres. `Drop` ends it, and removes its folder if that is a temporary one.
+#[derive(Debug)]
+pub struct Postgres {
+    child: Option<Child>,
+    options: PostgresOptions,
+    dir: PathBuf,
+    account: Option<Account>,
+    port: Port,
+    _scratch: Option<ScratchDir>,
+}
+
+impl Postgres {
+    /// Makes a cluster in `dir` (which may hold one from before) or in a temporary folder, starts it and waits until it
+    /// accepts connections: superuser `postgres`, no password, on 127.0.0.1 only.
+    ///
+    /// As root the server runs as `postgres` or `nobody`, who must be able to reach `dir`.
+    pub fn start(dir: Option<&Path>, options: &PostgresOptions) -> Result<Postgres> {
+        let scratch = if dir.is_none() { Some(ScratchDir::new("pg")?) } else { None };
+        let dir = dir.or(scratch.as_ref().map(ScratchDir::path)).unwrap_or(Path::new(".")).to_path_buf();
+        let account = if workspace::is_root() { Some(Account::unprivileged()) } else { None };
+        let port = Port::reserve()?;
+        let mut postgres =
+            Postgres { child: None, options: options.clone(), dir, account, port, _scratch: scratch };
+        postgres.prepare()?;
+        postgres.restart()?;
+        Ok(postgres)
+    }
+
+    /// `postgres://postgres@127.0.0.1:<port>/postgres`, the same for life.
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port.number())
+    }
+
+    /// The port, the same for life.
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// The folder of the unix socket, if its path is short enough to have one.
+    pub fn socket_dir(&self) -> Option<PathBuf> {
+        let dir = self.dir.join("sockets");
+        (dir.as_os_str().len() <= LONGEST_SOCKET_DIR).then_some(dir)
+    }
+
+    /// The postmaster's process id while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// The server's log.
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("postgres.log")
+    }
+
+    /// Ends the server as a crash of the machine's process does: SIGKILL to the postmaster and all its children at once,
+    /// so that no backend finishes what it was doing. Nothing happens if it is down.
+    pub fn kill(&mut self) -> Result<()> {
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        // Halted first: it must not fork while its children are being counted.
+        process::signal(child.id(), libc::SIGSTOP);
+        let children = children_of(child.id());
+        child.kill()?;
+        for &pid in &children {
+            process::signal(pid, libc::SIGKILL);
+        }
+        child.wait()?;
+        // A backend that still holds the shared memory would make the next start refuse.
+        if !wait_until(Duration::from_secs(10), || children.iter().all(|&pid| is_dead(pid))) {
+            bail!("backends of a killed Postgres are still there after 10 s: {children:?}");
+        }
+        Ok(())
+    }
+
+    /// Stops the server in order: connections are cut (fast shutdown), everything is on disk.
+    pub fn stop(&mut self) -> Result<()> {
+        self.end_with(libc::SIGINT, Duration::from_secs(30))
+    }
+
+    /// Halts the postmaster and all its children without ending them (SIGSTOP).
+    pub fn freeze(&self) {
+        self.signal_all(libc::SIGSTOP);
+    }
+
+    /// Lets a frozen server go on.
+    pub fn thaw(&self) {
+        self.signal_all(libc::SIGCONT);
+    }
+
+    /// Kills the server if it runs, starts it on the same port with the same data, and waits until it accepts
+    /// connections.
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill()?;
+        // Left by a killed server; our own child writes a new one.
+        let _ = fs::remove_file(self.pid_file());
+        let mut command = self.program("postgres")?;
+        command.arg("-D").arg(self.data());
+        for (name, value) in self.options.all_settings(self.port.number(), self.socket_dir().as_deref()) {
+            command.arg("-c").arg(format!("{name}={value}"));
+        }
+        // SIGQUIT is the immediate shutdown: the postmaster takes its children with it.
+        let mut child = process::spawn(command, libc::SIGQUIT)?;
+        let pid = child.id();
+        let mut ended = false;
+        let ready = wait_until(START_LIMIT, || {
+            ended = child.try_wait().is_ok_and(|status| status.is_some());
+            ended || self.is_ready(pid)
+        });
+        self.child = Some(child);
+        if ended || !ready {
+            self.kill()?;
+            bail!("Postgres did not start; its last words:\n{}", log_tail(&self.log()));
+        }
+        Ok(())
+    }
+
+    fn prepare(&self) -> Result<()> {
+        fs::create_dir_all(&self.dir)?;
+        for dir in [Some(self.data()), self.socket_dir()].into_iter().flatten() {
+            fs::create_dir_all(&dir)?;
+            if let Some(account) = self.account {
+                chown(&dir, Some(account.uid), Some(account.gid))
+                    .with_context(|| format!("giving {} to the user that runs Postgres", dir.display()))?;
+            }
+        }
+        if self.data().join("PG_VERSION").exists() {
+            return Ok(());
+        }
+        let mut command = self.program("initdb")?;
+        command.arg("-D").arg(self.data());
+        command.args(["-U", "postgres", "--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8"]);
+        let status = process::spawn(command, libc::SIGKILL)?.wait()?;
+        if !status.success() {
+            bail!("initdb failed ({status}); its last words:\n{}", log_tail(&self.log()));
+        }
+        Ok(())
+    }
+
+    /// A program of Postgres, as the right user, with its output in the log.
+    fn program(&self, name: &str) -> Result<Command> {
+        let log = File::options().create(true).append(true).open(self.log())?;
+        let mut command = Command::new(self.options.bin.join(name));
+        command.current_dir(&self.dir).env("LC_ALL", "C");
+        command.env_remove("PGDATA").env_remove("PGPORT").env_remove("PGOPTIONS");
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        if let Some(account) = self.account {
+            command.uid(account.uid).gid(account.gid);
+        }
+        Ok(command)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    fn pid_file(&self) -> PathBuf {
+        self.data().join("postmaster.pid")
+    }
+
+    /// As `pg_ctl` does it: line 1 of the pid file is the postmaster, line 8 its state.
+    fn is_ready(&self, pid: u32) -> bool {
+        let text = fs::read_to_string(self.pid_file()).unwrap_or_default();
+        let mut lines = text.lines();
+        lines.next() == Some(pid.to_string().as_str()) && lines.nth(6).map(str::trim) == Some("ready")
+    }
+
+    fn signal_all(&self, signal: i32) {
+        let Some(pid) = self.pid() else { return };
+        process::signal(pid, signal);
+        for child in children_of(pid) {
+            process::signal(child, signal);
+        }
+    }
+
+    fn end_with(&mut self, signal: i32, limit: Duration) -> Result<()> {
+        if let Some(child) = &mut self.child {
+            process::signal(child.id(), signal);
+            if wait_for_end(child, limit) {
+                self.child = None;
+            }
+        }
+        self.kill()
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.thaw();
+        // Not SIGKILL: an immediate shutdown also gives back the shared memory.
+        let _ = self.end_with(libc::SIGQUIT, Duration::from_secs(10));
+    }
+}
+
+/// A user that is not root, because Postgres refuses to run as root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Account {
+    uid: u32,
+    gid: u32,
+}
+
+impl Account {
+    fn unprivileged() -> Account {
+        let nobody = Account { uid: 65_534, gid: 65_534 };
+        let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        Account::find(&users, "postgres").unwrap_or(nobody)
+    }
+
+    fn find(passwd: &str, name: &str) -> Option<Account> {
+        let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
+        let mut fields = line.split(':').skip(2).map(str::parse);
+        Some(Account { uid: fields.next()?.ok()?, gid: fields.next()?.ok()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_are_read_from_passwd_lines() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\npostgres:x:101:104:,,,:/var/lib/postgresql:/bin/bash\n";
+        assert_eq!(Account::find(passwd, "postgres"), Some(Account { uid: 101, gid: 104 }));
+        assert_eq!(Account::find(passwd, "post"), None);
+    }
+
+    #[test]
+    fn further_settings_come_last_and_so_win() {
+        let mut options = PostgresOptions::new("/bin");
+        options.settings.push(("port".to_owned(), "1".to_owned()));
+        let settings = options.all_settings(5432, None);
+        assert_eq!(settings.last(), Some(&("port".to_owned(), "1".to_owned())));
+        assert!(settings.contains(&("fsync".to_owned(), "off".to_owned())));
+    }
+}

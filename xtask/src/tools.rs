@@ -50,14 +50,6 @@ impl Kind {
         }
     }
 
-    /// The file that is run for `--version`, given the tool's path.
-    fn program(self, path: &Path) -> PathBuf {
-        match self {
-            Kind::Nats => path.to_path_buf(),
-            Kind::Postgres => path.join("postgres"),
-        }
-    }
-
     /// What a person can type when the chain found nothing.
     fn advice(self) -> &'static str {
         match self {
@@ -282,25 +274,33 @@ fn debian_folders() -> Offer {
     Ok(majors.into_iter().map(|major| PathBuf::from(format!("/usr/lib/postgresql/{major}/bin"))).collect())
 }
 
-/// Runs `--version` and compares with the minimum.
+/// Runs `--version` of every program that is needed and compares with the minimum.
 fn check(kind: Kind, path: &Path) -> Result<Version, String> {
-    if kind == Kind::Postgres && !path.join("initdb").is_file() {
-        return Err(format!("{} has no initdb", path.display()));
+    let programs = match kind {
+        Kind::Nats => vec![path.to_path_buf()],
+        // Each of the two may lack a library of its own.
+        Kind::Postgres => vec![path.join("initdb"), path.join("postgres")],
+    };
+    let mut lowest = None;
+    for program in programs {
+        let version = version_of(&program)?;
+        if version < kind.minimum() {
+            return Err(format!("{} is {version}, needed is {} or newer", program.display(), kind.minimum()));
+        }
+        lowest = Some(lowest.map_or(version.clone(), |lowest: Version| lowest.min(version)));
     }
-    let program = kind.program(path);
-    let output = Command::new(&program)
+    lowest.ok_or_else(|| format!("{} holds no program", path.display()))
+}
+
+fn version_of(program: &Path) -> Result<Version, String> {
+    let output = Command::new(program)
         .arg("--version")
         .output()
         .map_err(|error| format!("{} does not start: {error}", program.display()))?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{} --version failed: {}", program.display(), stderr.trim()));
     }
-    let version = Version::parse(&said)
-        .ok_or_else(|| format!("{} printed no version: {}", program.display(), said.trim()))?;
-    if version < kind.minimum() {
-        return Err(format!("{} is {version}, needed is {} or newer", program.display(), kind.minimum()));
-    }
-    Ok(version)
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    Version::parse(&said).ok_or_else(|| format!("{} printed no version: {}", program.display(), said.trim()))
 }

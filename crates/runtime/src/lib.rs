@@ -1,1 +1,18 @@
-//! Signals, drain, named spawn, telemetry, the metrics endpoint, health.
+//! What every process needs whatever it does: named tasks, signals, logs, health, metrics, a clock, a backoff.
+//!
+//! No word of the domain occurs here: nothing in this crate knows what a thread, a partition or a chunk is.
+
+pub mod backoff;
+pub mod clock;
+pub mod endpoint;
+pub mod health;
+pub mod metrics;
+pub mod shutdown;
+pub mod spawn;
+pub mod telemetry;
+
+pub use backoff::Backoff;
+pub use clock::Clock;
+pub use health::{Health, Heartbeat};
+pub use shutdown::Shutdown;
+pub use spawn::spawn_named;

@@ -1,0 +1,68 @@
+//! How long to wait before trying an input or output operation again.
+
+use std::time::Duration;
+
+/// Delays that double from `first` to `cap`, each drawn evenly from its upper half, so that many processes that
+/// lost the same server do not come back at the same instant.
+#[derive(Debug, Clone)]
+pub struct Backoff {
+    first: Duration,
+    cap: Duration,
+    next: Duration,
+}
+
+impl Default for Backoff {
+    /// From 100 ms to 2 s.
+    fn default() -> Self {
+        Self::new(Duration::from_millis(100), Duration::from_secs(2))
+    }
+}
+
+impl Backoff {
+    /// Delays from `first` to `cap`; a `cap` below `first` counts as `first`.
+    pub fn new(first: Duration, cap: Duration) -> Self {
+        Self { first, cap: cap.max(first), next: first }
+    }
+
+    /// The delay before the next try, between half of the nominal delay and all of it.
+    pub fn next_delay(&mut self) -> Duration {
+        let nominal = self.next;
+        self.next = nominal.saturating_mul(2).min(self.cap);
+        nominal.mul_f64(rand::random_range(0.5..=1.0))
+    }
+
+    /// Waits for [`Self::next_delay`].
+    pub async fn wait(&mut self) {
+        tokio::time::sleep(self.next_delay()).await;
+    }
+
+    /// Starts again at the first delay: the operation went well.
+    pub fn reset(&mut self) {
+        self.next = self.first;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_with_jitter_up_to_the_cap() {
+        let mut backoff = Backoff::default();
+        for nominal_ms in [100, 200, 400, 800, 1600, 2000, 2000, 2000] {
+            let nominal = Duration::from_millis(nominal_ms);
+            let delay = backoff.next_delay();
+            assert!(delay >= nominal / 2 && delay <= nominal, "{delay:?} for {nominal:?}");
+        }
+        backoff.reset();
+        assert!(backoff.next_delay() <= Duration::from_millis(100));
+    }
+
+    #[test]
+    fn it_cannot_overflow() {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::MAX / 4);
+        for _ in 0..200 {
+            backoff.next_delay();
+        }
+    }
+}

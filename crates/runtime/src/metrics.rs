@@ -1,0 +1,100 @@
+//! The process-wide metrics recorder.
+
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_process::Collector;
+use tokio_util::sync::CancellationToken;
+
+use crate::spawn_named;
+
+/// Histograms whose name ends so are durations.
+const SECONDS: &str = "_seconds";
+
+/// From half a millisecond, a commit on a local disk, to a minute, an outage.
+const SECONDS_BUCKETS: [f64; 17] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0];
+
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// Why the recorder could not be installed.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// The buckets were refused.
+    #[error("the metrics recorder could not be built: {0}")]
+    Build(#[from] BuildError),
+    /// There is one already in this process.
+    #[error("a metrics recorder is already installed")]
+    AlreadyInstalled,
+}
+
+/// The installed recorder: renders what was recorded. Clones share it.
+#[derive(Clone)]
+pub struct Recorder {
+    handle: PrometheusHandle,
+    process: Collector,
+}
+
+impl Recorder {
+    /// Makes this the recorder of all `metrics` macros of the process.
+    ///
+    /// # Errors
+    /// A recorder is installed already.
+    pub fn install() -> Result<Self, InstallError> {
+        let recorder = builder()?.build_recorder();
+        let handle = recorder.handle();
+        ::metrics::set_global_recorder(recorder).map_err(|_| InstallError::AlreadyInstalled)?;
+        let process = Collector::default();
+        process.describe();
+        Ok(Self { handle, process })
+    }
+
+    /// Everything recorded, with the process's own figures, in the Prometheus text format.
+    pub fn render(&self) -> String {
+        self.process.collect();
+        self.handle.render()
+    }
+
+    /// Keeps the recorder's memory bounded between scrapes until `token` is tripped. Without this, histograms of a
+    /// process that nobody scrapes grow for ever.
+    pub fn spawn_upkeep(&self, token: CancellationToken) {
+        let handle = self.handle.clone();
+        spawn_named("metrics-upkeep", async move {
+            while token.run_until_cancelled(tokio::time::sleep(UPKEEP_EVERY)).await.is_some() {
+                handle.run_upkeep();
+            }
+        });
+    }
+}
+
+fn builder() -> Result<PrometheusBuilder, BuildError> {
+    PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix(SECONDS.to_owned()), &SECONDS_BUCKETS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_buckets_and_other_histograms_do_not() {
+        let recorder = builder().expect("buckets").build_recorder();
+        ::metrics::with_local_recorder(&recorder, || {
+            ::metrics::histogram!("commit_seconds").record(0.003);
+            ::metrics::histogram!("batch_turns").record(7.0);
+        });
+        let text = recorder.handle().render();
+        assert!(text.contains("commit_seconds_bucket{le=\"0.005\"} 1"), "{text}");
+        assert!(text.contains("batch_turns{quantile="), "{text}");
+    }
+
+    #[tokio::test]
+    async fn it_is_installed_once_and_knows_its_process() {
+        let recorder = Recorder::install().expect("the first");
+        assert!(matches!(Recorder::install(), Err(InstallError::AlreadyInstalled)));
+        ::metrics::counter!("seen_total").increment(2);
+        let text = recorder.render();
+        assert!(text.contains("seen_total 2"), "{text}");
+        assert!(text.contains("process_resident_memory_bytes"), "{text}");
+        recorder.spawn_upkeep(CancellationToken::new());
+    }
+}

@@ -1,0 +1,116 @@
+//! From a signal to a drain.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::spawn_named;
+
+/// Why a process stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// SIGTERM: an orchestrator or an operator.
+    Sigterm,
+    /// SIGINT: Ctrl-C.
+    Sigint,
+    /// The process itself, because something that it cannot do without ended.
+    Internal,
+}
+
+impl Cause {
+    /// The name in the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sigterm => "SIGTERM",
+            Self::Sigint => "SIGINT",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// What a shell expects as the exit code of a process that this ended before it had drained.
+    fn exit_code(self) -> i32 {
+        match self {
+            Self::Sigterm => 143,
+            Self::Sigint => 130,
+            Self::Internal => 1,
+        }
+    }
+}
+
+/// A stop that everything in the process can wait for. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Shutdown {
+    token: CancellationToken,
+    cause: Arc<OnceLock<Cause>>,
+}
+
+impl Shutdown {
+    /// Listens for SIGTERM and SIGINT: the first trips the token, the second ends the process at once.
+    ///
+    /// # Errors
+    /// The signal handlers could not be installed.
+    pub fn on_signals() -> io::Result<Self> {
+        let shutdown = Self::default();
+        let (sigterm, sigint) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        spawn_named("signals", shutdown.clone().listen(sigterm, sigint));
+        Ok(shutdown)
+    }
+
+    /// Tripped when the process is to drain.
+    pub fn token(&self) -> CancellationToken {
+        self.token.clone()
+    }
+
+    /// Trips the token; the first cause stays.
+    pub fn trip(&self, cause: Cause) {
+        if self.cause.set(cause).is_ok() {
+            tracing::info!(cause = cause.name(), "shutting down");
+        }
+        self.token.cancel();
+    }
+
+    /// What tripped it, if anything has.
+    pub fn cause(&self) -> Option<Cause> {
+        self.cause.get().copied()
+    }
+
+    async fn listen(self, mut sigterm: Signals, mut sigint: Signals) {
+        self.trip(next_signal(&mut sigterm, &mut sigint).await);
+        let second = next_signal(&mut sigterm, &mut sigint).await;
+        tracing::warn!(signal = second.name(), "second signal: exiting without a drain");
+        std::process::exit(second.exit_code());
+    }
+}
+
+async fn next_signal(sigterm: &mut Signals, sigint: &mut Signals) -> Cause {
+    tokio::select! {
+        _ = sigterm.recv() => Cause::Sigterm,
+        _ = sigint.recv() => Cause::Sigint,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_cause_stays() {
+        let shutdown = Shutdown::default();
+        assert_eq!(shutdown.cause(), None);
+        shutdown.trip(Cause::Internal);
+        shutdown.clone().trip(Cause::Sigint);
+        shutdown.token().cancelled().await;
+        assert_eq!(shutdown.cause(), Some(Cause::Internal));
+    }
+
+    #[tokio::test]
+    async fn sigterm_trips_the_token() {
+        let shutdown = Shutdown::on_signals().expect("handlers");
+        let pid = std::process::id().to_string();
+        assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+        shutdown.token().cancelled().await;
+        assert_eq!(shutdown.cause(), Some(Cause::Sigterm));
+    }
+}

@@ -1,0 +1,107 @@
+//! Logs: one line for one fact, as text or JSON, on standard error.
+
+use std::io;
+use std::str::FromStr;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+use tracing_subscriber::{Layer, Registry, fmt};
+
+use crate::spawn::panic_text;
+
+/// The form of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, for collectors.
+    Json,
+}
+
+/// Neither `text` nor `json`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the log format is {0:?}; it must be text or json")]
+pub struct InvalidFormat(String);
+
+impl FromStr for Format {
+    type Err = InvalidFormat;
+
+    fn from_str(text: &str) -> Result<Self, InvalidFormat> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            other => Err(InvalidFormat(other.to_owned())),
+        }
+    }
+}
+
+/// Why logging could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum InitError {
+    /// The filter cannot be read.
+    #[error("the log filter {filter:?} is wrong: {source}")]
+    Filter {
+        /// As given.
+        filter: String,
+        /// What is wrong with it.
+        source: ParseError,
+    },
+    /// There is a subscriber already.
+    #[error("logging is already set up: {0}")]
+    Already(#[from] TryInitError),
+}
+
+/// Sends everything that passes `filter` (`info`, or `warn,worker=debug`) to standard error, and panics too, with
+/// their place and without a stack trace.
+///
+/// `defaults` are directives that the filter may override, such as `library=warn` for a library that tells every
+/// small event at `info`.
+///
+/// # Errors
+/// The filter is wrong, or logging is set up already.
+pub fn init(filter: &str, format: Format, defaults: &[&str]) -> Result<(), InitError> {
+    let filter = parse(filter, defaults)?;
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
+        Format::Text => fmt::layer().with_writer(io::stderr).boxed(),
+        Format::Json => fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(),
+    };
+    tracing_subscriber::registry().with(lines.with_filter(filter)).try_init()?;
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(place, panic = panic_text(panic.payload()), "panic");
+    }));
+    Ok(())
+}
+
+fn parse(filter: &str, defaults: &[&str]) -> Result<EnvFilter, InitError> {
+    // Of two directives for one target the later one counts: what the operator wrote comes last.
+    let directives = defaults.iter().copied().chain([filter]).collect::<Vec<_>>().join(",");
+    EnvFilter::builder()
+        .parse(directives)
+        .map_err(|source| InitError::Filter { filter: filter.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_filter_overrides_the_defaults() {
+        let filter = |text| parse(text, &["chatty=warn"]).map(|filter| filter.to_string());
+        assert_eq!(filter("info").ok().as_deref(), Some("chatty=warn,info"));
+        assert_eq!(filter("info,chatty=debug").ok().as_deref(), Some("chatty=debug,info"));
+        let error = parse("info,=?=", &[]).expect_err("nonsense").to_string();
+        assert!(error.starts_with("the log filter \"info,=?=\" is wrong"), "{error}");
+    }
+
+    #[test]
+    fn formats_have_names() {
+        assert_eq!("json".parse(), Ok(Format::Json));
+        assert_eq!("text".parse(), Ok(Format::Text));
+        let error = "yaml".parse::<Format>().expect_err("unknown").to_string();
+        assert_eq!(error, "the log format is \"yaml\"; it must be text or json");
+    }
+}

@@ -1,1 +1,7 @@
-//! Folding of chunks into messages.
+//! Folding ordered chunks into messages.
+//!
+//! Entry point: [`fold`]. Nothing here knows how chunks arrive or where messages are kept.
+
+mod fold;
+
+pub use fold::{Folded, fold};

@@ -1,1 +1,35 @@
-//! Encoded forms (protobuf, JSON), subjects, the partition function; generated from proto/.
+//! Encoded forms of what crosses NATS: subjects, frames of chunks (protobuf and JSON), what owners send to gateways,
+//! and what gateways ask owners.
+//!
+//! Entry points: [`decode_entry`] for what publishers send, [`out`] and [`ask`] between owners and gateways,
+//! [`subject`] for names. Nothing here reads or writes a socket.
+
+pub mod ask;
+mod convert;
+mod frame;
+mod json;
+pub mod out;
+pub mod subject;
+
+/// The generated protobuf types of package `antiphon.v1`.
+#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)]
+pub mod pb {
+    include!(concat!(env!("OUT_DIR"), "/antiphon.v1.rs"));
+}
+
+pub use convert::InvalidField;
+pub use frame::{CONTENT_TYPE_JSON, CONTENT_TYPE_PROTOBUF, DecodeLimits, decode_entry, encode_frame, encode_json};
+
+/// Bytes from a peer of our own fleet that are not what they should be.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// Not this protobuf message.
+    #[error("not a valid message: {0}")]
+    Protobuf(#[from] prost::DecodeError),
+    /// A field that breaks a rule of the model.
+    #[error(transparent)]
+    Field(#[from] InvalidField),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! A chunk: a numbered piece of one message.
+
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+use crate::{InvalidMetadata, MessageId, Metadata, ThreadId};
+
+/// Highest chunk id that is parsed at all; a message may hold fewer (a limit of the owner).
+pub const MAX_CHUNK_ID: u32 = 999_999;
+
+/// What a chunk carries. Absent on the wire means content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ChunkKind {
+    /// Text of the answer.
+    #[default]
+    Content,
+    /// Takes a slot, adds no text.
+    Metadata,
+    /// Ends the message as failed.
+    Error,
+    /// A piece of a tool call.
+    ToolCall,
+    /// A tool's result.
+    ToolResult,
+    /// The model's reasoning.
+    Reasoning,
+}
+
+impl ChunkKind {
+    /// All kinds, in the order of their numbers in protobuf.
+    pub const ALL: [Self; 6] =
+        [Self::Content, Self::Metadata, Self::Error, Self::ToolCall, Self::ToolResult, Self::Reasoning];
+
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Content => "content",
+            Self::Metadata => "metadata",
+            Self::Error => "error",
+            Self::ToolCall => "tool_call",
+            Self::ToolResult => "tool_result",
+            Self::Reasoning => "reasoning",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// Who speaks in a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Role {
+    /// The model. The default of a chunk.
+    #[default]
+    Assistant,
+    /// A person, or a task.
+    User,
+    /// A tool's result.
+    Tool,
+    /// Instructions.
+    System,
+}
+
+impl Role {
+    /// All roles, in the order of their numbers in protobuf.
+    pub const ALL: [Self; 4] = [Self::Assistant, Self::User, Self::Tool, Self::System];
+
+    /// The name on the wire and in Postgres.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Assistant => "assistant",
+            Self::User => "user",
+            Self::Tool => "tool",
+            Self::System => "system",
+        }
+    }
+
+    /// The role of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.name() == name)
+    }
+}
+
+/// A chunk that breaks a rule of its own, whatever its neighbours are.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidChunk {
+    /// Negative or above [`MAX_CHUNK_ID`].
+    #[error("chunk_id is {0}; 0 to {MAX_CHUNK_ID} are allowed")]
+    Id(i64),
+    /// Text with a NUL, which Postgres cannot store.
+    #[error("the chunk's text holds a NUL character")]
+    Nul,
+    /// Metadata that cannot be kept.
+    #[error(transparent)]
+    Metadata(#[from] InvalidMetadata),
+}
+
+/// One piece of a message, checked. Cheap to share: it is never changed once it is built.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chunk {
+    /// Its number in the message, from 0.
+    pub id: u32,
+    /// What it carries.
+    pub kind: ChunkKind,
+    /// True on the last chunk of a message.
+    pub is_final: bool,
+    /// Text (UTF-8, no NUL).
+    pub text: Box<str>,
+    /// Free-form; the final chunk's becomes the message's.
+    pub metadata: Metadata,
+    /// RFC 3339, as the publisher wrote it.
+    pub timestamp: Option<Box<str>>,
+    /// For tracing across services, as the publisher wrote it.
+    pub correlation_id: Option<Box<str>>,
+}
+
+impl Chunk {
+    /// A content chunk without metadata.
+    pub fn content(id: u32, text: &str, is_final: bool) -> Self {
+        Self {
+            id,
+            kind: ChunkKind::Content,
+            is_final,
+            text: text.into(),
+            metadata: Metadata::EMPTY,
+            timestamp: None,
+            correlation_id: None,
+        }
+    }
+
+    /// Checks the rules that hold for one chunk alone.
+    pub fn check(&self) -> Result<(), InvalidChunk> {
+        if self.id > MAX_CHUNK_ID {
+            return Err(InvalidChunk::Id(self.id.into()));
+        }
+        let texts = [Some(&self.text), self.timestamp.as_ref(), self.correlation_id.as_ref()];
+        if texts.into_iter().flatten().any(|text| text.contains('\0')) {
+            return Err(InvalidChunk::Nul);
+        }
+        if self.is_final {
+            self.metadata.tokens_used()?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that it counts against budgets.
+    pub fn size(&self) -> usize {
+        self.text.len() + self.metadata.size() + self.timestamp.as_ref().map_or(0, |t| t.len())
+    }
+
+    /// Tells chunks of the same id apart: text, kind, finality and metadata, not timestamp or correlation id,
+    /// which a retrying publisher may write anew.
+    pub fn digest(&self) -> u64 {
+        let tag = (self.kind as u64) << 1 | u64::from(self.is_final);
+        let text = xxhash_rust::xxh3::xxh3_64_with_seed(self.text.as_bytes(), tag);
+        match self.metadata.as_map() {
+            None => text,
+            Some(map) => {
+                let json = serde_json::to_vec(map).unwrap_or_default();
+                xxhash_rust::xxh3::xxh3_64_with_seed(&json, text)
+            }
+        }
+    }
+}
+
+/// In JSON a bare chunk has the field names of the wire, without the ids of its thread and message.
+impl Serialize for Chunk {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("chunk_id", &self.id)?;
+        map.serialize_entry("chunk", &self.text)?;
+        map.serialize_entry("chunk_type", self.kind.name())?;
+        map.serialize_entry("is_final", &self.is_final)?;
+        map.serialize_entry("metadata", &self.metadata)?;
+        if let Some(timestamp) = &self.timestamp {
+            map.serialize_entry("timestamp", timestamp)?;
+        }
+        if let Some(correlation_id) = &self.correlation_id {
+            map.serialize_entry("correlation_id", correlation_id)?;
+        }
+        map.end()
+    }
+}
+
+/// One chunk of a frame, with what places it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Arrival {
+    /// The message that it belongs to.
+    pub message: MessageId,
+    /// The try that it comes from; a higher one fences a lower one.
+    pub attempt: u32,
+    /// The step of the turn, from 0.
+    pub step: u32,
+    /// Who speaks.
+    pub role: Role,
+    /// The piece itself.
+    pub chunk: Arc<Chunk>,
+}
+
+/// One NATS message with one or more chunks of one thread.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frame {
+    /// The thread.
+    pub thread: ThreadId,
+    /// Its chunks, in the order of the frame.
+    pub chunks: Vec<Arrival>,
+}

@@ -1,0 +1,163 @@
+//! The free-form JSON object that travels with a chunk and ends up with its message.
+
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+/// 2^53: the largest integer up to which every double is exact.
+pub const MAX_EXACT_INTEGER: u64 = 1 << 53;
+
+/// Metadata that cannot be kept or does not say what it means.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidMetadata {
+    /// Postgres' jsonb refuses it.
+    #[error("metadata holds a NUL character")]
+    Nul,
+    /// Deeper than Postgres and other readers take.
+    #[error("metadata is nested deeper than {} levels", Metadata::MAX_DEPTH)]
+    TooDeep,
+    /// Neither finite nor representable.
+    #[error("metadata holds a number that is not finite")]
+    Number,
+    /// `tokens_used` is present but is not a count.
+    #[error("metadata error: tokens_used is {0}; a whole number from 0 to 2^53 is expected")]
+    TokensUsed(String),
+}
+
+/// A JSON object without NUL characters and with finite numbers; empty when absent.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Metadata(Option<Box<Map<String, Value>>>);
+
+impl Metadata {
+    /// Deepest nesting that is accepted.
+    pub const MAX_DEPTH: usize = 64;
+
+    /// No metadata.
+    pub const EMPTY: Self = Self(None);
+
+    /// Checks what Postgres and readers in other languages would choke on.
+    pub fn new(map: Map<String, Value>) -> Result<Self, InvalidMetadata> {
+        if map.is_empty() {
+            return Ok(Self(None));
+        }
+        check_map(&map, Self::MAX_DEPTH)?;
+        Ok(Self(Some(Box::new(map))))
+    }
+
+    /// A value by its key.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.0.as_ref()?.get(key)
+    }
+
+    /// True when there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The object; `None` when it is empty.
+    pub fn as_map(&self) -> Option<&Map<String, Value>> {
+        self.0.as_deref()
+    }
+
+    /// The object as a JSON value; `{}` when it is empty.
+    pub fn to_value(&self) -> Value {
+        Value::Object(self.as_map().cloned().unwrap_or_default())
+    }
+
+    /// `tokens_used`: 15, 15.0 and "15" are 15; absent is `None`; anything else is an error, never silently 0.
+    pub fn tokens_used(&self) -> Result<Option<u64>, InvalidMetadata> {
+        let Some(value) = self.get("tokens_used") else { return Ok(None) };
+        let count = match value {
+            Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(whole)),
+            Value::String(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
+            _ => None,
+        };
+        match count {
+            Some(count) if count <= MAX_EXACT_INTEGER => Ok(Some(count)),
+            _ => Err(InvalidMetadata::TokensUsed(abbreviate(&value.to_string()))),
+        }
+    }
+
+    /// Rough size in bytes, for budgets.
+    pub fn size(&self) -> usize {
+        self.as_map().map_or(0, |map| map.iter().map(|(key, value)| key.len() + value_size(value)).sum())
+    }
+}
+
+impl Serialize for Metadata {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.as_map() {
+            Some(map) => map.serialize(serializer),
+            None => serializer.collect_map(std::iter::empty::<(&str, &str)>()),
+        }
+    }
+}
+
+fn whole(number: f64) -> Option<u64> {
+    let exact = number >= 0.0 && number <= MAX_EXACT_INTEGER as f64 && number.fract() == 0.0;
+    exact.then_some(number as u64)
+}
+
+fn abbreviate(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+fn check_map(map: &Map<String, Value>, depth: usize) -> Result<(), InvalidMetadata> {
+    map.iter().try_for_each(|(key, value)| check_text(key).and_then(|()| check_value(value, depth)))
+}
+
+fn check_text(text: &str) -> Result<(), InvalidMetadata> {
+    if text.contains('\0') { Err(InvalidMetadata::Nul) } else { Ok(()) }
+}
+
+fn check_value(value: &Value, depth: usize) -> Result<(), InvalidMetadata> {
+    let deeper = depth.checked_sub(1).ok_or(InvalidMetadata::TooDeep)?;
+    match value {
+        Value::Null | Value::Bool(_) => Ok(()),
+        Value::Number(number) if number.as_f64().is_some_and(f64::is_finite) => Ok(()),
+        Value::Number(_) => Err(InvalidMetadata::Number),
+        Value::String(text) => check_text(text),
+        Value::Array(items) => items.iter().try_for_each(|item| check_value(item, deeper)),
+        Value::Object(map) => check_map(map, deeper),
+    }
+}
+
+fn value_size(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+        Value::String(text) => text.len() + 8,
+        Value::Array(items) => items.iter().map(value_size).sum::<usize>() + 8,
+        Value::Object(map) => map.iter().map(|(key, value)| key.len() + value_size(value)).sum::<usize>() + 8,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn metadata(value: Value) -> Result<Metadata, InvalidMetadata> {
+        Metadata::new(value.as_object().unwrap().clone())
+    }
+
+    #[test]
+    fn tokens_used_is_a_count_or_an_error() {
+        for good in [json!(15), json!(15.0), json!("15")] {
+            assert_eq!(metadata(json!({"tokens_used": good})).unwrap().tokens_used(), Ok(Some(15)));
+        }
+        assert_eq!(Metadata::EMPTY.tokens_used(), Ok(None));
+        let bad = [json!(null), json!(-1), json!(9_007_199_254_740_993_u64), json!(1.5), json!("x"), json!(""), json!([1])];
+        for bad in bad {
+            let outcome = metadata(json!({"tokens_used": bad})).unwrap().tokens_used();
+            assert!(matches!(outcome, Err(InvalidMetadata::TokensUsed(_))), "{bad}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn what_postgres_refuses_is_refused_here() {
+        assert_eq!(metadata(json!({"a": "x\0"})), Err(InvalidMetadata::Nul));
+        assert_eq!(metadata(json!({"a\0": 1})), Err(InvalidMetadata::Nul));
+        let deep = (0..80).fold(json!(1), |inner, _| json!([inner]));
+        assert_eq!(metadata(json!({"a": deep})), Err(InvalidMetadata::TooDeep));
+    }
+}

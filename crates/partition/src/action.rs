@@ -1,0 +1,203 @@
+//! What a partition is told, and what it decides.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::{Chunk, Failure, Frame, MessageId, MessageKey, Outcome, Refusal, Role, Seq, ThreadId, Timestamp};
+
+use crate::commit::{Commit, Known};
+
+/// One entry of the partition's stream, decoded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Its sequence in the stream.
+    pub seq: Seq,
+    /// When the stream stored it, by the stream's clock.
+    pub stored_at: Timestamp,
+    /// What it says, or why it cannot be used.
+    pub body: Body,
+}
+
+/// The body of an entry.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Body {
+    /// Chunks of one thread.
+    Frame(Frame),
+    /// Refused as a whole; becomes a dead letter.
+    Refused {
+        /// The subject that it came on.
+        subject: String,
+        /// Its raw payload.
+        payload: Bytes,
+        /// Why.
+        refusal: Refusal,
+    },
+}
+
+/// A question of a gateway: what is open in a thread beyond what I have?
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    /// Comes back with the answer.
+    pub token: u64,
+    /// The thread.
+    pub thread: ThreadId,
+    /// What the asker has: message, attempt, next id.
+    pub have: Vec<(MessageId, u32, u32)>,
+    /// The answer holds at most this many bytes of chunks.
+    pub max_bytes: usize,
+}
+
+/// Everything that can happen to a partition.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// Entries of the stream in its order, and how many more messages may be opened meanwhile.
+    Entries {
+        /// The entries.
+        entries: Vec<Entry>,
+        /// New messages beyond this many wait in the stream.
+        room: usize,
+    },
+    /// The reader has seen everything that is in the stream (true), or is behind or cut off (false). Clocks of gaps
+    /// and stalls follow real time only while nothing unread could close them, else the stream's time.
+    CaughtUp(bool),
+    /// The answer to [`Action::LookUp`].
+    Found(Vec<(MessageKey, Known)>),
+    /// The commit that was in flight has been applied.
+    Committed,
+    /// A gateway asks.
+    Ask(Ask),
+    /// Time has passed: send it when [`crate::Partition::poll_timeout`] says so.
+    Tick,
+    /// There is room again for messages that wait in the stream; see [`Action::Reread`].
+    Room,
+    /// Memory is short: forget open messages of at least this many bytes; they are read again later.
+    Shed(usize),
+}
+
+/// What a partition decides. Whoever drives it performs the actions in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Ask the store what it knows of these messages; answer with [`Input::Found`].
+    LookUp(Vec<MessageKey>),
+    /// Send these chunks to the gateways.
+    Publish(Release),
+    /// Write this; answer with [`Input::Committed`], or drop the partition. One at a time.
+    Commit(Commit),
+    /// Tell the gateways how the message ended.
+    End(Ending),
+    /// Answer a gateway.
+    Answer(Answer),
+    /// Set the reader back to this sequence: messages that had to wait in the stream have room now.
+    Reread(Seq),
+    /// Worth a line in the log.
+    Report(Report),
+}
+
+impl Action {
+    /// The name in metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::LookUp(_) => "look_up",
+            Self::Publish(_) => "publish",
+            Self::Commit(_) => "commit",
+            Self::End(_) => "end",
+            Self::Answer(_) => "answer",
+            Self::Reread(_) => "reread",
+            Self::Report(_) => "report",
+        }
+    }
+}
+
+/// Chunks that became ready, with consecutive ids, each once in order per attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Release {
+    /// The message.
+    pub key: MessageKey,
+    /// Its attempt. Higher than the last one of this message: the text starts again.
+    pub attempt: u32,
+    /// Who speaks.
+    pub role: Role,
+    /// The chunks; may be empty when only the attempt rose.
+    pub chunks: Vec<Arc<Chunk>>,
+}
+
+/// The end of a message, decided by its commit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ending {
+    /// The message.
+    pub key: MessageKey,
+    /// Its attempt.
+    pub attempt: u32,
+    /// Who speaks.
+    pub role: Role,
+    /// How many chunks were released.
+    pub chunks: u32,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// The answer to an [`Ask`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// The asker's token.
+    pub token: u64,
+    /// The epoch of the lease.
+    pub epoch: u64,
+    /// What is open, from the asker's cursors on.
+    pub open: Vec<OpenText>,
+    /// True when the size limit cut it: ask again.
+    pub more: bool,
+}
+
+/// An open message as a gateway may show it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenText {
+    /// The message.
+    pub message: MessageId,
+    /// Its attempt.
+    pub attempt: u32,
+    /// Who speaks.
+    pub role: Role,
+    /// Released chunks from the asker's cursor on.
+    pub chunks: Vec<Arc<Chunk>>,
+    /// The id that will be released next.
+    pub next: u32,
+}
+
+/// Something worth a line in the log and nothing else.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Report {
+    /// Same id, other content: the first one stays.
+    Conflict {
+        /// The message.
+        key: MessageKey,
+        /// The chunk.
+        chunk_id: u32,
+        /// Digest of the one that stays.
+        kept: u64,
+        /// Digest of the one that is dropped.
+        dropped: u64,
+    },
+    /// A message was given up, with the state of its buffer.
+    GivenUp {
+        /// The message.
+        key: MessageKey,
+        /// Why.
+        failure: Failure,
+        /// The id that was expected next.
+        expected: u32,
+        /// How many chunks had been received.
+        received: u32,
+        /// How many had been released.
+        released: u32,
+    },
+    /// Stream sequences that never came: the stream lost them.
+    Hole {
+        /// First missing sequence.
+        first: Seq,
+        /// Last missing sequence.
+        last: Seq,
+    },
+    /// At capacity: messages new from this sequence on wait in the stream.
+    Deferring(Seq),
+}

@@ -1,0 +1,254 @@
+//! The reorder buffer of one message.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use model::{IdRange, Timestamp};
+
+/// Ids this far ahead of the next one are held in a ring; those farther in a tree, so that a claimed id never
+/// allocates more than one slot of its own.
+const RING: usize = 64;
+
+/// Bounds of one message.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Chunks of a message; ids from this number on are too many.
+    pub chunks: u32,
+    /// Bytes of a message.
+    pub bytes: usize,
+}
+
+/// What the buffer needs to know of a chunk.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece {
+    /// Its number, from 0.
+    pub id: u32,
+    /// True on the last one.
+    pub is_final: bool,
+    /// Tells chunks of the same id apart.
+    pub digest: u64,
+    /// Bytes that it counts.
+    pub size: usize,
+}
+
+/// What became of an inserted chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Insert {
+    /// It was the next one: [`Reorder::next_ready`] gives it and whatever it set free.
+    Ready,
+    /// It waits behind a gap.
+    Held,
+    /// The same chunk is there already; dropped.
+    Duplicate,
+    /// Another chunk with this id is there already and stays; dropped.
+    Conflict {
+        /// Digest of the one that stays.
+        kept: u64,
+    },
+    /// It breaks the message; dropped, nothing else changed.
+    Rejected(Rejection),
+}
+
+/// Why a chunk breaks its message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// Two finals, a chunk beyond the final, or a final below an accepted id.
+    #[error("chunk {final_id} is final, but chunk {other_id} contradicts it")]
+    FinalConflict {
+        /// The id of the final chunk.
+        final_id: u32,
+        /// The id that contradicts it.
+        other_id: u32,
+    },
+    /// At or above [`Limits::chunks`].
+    #[error("too many chunks")]
+    TooManyChunks,
+    /// Beyond [`Limits::bytes`].
+    #[error("too many bytes")]
+    TooLarge,
+}
+
+#[derive(Debug)]
+struct Held<T> {
+    digest: u64,
+    item: T,
+}
+
+/// The reorder buffer of one message. RFC 9000 section 2.2 has the same rules for stream frames; like there, the final
+/// size cannot change once it is known.
+#[derive(Debug)]
+pub struct Reorder<T> {
+    limits: Limits,
+    /// Digests of the chunks below `next`, by id.
+    released: Vec<u64>,
+    /// A chunk that came in order and has not been taken; it is counted in `released` already.
+    ready: Option<T>,
+    /// Slots for the ids `next`, `next + 1`, …; the first one is empty while a gap is open.
+    ring: VecDeque<Option<Held<T>>>,
+    far: BTreeMap<u32, Held<T>>,
+    /// Held chunks in the order of their arrival; those below `next` are stale and skipped.
+    arrivals: VecDeque<(u32, Timestamp)>,
+    held: usize,
+    bytes: usize,
+    highest: Option<u32>,
+    final_id: Option<u32>,
+}
+
+impl<T> Reorder<T> {
+    /// An empty buffer; allocates nothing yet.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            released: Vec::new(),
+            ready: None,
+            ring: VecDeque::new(),
+            far: BTreeMap::new(),
+            arrivals: VecDeque::new(),
+            held: 0,
+            bytes: 0,
+            highest: None,
+            final_id: None,
+        }
+    }
+
+    /// Takes a chunk. After [`Insert::Ready`] drain [`Self::next_ready`].
+    pub fn insert(&mut self, piece: Piece, item: T, now: Timestamp) -> Insert {
+        debug_assert!(self.ready.is_none(), "drain next_ready after Insert::Ready");
+        if let Some(kept) = self.seen(piece.id) {
+            return if kept == piece.digest { Insert::Duplicate } else { Insert::Conflict { kept } };
+        }
+        if let Err(rejection) = self.check(&piece) {
+            return Insert::Rejected(rejection);
+        }
+        self.bytes += piece.size;
+        self.highest = self.highest.max(Some(piece.id));
+        if piece.is_final {
+            self.final_id = Some(piece.id);
+        }
+        if piece.id == self.next() {
+            self.released.push(piece.digest);
+            self.ready = Some(item);
+            // Its slot at the front of the ring was empty: that was the gap.
+            self.ring.pop_front();
+            return Insert::Ready;
+        }
+        self.hold(piece, item, now);
+        Insert::Held
+    }
+
+    /// The next chunk in order, each once.
+    pub fn next_ready(&mut self) -> Option<T> {
+        if let Some(item) = self.ready.take() {
+            return Some(item);
+        }
+        let held = match self.ring.front() {
+            Some(Some(_)) => self.ring.pop_front().flatten(),
+            Some(None) => self.take_far(),
+            None => self.take_far(),
+        }?;
+        self.held -= 1;
+        self.released.push(held.digest);
+        Some(held.item)
+    }
+
+    /// The digest of the chunk with this id, if it is there.
+    pub fn seen(&self, id: u32) -> Option<u64> {
+        let next = self.next();
+        if id < next {
+            return self.released.get(id as usize).copied();
+        }
+        let ring = self.ring.get((id - next) as usize).and_then(Option::as_ref);
+        ring.or_else(|| self.far.get(&id)).map(|held| held.digest)
+    }
+
+    /// The id that is released next.
+    pub fn next(&self) -> u32 {
+        self.released.len() as u32
+    }
+
+    /// True when every chunk up to the final one has been released.
+    pub fn is_complete(&self) -> bool {
+        self.final_id.is_some_and(|last| self.next() > last) && self.ready.is_none()
+    }
+
+    /// When the oldest open gap opened: when the first of the chunks that still wait arrived. Later chunks do not move
+    /// it; closing one gap leaves the others their own age.
+    pub fn gap_opened_at(&mut self) -> Option<Timestamp> {
+        let next = self.next();
+        while self.arrivals.front().is_some_and(|(id, _)| *id < next) {
+            self.arrivals.pop_front();
+        }
+        self.arrivals.front().map(|(_, at)| *at)
+    }
+
+    /// The ids that are missing below the highest known one, at most `most` ranges.
+    pub fn missing(&self, most: usize) -> Vec<IdRange> {
+        let mut ranges = Vec::new();
+        let mut next = self.next();
+        let ring = self.ring.iter().enumerate().filter(|(_, slot)| slot.is_some());
+        let ring = ring.map(|(offset, _)| self.next() + offset as u32);
+        let mut held: Vec<u32> = ring.chain(self.far.keys().copied()).collect();
+        held.sort_unstable();
+        for id in held {
+            if id > next && ranges.len() < most {
+                ranges.push(IdRange { first: next, last: id - 1 });
+            }
+            next = id + 1;
+        }
+        ranges
+    }
+
+    /// Chunks that wait behind a gap.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Bytes accepted so far.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn check(&self, piece: &Piece) -> Result<(), Rejection> {
+        let contradiction = |final_id, other_id| Err(Rejection::FinalConflict { final_id, other_id });
+        match (self.final_id, self.highest) {
+            (Some(last), _) if piece.id > last || piece.is_final => return contradiction(last, piece.id),
+            (None, Some(highest)) if piece.is_final && piece.id < highest => return contradiction(piece.id, highest),
+            _ => {}
+        }
+        if piece.id >= self.limits.chunks {
+            return Err(Rejection::TooManyChunks);
+        }
+        if self.bytes + piece.size > self.limits.bytes {
+            return Err(Rejection::TooLarge);
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, piece: Piece, item: T, now: Timestamp) {
+        let held = Held { digest: piece.digest, item };
+        let offset = (piece.id - self.next()) as usize;
+        if offset < RING {
+            if self.ring.len() <= offset {
+                self.ring.resize_with(offset + 1, || None);
+            }
+            self.ring[offset] = Some(held);
+        } else {
+            self.far.insert(piece.id, held);
+        }
+        self.held += 1;
+        self.arrivals.push_back((piece.id, now));
+    }
+
+    /// A far chunk that has become the next one; its slot in the ring, if there is one, is empty.
+    fn take_far(&mut self) -> Option<Held<T>> {
+        let entry = self.far.first_entry()?;
+        if *entry.key() != self.released.len() as u32 {
+            return None;
+        }
+        self.ring.pop_front();
+        Some(entry.remove())
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

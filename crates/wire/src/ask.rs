@@ -1,0 +1,98 @@
+//! What gateways ask owners on `ask.<p>`: the open text of a thread beyond what they have.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::{Chunk, MessageId, Role, ThreadId};
+use prost::Message as _;
+
+use crate::{DecodeError, InvalidField, convert, pb};
+
+/// A question: the thread, and what the asker has (message, attempt, next id).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    /// The thread.
+    pub thread: ThreadId,
+    /// Chunks below the id, of this attempt, are known to the asker.
+    pub have: Vec<(MessageId, u32, u32)>,
+}
+
+/// One page of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AskReply {
+    /// The epoch of the owner's lease.
+    pub epoch: u64,
+    /// Messages that are open in the thread.
+    pub open: Vec<OpenText>,
+    /// True when the page was cut by size: ask again with later cursors.
+    pub more: bool,
+}
+
+/// An open message from the asker's cursor on; from 0 when the attempt is higher than the asker's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenText {
+    /// The message.
+    pub message: MessageId,
+    /// Its attempt.
+    pub attempt: u32,
+    /// Who speaks.
+    pub role: Role,
+    /// Chunks with consecutive ids.
+    pub chunks: Vec<Arc<Chunk>>,
+    /// The id that will be released next.
+    pub next: u32,
+}
+
+/// The payload of a question.
+pub fn encode_ask(ask: &Ask) -> Bytes {
+    let have = ask.have.iter().map(|(message, attempt, next)| pb::Cursor {
+        message_id: message.as_str().to_owned(),
+        attempt: *attempt,
+        next: *next,
+    });
+    pb::Ask { session_id: ask.thread.as_str().to_owned(), have: have.collect() }.encode_to_vec().into()
+}
+
+/// Reads a question.
+///
+/// # Errors
+/// The bytes are not a question, or an id breaks its rule.
+pub fn decode_ask(payload: &Bytes) -> Result<Ask, DecodeError> {
+    let ask = pb::Ask::decode(payload.as_ref())?;
+    let cursor = |cursor: pb::Cursor| Ok((convert::message_id(&cursor.message_id)?, cursor.attempt, cursor.next));
+    Ok(Ask {
+        thread: ThreadId::parse(&ask.session_id).map_err(|error| InvalidField::Id("session_id", error))?,
+        have: ask.have.into_iter().map(cursor).collect::<Result<_, InvalidField>>()?,
+    })
+}
+
+/// The payload of an answer.
+pub fn encode_reply(reply: &AskReply) -> Bytes {
+    let open = reply.open.iter().map(|open| pb::OpenMessage {
+        message_id: open.message.as_str().to_owned(),
+        attempt: open.attempt,
+        role: open.role as i32,
+        chunks: open.chunks.iter().map(|chunk| convert::pb_chunk(chunk)).collect(),
+        next: open.next,
+    });
+    pb::AskReply { epoch: reply.epoch, open: open.collect(), more: reply.more }.encode_to_vec().into()
+}
+
+/// Reads an answer.
+///
+/// # Errors
+/// The bytes are not an answer, or a field breaks a rule of the model.
+pub fn decode_reply(payload: &Bytes) -> Result<AskReply, DecodeError> {
+    let reply = pb::AskReply::decode(payload.as_ref())?;
+    let open = |open: pb::OpenMessage| {
+        Ok(OpenText {
+            message: convert::message_id(&open.message_id)?,
+            attempt: open.attempt,
+            role: convert::role(open.role)?,
+            chunks: open.chunks.into_iter().map(convert::chunk).collect::<Result<_, _>>()?,
+            next: open.next,
+        })
+    };
+    let open = reply.open.into_iter().map(open).collect::<Result<_, InvalidField>>()?;
+    Ok(AskReply { epoch: reply.epoch, open, more: reply.more })
+}

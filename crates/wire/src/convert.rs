@@ -1,0 +1,169 @@
+//! Between protobuf types and the model.
+
+use std::sync::Arc;
+
+use model::{
+    Arrival, Chunk, ChunkKind, InvalidChunk, InvalidId, InvalidMetadata, MAX_CHUNK_ID, MessageId, Metadata, Role,
+};
+use prost_types::value::Kind;
+use prost_types::{ListValue, Struct, Value};
+use serde_json::{Map, Number, Value as Json};
+
+use crate::pb;
+
+/// A field that breaks a rule; names the field.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidField {
+    /// `session_id` or `message_id`.
+    #[error("{0}: {1}")]
+    Id(&'static str, InvalidId),
+    /// A number that is none of the enum's.
+    #[error("{0} has the unknown value {1}")]
+    Enum(&'static str, String),
+    /// A rule of chunks.
+    #[error(transparent)]
+    Chunk(#[from] InvalidChunk),
+    /// Not RFC 3339.
+    #[error("timestamp {0:?} is not RFC 3339")]
+    Timestamp(String),
+    /// Longer than 256 bytes.
+    #[error("correlation_id has {0} bytes; at most 256 are allowed")]
+    CorrelationId(usize),
+    /// A part that must be there is not.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+}
+
+impl From<InvalidMetadata> for InvalidField {
+    fn from(error: InvalidMetadata) -> Self {
+        Self::Chunk(error.into())
+    }
+}
+
+pub(crate) fn message_id(text: &str) -> Result<MessageId, InvalidField> {
+    MessageId::parse(text).map_err(|error| InvalidField::Id("message_id", error))
+}
+
+pub(crate) fn role(number: i32) -> Result<Role, InvalidField> {
+    let known = usize::try_from(number).ok().and_then(|index| Role::ALL.get(index).copied());
+    known.ok_or_else(|| InvalidField::Enum("role", number.to_string()))
+}
+
+pub(crate) fn kind(number: i32) -> Result<ChunkKind, InvalidField> {
+    let known = usize::try_from(number).ok().and_then(|index| ChunkKind::ALL.get(index).copied());
+    known.ok_or_else(|| InvalidField::Enum("chunk_type", number.to_string()))
+}
+
+pub(crate) fn chunk_id(number: i64) -> Result<u32, InvalidField> {
+    let id = u32::try_from(number).ok().filter(|id| *id <= MAX_CHUNK_ID);
+    id.ok_or(InvalidField::Chunk(InvalidChunk::Id(number)))
+}
+
+pub(crate) fn timestamp(text: String) -> Result<Option<Box<str>>, InvalidField> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match time::OffsetDateTime::parse(&text, &time::format_description::well_known::Rfc3339) {
+        Ok(_) => Ok(Some(text.into())),
+        Err(_) => Err(InvalidField::Timestamp(text.chars().take(40).collect())),
+    }
+}
+
+pub(crate) fn correlation_id(text: String) -> Result<Option<Box<str>>, InvalidField> {
+    match text.len() {
+        0 => Ok(None),
+        1..=256 => Ok(Some(text.into())),
+        bytes => Err(InvalidField::CorrelationId(bytes)),
+    }
+}
+
+/// The piece itself, without what places it.
+pub(crate) fn chunk(pb: pb::Chunk) -> Result<Arc<Chunk>, InvalidField> {
+    let chunk = Chunk {
+        id: chunk_id(pb.chunk_id)?,
+        kind: kind(pb.chunk_type)?,
+        is_final: pb.is_final,
+        text: pb.chunk.into(),
+        metadata: metadata(pb.metadata)?,
+        timestamp: timestamp(pb.timestamp)?,
+        correlation_id: correlation_id(pb.correlation_id)?,
+    };
+    chunk.check()?;
+    Ok(Arc::new(chunk))
+}
+
+/// A chunk of a publisher's frame. `last` is the message id of the chunk before: frames mostly hold one message.
+pub(crate) fn arrival(mut pb: pb::Chunk, last: Option<&MessageId>) -> Result<Arrival, InvalidField> {
+    let message = match last {
+        Some(last) if last.as_str() == pb.message_id => last.clone(),
+        _ => message_id(&std::mem::take(&mut pb.message_id))?,
+    };
+    Ok(Arrival { message, attempt: pb.attempt, step: pb.step, role: role(pb.role)?, chunk: chunk(pb)? })
+}
+
+fn metadata(fields: Option<Struct>) -> Result<Metadata, InvalidField> {
+    match fields {
+        None => Ok(Metadata::EMPTY),
+        Some(fields) => Ok(Metadata::new(json_map(fields)?)?),
+    }
+}
+
+fn json_map(fields: Struct) -> Result<Map<String, Json>, InvalidField> {
+    fields.fields.into_iter().map(|(key, value)| Ok((key, json_value(value)?))).collect()
+}
+
+fn json_value(value: Value) -> Result<Json, InvalidField> {
+    Ok(match value.kind {
+        None | Some(Kind::NullValue(_)) => Json::Null,
+        Some(Kind::BoolValue(bool)) => Json::Bool(bool),
+        Some(Kind::NumberValue(number)) => Json::Number(json_number(number)?),
+        Some(Kind::StringValue(text)) => Json::String(text),
+        Some(Kind::ListValue(list)) => {
+            Json::Array(list.values.into_iter().map(json_value).collect::<Result<_, _>>()?)
+        }
+        Some(Kind::StructValue(fields)) => Json::Object(json_map(fields)?),
+    })
+}
+
+/// Protobuf's Struct has doubles only: whole ones become integers again, as their publisher wrote them.
+fn json_number(number: f64) -> Result<Number, InvalidField> {
+    let exact = model::MAX_EXACT_INTEGER as f64;
+    if number.fract() == 0.0 && number.abs() <= exact && !(number == 0.0 && number.is_sign_negative()) {
+        return Ok(Number::from(number as i64));
+    }
+    Number::from_f64(number).ok_or_else(|| InvalidMetadata::Number.into())
+}
+
+pub(crate) fn pb_metadata(metadata: &Metadata) -> Option<Struct> {
+    metadata.as_map().map(pb_struct)
+}
+
+fn pb_struct(map: &Map<String, Json>) -> Struct {
+    Struct { fields: map.iter().map(|(key, value)| (key.clone(), pb_value(value))).collect() }
+}
+
+fn pb_value(value: &Json) -> Value {
+    let kind = match value {
+        Json::Null => Kind::NullValue(0),
+        Json::Bool(bool) => Kind::BoolValue(*bool),
+        Json::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
+        Json::String(text) => Kind::StringValue(text.clone()),
+        Json::Array(items) => Kind::ListValue(ListValue { values: items.iter().map(pb_value).collect() }),
+        Json::Object(map) => Kind::StructValue(pb_struct(map)),
+    };
+    Value { kind: Some(kind) }
+}
+
+/// The protobuf form of a chunk, without the ids of its thread and message.
+pub(crate) fn pb_chunk(chunk: &Chunk) -> pb::Chunk {
+    pb::Chunk {
+        chunk_id: chunk.id.into(),
+        chunk: chunk.text.to_string(),
+        chunk_type: chunk.kind as i32,
+        is_final: chunk.is_final,
+        metadata: pb_metadata(&chunk.metadata),
+        timestamp: chunk.timestamp.as_deref().unwrap_or_default().to_owned(),
+        correlation_id: chunk.correlation_id.as_deref().unwrap_or_default().to_owned(),
+        ..pb::Chunk::default()
+    }
+}

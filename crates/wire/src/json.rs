@@ -1,0 +1,81 @@
+//! The JSON form of chunks: exactly the names of C1 and our optional ones, nothing else.
+
+use std::sync::Arc;
+
+use model::{Arrival, Chunk, ChunkKind, Metadata, Role};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::convert::{self, InvalidField};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JsonChunk {
+    pub(crate) session_id: String,
+    message_id: String,
+    chunk_id: i64,
+    #[serde(default)]
+    chunk: String,
+    #[serde(default)]
+    chunk_type: Option<String>,
+    #[serde(default)]
+    is_final: bool,
+    #[serde(default)]
+    metadata: Option<Map<String, Value>>,
+    #[serde(default)]
+    timestamp: Option<String>,
+    #[serde(default)]
+    correlation_id: Option<String>,
+    #[serde(default)]
+    attempt: u32,
+    #[serde(default)]
+    step: u32,
+    #[serde(default)]
+    role: Option<String>,
+}
+
+impl JsonChunk {
+    pub(crate) fn arrival(self) -> Result<Arrival, InvalidField> {
+        let chunk = Chunk {
+            id: convert::chunk_id(self.chunk_id)?,
+            kind: named("chunk_type", self.chunk_type, ChunkKind::from_name)?,
+            is_final: self.is_final,
+            text: self.chunk.into(),
+            metadata: Metadata::new(self.metadata.unwrap_or_default())?,
+            timestamp: convert::timestamp(self.timestamp.unwrap_or_default())?,
+            correlation_id: convert::correlation_id(self.correlation_id.unwrap_or_default())?,
+        };
+        chunk.check()?;
+        Ok(Arrival {
+            message: convert::message_id(&self.message_id)?,
+            attempt: self.attempt,
+            step: self.step,
+            role: named("role", self.role, Role::from_name)?,
+            chunk: Arc::new(chunk),
+        })
+    }
+}
+
+fn named<T: Default>(
+    field: &'static str,
+    name: Option<String>,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<T, InvalidField> {
+    match name {
+        None => Ok(T::default()),
+        Some(name) => parse(&name)
+            .ok_or_else(|| InvalidField::Enum(field, format!("{:?}", name.chars().take(40).collect::<String>()))),
+    }
+}
+
+/// What a publisher writes, for tests and tools; reading is [`JsonChunk`].
+#[derive(Serialize)]
+pub(crate) struct JsonChunkOut<'a> {
+    pub(crate) session_id: &'a str,
+    pub(crate) message_id: &'a str,
+    #[serde(flatten)]
+    pub(crate) chunk: &'a Chunk,
+    pub(crate) attempt: u32,
+    pub(crate) step: u32,
+    pub(crate) role: &'static str,
+}

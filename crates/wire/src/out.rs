@@ -1,0 +1,170 @@
+//! What owners send to gateways on `out.<thread>`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::{Chunk, Failure, IdRange, MessageId, Outcome, Position, Role, ThreadId};
+use prost::Message as _;
+
+use crate::{DecodeError, InvalidField, convert, pb};
+
+/// What became ready of one message.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OutFrame {
+    /// The thread.
+    pub thread: ThreadId,
+    /// The message.
+    pub message: MessageId,
+    /// Its attempt.
+    pub attempt: u32,
+    /// Who speaks.
+    pub role: Role,
+    /// Chunks with consecutive ids.
+    pub chunks: Vec<Arc<Chunk>>,
+    /// How it ended, after the commit.
+    pub terminal: Option<End>,
+}
+
+/// How a message ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct End {
+    /// Chunks released before the end.
+    pub chunks: u32,
+    /// The outcome.
+    pub outcome: Outcome,
+}
+
+/// The payload of a frame.
+pub fn encode(frame: &OutFrame) -> Bytes {
+    let text: usize = frame.chunks.iter().map(|chunk| chunk.text.len() + 24).sum();
+    let mut out = Writer(Vec::with_capacity(text + frame.thread.as_str().len() + frame.message.as_str().len() + 24));
+    out.bytes(1, frame.thread.as_str().as_bytes());
+    out.bytes(2, frame.message.as_str().as_bytes());
+    out.varint_field(3, frame.attempt.into());
+    out.varint_field(4, frame.role as u64);
+    let mut scratch = Writer(Vec::with_capacity(512));
+    for chunk in &frame.chunks {
+        scratch.0.clear();
+        scratch.chunk(chunk);
+        out.bytes(5, &scratch.0);
+    }
+    if let Some(end) = &frame.terminal {
+        out.bytes(6, &pb_terminal(end).encode_to_vec());
+    }
+    out.0.into()
+}
+
+/// Reads the payload of a frame.
+///
+/// # Errors
+/// The bytes are not a frame, or a field breaks a rule of the model.
+pub fn decode(payload: &Bytes) -> Result<OutFrame, DecodeError> {
+    let out = pb::Out::decode(payload.as_ref())?;
+    Ok(OutFrame {
+        thread: ThreadId::parse(&out.session_id).map_err(|error| InvalidField::Id("session_id", error))?,
+        message: convert::message_id(&out.message_id)?,
+        attempt: out.attempt,
+        role: convert::role(out.role)?,
+        chunks: out.chunks.into_iter().map(convert::chunk).collect::<Result<_, _>>()?,
+        terminal: out.terminal.map(terminal).transpose()?,
+    })
+}
+
+fn terminal(terminal: pb::Terminal) -> Result<End, InvalidField> {
+    let outcome = match terminal.outcome.ok_or(InvalidField::Missing("outcome"))? {
+        pb::terminal::Outcome::Complete(position) => Outcome::Complete(Position::from_stored(position)),
+        pb::terminal::Outcome::Failed(failed) => Outcome::Failed(failure(failed)?),
+    };
+    Ok(End { chunks: terminal.chunks, outcome })
+}
+
+/// Codes carry what clients need; figures that only the owner's log needs are not sent, but are in the text.
+fn failure(failed: pb::Failed) -> Result<Failure, InvalidField> {
+    let missing = || failed.missing.iter().map(|range| IdRange { first: range.first, last: range.last }).collect();
+    Ok(match failed.code.as_str() {
+        "gap_timeout" => Failure::GapTimeout { missing: missing() },
+        "stalled" => Failure::Stalled,
+        "final_conflict" => match failed.missing.first() {
+            Some(ids) => Failure::FinalConflict { final_id: ids.first, other_id: ids.last },
+            None => return Err(InvalidField::Missing("missing")),
+        },
+        "too_many_chunks" => Failure::TooManyChunks { limit: limit(&failed) as u32 },
+        "message_too_large" => Failure::MessageTooLarge { limit: limit(&failed) },
+        "producer_error" => Failure::ProducerError { text: failed.text },
+        "unknown_thread" => Failure::UnknownThread,
+        "unstorable" => Failure::Unstorable { detail: failed.text },
+        _ => return Err(InvalidField::Enum("code", failed.code)),
+    })
+}
+
+fn limit(failed: &pb::Failed) -> usize {
+    failed.missing.first().map_or(0, |range| range.first as usize)
+}
+
+fn pb_terminal(end: &End) -> pb::Terminal {
+    let outcome = match &end.outcome {
+        Outcome::Complete(position) => pb::terminal::Outcome::Complete(position.get()),
+        Outcome::Failed(failure) => pb::terminal::Outcome::Failed(pb_failed(failure)),
+    };
+    pb::Terminal { outcome: Some(outcome), chunks: end.chunks }
+}
+
+fn pb_failed(failure: &Failure) -> pb::Failed {
+    let range = |first: u32, last: u32| vec![pb::IdRange { first, last }];
+    let missing = match failure {
+        Failure::GapTimeout { missing } => {
+            missing.iter().map(|ids| pb::IdRange { first: ids.first, last: ids.last }).collect()
+        }
+        Failure::FinalConflict { final_id, other_id } => range(*final_id, *other_id),
+        Failure::TooManyChunks { limit } => range(*limit, *limit),
+        Failure::MessageTooLarge { limit } => range(*limit as u32, *limit as u32),
+        Failure::Stalled
+        | Failure::UnknownThread
+        | Failure::ProducerError { .. }
+        | Failure::Unstorable { .. } => Vec::new(),
+    };
+    let text = match failure {
+        Failure::Unstorable { detail } => detail.clone(),
+        other => other.to_string(),
+    };
+    pb::Failed { code: failure.code().to_owned(), text, missing }
+}
+
+/// Writes protobuf fields straight from the model. The generated types would copy every text into a `String` first,
+/// and this runs for every chunk of the fleet.
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn varint(&mut self, value: u64) {
+        prost::encoding::encode_varint(value, &mut self.0);
+    }
+
+    fn varint_field(&mut self, field: u64, value: u64) {
+        if value != 0 {
+            self.varint(field << 3);
+            self.varint(value);
+        }
+    }
+
+    fn bytes(&mut self, field: u64, bytes: &[u8]) {
+        self.varint(field << 3 | 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn chunk(&mut self, chunk: &Chunk) {
+        self.varint_field(3, chunk.id.into());
+        self.bytes(4, chunk.text.as_bytes());
+        self.varint_field(5, chunk.kind as u64);
+        self.varint_field(6, chunk.is_final.into());
+        if let Some(metadata) = convert::pb_metadata(&chunk.metadata) {
+            self.bytes(7, &metadata.encode_to_vec());
+        }
+        if let Some(timestamp) = &chunk.timestamp {
+            self.bytes(8, timestamp.as_bytes());
+        }
+        if let Some(correlation_id) = &chunk.correlation_id {
+            self.bytes(9, correlation_id.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Subjects and stream names, as in DESIGN.md "Subjects and streams".
+
+use model::{Bucket, PartitionCount, PartitionId, ThreadId};
+
+/// Where publishers send chunks when the account maps `chunks.*` to the partitions.
+pub fn chunks(thread: &ThreadId) -> String {
+    format!("chunks.{thread}")
+}
+
+/// The exact subject under which the stream of partition `p` stores the chunks of a thread.
+pub fn chunks_stored(p: PartitionId, thread: &ThreadId) -> String {
+    format!("chunks.{p}.{thread}")
+}
+
+/// The exact subject for a thread in a fleet of `count` partitions: for publishers without the account mapping.
+pub fn chunks_exact(count: PartitionCount, thread: &ThreadId) -> String {
+    chunks_stored(Bucket::of(thread).partition(count), thread)
+}
+
+/// Where the owner sends ordered frames (core NATS only).
+pub fn out(thread: &ThreadId) -> String {
+    format!("out.{thread}")
+}
+
+/// Where the owner of a partition answers gateways.
+pub fn ask(p: PartitionId) -> String {
+    format!("ask.{p}")
+}
+
+/// The name of a partition's stream.
+pub fn stream_name(p: PartitionId) -> String {
+    format!("PARTITION_{p}")
+}
+
+/// The subjects that a partition's stream stores.
+pub fn stream_subjects(p: PartitionId) -> Vec<String> {
+    vec![format!("chunks.{p}.*"), format!("tasks.{p}.*")]
+}
+
+/// What a stored subject names.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stored<'a> {
+    /// `chunks.<p>.<thread>`: the thread's token, not yet checked.
+    Chunks(&'a str),
+    /// `tasks.<p>.<agent>`: the agent's token, not yet checked.
+    Tasks(&'a str),
+}
+
+/// Reads a subject as the stream of partition `p` stores it; `None` when it is not one.
+pub fn parse_stored(p: PartitionId, subject: &str) -> Option<Stored<'_>> {
+    let (kind, rest) = subject.split_once('.')?;
+    let (partition, token) = rest.split_once('.')?;
+    let same = partition.parse() == Ok(p.0);
+    match kind {
+        "chunks" if same => Some(Stored::Chunks(token)),
+        "tasks" if same => Some(Stored::Tasks(token)),
+        _ => None,
+    }
+}

@@ -1,0 +1,182 @@
+use bytes::Bytes;
+use model::*;
+use prost::Message as _;
+
+use crate::*;
+
+fn limits() -> DecodeLimits {
+    DecodeLimits { chunk_bytes: 64 * 1024, partitions: PartitionCount::new(1).unwrap() }
+}
+
+fn decode(payload: impl Into<Bytes>) -> Result<Frame, Refusal> {
+    decode_entry(PartitionId(0), "chunks.0.t1", None, &payload.into(), &limits())
+}
+
+fn code(payload: impl Into<Bytes>) -> &'static str {
+    decode(payload).unwrap_err().code
+}
+
+fn frame(chunks: Vec<Chunk>) -> Frame {
+    let arrival = |chunk| Arrival {
+        message: MessageId::parse("m1").unwrap(),
+        attempt: 2,
+        step: 1,
+        role: Role::Assistant,
+        chunk: std::sync::Arc::new(chunk),
+    };
+    Frame { thread: ThreadId::parse("t1").unwrap(), chunks: chunks.into_iter().map(arrival).collect() }
+}
+
+fn rich() -> Chunk {
+    let metadata = serde_json::json!({"tokens_used": 15, "a": [1.5, "x", null, {"b": true}]});
+    Chunk {
+        metadata: Metadata::new(metadata.as_object().unwrap().clone()).unwrap(),
+        timestamp: Some("2026-01-02T03:04:05Z".into()),
+        correlation_id: Some("c-1".into()),
+        ..Chunk::content(1, "hé\u{2028}llo", true)
+    }
+}
+
+#[test]
+fn the_literal_json_of_c1_is_read() {
+    let json = r#"{"session_id":"t1","message_id":"m1","chunk_id":3,"chunk":"d","chunk_type":"content","is_final":false,
+        "metadata":{"k":1},"timestamp":"2026-01-02T03:04:05.678+02:00","correlation_id":"c"}"#;
+    let frame = decode(json).unwrap();
+    assert_eq!(frame.chunks[0].chunk.id, 3);
+    assert_eq!(&*frame.chunks[0].chunk.text, "d");
+    assert_eq!(frame.chunks[0].chunk.metadata.get("k"), Some(&1.into()));
+    let minimal = decode(r#"{"session_id":"t1","message_id":"m1","chunk_id":0}"#).unwrap();
+    assert_eq!(minimal.chunks[0].chunk.kind, ChunkKind::Content);
+    assert_eq!(minimal.chunks[0].role, Role::Assistant);
+}
+
+#[test]
+fn frames_survive_both_encodings() {
+    for frame in [frame(vec![Chunk::content(0, "a", false)]), frame(vec![Chunk::content(0, "a", false), rich()])] {
+        assert_eq!(decode(encode_frame(&frame)).unwrap(), frame);
+        assert_eq!(decode(encode_json(&frame)).unwrap(), frame);
+    }
+}
+
+#[test]
+fn a_payload_that_begins_like_both_forms_is_told_apart() {
+    let json = format!("\n{}", String::from_utf8(encode_json(&frame(vec![rich()])).to_vec()).unwrap());
+    assert!(decode(json).is_ok());
+    for size in 0..300 {
+        let frame = frame(vec![Chunk::content(0, &"{".repeat(size), false)]);
+        assert_eq!(decode(encode_frame(&frame)).unwrap(), frame);
+    }
+}
+
+#[test]
+fn every_truncation_is_refused_or_valid() {
+    let whole = encode_frame(&frame(vec![Chunk::content(0, "abc", false), rich()]));
+    for length in 0..whole.len() {
+        if let Ok(part) = decode(whole.slice(..length)) {
+            assert_eq!(part.chunks.len(), 1, "only a cut between two chunks leaves a valid frame");
+        }
+    }
+    let json = encode_json(&frame(vec![rich()]));
+    for length in 0..json.len() {
+        assert_eq!(code(json.slice(..length)), "malformed");
+    }
+}
+
+#[test]
+fn hostile_json_is_refused_with_its_reason() {
+    let with = |field: &str| format!(r#"{{"session_id":"t1","message_id":"m1","chunk_id":0,{field}}}"#);
+    for malformed in [
+        "", " ", "{", "nul", "[]", "[1]", "\u{feff}{}", r#"{"session_id":"t1"}"#,
+        r#"{"session_id":"t1","message_id":"m1","chunk_id":0} x"#,
+        r#"{"session_id":"t1","message_id":"m1","chunk_id":"0"}"#,
+        r#"{"session_id":"t1","message_id":"m1","chunk_id":0.0}"#,
+        r#"{"session_id":"t1","message_id":"m1","chunk_id":9223372036854775808}"#,
+        r#"{"session_id":"t1","message_id":"m1","chunkId":0}"#,
+    ] {
+        assert_eq!(code(malformed.to_owned()), "malformed", "{malformed}");
+    }
+    for field in [r#""is_final":1"#, r#""chunk":"\ud800""#, r#""metadata":[]"#, r#""metadata":{"x":1e999}"#, r#""x":1"#, r#""chunk":null"#] {
+        assert_eq!(code(with(field)), "malformed", "{field}");
+    }
+    let deep = with(&format!(r#""metadata":{{"x":{}{}}}"#, "[".repeat(129), "]".repeat(129)));
+    assert_eq!(code(deep), "malformed");
+    for field in [
+        r#""chunk":"a\u0000""#, r#""chunk_type":"event""#, r#""role":"root""#, r#""metadata":{"x":"\u0000"}"#,
+        r#""timestamp":"infinity""#, r#""timestamp":"+294277-01-01T00:00:00Z""#, r#""timestamp":"yesterday""#,
+    ] {
+        assert_eq!(code(with(field)), "invalid_chunk", "{field}");
+    }
+    for id in ["-1", "1000000", "4294967295"] {
+        let json = format!(r#"{{"session_id":"t1","message_id":"m1","chunk_id":{id}}}"#);
+        assert_eq!(code(json), "invalid_chunk", "{id}");
+    }
+    for tokens in ["null", "-1", "9007199254740993"] {
+        assert_eq!(code(with(&format!(r#""is_final":true,"metadata":{{"tokens_used":{tokens}}}"#))), "metadata_error");
+    }
+    assert_eq!(code(with(&format!(r#""chunk":"{}""#, "x".repeat(65_537)))), "chunk_too_large");
+}
+
+#[test]
+fn hostile_ids_and_subjects_are_refused() {
+    for id in ["", "a.b", "*", ">", "../", "é", &"x".repeat(129), &"x".repeat(65_536)] {
+        let json = serde_json::json!({"session_id": "t1", "message_id": id, "chunk_id": 0}).to_string();
+        assert_eq!(code(json), "invalid_chunk");
+    }
+    assert_eq!(code(r#"{"session_id":"t2","message_id":"m1","chunk_id":0}"#), "session_mismatch");
+    let payload: Bytes = encode_frame(&frame(vec![rich()]));
+    let of = |subject: &str| decode_entry(PartitionId(0), subject, None, &payload, &limits()).unwrap_err().code;
+    assert_eq!(of("chunks.0.é"), "invalid_subject");
+    assert_eq!(of("chunks.1.t1"), "invalid_subject");
+    assert_eq!(of("tasks.0.t1"), "unsupported");
+    let two = DecodeLimits { partitions: PartitionCount::new(1024).unwrap(), ..limits() };
+    let wrong = decode_entry(PartitionId(0), "chunks.0.t1", None, &payload, &two).unwrap_err();
+    assert_eq!(wrong.code, "wrong_partition");
+}
+
+#[test]
+fn hostile_protobuf_is_refused() {
+    let chunk = pb::Chunk { session_id: "t1".into(), message_id: "m1".into(), ..pb::Chunk::default() };
+    let frame = |chunk: pb::Chunk| pb::Frame { chunks: vec![chunk] }.encode_to_vec();
+    assert_eq!(code(frame(pb::Chunk { chunk_type: i32::MAX, ..chunk.clone() })), "invalid_chunk");
+    assert_eq!(code(frame(pb::Chunk { chunk_id: -1, ..chunk.clone() })), "invalid_chunk");
+    assert_eq!(code(frame(pb::Chunk { chunk: "\0".into(), ..chunk.clone() })), "invalid_chunk");
+    assert_eq!(code(vec![0x0B; 10_000]), "malformed", "nested groups");
+    assert_eq!(code(vec![0x0A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F]), "malformed", "length 2^63");
+    let mut unknown = frame(chunk.clone());
+    unknown.extend([0x80, 0x01, 0x07]);
+    assert!(decode(unknown).is_ok(), "unknown fields are for later versions");
+    let nan = prost_types::Value { kind: Some(prost_types::value::Kind::NumberValue(f64::NAN)) };
+    let metadata = prost_types::Struct { fields: [("x".to_owned(), nan)].into_iter().collect() };
+    assert_eq!(code(frame(pb::Chunk { metadata: Some(metadata), ..chunk })), "invalid_chunk");
+}
+
+#[test]
+fn out_frames_and_asks_survive() {
+    let failures = [
+        Failure::GapTimeout { missing: vec![IdRange { first: 2, last: 4 }] },
+        Failure::Stalled,
+        Failure::UnknownThread,
+        Failure::FinalConflict { final_id: 5, other_id: 6 },
+        Failure::TooManyChunks { limit: 10_000 },
+        Failure::MessageTooLarge { limit: 4 << 20 },
+        Failure::ProducerError { text: "no model".into() },
+        Failure::Unstorable { detail: "22P05".into() },
+    ];
+    let outcomes = failures.map(Outcome::Failed).into_iter().chain([Outcome::Complete(Position::from_stored(7))]);
+    for outcome in outcomes {
+        let out = out::OutFrame {
+            thread: ThreadId::parse("t1").unwrap(),
+            message: MessageId::parse("m1").unwrap(),
+            attempt: 3,
+            role: Role::Tool,
+            chunks: vec![std::sync::Arc::new(Chunk::content(0, "a", false)), std::sync::Arc::new(rich())],
+            terminal: Some(out::End { chunks: 2, outcome }),
+        };
+        assert_eq!(out::decode(&out::encode(&out)).unwrap(), out);
+    }
+    let ask = ask::Ask {
+        thread: ThreadId::parse("t1").unwrap(),
+        have: vec![(MessageId::parse("m1").unwrap(), 1, 9)],
+    };
+    assert_eq!(ask::decode_ask(&ask::encode_ask(&ask)).unwrap(), ask);
+}

@@ -19,6 +19,9 @@ pub(crate) fn install() {
         // SAFETY: the handler only stores to an atomic, which is async-signal-safe.
         unsafe { libc::signal(signal, handler as libc::sighandler_t) };
     }
+    // std ignores SIGPIPE and then panics in `println!`: `cargo xtask doctor | head` should just end.
+    // SAFETY: the default action needs no handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
 /// Whether any of them came.

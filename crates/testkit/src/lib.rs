@@ -1,1 +1,37 @@
-//! Real NATS and Postgres for tests; load, chaos, demo and bench programs.
+//! The outside view: real NATS and Postgres, the shipped binary as processes, publishers, SSE clients, and a check of
+//! what came out against what went in.
+//!
+//! Nothing here knows how a worker or a gateway is built: [`fleet`] starts the `antiphon` binary and everything else
+//! talks to subjects, HTTP and tables. Building blocks: [`services`], [`fleet`], [`load`], [`publisher`], [`sse`],
+//! [`proxy`], [`tables`], [`audit`]; [`chaos`] joins them. The programs are in `src/bin`.
+#![allow(clippy::disallowed_methods, reason = "tooling at the edge: it reads the environment and spawns what it likes")]
+
+pub mod audit;
+pub mod fleet;
+pub mod http;
+pub mod ledger;
+pub mod load;
+pub mod proxy;
+pub mod publisher;
+pub mod services;
+pub mod sse;
+pub mod tables;
+pub mod text;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result};
+
+/// Locks; what a panicking holder left behind is looked at all the same.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Host and port of a url that names both.
+pub fn host_and_port(url: &str) -> Result<(String, u16)> {
+    let (_, rest) = url.split_once("://").with_context(|| format!("{url}: no scheme"))?;
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let address = authority.rsplit('@').next().unwrap_or_default();
+    let (host, port) = address.rsplit_once(':').with_context(|| format!("{url}: no port"))?;
+    Ok((host.to_owned(), port.parse().with_context(|| format!("{url}: not a port"))?))
+}

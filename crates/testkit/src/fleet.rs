@@ -1,0 +1,204 @@
+//! A fleet as an operator runs it: `antiphon migrate`, then workers and gateways as processes.
+
+mod metrics;
+mod process;
+
+use std::{
+    env,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use xtask::{services::ScratchDir, workspace};
+
+pub use metrics::Metrics;
+pub use process::Process;
+
+/// How long a process may take until it is ready, on a busy machine.
+pub const READY_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a fleet is made of.
+#[derive(Debug, Clone)]
+pub struct FleetOptions {
+    /// Where NATS is.
+    pub nats_url: String,
+    /// Where Postgres is, for `migrate` and gateways.
+    pub database_url: String,
+    /// Where workers find Postgres, if elsewhere: behind a proxy.
+    pub worker_database_url: Option<String>,
+    /// Number of workers.
+    pub workers: usize,
+    /// Number of gateways.
+    pub gateways: usize,
+    /// Number of partitions.
+    pub partitions: u16,
+    /// Further environment of every process, which wins over ours.
+    pub env: Vec<(String, String)>,
+    /// Where logs go; a temporary folder when `None`.
+    pub log_dir: Option<PathBuf>,
+}
+
+impl FleetOptions {
+    /// Two workers and one gateway with 8 partitions and the defaults of the binary.
+    pub fn new(nats_url: &str, database_url: &str) -> Self {
+        Self {
+            nats_url: nats_url.to_owned(),
+            database_url: database_url.to_owned(),
+            worker_database_url: None,
+            workers: 2,
+            gateways: 1,
+            partitions: 8,
+            env: Vec::new(),
+            log_dir: None,
+        }
+    }
+
+    /// Sets a variable of every process.
+    #[must_use]
+    pub fn with_env(mut self, name: &str, value: impl ToString) -> Self {
+        self.env.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    fn environment(&self, database_url: &str) -> Vec<(String, String)> {
+        let log = env::var("ANTIPHON_LOG").unwrap_or_else(|_| "info".to_owned());
+        let partitions = self.partitions.to_string();
+        let own = [
+            ("NATS_URL", self.nats_url.as_str()),
+            ("DATABASE_URL", database_url),
+            ("ANTIPHON_PARTITIONS", &partitions),
+            ("ANTIPHON_LOG", &log),
+        ];
+        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        own.chain(self.env.iter().cloned()).collect()
+    }
+}
+
+/// Running processes; dropped, they are killed and temporary logs removed.
+#[derive(Debug)]
+pub struct Fleet {
+    /// The workers.
+    pub workers: Vec<Process>,
+    /// The gateways.
+    pub gateways: Vec<Process>,
+    options: FleetOptions,
+    log_dir: PathBuf,
+    _scratch: Option<ScratchDir>,
+}
+
+impl Fleet {
+    /// Migrates, starts everything and waits until it is ready.
+    pub async fn start(options: FleetOptions) -> Result<Self> {
+        let mut fleet = Self::prepare(options)?;
+        fleet.migrate().await?;
+        fleet.spawn()?;
+        fleet.ready(READY_LIMIT).await?;
+        Ok(fleet)
+    }
+
+    /// Reserves ports and names; nothing runs yet.
+    pub fn prepare(options: FleetOptions) -> Result<Self> {
+        let scratch = options.log_dir.is_none().then(|| ScratchDir::new("fleet")).transpose()?;
+        let log_dir = options.log_dir.clone().or(scratch.as_ref().map(|dir| dir.path().to_path_buf()));
+        let log_dir = log_dir.context("no folder for logs")?;
+        std::fs::create_dir_all(&log_dir)?;
+        let mut fleet = Self { workers: Vec::new(), gateways: Vec::new(), options, log_dir, _scratch: scratch };
+        for _ in 0..fleet.options.workers {
+            fleet.add_worker()?;
+        }
+        for number in 0..fleet.options.gateways {
+            let env = fleet.options.environment(&fleet.options.database_url);
+            let gateway = Process::new("gateway", format!("gateway-{number}"), binary()?, &fleet.log_dir, env)?;
+            fleet.gateways.push(gateway);
+        }
+        Ok(fleet)
+    }
+
+    /// Adds a worker, not started yet, and returns its index.
+    pub fn add_worker(&mut self) -> Result<usize> {
+        let number = self.workers.len();
+        let name = format!("worker-{number}");
+        let database_url = self.options.worker_database_url.as_ref().unwrap_or(&self.options.database_url);
+        let env = self.options.environment(database_url);
+        self.workers.push(Process::new("worker", name, binary()?, &self.log_dir, env)?);
+        Ok(number)
+    }
+
+    /// Runs `antiphon migrate`.
+    pub async fn migrate(&self) -> Result<()> {
+        let run = run(&["migrate"], &self.options.environment(&self.options.database_url)).await?;
+        if run.code != Some(0) {
+            bail!("antiphon migrate ended with {:?}:\n{}", run.code, run.stderr);
+        }
+        Ok(())
+    }
+
+    /// Starts every process.
+    pub fn spawn(&mut self) -> Result<()> {
+        self.processes_mut().try_for_each(Process::spawn)
+    }
+
+    /// Waits until every process is ready.
+    pub async fn ready(&mut self, limit: Duration) -> Result<()> {
+        for process in self.processes_mut() {
+            process.ready(limit).await?;
+        }
+        Ok(())
+    }
+
+    /// Where the gateways' APIs listen.
+    pub fn gateway_addrs(&self) -> Vec<SocketAddr> {
+        self.gateways.iter().map(Process::http_addr).collect()
+    }
+
+    /// Where the logs are.
+    pub fn log_dir(&self) -> &Path {
+        &self.log_dir
+    }
+
+    /// The last lines of every log, for a failure's report.
+    pub fn log_tails(&self) -> String {
+        let processes = self.workers.iter().chain(&self.gateways);
+        processes.map(|process| format!("--- {}\n{}\n", process.name(), process.log_tail())).collect()
+    }
+
+    fn processes_mut(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.workers.iter_mut().chain(&mut self.gateways)
+    }
+}
+
+/// What a command of the binary did.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Its exit code; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// What it wrote to standard output.
+    pub stdout: String,
+    /// What it wrote to standard error.
+    pub stderr: String,
+}
+
+/// Runs the binary to its end with this environment.
+pub async fn run(arguments: &[&str], env: &[(String, String)]) -> Result<Run> {
+    let mut command = process::command(&binary()?, env);
+    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(Duration::from_secs(60), command.output()).await;
+    let output = output.with_context(|| format!("antiphon {arguments:?} has not ended after 60 s"))??;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Run { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) })
+}
+
+/// The binary under test: `ANTIPHON_BIN`, else what cargo built.
+pub fn binary() -> Result<PathBuf> {
+    let binary = match env::var_os("ANTIPHON_BIN").filter(|path| !path.is_empty()) {
+        Some(path) => PathBuf::from(path),
+        None => workspace::built_binary("antiphon", "debug"),
+    };
+    if !binary.is_file() {
+        bail!("{} does not exist; build it with `cargo build -p antiphon`, or set ANTIPHON_BIN", binary.display());
+    }
+    Ok(binary)
+}

@@ -1,0 +1,205 @@
+//! One `antiphon` process with its ports, its log and the signals that hurt it.
+
+use std::{
+    fs::File,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use tokio::{
+    process::{Child, Command},
+    time::{sleep, timeout},
+};
+use xtask::services::Port;
+
+use super::metrics::Metrics;
+use crate::http;
+
+/// A worker or a gateway. Dropped, it is killed.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    role: &'static str,
+    binary: PathBuf,
+    env: Vec<(String, String)>,
+    http: Port,
+    metrics: Port,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl Process {
+    pub(super) fn new(
+        role: &'static str,
+        name: String,
+        binary: PathBuf,
+        dir: &Path,
+        mut env: Vec<(String, String)>,
+    ) -> Result<Self> {
+        let (http, metrics) = (Port::reserve()?, Port::reserve()?);
+        env.push(("ANTIPHON_HTTP_ADDR".to_owned(), local(&http).to_string()));
+        env.push(("ANTIPHON_METRICS_ADDR".to_owned(), local(&metrics).to_string()));
+        let log = dir.join(format!("{name}.log"));
+        Ok(Self { name, role, binary, env, http, metrics, log, child: None })
+    }
+
+    /// Its name in logs and reports.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where its API listens (gateways only).
+    pub fn http_addr(&self) -> SocketAddr {
+        local(&self.http)
+    }
+
+    /// Where its metrics and health answer.
+    pub fn metrics_addr(&self) -> SocketAddr {
+        local(&self.metrics)
+    }
+
+    /// Its log; every start appends.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// The process id while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().and_then(Child::id)
+    }
+
+    /// Starts it. Ports, environment and log are those of before.
+    pub fn spawn(&mut self) -> Result<()> {
+        let log = File::options().create(true).append(true).open(&self.log)?;
+        let mut command = command(&self.binary, &self.env);
+        command.arg(self.role).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
+        let child = command.spawn().with_context(|| format!("starting {}", self.binary.display()))?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Waits until `/readyz` answers 200.
+    ///
+    /// # Errors
+    /// When it ends or does not become ready; with the end of its log.
+    pub async fn ready(&mut self, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        while !self.is_ready().await {
+            if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten()) {
+                bail!("{} ended ({status}); its log ends with:\n{}", self.name, self.log_tail());
+            }
+            if Instant::now() > deadline {
+                bail!("{} is not ready after {limit:?}; its log ends with:\n{}", self.name, self.log_tail());
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Whether `/readyz` answers 200 now.
+    pub async fn is_ready(&self) -> bool {
+        let asked = timeout(Duration::from_secs(1), http::get(self.metrics_addr(), "/readyz")).await;
+        asked.is_ok_and(|answer| answer.is_ok_and(|answer| answer.status == 200))
+    }
+
+    /// SIGKILL, and waits for the end.
+    pub async fn kill(&mut self) -> Result<()> {
+        match self.child.take() {
+            Some(mut child) => child.kill().await.with_context(|| format!("killing {}", self.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// SIGSTOP: connections stay open, nothing answers.
+    pub fn pause(&self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    /// SIGTERM: it drains. See [`Process::ended`].
+    pub fn terminate(&self) {
+        self.signal(libc::SIGTERM);
+    }
+
+    /// Waits until it has ended by itself.
+    ///
+    /// # Errors
+    /// When it has not within `limit`; it is killed then.
+    pub async fn ended(&mut self, limit: Duration) -> Result<ExitStatus> {
+        let Some(mut child) = self.child.take() else { bail!("{} does not run", self.name) };
+        match timeout(limit, child.wait()).await {
+            Ok(status) => Ok(status?),
+            Err(_) => {
+                child.kill().await?;
+                bail!("{} has not ended after {limit:?}; its log ends with:\n{}", self.name, self.log_tail())
+            }
+        }
+    }
+
+    /// Kills it if it runs, and starts it.
+    pub async fn restart(&mut self) -> Result<()> {
+        self.kill().await?;
+        self.spawn()
+    }
+
+    /// Its metrics now.
+    pub async fn metrics(&self) -> Result<Metrics> {
+        Ok(Metrics::parse(&http::get(self.metrics_addr(), "/metrics").await?.text))
+    }
+
+    /// The last lines of its log.
+    pub fn log_tail(&self) -> String {
+        tail(&self.log, 15)
+    }
+
+    fn signal(&self, signal: i32) {
+        let pid = self.pid().and_then(|pid| libc::pid_t::try_from(pid).ok());
+        if let Some(pid) = pid {
+            // SAFETY: kill touches no memory of ours; the pid is positive and belongs to our unreaped child.
+            #[allow(unsafe_code, reason = "std and tokio send SIGKILL only")]
+            unsafe {
+                libc::kill(pid, signal)
+            };
+        }
+    }
+}
+
+/// The binary with this environment and none of our own `ANTIPHON_*`, killed when we die.
+pub(super) fn command(binary: &Path, env: &[(String, String)]) -> Command {
+    let mut command = Command::new(binary);
+    let inherited = std::env::vars_os().map(|(name, _)| name);
+    for name in inherited.filter(|name| name.to_string_lossy().starts_with("ANTIPHON_")) {
+        command.env_remove(name);
+    }
+    command.envs(env.iter().map(|(name, value)| (name, value))).process_group(0);
+    // Sent when the *thread* that forked ends: so start processes from the runtime's own threads, not from
+    // `spawn_blocking`.
+    // SAFETY: the closure makes one async-signal-safe system call.
+    #[cfg(target_os = "linux")]
+    #[allow(unsafe_code, reason = "prctl has no safe form")]
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    command
+}
+
+/// The last `lines` lines of a file.
+pub(super) fn tail(path: &Path, lines: usize) -> String {
+    let text = std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+fn local(port: &Port) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()))
+}

@@ -1,0 +1,165 @@
+//! A publisher as the contract wants it: a window of unacknowledged payloads, and the same payload again until the
+//! stream has it. What has been acknowledged goes into the [`Ledger`].
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use async_nats::jetstream::{self, context::ContextBuilder, message::PublishMessage};
+use bytes::Bytes;
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use model::{Frame, PartitionCount, ThreadId};
+use tokio::time::sleep;
+
+use crate::ledger::Ledger;
+
+/// How a frame becomes bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// The JSON of a chunk, or an array of them.
+    Json,
+    /// The protobuf frame.
+    Protobuf,
+}
+
+/// Which subject a frame is sent to.
+#[derive(Debug, Clone, Copy)]
+pub enum Addressing {
+    /// `chunks.<p>.<thread>`, computed here.
+    Exact(PartitionCount),
+    /// `chunks.<thread>`: the account of the server maps it.
+    Mapped,
+}
+
+/// One payload.
+#[derive(Debug, Clone)]
+pub struct Publication {
+    /// What it says.
+    pub frame: Frame,
+    /// In which form.
+    pub encoding: Encoding,
+}
+
+/// What [`Publisher::publish`] did.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Delivered {
+    /// Payloads acknowledged.
+    pub acked: usize,
+    /// Times that a payload had to be sent again.
+    pub retries: usize,
+}
+
+/// One connection that publishes.
+#[derive(Debug, Clone)]
+pub struct Publisher {
+    context: jetstream::Context,
+    addressing: Addressing,
+    window: usize,
+    deadline: Duration,
+}
+
+impl Publisher {
+    /// How long an acknowledgement may take before the payload is sent again.
+    pub const ACK_TIMEOUT: Duration = Duration::from_secs(2);
+    /// Most payloads in flight.
+    pub const WINDOW: usize = 1000;
+    /// How long one payload is tried before the run is given up.
+    pub const DEADLINE: Duration = Duration::from_secs(120);
+
+    /// Connects; a server that is away is waited for.
+    pub async fn connect(url: &str, addressing: Addressing) -> Result<Self> {
+        let options = async_nats::ConnectOptions::new()
+            .name("testkit publisher")
+            .ping_interval(Duration::from_secs(5))
+            .client_capacity(16 * 1024)
+            .reconnect_delay_callback(|attempts| Duration::from_millis((attempts as u64 * 20).min(250)))
+            .retry_on_initial_connect();
+        let client = options.connect(url).await.with_context(|| format!("connecting to {url}"))?;
+        let context = ContextBuilder::new()
+            .timeout(Self::ACK_TIMEOUT)
+            .max_ack_inflight(4 * Self::WINDOW)
+            .backpressure_on_inflight(true)
+            .build(client);
+        Ok(Self { context, addressing, window: Self::WINDOW, deadline: Self::DEADLINE })
+    }
+
+    /// The same connection with at most `window` payloads in flight.
+    #[must_use]
+    pub fn with_window(mut self, window: usize) -> Self {
+        self.window = window.max(1);
+        self
+    }
+
+    /// The connection's JetStream context.
+    pub fn context(&self) -> &jetstream::Context {
+        &self.context
+    }
+
+    /// The subject of a thread's chunks.
+    pub fn subject(&self, thread: &ThreadId) -> String {
+        match self.addressing {
+            Addressing::Exact(count) => wire::subject::chunks_exact(count, thread),
+            Addressing::Mapped => wire::subject::chunks(thread),
+        }
+    }
+
+    /// Publishes everything, in this order as far as nothing has to be sent again.
+    ///
+    /// # Errors
+    /// When a payload was not acknowledged within [`Publisher::DEADLINE`].
+    pub async fn publish(
+        &self,
+        publications: impl IntoIterator<Item = Publication>,
+        ledger: &Ledger,
+    ) -> Result<Delivered> {
+        let mut publications = publications.into_iter();
+        let mut in_flight = FuturesUnordered::new();
+        let mut delivered = Delivered::default();
+        loop {
+            while in_flight.len() < self.window {
+                let Some(publication) = publications.next() else { break };
+                in_flight.push(self.deliver(publication, ledger));
+            }
+            match in_flight.next().await {
+                None => return Ok(delivered),
+                Some(retries) => {
+                    delivered.acked += 1;
+                    delivered.retries += retries?;
+                }
+            }
+        }
+    }
+
+    /// Publishes one payload as it is, and returns its stream sequence.
+    pub async fn publish_raw(&self, subject: &str, content_type: Option<&str>, payload: Bytes) -> Result<u64> {
+        let message = PublishMessage::build().payload(payload);
+        let message = match content_type {
+            Some(content_type) => message.header("Content-Type", content_type),
+            None => message,
+        };
+        let ack = self.context.send_publish(subject.to_owned(), message).await?.await;
+        Ok(ack.with_context(|| format!("publishing to {subject}"))?.sequence)
+    }
+
+    async fn deliver(&self, publication: Publication, ledger: &Ledger) -> Result<usize> {
+        let subject = self.subject(&publication.frame.thread);
+        let payload = match publication.encoding {
+            Encoding::Json => wire::encode_json(&publication.frame),
+            Encoding::Protobuf => wire::encode_frame(&publication.frame),
+        };
+        let started = Instant::now();
+        let mut pause = Duration::from_millis(50);
+        let mut retries = 0;
+        loop {
+            match self.publish_raw(&subject, None, payload.clone()).await {
+                Ok(seq) => {
+                    ledger.acked(&publication.frame, seq);
+                    return Ok(retries);
+                }
+                Err(error) if started.elapsed() > self.deadline => return Err(error),
+                Err(_) => sleep(pause).await,
+            }
+            retries += 1;
+            pause = (pause * 2).min(Duration::from_secs(2));
+        }
+    }
+}

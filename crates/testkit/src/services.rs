@@ -1,0 +1,202 @@
+//! NATS and Postgres for one test: a server of its own, or a database of its own on the Postgres that is there.
+//!
+//! The servers themselves are [`xtask::services`], which blocks; here it is called off the runtime's threads.
+
+use std::{
+    env,
+    sync::{Arc, Mutex},
+};
+
+use anyhow::{Context, Result};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
+use tokio::task::spawn_blocking;
+use xtask::{
+    services::{Nats, NatsOptions, Postgres, PostgresOptions},
+    tools,
+};
+
+use crate::locked;
+
+/// A nats-server of one's own, with JetStream, on one port for life.
+#[derive(Debug, Clone)]
+pub struct NatsServer {
+    url: String,
+    server: Arc<Mutex<Nats>>,
+}
+
+impl NatsServer {
+    /// Starts one without the account mapping: publishers use exact subjects.
+    pub async fn start() -> Result<Self> {
+        Self::start_with(None).await
+    }
+
+    /// Starts one that maps `chunks.*` to this many partitions.
+    pub async fn start_mapped(partitions: u16) -> Result<Self> {
+        Self::start_with(Some(partitions.into())).await
+    }
+
+    async fn start_with(partitions: Option<u32>) -> Result<Self> {
+        blocking(move || {
+            let mut options = NatsOptions::new(tools::nats_server()?.path);
+            options.partitions = partitions;
+            let server = Nats::start(None, &options)?;
+            Ok(Self { url: server.url(), server: Arc::new(Mutex::new(server)) })
+        })
+        .await
+    }
+
+    /// `nats://127.0.0.1:<port>`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Ends it as a crash does.
+    pub async fn kill(&self) -> Result<()> {
+        let server = Arc::clone(&self.server);
+        blocking(move || locked(&server).kill()).await
+    }
+
+    /// Starts it again with the same data, and waits until it accepts clients.
+    pub async fn restart(&self) -> Result<()> {
+        let server = Arc::clone(&self.server);
+        blocking(move || locked(&server).restart()).await
+    }
+}
+
+/// A Postgres cluster of one's own, on one port for life.
+#[derive(Debug, Clone)]
+pub struct PostgresServer {
+    url: String,
+    server: Arc<Mutex<Postgres>>,
+}
+
+impl PostgresServer {
+    /// Makes a cluster and starts it.
+    pub async fn start() -> Result<Self> {
+        blocking(|| {
+            let mut options = PostgresOptions::new(tools::postgres()?.path);
+            // A database is made by copying files, or checkpoints would make each one wait for the disk.
+            options.settings.push(("max_wal_size".to_owned(), "1GB".to_owned()));
+            let server = Postgres::start(None, &options)?;
+            Ok(Self { url: server.url(), server: Arc::new(Mutex::new(server)) })
+        })
+        .await
+    }
+
+    /// `postgres://postgres@127.0.0.1:<port>/postgres`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Ends it as a crash does: SIGKILL to the postmaster and its children at once.
+    pub async fn kill(&self) -> Result<()> {
+        let server = Arc::clone(&self.server);
+        blocking(move || locked(&server).kill()).await
+    }
+
+    /// Starts it again with the same data, and waits until it accepts connections.
+    pub async fn restart(&self) -> Result<()> {
+        let server = Arc::clone(&self.server);
+        blocking(move || locked(&server).restart()).await
+    }
+}
+
+/// A database of one's own with a random name, dropped at the end.
+#[derive(Debug)]
+pub struct TestDatabase {
+    admin_url: String,
+    name: String,
+    url: String,
+}
+
+impl TestDatabase {
+    /// Makes one on the server of `DATABASE_URL`.
+    pub async fn create() -> Result<Self> {
+        let admin_url = env::var("DATABASE_URL").context("DATABASE_URL is not set; `cargo xtask test` sets it")?;
+        Self::create_on(&admin_url).await
+    }
+
+    /// Makes one on the server of `admin_url`, whose user may create databases.
+    pub async fn create_on(admin_url: &str) -> Result<Self> {
+        let name = format!("antiphon_test_{:016x}", rand::random::<u64>());
+        execute(admin_url, &format!("CREATE DATABASE {name}")).await?;
+        let url = with_database(admin_url, &name)?;
+        Ok(Self { admin_url: admin_url.to_owned(), name, url })
+    }
+
+    /// Its url.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A small pool on it.
+    pub async fn pool(&self) -> Result<PgPool> {
+        pool(&self.url).await
+    }
+}
+
+/// A small pool, for looking at tables from outside.
+pub async fn pool(url: &str) -> Result<PgPool> {
+    PgPoolOptions::new().max_connections(2).connect(url).await.with_context(|| format!("connecting to {url}"))
+}
+
+impl Drop for TestDatabase {
+    fn drop(&mut self) {
+        let (url, statement) = (self.admin_url.clone(), format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
+        // A runtime cannot block on itself; the thread has its own.
+        let dropping = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(execute(&url, &statement))
+        });
+        if let Ok(Err(error)) = dropping.join() {
+            eprintln!("a test database was left behind: {error:#}");
+        }
+    }
+}
+
+async fn execute(url: &str, statement: &str) -> Result<()> {
+    let mut connection = PgConnection::connect(url).await.with_context(|| format!("connecting to {url}"))?;
+    sqlx::query(AssertSqlSafe(statement)).execute(&mut connection).await.with_context(|| statement.to_owned())?;
+    Ok(connection.close().await?)
+}
+
+/// The url with another database; what follows a `?` is kept.
+fn with_database(url: &str, name: &str) -> Result<String> {
+    let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
+    let scheme = base.find("://").context("a database url without a scheme")? + 3;
+    let host_end = base[scheme..].find('/').map_or(base.len(), |at| scheme + at);
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    Ok(format!("{}/{name}{query}", &base[..host_end]))
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    spawn_blocking(work).await?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_database_of_a_url_is_replaced() {
+        let replaced = |url| with_database(url, "new").unwrap();
+        assert_eq!(replaced("postgres://u:p@h:1/old?sslmode=disable"), "postgres://u:p@h:1/new?sslmode=disable");
+        assert_eq!(replaced("postgres://h"), "postgres://h/new");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_database_lives_as_long_as_its_value() {
+        let admin_url = env::var("DATABASE_URL").unwrap();
+        let database = TestDatabase::create().await.unwrap();
+        let name = database.name.clone();
+        database.pool().await.unwrap();
+        drop(database);
+        let admin = pool(&admin_url).await.unwrap();
+        let left: i64 = sqlx::query_scalar("SELECT count(*) FROM pg_database WHERE datname = $1")
+            .bind(name)
+            .fetch_one(&admin)
+            .await
+            .unwrap();
+        assert_eq!(left, 0);
+    }
+}

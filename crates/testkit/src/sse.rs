@@ -1,0 +1,422 @@
+//! A client of `GET /v1/threads/{id}/events` that writes down everything it sees.
+//!
+//! A [`Follower`] follows one thread, reconnects with `Last-Event-ID` when its connection breaks, and keeps one
+//! [`Transcript`] per connection. It judges nothing: [`crate::audit`] does.
+
+mod parser;
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+pub use parser::{Item, Parser};
+
+use crate::{http, locked};
+
+/// Pause before a reconnect; a gateway that is down is asked five times a second.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
+
+/// What one connection brought.
+#[derive(Debug, Clone)]
+pub struct Transcript {
+    /// The gateway.
+    pub gateway: SocketAddr,
+    /// The cursor that was sent.
+    pub last_event_id: Option<String>,
+    /// When the connection was begun.
+    pub began_at: Instant,
+    /// Events in the order of arrival.
+    pub events: Vec<Received>,
+    /// Comments (`: open`, heartbeats) with the number of events before them.
+    pub comments: Vec<(usize, String)>,
+    /// How it ended; `None` while it is open, or when we left.
+    pub end: Option<End>,
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// The server finished its body.
+    Clean,
+    /// The connection broke, or never came to be.
+    Aborted(String),
+    /// Another status than 200, with its body.
+    Refused(u16, String),
+}
+
+/// One event.
+#[derive(Debug, Clone)]
+pub struct Received {
+    /// Its `id:`.
+    pub id: Option<String>,
+    /// When it arrived.
+    pub at: Instant,
+    /// What it says.
+    pub event: Event,
+}
+
+/// What an event says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A chunk, in order.
+    Chunk(ChunkEvent),
+    /// The message has been persisted.
+    Complete {
+        /// The message.
+        message: String,
+        /// Its position.
+        position: Option<String>,
+    },
+    /// The message was given up.
+    Failed {
+        /// The message.
+        message: String,
+        /// Why: a code such as `gap_timeout`.
+        code: String,
+        /// Why, for people.
+        text: String,
+        /// Code and further fields.
+        metadata: Value,
+    },
+    /// The text of the message starts again.
+    Reset {
+        /// The message.
+        message: String,
+        /// Its new attempt.
+        attempt: u32,
+    },
+    /// Anything else, kept as it came.
+    Other {
+        /// The event's name.
+        name: Option<String>,
+        /// Its data.
+        data: String,
+    },
+}
+
+/// A chunk as a client sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChunkEvent {
+    /// The message.
+    pub message: String,
+    /// The attempt that it belongs to.
+    pub attempt: u32,
+    /// Its number.
+    pub id: u32,
+    /// Its type on the wire.
+    pub kind: String,
+    /// Its text.
+    pub text: String,
+    /// Whether it is the last one.
+    pub is_final: bool,
+}
+
+/// The JSON of all kinds of events.
+#[derive(Debug, Deserialize)]
+struct Data {
+    message_id: String,
+    chunk_id: Option<u32>,
+    #[serde(default)]
+    chunk: String,
+    #[serde(default)]
+    chunk_type: String,
+    #[serde(default)]
+    is_final: bool,
+    #[serde(default)]
+    attempt: u32,
+    #[serde(default)]
+    metadata: Value,
+    position: Option<String>,
+}
+
+impl Event {
+    /// Reads what a dispatched SSE event says.
+    pub fn read(name: Option<&str>, data: &str) -> Self {
+        let other = || Self::Other { name: name.map(str::to_owned), data: data.to_owned() };
+        let Ok(fields) = serde_json::from_str::<Data>(data) else { return other() };
+        match (name, fields.chunk_type.as_str(), fields.chunk_id) {
+            (Some("reset"), ..) => Self::Reset { message: fields.message_id, attempt: fields.attempt },
+            (None, "system", _) if fields.chunk == "message_complete" => {
+                Self::Complete { message: fields.message_id, position: fields.position }
+            }
+            // A producer's own error chunk has a number; the terminal has none.
+            (None, "error", None) => Self::Failed {
+                message: fields.message_id,
+                code: fields.metadata.get("code").and_then(Value::as_str).unwrap_or_default().to_owned(),
+                text: fields.chunk,
+                metadata: fields.metadata,
+            },
+            (None, kind, Some(id)) => Self::Chunk(ChunkEvent {
+                message: fields.message_id,
+                attempt: fields.attempt,
+                id,
+                kind: kind.to_owned(),
+                text: fields.chunk,
+                is_final: fields.is_final,
+            }),
+            _ => other(),
+        }
+    }
+
+    /// The message whose end this is.
+    pub fn terminal(&self) -> Option<&str> {
+        match self {
+            Self::Complete { message, .. } | Self::Failed { message, .. } => Some(message),
+            Self::Chunk(_) | Self::Reset { .. } | Self::Other { .. } => None,
+        }
+    }
+}
+
+impl Transcript {
+    fn begin(gateway: SocketAddr, last_event_id: Option<String>) -> Self {
+        let (events, comments) = (Vec::new(), Vec::new());
+        Self { gateway, last_event_id, began_at: Instant::now(), events, comments, end: None }
+    }
+
+    /// The text received of a message since its last reset.
+    pub fn text_of(&self, message: &str) -> String {
+        let mut text = String::new();
+        for received in &self.events {
+            match &received.event {
+                Event::Reset { message: reset, .. } if reset == message => text.clear(),
+                Event::Chunk(chunk) if chunk.message == message && chunk.kind == "content" => text.push_str(&chunk.text),
+                _ => {}
+            }
+        }
+        text
+    }
+}
+
+/// How a thread is followed.
+#[derive(Debug, Clone, Default)]
+pub struct FollowOptions {
+    /// The cursor of the first connection.
+    pub last_event_id: Option<String>,
+    /// Stay away after the first connection has ended.
+    pub once: bool,
+    /// Pause after each read: a slow client.
+    pub pause: Duration,
+}
+
+/// Counts that grow while a follower reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Connections on which `: open` has been seen.
+    pub opened: usize,
+    /// Events in all.
+    pub events: usize,
+    /// Terminal events in all.
+    pub terminals: usize,
+    /// Connections that have ended.
+    pub ended: usize,
+}
+
+/// Follows one thread until it is stopped or dropped.
+#[derive(Debug)]
+pub struct Follower {
+    thread: String,
+    transcripts: Arc<Mutex<Vec<Transcript>>>,
+    progress: watch::Receiver<Progress>,
+    task: JoinHandle<()>,
+}
+
+impl Follower {
+    /// Starts at the first of `gateways`; each reconnect takes the next one.
+    pub fn start(gateways: &[SocketAddr], thread: &str, options: FollowOptions) -> Self {
+        let transcripts = Arc::new(Mutex::new(Vec::new()));
+        let (progress, watcher) = watch::channel(Progress::default());
+        let reader = Reader {
+            gateways: gateways.to_vec(),
+            path: format!("/v1/threads/{thread}/events"),
+            options,
+            transcripts: Arc::clone(&transcripts),
+            progress,
+        };
+        let task = tokio::spawn(reader.run());
+        Self { thread: thread.to_owned(), transcripts, progress: watcher, task }
+    }
+
+    /// The thread.
+    pub fn thread(&self) -> &str {
+        &self.thread
+    }
+
+    /// What it has seen up to now.
+    pub fn progress(&self) -> Progress {
+        *self.progress.borrow()
+    }
+
+    /// Waits until `enough` holds.
+    ///
+    /// # Errors
+    /// When it does not within `limit`.
+    pub async fn wait(&self, limit: Duration, mut enough: impl FnMut(Progress) -> bool) -> Result<()> {
+        let mut progress = self.progress.clone();
+        let waited = timeout(limit, progress.wait_for(|progress| enough(*progress))).await;
+        match waited {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => bail!("thread {}: the follower has ended; last connection: {:?}", self.thread, self.last_end()),
+            Err(_) => bail!("thread {}: nothing more for {limit:?}; {:?}", self.thread, self.progress()),
+        }
+    }
+
+    /// Waits until the first connection is open, so that nothing published from now on is missed.
+    pub async fn opened(&self) -> Result<()> {
+        self.wait(Duration::from_secs(20), |progress| progress.opened > 0).await
+    }
+
+    /// A copy of what each connection brought up to now.
+    pub fn transcripts(&self) -> Vec<Transcript> {
+        locked(&self.transcripts).clone()
+    }
+
+    /// Looks at the transcripts without copying them.
+    pub fn inspect<T>(&self, look: impl FnOnce(&[Transcript]) -> T) -> T {
+        look(&locked(&self.transcripts))
+    }
+
+    /// Leaves, and gives away what was seen.
+    pub fn stop(self) -> Vec<Transcript> {
+        self.task.abort();
+        std::mem::take(&mut *locked(&self.transcripts))
+    }
+
+    fn last_end(&self) -> Option<End> {
+        self.inspect(|transcripts| transcripts.last().and_then(|transcript| transcript.end.clone()))
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Reader {
+    gateways: Vec<SocketAddr>,
+    path: String,
+    options: FollowOptions,
+    transcripts: Arc<Mutex<Vec<Transcript>>>,
+    progress: watch::Sender<Progress>,
+}
+
+impl Reader {
+    async fn run(self) {
+        let mut cursor = self.options.last_event_id.clone();
+        for gateway in self.gateways.iter().cycle() {
+            locked(&self.transcripts).push(Transcript::begin(*gateway, cursor.clone()));
+            let end = match self.connection(*gateway, &mut cursor).await {
+                Ok(end) => end,
+                Err(error) => End::Aborted(error.to_string()),
+            };
+            self.with_transcript(|transcript| transcript.end = Some(end));
+            self.progress.send_modify(|progress| progress.ended += 1);
+            if self.options.once {
+                break;
+            }
+            sleep(RECONNECT_PAUSE).await;
+        }
+    }
+
+    async fn connection(&self, gateway: SocketAddr, cursor: &mut Option<String>) -> std::io::Result<End> {
+        let mut headers = vec![("accept", "text/event-stream")];
+        if let Some(cursor) = cursor {
+            headers.push(("last-event-id", cursor));
+        }
+        let mut response = http::open(gateway, &self.path, &headers).await?;
+        let mut bytes = Vec::new();
+        if response.status != 200 {
+            while response.body.read(&mut bytes).await? > 0 {}
+            return Ok(End::Refused(response.status, String::from_utf8_lossy(&bytes).into_owned()));
+        }
+        let mut parser = Parser::default();
+        while response.body.read(&mut bytes).await? > 0 {
+            let items = parser.feed(&bytes);
+            bytes.clear();
+            self.record(items, cursor);
+            if !self.options.pause.is_zero() {
+                sleep(self.options.pause).await;
+            }
+        }
+        Ok(End::Clean)
+    }
+
+    fn record(&self, items: Vec<Item>, cursor: &mut Option<String>) {
+        let at = Instant::now();
+        let mut seen = Progress::default();
+        self.with_transcript(|transcript| {
+            for item in items {
+                match item {
+                    Item::Comment(text) => {
+                        seen.opened += usize::from(transcript.comments.is_empty());
+                        transcript.comments.push((transcript.events.len(), text));
+                    }
+                    Item::Event { id, name, data } => {
+                        let event = Event::read(name.as_deref(), &data);
+                        seen.events += 1;
+                        seen.terminals += usize::from(event.terminal().is_some());
+                        if id.is_some() {
+                            cursor.clone_from(&id);
+                        }
+                        transcript.events.push(Received { id, at, event });
+                    }
+                }
+            }
+        });
+        self.progress.send_modify(|progress| {
+            progress.opened += seen.opened;
+            progress.events += seen.events;
+            progress.terminals += seen.terminals;
+        });
+    }
+
+    fn with_transcript(&self, change: impl FnOnce(&mut Transcript)) {
+        if let Some(transcript) = locked(&self.transcripts).last_mut() {
+            change(transcript);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn events_are_told_apart() {
+        let chunk = json!({"session_id": "t", "message_id": "m", "chunk_id": 3, "chunk": "x", "chunk_type": "content",
+            "is_final": true, "metadata": {}, "attempt": 2});
+        let expected = ChunkEvent {
+            message: "m".into(),
+            attempt: 2,
+            id: 3,
+            kind: "content".into(),
+            text: "x".into(),
+            is_final: true,
+        };
+        assert_eq!(Event::read(None, &chunk.to_string()), Event::Chunk(expected));
+        let complete = json!({"chunk_type": "system", "chunk": "message_complete", "session_id": "t", "message_id": "m",
+            "position": "12"});
+        let expected = Event::Complete { message: "m".into(), position: Some("12".into()) };
+        assert_eq!(Event::read(None, &complete.to_string()), expected);
+        let failed = json!({"chunk_type": "error", "chunk": "gone", "is_final": true, "message_id": "m",
+            "metadata": {"code": "gap_timeout"}});
+        assert!(matches!(Event::read(None, &failed.to_string()), Event::Failed { code, .. } if code == "gap_timeout"));
+        let reset = json!({"session_id": "t", "message_id": "m", "attempt": 1});
+        let expected = Event::Reset { message: "m".into(), attempt: 1 };
+        assert_eq!(Event::read(Some("reset"), &reset.to_string()), expected);
+        assert!(matches!(Event::read(Some("drain"), "{}"), Event::Other { .. }));
+    }
+}

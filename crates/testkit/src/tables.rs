@@ -1,0 +1,100 @@
+//! The tables, as an outsider reads them.
+
+use anyhow::Result;
+use serde_json::Value;
+use sqlx::{FromRow, PgPool};
+
+/// A persisted message.
+#[derive(Debug, Clone, FromRow)]
+pub struct StoredMessage {
+    /// Its thread.
+    pub thread_id: String,
+    /// Its id in the thread.
+    pub message_id: String,
+    /// Its place.
+    pub position: i64,
+    /// The position of its predecessor.
+    pub parent_id: Option<i64>,
+    /// The position of its batch's first message.
+    pub batch_id: i64,
+    /// Its number in the batch.
+    pub sequence_num: i32,
+    /// Its text.
+    pub content: String,
+    /// The attempt that it comes from.
+    pub attempt: i64,
+}
+
+/// An input that was given up on.
+#[derive(Debug, Clone, FromRow)]
+pub struct StoredDeadLetter {
+    /// `entry` or `message`.
+    pub kind: String,
+    /// The stream sequence of the entry, or of the message's first entry.
+    pub stream_seq: i64,
+    /// Its partition.
+    pub partition_id: i16,
+    /// The subject of an entry.
+    pub subject: Option<String>,
+    /// The thread of a message.
+    pub thread_id: Option<String>,
+    /// The message.
+    pub message_id: Option<String>,
+    /// The attempt of a message.
+    pub attempt: Option<i64>,
+    /// The code.
+    pub reason: String,
+    /// Text, and what was missing.
+    pub detail: Value,
+    /// What came.
+    pub raw: Vec<u8>,
+}
+
+/// A partition and its lease.
+#[derive(Debug, Clone, FromRow)]
+pub struct StoredPartition {
+    /// Its number.
+    pub partition_id: i16,
+    /// Number of grants.
+    pub epoch: i64,
+    /// The worker that holds it.
+    pub owner: Option<String>,
+    /// Whether the lease is running, by the database's clock.
+    pub leased: bool,
+    /// Nothing up to here is needed again.
+    pub checkpoint: i64,
+}
+
+/// All messages, by thread and position.
+pub async fn messages(pool: &PgPool) -> Result<Vec<StoredMessage>> {
+    let rows = sqlx::query_as(
+        "SELECT thread_id, message_id, position, parent_id, batch_id, sequence_num, content, attempt
+         FROM messages ORDER BY thread_id, position",
+    );
+    Ok(rows.fetch_all(pool).await?)
+}
+
+/// All dead letters, oldest first.
+pub async fn dead_letters(pool: &PgPool) -> Result<Vec<StoredDeadLetter>> {
+    let rows = sqlx::query_as(
+        "SELECT kind, stream_seq, partition_id, subject, thread_id, message_id, attempt, reason, detail, raw
+         FROM dead_letters ORDER BY created_at, stream_seq",
+    );
+    Ok(rows.fetch_all(pool).await?)
+}
+
+/// All partitions.
+pub async fn partitions(pool: &PgPool) -> Result<Vec<StoredPartition>> {
+    let rows = sqlx::query_as(
+        "SELECT partition_id, epoch, owner, coalesce(lease_until > clock_timestamp(), false) AS leased, checkpoint
+         FROM partitions ORDER BY partition_id",
+    );
+    Ok(rows.fetch_all(pool).await?)
+}
+
+/// Number of messages and of dead letters.
+pub async fn ended(pool: &PgPool) -> Result<(i64, i64)> {
+    Ok(sqlx::query_as("SELECT (SELECT count(*) FROM messages), (SELECT count(*) FROM dead_letters)")
+        .fetch_one(pool)
+        .await?)
+}

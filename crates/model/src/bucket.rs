@@ -21,7 +21,9 @@ impl Bucket {
 
     /// The bucket of any key (<http://www.isthe.com/chongo/tech/comp/fnv/>; what NATS's `partition()` uses).
     pub fn of_key(key: &str) -> Self {
-        let hash = key.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        let hash = key
+            .bytes()
+            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
         Self((hash % u32::from(BUCKETS)) as u16)
     }
 

@@ -91,7 +91,9 @@ impl fmt::Display for Failure {
             Self::TooManyChunks { limit } => write!(f, "the message has more than {limit} chunks"),
             Self::MessageTooLarge { limit } => write!(f, "the message has more than {limit} bytes"),
             Self::ProducerError { text } => f.write_str(text),
-            Self::UnknownThread => f.write_str("the thread does not exist, and chunks may not create threads here"),
+            Self::UnknownThread => {
+                f.write_str("the thread does not exist, and chunks may not create threads here")
+            }
             Self::Unstorable { detail } => write!(f, "the store refused the message: {detail}"),
         }
     }
@@ -146,7 +148,9 @@ impl DeadLetter {
     pub fn size(&self) -> usize {
         match &self.source {
             DeadLetterSource::Entry { payload, .. } => payload.len() + 128,
-            DeadLetterSource::Message { chunks, .. } => chunks.iter().map(|chunk| chunk.size() + 64).sum::<usize>() + 128,
+            DeadLetterSource::Message { chunks, .. } => {
+                chunks.iter().map(|chunk| chunk.size() + 64).sum::<usize>() + 128
+            }
         }
     }
 }

@@ -146,7 +146,15 @@ mod tests {
             assert_eq!(metadata(json!({"tokens_used": good})).unwrap().tokens_used(), Ok(Some(15)));
         }
         assert_eq!(Metadata::EMPTY.tokens_used(), Ok(None));
-        let bad = [json!(null), json!(-1), json!(9_007_199_254_740_993_u64), json!(1.5), json!("x"), json!(""), json!([1])];
+        let bad = [
+            json!(null),
+            json!(-1),
+            json!(9_007_199_254_740_993_u64),
+            json!(1.5),
+            json!("x"),
+            json!(""),
+            json!([1]),
+        ];
         for bad in bad {
             let outcome = metadata(json!({"tokens_used": bad})).unwrap().tokens_used();
             assert!(matches!(outcome, Err(InvalidMetadata::TokensUsed(_))), "{bad}: {outcome:?}");

@@ -37,7 +37,11 @@ impl Position {
 
     fn compose(at: Timestamp, bucket: Bucket, sequence: u16) -> Self {
         let ms = (at.0 - EPOCH_MS).max(0);
-        Self((ms << (BUCKET_BITS + SEQUENCE_BITS)) | (i64::from(bucket.get()) << SEQUENCE_BITS) | i64::from(sequence))
+        Self(
+            (ms << (BUCKET_BITS + SEQUENCE_BITS))
+                | (i64::from(bucket.get()) << SEQUENCE_BITS)
+                | i64::from(sequence),
+        )
     }
 }
 

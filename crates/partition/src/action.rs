@@ -190,6 +190,8 @@ pub enum Report {
         received: u32,
         /// How many had been released.
         released: u32,
+        /// For how long no chunk had come, ms.
+        idle_ms: i64,
     },
     /// Stream sequences that never came: the stream lost them.
     Hole {

@@ -38,7 +38,12 @@ impl Commit {
     pub fn size(&self) -> usize {
         self.messages.iter().map(Message::size).sum::<usize>()
             + self.dead_letters.iter().map(DeadLetter::size).sum::<usize>()
-            + self.stragglers.iter().flat_map(|save| &save.chunks).map(|chunk| chunk.size() + 64).sum::<usize>()
+            + self
+                .stragglers
+                .iter()
+                .flat_map(|save| &save.chunks)
+                .map(|chunk| chunk.size() + 64)
+                .sum::<usize>()
     }
 }
 

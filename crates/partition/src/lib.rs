@@ -1,1 +1,25 @@
-//! One partition as one state machine: handle(input, now) -> actions.
+//! One partition as one state machine: `handle(input, now) -> actions`.
+//!
+//! Entry type: [`Partition`]. The stream is the log, the commit is the truth: the machine reads entries in the order of
+//! the stream, orders the chunks of each message, releases them, and turns what has ended into one [`Commit`] at a
+//! time, together with the checkpoint up to which the stream is not needed again.
+//!
+//! Invariants: no checkpoint passes an entry that is still needed; a message leaves memory only after its commit; a
+//! machine whose commit was not applied is dropped, never repaired. Nothing here knows NATS, SQL or a clock.
+
+mod action;
+mod answer;
+mod commit;
+mod limits;
+mod machine;
+mod messages;
+mod open;
+mod recent;
+mod stats;
+mod stream_clock;
+
+pub use action::{Action, Answer, Ask, Body, Ending, Entry, Input, OpenText, Release, Report};
+pub use commit::{Commit, Known, Straggler, StragglerSave, Takeover};
+pub use limits::Limits;
+pub use machine::Partition;
+pub use stats::{Counters, Stats};

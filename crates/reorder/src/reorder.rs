@@ -211,7 +211,9 @@ impl<T> Reorder<T> {
         let contradiction = |final_id, other_id| Err(Rejection::FinalConflict { final_id, other_id });
         match (self.final_id, self.highest) {
             (Some(last), _) if piece.id > last || piece.is_final => return contradiction(last, piece.id),
-            (None, Some(highest)) if piece.is_final && piece.id < highest => return contradiction(piece.id, highest),
+            (None, Some(highest)) if piece.is_final && piece.id < highest => {
+                return contradiction(piece.id, highest);
+            }
             _ => {}
         }
         if piece.id >= self.limits.chunks {

@@ -42,7 +42,10 @@ fn the_arrival_of_the_requirements() {
 #[test]
 fn duplicates_and_conflicts_change_nothing() {
     assert_eq!(run("0a 0a 2c 2c 1b 2c"), "a | duplicate | - | duplicate | b c | duplicate");
-    assert_eq!(run("0a 0b 2c 2d 1b! 1b"), "a | conflict | - | conflict | chunk 1 is final, but chunk 2 contradicts it | b c");
+    assert_eq!(
+        run("0a 0b 2c 2d 1b! 1b"),
+        "a | conflict | - | conflict | chunk 1 is final, but chunk 2 contradicts it | b c"
+    );
     assert_eq!(run("0a 1b! 1b! 0a"), "a | b complete | duplicate complete | duplicate complete");
 }
 

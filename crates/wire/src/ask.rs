@@ -59,7 +59,8 @@ pub fn encode_ask(ask: &Ask) -> Bytes {
 /// The bytes are not a question, or an id breaks its rule.
 pub fn decode_ask(payload: &Bytes) -> Result<Ask, DecodeError> {
     let ask = pb::Ask::decode(payload.as_ref())?;
-    let cursor = |cursor: pb::Cursor| Ok((convert::message_id(&cursor.message_id)?, cursor.attempt, cursor.next));
+    let cursor =
+        |cursor: pb::Cursor| Ok((convert::message_id(&cursor.message_id)?, cursor.attempt, cursor.next));
     Ok(Ask {
         thread: ThreadId::parse(&ask.session_id).map_err(|error| InvalidField::Id("session_id", error))?,
         have: ask.have.into_iter().map(cursor).collect::<Result<_, InvalidField>>()?,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    Arrival, Chunk, ChunkKind, InvalidChunk, InvalidId, InvalidMetadata, MAX_CHUNK_ID, MessageId, Metadata, Role,
+    Arrival, Chunk, ChunkKind, InvalidChunk, InvalidId, InvalidMetadata, MAX_CHUNK_ID, MessageId, Metadata,
+    Role,
 };
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};

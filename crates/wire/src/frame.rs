@@ -1,7 +1,9 @@
 //! What publishers send: frames of chunks, as protobuf or JSON.
 
 use bytes::Bytes;
-use model::{Arrival, Bucket, Frame, InvalidChunk, InvalidMetadata, PartitionCount, PartitionId, Refusal, ThreadId};
+use model::{
+    Arrival, Bucket, Frame, InvalidChunk, InvalidMetadata, PartitionCount, PartitionId, Refusal, ThreadId,
+};
 use prost::Message as _;
 
 use crate::convert::{self, InvalidField};
@@ -44,7 +46,10 @@ pub fn decode_entry(
     }
     if let Some(large) = chunks.iter().find(|arrival| arrival.chunk.size() > limits.chunk_bytes) {
         let (id, size, limit) = (large.chunk.id, large.chunk.size(), limits.chunk_bytes);
-        return refuse("chunk_too_large", format!("chunk {id} has {size} bytes; at most {limit} are allowed"));
+        return refuse(
+            "chunk_too_large",
+            format!("chunk {id} has {size} bytes; at most {limit} are allowed"),
+        );
     }
     Ok(Frame { thread, chunks })
 }
@@ -89,7 +94,9 @@ fn form(content_type: Option<&str>, payload: &[u8]) -> Form {
 fn looks_like_json(payload: &[u8]) -> bool {
     match payload.first() {
         Some(b'{' | b'[' | b' ' | b'\t' | b'\r' | 0xEF) => true,
-        Some(b'\n') => matches!(payload.trim_ascii_start().first(), Some(b'{' | b'[')) && !length_matches(payload),
+        Some(b'\n') => {
+            matches!(payload.trim_ascii_start().first(), Some(b'{' | b'[')) && !length_matches(payload)
+        }
         _ => false,
     }
 }

@@ -63,8 +63,9 @@ fn named<T: Default>(
 ) -> Result<T, InvalidField> {
     match name {
         None => Ok(T::default()),
-        Some(name) => parse(&name)
-            .ok_or_else(|| InvalidField::Enum(field, format!("{:?}", name.chars().take(40).collect::<String>()))),
+        Some(name) => parse(&name).ok_or_else(|| {
+            InvalidField::Enum(field, format!("{:?}", name.chars().take(40).collect::<String>()))
+        }),
     }
 }
 

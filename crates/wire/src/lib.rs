@@ -18,7 +18,9 @@ pub mod pb {
 }
 
 pub use convert::InvalidField;
-pub use frame::{CONTENT_TYPE_JSON, CONTENT_TYPE_PROTOBUF, DecodeLimits, decode_entry, encode_frame, encode_json};
+pub use frame::{
+    CONTENT_TYPE_JSON, CONTENT_TYPE_PROTOBUF, DecodeLimits, decode_entry, encode_frame, encode_json,
+};
 
 /// Bytes from a peer of our own fleet that are not what they should be.
 #[derive(Debug, thiserror::Error)]

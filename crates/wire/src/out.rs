@@ -37,7 +37,8 @@ pub struct End {
 /// The payload of a frame.
 pub fn encode(frame: &OutFrame) -> Bytes {
     let text: usize = frame.chunks.iter().map(|chunk| chunk.text.len() + 24).sum();
-    let mut out = Writer(Vec::with_capacity(text + frame.thread.as_str().len() + frame.message.as_str().len() + 24));
+    let mut out =
+        Writer(Vec::with_capacity(text + frame.thread.as_str().len() + frame.message.as_str().len() + 24));
     out.bytes(1, frame.thread.as_str().as_bytes());
     out.bytes(2, frame.message.as_str().as_bytes());
     out.varint_field(3, frame.attempt.into());
@@ -80,7 +81,8 @@ fn terminal(terminal: pb::Terminal) -> Result<End, InvalidField> {
 
 /// Codes carry what clients need; figures that only the owner's log needs are not sent, but are in the text.
 fn failure(failed: pb::Failed) -> Result<Failure, InvalidField> {
-    let missing = || failed.missing.iter().map(|range| IdRange { first: range.first, last: range.last }).collect();
+    let missing =
+        || failed.missing.iter().map(|range| IdRange { first: range.first, last: range.last }).collect();
     Ok(match failed.code.as_str() {
         "gap_timeout" => Failure::GapTimeout { missing: missing() },
         "stalled" => Failure::Stalled,

@@ -52,7 +52,9 @@ fn the_literal_json_of_c1_is_read() {
 
 #[test]
 fn frames_survive_both_encodings() {
-    for frame in [frame(vec![Chunk::content(0, "a", false)]), frame(vec![Chunk::content(0, "a", false), rich()])] {
+    for frame in
+        [frame(vec![Chunk::content(0, "a", false)]), frame(vec![Chunk::content(0, "a", false), rich()])]
+    {
         assert_eq!(decode(encode_frame(&frame)).unwrap(), frame);
         assert_eq!(decode(encode_json(&frame)).unwrap(), frame);
     }
@@ -86,7 +88,14 @@ fn every_truncation_is_refused_or_valid() {
 fn hostile_json_is_refused_with_its_reason() {
     let with = |field: &str| format!(r#"{{"session_id":"t1","message_id":"m1","chunk_id":0,{field}}}"#);
     for malformed in [
-        "", " ", "{", "nul", "[]", "[1]", "\u{feff}{}", r#"{"session_id":"t1"}"#,
+        "",
+        " ",
+        "{",
+        "nul",
+        "[]",
+        "[1]",
+        "\u{feff}{}",
+        r#"{"session_id":"t1"}"#,
         r#"{"session_id":"t1","message_id":"m1","chunk_id":0} x"#,
         r#"{"session_id":"t1","message_id":"m1","chunk_id":"0"}"#,
         r#"{"session_id":"t1","message_id":"m1","chunk_id":0.0}"#,
@@ -95,14 +104,26 @@ fn hostile_json_is_refused_with_its_reason() {
     ] {
         assert_eq!(code(malformed.to_owned()), "malformed", "{malformed}");
     }
-    for field in [r#""is_final":1"#, r#""chunk":"\ud800""#, r#""metadata":[]"#, r#""metadata":{"x":1e999}"#, r#""x":1"#, r#""chunk":null"#] {
+    for field in [
+        r#""is_final":1"#,
+        r#""chunk":"\ud800""#,
+        r#""metadata":[]"#,
+        r#""metadata":{"x":1e999}"#,
+        r#""x":1"#,
+        r#""chunk":null"#,
+    ] {
         assert_eq!(code(with(field)), "malformed", "{field}");
     }
     let deep = with(&format!(r#""metadata":{{"x":{}{}}}"#, "[".repeat(129), "]".repeat(129)));
     assert_eq!(code(deep), "malformed");
     for field in [
-        r#""chunk":"a\u0000""#, r#""chunk_type":"event""#, r#""role":"root""#, r#""metadata":{"x":"\u0000"}"#,
-        r#""timestamp":"infinity""#, r#""timestamp":"+294277-01-01T00:00:00Z""#, r#""timestamp":"yesterday""#,
+        r#""chunk":"a\u0000""#,
+        r#""chunk_type":"event""#,
+        r#""role":"root""#,
+        r#""metadata":{"x":"\u0000"}"#,
+        r#""timestamp":"infinity""#,
+        r#""timestamp":"+294277-01-01T00:00:00Z""#,
+        r#""timestamp":"yesterday""#,
     ] {
         assert_eq!(code(with(field)), "invalid_chunk", "{field}");
     }
@@ -111,7 +132,10 @@ fn hostile_json_is_refused_with_its_reason() {
         assert_eq!(code(json), "invalid_chunk", "{id}");
     }
     for tokens in ["null", "-1", "9007199254740993"] {
-        assert_eq!(code(with(&format!(r#""is_final":true,"metadata":{{"tokens_used":{tokens}}}"#))), "metadata_error");
+        assert_eq!(
+            code(with(&format!(r#""is_final":true,"metadata":{{"tokens_used":{tokens}}}"#))),
+            "metadata_error"
+        );
     }
     assert_eq!(code(with(&format!(r#""chunk":"{}""#, "x".repeat(65_537)))), "chunk_too_large");
 }
@@ -124,7 +148,8 @@ fn hostile_ids_and_subjects_are_refused() {
     }
     assert_eq!(code(r#"{"session_id":"t2","message_id":"m1","chunk_id":0}"#), "session_mismatch");
     let payload: Bytes = encode_frame(&frame(vec![rich()]));
-    let of = |subject: &str| decode_entry(PartitionId(0), subject, None, &payload, &limits()).unwrap_err().code;
+    let of =
+        |subject: &str| decode_entry(PartitionId(0), subject, None, &payload, &limits()).unwrap_err().code;
     assert_eq!(of("chunks.0.é"), "invalid_subject");
     assert_eq!(of("chunks.1.t1"), "invalid_subject");
     assert_eq!(of("tasks.0.t1"), "unsupported");
@@ -141,7 +166,11 @@ fn hostile_protobuf_is_refused() {
     assert_eq!(code(frame(pb::Chunk { chunk_id: -1, ..chunk.clone() })), "invalid_chunk");
     assert_eq!(code(frame(pb::Chunk { chunk: "\0".into(), ..chunk.clone() })), "invalid_chunk");
     assert_eq!(code(vec![0x0B; 10_000]), "malformed", "nested groups");
-    assert_eq!(code(vec![0x0A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F]), "malformed", "length 2^63");
+    assert_eq!(
+        code(vec![0x0A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F]),
+        "malformed",
+        "length 2^63"
+    );
     let mut unknown = frame(chunk.clone());
     unknown.extend([0x80, 0x01, 0x07]);
     assert!(decode(unknown).is_ok(), "unknown fields are for later versions");
@@ -162,7 +191,8 @@ fn out_frames_and_asks_survive() {
         Failure::ProducerError { text: "no model".into() },
         Failure::Unstorable { detail: "22P05".into() },
     ];
-    let outcomes = failures.map(Outcome::Failed).into_iter().chain([Outcome::Complete(Position::from_stored(7))]);
+    let outcomes =
+        failures.map(Outcome::Failed).into_iter().chain([Outcome::Complete(Position::from_stored(7))]);
     for outcome in outcomes {
         let out = out::OutFrame {
             thread: ThreadId::parse("t1").unwrap(),

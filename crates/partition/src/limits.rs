@@ -1,0 +1,54 @@
+//! Every number that bounds a partition. The simulation shrinks them.
+
+/// Bounds of one partition; the defaults are those of the requirements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Chunks of one message.
+    pub chunks_per_message: u32,
+    /// Bytes of one message.
+    pub message_bytes: usize,
+    /// A gap that is open for so long, ms, fails its message.
+    pub gap_timeout_ms: i64,
+    /// A message without any chunk for so long, ms, fails.
+    pub stall_timeout_ms: i64,
+    /// How often stalls are looked for, ms.
+    pub sweep_ms: i64,
+    /// How often gaps and stragglers are looked for, ms.
+    pub tick_ms: i64,
+    /// A message that holds the checkpoint back for so long, ms, is saved; below the promised 30 s by what a commit
+    /// may take.
+    pub straggler_ms: i64,
+    /// A message that holds the checkpoint back by so many entries is saved; below the promised 50,000 likewise.
+    pub straggler_entries: u64,
+    /// Most finished inputs in one commit.
+    pub commit_turns: usize,
+    /// Size in bytes at which a commit is full.
+    pub commit_bytes: usize,
+    /// A checkpoint that moved without anything to write is written this often, ms.
+    pub checkpoint_ms: i64,
+    /// Ended messages that are remembered, so that late duplicates need no look-up.
+    pub remembered: usize,
+    /// Most that the time of gaps and stalls moves between two entries while the reader is behind, ms: an outage of
+    /// the stream is no silence of its publishers.
+    pub stream_step_ms: i64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            chunks_per_message: 10_000,
+            message_bytes: 4 << 20,
+            gap_timeout_ms: 30_000,
+            stall_timeout_ms: 300_000,
+            sweep_ms: 30_000,
+            tick_ms: 1_000,
+            straggler_ms: 20_000,
+            straggler_entries: 40_000,
+            commit_turns: 64,
+            commit_bytes: 256 << 10,
+            checkpoint_ms: 1_000,
+            remembered: 65_536,
+            stream_step_ms: 2_000,
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Turning what has ended into commits.
+
+use model::{
+    Bucket, DeadLetter, DeadLetterSource, Failure, Message, Outcome, Placement, Position, Seq, Timestamp,
+};
+
+use super::{Ended, InFlight, NO_SLOT, Partition};
+use crate::action::{Action, Ending};
+use crate::commit::Commit;
+use crate::messages::Slot;
+use crate::open::{Open, Phase};
+
+impl Partition {
+    /// Builds a commit when none is in flight and there is something to write. What it covers leaves the holds at
+    /// once: the commit is applied as a whole, or the machine is dropped with them.
+    pub(super) fn commit_if_ready(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+        if self.in_flight.is_some() {
+            return;
+        }
+        let mut commit = Commit {
+            partition: self.id,
+            epoch: self.epoch,
+            messages: Vec::new(),
+            dead_letters: Vec::new(),
+            stragglers: Vec::new(),
+            ended_stragglers: Vec::new(),
+            checkpoint: self.checkpoint,
+            position_high_water: self.positions.high_water(),
+        };
+        let mut in_flight = Vec::new();
+        self.add_ended(&mut commit, &mut in_flight, now);
+        self.add_stragglers(&mut commit, now);
+        commit.checkpoint = self.low().max(self.checkpoint);
+        commit.position_high_water = self.positions.high_water();
+        if commit.turns() == 0
+            && commit.stragglers.is_empty()
+            && !self.checkpoint_is_due(commit.checkpoint, now)
+        {
+            return;
+        }
+        self.checkpoint = commit.checkpoint;
+        self.committed_at = now;
+        self.in_flight = Some(in_flight);
+        actions.push(Action::Commit(commit));
+    }
+
+    fn checkpoint_is_due(&self, checkpoint: Seq, now: Timestamp) -> bool {
+        checkpoint > self.checkpoint && now.since_ms(self.committed_at) >= self.limits.checkpoint_ms
+    }
+
+    fn add_ended(&mut self, commit: &mut Commit, in_flight: &mut Vec<InFlight>, now: Timestamp) {
+        let mut size = 0;
+        while commit.turns() < self.limits.commit_turns && size < self.limits.commit_bytes {
+            let Some(ended) = self.ended.pop_front() else { break };
+            match ended {
+                Ended::Entry { seq, subject, payload, refusal } => {
+                    self.holds.remove(&(seq, NO_SLOT));
+                    let source = DeadLetterSource::Entry { subject, payload, refusal };
+                    let letter = DeadLetter { seq, source };
+                    size += letter.size();
+                    commit.dead_letters.push(letter);
+                }
+                Ended::Message(slot) => {
+                    let Some(outcome) = self.add_message(slot, commit, &mut size, now) else { continue };
+                    in_flight.push(InFlight { slot, outcome });
+                }
+            }
+        }
+    }
+
+    fn add_message(
+        &mut self,
+        slot: Slot,
+        commit: &mut Commit,
+        size: &mut usize,
+        now: Timestamp,
+    ) -> Option<Outcome> {
+        let open = self.messages.get_mut(slot)?;
+        if let Some((seq, _)) = open.hold.take() {
+            self.holds.remove(&(seq, slot));
+        }
+        if open.is_saved {
+            commit.ended_stragglers.push(open.key.clone());
+        }
+        let position = self.positions.next(Bucket::of(&open.key.thread), now);
+        let failure = match open.failure.clone().map_or_else(|| message(open, position), Err) {
+            Ok(message) => {
+                *size += message.size();
+                commit.messages.push(message);
+                return Some(Outcome::Complete(position));
+            }
+            Err(failure) => failure,
+        };
+        let letter = dead_letter(open, failure.clone());
+        *size += letter.size();
+        commit.dead_letters.push(letter);
+        Some(Outcome::Failed(failure))
+    }
+
+    /// Saves the messages that hold the checkpoint back for too long, lowest first.
+    fn add_stragglers(&mut self, commit: &mut Commit, now: Timestamp) {
+        let time = self.clock.now(now);
+        let mut size = commit.size();
+        let mut saved = Vec::new();
+        for &(seq, slot) in &self.holds {
+            let Some(open) = self.messages.get_mut(slot).filter(|open| open.phase == Phase::Live) else {
+                continue;
+            };
+            let Some((_, since)) = open.hold else { continue };
+            let lag = self.last_seq.0 - seq.0;
+            if now.since_ms(since) < self.limits.straggler_ms && lag < self.limits.straggler_entries {
+                break;
+            }
+            size += open.unsaved_bytes();
+            open.hold = None;
+            commit.stragglers.push(open.save(time));
+            saved.push((seq, slot));
+            if size >= self.limits.commit_bytes {
+                break;
+            }
+        }
+        for hold in saved {
+            self.holds.remove(&hold);
+            self.counters.straggler_saves += 1;
+        }
+    }
+
+    pub(super) fn committed(&mut self, actions: &mut Vec<Action>) {
+        for InFlight { slot, outcome } in self.in_flight.take().into_iter().flatten() {
+            let Some(open) = self.messages.remove(slot) else { continue };
+            self.counters.completed += u64::from(matches!(outcome, Outcome::Complete(_)));
+            self.recent.insert(open.key.clone());
+            let chunks = open.released.len() as u32;
+            actions.push(Action::End(Ending {
+                key: open.key,
+                attempt: open.attempt,
+                role: open.role,
+                chunks,
+                outcome,
+            }));
+        }
+    }
+}
+
+/// A bare stream of chunks, which no turn has opened: a batch of its own.
+fn message(open: &Open, position: Position) -> Result<Message, Failure> {
+    let folded =
+        batches::fold(&open.released).map_err(|error| Failure::Unstorable { detail: error.to_string() })?;
+    Ok(Message {
+        key: open.key.clone(),
+        placement: Placement {
+            position,
+            batch_id: position,
+            sequence_num: 0,
+            batch_type: model::BatchType::SystemTrigger,
+        },
+        role: open.role,
+        content: folded.content,
+        tool_calls: folded.tool_calls,
+        metadata: folded.metadata,
+        token_count: folded.token_count,
+        attempt: open.attempt,
+    })
+}
+
+fn dead_letter(open: &Open, failure: Failure) -> DeadLetter {
+    let source = DeadLetterSource::Message {
+        key: open.key.clone(),
+        attempt: open.attempt,
+        chunks: open.chunks_by_id(),
+        failure,
+    };
+    DeadLetter { seq: open.first_seq, source }
+}

@@ -1,0 +1,132 @@
+//! Reading entries of the stream.
+
+use model::{Arrival, Frame, MessageKey, Seq, ThreadId, Timestamp};
+
+use super::{Ended, NO_SLOT, Partition};
+use crate::action::{Action, Body, Entry, Report};
+use crate::messages::Slot;
+use crate::open::{Open, Taken};
+
+impl Partition {
+    pub(super) fn read(
+        &mut self,
+        entries: Vec<Entry>,
+        mut room: usize,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        for entry in entries {
+            // A reader that lost its place may bring entries again.
+            if entry.seq <= self.last_seq {
+                continue;
+            }
+            if entry.seq != self.last_seq.next() {
+                let (first, last) = (self.last_seq.next(), entry.seq.before());
+                self.counters.holes += last.0 - first.0 + 1;
+                actions.push(Action::Report(Report::Hole { first, last }));
+            }
+            self.last_seq = entry.seq;
+            self.counters.entries += 1;
+            self.clock.observe(entry.stored_at);
+            match entry.body {
+                Body::Frame(frame) => self.frame(&frame, entry.seq, &mut room, now, actions),
+                Body::Refused { subject, payload, refusal } => {
+                    self.counters.refused += 1;
+                    self.holds.insert((entry.seq, NO_SLOT));
+                    self.ended.push_back(Ended::Entry { seq: entry.seq, subject, payload, refusal });
+                }
+            }
+        }
+    }
+
+    fn frame(
+        &mut self,
+        frame: &Frame,
+        seq: Seq,
+        room: &mut usize,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        for arrival in &frame.chunks {
+            let slot = match self.messages.find(&frame.thread, &arrival.message) {
+                Some(slot) => Some(slot),
+                None => self.open(&frame.thread, arrival, seq, room, now, actions),
+            };
+            if let Some(slot) = slot {
+                self.take(slot, arrival, seq, now, actions);
+            }
+        }
+    }
+
+    /// Opens a message that is not open; `None` when it has ended or has to wait.
+    fn open(
+        &mut self,
+        thread: &ThreadId,
+        arrival: &Arrival,
+        seq: Seq,
+        room: &mut usize,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) -> Option<Slot> {
+        let key = MessageKey { thread: thread.clone(), message: arrival.message.clone() };
+        if self.recent.contains(&key) {
+            self.counters.late += 1;
+            return None;
+        }
+        // Once one message waits, all later new ones do: what is read again must find them unopened.
+        if self.deferring.is_some() || *room == 0 {
+            self.counters.deferred += 1;
+            if self.deferring.is_none() {
+                self.deferring = Some(seq);
+                actions.push(Action::Report(Report::Deferring(seq)));
+            }
+            return None;
+        }
+        *room -= 1;
+        let time = self.clock.now(now);
+        self.to_look_up.push(key.clone());
+        Some(self.messages.insert(Open::new(key, arrival, seq, &self.limits, time)))
+    }
+
+    fn take(&mut self, slot: Slot, arrival: &Arrival, seq: Seq, now: Timestamp, actions: &mut Vec<Action>) {
+        let time = self.clock.now(now);
+        let limits = self.limits;
+        let Some((taken, attempt_rose)) = self.messages.account(slot, |open| {
+            let attempt = open.attempt;
+            (open.take(arrival, &limits, time), open.attempt > attempt)
+        }) else {
+            return;
+        };
+        self.counters.resets += u64::from(attempt_rose);
+        match taken {
+            Taken::Accepted { held } => {
+                self.counters.chunks += 1;
+                self.counters.out_of_order += u64::from(held);
+                self.hold(slot, seq, now);
+                self.touched.push(slot);
+            }
+            Taken::Duplicate => self.counters.duplicates += 1,
+            Taken::Fenced => self.counters.fenced += 1,
+            Taken::Late => self.counters.late += 1,
+            Taken::Broke => self.hold(slot, seq, now),
+            Taken::Conflict { kept, dropped } => {
+                self.counters.conflicts += 1;
+                let Some(open) = self.messages.get(slot) else { return };
+                let (key, chunk_id) = (open.key.clone(), arrival.chunk.id);
+                actions.push(Action::Report(Report::Conflict { key, chunk_id, kept, dropped }));
+            }
+        }
+        if matches!(taken, Taken::Accepted { held: false } | Taken::Broke) {
+            self.settle(slot, now, actions);
+        }
+    }
+
+    /// The entry is needed until the message is saved or has ended.
+    fn hold(&mut self, slot: Slot, seq: Seq, now: Timestamp) {
+        let Some(open) = self.messages.get_mut(slot) else { return };
+        if open.hold.is_none() {
+            open.hold = Some((seq, now));
+            self.holds.insert((seq, slot));
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! One open message.
+
+use std::sync::Arc;
+
+use model::{Arrival, Chunk, ChunkKind, Failure, MessageKey, Role, Seq, Timestamp};
+use reorder::{Insert, Piece, Rejection, Reorder};
+
+use crate::commit::{Straggler, StragglerSave};
+use crate::limits::Limits;
+
+/// Most missing ranges that a failure names.
+const NAMED_RANGES: usize = 64;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The store has been asked whether it has ended already; nothing is released.
+    Unknown,
+    /// Ordered and released as it comes.
+    Live,
+    /// It has ended; kept until its commit is applied.
+    Ended,
+}
+
+/// An open message: its buffer, and what is needed to release, save, answer and end it.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) key: MessageKey,
+    pub(crate) phase: Phase,
+    pub(crate) attempt: u32,
+    pub(crate) role: Role,
+    reorder: Reorder<Arc<Chunk>>,
+    /// Every chunk that counts, in the order of arrival; those from `saved` on are not in the store.
+    accepted: Vec<Arc<Chunk>>,
+    saved: usize,
+    /// In order, without gaps; those from `published` on have not been sent.
+    pub(crate) released: Vec<Arc<Chunk>>,
+    published: usize,
+    announce_reset: bool,
+    /// A part of it is in the store and must go when it ends.
+    pub(crate) is_saved: bool,
+    /// Decided, but not acted upon before the store has said that the message is new.
+    pub(crate) failure: Option<Failure>,
+    pub(crate) first_seq: Seq,
+    /// The lowest entry that is needed to rebuild what is not saved, and since when.
+    pub(crate) hold: Option<(Seq, Timestamp)>,
+    opened_at: Timestamp,
+    last_chunk_at: Timestamp,
+}
+
+/// What became of one chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Accepted { held: bool },
+    Duplicate,
+    Conflict { kept: u64, dropped: u64 },
+    Fenced,
+    Late,
+    Broke,
+}
+
+impl Open {
+    /// A message whose first chunk has just come. `time` is the stream clock's.
+    pub(crate) fn new(
+        key: MessageKey,
+        arrival: &Arrival,
+        seq: Seq,
+        limits: &Limits,
+        time: Timestamp,
+    ) -> Self {
+        Self::empty(key, arrival.attempt, arrival.role, seq, limits, time)
+    }
+
+    fn empty(
+        key: MessageKey,
+        attempt: u32,
+        role: Role,
+        first_seq: Seq,
+        limits: &Limits,
+        time: Timestamp,
+    ) -> Self {
+        Self {
+            key,
+            phase: Phase::Unknown,
+            attempt,
+            role,
+            reorder: new_reorder(limits),
+            accepted: Vec::new(),
+            saved: 0,
+            released: Vec::new(),
+            published: 0,
+            announce_reset: false,
+            is_saved: false,
+            failure: None,
+            first_seq,
+            hold: None,
+            opened_at: time,
+            last_chunk_at: time,
+        }
+    }
+
+    /// A message as its last owner saved it. Everything that was released is sent again: frames that were lost with
+    /// the last owner are thus repaired, and gateways drop what they have.
+    pub(crate) fn restore(saved: &Straggler, limits: &Limits, time: Timestamp) -> Self {
+        let mut open =
+            Self::empty(saved.key.clone(), saved.attempt, saved.role, saved.first_seq, limits, time);
+        let arrived_at = time.plus_ms(-saved.gap_ms.unwrap_or(0));
+        for chunk in &saved.chunks {
+            open.insert(chunk, arrived_at);
+        }
+        open.phase = Phase::Live;
+        open.saved = open.accepted.len();
+        open.is_saved = true;
+        open.opened_at = time.plus_ms(-saved.open_ms);
+        open.last_chunk_at = time.plus_ms(-saved.idle_ms);
+        open
+    }
+
+    /// Takes one chunk; the caller has placed it by its key.
+    pub(crate) fn take(&mut self, arrival: &Arrival, limits: &Limits, time: Timestamp) -> Taken {
+        if arrival.attempt < self.attempt {
+            return Taken::Fenced;
+        }
+        if self.phase == Phase::Ended || self.failure.is_some() {
+            let known = arrival.attempt == self.attempt && self.reorder.seen(arrival.chunk.id).is_some();
+            return if known { Taken::Duplicate } else { Taken::Late };
+        }
+        if arrival.attempt > self.attempt {
+            self.reset(arrival, limits);
+        }
+        self.last_chunk_at = time;
+        match self.insert(&arrival.chunk, time) {
+            Insert::Ready => Taken::Accepted { held: false },
+            Insert::Held => Taken::Accepted { held: true },
+            Insert::Duplicate => Taken::Duplicate,
+            Insert::Conflict { kept } => Taken::Conflict { kept, dropped: arrival.chunk.digest() },
+            Insert::Rejected(rejection) => {
+                self.failure = Some(failure_of(rejection, limits));
+                Taken::Broke
+            }
+        }
+    }
+
+    fn insert(&mut self, chunk: &Arc<Chunk>, time: Timestamp) -> Insert {
+        let size = chunk.size();
+        let piece = Piece { id: chunk.id, is_final: chunk.is_final, digest: chunk.digest(), size };
+        let outcome = self.reorder.insert(piece, Arc::clone(chunk), time);
+        if matches!(outcome, Insert::Ready | Insert::Held) {
+            self.accepted.push(Arc::clone(chunk));
+        }
+        while outcome == Insert::Ready && self.failure.is_none() {
+            let Some(chunk) = self.reorder.next_ready() else { break };
+            match chunk.kind {
+                ChunkKind::Error => {
+                    self.failure = Some(Failure::ProducerError { text: chunk.text.to_string() })
+                }
+                _ => self.released.push(chunk),
+            }
+        }
+        outcome
+    }
+
+    fn reset(&mut self, arrival: &Arrival, limits: &Limits) {
+        self.attempt = arrival.attempt;
+        self.role = arrival.role;
+        self.reorder = new_reorder(limits);
+        self.accepted.clear();
+        self.saved = 0;
+        self.announce_reset |= self.published > 0;
+        self.released.clear();
+        self.published = 0;
+    }
+
+    /// Chunks that have not been sent, once; `None` when there is nothing to say.
+    pub(crate) fn unpublished(&mut self) -> Option<Vec<Arc<Chunk>>> {
+        if self.phase == Phase::Unknown || (self.published == self.released.len() && !self.announce_reset) {
+            return None;
+        }
+        self.announce_reset = false;
+        let chunks = self.released[self.published..].to_vec();
+        self.published = self.released.len();
+        Some(chunks)
+    }
+
+    /// What would be saved now: everything that the store does not have.
+    pub(crate) fn save(&mut self, time: Timestamp) -> StragglerSave {
+        let chunks = self.accepted[self.saved..].to_vec();
+        self.saved = self.accepted.len();
+        self.is_saved = true;
+        StragglerSave {
+            key: self.key.clone(),
+            attempt: self.attempt,
+            role: self.role,
+            first_seq: self.first_seq,
+            open_ms: time.since_ms(self.opened_at),
+            gap_ms: self.gap_ms(time),
+            idle_ms: time.since_ms(self.last_chunk_at),
+            chunks,
+        }
+    }
+
+    /// Bytes that a save would write.
+    pub(crate) fn unsaved_bytes(&self) -> usize {
+        self.accepted[self.saved..].iter().map(|chunk| chunk.size() + 64).sum()
+    }
+
+    /// True when the final chunk has been released.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.reorder.is_complete()
+    }
+
+    /// How long the oldest gap has been open.
+    pub(crate) fn gap_ms(&mut self, time: Timestamp) -> Option<i64> {
+        self.reorder.gap_opened_at().map(|opened_at| time.since_ms(opened_at))
+    }
+
+    /// How long no chunk has come.
+    pub(crate) fn idle_ms(&self, time: Timestamp) -> i64 {
+        time.since_ms(self.last_chunk_at)
+    }
+
+    /// How long it has been open.
+    pub(crate) fn age_ms(&self, time: Timestamp) -> i64 {
+        time.since_ms(self.opened_at)
+    }
+
+    /// The failure of a gap that was open for too long.
+    pub(crate) fn gap_failure(&self) -> Failure {
+        Failure::GapTimeout { missing: self.reorder.missing(NAMED_RANGES) }
+    }
+
+    /// All accepted chunks by id, for a dead letter.
+    pub(crate) fn chunks_by_id(&self) -> Vec<Arc<Chunk>> {
+        let mut chunks = self.accepted.clone();
+        chunks.sort_by_key(|chunk| chunk.id);
+        chunks
+    }
+
+    /// Number of chunks accepted.
+    pub(crate) fn received(&self) -> usize {
+        self.accepted.len()
+    }
+
+    /// The id that is released next.
+    pub(crate) fn next(&self) -> u32 {
+        self.reorder.next()
+    }
+
+    /// Bytes accepted.
+    pub(crate) fn bytes(&self) -> usize {
+        self.reorder.bytes()
+    }
+}
+
+fn new_reorder(limits: &Limits) -> Reorder<Arc<Chunk>> {
+    Reorder::new(reorder::Limits { chunks: limits.chunks_per_message, bytes: limits.message_bytes })
+}
+
+fn failure_of(rejection: Rejection, limits: &Limits) -> Failure {
+    match rejection {
+        Rejection::FinalConflict { final_id, other_id } => Failure::FinalConflict { final_id, other_id },
+        Rejection::TooManyChunks => Failure::TooManyChunks { limit: limits.chunks_per_message },
+        Rejection::TooLarge => Failure::MessageTooLarge { limit: limits.message_bytes },
+    }
+}

@@ -1,0 +1,59 @@
+//! What a partition tells of itself.
+
+/// What happened since the counters were last taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Stream entries read.
+    pub entries: u64,
+    /// Chunks accepted.
+    pub chunks: u64,
+    /// Chunks that arrived before one with a lower id.
+    pub out_of_order: u64,
+    /// Same id, same content.
+    pub duplicates: u64,
+    /// Same id, other content.
+    pub conflicts: u64,
+    /// Chunks of a message that has ended.
+    pub late: u64,
+    /// Chunks of a lower attempt.
+    pub fenced: u64,
+    /// Messages reset by a higher attempt.
+    pub resets: u64,
+    /// Entries refused as a whole.
+    pub refused: u64,
+    /// Messages that failed because a gap stayed open.
+    pub gap_timeouts: u64,
+    /// Messages that failed for any reason.
+    pub failed: u64,
+    /// Messages completed and committed.
+    pub completed: u64,
+    /// Chunks of new messages that had to wait in the stream.
+    pub deferred: u64,
+    /// Open messages forgotten for want of memory, to be read again.
+    pub shed: u64,
+    /// Straggler saves.
+    pub straggler_saves: u64,
+    /// Stream sequences that never came.
+    pub holes: u64,
+}
+
+/// How it stands now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Messages in memory.
+    pub open: usize,
+    /// Chunks of these.
+    pub chunks: usize,
+    /// Bytes of these.
+    pub bytes: usize,
+    /// Age of the oldest, ms.
+    pub oldest_ms: i64,
+    /// Ended messages and dead letters that wait for their commit.
+    pub uncommitted: usize,
+    /// The last sequence read.
+    pub last_seq: u64,
+    /// The last checkpoint handed out in a commit.
+    pub checkpoint: u64,
+    /// True while new messages wait in the stream.
+    pub deferring: bool,
+}

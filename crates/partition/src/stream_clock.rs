@@ -1,0 +1,82 @@
+//! The time by which gaps and stalls are judged.
+
+use model::Timestamp;
+
+/// Time as seen at the read position of the stream.
+///
+/// While the reader has seen everything, real time counts: a chunk that is missing has not been published. While it
+/// is behind, the missing chunk may stand unread in the stream, so only the stream's own time counts, as far as it
+/// has been read. A backlog of an hour thus ages a gap by what lay between its entries, not by the hour, and while
+/// NATS is away the clock stands still.
+#[derive(Debug)]
+pub(crate) struct StreamClock {
+    elapsed_ms: i64,
+    caught_up_since: Option<Timestamp>,
+    latest_stored_at: Option<Timestamp>,
+    step_ms: i64,
+}
+
+impl StreamClock {
+    pub(crate) fn new(step_ms: i64) -> Self {
+        Self { elapsed_ms: 0, caught_up_since: None, latest_stored_at: None, step_ms }
+    }
+
+    /// Moves with real time if the reader has seen everything, and tells the time.
+    pub(crate) fn now(&mut self, now: Timestamp) -> Timestamp {
+        if let Some(since) = &mut self.caught_up_since {
+            self.elapsed_ms += now.since_ms(*since);
+            *since = (*since).max(now);
+        }
+        Timestamp(self.elapsed_ms)
+    }
+
+    pub(crate) fn set_caught_up(&mut self, caught_up: bool, now: Timestamp) {
+        self.now(now);
+        match (caught_up, self.caught_up_since) {
+            (true, None) => self.caught_up_since = Some(now),
+            (true, Some(_)) => {}
+            (false, _) => self.caught_up_since = None,
+        }
+    }
+
+    /// Moves with the stream's time if the reader is behind. Entries that are read again move nothing.
+    pub(crate) fn observe(&mut self, stored_at: Timestamp) {
+        let latest = self.latest_stored_at.unwrap_or(stored_at);
+        if self.caught_up_since.is_none() {
+            self.elapsed_ms += stored_at.since_ms(latest).min(self.step_ms);
+        }
+        self.latest_stored_at = Some(latest.max(stored_at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_time_counts_only_while_everything_has_been_seen() {
+        let mut clock = StreamClock::new(2_000);
+        assert_eq!(clock.now(Timestamp(50_000)), Timestamp(0));
+        clock.set_caught_up(true, Timestamp(60_000));
+        assert_eq!(clock.now(Timestamp(61_000)), Timestamp(1_000));
+        clock.set_caught_up(false, Timestamp(62_000));
+        assert_eq!(clock.now(Timestamp(99_000)), Timestamp(2_000));
+    }
+
+    #[test]
+    fn a_backlog_ages_by_the_streams_time_and_an_outage_by_one_step() {
+        let mut clock = StreamClock::new(2_000);
+        for stored_at in [1_000, 1_500, 2_000, 900_000, 1_500] {
+            clock.observe(Timestamp(stored_at));
+        }
+        assert_eq!(clock.now(Timestamp(0)), Timestamp(3_000));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_back_adds_nothing() {
+        let mut clock = StreamClock::new(2_000);
+        clock.set_caught_up(true, Timestamp(10_000));
+        assert_eq!(clock.now(Timestamp(5_000)), Timestamp(0));
+        assert_eq!(clock.now(Timestamp(11_000)), Timestamp(1_000));
+    }
+}

@@ -24,6 +24,8 @@ use model::{Chunk, ChunkKind, MessageId, Position};
 pub const MAX_OPEN: usize = 64;
 /// Most ended messages that a cursor names; beyond it the oldest one moves the base.
 pub const MAX_ENDED: usize = 32;
+/// Most failed messages among them: no position ever passes those, and only the latest can still be told again.
+const MAX_FAILED: usize = 4;
 /// Longest text that is read as a cursor, in bytes.
 pub const MAX_LEN: usize = 20 * 1024;
 
@@ -53,7 +55,16 @@ impl Seen {
 pub struct Cursor {
     base: Position,
     open: BTreeMap<MessageId, Seen>,
-    ended: VecDeque<(MessageId, Option<Position>)>,
+    ended: VecDeque<(MessageId, Ended)>,
+}
+
+/// What is known of a message that a cursor names as ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    At(Position),
+    Failed,
+    /// Read from text.
+    Unknown,
 }
 
 /// Text that is not a cursor.
@@ -112,7 +123,7 @@ impl Cursor {
         }
         match seen {
             Some(seen) => drop(self.open.insert(message, seen)),
-            None => self.ended.push_back((message, None)),
+            None => self.ended.push_back((message, Ended::Unknown)),
         }
         Some(Ok(()))
     }
@@ -150,15 +161,24 @@ impl Cursor {
         }
     }
 
+    /// The client has nothing of this message.
+    pub fn forget(&mut self, message: &MessageId) {
+        self.open.remove(message);
+    }
+
     /// The message has ended for the client; at `position` when it is committed.
     pub fn end(&mut self, message: &MessageId, position: Option<Position>) {
         self.open.remove(message);
         if position.is_some_and(|position| position <= self.base) || self.has_ended(message) {
             return;
         }
-        self.ended.push_back((message.clone(), position));
+        self.ended.push_back((message.clone(), position.map_or(Ended::Failed, Ended::At)));
+        let is_failed = |(_, ended): &(MessageId, Ended)| *ended == Ended::Failed;
+        if position.is_none() && self.ended.iter().filter(|ended| is_failed(ended)).count() > MAX_FAILED {
+            self.ended.iter().position(is_failed).map(|oldest| self.ended.remove(oldest));
+        }
         if self.ended.len() > MAX_ENDED
-            && let Some((_, Some(position))) = self.ended.pop_front()
+            && let Some((_, Ended::At(position))) = self.ended.pop_front()
         {
             self.advance(position);
         }
@@ -168,7 +188,7 @@ impl Cursor {
     pub fn advance(&mut self, base: Position) {
         self.base = self.base.max(base);
         let base = self.base;
-        self.ended.retain(|(_, position)| position.is_none_or(|position| position > base));
+        self.ended.retain(|(_, ended)| !matches!(ended, Ended::At(position) if *position <= base));
     }
 }
 

@@ -84,12 +84,12 @@ impl Native {
         self.cursor.set(message, seen);
     }
 
-    /// A chunk that was encoded before ([`Encoded::data`]), after which the reader has `seen` of its message.
-    pub fn again(&mut self, message: &MessageId, seen: Seen, data: &[u8]) -> Bytes {
+    /// The id line of a chunk whose data was encoded before ([`Encoded::data`] follows it), after which the reader has
+    /// `seen` of its message.
+    pub fn again(&mut self, message: &MessageId, seen: Seen) -> Bytes {
         self.cursor.set(message, seen);
-        let mut out = Vec::with_capacity(data.len() + 96);
+        let mut out = Vec::with_capacity(96);
         write_id(&mut out, &self.cursor);
-        out.extend_from_slice(data);
         out.into()
     }
 

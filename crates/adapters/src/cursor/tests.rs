@@ -44,14 +44,22 @@ fn an_ended_message_is_named_until_the_base_passes_it() {
 
 #[test]
 fn the_largest_cursor_that_is_written_can_be_read() {
-    let mut cursor = Cursor::at(Position::from_stored(i64::MAX));
+    let mut cursor = Cursor::at(Position::from_stored(1 << 62));
     for n in 0..MAX_OPEN {
         cursor.set(&id(&format!("{n:0>128}")), Seen { attempt: u32::MAX, next: u32::MAX, bytes: 4 << 20 });
     }
     for n in 0..MAX_ENDED + 5 {
-        cursor.end(&id(&format!("e{n:0>127}")), None);
+        let position = Position::from_stored(i64::MAX - 100 + n as i64);
+        cursor.end(&id(&format!("e{n:0>127}")), Some(position));
     }
     let text = cursor.to_string();
     assert!(text.len() <= MAX_LEN, "{}", text.len());
-    assert_eq!(Cursor::parse(&text).unwrap(), cursor);
+    assert_eq!(Cursor::parse(&text).unwrap().to_string(), text);
+}
+
+#[test]
+fn only_the_latest_failures_are_named() {
+    let mut cursor = Cursor::at(Position::from_stored(1));
+    (0..9).for_each(|n| cursor.end(&id(&format!("f{n}")), None));
+    assert_eq!(cursor.to_string(), "1~f5~f6~f7~f8");
 }

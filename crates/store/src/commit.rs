@@ -1,0 +1,238 @@
+//! Applying commits: one statement per group, fenced by the epochs of the leases.
+//!
+//! The statement lives in `commit/*.sql`, in parts, so that a group that needs little costs little; `columns` turns
+//! commits into its arrays. [`Writer`] is the entry.
+
+mod columns;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use partition::Commit;
+use sqlx::postgres::{PgConnectOptions, PgRow};
+use sqlx::{Connection, PgConnection, Row};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::{Instant, timeout};
+
+use crate::connect::{self, detached};
+use crate::error::{Cause, sqlstate};
+use crate::store::Statement;
+use crate::{Disposition, StoreConfig, StoreError};
+
+/// After this much idleness the connection is tried first, so that one that died meanwhile costs no doubt.
+const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(10);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Only checkpoints.
+const CHECKPOINTS: &str =
+    concat!(include_str!("commit/1_fence.sql"), include_str!("commit/4_checkpoint.sql"));
+
+/// Messages and checkpoints: what nearly every group is.
+const MESSAGES: &str = concat!(
+    include_str!("commit/1_fence.sql"),
+    include_str!("commit/2_messages.sql"),
+    include_str!("commit/4_checkpoint.sql")
+);
+
+/// Everything.
+const WHOLE: &str = concat!(
+    include_str!("commit/1_fence.sql"),
+    include_str!("commit/2_messages.sql"),
+    include_str!("commit/3_rest.sql"),
+    include_str!("commit/4_checkpoint.sql")
+);
+
+/// A commit and the stream it comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct Submission<'a> {
+    /// What to write.
+    pub commit: &'a Commit,
+    /// The incarnation of the partition's stream: part of the keys of dead entries.
+    pub incarnation: &'a str,
+}
+
+/// What became of one commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Committed {
+    /// Durable, all of it.
+    Applied,
+    /// The lease is gone and nothing was written: drop the partition.
+    Fenced,
+}
+
+/// A group of commits that was not applied, or about which nobody knows.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// The server says that nothing was applied, or nothing was sent.
+    #[error("not committed, may be tried again: {0}")]
+    Retry(String),
+    /// The connection broke, or no answer came, after it was sent.
+    #[error("nobody knows whether it was committed: {0}")]
+    Unknown(String),
+    /// Something in the group cannot be stored; nothing was applied.
+    #[error("not committed, the store refuses the data: {sqlstate} {detail}")]
+    Data {
+        /// The SQLSTATE.
+        sqlstate: String,
+        /// What Postgres says.
+        detail: String,
+    },
+    /// A defect or a foreign database; nothing was applied.
+    #[error("not committed: {0}")]
+    Fatal(String),
+}
+
+impl CommitError {
+    /// What to do next.
+    pub fn disposition(&self) -> Disposition {
+        match self {
+            Self::Retry(_) => Disposition::Retry,
+            Self::Unknown(_) => Disposition::Unknown,
+            Self::Data { .. } => Disposition::Data,
+            Self::Fatal(_) => Disposition::Fatal,
+        }
+    }
+
+    /// Nothing was sent, for want of a connection.
+    fn unsent(error: sqlx::Error) -> Self {
+        match StoreError::from(error) {
+            error @ (StoreError::Url(_) | StoreError::Refused(_)) => Self::Fatal(error.to_string()),
+            error => Self::Retry(error.to_string()),
+        }
+    }
+
+    /// The statement failed after it may have been sent.
+    fn sent(error: &sqlx::Error) -> Self {
+        match (Cause::of(error), error) {
+            (Cause::Data, sqlx::Error::Database(error)) => Self::Data {
+                sqlstate: sqlstate(error.as_ref()).into_owned(),
+                detail: error.message().to_owned(),
+            },
+            // Too large for the protocol: found before anything is sent, and as hopeless as what the server refuses.
+            (_, sqlx::Error::Encode(error)) => {
+                Self::Data { sqlstate: "54000".to_owned(), detail: error.to_string() }
+            }
+            (Cause::NotNow | Cause::Connect, error) => Self::Retry(error.to_string()),
+            (Cause::Lost, error) => Self::Unknown(error.to_string()),
+            (Cause::Data | Cause::Other, error) => Self::Fatal(error.to_string()),
+        }
+    }
+}
+
+/// Commits as one owner over one connection, on which the statements stay prepared.
+///
+/// Groups are applied one after the other. The connection opens when it is needed and is never used again after
+/// an outcome that is not certain.
+#[derive(Debug)]
+pub struct Writer {
+    owner: String,
+    options: PgConnectOptions,
+    answer_timeout: Duration,
+    session: Arc<Mutex<Option<Session>>>,
+}
+
+#[derive(Debug)]
+struct Session {
+    connection: PgConnection,
+    used_at: Instant,
+}
+
+impl Writer {
+    pub(crate) fn new(owner: &str, config: &StoreConfig) -> Result<Self, StoreError> {
+        Ok(Self {
+            owner: owner.to_owned(),
+            options: connect::writer_options(config)?,
+            answer_timeout: config.answer_timeout(),
+            session: Arc::default(),
+        })
+    }
+
+    /// Applies a group, each commit whole or not at all, and says what became of each, in order.
+    ///
+    /// At most one commit per partition may be in a group, or under way at all. On an error none was applied, unless
+    /// its disposition is [`Disposition::Unknown`]. Dropping the future does not stop the statement.
+    pub async fn commit(&self, group: &[Submission<'_>]) -> Result<Vec<Committed>, CommitError> {
+        if group.is_empty() {
+            return Ok(Vec::new());
+        }
+        check_distinct(group)?;
+        let statement = statement(&self.owner, group);
+        let (options, limit) = (self.options.clone(), self.answer_timeout);
+        let session = Arc::clone(&self.session);
+        let work = async move { apply(session.lock_owned().await, &options, limit, statement).await };
+        let rows = detached(work)
+            .await
+            .unwrap_or_else(|| Err(CommitError::Unknown("the process is stopping".into())))?;
+        outcomes(&rows, group.len())
+    }
+}
+
+fn check_distinct(group: &[Submission<'_>]) -> Result<(), CommitError> {
+    let mut seen = HashSet::new();
+    match group.iter().find(|submission| !seen.insert(submission.commit.partition)) {
+        None => Ok(()),
+        Some(twice) => {
+            Err(CommitError::Fatal(format!("partition {} is in the group twice", twice.commit.partition)))
+        }
+    }
+}
+
+fn statement(owner: &str, group: &[Submission<'_>]) -> Statement {
+    let has_rest = |commit: &Commit| {
+        !(commit.dead_letters.is_empty()
+            && commit.stragglers.is_empty()
+            && commit.ended_stragglers.is_empty())
+    };
+    if group.iter().any(|submission| has_rest(submission.commit)) {
+        let statement = columns::fence(sqlx::query(WHOLE), owner, group);
+        columns::rest(columns::messages(statement, group), group)
+    } else if group.iter().any(|submission| !submission.commit.messages.is_empty()) {
+        columns::messages(columns::fence(sqlx::query(MESSAGES), owner, group), group)
+    } else {
+        columns::fence(sqlx::query(CHECKPOINTS), owner, group)
+    }
+}
+
+/// Holds the session for as long as the statement runs, and puts it back only after a certain outcome.
+async fn apply(
+    mut slot: OwnedMutexGuard<Option<Session>>,
+    options: &PgConnectOptions,
+    limit: Duration,
+    statement: Statement,
+) -> Result<Vec<PgRow>, CommitError> {
+    let mut connection = match usable(slot.take()).await {
+        Some(connection) => connection,
+        None => connect::open(options).await.map_err(CommitError::unsent)?,
+    };
+    // All rows, to the very end: a row comes before the transaction is committed, and an error may follow it.
+    let outcome = match timeout(limit, statement.fetch_all(&mut connection)).await {
+        Ok(outcome) => outcome.map_err(|error| CommitError::sent(&error)),
+        Err(_) => Err(CommitError::Unknown("no answer in time".to_owned())),
+    };
+    if matches!(outcome, Ok(_) | Err(CommitError::Data { .. })) {
+        *slot = Some(Session { connection, used_at: Instant::now() });
+    }
+    outcome
+}
+
+async fn usable(session: Option<Session>) -> Option<PgConnection> {
+    let Session { mut connection, used_at } = session?;
+    if used_at.elapsed() < IDLE_BEFORE_PROBE {
+        return Some(connection);
+    }
+    let probe = timeout(PROBE_TIMEOUT, connection.ping()).await;
+    matches!(probe, Ok(Ok(()))).then_some(connection)
+}
+
+fn outcomes(rows: &[PgRow], count: usize) -> Result<Vec<Committed>, CommitError> {
+    let mut outcomes = vec![Committed::Fenced; count];
+    for row in rows {
+        let number: i64 = row.try_get("number").map_err(|error| CommitError::Unknown(error.to_string()))?;
+        let index = usize::try_from(number - 1).unwrap_or(usize::MAX);
+        if let Some(outcome) = outcomes.get_mut(index) {
+            *outcome = Committed::Applied;
+        }
+    }
+    Ok(outcomes)
+}

@@ -1,0 +1,72 @@
+-- $20 commit, $21 bucket, $22 kind, $23 key, $24 partition, $25 stream_seq, $26 subject, $27 thread, $28 message,
+-- $29 attempt, $30 reason, $31 detail, $32 raw.
+, letters AS (
+    INSERT INTO dead_letters (bucket, kind, key, partition_id, stream_seq, subject, thread_id, message_id, attempt,
+                              reason, detail, raw)
+    SELECT i.bucket, i.kind, i.key, i.partition_id, i.stream_seq, i.subject, i.thread_id, i.message_id, i.attempt,
+           i.reason, i.detail::jsonb, i.raw
+    FROM unnest($20::bigint[], $21::smallint[], $22::text[], $23::text[], $24::smallint[], $25::bigint[], $26::text[],
+                $27::text[], $28::text[], $29::bigint[], $30::text[], $31::text[], $32::bytea[])
+         AS i (number, bucket, kind, key, partition_id, stream_seq, subject, thread_id, message_id, attempt,
+               reason, detail, raw)
+    JOIN fence USING (number)
+    ON CONFLICT (bucket, kind, key) DO NOTHING
+)
+-- Saves: $33 commit, $34 bucket, $35 thread, $36 message, $37 attempt, $38 role, $39 first_seq, $40 open_ms, $41 gap_ms,
+-- $42 idle_ms.
+, saves AS MATERIALIZED (
+    -- `chunks`: how many of this attempt are saved already.
+    SELECT i.*, CASE WHEN s.attempt = i.attempt THEN s.chunks ELSE 0 END AS chunks
+    FROM unnest($33::bigint[], $34::smallint[], $35::text[], $36::text[], $37::bigint[], $38::text[], $39::bigint[],
+                $40::bigint[], $41::bigint[], $42::bigint[])
+         WITH ORDINALITY
+         AS i (number, bucket, thread_id, message_id, attempt, role, first_seq, open_ms, gap_ms, idle_ms, save)
+    JOIN fence USING (number)
+    LEFT JOIN stragglers AS s
+        ON s.bucket = i.bucket AND s.thread_id = i.thread_id AND s.message_id = i.message_id
+    WHERE s.attempt IS NULL OR s.attempt <= i.attempt
+)
+-- Their chunks: $43 number of the save (from 1), $44 arrival within it, $45 chunk_id, $46 chunk, $47 chunk_type,
+-- $48 is_final, $49 metadata, $50 timestamp, $51 correlation_id.
+, saved_chunks AS (
+    INSERT INTO straggler_chunks (bucket, thread_id, message_id, attempt, chunk_id, arrival, chunk, chunk_type, is_final,
+                                  metadata, "timestamp", correlation_id)
+    SELECT s.bucket, s.thread_id, s.message_id, s.attempt, i.chunk_id, s.chunks + i.arrival, i.chunk, i.chunk_type,
+           i.is_final, i.metadata::jsonb, i."timestamp", i.correlation_id
+    FROM unnest($43::bigint[], $44::integer[], $45::integer[], $46::text[], $47::text[], $48::boolean[], $49::text[],
+                $50::text[], $51::text[])
+         AS i (save, arrival, chunk_id, chunk, chunk_type, is_final, metadata, "timestamp", correlation_id)
+    JOIN saves AS s USING (save)
+    ON CONFLICT DO NOTHING
+    RETURNING bucket, thread_id, message_id
+)
+, saved AS (
+    INSERT INTO stragglers AS t (bucket, thread_id, message_id, attempt, role, first_seq, open_ms, gap_ms, idle_ms, chunks)
+    SELECT s.bucket, s.thread_id, s.message_id, s.attempt, s.role, s.first_seq, s.open_ms, s.gap_ms, s.idle_ms,
+           s.chunks + (SELECT count(*) FROM saved_chunks AS c
+                       WHERE c.bucket = s.bucket AND c.thread_id = s.thread_id AND c.message_id = s.message_id)
+    FROM saves AS s
+    ON CONFLICT (bucket, thread_id, message_id) DO UPDATE
+    SET attempt = excluded.attempt, role = excluded.role, first_seq = excluded.first_seq, open_ms = excluded.open_ms,
+        gap_ms = excluded.gap_ms, idle_ms = excluded.idle_ms, saved_at = excluded.saved_at, chunks = excluded.chunks
+)
+-- The parts of one statement do not see each other's rows, and none may touch a row that another one touches: these
+-- are chunks of lower attempts, those above are of the attempt itself, and what ends is never saved in one commit.
+, reset AS (
+    DELETE FROM straggler_chunks AS c USING saves AS s
+    WHERE c.bucket = s.bucket AND c.thread_id = s.thread_id AND c.message_id = s.message_id AND c.attempt < s.attempt
+)
+-- Ended: $52 commit, $53 bucket, $54 thread, $55 message.
+, ended AS MATERIALIZED (
+    SELECT i.bucket, i.thread_id, i.message_id
+    FROM unnest($52::bigint[], $53::smallint[], $54::text[], $55::text[]) AS i (number, bucket, thread_id, message_id)
+    JOIN fence USING (number)
+)
+, ended_stragglers AS (
+    DELETE FROM stragglers AS s USING ended AS e
+    WHERE s.bucket = e.bucket AND s.thread_id = e.thread_id AND s.message_id = e.message_id
+)
+, ended_chunks AS (
+    DELETE FROM straggler_chunks AS c USING ended AS e
+    WHERE c.bucket = e.bucket AND c.thread_id = e.thread_id AND c.message_id = e.message_id
+)

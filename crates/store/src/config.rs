@@ -1,0 +1,46 @@
+//! How to reach Postgres, and for how long to wait for it.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Where the database is and what its sessions may take. The defaults suit everything but the URL.
+#[derive(Clone)]
+pub struct StoreConfig {
+    /// `postgres://user:password@host:port/database`.
+    pub url: String,
+    /// Connections for reads and leases. Each [`crate::Writer`] holds one more.
+    pub read_connections: u32,
+    /// The server gives a statement up after this.
+    pub statement_timeout: Duration,
+    /// The server gives waiting for a lock up after this.
+    pub lock_timeout: Duration,
+}
+
+impl StoreConfig {
+    /// The defaults: 8 connections for reads, statements of 5 s, locks of 2 s.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            read_connections: 8,
+            statement_timeout: Duration::from_secs(5),
+            lock_timeout: Duration::from_secs(2),
+        }
+    }
+
+    /// How long a caller waits for a statement's answer: longer than the server takes to give it up, so that
+    /// running into it means that the server or the way to it is gone.
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.statement_timeout + Duration::from_secs(2)
+    }
+}
+
+/// Without the URL, which may hold a password.
+impl fmt::Debug for StoreConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreConfig")
+            .field("read_connections", &self.read_connections)
+            .field("statement_timeout", &self.statement_timeout)
+            .field("lock_timeout", &self.lock_timeout)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,107 @@
+//! Sessions: how they are opened, what is set in them, and how their work is kept from being cancelled.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions, PgConnection};
+
+use crate::StoreConfig;
+use crate::error::{StoreError, refuses_login};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What every session has set, sent with its first packet and so without a round trip.
+pub(crate) fn options(config: &StoreConfig) -> Result<PgConnectOptions, StoreError> {
+    let base = PgConnectOptions::from_str(&config.url).map_err(StoreError::Url)?;
+    Ok(base.application_name("antiphon").options([
+        ("statement_timeout", millis(config.statement_timeout)),
+        ("lock_timeout", millis(config.lock_timeout)),
+        ("idle_in_transaction_session_timeout", "5000".to_owned()),
+        // A client that vanished must not keep its locks: the server notices within about ten seconds.
+        ("tcp_keepalives_idle", "5".to_owned()),
+        ("tcp_keepalives_interval", "2".to_owned()),
+        ("tcp_keepalives_count", "3".to_owned()),
+        ("tcp_user_timeout", "10000".to_owned()),
+    ]))
+}
+
+/// What sessions of writers have set beside that.
+///
+/// A commit is one long statement with few rows in its arrays, prepared once. Planning it anew costs more than running
+/// it, hence the generic plan. That plan is made when the tables may still be empty, when reading them whole looks
+/// cheapest, and lives until the next ANALYZE: with only index look-ups left to choose from it is right from the start.
+pub(crate) fn writer_options(config: &StoreConfig) -> Result<PgConnectOptions, StoreError> {
+    Ok(options(config)?.options([
+        ("plan_cache_mode", "force_generic_plan"),
+        ("enable_seqscan", "off"),
+        ("enable_hashjoin", "off"),
+        ("enable_mergejoin", "off"),
+        ("jit", "off"),
+    ]))
+}
+
+/// One connection, or why there is none.
+pub(crate) async fn open(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+    match tokio::time::timeout(CONNECT_TIMEOUT, options.connect()).await {
+        Ok(opened) => opened,
+        Err(_) => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
+    }
+}
+
+/// Waits until Postgres is there; fails only for what waiting cannot cure.
+pub(crate) async fn wait(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
+    let mut pause = FIRST_PAUSE;
+    let mut told = false;
+    loop {
+        match open(options).await {
+            Ok(connection) => {
+                if told {
+                    tracing::warn!("Postgres is there");
+                }
+                return Ok(connection);
+            }
+            Err(error) if !may_pass(&error) => return Err(error.into()),
+            Err(error) if !told => {
+                tracing::warn!(%error, host = options.get_host(), port = options.get_port(), "waiting for Postgres");
+                told = true;
+            }
+            Err(error) => tracing::debug!(%error, "still waiting for Postgres"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn may_pass(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(error) => !refuses_login(error.as_ref()),
+        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::PoolTimedOut => true,
+        _ => false,
+    }
+}
+
+/// Runs database work to its end even if the caller loses interest.
+///
+/// A future of sqlx 0.9.0 that is dropped during a round trip can hand a session in an unknown state back to the pool.
+/// `None`: the process is stopping.
+pub(crate) async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place of this crate that spawns, bounded by timeouts"
+    )]
+    let task = tokio::spawn(work);
+    match task.await {
+        Ok(outcome) => Some(outcome),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => None,
+        },
+    }
+}
+
+fn millis(duration: Duration) -> String {
+    duration.as_millis().to_string()
+}

@@ -1,0 +1,165 @@
+//! What went wrong, sorted by what to do next.
+
+use std::borrow::Cow;
+
+use model::PartitionCount;
+use sqlx::error::DatabaseError;
+
+/// What to do after an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disposition {
+    /// Nothing was changed, and waiting may cure it: try again after a pause.
+    Retry,
+    /// Nobody knows whether it was applied: raise the own epoch with [`crate::Store::reclaim`], which waits for
+    /// the doubtful statement, and rebuild from the store.
+    Unknown,
+    /// Something in it can never be stored: halve the batch until it is alone, then give that one up.
+    Data,
+    /// Neither waiting nor another batch helps: stop and say so.
+    Fatal,
+}
+
+/// An operation that did not succeed. Except for [`crate::Writer::commit`], which has an error of its own, every
+/// operation may be tried again whatever became of the first try.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The URL cannot be understood.
+    #[error("the database URL is not usable: {0}")]
+    Url(#[source] sqlx::Error),
+    /// The server is there and refuses us: wrong user, password or database name.
+    #[error("Postgres refuses the connection: {0}")]
+    Refused(#[source] sqlx::Error),
+    /// No answer in time; the connection was closed.
+    #[error("Postgres did not answer in time")]
+    TimedOut,
+    /// The statement failed.
+    #[error(transparent)]
+    Statement(sqlx::Error),
+    /// A row holds what this version cannot read.
+    #[error("a stored row cannot be read: {0}")]
+    Row(String),
+    /// The database is laid out for another number of partitions.
+    #[error(
+        "the database is laid out for {stored} partitions, not for {wanted}; the number can never be changed"
+    )]
+    PartitionCount {
+        /// What the database says.
+        stored: u16,
+        /// What was asked for.
+        wanted: u16,
+    },
+    /// The process is stopping.
+    #[error("the process is stopping")]
+    Stopping,
+}
+
+impl StoreError {
+    /// What to do next: [`Disposition::Retry`] or [`Disposition::Fatal`].
+    pub fn disposition(&self) -> Disposition {
+        match self {
+            Self::TimedOut => Disposition::Retry,
+            Self::Statement(error) => match Cause::of(error) {
+                Cause::Connect | Cause::NotNow | Cause::Lost => Disposition::Retry,
+                Cause::Data | Cause::Other => Disposition::Fatal,
+            },
+            Self::Url(_) | Self::Refused(_) | Self::Row(_) | Self::PartitionCount { .. } | Self::Stopping => {
+                Disposition::Fatal
+            }
+        }
+    }
+
+    /// Fails unless `stored` is what this process was told.
+    pub(crate) fn check_count(stored: PartitionCount, wanted: PartitionCount) -> Result<(), Self> {
+        match stored == wanted {
+            true => Ok(()),
+            false => Err(Self::PartitionCount { stored: stored.get(), wanted: wanted.get() }),
+        }
+    }
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::Configuration(_) => Self::Url(error),
+            sqlx::Error::Database(ref refusal) if refuses_login(refusal.as_ref()) => Self::Refused(error),
+            error => Self::Statement(error),
+        }
+    }
+}
+
+/// Why a statement failed, as far as it matters for what comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// There is no connection; nothing was sent.
+    Connect,
+    /// The server says that nothing was applied, and that it may be later.
+    NotNow,
+    /// The connection or the server broke while the statement was under way.
+    Lost,
+    /// The server can never store what is in it.
+    Data,
+    /// A defect, or a database that is not ours.
+    Other,
+}
+
+impl Cause {
+    /// Of an error of a statement that was sent.
+    pub(crate) fn of(error: &sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::Database(error) => Self::of_sqlstate(&sqlstate(error.as_ref())),
+            sqlx::Error::PoolTimedOut => Self::Connect,
+            sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => Self::Lost,
+            _ => Self::Other,
+        }
+    }
+
+    fn of_sqlstate(code: &str) -> Self {
+        match code {
+            // Own keys: every insert says which conflict it expects, so any other is a defect.
+            "23505" => Self::Other,
+            // The server itself does not know.
+            "40003" => Self::Lost,
+            // A primary that has become a standby; the pool or the writer finds the new one.
+            "25006" | "25P03" => Self::NotNow,
+            _ => match code.get(..2) {
+                // Inside a session this is a proxy that lost its server.
+                Some("08") => Self::Lost,
+                // Rolled back; out of resources; a lock not free; cancelled, or the server stops or starts; its disk.
+                Some("40" | "53" | "55" | "57" | "58") => Self::NotNow,
+                // Values, constraints, limits.
+                Some("22" | "23" | "54") => Self::Data,
+                _ => Self::Other,
+            },
+        }
+    }
+}
+
+/// True for what waiting for a server to come up does not cure.
+pub(crate) fn refuses_login(error: &dyn DatabaseError) -> bool {
+    matches!(sqlstate(error).as_ref(), "28000" | "28P01" | "3D000" | "42501")
+}
+
+pub(crate) fn sqlstate(error: &dyn DatabaseError) -> Cow<'_, str> {
+    error.code().unwrap_or(Cow::Borrowed(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sqlstates_say_what_to_do() {
+        let all = [
+            (Cause::NotNow, "40001 40P01 53100 53300 55P03 57014 57P01 57P03 25006"),
+            (Cause::Lost, "08006 08P01 40003"),
+            (Cause::Data, "22P05 22021 22P02 22003 22008 23514 23502 54000 54001"),
+            (Cause::Other, "23505 42P01 42601 21000 XX000"),
+        ];
+        for (cause, codes) in all {
+            for code in codes.split(' ') {
+                assert_eq!(Cause::of_sqlstate(code), cause, "{code}");
+            }
+        }
+        assert_eq!(Cause::of_sqlstate(""), Cause::Other);
+    }
+}

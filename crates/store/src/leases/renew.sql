@@ -1,0 +1,15 @@
+-- $1 worker, $2 ttl, arrays: $3 partition, $4 epoch.
+WITH held AS MATERIALIZED (
+    -- Locked in the order in which commits lock them; an UPDATE alone would take them in any order.
+    SELECT p.partition_id
+    FROM unnest($3::smallint[], $4::bigint[]) AS h (partition_id, epoch)
+    JOIN partitions AS p ON p.partition_id = h.partition_id AND p.epoch = h.epoch
+    WHERE p.owner = $1
+    ORDER BY p.partition_id
+    FOR NO KEY UPDATE OF p
+)
+UPDATE partitions AS p
+SET lease_until = clock_timestamp() + $2, updated_at = clock_timestamp()
+FROM held
+WHERE p.partition_id = held.partition_id
+RETURNING p.partition_id

@@ -1,0 +1,100 @@
+//! What is known of messages by their ids.
+
+use model::{IdRange, MessageKey, Position, Role};
+use partition::Known;
+use serde_json::Value;
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use crate::row::{columns, key, role, unsigned};
+use crate::{Store, StoreError};
+
+/// How a message ended, as the store keeps it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StoredOutcome {
+    /// Persisted.
+    Complete {
+        /// Where it stands in its thread.
+        position: Position,
+        /// Who speaks.
+        role: Role,
+        /// Its whole text.
+        content: String,
+        /// The attempt that produced it.
+        attempt: u32,
+    },
+    /// Given up, kept as a dead letter.
+    Failed {
+        /// See [`model::Failure::code`].
+        code: String,
+        /// What went wrong, for people.
+        text: String,
+        /// Chunk ids that never came.
+        missing: Vec<IdRange>,
+        /// The attempt that failed.
+        attempt: u32,
+    },
+}
+
+impl Store {
+    /// What the store knows of each of these messages, in the order of the question.
+    ///
+    /// Unless `create_threads`, a message that is absent and whose thread does not exist is [`Known::NoThread`].
+    pub async fn look_up(
+        &self,
+        keys: &[MessageKey],
+        create_threads: bool,
+    ) -> Result<Vec<(MessageKey, Known)>, StoreError> {
+        let (buckets, threads, messages) = columns(keys);
+        let statement = sqlx::query(include_str!("look_up/known.sql"));
+        let rows = self.rows(statement.bind(buckets).bind(threads).bind(messages)).await?;
+        let known = |row: &PgRow| -> Result<Known, StoreError> {
+            let (ended, thread): (bool, bool) = (row.try_get("ended")?, row.try_get("thread")?);
+            Ok(match (ended, thread || create_threads) {
+                (true, _) => Known::Ended,
+                (false, true) => Known::Absent,
+                (false, false) => Known::NoThread,
+            })
+        };
+        keys.iter().zip(&rows).map(|(key, row)| Ok((key.clone(), known(row)?))).collect()
+    }
+
+    /// How those of these messages that have ended did so. The others are left out.
+    pub async fn outcome_of(
+        &self,
+        keys: &[MessageKey],
+    ) -> Result<Vec<(MessageKey, StoredOutcome)>, StoreError> {
+        let (buckets, threads, messages) = columns(keys);
+        let statement = sqlx::query(include_str!("look_up/outcome.sql"));
+        let rows = self.rows(statement.bind(buckets).bind(threads).bind(messages)).await?;
+        rows.iter().map(|row| Ok((key(row)?, outcome(row)?))).collect()
+    }
+}
+
+fn outcome(row: &PgRow) -> Result<StoredOutcome, StoreError> {
+    let attempt = unsigned(row, "attempt")?;
+    match row.try_get::<Option<i64>, _>("position")? {
+        Some(position) => Ok(StoredOutcome::Complete {
+            position: Position::from_stored(position),
+            role: role(row)?,
+            content: row.try_get("content")?,
+            attempt,
+        }),
+        None => {
+            let detail: Value = row.try_get("detail")?;
+            let text = detail["text"].as_str().unwrap_or_default().to_owned();
+            Ok(StoredOutcome::Failed {
+                code: row.try_get("reason")?,
+                text,
+                missing: missing(&detail),
+                attempt,
+            })
+        }
+    }
+}
+
+fn missing(detail: &Value) -> Vec<IdRange> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    let range = |range: &Value| Some(IdRange { first: id(&range["first"])?, last: id(&range["last"])? });
+    detail["missing"].as_array().map(|all| all.iter().filter_map(range).collect()).unwrap_or_default()
+}

@@ -1,0 +1,52 @@
+//! The state of all partitions, for operators.
+
+use model::{PartitionId, Seq, Timestamp};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use crate::leases::partition_id;
+use crate::row::unsigned;
+use crate::{Store, StoreError};
+
+/// One partition as the store sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionStatus {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The epoch of its last lease.
+    pub epoch: u64,
+    /// Who has it; `None` when it is free.
+    pub owner: Option<String>,
+    /// For how long the lease still lasts, ms by the database's clock; negative when it has run out, `None` before
+    /// the first one.
+    pub lease_left_ms: Option<i64>,
+    /// Everything in the stream up to here has been used.
+    pub checkpoint: Seq,
+    /// The stream that the checkpoint counts in.
+    pub incarnation: Option<String>,
+    /// The highest millisecond used in a position.
+    pub position_high_water: Timestamp,
+}
+
+impl Store {
+    /// All partitions in order.
+    pub async fn partitions_status(&self) -> Result<Vec<PartitionStatus>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT *, (extract(epoch FROM lease_until - clock_timestamp()) * 1000)::bigint AS lease_left_ms
+             FROM partitions ORDER BY partition_id",
+        );
+        self.rows(statement).await?.iter().map(status).collect()
+    }
+}
+
+fn status(row: &PgRow) -> Result<PartitionStatus, StoreError> {
+    Ok(PartitionStatus {
+        partition: partition_id(row)?,
+        epoch: unsigned(row, "epoch")?,
+        owner: row.try_get("owner")?,
+        lease_left_ms: row.try_get("lease_left_ms")?,
+        checkpoint: Seq(unsigned(row, "checkpoint")?),
+        incarnation: row.try_get("incarnation")?,
+        position_high_water: Timestamp(row.try_get("position_ms")?),
+    })
+}

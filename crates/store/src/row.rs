@@ -1,0 +1,81 @@
+//! Reading the model's types back from rows.
+
+use std::time::Duration;
+
+use model::{BatchType, Bucket, MessageId, MessageKey, Metadata, Role, ThreadId};
+use serde_json::Value;
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+use sqlx::postgres::types::PgInterval;
+
+use crate::StoreError;
+
+/// The message named by the columns `thread_id` and `message_id`.
+pub(crate) fn key(row: &PgRow) -> Result<MessageKey, StoreError> {
+    let thread = parsed(row, "thread_id", ThreadId::parse)?;
+    Ok(MessageKey { thread, message: message_id(row)? })
+}
+
+pub(crate) fn message_id(row: &PgRow) -> Result<MessageId, StoreError> {
+    parsed(row, "message_id", MessageId::parse)
+}
+
+pub(crate) fn role(row: &PgRow) -> Result<Role, StoreError> {
+    parsed(row, "role", |name| Role::from_name(name).ok_or("no such role"))
+}
+
+pub(crate) fn batch_type(row: &PgRow) -> Result<BatchType, StoreError> {
+    parsed(row, "batch_type", |name| {
+        let all = [
+            BatchType::UserRequest,
+            BatchType::AgentToAgent,
+            BatchType::SystemTrigger,
+            BatchType::Continuation,
+        ];
+        all.into_iter().find(|kind| kind.name() == name).ok_or("no such batch type")
+    })
+}
+
+pub(crate) fn metadata(row: &PgRow) -> Result<Metadata, StoreError> {
+    match row.try_get("metadata")? {
+        Value::Object(map) => Metadata::new(map).map_err(|error| unreadable("metadata", &error)),
+        other => Err(unreadable("metadata", &other)),
+    }
+}
+
+/// A number that was stored from an unsigned one.
+pub(crate) fn unsigned<T: TryFrom<i64, Error: std::fmt::Display>>(
+    row: &PgRow,
+    column: &str,
+) -> Result<T, StoreError> {
+    T::try_from(row.try_get(column)?).map_err(|error| unreadable(column, &error))
+}
+
+/// The text of `column` as what `parse` makes of it.
+pub(crate) fn parsed<T, E: std::fmt::Display>(
+    row: &PgRow,
+    column: &str,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<T, StoreError> {
+    let text: &str = row.try_get(column)?;
+    parse(text).map_err(|error| unreadable(column, &error))
+}
+
+fn unreadable(column: &str, error: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Row(format!("column {column}: {error}"))
+}
+
+/// The buckets, threads and messages of `keys` as columns.
+pub(crate) fn columns(keys: &[MessageKey]) -> (Vec<i16>, Vec<&str>, Vec<&str>) {
+    let bucket = |key: &MessageKey| Bucket::of(&key.thread).get() as i16;
+    (
+        keys.iter().map(bucket).collect(),
+        keys.iter().map(|key| key.thread.as_str()).collect(),
+        keys.iter().map(|key| key.message.as_str()).collect(),
+    )
+}
+
+/// A duration as Postgres adds it to a timestamp.
+pub(crate) fn interval(duration: Duration) -> PgInterval {
+    PgInterval { months: 0, days: 0, microseconds: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX) }
+}

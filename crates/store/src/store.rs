@@ -1,0 +1,117 @@
+//! The handle that everything but commits goes through.
+
+use std::time::Duration;
+
+use model::{PartitionCount, ThreadId};
+use sqlx::postgres::{PgArguments, PgPool, PgPoolOptions, PgRow};
+use sqlx::query::Query;
+use sqlx::{Connection, Postgres, Row};
+
+use crate::connect::{self, detached};
+use crate::error::sqlstate;
+use crate::{StoreConfig, StoreError, Writer};
+
+/// After this much idleness a connection is tried before it is used: the other end may be gone without a word.
+const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(30);
+
+/// A statement with its values. It owns them: sqlx encodes a value when it is bound.
+pub(crate) type Statement = Query<'static, Postgres, PgArguments>;
+
+/// Reads and leases, over a small pool. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pool: PgPool,
+    config: StoreConfig,
+}
+
+impl Store {
+    /// Waits until Postgres is there. Fails only for what waiting cannot cure: a wrong URL, user or password.
+    pub async fn connect(config: &StoreConfig) -> Result<Self, StoreError> {
+        let options = connect::options(config)?;
+        let first = connect::wait(&options).await?;
+        // A failed goodbye is of no consequence: this connection has done nothing.
+        first.close().await.ok();
+        let pool = PgPoolOptions::new()
+            .max_connections(config.read_connections)
+            .acquire_timeout(config.answer_timeout())
+            .test_before_acquire(false)
+            .before_acquire(|connection, meta| {
+                Box::pin(
+                    async move { Ok(meta.idle_for < IDLE_BEFORE_PROBE || connection.ping().await.is_ok()) },
+                )
+            })
+            .connect_lazy_with(options);
+        Ok(Self { pool, config: config.clone() })
+    }
+
+    /// A writer that commits as `owner`, over a connection of its own that opens with its first commit.
+    pub fn writer(&self, owner: &str) -> Result<Writer, StoreError> {
+        Writer::new(owner, &self.config)
+    }
+
+    /// Succeeds when Postgres answers.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        self.rows(sqlx::query("SELECT 1")).await.map(drop)
+    }
+
+    /// The number of partitions that the database is laid out for; `None` before the first [`crate::migrate`].
+    pub async fn partition_count(&self) -> Result<Option<PartitionCount>, StoreError> {
+        match self.rows(sqlx::query("SELECT partitions FROM fleet")).await {
+            Ok(rows) => rows.first().map(count_of).transpose(),
+            Err(StoreError::Statement(sqlx::Error::Database(error)))
+                if sqlstate(error.as_ref()) == "42P01" =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fails with [`StoreError::PartitionCount`] when the database is laid out for another number.
+    pub async fn check_partition_count(&self, wanted: PartitionCount) -> Result<(), StoreError> {
+        match self.partition_count().await? {
+            Some(stored) => StoreError::check_count(stored, wanted),
+            None => Err(StoreError::Row("the database is not migrated".to_owned())),
+        }
+    }
+
+    /// Makes sure that the thread exists; true when it did not.
+    pub async fn create_thread(&self, thread: &ThreadId) -> Result<bool, StoreError> {
+        let statement = sqlx::query(
+            "INSERT INTO threads (bucket, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING true",
+        );
+        let bucket = model::Bucket::of(thread).get() as i16;
+        Ok(!self.rows(statement.bind(bucket).bind(thread.as_str())).await?.is_empty())
+    }
+
+    /// Closes the pool when the statements under way have ended.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    /// Runs one statement to its end, in a task of its own, and gives its rows.
+    pub(crate) async fn rows(&self, statement: Statement) -> Result<Vec<PgRow>, StoreError> {
+        let (pool, limit) = (self.pool.clone(), self.config.answer_timeout());
+        detached(async move { answer(&pool, statement, limit).await })
+            .await
+            .unwrap_or(Err(StoreError::Stopping))
+    }
+}
+
+async fn answer(pool: &PgPool, statement: Statement, limit: Duration) -> Result<Vec<PgRow>, StoreError> {
+    let mut connection = pool.acquire().await?;
+    match tokio::time::timeout(limit, statement.fetch_all(&mut *connection)).await {
+        Ok(rows) => Ok(rows?),
+        Err(_) => {
+            // Its answer may still come: it must never be taken for that of another statement.
+            drop(connection.detach());
+            Err(StoreError::TimedOut)
+        }
+    }
+}
+
+/// The number of partitions in a row of `fleet`.
+pub(crate) fn count_of(row: &PgRow) -> Result<PartitionCount, StoreError> {
+    let count: i32 = row.try_get("partitions")?;
+    PartitionCount::new(count.unsigned_abs().into()).map_err(|error| StoreError::Row(error.to_string()))
+}

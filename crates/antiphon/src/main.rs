@@ -1,1 +1,54 @@
-fn main() {}
+//! `antiphon`: one binary, a subcommand per role. Reads the configuration and composes; no logic of its own.
+
+mod healthcheck;
+mod options;
+mod roles;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::options::{Command, Options};
+
+/// The exit code of a configuration that cannot work.
+const WRONG_CONFIGURATION: u8 = 2;
+
+fn main() -> ExitCode {
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => return wrong(&first_paragraph(&error.to_string())),
+    };
+    if let Command::Healthcheck(healthcheck) = &options.command {
+        return healthcheck::run(healthcheck);
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error.to_string()),
+    };
+    match runtime.block_on(roles::run(options)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(roles::Stop::Configuration(line)) => wrong(&line),
+        Err(roles::Stop::Failed(line)) => failed(&line),
+    }
+}
+
+/// What clap says before its advice, on one line.
+fn first_paragraph(text: &str) -> String {
+    let paragraph: Vec<_> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    paragraph.join(" ").trim_start_matches("error: ").to_owned()
+}
+
+fn wrong(line: &str) -> ExitCode {
+    eprintln!("antiphon: {line}");
+    ExitCode::from(WRONG_CONFIGURATION)
+}
+
+fn failed(line: &str) -> ExitCode {
+    eprintln!("antiphon: {line}");
+    ExitCode::FAILURE
+}

@@ -131,6 +131,11 @@ impl Partition {
         self.deferring.is_none() || self.messages.iter().any(|open| open.phase != Phase::Ended)
     }
 
+    /// True while new messages wait in the stream: tell it of room.
+    pub fn is_deferring(&self) -> bool {
+        self.deferring.is_some()
+    }
+
     /// How it stands.
     pub fn stats(&mut self, now: Timestamp) -> Stats {
         let time = self.clock.now(now);

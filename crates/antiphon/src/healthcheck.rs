@@ -1,0 +1,38 @@
+//! A probe for images without curl.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::options::Healthcheck;
+
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Asks `/readyz` and prints what it says.
+pub(crate) fn run(options: &Healthcheck) -> ExitCode {
+    match ask(options.metrics_addr) {
+        Ok(answer) if answer.starts_with("HTTP/1.1 200") => {
+            println!("ready");
+            ExitCode::SUCCESS
+        }
+        Ok(answer) => {
+            let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+            eprintln!("antiphon: not ready: {}", body.trim().replace('\n', ", "));
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("antiphon: nothing answers at {}: {error}", options.metrics_addr);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn ask(addr: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}

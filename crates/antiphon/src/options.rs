@@ -1,0 +1,237 @@
+//! The command line. Every flag is also a variable; `--help` shows both.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use model::PartitionCount;
+use runtime::telemetry::Format;
+
+/// Ordered, durable answers of AI workflows: from NATS to clients and Postgres.
+#[derive(Debug, Parser)]
+#[command(name = "antiphon", version, about, max_term_width = 110)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) log: Log,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Create or update the tables in Postgres and the streams in NATS.
+    Migrate(Migrate),
+    /// Order, stream and persist: owns partitions.
+    Worker(Worker),
+    /// Serve HTTP: event streams, history.
+    Gateway(Gateway),
+    /// Migrate, then run every role in this one process: for small installations.
+    All(All),
+    /// Exit 0 when the process at the metrics address is ready, else 1.
+    Healthcheck(Healthcheck),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Log {
+    /// What is logged, for example `info` or `warn,worker=debug`.
+    #[arg(long = "log", env = "ANTIPHON_LOG", default_value = "info", global = true)]
+    pub(crate) filter: String,
+    /// `text` or `json`.
+    #[arg(long = "log-format", env = "ANTIPHON_LOG_FORMAT", default_value = "text", global = true)]
+    pub(crate) format: Format,
+}
+
+/// Where the two servers are.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Servers {
+    /// NATS: one URL or several of one cluster, separated by commas.
+    #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222", hide_env_values = true)]
+    pub(crate) nats_url: String,
+    /// A NATS credentials file (JWT and seed).
+    #[arg(long, env = "ANTIPHON_NATS_CREDENTIALS")]
+    pub(crate) nats_credentials: Option<PathBuf>,
+    /// A file with an nkey seed.
+    #[arg(long, env = "ANTIPHON_NATS_NKEY")]
+    pub(crate) nats_nkey: Option<PathBuf>,
+    /// Certificates of the authorities that sign the NATS servers'.
+    #[arg(long, env = "ANTIPHON_NATS_CA")]
+    pub(crate) nats_ca: Option<PathBuf>,
+    /// Subjects of answers begin with this.
+    #[arg(long, env = "ANTIPHON_NATS_INBOX_PREFIX")]
+    pub(crate) nats_inbox_prefix: Option<String>,
+    /// Postgres, 15 to 18.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub(crate) database_url: String,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Streams {
+    /// Replicas of each partition stream: 3 in production.
+    #[arg(long, env = "ANTIPHON_STREAM_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+    pub(crate) stream_replicas: u8,
+    /// Bytes that each partition stream may hold; full, it refuses publishers.
+    #[arg(long, env = "ANTIPHON_STREAM_MAX_BYTES", default_value_t = 1 << 30, value_parser = clap::value_parser!(i64).range(1 << 20..))]
+    pub(crate) stream_max_bytes: i64,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Migrate {
+    #[command(flatten)]
+    pub(crate) servers: Servers,
+    #[command(flatten)]
+    pub(crate) streams: Streams,
+    /// Number of partitions, a power of two; fixed by the first migration.
+    #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions)]
+    pub(crate) partitions: PartitionCount,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Process {
+    #[command(flatten)]
+    pub(crate) servers: Servers,
+    /// Where /metrics and the probes are served.
+    #[arg(long, env = "ANTIPHON_METRICS_ADDR", default_value = "127.0.0.1:9464")]
+    pub(crate) metrics_addr: SocketAddr,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WorkerSettings {
+    /// Name in leases and logs, unique among processes; random when absent.
+    #[arg(long, env = "ANTIPHON_WORKER_ID", value_parser = worker_id)]
+    pub(crate) worker_id: Option<String>,
+    /// How long a lease lasts without being renewed: how long a death goes unnoticed.
+    #[arg(long, env = "ANTIPHON_LEASE_SECONDS", default_value = "10", value_parser = lease)]
+    pub(crate) lease_seconds: Duration,
+    /// Whether a chunk for an unknown thread creates it; if not, its message becomes a dead letter.
+    #[arg(long, env = "ANTIPHON_CREATE_THREADS", default_value_t = true, action = clap::ArgAction::Set)]
+    pub(crate) create_threads: bool,
+    /// A gap that stays open for so long fails its message.
+    #[arg(long, env = "ANTIPHON_GAP_TIMEOUT_SECONDS", default_value = "30", value_parser = seconds)]
+    pub(crate) gap_timeout_seconds: Duration,
+    /// A message without any chunk for so long fails.
+    #[arg(long, env = "ANTIPHON_STALL_TIMEOUT_SECONDS", default_value = "300", value_parser = seconds)]
+    pub(crate) stall_timeout_seconds: Duration,
+    /// Open messages of this worker; beyond it new ones wait in the stream.
+    #[arg(long, env = "ANTIPHON_OPEN_MESSAGES", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) open_messages: u32,
+    /// Chunks of one message.
+    #[arg(long, env = "ANTIPHON_CHUNKS_PER_MESSAGE", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) chunks_per_message: u32,
+    /// Bytes of one message.
+    #[arg(long, env = "ANTIPHON_MESSAGE_BYTES", default_value_t = 4 << 20, value_parser = clap::value_parser!(u32).range(1024..=67_108_864))]
+    pub(crate) message_bytes: u32,
+    /// Bytes of text and metadata of one chunk.
+    #[arg(long, env = "ANTIPHON_CHUNK_BYTES", default_value_t = 64 << 10, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(crate) chunk_bytes: u32,
+    /// Bytes of open messages of this worker; beyond it new ones wait in the stream.
+    #[arg(long, env = "ANTIPHON_BUFFER_BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1 << 20..))]
+    pub(crate) buffer_bytes: u64,
+    /// An open message that holds the checkpoint back for so long is saved, so that the checkpoint can pass it.
+    #[arg(long, env = "ANTIPHON_STRAGGLER_SECONDS", default_value = "20", value_parser = seconds)]
+    pub(crate) straggler_seconds: Duration,
+    /// Connections that commit.
+    #[arg(long, env = "ANTIPHON_WRITERS", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) writers: u8,
+    /// Entries stay in the stream for so long after they were used.
+    #[arg(long, env = "ANTIPHON_PURGE_TAIL_SECONDS", default_value = "60", value_parser = seconds)]
+    pub(crate) purge_tail_seconds: Duration,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GatewaySettings {
+    /// Where the API is served.
+    #[arg(long, env = "ANTIPHON_HTTP_ADDR", default_value = "127.0.0.1:8080")]
+    pub(crate) http_addr: SocketAddr,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Worker {
+    #[command(flatten)]
+    pub(crate) process: Process,
+    #[command(flatten)]
+    pub(crate) worker: WorkerSettings,
+    /// When given, the start is refused unless the fleet has this many partitions.
+    #[arg(long, env = "ANTIPHON_PARTITIONS", value_parser = partitions)]
+    pub(crate) partitions: Option<PartitionCount>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Gateway {
+    #[command(flatten)]
+    pub(crate) process: Process,
+    #[command(flatten)]
+    pub(crate) gateway: GatewaySettings,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct All {
+    #[command(flatten)]
+    pub(crate) process: Process,
+    #[command(flatten)]
+    pub(crate) streams: Streams,
+    #[command(flatten)]
+    pub(crate) worker: WorkerSettings,
+    #[command(flatten)]
+    pub(crate) gateway: GatewaySettings,
+    /// Number of partitions, a power of two; fixed by the first migration.
+    #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions)]
+    pub(crate) partitions: PartitionCount,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Healthcheck {
+    /// The metrics address of the process.
+    #[arg(long, env = "ANTIPHON_METRICS_ADDR", default_value = "127.0.0.1:9464")]
+    pub(crate) metrics_addr: SocketAddr,
+}
+
+fn partitions(text: &str) -> Result<PartitionCount, String> {
+    let count = text.trim().parse::<u64>().map_err(|error| error.to_string())?;
+    PartitionCount::new(count).map_err(|error| error.to_string())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.trim().parse::<f64>() {
+        Ok(seconds) if (0.1..=1e7).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        Ok(_) => Err("it must be from 0.1 to 10000000 seconds".to_owned()),
+        Err(_) => Err("it must be a number of seconds, without a unit".to_owned()),
+    }
+}
+
+/// Renewals come at a third of it and sessions trust it for four fifths: below two seconds a busy machine loses it.
+fn lease(text: &str) -> Result<Duration, String> {
+    let lease = seconds(text)?;
+    match (2.0..=300.0).contains(&lease.as_secs_f64()) {
+        true => Ok(lease),
+        false => Err("a lease must last from 2 to 300 seconds".to_owned()),
+    }
+}
+
+fn worker_id(text: &str) -> Result<String, String> {
+    model::ThreadId::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_values_are_refused() {
+        for wrong in ["", " ", "0", "-1", "10 m", "10s", "nan", "inf", "1e9", "'10'"] {
+            assert!(seconds(wrong).is_err(), "{wrong:?}");
+        }
+        for wrong in ["", "0", "3", "-8", "2048", "8.0", "1e3"] {
+            assert!(partitions(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(lease("1").is_err() && lease("2").is_ok());
+        assert!(worker_id("a b").is_err() && worker_id("pod-1").is_ok());
+    }
+}

@@ -1,0 +1,232 @@
+//! Composing the roles from their parts.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bus::{Bus, BusConfig, BusError, StreamOptions};
+use gateway::GatewayConfig;
+use model::PartitionCount;
+use runtime::metrics::Recorder;
+use runtime::shutdown::Cause;
+use runtime::{Clock, Health, Shutdown, endpoint, spawn_named, telemetry};
+use store::{MigrateError, Store, StoreConfig, StoreError};
+use tokio_util::sync::CancellationToken;
+use worker::WorkerConfig;
+
+use crate::options::{
+    All, Command, Gateway, GatewaySettings, Migrate, Options, Process, Servers, Streams, Worker, WorkerSettings,
+};
+
+/// Libraries that tell every small event at `info`.
+const QUIET: [&str; 2] = ["async_nats=warn", "sqlx=warn"];
+/// How often a process that waits for the first migration looks again.
+const UNMIGRATED: Duration = Duration::from_secs(2);
+
+/// Why the process ends without having been asked to.
+pub(crate) enum Stop {
+    /// A person has to change something.
+    Configuration(String),
+    /// Something that it cannot do without has ended.
+    Failed(String),
+}
+
+/// Runs one command to its end.
+pub(crate) async fn run(options: Options) -> Result<(), Stop> {
+    telemetry::init(&options.log.filter, options.log.format, &QUIET)
+        .map_err(|error| Stop::Configuration(error.to_string()))?;
+    let shutdown = Shutdown::on_signals().map_err(|error| Stop::Failed(error.to_string()))?;
+    let work = async {
+        match options.command {
+            Command::Migrate(options) => migrate(&options).await,
+            Command::Worker(options) => run_worker(options, &shutdown).await,
+            Command::Gateway(options) => run_gateway(options, &shutdown).await,
+            Command::All(options) => run_all(options, &shutdown).await,
+            Command::Healthcheck(_) => Ok(()),
+        }
+    };
+    work.await
+}
+
+async fn migrate(options: &Migrate) -> Result<(), Stop> {
+    lay_out(&options.servers, &options.streams, options.partitions).await?;
+    tracing::info!(partitions = options.partitions.get(), "tables and streams are up to date");
+    Ok(())
+}
+
+async fn lay_out(servers: &Servers, streams: &Streams, partitions: PartitionCount) -> Result<(), Stop> {
+    store::migrate(&servers.database_url, partitions).await?;
+    let bus = Bus::connect(&bus_config(servers, "antiphon migrate")).await?;
+    let options = StreamOptions {
+        replicas: streams.stream_replicas.into(),
+        max_bytes: streams.stream_max_bytes,
+        ..StreamOptions::default()
+    };
+    Ok(bus.ensure_streams(partitions, &options).await?)
+}
+
+/// What every role stands on.
+struct Ground {
+    health: Health,
+    clock: Clock,
+    bus: Bus,
+    store: Store,
+    partitions: PartitionCount,
+}
+
+/// Serves metrics and probes at once, then waits for NATS and Postgres; `None` when it was told to stop meanwhile.
+async fn ground(process: &Process, name: &str, shutdown: &Shutdown) -> Result<Option<Ground>, Stop> {
+    let health = Health::default();
+    health.set_ready("postgres", false);
+    health.set_ready("nats", false);
+    serve_metrics(process.metrics_addr, &health, shutdown).await?;
+    let clock = Clock::start();
+    let connect = async {
+        let bus_config = bus_config(&process.servers, name);
+        let store_config = StoreConfig::new(&process.servers.database_url);
+        let (bus, store) = tokio::join!(Bus::connect(&bus_config), Store::connect(&store_config));
+        let (bus, store) = (bus?, store?);
+        let partitions = stored_partitions(&store).await?;
+        Ok::<_, Stop>(Ground { health, clock, bus, store, partitions })
+    };
+    tokio::select! {
+        () = shutdown.token().cancelled_owned() => Ok(None),
+        ground = connect => ground.map(Some),
+    }
+}
+
+async fn serve_metrics(addr: SocketAddr, health: &Health, shutdown: &Shutdown) -> Result<(), Stop> {
+    let recorder = Recorder::install().map_err(|error| Stop::Failed(error.to_string()))?;
+    let listener = endpoint::bind(addr).await.map_err(|error| Stop::Configuration(error.to_string()))?;
+    recorder.spawn_upkeep(shutdown.token());
+    let router = endpoint::metrics_router(recorder, health.clone());
+    // It goes on answering probes while the roles drain: the process ends with them.
+    spawn_named("metrics", endpoint::serve(listener, router, CancellationToken::new()));
+    Ok(())
+}
+
+/// The order of deployment does not matter: whoever comes before the migration waits for it.
+async fn stored_partitions(store: &Store) -> Result<PartitionCount, Stop> {
+    let mut said = false;
+    loop {
+        match store.partition_count().await {
+            Ok(Some(partitions)) => return Ok(partitions),
+            Ok(None) if !said => {
+                tracing::warn!("the database is not laid out yet: waiting for `antiphon migrate`");
+                said = true;
+            }
+            Ok(None) => {}
+            Err(error) if error.disposition() == store::Disposition::Fatal => return Err(error.into()),
+            Err(error) => tracing::debug!(%error, "still waiting for Postgres"),
+        }
+        tokio::time::sleep(UNMIGRATED).await;
+    }
+}
+
+async fn run_worker(options: Worker, shutdown: &Shutdown) -> Result<(), Stop> {
+    let Some(ground) = ground(&options.process, "antiphon worker", shutdown).await? else { return Ok(()) };
+    if let Some(wanted) = options.partitions {
+        ground.store.check_partition_count(wanted).await?;
+    }
+    worker_role(&ground, &options.worker, shutdown.token()).await
+}
+
+async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), Stop> {
+    let Some(ground) = ground(&options.process, "antiphon gateway", shutdown).await? else { return Ok(()) };
+    gateway_role(&ground, &options.gateway, shutdown.token()).await
+}
+
+/// Both roles; when one ends the other drains.
+async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), Stop> {
+    let migrated = tokio::select! {
+        () = shutdown.token().cancelled_owned() => return Ok(()),
+        migrated = lay_out(&options.process.servers, &options.streams, options.partitions) => migrated,
+    };
+    migrated?;
+    let Some(ground) = ground(&options.process, "antiphon all", shutdown).await? else { return Ok(()) };
+    let worker = async {
+        let ended = worker_role(&ground, &options.worker, shutdown.token()).await;
+        shutdown.trip(Cause::Internal);
+        ended
+    };
+    let gateway = async {
+        let ended = gateway_role(&ground, &options.gateway, shutdown.token()).await;
+        shutdown.trip(Cause::Internal);
+        ended
+    };
+    let (worker, gateway) = tokio::join!(worker, gateway);
+    worker.and(gateway)
+}
+
+async fn worker_role(ground: &Ground, settings: &WorkerSettings, stop: CancellationToken) -> Result<(), Stop> {
+    let config = worker_config(settings, ground.partitions);
+    tracing::info!(worker = config.worker_id, partitions = ground.partitions.get(), "worker starting");
+    let (bus, store, health) = (ground.bus.clone(), ground.store.clone(), ground.health.clone());
+    worker::run(config, bus, store, health, ground.clock, stop).await.map_err(|error| Stop::Failed(error.to_string()))
+}
+
+fn worker_config(settings: &WorkerSettings, partitions: PartitionCount) -> WorkerConfig {
+    let worker_id = settings.worker_id.clone().unwrap_or_else(|| format!("w-{}", uuid::Uuid::now_v7().simple()));
+    let mut config = WorkerConfig::new(worker_id, partitions);
+    let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+    config.lease = settings.lease_seconds;
+    config.create_threads = settings.create_threads;
+    config.open_messages = settings.open_messages as usize;
+    config.buffer_bytes = usize::try_from(settings.buffer_bytes).unwrap_or(usize::MAX);
+    config.chunk_bytes = settings.chunk_bytes as usize;
+    config.writers = settings.writers.into();
+    config.purge_tail = settings.purge_tail_seconds;
+    config.limits.gap_timeout_ms = ms(settings.gap_timeout_seconds);
+    config.limits.stall_timeout_ms = ms(settings.stall_timeout_seconds);
+    config.limits.straggler_ms = ms(settings.straggler_seconds);
+    config.limits.chunks_per_message = settings.chunks_per_message;
+    config.limits.message_bytes = settings.message_bytes as usize;
+    config
+}
+
+async fn gateway_role(ground: &Ground, settings: &GatewaySettings, stop: CancellationToken) -> Result<(), Stop> {
+    let config = GatewayConfig::new(settings.http_addr, ground.partitions);
+    let (bus, store, health) = (ground.bus.clone(), ground.store.clone(), ground.health.clone());
+    gateway::run(config, bus, store, health, ground.clock, stop).await.map_err(|error| match error {
+        gateway::GatewayError::Bind(error) => Stop::Configuration(error.to_string()),
+        error => Stop::Failed(error.to_string()),
+    })
+}
+
+fn bus_config(servers: &Servers, name: &str) -> BusConfig {
+    BusConfig {
+        credentials_file: servers.nats_credentials.clone(),
+        nkey_seed_file: servers.nats_nkey.clone(),
+        root_certificates: servers.nats_ca.clone(),
+        inbox_prefix: servers.nats_inbox_prefix.clone(),
+        ..BusConfig::new(&servers.nats_url, name)
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Url(_) | StoreError::Refused(_) | StoreError::PartitionCount { .. } => {
+                Self::Configuration(error.to_string())
+            }
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<MigrateError> for Stop {
+    fn from(error: MigrateError) -> Self {
+        match error {
+            MigrateError::Store(error) => error.into(),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<BusError> for Stop {
+    fn from(error: BusError) -> Self {
+        match error {
+            BusError::Config(_) => Self::Configuration(error.to_string()),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Group commit: while one statement is under way, the next gathers what has become ready.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Chunk, DeadLetter, DeadLetterSource, Failure, Message, MessageKey, PartitionId, Seq};
+use partition::Commit;
+use runtime::{Backoff, spawn_named};
+use store::{CommitError, Committed, Disposition, Store, StoreError, Submission, Writer};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::config::WorkerConfig;
+
+/// What became of a commit.
+#[derive(Debug)]
+pub(crate) enum Settled {
+    /// Durable. These messages could not be stored and have become dead letters, with what the store said.
+    Applied { unstorable: Vec<(MessageKey, String)> },
+    /// The lease is gone, nothing was written.
+    Fenced,
+    /// Nobody knows.
+    Unknown,
+}
+
+#[derive(Debug)]
+struct Request {
+    commit: Commit,
+    incarnation: Arc<str>,
+    settled: oneshot::Sender<Settled>,
+}
+
+/// The committers of a worker, one per writing connection; a partition always has the same one.
+#[derive(Debug)]
+pub(crate) struct Committers {
+    queues: Vec<mpsc::Sender<Request>>,
+}
+
+impl Committers {
+    pub(crate) fn start(store: &Store, config: &WorkerConfig) -> Result<Self, StoreError> {
+        let start = |_| {
+            let (sender, queue) = mpsc::channel(usize::from(config.partitions.get()));
+            let committer = Committer {
+                writer: store.writer(&config.worker_id)?,
+                most_turns: config.limits.commit_turns,
+                most_bytes: config.limits.commit_bytes,
+            };
+            spawn_named("committer", committer.run(queue));
+            Ok(sender)
+        };
+        Ok(Self { queues: (0..config.writers.max(1)).map(start).collect::<Result<_, StoreError>>()? })
+    }
+
+    /// Hands a commit over. The receiver ends without a value only when the process is stopping.
+    pub(crate) async fn submit(&self, commit: Commit, incarnation: Arc<str>) -> oneshot::Receiver<Settled> {
+        let (settled, receiver) = oneshot::channel();
+        let PartitionId(partition) = commit.partition;
+        let queue = &self.queues[usize::from(partition) % self.queues.len()];
+        let _ = queue.send(Request { commit, incarnation, settled }).await;
+        receiver
+    }
+}
+
+struct Committer {
+    writer: Writer,
+    most_turns: usize,
+    most_bytes: usize,
+}
+
+impl Committer {
+    async fn run(self, mut queue: mpsc::Receiver<Request>) {
+        while let Some(first) = queue.recv().await {
+            let mut group = vec![first];
+            while self.has_room(&group)
+                && let Ok(next) = queue.try_recv()
+            {
+                group.push(next);
+            }
+            self.settle(group).await;
+        }
+    }
+
+    fn has_room(&self, group: &[Request]) -> bool {
+        let turns: usize = group.iter().map(|request| request.commit.turns()).sum();
+        let bytes: usize = group.iter().map(|request| request.commit.size()).sum();
+        turns < self.most_turns && bytes < self.most_bytes
+    }
+
+    async fn settle(&self, mut group: Vec<Request>) {
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+        loop {
+            // A session that was dropped meanwhile has lost its partition.
+            group.retain(|request| !request.settled.is_closed());
+            if group.is_empty() {
+                return;
+            }
+            match self.try_commit(&group).await {
+                Ok(outcomes) => {
+                    for (request, outcome) in group.into_iter().zip(outcomes) {
+                        let _ = request.settled.send(settled(outcome));
+                    }
+                    return;
+                }
+                Err(error) => match error.disposition() {
+                    Disposition::Unknown => {
+                        tracing::warn!(%error, "a commit's outcome is unknown: its partitions are rebuilt from the store");
+                        metrics::counter!("antiphon_worker_unknown_commits_total").increment(1);
+                        group.into_iter().for_each(|request| drop(request.settled.send(Settled::Unknown)));
+                        return;
+                    }
+                    Disposition::Data if group.len() > 1 => {
+                        for request in group {
+                            Box::pin(self.settle(vec![request])).await;
+                        }
+                        return;
+                    }
+                    Disposition::Data => {
+                        if let Some(request) = group.pop() {
+                            self.isolate(request, error).await;
+                        }
+                        return;
+                    }
+                    Disposition::Retry => tracing::debug!(%error, "a commit is tried again"),
+                    Disposition::Fatal => tracing::error!(%error, "a commit is refused and is tried again"),
+                },
+            }
+            backoff.wait().await;
+        }
+    }
+
+    async fn try_commit(&self, group: &[Request]) -> Result<Vec<Committed>, CommitError> {
+        let submissions: Vec<_> = group
+            .iter()
+            .map(|request| Submission { commit: &request.commit, incarnation: &request.incarnation })
+            .collect();
+        self.writer.commit(&submissions).await
+    }
+
+    /// Finds the messages that the store refuses, one by one, and writes them as dead letters. Each part is a commit of
+    /// its own that moves no checkpoint; the rest of the commit, with the checkpoint, comes last.
+    async fn isolate(&self, request: Request, error: CommitError) {
+        tracing::warn!(%error, partition = %request.commit.partition, "looking for what the store refuses");
+        let Request { mut commit, incarnation, settled } = request;
+        let mut unstorable = Vec::new();
+        for message in std::mem::take(&mut commit.messages) {
+            let key = message.key.clone();
+            let alone = Commit { messages: vec![message], ..empty_like(&commit) };
+            match self.commit_alone(&alone, &incarnation).await {
+                Ok(Settled::Applied { .. }) => {}
+                Ok(other) => return drop(settled.send(other)),
+                Err(detail) => {
+                    let messages = alone.messages.into_iter();
+                    commit.dead_letters.extend(messages.map(|message| dead_letter(message, &detail)));
+                    unstorable.push((key, detail));
+                }
+            }
+        }
+        let outcome = match self.commit_alone(&commit, &incarnation).await {
+            Ok(Settled::Applied { .. }) => Settled::Applied { unstorable },
+            Ok(other) => other,
+            Err(detail) => {
+                // What is left was checked before it came here: raw bytes, numbers, checked chunks.
+                tracing::error!(detail, "the store refuses a commit without messages; the partition is rebuilt");
+                Settled::Unknown
+            }
+        };
+        let _ = settled.send(outcome);
+    }
+
+    /// `Err` is what the store said of data that it refuses.
+    async fn commit_alone(&self, commit: &Commit, incarnation: &str) -> Result<Settled, String> {
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+        loop {
+            match self.writer.commit(&[Submission { commit, incarnation }]).await {
+                Ok(outcomes) => return Ok(outcomes.first().copied().map_or(Settled::Unknown, settled)),
+                Err(error) => match error.disposition() {
+                    Disposition::Data => return Err(error.to_string()),
+                    Disposition::Unknown => return Ok(Settled::Unknown),
+                    Disposition::Retry | Disposition::Fatal => backoff.wait().await,
+                },
+            }
+        }
+    }
+}
+
+fn settled(outcome: Committed) -> Settled {
+    match outcome {
+        Committed::Applied => Settled::Applied { unstorable: Vec::new() },
+        Committed::Fenced => Settled::Fenced,
+    }
+}
+
+fn empty_like(commit: &Commit) -> Commit {
+    Commit {
+        partition: commit.partition,
+        epoch: commit.epoch,
+        messages: Vec::new(),
+        dead_letters: Vec::new(),
+        stragglers: Vec::new(),
+        ended_stragglers: Vec::new(),
+        checkpoint: Seq(0),
+        position_high_water: commit.position_high_water,
+    }
+}
+
+fn dead_letter(message: Message, detail: &str) -> DeadLetter {
+    let chunk = Chunk { metadata: message.metadata, ..Chunk::content(0, &message.content, true) };
+    let source = DeadLetterSource::Message {
+        key: message.key,
+        attempt: message.attempt,
+        chunks: vec![Arc::new(chunk)],
+        failure: Failure::Unstorable { detail: detail.to_owned() },
+    };
+    DeadLetter { seq: Seq(0), source }
+}

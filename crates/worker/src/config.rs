@@ -1,0 +1,50 @@
+//! What a worker can be told.
+
+use std::time::Duration;
+
+use model::PartitionCount;
+use partition::Limits;
+
+/// Settings of a worker.
+#[derive(Debug, Clone)]
+pub struct WorkerConfig {
+    /// Its name in leases and logs; unique among processes.
+    pub worker_id: String,
+    /// How long a lease lasts without being renewed.
+    pub lease: Duration,
+    /// Partitions of the fleet, as stored.
+    pub partitions: PartitionCount,
+    /// Whether a chunk for an unknown thread creates it, or fails its message.
+    pub create_threads: bool,
+    /// Bounds of each partition.
+    pub limits: Limits,
+    /// Bytes of text and metadata of one chunk.
+    pub chunk_bytes: usize,
+    /// Open messages of the whole worker; beyond it new ones wait in the stream.
+    pub open_messages: usize,
+    /// Bytes of open messages of the whole worker; beyond it new ones wait in the stream, and beyond twice as much the
+    /// largest are forgotten and read again later.
+    pub buffer_bytes: usize,
+    /// Connections that commit.
+    pub writers: usize,
+    /// Entries stay in the stream for so long after they were used.
+    pub purge_tail: Duration,
+}
+
+impl WorkerConfig {
+    /// The defaults of the requirements.
+    pub fn new(worker_id: String, partitions: PartitionCount) -> Self {
+        Self {
+            worker_id,
+            lease: Duration::from_secs(10),
+            partitions,
+            create_threads: true,
+            limits: Limits::default(),
+            chunk_bytes: 64 << 10,
+            open_messages: 10_000,
+            buffer_bytes: 256 << 20,
+            writers: 2,
+            purge_tail: Duration::from_secs(60),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Reading and decoding a partition's stream beside the machine that uses it.
+
+use std::time::Duration;
+
+use bus::{RawEntry, Reader, ReaderEvent};
+use model::{PartitionId, Seq};
+use partition::{Body, Entry};
+use runtime::spawn_named;
+use tokio::sync::mpsc;
+use wire::DecodeLimits;
+
+/// Entries that are decoded and handled together.
+const BATCH: usize = 512;
+/// Batches that may wait for the machine.
+const AHEAD: usize = 4;
+const POLL_CLOSED: Duration = Duration::from_secs(1);
+
+/// What comes from the stream.
+#[derive(Debug)]
+pub(crate) enum Fed {
+    /// The next entries in order.
+    Entries(Vec<Entry>),
+    /// See [`partition::Input::CaughtUp`].
+    CaughtUp(bool),
+    /// The stream is another one now.
+    StreamChanged,
+}
+
+/// A reader in a task of its own. It pauses when nobody takes what it has read.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    /// The number of restarts that the sender had seen comes first.
+    fed: mpsc::Receiver<(u64, Fed)>,
+    restarts: mpsc::UnboundedSender<Seq>,
+    generation: u64,
+}
+
+impl Feed {
+    pub(crate) fn start(reader: Reader, partition: PartitionId, limits: DecodeLimits) -> Self {
+        let (sender, fed) = mpsc::channel(AHEAD);
+        let (restarts, restarted) = mpsc::unbounded_channel();
+        spawn_named("reader", read(reader, partition, limits, sender, restarted));
+        Self { fed, restarts, generation: 0 }
+    }
+
+    /// What comes next, nothing of what was read before the last restart. Cancel-safe; `None` when the task is gone.
+    pub(crate) async fn next(&mut self) -> Option<Fed> {
+        loop {
+            let (generation, fed) = self.fed.recv().await?;
+            if generation == self.generation {
+                return Some(fed);
+            }
+        }
+    }
+
+    /// Reads again from `from` on.
+    pub(crate) fn restart(&mut self, from: Seq) {
+        self.generation += 1;
+        // If the task is gone, `next` says so.
+        let _ = self.restarts.send(from);
+    }
+}
+
+async fn read(
+    mut reader: Reader,
+    partition: PartitionId,
+    limits: DecodeLimits,
+    sender: mpsc::Sender<(u64, Fed)>,
+    mut restarted: mpsc::UnboundedReceiver<Seq>,
+) {
+    let mut generation = 0;
+    loop {
+        tokio::select! {
+            biased;
+            from = restarted.recv() => match from {
+                Some(from) => {
+                    generation += 1;
+                    reader.restart(from);
+                }
+                None => break,
+            },
+            event = reader.next_batch(BATCH) => {
+                let fed = match event {
+                    ReaderEvent::Entries(entries) => {
+                        Fed::Entries(entries.into_iter().map(|raw| decode(partition, raw, &limits)).collect())
+                    }
+                    ReaderEvent::CaughtUp(caught_up) => Fed::CaughtUp(caught_up),
+                    ReaderEvent::StreamChanged => Fed::StreamChanged,
+                };
+                if sender.send((generation, fed)).await.is_err() {
+                    break;
+                }
+            }
+            () = closed(&sender) => break,
+        }
+    }
+    reader.close().await;
+}
+
+/// The reader waits long for the next entry of a quiet stream; the session may be gone meanwhile.
+async fn closed(sender: &mpsc::Sender<(u64, Fed)>) {
+    while !sender.is_closed() {
+        let _ = tokio::time::timeout(POLL_CLOSED, sender.closed()).await;
+    }
+}
+
+fn decode(partition: PartitionId, raw: RawEntry, limits: &DecodeLimits) -> Entry {
+    let decoded = wire::decode_entry(partition, &raw.subject, raw.content_type.as_deref(), &raw.payload, limits);
+    let body = match decoded {
+        Ok(frame) => Body::Frame(frame),
+        Err(refusal) => Body::Refused { subject: raw.subject.to_string(), payload: raw.payload, refusal },
+    };
+    Entry { seq: raw.seq, stored_at: raw.stored_at, body }
+}

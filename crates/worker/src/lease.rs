@@ -1,0 +1,63 @@
+//! What a session knows of its lease.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// The lease of one session. Courtesy only: it keeps a worker that was paused from speaking before it has asked whether
+/// its partition is still its own. Safety is the epoch in every commit.
+#[derive(Debug, Clone)]
+pub(crate) struct Lease {
+    asked: watch::Receiver<Instant>,
+    /// Cancelled when the partition is to be handed back after finishing what is in flight.
+    pub(crate) drain: CancellationToken,
+    /// Cancelled when the partition belongs to somebody else: drop everything.
+    pub(crate) lost: CancellationToken,
+}
+
+/// The side that renews.
+#[derive(Debug)]
+pub(crate) struct Renewals {
+    asked: watch::Sender<Instant>,
+}
+
+impl Renewals {
+    pub(crate) fn new() -> Self {
+        Self { asked: watch::Sender::new(Instant::now()) }
+    }
+
+    pub(crate) fn lease(&self) -> Lease {
+        Lease { asked: self.asked.subscribe(), drain: CancellationToken::new(), lost: CancellationToken::new() }
+    }
+
+    /// A renewal that was sent at `sent` has been answered, or Postgres is away for everybody: until `sent` plus the
+    /// length of a lease, less a margin, sessions may speak.
+    pub(crate) fn asked(&self, sent: Instant, lease: Duration) {
+        let until = sent + lease.mul_f64(0.8);
+        self.asked.send_if_modified(|known| {
+            let later = until > *known;
+            *known = until.max(*known);
+            later
+        });
+    }
+}
+
+impl Lease {
+    /// Waits until the partition is known to be ours; false when it is not.
+    pub(crate) async fn hold(&mut self) -> bool {
+        loop {
+            if self.lost.is_cancelled() {
+                return false;
+            }
+            if *self.asked.borrow_and_update() > Instant::now() {
+                return true;
+            }
+            tokio::select! {
+                () = self.lost.cancelled() => return false,
+                changed = self.asked.changed() => if changed.is_err() { return false },
+            }
+        }
+    }
+}

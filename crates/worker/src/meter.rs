@@ -1,0 +1,57 @@
+//! The metrics of a worker: names, kinds and what they count. README.md has the table.
+
+use metrics::{counter, gauge};
+use partition::{Counters, Stats};
+
+/// The metrics of one partition; its gauges fall to zero when it leaves.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    partition: String,
+}
+
+impl Meter {
+    pub(crate) fn new(partition: String) -> Self {
+        Self { partition }
+    }
+
+    pub(crate) fn count(&self, counters: &Counters) {
+        let count = |name: &'static str, value: u64| {
+            counter!(name).increment(value);
+        };
+        count("antiphon_worker_entries_total", counters.entries);
+        count("antiphon_worker_chunks_total", counters.chunks);
+        count("antiphon_worker_out_of_order_chunks_total", counters.out_of_order);
+        count("antiphon_worker_duplicate_chunks_total", counters.duplicates);
+        count("antiphon_worker_conflicting_chunks_total", counters.conflicts);
+        count("antiphon_worker_late_chunks_total", counters.late);
+        count("antiphon_worker_fenced_chunks_total", counters.fenced);
+        count("antiphon_worker_deferred_chunks_total", counters.deferred);
+        count("antiphon_worker_attempt_resets_total", counters.resets);
+        count("antiphon_worker_refused_entries_total", counters.refused);
+        count("antiphon_worker_gap_timeouts_total", counters.gap_timeouts);
+        count("antiphon_worker_failed_messages_total", counters.failed);
+        count("antiphon_worker_completed_messages_total", counters.completed);
+        count("antiphon_worker_shed_messages_total", counters.shed);
+        count("antiphon_worker_straggler_saves_total", counters.straggler_saves);
+        count("antiphon_worker_stream_holes_total", counters.holes);
+    }
+
+    pub(crate) fn show(&self, stats: &Stats) {
+        let set = |name: &'static str, value: f64| gauge!(name, "partition" => self.partition.clone()).set(value);
+        let average = if stats.open == 0 { 0.0 } else { stats.chunks as f64 / stats.open as f64 };
+        set("antiphon_worker_open_messages", stats.open as f64);
+        set("antiphon_worker_buffered_chunks", stats.chunks as f64);
+        set("antiphon_worker_buffered_bytes", stats.bytes as f64);
+        set("antiphon_worker_chunks_per_message", average);
+        set("antiphon_worker_oldest_message_age_seconds", stats.oldest_ms as f64 / 1_000.0);
+        set("antiphon_worker_uncommitted_inputs", stats.uncommitted as f64);
+        set("antiphon_worker_read_sequence", stats.last_seq as f64);
+        set("antiphon_worker_checkpoint_sequence", stats.checkpoint as f64);
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.show(&Stats::default());
+    }
+}

@@ -1,0 +1,270 @@
+//! Which partitions this process has: heartbeats, fair shares, leases.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use model::PartitionId;
+use runtime::{Backoff, Heartbeat};
+use store::{Disposition, Fleet, Grant, StoreError};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::lease::{Lease, Renewals};
+use crate::session::{self, Ended};
+use crate::{Context, WorkerError};
+
+/// How often free partitions are looked for: a hand-over takes this long at the most, and a little.
+const LOOK: Duration = Duration::from_millis(250);
+/// How often the fleet is told of this worker, and asked for the others.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// A clean stop waits so long for sessions to drain.
+const DRAIN: Duration = Duration::from_secs(10);
+/// No epoch: the partition is between two.
+const CHANGING: u64 = 0;
+
+/// Holds the worker's share of the partitions until `stop`, then gives all of them back.
+pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(), WorkerError> {
+    let mut ownership = Ownership::new(context);
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            ended = ownership.sessions.join_next(), if !ownership.sessions.is_empty() => match ended {
+                Some(Ok((partition, epoch))) => ownership.ended(partition, &epoch),
+                Some(Err(_)) => return Err(WorkerError::Ended("a partition's session")),
+                None => {}
+            },
+            _ = look.tick() => tokio::select! {
+                () = stop.cancelled() => break,
+                looked = ownership.look() => looked?,
+            },
+        }
+    }
+    ownership.drain().await;
+    Ok(())
+}
+
+struct Ownership {
+    context: Context,
+    renewals: Renewals,
+    sessions: JoinSet<(PartitionId, Arc<AtomicU64>)>,
+    held: BTreeMap<PartitionId, Held>,
+    fleet: Option<Fleet>,
+    heartbeat_at: Option<Instant>,
+    renewed_at: Instant,
+    pulse: Heartbeat,
+    away: bool,
+}
+
+struct Held {
+    /// [`CHANGING`] while the session raises it.
+    epoch: Arc<AtomicU64>,
+    lease: Lease,
+}
+
+impl Ownership {
+    fn new(context: Context) -> Self {
+        context.health.set_ready("postgres", false);
+        context.health.set_ready("nats", context.bus.is_connected());
+        Self {
+            pulse: context.health.register_loop("leases"),
+            context,
+            renewals: Renewals::new(),
+            sessions: JoinSet::new(),
+            held: BTreeMap::new(),
+            fleet: None,
+            heartbeat_at: None,
+            renewed_at: Instant::now(),
+            away: false,
+        }
+    }
+
+    /// One round. Only what waiting does not cure is an error.
+    async fn look(&mut self) -> Result<(), WorkerError> {
+        self.pulse.beat();
+        self.context.health.set_ready("nats", self.context.bus.is_connected());
+        match self.try_look().await {
+            Ok(()) => {
+                if std::mem::take(&mut self.away) {
+                    tracing::info!("Postgres is back");
+                }
+                self.context.health.set_ready("postgres", true);
+                self.context.health.set_started();
+                Ok(())
+            }
+            Err(error) if error.disposition() == Disposition::Fatal => Err(error.into()),
+            Err(error) => {
+                if !std::mem::replace(&mut self.away, true) {
+                    tracing::warn!(%error, "Postgres is away: streaming goes on, commits wait");
+                }
+                self.context.health.set_ready("postgres", false);
+                Ok(())
+            }
+        }
+    }
+
+    async fn try_look(&mut self) -> Result<(), StoreError> {
+        self.renew_if_due().await?;
+        self.heartbeat_if_due().await?;
+        let Some(fleet) = &self.fleet else { return Ok(()) };
+        let share = fleet.share(self.context.config.partitions);
+        let staying = self.held.values().filter(|held| !held.lease.drain.is_cancelled()).count();
+        if staying < share {
+            self.acquire(share - staying).await?;
+        } else {
+            self.hand_back(staying - share);
+        }
+        Ok(())
+    }
+
+    async fn renew_if_due(&mut self) -> Result<(), StoreError> {
+        let lease = self.context.config.lease;
+        if self.renewed_at.elapsed() < lease / 3 {
+            return Ok(());
+        }
+        let epochs = self.held.iter().map(|(partition, held)| (*partition, held.epoch.load(Ordering::Acquire)));
+        let asked: Vec<_> = epochs.filter(|(_, epoch)| *epoch != CHANGING).collect();
+        let sent = Instant::now();
+        let renewed = self.context.store.renew(&self.context.config.worker_id, lease, &asked).await;
+        self.renewed_at = Instant::now();
+        if let Ok(still) = &renewed {
+            for (partition, epoch) in asked.iter().filter(|(partition, _)| !still.contains(partition)) {
+                self.lose(*partition, *epoch);
+            }
+        }
+        // When Postgres is away nobody can take a partition either: sessions go on streaming. If it is away for us
+        // alone, another owner streams the same chunks under the same ids, and our commits are fenced.
+        self.renewals.asked(sent, lease);
+        renewed.map(drop)
+    }
+
+    fn lose(&self, partition: PartitionId, epoch: u64) {
+        let held = self.held.get(&partition).filter(|held| held.epoch.load(Ordering::Acquire) == epoch);
+        if let Some(held) = held {
+            tracing::warn!(%partition, epoch, "the lease is gone: somebody else has the partition");
+            metrics::counter!("antiphon_worker_leases_lost_total").increment(1);
+            held.lease.lost.cancel();
+        }
+    }
+
+    async fn heartbeat_if_due(&mut self) -> Result<(), StoreError> {
+        if self.heartbeat_at.is_some_and(|at| at.elapsed() < HEARTBEAT) {
+            return Ok(());
+        }
+        let config = &self.context.config;
+        self.fleet = Some(self.context.store.heartbeat(&config.worker_id, config.lease).await?);
+        self.heartbeat_at = Some(Instant::now());
+        Ok(())
+    }
+
+    async fn acquire(&mut self, most: usize) -> Result<(), StoreError> {
+        let config = &self.context.config;
+        let sent = Instant::now();
+        let grants = self.context.store.acquire(&config.worker_id, config.lease, most).await?;
+        if !grants.is_empty() {
+            self.renewals.asked(sent, config.lease);
+        }
+        for grant in grants {
+            // A session of ours that is still draining here has been fenced by this very grant.
+            if let Some(old) = self.held.remove(&grant.partition) {
+                old.lease.lost.cancel();
+            }
+            let lease = self.renewals.lease();
+            let epoch = Arc::new(AtomicU64::new(grant.epoch));
+            let held = Held { epoch: Arc::clone(&epoch), lease: lease.clone() };
+            self.held.insert(grant.partition, held);
+            self.sessions.spawn(hold(self.context.clone(), grant, lease, epoch));
+        }
+        metrics::gauge!("antiphon_worker_partitions").set(self.held.len() as f64);
+        Ok(())
+    }
+
+    /// A session has ended; unless a newer one of the same partition has taken its place, it is held no more.
+    fn ended(&mut self, partition: PartitionId, epoch: &Arc<AtomicU64>) {
+        if self.held.get(&partition).is_some_and(|held| Arc::ptr_eq(&held.epoch, epoch)) {
+            self.held.remove(&partition);
+        }
+        metrics::gauge!("antiphon_worker_partitions").set(self.held.len() as f64);
+    }
+
+    fn hand_back(&self, excess: usize) {
+        let staying = self.held.iter().filter(|(_, held)| !held.lease.drain.is_cancelled());
+        for (partition, held) in staying.take(excess) {
+            tracing::info!(%partition, "handing the partition to another worker");
+            held.lease.drain.cancel();
+        }
+    }
+
+    async fn drain(&mut self) {
+        self.held.values().for_each(|held| held.lease.drain.cancel());
+        let all = async { while self.sessions.join_next().await.is_some() {} };
+        let drained = timeout(DRAIN, all).await.is_ok();
+        let _ = timeout(Duration::from_secs(2), self.context.store.retire(&self.context.config.worker_id)).await;
+        metrics::gauge!("antiphon_worker_partitions").set(0.0);
+        match drained {
+            true => tracing::info!("drained"),
+            false => tracing::warn!("the drain took too long; what was not committed is read again by its next owner"),
+        }
+    }
+}
+
+/// Runs sessions of one partition until it is given back or lost.
+async fn hold(
+    context: Context,
+    grant: Grant,
+    lease: Lease,
+    epoch: Arc<AtomicU64>,
+) -> (PartitionId, Arc<AtomicU64>) {
+    let partition = grant.partition;
+    let mut grant = grant;
+    loop {
+        match session::run(&context, &grant, lease.clone()).await {
+            Ended::Lost => break,
+            Ended::Drained => {
+                release(&context, &grant).await;
+                break;
+            }
+            Ended::Rebuild => {
+                epoch.store(CHANGING, Ordering::Release);
+                match reclaim(&context, &grant, &lease).await {
+                    Some(renewed) => grant = renewed,
+                    None => break,
+                }
+                epoch.store(grant.epoch, Ordering::Release);
+            }
+        }
+    }
+    tracing::info!(%partition, epoch = grant.epoch, "partition left");
+    (partition, epoch)
+}
+
+async fn release(context: &Context, grant: &Grant) {
+    let released = context.store.release(&context.config.worker_id, grant.partition, grant.epoch);
+    match timeout(Duration::from_secs(3), released).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(_)) | Err(_) => {
+            tracing::warn!(partition = %grant.partition, "the lease could not be given back and runs out by itself");
+        }
+    }
+}
+
+/// Raises the own epoch, which waits for a doubtful commit and then fences it.
+async fn reclaim(context: &Context, grant: &Grant, lease: &Lease) -> Option<Grant> {
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+    loop {
+        let config = &context.config;
+        match context.store.reclaim(&config.worker_id, grant.partition, grant.epoch, config.lease).await {
+            Ok(renewed) => return renewed,
+            Err(error) => tracing::debug!(partition = %grant.partition, %error, "still waiting for the store"),
+        }
+        tokio::select! {
+            () = backoff.wait() => {}
+            () = lease.lost.cancelled() => return None,
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Where NATS is and who we are there.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_nats::{ConnectOptions, ServerAddr};
+
+use crate::backoff::reconnect_delay;
+use crate::error::BusError;
+
+/// Two missed pings end a connection; with the library's 60 s a dead peer would be noticed after three minutes.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How to reach NATS. `Debug` shows no secret.
+#[derive(Clone, Default)]
+pub struct BusConfig {
+    /// One URL, or several separated by commas, of one cluster: `nats://[user:password@]host[:4222]`, `tls://…`;
+    /// a user without a password is a token. The first URL with credentials counts.
+    pub url: String,
+    /// The name that NATS's own tools show for the connections.
+    pub name: String,
+    /// A credentials file (JWT and seed).
+    pub credentials_file: Option<PathBuf>,
+    /// A file with an nkey seed.
+    pub nkey_seed_file: Option<PathBuf>,
+    /// Certificates (PEM) of the authorities that sign the servers'.
+    pub root_certificates: Option<PathBuf>,
+    /// Our own certificate and its key (PEM).
+    pub client_certificate: Option<(PathBuf, PathBuf)>,
+    /// Subjects of answers begin with it; `_INBOX` when absent. A prefix per role keeps roles from reading each
+    /// other's answers.
+    pub inbox_prefix: Option<String>,
+    /// Connections that the partitions' readers share; parsing is one core per connection. 0 counts as 1.
+    pub reading_connections: usize,
+}
+
+impl BusConfig {
+    /// `url` as in [`Self::url`], `name` as in [`Self::name`]; the rest absent.
+    pub fn new(url: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { url: url.into(), name: name.into(), reading_connections: 1, ..Self::default() }
+    }
+
+    /// Reads files and checks everything that can be checked without a server.
+    pub(crate) async fn prepare(&self) -> Result<Prepared, BusError> {
+        let (servers, login) = parse_urls(&self.url)?;
+        let mut options = login.apply(ConnectOptions::new());
+        if let Some(path) = &self.nkey_seed_file {
+            let seed = tokio::fs::read_to_string(path).await;
+            let seed = seed.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
+            options = options.nkey(seed.trim().to_owned());
+        }
+        if let Some(path) = &self.credentials_file {
+            let loaded = options.credentials_file(path).await;
+            options = loaded.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
+        }
+        Ok(Prepared { servers, name: self.name.clone(), options: self.tune(options) })
+    }
+
+    fn tune(&self, mut options: ConnectOptions) -> ConnectOptions {
+        options = options
+            .ping_interval(PING_INTERVAL)
+            .connection_timeout(CONNECT_TIMEOUT)
+            .request_timeout(Some(REQUEST_TIMEOUT))
+            .reconnect_delay_callback(reconnect_delay);
+        if let Some(path) = &self.root_certificates {
+            options = options.add_root_certificates(path.clone()).require_tls(true);
+        }
+        if let Some((certificate, key)) = &self.client_certificate {
+            options = options.add_client_certificate(certificate.clone(), key.clone());
+        }
+        match &self.inbox_prefix {
+            Some(prefix) => options.custom_inbox_prefix(prefix),
+            None => options,
+        }
+    }
+}
+
+impl fmt::Debug for BusConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers = parse_urls(&self.url).map(|(servers, _)| describe(&servers));
+        f.debug_struct("BusConfig")
+            .field("servers", &servers.unwrap_or_else(|_| "(cannot be read)".to_owned()))
+            .field("name", &self.name)
+            .field("credentials_file", &self.credentials_file)
+            .field("nkey_seed_file", &self.nkey_seed_file)
+            .field("root_certificates", &self.root_certificates)
+            .field("client_certificate", &self.client_certificate)
+            .field("inbox_prefix", &self.inbox_prefix)
+            .field("reading_connections", &self.reading_connections)
+            .finish()
+    }
+}
+
+/// Checked settings; the servers carry no secrets.
+pub(crate) struct Prepared {
+    pub(crate) servers: Vec<ServerAddr>,
+    pub(crate) name: String,
+    pub(crate) options: ConnectOptions,
+}
+
+impl Prepared {
+    /// The servers for a log line.
+    pub(crate) fn describe(&self) -> String {
+        describe(&self.servers)
+    }
+}
+
+fn describe(servers: &[ServerAddr]) -> String {
+    servers.iter().map(|server| format!("{}:{}", server.host(), server.port())).collect::<Vec<_>>().join(",")
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Login {
+    None,
+    Token(String),
+    UserAndPassword(String, String),
+}
+
+impl Login {
+    fn of(server: &ServerAddr) -> Option<Self> {
+        let user = percent_decode(server.username()?);
+        Some(match server.password() {
+            Some(password) => Self::UserAndPassword(user, percent_decode(password)),
+            None => Self::Token(user),
+        })
+    }
+
+    fn apply(self, options: ConnectOptions) -> ConnectOptions {
+        match self {
+            Self::None => options,
+            Self::Token(token) => options.token(token),
+            Self::UserAndPassword(user, password) => options.user_and_password(user, password),
+        }
+    }
+}
+
+/// The library ignores credentials in URLs, and logs URLs: they are taken out here and handed over apart.
+fn parse_urls(urls: &str) -> Result<(Vec<ServerAddr>, Login), BusError> {
+    let servers = urls.split(',').map(|url| parse_url(url.trim())).collect::<Result<Vec<_>, _>>()?;
+    let login = servers.iter().find_map(Login::of).unwrap_or(Login::None);
+    let bare = servers.into_iter().map(without_login).collect::<Result<Vec<_>, _>>()?;
+    Ok((bare, login))
+}
+
+fn parse_url(url: &str) -> Result<ServerAddr, BusError> {
+    // The text is not repeated: it may hold a password.
+    let server: ServerAddr =
+        url.parse().map_err(|_| BusError::Config("NATS_URL cannot be read as a URL".to_owned()))?;
+    match server.scheme() {
+        "nats" | "tls" if !server.host().is_empty() => Ok(server),
+        scheme => {
+            Err(BusError::Config(format!("NATS_URL must be nats://host or tls://host, not {scheme}://")))
+        }
+    }
+}
+
+fn without_login(server: ServerAddr) -> Result<ServerAddr, BusError> {
+    let mut url = server.into_inner();
+    let cleared = url.set_password(None).and_then(|()| url.set_username(""));
+    cleared.map_err(|()| BusError::Config("NATS_URL has no host".to_owned()))?;
+    ServerAddr::from_url(url).map_err(|error| BusError::Config(error.to_string()))
+}
+
+/// Undoes `%41`; what is not such a code stays as it is.
+fn percent_decode(text: &str) -> String {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let code = (byte == b'%').then(|| tail.get(..2)).flatten();
+        let code = code.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        decoded.push(code.unwrap_or(byte));
+        rest = if code.is_some() { &tail[2..] } else { tail };
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_leave_the_urls() {
+        let (servers, login) = parse_urls("nats://a, tls://us%65r:p%40ss@b:4333").expect("urls");
+        assert_eq!(login, Login::UserAndPassword("user".to_owned(), "p@ss".to_owned()));
+        assert_eq!(describe(&servers), "a:4222,b:4333");
+        assert_eq!(parse_urls("nats://s3cret@a").expect("url").1, Login::Token("s3cret".to_owned()));
+        assert_eq!(parse_urls("localhost:4222").expect("url").1, Login::None);
+        let shown = format!("{:?}", BusConfig::new("nats://user:hunter2@a", "test"));
+        assert!(shown.contains("a:4222") && !shown.contains("hunter2"), "{shown}");
+    }
+
+    #[test]
+    fn wrong_urls_are_refused_without_repeating_them() {
+        for wrong in ["", "http://user:hunter2@a", "nats://user:hunter2@a:port", "nats://user:hunter2@"] {
+            let error = parse_urls(wrong).expect_err(wrong).to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn percent_codes_are_undone_and_nothing_else() {
+        assert_eq!(percent_decode("a%20b%2"), "a b%2");
+        assert_eq!(percent_decode("100%zz%"), "100%zz%");
+    }
+}

@@ -1,0 +1,275 @@
+//! The connections of a process to NATS.
+//!
+//! Each connection is driven by one task and parsed on one core, so kinds of traffic that must not hold each other
+//! up have their own: requests to JetStream, publishing, what gateways listen to, and what readers read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::jetstream::context::{Context, ContextBuilder};
+use async_nats::{Client, ClientError, ConnectError, ConnectErrorKind, ConnectOptions, Event};
+use model::PartitionId;
+use tokio::sync::{Mutex, watch};
+
+use crate::backoff::Backoff;
+use crate::config::{BusConfig, Prepared, REQUEST_TIMEOUT};
+use crate::error::BusError;
+
+/// Stored publishes that wait for their acks at a time.
+const ACKS_IN_FLIGHT: usize = 4096;
+/// How long one try of a stored publish waits for its ack.
+const ACK_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// The connections to NATS. Clones share them.
+#[derive(Clone)]
+pub struct Bus {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    prepared: Prepared,
+    pub(crate) control: Link,
+    pub(crate) publishing: Link,
+    listening: Lane,
+    reading: Vec<Lane>,
+    /// Requests to JetStream.
+    pub(crate) api: Context,
+    /// Stored publishes.
+    pub(crate) store: Context,
+    counters: Arc<Counters>,
+    pub(crate) consumers_named: AtomicU64,
+    pub(crate) reader_restarts: AtomicU64,
+}
+
+#[derive(Default)]
+struct Counters {
+    slow_consumer_drops: AtomicU64,
+}
+
+impl Bus {
+    /// Connects; waits for as long as NATS is not there, telling so once.
+    ///
+    /// # Errors
+    /// Only [`BusError::Config`]: the settings are wrong, or the server does not accept them.
+    pub async fn connect(config: &BusConfig) -> Result<Self, BusError> {
+        let prepared = config.prepare().await?;
+        let counters = Arc::new(Counters::default());
+        let control = Link::open(&prepared, &counters, "control", |options| options).await?;
+        let publishing =
+            Link::open(&prepared, &counters, "publishing", |it| it.client_capacity(16_384)).await?;
+        let api = ContextBuilder::new().timeout(REQUEST_TIMEOUT).build(control.client.clone());
+        let store = ContextBuilder::new().timeout(ACK_TIMEOUT).ack_timeout(ACK_TIMEOUT);
+        let store = store.max_ack_inflight(ACKS_IN_FLIGHT).build(publishing.client.clone());
+        let reading = (0..config.reading_connections.max(1)).map(|_| Lane::new("reading")).collect();
+        let shared = Shared {
+            prepared,
+            control,
+            publishing,
+            listening: Lane::new("listening"),
+            reading,
+            api,
+            store,
+            counters,
+            consumers_named: AtomicU64::new(0),
+            reader_restarts: AtomicU64::new(0),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Whether the connections for requests and for publishing stand at this moment.
+    pub fn is_connected(&self) -> bool {
+        self.shared.control.is_connected() && self.shared.publishing.is_connected()
+    }
+
+    /// Messages that the client dropped because a subscription was not read fast enough; at least so many.
+    pub fn slow_consumer_drops(&self) -> u64 {
+        self.shared.counters.slow_consumer_drops.load(Ordering::Relaxed)
+    }
+
+    /// How often readers of this process have had to begin again with a new consumer.
+    pub fn reader_restarts(&self) -> u64 {
+        self.shared.reader_restarts.load(Ordering::Relaxed)
+    }
+
+    /// The connection that a partition's reader shares.
+    pub(crate) async fn reading(&self, partition: PartitionId) -> Result<Link, BusError> {
+        let lanes = &self.shared.reading;
+        lanes[usize::from(partition.0) % lanes.len()].link(&self.shared).await
+    }
+
+    /// The connection on which gateways listen and ask: in this order, so that the answer to a question cannot
+    /// overtake what is published after a subscription.
+    pub(crate) async fn listening(&self) -> Result<Link, BusError> {
+        self.shared.listening.link(&self.shared).await
+    }
+}
+
+/// One connection and its news.
+#[derive(Clone)]
+pub(crate) struct Link {
+    pub(crate) client: Client,
+    /// Changes some time after each connect; closed when the connection's task has ended for good.
+    connects: watch::Receiver<()>,
+}
+
+impl Link {
+    async fn open(
+        prepared: &Prepared,
+        counters: &Arc<Counters>,
+        role: &'static str,
+        tune: impl FnOnce(ConnectOptions) -> ConnectOptions,
+    ) -> Result<Self, BusError> {
+        let (connected, connects) = watch::channel(());
+        let counters = counters.clone();
+        let options = tune(prepared.options.clone())
+            .name(format!("{} {role}", prepared.name))
+            .event_callback(move |event| {
+                observe(&event, role, &connected, &counters);
+                std::future::ready(())
+            });
+        let client = connect_patiently(prepared, &options, role).await?;
+        Ok(Self { client, connects })
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        !self.is_closed() && self.client.connection_state() == State::Connected
+    }
+
+    /// A view of this connection that ends when it is replaced by a new one to the server.
+    pub(crate) fn watch(&self) -> Watch {
+        Watch { connects: self.connects.clone(), baseline: self.connect_count(), link: self.clone() }
+    }
+
+    fn connect_count(&self) -> u64 {
+        self.client.statistics().connects.load(Ordering::Acquire)
+    }
+
+    /// Nothing will come of this connection any more: its task has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.connects.has_changed().is_err()
+    }
+}
+
+/// Notices a reconnect from the moment it was made.
+pub(crate) struct Watch {
+    link: Link,
+    connects: watch::Receiver<()>,
+    baseline: u64,
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// There is another one to the server now.
+    Reconnected,
+    /// Its task has ended.
+    Closed,
+}
+
+impl Watch {
+    /// Waits for the end of the connection. Cancel-safe.
+    pub(crate) async fn lost(&mut self) -> Lost {
+        // The news of a connect comes later than the connect: only the count tells whether it is an old story.
+        while self.link.connect_count() == self.baseline {
+            if self.connects.changed().await.is_err() {
+                return Lost::Closed;
+            }
+        }
+        Lost::Reconnected
+    }
+}
+
+/// A place for a connection that is opened when it is first needed, and again when it has ended for good.
+struct Lane {
+    role: &'static str,
+    link: Mutex<Option<Link>>,
+}
+
+impl Lane {
+    fn new(role: &'static str) -> Self {
+        Self { role, link: Mutex::new(None) }
+    }
+
+    async fn link(&self, shared: &Shared) -> Result<Link, BusError> {
+        let mut place = self.link.lock().await;
+        match &*place {
+            Some(link) if !link.is_closed() => Ok(link.clone()),
+            _ => {
+                let link =
+                    Link::open(&shared.prepared, &shared.counters, self.role, |options| options).await?;
+                Ok(place.insert(link).clone())
+            }
+        }
+    }
+}
+
+async fn connect_patiently(
+    prepared: &Prepared,
+    options: &ConnectOptions,
+    role: &'static str,
+) -> Result<Client, BusError> {
+    let mut backoff = Backoff::default();
+    let mut waiting = false;
+    loop {
+        match options.clone().connect(&prepared.servers[..]).await {
+            Ok(client) => {
+                if waiting {
+                    tracing::info!(servers = prepared.describe(), role, "NATS is there");
+                }
+                return Ok(client);
+            }
+            Err(error) if is_final(&error) => return Err(BusError::Config(error.to_string())),
+            Err(error) if !waiting => {
+                tracing::warn!(servers = prepared.describe(), role, %error, "NATS is not there; waiting for it");
+                waiting = true;
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(backoff.next_delay()).await;
+    }
+}
+
+/// An unknown name is not final: in a cluster names appear with what they name.
+fn is_final(error: &ConnectError) -> bool {
+    match error.kind() {
+        ConnectErrorKind::ServerParse
+        | ConnectErrorKind::Authentication
+        | ConnectErrorKind::AuthorizationViolation
+        | ConnectErrorKind::Tls => true,
+        ConnectErrorKind::Dns
+        | ConnectErrorKind::TimedOut
+        | ConnectErrorKind::Io
+        | ConnectErrorKind::MaxReconnects => false,
+    }
+}
+
+fn observe(event: &Event, role: &'static str, connected: &watch::Sender<()>, counters: &Counters) {
+    match event {
+        Event::Connected => {
+            connected.send_replace(());
+            tracing::info!(role, "connected to NATS");
+        }
+        Event::Disconnected => tracing::warn!(role, "connection to NATS lost"),
+        Event::LameDuckMode => tracing::info!(role, "the NATS server is about to stop"),
+        Event::SlowConsumer(_) => {
+            let before = counters.slow_consumer_drops.fetch_add(1, Ordering::Relaxed);
+            // A flood of drops must not become a flood of lines.
+            if (before + 1).is_power_of_two() {
+                tracing::warn!(
+                    role,
+                    drops = before + 1,
+                    "messages dropped: a subscription is not read fast enough"
+                );
+            }
+        }
+        // The only trace of a publish that permissions forbid.
+        Event::ServerError(error) => tracing::warn!(role, %error, "NATS refused something"),
+        Event::ClientError(ClientError::Other(error)) => {
+            tracing::debug!(role, error, "cannot connect to NATS")
+        }
+        Event::ClientError(error) => tracing::warn!(role, %error, "NATS client"),
+        Event::Draining | Event::Closed => tracing::debug!(role, %event, "NATS client"),
+    }
+}

@@ -1,0 +1,149 @@
+//! What can go wrong on the bus, and what to do next.
+
+use async_nats::jetstream;
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{
+    CreateStreamError, CreateStreamErrorKind, RequestError, RequestErrorKind,
+};
+use async_nats::jetstream::stream::{ConsumerError, ConsumerErrorKind, PurgeError, PurgeErrorKind};
+
+/// What the caller does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disposition {
+    /// Try again after a pause: it is the state of the servers, not what was asked.
+    Retry,
+    /// Give this one input up: it will be refused for ever.
+    Reject,
+    /// Stop the start: a person has to change something.
+    Fatal,
+}
+
+/// Why something could not be done on the bus.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BusError {
+    /// The URL, the credentials or the certificates are wrong, or the server does not accept them.
+    #[error("the NATS settings are wrong: {0}")]
+    Config(String),
+    /// There is no connection.
+    #[error("NATS is away")]
+    Away,
+    /// No answer in time.
+    #[error("NATS did not answer in time: {0}")]
+    Timeout(&'static str),
+    /// The stream does not exist, or no leader answers for it.
+    #[error("there is no stream: {0}")]
+    NoStream(String),
+    /// Larger than the server or the stream accepts.
+    #[error("the message is too large: {0}")]
+    TooLarge(String),
+    /// Not a subject.
+    #[error("{0:?} is not a subject to publish to")]
+    InvalidSubject(String),
+    /// JetStream refused.
+    #[error("JetStream: {detail} (error {code})")]
+    JetStream {
+        /// As in an HTTP status.
+        status: usize,
+        /// JetStream's own code.
+        code: u64,
+        /// What it said.
+        detail: String,
+    },
+    /// Something that cannot be understood came back.
+    #[error("NATS answered with something unexpected: {0}")]
+    Unexpected(String),
+}
+
+impl BusError {
+    /// What the caller does next.
+    pub fn disposition(&self) -> Disposition {
+        match self {
+            Self::Away | Self::Timeout(_) | Self::NoStream(_) | Self::Unexpected(_) => Disposition::Retry,
+            Self::TooLarge(_) | Self::InvalidSubject(_) => Disposition::Reject,
+            Self::Config(_) => Disposition::Fatal,
+            // Too many consumers: those of dead readers go away by themselves.
+            Self::JetStream { code: 10026, .. } => Disposition::Retry,
+            Self::JetStream { status, .. } if *status >= 500 => Disposition::Retry,
+            Self::JetStream { .. } => Disposition::Fatal,
+        }
+    }
+
+    pub(crate) fn api(error: &jetstream::Error) -> Self {
+        match error.error_code() {
+            ErrorCode::STREAM_NOT_FOUND => Self::NoStream(error.to_string()),
+            ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => Self::TooLarge(error.to_string()),
+            code => Self::JetStream { status: error.code(), code: code.0, detail: error.to_string() },
+        }
+    }
+}
+
+impl From<RequestError> for BusError {
+    fn from(error: RequestError) -> Self {
+        // The library wraps what JetStream itself says into "other".
+        let source = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<jetstream::Error>());
+        if let Some(source) = source {
+            return Self::api(source);
+        }
+        match error.kind() {
+            RequestErrorKind::NoResponders => Self::JetStream {
+                status: 503,
+                code: 0,
+                detail: "no JetStream answers (not enabled, not up yet, or not permitted)".to_owned(),
+            },
+            RequestErrorKind::TimedOut => Self::Timeout("JetStream request"),
+            RequestErrorKind::InvalidSubject | RequestErrorKind::Other => Self::Unexpected(error.to_string()),
+        }
+    }
+}
+
+impl From<CreateStreamError> for BusError {
+    fn from(error: CreateStreamError) -> Self {
+        match error.kind() {
+            CreateStreamErrorKind::JetStream(error) => Self::api(&error),
+            CreateStreamErrorKind::NotFound => Self::NoStream(error.to_string()),
+            CreateStreamErrorKind::TimedOut => Self::Timeout("stream creation"),
+            _ => Self::Unexpected(error.to_string()),
+        }
+    }
+}
+
+impl From<ConsumerError> for BusError {
+    fn from(error: ConsumerError) -> Self {
+        match error.kind() {
+            ConsumerErrorKind::JetStream(error) => Self::api(&error),
+            ConsumerErrorKind::TimedOut => Self::Timeout("consumer creation"),
+            _ => Self::Unexpected(error.to_string()),
+        }
+    }
+}
+
+impl From<PurgeError> for BusError {
+    fn from(error: PurgeError) -> Self {
+        match error.kind() {
+            PurgeErrorKind::JetStream(error) => Self::api(&error),
+            PurgeErrorKind::TimedOut => Self::Timeout("purge"),
+            PurgeErrorKind::Request => Self::Unexpected(error.to_string()),
+        }
+    }
+}
+
+impl From<async_nats::PublishError> for BusError {
+    fn from(error: async_nats::PublishError) -> Self {
+        match error.kind() {
+            async_nats::PublishErrorKind::MaxPayloadExceeded => Self::TooLarge(error.to_string()),
+            async_nats::PublishErrorKind::InvalidSubject => Self::InvalidSubject(error.to_string()),
+            async_nats::PublishErrorKind::Send => Self::Away,
+        }
+    }
+}
+
+impl From<async_nats::SubscribeError> for BusError {
+    fn from(error: async_nats::SubscribeError) -> Self {
+        match error.kind() {
+            async_nats::SubscribeErrorKind::InvalidSubject => Self::InvalidSubject(error.to_string()),
+            async_nats::SubscribeErrorKind::InvalidQueueName | async_nats::SubscribeErrorKind::Other => {
+                Self::Away
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Live frames from owners to gateways: core NATS, nothing stored.
+
+use std::time::Duration;
+
+use async_nats::{Client, RequestErrorKind, Subscriber};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use model::ThreadId;
+use wire::subject;
+
+use crate::connection::Bus;
+use crate::error::BusError;
+
+/// How long a publish waits for room on a connection that stands.
+const PUBLISH_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Nobody answers here, so the server does: a round trip behind everything sent before on the same connection.
+/// Whoever may ask owners may ask this.
+const NOBODY: &str = "ask.nobody";
+
+impl Bus {
+    /// Sends a frame to whoever listens to `thread`. Not stored, not confirmed: gateways notice a hole by the ids
+    /// in it and ask for what is missing, so a frame that cannot be sent now is dropped, not kept.
+    ///
+    /// # Errors
+    /// [`BusError::Away`] or [`BusError::Timeout`]: dropped. [`BusError::TooLarge`]: must be split.
+    pub async fn publish_out(&self, thread: &ThreadId, payload: Bytes) -> Result<(), BusError> {
+        let link = &self.shared.publishing;
+        // Without a connection the client queues, and then blocks without end.
+        if !link.is_connected() {
+            return Err(BusError::Away);
+        }
+        let publish = link.client.publish(subject::out(thread), payload);
+        match tokio::time::timeout(PUBLISH_PATIENCE, publish).await {
+            Ok(sent) => Ok(sent?),
+            Err(_) => Err(BusError::Timeout("publish")),
+        }
+    }
+
+    /// Listens to the frames of `thread`. When this returns, the server knows: what is published from now on comes.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub async fn subscribe_out(&self, thread: &ThreadId) -> Result<OutSubscription, BusError> {
+        let link = self.listening().await?;
+        if !link.is_connected() {
+            return Err(BusError::Away);
+        }
+        let subscriber = link.client.subscribe(subject::out(thread)).await?;
+        round_trip(&link.client).await?;
+        Ok(OutSubscription { subscriber })
+    }
+}
+
+/// Waits until the server has seen everything that was sent before. A flush does not: it ends at our own socket.
+async fn round_trip(client: &Client) -> Result<(), BusError> {
+    match client.request(NOBODY, Bytes::new()).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(()),
+        Err(error) if error.kind() == RequestErrorKind::TimedOut => Err(BusError::Timeout("subscription")),
+        Err(_) => Err(BusError::Away),
+    }
+}
+
+/// The frames of one thread. Dropping it ends the subscription.
+#[derive(Debug)]
+pub struct OutSubscription {
+    subscriber: Subscriber,
+}
+
+impl OutSubscription {
+    /// The next frame; `None` when the connection has ended for good. After a reconnect the subscription stands
+    /// again by itself, and what was sent meanwhile is missing. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        Some(self.subscriber.next().await?.payload)
+    }
+}

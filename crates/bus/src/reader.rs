@@ -1,0 +1,319 @@
+//! Reading one partition's stream, in order, without acks, from a given sequence on.
+//!
+//! Not the client library's ordered consumer: that one starts at sequence 1 when it is renewed before its first
+//! entry, and it notices a dead consumer after 44 seconds. Here every doubt (a delivery missing, two seconds without
+//! a sign of life, a lost connection, a status of the server) ends the consumer, and a new one is made behind the
+//! last entry seen. Entries come once each and in order; sequences that the stream does not have are left out, and
+//! whoever reads sees the jump.
+
+mod consumer;
+mod delivery;
+mod session;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_nats::Subject;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use model::{PartitionId, Seq, Timestamp};
+use tokio::time::Instant;
+
+use self::consumer::{Opened, Opening, Same};
+use self::session::{Doubt, Received, SILENCE, Session};
+use crate::backoff::Backoff;
+use crate::connection::Bus;
+use crate::error::BusError;
+use crate::stream::StreamState;
+
+/// A stream that is still missing after this long is gone: a server that has just started may not know it yet.
+const MISSING_FOR_GOOD: Duration = Duration::from_secs(10);
+
+/// So many consumers in a row whose connection broke before the first entry: it breaks on that entry.
+const BREAKS_ON_ENTRY: u32 = 2;
+
+/// A finished reader repeats itself at this pace, so that a caller who does not drop it does not spin.
+const REPEAT: Duration = Duration::from_secs(1);
+
+/// One entry of a stream, as it was published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawEntry {
+    /// Its sequence in the stream.
+    pub seq: Seq,
+    /// The subject that it is stored under.
+    pub subject: Subject,
+    /// Its `Content-Type` header, if it has one that can be read.
+    pub content_type: Option<String>,
+    /// Its payload. It shares a buffer with its neighbours: copy what is kept for long.
+    pub payload: Bytes,
+    /// When it was stored, by the server's clock.
+    pub stored_at: Timestamp,
+}
+
+/// What a reader has to tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReaderEvent {
+    /// The next entries, at least one.
+    Entries(Vec<RawEntry>),
+    /// True: everything in the stream has been handed out. False: for two seconds that has not been so, or is not
+    /// known. Told when it changes; a new reader has not caught up.
+    CaughtUp(bool),
+    /// The stream is not the one that was opened: deleted, made anew, or shorter than what was read. Nothing more
+    /// comes from this reader.
+    StreamChanged,
+}
+
+/// The reader of one partition.
+pub struct Reader {
+    bus: Bus,
+    partition: PartitionId,
+    epoch: u64,
+    stream: StreamState,
+    /// Everything up to here has been handed out.
+    position: Seq,
+    /// The highest sequence ever seen; above `position` after [`Self::restart`].
+    highest: Seq,
+    phase: Phase,
+    queued: Option<ReaderEvent>,
+    caught_up: bool,
+    /// When it was last known that nothing is unread.
+    clear_at: Instant,
+    backoff: Backoff,
+    restarts: u64,
+    breaks: u32,
+    missing_since: Option<Instant>,
+}
+
+enum Phase {
+    Opening(BoxFuture<'static, Result<Opened, BusError>>),
+    Reading(Box<Session>),
+    Changed,
+}
+
+impl Reader {
+    /// Opens the stream of `partition` to be read from sequence `from` on, as the owner with this epoch; the
+    /// consumers of lower epochs are deleted. Compare [`Self::stream`] with what the checkpoint was made for.
+    ///
+    /// A `from` beyond the end of the stream shows as [`ReaderEvent::StreamChanged`].
+    ///
+    /// # Errors
+    /// There is no such stream, or the servers do not answer.
+    pub async fn open(bus: &Bus, partition: PartitionId, epoch: u64, from: Seq) -> Result<Self, BusError> {
+        let opening = Opening {
+            bus: bus.clone(),
+            partition,
+            epoch,
+            from,
+            same: None,
+            previous: None,
+            delay: Duration::ZERO,
+            fetch_one: false,
+        };
+        let (phase, stream) = match opening.run().await? {
+            Opened::Session(session, stream) => (Phase::Reading(session), stream),
+            Opened::Changed(stream) => (Phase::Changed, stream),
+            Opened::Fetched(_) => return Err(BusError::Unexpected("an entry nobody asked for".to_owned())),
+        };
+        let mut reader = Self {
+            bus: bus.clone(),
+            partition,
+            epoch,
+            stream,
+            position: from.before(),
+            highest: from.before(),
+            phase,
+            queued: None,
+            caught_up: false,
+            clear_at: Instant::now(),
+            backoff: Backoff::default(),
+            restarts: 0,
+            breaks: 0,
+            missing_since: None,
+        };
+        reader.note_clear();
+        Ok(reader)
+    }
+
+    /// The stream as it was when it was last opened.
+    pub fn stream(&self) -> &StreamState {
+        &self.stream
+    }
+
+    /// How often the consumer has been made anew because of a doubt.
+    pub fn restarts(&self) -> u64 {
+        self.restarts
+    }
+
+    /// What comes next; entries are taken together, as many as are there, up to `max`. Cancel-safe: nothing that
+    /// was taken is lost, and work on a new consumer goes on with the next call.
+    ///
+    /// Not being called is how a reader pauses: the server sends at most 2,000 entries or 8 MiB ahead.
+    pub async fn next_batch(&mut self, max: usize) -> ReaderEvent {
+        loop {
+            if let Some(event) = self.queued.take() {
+                return event;
+            }
+            if self.caught_up && self.clear_at.elapsed() > SILENCE {
+                self.caught_up = false;
+                return ReaderEvent::CaughtUp(false);
+            }
+            if let Some(event) = self.advance(max.max(1)).await {
+                return event;
+            }
+        }
+    }
+
+    /// Reads again from sequence `from` on, or jumps ahead to it.
+    pub fn restart(&mut self, from: Seq) {
+        let previous = match std::mem::replace(&mut self.phase, Phase::Changed) {
+            Phase::Reading(session) => Some(session.consumer.clone()),
+            Phase::Opening(_) => None,
+            Phase::Changed => return,
+        };
+        self.position = from.before();
+        self.queued = self.caught_up.then_some(ReaderEvent::CaughtUp(false));
+        self.caught_up = false;
+        self.phase = Phase::Opening(self.opening(previous, Duration::ZERO));
+    }
+
+    /// Deletes the consumer on the server. A reader that is just dropped leaves it to be forgotten there.
+    pub async fn close(self) {
+        if let Phase::Reading(session) = self.phase {
+            let stream = wire::subject::stream_name(self.partition);
+            let deletion = self.bus.shared.api.delete_consumer_from_stream(&session.consumer, stream);
+            let _ = tokio::time::timeout(SILENCE, deletion).await;
+        }
+    }
+
+    async fn advance(&mut self, max: usize) -> Option<ReaderEvent> {
+        match &mut self.phase {
+            Phase::Reading(session) => match session.receive(max).await {
+                Ok(Received::Entries(entries)) => Some(self.hand_out(entries)),
+                Ok(Received::Nothing) => {
+                    self.note_clear();
+                    None
+                }
+                Err(doubt) => {
+                    self.renew(&doubt);
+                    None
+                }
+            },
+            Phase::Opening(opening) => {
+                let stale = async {
+                    match self.caught_up {
+                        true => tokio::time::sleep_until(self.clear_at + SILENCE).await,
+                        false => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    opened = opening => self.opened(opened),
+                    () = stale => None,
+                }
+            }
+            Phase::Changed => {
+                tokio::time::sleep(REPEAT).await;
+                Some(ReaderEvent::StreamChanged)
+            }
+        }
+    }
+
+    fn hand_out(&mut self, entries: Vec<RawEntry>) -> ReaderEvent {
+        if let Some(last) = entries.last() {
+            self.position = last.seq;
+            self.highest = self.highest.max(last.seq);
+        }
+        self.backoff.reset();
+        self.note_clear();
+        ReaderEvent::Entries(entries)
+    }
+
+    fn note_clear(&mut self) {
+        let clear = matches!(&self.phase, Phase::Reading(session) if session.is_clear());
+        if !clear {
+            return;
+        }
+        self.clear_at = Instant::now();
+        if !self.caught_up {
+            self.caught_up = true;
+            self.queued = Some(ReaderEvent::CaughtUp(true));
+        }
+    }
+
+    fn renew(&mut self, doubt: &Doubt) {
+        let Phase::Reading(session) = &self.phase else { return };
+        let broke = matches!(doubt, Doubt::Reconnected | Doubt::Ended);
+        self.breaks = match (session.has_delivered(), broke) {
+            (false, true) => self.breaks + 1,
+            _ => 0,
+        };
+        let (previous, delivered) = (session.consumer.clone(), session.has_delivered());
+        self.restarts += 1;
+        self.bus.shared.reader_restarts.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(partition = %self.partition, %doubt, after = %self.position, "reader makes a new consumer");
+        let delay = if delivered { Duration::ZERO } else { self.backoff.next_delay() };
+        self.phase = Phase::Opening(self.opening(Some(previous), delay));
+    }
+
+    fn opened(&mut self, opened: Result<Opened, BusError>) -> Option<ReaderEvent> {
+        match opened {
+            Ok(Opened::Session(session, stream)) => {
+                tracing::debug!(partition = %self.partition, consumer = session.consumer, "reader reads");
+                self.missing_since = None;
+                self.stream = stream;
+                self.phase = Phase::Reading(session);
+                self.note_clear();
+                None
+            }
+            Ok(Opened::Changed(stream)) => Some(self.changed(Some(stream))),
+            Ok(Opened::Fetched(entry)) => {
+                tracing::warn!(partition = %self.partition, seq = %entry.seq,
+                    "entry with headers that cannot be read, fetched without them");
+                self.breaks = 0;
+                let event = self.hand_out(vec![entry]);
+                self.phase = Phase::Opening(self.opening(None, Duration::ZERO));
+                Some(event)
+            }
+            Err(error) => self.retry(&error),
+        }
+    }
+
+    fn retry(&mut self, error: &BusError) -> Option<ReaderEvent> {
+        if matches!(error, BusError::NoStream(_)) {
+            let since = *self.missing_since.get_or_insert_with(Instant::now);
+            if since.elapsed() > MISSING_FOR_GOOD {
+                return Some(self.changed(None));
+            }
+        }
+        tracing::debug!(partition = %self.partition, %error, "reader cannot be opened yet");
+        let delay = self.backoff.next_delay();
+        self.phase = Phase::Opening(self.opening(None, delay));
+        None
+    }
+
+    fn changed(&mut self, stream: Option<StreamState>) -> ReaderEvent {
+        tracing::error!(partition = %self.partition, was = self.stream.incarnation, read = %self.highest,
+            is = ?stream, "the stream is not the one that was read");
+        self.phase = Phase::Changed;
+        ReaderEvent::StreamChanged
+    }
+
+    fn opening(
+        &self,
+        previous: Option<String>,
+        delay: Duration,
+    ) -> BoxFuture<'static, Result<Opened, BusError>> {
+        let same = Same { incarnation: self.stream.incarnation.clone(), last_seen: self.highest };
+        let opening = Opening {
+            bus: self.bus.clone(),
+            partition: self.partition,
+            epoch: self.epoch,
+            from: self.position.next(),
+            same: Some(same),
+            previous,
+            delay,
+            fetch_one: self.breaks >= BREAKS_ON_ENTRY,
+        };
+        opening.run().boxed()
+    }
+}

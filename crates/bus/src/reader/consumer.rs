@@ -1,0 +1,213 @@
+//! Making a consumer to read with, and clearing away what others left.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::response::Response;
+use async_nats::jetstream::stream::RawMessage;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use futures_util::{StreamExt, TryStreamExt};
+use model::{PartitionId, Seq, Timestamp};
+use serde::{Deserialize, Serialize};
+use wire::subject;
+
+use super::RawEntry;
+use super::session::Session;
+use crate::connection::Bus;
+use crate::error::BusError;
+use crate::stream::{StreamState, to_ms};
+
+/// The server forgets a consumer that nobody has read from for so long.
+const FORGET_AFTER: Duration = Duration::from_secs(10);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+const CONNECTED_CHECK: Duration = Duration::from_millis(50);
+
+/// What is to be opened. Owns everything, so that the work survives a caller who stops waiting.
+pub(super) struct Opening {
+    pub(super) bus: Bus,
+    pub(super) partition: PartitionId,
+    pub(super) epoch: u64,
+    /// The first sequence to be read.
+    pub(super) from: Seq,
+    /// The stream is the one that was read before.
+    pub(super) same: Option<Same>,
+    /// The consumer that is given up.
+    pub(super) previous: Option<String>,
+    pub(super) delay: Duration,
+    /// Fetch the next entry by request instead: connections break on it.
+    pub(super) fetch_one: bool,
+}
+
+/// What a stream must still be.
+#[derive(Debug, Clone)]
+pub(super) struct Same {
+    pub(super) incarnation: String,
+    pub(super) last_seen: Seq,
+}
+
+pub(super) enum Opened {
+    /// A new consumer, and the stream that it reads.
+    Session(Box<Session>, StreamState),
+    /// Another stream, or one that has lost its end.
+    Changed(StreamState),
+    /// An entry that was fetched by request.
+    Fetched(RawEntry),
+}
+
+impl Opening {
+    pub(super) async fn run(self) -> Result<Opened, BusError> {
+        tokio::time::sleep(self.delay).await;
+        // Requests without a connection would be queued and all be sent on the reconnect.
+        while !self.bus.shared.control.is_connected() {
+            tokio::time::sleep(CONNECTED_CHECK).await;
+        }
+        let opened = tokio::time::timeout(OPEN_TIMEOUT, self.open()).await;
+        opened.unwrap_or(Err(BusError::Timeout("opening a reader")))
+    }
+
+    async fn open(&self) -> Result<Opened, BusError> {
+        if self.fetch_one
+            && let Some(opened) = self.fetch().await?
+        {
+            return Ok(opened);
+        }
+        let (session, _) = tokio::join!(self.create(), self.delete_previous());
+        let session = session?;
+        if self.same.is_none() {
+            self.evict_predecessors().await?;
+        }
+        // Asked after the consumer was made: a stream that is replaced before that shows here, and one that is
+        // replaced later takes the consumer with it.
+        let stream = self.bus.stream_state(self.partition).await?;
+        if self.is_same(&stream) {
+            return Ok(Opened::Session(Box::new(session), stream));
+        }
+        self.delete(&session.consumer).await;
+        Ok(Opened::Changed(stream))
+    }
+
+    fn is_same(&self, stream: &StreamState) -> bool {
+        let known = self.same.as_ref();
+        stream.last_seq >= self.from.before()
+            && known.is_none_or(|it| it.incarnation == stream.incarnation && it.last_seen <= stream.last_seq)
+    }
+
+    async fn create(&self) -> Result<Session, BusError> {
+        let link = self.bus.reading(self.partition).await?;
+        let watch = link.watch();
+        let inbox = link.client.new_inbox();
+        let subscriber = link.client.subscribe(inbox.clone()).await?;
+        let stream = subject::stream_name(self.partition);
+        let number = self.bus.shared.consumers_named.fetch_add(1, Ordering::Relaxed);
+        let name = consumer_name(self.partition, self.epoch, number);
+        let config = pull::Config {
+            name: Some(name.clone()),
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.from.0.max(1) },
+            ack_policy: AckPolicy::None,
+            inactive_threshold: FORGET_AFTER,
+            num_replicas: 1,
+            memory_storage: true,
+            ..pull::Config::default()
+        };
+        let made = self.bus.shared.api.create_consumer_on_stream(config, stream.as_str()).await?;
+        let unread = made.cached_info().num_pending;
+        Ok(Session::new(link, watch, inbox.into(), subscriber, &stream, name, unread))
+    }
+
+    async fn delete_previous(&self) {
+        if let Some(previous) = &self.previous {
+            self.delete(previous).await;
+        }
+    }
+
+    /// Best effort: what is not deleted is forgotten by the server after a while.
+    async fn delete(&self, consumer: &str) {
+        let stream = subject::stream_name(self.partition);
+        let _ = self.bus.shared.api.delete_consumer_from_stream(consumer, stream).await;
+    }
+
+    /// Deletes the consumers of lower epochs: a predecessor that is only slow reads no more.
+    async fn evict_predecessors(&self) -> Result<(), BusError> {
+        let names = self.bus.stream(self.partition).await?.consumer_names();
+        let names =
+            names.try_collect::<Vec<_>>().await.map_err(|error| BusError::Unexpected(error.to_string()))?;
+        let older =
+            names.iter().filter(|name| epoch_of(self.partition, name).is_some_and(|it| it < self.epoch));
+        futures_util::stream::iter(older).for_each(|name| self.delete(name)).await;
+        Ok(())
+    }
+
+    /// The next entry by request: its headers come encoded, so that the client does not stumble over them.
+    async fn fetch(&self) -> Result<Option<Opened>, BusError> {
+        let stream = self.bus.stream_state(self.partition).await?;
+        if !self.is_same(&stream) {
+            return Ok(Some(Opened::Changed(stream)));
+        }
+        let subject = format!("STREAM.MSG.GET.{}", subject::stream_name(self.partition));
+        let next = NextAt { seq: self.from.0.max(1), next_by_subj: ">" };
+        match self.bus.shared.api.request::<_, _, Response<Stored>>(subject, &next).await? {
+            Response::Ok(stored) => Ok(Some(Opened::Fetched(stored.try_into()?))),
+            Response::Err { error } if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
+            Response::Err { error } => Err(BusError::api(&error)),
+        }
+    }
+}
+
+/// The first entry at or after a sequence, whatever its subject.
+#[derive(Serialize)]
+struct NextAt {
+    seq: u64,
+    next_by_subj: &'static str,
+}
+
+#[derive(Deserialize)]
+struct Stored {
+    message: RawMessage,
+}
+
+impl TryFrom<Stored> for RawEntry {
+    type Error = BusError;
+
+    /// The headers are left aside: nothing is known of their form.
+    fn try_from(Stored { message }: Stored) -> Result<Self, BusError> {
+        let payload =
+            BASE64.decode(message.payload).map_err(|error| BusError::Unexpected(error.to_string()))?;
+        Ok(Self {
+            seq: Seq(message.sequence),
+            subject: message.subject.into(),
+            content_type: None,
+            payload: payload.into(),
+            stored_at: Timestamp(to_ms(message.time.unix_timestamp_nanos())),
+        })
+    }
+}
+
+/// `p<partition>-e<epoch>-<number>`: whoever takes a partition over knows by it whose consumers are older.
+fn consumer_name(partition: PartitionId, epoch: u64, number: u64) -> String {
+    format!("p{partition}-e{epoch}-{number}")
+}
+
+/// The epoch in a reader's name; `None` for what is no reader of this partition.
+fn epoch_of(partition: PartitionId, name: &str) -> Option<u64> {
+    let rest = name.strip_prefix(&format!("p{partition}-e"))?;
+    let (epoch, _) = rest.split_once('-')?;
+    epoch.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_partition_and_epoch() {
+        let name = consumer_name(PartitionId(3), 17, 4);
+        assert_eq!(name, "p3-e17-4");
+        assert_eq!(epoch_of(PartitionId(3), &name), Some(17));
+        for other in ["p31-e17-4", "p3-e-4", "p3-e17", "nats-cli", ""] {
+            assert_eq!(epoch_of(PartitionId(3), other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What the reply subject of a delivered entry says.
+
+/// The part of a delivery that stands in its reply subject, `$JS.ACK.…` (ADR-15): nine tokens, or, with the domain
+/// and the account in front of the stream, eleven or more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    /// Sequence in the stream.
+    pub(crate) stream_seq: u64,
+    /// Sequence among what the consumer delivered, from 1.
+    pub(crate) consumer_seq: u64,
+    /// When it was stored, by the server's clock.
+    pub(crate) stored_at_ms: i64,
+    /// How many entries the consumer has not delivered yet.
+    pub(crate) unread: u64,
+}
+
+impl Delivery {
+    /// `None` when the reply is not that of a delivery: a status of the server has no such reply, whatever headers a
+    /// publisher wrote into an entry.
+    pub(crate) fn parse(reply: &str) -> Option<Self> {
+        let tokens = reply.strip_prefix("$JS.ACK.")?;
+        let before_counts = match tokens.bytes().filter(|byte| *byte == b'.').count() + 1 {
+            7 => 3,
+            9.. => 5,
+            _ => return None,
+        };
+        let mut counts = tokens.split('.').skip(before_counts);
+        let stream_seq = counts.next()?.parse().ok()?;
+        let consumer_seq = counts.next()?.parse().ok()?;
+        let stored_at_ns: i64 = counts.next()?.parse().ok()?;
+        let unread = counts.next()?.parse().ok()?;
+        Some(Self { stream_seq, consumer_seq, stored_at_ms: stored_at_ns / 1_000_000, unread })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXPECTED: Delivery =
+        Delivery { stream_seq: 42, consumer_seq: 7, stored_at_ms: 1_700_000_000_123, unread: 5 };
+
+    #[test]
+    fn both_forms_are_read() {
+        let forms = [
+            "$JS.ACK.PARTITION_3.p3-e1-0.1.42.7.1700000000123456789.5",
+            "$JS.ACK.hub.ACCHASH.PARTITION_3.p3-e1-0.1.42.7.1700000000123456789.5",
+            "$JS.ACK._.ACCHASH.PARTITION_3.p3-e1-0.1.42.7.1700000000123456789.5.random",
+        ];
+        for form in forms {
+            assert_eq!(Delivery::parse(form), Some(EXPECTED), "{form}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_not_a_delivery() {
+        for other in ["", "_INBOX.x.y", "$JS.ACK.", "$JS.ACK.a.b.1.x.7.1.5", "$JS.ACK.a.b.1.2.7.1"] {
+            assert_eq!(Delivery::parse(other), None, "{other}");
+        }
+    }
+}

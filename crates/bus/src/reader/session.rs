@@ -1,0 +1,261 @@
+//! One consumer, read for as long as nothing about it is in doubt.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use async_nats::{HeaderMap, Message, Subject, Subscriber};
+use bytes::Bytes;
+use futures_util::{FutureExt, Stream, StreamExt};
+use model::{Seq, Timestamp};
+use tokio::task::coop;
+use tokio::time::Instant;
+
+use super::RawEntry;
+use super::delivery::Delivery;
+use crate::connection::{Link, Lost, Watch};
+
+/// Neither an entry nor a heartbeat for so long: the consumer, its host or the connection is gone.
+pub(crate) const SILENCE: Duration = Duration::from_secs(2);
+
+/// Entries asked for at a time; two such requests are open when the stream is busy.
+const PULL_MESSAGES: usize = 1000;
+/// Bytes asked for at a time; must exceed the largest entry, or it would never come.
+const PULL_BYTES: usize = 4 << 20;
+/// 30 s and 1 s in nanoseconds.
+const EXPIRES_NS: u64 = 30_000_000_000;
+const HEARTBEAT_NS: u64 = 1_000_000_000;
+
+/// Why a consumer is given up and a new one made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// See [`SILENCE`].
+    Silent,
+    /// The connection was lost and is back; what was on its way is lost.
+    Reconnected,
+    /// The connection or the subscription has ended.
+    Ended,
+    /// An entry is missing between two deliveries.
+    NotContiguous { expected: u64, got: u64 },
+    /// The server ended the request: consumer deleted, leader changed, shutting down.
+    Status(String),
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent => f.write_str("neither entries nor heartbeats"),
+            Self::Reconnected => f.write_str("the connection was lost and is back"),
+            Self::Ended => f.write_str("the connection has ended"),
+            Self::NotContiguous { expected, got } => {
+                write!(f, "delivery {got} came where {expected} was expected")
+            }
+            Self::Status(text) => f.write_str(text),
+        }
+    }
+}
+
+/// What came.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// At least one entry.
+    Entries(Vec<RawEntry>),
+    /// A sign of life.
+    Nothing,
+}
+
+pub(crate) struct Session {
+    link: Link,
+    subscriber: Subscriber,
+    watch: Watch,
+    inbox: Subject,
+    next_request: Subject,
+    pub(crate) consumer: String,
+    expected_delivery: u64,
+    /// What is still open of the requests sent.
+    messages_open: usize,
+    bytes_open: usize,
+    /// Entries that the consumer has not delivered, as far as it has told.
+    unread: u64,
+    beats: u32,
+    heard_at: Instant,
+    doubt: Option<Doubt>,
+}
+
+impl Session {
+    /// `watch` must be older than `subscriber`, so that no reconnect in between is missed.
+    pub(crate) fn new(
+        link: Link,
+        watch: Watch,
+        inbox: Subject,
+        subscriber: Subscriber,
+        stream: &str,
+        consumer: String,
+        unread: u64,
+    ) -> Self {
+        Self {
+            link,
+            subscriber,
+            watch,
+            inbox,
+            next_request: format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}").into(),
+            consumer,
+            expected_delivery: 1,
+            messages_open: 0,
+            bytes_open: 0,
+            unread,
+            beats: 0,
+            heard_at: Instant::now(),
+            doubt: None,
+        }
+    }
+
+    /// True while nothing is unread. A purge may take unread entries away: so two heartbeats in a row say it too.
+    pub(crate) fn is_clear(&self) -> bool {
+        self.unread == 0 || self.beats >= 2
+    }
+
+    /// True once anything was delivered.
+    pub(crate) fn has_delivered(&self) -> bool {
+        self.expected_delivery > 1
+    }
+
+    /// Waits for the next sign of the consumer and takes everything that is there, up to `max` entries. Cancel-safe:
+    /// nothing is taken before the last point of waiting.
+    pub(crate) async fn receive(&mut self, max: usize) -> Result<Received, Doubt> {
+        if let Some(doubt) = self.doubt.take() {
+            return Err(doubt);
+        }
+        match tokio::time::timeout(SILENCE, self.request_more()).await {
+            Ok(requested) => requested?,
+            Err(_) => return Err(Doubt::Silent),
+        }
+        let first = self.wait().await?;
+        let entries = self.take_ready(first, max);
+        // Usually there is room, and the next entries are on their way while these are worked on.
+        let _ = self.request_more().now_or_never();
+        match (entries.is_empty(), &self.doubt) {
+            (false, _) => Ok(Received::Entries(entries)),
+            (true, None) => Ok(Received::Nothing),
+            (true, Some(_)) => Err(self.doubt.take().unwrap_or(Doubt::Ended)),
+        }
+    }
+
+    async fn wait(&mut self) -> Result<Message, Doubt> {
+        tokio::select! {
+            biased;
+            message = self.subscriber.next() => message.ok_or(Doubt::Ended),
+            lost = self.watch.lost() => Err(match lost {
+                Lost::Reconnected => Doubt::Reconnected,
+                Lost::Closed => Doubt::Ended,
+            }),
+            () = tokio::time::sleep_until(self.heard_at + SILENCE) => Err(Doubt::Silent),
+        }
+    }
+
+    /// Sends a request when less than one is open. Cancel-safe: it counts when it was sent.
+    async fn request_more(&mut self) -> Result<(), Doubt> {
+        if self.messages_open >= PULL_MESSAGES && self.bytes_open >= PULL_BYTES {
+            return Ok(());
+        }
+        let request = format!(
+            r#"{{"batch":{PULL_MESSAGES},"max_bytes":{PULL_BYTES},"expires":{EXPIRES_NS},"idle_heartbeat":{HEARTBEAT_NS}}}"#
+        );
+        let sent = self.link.client.publish_with_reply(
+            self.next_request.clone(),
+            self.inbox.clone(),
+            Bytes::from(request),
+        );
+        sent.await.map_err(|_| Doubt::Ended)?;
+        self.messages_open += PULL_MESSAGES;
+        self.bytes_open += PULL_BYTES;
+        Ok(())
+    }
+
+    fn take_ready(&mut self, first: Message, max: usize) -> Vec<RawEntry> {
+        let mut entries = Vec::with_capacity(max.min(self.unread.min(256) as usize + 1));
+        self.heard_at = Instant::now();
+        self.take(first, &mut entries);
+        // Without `unconstrained` the scheduler's budget would end this after 128 entries, as if nothing were left.
+        let drain = std::future::poll_fn(|cx| {
+            while self.doubt.is_none() && entries.len() < max {
+                match Pin::new(&mut self.subscriber).poll_next(cx) {
+                    Poll::Ready(Some(message)) => self.take(message, &mut entries),
+                    Poll::Ready(None) => self.doubt = Some(Doubt::Ended),
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Ready(())
+        });
+        let _ = coop::unconstrained(drain).now_or_never();
+        entries
+    }
+
+    fn take(&mut self, message: Message, entries: &mut Vec<RawEntry>) {
+        match message.reply.as_ref().and_then(|reply| Delivery::parse(reply)) {
+            Some(delivery) => self.take_entry(message, delivery, entries),
+            None => self.take_status(&message),
+        }
+    }
+
+    fn take_entry(&mut self, message: Message, delivery: Delivery, entries: &mut Vec<RawEntry>) {
+        if delivery.consumer_seq != self.expected_delivery {
+            let (expected, got) = (self.expected_delivery, delivery.consumer_seq);
+            self.doubt = Some(Doubt::NotContiguous { expected, got });
+            return;
+        }
+        self.expected_delivery += 1;
+        self.unread = delivery.unread;
+        self.beats = 0;
+        self.messages_open = self.messages_open.saturating_sub(1);
+        self.bytes_open = self.bytes_open.saturating_sub(message.length);
+        entries.push(RawEntry {
+            seq: Seq(delivery.stream_seq),
+            content_type: message.headers.as_ref().and_then(content_type),
+            subject: message.subject,
+            payload: message.payload,
+            stored_at: Timestamp(delivery.stored_at_ms),
+        });
+    }
+
+    fn take_status(&mut self, message: &Message) {
+        let status = message.status.map_or(0, u16::from);
+        let text = message.description.as_deref().unwrap_or_default();
+        match status {
+            100 => self.take_heartbeat(message.headers.as_ref()),
+            408 => self.close_request(message.headers.as_ref()),
+            409 if text.starts_with("Message Size Exceeds MaxBytes") || text == "Batch Completed" => {
+                self.close_request(message.headers.as_ref());
+            }
+            _ => self.doubt = Some(Doubt::Status(format!("{status} {text}"))),
+        }
+    }
+
+    /// A heartbeat that knows of deliveries that we do not: the last ones were lost on the way.
+    fn take_heartbeat(&mut self, headers: Option<&HeaderMap>) {
+        self.beats += 1;
+        if let Some(delivered) = number(headers, "Nats-Last-Consumer")
+            && delivered as u64 >= self.expected_delivery
+        {
+            self.doubt =
+                Some(Doubt::NotContiguous { expected: self.expected_delivery, got: delivered as u64 + 1 });
+        }
+    }
+
+    /// A request ended unfulfilled: what was left of it will not come.
+    fn close_request(&mut self, headers: Option<&HeaderMap>) {
+        let messages = number(headers, "Nats-Pending-Messages").unwrap_or(PULL_MESSAGES);
+        let bytes = number(headers, "Nats-Pending-Bytes").unwrap_or(PULL_BYTES);
+        self.messages_open = self.messages_open.saturating_sub(messages);
+        self.bytes_open = self.bytes_open.saturating_sub(bytes);
+    }
+}
+
+fn content_type(headers: &HeaderMap) -> Option<String> {
+    headers.get("Content-Type").map(|value| value.as_str().to_owned())
+}
+
+fn number(headers: Option<&HeaderMap>, name: &str) -> Option<usize> {
+    headers?.get(name)?.as_str().parse().ok()
+}

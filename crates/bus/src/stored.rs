@@ -1,0 +1,92 @@
+//! Publishing that is durable when it returns.
+
+use std::time::Duration;
+
+use async_nats::jetstream;
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use bytes::Bytes;
+use model::Seq;
+use tokio::time::Instant;
+
+use crate::backoff::Backoff;
+use crate::connection::Bus;
+use crate::error::{BusError, Disposition};
+
+/// Where an entry was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredAck {
+    /// The stream.
+    pub stream: String,
+    /// The sequence in it.
+    pub seq: Seq,
+}
+
+impl Bus {
+    /// Publishes into the stream that stores `subject` and waits for its ack, trying again until `patience` is over:
+    /// through elections, restarts and while the stream is full.
+    ///
+    /// An ack that was lost leads to a second entry: the reader recognises it by the ids in the payload.
+    ///
+    /// # Errors
+    /// What the last try said, when the patience is over or the disposition is not to retry.
+    pub async fn publish_stored(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        content_type: Option<&str>,
+        patience: Duration,
+    ) -> Result<StoredAck, BusError> {
+        let give_up_at = Instant::now() + patience;
+        let mut backoff = Backoff::default();
+        loop {
+            let error = match self.publish_once(subject, payload.clone(), content_type).await {
+                Ok(ack) => return Ok(ack),
+                Err(error) => error,
+            };
+            let delay = backoff.next_delay();
+            if error.disposition() != Disposition::Retry || Instant::now() + delay > give_up_at {
+                return Err(error);
+            }
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    async fn publish_once(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        content_type: Option<&str>,
+    ) -> Result<StoredAck, BusError> {
+        // Without a connection each try would be queued, and all of them sent on the reconnect.
+        if !self.shared.publishing.is_connected() {
+            return Err(BusError::Away);
+        }
+        let mut message = PublishMessage::build().payload(payload);
+        if let Some(content_type) = content_type {
+            message = message.header("Content-Type", content_type);
+        }
+        let sent = self.shared.store.send_publish(subject.to_owned(), message).await;
+        let ack = sent
+            .map_err(|error| refused(&error, subject))?
+            .await
+            .map_err(|error| refused(&error, subject))?;
+        Ok(StoredAck { stream: ack.stream, seq: Seq(ack.sequence) })
+    }
+}
+
+fn refused(error: &PublishError, subject: &str) -> BusError {
+    let source =
+        std::error::Error::source(error).and_then(|source| source.downcast_ref::<jetstream::Error>());
+    match (error.kind(), source) {
+        (_, Some(source)) => BusError::api(source),
+        // Also what an election looks like from here.
+        (PublishErrorKind::StreamNotFound, _) => {
+            BusError::NoStream(format!("none stores {subject}, or no leader"))
+        }
+        (PublishErrorKind::TimedOut, _) => BusError::Timeout("ack of a publish"),
+        (PublishErrorKind::MaxPayloadExceeded, _) => BusError::TooLarge(error.to_string()),
+        (PublishErrorKind::BrokenPipe, _) => BusError::Away,
+        _ => BusError::Unexpected(error.to_string()),
+    }
+}

@@ -1,0 +1,186 @@
+//! The partitions' streams: made, described, purged.
+
+use std::time::Duration;
+
+use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
+use model::{PartitionCount, PartitionId, Seq, Timestamp};
+use tokio::time::Instant;
+use uuid::Uuid;
+use wire::subject;
+
+use crate::backoff::Backoff;
+use crate::connection::Bus;
+use crate::error::{BusError, Disposition};
+
+/// The key in a stream's metadata of the id that it got when it was made.
+pub const INCARNATION: &str = "antiphon.incarnation";
+
+/// Readers of one stream: its owner's, those of owners just gone, and people's tools.
+const MAX_CONSUMERS: i32 = 32;
+
+/// How long [`Bus::ensure_streams`] tries while JetStream is coming up or electing.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What an installation decides about its partition streams.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// 3 in production, with `sync_interval: always` on the servers.
+    pub replicas: usize,
+    /// Bytes that each stream may hold; full, it refuses publishers, it never drops. Reserved on disk.
+    pub max_bytes: i64,
+    /// Largest entry in bytes, headers included.
+    pub max_message_bytes: i32,
+}
+
+impl Default for StreamOptions {
+    fn default() -> Self {
+        Self { replicas: 1, max_bytes: 1 << 30, max_message_bytes: 1 << 20 }
+    }
+}
+
+/// A partition stream at one moment, as its leader tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamState {
+    /// The lowest sequence that is still there, or the one after the last when the stream is empty.
+    pub first_seq: Seq,
+    /// The last sequence ever given.
+    pub last_seq: Seq,
+    /// The id that the stream got when it was made. Another id: another stream, whose sequences mean other things.
+    pub incarnation: String,
+    /// Bytes in it.
+    pub bytes: u64,
+    /// Entries in it.
+    pub messages: u64,
+    /// When it was made, by the server's clock.
+    pub created_at: Timestamp,
+}
+
+impl StreamState {
+    fn of(info: &Info) -> Self {
+        Self {
+            first_seq: Seq(info.state.first_sequence),
+            last_seq: Seq(info.state.last_sequence),
+            incarnation: info.config.metadata.get(INCARNATION).cloned().unwrap_or_default(),
+            bytes: info.state.bytes,
+            messages: info.state.messages,
+            created_at: Timestamp(to_ms(info.created.unix_timestamp_nanos())),
+        }
+    }
+}
+
+pub(crate) fn to_ms(nanos: i128) -> i64 {
+    i64::try_from(nanos / 1_000_000).unwrap_or(i64::MAX)
+}
+
+impl Bus {
+    /// Makes the streams of all partitions, or brings them in line with `options`. An incarnation is written when a
+    /// stream has none, and never again.
+    ///
+    /// # Errors
+    /// JetStream refuses, or is not there after half a minute.
+    pub async fn ensure_streams(
+        &self,
+        count: PartitionCount,
+        options: &StreamOptions,
+    ) -> Result<(), BusError> {
+        let give_up_at = Instant::now() + PATIENCE;
+        for partition in count.all() {
+            let mut backoff = Backoff::default();
+            while let Err(error) = self.ensure_stream(partition, options).await {
+                if error.disposition() != Disposition::Retry || Instant::now() > give_up_at {
+                    return Err(error);
+                }
+                tracing::warn!(%partition, %error, "the stream cannot be made yet");
+                tokio::time::sleep(backoff.next_delay()).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn ensure_stream(&self, partition: PartitionId, options: &StreamOptions) -> Result<(), BusError> {
+        let existing = match self.stream_info(partition).await {
+            Ok(info) => info,
+            Err(BusError::NoStream(_)) => return self.create_stream(partition, options).await,
+            Err(error) => return Err(error),
+        };
+        let wanted = adapt(existing.config.clone(), partition, options);
+        if wanted == existing.config {
+            return Ok(());
+        }
+        self.shared.api.update_stream(wanted).await?;
+        tracing::info!(%partition, "partition stream updated");
+        Ok(())
+    }
+
+    async fn create_stream(&self, partition: PartitionId, options: &StreamOptions) -> Result<(), BusError> {
+        let new = Config {
+            name: subject::stream_name(partition),
+            max_consumers: MAX_CONSUMERS,
+            max_messages: -1,
+            max_messages_per_subject: -1,
+            storage: StorageType::File,
+            retention: RetentionPolicy::Limits,
+            ..Config::default()
+        };
+        match self.shared.api.create_stream(adapt(new, partition, options)).await.map_err(BusError::from) {
+            // Made by another process since we looked, with another incarnation: that one counts.
+            Err(BusError::JetStream { code: 10058, .. }) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => {
+                tracing::info!(%partition, "partition stream made");
+                Ok(())
+            }
+        }
+    }
+
+    /// What the leader of a partition's stream says of it.
+    ///
+    /// # Errors
+    /// [`BusError::NoStream`] when it does not exist; otherwise the servers do not answer.
+    pub async fn stream_state(&self, partition: PartitionId) -> Result<StreamState, BusError> {
+        Ok(StreamState::of(&self.stream_info(partition).await?))
+    }
+
+    /// Removes the entries of a partition below `seq` and returns how many those were.
+    ///
+    /// # Errors
+    /// As [`Self::stream_state`].
+    pub async fn purge_below(&self, partition: PartitionId, seq: Seq) -> Result<u64, BusError> {
+        // A purge to sequence 0 empties the stream, and one beyond its end moves the end: neither is ever meant.
+        let end = self.stream_state(partition).await?.last_seq.next();
+        let keep_from = seq.min(end).0;
+        if keep_from <= 1 {
+            return Ok(0);
+        }
+        let stream = self.stream(partition).await?;
+        Ok(stream.purge().sequence(keep_from).await?.purged)
+    }
+
+    async fn stream_info(&self, partition: PartitionId) -> Result<Info, BusError> {
+        Ok(self.stream(partition).await?.get_info().await?)
+    }
+
+    pub(crate) async fn stream(
+        &self,
+        p: PartitionId,
+    ) -> Result<async_nats::jetstream::stream::Stream<()>, BusError> {
+        let name = subject::stream_name(p);
+        let stream = self.shared.api.get_stream_no_info(name).await;
+        stream.map_err(|error| BusError::Unexpected(error.to_string()))
+    }
+}
+
+/// `config` with everything in it that may be changed later as we want it.
+fn adapt(mut config: Config, partition: PartitionId, options: &StreamOptions) -> Config {
+    config.subjects = subject::stream_subjects(partition);
+    config.num_replicas = options.replicas;
+    config.max_bytes = options.max_bytes;
+    config.max_message_size = options.max_message_bytes;
+    config.max_age = Duration::ZERO;
+    config.discard = DiscardPolicy::New;
+    config.deny_delete = true;
+    config.deny_purge = false;
+    config.allow_direct = true;
+    config.metadata.entry(INCARNATION.to_owned()).or_insert_with(|| Uuid::now_v7().to_string());
+    config
+}

@@ -1,0 +1,43 @@
+//! Questions with and without an owner.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bus::AskError;
+use bytes::Bytes;
+
+use crate::server::{P0, Server};
+
+const SOON: Duration = Duration::from_millis(500);
+
+#[tokio::test]
+async fn the_owner_answers_and_without_one_the_server_does() -> Result<()> {
+    let mut server = Server::start()?;
+    let (gateway, worker) = (server.bus().await?, server.bus().await?);
+    let question = || gateway.ask(P0, Bytes::from_static(b"open?"), SOON);
+    assert_eq!(question().await, Err(AskError::NoOwner));
+
+    let mut asks = worker.serve_asks(P0).await?;
+    let (answer, served) = tokio::join!(
+        async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            question().await
+        },
+        async {
+            let ask = asks.next().await.context("a question")?;
+            assert_eq!(&ask.payload[..], b"open?");
+            anyhow::Ok(ask.respond(Bytes::from_static(b"nothing")).await?)
+        }
+    );
+    served?;
+    assert_eq!(answer, Ok(Bytes::from_static(b"nothing")));
+    assert_eq!(question().await, Err(AskError::Timeout), "an owner that does not answer");
+
+    drop(asks);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(question().await, Err(AskError::NoOwner));
+    server.kill()?;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(question().await, Err(AskError::Away));
+    Ok(())
+}

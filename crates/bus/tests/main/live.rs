@@ -1,0 +1,92 @@
+//! Live frames, and what happens while the server is away.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bus::{Bus, BusConfig, BusError, Disposition};
+use bytes::Bytes;
+
+use crate::server::{P0, PATIENCE, Server, thread};
+
+#[tokio::test]
+async fn what_is_published_after_a_subscription_comes() -> Result<()> {
+    let server = Server::start()?;
+    let (gateway, worker) = (server.bus().await?, server.bus().await?);
+    for round in 0..50_u8 {
+        let mut subscription = gateway.subscribe_out(&thread()?).await?;
+        worker.publish_out(&thread()?, Bytes::from(vec![round])).await?;
+        let frame = tokio::time::timeout(PATIENCE, subscription.next()).await?.context("a frame")?;
+        assert_eq!(frame[..], [round]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_subscription_stands_again_after_a_restart_of_the_server() -> Result<()> {
+    let mut server = Server::start()?;
+    let (gateway, worker) = (server.bus().await?, server.bus().await?);
+    let thread = thread()?;
+    let mut subscription = gateway.subscribe_out(&thread).await?;
+    server.kill()?;
+    server.run()?;
+    let frame = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let _ = worker.publish_out(&thread, Bytes::from_static(b"again")).await;
+            let frame = tokio::time::timeout(Duration::from_millis(100), subscription.next()).await;
+            if let Ok(frame) = frame {
+                return frame;
+            }
+        }
+    });
+    assert_eq!(frame.await?.as_deref(), Some(&b"again"[..]));
+    Ok(())
+}
+
+#[tokio::test]
+async fn while_the_server_is_away_publishing_neither_blocks_nor_spins() -> Result<()> {
+    let mut server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    server.kill()?;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!bus.is_connected());
+    let cpu_before = cpu_ms()?;
+    let begun = Instant::now();
+    for _ in 0..1000 {
+        let error = bus.publish_out(&thread()?, Bytes::from_static(b"x")).await.expect_err("away");
+        assert_eq!((&error, error.disposition()), (&BusError::Away, Disposition::Retry));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    let subject = wire::subject::chunks_stored(P0, &thread()?);
+    let stored = bus.publish_stored(&subject, Bytes::from_static(b"kept"), None, PATIENCE);
+    let (stored, restarted) = tokio::join!(stored, async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        server.run()
+    });
+    restarted?;
+    assert_eq!(stored?.seq.0, 1);
+    let cpu = cpu_ms()? - cpu_before;
+    assert!(cpu < 1000, "{cpu} ms of CPU in {:?}", begun.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn connecting_waits_for_the_server() -> Result<()> {
+    let mut server = Server::absent()?;
+    let connecting = tokio::spawn({
+        let url = server.url();
+        async move { Bus::connect(&BusConfig::new(url, "test")).await }
+    });
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(!connecting.is_finished());
+    server.run()?;
+    assert!(tokio::time::timeout(PATIENCE, connecting).await???.is_connected());
+    Ok(())
+}
+
+/// CPU time of this process, ms.
+fn cpu_ms() -> Result<u64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields = stat.rsplit(')').next().context("fields")?.split_whitespace();
+    let ticks = fields.skip(11).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>()?;
+    Ok(ticks * 10)
+}

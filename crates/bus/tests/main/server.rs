@@ -1,0 +1,120 @@
+//! A `nats-server` process of one test.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use bus::{Bus, BusConfig, StreamOptions};
+use bytes::Bytes;
+use model::{PartitionCount, PartitionId, Seq, ThreadId};
+
+/// Long enough for anything that a test waits for.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const P0: PartitionId = PartitionId(0);
+
+pub(crate) struct Server {
+    port: u16,
+    store: PathBuf,
+    arguments: Vec<String>,
+    child: Option<Child>,
+}
+
+impl Server {
+    pub(crate) fn start() -> Result<Self> {
+        Self::start_with(&[])
+    }
+
+    pub(crate) fn start_with(arguments: &[&str]) -> Result<Self> {
+        let mut server = Self::absent()?;
+        server.arguments = arguments.iter().map(ToString::to_string).collect();
+        server.run()?;
+        Ok(server)
+    }
+
+    /// A server that has an address and is not there yet.
+    pub(crate) fn absent() -> Result<Self> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let store = std::env::temp_dir().join(format!("bus-test-{}", uuid::Uuid::new_v4()));
+        Ok(Self { port, store, arguments: Vec::new(), child: None })
+    }
+
+    pub(crate) fn run(&mut self) -> Result<()> {
+        let program =
+            std::env::var("ANTIPHON_NATS_SERVER").context("ANTIPHON_NATS_SERVER names no nats-server")?;
+        let child = Command::new(program)
+            .args(["-a", "127.0.0.1", "-p", &self.port.to_string(), "-js", "-sd"])
+            .arg(&self.store)
+            .args(&self.arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        self.child = Some(child);
+        let listens = (0..400).any(|_| {
+            std::thread::sleep(Duration::from_millis(25));
+            TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+        });
+        ensure!(listens, "nats-server does not listen on {}", self.port);
+        Ok(())
+    }
+
+    /// SIGKILL: nothing is flushed, nothing is said.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) async fn bus(&self) -> Result<Bus> {
+        Ok(Bus::connect(&BusConfig::new(self.url(), "test")).await?)
+    }
+
+    /// A bus with the stream of one partition.
+    pub(crate) async fn bus_with_stream(&self) -> Result<Bus> {
+        let bus = self.bus().await?;
+        bus.ensure_streams(PartitionCount::new(1)?, &small_streams()).await?;
+        Ok(bus)
+    }
+
+    /// The client library itself, for what the bus does not do.
+    pub(crate) async fn jetstream(&self) -> Result<async_nats::jetstream::Context> {
+        Ok(async_nats::jetstream::new(async_nats::connect(self.url()).await?))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.kill();
+        let _ = std::fs::remove_dir_all(&self.store);
+    }
+}
+
+pub(crate) fn small_streams() -> StreamOptions {
+    StreamOptions { max_bytes: 64 << 20, ..StreamOptions::default() }
+}
+
+pub(crate) fn thread() -> Result<ThreadId> {
+    Ok(ThreadId::parse("t-1")?)
+}
+
+/// Publishes `"<n>"` for each number.
+pub(crate) async fn publish(bus: &Bus, numbers: impl IntoIterator<Item = u64>) -> Result<Vec<Seq>> {
+    let subject = wire::subject::chunks_stored(P0, &thread()?);
+    let mut seqs = Vec::new();
+    for number in numbers {
+        let payload = Bytes::from(number.to_string());
+        seqs.push(bus.publish_stored(&subject, payload, None, PATIENCE).await?.seq);
+    }
+    Ok(seqs)
+}

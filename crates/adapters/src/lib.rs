@@ -7,4 +7,4 @@ mod json;
 pub mod native;
 
 pub use cursor::{Cursor, InvalidCursor, Seen};
-pub use native::{Encoded, Native};
+pub use native::{Encoded, FailureNote, Native};

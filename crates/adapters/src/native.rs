@@ -45,6 +45,27 @@ impl Encoded {
     }
 }
 
+/// What a client is told of a failure, wherever it was learnt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailureNote {
+    /// See [`Failure::code`].
+    pub code: String,
+    /// What went wrong, for people.
+    pub text: String,
+    /// Chunk ids that never came.
+    pub missing: Vec<IdRange>,
+}
+
+impl From<&Failure> for FailureNote {
+    fn from(failure: &Failure) -> Self {
+        let missing = match failure {
+            Failure::GapTimeout { missing } => missing.clone(),
+            _ => Vec::new(),
+        };
+        Self { code: failure.code().to_owned(), text: failure.to_string(), missing }
+    }
+}
+
 /// The fold: encodes what happens in a thread and keeps the cursor that each event carries.
 #[derive(Debug, Clone)]
 pub struct Native {
@@ -119,19 +140,15 @@ impl Native {
     }
 
     /// The message was given up.
-    pub fn failed(&mut self, message: &MessageId, failure: &Failure) -> Encoded {
+    pub fn failed(&mut self, message: &MessageId, failure: &FailureNote) -> Encoded {
         self.cursor.end(message, None);
-        let missing = match failure {
-            Failure::GapTimeout { missing } => missing.as_slice(),
-            _ => &[],
-        };
         let event = ErrorEvent {
             chunk_type: "error",
-            chunk: failure.to_string(),
+            chunk: &failure.text,
             is_final: true,
             session_id: self.thread.as_str(),
             message_id: message.as_str(),
-            metadata: ErrorMetadata { code: failure.code(), missing },
+            metadata: ErrorMetadata { code: &failure.code, missing: &failure.missing },
         };
         self.event(384, &event)
     }
@@ -220,7 +237,7 @@ struct CompleteEvent<'a> {
 #[derive(Serialize)]
 struct ErrorEvent<'a> {
     chunk_type: &'static str,
-    chunk: String,
+    chunk: &'a str,
     is_final: bool,
     session_id: &'a str,
     message_id: &'a str,
@@ -229,7 +246,7 @@ struct ErrorEvent<'a> {
 
 #[derive(Serialize)]
 struct ErrorMetadata<'a> {
-    code: &'static str,
+    code: &'a str,
     #[serde(skip_serializing_if = "<[IdRange]>::is_empty")]
     missing: &'a [IdRange],
 }

@@ -70,7 +70,7 @@ fn ends_and_resets() {
     let other = MessageId::parse("m2").unwrap();
     let missing = vec![IdRange { first: 2, last: 4 }];
     assert_eq!(
-        text(&native.failed(&other, &Failure::GapTimeout { missing })),
+        text(&native.failed(&other, &FailureNote::from(&Failure::GapTimeout { missing }))),
         concat!(
             "id: 7~m1~m2\n",
             r#"data: {"chunk_type":"error","chunk":"chunks never arrived: 2-4","is_final":true,"#,
@@ -79,7 +79,8 @@ fn ends_and_resets() {
         )
     );
     assert!(
-        text(&native.failed(&other, &Failure::Stalled)).ends_with("\"metadata\":{\"code\":\"stalled\"}}\n\n")
+        text(&native.failed(&other, &FailureNote::from(&Failure::Stalled)))
+            .ends_with("\"metadata\":{\"code\":\"stalled\"}}\n\n")
     );
     assert_eq!(drain(250), "event: drain\ndata: {}\nretry: 250\n\n");
 }

@@ -1,0 +1,332 @@
+//! Drives one feed: listens to its thread, asks its owner, reads the store, and hands its events to the viewers.
+//! Live events never wait for a question or a read.
+
+use std::time::Duration;
+
+use adapters::{Cursor, native};
+use bus::{AskError, OutSubscription};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use model::{Position, ThreadId, Timestamp};
+use runtime::Backoff;
+use tokio::sync::{mpsc, watch};
+use wire::ask::AskReply;
+
+use crate::feed::{Feed, Join, StoreRead, View};
+use crate::hub::Context;
+use crate::lane::Lane;
+use crate::metrics::{self, Cut};
+use crate::reads;
+
+const TICK: Duration = Duration::from_millis(100);
+const ASK_TIMEOUT: Duration = Duration::from_millis(500);
+/// A viewer whose cursor is ahead of everything is tried again after this pause, and cut after this patience.
+const AHEAD_PAUSE_MS: i64 = 300;
+const AHEAD_PATIENCE_MS: i64 = 20_000;
+
+/// What the hub tells a driver.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Let a viewer in, strictly after its cursor.
+    Join(Lane, Option<Cursor>),
+}
+
+struct Waiting {
+    lane: Lane,
+    cursor: Option<Cursor>,
+    since: Timestamp,
+    try_at: Timestamp,
+}
+
+type Reply = Result<AskReply, ()>;
+
+struct Driver {
+    context: Context,
+    feed: Feed,
+    lanes: Vec<Lane>,
+    waiting: Vec<Waiting>,
+    ask: Option<BoxFuture<'static, Reply>>,
+    /// True when the feed wanted it: else it is for viewers who wait alone.
+    read: Option<(bool, BoxFuture<'static, Option<View>>)>,
+    is_over_budget: bool,
+    idle_since: Option<Timestamp>,
+}
+
+/// Runs until the thread has had no viewer for some seconds, or the gateway drains.
+pub(crate) async fn run(
+    context: Context,
+    thread: ThreadId,
+    mut commands: mpsc::Receiver<Command>,
+    doubts: watch::Receiver<u64>,
+) {
+    metrics::feeds(1.0);
+    let drain = context.drain.clone();
+    let drained = async {
+        let Some((frames, tip)) = begin(&context, &thread).await else { return };
+        let now = context.now();
+        let feed = Feed::new(thread.clone(), tip, context.limits.feed_bytes, now);
+        Driver::new(context.clone(), feed).drive(&thread, frames, &mut commands, doubts).await;
+    };
+    tokio::select! {
+        () = drained => {}
+        // Viewers of a feed that has not begun yet get their notice all the same.
+        () = async { drain.cancelled().await; tokio::time::sleep(Duration::from_secs(1)).await } => {}
+    }
+    commands.close();
+    while let Some(Command::Join(lane, _)) = commands.recv().await {
+        say_goodbye(&context, &lane);
+    }
+    metrics::feeds(-1.0);
+}
+
+fn say_goodbye(context: &Context, lane: &Lane) {
+    match context.drain.is_cancelled() {
+        true => lane.end_with(native::drain(context.retry_ms())),
+        false => lane.cut(Cut::Internal),
+    }
+}
+
+/// Listens first and reads the tip afterwards: whatever is committed later than the tip is heard of.
+async fn begin(context: &Context, thread: &ThreadId) -> Option<(OutSubscription, Position)> {
+    let mut backoff = Backoff::default();
+    let frames = loop {
+        match context.bus.subscribe_out(thread).await {
+            Ok(frames) => break frames,
+            Err(error) => tracing::debug!(%thread, %error, "cannot listen to the thread yet"),
+        }
+        backoff.wait().await;
+    };
+    loop {
+        match reads::tip(&context.store, thread).await {
+            Ok(tip) => return Some((frames, tip)),
+            Err(error) => tracing::debug!(%thread, %error, "cannot read the thread's last position yet"),
+        }
+        backoff.wait().await;
+    }
+}
+
+impl Driver {
+    fn new(context: Context, feed: Feed) -> Self {
+        let (lanes, waiting) = (Vec::new(), Vec::new());
+        Self { context, feed, lanes, waiting, ask: None, read: None, is_over_budget: false, idle_since: None }
+    }
+
+    async fn drive(
+        mut self,
+        thread: &ThreadId,
+        mut frames: OutSubscription,
+        commands: &mut mpsc::Receiver<Command>,
+        mut doubts: watch::Receiver<u64>,
+    ) {
+        let drain = self.context.drain.clone();
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = drain.cancelled() => return self.goodbye(),
+                Some(command) = commands.recv() => self.on_command(command),
+                reply = or_never(&mut self.ask) => self.on_reply(reply),
+                (wanted, view) = read_or_never(&mut self.read) => self.on_view(wanted, view),
+                Ok(()) = doubts.changed() => self.feed.on_doubt(),
+                frame = frames.next() => match frame {
+                    Some(frame) => self.on_frame(&frame),
+                    None => return self.fail(),
+                },
+                _ = tick.tick() => if self.on_tick(thread) { return },
+            }
+            self.pump();
+            self.fetch(thread);
+        }
+    }
+
+    fn on_command(&mut self, command: Command) {
+        let Command::Join(lane, cursor) = command;
+        let now = self.context.now();
+        self.idle_since = None;
+        self.pump();
+        match (&cursor, self.feed.join(None, None)) {
+            (None, Join::Joined(first)) => self.admit(lane, first),
+            (None, _) => lane.cut(Cut::OverBudget),
+            (Some(_), _) => self.waiting.push(Waiting { lane, cursor, since: now, try_at: now }),
+        }
+    }
+
+    fn on_frame(&mut self, frame: &bytes::Bytes) {
+        match wire::out::decode(frame) {
+            Ok(frame) => self.feed.on_frame(frame, self.context.now()),
+            Err(error) => {
+                metrics::undecodable();
+                tracing::warn!(%error, "a frame of an owner cannot be read");
+            }
+        }
+    }
+
+    fn on_reply(&mut self, reply: Reply) {
+        self.ask = None;
+        let now = self.context.now();
+        match reply {
+            Ok(reply) => self.feed.on_reply(reply, now),
+            Err(()) => self.feed.on_ask_failed(now),
+        }
+    }
+
+    fn on_view(&mut self, wanted: bool, view: Option<View>) {
+        self.read = None;
+        let now = self.context.now();
+        match &view {
+            Some(view) if wanted => self.feed.on_view(view, now),
+            None if wanted => self.feed.on_store_failed(now),
+            _ => {}
+        }
+        if let Some(view) = view.filter(|_| !self.waiting.is_empty()) {
+            self.feed.settle(&view, true, now);
+            self.pump();
+            self.let_in(&view, now);
+        }
+    }
+
+    fn let_in(&mut self, view: &View, now: Timestamp) {
+        for waiting in std::mem::take(&mut self.waiting) {
+            match self.feed.join(waiting.cursor.as_ref(), Some(view)) {
+                Join::Joined(first) => self.admit(waiting.lane, first),
+                Join::OverBudget => waiting.lane.cut(Cut::OverBudget),
+                _ if now.since_ms(waiting.since) > AHEAD_PATIENCE_MS => waiting.lane.cut(Cut::Ahead),
+                Join::ReadAgain => self.waiting.push(Waiting { try_at: now, ..waiting }),
+                Join::Ahead => self.waiting.push(Waiting { try_at: now.plus_ms(AHEAD_PAUSE_MS), ..waiting }),
+            }
+        }
+    }
+
+    fn admit(&mut self, lane: Lane, first: Vec<bytes::Bytes>) {
+        metrics::events(first.len() as u64);
+        lane.push_first(first);
+        self.lanes.push(lane);
+    }
+
+    /// True when the feed has ended.
+    fn on_tick(&mut self, thread: &ThreadId) -> bool {
+        let now = self.context.now();
+        metrics::feed(self.feed.take_counts());
+        self.lanes.retain(Lane::is_open);
+        self.waiting.retain(|waiting| waiting.lane.is_open());
+        if !self.lanes.is_empty() || !self.waiting.is_empty() {
+            self.idle_since = None;
+            return false;
+        }
+        let idle_since = *self.idle_since.get_or_insert(now);
+        now.since_ms(idle_since) > self.context.limits.linger_ms && self.context.retire(thread)
+    }
+
+    /// Hands every event on.
+    fn pump(&mut self) {
+        while let Some(event) = self.feed.next_event() {
+            metrics::events(self.lanes.len() as u64);
+            self.lanes.retain(|lane| lane.push(&event));
+        }
+        self.is_over_budget = self.feed.is_over_budget();
+    }
+
+    /// Starts the question and the read that are wanted.
+    fn fetch(&mut self, thread: &ThreadId) {
+        let now = self.context.now();
+        if self.ask.is_none()
+            && let Some(ask) = self.feed.want_ask(now)
+        {
+            let context = self.context.clone();
+            self.ask = Some(async move { put_question(&context, ask).await }.boxed());
+        }
+        if self.read.is_none()
+            && let Some((wanted, read)) = self.next_read(now)
+        {
+            let (context, thread) = (self.context.clone(), thread.clone());
+            self.read = Some((wanted, async move { read_store(&context, &thread, &read).await }.boxed()));
+        }
+    }
+
+    /// What the feed wants, and what viewers need who wait to join: one read for all of them.
+    fn next_read(&mut self, now: Timestamp) -> Option<(bool, StoreRead)> {
+        let due: Vec<_> = self.waiting.iter().filter(|waiting| now >= waiting.try_at).collect();
+        let cursors: Vec<_> = due.iter().filter_map(|waiting| waiting.cursor.clone()).collect();
+        let wanted = self.feed.want_store(now);
+        let is_wanted = wanted.is_some();
+        if !is_wanted && cursors.is_empty() {
+            return None;
+        }
+        let mut read = wanted.unwrap_or(StoreRead { after: self.feed.verified(), keys: Vec::new() });
+        for cursor in &cursors {
+            read.after = read.after.min(cursor.base());
+            read.keys.extend(cursor.open().map(|(message, _)| message).chain(cursor.ended()).cloned());
+        }
+        read.keys.sort();
+        read.keys.dedup();
+        Some((is_wanted, read))
+    }
+
+    fn goodbye(self) {
+        let waiting = self.waiting.iter().map(|waiting| &waiting.lane);
+        self.lanes.iter().chain(waiting).for_each(|lane| say_goodbye(&self.context, lane));
+    }
+
+    fn fail(self) {
+        let waiting = self.waiting.iter().map(|waiting| &waiting.lane);
+        self.lanes.iter().chain(waiting).for_each(|lane| lane.cut(Cut::Internal));
+    }
+}
+
+async fn or_never(ask: &mut Option<BoxFuture<'static, Reply>>) -> Reply {
+    match ask {
+        Some(ask) => ask.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn read_or_never(read: &mut Option<(bool, BoxFuture<'static, Option<View>>)>) -> (bool, Option<View>) {
+    match read {
+        Some((wanted, read)) => (*wanted, read.await),
+        None => std::future::pending().await,
+    }
+}
+
+async fn put_question(context: &Context, ask: wire::ask::Ask) -> Reply {
+    let partition = context.partition_of(&ask.thread);
+    let reply = context.bus.ask(partition, wire::ask::encode_ask(&ask), ASK_TIMEOUT).await;
+    read_reply(reply)
+}
+
+/// Counts and decodes an owner's answer.
+pub(crate) fn read_reply(reply: Result<bytes::Bytes, AskError>) -> Reply {
+    let reply = match reply {
+        Ok(reply) => reply,
+        Err(error) => {
+            metrics::ask(match error {
+                AskError::NoOwner => "no_owner",
+                AskError::Timeout => "timeout",
+                AskError::Away => "away",
+            });
+            return Err(());
+        }
+    };
+    match wire::ask::decode_reply(&reply) {
+        Ok(reply) => {
+            metrics::ask("answered");
+            Ok(reply)
+        }
+        Err(error) => {
+            metrics::ask("undecodable");
+            metrics::undecodable();
+            tracing::warn!(%error, "an answer of an owner cannot be read");
+            Err(())
+        }
+    }
+}
+
+async fn read_store(context: &Context, thread: &ThreadId, read: &StoreRead) -> Option<View> {
+    match reads::view(&context.store, thread, read).await {
+        Ok(view) => Some(view),
+        Err(error) => {
+            tracing::debug!(%thread, %error, "the store cannot be read");
+            None
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Which threads have viewers here, and one driver for each of them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use adapters::{Cursor, Native, native};
+use bus::Bus;
+use bytes::Bytes;
+use model::{Bucket, PartitionCount, PartitionId, ThreadId, Timestamp};
+use runtime::{Clock, spawn_named};
+use store::Store;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::driver::{self, Command};
+use crate::feed::{StoreRead, catch_up};
+use crate::lane::Lane;
+use crate::metrics::{self, Cut};
+use crate::reads;
+
+/// How often each partition with viewers is asked who owns it.
+const WATCH_EVERY: Duration = Duration::from_secs(2);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Bounds of a gateway.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Open HTTP connections.
+    pub connections: usize,
+    /// Event streams of one thread.
+    pub viewers_per_thread: usize,
+    /// Threads with viewers.
+    pub feeds: usize,
+    /// Bytes of open text kept per thread for viewers who join late.
+    pub feed_bytes: usize,
+    /// Bytes that a viewer may lag behind.
+    pub lag_bytes: usize,
+    /// How long a thread is followed after its last viewer left, ms.
+    pub linger_ms: i64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 20_000,
+            viewers_per_thread: 10_000,
+            feeds: 10_000,
+            feed_bytes: 16 << 20,
+            lag_bytes: 1 << 20,
+            linger_ms: 5_000,
+        }
+    }
+}
+
+/// What every driver needs. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) bus: Bus,
+    pub(crate) store: Store,
+    pub(crate) limits: Limits,
+    pub(crate) drain: CancellationToken,
+    clock: Clock,
+    count: PartitionCount,
+    feeds: Arc<Mutex<HashMap<ThreadId, Entry>>>,
+    goodbyes: Arc<AtomicU32>,
+}
+
+struct Entry {
+    commands: mpsc::Sender<Command>,
+    viewers: Arc<()>,
+}
+
+/// Why a viewer is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("this thread has as many viewers here as it may have; try again, perhaps at another gateway")]
+    Viewers,
+    #[error("this gateway follows as many threads as it may; try again, perhaps at another gateway")]
+    Feeds,
+    #[error("this gateway is about to stop; try again")]
+    Draining,
+}
+
+/// Keeps a viewer counted while its stream lives.
+#[derive(Debug, Clone)]
+pub(crate) struct Seat {
+    _viewers: Arc<()>,
+}
+
+impl Context {
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp(self.clock.now_ms())
+    }
+
+    pub(crate) fn partition_of(&self, thread: &ThreadId) -> PartitionId {
+        Bucket::of(thread).partition(self.count)
+    }
+
+    /// When a drained client should come back: spread, so that not all come at once.
+    pub(crate) fn retry_ms(&self) -> u32 {
+        200 + self.goodbyes.fetch_add(1, Ordering::Relaxed).wrapping_mul(997) % 2_800
+    }
+
+    /// Forgets a thread without viewers; false when one came in the meantime.
+    pub(crate) fn retire(&self, thread: &ThreadId) -> bool {
+        let mut feeds = self.feeds();
+        let is_unused = feeds.get(thread).is_none_or(|entry| Arc::strong_count(&entry.viewers) == 1);
+        if is_unused {
+            feeds.remove(thread);
+        }
+        is_unused
+    }
+
+    fn feeds(&self) -> MutexGuard<'_, HashMap<ThreadId, Entry>> {
+        self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All feeds of a gateway.
+#[derive(Clone)]
+pub(crate) struct Hub {
+    context: Context,
+    /// One generation per partition; it rises when something may have been missed there.
+    doubts: Arc<Vec<watch::Sender<u64>>>,
+}
+
+impl Hub {
+    pub(crate) fn new(
+        bus: Bus,
+        store: Store,
+        clock: Clock,
+        count: PartitionCount,
+        limits: Limits,
+        drain: CancellationToken,
+    ) -> Self {
+        let (feeds, goodbyes) = (Arc::default(), Arc::default());
+        let context = Context { bus, store, limits, drain, clock, count, feeds, goodbyes };
+        Self { context, doubts: Arc::new(count.all().map(|_| watch::Sender::new(0)).collect()) }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.context.store
+    }
+
+    /// Lets a viewer in; what it gets comes through its lane. The seat must live as long as the stream.
+    pub(crate) fn attach(
+        &self,
+        thread: &ThreadId,
+        lane: Lane,
+        cursor: Option<Cursor>,
+    ) -> Result<Seat, Refused> {
+        let (seat, commands) = self.seat(thread)?;
+        let (context, thread) = (self.context.clone(), thread.clone());
+        let keep = seat.clone();
+        spawn_named("attach", async move {
+            let joined = async {
+                let cursor = match cursor {
+                    Some(cursor) => Some(bring_near(&context, &thread, &lane, cursor).await),
+                    None => None,
+                };
+                if commands.send(Command::Join(lane.clone(), cursor)).await.is_err() {
+                    lane.cut(Cut::Internal);
+                }
+            };
+            tokio::select! {
+                () = joined => {}
+                () = context.drain.cancelled() => lane.end_with(native::drain(context.retry_ms())),
+            }
+            drop(keep);
+        });
+        Ok(seat)
+    }
+
+    fn seat(&self, thread: &ThreadId) -> Result<(Seat, mpsc::Sender<Command>), Refused> {
+        let context = &self.context;
+        if context.drain.is_cancelled() {
+            return Err(Refused::Draining);
+        }
+        let mut feeds = context.feeds();
+        // A driver that has ended without a word (it panicked) is replaced.
+        if let Some(entry) = feeds.get(thread).filter(|entry| !entry.commands.is_closed()) {
+            // The entry's own count is one; a stream and its attaching task may count twice for a moment.
+            if Arc::strong_count(&entry.viewers) > context.limits.viewers_per_thread {
+                return Err(Refused::Viewers);
+            }
+            return Ok((Seat { _viewers: Arc::clone(&entry.viewers) }, entry.commands.clone()));
+        }
+        if feeds.len() >= context.limits.feeds {
+            return Err(Refused::Feeds);
+        }
+        let (commands, inbox) = mpsc::channel(256);
+        let viewers = Arc::new(());
+        let seat = Seat { _viewers: Arc::clone(&viewers) };
+        feeds.insert(thread.clone(), Entry { commands: commands.clone(), viewers });
+        let doubts = self.doubts[usize::from(context.partition_of(thread).0)].subscribe();
+        spawn_named("feed", driver::run(context.clone(), thread.clone(), inbox, doubts));
+        Ok((seat, commands))
+    }
+
+    /// Watches for what no frame tells: another owner (what the last one sent may be lost), and times without NATS.
+    pub(crate) async fn watch(self) {
+        let probes: Vec<_> = self.context.count.all().map(|p| probe(p, self.context.count)).collect();
+        let mut epochs: HashMap<PartitionId, u64> = HashMap::new();
+        let mut dropped = self.context.bus.slow_consumer_drops();
+        let mut is_away = false;
+        loop {
+            tokio::time::sleep(WATCH_EVERY).await;
+            let drops = self.context.bus.slow_consumer_drops();
+            let was_away = std::mem::replace(&mut is_away, !self.context.bus.is_connected());
+            if drops != dropped || (was_away && !is_away) {
+                dropped = drops;
+                self.context.count.all().for_each(|p| self.doubt(p));
+            }
+            for (p, thread) in self.context.count.all().zip(&probes) {
+                if self.doubts[usize::from(p.0)].receiver_count() > 0 {
+                    self.watch_owner(p, thread, &mut epochs).await;
+                }
+            }
+        }
+    }
+
+    async fn watch_owner(&self, p: PartitionId, thread: &ThreadId, epochs: &mut HashMap<PartitionId, u64>) {
+        let question = wire::ask::encode_ask(&wire::ask::Ask { thread: thread.clone(), have: Vec::new() });
+        let reply = driver::read_reply(self.context.bus.ask(p, question, WATCH_TIMEOUT).await);
+        let Ok(reply) = reply else { return };
+        if epochs.insert(p, reply.epoch).is_some_and(|epoch| epoch != reply.epoch) {
+            self.doubt(p);
+        }
+    }
+
+    fn doubt(&self, p: PartitionId) {
+        metrics::doubt();
+        self.doubts[usize::from(p.0)].send_modify(|generation| *generation += 1);
+    }
+}
+
+/// A thread of the partition that does not exist: an answer about it is an epoch and nothing else.
+fn probe(p: PartitionId, count: PartitionCount) -> ThreadId {
+    let names = (0_u32..).filter_map(|n| ThreadId::parse(&format!("-watch-{n}")).ok());
+    let mut own = names.filter(|thread| Bucket::of(thread).partition(count) == p);
+    // Every partition has names: FNV-1a spreads.
+    #[allow(clippy::expect_used, reason = "an endless iterator has a next element")]
+    own.next().expect("there are names without end")
+}
+
+/// Shows a viewer page by page what has been committed since its cursor, until what is left fits one page.
+async fn bring_near(context: &Context, thread: &ThreadId, lane: &Lane, cursor: Cursor) -> Cursor {
+    let mut native = Native::new(thread.clone(), cursor);
+    let mut backoff = runtime::Backoff::default();
+    loop {
+        let keys = native.cursor().open().map(|(message, _)| message.clone()).collect();
+        let read = StoreRead { after: native.cursor().base(), keys };
+        match reads::view(&context.store, thread, &read).await {
+            Ok(view) if view.is_whole => return native.cursor().clone(),
+            Ok(view) => {
+                let events: Vec<Bytes> = catch_up(&mut native, &view);
+                metrics::events(events.len() as u64);
+                lane.push_first(events);
+                lane.drained().await;
+            }
+            Err(error) => {
+                tracing::debug!(%thread, %error, "the store cannot be read");
+                backoff.wait().await;
+            }
+        }
+        if !lane.is_open() {
+            return native.cursor().clone();
+        }
+    }
+}

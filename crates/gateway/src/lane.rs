@@ -1,0 +1,243 @@
+//! The way from a feed to one viewer: a bounded queue of shared bytes, and the response body that empties it.
+//!
+//! A viewer that does not keep up is cut alone: its queue is freed at once, its connection is dropped without the
+//! end of the body, so that no client can take what it has for the whole.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use adapters::native;
+use bytes::Bytes;
+use http_body::Frame;
+use tokio::sync::Notify;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::{self, Cut};
+
+/// Small events are joined up to this size, so that a burst is one write.
+const WRITE_BYTES: usize = 16 * 1024;
+const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
+
+/// The feed's end. Clones share the queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Lane {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    drained: Notify,
+    connection: CancellationToken,
+    max_lag: usize,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    parts: VecDeque<Bytes>,
+    /// Bytes in `parts` that count as lag. What a viewer gets when it joins does not: it is shared with the feed.
+    lag: usize,
+    /// How many of the first parts do not count.
+    free: usize,
+    state: State,
+    waker: Option<Waker>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum State {
+    #[default]
+    Open,
+    /// Ends cleanly when it is empty: only after a drain notice.
+    Ending,
+    Cut,
+    /// The client is gone.
+    Gone,
+}
+
+impl Lane {
+    /// A queue and its body. `connection` is cancelled when the viewer is cut.
+    pub(crate) fn new(connection: CancellationToken, max_lag: usize) -> (Self, LaneBody) {
+        let queue = Mutex::new(Queue::default());
+        let shared = Arc::new(Shared { queue, drained: Notify::new(), connection, max_lag });
+        metrics::viewers(1.0);
+        let heartbeat = Box::pin(tokio::time::sleep(HEARTBEAT_EVERY));
+        (Self { shared: Arc::clone(&shared) }, LaneBody { shared, heartbeat })
+    }
+
+    /// Queues what the viewer gets before it stands where the feed stands.
+    pub(crate) fn push_first(&self, parts: impl IntoIterator<Item = Bytes>) {
+        let mut queue = self.shared.lock();
+        if queue.state != State::Open {
+            return;
+        }
+        let before = queue.parts.len();
+        queue.parts.extend(parts);
+        queue.free += queue.parts.len() - before;
+        queue.wake();
+    }
+
+    /// Queues a live event; false when the viewer is gone, or is cut by it.
+    pub(crate) fn push(&self, event: &Bytes) -> bool {
+        let mut queue = self.shared.lock();
+        if queue.state != State::Open {
+            return false;
+        }
+        if queue.lag > 0 && queue.lag + event.len() > self.shared.max_lag {
+            drop(queue);
+            self.cut(Cut::Lag);
+            return false;
+        }
+        queue.lag += event.len();
+        queue.parts.push_back(event.clone());
+        queue.wake();
+        true
+    }
+
+    /// Cuts the connection without an end.
+    pub(crate) fn cut(&self, reason: Cut) {
+        let mut queue = self.shared.lock();
+        if queue.state == State::Open {
+            metrics::cut(reason);
+            queue.close(State::Cut);
+            self.shared.connection.cancel();
+        }
+    }
+
+    /// Sends a last event and ends cleanly.
+    pub(crate) fn end_with(&self, event: Bytes) {
+        let mut queue = self.shared.lock();
+        if queue.state == State::Open {
+            queue.parts.push_back(event);
+            queue.state = State::Ending;
+            queue.wake();
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.shared.lock().state == State::Open
+    }
+
+    /// Waits until everything queued was taken, or the lane is closed.
+    pub(crate) async fn drained(&self) {
+        loop {
+            let drained = self.shared.drained.notified();
+            {
+                let queue = self.shared.lock();
+                if queue.parts.is_empty() || queue.state != State::Open {
+                    return;
+                }
+            }
+            drained.await;
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn close(&mut self, state: State) {
+        self.state = state;
+        self.parts = VecDeque::new();
+        (self.lag, self.free) = (0, 0);
+        self.wake();
+    }
+
+    fn pop(&mut self) -> Option<Bytes> {
+        let part = self.parts.pop_front()?;
+        match self.free {
+            0 => self.lag -= part.len().min(self.lag),
+            _ => self.free -= 1,
+        }
+        Some(part)
+    }
+
+    /// Everything that is ready, up to the size of a write. A single part is handed on as it is.
+    fn take(&mut self) -> Option<Bytes> {
+        let first = self.pop()?;
+        let fits =
+            |joined: usize, next: Option<&Bytes>| next.is_some_and(|next| joined + next.len() <= WRITE_BYTES);
+        if !fits(first.len(), self.parts.front()) {
+            return Some(first);
+        }
+        let mut joined = Vec::with_capacity(WRITE_BYTES);
+        joined.extend_from_slice(&first);
+        while fits(joined.len(), self.parts.front()) {
+            let Some(part) = self.pop() else { break };
+            joined.extend_from_slice(&part);
+        }
+        Some(joined.into())
+    }
+}
+
+/// The viewer's end: a response body that never ends cleanly but after a drain notice.
+#[derive(Debug)]
+pub(crate) struct LaneBody {
+    shared: Arc<Shared>,
+    heartbeat: Pin<Box<Sleep>>,
+}
+
+/// The body was cut; hyper then drops the connection without the last chunk.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the stream was cut before its end; connect again with the last event id")]
+pub(crate) struct StreamCut;
+
+impl http_body::Body for LaneBody {
+    type Data = Bytes;
+    type Error = StreamCut;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
+        let taken = {
+            let mut queue = self.shared.lock();
+            let taken = queue.take();
+            if taken.is_none() {
+                match queue.state {
+                    State::Ending => return Poll::Ready(None),
+                    State::Cut | State::Gone => return Poll::Ready(Some(Err(StreamCut))),
+                    State::Open => queue.waker = Some(context.waker().clone()),
+                }
+            }
+            if queue.parts.is_empty() {
+                self.shared.drained.notify_waiters();
+            }
+            taken
+        };
+        let bytes = match taken {
+            Some(bytes) => bytes,
+            None => {
+                std::task::ready!(self.heartbeat.as_mut().poll(context));
+                Bytes::from_static(native::HEARTBEAT)
+            }
+        };
+        self.heartbeat.as_mut().reset(Instant::now() + HEARTBEAT_EVERY);
+        metrics::bytes(bytes.len());
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+}
+
+impl Drop for LaneBody {
+    fn drop(&mut self) {
+        metrics::viewers(-1.0);
+        self.shared.lock().close(State::Gone);
+        self.shared.drained.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+use std::future::poll_fn;
+
+use http_body::Body as _;
+
+use super::*;
+
+async fn next(body: &mut LaneBody) -> Option<Result<Bytes, StreamCut>> {
+    let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await;
+    frame.map(|frame| frame.map(|frame| frame.into_data().unwrap()))
+}
+
+#[tokio::test]
+async fn a_burst_is_one_write_and_a_single_event_is_not_copied() {
+    let (lane, mut body) = Lane::new(CancellationToken::new(), 1 << 20);
+    let event = Bytes::from(vec![b'x'; 6_000]);
+    assert!(lane.push(&event));
+    assert_eq!(next(&mut body).await.unwrap().unwrap().as_ptr(), event.as_ptr());
+    (0..5).for_each(|_| assert!(lane.push(&event)));
+    let sizes = [next(&mut body).await, next(&mut body).await, next(&mut body).await];
+    assert_eq!(sizes.map(|part| part.unwrap().unwrap().len()), [12_000, 12_000, 6_000]);
+}
+
+#[tokio::test]
+async fn too_much_lag_cuts_and_what_came_first_is_no_lag() {
+    let connection = CancellationToken::new();
+    let (lane, mut body) = Lane::new(connection.clone(), 100);
+    lane.push_first([Bytes::from(vec![b'p'; 1_000])]);
+    let event = Bytes::from(vec![b'x'; 60]);
+    assert!(lane.push(&event) && !connection.is_cancelled());
+    assert!(!lane.push(&event) && connection.is_cancelled() && !lane.push(&event));
+    assert!(next(&mut body).await.unwrap().is_err(), "no clean end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_times_have_a_heartbeat_and_a_drain_ends_cleanly() {
+    let (lane, mut body) = Lane::new(CancellationToken::new(), 100);
+    let began = Instant::now();
+    assert_eq!(next(&mut body).await.unwrap().unwrap(), native::HEARTBEAT);
+    assert_eq!(began.elapsed().as_secs(), 15);
+    lane.end_with(native::drain(300));
+    assert!(next(&mut body).await.unwrap().is_ok());
+    assert!(next(&mut body).await.is_none());
+}

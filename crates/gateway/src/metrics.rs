@@ -1,0 +1,116 @@
+//! What a gateway counts. Every metric is declared here, once.
+
+use metrics::{counter, describe_counter, describe_gauge, gauge};
+
+const CONNECTIONS: &str = "antiphon_gateway_connections";
+const VIEWERS: &str = "antiphon_gateway_viewers";
+const FEEDS: &str = "antiphon_gateway_feeds";
+const EVENTS: &str = "antiphon_gateway_events_sent_total";
+const BYTES: &str = "antiphon_gateway_event_bytes_sent_total";
+const ASKS: &str = "antiphon_gateway_asks_total";
+const AUDITS: &str = "antiphon_gateway_audits_total";
+const HOLES: &str = "antiphon_gateway_holes_repaired_total";
+const FILTERED: &str = "antiphon_gateway_chunks_filtered_total";
+const DOUBTS: &str = "antiphon_gateway_doubts_total";
+const CUTS: &str = "antiphon_gateway_viewers_cut_total";
+const REFUSALS: &str = "antiphon_gateway_requests_refused_total";
+const UNDECODABLE: &str = "antiphon_gateway_frames_undecodable_total";
+
+/// Why a viewer's connection was cut without an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// More than the allowed lag was queued.
+    Lag,
+    /// Its cursor was ahead of everything for too long.
+    Ahead,
+    /// Text of an open message had been let go.
+    OverBudget,
+    /// The feed or the store failed it.
+    Internal,
+}
+
+impl Cut {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lag => "lag",
+            Self::Ahead => "ahead",
+            Self::OverBudget => "over_budget",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// Help texts for the metrics endpoint.
+pub(crate) fn describe() {
+    describe_gauge!(CONNECTIONS, "Open HTTP connections");
+    describe_gauge!(VIEWERS, "Open event streams");
+    describe_gauge!(
+        FEEDS,
+        "Threads that are followed for at least one viewer, or were until some seconds ago"
+    );
+    describe_counter!(EVENTS, "Events handed to viewers, counted per viewer");
+    describe_counter!(BYTES, "Bytes of event streams handed to the sockets");
+    describe_counter!(
+        ASKS,
+        "Questions to owners, by outcome: answered, no_owner, timeout, away, undecodable"
+    );
+    describe_counter!(AUDITS, "Open messages that were asked for because nothing was heard of them");
+    describe_counter!(HOLES, "Holes in a message that the owner or the store closed");
+    describe_counter!(
+        FILTERED,
+        "Chunks that were not shown because they had been, or were fenced by a higher attempt"
+    );
+    describe_counter!(DOUBTS, "Times when something may have been missed: an owner changed, NATS was away");
+    describe_counter!(
+        CUTS,
+        "Viewers cut without an end, by reason: lag, ahead, over_budget, internal; each may resume"
+    );
+    describe_counter!(REFUSALS, "Requests answered with an error, by code");
+    describe_counter!(UNDECODABLE, "Frames or answers of owners that could not be read");
+}
+
+pub(crate) fn connections(change: f64) {
+    gauge!(CONNECTIONS).increment(change);
+}
+
+pub(crate) fn viewers(change: f64) {
+    gauge!(VIEWERS).increment(change);
+}
+
+pub(crate) fn feeds(change: f64) {
+    gauge!(FEEDS).increment(change);
+}
+
+pub(crate) fn events(count: u64) {
+    counter!(EVENTS).increment(count);
+}
+
+pub(crate) fn bytes(count: usize) {
+    counter!(BYTES).increment(count as u64);
+}
+
+pub(crate) fn ask(outcome: &'static str) {
+    counter!(ASKS, "outcome" => outcome).increment(1);
+}
+
+pub(crate) fn feed(counts: crate::feed::Counts) {
+    counter!(AUDITS).increment(counts.audits);
+    counter!(HOLES).increment(counts.holes_repaired);
+    counter!(FILTERED).increment(counts.filtered);
+}
+
+pub(crate) fn doubt() {
+    counter!(DOUBTS).increment(1);
+}
+
+pub(crate) fn cut(reason: Cut) {
+    counter!(CUTS, "reason" => reason.name()).increment(1);
+}
+
+pub(crate) fn refused(code: &'static str) {
+    counter!(REFUSALS, "code" => code).increment(1);
+}
+
+pub(crate) fn undecodable() {
+    counter!(UNDECODABLE).increment(1);
+}

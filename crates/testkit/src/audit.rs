@@ -30,10 +30,12 @@ pub struct Evidence<'a> {
     pub dead_letters: &'a [StoredDeadLetter],
     /// Transcripts by thread, in the order of a client's connections.
     pub transcripts: &'a [(String, Vec<Transcript>)],
-    /// After this much silence of its publisher a message may have been given up on although it is whole.
-    pub patience: Duration,
+    /// A message whose publication took longer than this may have been given up on although it is whole.
+    pub gap_timeout: Duration,
     /// Whether dead letters of entries are expected.
     pub allow_entry_letters: bool,
+    /// Everybody had the time to see everything: clients must have seen every end.
+    pub is_settled: bool,
 }
 
 /// A rule that does not hold.
@@ -79,6 +81,9 @@ pub fn audit(evidence: &Evidence<'_>) -> Vec<Violation> {
     threads_are_chains(evidence.messages, &mut findings);
     for (thread, transcripts) in evidence.transcripts {
         transcripts::check(thread, transcripts, &endings, &mut findings);
+        if evidence.is_settled {
+            transcripts::check_settled(thread, transcripts, evidence.messages, &mut findings);
+        }
     }
     findings.0
 }
@@ -120,13 +125,17 @@ impl Ending<'_> {
     }
 }
 
-fn each_acknowledged_message_ended_rightly(evidence: &Evidence<'_>, endings: &Endings<'_>, findings: &mut Findings) {
+fn each_acknowledged_message_ended_rightly(
+    evidence: &Evidence<'_>,
+    endings: &Endings<'_>,
+    findings: &mut Findings,
+) {
     for (key, sent) in evidence.ledger {
         let ending = endings.get(&(key.thread.to_string(), key.message.to_string()));
         match ending {
             None => findings.add("an acknowledged message ends", key, "neither persisted nor a dead letter"),
             Some(Ending::Persisted(message)) => check_content(key, sent, message, findings),
-            Some(Ending::GivenUp(letter)) => check_letter(key, sent, letter, evidence.patience, findings),
+            Some(Ending::GivenUp(letter)) => check_letter(key, sent, letter, evidence.gap_timeout, findings),
         }
     }
 }
@@ -152,11 +161,11 @@ fn check_letter(
     key: &MessageKey,
     sent: &Sent,
     letter: &StoredDeadLetter,
-    patience: Duration,
+    gap_timeout: Duration,
     findings: &mut Findings,
 ) {
     let whole = sent.whole_text(sent.highest_attempt()).is_some();
-    if whole && sent.longest_pause < patience {
+    if whole && sent.spread() < gap_timeout {
         let found = format!("dead letter {} {}", letter.reason, letter.detail);
         findings.add("a whole message is persisted", key, found);
     }
@@ -195,6 +204,13 @@ fn threads_are_chains(messages: &[StoredMessage], findings: &mut Findings) {
         }
         previous = Some(message);
     }
+}
+
+/// Whether a client has learned all that it must in the end: see [`Evidence::is_settled`].
+pub fn knows_all(thread: &str, transcripts: &[Transcript], messages: &[StoredMessage]) -> bool {
+    let mut findings = Findings::default();
+    transcripts::check_settled(thread, transcripts, messages, &mut findings);
+    findings.0.is_empty()
 }
 
 /// Where two texts part.

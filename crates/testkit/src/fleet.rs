@@ -105,13 +105,15 @@ impl Fleet {
         let log_dir = options.log_dir.clone().or(scratch.as_ref().map(|dir| dir.path().to_path_buf()));
         let log_dir = log_dir.context("no folder for logs")?;
         std::fs::create_dir_all(&log_dir)?;
-        let mut fleet = Self { workers: Vec::new(), gateways: Vec::new(), options, log_dir, _scratch: scratch };
+        let mut fleet =
+            Self { workers: Vec::new(), gateways: Vec::new(), options, log_dir, _scratch: scratch };
         for _ in 0..fleet.options.workers {
             fleet.add_worker()?;
         }
         for number in 0..fleet.options.gateways {
             let env = fleet.options.environment(&fleet.options.database_url);
-            let gateway = Process::new("gateway", format!("gateway-{number}"), binary()?, &fleet.log_dir, env)?;
+            let gateway =
+                Process::new("gateway", format!("gateway-{number}"), binary()?, &fleet.log_dir, env)?;
             fleet.gateways.push(gateway);
         }
         Ok(fleet)
@@ -122,7 +124,8 @@ impl Fleet {
         let number = self.workers.len();
         let name = format!("worker-{number}");
         let database_url = self.options.worker_database_url.as_ref().unwrap_or(&self.options.database_url);
-        let env = self.options.environment(database_url);
+        let mut env = self.options.environment(database_url);
+        env.push(("ANTIPHON_WORKER_ID".to_owned(), name.clone()));
         self.workers.push(Process::new("worker", name, binary()?, &self.log_dir, env)?);
         Ok(number)
     }
@@ -170,6 +173,14 @@ impl Fleet {
     }
 }
 
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.log_tails());
+        }
+    }
+}
+
 /// What a command of the binary did.
 #[derive(Debug, Clone)]
 pub struct Run {
@@ -198,7 +209,10 @@ pub fn binary() -> Result<PathBuf> {
         None => workspace::built_binary("antiphon", "debug"),
     };
     if !binary.is_file() {
-        bail!("{} does not exist; build it with `cargo build -p antiphon`, or set ANTIPHON_BIN", binary.display());
+        bail!(
+            "{} does not exist; build it with `cargo build -p antiphon`, or set ANTIPHON_BIN",
+            binary.display()
+        );
     }
     Ok(binary)
 }

@@ -78,9 +78,13 @@ pub async fn get(addr: SocketAddr, path: &str) -> Result<Answer> {
         let mut response = open(addr, path, &[("connection", "close")]).await?;
         let mut body = Vec::new();
         while response.body.read(&mut body).await? > 0 {}
-        Ok::<_, io::Error>(Answer { status: response.status, text: String::from_utf8_lossy(&body).into_owned() })
+        Ok::<_, io::Error>(Answer {
+            status: response.status,
+            text: String::from_utf8_lossy(&body).into_owned(),
+        })
     };
-    let answer = timeout(EXCHANGE_TIMEOUT, exchange).await.with_context(|| format!("GET {path}: no answer"))?;
+    let answer =
+        timeout(EXCHANGE_TIMEOUT, exchange).await.with_context(|| format!("GET {path}: no answer"))?;
     answer.with_context(|| format!("GET http://{addr}{path}"))
 }
 
@@ -119,7 +123,9 @@ fn framing(headers: &[(String, String)]) -> io::Result<Framing> {
         return Ok(Framing::Chunked(0));
     }
     match find("content-length") {
-        Some(length) => length.parse().map(Framing::Length).map_err(|_| malformed(format!("length {length:?}"))),
+        Some(length) => {
+            length.parse().map(Framing::Length).map_err(|_| malformed(format!("length {length:?}")))
+        }
         None => Ok(Framing::UntilClose),
     }
 }
@@ -222,12 +228,20 @@ mod tests {
     #[tokio::test]
     async fn an_end_differs_from_a_cut() {
         let (bytes, end) =
-            body_of(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").await;
+            body_of(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
+                .await;
         assert_eq!((bytes.as_slice(), end.unwrap()), (b"abcde".as_slice(), 0));
-        let (bytes, end) = body_of(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n").await;
-        assert_eq!((bytes.as_slice(), end.unwrap_err().kind()), (b"abc".as_slice(), io::ErrorKind::UnexpectedEof));
+        let (bytes, end) =
+            body_of(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n").await;
+        assert_eq!(
+            (bytes.as_slice(), end.unwrap_err().kind()),
+            (b"abc".as_slice(), io::ErrorKind::UnexpectedEof)
+        );
         let (bytes, end) = body_of(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab").await;
-        assert_eq!((bytes.as_slice(), end.unwrap_err().kind()), (b"ab".as_slice(), io::ErrorKind::UnexpectedEof));
+        assert_eq!(
+            (bytes.as_slice(), end.unwrap_err().kind()),
+            (b"ab".as_slice(), io::ErrorKind::UnexpectedEof)
+        );
         let (bytes, end) = body_of(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab").await;
         assert_eq!((bytes.as_slice(), end.unwrap()), (b"ab".as_slice(), 0));
     }

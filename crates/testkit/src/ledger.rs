@@ -21,12 +21,10 @@ pub struct Ledger {
 pub struct Sent {
     /// Chunks by attempt and id.
     pub attempts: BTreeMap<u32, BTreeMap<u32, Acked>>,
-    /// The first acknowledgement.
+    /// When its first chunk was sent.
     pub first_at: Instant,
-    /// The last one.
+    /// The last acknowledgement.
     pub last_at: Instant,
-    /// Longest time between two acknowledgements that follow each other.
-    pub longest_pause: Duration,
 }
 
 /// One acknowledged chunk.
@@ -39,14 +37,15 @@ pub struct Acked {
 }
 
 impl Ledger {
-    /// Notes that the stream has stored `frame` under `seq`.
-    pub fn acked(&self, frame: &Frame, seq: u64) {
+    /// Notes that `frame`, first sent at `sent_at`, is stored by the stream under `seq`.
+    pub fn acked(&self, frame: &Frame, sent_at: Instant, seq: u64) {
         let now = Instant::now();
         let mut messages = locked(&self.messages);
         for arrival in &frame.chunks {
             let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
-            let sent = messages.entry(key).or_insert_with(|| Sent::begin(now));
-            sent.longest_pause = sent.longest_pause.max(now - sent.last_at);
+            let begun = Sent { attempts: BTreeMap::new(), first_at: sent_at, last_at: now };
+            let sent = messages.entry(key).or_insert(begun);
+            sent.first_at = sent.first_at.min(sent_at);
             sent.last_at = now;
             let chunks = sent.attempts.entry(arrival.attempt).or_default();
             let acked = chunks
@@ -80,8 +79,9 @@ impl Ledger {
 }
 
 impl Sent {
-    fn begin(now: Instant) -> Self {
-        Self { attempts: BTreeMap::new(), first_at: now, last_at: now, longest_pause: Duration::ZERO }
+    /// From the first send to the last acknowledgement: no gap can have been open for longer.
+    pub fn spread(&self) -> Duration {
+        self.last_at - self.first_at
     }
 
     /// The text of an attempt of which everything up to its final chunk was acknowledged.
@@ -126,12 +126,13 @@ mod tests {
     #[test]
     fn a_text_is_whole_when_nothing_up_to_its_final_is_missing() {
         let ledger = Ledger::default();
-        ledger.acked(&frame(0, &[2, 0]), 1);
-        ledger.acked(&frame(1, &[1, 0]), 2);
-        let key = MessageKey { thread: ThreadId::parse("t").unwrap(), message: MessageId::parse("m").unwrap() };
+        ledger.acked(&frame(0, &[2, 0]), Instant::now(), 1);
+        ledger.acked(&frame(1, &[1, 0]), Instant::now(), 2);
+        let key =
+            MessageKey { thread: ThreadId::parse("t").unwrap(), message: MessageId::parse("m").unwrap() };
         assert_eq!(ledger.snapshot()[&key].whole_text(0), None);
-        ledger.acked(&frame(0, &[1]), 3);
-        ledger.acked(&frame(0, &[1]), 4);
+        ledger.acked(&frame(0, &[1]), Instant::now(), 3);
+        ledger.acked(&frame(0, &[1]), Instant::now(), 4);
         let sent = &ledger.snapshot()[&key];
         assert_eq!(sent.whole_text(0).as_deref(), Some("0 1 2 "));
         assert_eq!((sent.whole_text(1), sent.highest_attempt()), (None, 1));

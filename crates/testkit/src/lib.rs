@@ -4,9 +4,14 @@
 //! Nothing here knows how a worker or a gateway is built: [`fleet`] starts the `antiphon` binary and everything else
 //! talks to subjects, HTTP and tables. Building blocks: [`services`], [`fleet`], [`load`], [`publisher`], [`sse`],
 //! [`proxy`], [`tables`], [`audit`]; [`chaos`] joins them. The programs are in `src/bin`.
-#![allow(clippy::disallowed_methods, reason = "tooling at the edge: it reads the environment and spawns what it likes")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tooling at the edge: it reads the environment and spawns what it likes"
+)]
 
 pub mod audit;
+pub mod chaos;
+pub mod demo;
 pub mod fleet;
 pub mod http;
 pub mod ledger;

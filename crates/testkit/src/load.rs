@@ -50,7 +50,9 @@ impl PlannedMessage {
     pub fn of_pieces(thread: &str, message: &str, pieces: &[String]) -> Result<Self> {
         let key = MessageKey { thread: ThreadId::parse(thread)?, message: MessageId::parse(message)? };
         let last = pieces.len().saturating_sub(1);
-        let chunk = |(id, piece): (usize, &String)| Ok(Arc::new(Chunk::content(u32::try_from(id)?, piece, id == last)));
+        let chunk = |(id, piece): (usize, &String)| {
+            Ok(Arc::new(Chunk::content(u32::try_from(id)?, piece, id == last)))
+        };
         let chunks = pieces.iter().enumerate().map(chunk).collect::<Result<_>>()?;
         Ok(Self { key, attempt: 0, chunks })
     }
@@ -73,7 +75,12 @@ impl PlannedMessage {
     }
 
     /// All its payloads in disorder; the chunk `lost` is never sent.
-    pub fn publications(&self, disorder: Disorder, lost: Option<usize>, rng: &mut impl Rng) -> Vec<Publication> {
+    pub fn publications(
+        &self,
+        disorder: Disorder,
+        lost: Option<usize>,
+        rng: &mut impl Rng,
+    ) -> Vec<Publication> {
         let mut ids: Vec<usize> = (0..self.chunks.len()).filter(|id| Some(*id) != lost).collect();
         text::duplicate(&mut ids, disorder.duplicates, disorder.window, rng);
         text::shuffle_in_windows(&mut ids, disorder.window, rng);
@@ -82,7 +89,8 @@ impl PlannedMessage {
         while !rest.is_empty() {
             let size = rng.random_range(1..=disorder.frame.max(1)).min(rest.len());
             let (now, later) = rest.split_at(size);
-            let encoding = if rng.random_bool(disorder.protobuf) { Encoding::Protobuf } else { Encoding::Json };
+            let encoding =
+                if rng.random_bool(disorder.protobuf) { Encoding::Protobuf } else { Encoding::Json };
             publications.push(self.pack(now, encoding));
             rest = later;
         }
@@ -113,7 +121,8 @@ mod tests {
         let message = PlannedMessage::of_text("t", "m", text::LICENSE, 3).unwrap();
         let disorder = Disorder { window: 16, duplicates: 0.05, frame: 4, protobuf: 0.5 };
         let publications = message.publications(disorder, Some(5), &mut StdRng::seed_from_u64(3));
-        let arrivals: Vec<_> = publications.iter().flat_map(|publication| &publication.frame.chunks).collect();
+        let arrivals: Vec<_> =
+            publications.iter().flat_map(|publication| &publication.frame.chunks).collect();
         let mut ids: Vec<u32> = arrivals.iter().map(|arrival| arrival.chunk.id).collect();
         assert!(ids.len() > message.chunks.len());
         ids.sort_unstable();

@@ -31,8 +31,8 @@ use tokio::{
 use crate::locked;
 use frames::{Message, StatementWatch};
 
-/// The comment by which the statement that commits is known.
-pub const COMMIT_MARKER: &str = "/* antiphon:commit */";
+/// By one of these the statement that commits is known: a comment that says so, or its first words.
+pub const COMMIT_MARKERS: [&str; 2] = ["/* antiphon:commit */", "WITH fence AS MATERIALIZED"];
 
 /// Where a connection is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,9 +93,9 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listens on a free port in front of `upstream`, watching for [`COMMIT_MARKER`].
+    /// Listens on a free port in front of `upstream`, watching for [`COMMIT_MARKERS`].
     pub async fn start(upstream: SocketAddr) -> Result<Self> {
-        Self::start_with(upstream, &[COMMIT_MARKER.to_owned()]).await
+        Self::start_with(upstream, &COMMIT_MARKERS.map(str::to_owned)).await
     }
 
     /// Listens on a free port in front of `upstream`, watching for statements with one of `markers`.
@@ -220,7 +220,11 @@ impl Connection {
     }
 
     /// Client to server, until a cut.
-    async fn upwards(&self, mut client: BufReader<OwnedReadHalf>, mut server: OwnedWriteHalf) -> io::Result<()> {
+    async fn upwards(
+        &self,
+        mut client: BufReader<OwnedReadHalf>,
+        mut server: OwnedWriteHalf,
+    ) -> io::Result<()> {
         let mut watched = StatementWatch::new(&self.shared.markers);
         while let Some(message) = Message::read(&mut client).await? {
             if watched.runs_marked(&message) {

@@ -130,7 +130,12 @@ impl Publisher {
     }
 
     /// Publishes one payload as it is, and returns its stream sequence.
-    pub async fn publish_raw(&self, subject: &str, content_type: Option<&str>, payload: Bytes) -> Result<u64> {
+    pub async fn publish_raw(
+        &self,
+        subject: &str,
+        content_type: Option<&str>,
+        payload: Bytes,
+    ) -> Result<u64> {
         let message = PublishMessage::build().payload(payload);
         let message = match content_type {
             Some(content_type) => message.header("Content-Type", content_type),
@@ -152,7 +157,7 @@ impl Publisher {
         loop {
             match self.publish_raw(&subject, None, payload.clone()).await {
                 Ok(seq) => {
-                    ledger.acked(&publication.frame, seq);
+                    ledger.acked(&publication.frame, started, seq);
                     return Ok(retries);
                 }
                 Err(error) if started.elapsed() > self.deadline => return Err(error),

@@ -112,7 +112,8 @@ pub struct TestDatabase {
 impl TestDatabase {
     /// Makes one on the server of `DATABASE_URL`.
     pub async fn create() -> Result<Self> {
-        let admin_url = env::var("DATABASE_URL").context("DATABASE_URL is not set; `cargo xtask test` sets it")?;
+        let admin_url =
+            env::var("DATABASE_URL").context("DATABASE_URL is not set; `cargo xtask test` sets it")?;
         Self::create_on(&admin_url).await
     }
 
@@ -142,7 +143,8 @@ pub async fn pool(url: &str) -> Result<PgPool> {
 
 impl Drop for TestDatabase {
     fn drop(&mut self) {
-        let (url, statement) = (self.admin_url.clone(), format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
+        let (url, statement) =
+            (self.admin_url.clone(), format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
         // A runtime cannot block on itself; the thread has its own.
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -156,7 +158,10 @@ impl Drop for TestDatabase {
 
 async fn execute(url: &str, statement: &str) -> Result<()> {
     let mut connection = PgConnection::connect(url).await.with_context(|| format!("connecting to {url}"))?;
-    sqlx::query(AssertSqlSafe(statement)).execute(&mut connection).await.with_context(|| statement.to_owned())?;
+    sqlx::query(AssertSqlSafe(statement))
+        .execute(&mut connection)
+        .await
+        .with_context(|| statement.to_owned())?;
     Ok(connection.close().await?)
 }
 
@@ -180,7 +185,10 @@ mod tests {
     #[test]
     fn the_database_of_a_url_is_replaced() {
         let replaced = |url| with_database(url, "new").unwrap();
-        assert_eq!(replaced("postgres://u:p@h:1/old?sslmode=disable"), "postgres://u:p@h:1/new?sslmode=disable");
+        assert_eq!(
+            replaced("postgres://u:p@h:1/old?sslmode=disable"),
+            "postgres://u:p@h:1/new?sslmode=disable"
+        );
         assert_eq!(replaced("postgres://h"), "postgres://h/new");
     }
 

@@ -190,7 +190,9 @@ impl Transcript {
         for received in &self.events {
             match &received.event {
                 Event::Reset { message: reset, .. } if reset == message => text.clear(),
-                Event::Chunk(chunk) if chunk.message == message && chunk.kind == "content" => text.push_str(&chunk.text),
+                Event::Chunk(chunk) if chunk.message == message && chunk.kind == "content" => {
+                    text.push_str(&chunk.text)
+                }
                 _ => {}
             }
         }
@@ -207,6 +209,8 @@ pub struct FollowOptions {
     pub once: bool,
     /// Pause after each read: a slow client.
     pub pause: Duration,
+    /// Leave each connection after this time and come back with the cursor: a client on a train.
+    pub hang_up_after: Option<Duration>,
 }
 
 /// Counts that grow while a follower reads.
@@ -266,7 +270,11 @@ impl Follower {
         let waited = timeout(limit, progress.wait_for(|progress| enough(*progress))).await;
         match waited {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) => bail!("thread {}: the follower has ended; last connection: {:?}", self.thread, self.last_end()),
+            Ok(Err(_)) => bail!(
+                "thread {}: the follower has ended; last connection: {:?}",
+                self.thread,
+                self.last_end()
+            ),
             Err(_) => bail!("thread {}: nothing more for {limit:?}; {:?}", self.thread, self.progress()),
         }
     }
@@ -316,11 +324,13 @@ impl Reader {
         let mut cursor = self.options.last_event_id.clone();
         for gateway in self.gateways.iter().cycle() {
             locked(&self.transcripts).push(Transcript::begin(*gateway, cursor.clone()));
-            let end = match self.connection(*gateway, &mut cursor).await {
-                Ok(end) => end,
-                Err(error) => End::Aborted(error.to_string()),
+            let stay = self.options.hang_up_after.unwrap_or(Duration::MAX);
+            let end = match timeout(stay, self.connection(*gateway, &mut cursor)).await {
+                Ok(Ok(end)) => Some(end),
+                Ok(Err(error)) => Some(End::Aborted(error.to_string())),
+                Err(_) => None,
             };
-            self.with_transcript(|transcript| transcript.end = Some(end));
+            self.with_transcript(|transcript| transcript.end = end);
             self.progress.send_modify(|progress| progress.ended += 1);
             if self.options.once {
                 break;
@@ -413,7 +423,9 @@ mod tests {
         assert_eq!(Event::read(None, &complete.to_string()), expected);
         let failed = json!({"chunk_type": "error", "chunk": "gone", "is_final": true, "message_id": "m",
             "metadata": {"code": "gap_timeout"}});
-        assert!(matches!(Event::read(None, &failed.to_string()), Event::Failed { code, .. } if code == "gap_timeout"));
+        assert!(
+            matches!(Event::read(None, &failed.to_string()), Event::Failed { code, .. } if code == "gap_timeout")
+        );
         let reset = json!({"session_id": "t", "message_id": "m", "attempt": 1});
         let expected = Event::Reset { message: "m".into(), attempt: 1 };
         assert_eq!(Event::read(Some("reset"), &reset.to_string()), expected);

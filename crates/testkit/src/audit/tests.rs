@@ -14,6 +14,7 @@ struct Case {
     messages: Vec<StoredMessage>,
     dead_letters: Vec<StoredDeadLetter>,
     transcript: Transcript,
+    is_settled: bool,
 }
 
 fn chunk(id: u32, text: &str) -> Event {
@@ -61,7 +62,7 @@ impl Case {
         let ledger = Ledger::default();
         for message in ["m", "n"] {
             let planned = PlannedMessage::of_pieces("t", message, &["a".into(), "b".into()]).unwrap();
-            (0..2).for_each(|id| ledger.acked(&planned.publication(id).frame, 1 + id as u64));
+            (0..2).for_each(|id| ledger.acked(&planned.publication(id).frame, Instant::now(), 1 + id as u64));
         }
         let complete = Event::Complete { message: "m".into(), position: Some("5".into()) };
         let transcript = Transcript {
@@ -73,7 +74,13 @@ impl Case {
             end: Some(End::Clean),
         };
         let messages = vec![stored("m", 5, None), stored("n", 6, Some(5))];
-        let case = Self { ledger: ledger.snapshot(), messages, dead_letters: Vec::new(), transcript };
+        let case = Self {
+            ledger: ledger.snapshot(),
+            messages,
+            dead_letters: Vec::new(),
+            transcript,
+            is_settled: false,
+        };
         case.with_events(vec![chunk(0, "a"), chunk(1, "b"), complete])
     }
 
@@ -89,8 +96,9 @@ impl Case {
             messages: &self.messages,
             dead_letters: &self.dead_letters,
             transcripts: &[("t".to_owned(), vec![self.transcript.clone()])],
-            patience: Duration::from_secs(5),
+            gap_timeout: Duration::from_secs(5),
             allow_entry_letters: false,
+            is_settled: self.is_settled,
         };
         audit(&evidence).into_iter().map(|violation| violation.rule).collect()
     }
@@ -148,7 +156,10 @@ fn wrong_dead_letters_are_found() {
 fn wrong_streams_are_found() {
     let rules = |events| Case::good().with_events(events).rules();
     assert_eq!(rules(vec![chunk(1, "b"), chunk(0, "a")]).first(), Some(&"each chunk once and in order"));
-    assert_eq!(rules(vec![chunk(0, "a"), chunk(0, "a"), chunk(1, "b"), complete()])[0], "each chunk once and in order");
+    assert_eq!(
+        rules(vec![chunk(0, "a"), chunk(0, "a"), chunk(1, "b"), complete()])[0],
+        "each chunk once and in order"
+    );
     let cut = rules(vec![chunk(0, "a")]);
     assert_eq!(cut, ["no clean end without a terminal"]);
     let twice = rules(vec![chunk(0, "a"), chunk(1, "b"), complete(), complete()]);
@@ -166,4 +177,15 @@ fn wrong_streams_are_found() {
     assert_eq!(rules(vec![failed]), ["a terminal is true"]);
     let late = rules(vec![chunk(0, "a"), chunk(1, "b"), complete(), chunk(2, "c")]);
     assert!(late.contains(&"nothing follows a terminal"), "{late:?}");
+}
+
+#[test]
+fn what_a_client_never_learned_is_found_in_the_end() {
+    let mut case = Case::good();
+    case.is_settled = true;
+    assert_eq!(case.rules(), ["a client misses no message"]);
+    let mut case = Case::good().with_events(vec![chunk(0, "a")]);
+    case.is_settled = true;
+    case.transcript.end = None;
+    assert_eq!(case.rules(), ["what a client saw begin it sees end"]);
 }

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Ending, Endings, Findings, first_difference};
-use crate::sse::{ChunkEvent, End, Event, Transcript};
+use crate::{
+    sse::{ChunkEvent, End, Event, Transcript},
+    tables::StoredMessage,
+};
 
 /// What a client holds of one message, over all of its connections.
 #[derive(Debug, Default)]
@@ -16,7 +19,12 @@ struct Held {
 }
 
 /// Checks the connections of one client. Its text goes on from connection to connection, as its cursor does.
-pub(super) fn check(thread: &str, transcripts: &[Transcript], endings: &Endings<'_>, findings: &mut Findings) {
+pub(super) fn check(
+    thread: &str,
+    transcripts: &[Transcript],
+    endings: &Endings<'_>,
+    findings: &mut Findings,
+) {
     let mut held: BTreeMap<String, Held> = BTreeMap::new();
     let mut seen_ends: BTreeSet<String> = BTreeSet::new();
     for (number, transcript) in transcripts.iter().enumerate() {
@@ -27,21 +35,34 @@ pub(super) fn check(thread: &str, transcripts: &[Transcript], endings: &Endings<
             match &received.event {
                 Event::Chunk(chunk) => {
                     if ended.contains(&chunk.message) || seen_ends.contains(&chunk.message) {
-                        findings.add("nothing follows a terminal", &place, format!("{} chunk {}", chunk.message, chunk.id));
+                        findings.add(
+                            "nothing follows a terminal",
+                            &place,
+                            format!("{} chunk {}", chunk.message, chunk.id),
+                        );
                     }
                     open.insert(chunk.message.clone());
                     take_chunk(held.entry(chunk.message.clone()).or_default(), chunk, &place, findings);
                 }
                 Event::Reset { message, attempt } => {
                     let message = held.entry(message.clone()).or_default();
-                    *message = Held { attempt: *attempt, next: Some(0), text: String::new(), from_start: true };
+                    *message =
+                        Held { attempt: *attempt, next: Some(0), text: String::new(), from_start: true };
                 }
                 Event::Complete { message, .. } | Event::Failed { message, .. } => {
                     open.remove(message);
                     if !ended.insert(message.clone()) || !seen_ends.insert(message.clone()) {
                         findings.add("one terminal per message", &place, message.clone());
                     }
-                    take_terminal(thread, message, &received.event, held.get(message), endings, &place, findings);
+                    take_terminal(
+                        thread,
+                        message,
+                        &received.event,
+                        held.get(message),
+                        endings,
+                        &place,
+                        findings,
+                    );
                 }
                 Event::Other { .. } => {}
             }
@@ -57,10 +78,16 @@ pub(super) fn check(thread: &str, transcripts: &[Transcript], endings: &Endings<
 
 fn take_chunk(held: &mut Held, chunk: &ChunkEvent, place: &str, findings: &mut Findings) {
     if held.next.is_none() {
-        *held = Held { attempt: chunk.attempt, next: Some(chunk.id), text: String::new(), from_start: chunk.id == 0 };
+        *held = Held {
+            attempt: chunk.attempt,
+            next: Some(chunk.id),
+            text: String::new(),
+            from_start: chunk.id == 0,
+        };
     }
     if chunk.attempt != held.attempt {
-        let found = format!("{}: attempt {} after {} without a reset", chunk.message, chunk.attempt, held.attempt);
+        let found =
+            format!("{}: attempt {} after {} without a reset", chunk.message, chunk.attempt, held.attempt);
         findings.add("a new attempt begins with a reset", place, found);
     }
     if held.next != Some(chunk.id) {
@@ -119,4 +146,39 @@ fn check_prefix(thread: &str, message: &str, held: &Held, endings: &Endings<'_>,
         let found = first_difference(&stored.content, &held.text);
         findings.add("what a client received is a prefix", format!("{thread}/{message}"), found);
     }
+}
+
+/// After everything has come to rest: no message that a client saw begin is without an end, and no message is missing
+/// that was persisted after the first one that the client saw complete.
+pub(super) fn check_settled(
+    thread: &str,
+    transcripts: &[Transcript],
+    messages: &[StoredMessage],
+    findings: &mut Findings,
+) {
+    let (begun, ended) = begun_and_ended(transcripts);
+    for message in begun.difference(&ended) {
+        findings.add("what a client saw begin it sees end", thread, message.clone());
+    }
+    let mut stored = messages.iter().filter(|message| message.thread_id == thread);
+    // In the order of positions: everything after the first one.
+    let Some(_) = stored.find(|message| ended.contains(&message.message_id)) else { return };
+    for missed in stored.filter(|message| !ended.contains(&message.message_id)) {
+        findings.add("a client misses no message", thread, missed.message_id.clone());
+    }
+}
+
+/// The messages of which a client saw a chunk, and those of which it saw the end.
+fn begun_and_ended(transcripts: &[Transcript]) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut begun, mut ended) = (BTreeSet::new(), BTreeSet::new());
+    for received in transcripts.iter().flat_map(|transcript| &transcript.events) {
+        match &received.event {
+            Event::Chunk(chunk) => _ = begun.insert(chunk.message.clone()),
+            Event::Complete { message, .. } | Event::Failed { message, .. } => {
+                _ = ended.insert(message.clone())
+            }
+            Event::Reset { .. } | Event::Other { .. } => {}
+        }
+    }
+    (begun, ended)
 }

@@ -33,7 +33,10 @@ impl Metrics {
     /// The series of one metric.
     pub fn series<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
         let same_name = move |series: &str| series.split('{').next() == Some(name);
-        self.samples.iter().filter(move |(series, _)| same_name(series)).map(|(series, value)| (series.as_str(), *value))
+        self.samples
+            .iter()
+            .filter(move |(series, _)| same_name(series))
+            .map(|(series, value)| (series.as_str(), *value))
     }
 
     /// All series.

@@ -88,7 +88,7 @@ impl Process {
     pub async fn ready(&mut self, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         while !self.is_ready().await {
-            if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten()) {
+            if let Some(status) = self.has_ended() {
                 bail!("{} ended ({status}); its log ends with:\n{}", self.name, self.log_tail());
             }
             if Instant::now() > deadline {
@@ -126,6 +126,11 @@ impl Process {
     /// SIGTERM: it drains. See [`Process::ended`].
     pub fn terminate(&self) {
         self.signal(libc::SIGTERM);
+    }
+
+    /// How it ended, if it has ended by itself.
+    pub fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.as_mut().and_then(|child| child.try_wait().ok().flatten())
     }
 
     /// Waits until it has ended by itself.
@@ -195,7 +200,8 @@ pub(super) fn command(binary: &Path, env: &[(String, String)]) -> Command {
 
 /// The last `lines` lines of a file.
 pub(super) fn tail(path: &Path, lines: usize) -> String {
-    let text = std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let text =
+        std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let all: Vec<&str> = text.lines().collect();
     all[all.len().saturating_sub(lines)..].join("\n")
 }

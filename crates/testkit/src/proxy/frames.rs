@@ -34,7 +34,11 @@ impl Message {
         Self::read_rest(from, None, Vec::new()).await
     }
 
-    async fn read_rest(from: &mut (impl AsyncRead + Unpin), tag: Option<u8>, mut bytes: Vec<u8>) -> io::Result<Self> {
+    async fn read_rest(
+        from: &mut (impl AsyncRead + Unpin),
+        tag: Option<u8>,
+        mut bytes: Vec<u8>,
+    ) -> io::Result<Self> {
         let len = from.read_u32().await?;
         let header = bytes.len();
         let wanted = len as usize;

@@ -90,7 +90,8 @@ mod tests {
     fn cuts_do_not_matter() {
         for size in [1, 2, 3, 7, 1000] {
             let mut parser = Parser::default();
-            let read: Vec<Item> = STREAM.as_bytes().chunks(size).flat_map(|piece| parser.feed(piece)).collect();
+            let read: Vec<Item> =
+                STREAM.as_bytes().chunks(size).flat_map(|piece| parser.feed(piece)).collect();
             assert_eq!(read, items(), "pieces of {size}");
         }
     }

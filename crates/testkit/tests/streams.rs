@@ -1,0 +1,149 @@
+//! What clients see.
+
+use std::time::Duration;
+
+use testkit::{
+    http,
+    sse::{Event, FollowOptions, Follower},
+};
+
+use crate::bed::{Bed, LEASE, long, short};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chunks_are_released_in_order_and_the_end_follows_the_commit() {
+    let bed = Bed::new().await;
+    let follower = bed.following("ordered").await;
+    let pieces: Vec<String> = ["a", "b", "c", "d", "e", "f"].map(String::from).to_vec();
+    let message = testkit::load::PlannedMessage::of_pieces("ordered", "m", &pieces).unwrap();
+    let mut expected = 0;
+    for (id, released) in [(3, 0), (1, 0), (4, 0), (0, 2), (5, 0), (2, 5)] {
+        bed.send_part(&message, id..id + 1).await;
+        expected += released;
+        follower.wait(LIMIT, |progress| progress.events >= expected).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(follower.progress().events, expected, "after chunk {id}");
+    }
+    let history = http::get_json(bed.fleet.gateway_addrs()[0], "/v1/threads/ordered/history").await.unwrap();
+    let rows = history["messages"].as_array().unwrap();
+    assert_eq!((rows.len(), rows[0]["content"].as_str()), (1, Some("abcdef")), "{history}");
+    assert!(rows[0]["position"].is_string() && rows[0]["batch_id"].is_string(), "{history}");
+    assert!(rows[0]["parent_id"].is_null(), "{history}");
+    bed.audit(vec![follower]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_joiner_gets_the_whole_of_what_is_open() {
+    let bed = Bed::new().await;
+    let early = bed.following("late").await;
+    let message = long("late", "m");
+    bed.send_part(&message, 0..200).await;
+    early.wait(LIMIT, |progress| progress.events >= 200).await.unwrap();
+    let late = bed.following("late").await;
+    late.wait(LIMIT, |progress| progress.events >= 200).await.unwrap();
+    bed.send_part(&message, 200..message.chunks.len()).await;
+    for follower in [&early, &late] {
+        follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+        assert_eq!(follower.inspect(|transcripts| transcripts[0].text_of("m")), message.text());
+    }
+    bed.audit(vec![early, late]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_keeps_leaving_loses_and_repeats_nothing() {
+    let mut bed = Bed::with(|mut options| {
+        options.gateways = 2;
+        options
+    })
+    .await;
+    let options =
+        FollowOptions { hang_up_after: Some(Duration::from_millis(300)), ..FollowOptions::default() };
+    let follower = Follower::start(&bed.fleet.gateway_addrs(), "train", options);
+    follower.opened().await.unwrap();
+    let total = 12;
+    for number in 0..total {
+        let message = short("train", &format!("m-{number}"), number);
+        bed.send_part(&message, 0..4).await;
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        bed.send(&message).await;
+    }
+    let message = long("train", "long");
+    for from in (0..message.chunks.len()).step_by(50) {
+        bed.send_part(&message, from..(from + 50).min(message.chunks.len())).await;
+        tokio::time::sleep(Duration::from_millis(120)).await;
+    }
+    bed.until_ended(LIMIT).await;
+    follower.wait(LIMIT, |progress| progress.terminals == total + 1).await.unwrap();
+    assert!(follower.progress().opened > 3);
+    bed.audit(vec![follower]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_gateway_is_resumed_at_another_one() {
+    let mut bed = Bed::with(|mut options| {
+        options.gateways = 2;
+        options
+    })
+    .await;
+    let follower = bed.following("gateways").await;
+    let message = long("gateways", "m");
+    bed.send_part(&message, 0..100).await;
+    follower.wait(LIMIT, |progress| progress.events >= 100).await.unwrap();
+    bed.fleet.gateways[0].kill().await.unwrap();
+    bed.send_part(&message, 100..message.chunks.len()).await;
+    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    bed.audit(vec![follower]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_chunk_ends_the_message_with_one_error_for_everybody() {
+    let mut bed = Bed::new().await;
+    let followers = [bed.following("gap").await, bed.following("gap").await];
+    let message = short("gap", "m", 3);
+    let publications = message.publications(crate::bed::DISORDER, Some(2), &mut bed.rng);
+    bed.publisher.publish(publications, &bed.ledger).await.unwrap();
+    bed.until_ended(bed.gap_timeout + LIMIT).await;
+    for follower in &followers {
+        follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+        let failed = follower.inspect(|transcripts| transcripts[0].events.last().unwrap().event.clone());
+        let Event::Failed { code, metadata, .. } = failed else { panic!("{failed:?}") };
+        assert_eq!(code, "gap_timeout");
+        assert_eq!(metadata["missing"], serde_json::json!([{"first": 2, "last": 2}]));
+    }
+    bed.audit(followers.into()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_higher_attempt_resets_and_then_streams() {
+    let bed = Bed::new().await;
+    let follower = bed.following("again").await;
+    let first = short("again", "m", 1);
+    bed.send_part(&first, 0..4).await;
+    follower.wait(LIMIT, |progress| progress.events >= 4).await.unwrap();
+    let second = short("again", "m", 2).with_attempt(1);
+    bed.send_part(&second, 0..second.chunks.len()).await;
+    // A chunk of the fenced attempt changes nothing.
+    bed.send_part(&first, 4..5).await;
+    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    let is_reset = |event: &Event| matches!(event, Event::Reset { attempt: 1, .. });
+    let resets = follower.inspect(|transcripts| {
+        transcripts[0].events.iter().filter(|received| is_reset(&received.event)).count()
+    });
+    assert_eq!(resets, 1);
+    bed.audit(vec![follower]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_see_only_a_pause_when_the_owner_dies() {
+    let mut bed = Bed::new().await;
+    let follower = bed.following("pause").await;
+    let message = long("pause", "m");
+    bed.send_part(&message, 0..150).await;
+    bed.fleet.workers[0].kill().await.unwrap();
+    bed.fleet.workers[0].spawn().unwrap();
+    bed.send_part(&message, 150..message.chunks.len()).await;
+    follower.wait(LEASE + LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    assert_eq!(follower.progress().opened, 1, "the connection stays");
+    bed.audit(vec![follower]).await;
+}

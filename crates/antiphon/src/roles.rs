@@ -86,6 +86,9 @@ async fn ground(process: &Process, name: &str, shutdown: &Shutdown) -> Result<Op
         let (bus, store) = tokio::join!(Bus::connect(&bus_config), Store::connect(&store_config));
         let (bus, store) = (bus?, store?);
         let partitions = stored_partitions(&store).await?;
+        health.set_ready("postgres", true);
+        health.set_ready("nats", true);
+        health.set_started();
         Ok::<_, Stop>(Ground { health, clock, bus, store, partitions })
     };
     tokio::select! {
@@ -184,12 +187,10 @@ fn worker_config(settings: &WorkerSettings, partitions: PartitionCount) -> Worke
 }
 
 async fn gateway_role(ground: &Ground, settings: &GatewaySettings, stop: CancellationToken) -> Result<(), Stop> {
-    let config = GatewayConfig::new(settings.http_addr, ground.partitions);
+    let config = GatewayConfig::new(settings.http_addr);
     let (bus, store, health) = (ground.bus.clone(), ground.store.clone(), ground.health.clone());
-    gateway::run(config, bus, store, health, ground.clock, stop).await.map_err(|error| match error {
-        gateway::GatewayError::Bind(error) => Stop::Configuration(error.to_string()),
-        error => Stop::Failed(error.to_string()),
-    })
+    let served = gateway::run(config, bus, store, health, ground.clock, stop).await;
+    served.map_err(|error| Stop::Configuration(error.to_string()))
 }
 
 fn bus_config(servers: &Servers, name: &str) -> BusConfig {

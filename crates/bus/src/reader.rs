@@ -27,6 +27,8 @@ use crate::connection::Bus;
 use crate::error::BusError;
 use crate::stream::StreamState;
 
+const CONTENT_TYPE: &str = "Content-Type";
+
 /// A stream that is still missing after this long is gone: a server that has just started may not know it yet.
 const MISSING_FOR_GOOD: Duration = Duration::from_secs(10);
 

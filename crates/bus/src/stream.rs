@@ -57,9 +57,13 @@ pub struct StreamState {
 
 impl StreamState {
     fn of(info: &Info) -> Self {
+        let last_seq = Seq(info.state.last_sequence);
+        // A stream that never held anything says 0.
+        let first_seq =
+            if info.state.messages == 0 { last_seq.next() } else { Seq(info.state.first_sequence) };
         Self {
-            first_seq: Seq(info.state.first_sequence),
-            last_seq: Seq(info.state.last_sequence),
+            first_seq,
+            last_seq,
             incarnation: info.config.metadata.get(INCARNATION).cloned().unwrap_or_default(),
             bytes: info.state.bytes,
             messages: info.state.messages,

@@ -14,8 +14,8 @@ use model::{PartitionId, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 use wire::subject;
 
-use super::RawEntry;
 use super::session::Session;
+use super::{CONTENT_TYPE, RawEntry};
 use crate::connection::Bus;
 use crate::error::BusError;
 use crate::stream::{StreamState, to_ms};
@@ -171,18 +171,25 @@ struct Stored {
 impl TryFrom<Stored> for RawEntry {
     type Error = BusError;
 
-    /// The headers are left aside: nothing is known of their form.
     fn try_from(Stored { message }: Stored) -> Result<Self, BusError> {
         let payload =
             BASE64.decode(message.payload).map_err(|error| BusError::Unexpected(error.to_string()))?;
         Ok(Self {
             seq: Seq(message.sequence),
             subject: message.subject.into(),
-            content_type: None,
+            content_type: message.headers.as_deref().and_then(content_type),
             payload: payload.into(),
             stored_at: Timestamp(to_ms(message.time.unix_timestamp_nanos())),
         })
     }
+}
+
+/// The one header that matters, in headers of which nothing else is known.
+fn content_type(encoded: &str) -> Option<String> {
+    let headers = BASE64.decode(encoded).ok()?;
+    let mut lines = std::str::from_utf8(&headers).ok()?.lines().filter_map(|line| line.split_once(':'));
+    let (_, value) = lines.find(|(name, _)| name.eq_ignore_ascii_case(CONTENT_TYPE))?;
+    Some(value.trim().to_owned())
 }
 
 /// `p<partition>-e<epoch>-<number>`: whoever takes a partition over knows by it whose consumers are older.

@@ -12,8 +12,8 @@ use model::{Seq, Timestamp};
 use tokio::task::coop;
 use tokio::time::Instant;
 
-use super::RawEntry;
 use super::delivery::Delivery;
+use super::{CONTENT_TYPE, RawEntry};
 use crate::connection::{Link, Lost, Watch};
 
 /// Neither an entry nor a heartbeat for so long: the consumer, its host or the connection is gone.
@@ -253,7 +253,9 @@ impl Session {
 }
 
 fn content_type(headers: &HeaderMap) -> Option<String> {
-    headers.get("Content-Type").map(|value| value.as_str().to_owned())
+    let mut named =
+        headers.iter().filter(|(name, _)| AsRef::<str>::as_ref(name).eq_ignore_ascii_case(CONTENT_TYPE));
+    named.next()?.1.first().map(|value| value.as_str().to_owned())
 }
 
 fn number(headers: Option<&HeaderMap>, name: &str) -> Option<usize> {

@@ -194,6 +194,30 @@ async fn publish_until(bus: Bus, stop: Arc<AtomicBool>) -> Result<Vec<u64>> {
 }
 
 #[tokio::test]
+async fn a_server_that_hangs_is_noticed_and_read_again() -> Result<()> {
+    let server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(1)).await?;
+    publish(&bus, 1..=10).await?;
+    assert_eq!(read(&mut reader, 10).await?.len(), 10);
+    server.pause()?;
+    let paused = Instant::now();
+    let lost = loop {
+        match next(&mut reader).await? {
+            ReaderEvent::CaughtUp(false) => break paused.elapsed(),
+            ReaderEvent::CaughtUp(true) => {}
+            other => anyhow::bail!("{other:?}"),
+        }
+    };
+    assert!(lost < Duration::from_secs(4), "{lost:?}");
+    let _ = tokio::time::timeout(Duration::from_secs(4), reader.next_batch(MAX)).await;
+    server.resume()?;
+    publish(&bus, 11..=20).await?;
+    assert_eq!(seqs(&read(&mut reader, 10).await?), (11..=20).collect::<Vec<_>>());
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_stream_that_was_made_anew_is_noticed() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
@@ -298,7 +322,7 @@ async fn entries_with_broken_headers_do_not_stop_it() -> Result<()> {
     let mut raw = std::net::TcpStream::connect(("127.0.0.1", server.port()))?;
     raw.write_all(b"CONNECT {\"headers\":true,\"verbose\":false}\r\n")?;
     let broken: [&[u8]; 5] = [
-        b"NATS/1.0\r\nno colon\r\n\r\n",
+        b"NATS/1.0\r\nno colon\r\ncontent-type: text/plain\r\n\r\n",
         b"NATS/1.0\r\nA: \xff\xfe\r\n\r\n",
         b"NATS/1.0\r\nA: lone\rreturn\r\n\r\n",
         b"NATS/1.0 100 Idle Heartbeat\r\n\r\n",
@@ -317,6 +341,7 @@ async fn entries_with_broken_headers_do_not_stop_it() -> Result<()> {
     let entries = read(&mut reader, 7).await?;
     assert_eq!(seqs(&entries), (1..=7).collect::<Vec<_>>());
     assert_eq!(numbers(&entries)?, [1, 2, 2, 2, 2, 2, 3]);
+    assert_eq!(entries[1].content_type.as_deref(), Some("text/plain"));
     assert!(entries[1].stored_at.0 > 1_700_000_000_000);
     Ok(())
 }

@@ -68,6 +68,21 @@ impl Server {
         Ok(())
     }
 
+    /// SIGSTOP: connections stand, and nothing answers.
+    pub(crate) fn pause(&self) -> Result<()> {
+        self.signal("-STOP")
+    }
+
+    pub(crate) fn resume(&self) -> Result<()> {
+        self.signal("-CONT")
+    }
+
+    fn signal(&self, signal: &str) -> Result<()> {
+        let pid = self.child.as_ref().context("it runs")?.id().to_string();
+        ensure!(Command::new("kill").args([signal, &pid]).status()?.success());
+        Ok(())
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.port
     }

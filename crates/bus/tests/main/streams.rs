@@ -15,6 +15,7 @@ async fn streams_are_as_promised_and_keep_their_incarnation() -> Result<()> {
     let two = PartitionCount::new(2)?;
     bus.ensure_streams(two, &small_streams()).await?;
     let made = bus.stream_state(PartitionId(1)).await?;
+    assert_eq!((made.first_seq, made.last_seq, made.messages), (Seq(1), Seq(0), 0));
     let config = server.jetstream().await?.get_stream("PARTITION_1").await?.cached_info().config.clone();
     assert_eq!(config.subjects, ["chunks.1.*", "tasks.1.*"]);
     assert_eq!((config.storage, config.retention), (StorageType::File, RetentionPolicy::Limits));

@@ -139,7 +139,8 @@ struct Session {
 }
 
 impl Writer {
-    pub(crate) fn new(owner: &str, config: &StoreConfig) -> Result<Self, StoreError> {
+    /// A writer that commits as `owner`. The connection opens with the first commit.
+    pub fn new(owner: &str, config: &StoreConfig) -> Result<Self, StoreError> {
         Ok(Self {
             owner: owner.to_owned(),
             options: connect::writer_options(config)?,

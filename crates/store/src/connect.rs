@@ -15,6 +15,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What every session has set, sent with its first packet and so without a round trip.
 pub(crate) fn options(config: &StoreConfig) -> Result<PgConnectOptions, StoreError> {
+    // sqlx takes any scheme, and would then wait for a server of another kind.
+    if !["postgres://", "postgresql://"].iter().any(|scheme| config.url.starts_with(scheme)) {
+        let error = "it must start with postgres:// or postgresql://";
+        return Err(StoreError::Url(sqlx::Error::Configuration(error.into())));
+    }
     let base = PgConnectOptions::from_str(&config.url).map_err(StoreError::Url)?;
     Ok(base.application_name("antiphon").options([
         ("statement_timeout", millis(config.statement_timeout)),

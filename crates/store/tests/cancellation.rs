@@ -1,0 +1,80 @@
+use std::pin::pin;
+use std::task::Poll;
+
+use futures_util::poll;
+use store::Committed;
+
+use crate::fixture::{Database, Owner, TTL, key, message, thread};
+
+/// Polls `work` `times` times, letting others run in between; what it gave, if it came so far.
+async fn polled<T>(work: impl Future<Output = T>, times: usize) -> Option<T> {
+    let mut work = pin!(work);
+    for n in 0..times {
+        if let Poll::Ready(outcome) = poll!(&mut work) {
+            return Some(outcome);
+        }
+        match n % 3 {
+            0 => tokio::time::sleep(std::time::Duration::from_micros(200)).await,
+            _ => tokio::task::yield_now().await,
+        }
+    }
+    None
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_futures_poison_no_session_and_lose_nothing() {
+    let (database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut acknowledged = Vec::new();
+    for times in 0..50_usize {
+        let id = format!("m{times}");
+        let mut commit = owner.empty();
+        commit.messages = vec![message("t", &id, 1 + times as i64)];
+        if let Some(outcome) = polled(owner.commit(&commit), times).await {
+            assert_eq!(outcome.unwrap(), Committed::Applied);
+            acknowledged.push(id);
+        }
+        polled(store.look_up(&[key("t", "x")], false), times).await;
+        polled(store.renew("a", TTL, &[(owner.grant.partition, 1)]), times).await;
+        if let Some(created) = polled(store.create_thread(&thread(&format!("c{times}"))), times).await {
+            created.unwrap();
+            acknowledged.push(format!("c{times}"));
+        }
+    }
+    let mut commit = owner.empty();
+    commit.messages = vec![message("t", "last", 1_000)];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    acknowledged.push("last".to_owned());
+    assert!(acknowledged.len() > 20, "{}", acknowledged.len());
+
+    let visible =
+        database.rows("SELECT message_id AS id FROM messages UNION SELECT thread_id FROM threads").await;
+    for id in acknowledged {
+        assert!(visible.contains(&format!("{{\"id\":\"{id}\"}}")), "{id} was acknowledged and is gone");
+    }
+    // Also the dropped ones run to their end: all but the first, which was never polled.
+    while database.number("SELECT count(*) FROM messages").await < 50 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let stuck = "SELECT count(*) FROM pg_stat_activity
+                 WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
+    assert_eq!(database.number(stuck).await, 0);
+}
+
+/// The other half of the guard: a future that is dropped while it begins a transaction is what poisons a session.
+#[test]
+fn no_operation_begins_a_transaction() {
+    let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut folders = vec![sources];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let text = std::fs::read_to_string(&path).unwrap();
+                assert!(!text.contains(".begin") && !text.contains("BEGIN"), "{}", path.display());
+            }
+        }
+    }
+}

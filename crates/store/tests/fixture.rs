@@ -1,0 +1,180 @@
+//! A database per test, and short words for the values that tests commit.
+
+use std::time::Duration;
+
+use model::{
+    BatchType, Bucket, DeadLetter, DeadLetterSource, Failure, Message, MessageId, MessageKey, Metadata,
+    PartitionCount, PartitionId, Placement, Position, Refusal, Role, Seq, ThreadId, Timestamp,
+};
+use partition::Commit;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+use store::{CommitError, Committed, Grant, Store, StoreConfig, Submission, Writer};
+
+pub(crate) const TTL: Duration = Duration::from_secs(60);
+pub(crate) const INCARNATION: &str = "stream-1";
+
+/// A database that goes with the value.
+pub(crate) struct Database {
+    pub(crate) url: String,
+    server: String,
+    name: String,
+}
+
+impl Database {
+    /// A new one without tables.
+    pub(crate) async fn empty() -> Self {
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "tests are told by `cargo xtask test` where Postgres is"
+        )]
+        let server =
+            std::env::var("DATABASE_URL").expect("DATABASE_URL; run the tests with `cargo xtask test`");
+        let name = format!("store_{:016x}", rand::random::<u64>());
+        let (front, query) = server
+            .split_once('?')
+            .map_or((server.as_str(), String::new()), |(front, query)| (front, format!("?{query}")));
+        let slash = front
+            .rfind('/')
+            .filter(|at| *at > front.find("//").map_or(0, |at| at + 1))
+            .unwrap_or(front.len());
+        let url = format!("{}/{name}{query}", &front[..slash]);
+        execute_at(&server, &format!("CREATE DATABASE {name}")).await;
+        Self { url, server, name }
+    }
+
+    /// A new one laid out for `count` partitions.
+    pub(crate) async fn new(count: u64) -> (Self, Store) {
+        let database = Self::empty().await;
+        store::migrate(&database.url, PartitionCount::new(count).unwrap()).await.unwrap();
+        let store = Store::connect(&StoreConfig::new(&database.url)).await.unwrap();
+        (database, store)
+    }
+
+    /// A bare session.
+    pub(crate) async fn session(&self) -> PgConnection {
+        PgConnection::connect(&self.url).await.unwrap()
+    }
+
+    pub(crate) async fn execute(&self, sql: &str) {
+        execute_at(&self.url, sql).await;
+    }
+
+    /// Every row of a query as JSON text.
+    pub(crate) async fn rows(&self, sql: &str) -> Vec<String> {
+        let sql = AssertSqlSafe(format!("SELECT row_to_json(q)::text AS row FROM ({sql}) AS q"));
+        let rows = sqlx::query(sql).fetch_all(&mut self.session().await).await.unwrap();
+        rows.iter().map(|row| row.get("row")).collect()
+    }
+
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        let row =
+            sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_one(&mut self.session().await).await.unwrap();
+        row.get(0)
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let (server, name) = (self.server.clone(), self.name.clone());
+        let remove = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(execute_at(&server, &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")));
+        };
+        std::thread::spawn(remove).join().ok();
+    }
+}
+
+async fn execute_at(url: &str, sql: &str) {
+    let mut session = PgConnection::connect(url).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut session).await.unwrap();
+}
+
+/// An owner with its writer and one partition.
+pub(crate) struct Owner {
+    pub(crate) writer: Writer,
+    pub(crate) grant: Grant,
+}
+
+impl Owner {
+    /// The owner `name` of the lowest free partition.
+    pub(crate) async fn new(store: &Store, name: &str) -> Self {
+        let grant = store.acquire(name, TTL, 1).await.unwrap().remove(0);
+        Self { writer: store.writer(name).unwrap(), grant }
+    }
+
+    pub(crate) fn empty(&self) -> Commit {
+        commit(self.grant.partition, self.grant.epoch)
+    }
+
+    pub(crate) async fn commit(&self, commit: &Commit) -> Result<Committed, CommitError> {
+        self.writer
+            .commit(&[Submission { commit, incarnation: INCARNATION }])
+            .await
+            .map(|mut all| all.remove(0))
+    }
+}
+
+pub(crate) fn commit(partition: PartitionId, epoch: u64) -> Commit {
+    Commit {
+        partition,
+        epoch,
+        messages: Vec::new(),
+        dead_letters: Vec::new(),
+        stragglers: Vec::new(),
+        ended_stragglers: Vec::new(),
+        checkpoint: Seq(0),
+        position_high_water: Timestamp(0),
+    }
+}
+
+pub(crate) fn thread(id: &str) -> ThreadId {
+    ThreadId::parse(id).unwrap()
+}
+
+pub(crate) fn key(thread: &str, message: &str) -> MessageKey {
+    MessageKey { thread: ThreadId::parse(thread).unwrap(), message: MessageId::parse(message).unwrap() }
+}
+
+pub(crate) fn message(thread: &str, id: &str, position: i64) -> Message {
+    Message {
+        key: key(thread, id),
+        placement: Placement {
+            position: Position::from_stored(position),
+            batch_id: Position::from_stored(position),
+            sequence_num: 0,
+            batch_type: BatchType::SystemTrigger,
+        },
+        role: Role::Assistant,
+        content: format!("text of {id}"),
+        tool_calls: None,
+        metadata: metadata(serde_json::json!({"tokens_used": 15})),
+        token_count: Some(15),
+        attempt: 0,
+    }
+}
+
+pub(crate) fn metadata(value: serde_json::Value) -> Metadata {
+    Metadata::new(value.as_object().unwrap().clone()).unwrap()
+}
+
+pub(crate) fn dead_entry(seq: u64, payload: &[u8]) -> DeadLetter {
+    let refusal = Refusal { code: "malformed", detail: "not\0JSON".to_owned() };
+    let payload = bytes::Bytes::copy_from_slice(payload);
+    DeadLetter {
+        seq: Seq(seq),
+        source: DeadLetterSource::Entry { subject: "chunks.0.t".to_owned(), payload, refusal },
+    }
+}
+
+pub(crate) fn dead_message(key: MessageKey, seq: u64, failure: Failure) -> DeadLetter {
+    let chunks =
+        vec![model::Chunk::content(0, "a", false).into(), model::Chunk::content(2, "c\0", true).into()];
+    DeadLetter { seq: Seq(seq), source: DeadLetterSource::Message { key, attempt: 3, chunks, failure } }
+}
+
+/// A thread id that belongs to the partition.
+pub(crate) fn thread_of(partition: PartitionId, count: u64, number: usize) -> String {
+    let count = PartitionCount::new(count).unwrap();
+    let ids = (0..).map(|n| format!("thread-{n}"));
+    ids.filter(|id| Bucket::of(&thread(id)).partition(count) == partition).nth(number).unwrap()
+}

@@ -1,0 +1,65 @@
+use model::PartitionCount;
+use store::{Disposition, MigrateError, Store, StoreConfig, StoreError};
+
+use crate::fixture::Database;
+
+fn count(n: u64) -> PartitionCount {
+    PartitionCount::new(n).unwrap()
+}
+
+#[tokio::test]
+async fn migrating_twice_and_at_once_changes_nothing() {
+    let database = Database::empty().await;
+    let store = Store::connect(&StoreConfig::new(&database.url)).await.unwrap();
+    assert_eq!(store.partition_count().await.unwrap(), None);
+    let both = tokio::join!(store::migrate(&database.url, count(8)), store::migrate(&database.url, count(8)));
+    assert!(both.0.is_ok() && both.1.is_ok(), "{both:?}");
+    store::migrate(&database.url, count(8)).await.unwrap();
+    assert_eq!(store.partition_count().await.unwrap(), Some(count(8)));
+    assert_eq!(store.partitions_status().await.unwrap().len(), 8);
+    store.ping().await.unwrap();
+}
+
+#[tokio::test]
+async fn another_number_of_partitions_is_refused() {
+    let (database, store) = Database::new(8).await;
+    let error = store::migrate(&database.url, count(16)).await.unwrap_err();
+    let says = "the database is laid out for 8 partitions, not for 16; the number can never be changed";
+    assert_eq!(error.to_string(), says);
+    assert!(matches!(error, MigrateError::Store(StoreError::PartitionCount { stored: 8, wanted: 16 })));
+    assert_eq!(store.check_partition_count(count(16)).await.unwrap_err().to_string(), says);
+    assert_eq!(store.partitions_status().await.unwrap().len(), 8);
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_no_obstacle() {
+    let (database, _) = Database::new(8).await;
+    database
+        .execute(
+            "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+             VALUES (99990101, 'from a newer binary', true, '', 0)",
+        )
+        .await;
+    store::migrate(&database.url, count(8)).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_waiting_cannot_cure_is_said_at_once() {
+    let database = Database::empty().await;
+    for url in ["", "localhost:5432", "mysql://localhost/x", "postgres://host:port/x"] {
+        let error = Store::connect(&StoreConfig::new(url)).await.unwrap_err();
+        assert!(matches!(error, StoreError::Url(_)), "{url}: {error:?}");
+    }
+    let missing = format!("{}_not", database.url);
+    let error = Store::connect(&StoreConfig::new(missing)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
+    assert_eq!(error.disposition(), Disposition::Fatal);
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_waited_for() {
+    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let config = StoreConfig::new(format!("postgres://nobody@{free}/none"));
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(1), Store::connect(&config)).await;
+    assert!(waited.is_err(), "{waited:?}");
+}

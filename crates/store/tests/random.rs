@@ -1,0 +1,255 @@
+//! The same random commits to Postgres and to a model in memory, then all tables compared.
+
+use std::collections::BTreeMap;
+
+use model::{Chunk, Failure, MessageKey, PartitionId, Role, Seq, Timestamp};
+use partition::{Commit, StragglerSave};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::{Value, json};
+use store::{Committed, Submission, Writer};
+
+use crate::fixture::{Database, INCARNATION, TTL, commit, dead_entry, dead_message, key, message, thread_of};
+
+const PARTITIONS: u64 = 2;
+const WORKERS: [&str; 2] = ["a", "b"];
+const OPERATIONS: usize = 400;
+
+/// A saved message: attempt, age, chunk ids in order of arrival.
+type Saved = (u32, i64, Vec<u32>);
+
+#[derive(Default)]
+struct Lease {
+    epoch: u64,
+    owner: Option<&'static str>,
+    checkpoint: u64,
+    position_ms: i64,
+}
+
+/// What the tables should hold, written down in the simplest way.
+#[derive(Default)]
+struct Expected {
+    leases: [Lease; PARTITIONS as usize],
+    /// By thread and position: id and parent.
+    messages: BTreeMap<(String, i64), (String, Option<i64>)>,
+    letters: BTreeMap<String, u16>,
+    stragglers: BTreeMap<MessageKey, Saved>,
+}
+
+impl Expected {
+    fn apply(&mut self, owner: &str, commit: &Commit) -> Committed {
+        let lease = &mut self.leases[usize::from(commit.partition.0)];
+        if lease.epoch != commit.epoch || lease.owner != Some(owner) {
+            return Committed::Fenced;
+        }
+        lease.checkpoint = lease.checkpoint.max(commit.checkpoint.0);
+        lease.position_ms = lease.position_ms.max(commit.position_high_water.0);
+        for message in &commit.messages {
+            self.message(message);
+        }
+        for letter in &commit.dead_letters {
+            let key = match &letter.source {
+                model::DeadLetterSource::Entry { .. } => format!("{INCARNATION}:{}", letter.seq),
+                model::DeadLetterSource::Message { key, .. } => key.to_string(),
+            };
+            self.letters.entry(key).or_insert(commit.partition.0);
+        }
+        for save in &commit.stragglers {
+            self.save(save);
+        }
+        for key in &commit.ended_stragglers {
+            self.stragglers.remove(key);
+        }
+        Committed::Applied
+    }
+
+    fn message(&mut self, message: &model::Message) {
+        let thread = message.key.thread.to_string();
+        let of_thread = (thread.clone(), i64::MIN)..=(thread.clone(), i64::MAX);
+        let id = message.key.message.to_string();
+        if self.messages.range(of_thread.clone()).all(|(_, (known, _))| *known != id) {
+            let parent = self.messages.range(of_thread).next_back().map(|((_, position), _)| *position);
+            self.messages.insert((thread, message.placement.position.get()), (id, parent));
+        }
+    }
+
+    fn save(&mut self, save: &StragglerSave) {
+        let saved = self.stragglers.entry(save.key.clone()).or_insert((save.attempt, 0, Vec::new()));
+        if save.attempt < saved.0 {
+            return;
+        }
+        if save.attempt > saved.0 {
+            *saved = (save.attempt, 0, Vec::new());
+        }
+        saved.1 = save.open_ms;
+        for chunk in &save.chunks {
+            if !saved.2.contains(&chunk.id) {
+                saved.2.push(chunk.id);
+            }
+        }
+    }
+
+    fn rows(&self) -> Vec<Value> {
+        let leases = self.leases.iter().enumerate().map(|(id, lease)| {
+            json!({"p": id, "epoch": lease.epoch, "owner": lease.owner, "checkpoint": lease.checkpoint,
+                   "position_ms": lease.position_ms})
+        });
+        let messages = self.messages.iter().map(|((thread, position), (id, parent))| {
+            json!({"thread": thread, "position": position, "message": id, "parent": parent})
+        });
+        let mut heads = BTreeMap::<&str, (i64, u64)>::new();
+        for (thread, position) in self.messages.keys() {
+            let head = heads.entry(thread).or_default();
+            *head = (*position, head.1 + 1);
+        }
+        let heads = heads
+            .iter()
+            .map(|(thread, (head, count))| json!({"thread": thread, "head": head, "count": count}));
+        let letters = self.letters.iter().map(|(key, partition)| json!({"key": key, "partition": partition}));
+        let stragglers = self.stragglers.iter().map(|(key, (attempt, open_ms, chunks))| {
+            json!({"key": key.to_string(), "attempt": attempt, "open_ms": open_ms, "count": chunks.len(),
+                   "chunks": chunks})
+        });
+        leases.chain(messages).chain(heads).chain(letters).chain(stragglers).collect()
+    }
+}
+
+async fn stored(database: &Database) -> Vec<Value> {
+    let queries = [
+        "SELECT partition_id AS p, epoch, owner, checkpoint, position_ms FROM partitions ORDER BY 1",
+        r#"SELECT thread_id AS thread, position, message_id AS message, parent_id AS parent FROM messages
+           ORDER BY thread_id COLLATE "C", position"#,
+        r#"SELECT thread_id AS thread, head_position AS head, message_count AS count FROM threads
+           ORDER BY thread_id COLLATE "C""#,
+        r#"SELECT key, partition_id AS partition FROM dead_letters ORDER BY key COLLATE "C""#,
+        r#"SELECT thread_id || '/' || message_id AS key, attempt, open_ms, chunks AS count,
+                  (SELECT coalesce(json_agg(c.chunk_id ORDER BY c.arrival), '[]') FROM straggler_chunks AS c
+                   WHERE (c.bucket, c.thread_id, c.message_id) = (s.bucket, s.thread_id, s.message_id)) AS chunks
+           FROM stragglers AS s ORDER BY thread_id COLLATE "C", message_id COLLATE "C""#,
+    ];
+    let mut rows = Vec::new();
+    for query in queries {
+        rows.extend(database.rows(query).await.iter().map(|row| serde_json::from_str::<Value>(row).unwrap()));
+    }
+    rows
+}
+
+/// Makes up commits; positions rise, everything else repeats often.
+struct Author {
+    random: StdRng,
+    position: i64,
+    threads: [Vec<String>; PARTITIONS as usize],
+}
+
+impl Author {
+    fn key(&mut self, partition: usize, messages: u32) -> MessageKey {
+        let thread = self.random.random_range(0..self.threads[partition].len());
+        key(&self.threads[partition][thread], &format!("m{}", self.random.random_range(0..messages)))
+    }
+
+    fn commit(&mut self, expected: &Expected, partition: usize) -> Commit {
+        let lease = &expected.leases[partition];
+        let stale = u64::from(self.random.random_ratio(1, 8));
+        let mut commit = commit(PartitionId(partition as u16), lease.epoch.saturating_sub(stale));
+        commit.checkpoint = Seq(self.random.random_range(0..1_000));
+        commit.position_high_water = Timestamp(self.random.random_range(0..1_000));
+        for _ in 0..self.random.random_range(0..4) {
+            self.position += 1;
+            let key = self.key(partition, 60);
+            if commit.messages.iter().all(|message| message.key != key) {
+                commit.messages.push(message(key.thread.as_str(), key.message.as_str(), self.position));
+            }
+        }
+        if self.random.random_ratio(1, 2) {
+            self.rest(partition, &mut commit);
+        }
+        commit
+    }
+
+    fn rest(&mut self, partition: usize, commit: &mut Commit) {
+        if self.random.random() {
+            commit
+                .dead_letters
+                .push(dead_entry(self.random.random_range(0..100) * 2 + partition as u64, b"\0"));
+            let key = self.key(partition, 60);
+            commit.dead_letters.push(dead_message(key, 1, Failure::Stalled));
+        }
+        for _ in 0..self.random.random_range(0..3) {
+            let save = self.save(partition);
+            if commit.stragglers.iter().all(|other| other.key != save.key) {
+                commit.stragglers.push(save);
+            }
+        }
+        let ended = self.key(partition, 3);
+        if commit.stragglers.iter().all(|save| save.key != ended) {
+            commit.ended_stragglers.push(ended);
+        }
+    }
+
+    fn save(&mut self, partition: usize) -> StragglerSave {
+        let count = self.random.random_range(0..4);
+        let mut ids: Vec<u32> = (0..count).map(|_| self.random.random_range(0..30)).collect();
+        ids.sort_by_key(|id| id % 7);
+        ids.dedup();
+        StragglerSave {
+            key: self.key(partition, 3),
+            attempt: self.random.random_range(0..3),
+            role: Role::Assistant,
+            first_seq: Seq(1),
+            open_ms: self.random.random_range(0..1_000),
+            gap_ms: None,
+            idle_ms: 0,
+            chunks: ids.into_iter().map(|id| Chunk::content(id, "x", false).into()).collect(),
+        }
+    }
+}
+
+async fn submit(writer: &Writer, commits: &[Commit]) -> Vec<Committed> {
+    let group: Vec<_> =
+        commits.iter().map(|commit| Submission { commit, incarnation: INCARNATION }).collect();
+    writer.commit(&group).await.unwrap()
+}
+
+#[tokio::test]
+async fn postgres_and_the_model_agree() {
+    let seed = rand::random();
+    println!("seed {seed}");
+    let (database, store) = Database::new(PARTITIONS).await;
+    let writers = WORKERS.map(|name| store.writer(name).unwrap());
+    let threads = [0, 1].map(|p| (0..3).map(|n| thread_of(PartitionId(p), PARTITIONS, n)).collect());
+    let mut author = Author { random: StdRng::seed_from_u64(seed), position: 0, threads };
+    let mut expected = Expected::default();
+    let mut past: Vec<Vec<Commit>> = Vec::new();
+    for operation in 0..OPERATIONS {
+        let worker = author.random.random_range(0..WORKERS.len());
+        if operation % 10 == 0 {
+            hand_over(&store, &mut expected, author.random.random_range(0..2), WORKERS[worker]).await;
+        }
+        let commits = match author.random.random_range(0..10) {
+            0 if !past.is_empty() => past[author.random.random_range(0..past.len())].clone(),
+            1..=4 => vec![author.commit(&expected, 1), author.commit(&expected, 0)],
+            n => vec![author.commit(&expected, n % 2)],
+        };
+        let outcomes: Vec<_> = commits.iter().map(|commit| expected.apply(WORKERS[worker], commit)).collect();
+        assert_eq!(submit(&writers[worker], &commits).await, outcomes, "operation {operation}");
+        past.push(commits);
+        if operation % 50 == 49 {
+            assert_eq!(stored(&database).await, expected.rows(), "after operation {operation}");
+        }
+    }
+    assert!(expected.messages.len() > 50 && expected.letters.len() > 20 && !expected.stragglers.is_empty());
+}
+
+/// The partition is released by whoever has it and taken by `worker`.
+async fn hand_over(store: &store::Store, expected: &mut Expected, partition: u16, worker: &'static str) {
+    let lease = &mut expected.leases[usize::from(partition)];
+    if let Some(owner) = lease.owner.take() {
+        assert!(store.release(owner, PartitionId(partition), lease.epoch).await.unwrap());
+    }
+    for grant in store.acquire(worker, TTL, 8).await.unwrap() {
+        let lease = &mut expected.leases[usize::from(grant.partition.0)];
+        assert!(lease.owner.is_none());
+        (lease.epoch, lease.owner) = (lease.epoch + 1, Some(worker));
+        assert_eq!((grant.epoch, grant.checkpoint.0), (lease.epoch, lease.checkpoint));
+    }
+}

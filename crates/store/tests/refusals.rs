@@ -1,0 +1,44 @@
+use store::{CommitError, Committed, Disposition};
+
+use crate::fixture::{Database, Owner, message};
+
+#[tokio::test]
+async fn what_cannot_be_stored_is_told_from_what_may_pass() {
+    let (database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = owner.empty();
+    commit.messages = vec![message("t", "good", 1), message("t", "bad", 2)];
+    commit.messages[1].content = "NUL \0 that slipped past the model".to_owned();
+    let error = owner.commit(&commit).await.unwrap_err();
+    assert!(matches!(&error, CommitError::Data { sqlstate, .. } if sqlstate == "22021"), "{error}");
+
+    commit.messages[1].content.clear();
+    commit.messages[1].tool_calls = Some(serde_json::json!([{"arguments": "\0"}]));
+    let error = owner.commit(&commit).await.unwrap_err();
+    assert!(matches!(&error, CommitError::Data { sqlstate, .. } if sqlstate == "22P05"), "{error}");
+    assert_eq!(database.number("SELECT count(*) FROM messages").await, 0);
+
+    // Alone, the good one is stored.
+    commit.messages.truncate(1);
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+}
+
+#[tokio::test]
+async fn two_messages_at_one_position_are_a_defect_and_not_a_duplicate() {
+    let (_database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = owner.empty();
+    commit.messages = vec![message("t", "one", 1), message("t", "two", 1)];
+    assert_eq!(owner.commit(&commit).await.unwrap_err().disposition(), Disposition::Fatal);
+}
+
+#[tokio::test]
+async fn a_database_without_our_tables_is_fatal() {
+    let database = Database::empty().await;
+    let store = store::Store::connect(&store::StoreConfig::new(&database.url)).await.unwrap();
+    let writer = store.writer("a").unwrap();
+    let commit = crate::fixture::commit(model::PartitionId(0), 1);
+    let group = [store::Submission { commit: &commit, incarnation: "s" }];
+    assert_eq!(writer.commit(&group).await.unwrap_err().disposition(), Disposition::Fatal);
+    assert_eq!(store.partitions_status().await.unwrap_err().disposition(), Disposition::Fatal);
+}

@@ -1,3 +1,5 @@
+//! Futures that are dropped half-way.
+
 use std::pin::pin;
 use std::task::Poll;
 

@@ -1,3 +1,5 @@
+//! What a commit leaves in the tables.
+
 use model::{Failure, IdRange, MessageKey, Seq, Timestamp};
 use store::{Committed, Range, Submission};
 

@@ -1,3 +1,5 @@
+//! Grants, renewals, shares.
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -1,5 +1,11 @@
 //! The store on a real Postgres. Each test has a database of its own on the server of `DATABASE_URL`.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests spawn bare tasks and read what the test runner tells them"
+)]
+
 mod cancellation;
 mod commits;
 mod fencing;

@@ -1,3 +1,5 @@
+//! Laying out a database, and finding it.
+
 use model::PartitionCount;
 use store::{Disposition, MigrateError, Store, StoreConfig, StoreError};
 

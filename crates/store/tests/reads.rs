@@ -1,3 +1,5 @@
+//! Look-ups, outcomes, history.
+
 use model::{Failure, IdRange, Position, Role};
 use partition::Known;
 use store::{Range, StoredOutcome};

@@ -1,3 +1,5 @@
+//! What Postgres refuses, and what that means for the caller.
+
 use store::{CommitError, Committed, Disposition};
 
 use crate::fixture::{Database, Owner, message};

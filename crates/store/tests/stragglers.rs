@@ -1,3 +1,5 @@
+//! What is saved of open messages, and how it comes back.
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -173,7 +173,11 @@ impl Partition {
                 continue;
             };
             match known {
-                Known::Absent => open.phase = Phase::Live,
+                Known::Absent => {
+                    open.phase = Phase::Live;
+                    self.touched.push(slot);
+                }
+                // Nothing of it is ever shown.
                 Known::NoThread => {
                     open.phase = Phase::Live;
                     open.failure = Some(Failure::UnknownThread);
@@ -185,7 +189,6 @@ impl Partition {
                     continue;
                 }
             }
-            self.touched.push(slot);
             self.settle(slot, now, actions);
         }
     }

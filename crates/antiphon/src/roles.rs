@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use worker::WorkerConfig;
 
 use crate::options::{
-    All, Command, Gateway, GatewaySettings, Migrate, Options, Process, Servers, Streams, Worker, WorkerSettings,
+    All, Command, Gateway, GatewaySettings, Migrate, Options, Process, Servers, Streams, Worker,
+    WorkerSettings,
 };
 
 /// Libraries that tell every small event at `info`.
@@ -160,15 +161,22 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), Stop> {
     worker.and(gateway)
 }
 
-async fn worker_role(ground: &Ground, settings: &WorkerSettings, stop: CancellationToken) -> Result<(), Stop> {
+async fn worker_role(
+    ground: &Ground,
+    settings: &WorkerSettings,
+    stop: CancellationToken,
+) -> Result<(), Stop> {
     let config = worker_config(settings, ground.partitions);
     tracing::info!(worker = config.worker_id, partitions = ground.partitions.get(), "worker starting");
     let (bus, store, health) = (ground.bus.clone(), ground.store.clone(), ground.health.clone());
-    worker::run(config, bus, store, health, ground.clock, stop).await.map_err(|error| Stop::Failed(error.to_string()))
+    worker::run(config, bus, store, health, ground.clock, stop)
+        .await
+        .map_err(|error| Stop::Failed(error.to_string()))
 }
 
 fn worker_config(settings: &WorkerSettings, partitions: PartitionCount) -> WorkerConfig {
-    let worker_id = settings.worker_id.clone().unwrap_or_else(|| format!("w-{}", uuid::Uuid::now_v7().simple()));
+    let worker_id =
+        settings.worker_id.clone().unwrap_or_else(|| format!("w-{}", uuid::Uuid::now_v7().simple()));
     let mut config = WorkerConfig::new(worker_id, partitions);
     let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
     config.lease = settings.lease_seconds;
@@ -186,7 +194,11 @@ fn worker_config(settings: &WorkerSettings, partitions: PartitionCount) -> Worke
     config
 }
 
-async fn gateway_role(ground: &Ground, settings: &GatewaySettings, stop: CancellationToken) -> Result<(), Stop> {
+async fn gateway_role(
+    ground: &Ground,
+    settings: &GatewaySettings,
+    stop: CancellationToken,
+) -> Result<(), Stop> {
     let config = GatewayConfig::new(settings.http_addr);
     let (bus, store, health) = (ground.bus.clone(), ground.store.clone(), ground.health.clone());
     let served = gateway::run(config, bus, store, health, ground.clock, stop).await;

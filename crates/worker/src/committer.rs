@@ -159,7 +159,10 @@ impl Committer {
             Ok(other) => other,
             Err(detail) => {
                 // What is left was checked before it came here: raw bytes, numbers, checked chunks.
-                tracing::error!(detail, "the store refuses a commit without messages; the partition is rebuilt");
+                tracing::error!(
+                    detail,
+                    "the store refuses a commit without messages; the partition is rebuilt"
+                );
                 Settled::Unknown
             }
         };

@@ -105,7 +105,8 @@ async fn closed(sender: &mpsc::Sender<(u64, Fed)>) {
 }
 
 fn decode(partition: PartitionId, raw: RawEntry, limits: &DecodeLimits) -> Entry {
-    let decoded = wire::decode_entry(partition, &raw.subject, raw.content_type.as_deref(), &raw.payload, limits);
+    let decoded =
+        wire::decode_entry(partition, &raw.subject, raw.content_type.as_deref(), &raw.payload, limits);
     let body = match decoded {
         Ok(frame) => Body::Frame(frame),
         Err(refusal) => Body::Refused { subject: raw.subject.to_string(), payload: raw.payload, refusal },

@@ -29,7 +29,11 @@ impl Renewals {
     }
 
     pub(crate) fn lease(&self) -> Lease {
-        Lease { asked: self.asked.subscribe(), drain: CancellationToken::new(), lost: CancellationToken::new() }
+        Lease {
+            asked: self.asked.subscribe(),
+            drain: CancellationToken::new(),
+            lost: CancellationToken::new(),
+        }
     }
 
     /// A renewal that was sent at `sent` has been answered, or Postgres is away for everybody: until `sent` plus the

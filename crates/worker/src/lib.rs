@@ -60,6 +60,7 @@ pub async fn run(
     clock: Clock,
     stop: CancellationToken,
 ) -> Result<(), WorkerError> {
+    meter::describe();
     let committers = committer::Committers::start(&store, &config)?;
     let budget = budget::Budget::new(config.open_messages, config.buffer_bytes);
     let context = Context {

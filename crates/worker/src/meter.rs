@@ -1,7 +1,53 @@
 //! The metrics of a worker: names, kinds and what they count. README.md has the table.
 
-use metrics::{counter, gauge};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use partition::{Counters, Stats};
+
+/// Help texts for the metrics endpoint.
+pub(crate) fn describe() {
+    let counters = [
+        ("antiphon_worker_entries_total", "Stream entries read"),
+        ("antiphon_worker_chunks_total", "Chunks accepted"),
+        ("antiphon_worker_out_of_order_chunks_total", "Chunks that had to wait for one before them"),
+        ("antiphon_worker_duplicate_chunks_total", "Chunks dropped: same id, same content"),
+        ("antiphon_worker_conflicting_chunks_total", "Chunks dropped: same id, other content"),
+        ("antiphon_worker_late_chunks_total", "Chunks dropped: their message had ended"),
+        ("antiphon_worker_fenced_chunks_total", "Chunks dropped: of a lower attempt"),
+        ("antiphon_worker_deferred_chunks_total", "Chunks of new messages that waited in the stream"),
+        ("antiphon_worker_attempt_resets_total", "Messages reset by a higher attempt"),
+        ("antiphon_worker_refused_entries_total", "Entries that became dead letters"),
+        ("antiphon_worker_gap_timeouts_total", "Messages failed by a gap"),
+        ("antiphon_worker_failed_messages_total", "Messages failed for any reason"),
+        ("antiphon_worker_completed_messages_total", "Messages committed"),
+        ("antiphon_worker_shed_messages_total", "Open messages forgotten for want of memory and read again"),
+        ("antiphon_worker_straggler_saves_total", "Parts of long-open messages saved"),
+        ("antiphon_worker_stream_holes_total", "Stream sequences that never came"),
+        ("antiphon_worker_stream_incidents_total", "Streams found made anew or shortened"),
+        ("antiphon_worker_unknown_commits_total", "Commits whose outcome was unknown"),
+        ("antiphon_worker_fenced_commits_total", "Commits refused because of a newer epoch"),
+        ("antiphon_worker_leases_lost_total", "Leases that somebody else took"),
+        ("antiphon_worker_frames_not_sent_total", "Live frames dropped while NATS was away"),
+        ("antiphon_worker_actions_total", "Actions of the partition machines performed, by action"),
+    ];
+    for (name, help) in counters {
+        describe_counter!(name, help);
+    }
+    let gauges = [
+        ("antiphon_worker_partitions", "Partitions held"),
+        ("antiphon_worker_open_messages", "Messages in memory"),
+        ("antiphon_worker_buffered_chunks", "Chunks of open messages"),
+        ("antiphon_worker_buffered_bytes", "Bytes of open messages"),
+        ("antiphon_worker_chunks_per_message", "Average chunks per open message"),
+        ("antiphon_worker_oldest_message_age_seconds", "Age of the oldest open message"),
+        ("antiphon_worker_uncommitted_inputs", "Ended inputs that wait for their commit"),
+        ("antiphon_worker_read_sequence", "Last stream sequence read"),
+        ("antiphon_worker_checkpoint_sequence", "Last checkpoint"),
+    ];
+    for (name, help) in gauges {
+        describe_gauge!(name, help);
+    }
+    describe_histogram!("antiphon_worker_commit_seconds", Unit::Seconds, "From ready to durable");
+}
 
 /// The metrics of one partition; its gauges fall to zero when it leaves.
 #[derive(Debug)]
@@ -37,7 +83,8 @@ impl Meter {
     }
 
     pub(crate) fn show(&self, stats: &Stats) {
-        let set = |name: &'static str, value: f64| gauge!(name, "partition" => self.partition.clone()).set(value);
+        let set =
+            |name: &'static str, value: f64| gauge!(name, "partition" => self.partition.clone()).set(value);
         let average = if stats.open == 0 { 0.0 } else { stats.chunks as f64 / stats.open as f64 };
         set("antiphon_worker_open_messages", stats.open as f64);
         set("antiphon_worker_buffered_chunks", stats.chunks as f64);

@@ -127,7 +127,8 @@ impl Ownership {
         if self.renewed_at.elapsed() < lease / 3 {
             return Ok(());
         }
-        let epochs = self.held.iter().map(|(partition, held)| (*partition, held.epoch.load(Ordering::Acquire)));
+        let epochs =
+            self.held.iter().map(|(partition, held)| (*partition, held.epoch.load(Ordering::Acquire)));
         let asked: Vec<_> = epochs.filter(|(_, epoch)| *epoch != CHANGING).collect();
         let sent = Instant::now();
         let renewed = self.context.store.renew(&self.context.config.worker_id, lease, &asked).await;
@@ -204,11 +205,14 @@ impl Ownership {
         self.held.values().for_each(|held| held.lease.drain.cancel());
         let all = async { while self.sessions.join_next().await.is_some() {} };
         let drained = timeout(DRAIN, all).await.is_ok();
-        let _ = timeout(Duration::from_secs(2), self.context.store.retire(&self.context.config.worker_id)).await;
+        let _ =
+            timeout(Duration::from_secs(2), self.context.store.retire(&self.context.config.worker_id)).await;
         metrics::gauge!("antiphon_worker_partitions").set(0.0);
         match drained {
             true => tracing::info!("drained"),
-            false => tracing::warn!("the drain took too long; what was not committed is read again by its next owner"),
+            false => tracing::warn!(
+                "the drain took too long; what was not committed is read again by its next owner"
+            ),
         }
     }
 }
@@ -260,7 +264,9 @@ async fn reclaim(context: &Context, grant: &Grant, lease: &Lease) -> Option<Gran
         let config = &context.config;
         match context.store.reclaim(&config.worker_id, grant.partition, grant.epoch, config.lease).await {
             Ok(renewed) => return renewed,
-            Err(error) => tracing::debug!(partition = %grant.partition, %error, "still waiting for the store"),
+            Err(error) => {
+                tracing::debug!(partition = %grant.partition, %error, "still waiting for the store")
+            }
         }
         tokio::select! {
             () = backoff.wait() => {}

@@ -1,1 +1,28 @@
 //! Seeded simulation of partitions against a hostile log and store, and the invariant checker.
+//!
+//! Entry points: [`simulate`] runs one seed, [`swarm`] many, [`checker::check`] judges plain data. The machine under
+//! test is the real one; log, store, clocks, network and gateways are doubles that fail in every way the real ones can.
+//! Invariants: equal seeds have equal histories; the production crates know nothing of the simulation; `checker` knows
+//! nothing of it either.
+
+mod bug;
+pub mod checker;
+mod client;
+mod coverage;
+mod log;
+mod publisher;
+mod rng;
+mod scenario;
+mod store;
+mod swarm;
+mod world;
+
+pub use bug::Bug;
+pub use coverage::Coverage;
+pub use swarm::{Outcome, swarm};
+pub use world::Report;
+
+/// Runs one seed to its end. `verbose` keeps the last lines of its history.
+pub fn simulate(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
+    world::World::new(seed, bug, verbose).run(seed)
+}

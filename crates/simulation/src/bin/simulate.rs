@@ -1,0 +1,97 @@
+//! Runs seeds of the simulation, with progress, or replays one.
+
+#![allow(missing_docs, reason = "a program")]
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use simulation::{Bug, Report, simulate, swarm};
+
+const USAGE: &str = "simulate [--from SEED] [--seeds N] [--bug NAME] [--threads N] [--verbose]
+
+  --seeds N     how many seeds (20000)
+  --from SEED   the first one (0)
+  --bug NAME    plants a bug; `--bug list` names them
+  --threads N   how many threads (2)
+  --verbose     prints the last lines of the failing seed's history, or of the only seed's";
+
+struct Options {
+    from: u64,
+    seeds: u64,
+    bug: Option<Bug>,
+    threads: usize,
+    verbose: bool,
+}
+
+fn main() -> ExitCode {
+    match options() {
+        Ok(options) => run(&options),
+        Err(error) => {
+            eprintln!("{error}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn options() -> Result<Options, String> {
+    let mut options = Options { from: 0, seeds: 20_000, bug: None, threads: 2, verbose: false };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(name) = arguments.next() {
+        if name == "--verbose" {
+            options.verbose = true;
+            continue;
+        }
+        let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
+        let number = || value.parse::<u64>().map_err(|error| format!("{name} {value}: {error}"));
+        match name.as_str() {
+            "--from" => options.from = number()?,
+            "--seeds" => options.seeds = number()?,
+            "--threads" => options.threads = number()? as usize,
+            "--bug" => options.bug = Some(bug(&value)?),
+            _ => return Err(format!("unknown option {name}")),
+        }
+    }
+    Ok(options)
+}
+
+fn bug(name: &str) -> Result<Bug, String> {
+    Bug::from_name(name).ok_or_else(|| {
+        let names: Vec<String> = Bug::ALL.iter().map(ToString::to_string).collect();
+        format!("the bugs are {}", names.join(", "))
+    })
+}
+
+fn run(options: &Options) -> ExitCode {
+    let started = Instant::now();
+    let seeds = options.from..options.from.saturating_add(options.seeds);
+    let progress = |done: u64| {
+        if done % 1_000 == 0 {
+            eprintln!("{done} seeds, {:.0} per second", done as f64 / started.elapsed().as_secs_f64());
+        }
+    };
+    let outcome = swarm(seeds, options.bug, options.threads, progress);
+    println!("{} seeds in {:.1?}: {}", outcome.seeds, started.elapsed(), outcome.coverage);
+    match outcome.failed {
+        Some(failed) => {
+            print(&simulate(failed.seed, options.bug, options.verbose));
+            ExitCode::FAILURE
+        }
+        None => {
+            if options.verbose && options.seeds == 1 {
+                print(&simulate(options.from, options.bug, true));
+            }
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn print(report: &Report) {
+    for line in &report.trace {
+        println!("{line}");
+    }
+    println!("seed {} drew {}", report.seed, report.scenario);
+    for violation in &report.violations {
+        println!("{violation}");
+    }
+    println!("seed {}: {} violations, trace {:016x}", report.seed, report.violations.len(), report.trace_hash);
+}

@@ -1,0 +1,86 @@
+//! Defects that are planted to see whether the simulation finds them.
+//!
+//! All of them are in the doubles of the store and the log, in the driver, or rewrite what goes in and out of the
+//! machine: the production crates know nothing of them.
+
+use std::fmt;
+
+/// A planted defect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// Commits are applied whatever epoch they come under.
+    NoFence,
+    /// Messages have no unique key. Look-ups lag as well, because otherwise the key is never needed.
+    NoUniqueKey,
+    /// Look-ups answer that every message is new.
+    NoLookUp,
+    /// The checkpoint is what was read, not what was used.
+    CheckpointIsReadPosition,
+    /// After an unknown commit the store is read without raising the epoch, so without waiting for the lock.
+    LookWithoutLock,
+    /// The content is the chunks in the order of their arrival.
+    AppendOnArrival,
+    /// Leases are written and judged by the clocks of the workers.
+    LeaseByWorkerClock,
+    /// The machine is told that its commit was applied when it was only sent.
+    FreedBeforeCommit,
+    /// The clock of gaps stands still while chunks come.
+    GapClockReset,
+    /// Dead letters are written after the commit, in a transaction of their own.
+    DeadLetterOutside,
+    /// A new owner's positions start at its clock, not above the stored high water.
+    NoHighWater,
+    /// Entries that were on their way when the reader was set back are taken.
+    StaleEntries,
+    /// A cut reader goes on where it would have been, not after what it last handed over.
+    SkipAfterCut,
+    /// Terminals are sent when the commit is sent.
+    TerminalBeforeCommit,
+    /// Messages are opened without end.
+    RoomIgnored,
+    /// Straggler saves replace what was saved before.
+    SavesReplace,
+    /// What was saved of a straggler stays when it has ended.
+    StragglersStay,
+    /// An attempt that was overtaken still counts: higher attempts do not fence.
+    AttemptsMixed,
+    /// An unknown commit is taken for an applied one.
+    UnknownIsApplied,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 19] = [
+        Self::NoFence,
+        Self::NoUniqueKey,
+        Self::NoLookUp,
+        Self::CheckpointIsReadPosition,
+        Self::LookWithoutLock,
+        Self::AppendOnArrival,
+        Self::LeaseByWorkerClock,
+        Self::FreedBeforeCommit,
+        Self::GapClockReset,
+        Self::DeadLetterOutside,
+        Self::NoHighWater,
+        Self::StaleEntries,
+        Self::SkipAfterCut,
+        Self::TerminalBeforeCommit,
+        Self::RoomIgnored,
+        Self::SavesReplace,
+        Self::StragglersStay,
+        Self::AttemptsMixed,
+        Self::UnknownIsApplied,
+    ];
+
+    /// The bug of that name, as `Debug` writes it; the case does not matter, nor do dashes.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let plain = |text: &str| text.replace(['-', '_'], "").to_lowercase();
+        Self::ALL.into_iter().find(|bug| plain(&bug.to_string()) == plain(name))
+    }
+}
+
+impl fmt::Display for Bug {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}

@@ -1,0 +1,298 @@
+//! The invariants, checked on plain data: what was published, what is stored, what clients saw.
+//!
+//! Entry point: [`check`]. It shares no code with what it judges, but for the nouns of `model`: the fate of a message
+//! is computed anew from the order of the log. Nothing here knows the simulation; process tests use it as well.
+
+mod fate;
+mod stored;
+mod transcripts;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::{Chunk, MessageId, MessageKey, Metadata, PartitionId, Role, ThreadId};
+
+pub use fate::{End, Fate, fates};
+
+/// What is always true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Invariant {
+    /// I1.
+    EndsOnce,
+    /// I2.
+    Content,
+    /// I5.
+    Checkpoint,
+    /// I6.
+    ClientText,
+    /// I8.
+    OneTerminal,
+    /// I9.
+    Epochs,
+    /// Positions are unique and rise in a thread; each message names its predecessor.
+    Positions,
+    /// A gap that nothing closes fails its message in time, whatever else flows.
+    GapTimeout,
+    /// A message fails only for what is in the log, or for time when it was slow.
+    RightFailure,
+    /// No more messages are open than there is room for.
+    Room,
+    /// When the faults stop, everything ends.
+    Liveness,
+}
+
+impl Invariant {
+    /// What it says, with its number in the reliability notes where it has one.
+    pub fn statement(self) -> &'static str {
+        match self {
+            Self::EndsOnce => "I1 what is acknowledged ends as exactly one message or one dead letter",
+            Self::Content => "I2 the content is the chunks in order",
+            Self::Checkpoint => "I5 the checkpoint passes nothing that is not persisted",
+            Self::ClientText => "I6 a client's text is a prefix of the persisted text, equal when complete",
+            Self::OneTerminal => "I8 a connection sees at most one terminal of a message, and the right one",
+            Self::Epochs => "I9 epochs strictly rise",
+            Self::Positions => "positions are unique and rise in a thread, parents link",
+            Self::GapTimeout => "a gap that nothing closes fails its message in time",
+            Self::RightFailure => "a message fails only for its own faults",
+            Self::Room => "no more messages are open than there is room for",
+            Self::Liveness => "when the faults stop, everything ends",
+        }
+    }
+}
+
+/// An invariant that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub invariant: Invariant,
+    /// Of which message, entry or connection.
+    pub subject: String,
+    /// What should be.
+    pub expected: String,
+    /// What is.
+    pub seen: String,
+}
+
+impl Violation {
+    /// Puts one together.
+    pub fn new(
+        invariant: Invariant,
+        subject: impl ToString,
+        expected: impl Into<String>,
+        seen: impl Into<String>,
+    ) -> Self {
+        Self { invariant, subject: subject.to_string(), expected: expected.into(), seen: seen.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { invariant, subject, expected, seen } = self;
+        write!(f, "{}: {subject}: expected {expected}; seen {seen}", invariant.statement())
+    }
+}
+
+/// Everything that is compared.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence {
+    /// What may be expected.
+    pub rules: Rules,
+    /// What the stream holds, in the order of the stream for each partition.
+    pub ledger: Vec<Publish>,
+    /// The stored messages, for each thread in the order of their commits.
+    pub messages: Vec<StoredMessage>,
+    /// The stored dead letters.
+    pub dead_letters: Vec<StoredDeadLetter>,
+    /// What clients saw.
+    pub transcripts: Vec<Transcript>,
+    /// Every epoch in the order in which it was granted.
+    pub grants: Vec<(PartitionId, u64)>,
+}
+
+/// What may be expected of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    /// Everybody had the time to finish: what has not ended is lost.
+    pub is_settled: bool,
+    /// A message whose gaps were never open for longer, ms, may not fail for a gap.
+    pub gap_safe_ms: i64,
+    /// A message that was never silent for longer, ms, may not fail as stalled.
+    pub stall_safe_ms: i64,
+    /// Chunk ids from this number on are too many.
+    pub chunks_per_message: u32,
+    /// Threads that do not exist and may not be created by chunks.
+    pub missing_threads: BTreeSet<ThreadId>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            is_settled: true,
+            gap_safe_ms: 15_000,
+            stall_safe_ms: 150_000,
+            chunks_per_message: 10_000,
+            missing_threads: BTreeSet::new(),
+        }
+    }
+}
+
+/// One thing that the stream holds. A frame of several chunks is several of these with one sequence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Publish {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Its sequence in the stream.
+    pub seq: u64,
+    /// When the stream stored it, ms.
+    pub at_ms: i64,
+    /// What it is.
+    pub body: Published,
+}
+
+/// See [`Publish`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Published {
+    /// A chunk.
+    Chunk {
+        /// Its message.
+        key: MessageKey,
+        /// Its attempt.
+        attempt: u32,
+        /// The chunk.
+        chunk: Arc<Chunk>,
+    },
+    /// What nobody can read.
+    Garbage(Bytes),
+}
+
+/// A row of the messages.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredMessage {
+    /// Thread and message.
+    pub key: MessageKey,
+    /// Its position.
+    pub position: i64,
+    /// The position of its predecessor in the thread.
+    pub parent: Option<i64>,
+    /// Who speaks.
+    pub role: Role,
+    /// Its text.
+    pub content: String,
+    /// Its metadata.
+    pub metadata: Metadata,
+    /// The attempt that produced it.
+    pub attempt: u32,
+}
+
+/// A row of the dead letters.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StoredDeadLetter {
+    /// Of an entry that could not be read.
+    Entry {
+        /// The partition.
+        partition: PartitionId,
+        /// Its sequence in the stream.
+        seq: u64,
+        /// Its payload.
+        payload: Bytes,
+    },
+    /// Of a message that failed.
+    Message {
+        /// Thread and message.
+        key: MessageKey,
+        /// The attempt that failed.
+        attempt: u32,
+        /// [`model::Failure::code`].
+        code: String,
+        /// The chunks that are kept.
+        chunks: Vec<Arc<Chunk>>,
+    },
+}
+
+/// What one client saw of one thread. A connection that resumed where an earlier one was cut belongs to the same
+/// transcript, after a [`Seen::Cut`]; one that began anew is a transcript of its own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transcript {
+    /// Names the client in a violation.
+    pub client: String,
+    /// The thread.
+    pub thread: ThreadId,
+    /// In order.
+    pub seen: Vec<Seen>,
+    /// It was connected at the end, so it must have seen the end of whatever it saw the beginning of.
+    pub is_connected: bool,
+}
+
+/// One thing that a client saw.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    /// A chunk.
+    Chunk {
+        /// The message.
+        message: MessageId,
+        /// Its attempt.
+        attempt: u32,
+        /// The chunk.
+        chunk: Arc<Chunk>,
+    },
+    /// The text of the message starts again.
+    Reset {
+        /// The message.
+        message: MessageId,
+        /// The new attempt.
+        attempt: u32,
+    },
+    /// The rest of the text, from the store.
+    Rest {
+        /// The message.
+        message: MessageId,
+        /// What was lacking.
+        text: String,
+    },
+    /// The message is complete.
+    Complete {
+        /// The message.
+        message: MessageId,
+        /// Its position, if the client was told.
+        position: Option<i64>,
+    },
+    /// The message has failed.
+    Failed {
+        /// The message.
+        message: MessageId,
+    },
+    /// The connection was cut without a terminal.
+    Cut,
+}
+
+/// Checks every invariant that the evidence can show. An empty answer means that all of them hold.
+pub fn check(evidence: &Evidence) -> Vec<Violation> {
+    let fates = fates(&evidence.ledger, &evidence.rules);
+    let mut violations = Vec::new();
+    stored::check(evidence, &fates, &mut violations);
+    check_epochs(&evidence.grants, &mut violations);
+    for transcript in &evidence.transcripts {
+        transcripts::check(transcript, evidence, &fates, &mut violations);
+    }
+    violations
+}
+
+fn check_epochs(grants: &[(PartitionId, u64)], violations: &mut Vec<Violation>) {
+    let mut last: BTreeMap<PartitionId, u64> = BTreeMap::new();
+    for &(partition, epoch) in grants {
+        if let Some(before) = last.insert(partition, epoch).filter(|before| *before >= epoch) {
+            let (expected, seen) = (format!("an epoch above {before}"), format!("a grant of {epoch}"));
+            violations.push(Violation::new(
+                Invariant::Epochs,
+                format!("partition {partition}"),
+                expected,
+                seen,
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

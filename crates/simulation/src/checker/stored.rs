@@ -1,0 +1,197 @@
+//! What is stored, against the ledger.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::{Chunk, ChunkKind, MessageKey, PartitionId, ThreadId};
+
+use super::{
+    End, Evidence, Fate, Invariant, Published, Rules, StoredDeadLetter, StoredMessage, Violation,
+};
+
+pub(super) fn check(
+    evidence: &Evidence,
+    fates: &BTreeMap<MessageKey, Fate>,
+    violations: &mut Vec<Violation>,
+) {
+    check_ends(evidence, fates, violations);
+    check_entries(evidence, violations);
+    check_positions(&evidence.messages, violations);
+    for message in &evidence.messages {
+        if let Some(fate) = fates.get(&message.key) {
+            check_content(message, fate, violations);
+        }
+    }
+    for letter in &evidence.dead_letters {
+        if let StoredDeadLetter::Message { key, attempt, code, chunks } = letter
+            && let Some(fate) = fates.get(key)
+        {
+            check_failure(key, (*attempt, code), fate, &evidence.rules, violations);
+            check_kept(key, *attempt, chunks, fate, violations);
+        }
+    }
+}
+
+fn check_ends(
+    evidence: &Evidence,
+    fates: &BTreeMap<MessageKey, Fate>,
+    violations: &mut Vec<Violation>,
+) {
+    let mut ends: BTreeMap<&MessageKey, Vec<&str>> = BTreeMap::new();
+    for message in &evidence.messages {
+        ends.entry(&message.key).or_default().push("a message");
+    }
+    for letter in &evidence.dead_letters {
+        if let StoredDeadLetter::Message { key, code, .. } = letter {
+            ends.entry(key).or_default().push(code);
+        }
+    }
+    for (key, ends) in &ends {
+        if ends.len() > 1 {
+            violations.push(Violation::new(Invariant::EndsOnce, key, "one end", ends.join(" and ")));
+        }
+        if !fates.contains_key(*key) {
+            violations.push(Violation::new(
+                Invariant::EndsOnce,
+                key,
+                "nothing: it was never published",
+                ends.join(" and "),
+            ));
+        }
+    }
+    for key in fates.keys().filter(|key| evidence.rules.is_settled && !ends.contains_key(key)) {
+        violations.push(Violation::new(Invariant::EndsOnce, key, "one end", "none"));
+    }
+}
+
+fn check_entries(evidence: &Evidence, violations: &mut Vec<Violation>) {
+    let mut letters: BTreeMap<(PartitionId, u64), Vec<&Bytes>> = BTreeMap::new();
+    for letter in &evidence.dead_letters {
+        if let StoredDeadLetter::Entry { partition, seq, payload } = letter {
+            letters.entry((*partition, *seq)).or_default().push(payload);
+        }
+    }
+    for publish in &evidence.ledger {
+        let Published::Garbage(payload) = &publish.body else { continue };
+        let found = letters.remove(&(publish.partition, publish.seq)).unwrap_or_default();
+        let is_right = match found.as_slice() {
+            [] => !evidence.rules.is_settled,
+            [one] => *one == payload,
+            _ => false,
+        };
+        if !is_right {
+            let subject = format!("entry {} of partition {}", publish.seq, publish.partition);
+            let seen = format!("{} dead letters, payloads {found:?}", found.len());
+            violations.push(Violation::new(
+                Invariant::EndsOnce,
+                subject,
+                "one dead letter with its payload",
+                seen,
+            ));
+        }
+    }
+    for (partition, seq) in letters.keys() {
+        let subject = format!("entry {seq} of partition {partition}");
+        violations.push(Violation::new(
+            Invariant::EndsOnce,
+            subject,
+            "nothing: it is no garbage",
+            "a dead letter",
+        ));
+    }
+}
+
+fn check_positions(messages: &[StoredMessage], violations: &mut Vec<Violation>) {
+    let mut heads: BTreeMap<&ThreadId, i64> = BTreeMap::new();
+    let mut all = BTreeSet::new();
+    for message in messages {
+        let head = heads.insert(&message.key.thread, message.position);
+        let unique = all.insert(message.position);
+        if !unique || head.is_some_and(|head| head >= message.position) || message.parent != head {
+            violations.push(Violation::new(
+                Invariant::Positions,
+                &message.key,
+                format!("a new position above {head:?} with it as parent"),
+                format!("{} with parent {:?}", message.position, message.parent),
+            ));
+        }
+    }
+}
+
+fn check_content(message: &StoredMessage, fate: &Fate, violations: &mut Vec<Violation>) {
+    let key = &message.key;
+    if fate.end != End::Complete || fate.attempt != message.attempt {
+        let expected = format!("{:?} in attempt {}", fate.end, fate.attempt);
+        let seen = format!("complete in attempt {}", message.attempt);
+        violations.push(Violation::new(Invariant::Content, key, expected, seen));
+        return;
+    }
+    let expected = fate.text(fate.attempt);
+    if expected != message.content {
+        let (expected, seen) = (format!("{expected:?}"), format!("{:?}", message.content));
+        violations.push(Violation::new(Invariant::Content, key, expected, seen));
+    }
+    // Reasoning rides in the metadata.
+    let has_reasoning = fate.attempts.get(&fate.attempt).is_some_and(|chunks| {
+        chunks.values().any(|chunk| chunk.kind == ChunkKind::Reasoning)
+    });
+    if let Some(last) = fate.final_chunk().filter(|_| !has_reasoning)
+        && last.metadata != message.metadata
+    {
+        let (expected, seen) = (format!("{:?}", last.metadata), format!("{:?}", message.metadata));
+        violations.push(Violation::new(Invariant::Content, key, expected, seen));
+    }
+}
+
+fn check_failure(
+    key: &MessageKey,
+    (attempt, code): (u32, &str),
+    fate: &Fate,
+    rules: &Rules,
+    violations: &mut Vec<Violation>,
+) {
+    let of_time = (code == "gap_timeout" && !fate.attempts.is_empty()) || code == "stalled";
+    let is_right = match &fate.end {
+        _ if of_time && fate.is_slow(rules) => true,
+        End::Failed(expected) => *expected == code && (attempt == fate.attempt || code == "unknown_thread"),
+        End::Complete | End::Open => false,
+    };
+    if !is_right {
+        let expected = format!(
+            "{:?} in attempt {} (longest gap {} ms, longest silence {} ms)",
+            fate.end, fate.attempt, fate.longest_gap_ms, fate.longest_silence_ms
+        );
+        violations.push(Violation::new(
+            Invariant::RightFailure,
+            key,
+            expected,
+            format!("{code} in attempt {attempt}"),
+        ));
+    }
+}
+
+/// A dead letter keeps chunks that were accepted, each once, by id.
+fn check_kept(
+    key: &MessageKey,
+    attempt: u32,
+    kept: &[Arc<Chunk>],
+    fate: &Fate,
+    violations: &mut Vec<Violation>,
+) {
+    if matches!(fate.end, End::Failed("unknown_thread")) {
+        return;
+    }
+    let accepted = fate.attempts.get(&attempt);
+    let is_accepted = |chunk: &Arc<Chunk>| accepted.and_then(|all| all.get(&chunk.id)) == Some(chunk);
+    let in_order = kept.is_sorted_by(|a, b| a.id < b.id);
+    if !in_order || !kept.iter().all(is_accepted) {
+        let ids: Vec<u32> = kept.iter().map(|chunk| chunk.id).collect();
+        violations.push(Violation::new(
+            Invariant::Content,
+            key,
+            format!("a dead letter with accepted chunks of attempt {attempt} by id"),
+            format!("{ids:?}"),
+        ));
+    }
+}

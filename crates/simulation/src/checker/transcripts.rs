@@ -1,0 +1,161 @@
+//! What clients saw, against the ledger and the store.
+
+use std::collections::BTreeMap;
+
+use model::{ChunkKind, MessageId, MessageKey};
+
+use super::{Evidence, Fate, Invariant, Seen, StoredDeadLetter, StoredMessage, Transcript, Violation};
+
+/// What a client has of one message.
+#[derive(Default)]
+struct Shown {
+    attempt: Option<u32>,
+    next: u32,
+    text: String,
+    from_store: bool,
+    ended: bool,
+}
+
+struct Check<'a> {
+    transcript: &'a Transcript,
+    evidence: &'a Evidence,
+    fates: &'a BTreeMap<MessageKey, Fate>,
+    violations: &'a mut Vec<Violation>,
+}
+
+pub(super) fn check(
+    transcript: &Transcript,
+    evidence: &Evidence,
+    fates: &BTreeMap<MessageKey, Fate>,
+    violations: &mut Vec<Violation>,
+) {
+    let mut check = Check { transcript, evidence, fates, violations };
+    let mut all: BTreeMap<&MessageId, Shown> = BTreeMap::new();
+    for seen in &transcript.seen {
+        check.event(seen, &mut all);
+    }
+    for (message, shown) in all {
+        check.at_the_end(message, &shown);
+    }
+}
+
+impl<'a> Check<'a> {
+    fn event(&mut self, seen: &'a Seen, all: &mut BTreeMap<&'a MessageId, Shown>) {
+        match seen {
+            Seen::Cut => {}
+            Seen::Chunk { message, attempt, chunk } => {
+                let shown = all.entry(message).or_default();
+                let in_order = *shown.attempt.get_or_insert(*attempt) == *attempt
+                    && shown.next == chunk.id
+                    && !shown.ended
+                    && !shown.from_store;
+                if !in_order {
+                    let expected = format!("chunk {} of attempt {:?}", shown.next, shown.attempt);
+                    let seen = format!("chunk {} of attempt {attempt}", chunk.id);
+                    self.report(Invariant::ClientText, message, expected, seen);
+                }
+                let accepted = self.fates.get(&self.key(message));
+                let accepted = accepted.and_then(|fate| fate.attempts.get(attempt)?.get(&chunk.id));
+                if accepted != Some(chunk) {
+                    let (expected, seen) = (format!("{accepted:?}"), format!("{chunk:?}"));
+                    self.report(Invariant::ClientText, message, expected, seen);
+                }
+                shown.next = chunk.id + 1;
+                if chunk.kind == ChunkKind::Content {
+                    shown.text.push_str(&chunk.text);
+                }
+            }
+            Seen::Reset { message, attempt } => {
+                let shown = all.entry(message).or_default();
+                if shown.ended || shown.attempt.is_some_and(|before| before >= *attempt) {
+                    let expected = format!("an attempt above {:?}", shown.attempt);
+                    self.report(Invariant::ClientText, message, expected, format!("reset to {attempt}"));
+                }
+                *shown = Shown { attempt: Some(*attempt), ..Shown::default() };
+            }
+            Seen::Rest { message, text } => {
+                let shown = all.entry(message).or_default();
+                shown.text.push_str(text);
+                shown.from_store = true;
+            }
+            Seen::Complete { message, position } => {
+                let shown = all.entry(message).or_default();
+                self.complete(message, *position, shown);
+                shown.ended = true;
+            }
+            Seen::Failed { message } => {
+                let shown = all.entry(message).or_default();
+                self.failed(message, shown);
+                shown.ended = true;
+            }
+        }
+    }
+
+    fn complete(&mut self, message: &MessageId, position: Option<i64>, shown: &Shown) {
+        if shown.ended {
+            self.report(Invariant::OneTerminal, message, "one terminal", "another one: complete");
+        }
+        match self.stored(message) {
+            None => self.report(Invariant::OneTerminal, message, "not complete: it is not stored", "complete"),
+            Some(stored) if position.is_some_and(|position| position != stored.position) => {
+                let (expected, seen) = (stored.position.to_string(), format!("{position:?}"));
+                self.report(Invariant::OneTerminal, message, expected, seen);
+            }
+            Some(stored) if stored.content != shown.text => {
+                let (expected, seen) = (format!("{:?}", stored.content), format!("{:?}", shown.text));
+                self.report(Invariant::ClientText, message, expected, seen);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn failed(&mut self, message: &MessageId, shown: &Shown) {
+        if shown.ended {
+            self.report(Invariant::OneTerminal, message, "one terminal", "another one: failed");
+        }
+        let key = self.key(message);
+        let is_dead = self.evidence.dead_letters.iter().any(
+            |letter| matches!(letter, StoredDeadLetter::Message { key: dead, .. } if *dead == key),
+        );
+        if !is_dead {
+            self.report(Invariant::OneTerminal, message, "not failed: it has no dead letter", "failed");
+        }
+    }
+
+    fn at_the_end(&mut self, message: &MessageId, shown: &Shown) {
+        if shown.ended {
+            return;
+        }
+        if let Some(stored) = self.stored(message)
+            && shown.attempt.is_none_or(|attempt| attempt == stored.attempt)
+            && !stored.content.starts_with(&shown.text)
+        {
+            let (expected, seen) =
+                (format!("a prefix of {:?}", stored.content), format!("{:?}", shown.text));
+            self.report(Invariant::ClientText, message, expected, seen);
+        }
+        if self.evidence.rules.is_settled && self.transcript.is_connected {
+            self.report(Invariant::OneTerminal, message, "one terminal", "none");
+        }
+    }
+
+    fn stored(&self, message: &MessageId) -> Option<&'a StoredMessage> {
+        let key = self.key(message);
+        self.evidence.messages.iter().find(|stored| stored.key == key)
+    }
+
+    fn key(&self, message: &MessageId) -> MessageKey {
+        MessageKey { thread: self.transcript.thread.clone(), message: message.clone() }
+    }
+
+    fn report(
+        &mut self,
+        invariant: Invariant,
+        message: &MessageId,
+        expected: impl Into<String>,
+        seen: impl Into<String>,
+    ) {
+        let subject = format!("{} at client {}", self.key(message), self.transcript.client);
+        self.violations.push(Violation::new(invariant, subject, expected, seen));
+    }
+}

@@ -1,0 +1,96 @@
+//! What happened in a run, so that a swarm that never meets a fault does not pass for a good one.
+
+use std::fmt;
+
+macro_rules! coverage {
+    ($($(#[$doc:meta])* $field:ident),* $(,)?) => {
+        /// How often each thing happened.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct Coverage {
+            $($(#[$doc])* pub $field: u64,)*
+        }
+
+        impl Coverage {
+            /// Adds another run.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+
+        impl fmt::Display for Coverage {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                $(write!(f, "{} {}, ", stringify!($field).replace('_', " "), self.$field)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+
+coverage! {
+    /// Events of the simulation.
+    events,
+    /// Stream entries that machines read, repetitions included.
+    entries,
+    /// Commits that were applied.
+    commits,
+    /// Grants of a lease, reclaims left out.
+    takeovers,
+    /// Own epochs raised after an unknown commit.
+    reclaims,
+    /// Unknown outcomes of commits that had been applied when the worker gave up asking.
+    unknown_applied,
+    /// Unknown outcomes of commits that were never applied.
+    unknown_not_applied,
+    /// Unknown outcomes of commits that were applied later.
+    unknown_late,
+    /// Commits applied after their worker had died.
+    applied_after_death,
+    /// Commits refused for their epoch.
+    fenced,
+    /// Statements that waited for the lock of a row.
+    lock_waits,
+    /// Commits that the store refused for now.
+    refused,
+    /// Workers that died.
+    crashes,
+    /// Workers that stood still for a while.
+    pauses,
+    /// Workers that gave their leases back.
+    drains,
+    /// Readers set back for messages that had waited in the stream.
+    rereads,
+    /// Readers that lost their place or the stream.
+    reader_faults,
+    /// Sheds of memory that forgot a message.
+    sheds,
+    /// Parts of stragglers saved.
+    straggler_saves,
+    /// Stragglers restored by a new owner.
+    straggler_restores,
+    /// Messages completed.
+    completed,
+    /// Messages that failed for a gap.
+    gap_timeouts,
+    /// Messages that stalled.
+    stalls,
+    /// Chunks that contradicted one with their id.
+    conflicts,
+    /// Chunks of messages that had ended.
+    late,
+    /// Chunks of lower attempts.
+    overtaken,
+    /// Attempts that reset a message.
+    resets,
+    /// New messages that had to wait in the stream.
+    deferred,
+    /// Entries that became dead letters.
+    entry_letters,
+    /// Messages that were stored already when a commit brought them.
+    key_conflicts,
+    /// Answers to questions of gateways.
+    answers,
+    /// Connections of clients that were cut.
+    client_cuts,
+    /// Terminals that clients saw.
+    terminals,
+}

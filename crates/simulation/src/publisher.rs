@@ -1,0 +1,199 @@
+//! What publishers put into the streams: messages with every fault that a publisher may have.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::{
+    Arrival, Bucket, Chunk, ChunkKind, Frame, MessageId, MessageKey, Metadata, PartitionCount, PartitionId,
+    Refusal, Role, ThreadId,
+};
+use partition::Body;
+use serde_json::{Map, Value};
+
+use crate::checker::{Publish, Published};
+use crate::log::Log;
+use crate::rng::Rng;
+use crate::scenario::Scenario;
+
+/// The streams, the ledger and the names.
+pub(crate) struct Plan {
+    pub(crate) logs: Vec<Log>,
+    pub(crate) ledger: Vec<Publish>,
+    pub(crate) threads: Vec<(ThreadId, PartitionId)>,
+}
+
+struct Sending {
+    at: i64,
+    thread: usize,
+    what: What,
+}
+
+enum What {
+    Chunk(Arrival),
+    Garbage(Bytes),
+}
+
+/// Plans everything that is published.
+pub(crate) fn publish(scenario: &Scenario, rng: &mut Rng) -> Plan {
+    let count = PartitionCount::new(scenario.partitions.into()).ok();
+    let threads: Vec<(ThreadId, PartitionId)> = (0..scenario.threads)
+        .filter_map(|n| ThreadId::parse(&format!("t{n}")).ok())
+        .map(|thread| {
+            let partition = count.map_or(PartitionId(0), |count| Bucket::of(&thread).partition(count));
+            (thread, partition)
+        })
+        .collect();
+    let mut sendings = Vec::new();
+    for number in 0..scenario.messages {
+        message(number, scenario, rng, &mut sendings);
+        if rng.chance(scenario.publishing.garbage) {
+            let payload = Bytes::from(format!("garbage {number}"));
+            let (at, thread) = (rng.range(0, scenario.faults_until), rng.index(threads.len()));
+            sendings.push(Sending { at, thread, what: What::Garbage(payload) });
+        }
+    }
+    // Stable: sendings of one time stay in the order in which they were planned.
+    sendings.sort_by_key(|sending| sending.at);
+    append(sendings, threads, scenario, rng)
+}
+
+fn message(number: usize, scenario: &Scenario, rng: &mut Rng, sendings: &mut Vec<Sending>) {
+    let Ok(message) = MessageId::parse(&format!("m{number}")) else { return };
+    let thread = rng.index(scenario.threads);
+    let rates = &scenario.publishing;
+    let mut start = rng.range(0, scenario.faults_until * 9 / 10);
+    let attempts = if rng.chance(rates.attempts) { rng.range(2, 3) as u32 } else { 1 };
+    for attempt in 0..attempts {
+        let pace = if rng.chance(rates.slow) { rng.range(40, 500) } else { rng.pick([0, 2, 15]) };
+        let mut chunks = chunks(number, attempt, scenario, rng);
+        let arrivals = |chunk: Chunk| Arrival {
+            message: message.clone(),
+            attempt,
+            step: 0,
+            role: Role::Assistant,
+            chunk: Arc::new(chunk),
+        };
+        if attempt + 1 < attempts {
+            chunks.truncate(rng.index(chunks.len()) + 1);
+        }
+        let end = start + pace * chunks.len() as i64;
+        for (at, chunk) in schedule(chunks, start, pace, scenario, rng) {
+            sendings.push(Sending { at, thread, what: What::Chunk(arrivals(chunk)) });
+        }
+        // The next attempt overlaps with the last one now and then.
+        start = end + rng.range(-100, 600).max(start - end);
+    }
+}
+
+/// The chunks of one attempt in order, with what is wrong with them.
+fn chunks(number: usize, attempt: u32, scenario: &Scenario, rng: &mut Rng) -> Vec<Chunk> {
+    let rates = &scenario.publishing;
+    let most = rng.pick([1, 1, 4, 12, 30, 60]);
+    let count = rng.range(1, most) as u32;
+    let mut chunks: Vec<Chunk> = (0..count)
+        .map(|id| {
+            let mut chunk = Chunk::content(id, &format!("{number}.{attempt}.{id} "), id + 1 == count);
+            if rng.chance(0.05) {
+                chunk.kind = ChunkKind::Metadata;
+            }
+            if chunk.is_final && rng.chance(0.5) {
+                let tokens = Map::from_iter([("tokens_used".to_owned(), Value::from(count))]);
+                chunk.metadata = Metadata::new(tokens).unwrap_or_default();
+            }
+            chunk
+        })
+        .collect();
+    if rng.chance(rates.error) {
+        let index = rng.index(chunks.len());
+        chunks[index].kind = ChunkKind::Error;
+    }
+    if rng.chance(rates.unfinished)
+        && let Some(last) = chunks.last_mut()
+    {
+        last.is_final = false;
+    }
+    if rng.chance(rates.final_conflict) {
+        let id = rng.below(u64::from(count) + 3) as u32;
+        chunks.push(Chunk::content(id, "second final ", true));
+    }
+    chunks
+}
+
+/// When each chunk is stored: shuffled within a window, lost, repeated at once or much later, contradicted.
+fn schedule(chunks: Vec<Chunk>, start: i64, pace: i64, scenario: &Scenario, rng: &mut Rng) -> Vec<(i64, Chunk)> {
+    let rates = &scenario.publishing;
+    let window = rng.pick([1, 1, 4, 16, 64]);
+    let lost = rng.chance(rates.lost).then(|| rng.index(chunks.len()));
+    let conflict = rng.chance(rates.conflict).then(|| rng.index(chunks.len()));
+    let mut order: Vec<(i64, usize)> =
+        (0..chunks.len()).map(|index| (index as i64 + rng.range(0, window - 1), index)).collect();
+    order.sort_unstable();
+    let mut sent = Vec::new();
+    for (slot, (_, index)) in order.into_iter().enumerate() {
+        if lost == Some(index) {
+            continue;
+        }
+        let chunk = &chunks[index];
+        let at = start + pace * slot as i64 + rng.range(0, pace);
+        sent.push((at, chunk.clone()));
+        if rng.chance(rates.duplicate) {
+            sent.push((at + rng.range(0, 60), chunk.clone()));
+        }
+        if rng.chance(rates.late_duplicate) {
+            sent.push((at + rng.range(500, 12_000), chunk.clone()));
+        }
+        if conflict == Some(index) {
+            let other = Chunk { text: format!("conflict {} ", chunk.id).into(), ..chunk.clone() };
+            sent.push((at + rng.range(-20, 200).max(-at), other));
+        }
+    }
+    sent
+}
+
+fn append(
+    sendings: Vec<Sending>,
+    threads: Vec<(ThreadId, PartitionId)>,
+    scenario: &Scenario,
+    rng: &mut Rng,
+) -> Plan {
+    let mut logs: Vec<Log> = (0..scenario.partitions).map(|_| Log::default()).collect();
+    let mut ledger = Vec::with_capacity(sendings.len());
+    for Sending { at, thread, what } in sendings {
+        let (thread, partition) = &threads[thread];
+        let log = &mut logs[usize::from(partition.0)];
+        let note = |seq: u64, body: Published| Publish { partition: *partition, seq, at_ms: at, body };
+        match what {
+            What::Garbage(payload) => {
+                let refusal = Refusal { code: "malformed", detail: "planted".to_owned() };
+                let subject = format!("chunks.{partition}.{thread}");
+                log.entries.push((at, Body::Refused { subject, payload: payload.clone(), refusal }));
+                ledger.push(note(log.len(), Published::Garbage(payload)));
+            }
+            What::Chunk(arrival) => {
+                let key = MessageKey { thread: thread.clone(), message: arrival.message.clone() };
+                let (attempt, chunk) = (arrival.attempt, Arc::clone(&arrival.chunk));
+                let is_framed = rng.chance(scenario.publishing.framed);
+                match log.entries.last_mut() {
+                    Some((last, Body::Frame(frame)))
+                        if is_framed && frame.thread == *thread && at - *last < 50 && frame.chunks.len() < 4 =>
+                    {
+                        // The frame is stored when its last chunk is there.
+                        frame.chunks.push(arrival);
+                        *last = at;
+                    }
+                    _ => {
+                        let frame = Frame { thread: thread.clone(), chunks: vec![arrival] };
+                        log.entries.push((at, Body::Frame(frame)));
+                    }
+                }
+                ledger.push(note(log.len(), Published::Chunk { key, attempt, chunk }));
+            }
+        }
+    }
+    for publish in &mut ledger {
+        if let Some(at) = logs[usize::from(publish.partition.0)].at(publish.seq) {
+            publish.at_ms = at;
+        }
+    }
+    Plan { logs, ledger, threads }
+}

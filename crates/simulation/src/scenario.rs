@@ -1,0 +1,167 @@
+//! What one seed is like: its sizes, its limits and its rates of faults. Each seed draws its own.
+
+use partition::Limits;
+
+use crate::rng::Rng;
+
+/// Sizes, times (ms) and rates of one run.
+#[derive(Debug, Clone)]
+pub(crate) struct Scenario {
+    pub(crate) partitions: u16,
+    pub(crate) workers: usize,
+    pub(crate) threads: usize,
+    pub(crate) messages: usize,
+    pub(crate) clients: usize,
+    /// Publishers begin messages, and faults happen, until then.
+    pub(crate) faults_until: i64,
+    pub(crate) limits: Limits,
+    pub(crate) max_open: usize,
+    pub(crate) lease_ms: i64,
+    pub(crate) answer_timeout_ms: i64,
+    pub(crate) heartbeat_ms: i64,
+    pub(crate) batch: usize,
+    pub(crate) ask_bytes: usize,
+    /// Chunks may create threads; otherwise the first one does not exist.
+    pub(crate) creates_threads: bool,
+    /// Clocks of workers are wrong by at most so much.
+    pub(crate) skew_ms: i64,
+    /// When the faults stop, some of the workers that are down stay down.
+    pub(crate) dead_stay_dead: bool,
+    pub(crate) publishing: Publishing,
+    pub(crate) faults: Faults,
+}
+
+/// What publishers do wrong.
+#[derive(Debug, Clone)]
+pub(crate) struct Publishing {
+    pub(crate) duplicate: f64,
+    pub(crate) late_duplicate: f64,
+    pub(crate) lost: f64,
+    pub(crate) unfinished: f64,
+    pub(crate) attempts: f64,
+    pub(crate) error: f64,
+    pub(crate) conflict: f64,
+    pub(crate) final_conflict: f64,
+    pub(crate) garbage: f64,
+    pub(crate) slow: f64,
+    pub(crate) framed: f64,
+}
+
+/// Probabilities of faults, each at its own kind of occasion.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Faults {
+    pub(crate) crash: f64,
+    pub(crate) pause: f64,
+    pub(crate) drain: f64,
+    pub(crate) refused: f64,
+    pub(crate) request_lost: f64,
+    pub(crate) request_late: f64,
+    pub(crate) aborted: f64,
+    pub(crate) reply_lost: f64,
+    pub(crate) slow_statement: f64,
+    pub(crate) slow_look_up: f64,
+    pub(crate) cut: f64,
+    pub(crate) repeat: f64,
+    pub(crate) outage: f64,
+    pub(crate) shed: f64,
+    pub(crate) frame_lost: f64,
+    pub(crate) ask_lost: f64,
+    pub(crate) client_cut: f64,
+}
+
+impl Scenario {
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        let tick_ms = rng.range(80, 250);
+        let gap_timeout_ms = rng.range(1_500, 4_000);
+        let faults_until = rng.range(4_000, 14_000);
+        Self {
+            partitions: rng.pick([1, 1, 2]),
+            workers: rng.range(2, 4) as usize,
+            threads: rng.range(1, 6) as usize,
+            messages: rng.range(8, 36) as usize,
+            clients: rng.range(1, 4) as usize,
+            faults_until,
+            limits: limits(rng, tick_ms, gap_timeout_ms),
+            max_open: rng.range(2, 8) as usize,
+            lease_ms: rng.range(800, 2_500),
+            answer_timeout_ms: rng.range(300, 900),
+            heartbeat_ms: rng.range(50, 200),
+            batch: rng.pick([1, 4, 16, 64]),
+            ask_bytes: rng.pick([1, 40, 200, 100_000]),
+            creates_threads: !rng.chance(0.15),
+            skew_ms: rng.pick([0, 50, 5_000, 3_600_000]),
+            dead_stay_dead: rng.chance(0.5),
+            publishing: Publishing::draw(rng),
+            faults: Faults::draw(rng),
+        }
+    }
+}
+
+fn limits(rng: &mut Rng, tick_ms: i64, gap_timeout_ms: i64) -> Limits {
+    let stall_timeout_ms = gap_timeout_ms * rng.range(1, 3) + 500;
+    Limits {
+        chunks_per_message: rng.pick([24, 64, 64]),
+        message_bytes: 1 << 20,
+        gap_timeout_ms,
+        stall_timeout_ms,
+        sweep_ms: rng.range(200, 1_000),
+        tick_ms,
+        straggler_ms: rng.pick([100, 600, 2_000, 1_000_000]),
+        straggler_entries: rng.pick([4, 20, 100, 1_000_000]) as u64,
+        commit_turns: rng.range(1, 4) as usize,
+        commit_bytes: rng.pick([200, 1_000, 100_000]),
+        checkpoint_ms: rng.range(50, 1_000),
+        remembered: rng.range(0, 8) as usize,
+        stream_step_ms: tick_ms * 2,
+    }
+}
+
+/// Often 0, else spread evenly over the orders of magnitude up to `most`.
+fn rate(rng: &mut Rng, often: f64, most: f64) -> f64 {
+    if !rng.chance(often) {
+        return 0.0;
+    }
+    most / f64::from(1_u32 << rng.below(5))
+}
+
+impl Publishing {
+    fn draw(rng: &mut Rng) -> Self {
+        Self {
+            duplicate: rate(rng, 0.7, 0.5),
+            late_duplicate: rate(rng, 0.6, 0.1),
+            lost: rate(rng, 0.6, 0.3),
+            unfinished: rate(rng, 0.5, 0.2),
+            attempts: rate(rng, 0.6, 0.5),
+            error: rate(rng, 0.5, 0.2),
+            conflict: rate(rng, 0.5, 0.5),
+            final_conflict: rate(rng, 0.5, 0.2),
+            garbage: rate(rng, 0.5, 0.5),
+            slow: rate(rng, 0.7, 0.8),
+            framed: rate(rng, 0.5, 1.0),
+        }
+    }
+}
+
+impl Faults {
+    fn draw(rng: &mut Rng) -> Self {
+        Self {
+            crash: rate(rng, 0.7, 0.02),
+            pause: rate(rng, 0.7, 0.02),
+            drain: rate(rng, 0.4, 0.01),
+            refused: rate(rng, 0.5, 0.2),
+            request_lost: rate(rng, 0.6, 0.1),
+            request_late: rate(rng, 0.6, 0.1),
+            aborted: rate(rng, 0.5, 0.1),
+            reply_lost: rate(rng, 0.6, 0.2),
+            slow_statement: rate(rng, 0.6, 0.2),
+            slow_look_up: rate(rng, 0.6, 0.4),
+            cut: rate(rng, 0.6, 0.1),
+            repeat: rate(rng, 0.6, 0.2),
+            outage: rate(rng, 0.5, 0.03),
+            shed: rate(rng, 0.6, 0.02),
+            frame_lost: rate(rng, 0.7, 0.3),
+            ask_lost: rate(rng, 0.5, 0.3),
+            client_cut: rate(rng, 0.6, 0.1),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The double of the store: rows with locks and epochs, unique keys, one transaction per commit.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use model::{Chunk, DeadLetter, DeadLetterSource, MessageKey, PartitionId, Seq, ThreadId, Timestamp};
+use partition::{Body, Commit, Known, Straggler, StragglerSave, Takeover};
+
+use crate::bug::Bug;
+use crate::checker::{Invariant, StoredDeadLetter, StoredMessage, Violation};
+use crate::log::Log;
+
+/// The row of a partition.
+#[derive(Debug, Default)]
+pub(crate) struct Row {
+    pub(crate) epoch: u64,
+    pub(crate) owner: Option<u64>,
+    pub(crate) lease_until: i64,
+    pub(crate) checkpoint: u64,
+    pub(crate) high_water: i64,
+    /// The statement that holds the row's lock.
+    pub(crate) locked_by: Option<usize>,
+    /// Statements that wait for it.
+    pub(crate) queue: VecDeque<usize>,
+}
+
+/// A lease just granted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grant {
+    pub(crate) epoch: u64,
+    pub(crate) checkpoint: u64,
+    pub(crate) high_water: i64,
+}
+
+/// How a message ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ended {
+    Message(usize),
+    Letter,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) messages: Vec<StoredMessage>,
+    pub(crate) letters: Vec<StoredDeadLetter>,
+    /// By thread, in the order of the commits: when, what, how.
+    pub(crate) ended: BTreeMap<ThreadId, Vec<(i64, MessageKey, Ended)>>,
+    pub(crate) grants: Vec<(PartitionId, u64)>,
+    pub(crate) violations: Vec<Violation>,
+    /// Messages that were there already when a commit brought them.
+    pub(crate) key_conflicts: u64,
+    /// Letters that a planted bug writes later.
+    pub(crate) letters_outside: Vec<(PartitionId, DeadLetter)>,
+    ends: BTreeMap<MessageKey, i64>,
+    message_keys: BTreeSet<MessageKey>,
+    letter_keys: BTreeSet<MessageKey>,
+    entry_keys: BTreeSet<(PartitionId, u64)>,
+    heads: BTreeMap<ThreadId, i64>,
+    stragglers: Vec<BTreeMap<MessageKey, (i64, StragglerSave)>>,
+    bug: Option<Bug>,
+}
+
+impl Store {
+    pub(crate) fn new(partitions: u16, bug: Option<Bug>) -> Self {
+        let rows = (0..partitions).map(|_| Row::default()).collect();
+        let stragglers = (0..partitions).map(|_| BTreeMap::new()).collect();
+        Self { rows, stragglers, bug, ..Self::default() }
+    }
+
+    pub(crate) fn row(&mut self, partition: PartitionId) -> &mut Row {
+        &mut self.rows[usize::from(partition.0)]
+    }
+
+    /// Raises the epoch.
+    pub(crate) fn grant(&mut self, partition: PartitionId, owner: u64, lease_until: i64) -> Grant {
+        let row = self.row(partition);
+        row.epoch += 1;
+        row.owner = Some(owner);
+        row.lease_until = lease_until;
+        let grant = row.grant();
+        self.grants.push((partition, grant.epoch));
+        grant
+    }
+
+    pub(crate) fn is_held(&self, partition: PartitionId, owner: u64, epoch: u64) -> bool {
+        let row = &self.rows[usize::from(partition.0)];
+        row.owner == Some(owner) && row.epoch == epoch
+    }
+
+    pub(crate) fn has_ended(&self, key: &MessageKey) -> bool {
+        self.ends.contains_key(key)
+    }
+
+    pub(crate) fn ended_messages(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// What is known of these messages now.
+    pub(crate) fn look_up(
+        &self,
+        keys: &[MessageKey],
+        missing: &BTreeSet<ThreadId>,
+        time: i64,
+    ) -> Vec<(MessageKey, Known)> {
+        let lag = if self.bug == Some(Bug::NoUniqueKey) { 5_000 } else { 0 };
+        let known = |key: &MessageKey| match self.ends.get(key) {
+            Some(at) if at + lag <= time && self.bug != Some(Bug::NoLookUp) => Known::Ended,
+            _ if missing.contains(&key.thread) => Known::NoThread,
+            _ => Known::Absent,
+        };
+        keys.iter().map(|key| (key.clone(), known(key))).collect()
+    }
+
+    /// What a new owner starts from: the row as of its grant, the stragglers as of now.
+    pub(crate) fn load(&self, partition: PartitionId, grant: Grant, time: i64) -> Takeover {
+        let saved = &self.stragglers[usize::from(partition.0)];
+        let aged = |(saved_at, save): &(i64, StragglerSave)| {
+            let age = time - saved_at;
+            Straggler {
+                open_ms: save.open_ms + age,
+                gap_ms: save.gap_ms.map(|gap| gap + age),
+                idle_ms: save.idle_ms + age,
+                ..save.clone()
+            }
+        };
+        let high_water = if self.bug == Some(Bug::NoHighWater) { 0 } else { grant.high_water };
+        Takeover {
+            partition,
+            epoch: grant.epoch,
+            checkpoint: Seq(grant.checkpoint),
+            position_high_water: Timestamp(high_water),
+            stragglers: saved.values().map(aged).collect(),
+        }
+    }
+
+    /// Applies a commit, all of it.
+    pub(crate) fn apply(&mut self, commit: &Commit, log: &Log, time: i64) {
+        let partition = commit.partition;
+        for message in &commit.messages {
+            self.insert_message(message, time);
+        }
+        for letter in &commit.dead_letters {
+            if self.bug == Some(Bug::DeadLetterOutside) {
+                self.letters_outside.push((partition, letter.clone()));
+            } else {
+                self.insert_letter(partition, letter, time);
+            }
+        }
+        let stragglers = &mut self.stragglers[usize::from(partition.0)];
+        for save in &commit.stragglers {
+            save_straggler(stragglers, save, self.bug, time);
+        }
+        if self.bug != Some(Bug::StragglersStay) {
+            stragglers.retain(|key, _| !commit.ended_stragglers.contains(key));
+        }
+        let row = self.row(partition);
+        let passed = row.checkpoint + 1..=commit.checkpoint.0;
+        row.checkpoint = row.checkpoint.max(commit.checkpoint.0);
+        row.high_water = row.high_water.max(commit.position_high_water.0);
+        self.check_passed(partition, passed, log);
+    }
+
+    fn insert_message(&mut self, message: &model::Message, time: i64) {
+        if !self.message_keys.insert(message.key.clone()) {
+            self.key_conflicts += 1;
+            if self.bug != Some(Bug::NoUniqueKey) {
+                return;
+            }
+        }
+        let position = message.placement.position.get();
+        let head = self.heads.get(&message.key.thread).copied();
+        self.heads.insert(message.key.thread.clone(), head.unwrap_or(i64::MIN).max(position));
+        let ended = Ended::Message(self.messages.len());
+        self.messages.push(StoredMessage {
+            key: message.key.clone(),
+            position,
+            parent: head,
+            role: message.role,
+            content: message.content.clone(),
+            metadata: message.metadata.clone(),
+            attempt: message.attempt,
+        });
+        self.end(&message.key, ended, time);
+    }
+
+    pub(crate) fn insert_letter(&mut self, partition: PartitionId, letter: &DeadLetter, time: i64) {
+        match &letter.source {
+            DeadLetterSource::Entry { payload, .. } => {
+                let seq = letter.seq.0;
+                if self.entry_keys.insert((partition, seq)) {
+                    let payload = payload.clone();
+                    self.letters.push(StoredDeadLetter::Entry { partition, seq, payload });
+                }
+            }
+            DeadLetterSource::Message { key, attempt, chunks, failure } => {
+                if self.letter_keys.insert(key.clone()) {
+                    self.letters.push(StoredDeadLetter::Message {
+                        key: key.clone(),
+                        attempt: *attempt,
+                        code: failure.code().to_owned(),
+                        chunks: chunks.clone(),
+                    });
+                    self.end(key, Ended::Letter, time);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, key: &MessageKey, ended: Ended, time: i64) {
+        self.ends.entry(key.clone()).or_insert(time);
+        self.ended.entry(key.thread.clone()).or_default().push((time, key.clone(), ended));
+    }
+
+    /// I5, for the entries that the checkpoint has just passed.
+    fn check_passed(&mut self, partition: PartitionId, passed: std::ops::RangeInclusive<u64>, log: &Log) {
+        let (first, last) = passed.into_inner();
+        if first > last {
+            return;
+        }
+        for entry in log.read(first, last) {
+            let missing = match &entry.body {
+                Body::Refused { .. } if self.entry_keys.contains(&(partition, entry.seq.0)) => continue,
+                Body::Refused { .. } => "its dead letter".to_owned(),
+                Body::Frame(frame) => {
+                    let lost = frame.chunks.iter().find(|arrival| {
+                        let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
+                        !self.is_kept(partition, &key, arrival.attempt, arrival.chunk.id)
+                    });
+                    let Some(lost) = lost else { continue };
+                    format!("chunk {} of {}/{}", lost.chunk.id, frame.thread, lost.message)
+                }
+            };
+            let subject = format!("entry {} of partition {partition}", entry.seq);
+            let seen = format!("a checkpoint at {last}");
+            self.violations.push(Violation::new(Invariant::Checkpoint, subject, format!("{missing} kept"), seen));
+        }
+    }
+
+    /// The chunk is not needed again: its message has ended, or it is saved, or a higher attempt is.
+    fn is_kept(&self, partition: PartitionId, key: &MessageKey, attempt: u32, id: u32) -> bool {
+        let saved = self.stragglers[usize::from(partition.0)].get(key);
+        let is_saved = |save: &StragglerSave| {
+            save.attempt > attempt || (save.attempt == attempt && save.chunks.iter().any(|chunk| chunk.id == id))
+        };
+        self.has_ended(key) || saved.is_some_and(|(_, save)| is_saved(save))
+    }
+}
+
+impl Row {
+    pub(crate) fn grant(&self) -> Grant {
+        Grant { epoch: self.epoch, checkpoint: self.checkpoint, high_water: self.high_water }
+    }
+}
+
+/// Chunks of the same attempt are added, those of lower ones go, as the store's statement does it.
+fn save_straggler(
+    stragglers: &mut BTreeMap<MessageKey, (i64, StragglerSave)>,
+    save: &StragglerSave,
+    bug: Option<Bug>,
+    time: i64,
+) {
+    let mut chunks: Vec<Arc<Chunk>> = Vec::new();
+    if let Some((_, before)) = stragglers.get(&save.key) {
+        if before.attempt > save.attempt {
+            return;
+        }
+        if before.attempt == save.attempt && bug != Some(Bug::SavesReplace) {
+            chunks.clone_from(&before.chunks);
+        }
+    }
+    for chunk in &save.chunks {
+        if chunks.iter().all(|kept| kept.id != chunk.id) {
+            chunks.push(Arc::clone(chunk));
+        }
+    }
+    stragglers.insert(save.key.clone(), (time, StragglerSave { chunks, ..save.clone() }));
+}

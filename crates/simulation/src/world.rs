@@ -1,0 +1,317 @@
+//! The world of one seed: virtual time, a heap of events, workers, store, streams and clients.
+//!
+//! Two phases: until `Scenario::faults_until` everything fails now and then; then the faults stop, and everything
+//! that was acknowledged has to end. One generator per concern, so that equal seeds have equal histories.
+
+mod clients;
+mod finish;
+mod session;
+mod statements;
+mod workers;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+
+use model::{MessageKey, PartitionId, ThreadId};
+use partition::{Answer, Ask, Known, Takeover};
+
+use crate::bug::Bug;
+use crate::checker::{self, Publish, Rules, Transcript, Violation};
+use crate::client::{Client, OutFrame};
+use crate::coverage::Coverage;
+use crate::log::Log;
+use crate::publisher;
+use crate::rng::Rng;
+use crate::scenario::{Faults, Scenario};
+use crate::store::{Grant, Store};
+use session::Session;
+use statements::Statement;
+
+/// Lines of the trace that are kept.
+const TRACE_LINES: usize = 400;
+
+/// What came of one seed.
+#[derive(Debug)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// What does not hold.
+    pub violations: Vec<Violation>,
+    /// What happened.
+    pub coverage: Coverage,
+    /// Equal for equal histories.
+    pub trace_hash: u64,
+    /// The sizes and rates that the seed drew.
+    pub scenario: String,
+    /// The last lines of the history; empty unless they were asked for.
+    pub trace: VecDeque<String>,
+}
+
+pub(crate) struct World {
+    scenario: Scenario,
+    bug: Option<Bug>,
+    rng: Rng,
+    time: i64,
+    order: u64,
+    heap: BinaryHeap<Reverse<Scheduled>>,
+    logs: Vec<Log>,
+    ledger: Vec<Publish>,
+    rules: Rules,
+    missing: BTreeSet<ThreadId>,
+    /// Messages that only a gap's timeout can end, with the entry from which on, by partition.
+    doomed: Vec<Vec<(u64, MessageKey)>>,
+    /// How many messages were published.
+    messages: usize,
+    /// How many chunks each message has that completes; for a planted bug.
+    lengths: BTreeMap<MessageKey, u32>,
+    store: Store,
+    statements: Vec<Statement>,
+    workers: Vec<Worker>,
+    last_incarnation: u64,
+    last_session: u64,
+    clients: Vec<Client>,
+    transcripts: Vec<Transcript>,
+    is_quiet: bool,
+    coverage: Coverage,
+    violations: Vec<Violation>,
+    hash: u64,
+    trace: Option<VecDeque<String>>,
+}
+
+struct Worker {
+    /// A new one with every start; names the owner of leases.
+    incarnation: u64,
+    is_up: bool,
+    paused_until: i64,
+    skew: i64,
+    idle_until: i64,
+    /// It never comes back.
+    is_gone: bool,
+    sessions: BTreeMap<PartitionId, Session>,
+}
+
+struct Scheduled {
+    at: i64,
+    order: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// A session of a worker's incarnation; what comes for another one is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Address {
+    worker: usize,
+    incarnation: u64,
+    partition: PartitionId,
+    session: u64,
+}
+
+enum Event {
+    Quiet,
+    Restart(usize),
+    Acquire(usize, u64),
+    Resume(usize, u64),
+    Session(Address, SessionEvent),
+    Statement(StatementEvent),
+    LookUp(Address, Vec<MessageKey>),
+    Load(Address, Grant),
+    Client(usize, u64, ClientEvent),
+    Join(usize),
+}
+
+enum SessionEvent {
+    Tick,
+    Fetch { generation: u64 },
+    Arrive { generation: u64, first: u64, last: u64, is_tail: bool },
+    ReaderLost { generation: u64, resume_after: i64 },
+    Found(Vec<(MessageKey, Known)>),
+    Loaded(Box<Takeover>),
+    Reply(usize, Reply),
+    Timeout(usize),
+    Ask(Ask),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum StatementEvent {
+    Arrive(usize),
+    Done(usize),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Reply {
+    Granted(Option<Grant>),
+    Renewed(bool),
+    Applied,
+    Fenced,
+    Refused,
+    Unknown,
+}
+
+enum ClientEvent {
+    Frame(OutFrame),
+    Answer(Answer),
+    Ask,
+    Audit,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, bug: Option<Bug>, verbose: bool) -> Self {
+        let mut rng = Rng::new(seed);
+        let scenario = Scenario::draw(&mut rng.fork());
+        let plan = publisher::publish(&scenario, &mut rng.fork());
+        let missing: BTreeSet<ThreadId> = match scenario.creates_threads {
+            true => BTreeSet::new(),
+            false => plan.threads.iter().take(1).map(|(thread, _)| thread.clone()).collect(),
+        };
+        let limits = &scenario.limits;
+        let rules = Rules {
+            is_settled: true,
+            // What the reading of one step, a pause and an unnoticed outage may add to the age of a gap.
+            gap_safe_ms: limits.gap_timeout_ms / 2,
+            stall_safe_ms: limits.stall_timeout_ms / 2,
+            chunks_per_message: limits.chunks_per_message,
+            missing_threads: missing.clone(),
+        };
+        let mut world = Self {
+            store: Store::new(scenario.partitions, bug),
+            doomed: doomed(&plan.ledger, &rules, scenario.partitions),
+            messages: checker::fates(&plan.ledger, &rules).len(),
+            lengths: lengths(&plan.ledger, &rules),
+            rng: rng.fork(),
+            bug,
+            time: 0,
+            order: 0,
+            heap: BinaryHeap::new(),
+            logs: plan.logs,
+            ledger: plan.ledger,
+            rules,
+            missing,
+            statements: Vec::new(),
+            workers: Vec::new(),
+            last_incarnation: 0,
+            last_session: 0,
+            clients: Vec::new(),
+            transcripts: Vec::new(),
+            is_quiet: false,
+            coverage: Coverage::default(),
+            violations: Vec::new(),
+            hash: 0,
+            trace: verbose.then(VecDeque::new),
+            scenario,
+        };
+        world.populate(&plan.threads);
+        world
+    }
+
+    fn populate(&mut self, threads: &[(ThreadId, PartitionId)]) {
+        for worker in 0..self.scenario.workers {
+            self.workers.push(Worker::new());
+            let delay = self.rng.range(0, 50);
+            self.schedule(delay, Event::Restart(worker));
+        }
+        for client in 0..self.scenario.clients {
+            let (thread, partition) = threads[self.rng.index(threads.len())].clone();
+            self.clients.push(Client::new(thread, partition));
+            let at = self.rng.range(0, self.scenario.faults_until);
+            self.schedule(at, Event::Join(client));
+        }
+        self.schedule(self.scenario.faults_until, Event::Quiet);
+    }
+
+    /// Runs to the end and judges.
+    pub(crate) fn run(mut self, seed: u64) -> Report {
+        let limit = self.time_limit();
+        while let Some(Reverse(Scheduled { at, order, event })) = self.heap.pop() {
+            self.time = at;
+            if at > limit || (self.is_quiet && order % 8 == 0 && self.is_settled()) {
+                break;
+            }
+            self.coverage.events += 1;
+            self.dispatch(event);
+        }
+        self.finish(seed)
+    }
+
+    fn dispatch(&mut self, event: Event) {
+        match event {
+            Event::Quiet => self.quiet(),
+            Event::Restart(worker) => self.restart(worker),
+            Event::Acquire(worker, incarnation) => self.acquire(worker, incarnation),
+            Event::Resume(worker, incarnation) => self.resume(worker, incarnation),
+            Event::Session(address, event) => self.session_event(address, event),
+            Event::Statement(StatementEvent::Arrive(statement)) => self.statement_arrives(statement),
+            Event::Statement(StatementEvent::Done(statement)) => self.statement_done(statement),
+            Event::LookUp(address, keys) => self.look_up(address, &keys),
+            Event::Load(address, grant) => self.load(address, grant),
+            Event::Client(client, connection, event) => self.client_event(client, connection, event),
+            Event::Join(client) => self.join(client),
+        }
+    }
+
+    fn schedule(&mut self, delay: i64, event: Event) {
+        self.order += 1;
+        let (at, order) = (self.time + delay.max(0), self.order);
+        self.heap.push(Reverse(Scheduled { at, order, event }));
+    }
+
+    /// Whether a fault happens here.
+    fn fault(&mut self, probability: impl Fn(&Faults) -> f64) -> bool {
+        !self.is_quiet && self.rng.chance(probability(&self.scenario.faults))
+    }
+
+    /// Every step of the history goes through here: into the hash always, into the trace on request.
+    fn note(&mut self, code: u64, numbers: [u64; 3], text: impl FnOnce() -> String) {
+        for number in [self.time as u64, code].into_iter().chain(numbers) {
+            self.hash = (self.hash.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);
+        }
+        if let Some(trace) = &mut self.trace {
+            if trace.len() == TRACE_LINES {
+                trace.pop_front();
+            }
+            trace.push_back(format!("{:>7} {}", self.time, text()));
+        }
+    }
+
+    fn log(&self, partition: PartitionId) -> &Log {
+        &self.logs[usize::from(partition.0)]
+    }
+}
+
+fn doomed(ledger: &[Publish], rules: &Rules, partitions: u16) -> Vec<Vec<(u64, MessageKey)>> {
+    let partition_of: BTreeMap<&MessageKey, PartitionId> = ledger
+        .iter()
+        .filter_map(|publish| match &publish.body {
+            checker::Published::Chunk { key, .. } => Some((key, publish.partition)),
+            checker::Published::Garbage(_) => None,
+        })
+        .collect();
+    let mut doomed = vec![Vec::new(); usize::from(partitions)];
+    for (key, fate) in checker::fates(ledger, rules) {
+        if let (checker::End::Open, Some(seq)) = (&fate.end, fate.gap_since_seq) {
+            let partition = partition_of.get(&key).map_or(0, |partition| partition.0);
+            doomed[usize::from(partition)].push((seq, key));
+        }
+    }
+    doomed
+}
+
+fn lengths(ledger: &[Publish], rules: &Rules) -> BTreeMap<MessageKey, u32> {
+    let fates = checker::fates(ledger, rules);
+    fates.into_iter().filter_map(|(key, fate)| Some((key, fate.final_chunk()?.id + 1))).collect()
+}

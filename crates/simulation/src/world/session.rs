@@ -1,0 +1,355 @@
+//! One worker's hold on one partition: drives the real machine as the worker does, and performs its actions.
+
+mod reading;
+mod replies;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use model::{Chunk, Failure, MessageKey, PartitionId, Timestamp};
+use partition::{Action, Commit, Input, Partition, Report};
+
+use super::statements::Kind;
+use super::{Address, Event, Reply, SessionEvent, World};
+use crate::bug::Bug;
+use crate::checker::{Invariant, Violation};
+use crate::client::OutFrame;
+use crate::log::START;
+
+pub(super) struct Session {
+    pub(super) address: Address,
+    pub(super) epoch: u64,
+    /// None until the takeover is loaded.
+    machine: Option<Partition>,
+    /// Decided, not performed yet: a worker may die or stand still between any two.
+    actions: VecDeque<Action>,
+    in_flight: Option<(usize, Arc<Commit>)>,
+    reclaiming: Option<usize>,
+    reader: Reader,
+    is_caught_up: bool,
+    renewed_at: i64,
+    ticked_at: i64,
+    /// For how long a gap that only its timeout can end has been read in peace, ms.
+    watch: BTreeMap<MessageKey, i64>,
+    planted: Planted,
+}
+
+/// What a reader has asked for; what it has handed over is the machine's `last_seq`.
+#[derive(Default)]
+struct Reader {
+    generation: u64,
+    next: u64,
+    arrive_at: i64,
+    told_tail: bool,
+}
+
+/// State that only planted bugs need.
+#[derive(Default)]
+struct Planted {
+    frozen_ms: i64,
+    has_entries: bool,
+    arrivals: BTreeMap<MessageKey, (u32, Vec<Arc<Chunk>>)>,
+}
+
+impl Session {
+    pub(super) fn new(address: Address, epoch: u64, time: i64) -> Self {
+        Self {
+            address,
+            epoch,
+            machine: None,
+            actions: VecDeque::new(),
+            in_flight: None,
+            reclaiming: None,
+            reader: Reader::default(),
+            is_caught_up: false,
+            renewed_at: time,
+            ticked_at: time,
+            watch: BTreeMap::new(),
+            planted: Planted::default(),
+        }
+    }
+}
+
+impl World {
+    pub(super) fn session_event(&mut self, address: Address, event: SessionEvent) {
+        let worker = &self.workers[address.worker];
+        if !worker.is_up || worker.incarnation != address.incarnation {
+            return;
+        }
+        let rest = worker.paused_until - self.time;
+        if rest > 0 {
+            return self.schedule(rest, Event::Session(address, event));
+        }
+        if address.session == 0 {
+            if let SessionEvent::Reply(_, reply) = event {
+                self.worker_reply(address, reply);
+            }
+            return;
+        }
+        let Some(session) = self.session(address) else { return };
+        match event {
+            SessionEvent::Tick => self.tick(address),
+            SessionEvent::Fetch { generation } => self.fetch(address, generation),
+            SessionEvent::Arrive { generation, first, last, is_tail } => {
+                self.arrive(address, generation, (first, last), is_tail);
+            }
+            SessionEvent::ReaderLost { generation, resume_after } => {
+                self.reader_lost(address, generation, resume_after);
+            }
+            SessionEvent::Found(found) => self.drive(address, Input::Found(found)),
+            SessionEvent::Loaded(takeover) => {
+                let hash_seed = session.address.session;
+                self.loaded(address, *takeover, hash_seed);
+            }
+            SessionEvent::Reply(number, reply) => self.reply(address, number, reply),
+            SessionEvent::Timeout(number) => self.timeout(address, number),
+            SessionEvent::Ask(ask) => self.drive(address, Input::Ask(ask)),
+        }
+    }
+
+    pub(super) fn session(&mut self, address: Address) -> Option<&mut Session> {
+        let worker = &mut self.workers[address.worker];
+        let session = worker.sessions.get_mut(&address.partition)?;
+        (session.address == address).then_some(session)
+    }
+
+    fn loaded(&mut self, address: Address, takeover: partition::Takeover, hash_seed: u64) {
+        let limits = self.scenario.limits;
+        let now = Timestamp(START + self.time + self.workers[address.worker].skew);
+        let restored = takeover.stragglers.len() as u64;
+        self.coverage.straggler_restores += restored;
+        self.note(30, [address.session, takeover.epoch, takeover.checkpoint.0], || {
+            format!("{address:?} begins, epoch {} checkpoint {} with {restored} stragglers", takeover.epoch, takeover.checkpoint)
+        });
+        let time = self.time;
+        let Some(session) = self.session(address) else { return };
+        session.machine = Some(Partition::new(takeover, limits, hash_seed, now));
+        session.ticked_at = time;
+        self.schedule(1, Event::Session(address, SessionEvent::Fetch { generation: 0 }));
+        self.schedule(limits.tick_ms, Event::Session(address, SessionEvent::Tick));
+    }
+
+    fn now(&mut self, address: Address) -> Timestamp {
+        let skew = self.workers[address.worker].skew;
+        let time = self.time;
+        let frozen_ms = self.session(address).map_or(0, |session| session.planted.frozen_ms);
+        Timestamp(START + time + skew - frozen_ms)
+    }
+
+    /// One input to the machine, and whatever it decides.
+    pub(super) fn drive(&mut self, address: Address, input: Input) {
+        let now = self.now(address);
+        let Some(session) = self.session(address) else { return };
+        let Some(machine) = &mut session.machine else { return };
+        session.actions.extend(machine.handle(input, now));
+        self.perform(address.worker, address.partition);
+    }
+
+    /// Performs what is decided, until the worker dies or stands still.
+    pub(super) fn perform(&mut self, index: usize, partition: PartitionId) {
+        loop {
+            let worker = &mut self.workers[index];
+            if !worker.is_up || worker.paused_until > self.time {
+                return;
+            }
+            let Some(session) = worker.sessions.get_mut(&partition) else { return };
+            let address = session.address;
+            let Some(action) = session.actions.pop_front() else { return };
+            if self.fault(|faults| faults.crash) {
+                return self.crash(index);
+            }
+            if self.fault(|faults| faults.pause) {
+                if let Some(session) = self.session(address) {
+                    session.actions.push_front(action);
+                }
+                return self.pause(index);
+            }
+            self.act(address, action);
+        }
+    }
+
+    fn act(&mut self, address: Address, action: Action) {
+        let name = action.name();
+        self.note(31, [address.session, name.len() as u64, 0], || format!("{address:?} {name} {}", brief(&action)));
+        match action {
+            Action::LookUp(keys) => self.request_look_up(address, keys),
+            Action::Publish(release) => {
+                let thread = release.key.thread.clone();
+                self.broadcast(&thread, &OutFrame::Release(Arc::new(release)));
+            }
+            Action::End(ending) => {
+                let thread = ending.key.thread.clone();
+                self.broadcast(&thread, &OutFrame::End(Arc::new(ending)));
+            }
+            Action::Answer(answer) => self.answered(answer),
+            Action::Commit(commit) => self.commit(address, commit),
+            Action::Reread(_) => {
+                self.coverage.rereads += 1;
+                self.restart_reader(address, 1);
+            }
+            Action::Report(Report::GivenUp { failure: Failure::Stalled, .. }) => self.coverage.stalls += 1,
+            Action::Report(_) => {}
+        }
+    }
+
+    fn commit(&mut self, address: Address, mut commit: Commit) {
+        self.spoil(address, &mut commit);
+        let commit = Arc::new(commit);
+        let number = self.send(address, Kind::Commit(Arc::clone(&commit)));
+        if self.bug == Some(Bug::FreedBeforeCommit) {
+            return self.drive(address, Input::Committed);
+        }
+        if let Some(session) = self.session(address) {
+            session.in_flight = Some((number, commit));
+        }
+    }
+
+    /// Planted bugs that rewrite a commit, or act on it too early.
+    fn spoil(&mut self, address: Address, commit: &mut Commit) {
+        match self.bug {
+            Some(Bug::CheckpointIsReadPosition) => {
+                let Some(Session { machine: Some(machine), .. }) = self.session(address) else { return };
+                commit.checkpoint = machine.last_seq().max(commit.checkpoint);
+            }
+            Some(Bug::AppendOnArrival) => {
+                let Some(session) = self.session(address) else { return };
+                for message in &mut commit.messages {
+                    if let Some((_, chunks)) = session.planted.arrivals.get(&message.key) {
+                        message.content = chunks.iter().map(|chunk| &*chunk.text).collect();
+                    }
+                }
+            }
+            Some(Bug::TerminalBeforeCommit) => {
+                for message in &commit.messages {
+                    let chunks = self.lengths.get(&message.key).copied().unwrap_or_default();
+                    let ending = partition::Ending {
+                        key: message.key.clone(),
+                        attempt: message.attempt,
+                        role: message.role,
+                        chunks,
+                        outcome: model::Outcome::Complete(message.placement.position),
+                    };
+                    self.broadcast(&message.key.thread, &OutFrame::End(Arc::new(ending)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, address: Address) {
+        self.schedule(self.scenario.limits.tick_ms, Event::Session(address, SessionEvent::Tick));
+        let (time, lease_ms, bug) = (self.time, self.scenario.lease_ms, self.bug);
+        let Some(session) = self.session(address) else { return };
+        if bug == Some(Bug::GapClockReset) && std::mem::take(&mut session.planted.has_entries) {
+            session.planted.frozen_ms += time - session.ticked_at;
+        }
+        if time - session.renewed_at >= lease_ms / 3 {
+            session.renewed_at = time;
+            let epoch = session.epoch;
+            self.send(address, Kind::Renew { epoch });
+        }
+        let now = self.now(address);
+        let Some(Session { machine: Some(machine), .. }) = self.session(address) else { return };
+        if machine.poll_timeout().is_some_and(|at| at <= now) {
+            self.drive(address, Input::Tick);
+        }
+        if self.fault(|faults| faults.shed) {
+            self.shed(address);
+        }
+        self.offer_room(address);
+        self.watch_gaps(address);
+    }
+
+    fn shed(&mut self, address: Address) {
+        let bytes = self.rng.range(1, 300) as usize;
+        let Some(Session { machine: Some(machine), watch, .. }) = self.session(address) else { return };
+        let before = machine.load().0;
+        watch.clear();
+        self.drive(address, Input::Shed(bytes));
+        let Some(Session { machine: Some(machine), .. }) = self.session(address) else { return };
+        self.coverage.sheds += u64::from(machine.load().0 < before);
+    }
+
+    /// Messages that wait in the stream are told when there is room.
+    fn offer_room(&mut self, address: Address) {
+        let (now, max_open) = (self.now(address), self.scenario.max_open);
+        let Some(Session { machine: Some(machine), .. }) = self.session(address) else { return };
+        if machine.load().0 < max_open && machine.stats(now).deferring {
+            self.drive(address, Input::Room);
+        }
+    }
+
+    /// A gap that nothing can close must fail its message within the timeout, counted while the owner has read
+    /// everything and nothing is in its way.
+    fn watch_gaps(&mut self, address: Address) {
+        let limits = self.scenario.limits;
+        let (now, time) = (self.now(address), self.time);
+        let doomed = std::mem::take(&mut self.doomed);
+        let mut late = None;
+        let worker = &mut self.workers[address.worker];
+        if let Some(Session { machine: Some(machine), watch, ticked_at, is_caught_up, in_flight, .. }) =
+            worker.sessions.get_mut(&address.partition).filter(|session| session.address == address)
+        {
+            let passed = (time - *ticked_at).min(limits.tick_ms);
+            *ticked_at = time;
+            let in_peace = *is_caught_up && in_flight.is_none() && !machine.stats(now).deferring;
+            let read = machine.last_seq().0;
+            for (seq, key) in &doomed[usize::from(address.partition.0)] {
+                if !in_peace || *seq > read || self.store.has_ended(key) {
+                    continue;
+                }
+                let age = watch.entry(key.clone()).or_default();
+                *age += passed;
+                if *age > limits.gap_timeout_ms + 6 * limits.tick_ms + 1_000 {
+                    late = Some((key.clone(), *age));
+                }
+            }
+        }
+        self.doomed = doomed;
+        if let Some((key, age)) = late {
+            let expected = format!("a failure after {} ms", limits.gap_timeout_ms);
+            let violation = Violation::new(Invariant::GapTimeout, key, expected, format!("none after {age} ms"));
+            self.violate(violation);
+        }
+    }
+
+    pub(super) fn drop_session(&mut self, address: Address) {
+        if self.session(address).is_some()
+            && let Some(session) = self.workers[address.worker].sessions.remove(&address.partition)
+        {
+            self.collect(session);
+        }
+    }
+
+    /// Keeps the counters of a machine that goes.
+    pub(super) fn collect(&mut self, session: Session) {
+        let Some(mut machine) = session.machine else { return };
+        let counters = machine.take_counters();
+        let coverage = &mut self.coverage;
+        coverage.entries += counters.entries;
+        coverage.completed += counters.completed;
+        coverage.gap_timeouts += counters.gap_timeouts;
+        coverage.conflicts += counters.conflicts;
+        coverage.late += counters.late;
+        coverage.overtaken += counters.fenced;
+        coverage.resets += counters.resets;
+        coverage.deferred += counters.deferred;
+        coverage.straggler_saves += counters.straggler_saves;
+    }
+}
+
+fn brief(action: &Action) -> String {
+    match action {
+        Action::LookUp(keys) => format!("{keys:?}"),
+        Action::Publish(release) => {
+            let ids = (release.chunks.first(), release.chunks.last());
+            let ids = (ids.0.map(|chunk| chunk.id), ids.1.map(|chunk| chunk.id));
+            format!("{} attempt {} chunks {ids:?}", release.key, release.attempt)
+        }
+        Action::Commit(commit) => format!("checkpoint {} turns {}", commit.checkpoint, commit.turns()),
+        Action::End(ending) => format!("{} {:?}", ending.key, ending.outcome),
+        Action::Reread(seq) => format!("{seq}"),
+        Action::Report(report) => format!("{report:?}"),
+        Action::Answer(answer) => format!("{} open", answer.open.len()),
+    }
+}

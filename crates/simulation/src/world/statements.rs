@@ -1,0 +1,251 @@
+//! Statements on their way to the store and back, and the row locks they wait for.
+
+use std::sync::Arc;
+
+use model::MessageKey;
+use partition::Commit;
+
+use super::{Address, Event, Grant, Reply, SessionEvent, StatementEvent, World};
+use crate::bug::Bug;
+
+/// What a statement does.
+#[derive(Debug, Clone)]
+pub(super) enum Kind {
+    Acquire,
+    Renew { epoch: u64 },
+    Reclaim { epoch: u64 },
+    Release { epoch: u64 },
+    Commit(Arc<Commit>),
+}
+
+#[derive(Debug)]
+pub(super) struct Statement {
+    pub(super) kind: Kind,
+    pub(super) address: Address,
+    /// Its worker has died.
+    pub(super) is_orphan: bool,
+    is_applied: bool,
+    /// Its worker was told that nobody knows, or gave up waiting; and whether it had been applied by then.
+    pub(super) unknown: Option<bool>,
+}
+
+impl World {
+    /// Sends a statement; the reply, if any comes, goes to the address.
+    pub(super) fn send(&mut self, address: Address, kind: Kind) -> usize {
+        let number = self.statements.len();
+        let mut delay = self.rng.range(0, 4);
+        let is_commit = matches!(kind, Kind::Commit(_));
+        let mut is_lost = false;
+        if is_commit {
+            if self.fault(|faults| faults.refused) {
+                is_lost = true;
+                self.coverage.refused += 1;
+                self.reply_to(address, number, Reply::Refused, 5);
+            } else if self.fault(|faults| faults.request_lost) {
+                is_lost = true;
+                self.reply_to(address, number, Reply::Unknown, 5);
+            } else if self.fault(|faults| faults.request_late) {
+                // It stands in some buffer while the worker has been cut off already.
+                delay = self.rng.range(20, 2_000);
+                self.reply_to(address, number, Reply::Unknown, 5);
+            }
+            self.schedule(self.scenario.answer_timeout_ms, Event::Session(address, SessionEvent::Timeout(number)));
+        } else if self.fault(|faults| faults.request_lost) {
+            is_lost = true;
+        }
+        self.statements.push(Statement {
+            kind,
+            address,
+            is_orphan: false,
+            is_applied: false,
+            unknown: None,
+        });
+        if !is_lost {
+            self.schedule(delay, Event::Statement(StatementEvent::Arrive(number)));
+        }
+        number
+    }
+
+    fn reply_to(&mut self, address: Address, number: usize, reply: Reply, delay: i64) {
+        let delay = self.rng.range(0, delay);
+        self.schedule(delay, Event::Session(address, SessionEvent::Reply(number, reply)));
+    }
+
+    pub(super) fn statement_arrives(&mut self, number: usize) {
+        let (partition, is_acquire) = {
+            let statement = &self.statements[number];
+            (statement.address.partition, matches!(statement.kind, Kind::Acquire))
+        };
+        let row = self.store.row(partition);
+        if row.locked_by.is_none() {
+            self.start(number);
+        } else if !is_acquire {
+            // An acquiring statement skips locked rows; all others wait.
+            row.queue.push_back(number);
+            self.coverage.lock_waits += 1;
+        }
+    }
+
+    /// The row is free: look at it and act. Only commits hold the lock for a while.
+    fn start(&mut self, number: usize) {
+        let Statement { kind, address, .. } = &self.statements[number];
+        let (kind, address) = (kind.clone(), *address);
+        let lease_until = self.lease_clock(address.worker) + self.scenario.lease_ms;
+        let (partition, owner) = (address.partition, address.incarnation);
+        let reply = match kind {
+            Kind::Commit(commit) => return self.start_commit(number, &commit),
+            Kind::Acquire => {
+                if !self.is_free(partition, address.worker) {
+                    return;
+                }
+                self.coverage.takeovers += 1;
+                Reply::Granted(Some(self.store.grant(partition, owner, lease_until)))
+            }
+            Kind::Reclaim { epoch } => {
+                let is_held = self.store.is_held(partition, owner, epoch);
+                self.coverage.reclaims += u64::from(is_held);
+                Reply::Granted(is_held.then(|| self.store.grant(partition, owner, lease_until)))
+            }
+            Kind::Renew { epoch } => {
+                let is_held = self.store.is_held(partition, owner, epoch);
+                if is_held {
+                    self.store.row(partition).lease_until = lease_until;
+                }
+                Reply::Renewed(is_held)
+            }
+            Kind::Release { epoch } => {
+                if self.store.is_held(partition, owner, epoch) {
+                    self.store.row(partition).owner = None;
+                }
+                return;
+            }
+        };
+        self.note(10, [number as u64, address.session, owner], || format!("store: {address:?} {reply:?}"));
+        if !self.fault(|faults| faults.reply_lost / 4.0) {
+            self.reply_to(address, number, reply, 4);
+        }
+    }
+
+    fn start_commit(&mut self, number: usize, commit: &Commit) {
+        let address = self.statements[number].address;
+        let is_held = self.store.is_held(address.partition, address.incarnation, commit.epoch);
+        if !is_held && self.bug != Some(Bug::NoFence) {
+            self.coverage.fenced += 1;
+            self.note(11, [number as u64, commit.epoch, 0], || format!("store: fences s{number} of {address:?}"));
+            return self.reply_to(address, number, Reply::Fenced, 4);
+        }
+        self.store.row(address.partition).locked_by = Some(number);
+        let mut duration = self.rng.range(0, 6);
+        if self.fault(|faults| faults.slow_statement) {
+            duration = self.rng.range(50, 1_500);
+            if self.rng.chance(0.5) {
+                // Cut off while it runs.
+                self.reply_to(address, number, Reply::Unknown, duration);
+            }
+        }
+        self.schedule(duration, Event::Statement(StatementEvent::Done(number)));
+    }
+
+    pub(super) fn statement_done(&mut self, number: usize) {
+        let address = self.statements[number].address;
+        let Kind::Commit(commit) = self.statements[number].kind.clone() else { return };
+        if self.fault(|faults| faults.aborted) {
+            self.note(12, [number as u64, 0, 0], || format!("store: s{number} aborts"));
+            self.reply_to(address, number, Reply::Unknown, 4);
+        } else {
+            self.apply(number, &commit);
+            if self.fault(|faults| faults.reply_lost) {
+                let delay = self.rng.range(0, 300);
+                self.reply_to(address, number, Reply::Unknown, delay);
+            } else {
+                self.reply_to(address, number, Reply::Applied, 4);
+            }
+        }
+        self.store.row(address.partition).locked_by = None;
+        while self.store.row(address.partition).locked_by.is_none() {
+            let Some(next) = self.store.row(address.partition).queue.pop_front() else { break };
+            self.start(next);
+        }
+    }
+
+    fn apply(&mut self, number: usize, commit: &Commit) {
+        let log = &self.logs[usize::from(commit.partition.0)];
+        self.store.apply(commit, log, self.time);
+        if !self.fault(|faults| faults.crash * 5.0) {
+            for (partition, letter) in std::mem::take(&mut self.store.letters_outside) {
+                self.store.insert_letter(partition, &letter, self.time);
+            }
+        }
+        self.store.letters_outside.clear();
+        self.coverage.commits += 1;
+        let statement = &mut self.statements[number];
+        statement.is_applied = true;
+        self.coverage.applied_after_death += u64::from(statement.is_orphan);
+        let numbers = [number as u64, commit.epoch, commit.checkpoint.0];
+        self.note(13, numbers, || {
+            let messages: Vec<String> = commit.messages.iter().map(|m| m.key.to_string()).collect();
+            let letters = commit.dead_letters.iter().map(|letter| match &letter.source {
+                model::DeadLetterSource::Entry { .. } => format!("entry {}", letter.seq),
+                model::DeadLetterSource::Message { key, failure, .. } => format!("{key} {}", failure.code()),
+            });
+            let letters: Vec<String> = letters.collect();
+            let saves: Vec<String> =
+                commit.stragglers.iter().map(|s| format!("{}+{}", s.key, s.chunks.len())).collect();
+            format!(
+                "store: s{number} applied, partition {} epoch {} checkpoint {}: {messages:?} dead {letters:?} saves {saves:?}",
+                commit.partition, commit.epoch, commit.checkpoint
+            )
+        });
+    }
+
+    /// The worker of a commit gives up asking.
+    pub(super) fn forget_commit(&mut self, number: usize) {
+        let statement = &mut self.statements[number];
+        statement.unknown.get_or_insert(statement.is_applied);
+    }
+
+    pub(super) fn count_unknown(&mut self) {
+        for statement in &self.statements {
+            match (statement.unknown, statement.is_applied) {
+                (Some(true), _) => self.coverage.unknown_applied += 1,
+                (Some(false), true) => self.coverage.unknown_late += 1,
+                (Some(false), false) => self.coverage.unknown_not_applied += 1,
+                (None, _) => {}
+            }
+        }
+    }
+
+    /// A commit is under way that may still be applied.
+    pub(super) fn has_statements_under_way(&self) -> bool {
+        self.store.rows.iter().any(|row| row.locked_by.is_some())
+    }
+
+    pub(super) fn request_load(&mut self, address: Address, grant: Grant) {
+        let delay = self.rng.range(1, 20);
+        self.schedule(delay, Event::Load(address, grant));
+    }
+
+    pub(super) fn load(&mut self, address: Address, grant: Grant) {
+        let takeover = self.store.load(address.partition, grant, self.time);
+        let delay = self.rng.range(0, 5);
+        self.schedule(delay, Event::Session(address, SessionEvent::Loaded(Box::new(takeover))));
+    }
+
+    pub(super) fn request_look_up(&mut self, address: Address, keys: Vec<MessageKey>) {
+        let delay = self.look_up_delay();
+        self.schedule(delay, Event::LookUp(address, keys));
+    }
+
+    pub(super) fn look_up(&mut self, address: Address, keys: &[MessageKey]) {
+        let found = self.store.look_up(keys, &self.missing, self.time);
+        let delay = self.look_up_delay();
+        self.schedule(delay, Event::Session(address, SessionEvent::Found(found)));
+    }
+
+    fn look_up_delay(&mut self) -> i64 {
+        match self.fault(|faults| faults.slow_look_up) {
+            true => self.rng.range(10, 800),
+            false => self.rng.range(0, 4),
+        }
+    }
+}

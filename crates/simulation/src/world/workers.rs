@@ -1,0 +1,165 @@
+//! Workers as processes: they start, die, stand still, take leases and give them back.
+
+use super::{Address, Event, Grant, Reply, Session, Worker, World};
+use crate::bug::Bug;
+use crate::log::START;
+use model::PartitionId;
+
+use super::statements::Kind;
+
+impl Worker {
+    pub(super) fn new() -> Self {
+        Self {
+            incarnation: 0,
+            is_up: false,
+            paused_until: 0,
+            skew: 0,
+            idle_until: 0,
+            is_gone: false,
+            sessions: std::collections::BTreeMap::new(),
+        }
+    }
+}
+
+impl World {
+    pub(super) fn restart(&mut self, index: usize) {
+        if self.workers[index].is_up || self.workers[index].is_gone {
+            return;
+        }
+        self.last_incarnation += 1;
+        let incarnation = self.last_incarnation;
+        let skew = self.rng.range(-self.scenario.skew_ms, self.scenario.skew_ms);
+        let worker = &mut self.workers[index];
+        (worker.incarnation, worker.is_up, worker.skew) = (incarnation, true, skew);
+        (worker.paused_until, worker.idle_until) = (0, 0);
+        self.note(1, [index as u64, incarnation, skew as u64], || format!("w{index} starts as {incarnation}, skew {skew}"));
+        self.schedule(0, Event::Acquire(index, incarnation));
+    }
+
+    /// True when the worker is another one by now, or stands still; in the latter case `again` comes back later.
+    pub(super) fn is_away(&mut self, index: usize, incarnation: u64, again: impl FnOnce() -> Event) -> bool {
+        let worker = &self.workers[index];
+        if !worker.is_up || worker.incarnation != incarnation {
+            return true;
+        }
+        let rest = worker.paused_until - self.time;
+        if rest > 0 {
+            self.schedule(rest, again());
+        }
+        rest > 0
+    }
+
+    pub(super) fn acquire(&mut self, index: usize, incarnation: u64) {
+        if self.is_away(index, incarnation, || Event::Acquire(index, incarnation)) {
+            return;
+        }
+        let next = self.scenario.lease_ms / 4 + self.rng.range(0, 40);
+        self.schedule(next, Event::Acquire(index, incarnation));
+        if self.fault(|faults| faults.drain) {
+            return self.drain(index);
+        }
+        if self.workers[index].idle_until > self.time {
+            return;
+        }
+        for number in 0..self.scenario.partitions {
+            let partition = PartitionId(number);
+            // Not each time, so that the others get some as well.
+            if self.workers[index].sessions.contains_key(&partition) || !self.rng.chance(0.7) {
+                continue;
+            }
+            if self.is_free(partition, index) {
+                let address = Address { worker: index, incarnation, partition, session: 0 };
+                self.send(address, Kind::Acquire);
+            }
+        }
+    }
+
+    /// Whether its lease has run out, by the clock that counts.
+    pub(super) fn is_free(&mut self, partition: PartitionId, worker: usize) -> bool {
+        let now = self.lease_clock(worker);
+        let row = self.store.row(partition);
+        row.owner.is_none() || row.lease_until <= now
+    }
+
+    /// The store's clock; a planted bug takes the worker's.
+    pub(super) fn lease_clock(&self, worker: usize) -> i64 {
+        let skew = if self.bug == Some(Bug::LeaseByWorkerClock) { self.workers[worker].skew } else { 0 };
+        START + self.time + skew
+    }
+
+    pub(super) fn acquired(&mut self, address: Address, grant: Grant) {
+        self.last_session += 1;
+        let address = Address { session: self.last_session, ..address };
+        let session = Session::new(address, grant.epoch, self.time);
+        self.workers[address.worker].sessions.insert(address.partition, session);
+        self.request_load(address, grant);
+    }
+
+    fn drain(&mut self, index: usize) {
+        self.coverage.drains += 1;
+        self.note(2, [index as u64, 0, 0], || format!("w{index} drains"));
+        self.workers[index].idle_until = self.time + self.scenario.lease_ms;
+        for (_, session) in std::mem::take(&mut self.workers[index].sessions) {
+            self.send(session.address, Kind::Release { epoch: session.epoch });
+        }
+    }
+
+    pub(super) fn crash(&mut self, index: usize) {
+        self.coverage.crashes += 1;
+        let worker = &mut self.workers[index];
+        worker.is_up = false;
+        let sessions = std::mem::take(&mut worker.sessions);
+        let incarnation = worker.incarnation;
+        sessions.into_values().for_each(|session| self.collect(session));
+        self.note(3, [index as u64, incarnation, 0], || format!("w{index} dies"));
+        for statement in &mut self.statements {
+            statement.is_orphan |= statement.address.incarnation == incarnation;
+        }
+        let down_for = self.rng.range(50, 2_500);
+        self.schedule(down_for, Event::Restart(index));
+    }
+
+    pub(super) fn pause(&mut self, index: usize) {
+        self.coverage.pauses += 1;
+        let pause = self.rng.range(20, self.scenario.lease_ms * 3);
+        let worker = &mut self.workers[index];
+        worker.paused_until = self.time + pause;
+        let incarnation = worker.incarnation;
+        self.note(4, [index as u64, pause as u64, 0], || format!("w{index} stands still for {pause} ms"));
+        self.schedule(pause, Event::Resume(index, incarnation));
+    }
+
+    pub(super) fn resume(&mut self, index: usize, incarnation: u64) {
+        let worker = &self.workers[index];
+        if !worker.is_up || worker.incarnation != incarnation || worker.paused_until > self.time {
+            return;
+        }
+        let partitions: Vec<PartitionId> = worker.sessions.keys().copied().collect();
+        for partition in partitions {
+            self.perform(index, partition);
+        }
+    }
+
+    /// The faults stop. Who is down comes back, but for some, of which at least one other is up.
+    pub(super) fn quiet(&mut self) {
+        self.is_quiet = true;
+        self.note(5, [0; 3], || "quiet".to_owned());
+        let up = self.workers.iter().filter(|worker| worker.is_up).count();
+        if self.scenario.dead_stay_dead && up > 1 {
+            // The owner of a lease is the one whose death matters.
+            let owner = self.store.row(PartitionId(0)).owner;
+            if let Some(index) = self.workers.iter().position(|worker| Some(worker.incarnation) == owner && worker.is_up) {
+                self.crash(index);
+                self.workers[index].is_gone = true;
+            }
+        }
+    }
+
+    pub(super) fn worker_reply(&mut self, address: Address, reply: Reply) {
+        if let Reply::Granted(Some(grant)) = reply
+            && !self.workers[address.worker].sessions.contains_key(&address.partition)
+        {
+            self.acquired(address, grant);
+        }
+    }
+}

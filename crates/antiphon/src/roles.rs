@@ -18,8 +18,6 @@ use crate::options::{
     WorkerSettings,
 };
 
-/// Libraries that tell every small event at `info`.
-const QUIET: [&str; 2] = ["async_nats=warn", "sqlx=warn"];
 /// How often a process that waits for the first migration looks again.
 const UNMIGRATED: Duration = Duration::from_secs(2);
 
@@ -33,7 +31,7 @@ pub(crate) enum Stop {
 
 /// Runs one command to its end.
 pub(crate) async fn run(options: Options) -> Result<(), Stop> {
-    telemetry::init(&options.log.filter, options.log.format, &QUIET)
+    telemetry::init(&options.log.filter, options.log.format, &[bus::QUIET_LOGS, "sqlx=warn"])
         .map_err(|error| Stop::Configuration(error.to_string()))?;
     let shutdown = Shutdown::on_signals().map_err(|error| Stop::Failed(error.to_string()))?;
     let work = async {
@@ -84,8 +82,10 @@ async fn ground(process: &Process, name: &str, shutdown: &Shutdown) -> Result<Op
     let connect = async {
         let bus_config = bus_config(&process.servers, name);
         let store_config = StoreConfig::new(&process.servers.database_url);
-        let (bus, store) = tokio::join!(Bus::connect(&bus_config), Store::connect(&store_config));
-        let (bus, store) = (bus?, store?);
+        // The first error counts: a wrong setting of one is not to wait for the server of the other.
+        let bus = async { Bus::connect(&bus_config).await.map_err(Stop::from) };
+        let store = async { Store::connect(&store_config).await.map_err(Stop::from) };
+        let (bus, store) = tokio::try_join!(bus, store)?;
         let partitions = stored_partitions(&store).await?;
         health.set_ready("postgres", true);
         health.set_ready("nats", true);

@@ -144,7 +144,8 @@ impl Injector {
             }
             Fault::KillNats => {
                 stage.nats.kill().await?;
-                self.pause(200, 1500).await;
+                // Sometimes longer than a publisher waits for an acknowledgement, so that it has to send again.
+                self.pause(200, 3500).await;
                 stage.nats.restart().await?;
             }
             Fault::KillPostgres => {

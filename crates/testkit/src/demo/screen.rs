@@ -35,7 +35,7 @@ impl Screen {
 
     /// A name and its value, aligned.
     pub(super) fn item(&mut self, name: &str, value: impl ToString) {
-        self.line(&format!("   {name:<34}{}", value.to_string()));
+        self.line(&format!("   {name:<36}{}", value.to_string()));
     }
 
     /// A line that replaces the last status.

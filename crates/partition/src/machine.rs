@@ -38,6 +38,8 @@ pub struct Partition {
     in_flight: Option<Vec<InFlight>>,
     /// The last entry read.
     last_seq: Seq,
+    /// The reader has seen everything at least once under this epoch.
+    has_caught_up: bool,
     /// The lowest entry of a message that has to wait in the stream.
     deferring: Option<Seq>,
     /// The checkpoint of the last commit handed out.
@@ -79,6 +81,7 @@ impl Partition {
             ended: VecDeque::new(),
             in_flight: None,
             last_seq: takeover.checkpoint,
+            has_caught_up: false,
             deferring: None,
             checkpoint: takeover.checkpoint,
             committed_at: now,
@@ -101,7 +104,10 @@ impl Partition {
         let mut actions = Vec::new();
         match input {
             Input::Entries { entries, room } => self.read(entries, room, now, &mut actions),
-            Input::CaughtUp(caught_up) => self.clock.set_caught_up(caught_up, now),
+            Input::CaughtUp(caught_up) => {
+                self.has_caught_up |= caught_up;
+                self.clock.set_caught_up(caught_up, now);
+            }
             Input::Found(found) => self.found(found, now, &mut actions),
             Input::Committed => self.committed(&mut actions),
             Input::Ask(ask) => {
@@ -235,6 +241,10 @@ impl Partition {
             let Some(open) = self.messages.get_mut(slot).filter(|open| open.phase == Phase::Live) else {
                 continue;
             };
+            // What it lacks may stand unread in the stream since the time when nobody read.
+            if open.is_restored && !self.has_caught_up {
+                continue;
+            }
             if open.gap_ms(time).is_some_and(|age| age >= self.limits.gap_timeout_ms) {
                 open.failure = Some(open.gap_failure());
             } else if sweep && open.idle_ms(time) >= self.limits.stall_timeout_ms {

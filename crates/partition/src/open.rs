@@ -38,6 +38,8 @@ pub(crate) struct Open {
     announce_reset: bool,
     /// A part of it is in the store and must go when it ends.
     pub(crate) is_saved: bool,
+    /// It was saved by an earlier owner, and its ages went on while nobody read.
+    pub(crate) is_restored: bool,
     /// Decided, but not acted upon before the store has said that the message is new.
     pub(crate) failure: Option<Failure>,
     pub(crate) first_seq: Seq,
@@ -90,6 +92,7 @@ impl Open {
             published: 0,
             announce_reset: false,
             is_saved: false,
+            is_restored: false,
             failure: None,
             first_seq,
             hold: None,
@@ -110,6 +113,7 @@ impl Open {
         open.phase = Phase::Live;
         open.saved = open.accepted.len();
         open.is_saved = true;
+        open.is_restored = true;
         open.opened_at = time.plus_ms(-saved.open_ms);
         open.last_chunk_at = time.plus_ms(-saved.idle_ms);
         open

@@ -1,7 +1,7 @@
 //! Antiphon's own stream of server-sent events: the JSON of a chunk, its end, and how far the client has read.
 //!
-//! Entry type: [`Native`], one per thread and reader. Every event but `reset` has an id ([`Cursor`]); the id stands
-//! before the data, so that the data of a chunk is encoded once and shared by clients that stand at different places.
+//! Entry type: [`Native`], one per thread and reader. Every event has an id ([`Cursor`]); it stands before the data,
+//! so that the data of a chunk is encoded once and shared by clients that stand at different places.
 
 use std::io::Write as _;
 
@@ -89,6 +89,21 @@ impl Native {
         self.cursor.advance(base);
     }
 
+    /// A message has begun, with this attempt, and nothing of it is shown yet.
+    pub fn begin(&mut self, message: &MessageId, attempt: u32) {
+        self.cursor.set(message, Seen { attempt, next: 0, bytes: 0 });
+    }
+
+    /// Forgets a message that was begun and never shown.
+    pub fn forget(&mut self, message: &MessageId) {
+        self.cursor.forget(message);
+    }
+
+    /// A message ended by failing without a word to this reader.
+    pub fn bury(&mut self, message: &MessageId) {
+        self.cursor.end(message, None);
+    }
+
     /// The next chunk of a message.
     pub fn chunk(&mut self, message: &MessageId, attempt: u32, role: Role, chunk: &Chunk) -> Encoded {
         let mut seen = self.seen_of(message, attempt);
@@ -114,11 +129,13 @@ impl Native {
         out.into()
     }
 
-    /// The text of the message starts again. Without an id: a reader that is cut here still has the older attempt
-    /// in its cursor and so is told again.
+    /// The text of the message starts again. It has an id: a reader that is cut here has forgotten the older attempt,
+    /// and must not be continued by a gateway that has not heard of the newer one.
     pub fn reset(&mut self, message: &MessageId, attempt: u32) -> Bytes {
         self.cursor.set(message, Seen { attempt, next: 0, bytes: 0 });
-        let mut out = b"event: reset\n".to_vec();
+        let mut out = Vec::with_capacity(256);
+        write_id(&mut out, &self.cursor);
+        out.extend_from_slice(b"event: reset\n");
         write_data(
             &mut out,
             &ResetEvent { session_id: self.thread.as_str(), message_id: message.as_str(), attempt },

@@ -254,6 +254,7 @@ impl Feed {
                 return;
             }
             self.open.insert(message.clone(), Open::new(attempt, role, now.plus_ms(AUDIT_MS)));
+            self.native.begin(&message, attempt);
         }
         let Some(open) = self.open.get_mut(&message) else { return };
         if attempt < open.attempt {
@@ -262,8 +263,9 @@ impl Feed {
         }
         if attempt > open.attempt {
             self.log_bytes -= open.log_bytes();
-            if open.seen().next > 0 {
-                self.events.push_back(self.native.reset(&message, attempt));
+            match open.seen().next {
+                0 => self.native.begin(&message, attempt),
+                _ => self.events.push_back(self.native.reset(&message, attempt)),
             }
             *open = Open::new(attempt, role, now);
         }
@@ -322,6 +324,7 @@ impl Feed {
         if let Some(open) = self.open.remove(message) {
             self.log_bytes -= open.log_bytes();
         }
+        self.native.forget(message);
         self.asks.missing.remove(message);
         self.ended.insert(message.clone());
     }

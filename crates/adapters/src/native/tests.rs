@@ -51,7 +51,7 @@ fn ends_and_resets() {
     native.chunk(&message(), 0, Role::Assistant, &Chunk::content(0, "a", false));
     assert_eq!(
         native.reset(&message(), 2),
-        "event: reset\ndata: {\"session_id\":\"t1\",\"message_id\":\"m1\",\"attempt\":2}\n\n"
+        "id: 7~m1.2.0.0\nevent: reset\ndata: {\"session_id\":\"t1\",\"message_id\":\"m1\",\"attempt\":2}\n\n"
     );
     let again = native.chunk(&message(), 2, Role::Assistant, &Chunk::content(0, "b", true));
     assert!(

@@ -125,6 +125,12 @@ impl Feed {
         }
         for message in &view.keys {
             match view.known.get(message) {
+                // A viewer brings it whose gateway was told before us. Nobody has seen any of it here, and what is still
+                // on its way must not reach that viewer again.
+                Some(Known::Failed(_)) if !self.open.contains_key(message) => {
+                    self.let_go(message);
+                    self.native.bury(message);
+                }
                 _ if !self.open.contains_key(message) => {}
                 Some(Known::Complete(committed)) => self.complete_from(committed),
                 Some(Known::Failed(failure)) => self.fail(message, failure),
@@ -258,11 +264,11 @@ fn rest_of(native: &mut Native, committed: &Committed, shown: Option<(Seen, bool
     let fits = |seen: &Seen| seen.attempt == *attempt && content.is_char_boundary(seen.bytes as usize);
     let (seen, final_shown) = match shown {
         Some((seen, is_final)) if fits(&seen) => (seen, is_final),
-        Some(_) => {
+        Some((seen, _)) if seen.next > 0 => {
             out.push(native.reset(message, *attempt));
             (Seen::default(), false)
         }
-        None => (Seen::default(), false),
+        _ => (Seen::default(), false),
     };
     let rest = &content[seen.bytes as usize..];
     // A reader that has all the text may lack the final chunk's metadata only; without any there is nothing to add.
@@ -285,11 +291,11 @@ fn join_open(native: &mut Native, message: &MessageId, open: &Open) -> Result<Ve
             return Err(Join::Ahead);
         }
         Some(seen) if seen.attempt == open.attempt => seen,
-        Some(_) => {
+        Some(seen) if seen.next > 0 => {
             out.push(native.reset(message, open.attempt));
             Seen::default()
         }
-        None => Seen::default(),
+        _ => Seen::default(),
     };
     if seen.next == open.seen().next {
         return Ok(out);

@@ -124,7 +124,9 @@ impl Open {
         if arrival.attempt < self.attempt {
             return Taken::Fenced;
         }
-        if self.phase == Phase::Ended || self.failure.is_some() {
+        // Complete counts as ended even while the store has not answered: how a message ends may depend on the order
+        // of the stream only, not on when the answer came.
+        if self.phase == Phase::Ended || self.failure.is_some() || self.is_complete() {
             let known = arrival.attempt == self.attempt && self.reorder.seen(arrival.chunk.id).is_some();
             return if known { Taken::Duplicate } else { Taken::Late };
         }

@@ -107,7 +107,8 @@ impl Partition {
                 continue;
             };
             let Some((_, since)) = open.hold else { continue };
-            let lag = self.last_seq.0 - seq.0;
+            // A reader that was set back may stand before it.
+            let lag = self.last_seq.0.saturating_sub(seq.0);
             if now.since_ms(since) < self.limits.straggler_ms && lag < self.limits.straggler_entries {
                 break;
             }

@@ -41,6 +41,8 @@ pub enum Invariant {
     Room,
     /// When the faults stop, everything ends.
     Liveness,
+    /// Nothing panics.
+    NoPanic,
 }
 
 impl Invariant {
@@ -58,6 +60,7 @@ impl Invariant {
             Self::RightFailure => "a message fails only for its own faults",
             Self::Room => "no more messages are open than there is room for",
             Self::Liveness => "when the faults stop, everything ends",
+            Self::NoPanic => "nothing panics",
         }
     }
 }

@@ -22,7 +22,12 @@ pub use coverage::Coverage;
 pub use swarm::{Outcome, swarm};
 pub use world::Report;
 
-/// Runs one seed to its end. `verbose` keeps the last lines of its history.
+/// Runs one seed to its end. `verbose` keeps the last lines of its history. A panic is a violation like any other.
 pub fn simulate(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
-    world::World::new(seed, bug, verbose).run(seed)
+    let run = || world::World::new(seed, bug, verbose).run(seed);
+    std::panic::catch_unwind(run).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+        Report::panicked(seed, text)
+    })
 }

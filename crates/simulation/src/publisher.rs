@@ -175,7 +175,7 @@ fn append(
                 let is_framed = rng.chance(scenario.publishing.framed);
                 match log.entries.last_mut() {
                     Some((last, Body::Frame(frame)))
-                        if is_framed && frame.thread == *thread && at - *last < 50 && frame.chunks.len() < 4 =>
+                        if is_framed && frame.thread == *thread && at - *last < 50 && frame.chunks.len() < 3 =>
                     {
                         // The frame is stored when its last chunk is there.
                         frame.chunks.push(arrival);

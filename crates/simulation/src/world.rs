@@ -16,7 +16,7 @@ use model::{MessageKey, PartitionId, ThreadId};
 use partition::{Answer, Ask, Known, Takeover};
 
 use crate::bug::Bug;
-use crate::checker::{self, Publish, Rules, Transcript, Violation};
+use crate::checker::{self, Invariant, Publish, Rules, Transcript, Violation};
 use crate::client::{Client, OutFrame};
 use crate::coverage::Coverage;
 use crate::log::Log;
@@ -45,6 +45,20 @@ pub struct Report {
     pub scenario: String,
     /// The last lines of the history; empty unless they were asked for.
     pub trace: VecDeque<String>,
+}
+
+impl Report {
+    pub(crate) fn panicked(seed: u64, text: &str) -> Self {
+        let violation = Violation::new(Invariant::NoPanic, format!("seed {seed}"), "no panic", text);
+        Self {
+            seed,
+            violations: vec![violation],
+            coverage: Coverage::default(),
+            trace_hash: 0,
+            scenario: String::new(),
+            trace: VecDeque::new(),
+        }
+    }
 }
 
 pub(crate) struct World {

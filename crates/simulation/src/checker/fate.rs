@@ -51,12 +51,13 @@ pub fn fates(ledger: &[Publish], rules: &Rules) -> BTreeMap<MessageKey, Fate> {
             None => {
                 let mut fate = Fate::new(*attempt, publish.at_ms);
                 fate.take(*attempt, chunk, at, rules);
-                if rules.missing_threads.contains(&key.thread) {
-                    fate.end = End::Failed("unknown_thread");
-                }
                 fates.insert(key.clone(), fate);
             }
         }
+    }
+    // Its chunks may be shown until the store has answered.
+    for (_, fate) in fates.iter_mut().filter(|(key, _)| rules.missing_threads.contains(&key.thread)) {
+        fate.end = End::Failed("unknown_thread");
     }
     fates
 }

@@ -28,8 +28,9 @@ pub struct Limits {
     pub checkpoint_ms: i64,
     /// Ended messages that are remembered, so that late duplicates need no look-up.
     pub remembered: usize,
-    /// Most that the time of gaps and stalls moves between two entries while the reader is behind, ms: an outage of
-    /// the stream is no silence of its publishers.
+    /// Most that the time of gaps and stalls moves between two entries while the reader is behind, and between two
+    /// inputs while it is not, ms: an outage of the stream or of this process is no silence of the publishers. Above
+    /// `tick_ms`.
     pub stream_step_ms: i64,
 }
 

@@ -24,7 +24,8 @@ impl StreamClock {
     /// Moves with real time if the reader has seen everything, and tells the time.
     pub(crate) fn now(&mut self, now: Timestamp) -> Timestamp {
         if let Some(since) = &mut self.caught_up_since {
-            self.elapsed_ms += now.since_ms(*since);
+            // A process that stood still for a minute has read nothing for a minute.
+            self.elapsed_ms += now.since_ms(*since).min(self.step_ms);
             *since = (*since).max(now);
         }
         Timestamp(self.elapsed_ms)

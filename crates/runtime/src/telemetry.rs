@@ -1,6 +1,6 @@
 //! Logs: one line for one fact, as text or JSON, on standard error.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::str::FromStr;
 
 use tracing_subscriber::EnvFilter;
@@ -65,7 +65,7 @@ pub enum InitError {
 pub fn init(filter: &str, format: Format, defaults: &[&str]) -> Result<(), InitError> {
     let filter = parse(filter, defaults)?;
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
-        Format::Text => fmt::layer().with_writer(io::stderr).boxed(),
+        Format::Text => fmt::layer().with_ansi(io::stderr().is_terminal()).with_writer(io::stderr).boxed(),
         Format::Json => fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(),
     };
     tracing_subscriber::registry().with(lines.with_filter(filter)).try_init()?;

@@ -10,6 +10,7 @@
 )]
 
 pub mod audit;
+pub mod bench;
 pub mod chaos;
 pub mod demo;
 pub mod fleet;

@@ -3,11 +3,11 @@
 use std::fs;
 
 use anyhow::Result;
-use xtask::{services::PostgresOptions, workspace};
+use xtask::workspace;
 
-use super::{Tools, build, cargo, database, nats, run, say, testkit};
+use super::{Tools, build, cargo, run, say, testkit};
 
-/// Runs testkit's `bench_<name>` on services with fsync on; without a name, lists the benches.
+/// Runs testkit's `bench_<name>`, which starts the services that it measures; without a name, lists the benches.
 pub(crate) fn bench(args: &[String]) -> Result<i32> {
     let names = benches();
     let Some((name, args)) = args.split_first() else {
@@ -18,20 +18,14 @@ pub(crate) fn bench(args: &[String]) -> Result<i32> {
         eprintln!("error: no bench `{name}`; there are: {}", names.join(", "));
         return Ok(2);
     }
-    say(&format!("bench {name}: release build, Postgres with fsync on"));
+    say(&format!("bench {name}: release build"));
     if let Some(code) = build(&["build", "--release", "-p", "antiphon", "-p", "testkit", "--bins"])? {
         return Ok(code);
     }
     let tools = Tools::resolve()?;
-    let nats = nats()?;
-    let database = database(|| {
-        let mut options = PostgresOptions::new(&tools.pg_bin);
-        options.fsync = true;
-        Ok(options)
-    })?;
     let mut bench = testkit(&format!("bench_{name}"), "release", args)?;
     tools.export(&mut bench);
-    run(bench.env("NATS_URL", &nats.url).env("DATABASE_URL", &database.url))
+    run(&mut bench)
 }
 
 /// The benches by their files, `crates/testkit/src/bin/bench_<name>.rs`.

@@ -105,7 +105,9 @@ impl Partition {
         match input {
             Input::Entries { entries, room } => self.read(entries, room, now, &mut actions),
             Input::CaughtUp(caught_up) => {
-                self.has_caught_up |= caught_up;
+                if caught_up && !self.has_caught_up {
+                    self.catch_up(now);
+                }
                 self.clock.set_caught_up(caught_up, now);
             }
             Input::Found(found) => self.found(found, now, &mut actions),
@@ -196,6 +198,17 @@ impl Partition {
                 }
             }
             self.settle(slot, now, actions);
+        }
+    }
+
+    /// The ages of restored messages held the time since they were saved; reading its entries counted it again.
+    fn catch_up(&mut self, now: Timestamp) {
+        self.has_caught_up = true;
+        let counted_ms = self.clock.now(now).since_ms(StreamClock::START);
+        for slot in self.messages.slots() {
+            if let Some(open) = self.messages.get_mut(slot).filter(|open| open.is_restored) {
+                open.postpone(StreamClock::START, counted_ms);
+            }
         }
     }
 

@@ -106,10 +106,11 @@ impl Open {
     pub(crate) fn restore(saved: &Straggler, limits: &Limits, time: Timestamp) -> Self {
         let mut open =
             Self::empty(saved.key.clone(), saved.attempt, saved.role, saved.first_seq, limits, time);
-        let arrived_at = time.plus_ms(-saved.gap_ms.unwrap_or(0));
         for chunk in &saved.chunks {
-            open.insert(chunk, arrived_at);
+            open.insert(chunk, time);
         }
+        // Only the oldest gap has this age; the others begin anew, because too old would fail a message that is not.
+        open.reorder.set_gap_opened_at(time.plus_ms(-saved.gap_ms.unwrap_or(0)));
         open.phase = Phase::Live;
         open.saved = open.accepted.len();
         open.is_saved = true;
@@ -117,6 +118,15 @@ impl Open {
         open.opened_at = time.plus_ms(-saved.open_ms);
         open.last_chunk_at = time.plus_ms(-saved.idle_ms);
         open
+    }
+
+    /// Makes what was restored at `restored_at` younger, by time that was counted twice.
+    pub(crate) fn postpone(&mut self, restored_at: Timestamp, by_ms: i64) {
+        self.reorder.postpone(restored_at, by_ms);
+        self.opened_at = self.opened_at.plus_ms(by_ms);
+        if self.last_chunk_at <= restored_at {
+            self.last_chunk_at = self.last_chunk_at.plus_ms(by_ms);
+        }
     }
 
     /// Takes one chunk; the caller has placed it by its key.

@@ -17,6 +17,9 @@ pub(crate) struct StreamClock {
 }
 
 impl StreamClock {
+    /// The time at which every clock starts.
+    pub(crate) const START: Timestamp = Timestamp(0);
+
     pub(crate) fn new(step_ms: i64) -> Self {
         Self { elapsed_ms: 0, caught_up_since: None, latest_stored_at: None, step_ms }
     }

@@ -180,6 +180,21 @@ impl<T> Reorder<T> {
         self.arrivals.front().map(|(_, at)| *at)
     }
 
+    /// Sets when the oldest open gap opened, for a buffer that is built anew from what was saved.
+    pub fn set_gap_opened_at(&mut self, at: Timestamp) {
+        self.gap_opened_at();
+        if let Some((_, opened_at)) = self.arrivals.front_mut() {
+            *opened_at = at;
+        }
+    }
+
+    /// Makes gaps that opened at `until` or before younger, by time that does not count after all.
+    pub fn postpone(&mut self, until: Timestamp, by_ms: i64) {
+        for (_, at) in self.arrivals.iter_mut().filter(|(_, at)| *at <= until) {
+            *at = at.plus_ms(by_ms);
+        }
+    }
+
     /// The ids that are missing below the highest known one, at most `most` ranges.
     pub fn missing(&self, most: usize) -> Vec<IdRange> {
         let mut ranges = Vec::new();

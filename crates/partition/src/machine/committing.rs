@@ -9,6 +9,7 @@ use crate::action::{Action, Ending};
 use crate::commit::Commit;
 use crate::messages::Slot;
 use crate::open::{Open, Phase};
+use crate::stream_clock::StreamClock;
 
 impl Partition {
     /// Builds a commit when none is in flight and there is something to write. What it covers leaves the holds at
@@ -114,7 +115,9 @@ impl Partition {
             }
             size += open.unsaved_bytes();
             open.hold = None;
-            commit.stragglers.push(open.save(time));
+            // Until the reader has caught up, its ages are those of its restoring.
+            let is_behind = open.is_restored && !self.has_caught_up;
+            commit.stragglers.push(open.save(if is_behind { StreamClock::START } else { time }));
             saved.push((seq, slot));
             if size >= self.limits.commit_bytes {
                 break;

@@ -78,7 +78,9 @@ impl Client {
         self.connection += 1;
     }
 
+    /// What it saw; afterwards it has seen nothing.
     pub(crate) fn transcript(&mut self, name: usize) -> Transcript {
+        self.shown.clear();
         Transcript {
             client: format!("{name}.{}", self.connection),
             thread: self.thread.clone(),

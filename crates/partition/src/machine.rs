@@ -296,9 +296,11 @@ impl Partition {
         let target = self.messages.bytes.saturating_sub(bytes);
         while self.messages.bytes > target {
             let Some(slot) = largest(&self.messages) else { break };
-            let first =
-                self.messages.get(slot).and_then(|open| open.hold).map_or(self.last_seq, |(seq, _)| seq);
-            self.deferring = Some(self.deferring.map_or(first, |from| from.min(first)));
+            let first = self.messages.get(slot).and_then(|open| open.hold).map(|(seq, _)| seq);
+            // A reader that was set back comes to it anyway; to wait for it would skip what lies before.
+            if let Some(first) = first.filter(|first| *first <= self.last_seq) {
+                self.deferring = Some(self.deferring.map_or(first, |from| from.min(first)));
+            }
             self.forget(slot);
             self.counters.shed += 1;
         }

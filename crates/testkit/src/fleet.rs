@@ -132,9 +132,9 @@ impl Fleet {
 
     /// Runs `antiphon migrate`.
     pub async fn migrate(&self) -> Result<()> {
-        let run = run(&["migrate"], &self.options.environment(&self.options.database_url)).await?;
-        if run.code != Some(0) {
-            bail!("antiphon migrate ended with {:?}:\n{}", run.code, run.stderr);
+        let migrated = invoke(&["migrate"], &self.options.environment(&self.options.database_url)).await?;
+        if migrated.code != Some(0) {
+            bail!("antiphon migrate ended with {:?}:\n{}", migrated.code, migrated.stderr);
         }
         Ok(())
     }
@@ -183,7 +183,7 @@ impl Drop for Fleet {
 
 /// What a command of the binary did.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct Invocation {
     /// Its exit code; `None` when a signal ended it.
     pub code: Option<i32>,
     /// What it wrote to standard output.
@@ -193,13 +193,13 @@ pub struct Run {
 }
 
 /// Runs the binary to its end with this environment.
-pub async fn run(arguments: &[&str], env: &[(String, String)]) -> Result<Run> {
+pub async fn invoke(arguments: &[&str], env: &[(String, String)]) -> Result<Invocation> {
     let mut command = process::command(&binary()?, env);
     command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(Duration::from_secs(60), command.output()).await;
     let output = output.with_context(|| format!("antiphon {arguments:?} has not ended after 60 s"))??;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(Run { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) })
+    Ok(Invocation { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) })
 }
 
 /// The binary under test: `ANTIPHON_BIN`, else what cargo built.

@@ -151,11 +151,17 @@ impl Bed {
         self.shares().await.values().copied().collect::<Vec<_>>() == [half, half]
     }
 
-    /// Which owner belongs to a worker: the one whose partitions go when it stops. Workers are named by their id.
-    pub(crate) async fn owner_of(&self, thread: &str) -> Option<String> {
+    /// The index of the worker that owns a thread's partition: workers are named by their id.
+    pub(crate) async fn worker_of(&self, thread: &str) -> usize {
         let partition = model::Bucket::of_key(thread).get() % PARTITIONS;
         let partitions = tables::partitions(&self.pool).await.unwrap();
-        partitions.into_iter().find(|row| row.partition_id == partition as i16).and_then(|row| row.owner)
+        let row = partitions.into_iter().find(|row| row.partition_id == partition as i16);
+        let owner = row.and_then(|row| row.owner).expect("the partition has an owner");
+        let workers = &self.fleet.workers;
+        workers
+            .iter()
+            .position(|worker| worker.name() == owner)
+            .unwrap_or_else(|| panic!("{owner} is no worker"))
     }
 
     /// Compares everything and panics with what does not hold.

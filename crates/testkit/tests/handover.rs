@@ -7,13 +7,6 @@ use tokio::time::sleep;
 
 use crate::bed::{Bed, LEASE, PARTITIONS, long, short};
 
-/// The index of the worker that owns a thread's partition.
-async fn worker_of(bed: &Bed, thread: &str) -> usize {
-    let owner = bed.owner_of(thread).await.unwrap();
-    let named = |worker: &testkit::fleet::Process| owner.starts_with(worker.name());
-    bed.fleet.workers.iter().position(named).unwrap_or_else(|| panic!("{owner} is no worker's name"))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_share_evenly_and_a_third_gets_its_part() {
     let mut bed = Bed::new().await;
@@ -55,7 +48,7 @@ async fn a_drain_hands_over_within_a_second_under_load() {
     let message = long("drained", "m");
     bed.send_part(&message, 0..100).await;
     bed.send_many("load", 50).await;
-    let owner = worker_of(&bed, "drained").await;
+    let owner = bed.worker_of("drained").await;
     bed.fleet.workers[owner].terminate();
     let took = bed
         .until("the other worker has all", Duration::from_secs(10), async || {
@@ -78,7 +71,7 @@ async fn a_frozen_worker_wakes_as_a_zombie_and_commits_nothing() {
     let message = long("frozen", "m");
     bed.send_part(&message, 0..100).await;
     follower.wait(Duration::from_secs(10), |progress| progress.events >= 100).await.unwrap();
-    let owner = worker_of(&bed, "frozen").await;
+    let owner = bed.worker_of("frozen").await;
     bed.fleet.workers[owner].pause();
     // These reach the frozen worker's sockets and wait there: it will work on them when it wakes.
     bed.send_part(&message, 100..message.chunks.len()).await;
@@ -117,7 +110,7 @@ async fn a_straggler_survives_a_kill() {
         sleep(Duration::from_millis(500)).await;
     }
     println!("saved after {:?}", began.elapsed());
-    let owner = worker_of(&bed, "straggler").await;
+    let owner = bed.worker_of("straggler").await;
     bed.fleet.workers[owner].kill().await.unwrap();
     bed.send_part(&message, half..message.chunks.len()).await;
     bed.until_ended(LEASE + Duration::from_secs(20)).await;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use testkit::{
-    fleet::run,
+    fleet::invoke,
     services::{NatsServer, TestDatabase},
     tables,
 };
@@ -150,7 +150,7 @@ async fn a_wrong_setting_stops_the_start_with_one_line() {
             (name, value),
         ];
         let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        match run(&[command], &env).await {
+        match invoke(&[command], &env).await {
             Ok(run) => {
                 let lines = run.stderr.lines().filter(|line| !line.trim().is_empty()).count();
                 if run.code != Some(2) || lines != 1 {
@@ -177,7 +177,7 @@ async fn a_worker_with_another_number_of_partitions_refuses_to_start() {
         ("ANTIPHON_METRICS_ADDR", "127.0.0.1:0"),
     ];
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let run = run(&["worker"], &env).await.unwrap();
+    let run = invoke(&["worker"], &env).await.unwrap();
     assert!(run.code.is_some_and(|code| code != 0), "{run:?}");
     assert!(run.stderr.contains("16") && run.stderr.contains('8'), "{}", run.stderr);
 }

@@ -140,8 +140,9 @@ async fn clients_see_only_a_pause_when_the_owner_dies() {
     let follower = bed.following("pause").await;
     let message = long("pause", "m");
     bed.send_part(&message, 0..150).await;
-    bed.fleet.workers[0].kill().await.unwrap();
-    bed.fleet.workers[0].spawn().unwrap();
+    let owner = bed.worker_of("pause").await;
+    bed.fleet.workers[owner].kill().await.unwrap();
+    bed.fleet.workers[owner].spawn().unwrap();
     bed.send_part(&message, 150..message.chunks.len()).await;
     follower.wait(LEASE + LIMIT, |progress| progress.terminals == 1).await.unwrap();
     assert_eq!(follower.progress().opened, 1, "the connection stays");

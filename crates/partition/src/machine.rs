@@ -1,6 +1,6 @@
 //! The state machine of one partition.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use model::{Failure, MessageKey, PartitionId, Positions, Refusal, Seq, Timestamp};
@@ -50,6 +50,9 @@ pub struct Partition {
     /// Messages with something new to publish.
     touched: Vec<Slot>,
     to_look_up: Vec<MessageKey>,
+    /// Look-ups under way for messages that were forgotten meanwhile. Their answers may be older than the message's end
+    /// by the time they come, so they do not count for a message that was opened again.
+    forgotten_look_ups: BTreeMap<MessageKey, u32>,
     counters: Counters,
 }
 
@@ -89,6 +92,7 @@ impl Partition {
             swept_at: now,
             touched: Vec::new(),
             to_look_up: Vec::new(),
+            forgotten_look_ups: BTreeMap::new(),
             counters: Counters::default(),
         };
         let time = partition.clock.now(now);
@@ -176,6 +180,9 @@ impl Partition {
 
     fn found(&mut self, found: Vec<(MessageKey, Known)>, now: Timestamp, actions: &mut Vec<Action>) {
         for (key, known) in found {
+            if self.is_forgotten_look_up(&key) && known != Known::Ended {
+                continue;
+            }
             let Some(slot) = self.messages.find(&key.thread, &key.message) else { continue };
             let Some(open) = self.messages.get_mut(slot).filter(|open| open.phase == Phase::Unknown) else {
                 continue;
@@ -192,6 +199,7 @@ impl Partition {
                 }
                 Known::Ended => {
                     self.counters.late += open.received() as u64;
+                    open.phase = Phase::Ended;
                     self.forget(slot);
                     self.recent.insert(key);
                     continue;
@@ -238,9 +246,23 @@ impl Partition {
 
     /// Drops a message without a trace in the store.
     fn forget(&mut self, slot: Slot) {
-        if let Some(Open { hold: Some((seq, _)), .. }) = self.messages.remove(slot) {
+        let Some(Open { key, phase, hold, .. }) = self.messages.remove(slot) else { return };
+        if let Some((seq, _)) = hold {
             self.holds.remove(&(seq, slot));
         }
+        if phase == Phase::Unknown {
+            *self.forgotten_look_ups.entry(key).or_default() += 1;
+        }
+    }
+
+    /// Takes one off the look-ups under way for a forgotten message, if there is one.
+    fn is_forgotten_look_up(&mut self, key: &MessageKey) -> bool {
+        let Some(count) = self.forgotten_look_ups.get_mut(key) else { return false };
+        *count -= 1;
+        if *count == 0 {
+            self.forgotten_look_ups.remove(key);
+        }
+        true
     }
 
     fn tick(&mut self, now: Timestamp, actions: &mut Vec<Action>) {

@@ -90,7 +90,11 @@ pub fn decode_reply(payload: &Bytes) -> Result<AskReply, DecodeError> {
             message: convert::message_id(&open.message_id)?,
             attempt: open.attempt,
             role: convert::role(open.role)?,
-            chunks: open.chunks.into_iter().map(convert::chunk).collect::<Result<_, _>>()?,
+            chunks: open
+                .chunks
+                .into_iter()
+                .map(|mut it| convert::chunk((&mut it).into()))
+                .collect::<Result<_, _>>()?,
             next: open.next,
         })
     };

@@ -10,6 +10,7 @@ use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 use serde_json::{Map, Number, Value as Json};
 
+use crate::borrowed::ChunkRef;
 use crate::pb;
 
 /// A field that breaks a rule; names the field.
@@ -60,17 +61,17 @@ pub(crate) fn chunk_id(number: i64) -> Result<u32, InvalidField> {
     id.ok_or(InvalidField::Chunk(InvalidChunk::Id(number)))
 }
 
-pub(crate) fn timestamp(text: String) -> Result<Option<Box<str>>, InvalidField> {
+pub(crate) fn timestamp(text: &str) -> Result<Option<Box<str>>, InvalidField> {
     if text.is_empty() {
         return Ok(None);
     }
-    match time::OffsetDateTime::parse(&text, &time::format_description::well_known::Rfc3339) {
+    match time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339) {
         Ok(_) => Ok(Some(text.into())),
         Err(_) => Err(InvalidField::Timestamp(text.chars().take(40).collect())),
     }
 }
 
-pub(crate) fn correlation_id(text: String) -> Result<Option<Box<str>>, InvalidField> {
+pub(crate) fn correlation_id(text: &str) -> Result<Option<Box<str>>, InvalidField> {
     match text.len() {
         0 => Ok(None),
         1..=256 => Ok(Some(text.into())),
@@ -79,27 +80,28 @@ pub(crate) fn correlation_id(text: String) -> Result<Option<Box<str>>, InvalidFi
 }
 
 /// The piece itself, without what places it.
-pub(crate) fn chunk(pb: pb::Chunk) -> Result<Arc<Chunk>, InvalidField> {
+pub(crate) fn chunk(read: ChunkRef<'_>) -> Result<Arc<Chunk>, InvalidField> {
     let chunk = Chunk {
-        id: chunk_id(pb.chunk_id)?,
-        kind: kind(pb.chunk_type)?,
-        is_final: pb.is_final,
-        text: pb.chunk.into(),
-        metadata: metadata(pb.metadata)?,
-        timestamp: timestamp(pb.timestamp)?,
-        correlation_id: correlation_id(pb.correlation_id)?,
+        id: chunk_id(read.chunk_id)?,
+        kind: kind(read.chunk_type)?,
+        is_final: read.is_final,
+        text: read.chunk.into(),
+        metadata: metadata(read.metadata)?,
+        timestamp: timestamp(read.timestamp)?,
+        correlation_id: correlation_id(read.correlation_id)?,
     };
     chunk.check()?;
     Ok(Arc::new(chunk))
 }
 
 /// A chunk of a publisher's frame. `last` is the message id of the chunk before: frames mostly hold one message.
-pub(crate) fn arrival(mut pb: pb::Chunk, last: Option<&MessageId>) -> Result<Arrival, InvalidField> {
+pub(crate) fn arrival(read: ChunkRef<'_>, last: Option<&MessageId>) -> Result<Arrival, InvalidField> {
     let message = match last {
-        Some(last) if last.as_str() == pb.message_id => last.clone(),
-        _ => message_id(&std::mem::take(&mut pb.message_id))?,
+        Some(last) if last.as_str() == read.message_id => last.clone(),
+        _ => message_id(read.message_id)?,
     };
-    Ok(Arrival { message, attempt: pb.attempt, step: pb.step, role: role(pb.role)?, chunk: chunk(pb)? })
+    let (attempt, step, role) = (read.attempt, read.step, role(read.role)?);
+    Ok(Arrival { message, attempt, step, role, chunk: chunk(read)? })
 }
 
 fn metadata(fields: Option<Struct>) -> Result<Metadata, InvalidField> {

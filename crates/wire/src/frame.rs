@@ -6,6 +6,7 @@ use model::{
 };
 use prost::Message as _;
 
+use crate::borrowed::{ChunkRef, Fields, Malformed};
 use crate::convert::{self, InvalidField};
 use crate::json::{JsonChunk, JsonChunkOut};
 use crate::pb;
@@ -107,18 +108,30 @@ fn length_matches(payload: &[u8]) -> bool {
 }
 
 fn decode_protobuf(thread: &ThreadId, payload: &[u8]) -> Result<Vec<Arrival>, Refusal> {
-    let frame = match pb::Frame::decode(payload) {
-        Ok(frame) => frame,
-        Err(error) => return refuse("malformed", format!("not a protobuf frame: {error}")),
-    };
-    let mut chunks: Vec<Arrival> = Vec::with_capacity(frame.chunks.len());
-    for chunk in frame.chunks {
-        same_session(thread, &chunk.session_id)?;
+    let mut chunks: Vec<Arrival> = Vec::with_capacity(1);
+    let mut fields = Fields(payload);
+    while let Some(chunk) = next_chunk(&mut fields).map_err(malformed)? {
+        same_session(thread, chunk.session_id)?;
         let last = chunks.last().map(|arrival| &arrival.message);
         let arrival = convert::arrival(chunk, last).map_err(refusal)?;
         chunks.push(arrival);
     }
     Ok(chunks)
+}
+
+/// The next chunk of a frame; other fields are not for us.
+fn next_chunk<'a>(fields: &mut Fields<'a>) -> Result<Option<ChunkRef<'a>>, Malformed> {
+    while let Some(mut field) = fields.next()? {
+        match field.tag {
+            1 => return ChunkRef::read(field.bytes()?).map(Some),
+            _ => field.skip()?,
+        }
+    }
+    Ok(None)
+}
+
+fn malformed(error: Malformed) -> Refusal {
+    Refusal { code: "malformed", detail: format!("not a protobuf frame: {error}") }
 }
 
 fn decode_json(thread: &ThreadId, payload: &[u8]) -> Result<Vec<Arrival>, Refusal> {

@@ -42,8 +42,8 @@ impl JsonChunk {
             is_final: self.is_final,
             text: self.chunk.into(),
             metadata: Metadata::new(self.metadata.unwrap_or_default())?,
-            timestamp: convert::timestamp(self.timestamp.unwrap_or_default())?,
-            correlation_id: convert::correlation_id(self.correlation_id.unwrap_or_default())?,
+            timestamp: convert::timestamp(self.timestamp.as_deref().unwrap_or_default())?,
+            correlation_id: convert::correlation_id(self.correlation_id.as_deref().unwrap_or_default())?,
         };
         chunk.check()?;
         Ok(Arrival {

@@ -5,6 +5,7 @@
 //! [`subject`] for names. Nothing here reads or writes a socket.
 
 pub mod ask;
+mod borrowed;
 mod convert;
 mod frame;
 mod json;
@@ -17,6 +18,7 @@ pub mod pb {
     include!(concat!(env!("OUT_DIR"), "/antiphon.v1.rs"));
 }
 
+pub use borrowed::Malformed;
 pub use convert::InvalidField;
 pub use frame::{
     CONTENT_TYPE_JSON, CONTENT_TYPE_PROTOBUF, DecodeLimits, decode_entry, encode_frame, encode_json,
@@ -27,10 +29,16 @@ pub use frame::{
 pub enum DecodeError {
     /// Not this protobuf message.
     #[error("not a valid message: {0}")]
-    Protobuf(#[from] prost::DecodeError),
+    Protobuf(#[from] Malformed),
     /// A field that breaks a rule of the model.
     #[error(transparent)]
     Field(#[from] InvalidField),
+}
+
+impl From<prost::DecodeError> for DecodeError {
+    fn from(error: prost::DecodeError) -> Self {
+        Self::Protobuf(error.into())
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use model::{Chunk, Failure, IdRange, MessageId, Outcome, Position, Role, ThreadId};
 use prost::Message as _;
 
+use crate::borrowed::{ChunkRef, Fields};
 use crate::{DecodeError, InvalidField, convert, pb};
 
 /// What became ready of one message.
@@ -60,14 +61,27 @@ pub fn encode(frame: &OutFrame) -> Bytes {
 /// # Errors
 /// The bytes are not a frame, or a field breaks a rule of the model.
 pub fn decode(payload: &Bytes) -> Result<OutFrame, DecodeError> {
-    let out = pb::Out::decode(payload.as_ref())?;
+    let (mut thread, mut message, mut attempt, mut role) = ("", "", 0, 0);
+    let (mut chunks, mut end) = (Vec::with_capacity(1), None::<pb::Terminal>);
+    let mut fields = Fields(payload);
+    while let Some(mut field) = fields.next()? {
+        match field.tag {
+            1 => thread = field.text()?,
+            2 => message = field.text()?,
+            3 => attempt = field.varint()? as u32,
+            4 => role = field.varint()? as i32,
+            5 => chunks.push(convert::chunk(ChunkRef::read(field.bytes()?)?)?),
+            6 => end.get_or_insert_default().merge(field.bytes()?)?,
+            _ => field.skip()?,
+        }
+    }
     Ok(OutFrame {
-        thread: ThreadId::parse(&out.session_id).map_err(|error| InvalidField::Id("session_id", error))?,
-        message: convert::message_id(&out.message_id)?,
-        attempt: out.attempt,
-        role: convert::role(out.role)?,
-        chunks: out.chunks.into_iter().map(convert::chunk).collect::<Result<_, _>>()?,
-        terminal: out.terminal.map(terminal).transpose()?,
+        thread: ThreadId::parse(thread).map_err(|error| InvalidField::Id("session_id", error))?,
+        message: convert::message_id(message)?,
+        attempt,
+        role: convert::role(role)?,
+        chunks,
+        terminal: end.map(terminal).transpose()?,
     })
 }
 

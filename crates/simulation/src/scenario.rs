@@ -73,12 +73,12 @@ impl Scenario {
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         let tick_ms = rng.range(80, 250);
         let gap_timeout_ms = rng.range(1_500, 4_000);
-        let faults_until = rng.range(4_000, 14_000);
+        let faults_until = rng.range(4_000, 16_000);
         Self {
             partitions: rng.pick([1, 1, 2]),
             workers: rng.range(2, 4) as usize,
             threads: rng.range(1, 6) as usize,
-            messages: rng.range(8, 36) as usize,
+            messages: rng.range(8, 40) as usize,
             clients: rng.range(1, 4) as usize,
             faults_until,
             limits: limits(rng, tick_ms, gap_timeout_ms),
@@ -159,7 +159,7 @@ impl Faults {
             cut: rate(rng, 0.6, 0.1),
             repeat: rate(rng, 0.6, 0.2),
             outage: rate(rng, 0.5, 0.03),
-            shed: rate(rng, 0.6, 0.02),
+            shed: rate(rng, 0.6, 0.2),
             frame_lost: rate(rng, 0.7, 0.3),
             ask_lost: rate(rng, 0.5, 0.3),
             client_cut: rate(rng, 0.6, 0.1),

@@ -28,7 +28,7 @@ use session::Session;
 use statements::Statement;
 
 /// Lines of the trace that are kept.
-const TRACE_LINES: usize = 400;
+const TRACE_LINES: usize = 4_000;
 
 /// What came of one seed.
 #[derive(Debug)]
@@ -196,9 +196,9 @@ impl World {
         let limits = &scenario.limits;
         let rules = Rules {
             is_settled: true,
-            // What the reading of one step, a pause and an unnoticed outage may add to the age of a gap.
-            gap_safe_ms: limits.gap_timeout_ms / 2,
-            stall_safe_ms: limits.stall_timeout_ms / 2,
+            // What pauses, unnoticed outages and changes of the clock may add to the age of a gap.
+            gap_safe_ms: limits.gap_timeout_ms * 7 / 10,
+            stall_safe_ms: limits.stall_timeout_ms * 7 / 10,
             chunks_per_message: limits.chunks_per_message,
             missing_threads: missing.clone(),
         };

@@ -261,7 +261,7 @@ impl World {
     }
 
     fn shed(&mut self, address: Address) {
-        let bytes = self.rng.range(1, 300) as usize;
+        let bytes = self.rng.pick([1, 100, 1_000, 100_000]);
         let Some(Session { machine: Some(machine), watch, .. }) = self.session(address) else { return };
         let before = machine.load().0;
         watch.clear();

@@ -1,0 +1,110 @@
+//! The swarm: no violation without a planted bug, and each planted bug found.
+#![allow(clippy::print_stdout, reason = "says at which seed a bug was found")]
+
+use simulation::checker::Invariant;
+use simulation::{Bug, simulate, swarm};
+
+const THREADS: usize = 2;
+
+#[test]
+fn simulation_20_000_seeds() {
+    let outcome = swarm(0..20_000, None, THREADS, |_| ());
+    if let Some(failed) = outcome.failed {
+        let violations: Vec<String> = failed.violations.iter().map(ToString::to_string).collect();
+        panic!("seed {}:\n{}\n{}", failed.seed, violations.join("\n"), failed.scenario);
+    }
+    assert_eq!(outcome.seeds, 20_000);
+    let c = outcome.coverage;
+    println!("{c}");
+    // A swarm in which nothing goes wrong proves nothing. Hundreds of each kind of trouble, of common ones more.
+    for (seen, least, what) in [
+        (c.commits, 200_000, "commits"),
+        (c.takeovers, 20_000, "takeovers"),
+        (c.unknown_applied, 5_000, "unknown commits that were applied"),
+        (c.unknown_not_applied, 5_000, "unknown commits that were not applied"),
+        (c.unknown_late, 2_000, "unknown commits that were applied later"),
+        (c.applied_after_death, 500, "commits applied after their worker had died"),
+        (c.fenced, 5_000, "commits of zombies refused"),
+        (c.lock_waits, 5_000, "statements that waited for a lock"),
+        (c.crashes, 5_000, "crashes"),
+        (c.pauses, 5_000, "pauses"),
+        (c.drains, 500, "drains"),
+        (c.rereads, 20_000, "rereads"),
+        (c.reader_faults, 20_000, "faults of readers"),
+        (c.sheds, 1_000, "sheds"),
+        (c.straggler_saves, 50_000, "straggler saves"),
+        (c.straggler_restores, 10_000, "straggler restores"),
+        (c.gap_timeouts, 5_000, "gap timeouts"),
+        (c.stalls, 5_000, "stalls"),
+        (c.conflicts, 5_000, "conflicts"),
+        (c.resets, 5_000, "attempts that reset"),
+        (c.overtaken, 5_000, "chunks of lower attempts"),
+        (c.entry_letters, 5_000, "dead entries"),
+        (c.client_cuts, 2_000, "cuts of clients"),
+        (c.terminals, 50_000, "terminals seen"),
+    ] {
+        assert!(seen >= least, "{seen} {what}, at least {least} are wanted");
+    }
+    // The look-up is the first wall and the key the second: nothing may come as far as that.
+    assert_eq!(c.key_conflicts, 0);
+}
+
+/// What each planted bug must be found by, at least.
+fn breaks(bug: Bug) -> Invariant {
+    match bug {
+        Bug::NoFence | Bug::NoHighWater => Invariant::Positions,
+        Bug::NoUniqueKey
+        | Bug::NoLookUp
+        | Bug::StaleEntries
+        | Bug::SkipAfterCut
+        | Bug::StragglersStay
+        | Bug::DeadLetterOutside
+        | Bug::FreedBeforeCommit => Invariant::EndsOnce,
+        Bug::CheckpointIsReadPosition | Bug::UnknownIsApplied => Invariant::Checkpoint,
+        Bug::LookWithoutLock | Bug::TerminalBeforeCommit => Invariant::OneTerminal,
+        Bug::AppendOnArrival | Bug::SavesReplace | Bug::AttemptsMixed => Invariant::Content,
+        Bug::LeaseByWorkerClock => Invariant::Liveness,
+        Bug::GapClockReset => Invariant::GapTimeout,
+        Bug::RoomIgnored => Invariant::Room,
+    }
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    for bug in Bug::ALL {
+        let broken = breaks(bug);
+        let found = (0..10_000).find_map(|seed| {
+            let report = simulate(seed, Some(bug), false);
+            report.violations.into_iter().find(|violation| violation.invariant == broken).map(|v| (seed, v))
+        });
+        let Some((seed, violation)) = found else { panic!("{bug} was not found within 10,000 seeds") };
+        println!("{bug}: seed {seed}: {violation}");
+    }
+}
+
+#[test]
+fn the_key_is_what_keeps_a_message_from_being_stored_twice() {
+    let is_twice = |seed| {
+        let report = simulate(seed, Some(Bug::NoUniqueKey), false);
+        report.violations.iter().any(|violation| violation.seen.contains("a message and a message"))
+    };
+    assert!((0..10_000).any(is_twice));
+}
+
+#[test]
+fn equal_seeds_have_equal_histories() {
+    let hashes = |bug| (0..300).map(|seed| simulate(seed, bug, false).trace_hash).collect::<Vec<_>>();
+    let first = hashes(None);
+    assert_eq!(first, hashes(None));
+    assert_ne!(first, hashes(Some(Bug::NoFence)));
+    assert!(first.iter().all(|hash| *hash != 0));
+    let verbose: Vec<u64> = (0..50).map(|seed| simulate(seed, None, true).trace_hash).collect();
+    assert_eq!(first[..50], verbose, "the trace changes the history");
+}
+
+#[test]
+fn a_report_names_its_seed_and_what_it_drew() {
+    let report = simulate(7, None, true);
+    assert_eq!((report.seed, report.violations.len()), (7, 0));
+    assert!(!report.trace.is_empty() && report.scenario.contains("limits"));
+}

@@ -132,6 +132,10 @@ impl Partition {
     pub(super) fn committed(&mut self, actions: &mut Vec<Action>) {
         for InFlight { slot, outcome } in self.in_flight.take().into_iter().flatten() {
             let Some(open) = self.messages.remove(slot) else { continue };
+            // Of a chunk that came while the commit was under way.
+            if let Some((seq, _)) = open.hold {
+                self.holds.remove(&(seq, slot));
+            }
             self.counters.completed += u64::from(matches!(outcome, Outcome::Complete(_)));
             self.recent.insert(open.key.clone());
             let chunks = open.released.len() as u32;

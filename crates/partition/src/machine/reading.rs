@@ -107,7 +107,11 @@ impl Partition {
             }
             Taken::Duplicate => self.counters.duplicates += 1,
             Taken::Fenced => self.counters.fenced += 1,
-            Taken::Late => self.counters.late += 1,
+            Taken::Late => {
+                self.counters.late += 1;
+                // Until its end is committed, another owner may have to go on with it.
+                self.hold(slot, seq, now);
+            }
             Taken::Broke => self.hold(slot, seq, now),
             Taken::Conflict { kept, dropped } => {
                 self.counters.conflicts += 1;

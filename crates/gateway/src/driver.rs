@@ -48,7 +48,6 @@ struct Driver {
     ask: Option<BoxFuture<'static, Reply>>,
     /// True when the feed wanted it: else it is for viewers who wait alone.
     read: Option<(bool, BoxFuture<'static, Option<View>>)>,
-    is_over_budget: bool,
     idle_since: Option<Timestamp>,
 }
 
@@ -108,7 +107,7 @@ async fn begin(context: &Context, thread: &ThreadId) -> Option<(OutSubscription,
 impl Driver {
     fn new(context: Context, feed: Feed) -> Self {
         let (lanes, waiting) = (Vec::new(), Vec::new());
-        Self { context, feed, lanes, waiting, ask: None, read: None, is_over_budget: false, idle_since: None }
+        Self { context, feed, lanes, waiting, ask: None, read: None, idle_since: None }
     }
 
     async fn drive(
@@ -145,10 +144,12 @@ impl Driver {
         let now = self.context.now();
         self.idle_since = None;
         self.pump();
-        match (&cursor, self.feed.join(None, None)) {
-            (None, Join::Joined(first)) => self.admit(lane, first),
-            (None, _) => lane.cut(Cut::OverBudget),
-            (Some(_), _) => self.waiting.push(Waiting { lane, cursor, since: now, try_at: now }),
+        if cursor.is_some() {
+            return self.waiting.push(Waiting { lane, cursor, since: now, try_at: now });
+        }
+        match self.feed.join(None, None) {
+            Join::Joined(first) => self.admit(lane, first),
+            _ => lane.cut(Cut::OverBudget),
         }
     }
 
@@ -224,7 +225,6 @@ impl Driver {
             metrics::events(self.lanes.len() as u64);
             self.lanes.retain(|lane| lane.push(&event));
         }
-        self.is_over_budget = self.feed.is_over_budget();
     }
 
     /// Starts the question and the read that are wanted.

@@ -139,16 +139,6 @@ impl Feed {
         self.verified
     }
 
-    /// True once the owner has answered: what is open is known.
-    pub fn is_settled(&self) -> bool {
-        !self.asks.everything && !self.asks.in_round
-    }
-
-    /// True when text of open messages had to be let go: who joins now could not be shown the whole.
-    pub fn is_over_budget(&self) -> bool {
-        self.open.values().any(|open| !open.has_whole_log())
-    }
-
     /// A frame of the owner.
     pub fn on_frame(&mut self, frame: OutFrame, now: Timestamp) {
         if frame.thread != self.thread {

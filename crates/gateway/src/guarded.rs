@@ -75,3 +75,21 @@ impl AsyncWrite for Guarded {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_peer_that_takes_nothing_fails_the_write() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _idle = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut guarded = Guarded::new(stream, Duration::from_millis(200));
+        let error = guarded.write_all(&vec![0; 64 << 20]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}

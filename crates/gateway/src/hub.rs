@@ -8,8 +8,9 @@ use std::time::Duration;
 use adapters::{Cursor, Native, native};
 use bus::Bus;
 use bytes::Bytes;
+use futures_util::future::join_all;
 use model::{Bucket, PartitionCount, PartitionId, ThreadId, Timestamp};
-use runtime::{Clock, spawn_named};
+use runtime::{Clock, Heartbeat, spawn_named};
 use store::Store;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -83,8 +84,18 @@ pub(crate) enum Refused {
     Draining,
 }
 
+impl Refused {
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            Self::Viewers => "too_many_viewers",
+            Self::Feeds => "too_many_threads",
+            Self::Draining => "draining",
+        }
+    }
+}
+
 /// Keeps a viewer counted while its stream lives.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Seat {
     _viewers: Arc<()>,
 }
@@ -153,7 +164,6 @@ impl Hub {
     ) -> Result<Seat, Refused> {
         let (seat, commands) = self.seat(thread)?;
         let (context, thread) = (self.context.clone(), thread.clone());
-        let keep = seat.clone();
         spawn_named("attach", async move {
             let joined = async {
                 let cursor = match cursor {
@@ -168,7 +178,6 @@ impl Hub {
                 () = joined => {}
                 () = context.drain.cancelled() => lane.end_with(native::drain(context.retry_ms())),
             }
-            drop(keep);
         });
         Ok(seat)
     }
@@ -181,7 +190,7 @@ impl Hub {
         let mut feeds = context.feeds();
         // A driver that has ended without a word (it panicked) is replaced.
         if let Some(entry) = feeds.get(thread).filter(|entry| !entry.commands.is_closed()) {
-            // The entry's own count is one; a stream and its attaching task may count twice for a moment.
+            // One of the count is the entry's own.
             if Arc::strong_count(&entry.viewers) > context.limits.viewers_per_thread {
                 return Err(Refused::Viewers);
             }
@@ -200,34 +209,39 @@ impl Hub {
     }
 
     /// Watches for what no frame tells: another owner (what the last one sent may be lost), and times without NATS.
-    pub(crate) async fn watch(self) {
+    pub(crate) async fn watch(self, pulse: Heartbeat) {
         let probes: Vec<_> = self.context.count.all().map(|p| probe(p, self.context.count)).collect();
         let mut epochs: HashMap<PartitionId, u64> = HashMap::new();
         let mut dropped = self.context.bus.slow_consumer_drops();
         let mut is_away = false;
         loop {
             tokio::time::sleep(WATCH_EVERY).await;
+            pulse.beat();
             let drops = self.context.bus.slow_consumer_drops();
             let was_away = std::mem::replace(&mut is_away, !self.context.bus.is_connected());
             if drops != dropped || (was_away && !is_away) {
                 dropped = drops;
                 self.context.count.all().for_each(|p| self.doubt(p));
             }
-            for (p, thread) in self.context.count.all().zip(&probes) {
-                if self.doubts[usize::from(p.0)].receiver_count() > 0 {
-                    self.watch_owner(p, thread, &mut epochs).await;
+            let watched = self.context.count.all().zip(&probes).filter(|(p, _)| self.is_watched(*p));
+            for (p, epoch) in join_all(watched.map(|(p, thread)| self.epoch_of(p, thread))).await {
+                if let Some(epoch) = epoch
+                    && epochs.insert(p, epoch).is_some_and(|known| known != epoch)
+                {
+                    self.doubt(p);
                 }
             }
         }
     }
 
-    async fn watch_owner(&self, p: PartitionId, thread: &ThreadId, epochs: &mut HashMap<PartitionId, u64>) {
+    fn is_watched(&self, p: PartitionId) -> bool {
+        self.doubts[usize::from(p.0)].receiver_count() > 0
+    }
+
+    async fn epoch_of(&self, p: PartitionId, thread: &ThreadId) -> (PartitionId, Option<u64>) {
         let question = wire::ask::encode_ask(&wire::ask::Ask { thread: thread.clone(), have: Vec::new() });
         let reply = driver::read_reply(self.context.bus.ask(p, question, WATCH_TIMEOUT).await);
-        let Ok(reply) = reply else { return };
-        if epochs.insert(p, reply.epoch).is_some_and(|epoch| epoch != reply.epoch) {
-            self.doubt(p);
-        }
+        (p, reply.ok().map(|reply| reply.epoch))
     }
 
     fn doubt(&self, p: PartitionId) {

@@ -101,7 +101,7 @@ impl Gateway {
                 tracing::info!(partitions = count.get(), "the gateway is ready");
                 ready.set_ready("gateway", true);
             }
-            hub.watch().await;
+            hub.watch(ready.register_loop("gateway watch")).await;
         };
         let token = drain.clone();
         let prepared = spawn_named("gateway watch", async move {

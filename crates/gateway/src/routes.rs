@@ -82,7 +82,7 @@ async fn events(
     let (lane, body) = Lane::new(connection.0, desk.limits.lag_bytes);
     lane.push_first([Bytes::from_static(native::OPEN), Bytes::from_static(RETRY)]);
     let seat = hub.attach(&thread, lane, cursor);
-    let seat = seat.map_err(|refused| Problem::unavailable("too_many_viewers", refused.to_string()))?;
+    let seat = seat.map_err(|refused| Problem::unavailable(refused.code(), refused.to_string()))?;
     Ok(stream(Seated::new(body, seat)))
 }
 

@@ -76,10 +76,6 @@ impl Open {
         self.log.as_deref()
     }
 
-    pub(super) fn has_whole_log(&self) -> bool {
-        self.log.is_some()
-    }
-
     pub(super) fn log_bytes(&self) -> usize {
         self.log_bytes
     }

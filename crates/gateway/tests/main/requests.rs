@@ -1,0 +1,74 @@
+//! Answers that are not streams.
+
+use serde_json::Value;
+use testkit::http;
+
+use crate::town::Town;
+
+async fn problem(town: &Town, path: &str) -> (u16, String, bool) {
+    let answer = http::get(town.gateways[0], path).await.unwrap();
+    let body: Value =
+        serde_json::from_str(&answer.text).unwrap_or_else(|_| panic!("{path}: {}", answer.text));
+    assert_eq!(body["status"], answer.status);
+    assert!(!body["detail"].as_str().unwrap().is_empty());
+    (answer.status, body["code"].as_str().unwrap().to_owned(), body["retryable"].as_bool().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_requests_are_told_what_was_wrong() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let long = format!("/v1/threads/{}/events", "x".repeat(129));
+    let cases = [
+        ("/nothing", 404, "unknown_address"),
+        ("/v1/threads/a.b/events", 400, "invalid_id"),
+        ("/v1/threads/a%00/events", 400, "invalid_id"),
+        ("/v1/threads/%3E/history", 400, "invalid_id"),
+        (long.as_str(), 400, "invalid_id"),
+        ("/v1/threads/t1/events?after=now", 400, "invalid_cursor"),
+        ("/v1/threads/t1/events?after=1~a.1", 400, "invalid_cursor"),
+        ("/v1/threads/t1/events?after=-1", 400, "invalid_cursor"),
+        ("/v1/threads/t1/history?limit=0", 400, "invalid_limit"),
+        ("/v1/threads/t1/history?limit=-1", 400, "invalid_limit"),
+        ("/v1/threads/t1/history?limit=9223372036854775808", 400, "invalid_limit"),
+        ("/v1/threads/t1/history?after=x", 400, "invalid_position"),
+        ("/v1/threads/t1/history?before=-1", 400, "invalid_position"),
+        ("/v1/threads/unknown/history", 404, "unknown_thread"),
+    ];
+    for (path, status, code) in cases {
+        assert_eq!(problem(&town, path).await, (status, code.to_owned(), false), "{path}");
+    }
+    let refused =
+        http::open(town.gateways[0], "/v1/threads/t1/events", &[("last-event-id", "x~y")]).await.unwrap();
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    assert_eq!(http::get(town.gateways[0], "/livez").await.unwrap().status, 200);
+    assert_eq!(http::get(town.gateways[0], "/readyz").await.unwrap().status, 200);
+    assert_eq!(http::get_json(town.gateways[0], "/").await.unwrap()["name"], "antiphon");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_is_paged_in_both_directions() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    for n in 1..=5 {
+        town.commit(&format!("m{n}"), n * 10, &format!("text {n}")).await;
+    }
+    let read = async |query: &str| {
+        let page =
+            http::get_json(town.gateways[0], &format!("/v1/threads/t1/history?{query}")).await.unwrap();
+        let positions =
+            page["messages"].as_array().unwrap().iter().map(|it| it["position"].as_str().unwrap().to_owned());
+        (positions.collect::<Vec<_>>().join(" "), page["has_more"].as_bool().unwrap())
+    };
+    assert_eq!(read("").await, ("10 20 30 40 50".to_owned(), false));
+    assert_eq!(read("limit=2").await, ("10 20".to_owned(), true));
+    assert_eq!(read("after=20&limit=3").await, ("30 40 50".to_owned(), false));
+    assert_eq!(read("before=50&limit=2").await, ("30 40".to_owned(), true));
+    assert_eq!(read("before=30&limit=2").await, ("10 20".to_owned(), false));
+    assert_eq!(read("after=10&before=40&limit=1").await, ("20".to_owned(), true));
+    let page = http::get_json(town.gateways[0], "/v1/threads/t1/history?limit=1").await.unwrap();
+    let message = &page["messages"][0];
+    assert_eq!(
+        (&message["content"], &message["role"], &message["batch_type"]),
+        (&"text 1".into(), &"assistant".into(), &"user_request".into())
+    );
+    assert!(message["created_at"].as_str().unwrap().ends_with('Z'));
+}

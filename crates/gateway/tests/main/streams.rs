@@ -1,0 +1,144 @@
+//! What viewers see.
+
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::town::Town;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_viewer_gets_every_chunk_then_the_end() {
+    let town = Town::new().await;
+    let _owner = town.owner(1, vec![]).await;
+    let mut first = Client::open(town.gateways[0], None).await;
+    let mut second = Client::open(town.gateways[1], None).await;
+    let headers = &first.response;
+    assert_eq!(headers.header("content-type"), Some("text/event-stream; charset=utf-8"));
+    assert_eq!(headers.header("cache-control"), Some("no-cache, no-store, no-transform"));
+    assert_eq!(headers.header("x-accel-buffering"), Some("no"));
+    assert_eq!(headers.header("x-content-type-options"), Some("nosniff"));
+    settle().await;
+    town.send("a", 0, "one two ").await;
+    assert_eq!(first.until("a:two ").await, "a:one |a:two ");
+    town.send("a", 1, "two three.").await;
+    town.commit("a", 5, "one two three.").await;
+    town.send_end("a", 3, 5).await;
+    assert_eq!(first.until("a!").await, "a:three.|a!");
+    assert_eq!(second.until("a!").await, "a:one |a:two |a:three.|a!");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_viewer_gets_the_open_text_and_nothing_that_is_history() {
+    let town = Town::new().await;
+    town.commit("old", 3, "history").await;
+    let _owner = town.owner(1, vec![("a", 0, "one two ")]).await;
+    let mut first = Client::open(town.gateways[0], None).await;
+    assert_eq!(first.until("a:two ").await, "a:one |a:two ");
+    let mut late = Client::open(town.gateways[0], None).await;
+    assert_eq!(late.until("a:two ").await, "a:one |a:two ");
+    assert_eq!(late.last_id, first.last_id);
+    assert_eq!(late.last_id.as_deref(), Some("3~a.0.2.8"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hole_is_closed_by_the_owner_before_anything_else_is_shown() {
+    let town = Town::new().await;
+    let mut viewer = Client::open(town.gateways[0], None).await;
+    settle().await;
+    let owner = town.owner(1, vec![("a", 0, "one two three four ")]).await;
+    town.send("a", 0, "one ").await;
+    town.send("a", 3, "four ").await;
+    assert_eq!(viewer.until("a:four ").await, "a:one |a:two |a:three |a:four ");
+    assert!(!owner.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_end_and_lost_text_are_found_in_the_store() {
+    let town = Town::new().await;
+    let _owner = town.owner(1, vec![]).await;
+    let mut viewer = Client::open(town.gateways[0], None).await;
+    settle().await;
+    town.send("a", 0, "one ").await;
+    town.send("b", 0, "x ").await;
+    town.commit("a", 5, "one two three.").await;
+    town.give_up("b").await;
+    let seen = viewer.until("a!").await;
+    assert!(seen.starts_with("a:one |b:x |") && seen.contains("a:two three."), "{seen}");
+    if !seen.contains("b?stalled") {
+        assert_eq!(viewer.next().await, "b?stalled");
+    }
+    town.send("a", 0, "one two three.").await;
+    town.send_end("a", 3, 5).await;
+    assert!(viewer.is_quiet(Duration::from_secs(1)).await, "nothing of it comes again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_owner_took_with_it_is_shown_when_the_next_one_is_noticed() {
+    let town = Town::new().await;
+    let first_owner = town.owner(1, vec![]).await;
+    let mut viewer = Client::open(town.gateways[0], None).await;
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    drop(first_owner);
+    // Committed, and neither its chunks nor its end were sent.
+    town.commit("a", 5, "whole text").await;
+    let _second = town.owner(2, vec![]).await;
+    assert_eq!(viewer.until("a!").await, "a:whole text|a!");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_higher_attempt_begins_again() {
+    let town = Town::new().await;
+    let _owner = town.owner(1, vec![]).await;
+    let mut viewer = Client::open(town.gateways[0], None).await;
+    settle().await;
+    town.send("a", 0, "one ").await;
+    town.send_frame(&town.frame("a", 1, 0, "uno ")).await;
+    town.send("a", 1, "two ").await;
+    town.send_frame(&town.frame("a", 1, 1, "due.")).await;
+    assert_eq!(viewer.until("a:due.").await, "a:one |a^1|a:uno |a:due.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_viewer_resumes_at_another_gateway_without_loss_or_repeat() {
+    let town = Town::new().await;
+    let _owner = town.owner(1, vec![("open", 0, "eins zwei drei ")]).await;
+    let mut viewer = Client::open(town.gateways[0], None).await;
+    assert_eq!(viewer.until("open:drei ").await, "open:eins |open:zwei |open:drei ");
+    town.send("a", 0, "one two ").await;
+    assert_eq!(viewer.until("a:two ").await, "a:one |a:two ");
+    let last_id = viewer.last_id.clone();
+    drop(viewer);
+    town.commit("a", 5, "one two three.").await;
+    for n in 0..70 {
+        town.commit(&format!("m{n}"), 10 + n, &format!("text {n}")).await;
+    }
+    let mut resumed = Client::open(town.gateways[1], last_id.as_deref()).await;
+    let seen = resumed.until("m69!").await;
+    assert!(seen.starts_with("a:three.|a!|m0:text 0|m0!|m1:text 1|"), "{seen}");
+    assert_eq!(seen.matches('!').count(), 71);
+    town.send("open", 3, "vier.").await;
+    assert_eq!(resumed.next().await, "open:vier.");
+    // By position alone, as after reading the history.
+    let mut by_position = Client::open(town.gateways[0], Some("78")).await;
+    let seen = by_position.until("open:vier.").await;
+    assert_eq!(seen, "m69:text 69|m69!|open:eins |open:zwei |open:drei |open:vier.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nats_may_go_and_come_back() {
+    let town = Town::new().await;
+    let owner = town.owner(1, vec![]).await;
+    let mut viewer = Client::open(town.gateways[0], None).await;
+    settle().await;
+    town.send("a", 0, "one ").await;
+    assert_eq!(viewer.next().await, "a:one ");
+    town.nats.kill().await.unwrap();
+    town.commit("a", 5, "one two.").await;
+    town.nats.restart().await.unwrap();
+    assert_eq!(viewer.until("a!").await, "a:two.|a!");
+    drop(owner);
+}
+
+/// Until a new feed listens and has asked.
+async fn settle() {
+    tokio::time::sleep(Duration::from_millis(400)).await;
+}

@@ -12,6 +12,7 @@ use model::Timestamp;
 pub(crate) struct StreamClock {
     elapsed_ms: i64,
     caught_up_since: Option<Timestamp>,
+    /// The stream's time at the read position; an estimate while real time counts.
     latest_stored_at: Option<Timestamp>,
     step_ms: i64,
 }
@@ -28,7 +29,10 @@ impl StreamClock {
     pub(crate) fn now(&mut self, now: Timestamp) -> Timestamp {
         if let Some(since) = &mut self.caught_up_since {
             // A process that stood still for a minute has read nothing for a minute.
-            self.elapsed_ms += now.since_ms(*since).min(self.step_ms);
+            let passed_ms = now.since_ms(*since).min(self.step_ms);
+            self.elapsed_ms += passed_ms;
+            // What real time has counted, the stream's time must not count again when the reader falls behind.
+            self.latest_stored_at = self.latest_stored_at.map(|at| at.plus_ms(passed_ms));
             *since = (*since).max(now);
         }
         Timestamp(self.elapsed_ms)
@@ -74,6 +78,18 @@ mod tests {
             clock.observe(Timestamp(stored_at));
         }
         assert_eq!(clock.now(Timestamp(0)), Timestamp(3_000));
+    }
+
+    #[test]
+    fn falling_behind_counts_no_time_twice_and_a_standstill_counts_as_one_step() {
+        let mut clock = StreamClock::new(2_000);
+        clock.observe(Timestamp(70_000));
+        clock.set_caught_up(true, Timestamp(10_000));
+        clock.set_caught_up(false, Timestamp(11_500));
+        clock.observe(Timestamp(71_500));
+        assert_eq!(clock.now(Timestamp(11_500)), Timestamp(1_500));
+        clock.set_caught_up(true, Timestamp(11_500));
+        assert_eq!(clock.now(Timestamp(71_500)), Timestamp(3_500));
     }
 
     #[test]

@@ -83,8 +83,13 @@ impl Script {
             "room" => self.handle(Input::Room),
             word if word.starts_with('+') => {
                 let seconds: i64 = word[1..].trim_end_matches('s').parse().unwrap();
-                self.now = self.now.plus_ms(seconds * 1_000);
-                self.handle(Input::Tick)
+                // A tick each second, as the driver does it: a longer silence of the driver counts as one step.
+                let ticks = (0..seconds).map(|_| {
+                    self.now = self.now.plus_ms(1_000);
+                    self.handle(Input::Tick)
+                });
+                let said: Vec<String> = ticks.filter(|said| said != "-").collect();
+                if said.is_empty() { "-".to_owned() } else { said.join(" ") }
             }
             word => {
                 self.seq += 1;

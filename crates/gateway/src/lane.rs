@@ -21,6 +21,8 @@ use crate::metrics::{self, Cut};
 /// Small events are joined up to this size, so that a burst is one write.
 const WRITE_BYTES: usize = 16 * 1024;
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
+/// How long the last event has to reach the socket before the connection is cut.
+const LAST_EVENT: Duration = Duration::from_millis(100);
 
 /// The feed's end. Clones share the queue.
 #[derive(Debug, Clone)]
@@ -51,8 +53,10 @@ struct Queue {
 enum State {
     #[default]
     Open,
-    /// Ends cleanly when it is empty: only after a drain notice.
+    /// Is cut when it is empty and what was taken had time to leave: after a drain notice.
     Ending,
+    /// Empty; the last event is on its way.
+    Leaving,
     Cut,
     /// The client is gone.
     Gone,
@@ -107,7 +111,8 @@ impl Lane {
         }
     }
 
-    /// Sends a last event and ends cleanly.
+    /// Sends a last event, then cuts the connection: the client may miss the end of a message, and no stream in which
+    /// that can be ever ends cleanly.
     pub(crate) fn end_with(&self, event: Bytes) {
         let mut queue = self.shared.lock();
         if queue.state == State::Open {
@@ -183,7 +188,7 @@ impl Queue {
     }
 }
 
-/// The viewer's end: a response body that never ends cleanly but after a drain notice.
+/// The viewer's end: a response body that never ends cleanly, for a client takes a clean end for the whole answer.
 #[derive(Debug)]
 pub(crate) struct LaneBody {
     shared: Arc<Shared>,
@@ -203,12 +208,17 @@ impl http_body::Body for LaneBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
+        let (mut leaves, mut leaving) = (false, false);
         let taken = {
             let mut queue = self.shared.lock();
             let taken = queue.take();
             if taken.is_none() {
                 match queue.state {
-                    State::Ending => return Poll::Ready(None),
+                    State::Ending => {
+                        queue.state = State::Leaving;
+                        leaves = true;
+                    }
+                    State::Leaving => leaving = true,
                     State::Cut | State::Gone => return Poll::Ready(Some(Err(StreamCut))),
                     State::Open => queue.waker = Some(context.waker().clone()),
                 }
@@ -221,7 +231,14 @@ impl http_body::Body for LaneBody {
         let bytes = match taken {
             Some(bytes) => bytes,
             None => {
+                if leaves {
+                    // hyper writes what it was given while it waits for more, and drops it on an error.
+                    self.heartbeat.as_mut().reset(Instant::now() + LAST_EVENT);
+                }
                 std::task::ready!(self.heartbeat.as_mut().poll(context));
+                if leaving {
+                    return Poll::Ready(Some(Err(StreamCut)));
+                }
                 Bytes::from_static(native::HEARTBEAT)
             }
         };

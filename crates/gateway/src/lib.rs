@@ -3,7 +3,7 @@
 //! Entry: [`run`]. A request for events takes a place in the thread's feed ([`feed`], the pure part); a driver per
 //! thread listens to the thread's owner and hands each event, encoded once, to the lanes of all viewers.
 //!
-//! Invariants: a stream never ends cleanly without a drain notice; nothing is shown past a hole; each viewer gets each
+//! Invariants: a stream never ends cleanly, for that would look whole; nothing is shown past a hole; each viewer gets each
 //! chunk once, in order, and one end per message, and can continue at any other gateway with the last event's id.
 
 mod driver;

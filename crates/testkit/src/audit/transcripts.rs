@@ -67,19 +67,13 @@ pub(super) fn check(
                 Event::Other { .. } => {}
             }
         }
-        if transcript.end == Some(End::Clean) && !open.is_empty() && !says_drain(transcript) {
+        if transcript.end == Some(End::Clean) && !open.is_empty() {
             findings.add("no clean end without a terminal", &place, format!("open: {open:?}"));
         }
     }
     for (message, held) in &held {
         check_prefix(thread, message, held, endings, findings);
     }
-}
-
-/// A gateway that drains says so, and only then may it end a stream in which something is open.
-fn says_drain(transcript: &Transcript) -> bool {
-    let last = transcript.events.last().map(|received| &received.event);
-    matches!(last, Some(Event::Other { name: Some(name), .. }) if name == "drain")
 }
 
 fn take_chunk(held: &mut Held, chunk: &ChunkEvent, place: &str, findings: &mut Findings) {

@@ -120,7 +120,13 @@ fn chunks(number: usize, attempt: u32, scenario: &Scenario, rng: &mut Rng) -> Ve
 }
 
 /// When each chunk is stored: shuffled within a window, lost, repeated at once or much later, contradicted.
-fn schedule(chunks: Vec<Chunk>, start: i64, pace: i64, scenario: &Scenario, rng: &mut Rng) -> Vec<(i64, Chunk)> {
+fn schedule(
+    chunks: Vec<Chunk>,
+    start: i64,
+    pace: i64,
+    scenario: &Scenario,
+    rng: &mut Rng,
+) -> Vec<(i64, Chunk)> {
     let rates = &scenario.publishing;
     let window = rng.pick([1, 1, 4, 16, 64]);
     let lost = rng.chance(rates.lost).then(|| rng.index(chunks.len()));
@@ -175,7 +181,10 @@ fn append(
                 let is_framed = rng.chance(scenario.publishing.framed);
                 match log.entries.last_mut() {
                     Some((last, Body::Frame(frame)))
-                        if is_framed && frame.thread == *thread && at - *last < 50 && frame.chunks.len() < 3 =>
+                        if is_framed
+                            && frame.thread == *thread
+                            && at - *last < 50
+                            && frame.chunks.len() < 3 =>
                     {
                         // The frame is stored when its last chunk is there.
                         frame.chunks.push(arrival);

@@ -224,7 +224,8 @@ impl Store {
                 Body::Refused { .. } => "its dead letter".to_owned(),
                 Body::Frame(frame) => {
                     let lost = frame.chunks.iter().find(|arrival| {
-                        let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
+                        let key =
+                            MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
                         !self.is_kept(partition, &key, arrival.attempt, arrival.chunk.id)
                     });
                     let Some(lost) = lost else { continue };
@@ -233,7 +234,12 @@ impl Store {
             };
             let subject = format!("entry {} of partition {partition}", entry.seq);
             let seen = format!("a checkpoint at {last}");
-            self.violations.push(Violation::new(Invariant::Checkpoint, subject, format!("{missing} kept"), seen));
+            self.violations.push(Violation::new(
+                Invariant::Checkpoint,
+                subject,
+                format!("{missing} kept"),
+                seen,
+            ));
         }
     }
 
@@ -241,7 +247,8 @@ impl Store {
     fn is_kept(&self, partition: PartitionId, key: &MessageKey, attempt: u32, id: u32) -> bool {
         let saved = self.stragglers[usize::from(partition.0)].get(key);
         let is_saved = |save: &StragglerSave| {
-            save.attempt > attempt || (save.attempt == attempt && save.chunks.iter().any(|chunk| chunk.id == id))
+            save.attempt > attempt
+                || (save.attempt == attempt && save.chunks.iter().any(|chunk| chunk.id == id))
         };
         self.has_ended(key) || saved.is_some_and(|(_, save)| is_saved(save))
     }

@@ -253,7 +253,7 @@ impl World {
         let limit = self.time_limit();
         while let Some(Reverse(Scheduled { at, order, event })) = self.heap.pop() {
             self.time = at;
-            if at > limit || (self.is_quiet && order % 8 == 0 && self.is_settled()) {
+            if at > limit || (self.is_quiet && order.is_multiple_of(8) && self.is_settled()) {
                 break;
             }
             self.coverage.events += 1;

@@ -65,7 +65,7 @@ fn run(options: &Options) -> ExitCode {
     let started = Instant::now();
     let seeds = options.from..options.from.saturating_add(options.seeds);
     let progress = |done: u64| {
-        if done % 1_000 == 0 {
+        if done.is_multiple_of(1_000) {
             eprintln!("{done} seeds, {:.0} per second", done as f64 / started.elapsed().as_secs_f64());
         }
     };
@@ -93,5 +93,10 @@ fn print(report: &Report) {
     for violation in &report.violations {
         println!("{violation}");
     }
-    println!("seed {}: {} violations, trace {:016x}", report.seed, report.violations.len(), report.trace_hash);
+    println!(
+        "seed {}: {} violations, trace {:016x}",
+        report.seed,
+        report.violations.len(),
+        report.trace_hash
+    );
 }

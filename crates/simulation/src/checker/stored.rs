@@ -6,9 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::{Chunk, ChunkKind, MessageKey, PartitionId, ThreadId};
 
-use super::{
-    End, Evidence, Fate, Invariant, Published, Rules, StoredDeadLetter, StoredMessage, Violation,
-};
+use super::{End, Evidence, Fate, Invariant, Published, Rules, StoredDeadLetter, StoredMessage, Violation};
 
 pub(super) fn check(
     evidence: &Evidence,
@@ -33,11 +31,7 @@ pub(super) fn check(
     }
 }
 
-fn check_ends(
-    evidence: &Evidence,
-    fates: &BTreeMap<MessageKey, Fate>,
-    violations: &mut Vec<Violation>,
-) {
+fn check_ends(evidence: &Evidence, fates: &BTreeMap<MessageKey, Fate>, violations: &mut Vec<Violation>) {
     let mut ends: BTreeMap<&MessageKey, Vec<&str>> = BTreeMap::new();
     for message in &evidence.messages {
         ends.entry(&message.key).or_default().push("a message");
@@ -133,9 +127,10 @@ fn check_content(message: &StoredMessage, fate: &Fate, violations: &mut Vec<Viol
         violations.push(Violation::new(Invariant::Content, key, expected, seen));
     }
     // Reasoning rides in the metadata.
-    let has_reasoning = fate.attempts.get(&fate.attempt).is_some_and(|chunks| {
-        chunks.values().any(|chunk| chunk.kind == ChunkKind::Reasoning)
-    });
+    let has_reasoning = fate
+        .attempts
+        .get(&fate.attempt)
+        .is_some_and(|chunks| chunks.values().any(|chunk| chunk.kind == ChunkKind::Reasoning));
     if let Some(last) = fate.final_chunk().filter(|_| !has_reasoning)
         && last.metadata != message.metadata
     {

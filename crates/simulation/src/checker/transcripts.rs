@@ -96,7 +96,9 @@ impl<'a> Check<'a> {
             self.report(Invariant::OneTerminal, message, "one terminal", "another one: complete");
         }
         match self.stored(message) {
-            None => self.report(Invariant::OneTerminal, message, "not complete: it is not stored", "complete"),
+            None => {
+                self.report(Invariant::OneTerminal, message, "not complete: it is not stored", "complete")
+            }
             Some(stored) if position.is_some_and(|position| position != stored.position) => {
                 let (expected, seen) = (stored.position.to_string(), format!("{position:?}"));
                 self.report(Invariant::OneTerminal, message, expected, seen);
@@ -114,9 +116,11 @@ impl<'a> Check<'a> {
             self.report(Invariant::OneTerminal, message, "one terminal", "another one: failed");
         }
         let key = self.key(message);
-        let is_dead = self.evidence.dead_letters.iter().any(
-            |letter| matches!(letter, StoredDeadLetter::Message { key: dead, .. } if *dead == key),
-        );
+        let is_dead = self
+            .evidence
+            .dead_letters
+            .iter()
+            .any(|letter| matches!(letter, StoredDeadLetter::Message { key: dead, .. } if *dead == key));
         if !is_dead {
             self.report(Invariant::OneTerminal, message, "not failed: it has no dead letter", "failed");
         }
@@ -130,8 +134,7 @@ impl<'a> Check<'a> {
             && shown.attempt.is_none_or(|attempt| attempt == stored.attempt)
             && !stored.content.starts_with(&shown.text)
         {
-            let (expected, seen) =
-                (format!("a prefix of {:?}", stored.content), format!("{:?}", shown.text));
+            let (expected, seen) = (format!("a prefix of {:?}", stored.content), format!("{:?}", shown.text));
             self.report(Invariant::ClientText, message, expected, seen);
         }
         if self.evidence.rules.is_settled && self.transcript.is_connected {

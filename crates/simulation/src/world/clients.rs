@@ -123,5 +123,4 @@ impl World {
             self.schedule(delay, Event::Join(index));
         }
     }
-
 }

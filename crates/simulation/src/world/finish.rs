@@ -58,7 +58,10 @@ impl World {
             let (checkpoint, end) = (self.store.rows[number].checkpoint, self.logs[number].len());
             if checkpoint < end || self.store.ended_messages() < self.messages {
                 let subject = format!("partition {number}");
-                let (expected, seen) = (format!("a checkpoint at {end}, {} ends", self.messages), format!("{checkpoint} and {} at {} ms", self.store.ended_messages(), self.time));
+                let (expected, seen) = (
+                    format!("a checkpoint at {end}, {} ends", self.messages),
+                    format!("{checkpoint} and {} at {} ms", self.store.ended_messages(), self.time),
+                );
                 self.violate(Violation::new(Invariant::Liveness, subject, expected, seen));
             }
         }

@@ -119,7 +119,10 @@ impl World {
         let restored = takeover.stragglers.len() as u64;
         self.coverage.straggler_restores += restored;
         self.note(30, [address.session, takeover.epoch, takeover.checkpoint.0], || {
-            format!("{address:?} begins, epoch {} checkpoint {} with {restored} stragglers", takeover.epoch, takeover.checkpoint)
+            format!(
+                "{address:?} begins, epoch {} checkpoint {} with {restored} stragglers",
+                takeover.epoch, takeover.checkpoint
+            )
         });
         let time = self.time;
         let Some(session) = self.session(address) else { return };
@@ -170,7 +173,9 @@ impl World {
 
     fn act(&mut self, address: Address, action: Action) {
         let name = action.name();
-        self.note(31, [address.session, name.len() as u64, 0], || format!("{address:?} {name} {}", brief(&action)));
+        self.note(31, [address.session, name.len() as u64, 0], || {
+            format!("{address:?} {name} {}", brief(&action))
+        });
         match action {
             Action::LookUp(keys) => self.request_look_up(address, keys),
             Action::Publish(release) => {
@@ -308,7 +313,8 @@ impl World {
         self.doomed = doomed;
         if let Some((key, age)) = late {
             let expected = format!("a failure after {} ms", limits.gap_timeout_ms);
-            let violation = Violation::new(Invariant::GapTimeout, key, expected, format!("none after {age} ms"));
+            let violation =
+                Violation::new(Invariant::GapTimeout, key, expected, format!("none after {age} ms"));
             self.violate(violation);
         }
     }

@@ -49,17 +49,14 @@ impl World {
                 delay = self.rng.range(20, 2_000);
                 self.reply_to(address, number, Reply::Unknown, 5);
             }
-            self.schedule(self.scenario.answer_timeout_ms, Event::Session(address, SessionEvent::Timeout(number)));
+            self.schedule(
+                self.scenario.answer_timeout_ms,
+                Event::Session(address, SessionEvent::Timeout(number)),
+            );
         } else if self.fault(|faults| faults.request_lost) {
             is_lost = true;
         }
-        self.statements.push(Statement {
-            kind,
-            address,
-            is_orphan: false,
-            is_applied: false,
-            unknown: None,
-        });
+        self.statements.push(Statement { kind, address, is_orphan: false, is_applied: false, unknown: None });
         if !is_lost {
             self.schedule(delay, Event::Statement(StatementEvent::Arrive(number)));
         }
@@ -131,7 +128,9 @@ impl World {
         let is_held = self.store.is_held(address.partition, address.incarnation, commit.epoch);
         if !is_held && self.bug != Some(Bug::NoFence) {
             self.coverage.fenced += 1;
-            self.note(11, [number as u64, commit.epoch, 0], || format!("store: fences s{number} of {address:?}"));
+            self.note(11, [number as u64, commit.epoch, 0], || {
+                format!("store: fences s{number} of {address:?}")
+            });
             return self.reply_to(address, number, Reply::Fenced, 4);
         }
         self.store.row(address.partition).locked_by = Some(number);

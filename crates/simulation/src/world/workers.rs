@@ -32,7 +32,9 @@ impl World {
         let worker = &mut self.workers[index];
         (worker.incarnation, worker.is_up, worker.skew) = (incarnation, true, skew);
         (worker.paused_until, worker.idle_until) = (0, 0);
-        self.note(1, [index as u64, incarnation, skew as u64], || format!("w{index} starts as {incarnation}, skew {skew}"));
+        self.note(1, [index as u64, incarnation, skew as u64], || {
+            format!("w{index} starts as {incarnation}, skew {skew}")
+        });
         self.schedule(0, Event::Acquire(index, incarnation));
     }
 
@@ -148,7 +150,9 @@ impl World {
         if self.scenario.dead_stay_dead && up > 1 {
             // The owner of a lease is the one whose death matters.
             let owner = self.store.row(PartitionId(0)).owner;
-            if let Some(index) = self.workers.iter().position(|worker| Some(worker.incarnation) == owner && worker.is_up) {
+            if let Some(index) =
+                self.workers.iter().position(|worker| Some(worker.incarnation) == owner && worker.is_up)
+            {
                 self.crash(index);
                 self.workers[index].is_gone = true;
             }

@@ -28,7 +28,8 @@ impl World {
         let (tail, batch) = (self.log(address.partition).tail(self.time), self.scenario.batch as u64);
         let again = |delay| (delay, Event::Session(address, SessionEvent::Fetch { generation }));
         let Some(session) = self.session(address) else { return };
-        let Some(machine) = session.machine.as_ref().filter(|_| session.reader.generation == generation) else {
+        let Some(machine) = session.machine.as_ref().filter(|_| session.reader.generation == generation)
+        else {
             return;
         };
         if !machine.wants_entries() {
@@ -54,7 +55,8 @@ impl World {
             return self.lose_reader(address, generation, heartbeat, outage);
         }
         if self.fault(|faults| faults.cut) {
-            let (cut, noticed) = (self.rng.range(first as i64 - 1, last as i64) as u64, self.rng.range(0, 15));
+            let (cut, noticed) =
+                (self.rng.range(first as i64 - 1, last as i64) as u64, self.rng.range(0, 15));
             self.advance(address, last + 1, false);
             self.hand_over(address, generation, (first, cut), false);
             return self.lose_reader(address, generation, noticed, 5);

@@ -45,7 +45,9 @@ impl World {
 
     /// The store said for certain that nothing was applied.
     fn send_again(&mut self, address: Address) {
-        let Some((_, commit)) = self.session(address).and_then(|session| session.in_flight.take()) else { return };
+        let Some((_, commit)) = self.session(address).and_then(|session| session.in_flight.take()) else {
+            return;
+        };
         let number = self.send(address, Kind::Commit(Arc::clone(&commit)));
         if let Some(session) = self.session(address) {
             session.in_flight = Some((number, commit));
@@ -55,7 +57,9 @@ impl World {
     /// Nobody knows: raise the own epoch, which waits for the doubtful statement, and build anew from the store.
     fn unknown(&mut self, address: Address, number: usize) {
         self.forget_commit(number);
-        self.note(40, [number as u64, address.session, 0], || format!("{address:?} does not know of s{number}"));
+        self.note(40, [number as u64, address.session, 0], || {
+            format!("{address:?} does not know of s{number}")
+        });
         if self.bug == Some(Bug::UnknownIsApplied) {
             if let Some(session) = self.session(address) {
                 session.in_flight = None;

@@ -72,8 +72,120 @@ fn bad_payloads() -> Vec<(&'static str, Option<&'static str>, Bytes)> {
         ("truncated protobuf", is_protobuf, Bytes::from_static(b"\x0a\x50\x0a\x03bad")),
         ("wrong wire type", is_protobuf, Bytes::from_static(b"\x08\x01")),
         ("length of 2^63", is_protobuf, Bytes::from_static(b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f")),
-        ("group", is_protobuf, Bytes::from_static(b"\x0b\x0b\x0b\x0b")),
+        ("10,000 nested groups", is_protobuf, Bytes::from(vec![0x0b; 10_000])),
+        ("one byte of protobuf", is_protobuf, Bytes::from_static(b"\x0a")),
+        ("chunk_id is a float", None, json(r#""chunk_id":0.0,"chunk":"x""#)),
+        ("chunk_id is 2^32-1", None, json(r#""chunk_id":4294967295,"chunk":"x""#)),
+        ("chunk_id is 2^64", None, json(r#""chunk_id":18446744073709551616,"chunk":"x""#)),
+        ("NaN", None, json(r#""chunk_id":0,"metadata":{"a":NaN}"#)),
+        ("Infinity", None, json(r#""chunk_id":0,"metadata":{"a":Infinity}"#)),
+        ("1e400", None, json(r#""chunk_id":0,"metadata":{"a":1e400}"#)),
+        ("1e131071", None, json(r#""chunk_id":0,"metadata":{"a":1e131071}"#)),
+        ("depth 129", None, nested(129)),
+        ("depth 6,000", None, nested(6_000)),
+        ("depth 20,000", None, nested(20_000)),
+        ("raw NUL", None, json("\"chunk_id\":0,\"chunk\":\"a\0\"")),
+        ("low surrogate alone", None, json(r#""chunk_id":0,"chunk":"\udc00""#)),
+        ("surrogates swapped", None, json(r#""chunk_id":0,"chunk":"\udc00\ud800""#)),
+        ("overlong", is_json, raw(b"\xc0\xaf")),
+        ("CESU-8", is_json, raw(b"\xed\xa0\x81\xed\xb0\x80")),
+        ("half a character", is_json, raw(b"\xf0\x9f")),
+        ("byte order mark", None, Bytes::from([b"\xef\xbb\xbf", &whole[..]].concat())),
+        ("other names", None, json(r#""chunkId":0,"chunk":"x""#)),
+        ("unknown role", None, json(r#""chunk_id":0,"role":"root""#)),
+        ("message id of 200 bytes", None, with_id(&"x".repeat(200))),
+        ("message id of 64 KiB", None, with_id(&"x".repeat(65_536))),
+        ("empty message id", None, with_id("")),
+        ("message id ../", None, with_id("../")),
+        ("message id of SQL", None, with_id("'; --")),
+        ("message id *", None, with_id("*")),
+        ("timestamp infinity", None, json(r#""chunk_id":0,"timestamp":"infinity""#)),
+        ("year 294277", None, json(r#""chunk_id":0,"timestamp":"+294277-01-01T00:00:00Z""#)),
+        (
+            "metadata of 500 KB",
+            None,
+            json(&format!(r#""chunk_id":0,"metadata":{{"a":"{}"}}"#, "x".repeat(500_000))),
+        ),
+        ("metadata of 50,000 keys", None, json(&format!(r#""chunk_id":0,"metadata":{{{}}}"#, keys(50_000)))),
+        ("tokens_used is 2^53+1", None, tokens("9007199254740993")),
+        ("tokens_used is a word", None, tokens(r#""many""#)),
+        ("headers of 60 KB", Some(LONG_HEADER.as_str()), Bytes::from_static(b"?")),
     ]
+}
+
+/// What is strange but means something: accepted, and kept as it is. Each is a whole message.
+fn odd_payloads() -> Vec<(&'static str, String)> {
+    let odd = |what: &'static str, text: &str, fields: &str| (what, odd_json(what, text, fields));
+    vec![
+        odd("U+2028", "a\u{2028}b\u{2029}\u{85}", ""),
+        odd("bidi", "\u{202e}abc\u{202c}", ""),
+        odd("four bytes", "🎼", ""),
+        odd("duplicate keys", "x", r#","metadata":{"a":1,"a":2}"#),
+        odd("minus zero", "x", r#","metadata":{"a":-0.0}"#),
+        odd("2^63", "x", r#","metadata":{"a":9223372036854775808,"b":18446744073709551615}"#),
+        odd("1e308", "x", r#","metadata":{"a":1e308}"#),
+        odd("year 1970", "x", r#","timestamp":"1970-01-01T00:00:00Z""#),
+        odd("year 9999", "x", r#","timestamp":"9999-12-31T23:59:59.999Z""#),
+        odd("offset", "x", r#","timestamp":"2036-01-01T00:00:00+14:00""#),
+        odd("nothing but a final", "", ""),
+        odd("nulls", "x", r#","metadata":null,"timestamp":null,"correlation_id":null"#),
+        odd("depth 60", "x", &format!(r#","metadata":{{"a":{}1{}}}"#, "[".repeat(60), "]".repeat(60))),
+    ]
+}
+
+fn odd_json(what: &str, text: &str, fields: &str) -> String {
+    let id: String = what.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let text = serde_json::Value::from(text);
+    format!(
+        r#"{{"session_id":"odd","message_id":"{id}","chunk_id":0,"chunk":{text},"is_final":true{fields}}}"#
+    )
+}
+
+static LONG_HEADER: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| "x".repeat(60_000));
+
+fn nested(depth: usize) -> Bytes {
+    json(&format!(r#""chunk_id":0,"metadata":{{"a":{}1{}}}"#, "[".repeat(depth), "]".repeat(depth)))
+}
+
+fn raw(text: &[u8]) -> Bytes {
+    let (head, tail) = (br#"{"session_id":"bad","message_id":"m","chunk_id":0,"chunk":""#, br#""}"#);
+    Bytes::from([&head[..], text, &tail[..]].concat())
+}
+
+fn with_id(id: &str) -> Bytes {
+    Bytes::from(serde_json::json!({"session_id": "bad", "message_id": id, "chunk_id": 0}).to_string())
+}
+
+fn keys(count: usize) -> String {
+    (0..count).map(|key| format!(r#""{key}":1"#)).collect::<Vec<_>>().join(",")
+}
+
+fn tokens(value: &str) -> Bytes {
+    json(&format!(r#""chunk_id":0,"is_final":true,"metadata":{{"tokens_used":{value}}}"#))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn odd_but_valid_payloads_are_accepted_and_kept_as_they_are() {
+    let bed = Bed::new().await;
+    let subject = bed.publisher.subject(&model::ThreadId::parse("odd").unwrap());
+    let odd = odd_payloads();
+    for (_, payload) in &odd {
+        bed.publisher.publish_raw(&subject, None, Bytes::from(payload.clone())).await.unwrap();
+    }
+    let expected = i64::try_from(odd.len()).unwrap();
+    bed.until("all have ended", Duration::from_secs(20), async || {
+        let (messages, letters) = tables::ended(&bed.pool).await.unwrap_or_default();
+        messages + letters >= expected
+    })
+    .await;
+    let letters = tables::dead_letters(&bed.pool).await.unwrap();
+    assert!(letters.is_empty(), "{letters:?}");
+    let texts: Vec<_> =
+        tables::messages(&bed.pool).await.unwrap().into_iter().map(|row| row.content).collect();
+    let sent = |payload: &str| serde_json::from_str::<serde_json::Value>(payload).unwrap()["chunk"].clone();
+    for (what, payload) in &odd {
+        assert!(texts.iter().any(|text| sent(payload) == text.as_str()), "{what}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,6 +10,7 @@
 
 mod bed;
 mod chaos;
+mod figures;
 mod handover;
 mod inputs;
 mod outages;

@@ -276,8 +276,9 @@ pub fn check(evidence: &Evidence) -> Vec<Violation> {
     let mut violations = Vec::new();
     stored::check(evidence, &fates, &mut violations);
     check_epochs(&evidence.grants, &mut violations);
+    let ends = transcripts::Ends::of(evidence);
     for transcript in &evidence.transcripts {
-        transcripts::check(transcript, evidence, &fates, &mut violations);
+        transcripts::check(transcript, evidence.rules.is_settled, &ends, &fates, &mut violations);
     }
     violations
 }

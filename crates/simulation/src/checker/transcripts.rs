@@ -1,6 +1,6 @@
 //! What clients saw, against the ledger and the store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{ChunkKind, MessageId, MessageKey};
 
@@ -16,20 +16,40 @@ struct Shown {
     ended: bool,
 }
 
+/// What is stored, by key.
+pub(super) struct Ends<'a> {
+    messages: BTreeMap<&'a MessageKey, &'a StoredMessage>,
+    dead: BTreeSet<&'a MessageKey>,
+}
+
+impl<'a> Ends<'a> {
+    pub(super) fn of(evidence: &'a Evidence) -> Self {
+        let dead = evidence.dead_letters.iter().filter_map(|letter| match letter {
+            StoredDeadLetter::Message { key, .. } => Some(key),
+            StoredDeadLetter::Entry { .. } => None,
+        });
+        let messages = evidence.messages.iter().map(|message| (&message.key, message));
+        // Of a message that is stored twice the first one counts here.
+        Self { messages: messages.rev().collect(), dead: dead.collect() }
+    }
+}
+
 struct Check<'a> {
     transcript: &'a Transcript,
-    evidence: &'a Evidence,
+    is_settled: bool,
+    ends: &'a Ends<'a>,
     fates: &'a BTreeMap<MessageKey, Fate>,
     violations: &'a mut Vec<Violation>,
 }
 
 pub(super) fn check(
     transcript: &Transcript,
-    evidence: &Evidence,
+    is_settled: bool,
+    ends: &Ends<'_>,
     fates: &BTreeMap<MessageKey, Fate>,
     violations: &mut Vec<Violation>,
 ) {
-    let mut check = Check { transcript, evidence, fates, violations };
+    let mut check = Check { transcript, is_settled, ends, fates, violations };
     let mut all: BTreeMap<&MessageId, Shown> = BTreeMap::new();
     for seen in &transcript.seen {
         check.event(seen, &mut all);
@@ -115,12 +135,7 @@ impl<'a> Check<'a> {
         if shown.ended {
             self.report(Invariant::OneTerminal, message, "one terminal", "another one: failed");
         }
-        let key = self.key(message);
-        let is_dead = self
-            .evidence
-            .dead_letters
-            .iter()
-            .any(|letter| matches!(letter, StoredDeadLetter::Message { key: dead, .. } if *dead == key));
+        let is_dead = self.ends.dead.contains(&self.key(message));
         if !is_dead {
             self.report(Invariant::OneTerminal, message, "not failed: it has no dead letter", "failed");
         }
@@ -137,14 +152,13 @@ impl<'a> Check<'a> {
             let (expected, seen) = (format!("a prefix of {:?}", stored.content), format!("{:?}", shown.text));
             self.report(Invariant::ClientText, message, expected, seen);
         }
-        if self.evidence.rules.is_settled && self.transcript.is_connected {
+        if self.is_settled && self.transcript.is_connected {
             self.report(Invariant::OneTerminal, message, "one terminal", "none");
         }
     }
 
     fn stored(&self, message: &MessageId) -> Option<&'a StoredMessage> {
-        let key = self.key(message);
-        self.evidence.messages.iter().find(|stored| stored.key == key)
+        self.ends.messages.get(&self.key(message)).copied()
     }
 
     fn key(&self, message: &MessageId) -> MessageKey {

@@ -10,7 +10,7 @@ use runtime::telemetry::Format;
 
 /// Ordered, durable answers of AI workflows: from NATS to clients and Postgres.
 #[derive(Debug, Parser)]
-#[command(name = "antiphon", version, about, max_term_width = 110)]
+#[command(name = "antiphon", version, max_term_width = 110)]
 pub(crate) struct Options {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -1,17 +1,17 @@
 //! What came out against what went in: the rules that hold whatever was killed in between.
 //!
-//! [`audit`] takes plain data (ledger, tables, transcripts) and gives back every violation it finds. It knows nothing
-//! of how the data came about.
+//! [`audit`] takes plain data (log, ledger, tables, transcripts) and gives back every violation it finds. The
+//! invariants are those of [`simulation::checker`], which judges the simulation as well: here the evidence of real
+//! processes is put into its terms. Only what needs a real stream or real connections is checked here.
 
+mod log;
+mod rows;
 mod transcripts;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
-use model::MessageKey;
+use model::{Bucket, Chunk, MessageKey, PartitionCount, PartitionId};
+use simulation::checker::{self, Publish, Published, Rules};
 
 use crate::{
     ledger::Sent,
@@ -19,23 +19,35 @@ use crate::{
     tables::{StoredDeadLetter, StoredMessage},
 };
 
-/// Everything that is compared.
+pub use log::read_log;
+pub use transcripts::knows_all;
+
+/// The setting of a fleet whose log is to be read at the end: nothing is purged for an hour.
+pub const KEEP_LOG: (&str, u64) = ("ANTIPHON_PURGE_TAIL_SECONDS", 3_600);
+/// How long a chunk may take from the stream to its worker, on a busy machine.
+const ON_THE_WAY: Duration = Duration::from_secs(1);
+/// Characters of a violation's texts that are shown, from where they part.
+const SHOWN: usize = 300;
+
+/// Everything that is compared. Everybody had the time to see everything.
 #[derive(Debug)]
 pub struct Evidence<'a> {
+    /// Number of partitions.
+    pub partitions: PartitionCount,
     /// What the stream has acknowledged.
     pub ledger: &'a BTreeMap<MessageKey, Sent>,
+    /// What the stream holds: see [`read_log`].
+    pub log: &'a [Publish],
     /// The table `messages`, by thread and position.
     pub messages: &'a [StoredMessage],
     /// The table `dead_letters`.
     pub dead_letters: &'a [StoredDeadLetter],
     /// Transcripts by thread, in the order of a client's connections.
     pub transcripts: &'a [(String, Vec<Transcript>)],
-    /// A message whose publication took longer than this may have been given up on although it is whole.
+    /// A message with a gap that was open for so long may have been given up on although it is whole.
     pub gap_timeout: Duration,
-    /// Whether dead letters of entries are expected.
+    /// Whether dead letters of entries are expected: garbage was sent.
     pub allow_entry_letters: bool,
-    /// Everybody had the time to see everything: clients must have seen every end.
-    pub is_settled: bool,
 }
 
 /// A rule that does not hold.
@@ -55,11 +67,11 @@ impl fmt::Display for Violation {
     }
 }
 
-/// How a message ended, by the tables.
-#[derive(Debug, Clone)]
-pub(crate) enum Ending<'a> {
-    Persisted(&'a StoredMessage),
-    GivenUp(&'a StoredDeadLetter),
+impl From<checker::Violation> for Violation {
+    fn from(violation: checker::Violation) -> Self {
+        let checker::Violation { invariant, subject, expected, seen } = violation;
+        Self { rule: invariant.statement(), place: subject, found: apart(&expected, &seen) }
+    }
 }
 
 /// Collects violations.
@@ -75,158 +87,93 @@ impl Findings {
 /// Checks every rule. An empty answer means that all of them hold.
 pub fn audit(evidence: &Evidence<'_>) -> Vec<Violation> {
     let mut findings = Findings::default();
-    let endings = endings(evidence, &mut findings);
-    each_acknowledged_message_ended_rightly(evidence, &endings, &mut findings);
-    nothing_came_from_nowhere(evidence, &endings, &mut findings);
-    threads_are_chains(evidence.messages, &mut findings);
+    what_is_acknowledged_is_in_the_log(evidence, &mut findings);
+    entries_are_refused_only_with_garbage(evidence, &mut findings);
+    batches_begin_before_their_messages(evidence.messages, &mut findings);
     for (thread, transcripts) in evidence.transcripts {
-        transcripts::check(thread, transcripts, &endings, &mut findings);
-        if evidence.is_settled {
-            transcripts::check_settled(thread, transcripts, evidence.messages, &mut findings);
-        }
+        transcripts::check_ends(thread, transcripts, &mut findings);
+        transcripts::check_reasons(thread, transcripts, evidence.dead_letters, &mut findings);
+        transcripts::check_missed(thread, transcripts, evidence.messages, &mut findings);
     }
+    let shared = shared(evidence, &mut findings);
+    findings.0.extend(checker::check(&shared).into_iter().map(Violation::from));
     findings.0
 }
 
-type Endings<'a> = BTreeMap<(String, String), Ending<'a>>;
-
-/// Each message once in the tables.
-fn endings<'a>(evidence: &Evidence<'a>, findings: &mut Findings) -> Endings<'a> {
-    let mut endings = Endings::new();
-    let mut end = |thread: &str, message: &str, ending: Ending<'a>| {
-        if let Some(earlier) = endings.insert((thread.to_owned(), message.to_owned()), ending.clone()) {
-            let found = format!("{} and {}", earlier.describe(), ending.describe());
-            findings.add("a message ends once", format!("{thread}/{message}"), found);
-        }
-    };
-    for message in evidence.messages {
-        end(&message.thread_id, &message.message_id, Ending::Persisted(message));
-    }
-    for letter in evidence.dead_letters {
-        if let (Some(thread), Some(message)) = (&letter.thread_id, &letter.message_id) {
-            end(thread, message, Ending::GivenUp(letter));
-        }
-    }
-    if !evidence.allow_entry_letters {
-        for letter in evidence.dead_letters.iter().filter(|letter| letter.kind == "entry") {
-            let place = format!("partition {} sequence {}", letter.partition_id, letter.stream_seq);
-            findings.add("no entry is refused", place, format!("{}: {}", letter.reason, letter.detail));
-        }
-    }
-    endings
-}
-
-impl Ending<'_> {
-    fn describe(&self) -> String {
-        match self {
-            Self::Persisted(message) => format!("persisted at {}", message.position),
-            Self::GivenUp(letter) => format!("dead letter {}", letter.reason),
-        }
+/// The evidence in the terms of the shared checker.
+fn shared(evidence: &Evidence<'_>, findings: &mut Findings) -> checker::Evidence {
+    let gap_safe = evidence.gap_timeout.saturating_sub(ON_THE_WAY);
+    let rules = Rules { gap_safe_ms: gap_safe.as_millis() as i64, ..Rules::default() };
+    let messages = rows::messages(evidence.messages, findings);
+    let fates = checker::fates(evidence.log, &rules);
+    let known = transcripts::Known { fates, messages: &messages };
+    let transcripts = evidence.transcripts.iter().enumerate().filter_map(|(number, (thread, seen))| {
+        transcripts::translate(number, thread, seen, &known, findings)
+    });
+    let transcripts = transcripts.collect();
+    checker::Evidence {
+        rules,
+        ledger: evidence.log.to_vec(),
+        dead_letters: rows::dead_letters(evidence.dead_letters, findings),
+        messages,
+        transcripts,
+        grants: Vec::new(),
     }
 }
 
-fn each_acknowledged_message_ended_rightly(
-    evidence: &Evidence<'_>,
-    endings: &Endings<'_>,
-    findings: &mut Findings,
-) {
+/// Every acknowledged chunk stands in the stream under each sequence with which it was acknowledged.
+fn what_is_acknowledged_is_in_the_log(evidence: &Evidence<'_>, findings: &mut Findings) {
+    type Place<'a> = (PartitionId, u64, &'a MessageKey, u32, u32);
+    let mut log: BTreeMap<Place<'_>, &Chunk> = BTreeMap::new();
+    for publish in evidence.log {
+        if let Published::Chunk { key, attempt, chunk } = &publish.body {
+            log.insert((publish.partition, publish.seq, key, *attempt, chunk.id), chunk);
+        }
+    }
     for (key, sent) in evidence.ledger {
-        let ending = endings.get(&(key.thread.to_string(), key.message.to_string()));
-        match ending {
-            None => findings.add("an acknowledged message ends", key, "neither persisted nor a dead letter"),
-            Some(Ending::Persisted(message)) => check_content(key, sent, message, findings),
-            Some(Ending::GivenUp(letter)) => check_letter(key, sent, letter, evidence.gap_timeout, findings),
+        let partition = Bucket::of(&key.thread).partition(evidence.partitions);
+        let all = sent
+            .attempts
+            .iter()
+            .flat_map(|(attempt, chunks)| chunks.values().map(move |acked| (attempt, acked)));
+        for (attempt, acked) in all {
+            for seq in &acked.seqs {
+                let found = log.get(&(partition, *seq, key, *attempt, acked.chunk.id));
+                if found.is_none_or(|found| **found != *acked.chunk) {
+                    let place = format!("{key}, partition {partition} sequence {seq}");
+                    let found = format!("{:?} was acknowledged, the log has {found:?}", acked.chunk);
+                    findings.add("what is acknowledged is in the log", place, found);
+                }
+            }
         }
     }
 }
 
-/// The content is that of an attempt which was sent whole; a higher attempt that is whole may not have been passed over,
-/// unless it came after the end.
-fn check_content(key: &MessageKey, sent: &Sent, message: &StoredMessage, findings: &mut Findings) {
-    let attempt = u32::try_from(message.attempt).unwrap_or(u32::MAX);
-    match sent.whole_text(attempt) {
-        None => findings.add(
-            "only whole messages are persisted",
-            key,
-            format!("attempt {attempt} was persisted with {} bytes", message.content.len()),
-        ),
-        Some(text) if text != message.content => {
-            findings.add("content is the chunks in order", key, first_difference(&text, &message.content));
-        }
-        Some(_) => {}
+fn entries_are_refused_only_with_garbage(evidence: &Evidence<'_>, findings: &mut Findings) {
+    let refused = evidence.dead_letters.iter().filter(|letter| letter.kind == "entry");
+    for letter in refused.filter(|_| !evidence.allow_entry_letters) {
+        let place = format!("partition {} sequence {}", letter.partition_id, letter.stream_seq);
+        findings.add("no entry is refused", place, format!("{}: {}", letter.reason, letter.detail));
     }
 }
 
-fn check_letter(
-    key: &MessageKey,
-    sent: &Sent,
-    letter: &StoredDeadLetter,
-    gap_timeout: Duration,
-    findings: &mut Findings,
-) {
-    let whole = sent.whole_text(sent.highest_attempt()).is_some();
-    if whole && sent.spread() < gap_timeout {
-        let found = format!("dead letter {} {}", letter.reason, letter.detail);
-        findings.add("a whole message is persisted", key, found);
-    }
-    if !whole && letter.reason != "gap_timeout" && letter.reason != "stalled" {
-        findings.add("a message with a gap times out", key, format!("dead letter {}", letter.reason));
-    }
-}
-
-fn nothing_came_from_nowhere(evidence: &Evidence<'_>, endings: &Endings<'_>, findings: &mut Findings) {
-    let sent: BTreeSet<(&str, &str)> =
-        evidence.ledger.keys().map(|key| (key.thread.as_str(), key.message.as_str())).collect();
-    for (key, ending) in endings {
-        if !sent.contains(&(key.0.as_str(), key.1.as_str())) {
-            findings.add("what ended was sent", format!("{}/{}", key.0, key.1), ending.describe());
-        }
-    }
-}
-
-/// Positions rise, each message names its predecessor, batches are numbered.
-fn threads_are_chains(messages: &[StoredMessage], findings: &mut Findings) {
-    let mut previous: Option<&StoredMessage> = None;
-    for message in messages {
+fn batches_begin_before_their_messages(messages: &[StoredMessage], findings: &mut Findings) {
+    for message in messages.iter().filter(|row| row.batch_id > row.position || row.sequence_num < 0) {
         let place = format!("{}/{}", message.thread_id, message.message_id);
-        let parent = previous.filter(|previous| previous.thread_id == message.thread_id);
-        if parent.is_some_and(|parent| parent.position >= message.position) {
-            findings.add("positions rise in a thread", &place, message.position.to_string());
-        }
-        if message.parent_id != parent.map(|parent| parent.position) {
-            let expected = parent.map(|parent| parent.position);
-            let found = format!("parent {:?}, the predecessor is {expected:?}", message.parent_id);
-            findings.add("a message names its predecessor", &place, found);
-        }
-        if message.batch_id > message.position || message.sequence_num < 0 {
-            let found = format!("batch {} number {}", message.batch_id, message.sequence_num);
-            findings.add("a batch begins before its messages", &place, found);
-        }
-        previous = Some(message);
+        let found = format!("batch {} number {}", message.batch_id, message.sequence_num);
+        findings.add("a batch begins before its messages", place, found);
     }
 }
 
-/// Whether a client has learned all that it must in the end: see [`Evidence::is_settled`].
-pub fn knows_all(thread: &str, transcripts: &[Transcript], messages: &[StoredMessage]) -> bool {
-    let mut findings = Findings::default();
-    transcripts::check_settled(thread, transcripts, messages, &mut findings);
-    findings.0.is_empty()
-}
-
-/// Where two texts part.
-pub(crate) fn first_difference(expected: &str, found: &str) -> String {
-    let same = expected.bytes().zip(found.bytes()).take_while(|(a, b)| a == b).count();
-    let near = |text: &str| {
-        let bytes = &text.as_bytes()[same.min(text.len())..];
-        String::from_utf8_lossy(&bytes[..bytes.len().min(24)]).into_owned()
+/// Both, long ones from shortly before they part.
+fn apart(expected: &str, seen: &str) -> String {
+    let same = expected.chars().zip(seen.chars()).take_while(|(a, b)| a == b).count();
+    let shown = |text: &str| {
+        let skipped = if text.chars().count() > SHOWN { same.saturating_sub(20) } else { 0 };
+        let mark = if skipped > 0 { "..." } else { "" };
+        format!("{mark}{}", text.chars().skip(skipped).take(SHOWN).collect::<String>())
     };
-    format!(
-        "{} bytes expected, {} found, different from byte {same} on: {:?} became {:?}",
-        expected.len(),
-        found.len(),
-        near(expected),
-        near(found)
-    )
+    format!("expected {}; seen {}", shown(expected), shown(seen))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! [`run`] starts NATS, Postgres, a proxy before it, workers and gateways of its own; keeps publishing short messages
 //! and following their threads; makes one fault after another, every kind first once; then waits until all that was
-//! acknowledged has ended, and hands ledger, tables and transcripts to the [`crate::audit`]. What happens and when
+//! acknowledged has ended, and hands log, ledger, tables and transcripts to the [`crate::audit`]. What happens and when
 //! follows from the seed, as far as processes and clocks allow.
 
 mod faults;
@@ -89,7 +89,8 @@ impl Settings {
     ) -> Result<FleetOptions> {
         let mut options = FleetOptions::new(nats.url(), postgres.url())
             .with_env("ANTIPHON_LEASE_SECONDS", self.lease.as_secs())
-            .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", self.gap_timeout.as_secs());
+            .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", self.gap_timeout.as_secs())
+            .with_env(audit::KEEP_LOG.0, audit::KEEP_LOG.1);
         options.worker_database_url = Some(proxy.url(postgres.url())?);
         (options.workers, options.gateways, options.partitions) =
             (self.workers, self.gateways, self.partitions);
@@ -125,8 +126,8 @@ pub async fn run(settings: &Settings) -> Result<Report> {
     }
     let mut violations = faults.violations();
     violations.extend(stage.come_to_rest(settings).await?);
-    let evidence = stage.evidence().await?;
-    violations.extend(evidence.check(settings));
+    let evidence = stage.evidence(settings).await?;
+    violations.extend(evidence.check(settings)?);
     let report = Report::new(settings, began.elapsed(), &stage, &faults, &stats, evidence, violations);
     if report.is_good() {
         drop(stage);
@@ -211,11 +212,14 @@ impl Stage {
         Ok(())
     }
 
-    async fn evidence(&mut self) -> Result<Collected> {
+    async fn evidence(&mut self, settings: &Settings) -> Result<Collected> {
+        let count = PartitionCount::new(settings.partitions.into())?;
+        let reader = Publisher::connect(self.nats.url(), Addressing::Exact(count)).await?;
         let pool = services::pool(self.postgres.url()).await?;
         let followers = std::mem::take(&mut self.followers);
         Ok(Collected {
             ledger: self.ledger.snapshot(),
+            log: audit::read_log(reader.context(), count).await?,
             messages: tables::messages(&pool).await?,
             dead_letters: tables::dead_letters(&pool).await?,
             partitions: tables::partitions(&pool).await?,
@@ -231,6 +235,7 @@ impl Stage {
 #[derive(Debug)]
 struct Collected {
     ledger: std::collections::BTreeMap<model::MessageKey, crate::ledger::Sent>,
+    log: Vec<simulation::checker::Publish>,
     messages: Vec<tables::StoredMessage>,
     dead_letters: Vec<tables::StoredDeadLetter>,
     partitions: Vec<tables::StoredPartition>,
@@ -238,16 +243,17 @@ struct Collected {
 }
 
 impl Collected {
-    fn check(&self, settings: &Settings) -> Vec<Violation> {
-        audit::audit(&Evidence {
+    fn check(&self, settings: &Settings) -> Result<Vec<Violation>> {
+        Ok(audit::audit(&Evidence {
+            partitions: PartitionCount::new(settings.partitions.into())?,
             ledger: &self.ledger,
+            log: &self.log,
             messages: &self.messages,
             dead_letters: &self.dead_letters,
             transcripts: &self.transcripts,
             gap_timeout: settings.gap_timeout,
             allow_entry_letters: false,
-            is_settled: true,
-        })
+        }))
     }
 }
 

@@ -13,6 +13,7 @@ use model::PartitionCount;
 use sqlx::PgPool;
 
 use crate::{
+    audit,
     fleet::{Fleet, FleetOptions},
     publisher::{Addressing, Publisher},
     services, text,
@@ -75,7 +76,8 @@ pub async fn run(options: &DemoOptions) -> Result<bool> {
 }
 
 async fn set(options: &DemoOptions, screen: &mut Screen) -> Result<Stage> {
-    let mut fleet_options = FleetOptions::new(&options.nats_url, &options.database_url);
+    let mut fleet_options = FleetOptions::new(&options.nats_url, &options.database_url)
+        .with_env(audit::KEEP_LOG.0, audit::KEEP_LOG.1);
     fleet_options.partitions = options.partitions;
     screen.line("");
     screen.item("NATS", &options.nats_url);

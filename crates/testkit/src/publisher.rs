@@ -157,7 +157,7 @@ impl Publisher {
         loop {
             match self.publish_raw(&subject, None, payload.clone()).await {
                 Ok(seq) => {
-                    ledger.acked(&publication.frame, started, seq);
+                    ledger.acked(&publication.frame, seq);
                     return Ok(retries);
                 }
                 Err(error) if started.elapsed() > self.deadline => return Err(error),

@@ -19,8 +19,12 @@ pub struct StoredMessage {
     pub batch_id: i64,
     /// Its number in the batch.
     pub sequence_num: i32,
+    /// Who speaks.
+    pub role: String,
     /// Its text.
     pub content: String,
+    /// Its metadata.
+    pub metadata: Value,
     /// The attempt that it comes from.
     pub attempt: i64,
 }
@@ -68,7 +72,7 @@ pub struct StoredPartition {
 /// All messages, by thread and position.
 pub async fn messages(pool: &PgPool) -> Result<Vec<StoredMessage>> {
     let rows = sqlx::query_as(
-        "SELECT thread_id, message_id, position, parent_id, batch_id, sequence_num, content, attempt
+        "SELECT thread_id, message_id, position, parent_id, batch_id, sequence_num, role, content, metadata, attempt
          FROM messages ORDER BY thread_id, position",
     );
     Ok(rows.fetch_all(pool).await?)

@@ -168,14 +168,16 @@ impl Bed {
     pub(crate) async fn audit(&self, followers: Vec<Follower>) {
         let transcripts: Vec<_> =
             followers.into_iter().map(|follower| (follower.thread().to_owned(), follower.stop())).collect();
+        let partitions = PartitionCount::new(PARTITIONS.into()).unwrap();
         let violations = audit::audit(&Evidence {
+            partitions,
             ledger: &self.ledger.snapshot(),
+            log: &audit::read_log(self.publisher.context(), partitions).await.unwrap(),
             messages: &tables::messages(&self.pool).await.unwrap(),
             dead_letters: &tables::dead_letters(&self.pool).await.unwrap(),
             transcripts: &transcripts,
             gap_timeout: self.gap_timeout,
             allow_entry_letters: true,
-            is_settled: true,
         });
         let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
         assert!(violations.is_empty(), "{} violations:\n{}", lines.len(), lines.join("\n"));
@@ -186,7 +188,8 @@ impl Bed {
 pub(crate) fn options(nats: &NatsServer, database_url: &str) -> FleetOptions {
     let mut options = FleetOptions::new(nats.url(), database_url)
         .with_env("ANTIPHON_LEASE_SECONDS", LEASE.as_secs())
-        .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", 5);
+        .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", 5)
+        .with_env(audit::KEEP_LOG.0, audit::KEEP_LOG.1);
     options.partitions = PARTITIONS;
     options
 }

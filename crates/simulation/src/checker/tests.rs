@@ -155,6 +155,7 @@ fn what_clients_saw_is_compared_with_both() {
     assert_eq!(broken(|e| seen(e, vec![Seen::Failed { message: key("b").message }])), [OneTerminal]);
     assert_eq!(broken(|e| seen(e, vec![whole()])), [OneTerminal]);
     assert_eq!(broken(|e| e.transcripts[0].seen.push(complete("gap", 1))), [OneTerminal]);
+    assert_eq!(broken(|e| e.transcripts[0].seen.push(complete_from_store())), [ClientText]);
     let cut = |e: &mut Evidence| {
         seen(e, vec![whole(), Seen::Cut]);
         e.transcripts[0].is_connected = false;

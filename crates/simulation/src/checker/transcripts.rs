@@ -95,6 +95,9 @@ impl<'a> Check<'a> {
             }
             Seen::Rest { message, text } => {
                 let shown = all.entry(message).or_default();
+                if shown.ended || shown.from_store {
+                    self.report(Invariant::ClientText, message, "no more text", format!("{text:?}"));
+                }
                 shown.text.push_str(text);
                 shown.from_store = true;
             }

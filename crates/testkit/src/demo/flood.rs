@@ -6,8 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rand::{SeedableRng, rngs::StdRng};
+use simulation::checker::Published;
 use tokio::{
     task::JoinSet,
     time::{interval, sleep},
@@ -21,7 +22,7 @@ use crate::{
     audit::{self, Evidence, Violation},
     ledger::Ledger,
     load::{Disorder, PlannedMessage},
-    publisher::{Publication, Publisher},
+    publisher::{Addressing, Publication, Publisher},
     sse::{FollowOptions, Follower, Progress},
     tables,
 };
@@ -230,7 +231,7 @@ impl Flood {
             .filter(|row| row.thread_id.starts_with(&prefix))
             .collect();
         let of_this_run = |letter: &tables::StoredDeadLetter| {
-            letter.thread_id.as_ref().is_none_or(|thread| thread.starts_with(&prefix))
+            letter.thread_id.as_ref().is_some_and(|thread| thread.starts_with(&prefix))
         };
         let dead_letters: Vec<_> =
             tables::dead_letters(&stage.pool).await?.into_iter().filter(of_this_run).collect();
@@ -247,14 +248,21 @@ impl Flood {
         };
         let same_streams =
             transcripts.iter().filter(|(_, transcripts)| received(transcripts) == *self.text).count();
+        let Addressing::Exact(partitions) = stage.addressing else { bail!("the demo addresses partitions") };
+        let mut log = audit::read_log(stage.publisher.context(), partitions).await?;
+        log.retain(|publish| match &publish.body {
+            Published::Chunk { key, .. } => key.thread.as_str().starts_with(&prefix),
+            Published::Garbage(_) => false,
+        });
         let violations = audit::audit(&Evidence {
+            partitions,
             ledger: &self.ledger.snapshot(),
+            log: &log,
             messages: &messages,
             dead_letters: &dead_letters,
             transcripts: &transcripts,
             gap_timeout: Duration::from_secs(30),
-            allow_entry_letters: true,
-            is_settled: true,
+            allow_entry_letters: false,
         });
         let is_right = same_rows == MESSAGES && same_streams == MESSAGES && violations.is_empty();
         let stored_chunks = self.ledger.stored_chunks();

@@ -1,0 +1,91 @@
+//! The log as NATS holds it at the end of a run: what everything else is compared with.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use async_nats::{
+    HeaderMap,
+    jetstream::{self, consumer},
+};
+use futures_util::StreamExt;
+use model::{Frame, MessageKey, PartitionCount, PartitionId};
+use simulation::checker::{Publish, Published};
+use wire::DecodeLimits;
+
+/// The binary's own default, bytes.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Entries asked for at a time.
+const BATCH: usize = 1_000;
+/// How long the stream may keep us waiting for an entry that it has.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Reads every partition's stream from its first entry to its last. A fleet whose log is to be read keeps it: see
+/// [`super::KEEP_LOG`].
+///
+/// # Errors
+/// When a stream cannot be read, or lacks an entry between its first and its last.
+pub async fn read_log(context: &jetstream::Context, partitions: PartitionCount) -> Result<Vec<Publish>> {
+    let mut log = Vec::new();
+    for partition in partitions.all() {
+        let limits = DecodeLimits { chunk_bytes: CHUNK_BYTES, partitions };
+        let read = read_stream(context, partition, &limits, &mut log).await;
+        read.with_context(|| format!("reading the stream of partition {partition}"))?;
+    }
+    Ok(log)
+}
+
+async fn read_stream(
+    context: &jetstream::Context,
+    partition: PartitionId,
+    limits: &DecodeLimits,
+    log: &mut Vec<Publish>,
+) -> Result<()> {
+    let mut stream = context.get_stream(wire::subject::stream_name(partition)).await?;
+    let state = stream.info().await?.state.clone();
+    if state.messages == 0 {
+        return Ok(());
+    }
+    let config = consumer::pull::Config {
+        ack_policy: consumer::AckPolicy::None,
+        memory_storage: true,
+        num_replicas: 1,
+        inactive_threshold: Duration::from_secs(30),
+        ..consumer::pull::Config::default()
+    };
+    let consumer = stream.create_consumer(config).await?;
+    let mut messages = consumer.stream().max_messages_per_batch(BATCH).messages().await?;
+    for expected in state.first_sequence..=state.last_sequence {
+        let next = tokio::time::timeout(PATIENCE, messages.next()).await;
+        let message = next.with_context(|| format!("no entry {expected}"))?.context("the end")??;
+        let info = message.info().map_err(anyhow::Error::from_boxed)?;
+        ensure!(info.stream_sequence == expected, "entry {} instead of {expected}", info.stream_sequence);
+        let at_ms = i64::try_from(info.published.unix_timestamp_nanos() / 1_000_000)?;
+        let bodies = bodies(partition, &message, limits);
+        log.extend(bodies.into_iter().map(|body| Publish { partition, seq: expected, at_ms, body }));
+    }
+    Ok(())
+}
+
+fn bodies(partition: PartitionId, message: &async_nats::Message, limits: &DecodeLimits) -> Vec<Published> {
+    let content_type = message.headers.as_ref().and_then(content_type);
+    let payload = &message.payload;
+    match wire::decode_entry(partition, &message.subject, content_type, payload, limits) {
+        Ok(frame) => chunks(frame),
+        Err(_) => vec![Published::Garbage(payload.clone())],
+    }
+}
+
+fn content_type(headers: &HeaderMap) -> Option<&str> {
+    headers.get("Content-Type").map(|value| value.as_str())
+}
+
+/// One entry's chunks, as the checker wants them.
+pub(super) fn chunks(frame: Frame) -> Vec<Published> {
+    let Frame { thread, chunks } = frame;
+    let published = |arrival: model::Arrival| Published::Chunk {
+        key: MessageKey { thread: thread.clone(), message: arrival.message },
+        attempt: arrival.attempt,
+        chunk: arrival.chunk,
+    };
+    chunks.into_iter().map(published).collect()
+}

@@ -1,6 +1,6 @@
 //! The metrics of a worker: names, kinds and what they count. README.md has the table.
 
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics::{Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use partition::{Counters, Stats};
 
 /// Help texts for the metrics endpoint.
@@ -53,11 +53,22 @@ pub(crate) fn describe() {
 #[derive(Debug)]
 pub(crate) struct Meter {
     partition: String,
+    /// A look-up of its counter for each action would cost more than most actions.
+    actions: Vec<(&'static str, Counter)>,
 }
 
 impl Meter {
     pub(crate) fn new(partition: String) -> Self {
-        Self { partition }
+        Self { partition, actions: Vec::new() }
+    }
+
+    pub(crate) fn action(&mut self, name: &'static str) {
+        if let Some((_, counter)) = self.actions.iter().find(|(known, _)| *known == name) {
+            return counter.increment(1);
+        }
+        let counter = counter!("antiphon_worker_actions_total", "action" => name);
+        counter.increment(1);
+        self.actions.push((name, counter));
     }
 
     pub(crate) fn count(&self, counters: &Counters) {

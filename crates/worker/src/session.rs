@@ -250,7 +250,7 @@ impl Session<'_> {
 
     async fn perform(&mut self, actions: Vec<Action>) {
         for action in actions {
-            metrics::counter!("antiphon_worker_actions_total", "action" => action.name()).increment(1);
+            self.meter.action(action.name());
             match action {
                 Action::Publish(release) => self.publish(release).await,
                 Action::Commit(commit) => self.submit(commit).await,
@@ -401,11 +401,11 @@ fn mark_unstorable(actions: &mut [Action], unstorable: Vec<(MessageKey, String)>
 fn log(report: &Report) {
     match report {
         Report::Conflict { key, chunk_id, kept, dropped } => tracing::warn!(
-            message = %key, chunk_id, kept = format!("{kept:016x}"), dropped = format!("{dropped:016x}"),
+            key = %key, chunk_id, kept = format!("{kept:016x}"), dropped = format!("{dropped:016x}"),
             "two chunks with one id and different content: the first stays"
         ),
         Report::GivenUp { key, failure, expected, received, released, idle_ms } => tracing::warn!(
-            message = %key, code = failure.code(), %failure, expected, received, released, idle_ms,
+            key = %key, code = failure.code(), %failure, expected, received, released, idle_ms,
             "a message was given up"
         ),
         Report::Hole { first, last } => tracing::error!(%first, %last, "the stream has lost entries"),

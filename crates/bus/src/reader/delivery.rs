@@ -18,18 +18,47 @@ impl Delivery {
     /// `None` when the reply is not that of a delivery: a status of the server has no such reply, whatever headers a
     /// publisher wrote into an entry.
     pub(crate) fn parse(reply: &str) -> Option<Self> {
-        let tokens = reply.strip_prefix("$JS.ACK.")?;
-        let before_counts = match tokens.bytes().filter(|byte| *byte == b'.').count() + 1 {
+        let tokens = Tokens::of(reply.strip_prefix("$JS.ACK.")?);
+        let first = match tokens.count {
             7 => 3,
             9.. => 5,
             _ => return None,
         };
-        let mut counts = tokens.split('.').skip(before_counts);
-        let stream_seq = counts.next()?.parse().ok()?;
-        let consumer_seq = counts.next()?.parse().ok()?;
-        let stored_at_ns: i64 = counts.next()?.parse().ok()?;
-        let unread = counts.next()?.parse().ok()?;
+        let stream_seq = tokens.get(first)?.parse().ok()?;
+        let consumer_seq = tokens.get(first + 1)?.parse().ok()?;
+        let stored_at_ns: i64 = tokens.get(first + 2)?.parse().ok()?;
+        let unread = tokens.get(first + 3)?.parse().ok()?;
         Some(Self { stream_seq, consumer_seq, stored_at_ms: stored_at_ns / 1_000_000, unread })
+    }
+}
+
+/// Tokens of a reply that are of interest.
+const KEPT: usize = 9;
+
+/// The tokens of a subject, found in one pass: this is done for every entry that is read.
+struct Tokens<'a> {
+    text: &'a str,
+    /// Where the first ones end.
+    ends: [usize; KEPT],
+    count: usize,
+}
+
+impl<'a> Tokens<'a> {
+    fn of(text: &'a str) -> Self {
+        let mut tokens = Self { text, ends: [text.len(); KEPT], count: 0 };
+        for (at, _) in text.bytes().enumerate().filter(|(_, byte)| *byte == b'.') {
+            if let Some(end) = tokens.ends.get_mut(tokens.count) {
+                *end = at;
+            }
+            tokens.count += 1;
+        }
+        tokens.count += 1;
+        tokens
+    }
+
+    /// `at` from 1.
+    fn get(&self, at: usize) -> Option<&'a str> {
+        self.text.get(self.ends.get(at - 1)? + 1..*self.ends.get(at)?)
     }
 }
 

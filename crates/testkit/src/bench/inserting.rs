@@ -11,8 +11,8 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use super::backlog::{Backlog, Planned};
 
 /// Rows and bytes of one statement, as the worker has them by default.
-const MOST_ROWS: usize = 64;
-const MOST_BYTES: usize = 256 << 10;
+const MOST_ROWS: usize = 256;
+const MOST_BYTES: usize = 1 << 20;
 /// Bytes of one run, so that its rows fit in memory.
 const RUN_BYTES: usize = 128 << 20;
 

@@ -35,6 +35,8 @@ use crate::{fleet::FleetOptions, services::TestDatabase};
 const PARTITION: PartitionId = PartitionId(0);
 /// Partitions of the fleet whose latency is measured: the default.
 const LATENCY_PARTITIONS: u16 = 8;
+/// What all partition streams may hold; the server refuses to promise more than its disk has.
+const STREAMS_BYTES: u64 = 8 << 30;
 /// The stream must not be purged: every round reads it from its beginning.
 const NO_PURGE: &str = "10000000";
 
@@ -168,7 +170,7 @@ impl Ground {
     fn fleet(&self, database_url: &str, workers: usize, gateways: usize) -> FleetOptions {
         let mut options = FleetOptions::new(&self.nats.url(), database_url)
             .with_env("ANTIPHON_PURGE_TAIL_SECONDS", NO_PURGE)
-            .with_env("ANTIPHON_STREAM_MAX_BYTES", 8_u64 << 30);
+            .with_env("ANTIPHON_STREAM_MAX_BYTES", STREAMS_BYTES / u64::from(self.partitions));
         (options.workers, options.gateways, options.partitions) = (workers, gateways, self.partitions);
         options
     }

@@ -25,9 +25,10 @@ use super::{
 use crate::fleet::Fleet;
 
 /// Messages of so many chunks follow each other in a thread.
-const CHUNKS_PER_MESSAGE: u32 = 300;
-/// What is sent in the beginning is checked for loss, but not timed.
-const WARM_UP: Duration = Duration::from_secs(3);
+const CHUNKS_PER_MESSAGE: u32 = 150;
+/// What is sent in the beginning is checked for loss, but not timed: until every thread is in the middle of a message
+/// memory still grows.
+const WARM_UP: Duration = Duration::from_secs(8);
 /// How long the last chunks may take.
 const TAIL: Duration = Duration::from_secs(15);
 /// Gateways subscribe while viewers already have their heads.

@@ -168,7 +168,10 @@ pub(super) fn latency(latency: &Latency) -> Vec<Row> {
         row("fleet, publish to event stream", fleet),
         added("the fleet adds, p50", fleet.p50 - core.p50, ADDED_P50_MS),
         added("the fleet adds, p99", fleet.p99 - core.p99, ADDED_P99_MS),
-        Row::new('c', "chunks at clients", lost).goal("0 and 0", wrong == 0).figure("wrong", wrong),
+        Row::new('c', "chunks at clients", lost)
+            .goal("0 and 0", wrong == 0)
+            .note(format!("core NATS: {} lost, {} repeated", core.lost, core.repeated))
+            .figure("wrong", wrong),
         costs(core, "core NATS"),
         costs(fleet, "live streams"),
     ];

@@ -49,13 +49,14 @@ impl Store {
     /// Says that the worker lives for another `ttl`, and asks who else does.
     pub async fn heartbeat(&self, worker: &str, ttl: Duration) -> Result<Fleet, StoreError> {
         let statement = sqlx::query(include_str!("leases/heartbeat.sql")).bind(worker).bind(interval(ttl));
-        let rows = self.rows(statement).await?;
-        let mut workers =
-            rows.iter().map(|row| row.try_get("worker_id")).collect::<Result<Vec<String>, _>>()?;
-        workers.push(worker.to_owned());
-        workers.sort_unstable();
-        let rank = workers.iter().position(|id| id == worker).unwrap_or_default();
-        Ok(Fleet { workers, rank })
+        fleet(worker, &self.rows(statement).await?)
+    }
+
+    /// Asks who lives, without saying anything of the worker, which counts as one of them.
+    pub async fn fleet(&self, worker: &str) -> Result<Fleet, StoreError> {
+        let others =
+            "SELECT worker_id FROM workers WHERE lease_until > clock_timestamp() AND worker_id <> $1";
+        fleet(worker, &self.rows(sqlx::query(others).bind(worker)).await?)
     }
 
     /// Ends the worker's heartbeats, so that others need not wait for them to run out. Its leases are not touched.
@@ -152,6 +153,15 @@ impl Store {
         let statement = statement.bind(partition.0 as i16).bind(epoch as i64).bind(worker);
         Ok(!self.rows(statement.bind(checkpoint.0 as i64).bind(incarnation)).await?.is_empty())
     }
+}
+
+fn fleet(worker: &str, others: &[PgRow]) -> Result<Fleet, StoreError> {
+    let mut workers =
+        others.iter().map(|row| row.try_get("worker_id")).collect::<Result<Vec<String>, _>>()?;
+    workers.push(worker.to_owned());
+    workers.sort_unstable();
+    let rank = workers.iter().position(|id| id == worker).unwrap_or_default();
+    Ok(Fleet { workers, rank })
 }
 
 fn grant(row: &PgRow) -> Result<Grant, StoreError> {

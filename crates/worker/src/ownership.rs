@@ -18,7 +18,8 @@ use crate::{Context, WorkerError};
 
 /// How often free partitions are looked for: a hand-over takes this long at the most, and a little.
 const LOOK: Duration = Duration::from_millis(250);
-/// How often the fleet is told of this worker, and asked for the others.
+/// How often the fleet is told of this worker. It is asked for the others at every look, or a worker that has just left
+/// would count for this long.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// A clean stop waits so long for sessions to drain.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -54,7 +55,6 @@ struct Ownership {
     renewals: Renewals,
     sessions: JoinSet<(PartitionId, Arc<AtomicU64>)>,
     held: BTreeMap<PartitionId, Held>,
-    fleet: Option<Fleet>,
     heartbeat_at: Option<Instant>,
     renewed_at: Instant,
     pulse: Heartbeat,
@@ -77,7 +77,6 @@ impl Ownership {
             renewals: Renewals::new(),
             sessions: JoinSet::new(),
             held: BTreeMap::new(),
-            fleet: None,
             heartbeat_at: None,
             renewed_at: Instant::now(),
             away: false,
@@ -110,9 +109,7 @@ impl Ownership {
 
     async fn try_look(&mut self) -> Result<(), StoreError> {
         self.renew_if_due().await?;
-        self.heartbeat_if_due().await?;
-        let Some(fleet) = &self.fleet else { return Ok(()) };
-        let share = fleet.share(self.context.config.partitions);
+        let share = self.fleet().await?.share(self.context.config.partitions);
         let staying = self.held.values().filter(|held| !held.lease.drain.is_cancelled()).count();
         if staying < share {
             self.acquire(share - staying).await?;
@@ -153,14 +150,14 @@ impl Ownership {
         }
     }
 
-    async fn heartbeat_if_due(&mut self) -> Result<(), StoreError> {
-        if self.heartbeat_at.is_some_and(|at| at.elapsed() < HEARTBEAT) {
-            return Ok(());
-        }
+    async fn fleet(&mut self) -> Result<Fleet, StoreError> {
         let config = &self.context.config;
-        self.fleet = Some(self.context.store.heartbeat(&config.worker_id, config.lease).await?);
+        if self.heartbeat_at.is_some_and(|at| at.elapsed() < HEARTBEAT) {
+            return self.context.store.fleet(&config.worker_id).await;
+        }
+        let fleet = self.context.store.heartbeat(&config.worker_id, config.lease).await?;
         self.heartbeat_at = Some(Instant::now());
-        Ok(())
+        Ok(fleet)
     }
 
     async fn acquire(&mut self, most: usize) -> Result<(), StoreError> {

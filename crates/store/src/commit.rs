@@ -143,7 +143,7 @@ impl Writer {
     pub fn new(owner: &str, config: &StoreConfig) -> Result<Self, StoreError> {
         Ok(Self {
             owner: owner.to_owned(),
-            options: connect::writer_options(config)?,
+            options: connect::session_options(config)?,
             answer_timeout: config.answer_timeout(),
             session: Arc::default(),
         })

@@ -33,12 +33,12 @@ pub(crate) fn options(config: &StoreConfig) -> Result<PgConnectOptions, StoreErr
     ]))
 }
 
-/// What sessions of writers have set beside that.
+/// What sessions of the fleet have set beside that; those of migrations have not.
 ///
-/// A commit is one long statement with few rows in its arrays, prepared once. Planning it anew costs more than running
-/// it, hence the generic plan. That plan is made when the tables may still be empty, when reading them whole looks
+/// Every statement finds few rows by their keys and is prepared once. Planning it anew costs more than running it, and
+/// for a long array may end in reading whole tables, hence the generic plan. That plan is made when the tables may still be empty, when reading them whole looks
 /// cheapest, and lives until the next ANALYZE: with only index look-ups left to choose from it is right from the start.
-pub(crate) fn writer_options(config: &StoreConfig) -> Result<PgConnectOptions, StoreError> {
+pub(crate) fn session_options(config: &StoreConfig) -> Result<PgConnectOptions, StoreError> {
     Ok(options(config)?.options([
         ("plan_cache_mode", "force_generic_plan"),
         ("enable_seqscan", "off"),

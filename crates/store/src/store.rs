@@ -27,7 +27,7 @@ pub struct Store {
 impl Store {
     /// Waits until Postgres is there. Fails only for what waiting cannot cure: a wrong URL, user or password.
     pub async fn connect(config: &StoreConfig) -> Result<Self, StoreError> {
-        let options = connect::options(config)?;
+        let options = connect::session_options(config)?;
         let first = connect::wait(&options).await?;
         // A failed goodbye is of no consequence: this connection has done nothing.
         first.close().await.ok();

@@ -61,9 +61,12 @@ pub(crate) async fn run(
     metrics::feeds(1.0);
     let drain = context.drain.clone();
     let drained = async {
-        let Some((frames, tip)) = begin(&context, &thread).await else { return };
+        let (frames, tip, doubt) = begin(&context, &thread).await;
         let now = context.now();
-        let feed = Feed::new(thread.clone(), tip, context.limits.feed_bytes, now);
+        let mut feed = Feed::new(thread.clone(), tip, context.limits.feed_bytes, now);
+        if doubt {
+            feed.on_doubt();
+        }
         Driver::new(context.clone(), feed).drive(&thread, frames, &mut commands, doubts).await;
     };
     tokio::select! {
@@ -85,20 +88,29 @@ fn say_goodbye(context: &Context, lane: &Lane) {
     }
 }
 
-/// Listens first and reads the tip afterwards: whatever is committed later than the tip is heard of.
-async fn begin(context: &Context, thread: &ThreadId) -> Option<(OutSubscription, Position)> {
+/// Listens, and says from which position on the viewers have to be told of everything: where the thread stood when the
+/// first one came. Listening may take long while NATS is away; if something was committed meanwhile, nobody heard of it,
+/// and the feed is in doubt from the beginning.
+async fn begin(context: &Context, thread: &ThreadId) -> (OutSubscription, Position, bool) {
+    let (frames, before) = tokio::join!(listen(context, thread), reads::tip(&context.store, thread));
     let mut backoff = Backoff::default();
-    let frames = loop {
-        match context.bus.subscribe_out(thread).await {
-            Ok(frames) => break frames,
-            Err(error) => tracing::debug!(%thread, %error, "cannot listen to the thread yet"),
+    let after = loop {
+        match reads::tip(&context.store, thread).await {
+            Ok(tip) => break tip,
+            Err(error) => tracing::debug!(%thread, %error, "cannot read the thread's last position yet"),
         }
         backoff.wait().await;
     };
+    let tip = before.unwrap_or(after);
+    (frames, tip, tip != after)
+}
+
+async fn listen(context: &Context, thread: &ThreadId) -> OutSubscription {
+    let mut backoff = Backoff::default();
     loop {
-        match reads::tip(&context.store, thread).await {
-            Ok(tip) => return Some((frames, tip)),
-            Err(error) => tracing::debug!(%thread, %error, "cannot read the thread's last position yet"),
+        match context.bus.subscribe_out(thread).await {
+            Ok(frames) => return frames,
+            Err(error) => tracing::debug!(%thread, %error, "cannot listen to the thread yet"),
         }
         backoff.wait().await;
     }

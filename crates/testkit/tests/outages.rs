@@ -5,6 +5,7 @@ use std::time::Duration;
 use testkit::{
     fleet::{Fleet, READY_LIMIT},
     services::{NatsServer, PostgresServer},
+    tables,
 };
 use tokio::time::sleep;
 
@@ -92,4 +93,25 @@ async fn nats_may_be_killed_in_the_middle() {
     follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
     bed.gap_timeout = Duration::ZERO;
     bed.audit(vec![follower]).await;
+}
+
+/// With checkpoints of the old stream a new one, which counts from 1, would be skipped over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_made_anew_is_noticed_and_read_from_its_beginning() {
+    let mut bed = Bed::new().await;
+    bed.send_many("old", 40).await;
+    bed.until_ended(LIMIT).await;
+    let jetstream = bed.publisher.context().clone();
+    for partition in 0..crate::bed::PARTITIONS {
+        jetstream.delete_stream(format!("PARTITION_{partition}")).await.unwrap();
+    }
+    bed.fleet.migrate().await.unwrap();
+    bed.send_many("new", 40).await;
+    bed.until_ended(LIMIT).await;
+    assert_eq!(tables::ended(&bed.pool).await.unwrap(), (80, 0));
+    let mut incidents = 0.0;
+    for worker in &bed.fleet.workers {
+        incidents += worker.metrics().await.unwrap().sum("antiphon_worker_stream_incidents_total");
+    }
+    assert!(incidents >= f64::from(crate::bed::PARTITIONS), "{incidents} incidents told");
 }

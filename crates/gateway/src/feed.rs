@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use adapters::{Cursor, FailureNote, Native, cursor};
 use bytes::Bytes;
-use model::{MessageId, Outcome, Position, ThreadId, Timestamp};
-use wire::ask::{Ask, AskReply, OpenText};
+use model::{MessageId, OpenText, Outcome, Position, ThreadId, Timestamp};
+use wire::ask::{Ask, AskReply};
 use wire::out::OutFrame;
 
 use open::Open;

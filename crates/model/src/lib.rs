@@ -16,7 +16,7 @@ pub use bucket::{BUCKETS, Bucket, InvalidPartitionCount, PartitionCount, Partiti
 pub use chunk::{Arrival, Chunk, ChunkKind, Frame, InvalidChunk, MAX_CHUNK_ID, Role};
 pub use failure::{DeadLetter, DeadLetterSource, Failure, IdRange, Refusal};
 pub use id::{InvalidId, MAX_ID_LEN, MessageId, MessageKey, ThreadId};
-pub use message::{BatchType, Message, Outcome, Placement};
+pub use message::{BatchType, Message, OpenText, Outcome, Placement};
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use position::{Position, Positions};
 pub use time::{Seq, Timestamp};

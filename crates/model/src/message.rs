@@ -1,8 +1,10 @@
 //! A message: one item of a thread, complete.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
-use crate::{Bucket, MessageKey, Metadata, Position, Role};
+use crate::{Bucket, Chunk, MessageId, MessageKey, Metadata, Position, Role};
 
 /// What a batch began with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,6 +75,21 @@ impl Message {
     pub fn size(&self) -> usize {
         self.content.len() + self.metadata.size() + 128
     }
+}
+
+/// An open message as a gateway may show it, from what it has on; from 0 when the attempt is another one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenText {
+    /// The message.
+    pub message: MessageId,
+    /// Its attempt.
+    pub attempt: u32,
+    /// Who speaks.
+    pub role: Role,
+    /// Released chunks with consecutive ids.
+    pub chunks: Vec<Arc<Chunk>>,
+    /// The id that will be released next.
+    pub next: u32,
 }
 
 /// How a message ended, as gateways and clients learn of it after the commit.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Chunk, Failure, Frame, MessageId, MessageKey, Outcome, Refusal, Role, Seq, ThreadId, Timestamp};
+use model::{
+    Chunk, Failure, Frame, MessageId, MessageKey, OpenText, Outcome, Refusal, Role, Seq, ThreadId, Timestamp,
+};
 
 use crate::commit::{Commit, Known};
 
@@ -147,21 +149,6 @@ pub struct Answer {
     pub open: Vec<OpenText>,
     /// True when the size limit cut it: ask again.
     pub more: bool,
-}
-
-/// An open message as a gateway may show it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct OpenText {
-    /// The message.
-    pub message: MessageId,
-    /// Its attempt.
-    pub attempt: u32,
-    /// Who speaks.
-    pub role: Role,
-    /// Released chunks from the asker's cursor on.
-    pub chunks: Vec<Arc<Chunk>>,
-    /// The id that will be released next.
-    pub next: u32,
 }
 
 /// Something worth a line in the log and nothing else.

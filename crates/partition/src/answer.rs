@@ -1,6 +1,8 @@
 //! Answers to gateways: what is open in a thread beyond what they have.
 
-use crate::action::{Answer, Ask, OpenText};
+use model::OpenText;
+
+use crate::action::{Answer, Ask};
 use crate::open::{Open, Phase};
 
 /// Answers from the open messages of the asker's thread. A page holds at least one chunk when there is one, so that

@@ -18,7 +18,7 @@ mod recent;
 mod stats;
 mod stream_clock;
 
-pub use action::{Action, Answer, Ask, Body, Ending, Entry, Input, OpenText, Release, Report};
+pub use action::{Action, Answer, Ask, Body, Ending, Entry, Input, Release, Report};
 pub use commit::{Commit, Known, Straggler, StragglerSave, Takeover};
 pub use limits::Limits;
 pub use machine::Partition;

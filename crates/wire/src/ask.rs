@@ -1,9 +1,7 @@
 //! What gateways ask owners on `ask.<p>`: the open text of a thread beyond what they have.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use model::{Chunk, MessageId, Role, ThreadId};
+use model::{MessageId, OpenText, ThreadId};
 use prost::Message as _;
 
 use crate::{DecodeError, InvalidField, convert, pb};
@@ -26,21 +24,6 @@ pub struct AskReply {
     pub open: Vec<OpenText>,
     /// True when the page was cut by size: ask again with later cursors.
     pub more: bool,
-}
-
-/// An open message from the asker's cursor on; from 0 when the attempt is higher than the asker's.
-#[derive(Debug, Clone, PartialEq)]
-pub struct OpenText {
-    /// The message.
-    pub message: MessageId,
-    /// Its attempt.
-    pub attempt: u32,
-    /// Who speaks.
-    pub role: Role,
-    /// Chunks with consecutive ids.
-    pub chunks: Vec<Arc<Chunk>>,
-    /// The id that will be released next.
-    pub next: u32,
 }
 
 /// The payload of a question.

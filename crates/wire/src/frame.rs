@@ -95,15 +95,13 @@ fn form(content_type: Option<&str>, payload: &[u8]) -> Form {
 fn looks_like_json(payload: &[u8]) -> bool {
     match payload.first() {
         Some(b'{' | b'[' | b' ' | b'\t' | b'\r' | 0xEF) => true,
-        Some(b'\n') => {
-            matches!(payload.trim_ascii_start().first(), Some(b'{' | b'[')) && !length_matches(payload)
-        }
+        Some(b'\n') => matches!(payload.trim_ascii_start().first(), Some(b'{' | b'[')) && !is_frame(payload),
         _ => false,
     }
 }
 
-/// True when the second byte, read as the length of a first chunk, fits the payload: then it is protobuf.
-fn length_matches(payload: &[u8]) -> bool {
+/// True when the whole payload reads as a protobuf frame. Seldom asked: only where a line feed comes first.
+fn is_frame(payload: &[u8]) -> bool {
     pb::Frame::decode(payload).is_ok()
 }
 

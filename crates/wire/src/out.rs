@@ -93,28 +93,20 @@ fn terminal(terminal: pb::Terminal) -> Result<End, InvalidField> {
     Ok(End { chunks: terminal.chunks, outcome })
 }
 
-/// Codes carry what clients need; figures that only the owner's log needs are not sent, but are in the text.
 fn failure(failed: pb::Failed) -> Result<Failure, InvalidField> {
-    let missing =
-        || failed.missing.iter().map(|range| IdRange { first: range.first, last: range.last }).collect();
     Ok(match failed.code.as_str() {
-        "gap_timeout" => Failure::GapTimeout { missing: missing() },
-        "stalled" => Failure::Stalled,
-        "final_conflict" => match failed.missing.first() {
-            Some(ids) => Failure::FinalConflict { final_id: ids.first, other_id: ids.last },
-            None => return Err(InvalidField::Missing("missing")),
+        "gap_timeout" => Failure::GapTimeout {
+            missing: failed.missing.iter().map(|ids| IdRange { first: ids.first, last: ids.last }).collect(),
         },
-        "too_many_chunks" => Failure::TooManyChunks { limit: limit(&failed) as u32 },
-        "message_too_large" => Failure::MessageTooLarge { limit: limit(&failed) },
+        "stalled" => Failure::Stalled,
+        "final_conflict" => Failure::FinalConflict { final_id: failed.final_id, other_id: failed.other_id },
+        "too_many_chunks" => Failure::TooManyChunks { limit: failed.limit as u32 },
+        "message_too_large" => Failure::MessageTooLarge { limit: failed.limit as usize },
         "producer_error" => Failure::ProducerError { text: failed.text },
         "unknown_thread" => Failure::UnknownThread,
         "unstorable" => Failure::Unstorable { detail: failed.text },
         _ => return Err(InvalidField::Enum("code", failed.code)),
     })
-}
-
-fn limit(failed: &pb::Failed) -> usize {
-    failed.missing.first().map_or(0, |range| range.first as usize)
 }
 
 fn pb_terminal(end: &End) -> pb::Terminal {
@@ -126,24 +118,21 @@ fn pb_terminal(end: &End) -> pb::Terminal {
 }
 
 fn pb_failed(failure: &Failure) -> pb::Failed {
-    let range = |first: u32, last: u32| vec![pb::IdRange { first, last }];
-    let missing = match failure {
+    let failed =
+        pb::Failed { code: failure.code().to_owned(), text: failure.to_string(), ..pb::Failed::default() };
+    match failure {
         Failure::GapTimeout { missing } => {
-            missing.iter().map(|ids| pb::IdRange { first: ids.first, last: ids.last }).collect()
+            let missing = missing.iter().map(|ids| pb::IdRange { first: ids.first, last: ids.last });
+            pb::Failed { missing: missing.collect(), ..failed }
         }
-        Failure::FinalConflict { final_id, other_id } => range(*final_id, *other_id),
-        Failure::TooManyChunks { limit } => range(*limit, *limit),
-        Failure::MessageTooLarge { limit } => range(*limit as u32, *limit as u32),
-        Failure::Stalled
-        | Failure::UnknownThread
-        | Failure::ProducerError { .. }
-        | Failure::Unstorable { .. } => Vec::new(),
-    };
-    let text = match failure {
-        Failure::Unstorable { detail } => detail.clone(),
-        other => other.to_string(),
-    };
-    pb::Failed { code: failure.code().to_owned(), text, missing }
+        Failure::FinalConflict { final_id, other_id } => {
+            pb::Failed { final_id: *final_id, other_id: *other_id, ..failed }
+        }
+        Failure::TooManyChunks { limit } => pb::Failed { limit: (*limit).into(), ..failed },
+        Failure::MessageTooLarge { limit } => pb::Failed { limit: *limit as u64, ..failed },
+        Failure::Unstorable { detail } => pb::Failed { text: detail.clone(), ..failed },
+        Failure::Stalled | Failure::UnknownThread | Failure::ProducerError { .. } => failed,
+    }
 }
 
 /// Writes protobuf fields straight from the model. The generated types would copy every text into a `String` first,

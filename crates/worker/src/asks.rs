@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bus::AskRequest;
 use partition::{Answer, Ask};
-use wire::ask::{AskReply, OpenText, decode_ask, encode_reply};
+use wire::ask::{AskReply, decode_ask, encode_reply};
 
 /// Bytes of chunks in one page: with what surrounds them they fit into a NATS message of 1 MB.
 const PAGE_BYTES: usize = 256 << 10;
@@ -35,14 +35,7 @@ impl Asks {
     /// Sends an answer. One that is lost is asked for again.
     pub(crate) async fn answer(&mut self, answer: Answer) {
         let Some(request) = self.waiting.remove(&answer.token) else { return };
-        let open = answer.open.into_iter().map(|open| OpenText {
-            message: open.message,
-            attempt: open.attempt,
-            role: open.role,
-            chunks: open.chunks,
-            next: open.next,
-        });
-        let reply = AskReply { epoch: answer.epoch, open: open.collect(), more: answer.more };
+        let reply = AskReply { epoch: answer.epoch, open: answer.open, more: answer.more };
         if let Err(error) = request.respond(encode_reply(&reply)).await {
             tracing::debug!(%error, "an answer to a gateway was not sent");
         }

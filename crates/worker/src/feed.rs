@@ -1,7 +1,5 @@
 //! Reading and decoding a partition's stream beside the machine that uses it.
 
-use std::time::Duration;
-
 use bus::{RawEntry, Reader, ReaderEvent};
 use model::{PartitionId, Seq};
 use partition::{Body, Entry};
@@ -13,7 +11,6 @@ use wire::DecodeLimits;
 const BATCH: usize = 512;
 /// Batches that may wait for the machine.
 const AHEAD: usize = 4;
-const POLL_CLOSED: Duration = Duration::from_secs(1);
 
 /// What comes from the stream.
 #[derive(Debug)]
@@ -72,6 +69,7 @@ async fn read(
     loop {
         tokio::select! {
             biased;
+            // Its other end goes with the session, which may be while nothing comes from a quiet stream.
             from = restarted.recv() => match from {
                 Some(from) => {
                     generation += 1;
@@ -91,17 +89,9 @@ async fn read(
                     break;
                 }
             }
-            () = closed(&sender) => break,
         }
     }
     reader.close().await;
-}
-
-/// The reader waits long for the next entry of a quiet stream; the session may be gone meanwhile.
-async fn closed(sender: &mpsc::Sender<(u64, Fed)>) {
-    while !sender.is_closed() {
-        let _ = tokio::time::timeout(POLL_CLOSED, sender.closed()).await;
-    }
 }
 
 fn decode(partition: PartitionId, raw: RawEntry, limits: &DecodeLimits) -> Entry {

@@ -8,7 +8,7 @@ use bus::{Bus, BusConfig};
 use gateway::{Gateway, GatewayConfig, Limits};
 use model::{
     BatchType, Chunk, DeadLetter, DeadLetterSource, Failure, Message, MessageId, MessageKey, Metadata,
-    Outcome, PartitionCount, PartitionId, Placement, Position, Role, Seq, ThreadId, Timestamp,
+    OpenText, Outcome, PartitionCount, PartitionId, Placement, Position, Role, Seq, ThreadId, Timestamp,
 };
 use partition::Commit;
 use runtime::{Clock, Health, spawn_named};
@@ -16,7 +16,7 @@ use store::{Grant, Store, StoreConfig, Submission, Writer};
 use testkit::services::{NatsServer, TestDatabase};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use wire::ask::{Ask, AskReply, OpenText};
+use wire::ask::{Ask, AskReply};
 use wire::out::{End, OutFrame};
 
 const OWNER: &str = "test-owner";

@@ -2,7 +2,7 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = "../../proto";
-    let files = ["antiphon/v1/chunks.proto", "antiphon/v1/out.proto"].map(|file| format!("{root}/{file}"));
+    let files = ["chunks", "out", "tasks", "work"].map(|file| format!("{root}/antiphon/v1/{file}.proto"));
     println!("cargo:rerun-if-changed={root}");
     let descriptors = protox::compile(&files, [root])?;
     prost_build::Config::new().compile_fds(descriptors)?;

@@ -27,6 +27,11 @@ impl Bucket {
         Self((hash % u32::from(BUCKETS)) as u16)
     }
 
+    /// The bucket of that number, mod [`BUCKETS`].
+    pub fn from_number(number: u16) -> Self {
+        Self(number % BUCKETS)
+    }
+
     /// The number, 0 to 1,023.
     pub fn get(self) -> u16 {
         self.0

@@ -207,4 +207,6 @@ pub struct Frame {
     pub thread: ThreadId,
     /// Its chunks, in the order of the frame.
     pub chunks: Vec<Arrival>,
+    /// What shows that the publisher was asked for these chunks; needed for those of a turn.
+    pub token: Option<crate::TurnToken>,
 }

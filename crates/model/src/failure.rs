@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{Chunk, MessageKey, Seq};
+use crate::{Chunk, ErrorHint, MessageKey, Seq, TurnFault};
 
 /// Chunk ids from `first` to `last`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -48,7 +48,11 @@ pub enum Failure {
     ProducerError {
         /// What the producer wrote.
         text: String,
+        /// What it said of trying again.
+        hint: ErrorHint,
     },
+    /// A turn that failed for a reason of its own.
+    Turn(TurnFault),
     /// Its thread does not exist, and chunks may not create threads here.
     UnknownThread,
     /// The store refused the message itself (SQLSTATE class 22, 23, 54).
@@ -68,6 +72,7 @@ impl Failure {
             Self::TooManyChunks { .. } => "too_many_chunks",
             Self::MessageTooLarge { .. } => "message_too_large",
             Self::ProducerError { .. } => "producer_error",
+            Self::Turn(fault) => fault.code(),
             Self::UnknownThread => "unknown_thread",
             Self::Unstorable { .. } => "unstorable",
         }
@@ -90,7 +95,8 @@ impl fmt::Display for Failure {
             }
             Self::TooManyChunks { limit } => write!(f, "the message has more than {limit} chunks"),
             Self::MessageTooLarge { limit } => write!(f, "the message has more than {limit} bytes"),
-            Self::ProducerError { text } => f.write_str(text),
+            Self::ProducerError { text, .. } => f.write_str(text),
+            Self::Turn(fault) => f.write_str(fault.text()),
             Self::UnknownThread => {
                 f.write_str("the thread does not exist, and chunks may not create threads here")
             }

@@ -50,6 +50,13 @@ macro_rules! id {
                 check(text).map(|()| Self(Arc::from(text)))
             }
 
+            /// An identifier made from others, which are known to be valid and short.
+            #[allow(dead_code, reason = "not every kind is made from others")]
+            pub(crate) fn made(text: &str) -> Self {
+                debug_assert!(check(text).is_ok(), "{text} is no id");
+                Self(Arc::from(text))
+            }
+
             /// The identifier as text.
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -97,6 +104,40 @@ id! {
 id! {
     /// One message of a thread, named by whoever produces it; unique within its thread.
     MessageId
+}
+
+id! {
+    /// An addressable actor with a queue of tasks, a workflow that thinks for it, and a backoff.
+    AgentId
+}
+
+id! {
+    /// One unit of work of an agent, named by whoever sends it; unique for seven days.
+    TaskId
+}
+
+id! {
+    /// One act of an operator or a client on an agent, a task or a turn, so that it happens once.
+    ActId
+}
+
+id! {
+    /// The name of a workflow: the last token of the subject on which its services take turn requests.
+    WorkflowName
+}
+
+impl AgentId {
+    /// The agent's own thread, in which its tasks run. It bears the agent's id.
+    pub fn thread(&self) -> ThreadId {
+        ThreadId(Arc::clone(&self.0))
+    }
+}
+
+impl ThreadId {
+    /// The agent whose own thread this would be.
+    pub fn agent(&self) -> AgentId {
+        AgentId(Arc::clone(&self.0))
+    }
 }
 
 /// The identity of a message: ids of messages are unique within a thread only, so that no publisher can

@@ -57,6 +57,8 @@ pub struct Message {
     pub content: String,
     /// Tool calls in the order of the model, as a JSON array; `None` when it has none.
     pub tool_calls: Option<Value>,
+    /// Which call a tool message answers.
+    pub tool_call_id: Option<String>,
     /// The final chunk's metadata.
     pub metadata: Metadata,
     /// `tokens_used` of the metadata.

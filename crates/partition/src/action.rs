@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    Chunk, Failure, Frame, MessageId, MessageKey, OpenText, Outcome, Refusal, Role, Seq, ThreadId, Timestamp,
+    AgentId, Chunk, Failure, Frame, MessageId, MessageKey, OpenText, Outcome, Position, QueuedTask, Refusal,
+    Role, Seq, ThreadId, Timestamp, TurnId,
 };
 
 use crate::commit::{Commit, Known};
+use crate::turns::{Explanation, Order, OrderKey, OutboxBatch, Question, Raw, Start, Started, Verdict};
 
 /// One entry of the partition's stream, decoded.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +27,8 @@ pub struct Entry {
 pub enum Body {
     /// Chunks of one thread.
     Frame(Frame),
+    /// Something to be done. Kept raw as well, for the dead letter that it may become.
+    Order(Order, Raw),
     /// Refused as a whole; becomes a dead letter.
     Refused {
         /// The subject that it came on.
@@ -64,8 +68,44 @@ pub enum Input {
     CaughtUp(bool),
     /// The answer to [`Action::LookUp`].
     Found(Vec<(MessageKey, Known)>),
-    /// The commit that was in flight has been applied.
-    Committed,
+    /// The commit that was in flight has been applied, but for these turns: the store refused their messages, and what
+    /// [`TurnWrite::otherwise`](crate::TurnWrite::otherwise) says was written with this text.
+    Committed(Vec<(TurnId, String)>),
+    /// The answer to [`Action::Check`], in the order of the questions.
+    Checked(Vec<(OrderKey, Verdict)>),
+    /// The answer to [`Action::Start`].
+    Started {
+        /// The turn.
+        turn: TurnId,
+        /// Its run.
+        run: u32,
+        /// What came of it.
+        started: Started,
+    },
+    /// A workflow inside this process has answered a turn: all chunks of the answer, in order.
+    Answered {
+        /// The turn.
+        turn: TurnId,
+        /// Its run.
+        run: u32,
+        /// Consecutive ids from 0, the last one final.
+        chunks: Vec<Arc<Chunk>>,
+    },
+    /// The answer to [`Action::LoadTasks`]: the next tasks after the position that was asked for.
+    Tasks {
+        /// Whose.
+        agent: AgentId,
+        /// The position that was asked for.
+        after: Position,
+        /// At most as many as were asked for.
+        tasks: Vec<QueuedTask>,
+        /// There are more.
+        more: bool,
+    },
+    /// All of this batch of the outbox has been published.
+    Sent(Position),
+    /// Somebody asks why something waits.
+    Question(Question),
     /// A gateway asks.
     Ask(Ask),
     /// Time has passed: send it when [`crate::Partition::poll_timeout`] says so.
@@ -89,6 +129,30 @@ pub enum Action {
     End(Ending),
     /// Answer a gateway.
     Answer(Answer),
+    /// Ask the store what it knows of these orders; answer with [`Input::Checked`], in their order.
+    Check(Vec<OrderKey>),
+    /// Begin a turn.
+    Start(Box<Start>),
+    /// Tell the workflow that nobody waits for this run any more, and take its request back if nobody has it yet.
+    Abandon {
+        /// The turn.
+        turn: TurnId,
+        /// Its run.
+        run: u32,
+    },
+    /// Read on in an agent's queue; answer with [`Input::Tasks`].
+    LoadTasks {
+        /// Whose.
+        agent: AgentId,
+        /// Tasks after this position that are not marked failed.
+        after: Position,
+        /// At most so many.
+        limit: usize,
+    },
+    /// Publish this; answer with [`Input::Sent`]. Ids derived from the turns make a repetition harmless.
+    Send(OutboxBatch),
+    /// Answer a [`Question`].
+    Explain(Explanation),
     /// Set the reader back to this sequence: messages that had to wait in the stream have room now.
     Reread(Seq),
     /// Worth a line in the log.
@@ -104,6 +168,12 @@ impl Action {
             Self::Commit(_) => "commit",
             Self::End(_) => "end",
             Self::Answer(_) => "answer",
+            Self::Check(_) => "check",
+            Self::Start(_) => "start",
+            Self::Abandon { .. } => "abandon",
+            Self::LoadTasks { .. } => "load_tasks",
+            Self::Send(_) => "send",
+            Self::Explain(_) => "explain",
             Self::Reread(_) => "reread",
             Self::Report(_) => "report",
         }
@@ -189,4 +259,17 @@ pub enum Report {
     },
     /// At capacity: messages new from this sequence on wait in the stream.
     Deferring(Seq),
+    /// A run of a turn failed.
+    TurnFailed {
+        /// The turn.
+        turn: TurnId,
+        /// The run.
+        run: u32,
+        /// Code.
+        code: String,
+        /// For people.
+        text: String,
+        /// How long the agent backs off, ms; `None` when it does not.
+        backoff_ms: Option<i64>,
+    },
 }

@@ -2,7 +2,15 @@
 
 use std::sync::Arc;
 
-use model::{Chunk, DeadLetter, Message, MessageKey, PartitionId, Role, Seq, Timestamp};
+use model::{
+    Chunk, DeadLetter, Message, MessageKey, PartitionId, Position, Role, Seq, ThreadId, Timestamp, TokenKey,
+    TurnId,
+};
+
+use crate::turns::{
+    AgentWrite, AuditWrite, FailedTask, FailedTurn, OpenTurn, OutboxBatch, SavedAgent, TaskChange, TaskWrite,
+    TurnWrite,
+};
 
 /// Everything that one partition writes in one transaction, under the epoch of its lease.
 ///
@@ -22,6 +30,30 @@ pub struct Commit {
     pub stragglers: Vec<StragglerSave>,
     /// Messages that were saved as stragglers and have ended with this commit: their saved chunks go.
     pub ended_stragglers: Vec<MessageKey>,
+    /// Finished turns.
+    pub turns: Vec<TurnWrite>,
+    /// Queues of agents, at most one item an agent.
+    pub agents: Vec<AgentWrite>,
+    /// Tasks that enter queues.
+    pub tasks: Vec<TaskWrite>,
+    /// Tasks marked failed.
+    pub failed_tasks: Vec<FailedTask>,
+    /// What operators do to stored tasks.
+    pub task_changes: Vec<TaskChange>,
+    /// Turns that failed; a row that is there already is replaced.
+    pub failed_turns: Vec<FailedTurn>,
+    /// Failed turns that somebody dropped.
+    pub dropped_turns: Vec<(ThreadId, TurnId)>,
+    /// Inputs that are saved.
+    pub open_turns: Vec<OpenTurn>,
+    /// Inputs that were saved and have ended.
+    pub ended_turns: Vec<(ThreadId, TurnId)>,
+    /// Acts.
+    pub audit: Vec<AuditWrite>,
+    /// What is published after this commit.
+    pub outbox: Option<OutboxBatch>,
+    /// Batches of the outbox that have been published.
+    pub sent: Vec<Position>,
     /// Nothing at or below this sequence is needed again once the commit is applied.
     pub checkpoint: Seq,
     /// The highest millisecond used in a position; the next owner starts above it.
@@ -29,9 +61,59 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// Number of finished inputs in it.
-    pub fn turns(&self) -> usize {
-        self.messages.len() + self.dead_letters.len()
+    /// A commit that writes nothing but the checkpoint.
+    pub fn empty(
+        partition: PartitionId,
+        epoch: u64,
+        checkpoint: Seq,
+        position_high_water: Timestamp,
+    ) -> Self {
+        Self {
+            partition,
+            epoch,
+            messages: Vec::new(),
+            dead_letters: Vec::new(),
+            stragglers: Vec::new(),
+            ended_stragglers: Vec::new(),
+            turns: Vec::new(),
+            agents: Vec::new(),
+            tasks: Vec::new(),
+            failed_tasks: Vec::new(),
+            task_changes: Vec::new(),
+            failed_turns: Vec::new(),
+            dropped_turns: Vec::new(),
+            open_turns: Vec::new(),
+            ended_turns: Vec::new(),
+            audit: Vec::new(),
+            outbox: None,
+            sent: Vec::new(),
+            checkpoint,
+            position_high_water,
+        }
+    }
+
+    /// Number of finished inputs in it, by which a commit is full.
+    pub fn weight(&self) -> usize {
+        self.messages.len()
+            + self.dead_letters.len()
+            + self.turns.len()
+            + self.tasks.len()
+            + self.agents.len()
+    }
+
+    /// True when there is nothing to write but the checkpoint.
+    pub fn is_empty(&self) -> bool {
+        self.weight() == 0
+            && self.stragglers.is_empty()
+            && self.failed_tasks.is_empty()
+            && self.task_changes.is_empty()
+            && self.failed_turns.is_empty()
+            && self.dropped_turns.is_empty()
+            && self.open_turns.is_empty()
+            && self.ended_turns.is_empty()
+            && self.audit.is_empty()
+            && self.outbox.is_none()
+            && self.sent.is_empty()
     }
 
     /// Approximate size in bytes of what is written.
@@ -44,6 +126,10 @@ impl Commit {
                 .flat_map(|save| &save.chunks)
                 .map(|chunk| chunk.size() + 64)
                 .sum::<usize>()
+            + self.turns.iter().flat_map(|turn| &turn.messages).map(Message::size).sum::<usize>()
+            + self.tasks.iter().map(|task| task.queued.task.size()).sum::<usize>()
+            + self.failed_turns.iter().map(|failed| failed.opened.size()).sum::<usize>()
+            + self.open_turns.iter().map(|open| open.opened.size()).sum::<usize>()
     }
 }
 
@@ -86,6 +172,37 @@ pub struct Takeover {
     pub position_high_water: Timestamp,
     /// Messages that are open and saved.
     pub stragglers: Vec<Straggler>,
+    /// The key of turn tokens.
+    pub token_key: TokenKey,
+    /// Agents with pending tasks, in backoff, or paused.
+    pub agents: Vec<SavedAgent>,
+    /// Inputs that are open and saved, in the order in which they came.
+    pub open_turns: Vec<OpenTurn>,
+    /// What has not been published yet, oldest first.
+    pub outbox: Vec<OutboxBatch>,
+}
+
+impl Takeover {
+    /// A partition in which nothing is open.
+    pub fn bare(
+        partition: PartitionId,
+        epoch: u64,
+        checkpoint: Seq,
+        position_high_water: Timestamp,
+        token_key: TokenKey,
+    ) -> Self {
+        Self {
+            partition,
+            epoch,
+            checkpoint,
+            position_high_water,
+            token_key,
+            stragglers: Vec::new(),
+            agents: Vec::new(),
+            open_turns: Vec::new(),
+            outbox: Vec::new(),
+        }
+    }
 }
 
 /// What the store knows of a message.

@@ -17,9 +17,15 @@ mod open;
 mod recent;
 mod stats;
 mod stream_clock;
+mod turns;
 
 pub use action::{Action, Answer, Ask, Body, Ending, Entry, Input, Release, Report};
 pub use commit::{Commit, Known, Straggler, StragglerSave, Takeover};
 pub use limits::Limits;
 pub use machine::Partition;
 pub use stats::{Counters, Stats};
+pub use turns::{
+    About, ActiveTurn, AgentWrite, AuditWrite, Explanation, FailedTask, FailedTurn, OpenTurn, Order,
+    OrderKey, Otherwise, OutboxBatch, Outgoing, Question, Raw, SavedAgent, Start, Started, TaskChange,
+    TaskWrite, TurnEnded, TurnRules, TurnStatus, TurnWrite, Verdict, Wait, WaitReason,
+};

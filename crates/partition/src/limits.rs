@@ -32,6 +32,12 @@ pub struct Limits {
     /// inputs while it is not, ms: an outage of the stream or of this process is no silence of the publishers. Above
     /// `tick_ms`.
     pub stream_step_ms: i64,
+    /// Turns under way at once; further ones wait.
+    pub active_turns: usize,
+    /// Tasks of one agent that are in memory; the others wait in the store.
+    pub queue_window: usize,
+    /// Agents and threads may be created by using them.
+    pub create_agents: bool,
 }
 
 impl Default for Limits {
@@ -50,6 +56,9 @@ impl Default for Limits {
             checkpoint_ms: 1_000,
             remembered: 65_536,
             stream_step_ms: 2_000,
+            active_turns: 1_000,
+            queue_window: 8,
+            create_agents: true,
         }
     }
 }

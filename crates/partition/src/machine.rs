@@ -115,7 +115,13 @@ impl Partition {
                 self.clock.set_caught_up(caught_up, now);
             }
             Input::Found(found) => self.found(found, now, &mut actions),
-            Input::Committed => self.committed(&mut actions),
+            Input::Committed(refused) => self.committed(&refused, &mut actions),
+            Input::Checked(_)
+            | Input::Started { .. }
+            | Input::Answered { .. }
+            | Input::Tasks { .. }
+            | Input::Sent(_)
+            | Input::Question(_) => {}
             Input::Ask(ask) => {
                 let messages = self.messages.of_thread(&ask.thread);
                 actions.push(Action::Answer(answer(&ask, self.epoch, messages)));

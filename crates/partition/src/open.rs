@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Arrival, Chunk, ChunkKind, Failure, MessageKey, Role, Seq, Timestamp};
+use model::{Arrival, Chunk, ChunkKind, ErrorHint, Failure, MessageKey, Role, Seq, Timestamp};
 use reorder::{Insert, Piece, Rejection, Reorder};
 
 use crate::commit::{Straggler, StragglerSave};
@@ -167,7 +167,10 @@ impl Open {
             let Some(chunk) = self.reorder.next_ready() else { break };
             match chunk.kind {
                 ChunkKind::Error => {
-                    self.failure = Some(Failure::ProducerError { text: chunk.text.to_string() })
+                    self.failure = Some(Failure::ProducerError {
+                        text: chunk.text.to_string(),
+                        hint: ErrorHint::of(&chunk.metadata),
+                    })
                 }
                 _ => self.released.push(chunk),
             }

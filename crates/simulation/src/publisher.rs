@@ -191,7 +191,7 @@ fn append(
                         *last = at;
                     }
                     _ => {
-                        let frame = Frame { thread: thread.clone(), chunks: vec![arrival] };
+                        let frame = Frame { thread: thread.clone(), chunks: vec![arrival], token: None };
                         log.entries.push((at, Body::Frame(frame)));
                     }
                 }

@@ -114,6 +114,9 @@ fn limits(rng: &mut Rng, tick_ms: i64, gap_timeout_ms: i64) -> Limits {
         // At least as many as a frame has messages: those are read again when one of them has to wait.
         remembered: rng.range(6, 10) as usize,
         stream_step_ms: tick_ms * 2,
+        active_turns: 1_000,
+        queue_window: 8,
+        create_agents: true,
     }
 }
 

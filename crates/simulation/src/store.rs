@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use model::{Chunk, DeadLetter, DeadLetterSource, MessageKey, PartitionId, Seq, ThreadId, Timestamp};
+use model::{
+    Chunk, DeadLetter, DeadLetterSource, MessageKey, PartitionId, Seq, ThreadId, Timestamp, TokenKey,
+};
 use partition::{Body, Commit, Known, Straggler, StragglerSave, Takeover};
 
 use crate::bug::Bug;
@@ -125,12 +127,10 @@ impl Store {
             }
         };
         let high_water = if self.bug == Some(Bug::NoHighWater) { 0 } else { grant.high_water };
+        let (checkpoint, high_water) = (Seq(grant.checkpoint), Timestamp(high_water));
         Takeover {
-            partition,
-            epoch: grant.epoch,
-            checkpoint: Seq(grant.checkpoint),
-            position_high_water: Timestamp(high_water),
             stragglers: saved.values().map(aged).collect(),
+            ..Takeover::bare(partition, grant.epoch, checkpoint, high_water, token_key())
         }
     }
 
@@ -220,6 +220,7 @@ impl Store {
         }
         for entry in log.read(first, last) {
             let missing = match &entry.body {
+                Body::Order(..) => continue,
                 Body::Refused { .. } if self.entry_keys.contains(&(partition, entry.seq.0)) => continue,
                 Body::Refused { .. } => "its dead letter".to_owned(),
                 Body::Frame(frame) => {
@@ -252,6 +253,11 @@ impl Store {
         };
         self.has_ended(key) || saved.is_some_and(|(_, save)| is_saved(save))
     }
+}
+
+/// The key of this world's turn tokens.
+pub(crate) fn token_key() -> TokenKey {
+    TokenKey::new(&[7; 32]).unwrap_or_else(|_| unreachable!("32 bytes are a key"))
 }
 
 impl Row {

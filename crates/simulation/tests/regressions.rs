@@ -26,7 +26,7 @@ fn chunk(id: u32, is_final: bool) -> Arc<Chunk> {
 
 fn entry(seq: u64, message: &str, attempt: u32, chunk: Arc<Chunk>) -> Entry {
     let arrival = Arrival { message: key(message).message, attempt, step: 0, role: Role::Assistant, chunk };
-    let body = Body::Frame(Frame { thread: key(message).thread, chunks: vec![arrival] });
+    let body = Body::Frame(Frame { thread: key(message).thread, chunks: vec![arrival], token: None });
     Entry { seq: Seq(seq), stored_at: START, body }
 }
 
@@ -45,13 +45,9 @@ fn straggler(gap_ms: i64, ids: &[u32]) -> Straggler {
 
 impl Script {
     fn new(limits: Limits, stragglers: Vec<Straggler>) -> Self {
-        let takeover = Takeover {
-            partition: PartitionId(0),
-            epoch: 1,
-            checkpoint: Seq(0),
-            position_high_water: Timestamp(0),
-            stragglers,
-        };
+        let key = model::TokenKey::new(&[7; 32]).unwrap();
+        let bare = Takeover::bare(PartitionId(0), 1, Seq(0), Timestamp(0), key);
+        let takeover = Takeover { stragglers, ..bare };
         Self { machine: Partition::new(takeover, limits, 7, START), now: START }
     }
 
@@ -75,7 +71,7 @@ impl Script {
             let mut actions = self.take(Input::Tick);
             while actions.iter().any(|action| matches!(action, Action::Commit(_))) {
                 all.append(&mut actions);
-                actions = self.take(Input::Committed);
+                actions = self.take(Input::Committed(Vec::new()));
             }
             all.append(&mut actions);
         }
@@ -134,7 +130,7 @@ fn a_standstill_of_the_process_is_no_silence_of_the_publisher() {
     script.found("a", Known::Absent);
     script.now = script.now.plus_ms(60_000);
     assert_eq!(failures(&script.take(Input::Tick)), 0);
-    script.take(Input::Committed);
+    script.take(Input::Committed(Vec::new()));
     assert_eq!(failures(&script.pass(30)), 1);
 }
 
@@ -202,7 +198,7 @@ fn an_answer_for_a_forgotten_message_does_not_count_for_one_opened_again() {
     assert_eq!(script.found("a", Known::Absent), []);
     let actions = script.found("a", Known::Absent);
     assert!(actions.iter().any(|action| matches!(action, Action::Commit(_))), "{actions:?}");
-    let ended = script.take(Input::Committed);
+    let ended = script.take(Input::Committed(Vec::new()));
     assert!(
         ended
             .iter()
@@ -229,6 +225,6 @@ fn a_straggler_that_was_given_up_holds_what_comes_until_its_end_is_committed() {
         });
         commits.collect()
     };
-    assert_eq!(commits(&script.take(Input::Committed)), [(2, 0)]);
-    assert_eq!(commits(&script.take(Input::Committed)), [(3, 1)]);
+    assert_eq!(commits(&script.take(Input::Committed(Vec::new()))), [(2, 0)]);
+    assert_eq!(commits(&script.take(Input::Committed(Vec::new()))), [(3, 1)]);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Chunk, ChunkKind, Seq};
+use model::{Chunk, ChunkKind, Seq, TokenKey};
 use partition::{Straggler, Takeover};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -18,12 +18,13 @@ impl Store {
     pub async fn load(&self, grant: &Grant) -> Result<Takeover, StoreError> {
         let statement = sqlx::query(include_str!("takeover/stragglers.sql")).bind(grant.partition.0 as i32);
         let rows = self.rows(statement).await?;
+        let key = self.rows(sqlx::query("SELECT token_key FROM fleet")).await?;
+        let key: Vec<u8> = key.first().map(|row| row.try_get("token_key")).transpose()?.unwrap_or_default();
+        let key = TokenKey::new(&key).map_err(|error| StoreError::Row(error.to_string()))?;
+        let (partition, epoch, checkpoint) = (grant.partition, grant.epoch, grant.checkpoint);
         Ok(Takeover {
-            partition: grant.partition,
-            epoch: grant.epoch,
-            checkpoint: grant.checkpoint,
-            position_high_water: grant.position_high_water,
             stragglers: stragglers(&rows)?,
+            ..Takeover::bare(partition, epoch, checkpoint, grant.position_high_water, key)
         })
     }
 }

@@ -115,16 +115,7 @@ impl Owner {
 }
 
 pub(crate) fn commit(partition: PartitionId, epoch: u64) -> Commit {
-    Commit {
-        partition,
-        epoch,
-        messages: Vec::new(),
-        dead_letters: Vec::new(),
-        stragglers: Vec::new(),
-        ended_stragglers: Vec::new(),
-        checkpoint: Seq(0),
-        position_high_water: Timestamp(0),
-    }
+    Commit::empty(partition, epoch, Seq(0), Timestamp(0))
 }
 
 pub(crate) fn thread(id: &str) -> ThreadId {
@@ -147,6 +138,7 @@ pub(crate) fn message(thread: &str, id: &str, position: i64) -> Message {
         role: Role::Assistant,
         content: format!("text of {id}"),
         tool_calls: None,
+        tool_call_id: None,
         metadata: metadata(serde_json::json!({"tokens_used": 15})),
         token_count: Some(15),
         attempt: 0,

@@ -82,7 +82,11 @@ mod tests {
             role: Role::Assistant,
             chunk: Arc::new(Chunk::content(*id, &format!("{id} "), *id == 2)),
         };
-        Frame { thread: ThreadId::parse("t").unwrap(), chunks: ids.iter().map(arrival).collect() }
+        Frame {
+            token: None,
+            thread: ThreadId::parse("t").unwrap(),
+            chunks: ids.iter().map(arrival).collect(),
+        }
     }
 
     #[test]

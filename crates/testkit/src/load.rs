@@ -105,7 +105,8 @@ impl PlannedMessage {
             role: Role::Assistant,
             chunk: Arc::clone(&self.chunks[*id]),
         };
-        let frame = Frame { thread: self.key.thread.clone(), chunks: ids.iter().map(arrival).collect() };
+        let frame =
+            Frame { token: None, thread: self.key.thread.clone(), chunks: ids.iter().map(arrival).collect() };
         Publication { frame, encoding }
     }
 }

@@ -52,7 +52,7 @@ pub fn decode_entry(
             format!("chunk {id} has {size} bytes; at most {limit} are allowed"),
         );
     }
-    Ok(Frame { thread, chunks })
+    Ok(Frame { thread, chunks, token: None })
 }
 
 fn refuse<T>(code: &'static str, detail: impl Into<String>) -> Result<T, Refusal> {
@@ -175,7 +175,7 @@ pub fn encode_frame(frame: &Frame) -> Bytes {
         role: arrival.role as i32,
         ..convert::pb_chunk(&arrival.chunk)
     });
-    pb::Frame { chunks: chunks.collect() }.encode_to_vec().into()
+    pb::Frame { chunks: chunks.collect(), ..pb::Frame::default() }.encode_to_vec().into()
 }
 
 /// The JSON payload of a frame: an object for one chunk, an array for more.

@@ -11,6 +11,7 @@ mod frame;
 mod json;
 pub mod out;
 pub mod subject;
+pub mod work;
 
 /// The generated protobuf types of package `antiphon.v1`.
 #[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)]

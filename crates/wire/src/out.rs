@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Chunk, Failure, IdRange, MessageId, Outcome, Position, Role, ThreadId};
+use model::{Chunk, ErrorHint, Failure, IdRange, MessageId, Outcome, Position, Role, ThreadId, TurnFault};
 use prost::Message as _;
 
 use crate::borrowed::{ChunkRef, Fields};
@@ -102,10 +102,14 @@ fn failure(failed: pb::Failed) -> Result<Failure, InvalidField> {
         "final_conflict" => Failure::FinalConflict { final_id: failed.final_id, other_id: failed.other_id },
         "too_many_chunks" => Failure::TooManyChunks { limit: failed.limit as u32 },
         "message_too_large" => Failure::MessageTooLarge { limit: failed.limit as usize },
-        "producer_error" => Failure::ProducerError { text: failed.text },
+        // What it hints at concerns the owner alone.
+        "producer_error" => Failure::ProducerError { text: failed.text, hint: ErrorHint::TRANSIENT },
         "unknown_thread" => Failure::UnknownThread,
         "unstorable" => Failure::Unstorable { detail: failed.text },
-        _ => return Err(InvalidField::Enum("code", failed.code)),
+        code => match TurnFault::from_code(code) {
+            Some(fault) => Failure::Turn(fault),
+            None => return Err(InvalidField::Enum("code", failed.code)),
+        },
     })
 }
 
@@ -131,7 +135,9 @@ fn pb_failed(failure: &Failure) -> pb::Failed {
         Failure::TooManyChunks { limit } => pb::Failed { limit: (*limit).into(), ..failed },
         Failure::MessageTooLarge { limit } => pb::Failed { limit: *limit as u64, ..failed },
         Failure::Unstorable { detail } => pb::Failed { text: detail.clone(), ..failed },
-        Failure::Stalled | Failure::UnknownThread | Failure::ProducerError { .. } => failed,
+        Failure::Stalled | Failure::UnknownThread | Failure::ProducerError { .. } | Failure::Turn(_) => {
+            failed
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Subjects and stream names, as in DESIGN.md "Subjects and streams".
 
-use model::{Bucket, PartitionCount, PartitionId, ThreadId};
+use model::{AgentId, Bucket, PartitionCount, PartitionId, ThreadId, TurnId, WorkflowName};
 
 /// Where publishers send chunks when the account maps `chunks.*` to the partitions.
 pub fn chunks(thread: &ThreadId) -> String {
@@ -25,6 +25,42 @@ pub fn out(thread: &ThreadId) -> String {
 /// Where the owner of a partition answers gateways.
 pub fn ask(p: PartitionId) -> String {
     format!("ask.{p}")
+}
+
+/// Where anyone sends tasks when the account maps `tasks.*` to the partitions.
+pub fn tasks(agent: &AgentId) -> String {
+    format!("tasks.{agent}")
+}
+
+/// The exact subject for an agent in a fleet of `count` partitions.
+pub fn tasks_exact(count: PartitionCount, agent: &AgentId) -> String {
+    format!("tasks.{}.{agent}", Bucket::of_key(agent.as_str()).partition(count))
+}
+
+/// The stream of turn requests: a work queue.
+pub const WORK_STREAM: &str = "WORK";
+
+/// The stream of turn events.
+pub const TURNS_STREAM: &str = "TURNS";
+
+/// Where turn requests for a workflow go.
+pub fn work(workflow: &WorkflowName) -> String {
+    format!("work.{workflow}")
+}
+
+/// The durable consumer through which the services of a workflow read their requests.
+pub fn work_consumer(workflow: &WorkflowName) -> String {
+    format!("WORKFLOW_{workflow}")
+}
+
+/// Where a workflow hears that nobody waits for a run any more (core NATS).
+pub fn stop(turn: &TurnId, run: u32) -> String {
+    format!("stop.{turn}.{run}")
+}
+
+/// Where integrators hear how the turns of a thread ended.
+pub fn turns(thread: &ThreadId) -> String {
+    format!("turns.{thread}")
 }
 
 /// The name of a partition's stream.

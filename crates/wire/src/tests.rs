@@ -24,7 +24,11 @@ fn frame(chunks: Vec<Chunk>) -> Frame {
         role: Role::Assistant,
         chunk: std::sync::Arc::new(chunk),
     };
-    Frame { thread: ThreadId::parse("t1").unwrap(), chunks: chunks.into_iter().map(arrival).collect() }
+    Frame {
+        thread: ThreadId::parse("t1").unwrap(),
+        chunks: chunks.into_iter().map(arrival).collect(),
+        token: None,
+    }
 }
 
 fn rich() -> Chunk {
@@ -161,7 +165,7 @@ fn hostile_ids_and_subjects_are_refused() {
 #[test]
 fn hostile_protobuf_is_refused() {
     let chunk = pb::Chunk { session_id: "t1".into(), message_id: "m1".into(), ..pb::Chunk::default() };
-    let frame = |chunk: pb::Chunk| pb::Frame { chunks: vec![chunk] }.encode_to_vec();
+    let frame = |chunk: pb::Chunk| pb::Frame { chunks: vec![chunk], ..pb::Frame::default() }.encode_to_vec();
     assert_eq!(code(frame(pb::Chunk { chunk_type: i32::MAX, ..chunk.clone() })), "invalid_chunk");
     assert_eq!(code(frame(pb::Chunk { chunk_id: -1, ..chunk.clone() })), "invalid_chunk");
     assert_eq!(code(frame(pb::Chunk { chunk: "\0".into(), ..chunk.clone() })), "invalid_chunk");
@@ -188,7 +192,8 @@ fn out_frames_and_asks_survive() {
         Failure::FinalConflict { final_id: 5, other_id: 6 },
         Failure::TooManyChunks { limit: 10_000 },
         Failure::MessageTooLarge { limit: 4 << 20 },
-        Failure::ProducerError { text: "no model".into() },
+        Failure::ProducerError { text: "no model".into(), hint: model::ErrorHint::TRANSIENT },
+        Failure::Turn(model::TurnFault::Deadline),
         Failure::Unstorable { detail: "22P05".into() },
     ];
     let outcomes =

@@ -80,7 +80,7 @@ impl Committer {
     }
 
     fn has_room(&self, group: &[Request]) -> bool {
-        let turns: usize = group.iter().map(|request| request.commit.turns()).sum();
+        let turns: usize = group.iter().map(|request| request.commit.weight()).sum();
         let bytes: usize = group.iter().map(|request| request.commit.size()).sum();
         turns < self.most_turns && bytes < self.most_bytes
     }
@@ -193,16 +193,7 @@ fn settled(outcome: Committed) -> Settled {
 }
 
 fn empty_like(commit: &Commit) -> Commit {
-    Commit {
-        partition: commit.partition,
-        epoch: commit.epoch,
-        messages: Vec::new(),
-        dead_letters: Vec::new(),
-        stragglers: Vec::new(),
-        ended_stragglers: Vec::new(),
-        checkpoint: Seq(0),
-        position_high_water: commit.position_high_water,
-    }
+    Commit::empty(commit.partition, commit.epoch, Seq(0), commit.position_high_water)
 }
 
 fn dead_letter(message: Message, detail: &str) -> DeadLetter {

@@ -228,7 +228,7 @@ impl Session<'_> {
     async fn read(&mut self, entries: Vec<Entry>) {
         let chunks = entries.iter().map(|entry| match &entry.body {
             partition::Body::Frame(frame) => frame.chunks.len(),
-            partition::Body::Refused { .. } => 0,
+            partition::Body::Order(..) | partition::Body::Refused { .. } => 0,
         });
         let room = self.share.reserve(chunks.sum());
         self.handle(Input::Entries { entries, room }).await;
@@ -259,6 +259,12 @@ impl Session<'_> {
                 Action::Answer(answer) => self.asks.answer(answer).await,
                 Action::Reread(from) => self.feed.restart(from),
                 Action::Report(report) => log(&report),
+                Action::Check(_)
+                | Action::Start(_)
+                | Action::Abandon { .. }
+                | Action::LoadTasks { .. }
+                | Action::Send(_)
+                | Action::Explain(_) => {}
             }
         }
     }
@@ -275,7 +281,7 @@ impl Session<'_> {
         match settled {
             Settled::Applied { unstorable } => {
                 self.applied = self.applied.max(in_flight.checkpoint);
-                let mut actions = self.machine.handle(Input::Committed, now(self.context));
+                let mut actions = self.machine.handle(Input::Committed(Vec::new()), now(self.context));
                 mark_unstorable(&mut actions, unstorable);
                 self.perform(actions).await;
                 let (open, bytes) = self.machine.load();
@@ -408,6 +414,9 @@ fn log(report: &Report) {
             key = %key, code = failure.code(), %failure, expected, received, released, idle_ms,
             "a message was given up"
         ),
+        Report::TurnFailed { turn, run, code, text, backoff_ms } => {
+            tracing::warn!(%turn, run, code, text, backoff_ms, "a run of a turn failed");
+        }
         Report::Hole { first, last } => tracing::error!(%first, %last, "the stream has lost entries"),
         Report::Deferring(from) => tracing::warn!(%from, "at capacity: new messages wait in the stream"),
     }

@@ -112,6 +112,7 @@ impl Town {
             batch_type: BatchType::UserRequest,
         };
         let message = Message {
+            tool_call_id: None,
             key: self.key(message),
             placement,
             role: Role::Assistant,
@@ -140,16 +141,7 @@ impl Town {
     }
 
     fn empty_commit(&self) -> Commit {
-        Commit {
-            partition: self.grant.partition,
-            epoch: self.grant.epoch,
-            messages: Vec::new(),
-            dead_letters: Vec::new(),
-            stragglers: Vec::new(),
-            ended_stragglers: Vec::new(),
-            checkpoint: Seq(1),
-            position_high_water: Timestamp(0),
-        }
+        Commit::empty(self.grant.partition, self.grant.epoch, Seq(1), Timestamp(0))
     }
 
     async fn apply(&self, commit: Commit) {

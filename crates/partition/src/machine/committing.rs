@@ -18,25 +18,13 @@ impl Partition {
         if self.in_flight.is_some() {
             return;
         }
-        let mut commit = Commit {
-            partition: self.id,
-            epoch: self.epoch,
-            messages: Vec::new(),
-            dead_letters: Vec::new(),
-            stragglers: Vec::new(),
-            ended_stragglers: Vec::new(),
-            checkpoint: self.checkpoint,
-            position_high_water: self.positions.high_water(),
-        };
+        let mut commit = Commit::empty(self.id, self.epoch, self.checkpoint, self.positions.high_water());
         let mut in_flight = Vec::new();
         self.add_ended(&mut commit, &mut in_flight, now);
         self.add_stragglers(&mut commit, now);
         commit.checkpoint = self.low().max(self.checkpoint);
         commit.position_high_water = self.positions.high_water();
-        if commit.turns() == 0
-            && commit.stragglers.is_empty()
-            && !self.checkpoint_is_due(commit.checkpoint, now)
-        {
+        if commit.is_empty() && !self.checkpoint_is_due(commit.checkpoint, now) {
             return;
         }
         self.checkpoint = commit.checkpoint;
@@ -51,7 +39,7 @@ impl Partition {
 
     fn add_ended(&mut self, commit: &mut Commit, in_flight: &mut Vec<InFlight>, now: Timestamp) {
         let mut size = 0;
-        while commit.turns() < self.limits.commit_turns && size < self.limits.commit_bytes {
+        while commit.weight() < self.limits.commit_turns && size < self.limits.commit_bytes {
             let Some(ended) = self.ended.pop_front() else { break };
             match ended {
                 Ended::Entry { seq, subject, payload, refusal } => {
@@ -129,7 +117,7 @@ impl Partition {
         }
     }
 
-    pub(super) fn committed(&mut self, actions: &mut Vec<Action>) {
+    pub(super) fn committed(&mut self, _refused: &[(model::TurnId, String)], actions: &mut Vec<Action>) {
         for InFlight { slot, outcome } in self.in_flight.take().into_iter().flatten() {
             let Some(open) = self.messages.remove(slot) else { continue };
             // Of a chunk that came while the commit was under way.
@@ -165,6 +153,7 @@ fn message(open: &Open, position: Position) -> Result<Message, Failure> {
         role: open.role,
         content: folded.content,
         tool_calls: folded.tool_calls,
+        tool_call_id: None,
         metadata: folded.metadata,
         token_count: folded.token_count,
         attempt: open.attempt,

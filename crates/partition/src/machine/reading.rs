@@ -30,6 +30,7 @@ impl Partition {
             self.clock.observe(entry.stored_at);
             match entry.body {
                 Body::Frame(frame) => self.frame(&frame, entry.seq, &mut room, now, actions),
+                Body::Order(..) => {}
                 Body::Refused { subject, payload, refusal } => {
                     self.counters.refused += 1;
                     self.holds.insert((entry.seq, NO_SLOT));

@@ -26,13 +26,8 @@ struct Script {
 }
 
 fn takeover() -> Takeover {
-    Takeover {
-        partition: PartitionId(0),
-        epoch: 1,
-        checkpoint: Seq(0),
-        position_high_water: Timestamp(0),
-        stragglers: Vec::new(),
-    }
+    let key = model::TokenKey::new(&[7; 32]).unwrap();
+    Takeover::bare(PartitionId(0), 1, Seq(0), Timestamp(0), key)
 }
 
 fn key(message: &str) -> MessageKey {
@@ -69,7 +64,7 @@ impl Script {
 
     fn word(&mut self, word: &str) -> String {
         match word {
-            "ok" => self.handle(Input::Committed),
+            "ok" => self.handle(Input::Committed(Vec::new())),
             "found" | "ended" | "nothread" => {
                 let known = match word {
                     "found" => Known::Absent,
@@ -152,7 +147,7 @@ fn body(word: &str) -> Body {
         role: Role::Assistant,
         chunk: Arc::new(chunk),
     };
-    Body::Frame(Frame { thread: ThreadId::parse("t").unwrap(), chunks: vec![arrival] })
+    Body::Frame(Frame { thread: ThreadId::parse("t").unwrap(), chunks: vec![arrival], token: None })
 }
 
 fn render(action: &Action) -> String {
@@ -197,6 +192,13 @@ fn render(action: &Action) -> String {
         }
         Action::Answer(answer) => format!("answer({})", answer.open.len()),
         Action::Reread(from) => format!("reread({from})"),
+        Action::Check(_)
+        | Action::Start(_)
+        | Action::Abandon { .. }
+        | Action::LoadTasks { .. }
+        | Action::Send(_)
+        | Action::Explain(_)
+        | Action::Report(Report::TurnFailed { .. }) => action.name().to_owned(),
         Action::Report(Report::Conflict { .. }) => "conflict".into(),
         Action::Report(Report::GivenUp { .. }) => "given-up".into(),
         Action::Report(Report::Hole { first, last }) => format!("hole({first}-{last})"),

@@ -194,6 +194,12 @@ impl World {
             }
             Action::Report(Report::GivenUp { failure: Failure::Stalled, .. }) => self.coverage.stalls += 1,
             Action::Report(_) => {}
+            Action::Check(_)
+            | Action::Start(_)
+            | Action::Abandon { .. }
+            | Action::LoadTasks { .. }
+            | Action::Send(_)
+            | Action::Explain(_) => {}
         }
     }
 
@@ -202,7 +208,7 @@ impl World {
         let commit = Arc::new(commit);
         let number = self.send(address, Kind::Commit(Arc::clone(&commit)));
         if self.bug == Some(Bug::FreedBeforeCommit) {
-            return self.drive(address, Input::Committed);
+            return self.drive(address, Input::Committed(Vec::new()));
         }
         if let Some(session) = self.session(address) {
             session.in_flight = Some((number, commit));
@@ -352,10 +358,16 @@ fn brief(action: &Action) -> String {
             let ids = (ids.0.map(|chunk| chunk.id), ids.1.map(|chunk| chunk.id));
             format!("{} attempt {} chunks {ids:?}", release.key, release.attempt)
         }
-        Action::Commit(commit) => format!("checkpoint {} turns {}", commit.checkpoint, commit.turns()),
+        Action::Commit(commit) => format!("checkpoint {} turns {}", commit.checkpoint, commit.weight()),
         Action::End(ending) => format!("{} {:?}", ending.key, ending.outcome),
         Action::Reread(seq) => format!("{seq}"),
         Action::Report(report) => format!("{report:?}"),
         Action::Answer(answer) => format!("{} open", answer.open.len()),
+        Action::Check(keys) => format!("{keys:?}"),
+        Action::Start(start) => format!("{} run {}", start.turn, start.run),
+        Action::Abandon { turn, run } => format!("{turn} run {run}"),
+        Action::LoadTasks { agent, after, .. } => format!("{agent} after {after}"),
+        Action::Send(batch) => format!("{}", batch.id),
+        Action::Explain(explanation) => format!("{explanation:?}"),
     }
 }

@@ -123,7 +123,7 @@ impl Planned {
             role: Role::Assistant,
             chunk: Arc::new(Chunk::content(*id, self.text(*id), *id + 1 == self.chunks)),
         };
-        Frame { thread: self.thread.clone(), chunks: ids.iter().map(arrival).collect() }
+        Frame { token: None, thread: self.thread.clone(), chunks: ids.iter().map(arrival).collect() }
     }
 }
 

@@ -24,7 +24,7 @@ impl World {
             Reply::Granted(_) => {}
             Reply::Applied if is_in_flight => {
                 session.in_flight = None;
-                self.drive(address, Input::Committed);
+                self.drive(address, Input::Committed(Vec::new()));
                 self.offer_room(address);
             }
             Reply::Refused if is_in_flight => self.send_again(address),
@@ -64,7 +64,7 @@ impl World {
             if let Some(session) = self.session(address) {
                 session.in_flight = None;
             }
-            return self.drive(address, Input::Committed);
+            return self.drive(address, Input::Committed(Vec::new()));
         }
         let Some(epoch) = self.session(address).map(|session| session.epoch) else { return };
         self.drop_session(address);

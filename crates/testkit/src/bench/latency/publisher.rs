@@ -105,7 +105,8 @@ impl Thread {
             role: Role::Assistant,
             chunk: Arc::new(Chunk::content(self.next, &text, is_final)),
         };
-        let payload = wire::encode_frame(&Frame { thread: self.id.clone(), chunks: vec![arrival] });
+        let payload =
+            wire::encode_frame(&Frame { token: None, thread: self.id.clone(), chunks: vec![arrival] });
         let [exact, core] = &self.subjects;
         match target {
             Target::Stream => client.publish_with_reply(exact.clone(), inbox.to_owned(), payload).await?,

@@ -1,0 +1,110 @@
+//! Turn tokens: what lets a workflow write the answer of its turn, and nothing else.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::{ThreadId, TurnId};
+
+/// Bytes of a token: half of the digest, 128 bits (RFC 2104, section 5).
+const TOKEN_BYTES: usize = 16;
+
+/// The key of an installation's turn tokens. Kept in Postgres, never sent.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TokenKey([u8; 32]);
+
+/// Bytes that are no key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a token key has {0} bytes; it must have 32")]
+pub struct InvalidTokenKey(pub usize);
+
+/// What every chunk of a run's answer must carry. It cannot be guessed, and any owner can check it without having
+/// stored it: HMAC-SHA256 (RFC 2104) of thread, turn and run, the first half in hexadecimal digits.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TurnToken(Box<str>);
+
+impl TokenKey {
+    /// Takes 32 random bytes.
+    ///
+    /// # Errors
+    /// Another number of bytes.
+    pub fn new(bytes: &[u8]) -> Result<Self, InvalidTokenKey> {
+        bytes.try_into().map(Self).map_err(|_| InvalidTokenKey(bytes.len()))
+    }
+
+    /// The token of one run of a turn.
+    pub fn token(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> TurnToken {
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else {
+            return TurnToken(Box::default());
+        };
+        // Ids hold no NUL, so the parts cannot run into each other.
+        for part in [thread.as_str().as_bytes(), b"\0", turn.as_str().as_bytes(), b"\0"] {
+            mac.update(part);
+        }
+        mac.update(&run.to_be_bytes());
+        let digest = mac.finalize().into_bytes();
+        let hex = digest.iter().take(TOKEN_BYTES).map(|byte| format!("{byte:02x}")).collect::<String>();
+        TurnToken(hex.into())
+    }
+}
+
+impl TurnToken {
+    /// A token as it came; it is worth something only when it equals the right one.
+    pub fn received(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// The token as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Compares in a time that does not depend on where the two differ.
+    pub fn matches(&self, other: &Self) -> bool {
+        let (a, b) = (self.0.as_bytes(), other.0.as_bytes());
+        !a.is_empty() && a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (a, b)| acc | (a ^ b)) == 0
+    }
+}
+
+impl fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenKey(…)")
+    }
+}
+
+/// Tokens do not belong into logs.
+impl fmt::Debug for TurnToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TurnToken(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_fits_one_run_of_one_turn_of_one_thread() {
+        let key = TokenKey::new(&[7; 32]).unwrap();
+        let thread = ThreadId::parse("t").unwrap();
+        let turn = TurnId::foreground(&thread, "x").unwrap();
+        let token = key.token(&thread, &turn, 0);
+        assert_eq!(token.as_str().len(), 32);
+        assert!(token.matches(&TurnToken::received(token.as_str())));
+        let other_turn = TurnId::foreground(&thread, "y").unwrap();
+        let others = [
+            key.token(&thread, &turn, 1),
+            key.token(&thread, &other_turn, 0),
+            key.token(&ThreadId::parse("tu").unwrap(), &turn, 0),
+            TokenKey::new(&[8; 32]).unwrap().token(&thread, &turn, 0),
+            TurnToken::received(""),
+            TurnToken::received(&token.as_str()[..31]),
+        ];
+        for other in others {
+            assert!(!token.matches(&other) && !other.matches(&token));
+        }
+        assert!(!TurnToken::received("").matches(&TurnToken::received("")));
+        assert_eq!(TokenKey::new(&[1; 31]), Err(InvalidTokenKey(31)));
+    }
+}

@@ -1,0 +1,340 @@
+//! Turns: their ids, how they are opened, and how they fail.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::{AgentId, Bucket, InvalidId, MessageId, Metadata, Position, ThreadId};
+
+/// Longest turn id in bytes: the ids of its messages are made from it.
+const MAX_TURN_LEN: usize = 96;
+
+/// One turn. `u<bucket>-<unique>` for an input of a person, `t<bucket>-<position>` for a task; the bucket is that of
+/// the thread in four hexadecimal digits, so that whoever has the id can find the owner.
+///
+/// The ids of the turn's messages are made from it and are reserved: `<turn>-q` the input, `<turn>-a<run>` the answer
+/// of a run (`-a` of the first), `<turn>-a<run>-s<step>` a step before it, `…-r<n>` a tool's result.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TurnId(MessageId);
+
+impl TurnId {
+    /// Reads an id that [`TurnId::foreground`] or [`TurnId::of_task`] has made.
+    ///
+    /// # Errors
+    /// `text` is no such id.
+    pub fn parse(text: &str) -> Result<Self, InvalidTurnId> {
+        let id = MessageId::parse(text)?;
+        let body = text.strip_prefix(['u', 't']).filter(|_| text.len() <= MAX_TURN_LEN);
+        let (bucket, rest) = body.and_then(|body| body.split_once('-')).ok_or(InvalidTurnId::Form)?;
+        let is_hex = bucket.len() == 4 && bucket.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        match u16::from_str_radix(bucket, 16) {
+            Ok(number) if is_hex && number < crate::BUCKETS && !rest.is_empty() => Ok(Self(id)),
+            Ok(_) | Err(_) => Err(InvalidTurnId::Form),
+        }
+    }
+
+    /// The turn of an input to `thread`. `unique` is at most 80 characters of the id alphabet.
+    ///
+    /// # Errors
+    /// `unique` breaks that rule.
+    pub fn foreground(thread: &ThreadId, unique: &str) -> Result<Self, InvalidTurnId> {
+        Self::parse(&format!("u{:04x}-{unique}", Bucket::of(thread).get()))
+    }
+
+    /// The turn of a task; the same whoever computes it.
+    pub fn of_task(agent: &AgentId, position: Position) -> Self {
+        let text = format!("t{:04x}-{position}", Bucket::of_key(agent.as_str()).get());
+        Self(MessageId::made(&text))
+    }
+
+    /// The turn and run whose answer a message is; `None` for a message that belongs to no turn.
+    pub fn of_answer(message: &MessageId) -> Option<(Self, u32)> {
+        let (turn, suffix) = message.as_str().rsplit_once("-a")?;
+        let run = match suffix {
+            "" => 0,
+            digits if digits.bytes().all(|b| b.is_ascii_digit()) && !digits.starts_with('0') => {
+                digits.parse().ok()?
+            }
+            _ => return None,
+        };
+        Some((Self::parse(turn).ok()?, run))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// The bucket of its thread.
+    pub fn bucket(&self) -> Bucket {
+        let digits = self.as_str().get(1..5).unwrap_or_default();
+        Bucket::from_number(u16::from_str_radix(digits, 16).unwrap_or_default())
+    }
+
+    /// The id of its input message.
+    pub fn input(&self) -> MessageId {
+        MessageId::made(&format!("{self}-q"))
+    }
+
+    /// The id of the answer of its run `run`, from 0. Each run has another: an answer that has failed never goes on.
+    pub fn answer(&self, run: u32) -> MessageId {
+        MessageId::made(&match run {
+            0 => format!("{self}-a"),
+            run => format!("{self}-a{run}"),
+        })
+    }
+
+    /// The id of the assistant message of a step before the last.
+    pub fn step(&self, run: u32, step: u32) -> MessageId {
+        MessageId::made(&format!("{}-s{step}", self.answer(run)))
+    }
+
+    /// The id of the `number`th tool message of a step.
+    pub fn result(&self, run: u32, step: u32, number: usize) -> MessageId {
+        MessageId::made(&format!("{}-s{step}-r{number}", self.answer(run)))
+    }
+}
+
+impl fmt::Display for TurnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for TurnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+/// Text that is no turn id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidTurnId {
+    /// Not even an id.
+    #[error(transparent)]
+    Id(#[from] InvalidId),
+    /// An id that no turn has.
+    #[error("a turn id is u or t, four hexadecimal digits, a dash and at most 80 characters")]
+    Form,
+}
+
+/// What a second input does to a thread that has a turn under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum BusyPolicy {
+    /// It waits for its turn.
+    #[default]
+    Enqueue,
+    /// It becomes a failed turn, which can be retried.
+    Reject,
+    /// The running turn is stopped: its partial answer is kept and marked.
+    Interrupt,
+    /// The running turn is taken back: nothing of it enters the history, its input becomes a failed turn.
+    Rollback,
+}
+
+impl BusyPolicy {
+    /// All of them, in the order of their numbers in protobuf.
+    pub const ALL: [Self; 4] = [Self::Enqueue, Self::Reject, Self::Interrupt, Self::Rollback];
+
+    /// The name in JSON and Postgres.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Enqueue => "enqueue",
+            Self::Reject => "reject",
+            Self::Interrupt => "interrupt",
+            Self::Rollback => "rollback",
+        }
+    }
+
+    /// The policy of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name)
+    }
+}
+
+/// An input of a person that opens a turn in a thread. Written by gateways into the thread's stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TurnOpened {
+    /// The turn.
+    pub turn: TurnId,
+    /// Where it takes place.
+    pub thread: ThreadId,
+    /// Whose workflow answers.
+    pub agent: AgentId,
+    /// 0, or for the retry of a failed turn one more than the run that failed.
+    pub run: u32,
+    /// What happens when the thread has a turn under way.
+    pub policy: BusyPolicy,
+    /// The text.
+    pub content: String,
+    /// Becomes the metadata of the input message.
+    pub metadata: Metadata,
+    /// A successful turn sends the agent a `work_request` task.
+    pub work_request: bool,
+    /// A successful turn sends the agent a `memory` task.
+    pub memory: bool,
+    /// Who retried it; for the audit. Absent with run 0.
+    pub actor: Option<Box<str>>,
+    /// For tracing across services.
+    pub correlation_id: Option<Box<str>>,
+}
+
+impl TurnOpened {
+    /// Bytes that it counts against budgets.
+    pub fn size(&self) -> usize {
+        self.content.len() + self.metadata.size() + 256
+    }
+}
+
+/// What a failure means for the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorClass {
+    /// Worth another try later.
+    Transient,
+    /// The same input would fail again.
+    Permanent,
+    /// The workflow was refused by what it calls: nothing of this agent will succeed before somebody looks.
+    Auth,
+}
+
+impl ErrorClass {
+    /// The name in JSON and Postgres.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::Permanent => "permanent",
+            Self::Auth => "auth",
+        }
+    }
+}
+
+/// How the producer of an answer classifies its error: the metadata of an `error` chunk.
+///
+/// `class` (`transient`, `permanent`, `auth`) or `retryable` (`false` = permanent), and `retry_after` in seconds.
+/// What is absent or makes no sense counts as transient without a floor: a wrong hint must not lose a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErrorHint {
+    /// What it means for the queue.
+    pub class: ErrorClass,
+    /// No sooner than this, ms; at most 24 hours.
+    pub retry_after_ms: Option<i64>,
+}
+
+impl ErrorHint {
+    /// Transient, without a floor.
+    pub const TRANSIENT: Self = Self { class: ErrorClass::Transient, retry_after_ms: None };
+
+    /// Reads the metadata of an `error` chunk.
+    pub fn of(metadata: &Metadata) -> Self {
+        let class = match (metadata.get("class").and_then(Value::as_str), metadata.get("retryable")) {
+            (Some("auth"), _) => ErrorClass::Auth,
+            (Some("permanent"), _) => ErrorClass::Permanent,
+            (Some("transient"), _) => ErrorClass::Transient,
+            (_, Some(Value::Bool(false))) => ErrorClass::Permanent,
+            _ => ErrorClass::Transient,
+        };
+        let seconds = metadata.get("retry_after").and_then(Value::as_f64);
+        let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0);
+        Self { class, retry_after_ms: seconds.map(|seconds| (seconds.min(86_400.0) * 1_000.0) as i64) }
+    }
+}
+
+/// Why a turn failed that was not its answer's own failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TurnFault {
+    /// The workflow made no progress within its deadline.
+    Deadline,
+    /// The thread had a turn under way, and the policy was to reject.
+    Busy,
+    /// It was stopped before it began.
+    Stopped,
+    /// A later input took it back.
+    RolledBack,
+    /// The turn request could not be made: the context is too large for one message, for example.
+    Unrequestable,
+    /// The agent or the thread is not known, and may not be created.
+    Unknown,
+}
+
+impl TurnFault {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Deadline, Self::Busy, Self::Stopped, Self::RolledBack, Self::Unrequestable, Self::Unknown];
+
+    /// The code that metrics, clients and rows carry.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Deadline => "deadline",
+            Self::Busy => "busy",
+            Self::Stopped => "stopped",
+            Self::RolledBack => "rolled_back",
+            Self::Unrequestable => "unrequestable",
+            Self::Unknown => "unknown_agent",
+        }
+    }
+
+    /// The fault of that code.
+    pub fn from_code(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fault| fault.code() == code)
+    }
+
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Deadline => "the workflow made no progress within its deadline",
+            Self::Busy => "the thread had a turn under way, and the message was to be rejected then",
+            Self::Stopped => "the turn was stopped before it began",
+            Self::RolledBack => "a later message took the turn back",
+            Self::Unrequestable => "the turn request could not be made",
+            Self::Unknown => "there is no such agent, and agents may not be created by use here",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ids_of_a_turns_messages_lead_back_to_it() {
+        let thread = ThreadId::parse("t").unwrap();
+        let turn = TurnId::foreground(&thread, "x-a7").unwrap();
+        assert_eq!(turn.bucket(), Bucket::of(&thread));
+        for run in [0, 1, 12] {
+            assert_eq!(TurnId::of_answer(&turn.answer(run)), Some((turn.clone(), run)));
+        }
+        for other in [turn.input(), turn.step(1, 0), turn.result(0, 2, 1)] {
+            assert_eq!(TurnId::of_answer(&other), None, "{other}");
+        }
+        let agent = AgentId::parse("a").unwrap();
+        let task = TurnId::of_task(&agent, Position::from_stored(77));
+        assert_eq!(TurnId::parse(task.as_str()), Ok(task.clone()));
+        assert_eq!(TurnId::of_answer(&task.answer(3)), Some((task, 3)));
+    }
+
+    #[test]
+    fn other_ids_are_no_turns() {
+        for wrong in ["", "x0001-a", "u001-a", "u0001-", "uffff-a", "u00G1-a", "U0001-a", "u0001"] {
+            assert!(TurnId::parse(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["m1-a", "u0001-x-a01", "u0001-x-ab", "u0001-x-a99999999999"] {
+            assert_eq!(TurnId::of_answer(&MessageId::parse(wrong).unwrap()), None, "{wrong}");
+        }
+        assert!(TurnId::foreground(&ThreadId::parse("t").unwrap(), &"x".repeat(91)).is_err());
+    }
+
+    #[test]
+    fn hints_that_make_no_sense_are_transient() {
+        let hint = |json: Value| ErrorHint::of(&Metadata::new(json.as_object().unwrap().clone()).unwrap());
+        assert_eq!(hint(json!({})), ErrorHint::TRANSIENT);
+        assert_eq!(hint(json!({"class": 7, "retry_after": "soon", "retryable": "no"})), ErrorHint::TRANSIENT);
+        assert_eq!(hint(json!({"retryable": false})).class, ErrorClass::Permanent);
+        assert_eq!(hint(json!({"class": "auth"})).class, ErrorClass::Auth);
+        let floor = hint(json!({"class": "transient", "retryable": false, "retry_after": 1.5}));
+        assert_eq!(floor, ErrorHint { class: ErrorClass::Transient, retry_after_ms: Some(1_500) });
+        assert_eq!(hint(json!({"retry_after": 1e300})).retry_after_ms, Some(86_400_000));
+        assert_eq!(hint(json!({"retry_after": -1})).retry_after_ms, None);
+    }
+}

@@ -1,0 +1,108 @@
+//! Turn requests on `work.<workflow>` and turn events on `turns.<thread>`: JSON, for services in any language. What the
+//! fields mean stands in `proto/antiphon/v1/work.proto`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What a workflow service is asked to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TurnRequest {
+    /// The turn.
+    pub turn_id: String,
+    /// Its run, from 0.
+    pub run: u32,
+    /// The attempt of the first delivery; each redelivery counts one more.
+    pub attempt: u32,
+    /// Whose services are asked.
+    pub workflow: String,
+    /// The agent.
+    pub agent_id: String,
+    /// The thread, which chunks call `session_id`.
+    pub thread_id: String,
+    /// The id that the answer's chunks bear.
+    pub message_id: String,
+    /// What the answer's chunks must carry.
+    pub turn_token: String,
+    /// Exactly where the chunks go.
+    pub subject: String,
+    /// A message here says that nobody waits any more.
+    pub stop_subject: String,
+    /// Without any chunk for so long, ms, the run has failed.
+    pub deadline_ms: u64,
+    /// The task; absent for a person's message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskOfTurn>,
+    /// Complete turns of the thread, oldest first, then the input.
+    pub context: Vec<ContextMessage>,
+    /// The agent's settings, as they were put.
+    #[serde(default)]
+    pub settings: Map<String, Value>,
+    /// For tracing across services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<String>,
+}
+
+/// The task that a turn is for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskOfTurn {
+    /// Its id.
+    pub task_id: String,
+    /// `task`, `work_request` or `memory`.
+    pub kind: String,
+}
+
+/// One message of a context.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ContextMessage {
+    /// `system`, `user`, `assistant` or `tool`.
+    pub role: String,
+    /// Its text.
+    pub content: String,
+    /// Of an assistant message.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// Of a tool message: the call that it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    /// Its id.
+    pub message_id: String,
+    /// Its metadata.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+}
+
+/// A call that a model has made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// Unique in the turn.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// A JSON text, as the model wrote it.
+    pub arguments: String,
+}
+
+/// A turn's end, for integrators.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnEvent {
+    /// The turn.
+    pub turn_id: String,
+    /// Its thread.
+    pub thread_id: String,
+    /// Its agent.
+    pub agent_id: String,
+    /// `completed`, `failed` or `stopped`.
+    pub status: String,
+    /// The task; absent for a person's message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<String>,
+    /// The persisted assistant message, when there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<String>,
+    /// The batch, likewise; a decimal string.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_id: Option<String>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+}

@@ -1,0 +1,1 @@
+//! The reference workflow service.

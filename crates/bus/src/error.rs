@@ -5,7 +5,9 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{
     CreateStreamError, CreateStreamErrorKind, RequestError, RequestErrorKind,
 };
-use async_nats::jetstream::stream::{ConsumerError, ConsumerErrorKind, PurgeError, PurgeErrorKind};
+use async_nats::jetstream::stream::{
+    ConsumerError, ConsumerErrorKind, DeleteMessageError, DeleteMessageErrorKind, PurgeError, PurgeErrorKind,
+};
 
 /// What the caller does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +125,16 @@ impl From<PurgeError> for BusError {
             PurgeErrorKind::JetStream(error) => Self::api(&error),
             PurgeErrorKind::TimedOut => Self::Timeout("purge"),
             PurgeErrorKind::Request => Self::Unexpected(error.to_string()),
+        }
+    }
+}
+
+impl From<DeleteMessageError> for BusError {
+    fn from(error: DeleteMessageError) -> Self {
+        match error.kind() {
+            DeleteMessageErrorKind::JetStream(error) => Self::api(&error),
+            DeleteMessageErrorKind::TimedOut => Self::Timeout("deletion of a message"),
+            DeleteMessageErrorKind::Request => Self::Unexpected(error.to_string()),
         }
     }
 }

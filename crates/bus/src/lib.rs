@@ -2,7 +2,8 @@
 //!
 //! [`Bus`] is the entry; [`Reader`] reads one partition's stream without acks, [`Bus::publish_out`] and
 //! [`OutSubscription`] carry live frames, [`Bus::ask`] and [`AskServer`] resume them, [`Bus::publish_stored`] makes
-//! something durable. Payloads are bytes here: nothing in `bus` knows what a chunk is.
+//! something durable. [`Bus::work`] hands turn requests to workflow services. Payloads are bytes here: nothing in `bus`
+//! knows what a chunk is.
 //!
 //! `async-nats` tells every event at `info` itself; start the log with [`QUIET_LOGS`] as a default directive.
 
@@ -13,8 +14,10 @@ mod connection;
 mod error;
 mod out;
 mod reader;
+mod stop;
 mod stored;
 mod stream;
+mod work;
 
 pub use ask::{AskError, AskRequest, AskServer};
 /// A subject; dereferences to `str`.
@@ -24,8 +27,10 @@ pub use connection::Bus;
 pub use error::{BusError, Disposition};
 pub use out::OutSubscription;
 pub use reader::{RawEntry, Reader, ReaderEvent};
+pub use stop::StopSubscription;
 pub use stored::StoredAck;
 pub use stream::{INCARNATION, StreamOptions, StreamState};
+pub use work::{ACK_WAIT, WorkItem, WorkOptions, WorkSubscription};
 
 /// The log directive that leaves of the client library what is worth a line.
 pub const QUIET_LOGS: &str = "async_nats=warn";

@@ -20,6 +20,16 @@ pub struct StoredAck {
     pub stream: String,
     /// The sequence in it.
     pub seq: Seq,
+    /// The stream had an entry of this id already; `seq` is that one's.
+    pub is_duplicate: bool,
+}
+
+/// What is published.
+struct Entry<'a> {
+    subject: &'a str,
+    payload: Bytes,
+    content_type: Option<&'a str>,
+    id: Option<&'a str>,
 }
 
 impl Bus {
@@ -37,10 +47,36 @@ impl Bus {
         content_type: Option<&str>,
         patience: Duration,
     ) -> Result<StoredAck, BusError> {
+        let entry = Entry { subject, payload, content_type, id: None };
+        self.publish_patiently(&entry, patience).await
+    }
+
+    /// As [`Self::publish_stored`], with an id by which the stream drops a repetition within its duplicate window.
+    ///
+    /// # Errors
+    /// As [`Self::publish_stored`].
+    pub async fn publish_with_id(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        content_type: Option<&str>,
+        id: &str,
+        patience: Duration,
+    ) -> Result<StoredAck, BusError> {
+        let entry = Entry { subject, payload, content_type, id: Some(id) };
+        self.publish_patiently(&entry, patience).await
+    }
+
+    /// Bytes that one message may have, headers included, as the server says; 0 before it has said it.
+    pub fn max_payload(&self) -> usize {
+        self.shared.publishing.client.max_payload()
+    }
+
+    async fn publish_patiently(&self, entry: &Entry<'_>, patience: Duration) -> Result<StoredAck, BusError> {
         let give_up_at = Instant::now() + patience;
         let mut backoff = Backoff::default();
         loop {
-            let error = match self.publish_once(subject, payload.clone(), content_type).await {
+            let error = match self.publish_once(entry).await {
                 Ok(ack) => return Ok(ack),
                 Err(error) => error,
             };
@@ -52,26 +88,22 @@ impl Bus {
         }
     }
 
-    async fn publish_once(
-        &self,
-        subject: &str,
-        payload: Bytes,
-        content_type: Option<&str>,
-    ) -> Result<StoredAck, BusError> {
+    async fn publish_once(&self, entry: &Entry<'_>) -> Result<StoredAck, BusError> {
         // Without a connection each try would be queued, and all of them sent on the reconnect.
         if !self.shared.publishing.is_connected() {
             return Err(BusError::Away);
         }
-        let mut message = PublishMessage::build().payload(payload);
-        if let Some(content_type) = content_type {
+        let mut message = PublishMessage::build().payload(entry.payload.clone());
+        if let Some(content_type) = entry.content_type {
             message = message.header("Content-Type", content_type);
         }
-        let sent = self.shared.store.send_publish(subject.to_owned(), message).await;
-        let ack = sent
-            .map_err(|error| refused(&error, subject))?
-            .await
-            .map_err(|error| refused(&error, subject))?;
-        Ok(StoredAck { stream: ack.stream, seq: Seq(ack.sequence) })
+        if let Some(id) = entry.id {
+            message = message.message_id(id);
+        }
+        let sent = self.shared.store.send_publish(entry.subject.to_owned(), message).await;
+        let refused = |error: PublishError| refused(&error, entry.subject);
+        let ack = sent.map_err(refused)?.await.map_err(refused)?;
+        Ok(StoredAck { stream: ack.stream, seq: Seq(ack.sequence), is_duplicate: ack.duplicate })
     }
 }
 

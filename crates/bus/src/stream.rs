@@ -1,8 +1,8 @@
-//! The partitions' streams: made, described, purged.
+//! Streams: those of partitions, of turn requests and of turns' ends. Made, described, purged.
 
 use std::time::Duration;
 
-use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream};
 use model::{PartitionCount, PartitionId, Seq, Timestamp};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -18,17 +18,25 @@ pub const INCARNATION: &str = "antiphon.incarnation";
 /// Readers of one stream: its owner's, those of owners just gone, and people's tools.
 const MAX_CONSUMERS: i32 = 32;
 
+/// A turn request that nobody has taken for so long is of no use any more: its run has failed long ago.
+const WORK_AGE: Duration = Duration::from_secs(24 * 3600);
+/// Integrators may be away for so long.
+const TURNS_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// A new owner may publish what its predecessor has published already.
+const DUPLICATE_WINDOW: Duration = Duration::from_secs(600);
+
 /// How long [`Bus::ensure_streams`] tries while JetStream is coming up or electing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What an installation decides about its partition streams.
+/// What an installation decides about its streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamOptions {
     /// 3 in production, with `sync_interval: always` on the servers.
     pub replicas: usize,
-    /// Bytes that each stream may hold; full, it refuses publishers, it never drops. Reserved on disk.
+    /// Bytes that each stream may hold. Full, those of partitions and of turn requests refuse publishers and never drop;
+    /// that of turns' ends drops the oldest. Reserved on disk.
     pub max_bytes: i64,
-    /// Largest entry in bytes, headers included.
+    /// Largest entry of a partition in bytes, headers included.
     pub max_message_bytes: i32,
 }
 
@@ -77,8 +85,8 @@ pub(crate) fn to_ms(nanos: i128) -> i64 {
 }
 
 impl Bus {
-    /// Makes the streams of all partitions, or brings them in line with `options`. An incarnation is written when a
-    /// stream has none, and never again.
+    /// Makes all streams, or brings them in line with `options`: those of the partitions, that of turn requests and that of
+    /// turns' ends. A partition's incarnation is written when its stream has none, and never again.
     ///
     /// # Errors
     /// JetStream refuses, or is not there after half a minute.
@@ -88,50 +96,43 @@ impl Bus {
         options: &StreamOptions,
     ) -> Result<(), BusError> {
         let give_up_at = Instant::now() + PATIENCE;
-        for partition in count.all() {
+        let kinds = count.all().map(Kind::Partition).chain([Kind::Work, Kind::Turns]);
+        for kind in kinds {
             let mut backoff = Backoff::default();
-            while let Err(error) = self.ensure_stream(partition, options).await {
+            while let Err(error) = self.ensure_stream(kind, options).await {
                 if error.disposition() != Disposition::Retry || Instant::now() > give_up_at {
                     return Err(error);
                 }
-                tracing::warn!(%partition, %error, "the stream cannot be made yet");
+                tracing::warn!(stream = kind.name(), %error, "the stream cannot be made yet");
                 tokio::time::sleep(backoff.next_delay()).await;
             }
         }
         Ok(())
     }
 
-    async fn ensure_stream(&self, partition: PartitionId, options: &StreamOptions) -> Result<(), BusError> {
-        let existing = match self.stream_info(partition).await {
+    async fn ensure_stream(&self, kind: Kind, options: &StreamOptions) -> Result<(), BusError> {
+        let existing = match self.info_of(kind.name()).await {
             Ok(info) => info,
-            Err(BusError::NoStream(_)) => return self.create_stream(partition, options).await,
+            Err(BusError::NoStream(_)) => return self.create_stream(kind, options).await,
             Err(error) => return Err(error),
         };
-        let wanted = adapt(existing.config.clone(), partition, options);
+        let wanted = kind.adapt(existing.config.clone(), options);
         if wanted == existing.config {
             return Ok(());
         }
         self.shared.api.update_stream(wanted).await?;
-        tracing::info!(%partition, "partition stream updated");
+        tracing::info!(stream = kind.name(), "stream updated");
         Ok(())
     }
 
-    async fn create_stream(&self, partition: PartitionId, options: &StreamOptions) -> Result<(), BusError> {
-        let new = Config {
-            name: subject::stream_name(partition),
-            max_consumers: MAX_CONSUMERS,
-            max_messages: -1,
-            max_messages_per_subject: -1,
-            storage: StorageType::File,
-            retention: RetentionPolicy::Limits,
-            ..Config::default()
-        };
-        match self.shared.api.create_stream(adapt(new, partition, options)).await.map_err(BusError::from) {
+    async fn create_stream(&self, kind: Kind, options: &StreamOptions) -> Result<(), BusError> {
+        let new = kind.adapt(kind.new_config(), options);
+        match self.shared.api.create_stream(new).await.map_err(BusError::from) {
             // Made by another process since we looked, with another incarnation: that one counts.
             Err(BusError::JetStream { code: 10058, .. }) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => {
-                tracing::info!(%partition, "partition stream made");
+                tracing::info!(stream = kind.name(), "stream made");
                 Ok(())
             }
         }
@@ -161,30 +162,89 @@ impl Bus {
     }
 
     async fn stream_info(&self, partition: PartitionId) -> Result<Info, BusError> {
-        Ok(self.stream(partition).await?.get_info().await?)
+        self.info_of(subject::stream_name(partition)).await
     }
 
-    pub(crate) async fn stream(
-        &self,
-        p: PartitionId,
-    ) -> Result<async_nats::jetstream::stream::Stream<()>, BusError> {
-        let name = subject::stream_name(p);
+    async fn info_of(&self, name: String) -> Result<Info, BusError> {
+        Ok(self.named_stream(name).await?.get_info().await?)
+    }
+
+    pub(crate) async fn stream(&self, p: PartitionId) -> Result<Stream<()>, BusError> {
+        self.named_stream(subject::stream_name(p)).await
+    }
+
+    pub(crate) async fn named_stream(&self, name: String) -> Result<Stream<()>, BusError> {
         let stream = self.shared.api.get_stream_no_info(name).await;
         stream.map_err(|error| BusError::Unexpected(error.to_string()))
     }
 }
 
-/// `config` with everything in it that may be changed later as we want it.
-fn adapt(mut config: Config, partition: PartitionId, options: &StreamOptions) -> Config {
-    config.subjects = subject::stream_subjects(partition);
-    config.num_replicas = options.replicas;
-    config.max_bytes = options.max_bytes;
-    config.max_message_size = options.max_message_bytes;
-    config.max_age = Duration::ZERO;
-    config.discard = DiscardPolicy::New;
-    config.deny_delete = true;
-    config.deny_purge = false;
-    config.allow_direct = true;
-    config.metadata.entry(INCARNATION.to_owned()).or_insert_with(|| Uuid::now_v7().to_string());
-    config
+/// The streams that there are.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Partition(PartitionId),
+    Work,
+    Turns,
+}
+
+impl Kind {
+    fn name(self) -> String {
+        match self {
+            Self::Partition(partition) => subject::stream_name(partition),
+            Self::Work => subject::WORK_STREAM.to_owned(),
+            Self::Turns => subject::TURNS_STREAM.to_owned(),
+        }
+    }
+
+    /// What can never be changed later.
+    fn new_config(self) -> Config {
+        let (retention, max_consumers) = match self {
+            Self::Partition(_) => (RetentionPolicy::Limits, MAX_CONSUMERS),
+            // One consumer for each workflow.
+            Self::Work => (RetentionPolicy::WorkQueue, -1),
+            Self::Turns => (RetentionPolicy::Limits, -1),
+        };
+        Config {
+            name: self.name(),
+            max_consumers,
+            max_messages: -1,
+            max_messages_per_subject: -1,
+            storage: StorageType::File,
+            retention,
+            ..Config::default()
+        }
+    }
+
+    /// `config` with everything in it that may be changed later as we want it.
+    fn adapt(self, mut config: Config, options: &StreamOptions) -> Config {
+        config.num_replicas = options.replicas;
+        config.max_bytes = options.max_bytes;
+        config.deny_purge = false;
+        config.allow_direct = true;
+        match self {
+            Self::Partition(partition) => {
+                config.subjects = subject::stream_subjects(partition);
+                config.max_message_size = options.max_message_bytes;
+                config.max_age = Duration::ZERO;
+                config.discard = DiscardPolicy::New;
+                config.deny_delete = true;
+                config.metadata.entry(INCARNATION.to_owned()).or_insert_with(|| Uuid::now_v7().to_string());
+            }
+            Self::Work => {
+                config.subjects = vec![subject::ALL_WORK.to_owned()];
+                config.max_age = WORK_AGE;
+                config.duplicate_window = DUPLICATE_WINDOW;
+                config.discard = DiscardPolicy::New;
+                // Requests that nobody waits for are taken back.
+                config.deny_delete = false;
+            }
+            Self::Turns => {
+                config.subjects = vec![subject::ALL_TURNS.to_owned()];
+                config.max_age = TURNS_AGE;
+                config.duplicate_window = DUPLICATE_WINDOW;
+                config.discard = DiscardPolicy::Old;
+            }
+        }
+        config
+    }
 }

@@ -43,6 +43,12 @@ pub const WORK_STREAM: &str = "WORK";
 /// The stream of turn events.
 pub const TURNS_STREAM: &str = "TURNS";
 
+/// What the stream of turn requests stores.
+pub const ALL_WORK: &str = "work.*";
+
+/// What the stream of turn events stores.
+pub const ALL_TURNS: &str = "turns.*";
+
 /// Where turn requests for a workflow go.
 pub fn work(workflow: &WorkflowName) -> String {
     format!("work.{workflow}")

@@ -1,0 +1,62 @@
+//! Telling a workflow that nobody waits for a run of a turn any more: core NATS, nothing stored. Who misses it works for
+//! nothing, and what it writes is dropped.
+
+use std::time::Duration;
+
+use async_nats::Subscriber;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use model::TurnId;
+use wire::subject;
+
+use crate::connection::Bus;
+use crate::error::BusError;
+
+const PUBLISH_PATIENCE: Duration = Duration::from_secs(1);
+
+impl Bus {
+    /// Tells whoever works on this run to stop. Not confirmed.
+    ///
+    /// # Errors
+    /// It was not sent.
+    pub async fn publish_stop(&self, turn: &TurnId, run: u32) -> Result<(), BusError> {
+        let link = &self.shared.publishing;
+        if !link.is_connected() {
+            return Err(BusError::Away);
+        }
+        let publish = link.client.publish(subject::stop(turn, run), Bytes::new());
+        match tokio::time::timeout(PUBLISH_PATIENCE, publish).await {
+            Ok(sent) => Ok(sent?),
+            Err(_) => Err(BusError::Timeout("publish")),
+        }
+    }
+
+    /// Listens for a stop of this run. What was said before is not heard.
+    ///
+    /// # Errors
+    /// There is no connection.
+    pub async fn subscribe_stop(&self, turn: &TurnId, run: u32) -> Result<StopSubscription, BusError> {
+        let link = self.listening().await?;
+        if !link.is_connected() {
+            return Err(BusError::Away);
+        }
+        let subscriber = link.client.subscribe(subject::stop(turn, run)).await?;
+        Ok(StopSubscription { subscriber })
+    }
+}
+
+/// Hears when nobody waits for a run any more. Dropping it ends the subscription.
+#[derive(Debug)]
+pub struct StopSubscription {
+    subscriber: Subscriber,
+}
+
+impl StopSubscription {
+    /// Returns when the run is to stop; pends for as long as nobody says so. Cancel-safe.
+    pub async fn stopped(&mut self) {
+        if self.subscriber.next().await.is_none() {
+            // The connection has ended for good: nobody will ever say it here.
+            std::future::pending().await
+        }
+    }
+}

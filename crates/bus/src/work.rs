@@ -1,0 +1,227 @@
+//! Turn requests: taken by workflow services from the stream `WORK`, one at a time.
+//!
+//! A request is asked for only when somebody waits for it: what lies ready in a client that has no time for it would be
+//! delivered again elsewhere, as another attempt, and answered twice.
+
+use std::time::Duration;
+
+use async_nats::jetstream::AckKind;
+use async_nats::jetstream::consumer::{AckPolicy, Consumer, pull};
+use async_nats::jetstream::context::{Context, ContextBuilder};
+use async_nats::jetstream::message::{Acker, Message};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use model::{Seq, WorkflowName};
+use wire::subject;
+
+use crate::backoff::Backoff;
+use crate::config::REQUEST_TIMEOUT;
+use crate::connection::{Bus, Link};
+use crate::error::{BusError, Disposition};
+
+/// Without a word from the service for so long, a request is delivered again.
+pub const ACK_WAIT: Duration = Duration::from_secs(30);
+
+/// Deliveries of one request. A turn fails by its deadline long before; this bounds a request that kills its services.
+const MAX_DELIVER: i64 = 16;
+const EXPIRES: Duration = Duration::from_secs(30);
+const HEARTBEAT: Duration = Duration::from_secs(5);
+const ACK_PATIENCE: Duration = Duration::from_secs(3);
+
+/// What a workflow's services decide about their requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkOptions {
+    /// Requests that all services of the workflow together may have in hand. Counts only for the first that comes: the
+    /// consumer is theirs in common.
+    pub max_in_hand: u32,
+}
+
+impl Default for WorkOptions {
+    fn default() -> Self {
+        Self { max_in_hand: 10_000 }
+    }
+}
+
+impl Bus {
+    /// The turn requests for a workflow. Nothing is sent before [`WorkSubscription::next`].
+    pub fn work(&self, workflow: &WorkflowName, options: WorkOptions) -> WorkSubscription {
+        let workflow = workflow.clone();
+        WorkSubscription {
+            bus: self.clone(),
+            workflow,
+            options,
+            open: None,
+            backoff: Backoff::default(),
+            said: false,
+        }
+    }
+
+    /// Takes a turn request back. False when it is not there any more.
+    ///
+    /// # Errors
+    /// The servers do not answer.
+    pub async fn delete_work(&self, seq: Seq) -> Result<bool, BusError> {
+        let stream = self.named_stream(subject::WORK_STREAM.to_owned()).await?;
+        match stream.delete_message(seq.0).await.map_err(BusError::from) {
+            Ok(deleted) => Ok(deleted),
+            // Acknowledged and so gone, or never there.
+            Err(BusError::JetStream { code: 10037 | 10043, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The turn requests for one workflow; its services share them.
+pub struct WorkSubscription {
+    bus: Bus,
+    workflow: WorkflowName,
+    options: WorkOptions,
+    open: Option<Open>,
+    backoff: Backoff,
+    said: bool,
+}
+
+/// A consumer that is being read.
+struct Open {
+    link: Link,
+    requests: pull::Stream,
+}
+
+impl WorkSubscription {
+    /// The next request; waits for as long as there is none, or NATS or the stream is away. Cancel-safe.
+    ///
+    /// # Errors
+    /// Only what waiting does not cure: not permitted, for example.
+    pub async fn next(&mut self) -> Result<WorkItem, BusError> {
+        loop {
+            let error = match self.try_next().await {
+                Ok(item) => return Ok(item),
+                Err(error) if error.disposition() == Disposition::Retry => error,
+                Err(error) => return Err(error),
+            };
+            self.open = None;
+            if !std::mem::replace(&mut self.said, true) {
+                tracing::warn!(workflow = %self.workflow, %error, "no turn requests can be read; waiting");
+            }
+            tokio::time::sleep(self.backoff.next_delay()).await;
+        }
+    }
+
+    async fn try_next(&mut self) -> Result<WorkItem, BusError> {
+        let open = match &mut self.open {
+            Some(open) => open,
+            place => place.insert(open(&self.bus, &self.workflow, &self.options).await?),
+        };
+        let message = open.requests.next().await.ok_or(BusError::Away)?;
+        let message = message.map_err(|error| BusError::Unexpected(error.to_string()))?;
+        self.backoff.reset();
+        if std::mem::take(&mut self.said) {
+            tracing::info!(workflow = %self.workflow, "turn requests come again");
+        }
+        WorkItem::of(open.link.clone(), message)
+    }
+}
+
+async fn open(bus: &Bus, workflow: &WorkflowName, options: &WorkOptions) -> Result<Open, BusError> {
+    let link = bus.listening().await?;
+    if !link.is_connected() {
+        return Err(BusError::Away);
+    }
+    let context = ContextBuilder::new().timeout(REQUEST_TIMEOUT).build(link.client.clone());
+    let consumer = consumer(&context, workflow, options).await?;
+    let requests =
+        consumer.stream().max_messages_per_batch(1).expires(EXPIRES).heartbeat(HEARTBEAT).messages();
+    let requests = requests.await.map_err(|error| BusError::Unexpected(error.to_string()))?;
+    Ok(Open { link, requests })
+}
+
+/// The consumer that the services of a workflow share. One that is there stays as it is: it may have been tuned.
+async fn consumer(
+    context: &Context,
+    workflow: &WorkflowName,
+    options: &WorkOptions,
+) -> Result<Consumer<pull::Config>, BusError> {
+    let name = subject::work_consumer(workflow);
+    let known = context.get_consumer_from_stream(&name, subject::WORK_STREAM).await.map_err(BusError::from);
+    match known {
+        Err(BusError::JetStream { code: 10014, .. }) => {}
+        known => return known,
+    }
+    let config = pull::Config {
+        durable_name: Some(name),
+        filter_subject: subject::work(workflow),
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: ACK_WAIT,
+        max_ack_pending: options.max_in_hand.into(),
+        max_deliver: MAX_DELIVER,
+        ..pull::Config::default()
+    };
+    Ok(context.create_consumer_on_stream(config, subject::WORK_STREAM).await?)
+}
+
+/// One turn request in hand. What is not answered for [`ACK_WAIT`] is delivered again.
+pub struct WorkItem {
+    /// The request.
+    pub payload: Bytes,
+    /// How often it has been delivered, from 1.
+    pub delivered: u32,
+    /// Its sequence in the stream.
+    pub seq: Seq,
+    link: Link,
+    acker: Acker,
+}
+
+impl WorkItem {
+    fn of(link: Link, message: Message) -> Result<Self, BusError> {
+        let (delivered, seq) = {
+            let info = message.info().map_err(|error| BusError::Unexpected(error.to_string()))?;
+            (u32::try_from(info.delivered).unwrap_or(1).max(1), Seq(info.stream_sequence))
+        };
+        let (message, acker) = message.split();
+        Ok(Self { payload: message.payload, delivered, seq, link, acker })
+    }
+
+    /// Tells the server that the work goes on: [`ACK_WAIT`] begins again. Not confirmed.
+    ///
+    /// # Errors
+    /// There is no connection.
+    pub async fn in_progress(&self) -> Result<(), BusError> {
+        self.tell(self.acker.ack_with(AckKind::Progress)).await
+    }
+
+    /// The work is done. Returns when the server knows.
+    ///
+    /// # Errors
+    /// The server does not answer: the request may be delivered again.
+    pub async fn ack(&self) -> Result<(), BusError> {
+        self.tell(self.acker.double_ack()).await
+    }
+
+    /// Hands the request back; it is delivered again after `delay`.
+    ///
+    /// # Errors
+    /// As [`Self::ack`].
+    pub async fn retry_later(&self, delay: Duration) -> Result<(), BusError> {
+        self.tell(self.acker.double_ack_with(AckKind::Nak(Some(delay)))).await
+    }
+
+    /// Nobody can do it: it is not delivered again.
+    ///
+    /// # Errors
+    /// As [`Self::ack`].
+    pub async fn give_up(&self) -> Result<(), BusError> {
+        self.tell(self.acker.double_ack_with(AckKind::Term)).await
+    }
+
+    /// Without a connection the client would queue, and then block without end.
+    async fn tell(&self, told: impl Future<Output = Result<(), async_nats::Error>>) -> Result<(), BusError> {
+        if !self.link.is_connected() {
+            return Err(BusError::Away);
+        }
+        match tokio::time::timeout(ACK_PATIENCE, told).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(BusError::Unexpected(error.to_string())),
+            Err(_) => Err(BusError::Timeout("answer to a turn request")),
+        }
+    }
+}

@@ -45,7 +45,7 @@ fn text_of(chunks: &[Arc<Chunk>], kind: ChunkKind) -> String {
 }
 
 /// Reasoning has no column: it rides in the metadata, where the producer has not put its own.
-fn with_reasoning(metadata: Metadata, reasoning: String) -> Result<Metadata, InvalidMetadata> {
+pub(crate) fn with_reasoning(metadata: Metadata, reasoning: String) -> Result<Metadata, InvalidMetadata> {
     if reasoning.is_empty() || metadata.get("reasoning").is_some() {
         return Ok(metadata);
     }

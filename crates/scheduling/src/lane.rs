@@ -1,0 +1,161 @@
+//! One turn per thread: what happens to an input that comes while another turn is under way.
+
+use std::collections::VecDeque;
+
+use model::BusyPolicy;
+
+/// The turns of one thread: at most one under way, the others wait in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lane<T> {
+    active: Option<T>,
+    waiting: VecDeque<T>,
+}
+
+/// What becomes of an input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission<T> {
+    /// It waits; when nothing is under way, it is next.
+    Waits,
+    /// It is refused: the thread is busy.
+    Refused,
+    /// It is next, and the turn under way is to be stopped.
+    Stops(T),
+    /// It is next, and the turn under way is to be taken back.
+    TakesBack(T),
+}
+
+impl<T> Default for Lane<T> {
+    fn default() -> Self {
+        Self { active: None, waiting: VecDeque::new() }
+    }
+}
+
+impl<T: Clone + PartialEq> Lane<T> {
+    /// Takes an input in.
+    pub fn admit(&mut self, turn: T, policy: BusyPolicy) -> Admission<T> {
+        let Some(active) = self.active.clone() else {
+            // Whoever waits already has been admitted; an input that would stop what runs has nothing to stop.
+            if policy == BusyPolicy::Reject && !self.waiting.is_empty() {
+                return Admission::Refused;
+            }
+            self.waiting.push_back(turn);
+            return Admission::Waits;
+        };
+        match policy {
+            BusyPolicy::Reject => Admission::Refused,
+            BusyPolicy::Enqueue => {
+                self.waiting.push_back(turn);
+                Admission::Waits
+            }
+            BusyPolicy::Interrupt => {
+                self.waiting.push_front(turn);
+                Admission::Stops(active)
+            }
+            BusyPolicy::Rollback => {
+                self.waiting.push_front(turn);
+                Admission::TakesBack(active)
+            }
+        }
+    }
+
+    /// The turn under way.
+    pub fn active(&self) -> Option<&T> {
+        self.active.as_ref()
+    }
+
+    /// Inputs that wait, in their order.
+    pub fn waiting(&self) -> impl ExactSizeIterator<Item = &T> {
+        self.waiting.iter()
+    }
+
+    /// Begins the next waiting input, when nothing is under way.
+    pub fn start_next(&mut self) -> Option<T> {
+        if self.active.is_some() {
+            return None;
+        }
+        self.active = self.waiting.pop_front();
+        self.active.clone()
+    }
+
+    /// Begins this turn, which did not wait here or waits; false when another one is under way.
+    pub fn start(&mut self, turn: T) -> bool {
+        if self.active.is_some() {
+            return false;
+        }
+        self.waiting.retain(|waiting| *waiting != turn);
+        self.active = Some(turn);
+        true
+    }
+
+    /// The turn is over, or waits no more.
+    pub fn leave(&mut self, turn: &T) {
+        if self.active.as_ref() == Some(turn) {
+            self.active = None;
+        }
+        self.waiting.retain(|waiting| waiting != turn);
+    }
+
+    /// Nothing is under way and nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.active.is_none() && self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn busy() -> Lane<u8> {
+        let mut lane = Lane::default();
+        assert_eq!(lane.admit(1, BusyPolicy::Enqueue), Admission::Waits);
+        assert_eq!(lane.start_next(), Some(1));
+        assert_eq!(lane.admit(2, BusyPolicy::Enqueue), Admission::Waits);
+        lane
+    }
+
+    fn order(mut lane: Lane<u8>) -> Vec<u8> {
+        let mut order = Vec::new();
+        while let Some(active) = lane.active().copied().or_else(|| lane.start_next()) {
+            order.push(active);
+            lane.leave(&active);
+        }
+        order
+    }
+
+    #[test]
+    fn enqueue_waits_its_turn() {
+        let mut lane = busy();
+        assert_eq!(lane.admit(3, BusyPolicy::Enqueue), Admission::Waits);
+        assert_eq!(lane.start_next(), None, "one turn at a time");
+        assert_eq!(order(lane), [1, 2, 3]);
+    }
+
+    #[test]
+    fn reject_refuses_while_anything_runs_or_waits() {
+        let mut lane = busy();
+        assert_eq!(lane.admit(3, BusyPolicy::Reject), Admission::Refused);
+        lane.leave(&1);
+        assert_eq!(lane.admit(3, BusyPolicy::Reject), Admission::Refused);
+        lane.leave(&2);
+        assert_eq!(lane.admit(3, BusyPolicy::Reject), Admission::Waits);
+        assert_eq!(order(lane), [3]);
+    }
+
+    #[test]
+    fn interrupt_and_rollback_come_before_those_that_wait() {
+        let mut lane = busy();
+        assert_eq!(lane.admit(3, BusyPolicy::Interrupt), Admission::Stops(1));
+        assert_eq!(lane.admit(4, BusyPolicy::Rollback), Admission::TakesBack(1));
+        lane.leave(&1);
+        assert_eq!(order(lane), [4, 3, 2]);
+    }
+
+    #[test]
+    fn a_turn_that_others_began_takes_its_place() {
+        let mut lane = Lane::default();
+        lane.admit(1, BusyPolicy::Enqueue);
+        lane.admit(2, BusyPolicy::Enqueue);
+        assert!(lane.start(2) && !lane.start(1));
+        assert_eq!(lane.waiting().copied().collect::<Vec<_>>(), [1]);
+    }
+}

@@ -1,0 +1,321 @@
+//! The queue of one agent: strictly the oldest pending task, one at a time, with the agent's own backoff.
+
+use std::collections::VecDeque;
+
+use model::{Position, QueuedTask, TaskId, Timestamp};
+
+/// An agent's queue as its owner has it: the first tasks, and how they stand.
+///
+/// Only a window of the tasks is here; while [`AgentQueue::has_more`], the others are in the store.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct AgentQueue {
+    /// All tasks up to here are done or marked failed.
+    pub head: Option<Position>,
+    /// How often the first task has failed: the run of its next turn.
+    pub run: u32,
+    /// Failures since the last success.
+    pub failures: u32,
+    /// Nothing starts.
+    pub paused: bool,
+    waits_until: Option<Timestamp>,
+    tasks: VecDeque<QueuedTask>,
+    has_more: bool,
+    is_loading: bool,
+    is_busy: bool,
+}
+
+/// How the first task of a queue stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Head {
+    /// There is none.
+    None,
+    /// There is one, in the store.
+    Away,
+    /// It is under way.
+    Busy,
+    /// The agent is paused.
+    Paused,
+    /// The agent backs off until then.
+    Waits(Timestamp),
+    /// It may start.
+    Ready,
+}
+
+impl AgentQueue {
+    /// A queue as it was saved. `waits_until` by the caller's clock.
+    pub fn restore(
+        head: Position,
+        run: u32,
+        failures: u32,
+        paused: bool,
+        waits_until: Option<Timestamp>,
+        tasks: Vec<QueuedTask>,
+        has_more: bool,
+    ) -> Self {
+        Self {
+            head: Some(head),
+            run,
+            failures,
+            paused,
+            waits_until,
+            tasks: tasks.into(),
+            has_more,
+            is_loading: false,
+            is_busy: false,
+        }
+    }
+
+    /// How the first task stands.
+    pub fn standing(&self, now: Timestamp) -> Head {
+        match (self.tasks.front(), self.waits_until) {
+            (None, _) if self.has_more => Head::Away,
+            (None, _) => Head::None,
+            (Some(_), _) if self.is_busy => Head::Busy,
+            (Some(_), _) if self.paused => Head::Paused,
+            (Some(_), Some(until)) if now < until => Head::Waits(until),
+            (Some(_), _) => Head::Ready,
+        }
+    }
+
+    /// The first task, if it is here.
+    pub fn first(&self) -> Option<&QueuedTask> {
+        self.tasks.front()
+    }
+
+    /// When the backoff ends.
+    pub fn waits_until(&self) -> Option<Timestamp> {
+        self.waits_until
+    }
+
+    /// There are tasks in the store that are not here.
+    pub fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// Tasks that are here.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// No task is here.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// A task has been stored behind all others. Beyond `window` it stays in the store.
+    pub fn push(&mut self, task: QueuedTask, window: usize) {
+        if self.has_more || self.tasks.len() >= window.max(1) {
+            self.has_more = true;
+        } else {
+            self.tasks.push_back(task);
+        }
+    }
+
+    /// A stored task has come to stand at the end without passing here.
+    pub fn expect_more(&mut self) {
+        self.has_more = true;
+    }
+
+    /// The position after which tasks are wanted from the store, once; `None` while there are enough here.
+    pub fn load_after(&mut self) -> Option<Position> {
+        if !self.has_more || self.is_loading || !self.tasks.is_empty() {
+            return None;
+        }
+        self.is_loading = true;
+        Some(self.head.unwrap_or(Position::from_stored(0)))
+    }
+
+    /// The answer to [`AgentQueue::load_after`].
+    pub fn loaded(&mut self, after: Position, tasks: Vec<QueuedTask>, more: bool) {
+        self.is_loading = false;
+        // The head has moved on since the question.
+        if !self.tasks.is_empty() || self.head.is_some_and(|head| head > after) {
+            return;
+        }
+        (self.tasks, self.has_more) = (tasks.into(), more);
+    }
+
+    /// The first task is under way.
+    pub fn begin(&mut self) {
+        self.is_busy = true;
+    }
+
+    /// The first task is not under way any more.
+    pub fn rest(&mut self) {
+        self.is_busy = false;
+    }
+
+    /// True while the first task is under way.
+    pub fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
+    /// The first task is done or given up: the head moves past it, the backoff is reset. True when there was one.
+    pub fn advance(&mut self) -> bool {
+        let had_backoff = self.failures > 0 || self.waits_until.is_some();
+        if let Some(done) = self.tasks.pop_front() {
+            self.head = Some(done.position);
+        }
+        (self.run, self.failures, self.waits_until) = (0, 0, None);
+        had_backoff
+    }
+
+    /// The first task failed and stays. The wait begins with [`AgentQueue::wait_until`], when it is stored.
+    pub fn fail(&mut self) {
+        self.run = self.run.saturating_add(1);
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// The first task was given back without having failed: its next turn is another run.
+    pub fn yield_head(&mut self) {
+        self.run = self.run.saturating_add(1);
+    }
+
+    /// Nothing starts before then.
+    pub fn wait_until(&mut self, until: Timestamp) {
+        self.waits_until = Some(until);
+    }
+
+    /// The backoff is over, by order.
+    pub fn clear_backoff(&mut self) {
+        (self.failures, self.waits_until) = (0, None);
+    }
+
+    /// Takes a task out that is not under way; false when it is not here or under way.
+    pub fn remove(&mut self, position: Position) -> bool {
+        let Some(index) = self.index(position) else { return false };
+        self.tasks.remove(index);
+        if index == 0 {
+            (self.run, self.failures, self.waits_until) = (0, 0, None);
+        }
+        true
+    }
+
+    /// The task at this place, if it is here and not under way.
+    pub fn get_mut(&mut self, position: Position) -> Option<&mut QueuedTask> {
+        let index = self.index(position)?;
+        self.tasks.get_mut(index)
+    }
+
+    /// The task of that id is the one under way.
+    pub fn is_under_way(&self, task: &TaskId) -> bool {
+        self.is_busy && self.tasks.front().is_some_and(|first| first.task.id == *task)
+    }
+
+    /// Nothing is known here that the store's defaults would not say.
+    pub fn is_forgettable(&self) -> bool {
+        self.tasks.is_empty()
+            && !self.has_more
+            && !self.is_busy
+            && !self.paused
+            && self.failures == 0
+            && self.run == 0
+            && self.waits_until.is_none()
+    }
+
+    fn index(&self, position: Position) -> Option<usize> {
+        let index = self.tasks.iter().position(|queued| queued.position == position)?;
+        (index > 0 || !self.is_busy).then_some(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{AgentId, Metadata, Task, TaskKind};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    fn task(position: i64) -> QueuedTask {
+        let task = Task {
+            agent: AgentId::parse("a").unwrap(),
+            id: TaskId::parse(&format!("t{position}")).unwrap(),
+            kind: TaskKind::Task,
+            content: "x".into(),
+            metadata: Metadata::EMPTY,
+        };
+        QueuedTask { position: Position::from_stored(position), task }
+    }
+
+    fn first(queue: &AgentQueue) -> Option<i64> {
+        queue.first().map(|queued| queued.position.get())
+    }
+
+    #[test]
+    fn first_in_first_out_one_at_a_time() {
+        let mut queue = AgentQueue::default();
+        assert_eq!(queue.standing(NOW), Head::None);
+        (1..=3).for_each(|n| queue.push(task(n), 8));
+        for n in 1..=3 {
+            assert_eq!((queue.standing(NOW), first(&queue)), (Head::Ready, Some(n)));
+            queue.begin();
+            assert_eq!(queue.standing(NOW), Head::Busy);
+            queue.advance();
+            queue.rest();
+        }
+        assert_eq!(queue.head, Some(Position::from_stored(3)));
+        assert!(queue.is_forgettable());
+    }
+
+    #[test]
+    fn a_failed_head_stays_and_the_agent_waits() {
+        let mut queue = AgentQueue::default();
+        (1..=2).for_each(|n| queue.push(task(n), 8));
+        for n in 1..=3 {
+            queue.begin();
+            queue.fail();
+            queue.wait_until(NOW.plus_ms(60));
+            queue.rest();
+            assert_eq!((queue.run, queue.failures, first(&queue)), (n, n, Some(1)));
+        }
+        assert_eq!(queue.standing(NOW.plus_ms(59)), Head::Waits(NOW.plus_ms(60)));
+        assert_eq!(queue.standing(NOW.plus_ms(60)), Head::Ready);
+        queue.clear_backoff();
+        assert_eq!((queue.standing(NOW), queue.run), (Head::Ready, 3), "the run goes on counting");
+        queue.begin();
+        assert!(!queue.advance(), "there was no backoff left to clear");
+        assert_eq!((queue.run, queue.failures, first(&queue)), (0, 0, Some(2)));
+    }
+
+    #[test]
+    fn beyond_the_window_the_store_has_them() {
+        let mut queue = AgentQueue::default();
+        (1..=4).for_each(|n| queue.push(task(n), 2));
+        assert_eq!((queue.len(), queue.has_more()), (2, true));
+        assert_eq!(queue.load_after(), None, "there are enough here");
+        for _ in 0..2 {
+            queue.begin();
+            queue.advance();
+            queue.rest();
+        }
+        assert_eq!(queue.standing(NOW), Head::Away);
+        let after = queue.load_after().unwrap();
+        assert_eq!((after.get(), queue.load_after()), (2, None), "once");
+        queue.push(task(5), 2);
+        queue.loaded(after, vec![task(3), task(4)], true);
+        assert_eq!((first(&queue), queue.has_more()), (Some(3), true));
+    }
+
+    #[test]
+    fn what_is_under_way_is_not_taken_out() {
+        let mut queue = AgentQueue::default();
+        (1..=3).for_each(|n| queue.push(task(n), 8));
+        queue.begin();
+        assert!(!queue.remove(Position::from_stored(1)) && queue.remove(Position::from_stored(2)));
+        assert!(queue.get_mut(Position::from_stored(1)).is_none());
+        assert!(queue.get_mut(Position::from_stored(3)).is_some());
+        queue.advance();
+        queue.rest();
+        assert_eq!(first(&queue), Some(3));
+    }
+
+    #[test]
+    fn paused_agents_start_nothing() {
+        let mut queue = AgentQueue::default();
+        queue.push(task(1), 8);
+        queue.paused = true;
+        assert_eq!(queue.standing(NOW), Head::Paused);
+        assert!(!queue.is_forgettable());
+    }
+}

@@ -64,10 +64,20 @@ impl Bus {
         let stream = self.named_stream(subject::WORK_STREAM.to_owned()).await?;
         match stream.delete_message(seq.0).await.map_err(BusError::from) {
             Ok(deleted) => Ok(deleted),
-            // Acknowledged and so gone, or never there.
-            Err(BusError::JetStream { code: 10037 | 10043, .. }) => Ok(false),
+            Err(error) if is_gone(&error) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Acknowledged, or never there. The server has one code for every deletion that fails; only its text tells.
+fn is_gone(error: &BusError) -> bool {
+    match error {
+        BusError::JetStream { code: 10057, detail, .. } => {
+            ["no message found", "EOF", "deleted message"].iter().any(|text| detail.contains(text))
+        }
+        BusError::JetStream { code, .. } => matches!(code, 10037 | 10043),
+        _ => false,
     }
 }
 

@@ -10,3 +10,4 @@ mod live;
 mod reading;
 mod server;
 mod streams;
+mod work;

@@ -1,0 +1,226 @@
+//! Turn requests: taken one at a time, delivered again, taken back, given up.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::stream::{DiscardPolicy, RetentionPolicy, StorageType};
+use bus::{Bus, BusError, WorkItem, WorkOptions, WorkSubscription};
+use bytes::Bytes;
+use model::{Seq, ThreadId, TurnId, WorkflowName};
+use tokio::time::timeout;
+
+use crate::server::{PATIENCE, Server};
+
+fn workflow() -> Result<WorkflowName> {
+    Ok(WorkflowName::parse("w-1")?)
+}
+
+async fn request(bus: &Bus, id: &str) -> Result<bus::StoredAck> {
+    let subject = wire::subject::work(&workflow()?);
+    let payload = Bytes::from(id.to_owned());
+    Ok(bus.publish_with_id(&subject, payload, Some("application/json"), id, PATIENCE).await?)
+}
+
+async fn next(work: &mut WorkSubscription) -> Result<WorkItem> {
+    Ok(timeout(PATIENCE, work.next()).await.context("a turn request")??)
+}
+
+async fn nothing_comes(work: &mut WorkSubscription) -> bool {
+    timeout(Duration::from_millis(400), work.next()).await.is_err()
+}
+
+async fn left(server: &Server) -> Result<u64> {
+    Ok(server.jetstream().await?.get_stream("WORK").await?.cached_info().state.messages)
+}
+
+#[tokio::test]
+async fn both_streams_are_as_promised() -> Result<()> {
+    let server = Server::start()?;
+    let _bus = server.bus_with_stream().await?;
+    let jetstream = server.jetstream().await?;
+    let work = jetstream.get_stream("WORK").await?.cached_info().config.clone();
+    assert_eq!(work.subjects, ["work.*"]);
+    assert_eq!((work.storage, work.retention), (StorageType::File, RetentionPolicy::WorkQueue));
+    assert_eq!((work.discard, work.max_bytes), (DiscardPolicy::New, 64 << 20));
+    assert_eq!(work.max_age, Duration::from_secs(24 * 3600));
+    assert_eq!(work.duplicate_window, Duration::from_secs(600));
+    let turns = jetstream.get_stream("TURNS").await?.cached_info().config.clone();
+    assert_eq!(turns.subjects, ["turns.*"]);
+    assert_eq!((turns.storage, turns.retention), (StorageType::File, RetentionPolicy::Limits));
+    assert_eq!((turns.discard, turns.max_bytes), (DiscardPolicy::Old, 64 << 20));
+    assert_eq!(turns.max_age, Duration::from_secs(7 * 24 * 3600));
+    assert_eq!(turns.duplicate_window, Duration::from_secs(600));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_repetition_is_the_first_one_again() -> Result<()> {
+    let server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    let first = request(&bus, "t.0").await?;
+    let again = request(&bus, "t.0").await?;
+    assert_eq!((first.stream.as_str(), first.seq, first.is_duplicate), ("WORK", Seq(1), false));
+    assert_eq!((again.seq, again.is_duplicate), (Seq(1), true));
+    assert_eq!(request(&bus, "t.1").await?.seq, Seq(2));
+    for subject in ["turns.t1", "tasks.0.a1"] {
+        let publish = || bus.publish_with_id(subject, Bytes::from_static(b"x"), None, "id", PATIENCE);
+        assert_eq!([publish().await?.is_duplicate, publish().await?.is_duplicate], [false, true]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn services_share_requests_and_each_is_done_once() -> Result<()> {
+    let server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    let mut one = bus.work(&workflow()?, WorkOptions { max_in_hand: 7 });
+    let other_bus = server.bus().await?;
+    let mut two = other_bus.work(&workflow()?, WorkOptions::default());
+    assert!(nothing_comes(&mut one).await);
+    for id in ["a", "b"] {
+        request(&bus, id).await?;
+    }
+    let first = next(&mut one).await?;
+    let second = next(&mut two).await?;
+    let mut payloads = [first.payload.clone(), second.payload.clone()];
+    payloads.sort();
+    assert_eq!(payloads, [Bytes::from_static(b"a"), Bytes::from_static(b"b")]);
+    assert_eq!((first.delivered, second.delivered), (1, 1));
+    first.ack().await?;
+    second.ack().await?;
+    assert_eq!(left(&server).await?, 0);
+    let consumer: PullConsumer =
+        server.jetstream().await?.get_consumer_from_stream("WORKFLOW_w-1", "WORK").await?;
+    let config = &consumer.cached_info().config;
+    assert_eq!(config.max_ack_pending, 7, "the second service leaves the consumer as it is");
+    assert_eq!((config.ack_wait, config.max_deliver), (bus::ACK_WAIT, 16));
+    assert_eq!(config.filter_subject, "work.w-1");
+    Ok(())
+}
+
+#[tokio::test]
+async fn nothing_lies_ready_in_a_service_that_has_no_time() -> Result<()> {
+    let server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    let (mut busy, mut idle) = (bus.work(&workflow()?, WorkOptions::default()), {
+        let other = server.bus().await?;
+        other.work(&workflow()?, WorkOptions::default())
+    });
+    for id in ["a", "b", "c"] {
+        request(&bus, id).await?;
+    }
+    let _in_hand = next(&mut busy).await?;
+    let rest = [next(&mut idle).await?, next(&mut idle).await?];
+    assert_eq!(rest.map(|item| (item.payload, item.delivered)), [("b".into(), 1), ("c".into(), 1)]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_handed_back_comes_again_and_what_is_given_up_does_not() -> Result<()> {
+    let server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    let mut work = bus.work(&workflow()?, WorkOptions::default());
+    request(&bus, "a").await?;
+    next(&mut work).await?.retry_later(Duration::from_millis(600)).await?;
+    assert!(nothing_comes(&mut work).await, "not before the delay");
+    let again = next(&mut work).await?;
+    assert_eq!((&again.payload[..], again.delivered), (&b"a"[..], 2));
+    again.in_progress().await?;
+    again.give_up().await?;
+    assert!(nothing_comes(&mut work).await);
+    assert_eq!(left(&server).await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_answers_is_delivered_again_unless_it_is_in_progress() -> Result<()> {
+    let server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    // As a service makes it, but with less patience.
+    let config = async_nats::jetstream::consumer::pull::Config {
+        durable_name: Some("WORKFLOW_w-1".to_owned()),
+        filter_subject: "work.w-1".to_owned(),
+        ack_wait: Duration::from_secs(1),
+        ..Default::default()
+    };
+    server.jetstream().await?.create_consumer_on_stream(config, "WORK").await?;
+    let mut work = bus.work(&workflow()?, WorkOptions::default());
+    let mut other = bus.work(&workflow()?, WorkOptions::default());
+    request(&bus, "a").await?;
+    let first = next(&mut work).await?;
+    for _ in 0..4 {
+        first.in_progress().await?;
+        assert!(nothing_comes(&mut other).await, "the work goes on");
+    }
+    let again = next(&mut other).await?;
+    assert_eq!((again.delivered, again.seq), (2, first.seq));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_request_can_be_taken_back_until_it_is_done() -> Result<()> {
+    let server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    let stored = request(&bus, "a").await?;
+    assert!(bus.delete_work(stored.seq).await?);
+    assert!(!bus.delete_work(stored.seq).await?, "it is not there any more");
+    assert!(!bus.delete_work(Seq(99)).await?, "it was never there");
+    let mut work = bus.work(&workflow()?, WorkOptions::default());
+    assert!(nothing_comes(&mut work).await);
+    let done = request(&bus, "b").await?;
+    next(&mut work).await?.ack().await?;
+    assert!(!bus.delete_work(done.seq).await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_service_reads_on_after_the_server_was_killed() -> Result<()> {
+    let mut server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    let mut work = bus.work(&workflow()?, WorkOptions::default());
+    request(&bus, "a").await?;
+    next(&mut work).await?.ack().await?;
+    server.kill()?;
+    assert!(nothing_comes(&mut work).await);
+    let away = bus.delete_work(Seq(1)).await.expect_err("NATS is away");
+    assert_eq!(away.disposition(), bus::Disposition::Retry, "{away}");
+    server.run()?;
+    request(&bus, "b").await?;
+    let item = next(&mut work).await?;
+    assert_eq!((&item.payload[..], item.delivered), (&b"b"[..], 1));
+    item.ack().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_service_that_comes_before_the_streams_waits_for_them() -> Result<()> {
+    let server = Server::start()?;
+    let bus = server.bus().await?;
+    let mut work = bus.work(&workflow()?, WorkOptions::default());
+    assert!(nothing_comes(&mut work).await);
+    let bus = server.bus_with_stream().await?;
+    request(&bus, "a").await?;
+    assert_eq!(&next(&mut work).await?.payload[..], b"a");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stop_reaches_who_works_on_that_run() -> Result<()> {
+    let mut server = Server::start()?;
+    let (worker, service) = (server.bus().await?, server.bus().await?);
+    let turn = TurnId::foreground(&ThreadId::parse("t1")?, "x")?;
+    let mut first = service.subscribe_stop(&turn, 0).await?;
+    let mut second = service.subscribe_stop(&turn, 1).await?;
+    // The subscription and the message travel on two connections.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    worker.publish_stop(&turn, 1).await?;
+    timeout(PATIENCE, second.stopped()).await?;
+    let soon = Duration::from_millis(200);
+    assert!(timeout(soon, first.stopped()).await.is_err(), "another run");
+    server.kill()?;
+    tokio::time::sleep(soon).await;
+    assert_eq!(worker.publish_stop(&turn, 0).await, Err(BusError::Away));
+    assert!(timeout(soon, first.stopped()).await.is_err(), "a lost connection is no stop");
+    Ok(())
+}

@@ -1,9 +1,11 @@
-//! What gateways ask owners on `ask.<p>`: the open text of a thread beyond what they have.
+//! What gateways ask owners on `ask.<p>`: the open text of a thread beyond what they have. Why something waits is asked
+//! on the same subject; see [`explain`].
 
 use bytes::Bytes;
 use model::{MessageId, OpenText, ThreadId};
 use prost::Message as _;
 
+use crate::explain::{self, About};
 use crate::{DecodeError, InvalidField, convert, pb};
 
 /// A question: the thread, and what the asker has (message, attempt, next id).
@@ -26,28 +28,41 @@ pub struct AskReply {
     pub more: bool,
 }
 
-/// The payload of a question.
+/// What an owner is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Question {
+    /// What is open in a thread.
+    Open(Ask),
+    /// Why something waits; answered with [`explain::encode_explanation`].
+    Why(About),
+}
+
+/// The payload of a question for open text.
 pub fn encode_ask(ask: &Ask) -> Bytes {
     let have = ask.have.iter().map(|(message, attempt, next)| pb::Cursor {
         message_id: message.as_str().to_owned(),
         attempt: *attempt,
         next: *next,
     });
-    pb::Ask { session_id: ask.thread.as_str().to_owned(), have: have.collect() }.encode_to_vec().into()
+    let session_id = ask.thread.as_str().to_owned();
+    pb::Ask { session_id, have: have.collect(), about: None }.encode_to_vec().into()
 }
 
-/// Reads a question.
+/// Reads a question of either kind.
 ///
 /// # Errors
 /// The bytes are not a question, or an id breaks its rule.
-pub fn decode_ask(payload: &Bytes) -> Result<Ask, DecodeError> {
+pub fn decode_question(payload: &Bytes) -> Result<Question, DecodeError> {
     let ask = pb::Ask::decode(payload.as_ref())?;
+    if let Some(about) = ask.about {
+        return Ok(Question::Why(explain::about(about)?));
+    }
     let cursor =
         |cursor: pb::Cursor| Ok((convert::message_id(&cursor.message_id)?, cursor.attempt, cursor.next));
-    Ok(Ask {
+    Ok(Question::Open(Ask {
         thread: ThreadId::parse(&ask.session_id).map_err(|error| InvalidField::Id("session_id", error))?,
         have: ask.have.into_iter().map(cursor).collect::<Result<_, InvalidField>>()?,
-    })
+    }))
 }
 
 /// The payload of an answer.
@@ -59,7 +74,8 @@ pub fn encode_reply(reply: &AskReply) -> Bytes {
         chunks: open.chunks.iter().map(|chunk| convert::pb_chunk(chunk)).collect(),
         next: open.next,
     });
-    pb::AskReply { epoch: reply.epoch, open: open.collect(), more: reply.more }.encode_to_vec().into()
+    let (epoch, open) = (reply.epoch, open.collect());
+    pb::AskReply { epoch, open, more: reply.more, explanation: None }.encode_to_vec().into()
 }
 
 /// Reads an answer.

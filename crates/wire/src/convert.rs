@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    Arrival, Chunk, ChunkKind, InvalidChunk, InvalidId, InvalidMetadata, MAX_CHUNK_ID, MessageId, Metadata,
-    Role,
+    Arrival, Chunk, ChunkKind, InvalidChunk, InvalidId, InvalidMetadata, InvalidTurnId, MAX_CHUNK_ID,
+    MessageId, Metadata, Role,
 };
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
@@ -16,9 +16,12 @@ use crate::pb;
 /// A field that breaks a rule; names the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidField {
-    /// `session_id` or `message_id`.
+    /// An id that breaks the rule of ids.
     #[error("{0}: {1}")]
     Id(&'static str, InvalidId),
+    /// `turn_id`.
+    #[error("turn_id: {0}")]
+    Turn(InvalidTurnId),
     /// A number that is none of the enum's.
     #[error("{0} has the unknown value {1}")]
     Enum(&'static str, String),
@@ -31,6 +34,9 @@ pub enum InvalidField {
     /// Longer than 256 bytes.
     #[error("correlation_id has {0} bytes; at most 256 are allowed")]
     CorrelationId(usize),
+    /// Chunks of one frame that come with different tokens.
+    #[error("the chunks of one frame carry different turn tokens")]
+    Tokens,
     /// A part that must be there is not.
     #[error("{0} is missing")]
     Missing(&'static str),
@@ -104,7 +110,7 @@ pub(crate) fn arrival(read: ChunkRef<'_>, last: Option<&MessageId>) -> Result<Ar
     Ok(Arrival { message, attempt, step, role, chunk: chunk(read)? })
 }
 
-fn metadata(fields: Option<Struct>) -> Result<Metadata, InvalidField> {
+pub(crate) fn metadata(fields: Option<Struct>) -> Result<Metadata, InvalidField> {
     match fields {
         None => Ok(Metadata::EMPTY),
         Some(fields) => Ok(Metadata::new(json_map(fields)?)?),

@@ -1,14 +1,16 @@
-//! What publishers send: frames of chunks, as protobuf or JSON.
+//! What publishers send: frames of chunks, as protobuf or JSON, and orders.
 
 use bytes::Bytes;
 use model::{
-    Arrival, Bucket, Frame, InvalidChunk, InvalidMetadata, PartitionCount, PartitionId, Refusal, ThreadId,
+    AgentId, Arrival, Bucket, Frame, InvalidChunk, InvalidId, InvalidMetadata, PartitionCount, PartitionId,
+    Refusal, ThreadId, TurnToken,
 };
 use prost::Message as _;
 
 use crate::borrowed::{ChunkRef, Fields, Malformed};
 use crate::convert::{self, InvalidField};
-use crate::json::{JsonChunk, JsonChunkOut};
+use crate::json::{JsonChunk, JsonChunkOut, JsonTask};
+use crate::order::{self, Order};
 use crate::pb;
 use crate::subject::{Stored, parse_stored};
 
@@ -26,6 +28,15 @@ pub struct DecodeLimits {
     pub partitions: PartitionCount,
 }
 
+/// What an entry of the stream says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decoded {
+    /// Chunks of one thread.
+    Frame(Frame),
+    /// Something to be done.
+    Order(Order),
+}
+
 /// Decodes one entry of the stream of partition `p`.
 ///
 /// # Errors
@@ -36,14 +47,53 @@ pub fn decode_entry(
     content_type: Option<&str>,
     payload: &Bytes,
     limits: &DecodeLimits,
-) -> Result<Frame, Refusal> {
-    let thread = thread_of(p, subject, limits)?;
-    let chunks = match form(content_type, payload) {
-        Form::Json => decode_json(&thread, payload),
-        Form::Protobuf => decode_protobuf(&thread, payload),
-    }?;
+) -> Result<Decoded, Refusal> {
+    let invalid = |error: InvalidId| Refusal {
+        code: "invalid_subject",
+        detail: format!("the last part of the subject: {error}"),
+    };
+    match parse_stored(p, subject) {
+        Some(Stored::Chunks(thread)) => {
+            let thread = ThreadId::parse(thread).map_err(invalid)?;
+            in_its_partition(p, thread.as_str(), limits)?;
+            on_thread(thread, content_type, payload, limits)
+        }
+        Some(Stored::Tasks(agent)) => {
+            let agent = AgentId::parse(agent).map_err(invalid)?;
+            in_its_partition(p, agent.as_str(), limits)?;
+            Ok(Decoded::Order(on_agent(&agent, content_type, payload)?))
+        }
+        None => refuse("invalid_subject", format!("{subject:?} is no subject of partition {p}")),
+    }
+}
+
+fn refuse<T>(code: &'static str, detail: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal { code, detail: detail.into() })
+}
+
+fn in_its_partition(p: PartitionId, key: &str, limits: &DecodeLimits) -> Result<(), Refusal> {
+    let right = Bucket::of_key(key).partition(limits.partitions);
+    match right == p {
+        true => Ok(()),
+        false => refuse("wrong_partition", format!("{key} belongs to partition {right}, not {p}")),
+    }
+}
+
+fn on_thread(
+    thread: ThreadId,
+    content_type: Option<&str>,
+    payload: &Bytes,
+    limits: &DecodeLimits,
+) -> Result<Decoded, Refusal> {
+    let (chunks, token) = match form(content_type, payload, is_frame) {
+        Form::Json => decode_json(&thread, payload)?,
+        Form::Protobuf => match decode_protobuf(&thread, payload)? {
+            Read::Chunks(chunks, token) => (chunks, token),
+            Read::Order(order) => return Ok(Decoded::Order(order)),
+        },
+    };
     if chunks.is_empty() {
-        return refuse("malformed", "the payload holds no chunk");
+        return refuse("malformed", "the payload holds neither a chunk nor an order");
     }
     if let Some(large) = chunks.iter().find(|arrival| arrival.chunk.size() > limits.chunk_bytes) {
         let (id, size, limit) = (large.chunk.id, large.chunk.size(), limits.chunk_bytes);
@@ -52,28 +102,23 @@ pub fn decode_entry(
             format!("chunk {id} has {size} bytes; at most {limit} are allowed"),
         );
     }
-    Ok(Frame { thread, chunks, token: None })
+    Ok(Decoded::Frame(Frame { thread, chunks, token }))
 }
 
-fn refuse<T>(code: &'static str, detail: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal { code, detail: detail.into() })
-}
-
-fn thread_of(p: PartitionId, subject: &str, limits: &DecodeLimits) -> Result<ThreadId, Refusal> {
-    let token = match parse_stored(p, subject) {
-        Some(Stored::Chunks(token)) => token,
-        Some(Stored::Tasks(_)) => return refuse("unsupported", "this version of the fleet runs no tasks"),
-        None => return refuse("invalid_subject", format!("{subject:?} is no subject of partition {p}")),
-    };
-    let thread = match ThreadId::parse(token) {
-        Ok(thread) => thread,
-        Err(error) => return refuse("invalid_subject", format!("the thread in the subject: {error}")),
-    };
-    let right = Bucket::of(&thread).partition(limits.partitions);
-    if right != p {
-        return refuse("wrong_partition", format!("thread {thread} belongs to partition {right}, not {p}"));
+fn on_agent(agent: &AgentId, content_type: Option<&str>, payload: &Bytes) -> Result<Order, Refusal> {
+    if let Form::Json = form(content_type, payload, is_task_entry) {
+        let parsed = serde_json::from_slice::<JsonTask>(payload);
+        let task = parsed
+            .map_err(|error| Refusal { code: "malformed", detail: format!("not a task in JSON: {error}") })?;
+        return Ok(Order::Task(task.task(agent)?));
     }
-    Ok(thread)
+    let entry = pb::TaskEntry::decode(payload.as_ref()).map_err(|error| malformed(error.into()))?;
+    match (entry.task, entry.act) {
+        (Some(task), None) => Ok(Order::Task(order::task(agent, task)?)),
+        (None, Some(act)) => Ok(Order::Act(order::act_on_agent(agent, act)?)),
+        (None, None) => refuse("malformed", "the payload holds neither a task nor an act"),
+        (Some(_), Some(_)) => refuse("malformed", "the payload holds a task and an act; one is allowed"),
+    }
 }
 
 enum Form {
@@ -81,21 +126,23 @@ enum Form {
     Protobuf,
 }
 
-/// The Content-Type header tells; without it the first byte that is no white space. A protobuf frame begins with
-/// 0x0A, which is also a line feed, so that a brace must follow white space to count as JSON.
-fn form(content_type: Option<&str>, payload: &[u8]) -> Form {
+/// The Content-Type header tells; without it the first byte that is no white space. Protobuf may begin with 0x0A, which
+/// is also a line feed, so that a brace must follow white space to count as JSON.
+fn form(content_type: Option<&str>, payload: &[u8], is_protobuf: impl Fn(&[u8]) -> bool) -> Form {
     let json = match content_type {
         Some(kind) if kind.trim_start().starts_with(CONTENT_TYPE_JSON) => true,
         Some(kind) if kind.contains("protobuf") => false,
-        _ => looks_like_json(payload),
+        _ => looks_like_json(payload, is_protobuf),
     };
     if json { Form::Json } else { Form::Protobuf }
 }
 
-fn looks_like_json(payload: &[u8]) -> bool {
+fn looks_like_json(payload: &[u8], is_protobuf: impl Fn(&[u8]) -> bool) -> bool {
     match payload.first() {
         Some(b'{' | b'[' | b' ' | b'\t' | b'\r' | 0xEF) => true,
-        Some(b'\n') => matches!(payload.trim_ascii_start().first(), Some(b'{' | b'[')) && !is_frame(payload),
+        Some(b'\n') => {
+            matches!(payload.trim_ascii_start().first(), Some(b'{' | b'[')) && !is_protobuf(payload)
+        }
         _ => false,
     }
 }
@@ -105,23 +152,59 @@ fn is_frame(payload: &[u8]) -> bool {
     pb::Frame::decode(payload).is_ok()
 }
 
-fn decode_protobuf(thread: &ThreadId, payload: &[u8]) -> Result<Vec<Arrival>, Refusal> {
+fn is_task_entry(payload: &[u8]) -> bool {
+    pb::TaskEntry::decode(payload).is_ok()
+}
+
+/// What a protobuf frame holds.
+enum Read {
+    Chunks(Vec<Arrival>, Option<TurnToken>),
+    Order(Order),
+}
+
+/// Everything but chunks, which are read where they stand.
+#[derive(Default)]
+struct Rest<'a> {
+    token: &'a str,
+    opened: Option<pb::TurnOpened>,
+    act: Option<pb::Act>,
+}
+
+fn decode_protobuf(thread: &ThreadId, payload: &[u8]) -> Result<Read, Refusal> {
     let mut chunks: Vec<Arrival> = Vec::with_capacity(1);
+    let mut rest = Rest::default();
     let mut fields = Fields(payload);
-    while let Some(chunk) = next_chunk(&mut fields).map_err(malformed)? {
+    while let Some(chunk) = next_chunk(&mut fields, &mut rest).map_err(malformed)? {
         same_session(thread, chunk.session_id)?;
         let last = chunks.last().map(|arrival| &arrival.message);
         let arrival = convert::arrival(chunk, last).map_err(refusal)?;
         chunks.push(arrival);
     }
-    Ok(chunks)
+    let order = match (rest.opened, rest.act) {
+        (None, None) => return Ok(Read::Chunks(chunks, received(rest.token))),
+        (Some(_), Some(_)) => return refuse("malformed", "the frame holds two orders; one is allowed"),
+        _ if !chunks.is_empty() => return refuse("malformed", "the frame holds both chunks and an order"),
+        (Some(opened), None) => {
+            same_session(thread, &opened.session_id)?;
+            Order::Turn(Box::new(order::opened(thread, opened)?))
+        }
+        (None, Some(act)) => Order::Act(order::act_on_turn(thread, act)?),
+    };
+    Ok(Read::Order(order))
 }
 
-/// The next chunk of a frame; other fields are not for us.
-fn next_chunk<'a>(fields: &mut Fields<'a>) -> Result<Option<ChunkRef<'a>>, Malformed> {
+fn received(token: &str) -> Option<TurnToken> {
+    (!token.is_empty()).then(|| TurnToken::received(token))
+}
+
+/// The next chunk of a frame; what stands before it goes into `rest`, and fields of later versions are not for us.
+fn next_chunk<'a>(fields: &mut Fields<'a>, rest: &mut Rest<'a>) -> Result<Option<ChunkRef<'a>>, Malformed> {
     while let Some(mut field) = fields.next()? {
         match field.tag {
             1 => return ChunkRef::read(field.bytes()?).map(Some),
+            2 => rest.token = field.text()?,
+            3 => rest.opened.get_or_insert_default().merge(field.bytes()?)?,
+            4 => rest.act.get_or_insert_default().merge(field.bytes()?)?,
             _ => field.skip()?,
         }
     }
@@ -132,7 +215,7 @@ fn malformed(error: Malformed) -> Refusal {
     Refusal { code: "malformed", detail: format!("not a protobuf frame: {error}") }
 }
 
-fn decode_json(thread: &ThreadId, payload: &[u8]) -> Result<Vec<Arrival>, Refusal> {
+fn decode_json(thread: &ThreadId, payload: &[u8]) -> Result<(Vec<Arrival>, Option<TurnToken>), Refusal> {
     let is_array = payload.trim_ascii_start().first() == Some(&b'[');
     let parsed = match is_array {
         true => serde_json::from_slice::<Vec<JsonChunk>>(payload),
@@ -142,11 +225,23 @@ fn decode_json(thread: &ThreadId, payload: &[u8]) -> Result<Vec<Arrival>, Refusa
         Ok(chunks) => chunks,
         Err(error) => return refuse("malformed", format!("not a chunk in JSON: {error}")),
     };
+    let token = token_of(&chunks).map_err(refusal)?;
     let arrival = |chunk: JsonChunk| {
         same_session(thread, &chunk.session_id)?;
         chunk.arrival().map_err(refusal)
     };
-    chunks.into_iter().map(arrival).collect()
+    let chunks = chunks.into_iter().map(arrival).collect::<Result<_, _>>()?;
+    Ok((chunks, token))
+}
+
+/// The token that all chunks of an array agree on.
+fn token_of(chunks: &[JsonChunk]) -> Result<Option<TurnToken>, InvalidField> {
+    let mut tokens = chunks.iter().map(|chunk| chunk.turn_token.as_deref().unwrap_or_default());
+    let first = tokens.next().unwrap_or_default();
+    match tokens.all(|token| token == first) {
+        true => Ok(received(first)),
+        false => Err(InvalidField::Tokens),
+    }
 }
 
 fn same_session(thread: &ThreadId, session_id: &str) -> Result<(), Refusal> {
@@ -175,7 +270,8 @@ pub fn encode_frame(frame: &Frame) -> Bytes {
         role: arrival.role as i32,
         ..convert::pb_chunk(&arrival.chunk)
     });
-    pb::Frame { chunks: chunks.collect(), ..pb::Frame::default() }.encode_to_vec().into()
+    let turn_token = frame.token.as_ref().map(TurnToken::as_str).unwrap_or_default().to_owned();
+    pb::Frame { chunks: chunks.collect(), turn_token, ..pb::Frame::default() }.encode_to_vec().into()
 }
 
 /// The JSON payload of a frame: an object for one chunk, an array for more.
@@ -190,6 +286,7 @@ pub fn encode_json(frame: &Frame) -> Bytes {
             attempt: arrival.attempt,
             step: arrival.step,
             role: arrival.role.name(),
+            turn_token: frame.token.as_ref().map(TurnToken::as_str),
         })
         .collect();
     let json = match chunks.as_slice() {

@@ -1,12 +1,13 @@
-//! The JSON form of chunks: exactly the names of C1 and our optional ones, nothing else.
+//! The JSON forms of chunks and tasks: exactly the names of C1 and our optional ones, nothing else.
 
 use std::sync::Arc;
 
-use model::{Arrival, Chunk, ChunkKind, Metadata, Role};
+use model::{AgentId, Arrival, Chunk, ChunkKind, Metadata, Role, Task, TaskKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::convert::{self, InvalidField};
+use crate::order::{InvalidOrder, check_input, task_id};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +33,35 @@ pub(crate) struct JsonChunk {
     step: u32,
     #[serde(default)]
     role: Option<String>,
+    #[serde(default)]
+    pub(crate) turn_token: Option<String>,
+}
+
+/// A task, with exactly the names of `tasks.proto`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JsonTask {
+    task_id: String,
+    content: String,
+    #[serde(default)]
+    metadata: Option<Map<String, Value>>,
+    #[serde(default)]
+    kind: Option<String>,
+}
+
+impl JsonTask {
+    pub(crate) fn task(self, agent: &AgentId) -> Result<Task, InvalidOrder> {
+        check_input(&self.content)?;
+        let metadata = Metadata::new(self.metadata.unwrap_or_default()).map_err(InvalidField::from)?;
+        metadata.tokens_used().map_err(InvalidField::from)?;
+        Ok(Task {
+            agent: agent.clone(),
+            id: task_id(&self.task_id)?,
+            kind: named("kind", self.kind, TaskKind::from_name)?,
+            content: self.content,
+            metadata,
+        })
+    }
 }
 
 impl JsonChunk {
@@ -79,4 +109,6 @@ pub(crate) struct JsonChunkOut<'a> {
     pub(crate) attempt: u32,
     pub(crate) step: u32,
     pub(crate) role: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) turn_token: Option<&'a str>,
 }

@@ -1,14 +1,16 @@
-//! Encoded forms of what crosses NATS: subjects, frames of chunks (protobuf and JSON), what owners send to gateways,
-//! and what gateways ask owners.
+//! Encoded forms of what crosses NATS: subjects, frames of chunks (protobuf and JSON), orders, what owners send to
+//! gateways and to workflows, and what gateways ask owners.
 //!
-//! Entry points: [`decode_entry`] for what publishers send, [`out`] and [`ask`] between owners and gateways,
-//! [`subject`] for names. Nothing here reads or writes a socket.
+//! Entry points: [`decode_entry`] for what publishers send, [`out`], [`ask`] and [`explain`] between owners and gateways,
+//! [`work`] for workflows and integrators, [`subject`] for names. Nothing here reads or writes a socket.
 
 pub mod ask;
 mod borrowed;
 mod convert;
+pub mod explain;
 mod frame;
 mod json;
+mod order;
 pub mod out;
 pub mod subject;
 pub mod work;
@@ -22,8 +24,9 @@ pub mod pb {
 pub use borrowed::Malformed;
 pub use convert::InvalidField;
 pub use frame::{
-    CONTENT_TYPE_JSON, CONTENT_TYPE_PROTOBUF, DecodeLimits, decode_entry, encode_frame, encode_json,
+    CONTENT_TYPE_JSON, CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, decode_entry, encode_frame, encode_json,
 };
+pub use order::{InvalidOrder, MAX_INPUT_BYTES, Order, check_input, encode_act, encode_opened, encode_task};
 
 /// Bytes from a peer of our own fleet that are not what they should be.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! Subjects and stream names, as in DESIGN.md "Subjects and streams".
 
-use model::{AgentId, Bucket, PartitionCount, PartitionId, ThreadId, TurnId, WorkflowName};
+use model::{Act, ActKind, AgentId, Bucket, PartitionCount, PartitionId, ThreadId, TurnId, WorkflowName};
 
 /// Where publishers send chunks when the account maps `chunks.*` to the partitions.
 pub fn chunks(thread: &ThreadId) -> String {
@@ -35,6 +35,26 @@ pub fn tasks(agent: &AgentId) -> String {
 /// The exact subject for an agent in a fleet of `count` partitions.
 pub fn tasks_exact(count: PartitionCount, agent: &AgentId) -> String {
     format!("tasks.{}.{agent}", Bucket::of_key(agent.as_str()).partition(count))
+}
+
+/// The exact subject for an act in a fleet of `count` partitions: acts on turns go the way of chunks, others that of tasks.
+pub fn act_exact(count: PartitionCount, act: &Act) -> String {
+    match is_about_turn(&act.what) {
+        true => chunks_exact(count, &act.subject.thread()),
+        false => tasks_exact(count, &act.subject),
+    }
+}
+
+pub(crate) fn is_about_turn(what: &ActKind) -> bool {
+    match what {
+        ActKind::StopTurn(_) | ActKind::DropFailedTurn(_) => true,
+        ActKind::Pause
+        | ActKind::Resume
+        | ActKind::ClearBackoff
+        | ActKind::RetryTask(_)
+        | ActKind::DropTask(_)
+        | ActKind::EditTask { .. } => false,
+    }
 }
 
 /// The stream of turn requests: a work queue.

@@ -9,7 +9,10 @@ fn limits() -> DecodeLimits {
 }
 
 fn decode(payload: impl Into<Bytes>) -> Result<Frame, Refusal> {
-    decode_entry(PartitionId(0), "chunks.0.t1", None, &payload.into(), &limits())
+    match decode_entry(PartitionId(0), "chunks.0.t1", None, &payload.into(), &limits())? {
+        Decoded::Frame(frame) => Ok(frame),
+        Decoded::Order(order) => panic!("an order: {order:?}"),
+    }
 }
 
 fn code(payload: impl Into<Bytes>) -> &'static str {
@@ -62,6 +65,28 @@ fn frames_survive_both_encodings() {
         assert_eq!(decode(encode_frame(&frame)).unwrap(), frame);
         assert_eq!(decode(encode_json(&frame)).unwrap(), frame);
     }
+}
+
+#[test]
+fn a_turn_token_goes_with_the_frame() {
+    let chunks = vec![Chunk::content(0, "a", false), rich()];
+    for chunks in [chunks[..1].to_vec(), chunks] {
+        let with = Frame { token: Some(TurnToken::received("0123abcd")), ..frame(chunks) };
+        assert_eq!(decode(encode_frame(&with)).unwrap(), with);
+        assert_eq!(decode(encode_json(&with)).unwrap(), with);
+    }
+    let json = |one: &str, two: &str| {
+        let chunk = |id, token| format!(r#"{{"session_id":"t1","message_id":"m1","chunk_id":{id}{token}}}"#);
+        format!("[{},{}]", chunk(0, one), chunk(1, two))
+    };
+    assert_eq!(decode(json("", "")).unwrap().token, None);
+    assert_eq!(decode(json("", r#","turn_token":"""#)).unwrap().token, None);
+    for (one, two) in [("a", "b"), ("a", ""), ("", "a")] {
+        let token = |token: &str| format!(r#","turn_token":"{token}""#);
+        assert_eq!(code(json(&token(one), &token(two))), "invalid_chunk", "{one} {two}");
+    }
+    assert_eq!(code(json(r#","turn_token":7"#, "")), "malformed");
+    assert_eq!(code(vec![0x12, 0x02, 0xFF, 0xFE]), "malformed", "a token that is no text");
 }
 
 #[test]
@@ -156,7 +181,7 @@ fn hostile_ids_and_subjects_are_refused() {
         |subject: &str| decode_entry(PartitionId(0), subject, None, &payload, &limits()).unwrap_err().code;
     assert_eq!(of("chunks.0.é"), "invalid_subject");
     assert_eq!(of("chunks.1.t1"), "invalid_subject");
-    assert_eq!(of("tasks.0.t1"), "unsupported");
+    assert_eq!(of("tasks.0.t1"), "malformed", "a frame where a task should be");
     let two = DecodeLimits { partitions: PartitionCount::new(1024).unwrap(), ..limits() };
     let wrong = decode_entry(PartitionId(0), "chunks.0.t1", None, &payload, &two).unwrap_err();
     assert_eq!(wrong.code, "wrong_partition");
@@ -184,7 +209,7 @@ fn hostile_protobuf_is_refused() {
 }
 
 #[test]
-fn out_frames_and_asks_survive() {
+fn out_frames_survive() {
     let failures = [
         Failure::GapTimeout { missing: vec![IdRange { first: 2, last: 4 }] },
         Failure::Stalled,
@@ -209,9 +234,4 @@ fn out_frames_and_asks_survive() {
         };
         assert_eq!(out::decode(&out::encode(&out)).unwrap(), out);
     }
-    let ask = ask::Ask {
-        thread: ThreadId::parse("t1").unwrap(),
-        have: vec![(MessageId::parse("m1").unwrap(), 1, 9)],
-    };
-    assert_eq!(ask::decode_ask(&ask::encode_ask(&ask)).unwrap(), ask);
 }

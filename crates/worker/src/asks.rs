@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 
 use bus::AskRequest;
-use partition::{Answer, Ask};
-use wire::ask::{AskReply, decode_ask, encode_reply};
+use bytes::Bytes;
+use partition::{About, Answer, Ask, Explanation, Input, WaitReason};
+use wire::ask::{AskReply, Question, decode_question, encode_reply};
+use wire::explain::{self, encode_explanation};
 
 /// Bytes of chunks in one page: with what surrounds them they fit into a NATS message of 1 MB.
 const PAGE_BYTES: usize = 256 << 10;
@@ -17,10 +19,10 @@ pub(crate) struct Asks {
 }
 
 impl Asks {
-    /// What to ask the machine; `None` when the question cannot be understood.
-    pub(crate) fn accept(&mut self, request: AskRequest) -> Option<Ask> {
-        let ask = match decode_ask(&request.payload) {
-            Ok(ask) => ask,
+    /// What to tell the machine; `None` when the question cannot be understood.
+    pub(crate) fn accept(&mut self, request: AskRequest) -> Option<Input> {
+        let question = match decode_question(&request.payload) {
+            Ok(question) => question,
             Err(error) => {
                 tracing::warn!(%error, "a gateway's question cannot be read");
                 return None;
@@ -29,15 +31,68 @@ impl Asks {
         let token = self.next_token;
         self.next_token += 1;
         self.waiting.insert(token, request);
-        Some(Ask { token, thread: ask.thread, have: ask.have, max_bytes: PAGE_BYTES })
+        Some(match question {
+            Question::Open(ask) => {
+                Input::Ask(Ask { token, thread: ask.thread, have: ask.have, max_bytes: PAGE_BYTES })
+            }
+            Question::Why(about) => Input::Question(partition::Question { token, about: asked(about) }),
+        })
     }
 
-    /// Sends an answer. One that is lost is asked for again.
+    /// Sends what is open. An answer that is lost is asked for again.
     pub(crate) async fn answer(&mut self, answer: Answer) {
-        let Some(request) = self.waiting.remove(&answer.token) else { return };
         let reply = AskReply { epoch: answer.epoch, open: answer.open, more: answer.more };
-        if let Err(error) = request.respond(encode_reply(&reply)).await {
+        self.respond(answer.token, encode_reply(&reply)).await;
+    }
+
+    /// Sends why something waits.
+    pub(crate) async fn explain(&mut self, epoch: u64, explanation: Explanation) {
+        let token = explanation.token;
+        self.respond(token, encode_explanation(epoch, &explained(explanation))).await;
+    }
+
+    async fn respond(&mut self, token: u64, reply: Bytes) {
+        let Some(request) = self.waiting.remove(&token) else { return };
+        if let Err(error) = request.respond(reply).await {
             tracing::debug!(%error, "an answer to a gateway was not sent");
         }
+    }
+}
+
+fn asked(about: explain::About) -> About {
+    match about {
+        explain::About::Agent(agent) => About::Agent(agent),
+        explain::About::Thread(thread) => About::Thread(thread),
+        explain::About::Turn(turn) => About::Turn(turn),
+    }
+}
+
+fn explained(explanation: Explanation) -> explain::Explanation {
+    let active = explanation.active.map(|active| explain::ActiveTurn {
+        turn: active.turn,
+        thread: active.thread,
+        run: active.run,
+        message: active.message,
+        waits_for: active.waits_for.map(reason),
+        idle_ms: active.idle_ms,
+    });
+    explain::Explanation {
+        active,
+        waiting: explanation.waiting,
+        reason: explanation.reason.map(reason),
+        paused: explanation.paused,
+        head: explanation.head,
+    }
+}
+
+fn reason(reason: WaitReason) -> explain::WaitReason {
+    match reason {
+        WaitReason::Backoff { for_ms } => explain::WaitReason::Backoff { for_ms },
+        WaitReason::HeadOfLine => explain::WaitReason::HeadOfLine,
+        WaitReason::Gap => explain::WaitReason::Gap,
+        WaitReason::Paused => explain::WaitReason::Paused,
+        WaitReason::NoWorkflow => explain::WaitReason::NoWorkflow,
+        WaitReason::Capacity => explain::WaitReason::Capacity,
+        WaitReason::CatchingUp => explain::WaitReason::CatchingUp,
     }
 }

@@ -2,10 +2,10 @@
 
 use bus::{RawEntry, Reader, ReaderEvent};
 use model::{PartitionId, Seq};
-use partition::{Body, Entry};
+use partition::{Body, Entry, Order, Raw};
 use runtime::spawn_named;
 use tokio::sync::mpsc;
-use wire::DecodeLimits;
+use wire::{DecodeLimits, Decoded};
 
 /// Entries that are decoded and handled together.
 const BATCH: usize = 512;
@@ -98,8 +98,20 @@ fn decode(partition: PartitionId, raw: RawEntry, limits: &DecodeLimits) -> Entry
     let decoded =
         wire::decode_entry(partition, &raw.subject, raw.content_type.as_deref(), &raw.payload, limits);
     let body = match decoded {
-        Ok(frame) => Body::Frame(frame),
+        Ok(Decoded::Frame(frame)) => Body::Frame(frame),
+        Ok(Decoded::Order(order)) => {
+            let raw = Raw { subject: raw.subject.to_string(), payload: raw.payload };
+            Body::Order(translated(order), raw)
+        }
         Err(refusal) => Body::Refused { subject: raw.subject.to_string(), payload: raw.payload, refusal },
     };
     Entry { seq: raw.seq, stored_at: raw.stored_at, body }
+}
+
+fn translated(order: wire::Order) -> Order {
+    match order {
+        wire::Order::Turn(opened) => Order::Turn(opened),
+        wire::Order::Task(task) => Order::Task(task),
+        wire::Order::Act(act) => Order::Act(act),
+    }
 }

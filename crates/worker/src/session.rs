@@ -59,6 +59,7 @@ pub(crate) async fn run(context: &Context, grant: &Grant, lease: Lease) -> Ended
 struct Session<'a> {
     context: &'a Context,
     lease: Lease,
+    epoch: u64,
     machine: Partition,
     feed: Feed,
     look_ups: LookUps,
@@ -121,6 +122,7 @@ async fn try_attach<'a>(
     Ok(Some(Session {
         context,
         lease,
+        epoch,
         machine: Partition::new(takeover, config.limits, rand::random(), now(context)),
         feed: Feed::start(reader, partition, limits),
         look_ups: LookUps::start(context.store.clone(), config.create_threads),
@@ -209,8 +211,8 @@ impl Session<'_> {
             Event::Settled(settled) => return self.settled(settled).await,
             Event::Found(found) => self.handle(Input::Found(found)).await,
             Event::Asked(Some(request)) => {
-                if let Some(ask) = self.asks.accept(request) {
-                    self.handle(Input::Ask(ask)).await;
+                if let Some(input) = self.asks.accept(request) {
+                    self.handle(input).await;
                 }
             }
             Event::Fed(Some(Fed::Entries(entries))) => self.read(entries).await,
@@ -257,14 +259,14 @@ impl Session<'_> {
                 Action::LookUp(keys) => self.look_ups.ask(keys),
                 Action::End(ending) => self.end(ending).await,
                 Action::Answer(answer) => self.asks.answer(answer).await,
+                Action::Explain(explanation) => self.asks.explain(self.epoch, explanation).await,
                 Action::Reread(from) => self.feed.restart(from),
                 Action::Report(report) => log(&report),
                 Action::Check(_)
                 | Action::Start(_)
                 | Action::Abandon { .. }
                 | Action::LoadTasks { .. }
-                | Action::Send(_)
-                | Action::Explain(_) => {}
+                | Action::Send(_) => {}
             }
         }
     }

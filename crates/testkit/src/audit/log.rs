@@ -70,7 +70,8 @@ fn bodies(partition: PartitionId, message: &async_nats::Message, limits: &Decode
     let content_type = message.headers.as_ref().and_then(content_type);
     let payload = &message.payload;
     match wire::decode_entry(partition, &message.subject, content_type, payload, limits) {
-        Ok(frame) => chunks(frame),
+        Ok(wire::Decoded::Frame(frame)) => chunks(frame),
+        Ok(wire::Decoded::Order(_)) => Vec::new(),
         Err(_) => vec![Published::Garbage(payload.clone())],
     }
 }

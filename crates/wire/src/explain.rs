@@ -1,0 +1,197 @@
+//! Why something waits: what gateways ask owners on `ask.<p>`, and the answer.
+
+use bytes::Bytes;
+use model::{AgentId, MessageId, TaskId, ThreadId, TurnId};
+use prost::Message as _;
+
+use crate::{DecodeError, InvalidField, convert, order, pb};
+
+/// What is asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum About {
+    /// An agent's queue.
+    Agent(AgentId),
+    /// A thread's turns.
+    Thread(ThreadId),
+    /// One turn.
+    Turn(TurnId),
+}
+
+/// What the owner of a partition knows of an agent, a thread or a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// The turn that is under way, if there is one.
+    pub active: Option<ActiveTurn>,
+    /// Inputs that wait for the thread, in their order.
+    pub waiting: Vec<TurnId>,
+    /// Why the agent's head does not start; `None` when there is no head or it is under way.
+    pub reason: Option<WaitReason>,
+    /// The agent is paused.
+    pub paused: bool,
+    /// The head of the queue.
+    pub head: Option<TaskId>,
+}
+
+/// A turn under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActiveTurn {
+    /// Which.
+    pub turn: TurnId,
+    /// Where.
+    pub thread: ThreadId,
+    /// Its run.
+    pub run: u32,
+    /// The answer's id.
+    pub message: MessageId,
+    /// What it waits for; `None` while chunks come.
+    pub waits_for: Option<WaitReason>,
+    /// For how long nothing has come, ms.
+    pub idle_ms: i64,
+}
+
+/// Why something waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitReason {
+    /// The agent backs off for so long still, ms.
+    Backoff {
+        /// How long still.
+        for_ms: i64,
+    },
+    /// Something before it is under way.
+    HeadOfLine,
+    /// A chunk of the answer is missing.
+    Gap,
+    /// The agent is paused.
+    Paused,
+    /// No workflow has taken the request yet.
+    NoWorkflow,
+    /// So many turns are under way that this one has to wait for room.
+    Capacity,
+    /// A new owner is reading what happened before it.
+    CatchingUp,
+}
+
+impl WaitReason {
+    /// The name in JSON and for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Backoff { .. } => "backoff until",
+            Self::HeadOfLine => "head of line",
+            Self::Gap => "gap",
+            Self::Paused => "paused",
+            Self::NoWorkflow => "no workflow",
+            Self::Capacity => "capacity",
+            Self::CatchingUp => "catching up",
+        }
+    }
+}
+
+/// The payload of a question.
+pub fn encode_question(about: &About) -> Bytes {
+    use pb::about::What;
+    let what = match about {
+        About::Agent(agent) => What::AgentId(agent.as_str().to_owned()),
+        About::Thread(thread) => What::ThreadId(thread.as_str().to_owned()),
+        About::Turn(turn) => What::TurnId(turn.as_str().to_owned()),
+    };
+    let about = pb::About { what: Some(what) };
+    pb::Ask { about: Some(about), ..pb::Ask::default() }.encode_to_vec().into()
+}
+
+pub(crate) fn about(about: pb::About) -> Result<About, InvalidField> {
+    use pb::about::What;
+    Ok(match about.what.ok_or(InvalidField::Missing("about"))? {
+        What::AgentId(agent) => {
+            About::Agent(AgentId::parse(&agent).map_err(|error| InvalidField::Id("agent_id", error))?)
+        }
+        What::ThreadId(thread) => About::Thread(thread_id(&thread)?),
+        What::TurnId(turn) => About::Turn(turn_id(&turn)?),
+    })
+}
+
+/// The payload of an answer, by the owner of that epoch.
+pub fn encode_explanation(epoch: u64, explanation: &Explanation) -> Bytes {
+    let active = explanation.active.as_ref().map(|active| pb::ActiveTurn {
+        turn_id: active.turn.as_str().to_owned(),
+        session_id: active.thread.as_str().to_owned(),
+        run: active.run,
+        message_id: active.message.as_str().to_owned(),
+        waits_for: active.waits_for.map(pb_reason),
+        idle_ms: active.idle_ms,
+    });
+    let explanation = pb::Explanation {
+        active,
+        waiting: explanation.waiting.iter().map(|turn| turn.as_str().to_owned()).collect(),
+        reason: explanation.reason.map(pb_reason),
+        paused: explanation.paused,
+        head_task_id: explanation.head.as_ref().map(TaskId::as_str).unwrap_or_default().to_owned(),
+    };
+    let reply = pb::AskReply { epoch, explanation: Some(explanation), ..pb::AskReply::default() };
+    reply.encode_to_vec().into()
+}
+
+/// Reads an answer.
+///
+/// # Errors
+/// The bytes are no explanation, or a field breaks a rule of the model.
+pub fn decode_explanation(payload: &Bytes) -> Result<Explanation, DecodeError> {
+    let reply = pb::AskReply::decode(payload.as_ref())?;
+    let explained = reply.explanation.ok_or(InvalidField::Missing("explanation"))?;
+    let head = (!explained.head_task_id.is_empty()).then(|| order::task_id(&explained.head_task_id));
+    Ok(Explanation {
+        active: explained.active.map(active).transpose()?,
+        waiting: explained.waiting.iter().map(|turn| turn_id(turn)).collect::<Result<_, _>>()?,
+        reason: explained.reason.map(reason).transpose()?,
+        paused: explained.paused,
+        head: head.transpose()?,
+    })
+}
+
+fn active(active: pb::ActiveTurn) -> Result<ActiveTurn, InvalidField> {
+    Ok(ActiveTurn {
+        turn: turn_id(&active.turn_id)?,
+        thread: thread_id(&active.session_id)?,
+        run: active.run,
+        message: convert::message_id(&active.message_id)?,
+        waits_for: active.waits_for.map(reason).transpose()?,
+        idle_ms: active.idle_ms,
+    })
+}
+
+fn turn_id(text: &str) -> Result<TurnId, InvalidField> {
+    TurnId::parse(text).map_err(InvalidField::Turn)
+}
+
+fn thread_id(text: &str) -> Result<ThreadId, InvalidField> {
+    ThreadId::parse(text).map_err(|error| InvalidField::Id("session_id", error))
+}
+
+fn pb_reason(reason: WaitReason) -> pb::WaitReason {
+    use pb::wait_reason::Kind;
+    let (kind, for_ms) = match reason {
+        WaitReason::Backoff { for_ms } => (Kind::Backoff, for_ms),
+        WaitReason::HeadOfLine => (Kind::HeadOfLine, 0),
+        WaitReason::Gap => (Kind::Gap, 0),
+        WaitReason::Paused => (Kind::Paused, 0),
+        WaitReason::NoWorkflow => (Kind::NoWorkflow, 0),
+        WaitReason::Capacity => (Kind::Capacity, 0),
+        WaitReason::CatchingUp => (Kind::CatchingUp, 0),
+    };
+    pb::WaitReason { kind: kind.into(), for_ms }
+}
+
+fn reason(reason: pb::WaitReason) -> Result<WaitReason, InvalidField> {
+    use pb::wait_reason::Kind;
+    Ok(match Kind::try_from(reason.kind) {
+        Ok(Kind::Backoff) => WaitReason::Backoff { for_ms: reason.for_ms },
+        Ok(Kind::HeadOfLine) => WaitReason::HeadOfLine,
+        Ok(Kind::Gap) => WaitReason::Gap,
+        Ok(Kind::Paused) => WaitReason::Paused,
+        Ok(Kind::NoWorkflow) => WaitReason::NoWorkflow,
+        Ok(Kind::Capacity) => WaitReason::Capacity,
+        Ok(Kind::CatchingUp) => WaitReason::CatchingUp,
+        Ok(Kind::Unspecified) | Err(_) => {
+            return Err(InvalidField::Enum("reason", reason.kind.to_string()));
+        }
+    })
+}

@@ -1,0 +1,232 @@
+//! The side of the bench's protocol that every peer from the crate registry shares: commands come as JSON lines on stdin,
+//! answers go as JSON lines to stdout. Entry: [`serve`] with a [`Queue`]. The bench measures; a peer only does what it is
+//! told and notes what its handler saw.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+use sqlx::{PgPool, postgres::PgPoolOptions};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, stdin, stdout},
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+
+/// What is to be done in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+pub struct Load {
+    /// How many queues.
+    pub agents: u32,
+    /// How long each of them is.
+    pub tasks: u32,
+    /// Tasks a second, of all agents together, that arrive while the queue works. Without it all of them are there before.
+    pub rate: Option<f64>,
+}
+
+impl Load {
+    /// The first task of every agent, the second of every agent, …
+    pub fn rounds(self) -> impl Iterator<Item = Vec<Task>> {
+        (0..self.tasks).map(move |seq| (0..self.agents).map(|agent| Task { agent, seq }).collect())
+    }
+
+    fn total(self) -> usize {
+        self.agents as usize * self.tasks as usize
+    }
+
+    fn number(self, task: Task) -> u64 {
+        u64::from(task.agent) * u64::from(self.tasks) + u64::from(task.seq)
+    }
+}
+
+/// The payload of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Task {
+    /// Whose it is.
+    pub agent: u32,
+    /// Its place in the agent's queue, from 0.
+    pub seq: u32,
+}
+
+/// A queue on Postgres.
+pub trait Queue {
+    /// Makes the tables in an empty database and opens all connections.
+    fn open(&mut self, database_url: &str, notes: Notes) -> impl Future<Output = Result<()>>;
+    /// Adds one task of each agent with one call.
+    fn enqueue(&mut self, round: Vec<Task>) -> impl Future<Output = Result<()>>;
+    /// Adds one task.
+    fn add(&mut self, task: Task) -> impl Future<Output = Result<()>>;
+    /// Begins to work, and returns.
+    fn start(&mut self) -> impl Future<Output = Result<()>>;
+    /// Ends everything that `open` and `start` began.
+    fn close(&mut self) -> impl Future<Output = Result<()>>;
+}
+
+/// What the handler saw in one round; clones share it.
+#[derive(Debug, Clone)]
+pub struct Notes {
+    load: Load,
+    seen: Arc<Mutex<Seen>>,
+    handled: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// 2n when task n began, 2n + 1 when it had ended, n = agent * tasks + seq.
+    marks: Vec<u64>,
+    ended: usize,
+    due_at: HashMap<Task, Instant>,
+    latencies_us: Vec<u64>,
+}
+
+impl Notes {
+    fn new(load: Load) -> Self {
+        let seen = Seen { marks: Vec::with_capacity(load.total() * 2), ..Seen::default() };
+        Self { load, seen: Arc::new(Mutex::new(seen)), handled: Arc::new(Notify::new()) }
+    }
+
+    /// Whether completions are to be told, which costs the peer something.
+    pub fn is_paced(&self) -> bool {
+        self.load.rate.is_some()
+    }
+
+    /// A handler begins.
+    pub fn begin(&self, task: Task) {
+        let mark = 2 * self.load.number(task);
+        self.seen().marks.push(mark);
+    }
+
+    /// A handler ends.
+    pub fn end(&self, task: Task) {
+        let mut seen = self.seen();
+        seen.marks.push(2 * self.load.number(task) + 1);
+        seen.ended += 1;
+        if seen.ended == self.load.total() && !self.is_paced() {
+            self.handled.notify_one();
+        }
+    }
+
+    /// A task of a paced round is durably completed; the clock started when it was due, not when it was sent.
+    pub fn completed(&self, task: Task) {
+        let mut seen = self.seen();
+        let Some(due_at) = seen.due_at.get(&task).copied() else { return };
+        seen.latencies_us.push(u64::try_from(due_at.elapsed().as_micros()).unwrap_or(u64::MAX));
+        if seen.latencies_us.len() == self.load.total() {
+            self.handled.notify_one();
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase")]
+enum Command {
+    Open {
+        database_url: String,
+        #[serde(flatten)]
+        load: Load,
+    },
+    Enqueue,
+    Start,
+    Close,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "answer", rename_all = "lowercase")]
+enum Answer {
+    Open,
+    Enqueue,
+    Handled,
+    Report { marks: Vec<u64>, latencies_us: Vec<u64> },
+    Error { text: String },
+}
+
+/// Obeys the bench until it closes stdin.
+pub async fn serve(mut queue: impl Queue) -> Result<()> {
+    let outcome = obey(&mut queue).await;
+    if let Err(error) = &outcome {
+        answer(&Answer::Error { text: format!("{error:#}") }).await?;
+    }
+    outcome
+}
+
+async fn obey(queue: &mut impl Queue) -> Result<()> {
+    let mut lines = BufReader::new(stdin()).lines();
+    let mut notes = None;
+    while let Some(line) = lines.next_line().await? {
+        match serde_json::from_str(&line)? {
+            Command::Open { database_url, load } => {
+                let new = Notes::new(load);
+                queue.open(&database_url, new.clone()).await?;
+                notes = Some(new);
+                answer(&Answer::Open).await?;
+            }
+            Command::Enqueue => {
+                for round in opened(notes.as_ref())?.load.rounds() {
+                    queue.enqueue(round).await?;
+                }
+                answer(&Answer::Enqueue).await?;
+            }
+            Command::Start => {
+                let notes = opened(notes.as_ref())?;
+                queue.start().await?;
+                if let Some(rate) = notes.load.rate {
+                    feed(queue, notes, rate).await?;
+                }
+                notes.handled.notified().await;
+                answer(&Answer::Handled).await?;
+            }
+            Command::Close => {
+                queue.close().await?;
+                let notes = notes.take();
+                let mut seen = opened(notes.as_ref())?.seen();
+                let (marks, latencies_us) =
+                    (std::mem::take(&mut seen.marks), std::mem::take(&mut seen.latencies_us));
+                drop(seen);
+                answer(&Answer::Report { marks, latencies_us }).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn opened(notes: Option<&Notes>) -> Result<&Notes> {
+    notes.context("a command came before `open`")
+}
+
+async fn feed(queue: &mut impl Queue, notes: &Notes, rate: f64) -> Result<()> {
+    let begun = Instant::now();
+    for (number, task) in notes.load.rounds().flatten().enumerate() {
+        let due_at = begun + Duration::from_secs_f64(number as f64 / rate);
+        sleep_until(due_at).await;
+        notes.seen().due_at.insert(task, due_at);
+        queue.add(task).await?;
+    }
+    Ok(())
+}
+
+async fn answer(answer: &Answer) -> Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    let mut out = stdout();
+    out.write_all(&line).await?;
+    Ok(out.flush().await?)
+}
+
+/// A pool whose connections are all there: a service that lives long has them already.
+pub async fn pool(database_url: &str, connections: u32) -> Result<PgPool> {
+    let options = PgPoolOptions::new().max_connections(connections).min_connections(connections);
+    let pool = options.connect(database_url).await?;
+    let mut all = Vec::new();
+    for _ in 0..connections {
+        all.push(pool.acquire().await?);
+    }
+    Ok(pool)
+}

@@ -7,6 +7,7 @@
 //! crate. Database work runs in tasks of its own, so that a dropped future never cancels it half-way. Only the
 //! database's clock decides about leases and ages.
 
+mod api;
 mod commit;
 mod config;
 mod connect;
@@ -21,6 +22,10 @@ mod row;
 mod store;
 mod takeover;
 
+pub use api::{
+    AgentError, AgentRow, AgentSettings, AgentWaiting, AuditRow, COUNTED_TASKS, FailedTurnRow, KeyClaim,
+    NewThread, PutAgent, ShownMessage, TaskFailure, TaskRow, TaskStatus, ThreadRow, TurnState,
+};
 pub use commit::{CommitError, Committed, Submission, Writer};
 pub use config::StoreConfig;
 pub use dead_letters::StoredDeadLetter;

@@ -1,0 +1,53 @@
+//! What the HTTP API reads and writes: threads, turns, agents, tasks, the audit.
+//!
+//! Gateways write three things only: threads that a client names, settings of agents, and idempotency keys. All else
+//! goes through the partition's stream and is written by its owner.
+
+mod agents;
+mod audit;
+mod messages;
+mod tasks;
+mod threads;
+mod turns;
+
+pub use agents::{AgentError, AgentRow, AgentSettings, AgentWaiting, COUNTED_TASKS, PutAgent};
+pub use audit::AuditRow;
+pub use messages::ShownMessage;
+pub use tasks::{TaskFailure, TaskRow, TaskStatus};
+pub use threads::{NewThread, ThreadRow};
+pub use turns::{FailedTurnRow, KeyClaim, TurnState};
+
+use model::{AgentId, Bucket, Metadata, ThreadId, Timestamp};
+use serde_json::{Map, Value};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use crate::StoreError;
+
+fn thread_bucket(thread: &ThreadId) -> i16 {
+    Bucket::of(thread).get() as i16
+}
+
+fn agent_bucket(agent: &AgentId) -> i16 {
+    Bucket::of_key(agent.as_str()).get() as i16
+}
+
+fn at(row: &PgRow, column: &str) -> Result<Timestamp, StoreError> {
+    Ok(Timestamp(row.try_get(column)?))
+}
+
+fn maybe_at(row: &PgRow, column: &str) -> Result<Option<Timestamp>, StoreError> {
+    Ok(row.try_get::<Option<i64>, _>(column)?.map(Timestamp))
+}
+
+/// A JSON object; anything else in the column is nobody's of ours.
+fn object(row: &PgRow, column: &str) -> Result<Map<String, Value>, StoreError> {
+    match row.try_get(column)? {
+        Value::Object(map) => Ok(map),
+        other => Err(StoreError::Row(format!("column {column}: {other} is no object"))),
+    }
+}
+
+fn json(metadata: &Metadata) -> Value {
+    metadata.to_value()
+}

@@ -1,0 +1,176 @@
+//! Agents: what operators say of them, and where their queues stand.
+
+use model::{ActId, AgentId, Bucket, Position, TaskId, Timestamp, WorkflowName};
+use serde_json::{Map, Value};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::{agent_bucket, at, maybe_at, object};
+use crate::row::{parsed, unsigned};
+use crate::{Store, StoreError};
+
+/// Counts of tasks go no higher: a queue that is longer is long.
+pub const COUNTED_TASKS: i64 = 10_000;
+
+/// An agent as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentRow {
+    /// Which.
+    pub agent: AgentId,
+    /// What operators say of it, if they have said something.
+    pub settings: Option<AgentSettings>,
+    /// Tasks that wait; at most [`COUNTED_TASKS`] are counted.
+    pub pending: i64,
+    /// Tasks marked failed; likewise.
+    pub failed: i64,
+    /// The oldest task that waits.
+    pub head: Option<(TaskId, Position)>,
+    /// Its tasks do not start.
+    pub paused: bool,
+    /// Failures since the last success.
+    pub backoff_attempt_count: u32,
+    /// When the head may run again, by the database's clock.
+    pub backoff_next_run_at: Option<Timestamp>,
+    /// For how long it backs off still, ms by the database's clock; `None`: it does not.
+    pub backoff_left_ms: Option<i64>,
+    /// Why the head failed last.
+    pub error: Option<AgentError>,
+}
+
+/// See [`AgentRow::settings`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentSettings {
+    /// Whose services think for it.
+    pub workflow: WorkflowName,
+    /// The rest.
+    pub settings: Map<String, Value>,
+    /// One more with each change, from 1.
+    pub version: u64,
+    /// When they were first put, by the database's clock.
+    pub created_at: Timestamp,
+    /// When they were put last.
+    pub updated_at: Timestamp,
+}
+
+/// Why an agent's head failed last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentError {
+    /// A code for machines.
+    pub code: String,
+    /// For people.
+    pub text: Option<String>,
+    /// When, by the database's clock.
+    pub at: Option<Timestamp>,
+}
+
+/// What agents are listed by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AgentWaiting {
+    /// Those that back off.
+    Backoff,
+    /// Those that are paused.
+    Paused,
+}
+
+/// Settings as they are put, with the row of the audit that goes with them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PutAgent {
+    /// Whose.
+    pub agent: AgentId,
+    /// See [`AgentSettings::workflow`].
+    pub workflow: WorkflowName,
+    /// See [`AgentSettings::settings`].
+    pub settings: Map<String, Value>,
+    /// The act's id.
+    pub act: ActId,
+    /// Who does it.
+    pub actor: String,
+}
+
+impl Store {
+    /// Writes an agent's settings and the audit in one statement; says which version they are, from 1.
+    pub async fn put_agent(&self, put: &PutAgent) -> Result<u64, StoreError> {
+        let statement = sqlx::query(include_str!("agents/put.sql"))
+            .bind(agent_bucket(&put.agent))
+            .bind(put.agent.as_str())
+            .bind(put.workflow.as_str())
+            .bind(Value::Object(put.settings.clone()))
+            .bind(put.act.to_string())
+            .bind(put.actor.clone());
+        let rows = self.rows(statement).await?;
+        let row = rows.first().ok_or_else(|| StoreError::Row("no row was returned".to_owned()))?;
+        unsigned(row, "version")
+    }
+
+    /// An agent; `None` when there are neither settings nor a queue of that name.
+    pub async fn agent(&self, agent: &AgentId) -> Result<Option<AgentRow>, StoreError> {
+        Ok(self.agent_rows(vec![agent.to_string()]).await?.pop())
+    }
+
+    /// At most `limit` agents after `after`, in the order of buckets and ids.
+    pub async fn agents(
+        &self,
+        waiting: Option<AgentWaiting>,
+        after: Option<&AgentId>,
+        limit: u32,
+    ) -> Result<Vec<AgentRow>, StoreError> {
+        let sql = match waiting {
+            None => include_str!("agents/page.sql"),
+            Some(AgentWaiting::Backoff) => include_str!("agents/backing_off.sql"),
+            Some(AgentWaiting::Paused) => include_str!("agents/paused.sql"),
+        };
+        let statement = sqlx::query(sql)
+            .bind(after.map_or(-1, agent_bucket))
+            .bind(after.map(AgentId::to_string).unwrap_or_default())
+            .bind(i64::from(limit));
+        let rows = self.rows(statement).await?;
+        let ids = rows.iter().map(|row| row.try_get("agent_id")).collect::<Result<_, sqlx::Error>>()?;
+        self.agent_rows(ids).await
+    }
+
+    async fn agent_rows(&self, ids: Vec<String>) -> Result<Vec<AgentRow>, StoreError> {
+        let buckets: Vec<_> = ids.iter().map(|id| Bucket::of_key(id).get() as i16).collect();
+        let statement = sqlx::query(include_str!("agents/rows.sql")).bind(buckets).bind(ids);
+        self.rows(statement.bind(COUNTED_TASKS)).await?.iter().map(agent_row).collect()
+    }
+}
+
+fn agent_row(row: &PgRow) -> Result<AgentRow, StoreError> {
+    let head = match row.try_get::<Option<i64>, _>("next_position")? {
+        Some(position) => {
+            Some((parsed(row, "next_task_id", TaskId::parse)?, Position::from_stored(position)))
+        }
+        None => None,
+    };
+    let error = match row.try_get::<Option<String>, _>("error_code")? {
+        Some(code) => {
+            Some(AgentError { code, text: row.try_get("error_text")?, at: maybe_at(row, "error_ms")? })
+        }
+        None => None,
+    };
+    Ok(AgentRow {
+        agent: parsed(row, "agent_id", AgentId::parse)?,
+        settings: settings(row)?,
+        pending: row.try_get("pending")?,
+        failed: row.try_get("failed")?,
+        head,
+        paused: row.try_get("paused")?,
+        backoff_attempt_count: unsigned(row, "attempts")?,
+        backoff_next_run_at: maybe_at(row, "next_run_ms")?,
+        backoff_left_ms: row.try_get::<Option<i64>, _>("left_ms")?.filter(|left| *left > 0),
+        error,
+    })
+}
+
+fn settings(row: &PgRow) -> Result<Option<AgentSettings>, StoreError> {
+    if row.try_get::<Option<&str>, _>("workflow")?.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(AgentSettings {
+        workflow: parsed(row, "workflow", WorkflowName::parse)?,
+        settings: object(row, "settings")?,
+        version: unsigned(row, "version")?,
+        created_at: at(row, "created_ms")?,
+        updated_at: at(row, "updated_ms")?,
+    }))
+}

@@ -1,0 +1,38 @@
+-- Arrays: $1 bucket, $2 agent; $3 how far tasks are counted. A row for each that exists, in their order.
+SELECT k.agent_id, s.workflow, s.settings, s.version,
+       (extract(epoch FROM s.created_at) * 1000)::bigint AS created_ms,
+       (extract(epoch FROM s.updated_at) * 1000)::bigint AS updated_ms,
+       coalesce(a.paused, false) AS paused,
+       coalesce(a.backoff_attempt_count, 0)::bigint AS attempts,
+       (extract(epoch FROM a.backoff_next_run_at) * 1000)::bigint AS next_run_ms,
+       ceil(extract(epoch FROM a.backoff_next_run_at - clock_timestamp()) * 1000)::bigint AS left_ms,
+       a.error_code, a.error_text, (extract(epoch FROM a.error_at) * 1000)::bigint AS error_ms,
+       h.position AS next_position, h.task_id AS next_task_id, p.pending, f.failed
+FROM unnest($1::smallint[], $2::text[]) WITH ORDINALITY AS k (bucket, agent_id, number)
+LEFT JOIN agent_settings AS s ON s.bucket = k.bucket AND s.agent_id = k.agent_id
+LEFT JOIN agents AS a ON a.bucket = k.bucket AND a.agent_id = k.agent_id
+LEFT JOIN LATERAL (
+    SELECT t.position, t.task_id FROM tasks AS t
+    WHERE t.bucket = k.bucket AND t.agent_id = k.agent_id AND t.position > coalesce(a.head_position, 0)
+      AND NOT EXISTS (SELECT FROM failed_tasks AS m
+                      WHERE m.bucket = t.bucket AND m.agent_id = t.agent_id AND m.position = t.position OFFSET 0)
+    ORDER BY t.position
+    LIMIT 1
+) AS h ON true
+CROSS JOIN LATERAL (
+    SELECT count(*) AS pending FROM (
+        SELECT FROM tasks AS t
+        WHERE t.bucket = k.bucket AND t.agent_id = k.agent_id AND t.position > coalesce(a.head_position, 0)
+          AND NOT EXISTS (SELECT FROM failed_tasks AS m
+                          WHERE m.bucket = t.bucket AND m.agent_id = t.agent_id AND m.position = t.position OFFSET 0)
+        LIMIT $3
+    ) AS waiting
+) AS p
+CROSS JOIN LATERAL (
+    SELECT count(*) AS failed FROM (
+        SELECT FROM failed_tasks AS m WHERE m.bucket = k.bucket AND m.agent_id = k.agent_id LIMIT $3
+    ) AS marked
+) AS f
+WHERE s.agent_id IS NOT NULL OR a.agent_id IS NOT NULL
+   OR EXISTS (SELECT FROM tasks AS t WHERE t.bucket = k.bucket AND t.agent_id = k.agent_id OFFSET 0)
+ORDER BY k.number

@@ -1,0 +1,135 @@
+//! Tasks with their status.
+
+use model::{AgentId, Metadata, Position, TaskId, TaskKind, Timestamp};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::{agent_bucket, at, maybe_at};
+use crate::row::{metadata, parsed};
+use crate::{Store, StoreError};
+
+/// What became of a task: never "in progress".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TaskStatus {
+    /// It waits, or its turn is under way.
+    Pending,
+    /// Its turn is in the history.
+    Completed,
+    /// It was given up.
+    Failed,
+}
+
+impl TaskStatus {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Pending, Self::Completed, Self::Failed];
+
+    /// The name in JSON and in the view.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The status of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.name() == name)
+    }
+}
+
+/// A task as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskRow {
+    /// Its place in the queue.
+    pub position: Position,
+    /// Its id.
+    pub task: TaskId,
+    /// What it is about.
+    pub kind: TaskKind,
+    /// What became of it.
+    pub status: TaskStatus,
+    /// The text.
+    pub content: String,
+    /// Free-form.
+    pub metadata: Metadata,
+    /// Why it failed.
+    pub failure: Option<TaskFailure>,
+    /// When it entered the queue, by the database's clock.
+    pub created_at: Timestamp,
+}
+
+/// Why a task failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskFailure {
+    /// A code for machines.
+    pub code: String,
+    /// For people.
+    pub text: String,
+    /// When, by the database's clock.
+    pub at: Timestamp,
+}
+
+impl Store {
+    /// At most `limit` tasks of the agent after `after`, in the order of the queue.
+    pub async fn tasks(
+        &self,
+        agent: &AgentId,
+        status: Option<TaskStatus>,
+        after: Position,
+        limit: u32,
+    ) -> Result<Vec<TaskRow>, StoreError> {
+        let sql = match status {
+            None => include_str!("tasks/all.sql"),
+            Some(TaskStatus::Pending) => include_str!("tasks/pending.sql"),
+            Some(TaskStatus::Completed) => include_str!("tasks/completed.sql"),
+            Some(TaskStatus::Failed) => include_str!("tasks/failed.sql"),
+        };
+        let statement = sqlx::query(sql)
+            .bind(agent_bucket(agent))
+            .bind(agent.as_str())
+            .bind(after.get())
+            .bind(i64::from(limit));
+        self.rows(statement).await?.iter().map(task_row).collect()
+    }
+
+    /// One task.
+    pub async fn task(&self, agent: &AgentId, task: &TaskId) -> Result<Option<TaskRow>, StoreError> {
+        let statement = sqlx::query(include_str!("tasks/one.sql"))
+            .bind(agent_bucket(agent))
+            .bind(agent.as_str())
+            .bind(task.as_str());
+        self.rows(statement).await?.first().map(task_row).transpose()
+    }
+
+    /// [`model::Task::digest`] of the task that the agent knows by this id.
+    pub async fn task_digest(&self, agent: &AgentId, task: &TaskId) -> Result<Option<u64>, StoreError> {
+        let statement =
+            sqlx::query("SELECT digest FROM task_ids WHERE bucket = $1 AND agent_id = $2 AND task_id = $3")
+                .bind(agent_bucket(agent))
+                .bind(agent.as_str())
+                .bind(task.as_str());
+        let rows = self.rows(statement).await?;
+        Ok(rows.first().map(|row| row.try_get::<i64, _>("digest")).transpose()?.map(i64::cast_unsigned))
+    }
+}
+
+fn task_row(row: &PgRow) -> Result<TaskRow, StoreError> {
+    let failed_at = maybe_at(row, "failed_ms")?;
+    let failure = match failed_at {
+        Some(at) => {
+            Some(TaskFailure { code: row.try_get("failure_code")?, text: row.try_get("failure_text")?, at })
+        }
+        None => None,
+    };
+    Ok(TaskRow {
+        position: Position::from_stored(row.try_get("position")?),
+        task: parsed(row, "task_id", TaskId::parse)?,
+        kind: parsed(row, "kind", |name| TaskKind::from_name(name).ok_or("no such kind"))?,
+        status: parsed(row, "status", |name| TaskStatus::from_name(name).ok_or("no such status"))?,
+        content: row.try_get("content")?,
+        metadata: metadata(row)?,
+        failure,
+        created_at: at(row, "created_ms")?,
+    })
+}

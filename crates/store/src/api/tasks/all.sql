@@ -1,0 +1,7 @@
+-- $1 bucket, $2 agent, $3 after, $4 limit.
+SELECT t.*, (extract(epoch FROM t.created_at) * 1000)::bigint AS created_ms,
+       (extract(epoch FROM t.failed_at) * 1000)::bigint AS failed_ms
+FROM agent_tasks AS t
+WHERE t.bucket = $1 AND t.agent_id = $2 AND t.position > $3
+ORDER BY t.position
+LIMIT $4

@@ -1,0 +1,80 @@
+//! Threads as clients name them.
+
+use model::{AgentId, BusyPolicy, Metadata, Position, ThreadId, Timestamp};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::{at, json, thread_bucket};
+use crate::row::{metadata, parsed};
+use crate::{Store, StoreError};
+
+/// A thread that a client names before anything is said in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewThread {
+    /// Its id.
+    pub thread: ThreadId,
+    /// Whose workflow answers; `None`: the agent that bears the thread's id.
+    pub agent: Option<AgentId>,
+    /// What a second input does to a turn under way; `None`: it waits.
+    pub policy: Option<BusyPolicy>,
+    /// Free-form.
+    pub metadata: Metadata,
+}
+
+/// A thread as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThreadRow {
+    /// What a client said of it.
+    pub named: NewThread,
+    /// How many messages it has.
+    pub messages: i64,
+    /// The position of the last one.
+    pub head: Option<Position>,
+    /// When it was written first, by the database's clock.
+    pub created_at: Timestamp,
+}
+
+impl Store {
+    /// Names a thread; false when there is one of that id already, which stays as it is.
+    pub async fn name_thread(&self, new: &NewThread) -> Result<bool, StoreError> {
+        let statement = sqlx::query(
+            "INSERT INTO threads (bucket, thread_id, agent_id, busy_policy, metadata)
+             VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING true",
+        )
+        .bind(thread_bucket(&new.thread))
+        .bind(new.thread.as_str())
+        .bind(new.agent.as_ref().map(AgentId::as_str))
+        .bind(new.policy.map(BusyPolicy::name))
+        .bind(json(&new.metadata));
+        Ok(!self.rows(statement).await?.is_empty())
+    }
+
+    /// What is stored of a thread.
+    pub async fn thread(&self, thread: &ThreadId) -> Result<Option<ThreadRow>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT thread_id, agent_id, busy_policy, metadata, message_count, head_position,
+                    (extract(epoch FROM created_at) * 1000)::bigint AS created_ms
+             FROM threads WHERE bucket = $1 AND thread_id = $2",
+        )
+        .bind(thread_bucket(thread))
+        .bind(thread.as_str());
+        self.rows(statement).await?.first().map(thread_row).transpose()
+    }
+}
+
+fn thread_row(row: &PgRow) -> Result<ThreadRow, StoreError> {
+    let agent = row.try_get::<Option<&str>, _>("agent_id")?;
+    let policy = row.try_get::<Option<&str>, _>("busy_policy")?;
+    let named = NewThread {
+        thread: parsed(row, "thread_id", ThreadId::parse)?,
+        agent: agent.map(|_| parsed(row, "agent_id", AgentId::parse)).transpose()?,
+        policy: policy.and_then(BusyPolicy::from_name),
+        metadata: metadata(row)?,
+    };
+    Ok(ThreadRow {
+        named,
+        messages: row.try_get("message_count")?,
+        head: row.try_get::<Option<i64>, _>("head_position")?.map(Position::from_stored),
+        created_at: at(row, "created_ms")?,
+    })
+}

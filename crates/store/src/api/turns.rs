@@ -1,0 +1,194 @@
+//! Turns: idempotency keys, what became of a turn, and the failed ones.
+
+use model::{AgentId, BusyPolicy, MessageId, ThreadId, Timestamp, TurnId, TurnOpened};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::{at, thread_bucket};
+use crate::row::{metadata, parsed, unsigned};
+use crate::{Store, StoreError};
+
+/// Who had an idempotency key first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyClaim {
+    /// The turn that it names.
+    pub turn: TurnId,
+    /// Of the payload that it was first used with.
+    pub digest: Vec<u8>,
+}
+
+/// What the store knows of a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TurnState {
+    /// Its messages are in the history.
+    Done {
+        /// The answer.
+        answer: MessageId,
+    },
+    /// Its last run failed.
+    Failed {
+        /// That run.
+        run: u32,
+    },
+    /// It waits or is under way, and has for long.
+    Open {
+        /// The run that it is in.
+        run: u32,
+    },
+    /// It failed, and somebody dropped it.
+    Dropped,
+}
+
+/// A failed turn as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FailedTurnRow {
+    /// The input; its run is the one that failed.
+    pub opened: TurnOpened,
+    /// A code for machines.
+    pub code: String,
+    /// For people.
+    pub text: String,
+    /// Whether trying again may help.
+    pub is_retryable: bool,
+    /// When, by the database's clock.
+    pub failed_at: Timestamp,
+}
+
+impl Store {
+    /// Takes an idempotency key for a turn, or says whose it is already.
+    pub async fn claim_key(
+        &self,
+        thread: &ThreadId,
+        key: &str,
+        digest: &[u8],
+        turn: &TurnId,
+    ) -> Result<KeyClaim, StoreError> {
+        // DO UPDATE and not DO NOTHING: of two that come together the later one must see the row of the first.
+        let statement = sqlx::query(
+            "INSERT INTO idempotency_keys AS k (bucket, thread_id, key, digest, turn_id)
+             VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT (bucket, thread_id, key) DO UPDATE SET turn_id = k.turn_id
+             RETURNING turn_id, digest",
+        )
+        .bind(thread_bucket(thread))
+        .bind(thread.as_str())
+        .bind(key.to_owned())
+        .bind(digest.to_vec())
+        .bind(turn.to_string());
+        let rows = self.rows(statement).await?;
+        let row = rows.first().ok_or_else(|| StoreError::Row("no row was returned".to_owned()))?;
+        claim(row)
+    }
+
+    /// The turn that an idempotency key names.
+    pub async fn key_claim(&self, thread: &ThreadId, key: &str) -> Result<Option<KeyClaim>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT turn_id, digest FROM idempotency_keys WHERE bucket = $1 AND thread_id = $2 AND key = $3",
+        )
+        .bind(thread_bucket(thread))
+        .bind(thread.as_str())
+        .bind(key.to_owned());
+        self.rows(statement).await?.first().map(claim).transpose()
+    }
+
+    /// What became of a turn of the thread; `None` when nothing is stored of it, as of one that has just begun.
+    pub async fn turn_state(
+        &self,
+        thread: &ThreadId,
+        turn: &TurnId,
+    ) -> Result<Option<TurnState>, StoreError> {
+        let statement = sqlx::query(include_str!("turns/state.sql"))
+            .bind(thread_bucket(thread))
+            .bind(thread.as_str())
+            .bind(turn.to_string())
+            .bind(turn.input().to_string());
+        self.rows(statement).await?.first().map(state).transpose()
+    }
+
+    /// The thread of a turn that is saved as open: it waits or runs for long.
+    pub async fn thread_of_open_turn(&self, turn: &TurnId) -> Result<Option<ThreadId>, StoreError> {
+        let statement = sqlx::query("SELECT thread_id FROM open_turns WHERE bucket = $1 AND turn_id = $2")
+            .bind(turn.bucket().get() as i16)
+            .bind(turn.to_string());
+        let rows = self.rows(statement).await?;
+        rows.first().map(|row| parsed(row, "thread_id", ThreadId::parse)).transpose()
+    }
+
+    /// At most `limit` failed turns of the thread with ids after `after`, in the order of their ids; `None` when there is
+    /// no such thread.
+    pub async fn failed_turns(
+        &self,
+        thread: &ThreadId,
+        after: Option<&TurnId>,
+        limit: u32,
+    ) -> Result<Option<Vec<FailedTurnRow>>, StoreError> {
+        let statement = sqlx::query(include_str!("turns/failed.sql"))
+            .bind(thread_bucket(thread))
+            .bind(thread.as_str())
+            .bind(after.map(TurnId::to_string).unwrap_or_default())
+            .bind(i64::from(limit));
+        let rows = self.rows(statement).await?;
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        // A thread without any has one row without a turn.
+        rows.iter().filter_map(|row| failed(row).transpose()).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// One failed turn.
+    pub async fn failed_turn(
+        &self,
+        thread: &ThreadId,
+        turn: &TurnId,
+    ) -> Result<Option<FailedTurnRow>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT *, (extract(epoch FROM failed_at) * 1000)::bigint AS failed_ms
+             FROM failed_turns WHERE bucket = $1 AND thread_id = $2 AND turn_id = $3",
+        )
+        .bind(thread_bucket(thread))
+        .bind(thread.as_str())
+        .bind(turn.to_string());
+        let rows = self.rows(statement).await?;
+        Ok(rows.first().map(failed).transpose()?.flatten())
+    }
+}
+
+fn claim(row: &PgRow) -> Result<KeyClaim, StoreError> {
+    Ok(KeyClaim { turn: parsed(row, "turn_id", TurnId::parse)?, digest: row.try_get("digest")? })
+}
+
+fn state(row: &PgRow) -> Result<TurnState, StoreError> {
+    let number = || unsigned::<u32>(row, "run");
+    Ok(match row.try_get("state")? {
+        "done" => TurnState::Done { answer: parsed(row, "answer", MessageId::parse)? },
+        "failed" => TurnState::Failed { run: number()? },
+        "open" => TurnState::Open { run: number()? },
+        _ => TurnState::Dropped,
+    })
+}
+
+fn failed(row: &PgRow) -> Result<Option<FailedTurnRow>, StoreError> {
+    if row.try_get::<Option<&str>, _>("turn_id")?.is_none() {
+        return Ok(None);
+    }
+    let opened = TurnOpened {
+        turn: parsed(row, "turn_id", TurnId::parse)?,
+        thread: parsed(row, "thread_id", ThreadId::parse)?,
+        agent: parsed(row, "agent_id", AgentId::parse)?,
+        run: row.try_get::<i32, _>("run")?.unsigned_abs(),
+        policy: parsed(row, "policy", |name| BusyPolicy::from_name(name).ok_or("no such policy"))?,
+        content: row.try_get("content")?,
+        metadata: metadata(row)?,
+        work_request: row.try_get("work_request")?,
+        memory: row.try_get("memory")?,
+        actor: None,
+        correlation_id: row.try_get::<Option<String>, _>("correlation_id")?.map(Into::into),
+    };
+    Ok(Some(FailedTurnRow {
+        opened,
+        code: row.try_get("code")?,
+        text: row.try_get("text")?,
+        is_retryable: row.try_get("is_retryable")?,
+        failed_at: at(row, "failed_ms")?,
+    }))
+}

@@ -1,0 +1,35 @@
+-- $1 bucket, $2 thread, $3 turn, $4 the id of its input. At most one row.
+WITH input AS (
+    SELECT position, batch_id FROM messages WHERE bucket = $1 AND thread_id = $2 AND message_id = $4
+), beyond AS (
+    -- The messages of a turn stand together: the first of another batch ends the search.
+    SELECT n.position
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT n.position FROM messages AS n
+        WHERE n.bucket = $1 AND n.thread_id = $2 AND n.position > i.position AND n.batch_id <> i.batch_id
+        ORDER BY n.position
+        LIMIT 1
+    ) AS n
+), answer AS (
+    SELECT a.message_id
+    FROM input AS i
+    CROSS JOIN LATERAL (
+        SELECT m.message_id FROM messages AS m
+        WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position > i.position
+          AND m.position < coalesce((SELECT position FROM beyond), 9223372036854775807)
+          AND m.role = 'assistant' AND starts_with(m.message_id, $3 || '-a')
+        ORDER BY m.position DESC
+        LIMIT 1
+    ) AS a
+)
+SELECT 'done' AS state, 0::bigint AS run, message_id AS answer, 1 AS rank FROM answer
+UNION ALL
+SELECT 'open', run::bigint, NULL, 2 FROM open_turns WHERE bucket = $1 AND thread_id = $2 AND turn_id = $3
+UNION ALL
+SELECT 'failed', run::bigint, NULL, 3 FROM failed_turns WHERE bucket = $1 AND thread_id = $2 AND turn_id = $3
+UNION ALL
+SELECT 'dropped', 0, NULL, 4 FROM audit
+WHERE bucket = $1 AND subject_id = $2 AND what = 'drop_failed_turn' AND target = $3 AND refused IS NULL
+ORDER BY rank
+LIMIT 1

@@ -20,6 +20,9 @@ const SEQUENCES_PER_MS: u16 = 1 << SEQUENCE_BITS;
 pub struct Position(i64);
 
 impl Position {
+    /// Above every position that is ever given.
+    pub const MAX: Self = Self(i64::MAX);
+
     /// The position as Postgres stores it.
     pub fn get(self) -> i64 {
         self.0

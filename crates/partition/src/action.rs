@@ -259,6 +259,8 @@ pub enum Report {
     },
     /// At capacity: messages new from this sequence on wait in the stream.
     Deferring(Seq),
+    /// Chunks of a turn came without its token: somebody writes who was not asked.
+    NotAsked(MessageKey),
     /// A run of a turn failed.
     TurnFailed {
         /// The turn.

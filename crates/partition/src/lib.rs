@@ -17,6 +17,7 @@ mod open;
 mod recent;
 mod stats;
 mod stream_clock;
+mod turn;
 mod turns;
 
 pub use action::{Action, Answer, Ask, Body, Ending, Entry, Input, Release, Report};

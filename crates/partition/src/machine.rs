@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use model::{Failure, MessageKey, PartitionId, Positions, Refusal, Seq, Timestamp};
+use model::{
+    AgentId, Failure, MessageKey, PartitionId, Position, Positions, QueuedTask, Refusal, Seq, Timestamp,
+    TurnId,
+};
 
 use crate::action::{Action, Input, Release, Report};
 use crate::answer::answer;
@@ -14,11 +17,21 @@ use crate::open::{Open, Phase};
 use crate::recent::Recent;
 use crate::stats::{Counters, Stats};
 use crate::stream_clock::StreamClock;
+use crate::turn::Work;
+use crate::turns::OutboxBatch;
 
+mod acts;
 mod committing;
+mod explaining;
+mod finishing;
+mod orders;
 mod reading;
+mod turns;
 
-/// In [`Partition::holds`] an entry that becomes a dead letter has no message.
+use finishing::TurnInFlight;
+use orders::Orders;
+
+/// In [`Partition::holds`] an entry that becomes a dead letter, or with an order, has no message.
 const NO_SLOT: Slot = Slot::MAX;
 
 /// One partition under one epoch. See the crate's documentation.
@@ -35,7 +48,16 @@ pub struct Partition {
     holds: BTreeSet<(Seq, Slot)>,
     /// What has ended, in the order in which it did, and waits for a commit.
     ended: VecDeque<Ended>,
-    in_flight: Option<Vec<InFlight>>,
+    in_flight: Option<InFlightCommit>,
+    orders: Orders,
+    work: Work,
+    /// What the last owner left in the outbox, until it is handed out.
+    to_send: Vec<OutboxBatch>,
+    /// Batches of the outbox that are not published, and those that are and still have their rows.
+    unsent: usize,
+    sent: Vec<Position>,
+    /// Saved answers without a turn: their rows go.
+    orphans: Vec<MessageKey>,
     /// The last entry read.
     last_seq: Seq,
     /// The reader has seen everything at least once under this epoch.
@@ -59,19 +81,30 @@ pub struct Partition {
 #[derive(Debug)]
 enum Ended {
     Message(Slot),
+    Turn(TurnId),
     Entry { seq: Seq, subject: String, payload: Bytes, refusal: Refusal },
 }
 
 #[derive(Debug)]
-struct InFlight {
-    slot: Slot,
-    outcome: model::Outcome,
+enum InFlight {
+    Message { slot: Slot, outcome: model::Outcome },
+    Turn(TurnInFlight),
+}
+
+/// What follows from the commit under way once it is applied.
+#[derive(Debug, Default)]
+struct InFlightCommit {
+    ended: Vec<InFlight>,
+    tasks: Vec<QueuedTask>,
+    /// Agents that have tasks in the store which did not pass through memory.
+    more: Vec<AgentId>,
+    outbox: Option<OutboxBatch>,
 }
 
 impl Partition {
     /// Starts from what the store has. `hash_seed` makes the tables of this process unpredictable to publishers;
     /// a simulation passes a fixed one.
-    pub fn new(takeover: Takeover, limits: Limits, hash_seed: u64, now: Timestamp) -> Self {
+    pub fn new(mut takeover: Takeover, limits: Limits, hash_seed: u64, now: Timestamp) -> Self {
         let mut partition = Self {
             id: takeover.partition,
             epoch: takeover.epoch,
@@ -83,6 +116,12 @@ impl Partition {
             holds: BTreeSet::new(),
             ended: VecDeque::new(),
             in_flight: None,
+            orders: Orders::new(&limits, hash_seed),
+            work: Work::new(takeover.token_key.clone(), hash_seed),
+            to_send: Vec::new(),
+            unsent: takeover.outbox.len(),
+            sent: Vec::new(),
+            orphans: Vec::new(),
             last_seq: takeover.checkpoint,
             has_caught_up: false,
             deferring: None,
@@ -96,32 +135,50 @@ impl Partition {
             counters: Counters::default(),
         };
         let time = partition.clock.now(now);
+        partition.restore_work(&mut takeover, now);
         for saved in &takeover.stragglers {
             let slot = partition.messages.insert(Open::restore(saved, &limits, time));
-            partition.touched.push(slot);
+            if partition.restore_answer(slot, now) {
+                partition.touched.push(slot);
+            } else {
+                partition.messages.remove(slot);
+                partition.orphans.push(saved.key.clone());
+            }
         }
+        partition.to_send = takeover.outbox;
         partition
     }
 
     /// Takes one input and decides. `now` is the caller's clock; it may be wrong, but should not jump.
     pub fn handle(&mut self, input: Input, now: Timestamp) -> Vec<Action> {
-        let mut actions = Vec::new();
+        let mut actions: Vec<Action> = self.to_send.drain(..).map(Action::Send).collect();
         match input {
             Input::Entries { entries, room } => self.read(entries, room, now, &mut actions),
             Input::CaughtUp(caught_up) => {
                 if caught_up && !self.has_caught_up {
-                    self.catch_up(now);
+                    self.catch_up(now, &mut actions);
                 }
                 self.clock.set_caught_up(caught_up, now);
             }
             Input::Found(found) => self.found(found, now, &mut actions),
-            Input::Committed(refused) => self.committed(&refused, &mut actions),
-            Input::Checked(_)
-            | Input::Started { .. }
-            | Input::Answered { .. }
-            | Input::Tasks { .. }
-            | Input::Sent(_)
-            | Input::Question(_) => {}
+            Input::Committed(refused) => self.committed(refused, now, &mut actions),
+            Input::Checked(verdicts) => self.checked(verdicts, now, &mut actions),
+            Input::Started { turn, run, started } => self.started(&turn, run, started, now, &mut actions),
+            Input::Answered { turn, run, chunks } => self.answered(&turn, run, &chunks, now, &mut actions),
+            Input::Tasks { agent, after, tasks, more } => {
+                if let Some(queue) = self.work.queues.get_mut(&agent) {
+                    queue.loaded(after, tasks, more);
+                    self.work.make_ready(&agent.thread());
+                }
+            }
+            Input::Sent(batch) => {
+                self.unsent -= 1;
+                self.sent.push(batch);
+            }
+            Input::Question(question) => {
+                let explanation = self.explain(&question, now);
+                actions.push(Action::Explain(explanation));
+            }
             Input::Ask(ask) => {
                 let messages = self.messages.of_thread(&ask.thread);
                 actions.push(Action::Answer(answer(&ask, self.epoch, messages)));
@@ -134,19 +191,30 @@ impl Partition {
         if !self.to_look_up.is_empty() {
             actions.push(Action::LookUp(std::mem::take(&mut self.to_look_up)));
         }
+        if let Some(keys) = self.orders.take_checks() {
+            actions.push(Action::Check(keys));
+        }
+        self.pump(now, &mut actions);
         self.commit_if_ready(now, &mut actions);
         actions
     }
 
     /// When [`Input::Tick`] is wanted next; `None` while nothing waits for time.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        let idle = self.messages.len() == 0 && self.low() <= self.checkpoint;
-        (!idle).then(|| self.ticked_at.plus_ms(self.limits.tick_ms))
+        let idle = self.messages.len() == 0
+            && self.work.turns.is_empty()
+            && self.sent.is_empty()
+            && self.low() <= self.checkpoint;
+        let tick = (!idle).then(|| self.ticked_at.plus_ms(self.limits.tick_ms));
+        let timer = self.work.timers.first().map(|(until, _)| *until).filter(|_| self.has_caught_up);
+        tick.into_iter().chain(timer).min()
     }
 
     /// False while reading on would help nobody: new messages have to wait and none is open that could get on.
     pub fn wants_entries(&self) -> bool {
-        self.deferring.is_none() || self.messages.iter().any(|open| open.phase != Phase::Ended)
+        self.deferring.is_none()
+            || self.messages.iter().any(|open| open.phase != Phase::Ended)
+            || self.work.active > 0
     }
 
     /// True while new messages wait in the stream: tell it of room.
@@ -162,16 +230,24 @@ impl Partition {
             chunks: self.messages.chunks,
             bytes: self.messages.bytes,
             oldest_ms: self.messages.iter().map(|open| open.age_ms(time)).max().unwrap_or(0),
-            uncommitted: self.ended.len() + self.in_flight.as_ref().map_or(0, Vec::len),
+            uncommitted: self.ended.len()
+                + self.orders.len()
+                + self.in_flight.as_ref().map_or(0, |commit| commit.ended.len() + commit.tasks.len()),
             last_seq: self.last_seq.0,
             checkpoint: self.checkpoint.0,
             deferring: self.deferring.is_some(),
+            active_turns: self.work.active,
+            waiting_turns: self.work.turns.len().saturating_sub(self.work.active),
+            backing_off: self.work.timers.len(),
+            queued_tasks: self.work.queues.values().map(scheduling::AgentQueue::len).sum(),
+            unsent: self.unsent,
         }
     }
 
-    /// Open messages and their bytes: cheap, for budgets.
+    /// Open messages, orders and inputs, and their bytes: cheap, for budgets.
     pub fn load(&self) -> (usize, usize) {
-        (self.messages.len(), self.messages.bytes)
+        let count = self.messages.len() + self.orders.len() + self.work.turns.len();
+        (count, self.messages.bytes + self.work.bytes)
     }
 
     /// What happened since the last call.
@@ -216,8 +292,9 @@ impl Partition {
     }
 
     /// The ages of restored messages held the time since they were saved; reading its entries counted it again.
-    fn catch_up(&mut self, now: Timestamp) {
+    fn catch_up(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         self.has_caught_up = true;
+        self.resume_work(actions);
         let counted_ms = self.clock.now(now).since_ms(StreamClock::START);
         for slot in self.messages.slots() {
             if let Some(open) = self.messages.get_mut(slot).filter(|open| open.is_restored) {
@@ -247,12 +324,18 @@ impl Partition {
                 idle_ms: open.idle_ms(time),
             }));
         }
-        self.ended.push_back(Ended::Message(slot));
+        match self.messages.get(slot).is_some_and(|open| open.turn.is_some()) {
+            true => self.answer_ended(slot, actions),
+            false => self.ended.push_back(Ended::Message(slot)),
+        }
     }
 
     /// Drops a message without a trace in the store.
     fn forget(&mut self, slot: Slot) {
-        let Some(Open { key, phase, hold, .. }) = self.messages.remove(slot) else { return };
+        let Some(Open { key, phase, hold, turn, .. }) = self.messages.remove(slot) else { return };
+        if let Some(turn) = turn.and_then(|turn| self.work.turns.get_mut(&turn.id)) {
+            turn.slot = None;
+        }
         if let Some((seq, _)) = hold {
             self.holds.remove(&(seq, slot));
         }
@@ -288,11 +371,12 @@ impl Partition {
             }
             if open.gap_ms(time).is_some_and(|age| age >= self.limits.gap_timeout_ms) {
                 open.failure = Some(open.gap_failure());
-            } else if sweep && open.idle_ms(time) >= self.limits.stall_timeout_ms {
+            } else if sweep && open.turn.is_none() && open.idle_ms(time) >= self.limits.stall_timeout_ms {
                 open.failure = Some(Failure::Stalled);
             }
             self.settle(slot, now, actions);
         }
+        self.look_for_deadlines(time, actions);
     }
 
     /// Sends what became ready, each message's chunks as one run.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use model::{Arrival, Chunk, ChunkKind, ErrorHint, Failure, MessageKey, Role, Seq, Timestamp};
+use model::{
+    Arrival, Chunk, ChunkKind, ErrorHint, Failure, MessageKey, Role, Seq, Timestamp, TurnId, TurnToken,
+};
 use reorder::{Insert, Piece, Rejection, Reorder};
 
 use crate::commit::{Straggler, StragglerSave};
@@ -21,11 +23,21 @@ pub(crate) enum Phase {
     Ended,
 }
 
+/// The turn whose answer a message is.
+#[derive(Debug, Clone)]
+pub(crate) struct TurnRef {
+    pub(crate) id: TurnId,
+    /// What its chunks must carry.
+    pub(crate) token: TurnToken,
+}
+
 /// An open message: its buffer, and what is needed to release, save, answer and end it.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) key: MessageKey,
     pub(crate) phase: Phase,
+    /// `None` for a bare message.
+    pub(crate) turn: Option<TurnRef>,
     pub(crate) attempt: u32,
     pub(crate) role: Role,
     reorder: Reorder<Arc<Chunk>>,
@@ -83,6 +95,7 @@ impl Open {
         Self {
             key,
             phase: Phase::Unknown,
+            turn: None,
             attempt,
             role,
             reorder: new_reorder(limits),

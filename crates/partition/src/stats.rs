@@ -35,6 +35,26 @@ pub struct Counters {
     pub straggler_saves: u64,
     /// Stream sequences that never came.
     pub holes: u64,
+    /// Chunks of turns without the turn's token.
+    pub not_asked: u64,
+    /// Orders that had been taken before.
+    pub duplicate_orders: u64,
+    /// Tasks that entered queues.
+    pub tasks: u64,
+    /// Turns begun, each run once.
+    pub turns_started: u64,
+    /// Turns completed and committed.
+    pub turns_completed: u64,
+    /// Turns stopped and committed.
+    pub turns_stopped: u64,
+    /// Runs of turns that failed.
+    pub turns_failed: u64,
+    /// Tasks given up.
+    pub tasks_failed: u64,
+    /// Backoffs begun.
+    pub backoffs: u64,
+    /// Acts taken.
+    pub acts: u64,
 }
 
 /// How it stands now.
@@ -56,4 +76,14 @@ pub struct Stats {
     pub checkpoint: u64,
     /// True while new messages wait in the stream.
     pub deferring: bool,
+    /// Turns under way.
+    pub active_turns: usize,
+    /// Inputs that wait for their thread.
+    pub waiting_turns: usize,
+    /// Agents whose backoff has not run out.
+    pub backing_off: usize,
+    /// Tasks in memory.
+    pub queued_tasks: usize,
+    /// Batches of the outbox that have not been published.
+    pub unsent: usize,
 }

@@ -70,6 +70,9 @@ pub struct Start {
     pub content: String,
     /// The input's metadata.
     pub metadata: Metadata,
+    /// Chunks of this run have come already, from a request of the owner before: only the rules are wanted, nothing is
+    /// published.
+    pub is_adopted: bool,
     /// What the chunks of the answer must carry.
     pub token: TurnToken,
     /// For tracing across services.

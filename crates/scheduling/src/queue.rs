@@ -202,6 +202,15 @@ impl AgentQueue {
         self.is_busy && self.tasks.front().is_some_and(|first| first.task.id == *task)
     }
 
+    /// The task at this place is neither done nor marked failed. Known for certain, because agents with pending tasks are
+    /// never forgotten.
+    pub fn is_pending(&self, position: Position) -> bool {
+        match self.tasks.front() {
+            Some(first) => position >= first.position,
+            None => self.has_more && self.head.is_none_or(|head| position > head),
+        }
+    }
+
     /// Nothing is known here that the store's defaults would not say.
     pub fn is_forgettable(&self) -> bool {
         self.tasks.is_empty()

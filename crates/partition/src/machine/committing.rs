@@ -1,15 +1,20 @@
 //! Turning what has ended into commits.
 
+use std::collections::BTreeMap;
+
 use model::{
     Bucket, DeadLetter, DeadLetterSource, Failure, Message, Outcome, Placement, Position, Seq, Timestamp,
+    TurnId,
 };
 
-use super::{Ended, InFlight, NO_SLOT, Partition};
+use super::{Ended, InFlight, InFlightCommit, NO_SLOT, Partition};
 use crate::action::{Action, Ending};
 use crate::commit::Commit;
 use crate::messages::Slot;
 use crate::open::{Open, Phase};
 use crate::stream_clock::StreamClock;
+use crate::turn::TurnPhase;
+use crate::turns::{OpenTurn, Outgoing};
 
 impl Partition {
     /// Builds a commit when none is in flight and there is something to write. What it covers leaves the holds at
@@ -19,25 +24,41 @@ impl Partition {
             return;
         }
         let mut commit = Commit::empty(self.id, self.epoch, self.checkpoint, self.positions.high_water());
-        let mut in_flight = Vec::new();
-        self.add_ended(&mut commit, &mut in_flight, now);
+        let (mut in_flight, mut outgoing) = (InFlightCommit::default(), Vec::new());
+        self.add_ended(&mut commit, &mut in_flight.ended, &mut outgoing, now, actions);
+        self.add_tasks(&mut commit, now);
+        in_flight.more = self.add_writes(&mut commit);
         self.add_stragglers(&mut commit, now);
+        commit.outbox = self.outbox(outgoing, now);
         commit.checkpoint = self.low().max(self.checkpoint);
         commit.position_high_water = self.positions.high_water();
-        if commit.is_empty() && !self.checkpoint_is_due(commit.checkpoint, now) {
+        if commit.is_empty() && !self.is_due(commit.checkpoint, now) {
             return;
         }
+        commit.sent = std::mem::take(&mut self.sent);
+        commit.ended_stragglers.append(&mut self.orphans);
+        in_flight.tasks = commit.tasks.iter().map(|task| task.queued.clone()).collect();
+        in_flight.outbox.clone_from(&commit.outbox);
         self.checkpoint = commit.checkpoint;
         self.committed_at = now;
         self.in_flight = Some(in_flight);
         actions.push(Action::Commit(commit));
     }
 
-    fn checkpoint_is_due(&self, checkpoint: Seq, now: Timestamp) -> bool {
-        checkpoint > self.checkpoint && now.since_ms(self.committed_at) >= self.limits.checkpoint_ms
+    /// A checkpoint that has moved, or rows of the outbox that may go, are written now and then without anything else.
+    fn is_due(&self, checkpoint: Seq, now: Timestamp) -> bool {
+        (checkpoint > self.checkpoint || !self.sent.is_empty())
+            && now.since_ms(self.committed_at) >= self.limits.checkpoint_ms
     }
 
-    fn add_ended(&mut self, commit: &mut Commit, in_flight: &mut Vec<InFlight>, now: Timestamp) {
+    fn add_ended(
+        &mut self,
+        commit: &mut Commit,
+        in_flight: &mut Vec<InFlight>,
+        outgoing: &mut Vec<Outgoing>,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
         let mut size = 0;
         while commit.weight() < self.limits.commit_turns && size < self.limits.commit_bytes {
             let Some(ended) = self.ended.pop_front() else { break };
@@ -51,7 +72,12 @@ impl Partition {
                 }
                 Ended::Message(slot) => {
                     let Some(outcome) = self.add_message(slot, commit, &mut size, now) else { continue };
-                    in_flight.push(InFlight { slot, outcome });
+                    in_flight.push(InFlight::Message { slot, outcome });
+                }
+                Ended::Turn(id) => {
+                    in_flight.extend(self.add_turn(&id, commit, outgoing, now, actions));
+                    let written = commit.turns.last().filter(|turn| turn.turn == id);
+                    size += written.map_or(256, |turn| turn.messages.iter().map(Message::size).sum());
                 }
             }
         }
@@ -86,27 +112,29 @@ impl Partition {
         Some(Outcome::Failed(failure))
     }
 
-    /// Saves the messages that hold the checkpoint back for too long, lowest first.
+    /// Saves what holds the checkpoint back for too long, lowest first.
     fn add_stragglers(&mut self, commit: &mut Commit, now: Timestamp) {
         let time = self.clock.now(now);
         let mut size = commit.size();
         let mut saved = Vec::new();
         for &(seq, slot) in &self.holds {
-            let Some(open) = self.messages.get_mut(slot).filter(|open| open.phase == Phase::Live) else {
-                continue;
-            };
-            let Some((_, since)) = open.hold else { continue };
+            let Some(since) = self.held_since(seq, slot) else { continue };
             // A reader that was set back may stand before it.
             let lag = self.last_seq.0.saturating_sub(seq.0);
             if now.since_ms(since) < self.limits.straggler_ms && lag < self.limits.straggler_entries {
                 break;
             }
-            size += open.unsaved_bytes();
-            open.hold = None;
-            // Until the reader has caught up, its ages are those of its restoring.
-            let is_behind = open.is_restored && !self.has_caught_up;
-            commit.stragglers.push(open.save(if is_behind { StreamClock::START } else { time }));
             saved.push((seq, slot));
+            if let Some(open) = self.messages.get_mut(slot) {
+                size += open.unsaved_bytes();
+                open.hold = None;
+                // Until the reader has caught up, its ages are those of its restoring.
+                let is_behind = open.is_restored && !self.has_caught_up;
+                commit.stragglers.push(open.save(if is_behind { StreamClock::START } else { time }));
+            } else if let Some(opened) = self.work.save(seq) {
+                size += opened.size();
+                commit.open_turns.push(OpenTurn { opened, seq });
+            }
             if size >= self.limits.commit_bytes {
                 break;
             }
@@ -117,24 +145,63 @@ impl Partition {
         }
     }
 
-    pub(super) fn committed(&mut self, _refused: &[(model::TurnId, String)], actions: &mut Vec<Action>) {
-        for InFlight { slot, outcome } in self.in_flight.take().into_iter().flatten() {
-            let Some(open) = self.messages.remove(slot) else { continue };
-            // Of a chunk that came while the commit was under way.
-            if let Some((seq, _)) = open.hold {
-                self.holds.remove(&(seq, slot));
-            }
-            self.counters.completed += u64::from(matches!(outcome, Outcome::Complete(_)));
-            self.recent.insert(open.key.clone());
-            let chunks = open.released.len() as u32;
-            actions.push(Action::End(Ending {
-                key: open.key,
-                attempt: open.attempt,
-                role: open.role,
-                chunks,
-                outcome,
-            }));
+    /// Since when an entry is kept for something that can be saved.
+    fn held_since(&self, seq: Seq, slot: Slot) -> Option<Timestamp> {
+        if slot == NO_SLOT {
+            let turn = self.work.turns.get(self.work.held.get(&seq)?)?;
+            return turn.hold.map(|(_, since)| since).filter(|_| turn.phase != TurnPhase::Ended);
         }
+        let open = self.messages.get(slot).filter(|open| open.phase == Phase::Live)?;
+        open.hold.map(|(_, since)| since)
+    }
+
+    /// The commit has been applied, but for the turns that the store refused.
+    pub(super) fn committed(
+        &mut self,
+        refused: Vec<(TurnId, String)>,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(InFlightCommit { ended, tasks, more, outbox }) = self.in_flight.take() else { return };
+        let mut refused: BTreeMap<TurnId, String> = refused.into_iter().collect();
+        for ended in ended {
+            match ended {
+                InFlight::Message { slot, outcome } => self.message_committed(slot, outcome, actions),
+                InFlight::Turn(turn) => {
+                    let refused = refused.remove(&turn.id);
+                    self.turn_committed(turn, refused, now, actions);
+                }
+            }
+        }
+        self.counters.tasks += tasks.len() as u64;
+        for queued in tasks {
+            let agent = queued.task.agent.clone();
+            let window = self.limits.queue_window;
+            self.work.queues.entry(agent.clone()).or_default().push(queued, window);
+            self.work.make_ready(&agent.thread());
+        }
+        for agent in more {
+            self.work.queues.entry(agent.clone()).or_default().expect_more();
+            self.work.make_ready(&agent.thread());
+        }
+        if let Some(batch) = outbox {
+            self.unsent += 1;
+            actions.push(Action::Send(batch));
+        }
+        self.take_orders(now, actions);
+    }
+
+    fn message_committed(&mut self, slot: Slot, outcome: Outcome, actions: &mut Vec<Action>) {
+        let Some(open) = self.messages.remove(slot) else { return };
+        // Of a chunk that came while the commit was under way.
+        if let Some((seq, _)) = open.hold {
+            self.holds.remove(&(seq, slot));
+        }
+        self.counters.completed += u64::from(matches!(outcome, Outcome::Complete(_)));
+        self.recent.insert(open.key.clone());
+        let chunks = open.released.len() as u32;
+        let (key, attempt, role) = (open.key, open.attempt, open.role);
+        actions.push(Action::End(Ending { key, attempt, role, chunks, outcome }));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reading entries of the stream.
 
-use model::{Arrival, Frame, MessageKey, Seq, ThreadId, Timestamp};
+use model::{Arrival, Frame, MessageKey, Seq, ThreadId, Timestamp, TurnId};
 
 use super::{Ended, NO_SLOT, Partition};
 use crate::action::{Action, Body, Entry, Report};
@@ -30,7 +30,7 @@ impl Partition {
             self.clock.observe(entry.stored_at);
             match entry.body {
                 Body::Frame(frame) => self.frame(&frame, entry.seq, &mut room, now, actions),
-                Body::Order(..) => {}
+                Body::Order(order, raw) => self.order(order, raw, entry.seq, &mut room, actions),
                 Body::Refused { subject, payload, refusal } => {
                     self.counters.refused += 1;
                     self.holds.insert((entry.seq, NO_SLOT));
@@ -40,7 +40,7 @@ impl Partition {
         }
     }
 
-    fn frame(
+    pub(super) fn frame(
         &mut self,
         frame: &Frame,
         seq: Seq,
@@ -48,14 +48,32 @@ impl Partition {
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
+        if self.keeps_back(frame, seq) {
+            return;
+        }
         for arrival in &frame.chunks {
             let slot = match self.messages.find(&frame.thread, &arrival.message) {
-                Some(slot) => Some(slot),
-                None => self.open(&frame.thread, arrival, seq, room, now, actions),
+                Some(slot) if self.is_asked(slot, frame) => Some(slot),
+                Some(_) => {
+                    self.not_asked(&frame.thread, arrival, actions);
+                    None
+                }
+                None => match TurnId::of_answer(&arrival.message) {
+                    Some((turn, run)) => self.answer_slot(frame, arrival, &turn, run, seq, now, actions),
+                    None => self.open(&frame.thread, arrival, seq, room, now, actions),
+                },
             };
             if let Some(slot) = slot {
                 self.take(slot, arrival, seq, now, actions);
             }
+        }
+    }
+
+    /// A frame may write into a turn's answer only with the turn's token.
+    fn is_asked(&self, slot: Slot, frame: &Frame) -> bool {
+        match self.messages.get(slot).and_then(|open| open.turn.as_ref()) {
+            None => true,
+            Some(turn) => frame.token.as_ref().is_some_and(|received| turn.token.matches(received)),
         }
     }
 
@@ -76,11 +94,7 @@ impl Partition {
         }
         // Once one message waits, all later new ones do: what is read again must find them unopened.
         if self.deferring.is_some() || *room == 0 {
-            self.counters.deferred += 1;
-            if self.deferring.is_none() {
-                self.deferring = Some(seq);
-                actions.push(Action::Report(Report::Deferring(seq)));
-            }
+            self.defer(seq, actions);
             return None;
         }
         *room -= 1;
@@ -105,6 +119,7 @@ impl Partition {
                 self.counters.out_of_order += u64::from(held);
                 self.hold(slot, seq, now);
                 self.touched.push(slot);
+                self.heard(slot, time);
             }
             Taken::Duplicate => self.counters.duplicates += 1,
             Taken::Fenced => self.counters.fenced += 1,

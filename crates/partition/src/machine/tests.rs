@@ -198,7 +198,7 @@ fn render(action: &Action) -> String {
         | Action::LoadTasks { .. }
         | Action::Send(_)
         | Action::Explain(_)
-        | Action::Report(Report::TurnFailed { .. }) => action.name().to_owned(),
+        | Action::Report(Report::TurnFailed { .. } | Report::NotAsked(_)) => action.name().to_owned(),
         Action::Report(Report::Conflict { .. }) => "conflict".into(),
         Action::Report(Report::GivenUp { .. }) => "given-up".into(),
         Action::Report(Report::Hole { first, last }) => format!("hole({first}-{last})"),

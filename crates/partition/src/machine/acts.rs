@@ -1,0 +1,170 @@
+//! What operators and clients do to agents, tasks and turns.
+
+use model::{Act, ActKind, AgentId, Bucket, Metadata, Position, TaskId, Timestamp, TurnFault, TurnId};
+
+use super::Partition;
+use crate::action::Action;
+use crate::turn::{TurnEnd, TurnPhase};
+use crate::turns::{FailedTask, TaskChange, Verdict, Wait};
+
+/// Why an act was refused, for people; `None` when it is done.
+type Refused = Option<String>;
+
+impl Partition {
+    pub(super) fn act(
+        &mut self,
+        act: &Act,
+        verdict: Verdict,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) -> Refused {
+        let agent = &act.subject;
+        match &act.what {
+            ActKind::Pause => self.set_paused(agent, true),
+            ActKind::Resume => self.set_paused(agent, false),
+            ActKind::ClearBackoff => self.clear_backoff(agent),
+            ActKind::StopTurn(turn) => self.stop_turn(turn, actions),
+            ActKind::DropFailedTurn(turn) => {
+                self.orders.writes.dropped_turns.push((agent.thread(), turn.clone()));
+                None
+            }
+            ActKind::RetryTask(task) => self.retry_task(agent, task, verdict, now),
+            ActKind::DropTask(task) => self.drop_task(agent, task, verdict),
+            ActKind::EditTask { task, content, metadata } => {
+                self.edit_task(agent, task, verdict, content, metadata)
+            }
+        }
+    }
+
+    fn set_paused(&mut self, agent: &AgentId, paused: bool) -> Refused {
+        self.work.queues.entry(agent.clone()).or_default().paused = paused;
+        self.work.mark(agent, Wait::Keep);
+        self.work.make_ready(&agent.thread());
+        None
+    }
+
+    fn clear_backoff(&mut self, agent: &AgentId) -> Refused {
+        let queue = self.work.queues.entry(agent.clone()).or_default();
+        if let Some(until) = queue.waits_until() {
+            self.work.timers.remove(&(until, agent.clone()));
+        }
+        queue.clear_backoff();
+        self.work.mark(agent, Wait::Clear);
+        self.work.make_ready(&agent.thread());
+        None
+    }
+
+    fn stop_turn(&mut self, turn: &TurnId, actions: &mut Vec<Action>) -> Refused {
+        let Some(phase) = self.work.turns.get(turn).map(|turn| turn.phase) else {
+            return Some("the turn is not under way and does not wait".to_owned());
+        };
+        match phase {
+            TurnPhase::Waiting => {
+                let end = TurnEnd::Failed(model::Failure::Turn(TurnFault::Stopped));
+                self.end_turn(turn, end, actions);
+                None
+            }
+            TurnPhase::Starting | TurnPhase::Running => {
+                self.end_turn(turn, TurnEnd::Stopped, actions);
+                None
+            }
+            TurnPhase::Ended => Some("the turn has ended already".to_owned()),
+        }
+    }
+
+    fn retry_task(&mut self, agent: &AgentId, task: &TaskId, verdict: Verdict, now: Timestamp) -> Refused {
+        let from = match verdict {
+            Verdict::Task { position, is_failed: true } => position,
+            Verdict::Task { .. } => return Some(format!("task {task} is not failed")),
+            Verdict::New | Verdict::Known { .. } | Verdict::Unknown => return unknown(task),
+        };
+        let to = self.positions.next(Bucket::of_key(agent.as_str()), now);
+        self.orders.writes.task_changes.push(TaskChange::Requeue { agent: agent.clone(), from, to });
+        self.orders.writes.more.push(agent.clone());
+        None
+    }
+
+    fn drop_task(&mut self, agent: &AgentId, task: &TaskId, verdict: Verdict) -> Refused {
+        let (position, is_failed) = match verdict {
+            Verdict::Task { position, is_failed } => (position, is_failed),
+            Verdict::New | Verdict::Known { .. } | Verdict::Unknown => return unknown(task),
+        };
+        if is_failed {
+            self.orders.writes.task_changes.push(TaskChange::Remove { agent: agent.clone(), position });
+            return None;
+        }
+        if let Some(refused) = self.is_out_of_reach(agent, task, position) {
+            return Some(refused);
+        }
+        let queue = self.work.queues.entry(agent.clone()).or_default();
+        let was_first = queue.first().is_some_and(|first| first.position == position);
+        let until = queue.waits_until();
+        queue.remove(position);
+        if was_first {
+            if let Some(until) = until {
+                self.work.timers.remove(&(until, agent.clone()));
+            }
+            self.work.mark(agent, Wait::Clear);
+            self.work.make_ready(&agent.thread());
+        }
+        self.orders.writes.failed_tasks.push(FailedTask {
+            agent: agent.clone(),
+            position,
+            code: "dropped".to_owned(),
+            text: "dropped by an operator".to_owned(),
+        });
+        None
+    }
+
+    fn edit_task(
+        &mut self,
+        agent: &AgentId,
+        task: &TaskId,
+        verdict: Verdict,
+        content: &str,
+        metadata: &Metadata,
+    ) -> Refused {
+        let (position, is_failed) = match verdict {
+            Verdict::Task { position, is_failed } => (position, is_failed),
+            Verdict::New | Verdict::Known { .. } | Verdict::Unknown => return unknown(task),
+        };
+        if !is_failed && let Some(refused) = self.is_out_of_reach(agent, task, position) {
+            return Some(refused);
+        }
+        let queue = self.work.queues.get_mut(agent);
+        let here = queue.and_then(|queue| queue.get_mut(position)).map(|queued| &mut queued.task);
+        let kind = here.as_ref().map_or_else(Default::default, |task| task.kind);
+        let edited = model::Task {
+            agent: agent.clone(),
+            id: task.clone(),
+            kind,
+            content: content.to_owned(),
+            metadata: metadata.clone(),
+        };
+        self.orders.writes.task_changes.push(TaskChange::Edit {
+            agent: agent.clone(),
+            position,
+            content: edited.content.clone(),
+            metadata: edited.metadata.clone(),
+            digest: edited.digest(),
+        });
+        if let Some(here) = here {
+            *here = edited;
+        }
+        None
+    }
+
+    /// A task that is done or under way cannot be changed.
+    fn is_out_of_reach(&self, agent: &AgentId, task: &TaskId, position: Position) -> Refused {
+        let queue = self.work.queues.get(agent);
+        if queue.is_some_and(|queue| queue.is_under_way(task)) {
+            return Some(format!("task {task} is under way; stop its turn first"));
+        }
+        let is_pending = queue.is_some_and(|queue| queue.is_pending(position));
+        (!is_pending).then(|| format!("task {task} is completed"))
+    }
+}
+
+fn unknown(task: &TaskId) -> Refused {
+    Some(format!("there is no task {task}, or it is older than seven days"))
+}

@@ -1,0 +1,483 @@
+//! Ended turns, new tasks and acts, turned into what a commit writes.
+
+use model::{
+    BatchType, Bucket, ErrorClass, ErrorHint, Failure, Message, MessageKey, Metadata, Outcome, Placement,
+    Position, QueuedTask, Role, Task, TaskId, TaskKind, Timestamp, TurnFault, TurnId, TurnOpened,
+};
+use serde_json::{Map, Value, json};
+
+use super::{InFlight, NO_SLOT, Partition};
+use crate::action::{Action, Ending, Report};
+use crate::commit::Commit;
+use crate::open::Open;
+use crate::turn::{Source, Turn, TurnEnd, Work};
+use crate::turns::{
+    AgentWrite, FailedTask, FailedTurn, Otherwise, OutboxBatch, Outgoing, TaskWrite, TurnEnded, TurnStatus,
+    TurnWrite, Wait,
+};
+
+/// Only the stored head decides.
+const ANY: Position = Position::MAX;
+
+/// A turn whose commit is under way.
+#[derive(Debug)]
+pub(super) struct TurnInFlight {
+    pub(super) id: TurnId,
+    outcome: Outcome,
+    /// The agent waits for so long from the commit on, ms.
+    wait_ms: Option<i64>,
+}
+
+/// What a failure means for a task.
+struct Judgement {
+    class: ErrorClass,
+    floor_ms: i64,
+    /// It counts as a failure of the agent.
+    counts: bool,
+}
+
+impl Partition {
+    pub(super) fn add_turn(
+        &mut self,
+        id: &TurnId,
+        commit: &mut Commit,
+        outgoing: &mut Vec<Outgoing>,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) -> Option<InFlight> {
+        if let Some(seq) = self.work.release(id) {
+            self.holds.remove(&(seq, NO_SLOT));
+        }
+        let turn = self.work.turns.get_mut(id)?;
+        if turn.is_saved {
+            commit.ended_turns.push((turn.thread.clone(), id.clone()));
+        }
+        if let Some(slot) = turn.slot {
+            let open = self.messages.get_mut(slot)?;
+            if let Some((seq, _)) = open.hold.take() {
+                self.holds.remove(&(seq, slot));
+            }
+            if open.is_saved {
+                commit.ended_stragglers.push(open.key.clone());
+            }
+        }
+        let end = turn.end.clone()?;
+        let (outcome, wait_ms) = match self.messages_of(id, &end, now) {
+            Ok(messages) => (self.complete(id, messages, &end, commit, outgoing), None),
+            Err(failure) => self.failed(id, failure, commit, outgoing, actions),
+        };
+        Some(InFlight::Turn(TurnInFlight { id: id.clone(), outcome, wait_ms }))
+    }
+
+    /// Input, steps and answer, with their places; or why there are none.
+    fn messages_of(&mut self, id: &TurnId, end: &TurnEnd, now: Timestamp) -> Result<Vec<Message>, Failure> {
+        let ending = match end {
+            TurnEnd::Complete => batches::Ending::Final,
+            TurnEnd::Stopped => batches::Ending::Stopped,
+            TurnEnd::Failed(failure) => return Err(failure.clone()),
+        };
+        let Some(turn) = self.work.turns.get(id) else { return Ok(Vec::new()) };
+        let open = turn.slot.and_then(|slot| self.messages.get(slot));
+        let released = open.map(|open| open.released.as_slice()).unwrap_or_default();
+        let folded = batches::fold_turn(released, ending)
+            .map_err(|error| Failure::Unstorable { detail: error.to_string() })?;
+        let (bucket, attempt) = (Bucket::of(&turn.thread), open.map_or(0, |open| open.attempt));
+        let mut messages = Vec::with_capacity(folded.len() + 1);
+        messages.push(input_message(turn, self.positions.next(bucket, now)));
+        let (batch_id, last) = (messages[0].placement.position, folded.len());
+        let mut results = (0, 0);
+        for (number, folded) in (1_usize..).zip(folded) {
+            results = if results.0 == folded.step { (results.0, results.1 + 1) } else { (folded.step, 0) };
+            let message = match folded.role {
+                _ if number == last => id.answer(turn.run),
+                Role::Tool => id.result(turn.run, folded.step, results.1),
+                Role::Assistant | Role::User | Role::System => {
+                    results.1 = 0;
+                    id.step(turn.run, folded.step)
+                }
+            };
+            let placement = Placement {
+                position: self.positions.next(bucket, now),
+                batch_id,
+                sequence_num: number as i32,
+                batch_type: messages[0].placement.batch_type,
+            };
+            messages.push(Message {
+                key: MessageKey { thread: turn.thread.clone(), message },
+                placement,
+                role: folded.role,
+                content: folded.content,
+                tool_calls: folded.tool_calls,
+                tool_call_id: folded.tool_call_id,
+                metadata: folded.metadata,
+                token_count: folded.token_count,
+                attempt,
+            });
+        }
+        Ok(messages)
+    }
+
+    fn complete(
+        &mut self,
+        id: &TurnId,
+        messages: Vec<Message>,
+        end: &TurnEnd,
+        commit: &mut Commit,
+        outgoing: &mut Vec<Outgoing>,
+    ) -> Outcome {
+        let position = messages.last().map_or(ANY, |message| message.placement.position);
+        let batch = messages.first().map(|message| message.placement.position);
+        let Some(turn) = self.work.turns.get(id) else { return Outcome::Complete(position) };
+        let is_stopped = *end == TurnEnd::Stopped;
+        let status = if is_stopped { TurnStatus::Stopped } else { TurnStatus::Completed };
+        let answer = id.answer(turn.run);
+        let ended = TurnEnded { message: Some(answer.clone()), batch, ..turn_ended(turn, status, None) };
+        let (agent, ends_failed, otherwise) = match &turn.source {
+            Source::Task(queued) => {
+                let queued = queued.clone();
+                let failed = failed_task(&queued, "stopped", "stopped by an operator");
+                if is_stopped {
+                    commit.failed_tasks.push(failed.clone());
+                }
+                let index = self.advance(&queued, commit);
+                (index, None, Otherwise::Task(failed))
+            }
+            Source::Input(opened) => {
+                if !is_stopped {
+                    outgoing.extend(after_turn(opened, &answer, batch).into_iter().map(Outgoing::Task));
+                }
+                let ends_failed = (turn.run > 0).then(|| turn.thread.clone());
+                let failed = FailedTurn {
+                    opened: (**opened).clone(),
+                    code: "unstorable".to_owned(),
+                    text: String::new(),
+                    is_retryable: false,
+                };
+                (None, ends_failed, Otherwise::Turn(Box::new(failed)))
+            }
+        };
+        outgoing.push(Outgoing::TurnEnded(ended));
+        commit.turns.push(TurnWrite { turn: id.clone(), messages, agent, ends_failed, otherwise });
+        Outcome::Complete(position)
+    }
+
+    /// The task is done or given up: the head moves past it. The index of the write.
+    fn advance(&mut self, queued: &QueuedTask, commit: &mut Commit) -> Option<usize> {
+        let agent = &queued.task.agent;
+        let queue = self.work.queues.get_mut(agent)?;
+        if let Some(until) = queue.waits_until() {
+            self.work.timers.remove(&(until, agent.clone()));
+        }
+        let had_backoff = queue.advance();
+        let dirty = self.work.dirty.remove(agent);
+        let wait = match had_backoff {
+            true => Wait::Clear,
+            false => dirty.map_or(Wait::Keep, |dirty| dirty.wait),
+        };
+        commit.agents.push(AgentWrite {
+            agent: agent.clone(),
+            guard: queued.position,
+            head: queued.position,
+            run: 0,
+            failures: 0,
+            wait,
+            paused: queue.paused,
+            error: None,
+        });
+        Some(commit.agents.len() - 1)
+    }
+
+    fn failed(
+        &mut self,
+        id: &TurnId,
+        failure: Failure,
+        commit: &mut Commit,
+        outgoing: &mut Vec<Outgoing>,
+        actions: &mut Vec<Action>,
+    ) -> (Outcome, Option<i64>) {
+        self.counters.turns_failed += 1;
+        let Some(turn) = self.work.turns.get(id) else { return (Outcome::Failed(failure), None) };
+        let (code, text) = (failure.code().to_owned(), failure.to_string());
+        let run = turn.run;
+        let ended = turn_ended(turn, TurnStatus::Failed, Some(code.clone()));
+        let judgement = judge(&failure);
+        let wait_ms = match &turn.source {
+            Source::Input(opened) => {
+                commit.failed_turns.push(FailedTurn {
+                    opened: (**opened).clone(),
+                    code: code.clone(),
+                    text: text.clone(),
+                    is_retryable: judgement.class != ErrorClass::Permanent,
+                });
+                outgoing.push(Outgoing::TurnEnded(ended));
+                None
+            }
+            Source::Task(queued) => {
+                let queued = queued.clone();
+                let rules = turn.rules.unwrap_or_default();
+                let is_last = judgement.counts && rules.max_attempts.is_some_and(|most| run + 1 >= most);
+                if is_last || judgement.class == ErrorClass::Permanent {
+                    commit.failed_tasks.push(failed_task(&queued, &code, &text));
+                    self.counters.tasks_failed += 1;
+                    self.advance(&queued, commit);
+                    outgoing.push(Outgoing::TurnEnded(ended));
+                    None
+                } else {
+                    let error = Some((code.clone(), text.clone()));
+                    self.keep(&queued, rules, &judgement, error, commit)
+                }
+            }
+        };
+        let backoff_ms = wait_ms;
+        actions.push(Action::Report(Report::TurnFailed { turn: id.clone(), run, code, text, backoff_ms }));
+        (Outcome::Failed(failure), wait_ms)
+    }
+
+    /// The task stays at the head; its agent backs off, is paused, or tries again. How long it waits, ms.
+    fn keep(
+        &mut self,
+        queued: &QueuedTask,
+        rules: crate::turns::TurnRules,
+        judgement: &Judgement,
+        error: Option<(String, String)>,
+        commit: &mut Commit,
+    ) -> Option<i64> {
+        let agent = &queued.task.agent;
+        let random = self.work.random();
+        let queue = self.work.queues.get_mut(agent)?;
+        let dirty = self.work.dirty.remove(agent).map_or(Wait::Keep, |dirty| dirty.wait);
+        let (wait, wait_ms) = match (judgement.counts, judgement.class) {
+            (true, ErrorClass::Auth) => {
+                queue.paused = true;
+                queue.yield_head();
+                (dirty, None)
+            }
+            (true, ErrorClass::Transient | ErrorClass::Permanent) => {
+                queue.fail();
+                let (base, cap) = (rules.backoff_base_ms, rules.backoff_cap_ms);
+                let delay = scheduling::backoff::delay_ms(queue.failures, base, cap, random);
+                let delay = delay.max(judgement.floor_ms);
+                self.counters.backoffs += 1;
+                (Wait::Start(delay), Some(delay))
+            }
+            (false, _) => {
+                queue.yield_head();
+                (dirty, None)
+            }
+        };
+        commit.agents.push(AgentWrite {
+            agent: agent.clone(),
+            guard: queued.position,
+            head: Work::head(queue),
+            run: queue.run,
+            failures: queue.failures,
+            wait,
+            paused: queue.paused,
+            error: error.filter(|_| judgement.counts),
+        });
+        wait_ms
+    }
+
+    /// Tasks that were taken enter their queues.
+    pub(super) fn add_tasks(&mut self, commit: &mut Commit, now: Timestamp) {
+        let mut size = 0;
+        while commit.weight() < self.limits.commit_turns && size < self.limits.commit_bytes {
+            let Some((seq, task, digest)) = self.orders.incoming.pop_front() else { break };
+            self.holds.remove(&(seq, NO_SLOT));
+            size += task.size();
+            let position = self.positions.next(task.bucket(), now);
+            commit.tasks.push(TaskWrite { queued: QueuedTask { position, task }, digest });
+        }
+    }
+
+    /// What acts changed.
+    pub(super) fn add_writes(&mut self, commit: &mut Commit) -> Vec<model::AgentId> {
+        let writes = std::mem::take(&mut self.orders.writes);
+        for seq in writes.seqs {
+            self.holds.remove(&(seq, NO_SLOT));
+        }
+        commit.audit = writes.audit;
+        commit.task_changes = writes.task_changes;
+        commit.failed_tasks.extend(writes.failed_tasks);
+        commit.dropped_turns = writes.dropped_turns;
+        for (agent, dirty) in std::mem::take(&mut self.work.dirty) {
+            let thread = agent.thread();
+            let Some(queue) = self.work.queues.get(&agent) else { continue };
+            if commit.agents.iter().any(|write| write.agent == agent) {
+                // The outcome of its turn has been written with this already.
+                continue;
+            }
+            commit.agents.push(AgentWrite {
+                guard: ANY,
+                head: Work::head(queue),
+                run: queue.run,
+                failures: queue.failures,
+                wait: dirty.wait,
+                paused: queue.paused,
+                error: None,
+                agent,
+            });
+            self.work.tidy(&thread);
+        }
+        writes.more
+    }
+
+    pub(super) fn outbox(&mut self, outgoing: Vec<Outgoing>, now: Timestamp) -> Option<OutboxBatch> {
+        if outgoing.is_empty() {
+            return None;
+        }
+        let id = self.positions.next(Bucket::from_number(self.id.0), now);
+        Some(OutboxBatch { id, outgoing })
+    }
+
+    /// The commit of a turn's end has been applied. `refused` is what the store said of messages that it does not take.
+    pub(super) fn turn_committed(
+        &mut self,
+        ended: TurnInFlight,
+        refused: Option<String>,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        let TurnInFlight { id, mut outcome, wait_ms } = ended;
+        let Some(turn) = self.work.remove(&id) else { return };
+        if let Some(detail) = refused {
+            outcome = Outcome::Failed(Failure::Unstorable { detail });
+        }
+        match (&outcome, &turn.end) {
+            (Outcome::Complete(_), Some(TurnEnd::Stopped)) => self.counters.turns_stopped += 1,
+            (Outcome::Complete(_), _) => self.counters.turns_completed += 1,
+            (Outcome::Failed(_), _) => {}
+        }
+        let open = turn.slot.and_then(|slot| {
+            let open = self.messages.remove(slot)?;
+            if let Some((seq, _)) = open.hold {
+                self.holds.remove(&(seq, slot));
+            }
+            Some(open)
+        });
+        actions.push(Action::End(ending(&turn, open, outcome)));
+        self.work.active -= 1;
+        if turn.is_task()
+            && let Some(queue) = self.work.queues.get_mut(&turn.agent)
+        {
+            queue.rest();
+            if let Some(ms) = wait_ms {
+                queue.wait_until(now.plus_ms(ms));
+            }
+        }
+        if let Some(lane) = self.work.lanes.get_mut(&turn.thread) {
+            lane.leave(&id);
+        }
+        self.work.make_ready(&turn.thread);
+    }
+}
+
+fn ending(turn: &Turn, open: Option<Open>, outcome: Outcome) -> Ending {
+    let key = MessageKey { thread: turn.thread.clone(), message: turn.id.answer(turn.run) };
+    let attempt = open.as_ref().map_or(0, |open| open.attempt);
+    let chunks = open.map_or(0, |open| open.released.len() as u32);
+    Ending { key, attempt, role: Role::Assistant, chunks, outcome }
+}
+
+fn judge(failure: &Failure) -> Judgement {
+    let ErrorHint { class, retry_after_ms } = match failure {
+        Failure::ProducerError { hint, .. } => *hint,
+        // Trying again would bring the same.
+        Failure::TooManyChunks { .. }
+        | Failure::MessageTooLarge { .. }
+        | Failure::Unstorable { .. }
+        | Failure::UnknownThread
+        | Failure::Turn(TurnFault::Unrequestable | TurnFault::Unknown) => {
+            ErrorHint { class: ErrorClass::Permanent, retry_after_ms: None }
+        }
+        Failure::GapTimeout { .. }
+        | Failure::Stalled
+        | Failure::FinalConflict { .. }
+        | Failure::Turn(TurnFault::Deadline | TurnFault::Busy | TurnFault::Stopped | TurnFault::RolledBack) => {
+            ErrorHint::TRANSIENT
+        }
+    };
+    let counts = !matches!(failure, Failure::Turn(TurnFault::RolledBack));
+    Judgement { class, floor_ms: retry_after_ms.unwrap_or(0), counts }
+}
+
+fn failed_task(queued: &QueuedTask, code: &str, text: &str) -> FailedTask {
+    FailedTask {
+        agent: queued.task.agent.clone(),
+        position: queued.position,
+        code: code.to_owned(),
+        text: text.to_owned(),
+    }
+}
+
+fn turn_ended(turn: &Turn, status: TurnStatus, code: Option<String>) -> TurnEnded {
+    TurnEnded {
+        turn: turn.id.clone(),
+        thread: turn.thread.clone(),
+        agent: turn.agent.clone(),
+        status,
+        task: match &turn.source {
+            Source::Task(queued) => Some(queued.task.id.clone()),
+            Source::Input(_) => None,
+        },
+        message: None,
+        batch: None,
+        code,
+    }
+}
+
+fn input_message(turn: &Turn, position: Position) -> Message {
+    let (content, metadata, batch_type) = match &turn.source {
+        Source::Input(opened) => (opened.content.clone(), opened.metadata.clone(), BatchType::UserRequest),
+        Source::Task(queued) => {
+            let task = &queued.task;
+            let mut map = task.metadata.as_map().cloned().unwrap_or_default();
+            map.insert("task_id".to_owned(), json!(task.id.as_str()));
+            map.insert("task_kind".to_owned(), json!(task.kind.name()));
+            let metadata = Metadata::new(map).unwrap_or_default();
+            (task.content.clone(), metadata, BatchType::AgentToAgent)
+        }
+    };
+    Message {
+        key: MessageKey { thread: turn.thread.clone(), message: turn.id.input() },
+        placement: Placement { position, batch_id: position, sequence_num: 0, batch_type },
+        role: Role::User,
+        content,
+        tool_calls: None,
+        tool_call_id: None,
+        metadata,
+        token_count: None,
+        attempt: 0,
+    }
+}
+
+/// The tasks that follow a turn with a person. Their ids come from the turn's, so that they happen once.
+fn after_turn(opened: &TurnOpened, answer: &model::MessageId, batch: Option<Position>) -> Vec<Task> {
+    let wanted = [
+        (opened.work_request, TaskKind::WorkRequest, "work", "Do the work that this turn asks for."),
+        (
+            opened.memory,
+            TaskKind::Memory,
+            "memory",
+            "Note the facts of this turn that are worth remembering.",
+        ),
+    ];
+    let task = |(_, kind, suffix, content): (bool, TaskKind, &str, &str)| {
+        let mut map = Map::new();
+        let mut note = |key: &str, value: &str| map.insert(key.to_owned(), Value::String(value.to_owned()));
+        note("thread_id", opened.thread.as_str());
+        note("turn_id", opened.turn.as_str());
+        note("assistant_message_id", answer.as_str());
+        if let Some(batch) = batch {
+            note("batch_id", &batch.to_string());
+        }
+        Some(Task {
+            agent: opened.agent.clone(),
+            id: TaskId::parse(&format!("{}-{suffix}", opened.turn)).ok()?,
+            kind,
+            content: content.to_owned(),
+            metadata: Metadata::new(map).ok()?,
+        })
+    };
+    wanted.into_iter().filter(|(wanted, ..)| *wanted).filter_map(task).collect()
+}

@@ -1,0 +1,315 @@
+//! Orders: taken in the order of the stream, each once, after the store has said what it knows of them.
+
+use std::collections::VecDeque;
+
+use model::{Act, ActKind, Frame, Refusal, Seq, Task, Timestamp, TurnFault, TurnId, TurnOpened};
+use scheduling::Admission;
+
+use super::{Ended, NO_SLOT, Partition};
+use crate::action::{Action, Report};
+use crate::limits::Limits;
+use crate::turn::{RecentOrders, Turn, TurnEnd};
+use crate::turns::{AuditWrite, FailedTask, Order, OrderKey, Raw, TaskChange, Verdict};
+
+/// Most orders that wait for the store's word; beyond it they wait in the stream.
+const MOST_PENDING: usize = 2_048;
+
+/// Orders on their way.
+#[derive(Debug)]
+pub(super) struct Orders {
+    pending: VecDeque<Pending>,
+    to_check: Vec<OrderKey>,
+    /// The last entry with an order that was taken in: read again, it is not taken again.
+    read: Seq,
+    recent: RecentOrders,
+    /// Tasks that wait for a commit.
+    pub(super) incoming: VecDeque<(Seq, Task, u64)>,
+    pub(super) writes: Writes,
+}
+
+/// What acts write with the next commit.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    pub(super) audit: Vec<AuditWrite>,
+    pub(super) task_changes: Vec<TaskChange>,
+    pub(super) failed_tasks: Vec<FailedTask>,
+    pub(super) dropped_turns: Vec<(model::ThreadId, TurnId)>,
+    /// Agents that have tasks in the store which did not pass through memory.
+    pub(super) more: Vec<model::AgentId>,
+    /// Entries that are done with the commit.
+    pub(super) seqs: Vec<Seq>,
+}
+
+#[derive(Debug)]
+enum Pending {
+    Order {
+        seq: Seq,
+        order: Order,
+        raw: Raw,
+        verdict: Option<Verdict>,
+    },
+    /// Chunks of a turn that is not opened yet: only when the stream is read again.
+    Frame {
+        seq: Seq,
+        frame: Frame,
+    },
+}
+
+impl Orders {
+    pub(super) fn new(limits: &Limits, seed: u64) -> Self {
+        Self {
+            pending: VecDeque::new(),
+            to_check: Vec::new(),
+            read: Seq(0),
+            // No more than this can be committed while a check is on its way.
+            recent: RecentOrders::new(limits.remembered.max(2 * MOST_PENDING), seed),
+            incoming: VecDeque::new(),
+            writes: Writes::default(),
+        }
+    }
+
+    /// Orders that are in memory and not in the store yet.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len() + self.incoming.len()
+    }
+
+    pub(super) fn take_checks(&mut self) -> Option<Vec<OrderKey>> {
+        (!self.to_check.is_empty()).then(|| std::mem::take(&mut self.to_check))
+    }
+
+    fn opens(&self, turn: &TurnId) -> bool {
+        self.pending.iter().any(|pending| match pending {
+            Pending::Order { order: Order::Turn(opened), .. } => opened.turn == *turn,
+            Pending::Order { .. } | Pending::Frame { .. } => false,
+        })
+    }
+}
+
+fn key_of(order: &Order) -> OrderKey {
+    match order {
+        Order::Turn(opened) => OrderKey::Turn(opened.thread.clone(), opened.turn.clone(), opened.run),
+        Order::Task(task) => OrderKey::Task(task.agent.clone(), task.id.clone()),
+        Order::Act(act) => {
+            let task = match &act.what {
+                ActKind::RetryTask(task) | ActKind::DropTask(task) | ActKind::EditTask { task, .. } => {
+                    Some(task.clone())
+                }
+                ActKind::Pause
+                | ActKind::Resume
+                | ActKind::ClearBackoff
+                | ActKind::StopTurn(_)
+                | ActKind::DropFailedTurn(_) => None,
+            };
+            OrderKey::Act(act.subject.clone(), act.id.clone(), task)
+        }
+    }
+}
+
+impl Partition {
+    pub(super) fn order(
+        &mut self,
+        order: Order,
+        raw: Raw,
+        seq: Seq,
+        room: &mut usize,
+        actions: &mut Vec<Action>,
+    ) {
+        if seq <= self.orders.read {
+            return;
+        }
+        if self.deferring.is_some() || *room == 0 || self.orders.pending.len() >= MOST_PENDING {
+            return self.defer(seq, actions);
+        }
+        *room -= 1;
+        self.orders.read = seq;
+        self.holds.insert((seq, NO_SLOT));
+        self.orders.to_check.push(key_of(&order));
+        self.orders.pending.push_back(Pending::Order { seq, order, raw, verdict: None });
+    }
+
+    /// Keeps a frame back whose turn is about to be opened; true when it did.
+    pub(super) fn keeps_back(&mut self, frame: &Frame, seq: Seq) -> bool {
+        if self.orders.pending.is_empty() {
+            return false;
+        }
+        let waits = frame.chunks.iter().any(|arrival| {
+            TurnId::of_answer(&arrival.message).is_some_and(|(turn, _)| self.orders.opens(&turn))
+        });
+        if waits {
+            self.holds.insert((seq, NO_SLOT));
+            self.orders.pending.push_back(Pending::Frame { seq, frame: frame.clone() });
+        }
+        waits
+    }
+
+    pub(super) fn checked(
+        &mut self,
+        verdicts: Vec<(OrderKey, Verdict)>,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        let mut verdicts = verdicts.into_iter();
+        for pending in &mut self.orders.pending {
+            let Pending::Order { order, verdict: verdict @ None, .. } = pending else { continue };
+            let Some((key, known)) = verdicts.next() else { break };
+            debug_assert_eq!(key, key_of(order), "answers come in the order of the questions");
+            *verdict = Some(known);
+        }
+        self.take_orders(now, actions);
+    }
+
+    /// Takes the orders that have been judged, in the order of the stream.
+    pub(super) fn take_orders(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+        while let Some(pending) = self.orders.pending.pop_front() {
+            match pending {
+                Pending::Frame { seq, frame } => {
+                    self.holds.remove(&(seq, NO_SLOT));
+                    self.frame(&frame, seq, &mut 0, now, actions);
+                }
+                Pending::Order { seq, order, raw, verdict: Some(verdict) }
+                    if !self.must_wait(&order, verdict) =>
+                {
+                    self.take_order(order, raw, seq, verdict, now, actions);
+                }
+                waiting @ Pending::Order { .. } => {
+                    self.orders.pending.push_front(waiting);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The retry of a turn whose failure is written but not yet told.
+    fn must_wait(&self, order: &Order, verdict: Verdict) -> bool {
+        match (order, verdict) {
+            (Order::Turn(opened), Verdict::New) => {
+                self.work.turns.get(&opened.turn).is_some_and(|turn| turn.run < opened.run)
+            }
+            (Order::Turn(_) | Order::Task(_) | Order::Act(_), _) => false,
+        }
+    }
+
+    fn take_order(
+        &mut self,
+        order: Order,
+        raw: Raw,
+        seq: Seq,
+        verdict: Verdict,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        let key = key_of(&order);
+        let known = match verdict {
+            Verdict::Known { digest } => Some(digest),
+            Verdict::New | Verdict::Unknown | Verdict::Task { .. } => self.orders.recent.get(&key),
+        };
+        if let Some(digest) = known {
+            match &order {
+                Order::Task(task) if task.digest() != digest => {
+                    let detail = format!("task {} is known with another payload", task.id);
+                    return self.refuse(seq, raw, "task_conflict", detail);
+                }
+                Order::Turn(_) | Order::Task(_) | Order::Act(_) => {
+                    self.counters.duplicate_orders += 1;
+                    self.holds.remove(&(seq, NO_SLOT));
+                    return;
+                }
+            }
+        }
+        if verdict == Verdict::Unknown {
+            let detail = "there is no such agent or thread, and they may not be created by use here";
+            return self.refuse(seq, raw, "unknown_agent", detail.to_owned());
+        }
+        match order {
+            Order::Turn(opened) => {
+                self.orders.recent.insert(key, 0);
+                self.open_turn(opened, seq, now, actions);
+            }
+            Order::Task(task) => {
+                let digest = task.digest();
+                self.orders.recent.insert(key, digest);
+                self.orders.incoming.push_back((seq, task, digest));
+            }
+            Order::Act(act) => {
+                self.orders.recent.insert(key, 0);
+                self.counters.acts += 1;
+                self.orders.writes.seqs.push(seq);
+                let refused = self.act(&act, verdict, now, actions);
+                self.audit(&act, refused);
+            }
+        }
+    }
+
+    fn refuse(&mut self, seq: Seq, raw: Raw, code: &'static str, detail: String) {
+        self.counters.refused += 1;
+        let Raw { subject, payload } = raw;
+        self.ended.push_back(Ended::Entry { seq, subject, payload, refusal: Refusal { code, detail } });
+    }
+
+    fn open_turn(&mut self, opened: Box<TurnOpened>, seq: Seq, now: Timestamp, actions: &mut Vec<Action>) {
+        if let (true, Some(actor)) = (opened.run > 0, &opened.actor) {
+            self.audit_retry(&opened, actor.to_string());
+        }
+        let policy = opened.policy;
+        let token = self.work.token_key.token(&opened.thread, &opened.turn, opened.run);
+        let mut turn = Turn::of_input(opened, token);
+        turn.hold = Some((seq, now));
+        let (id, thread) = (turn.id.clone(), turn.thread.clone());
+        self.work.insert(turn);
+        match self.work.lanes.entry(thread.clone()).or_default().admit(id.clone(), policy) {
+            Admission::Waits => {}
+            Admission::Refused => {
+                self.end_turn(&id, TurnEnd::Failed(model::Failure::Turn(TurnFault::Busy)), actions);
+            }
+            Admission::Stops(active) => self.make_way(&active, TurnEnd::Stopped, actions),
+            Admission::TakesBack(active) => {
+                let end = TurnEnd::Failed(model::Failure::Turn(TurnFault::RolledBack));
+                self.make_way(&active, end, actions);
+            }
+        }
+        self.work.make_ready(&thread);
+    }
+
+    /// A person's message comes before what is under way. A task gives way without having failed.
+    fn make_way(&mut self, active: &TurnId, end: TurnEnd, actions: &mut Vec<Action>) {
+        let is_task = self.work.turns.get(active).is_some_and(Turn::is_task);
+        let end = match is_task {
+            true => TurnEnd::Failed(model::Failure::Turn(TurnFault::RolledBack)),
+            false => end,
+        };
+        self.end_turn(active, end, actions);
+    }
+
+    fn audit_retry(&mut self, opened: &TurnOpened, actor: String) {
+        let text = format!("{}-retry{}", opened.turn, opened.run);
+        let Ok(id) = model::ActId::parse(&text) else { return };
+        self.orders.writes.audit.push(AuditWrite {
+            id,
+            subject: opened.thread.agent(),
+            actor,
+            what: "retry_turn".to_owned(),
+            target: Some(opened.turn.as_str().to_owned()),
+            refused: None,
+        });
+    }
+
+    fn audit(&mut self, act: &Act, refused: Option<String>) {
+        self.orders.writes.audit.push(AuditWrite {
+            id: act.id.clone(),
+            subject: act.subject.clone(),
+            actor: act.actor.to_string(),
+            what: act.what.name().to_owned(),
+            target: act.what.target().map(str::to_owned),
+            refused,
+        });
+    }
+
+    /// A new message or an order has to wait in the stream, and so do all that come after it.
+    pub(super) fn defer(&mut self, seq: Seq, actions: &mut Vec<Action>) {
+        self.counters.deferred += 1;
+        if self.deferring.is_none() {
+            self.deferring = Some(seq);
+            actions.push(Action::Report(Report::Deferring(seq)));
+        }
+    }
+}

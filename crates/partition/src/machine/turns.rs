@@ -1,0 +1,403 @@
+//! Turns: restored, begun, adopted, heard of, ended.
+
+use std::sync::Arc;
+
+use model::{Arrival, Chunk, Failure, Frame, MessageKey, Role, Seq, Timestamp, TurnFault, TurnId};
+use scheduling::{AgentQueue, Head};
+
+use super::{Ended, Partition};
+use crate::action::{Action, Report};
+use crate::commit::Takeover;
+use crate::messages::Slot;
+use crate::open::{Open, Phase, TurnRef};
+use crate::turn::{Source, Turn, TurnEnd, TurnPhase};
+use crate::turns::{Start, Started};
+
+/// The attempt of a request that an owner before this one may have made as well: so high that its deliveries never meet
+/// those of the other request, should both be in the queue.
+const SECOND_REQUEST: u32 = 16;
+/// Batches of the outbox that may wait to be published; beyond it no turn begins.
+const MOST_UNSENT: usize = 1_000;
+
+impl Partition {
+    /// Takes over queues and inputs as the last owner left them. Nothing begins before everything has been read.
+    pub(super) fn restore_work(&mut self, takeover: &mut Takeover, now: Timestamp) {
+        for saved in takeover.agents.drain(..) {
+            let until = saved.wait_ms.map(|ms| now.plus_ms(ms.max(0)));
+            if let Some(until) = until {
+                self.work.timers.insert((until, saved.agent.clone()));
+            }
+            let (agent, tasks) = (saved.agent, saved.tasks);
+            if !tasks.is_empty() {
+                self.work.restored.insert(agent.clone());
+            }
+            let queue = AgentQueue::restore(
+                saved.head,
+                saved.run,
+                saved.failures,
+                saved.paused,
+                until,
+                tasks,
+                saved.more,
+            );
+            self.work.make_ready(&agent.thread());
+            self.work.queues.insert(agent, queue);
+        }
+        for saved in takeover.open_turns.drain(..) {
+            let opened = saved.opened;
+            let token = self.work.token_key.token(&opened.thread, &opened.turn, opened.run);
+            let (id, thread) = (opened.turn.clone(), opened.thread.clone());
+            let mut turn = Turn::of_input(Box::new(opened), token);
+            (turn.is_saved, turn.is_restored) = (true, true);
+            self.work.insert(turn);
+            self.work.lanes.entry(thread.clone()).or_default().admit(id, model::BusyPolicy::Enqueue);
+            self.work.make_ready(&thread);
+        }
+    }
+
+    /// An answer that the last owner saved belongs to a turn under way; false when there is no such turn.
+    pub(super) fn restore_answer(&mut self, slot: Slot, now: Timestamp) -> bool {
+        let Some(key) = self.messages.get(slot).map(|open| open.key.clone()) else { return false };
+        let Some((id, run)) = TurnId::of_answer(&key.message) else { return true };
+        if !self.adopt(&key.thread, &id, run, now) {
+            return false;
+        }
+        self.attach(&id, slot, now);
+        true
+    }
+
+    fn attach(&mut self, id: &TurnId, slot: Slot, now: Timestamp) {
+        let time = self.clock.now(now);
+        let Some(turn) = self.work.turns.get_mut(id) else { return };
+        (turn.slot, turn.progress_at, turn.is_heard) = (Some(slot), time, true);
+        if let Some(open) = self.messages.get_mut(slot) {
+            open.phase = Phase::Live;
+            open.turn = Some(TurnRef { id: id.clone(), token: turn.token.clone() });
+        }
+    }
+
+    /// Begins what can begin.
+    pub(super) fn pump(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+        if !self.has_caught_up {
+            return;
+        }
+        while let Some((until, agent)) = self.work.timers.first().cloned() {
+            if until > now {
+                break;
+            }
+            self.work.timers.remove(&(until, agent.clone()));
+            self.work.make_ready(&agent.thread());
+        }
+        while self.work.active < self.limits.active_turns && self.unsent < MOST_UNSENT {
+            let Some(thread) = self.work.next_ready() else { break };
+            self.begin_next(&thread, now, actions);
+            self.work.tidy(&thread);
+        }
+    }
+
+    fn begin_next(&mut self, thread: &model::ThreadId, now: Timestamp, actions: &mut Vec<Action>) {
+        let lane = self.work.lanes.entry(thread.clone()).or_default();
+        if lane.active().is_some() {
+            return;
+        }
+        if let Some(id) = lane.start_next() {
+            return self.begin(&id, actions);
+        }
+        let agent = thread.agent();
+        let Some(queue) = self.work.queues.get_mut(&agent) else { return };
+        match queue.standing(now) {
+            Head::Ready => {
+                if let Some(id) = self.take_head(thread) {
+                    self.begin(&id, actions);
+                }
+            }
+            Head::Waits(until) => {
+                self.work.timers.insert((until, agent));
+            }
+            Head::Away => {
+                if let Some(after) = queue.load_after() {
+                    let limit = self.limits.queue_window.max(1);
+                    actions.push(Action::LoadTasks { agent, after, limit });
+                }
+            }
+            Head::None | Head::Busy | Head::Paused => {}
+        }
+    }
+
+    /// Makes a turn of the first task of the thread's agent, and gives it the thread.
+    fn take_head(&mut self, thread: &model::ThreadId) -> Option<TurnId> {
+        let agent = thread.agent();
+        let queue = self.work.queues.get_mut(&agent)?;
+        let queued = queue.first()?.clone();
+        let (id, run) = (TurnId::of_task(&agent, queued.position), queue.run);
+        if !self.work.lanes.entry(thread.clone()).or_default().start(id.clone()) {
+            return None;
+        }
+        queue.begin();
+        let token = self.work.token_key.token(thread, &id, run);
+        let mut turn = Turn::of_task(id.clone(), queued, run, token);
+        turn.is_restored = self.work.restored.remove(&agent);
+        self.work.insert(turn);
+        Some(id)
+    }
+
+    /// The turn has its thread: ask for its request.
+    fn begin(&mut self, id: &TurnId, actions: &mut Vec<Action>) {
+        let Some(turn) = self.work.turns.get_mut(id) else { return };
+        turn.phase = TurnPhase::Starting;
+        self.work.active += 1;
+        self.counters.turns_started += 1;
+        actions.push(Action::Start(Box::new(start(turn))));
+    }
+
+    /// A chunk says that an owner before this one has begun the turn. True when the turn is under way now.
+    fn adopt(&mut self, thread: &model::ThreadId, id: &TurnId, run: u32, now: Timestamp) -> bool {
+        if !self.work.turns.contains_key(id) {
+            let agent = thread.agent();
+            let queue = self.work.queues.get(&agent);
+            let is_head = queue.is_some_and(|queue| {
+                queue.run == run
+                    && !queue.is_busy()
+                    && queue.first().is_some_and(|first| TurnId::of_task(&agent, first.position) == *id)
+            });
+            if !is_head || self.take_head(thread).is_none() {
+                return false;
+            }
+        }
+        let Some(turn) = self.work.turns.get_mut(id).filter(|turn| turn.run == run) else { return false };
+        match turn.phase {
+            TurnPhase::Ended => return false,
+            TurnPhase::Starting | TurnPhase::Running => return true,
+            TurnPhase::Waiting => {}
+        }
+        let lane = self.work.lanes.entry(thread.clone()).or_default();
+        if lane.active() != Some(id) && !lane.start(id.clone()) {
+            return false;
+        }
+        turn.phase = TurnPhase::Running;
+        turn.is_adopted = true;
+        turn.progress_at = self.clock.now(now);
+        self.work.active += 1;
+        self.counters.turns_started += 1;
+        true
+    }
+
+    /// The open answer that a chunk of a turn belongs to; `None` when the chunk counts for nothing.
+    pub(super) fn answer_slot(
+        &mut self,
+        frame: &Frame,
+        arrival: &Arrival,
+        id: &TurnId,
+        run: u32,
+        seq: Seq,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) -> Option<Slot> {
+        let token = self.work.token_key.token(&frame.thread, id, run);
+        if !frame.token.as_ref().is_some_and(|received| token.matches(received)) {
+            self.not_asked(&frame.thread, arrival, actions);
+            return None;
+        }
+        let was_adopted = self.work.turns.get(id).is_some_and(|turn| turn.is_adopted);
+        if !self.adopt(&frame.thread, id, run, now) {
+            self.counters.fenced += 1;
+            return None;
+        }
+        let turn = self.work.turns.get(id)?;
+        if turn.is_adopted && !was_adopted && self.has_caught_up {
+            actions.push(Action::Start(Box::new(start(turn))));
+        }
+        let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
+        let time = self.clock.now(now);
+        let slot = self.messages.insert(Open::new(key, arrival, seq, &self.limits, time));
+        self.attach(id, slot, now);
+        Some(slot)
+    }
+
+    pub(super) fn not_asked(
+        &mut self,
+        thread: &model::ThreadId,
+        arrival: &Arrival,
+        actions: &mut Vec<Action>,
+    ) {
+        self.counters.not_asked += 1;
+        let key = MessageKey { thread: thread.clone(), message: arrival.message.clone() };
+        actions.push(Action::Report(Report::NotAsked(key)));
+    }
+
+    /// A chunk of a turn's answer was accepted.
+    pub(super) fn heard(&mut self, slot: Slot, time: Timestamp) {
+        let Some(turn) = self.messages.get(slot).and_then(|open| open.turn.as_ref()) else { return };
+        if let Some(turn) = self.work.turns.get_mut(&turn.id) {
+            (turn.progress_at, turn.is_heard) = (time, true);
+        }
+    }
+
+    pub(super) fn started(
+        &mut self,
+        id: &TurnId,
+        run: u32,
+        started: Started,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        let time = self.clock.now(now);
+        let turn = self.work.turns.get_mut(id).filter(|turn| turn.run == run);
+        let Some(turn) = turn.filter(|turn| turn.phase != TurnPhase::Ended) else {
+            actions.push(Action::Abandon { turn: id.clone(), run });
+            return;
+        };
+        let (rules, refused) = match started {
+            Started::Requested(rules) => (rules, None),
+            Started::Refused { rules, text } => (rules, Some(text)),
+        };
+        turn.rules = Some(rules);
+        if turn.phase == TurnPhase::Starting {
+            turn.phase = TurnPhase::Running;
+            turn.progress_at = turn.progress_at.max(time);
+        }
+        let failure = turn.failure.take().or_else(|| {
+            refused.map(|text| {
+                let hint = model::ErrorHint { class: model::ErrorClass::Permanent, retry_after_ms: None };
+                Failure::ProducerError { text, hint }
+            })
+        });
+        if let Some(failure) = failure {
+            self.end_turn(id, TurnEnd::Failed(failure), actions);
+        }
+    }
+
+    /// A workflow in this process has answered.
+    pub(super) fn answered(
+        &mut self,
+        id: &TurnId,
+        run: u32,
+        chunks: &[Arc<Chunk>],
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        let turn = self.work.turns.get(id).filter(|turn| turn.run == run && turn.slot.is_none());
+        let Some(turn) = turn.filter(|turn| turn.phase != TurnPhase::Ended) else { return };
+        let key = MessageKey { thread: turn.thread.clone(), message: id.answer(run) };
+        let (limits, time, mut slot) = (self.limits, self.clock.now(now), None);
+        for chunk in chunks {
+            let arrival = Arrival {
+                message: key.message.clone(),
+                attempt: 0,
+                step: 0,
+                role: Role::Assistant,
+                chunk: Arc::clone(chunk),
+            };
+            let slot = *slot.get_or_insert_with(|| {
+                self.messages.insert(Open::new(key.clone(), &arrival, Seq(0), &limits, time))
+            });
+            self.messages.account(slot, |open| open.take(&arrival, &limits, time));
+        }
+        let Some(slot) = slot else { return };
+        self.attach(id, slot, now);
+        self.touched.push(slot);
+        self.settle(slot, now, actions);
+    }
+
+    /// The answer is complete or has failed.
+    pub(super) fn answer_ended(&mut self, slot: Slot, actions: &mut Vec<Action>) {
+        let Some(open) = self.messages.get(slot) else { return };
+        let Some(id) = open.turn.as_ref().map(|turn| turn.id.clone()) else { return };
+        match open.failure.clone() {
+            None => self.end_turn(&id, TurnEnd::Complete, actions),
+            Some(failure) => self.fail_turn(&id, failure, actions),
+        }
+    }
+
+    /// How a task's failure counts depends on its agent's rules: without them it waits for them.
+    fn fail_turn(&mut self, id: &TurnId, failure: Failure, actions: &mut Vec<Action>) {
+        let Some(turn) = self.work.turns.get_mut(id) else { return };
+        if turn.is_task() && turn.rules.is_none() {
+            turn.failure = Some(failure);
+            return;
+        }
+        self.end_turn(id, TurnEnd::Failed(failure), actions);
+    }
+
+    /// Ends a turn, whatever stage it is in, and hands it to the next commit.
+    pub(super) fn end_turn(&mut self, id: &TurnId, end: TurnEnd, actions: &mut Vec<Action>) {
+        let Some(turn) = self.work.turns.get_mut(id) else { return };
+        if turn.phase == TurnPhase::Ended {
+            return;
+        }
+        let was_under_way = matches!(turn.phase, TurnPhase::Starting | TurnPhase::Running);
+        turn.phase = TurnPhase::Ended;
+        if was_under_way && is_ours(&end) {
+            actions.push(Action::Abandon { turn: id.clone(), run: turn.run });
+        }
+        if !was_under_way {
+            // It keeps nobody waiting, but is counted like the others until it is committed.
+            self.work.active += 1;
+            let lane = self.work.lanes.entry(turn.thread.clone()).or_default();
+            lane.leave(id);
+        }
+        if let Some(open) = turn.slot.and_then(|slot| self.messages.get_mut(slot)) {
+            open.phase = Phase::Ended;
+        }
+        turn.end = Some(end);
+        self.ended.push_back(Ended::Turn(id.clone()));
+    }
+
+    /// Runs without progress fail.
+    pub(super) fn look_for_deadlines(&mut self, time: Timestamp, actions: &mut Vec<Action>) {
+        let is_late = |turn: &&Turn| {
+            let deadline = turn.rules.map(|rules| rules.deadline_ms);
+            turn.phase == TurnPhase::Running
+                && turn.failure.is_none()
+                && deadline.is_some_and(|deadline| time.since_ms(turn.progress_at) >= deadline)
+        };
+        let late: Vec<TurnId> =
+            self.work.turns.values().filter(is_late).map(|turn| turn.id.clone()).collect();
+        for id in late {
+            self.fail_turn(&id, Failure::Turn(TurnFault::Deadline), actions);
+        }
+    }
+
+    /// Everything has been read: what the last owner had begun and nobody has ended goes on.
+    pub(super) fn resume_work(&mut self, actions: &mut Vec<Action>) {
+        for turn in self.work.turns.values() {
+            if turn.is_adopted && turn.rules.is_none() && turn.phase == TurnPhase::Running {
+                actions.push(Action::Start(Box::new(start(turn))));
+            }
+        }
+    }
+}
+
+/// The workflow does not know of this end yet.
+fn is_ours(end: &TurnEnd) -> bool {
+    match end {
+        TurnEnd::Complete => false,
+        TurnEnd::Stopped => true,
+        TurnEnd::Failed(failure) => !matches!(failure, Failure::ProducerError { .. }),
+    }
+}
+
+fn start(turn: &Turn) -> Start {
+    let (task, content, metadata, correlation_id) = match &turn.source {
+        Source::Input(opened) => {
+            (None, opened.content.clone(), opened.metadata.clone(), opened.correlation_id.clone())
+        }
+        Source::Task(queued) => {
+            let task = &queued.task;
+            (Some((task.id.clone(), task.kind)), task.content.clone(), task.metadata.clone(), None)
+        }
+    };
+    Start {
+        turn: turn.id.clone(),
+        run: turn.run,
+        attempt: if turn.is_restored { SECOND_REQUEST } else { 0 },
+        thread: turn.thread.clone(),
+        agent: turn.agent.clone(),
+        task,
+        content,
+        metadata,
+        is_adopted: turn.is_adopted,
+        token: turn.token.clone(),
+        correlation_id,
+    }
+}

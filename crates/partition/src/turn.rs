@@ -1,0 +1,277 @@
+//! One turn in memory, and the tables of all of them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use hashbrown::{HashMap, HashSet};
+use model::{
+    AgentId, Failure, Position, QueuedTask, Seq, ThreadId, Timestamp, TokenKey, TurnId, TurnOpened, TurnToken,
+};
+use scheduling::{AgentQueue, Lane};
+
+use crate::messages::Slot;
+use crate::turns::{OrderKey, TurnRules, Wait};
+
+type Hasher = foldhash::fast::FixedState;
+
+/// What a turn answers.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    Input(Box<TurnOpened>),
+    Task(QueuedTask),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TurnPhase {
+    /// It waits for its thread.
+    Waiting,
+    /// The driver has been told to request it.
+    Starting,
+    /// It is requested; chunks come.
+    Running,
+    /// It has ended; kept until its commit is applied.
+    Ended,
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum TurnEnd {
+    Complete,
+    Stopped,
+    Failed(Failure),
+}
+
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) id: TurnId,
+    pub(crate) thread: ThreadId,
+    pub(crate) agent: AgentId,
+    pub(crate) source: Source,
+    pub(crate) run: u32,
+    pub(crate) phase: TurnPhase,
+    pub(crate) end: Option<TurnEnd>,
+    /// A failure that waits for the rules by which it is judged.
+    pub(crate) failure: Option<Failure>,
+    /// Its answer, once a chunk of it has come.
+    pub(crate) slot: Option<Slot>,
+    pub(crate) token: TurnToken,
+    /// `None` until the driver has read the agent's settings.
+    pub(crate) rules: Option<TurnRules>,
+    /// An owner before this one may have requested it.
+    pub(crate) is_restored: bool,
+    /// A chunk of it came before this owner had requested it.
+    pub(crate) is_adopted: bool,
+    /// The input is in the store and must go when it ends.
+    pub(crate) is_saved: bool,
+    /// Its entry, while the stream must keep it, and since when.
+    pub(crate) hold: Option<(Seq, Timestamp)>,
+    /// The last chunk, by the stream's clock.
+    pub(crate) progress_at: Timestamp,
+    pub(crate) is_heard: bool,
+}
+
+impl Turn {
+    pub(crate) fn of_input(opened: Box<TurnOpened>, token: TurnToken) -> Self {
+        let (id, thread, agent, run) =
+            (opened.turn.clone(), opened.thread.clone(), opened.agent.clone(), opened.run);
+        Self::new(id, thread, agent, run, Source::Input(opened), token)
+    }
+
+    pub(crate) fn of_task(id: TurnId, queued: QueuedTask, run: u32, token: TurnToken) -> Self {
+        let agent = queued.task.agent.clone();
+        Self::new(id, agent.thread(), agent, run, Source::Task(queued), token)
+    }
+
+    fn new(id: TurnId, thread: ThreadId, agent: AgentId, run: u32, source: Source, token: TurnToken) -> Self {
+        Self {
+            id,
+            thread,
+            agent,
+            source,
+            run,
+            phase: TurnPhase::Waiting,
+            end: None,
+            failure: None,
+            slot: None,
+            token,
+            rules: None,
+            is_restored: false,
+            is_adopted: false,
+            is_saved: false,
+            hold: None,
+            progress_at: Timestamp(0),
+            is_heard: false,
+        }
+    }
+
+    pub(crate) fn is_task(&self) -> bool {
+        matches!(self.source, Source::Task(_))
+    }
+
+    /// Bytes that it counts against budgets.
+    pub(crate) fn size(&self) -> usize {
+        match &self.source {
+            Source::Input(opened) => opened.size(),
+            Source::Task(queued) => queued.task.size(),
+        }
+    }
+}
+
+/// What of an agent's row changed besides the outcome of a turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dirty {
+    pub(crate) wait: Wait,
+}
+
+/// Turns, the threads that they take place in, and the queues that they come from.
+#[derive(Debug)]
+pub(crate) struct Work {
+    /// In the order of ids, so that whatever goes through all of them does so in one order.
+    pub(crate) turns: BTreeMap<TurnId, Turn>,
+    pub(crate) lanes: HashMap<ThreadId, Lane<TurnId>, Hasher>,
+    pub(crate) queues: HashMap<AgentId, AgentQueue, Hasher>,
+    /// Threads in which something may be able to start, each once.
+    ready: VecDeque<ThreadId>,
+    is_ready: HashSet<ThreadId, Hasher>,
+    /// Ends of backoffs.
+    pub(crate) timers: BTreeSet<(Timestamp, AgentId)>,
+    pub(crate) dirty: BTreeMap<AgentId, Dirty>,
+    /// Agents whose first task an owner before this one may have requested.
+    pub(crate) restored: BTreeSet<AgentId>,
+    /// Turns under way, whose commit has not been applied.
+    pub(crate) active: usize,
+    /// Inputs whose entries the stream must keep.
+    pub(crate) held: BTreeMap<Seq, TurnId>,
+    /// Bytes of the inputs of turns.
+    pub(crate) bytes: usize,
+    pub(crate) token_key: TokenKey,
+    random: u64,
+}
+
+impl Work {
+    pub(crate) fn new(token_key: TokenKey, seed: u64) -> Self {
+        Self {
+            turns: BTreeMap::new(),
+            lanes: HashMap::with_hasher(Hasher::with_seed(seed)),
+            queues: HashMap::with_hasher(Hasher::with_seed(seed)),
+            ready: VecDeque::new(),
+            is_ready: HashSet::with_hasher(Hasher::with_seed(seed)),
+            timers: BTreeSet::new(),
+            dirty: BTreeMap::new(),
+            restored: BTreeSet::new(),
+            active: 0,
+            held: BTreeMap::new(),
+            bytes: 0,
+            token_key,
+            random: seed,
+        }
+    }
+
+    pub(crate) fn insert(&mut self, turn: Turn) {
+        self.bytes += turn.size();
+        if let Some((seq, _)) = turn.hold {
+            self.held.insert(seq, turn.id.clone());
+        }
+        self.turns.insert(turn.id.clone(), turn);
+    }
+
+    pub(crate) fn remove(&mut self, id: &TurnId) -> Option<Turn> {
+        let turn = self.turns.remove(id)?;
+        self.bytes -= turn.size();
+        Some(turn)
+    }
+
+    /// The entry of the turn's input, which the stream need not keep any more.
+    pub(crate) fn release(&mut self, id: &TurnId) -> Option<Seq> {
+        let (seq, _) = self.turns.get_mut(id)?.hold.take()?;
+        self.held.remove(&seq);
+        Some(seq)
+    }
+
+    /// The input at this entry, which is saved now.
+    pub(crate) fn save(&mut self, seq: Seq) -> Option<TurnOpened> {
+        let turn = self.turns.get_mut(&self.held.remove(&seq)?)?;
+        (turn.hold, turn.is_saved) = (None, true);
+        match &turn.source {
+            Source::Input(opened) => Some((**opened).clone()),
+            Source::Task(_) => None,
+        }
+    }
+
+    /// Looks at this thread when there is room for a turn.
+    pub(crate) fn make_ready(&mut self, thread: &ThreadId) {
+        if self.is_ready.insert(thread.clone()) {
+            self.ready.push_back(thread.clone());
+        }
+    }
+
+    pub(crate) fn next_ready(&mut self) -> Option<ThreadId> {
+        let thread = self.ready.pop_front()?;
+        self.is_ready.remove(&thread);
+        Some(thread)
+    }
+
+    pub(crate) fn mark(&mut self, agent: &AgentId, wait: Wait) {
+        let dirty = self.dirty.entry(agent.clone()).or_insert(Dirty { wait: Wait::Keep });
+        if wait != Wait::Keep {
+            dirty.wait = wait;
+        }
+    }
+
+    /// Forgets an agent and its thread when the store's defaults say the same.
+    pub(crate) fn tidy(&mut self, thread: &ThreadId) {
+        if self.lanes.get(thread).is_some_and(Lane::is_empty) {
+            self.lanes.remove(thread);
+        }
+        let agent = thread.agent();
+        if self.queues.get(&agent).is_some_and(AgentQueue::is_forgettable) && !self.dirty.contains_key(&agent)
+        {
+            self.queues.remove(&agent);
+            self.restored.remove(&agent);
+        }
+    }
+
+    /// SplitMix64 (Steele, Lea, Flood 2014): uniform, and the same for the same seed.
+    pub(crate) fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// The head of an agent's queue as it is written; 0 while none is known.
+    pub(crate) fn head(queue: &AgentQueue) -> Position {
+        queue.head.unwrap_or(Position::from_stored(0))
+    }
+}
+
+/// Orders that were taken lately: a check that was on its way when they were committed does not know of them.
+#[derive(Debug)]
+pub(crate) struct RecentOrders {
+    digests: HashMap<OrderKey, u64, Hasher>,
+    order: VecDeque<OrderKey>,
+    capacity: usize,
+}
+
+impl RecentOrders {
+    pub(crate) fn new(capacity: usize, seed: u64) -> Self {
+        let digests = HashMap::with_hasher(Hasher::with_seed(seed));
+        Self { digests, order: VecDeque::new(), capacity }
+    }
+
+    pub(crate) fn insert(&mut self, key: OrderKey, digest: u64) {
+        if self.digests.insert(key.clone(), digest).is_some() {
+            return;
+        }
+        self.order.push_back(key);
+        if self.order.len() > self.capacity
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.digests.remove(&oldest);
+        }
+    }
+
+    pub(crate) fn get(&self, key: &OrderKey) -> Option<u64> {
+        self.digests.get(key).copied()
+    }
+}

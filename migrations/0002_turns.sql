@@ -60,7 +60,8 @@ CREATE TABLE tasks (
     PRIMARY KEY (bucket, agent_id, position)
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
 
--- Which task ids are known, for seven days: the wall behind "once". The digest tells another payload.
+-- Which task ids are known, for seven days: the wall behind "once". The digest tells another payload. Ids of tasks that are
+-- pending or marked failed stay longer: operators name tasks by them.
 CREATE TABLE task_ids (
     bucket     smallint    NOT NULL,
     agent_id   text        NOT NULL,
@@ -70,6 +71,9 @@ CREATE TABLE task_ids (
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (bucket, agent_id, task_id)
 );
+
+-- For retention. It grows at its end only.
+CREATE INDEX task_ids_created_at ON task_ids (created_at);
 
 -- Marks: these tasks failed. Beside the tasks, so that those stay insert-only.
 CREATE TABLE failed_tasks (
@@ -130,7 +134,8 @@ CREATE TABLE open_turns (
     correlation_id text,
     -- The entry in the stream: the order in which inputs wait.
     stream_seq     bigint      NOT NULL,
-    -- Orders across streams: a stream that was made anew counts from 1 again.
+    -- Which stream that counts in: inputs of one that was made anew meanwhile came earlier than all of the present one.
+    incarnation    text        NOT NULL,
     saved_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (bucket, thread_id, turn_id)
 );
@@ -147,6 +152,17 @@ CREATE TABLE outbox (
     autovacuum_vacuum_scale_factor = 0.05,
     autovacuum_vacuum_cost_delay = 0
 );
+
+-- As for messages: lz4, or stored as they are where the server has none.
+DO $$
+BEGIN
+    ALTER TABLE tasks ALTER COLUMN content SET COMPRESSION lz4;
+    ALTER TABLE outbox ALTER COLUMN entries SET COMPRESSION lz4;
+EXCEPTION
+    WHEN feature_not_supported OR invalid_parameter_value THEN
+        ALTER TABLE tasks ALTER COLUMN content SET STORAGE EXTERNAL;
+END
+$$;
 
 -- Who did what to agents, tasks and turns.
 CREATE TABLE audit (

@@ -1,9 +1,15 @@
 //! Applying commits: one statement per group, fenced by the epochs of the leases.
 //!
-//! The statement lives in `commit/*.sql`, in parts, so that a group that needs little costs little; `columns` turns
-//! commits into its arrays. [`Writer`] is the entry.
+//! The statement lives in `commit/*.sql`, in parts, so that a group that needs little costs little: `parts` joins them, the
+//! modules beside it turn commits into arrays. [`Writer`] is the entry.
 
 mod columns;
+mod folded;
+mod orders;
+mod parts;
+mod rest;
+mod tasks;
+mod turns;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,31 +30,12 @@ use crate::{Disposition, StoreConfig, StoreError};
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Only checkpoints.
-const CHECKPOINTS: &str =
-    concat!(include_str!("commit/1_fence.sql"), include_str!("commit/4_checkpoint.sql"));
-
-/// Messages and checkpoints: what nearly every group is.
-const MESSAGES: &str = concat!(
-    include_str!("commit/1_fence.sql"),
-    include_str!("commit/2_messages.sql"),
-    include_str!("commit/4_checkpoint.sql")
-);
-
-/// Everything.
-const WHOLE: &str = concat!(
-    include_str!("commit/1_fence.sql"),
-    include_str!("commit/2_messages.sql"),
-    include_str!("commit/3_rest.sql"),
-    include_str!("commit/4_checkpoint.sql")
-);
-
 /// A commit and the stream it comes from.
 #[derive(Debug, Clone, Copy)]
 pub struct Submission<'a> {
     /// What to write.
     pub commit: &'a Commit,
-    /// The incarnation of the partition's stream: part of the keys of dead entries.
+    /// The incarnation of the partition's stream: part of the keys of dead entries, and of the order of saved inputs.
     pub incarnation: &'a str,
 }
 
@@ -57,6 +44,9 @@ pub struct Submission<'a> {
 pub enum Committed {
     /// Durable, all of it.
     Applied,
+    /// Durable, but for queues whose stored heads were not below their guards any more, and for the turns and marks that
+    /// belong to them. The owner has a wrong idea of these queues: rebuild the partition from the store.
+    Stale,
     /// The lease is gone and nothing was written: drop the partition.
     Fenced,
 }
@@ -158,7 +148,7 @@ impl Writer {
             return Ok(Vec::new());
         }
         check_distinct(group)?;
-        let statement = statement(&self.owner, group);
+        let statement = parts::statement(&self.owner, group);
         let (options, limit) = (self.options.clone(), self.answer_timeout);
         let session = Arc::clone(&self.session);
         let work = async move { apply(session.lock_owned().await, &options, limit, statement).await };
@@ -176,22 +166,6 @@ fn check_distinct(group: &[Submission<'_>]) -> Result<(), CommitError> {
         Some(twice) => {
             Err(CommitError::Fatal(format!("partition {} is in the group twice", twice.commit.partition)))
         }
-    }
-}
-
-fn statement(owner: &str, group: &[Submission<'_>]) -> Statement {
-    let has_rest = |commit: &Commit| {
-        !(commit.dead_letters.is_empty()
-            && commit.stragglers.is_empty()
-            && commit.ended_stragglers.is_empty())
-    };
-    if group.iter().any(|submission| has_rest(submission.commit)) {
-        let statement = columns::fence(sqlx::query(WHOLE), owner, group);
-        columns::rest(columns::messages(statement, group), group)
-    } else if group.iter().any(|submission| !submission.commit.messages.is_empty()) {
-        columns::messages(columns::fence(sqlx::query(MESSAGES), owner, group), group)
-    } else {
-        columns::fence(sqlx::query(CHECKPOINTS), owner, group)
     }
 }
 
@@ -231,8 +205,10 @@ fn outcomes(rows: &[PgRow], count: usize) -> Result<Vec<Committed>, CommitError>
     for row in rows {
         let number: i64 = row.try_get("number").map_err(|error| CommitError::Unknown(error.to_string()))?;
         let index = usize::try_from(number - 1).unwrap_or(usize::MAX);
+        let is_stale: bool =
+            row.try_get("is_stale").map_err(|error| CommitError::Unknown(error.to_string()))?;
         if let Some(outcome) = outcomes.get_mut(index) {
-            *outcome = Committed::Applied;
+            *outcome = if is_stale { Committed::Stale } else { Committed::Applied };
         }
     }
     Ok(outcomes)

@@ -87,7 +87,8 @@ impl Store {
     }
 }
 
-fn message(row: &PgRow) -> Result<Option<StoredMessage>, StoreError> {
+/// The message of a row; `None` when its position is NULL.
+pub(crate) fn message(row: &PgRow) -> Result<Option<StoredMessage>, StoreError> {
     let Some(position) = row.try_get::<Option<i64>, _>("position")? else { return Ok(None) };
     Ok(Some(StoredMessage {
         position: Position::from_stored(position),

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use model::{BatchType, Bucket, MessageId, MessageKey, Metadata, Role, ThreadId};
+use model::{
+    AgentId, BatchType, Bucket, BusyPolicy, MessageId, MessageKey, Metadata, Position, QueuedTask, Role,
+    Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
+};
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -36,6 +39,37 @@ pub(crate) fn batch_type(row: &PgRow) -> Result<BatchType, StoreError> {
     })
 }
 
+/// A task of `agent` from the columns of `tasks`.
+pub(crate) fn queued(row: &PgRow, agent: &AgentId) -> Result<QueuedTask, StoreError> {
+    Ok(QueuedTask {
+        position: Position::from_stored(row.try_get("position")?),
+        task: Task {
+            agent: agent.clone(),
+            id: parsed(row, "task_id", TaskId::parse)?,
+            kind: parsed(row, "kind", |name| TaskKind::from_name(name).ok_or("no such kind of task"))?,
+            content: row.try_get("content")?,
+            metadata: metadata(row)?,
+        },
+    })
+}
+
+/// An input from the columns of `open_turns`.
+pub(crate) fn opened(row: &PgRow) -> Result<TurnOpened, StoreError> {
+    Ok(TurnOpened {
+        turn: parsed(row, "turn_id", TurnId::parse)?,
+        thread: parsed(row, "thread_id", ThreadId::parse)?,
+        agent: parsed(row, "agent_id", AgentId::parse)?,
+        run: row.try_get::<i32, _>("run")?.unsigned_abs(),
+        policy: parsed(row, "policy", |name| BusyPolicy::from_name(name).ok_or("no such policy"))?,
+        content: row.try_get("content")?,
+        metadata: metadata(row)?,
+        work_request: row.try_get("work_request")?,
+        memory: row.try_get("memory")?,
+        actor: row.try_get::<Option<String>, _>("actor")?.map(Into::into),
+        correlation_id: row.try_get::<Option<String>, _>("correlation_id")?.map(Into::into),
+    })
+}
+
 pub(crate) fn metadata(row: &PgRow) -> Result<Metadata, StoreError> {
     match row.try_get("metadata")? {
         Value::Object(map) => Metadata::new(map).map_err(|error| unreadable("metadata", &error)),
@@ -61,7 +95,7 @@ pub(crate) fn parsed<T, E: std::fmt::Display>(
     parse(text).map_err(|error| unreadable(column, &error))
 }
 
-fn unreadable(column: &str, error: &dyn std::fmt::Display) -> StoreError {
+pub(crate) fn unreadable(column: &str, error: &dyn std::fmt::Display) -> StoreError {
     StoreError::Row(format!("column {column}: {error}"))
 }
 

@@ -2,35 +2,141 @@
 
 use std::sync::Arc;
 
-use model::{Chunk, ChunkKind, Seq, TokenKey};
-use partition::{Straggler, Takeover};
-use sqlx::Row;
+use model::{AgentId, BUCKETS, Chunk, ChunkKind, PartitionCount, PartitionId, Position, Seq, TokenKey};
+use partition::{OpenTurn, OutboxBatch, SavedAgent, Straggler, Takeover};
 use sqlx::postgres::PgRow;
+use sqlx::{Row, ValueRef};
 
-use crate::row::{key, metadata, parsed, role, unsigned};
+use crate::outbox;
+use crate::row::{key, metadata, opened, parsed, queued, role, unreadable, unsigned};
+use crate::store::count_of;
 use crate::{Grant, Store, StoreError};
 
+/// Buckets whose queues are read in one statement: even a partition of a million agents stays below the time that a
+/// statement may take.
+const BUCKETS_AT_ONCE: usize = 32;
+
+/// Most batches of the outbox that are handed over at once.
+const OUTBOX_AT_ONCE: u32 = 1_000;
+
 impl Store {
-    /// Loads what was saved of the partition's open messages. Ages are as of now, by the database's clock.
+    /// Loads what was saved of the partition: open messages and inputs, queues with their first `window` tasks each, and
+    /// the oldest 1,000 batches of the outbox. Ages and waits are as of now, by the database's clock.
     ///
     /// To be called once per grant and before the first commit under it: nothing can change in between, because
     /// every other writer is fenced.
-    pub async fn load(&self, grant: &Grant) -> Result<Takeover, StoreError> {
-        let statement = sqlx::query(include_str!("takeover/stragglers.sql")).bind(grant.partition.0 as i32);
-        let rows = self.rows(statement).await?;
-        let key = self.rows(sqlx::query("SELECT token_key FROM fleet")).await?;
-        let key: Vec<u8> = key.first().map(|row| row.try_get("token_key")).transpose()?.unwrap_or_default();
-        let key = TokenKey::new(&key).map_err(|error| StoreError::Row(error.to_string()))?;
+    pub async fn load(&self, grant: &Grant, window: usize) -> Result<Takeover, StoreError> {
+        let (count, token_key) = self.laid_out().await?;
+        let buckets: Vec<i16> = (grant.partition.0..BUCKETS)
+            .step_by(usize::from(count.get()))
+            .map(|bucket| i16::try_from(bucket).unwrap_or(i16::MAX))
+            .collect();
+        let stragglers =
+            sqlx::query(include_str!("takeover/stragglers.sql")).bind(i32::from(grant.partition.0));
         let (partition, epoch, checkpoint) = (grant.partition, grant.epoch, grant.checkpoint);
         Ok(Takeover {
-            stragglers: stragglers(&rows)?,
-            ..Takeover::bare(partition, epoch, checkpoint, grant.position_high_water, key)
+            stragglers: stragglers_of(&self.rows(stragglers).await?)?,
+            agents: self.queues(&buckets, window).await?,
+            open_turns: self.open_turns(&buckets, grant.incarnation.as_deref()).await?,
+            outbox: self.outbox(partition, None, OUTBOX_AT_ONCE).await?,
+            ..Takeover::bare(partition, epoch, checkpoint, grant.position_high_water, token_key)
         })
+    }
+
+    async fn laid_out(&self) -> Result<(PartitionCount, TokenKey), StoreError> {
+        let rows = self.rows(sqlx::query("SELECT partitions, token_key FROM fleet")).await?;
+        let row = rows.first().ok_or_else(|| StoreError::Row("the database is not migrated".to_owned()))?;
+        let key = TokenKey::new(&row.try_get::<Vec<u8>, _>("token_key")?);
+        Ok((count_of(row)?, key.map_err(|error| unreadable("token_key", &error))?))
+    }
+
+    async fn queues(&self, buckets: &[i16], window: usize) -> Result<Vec<SavedAgent>, StoreError> {
+        let mut agents = Vec::new();
+        for buckets in buckets.chunks(BUCKETS_AT_ONCE) {
+            let statement = sqlx::query(include_str!("takeover/queues.sql"))
+                .bind(buckets.to_vec())
+                .bind(limit_beyond(window));
+            append_queues(&mut agents, &self.rows(statement).await?, window)?;
+        }
+        Ok(agents)
+    }
+
+    async fn open_turns(
+        &self,
+        buckets: &[i16],
+        incarnation: Option<&str>,
+    ) -> Result<Vec<OpenTurn>, StoreError> {
+        let statement = sqlx::query(include_str!("takeover/open_turns.sql"))
+            .bind(buckets.to_vec())
+            .bind(incarnation.unwrap_or_default().to_owned());
+        let open =
+            |row: &PgRow| Ok(OpenTurn { opened: opened(row)?, seq: Seq(unsigned(row, "stream_seq")?) });
+        self.rows(statement).await?.iter().map(open).collect()
+    }
+
+    /// At most `limit` batches of the partition's outbox that have not been published, the oldest first, beginning after
+    /// `after`.
+    pub async fn outbox(
+        &self,
+        partition: PartitionId,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<Vec<OutboxBatch>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT position, entries::text FROM outbox WHERE bucket = $1 AND position > $2 ORDER BY position LIMIT $3",
+        )
+        .bind(i16::try_from(partition.0).unwrap_or(i16::MAX))
+        .bind(after.map_or(i64::MIN, Position::get))
+        .bind(i64::from(limit));
+        let batch = |row: &PgRow| {
+            let id = Position::from_stored(row.try_get("position")?);
+            Ok(OutboxBatch { id, outgoing: parsed(row, "entries", outbox::decoded)? })
+        };
+        self.rows(statement).await?.iter().map(batch).collect()
     }
 }
 
+/// One more than is wanted tells whether there are more.
+pub(crate) fn limit_beyond(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)
+}
+
+/// Rows come grouped by agent, one per task, and one without a task for an agent that has none.
+fn append_queues(agents: &mut Vec<SavedAgent>, rows: &[PgRow], window: usize) -> Result<(), StoreError> {
+    for row in rows {
+        let id: &str = row.try_get("agent_id")?;
+        if agents.last().is_none_or(|last| last.agent.as_str() != id) {
+            agents.push(agent(row)?);
+        }
+        let Some(last) = agents.last_mut().filter(|_| !is_null(row, "position")) else { continue };
+        if last.tasks.len() < window {
+            last.tasks.push(queued(row, &last.agent)?);
+        } else {
+            last.more = true;
+        }
+    }
+    Ok(())
+}
+
+fn agent(row: &PgRow) -> Result<SavedAgent, StoreError> {
+    Ok(SavedAgent {
+        agent: parsed(row, "agent_id", AgentId::parse)?,
+        head: Position::from_stored(row.try_get("head_position")?),
+        run: row.try_get::<i32, _>("head_run")?.unsigned_abs(),
+        failures: row.try_get::<i32, _>("backoff_attempt_count")?.unsigned_abs(),
+        wait_ms: row.try_get("wait_ms")?,
+        paused: row.try_get("paused")?,
+        tasks: Vec::new(),
+        more: false,
+    })
+}
+
+fn is_null(row: &PgRow, column: &str) -> bool {
+    row.try_get_raw(column).is_ok_and(|value| value.is_null())
+}
+
 /// Rows come grouped by message, one per chunk, and one without a chunk for a message that has none.
-fn stragglers(rows: &[PgRow]) -> Result<Vec<Straggler>, StoreError> {
+fn stragglers_of(rows: &[PgRow]) -> Result<Vec<Straggler>, StoreError> {
     let mut stragglers: Vec<Straggler> = Vec::new();
     for row in rows {
         let key = key(row)?;

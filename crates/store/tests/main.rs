@@ -16,3 +16,5 @@ mod random;
 mod reads;
 mod refusals;
 mod stragglers;
+mod turns;
+mod words;

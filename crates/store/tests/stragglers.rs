@@ -35,7 +35,7 @@ async fn saved(owner: &Owner, save: StragglerSave) {
 }
 
 async fn loaded(store: &Store, owner: &Owner) -> Takeover {
-    store.load(&owner.grant).await.unwrap()
+    store.load(&owner.grant, 8).await.unwrap()
 }
 
 fn ids(takeover: &Takeover) -> Vec<(u32, Vec<u32>)> {
@@ -118,7 +118,7 @@ async fn everything_of_a_chunk_comes_back_and_ages_go_on() {
     database.execute("UPDATE stragglers SET saved_at = saved_at - interval '1 minute'").await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     let grant = store.reclaim("a", owner.grant.partition, 1, TTL).await.unwrap().unwrap();
-    let back = store.load(&grant).await.unwrap().stragglers.remove(0);
+    let back = store.load(&grant, 8).await.unwrap().stragglers.remove(0);
     let aged = back.open_ms - save.open_ms;
     assert!((60_020..70_000).contains(&aged), "{aged}");
     assert_eq!((back.gap_ms, back.idle_ms), (Some(20 + aged), 10 + aged));

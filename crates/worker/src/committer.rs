@@ -189,6 +189,8 @@ fn settled(outcome: Committed) -> Settled {
     match outcome {
         Committed::Applied => Settled::Applied { unstorable: Vec::new() },
         Committed::Fenced => Settled::Fenced,
+        // The owner has a wrong idea of its queues.
+        Committed::Stale => Settled::Unknown,
     }
 }
 

@@ -113,7 +113,7 @@ async fn try_attach<'a>(
             return Ok(None);
         }
     }
-    let takeover = partition::Takeover { checkpoint, ..context.store.load(grant).await? };
+    let takeover = partition::Takeover { checkpoint, ..context.store.load(grant, config.limits.queue_window).await? };
     let questions = context.bus.serve_asks(partition).await?;
     let reader = Reader::open(&context.bus, partition, grant.epoch, checkpoint.next()).await?;
     let limits = wire::DecodeLimits { chunk_bytes: config.chunk_bytes, partitions: config.partitions };

@@ -1,5 +1,6 @@
 -- One commit of several partitions: one statement, one round trip, all or nothing per partition.
--- The parts of this statement are joined by commit.rs; parameters of a part that is left out do not occur.
+-- The parts of this statement are joined by parts.rs, in the order of their names; what a group does not need is left out.
+-- Each part numbers its parameters from $1; parts.rs moves them to their place.
 --
 -- $1 owner; arrays with one item per commit: $2 partition, $3 epoch, $4 checkpoint, $5 position_ms.
 -- Rows of the later parts say by number (from 1) to which of these commits they belong.

@@ -1,16 +1,13 @@
-//! Commits as arrays, one per column, in the order of the parameters in the `.sql` files.
+//! Commits as arrays, one per column, in the order of the parameters of their part.
 
-use std::fmt::Debug;
-
-use model::{Bucket, DeadLetter, DeadLetterSource, MessageKey, Metadata, PartitionId};
-use partition::{Commit, StragglerSave};
-use serde::Serialize;
-use serde_json::{Value, json};
+use model::{AgentId, Bucket, Message, MessageKey, Metadata, ThreadId};
+use partition::Commit;
+use serde_json::Value;
 
 use super::Submission;
 use crate::store::Statement;
 
-/// `$1` to `$5`.
+/// `1_fence.sql`, which comes before all parts.
 pub(super) fn fence(statement: Statement, owner: &str, group: &[Submission<'_>]) -> Statement {
     let column = |value: fn(&Commit) -> i64| group.iter().map(|s| value(s.commit)).collect::<Vec<_>>();
     statement
@@ -21,170 +18,45 @@ pub(super) fn fence(statement: Statement, owner: &str, group: &[Submission<'_>])
         .bind(column(|commit| commit.position_high_water.0))
 }
 
-/// `$6` to `$19`.
+/// `3_fresh.sql`.
 pub(super) fn messages(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<_> = numbered(group, |commit| &commit.messages).collect();
+    let rows: Vec<_> =
+        numbered(group, |commit| &commit.messages).map(|(number, message)| (number, None, message)).collect();
+    placed(statement, &rows)
+}
+
+/// `3_fresh_of_turns.sql`: messages of no turn, and those of turns with the numbers of their turns.
+pub(super) fn messages_of_turns(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let bare = numbered(group, |commit| &commit.messages).map(|(number, message)| (number, None, message));
+    let of_turns =
+        numbered(group, |commit| &commit.turns).zip(1_i64..).flat_map(|((number, write), turn)| {
+            write.messages.iter().map(move |message| (number, Some(turn), message))
+        });
+    let rows: Vec<_> = bare.chain(of_turns).collect();
+    placed(statement, &rows).bind(column(&rows, |(_, turn, _)| *turn))
+}
+
+fn placed(statement: Statement, rows: &[(i64, Option<i64>, &Message)]) -> Statement {
     statement
-        .bind(column(&rows, |(number, _)| *number))
-        .bind(column(&rows, |(_, m)| smallint(m.bucket().get())))
-        .bind(column(&rows, |(_, m)| m.key.thread.as_str()))
-        .bind(column(&rows, |(_, m)| m.placement.position.get()))
-        .bind(column(&rows, |(_, m)| m.key.message.as_str()))
-        .bind(column(&rows, |(_, m)| m.placement.batch_id.get()))
-        .bind(column(&rows, |(_, m)| m.placement.sequence_num))
-        .bind(column(&rows, |(_, m)| m.placement.batch_type.name()))
-        .bind(column(&rows, |(_, m)| m.role.name()))
-        .bind(column(&rows, |(_, m)| m.content.as_str()))
-        .bind(column(&rows, |(_, m)| m.tool_calls.as_ref().map(Value::to_string)))
-        .bind(column(&rows, |(_, m)| object(&m.metadata)))
-        .bind(column(&rows, |(_, m)| m.token_count))
-        .bind(column(&rows, |(_, m)| i64::from(m.attempt)))
+        .bind(column(rows, |(number, _, _)| *number))
+        .bind(column(rows, |(_, _, m)| smallint(m.bucket().get())))
+        .bind(column(rows, |(_, _, m)| m.key.thread.as_str()))
+        .bind(column(rows, |(_, _, m)| m.placement.position.get()))
+        .bind(column(rows, |(_, _, m)| m.key.message.as_str()))
+        .bind(column(rows, |(_, _, m)| m.placement.batch_id.get()))
+        .bind(column(rows, |(_, _, m)| m.placement.sequence_num))
+        .bind(column(rows, |(_, _, m)| m.placement.batch_type.name()))
+        .bind(column(rows, |(_, _, m)| m.role.name()))
+        .bind(column(rows, |(_, _, m)| m.content.as_str()))
+        .bind(column(rows, |(_, _, m)| m.tool_calls.as_ref().map(Value::to_string)))
+        .bind(column(rows, |(_, _, m)| m.tool_call_id.as_deref()))
+        .bind(column(rows, |(_, _, m)| object(&m.metadata)))
+        .bind(column(rows, |(_, _, m)| m.token_count))
+        .bind(column(rows, |(_, _, m)| i64::from(m.attempt)))
 }
 
-/// `$20` to `$55`.
-pub(super) fn rest(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    ended(saves(letters(statement, group), group), group)
-}
-
-/// `$20` to `$32`.
-fn letters(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<_> = group
-        .iter()
-        .zip(1_i64..)
-        .flat_map(|(s, number)| {
-            s.commit.dead_letters.iter().map(move |letter| Letter::new(number, s, letter))
-        })
-        .collect();
-    statement
-        .bind(column(&rows, |row| row.number))
-        .bind(column(&rows, |row| row.bucket))
-        .bind(column(&rows, |row| row.kind))
-        .bind(column(&rows, |row| row.key.as_str()))
-        .bind(column(&rows, |row| row.partition))
-        .bind(column(&rows, |row| row.stream_seq))
-        .bind(column(&rows, |row| row.subject.as_deref()))
-        .bind(column(&rows, |row| row.message.map(|key| key.thread.as_str())))
-        .bind(column(&rows, |row| row.message.map(|key| key.message.as_str())))
-        .bind(column(&rows, |row| row.attempt))
-        .bind(column(&rows, |row| row.reason))
-        .bind(column(&rows, |row| row.detail.as_str()))
-        .bind(column(&rows, |row| row.raw.as_slice()))
-}
-
-/// `$33` to `$51`.
-fn saves(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<(i64, &StragglerSave)> = numbered(group, |commit| &commit.stragglers).collect();
-    let chunks: Vec<_> = rows
-        .iter()
-        .zip(1_i64..)
-        .flat_map(|((_, save), number)| {
-            save.chunks.iter().zip(0_i32..).map(move |(chunk, at)| (number, at, chunk))
-        })
-        .collect();
-    statement
-        .bind(column(&rows, |(number, _)| *number))
-        .bind(column(&rows, |(_, s)| bucket(&s.key)))
-        .bind(column(&rows, |(_, s)| s.key.thread.as_str()))
-        .bind(column(&rows, |(_, s)| s.key.message.as_str()))
-        .bind(column(&rows, |(_, s)| i64::from(s.attempt)))
-        .bind(column(&rows, |(_, s)| s.role.name()))
-        .bind(column(&rows, |(_, s)| bigint(s.first_seq.0)))
-        .bind(column(&rows, |(_, s)| s.open_ms))
-        .bind(column(&rows, |(_, s)| s.gap_ms))
-        .bind(column(&rows, |(_, s)| s.idle_ms))
-        .bind(column(&chunks, |(number, _, _)| *number))
-        .bind(column(&chunks, |(_, at, _)| *at))
-        .bind(column(&chunks, |(_, _, chunk)| i32::try_from(chunk.id).unwrap_or(i32::MAX)))
-        .bind(column(&chunks, |(_, _, chunk)| &*chunk.text))
-        .bind(column(&chunks, |(_, _, chunk)| chunk.kind.name()))
-        .bind(column(&chunks, |(_, _, chunk)| chunk.is_final))
-        .bind(column(&chunks, |(_, _, chunk)| object(&chunk.metadata)))
-        .bind(column(&chunks, |(_, _, chunk)| chunk.timestamp.as_deref()))
-        .bind(column(&chunks, |(_, _, chunk)| chunk.correlation_id.as_deref()))
-}
-
-/// `$52` to `$55`.
-fn ended(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<(i64, &MessageKey)> = numbered(group, |commit| &commit.ended_stragglers).collect();
-    statement
-        .bind(column(&rows, |(number, _)| *number))
-        .bind(column(&rows, |(_, key)| bucket(key)))
-        .bind(column(&rows, |(_, key)| key.thread.as_str()))
-        .bind(column(&rows, |(_, key)| key.message.as_str()))
-}
-
-/// A row of `dead_letters`. Nothing in it can be refused: what is given up on must not stop its partition again.
-struct Letter<'a> {
-    number: i64,
-    bucket: i16,
-    kind: &'static str,
-    key: String,
-    partition: i16,
-    stream_seq: i64,
-    subject: Option<String>,
-    message: Option<&'a MessageKey>,
-    attempt: Option<i64>,
-    reason: &'static str,
-    detail: String,
-    raw: Vec<u8>,
-}
-
-impl<'a> Letter<'a> {
-    fn new(number: i64, submission: &Submission<'_>, letter: &'a DeadLetter) -> Self {
-        let PartitionId(partition) = submission.commit.partition;
-        let (partition, stream_seq) = (smallint(partition), bigint(letter.seq.0));
-        match &letter.source {
-            DeadLetterSource::Entry { subject, payload, refusal } => Self {
-                number,
-                bucket: partition,
-                kind: "entry",
-                key: storable(&format!("{}:{}", submission.incarnation, letter.seq)),
-                partition,
-                stream_seq,
-                subject: Some(storable(subject)),
-                message: None,
-                attempt: None,
-                reason: refusal.code,
-                detail: json!({"text": storable(&refusal.detail)}).to_string(),
-                raw: payload.to_vec(),
-            },
-            DeadLetterSource::Message { key, attempt, chunks, failure } => Self {
-                number,
-                bucket: bucket(key),
-                kind: "message",
-                key: key.to_string(),
-                partition,
-                stream_seq,
-                subject: None,
-                message: Some(key),
-                attempt: Some(i64::from(*attempt)),
-                reason: failure.code(),
-                detail: detail(failure).to_string(),
-                raw: encoded(chunks),
-            },
-        }
-    }
-}
-
-fn detail(failure: &model::Failure) -> Value {
-    let text = storable(&failure.to_string());
-    match failure {
-        model::Failure::GapTimeout { missing } => json!({"text": text, "missing": missing}),
-        _ => json!({"text": text}),
-    }
-}
-
-/// JSON, or whatever can be had: a dead letter without its content would be a loss.
-fn encoded<T: Serialize + Debug>(value: &T) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_else(|_| format!("{value:?}").into_bytes())
-}
-
-/// Text without NUL, which Postgres stores neither as text nor in jsonb.
-fn storable(text: &str) -> String {
-    text.replace('\0', "\u{fffd}")
-}
-
-fn numbered<'a, T: 'a>(
+/// The items of all commits with the numbers of their commits, from 1.
+pub(super) fn numbered<'a, T: 'a>(
     group: &'a [Submission<'a>],
     items: fn(&Commit) -> &Vec<T>,
 ) -> impl Iterator<Item = (i64, &'a T)> {
@@ -194,24 +66,47 @@ fn numbered<'a, T: 'a>(
         .flat_map(move |(s, number)| items(s.commit).iter().map(move |item| (number, item)))
 }
 
-fn column<'a, R, T>(rows: &'a [R], value: impl Fn(&'a R) -> T) -> Vec<T> {
+pub(super) fn column<'a, R, T>(rows: &'a [R], value: impl Fn(&'a R) -> T) -> Vec<T> {
     rows.iter().map(value).collect()
 }
 
-fn object(metadata: &Metadata) -> String {
-    metadata.as_map().map_or_else(|| "{}".to_owned(), |map| Value::Object(map.clone()).to_string())
+pub(super) fn object(metadata: &Metadata) -> String {
+    serde_json::to_string(metadata).unwrap_or_else(|_| "{}".to_owned())
 }
 
-fn bucket(key: &MessageKey) -> i16 {
-    smallint(Bucket::of(&key.thread).get())
+pub(super) fn bucket(key: &MessageKey) -> i16 {
+    bucket_of(&key.thread)
+}
+
+pub(super) fn bucket_of(thread: &ThreadId) -> i16 {
+    smallint(Bucket::of(thread).get())
+}
+
+pub(super) fn agent_bucket(agent: &AgentId) -> i16 {
+    smallint(Bucket::of_key(agent.as_str()).get())
 }
 
 /// Buckets and partitions are below 1,024.
-fn smallint(value: u16) -> i16 {
+pub(super) fn smallint(value: u16) -> i16 {
     i16::try_from(value).unwrap_or(i16::MAX)
 }
 
 /// Epochs and stream sequences stay far below 2^63.
-fn bigint(value: u64) -> i64 {
+pub(super) fn bigint(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Runs of turns and counts of failures, which stay far below 2^31.
+pub(super) fn integer(value: u32) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+/// Digests: all 64 bits.
+pub(super) fn bits(value: u64) -> i64 {
+    i64::from_ne_bytes(value.to_ne_bytes())
+}
+
+/// Text without NUL, which Postgres stores neither as text nor in jsonb.
+pub(super) fn storable(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
 }

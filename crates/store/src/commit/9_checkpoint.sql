@@ -5,4 +5,4 @@ SET checkpoint = greatest(p.checkpoint, f.checkpoint),
     updated_at = clock_timestamp()
 FROM fence AS f
 WHERE p.partition_id = f.partition_id
-RETURNING f.number
+RETURNING f.number, false AS is_stale

@@ -1,24 +1,24 @@
--- $20 commit, $21 bucket, $22 kind, $23 key, $24 partition, $25 stream_seq, $26 subject, $27 thread, $28 message,
--- $29 attempt, $30 reason, $31 detail, $32 raw.
+-- $1 commit, $2 bucket, $3 kind, $4 key, $5 partition, $6 stream_seq, $7 subject, $8 thread, $9 message,
+-- $10 attempt, $11 reason, $12 detail, $13 raw.
 , letters AS (
     INSERT INTO dead_letters (bucket, kind, key, partition_id, stream_seq, subject, thread_id, message_id, attempt,
                               reason, detail, raw)
     SELECT i.bucket, i.kind, i.key, i.partition_id, i.stream_seq, i.subject, i.thread_id, i.message_id, i.attempt,
            i.reason, i.detail::jsonb, i.raw
-    FROM unnest($20::bigint[], $21::smallint[], $22::text[], $23::text[], $24::smallint[], $25::bigint[], $26::text[],
-                $27::text[], $28::text[], $29::bigint[], $30::text[], $31::text[], $32::bytea[])
+    FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::text[], $5::smallint[], $6::bigint[], $7::text[],
+                $8::text[], $9::text[], $10::bigint[], $11::text[], $12::text[], $13::bytea[])
          AS i (number, bucket, kind, key, partition_id, stream_seq, subject, thread_id, message_id, attempt,
                reason, detail, raw)
     JOIN fence USING (number)
     ON CONFLICT (bucket, kind, key) DO NOTHING
 )
--- Saves: $33 commit, $34 bucket, $35 thread, $36 message, $37 attempt, $38 role, $39 first_seq, $40 open_ms, $41 gap_ms,
--- $42 idle_ms.
+-- Saves: $14 commit, $15 bucket, $16 thread, $17 message, $18 attempt, $19 role, $20 first_seq, $21 open_ms, $22 gap_ms,
+-- $23 idle_ms.
 , saves AS MATERIALIZED (
     -- `chunks`: how many of this attempt are saved already.
     SELECT i.*, CASE WHEN s.attempt = i.attempt THEN s.chunks ELSE 0 END AS chunks
-    FROM unnest($33::bigint[], $34::smallint[], $35::text[], $36::text[], $37::bigint[], $38::text[], $39::bigint[],
-                $40::bigint[], $41::bigint[], $42::bigint[])
+    FROM unnest($14::bigint[], $15::smallint[], $16::text[], $17::text[], $18::bigint[], $19::text[], $20::bigint[],
+                $21::bigint[], $22::bigint[], $23::bigint[])
          WITH ORDINALITY
          AS i (number, bucket, thread_id, message_id, attempt, role, first_seq, open_ms, gap_ms, idle_ms, save)
     JOIN fence USING (number)
@@ -26,15 +26,15 @@
         ON s.bucket = i.bucket AND s.thread_id = i.thread_id AND s.message_id = i.message_id
     WHERE s.attempt IS NULL OR s.attempt <= i.attempt
 )
--- Their chunks: $43 number of the save (from 1), $44 arrival within it, $45 chunk_id, $46 chunk, $47 chunk_type,
--- $48 is_final, $49 metadata, $50 timestamp, $51 correlation_id.
+-- Their chunks: $24 number of the save (from 1), $25 arrival within it, $26 chunk_id, $27 chunk, $28 chunk_type,
+-- $29 is_final, $30 metadata, $31 timestamp, $32 correlation_id.
 , saved_chunks AS (
     INSERT INTO straggler_chunks (bucket, thread_id, message_id, attempt, chunk_id, arrival, chunk, chunk_type, is_final,
                                   metadata, "timestamp", correlation_id)
     SELECT s.bucket, s.thread_id, s.message_id, s.attempt, i.chunk_id, s.chunks + i.arrival, i.chunk, i.chunk_type,
            i.is_final, i.metadata::jsonb, i."timestamp", i.correlation_id
-    FROM unnest($43::bigint[], $44::integer[], $45::integer[], $46::text[], $47::text[], $48::boolean[], $49::text[],
-                $50::text[], $51::text[])
+    FROM unnest($24::bigint[], $25::integer[], $26::integer[], $27::text[], $28::text[], $29::boolean[], $30::text[],
+                $31::text[], $32::text[])
          AS i (save, arrival, chunk_id, chunk, chunk_type, is_final, metadata, "timestamp", correlation_id)
     JOIN saves AS s USING (save)
     ON CONFLICT DO NOTHING
@@ -56,10 +56,10 @@
     DELETE FROM straggler_chunks AS c USING saves AS s
     WHERE c.bucket = s.bucket AND c.thread_id = s.thread_id AND c.message_id = s.message_id AND c.attempt < s.attempt
 )
--- Ended: $52 commit, $53 bucket, $54 thread, $55 message.
+-- Ended: $33 commit, $34 bucket, $35 thread, $36 message.
 , ended AS MATERIALIZED (
     SELECT i.bucket, i.thread_id, i.message_id
-    FROM unnest($52::bigint[], $53::smallint[], $54::text[], $55::text[]) AS i (number, bucket, thread_id, message_id)
+    FROM unnest($33::bigint[], $34::smallint[], $35::text[], $36::text[]) AS i (number, bucket, thread_id, message_id)
     JOIN fence USING (number)
 )
 , ended_stragglers AS (

@@ -1,0 +1,82 @@
+-- Queues of agents: $1 commit, $2 bucket, $3 agent, $4 guard, $5 head, $6 run, $7 failures, $8 wait: 'keep', 'clear' or
+-- 'start', $9 for so many ms, $10 paused, $11 error_code, $12 error_text.
+, wanted AS MATERIALIZED (
+    -- `is_same`: the row says all of this already, so no new version of it is written.
+    SELECT i.*, a.agent_id IS NULL AS is_absent,
+           a.head_position < i.guard
+           AND (a.head_position >= i.head AND a.head_run = i.run AND a.backoff_attempt_count = i.failures
+                AND a.paused = i.paused)
+           AND CASE i.wait WHEN 'keep' THEN true
+                           WHEN 'clear' THEN a.backoff_next_run_at IS NULL
+                                             AND (a.error_code IS NULL OR i.error_code IS NOT NULL)
+                           -- Each failure raises `failures`: this is the same commit again, and the wait goes on.
+                           ELSE a.backoff_next_run_at IS NOT NULL END
+           AND (i.error_code IS NULL
+                OR (a.error_code IS NOT DISTINCT FROM i.error_code AND a.error_text IS NOT DISTINCT FROM i.error_text))
+           AS is_same
+    FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::bigint[], $5::bigint[], $6::integer[], $7::integer[],
+                $8::text[], $9::bigint[], $10::boolean[], $11::text[], $12::text[])
+         WITH ORDINALITY
+         AS i (number, bucket, agent_id, guard, head, run, failures, wait, wait_ms, paused, error_code, error_text, item)
+    JOIN fence USING (number)
+    LEFT JOIN agents AS a ON a.bucket = i.bucket AND a.agent_id = i.agent_id
+)
+, moved AS (
+    -- The guard is asked of the row itself, which READ COMMITTED reads again when it had to wait for it. An UPDATE and
+    -- not an upsert: that would write a record for the lock as well.
+    UPDATE agents AS a
+    SET head_position = greatest(a.head_position, w.head),
+        head_run = w.run,
+        backoff_attempt_count = w.failures,
+        backoff_next_run_at = CASE w.wait WHEN 'keep' THEN a.backoff_next_run_at
+                                          WHEN 'start' THEN clock_timestamp() + w.wait_ms * interval '1 ms' END,
+        paused = w.paused,
+        error_code = CASE WHEN w.error_code IS NOT NULL THEN w.error_code WHEN w.wait <> 'clear' THEN a.error_code END,
+        error_text = CASE WHEN w.error_code IS NOT NULL THEN w.error_text WHEN w.wait <> 'clear' THEN a.error_text END,
+        error_at = CASE WHEN w.error_code IS NOT NULL THEN clock_timestamp() WHEN w.wait <> 'clear' THEN a.error_at END
+    FROM wanted AS w
+    WHERE a.bucket = w.bucket AND a.agent_id = w.agent_id AND a.head_position < w.guard
+      AND NOT w.is_absent AND NOT w.is_same
+    RETURNING w.item
+)
+, created AS (
+    INSERT INTO agents (bucket, agent_id, head_position, head_run, backoff_attempt_count, backoff_next_run_at, paused,
+                        error_code, error_text, error_at)
+    SELECT w.bucket, w.agent_id, greatest(w.head, 0), w.run, w.failures,
+           CASE w.wait WHEN 'start' THEN clock_timestamp() + w.wait_ms * interval '1 ms' END, w.paused,
+           w.error_code, w.error_text, CASE WHEN w.error_code IS NOT NULL THEN clock_timestamp() END
+    FROM wanted AS w
+    WHERE w.is_absent AND w.guard > 0
+    ON CONFLICT (bucket, agent_id) DO NOTHING
+    RETURNING bucket, agent_id
+)
+, won AS MATERIALIZED (
+    SELECT item FROM moved
+    UNION ALL
+    SELECT item FROM wanted WHERE is_same
+    UNION ALL
+    SELECT item FROM wanted WHERE is_absent AND (bucket, agent_id) IN (SELECT bucket, agent_id FROM created)
+)
+-- Finished turns: $13 commit, $14 bucket, $15 turn, $16 its thread, $17 first and $18 last message (NULL: it has none),
+-- $19 item of the agents above (NULL: of none), $20 true when a failed turn of this id goes.
+, begun AS MATERIALIZED (
+    -- Every committed turn has its input, whatever its run, and a message that is there already under the id of the answer
+    -- would make half a turn of it.
+    SELECT i.turn, i.bucket, i.thread_id, i.turn_id, i.ends_failed,
+           NOT EXISTS (SELECT FROM messages AS m
+                       WHERE m.bucket = i.bucket AND m.thread_id = i.thread_id AND m.message_id = i.first_id
+                       OFFSET 0)
+           AND NOT EXISTS (SELECT FROM messages AS m
+                           WHERE m.bucket = i.bucket AND m.thread_id = i.thread_id AND m.message_id = i.last_id
+                           OFFSET 0) AS is_new
+    FROM unnest($13::bigint[], $14::smallint[], $15::text[], $16::text[], $17::text[], $18::text[], $19::bigint[],
+                $20::boolean[])
+         WITH ORDINALITY
+         AS i (number, bucket, turn_id, thread_id, first_id, last_id, item, ends_failed, turn)
+    JOIN fence USING (number)
+    WHERE i.item IS NULL OR i.item IN (SELECT item FROM won)
+)
+, retried AS (
+    DELETE FROM failed_turns AS f USING begun AS b
+    WHERE f.bucket = b.bucket AND f.thread_id = b.thread_id AND f.turn_id = b.turn_id AND b.ends_failed
+)

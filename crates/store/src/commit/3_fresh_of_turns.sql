@@ -1,0 +1,23 @@
+-- $1 commit, $2 bucket, $3 thread, $4 position, $5 message, $6 batch_id, $7 sequence_num, $8 batch_type, $9 role,
+-- $10 content, $11 tool_calls, $12 tool_call_id, $13 metadata, $14 token_count, $15 attempt, $16 number of the turn
+-- (from 1, in the order of the part above; NULL: of none).
+, fresh AS MATERIALIZED (
+    -- Messages that are there already must not count as anyone's predecessor, so they are left out before the chain is
+    -- built. This sees the state before the statement; that is enough, because nobody else writes these threads under
+    -- this epoch: after an unknown outcome the owner raises its epoch, which waits for the doubtful statement.
+    SELECT i.*
+    FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::integer[],
+                $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[],
+                $16::bigint[])
+         AS i (number, bucket, thread_id, position, message_id, batch_id, sequence_num,
+               batch_type, role, content, tool_calls, tool_call_id, metadata, token_count, attempt, turn)
+    JOIN fence USING (number)
+    -- A turn is written whole or not at all, so its messages are not asked about one by one. OFFSET 0: a look-up by key,
+    -- whatever the planner thinks.
+    WHERE CASE WHEN i.turn IS NOT NULL THEN i.turn IN (SELECT b.turn FROM begun AS b WHERE b.is_new)
+               ELSE NOT EXISTS (
+                   SELECT FROM messages AS m
+                   WHERE m.bucket = i.bucket AND m.thread_id = i.thread_id AND m.message_id = i.message_id
+                   OFFSET 0
+               ) END
+)

@@ -1,0 +1,23 @@
+, written AS (
+    INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
+                          tool_calls, tool_call_id, metadata, token_count, parent_id, attempt)
+    SELECT f.bucket, f.thread_id, f.position, f.message_id, f.batch_id, f.sequence_num, f.batch_type, f.role, f.content,
+           f.tool_calls::jsonb, f.tool_call_id, f.metadata::jsonb, f.token_count,
+           coalesce(lag(f.position) OVER (PARTITION BY f.bucket, f.thread_id ORDER BY f.position), t.head_position),
+           f.attempt
+    FROM fresh AS f
+    LEFT JOIN threads AS t ON t.bucket = f.bucket AND t.thread_id = f.thread_id
+    -- The second wall. Only for this key: two messages at one position would be a defect, and must not pass silently.
+    ON CONFLICT (bucket, thread_id, message_id) DO NOTHING
+    RETURNING bucket, thread_id, position
+)
+, heads AS (
+    -- Counted from what was written, not from what came: the same commit twice changes nothing.
+    INSERT INTO threads AS t (bucket, thread_id, head_position, message_count)
+    SELECT bucket, thread_id, max(position), count(*)
+    FROM written
+    GROUP BY bucket, thread_id
+    ON CONFLICT (bucket, thread_id) DO UPDATE
+    SET head_position = greatest(t.head_position, excluded.head_position),
+        message_count = t.message_count + excluded.message_count
+)

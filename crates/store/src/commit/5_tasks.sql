@@ -1,0 +1,34 @@
+-- Tasks that enter queues: $1 commit, $2 bucket, $3 agent, $4 position, $5 task, $6 kind, $7 content, $8 metadata, $9 digest.
+, queued AS MATERIALIZED (
+    SELECT i.*
+    FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
+                $9::bigint[])
+         AS i (number, bucket, agent_id, position, task_id, kind, content, metadata, digest)
+    JOIN fence USING (number)
+)
+, named AS (
+    -- Only what has won its id enters the queue. After seven days the id may mean another task.
+    INSERT INTO task_ids AS t (bucket, agent_id, task_id, position, digest)
+    SELECT q.bucket, q.agent_id, q.task_id, q.position, q.digest
+    FROM queued AS q
+    ON CONFLICT (bucket, agent_id, task_id) DO UPDATE
+    SET position = excluded.position, digest = excluded.digest, created_at = excluded.created_at
+    WHERE t.created_at < clock_timestamp() - interval '7 days'
+    RETURNING t.bucket, t.agent_id, t.position
+)
+, entered AS (
+    INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content, metadata)
+    SELECT q.bucket, q.agent_id, q.position, q.task_id, q.kind, q.content, q.metadata::jsonb
+    FROM queued AS q
+    WHERE (q.bucket, q.agent_id, q.position) IN (SELECT n.bucket, n.agent_id, n.position FROM named AS n)
+)
+-- Their agents, but for those that are written above: $10 commit, $11 bucket, $12 agent, each once.
+, introduced AS (
+    -- Every agent that has a task has a row: a new owner finds the queues by these rows.
+    INSERT INTO agents (bucket, agent_id)
+    SELECT i.bucket, i.agent_id
+    FROM unnest($10::bigint[], $11::smallint[], $12::text[]) AS i (number, bucket, agent_id)
+    JOIN fence USING (number)
+    WHERE NOT EXISTS (SELECT FROM agents AS a WHERE a.bucket = i.bucket AND a.agent_id = i.agent_id OFFSET 0)
+    ON CONFLICT (bucket, agent_id) DO NOTHING
+)

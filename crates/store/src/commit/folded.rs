@@ -1,0 +1,105 @@
+//! What touches the same row several times in one commit, folded into once.
+//!
+//! The parts of one statement do not see each other's rows, and none may touch a row that another one touches. Operators
+//! may do two things to one task between two commits, and a turn may fail and be dropped.
+
+use std::collections::{HashMap, HashSet};
+
+use model::{AgentId, Metadata, Position, TaskId, ThreadId, TurnId};
+use partition::{Commit, FailedTask, FailedTurn, OpenTurn, TaskChange, TaskWrite};
+
+/// Everything that is done to one stored task.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Change<'a> {
+    pub(super) agent: &'a AgentId,
+    /// Where it stands.
+    pub(super) old: Position,
+    /// Where it will stand; `None`: it goes.
+    pub(super) new: Option<Position>,
+    /// Its new payload with the digest.
+    pub(super) payload: Option<(&'a str, &'a Metadata, u64)>,
+}
+
+/// The changes of tasks, one a task, in the order of the first.
+pub(super) fn changes(commit: &Commit) -> Vec<Change<'_>> {
+    let mut changes: Vec<Change<'_>> = Vec::new();
+    for change in &commit.task_changes {
+        let (agent, position) = match change {
+            TaskChange::Requeue { agent, from, .. } => (agent, *from),
+            TaskChange::Remove { agent, position } | TaskChange::Edit { agent, position, .. } => {
+                (agent, *position)
+            }
+        };
+        let known = changes.iter().position(|known| known.agent == agent && known.new == Some(position));
+        let at = known.unwrap_or_else(|| {
+            changes.push(Change { agent, old: position, new: Some(position), payload: None });
+            changes.len() - 1
+        });
+        if let Some(folded) = changes.get_mut(at) {
+            folded.add(change);
+        }
+    }
+    changes
+}
+
+impl<'a> Change<'a> {
+    fn add(&mut self, change: &'a TaskChange) {
+        match change {
+            TaskChange::Requeue { to, .. } => self.new = Some(*to),
+            TaskChange::Remove { .. } => self.new = None,
+            TaskChange::Edit { content, metadata, digest, .. } => {
+                self.payload = Some((content, metadata, *digest));
+            }
+        }
+    }
+}
+
+/// The first task of each id.
+pub(super) fn tasks(commit: &Commit) -> Vec<&TaskWrite> {
+    let mut seen: HashSet<(&AgentId, &TaskId)> = HashSet::new();
+    let mut first = Vec::with_capacity(commit.tasks.len());
+    for write in &commit.tasks {
+        if seen.insert((&write.queued.task.agent, &write.queued.task.id)) {
+            first.push(write);
+        }
+    }
+    first
+}
+
+/// The marks, but for those that an operator has lifted since: a task that is marked has been looked at after it failed.
+pub(super) fn marks(commit: &Commit) -> Vec<&FailedTask> {
+    let changes = changes(commit);
+    let is_lifted = |mark: &&FailedTask| {
+        changes.iter().any(|change| {
+            *change.agent == mark.agent && change.old == mark.position && change.new != Some(change.old)
+        })
+    };
+    commit.failed_tasks.iter().filter(|mark| !is_lifted(mark)).collect()
+}
+
+/// The last failure of each turn, but for turns that have succeeded since or were dropped.
+pub(super) fn failed_turns(commit: &Commit) -> Vec<&FailedTurn> {
+    let gone: HashSet<(&ThreadId, &TurnId)> = commit
+        .dropped_turns
+        .iter()
+        .map(|(thread, turn)| (thread, turn))
+        .chain(commit.turns.iter().filter_map(|write| Some((write.ends_failed.as_ref()?, &write.turn))))
+        .collect();
+    last_of_each(&commit.failed_turns, |failed| (&failed.opened.thread, &failed.opened.turn), &gone)
+}
+
+/// The last save of each input, but for those that have ended.
+pub(super) fn open_turns(commit: &Commit) -> Vec<&OpenTurn> {
+    let gone = commit.ended_turns.iter().map(|(thread, turn)| (thread, turn)).collect();
+    last_of_each(&commit.open_turns, |open| (&open.opened.thread, &open.opened.turn), &gone)
+}
+
+fn last_of_each<'a, T>(
+    items: &'a [T],
+    key: fn(&T) -> (&ThreadId, &TurnId),
+    gone: &HashSet<(&ThreadId, &TurnId)>,
+) -> Vec<&'a T> {
+    let last: HashMap<_, _> = items.iter().enumerate().map(|(at, item)| (key(item), at)).collect();
+    let stays = |(at, item): &(usize, &'a T)| last.get(&key(item)) == Some(at) && !gone.contains(&key(item));
+    items.iter().enumerate().filter(stays).map(|(_, item)| item).collect()
+}

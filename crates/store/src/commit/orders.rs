@@ -1,0 +1,126 @@
+//! Marks, changes of tasks, failed and saved turns, and acts as arrays.
+
+use model::{ThreadId, TurnId, TurnOpened};
+use partition::{AuditWrite, FailedTask, FailedTurn, OpenTurn};
+
+use super::Submission;
+use super::columns::{agent_bucket, bigint, bits, bucket_of, column, integer, numbered, object, storable};
+use super::folded::{self, Change};
+use super::turns::items;
+use crate::store::Statement;
+
+/// `7_orders.sql`.
+pub(super) fn orders(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let statement = failures(changes(marks(statement, group), group), group);
+    let statement = turns(statement, &numbered(group, |commit| &commit.dropped_turns).collect::<Vec<_>>());
+    let statement = inputs(statement, group);
+    let statement = turns(statement, &numbered(group, |commit| &commit.ended_turns).collect::<Vec<_>>());
+    acts(statement, group)
+}
+
+/// `$1` to `$7`.
+fn marks(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let rows: Vec<(i64, Option<i64>, &FailedTask)> = items(group)
+        .flat_map(|(number, first, commit)| {
+            folded::marks(commit).into_iter().map(move |mark| {
+                let index = commit.agents.iter().position(|write| write.agent == mark.agent);
+                (number, index.map(|index| first + index as i64), mark)
+            })
+        })
+        .collect();
+    statement
+        .bind(column(&rows, |(number, _, _)| *number))
+        .bind(column(&rows, |(_, _, mark)| agent_bucket(&mark.agent)))
+        .bind(column(&rows, |(_, _, mark)| mark.agent.as_str()))
+        .bind(column(&rows, |(_, _, mark)| mark.position.get()))
+        .bind(column(&rows, |(_, _, mark)| storable(&mark.code)))
+        .bind(column(&rows, |(_, _, mark)| storable(&mark.text)))
+        .bind(column(&rows, |(_, item, _)| *item))
+}
+
+/// `$8` to `$15`.
+fn changes(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let rows: Vec<(i64, Change<'_>)> = folded_of(group, folded::changes);
+    statement
+        .bind(column(&rows, |(number, _)| *number))
+        .bind(column(&rows, |(_, change)| agent_bucket(change.agent)))
+        .bind(column(&rows, |(_, change)| change.agent.as_str()))
+        .bind(column(&rows, |(_, change)| change.old.get()))
+        .bind(column(&rows, |(_, change)| change.new.map(model::Position::get)))
+        .bind(column(&rows, |(_, change)| change.payload.map(|(content, _, _)| content)))
+        .bind(column(&rows, |(_, change)| change.payload.map(|(_, metadata, _)| object(metadata))))
+        .bind(column(&rows, |(_, change)| change.payload.map(|(_, _, digest)| bits(digest))))
+}
+
+/// `$16` to `$30`.
+fn failures(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let rows: Vec<(i64, &FailedTurn)> = folded_of(group, folded::failed_turns);
+    let inputs: Vec<(i64, &TurnOpened)> =
+        rows.iter().map(|(number, failed)| (*number, &failed.opened)).collect();
+    opened(statement, &inputs)
+        .bind(column(&inputs, |(_, input)| input.correlation_id.as_deref()))
+        .bind(column(&rows, |(_, failed)| storable(&failed.code)))
+        .bind(column(&rows, |(_, failed)| storable(&failed.text)))
+        .bind(column(&rows, |(_, failed)| failed.is_retryable))
+}
+
+/// `$35` to `$49`.
+fn inputs(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let rows: Vec<(i64, &OpenTurn)> = folded_of(group, folded::open_turns);
+    let inputs: Vec<(i64, &TurnOpened)> = rows.iter().map(|(number, open)| (*number, &open.opened)).collect();
+    let incarnation = |number: i64| usize::try_from(number - 1).ok().and_then(|at| group.get(at));
+    opened(statement, &inputs)
+        .bind(column(&inputs, |(_, input)| input.actor.as_deref().map(storable)))
+        .bind(column(&inputs, |(_, input)| input.correlation_id.as_deref()))
+        .bind(column(&rows, |(_, open)| bigint(open.seq.0)))
+        .bind(column(&rows, |(number, _)| incarnation(*number).map_or("", |s| s.incarnation)))
+}
+
+/// The eleven columns that failed and saved turns share.
+fn opened(statement: Statement, rows: &[(i64, &TurnOpened)]) -> Statement {
+    statement
+        .bind(column(rows, |(number, _)| *number))
+        .bind(column(rows, |(_, input)| bucket_of(&input.thread)))
+        .bind(column(rows, |(_, input)| input.thread.as_str()))
+        .bind(column(rows, |(_, input)| input.turn.as_str()))
+        .bind(column(rows, |(_, input)| input.agent.as_str()))
+        .bind(column(rows, |(_, input)| integer(input.run)))
+        .bind(column(rows, |(_, input)| input.policy.name()))
+        .bind(column(rows, |(_, input)| input.content.as_str()))
+        .bind(column(rows, |(_, input)| object(&input.metadata)))
+        .bind(column(rows, |(_, input)| input.work_request))
+        .bind(column(rows, |(_, input)| input.memory))
+}
+
+/// `$31` to `$34`, `$50` to `$53`.
+fn turns(statement: Statement, rows: &[(i64, &(ThreadId, TurnId))]) -> Statement {
+    statement
+        .bind(column(rows, |(number, _)| *number))
+        .bind(column(rows, |(_, (thread, _))| bucket_of(thread)))
+        .bind(column(rows, |(_, (thread, _))| thread.as_str()))
+        .bind(column(rows, |(_, (_, turn))| turn.as_str()))
+}
+
+/// `$54` to `$61`.
+fn acts(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let rows: Vec<(i64, &AuditWrite)> = numbered(group, |commit| &commit.audit).collect();
+    statement
+        .bind(column(&rows, |(number, _)| *number))
+        .bind(column(&rows, |(_, act)| agent_bucket(&act.subject)))
+        .bind(column(&rows, |(_, act)| act.subject.as_str()))
+        .bind(column(&rows, |(_, act)| act.id.as_str()))
+        .bind(column(&rows, |(_, act)| storable(&act.actor)))
+        .bind(column(&rows, |(_, act)| storable(&act.what)))
+        .bind(column(&rows, |(_, act)| act.target.as_deref().map(storable)))
+        .bind(column(&rows, |(_, act)| act.refused.as_deref().map(storable)))
+}
+
+fn folded_of<'a, T: 'a>(
+    group: &'a [Submission<'a>],
+    fold: fn(&'a partition::Commit) -> Vec<T>,
+) -> Vec<(i64, T)> {
+    let of_commit = |(submission, number): (&'a Submission<'a>, i64)| {
+        fold(submission.commit).into_iter().map(move |item| (number, item))
+    };
+    group.iter().zip(1_i64..).flat_map(of_commit).collect()
+}

@@ -1,0 +1,165 @@
+//! The parts of the statement, and which of them a group needs.
+//!
+//! What a group does not need is left out of the text, so that streams of chunks cost nothing for turns. There are few
+//! combinations, each a text of its own that stays prepared.
+
+use std::sync::OnceLock;
+
+use partition::Commit;
+
+use super::{Submission, columns, orders, rest, tasks, turns};
+use crate::store::Statement;
+
+/// Adds the values of one part.
+type Bind = for<'a, 'b> fn(Statement, &'a [Submission<'b>]) -> Statement;
+
+const FENCE: &str = include_str!("1_fence.sql");
+const FENCE_PARAMETERS: usize = 5;
+
+/// A set of parts, by what is in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Parts(usize);
+
+impl Parts {
+    /// Messages, of turns or not.
+    const MESSAGES: usize = 1;
+    /// Queues of agents and finished turns; the parts after it then ask which agents have won.
+    const TURNS: usize = 1 << 1;
+    const TASKS: usize = 1 << 2;
+    const OUTBOX: usize = 1 << 3;
+    /// Marks, acts, failed and saved turns: what is rare. Only together with `TURNS`.
+    const ORDERS: usize = 1 << 4;
+    /// Dead letters and stragglers.
+    const REST: usize = 1 << 5;
+    const COMBINATIONS: usize = 1 << 6;
+
+    fn of(group: &[Submission<'_>]) -> Self {
+        Self(group.iter().fold(0, |parts, submission| parts | needed(submission.commit)))
+    }
+
+    fn has(self, part: usize) -> bool {
+        self.0 & part != 0
+    }
+
+    /// The text of each part with the number of its parameters, and what binds them.
+    fn list(self) -> Vec<(&'static str, usize, Option<Bind>)> {
+        let turns = self.has(Self::TURNS);
+        let all: [(bool, &'static str, usize, Option<Bind>); 9] = [
+            (turns, include_str!("2_turns.sql"), 20, Some(turns::turns)),
+            (
+                turns && self.has(Self::MESSAGES),
+                include_str!("3_fresh_of_turns.sql"),
+                16,
+                Some(columns::messages_of_turns),
+            ),
+            (!turns && self.has(Self::MESSAGES), include_str!("3_fresh.sql"), 15, Some(columns::messages)),
+            (self.has(Self::MESSAGES), include_str!("4_messages.sql"), 0, None),
+            (self.has(Self::TASKS), include_str!("5_tasks.sql"), 12, Some(tasks::tasks)),
+            (self.has(Self::OUTBOX), include_str!("6_outbox.sql"), 7, Some(tasks::outbox)),
+            (self.has(Self::ORDERS), include_str!("7_orders.sql"), 61, Some(orders::orders)),
+            (self.has(Self::REST), include_str!("8_rest.sql"), 36, Some(rest::rest)),
+            (true, self.checkpoint(), 0, None),
+        ];
+        all.into_iter()
+            .filter(|part| part.0)
+            .map(|(_, sql, parameters, bind)| (sql, parameters, bind))
+            .collect()
+    }
+
+    fn checkpoint(self) -> &'static str {
+        match self.has(Self::TURNS) {
+            true => include_str!("9_checkpoint_of_turns.sql"),
+            false => include_str!("9_checkpoint.sql"),
+        }
+    }
+
+    fn sql(self) -> &'static str {
+        static TEXTS: [OnceLock<String>; Parts::COMBINATIONS] =
+            [const { OnceLock::new() }; Parts::COMBINATIONS];
+        TEXTS[self.0 % Self::COMBINATIONS].get_or_init(|| self.join())
+    }
+
+    fn join(self) -> String {
+        let mut text = FENCE.to_owned();
+        let mut parameters = FENCE_PARAMETERS;
+        for (sql, count, _) in self.list() {
+            append(&mut text, sql, parameters);
+            parameters += count;
+        }
+        text
+    }
+}
+
+fn needed(commit: &Commit) -> usize {
+    let orders = !(commit.failed_tasks.is_empty()
+        && commit.task_changes.is_empty()
+        && commit.failed_turns.is_empty()
+        && commit.dropped_turns.is_empty()
+        && commit.open_turns.is_empty()
+        && commit.ended_turns.is_empty()
+        && commit.audit.is_empty());
+    let turns = orders || !(commit.turns.is_empty() && commit.agents.is_empty());
+    let messages = !commit.messages.is_empty() || commit.turns.iter().any(|turn| !turn.messages.is_empty());
+    let rest = !(commit.dead_letters.is_empty()
+        && commit.stragglers.is_empty()
+        && commit.ended_stragglers.is_empty());
+    [
+        (messages, Parts::MESSAGES),
+        (turns, Parts::TURNS),
+        (!commit.tasks.is_empty(), Parts::TASKS),
+        (commit.outbox.is_some() || !commit.sent.is_empty(), Parts::OUTBOX),
+        (orders, Parts::ORDERS),
+        (rest, Parts::REST),
+    ]
+    .into_iter()
+    .filter_map(|(is_needed, part)| is_needed.then_some(part))
+    .sum()
+}
+
+/// Appends a part whose `$1` becomes the parameter after the first `offset`.
+fn append(text: &mut String, part: &str, offset: usize) {
+    let mut pieces = part.split('$');
+    text.push_str(pieces.next().unwrap_or_default());
+    for piece in pieces {
+        let digits = piece.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, rest) = piece.split_at(digits);
+        text.push('$');
+        match number.parse::<usize>() {
+            Ok(number) => text.push_str(&(number + offset).to_string()),
+            Err(_) => text.push_str(number),
+        }
+        text.push_str(rest);
+    }
+}
+
+/// The statement that applies this group.
+pub(super) fn statement(owner: &str, group: &[Submission<'_>]) -> Statement {
+    let parts = Parts::of(group);
+    let statement = columns::fence(sqlx::query(parts.sql()), owner, group);
+    let binds = parts.list().into_iter().filter_map(|(_, _, bind)| bind);
+    binds.fold(statement, |statement, bind| bind(statement, group))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn parameters(sql: &str) -> BTreeSet<usize> {
+        let code = sql.lines().map(|line| line.split("--").next().unwrap_or_default());
+        let pieces: Vec<String> =
+            code.flat_map(|line| line.split('$').skip(1).map(str::to_owned).collect::<Vec<_>>()).collect();
+        let number =
+            |piece: &String| piece.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok();
+        pieces.iter().filter_map(number).collect()
+    }
+
+    #[test]
+    fn every_combination_numbers_its_parameters_without_a_hole() {
+        for parts in (0..Parts::COMBINATIONS).map(Parts) {
+            let count = FENCE_PARAMETERS + parts.list().iter().map(|(_, count, _)| count).sum::<usize>();
+            assert_eq!(parameters(&parts.join()), (1..=count).collect(), "{parts:?}");
+        }
+    }
+}

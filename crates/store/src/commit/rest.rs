@@ -1,0 +1,150 @@
+//! Dead letters and stragglers as arrays.
+
+use std::fmt::Debug;
+
+use model::{DeadLetter, DeadLetterSource, MessageKey, PartitionId};
+use partition::StragglerSave;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::Submission;
+use super::columns::{bigint, bucket, column, numbered, object, smallint, storable};
+use crate::store::Statement;
+
+/// `8_rest.sql`.
+pub(super) fn rest(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    ended(saves(letters(statement, group), group), group)
+}
+
+/// `$1` to `$13`.
+fn letters(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let rows: Vec<_> = group
+        .iter()
+        .zip(1_i64..)
+        .flat_map(|(s, number)| {
+            s.commit.dead_letters.iter().map(move |letter| Letter::new(number, s, letter))
+        })
+        .collect();
+    statement
+        .bind(column(&rows, |row| row.number))
+        .bind(column(&rows, |row| row.bucket))
+        .bind(column(&rows, |row| row.kind))
+        .bind(column(&rows, |row| row.key.as_str()))
+        .bind(column(&rows, |row| row.partition))
+        .bind(column(&rows, |row| row.stream_seq))
+        .bind(column(&rows, |row| row.subject.as_deref()))
+        .bind(column(&rows, |row| row.message.map(|key| key.thread.as_str())))
+        .bind(column(&rows, |row| row.message.map(|key| key.message.as_str())))
+        .bind(column(&rows, |row| row.attempt))
+        .bind(column(&rows, |row| row.reason))
+        .bind(column(&rows, |row| row.detail.as_str()))
+        .bind(column(&rows, |row| row.raw.as_slice()))
+}
+
+/// `$14` to `$32`.
+fn saves(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let rows: Vec<(i64, &StragglerSave)> = numbered(group, |commit| &commit.stragglers).collect();
+    let chunks: Vec<_> = rows
+        .iter()
+        .zip(1_i64..)
+        .flat_map(|((_, save), number)| {
+            save.chunks.iter().zip(0_i32..).map(move |(chunk, at)| (number, at, chunk))
+        })
+        .collect();
+    statement
+        .bind(column(&rows, |(number, _)| *number))
+        .bind(column(&rows, |(_, s)| bucket(&s.key)))
+        .bind(column(&rows, |(_, s)| s.key.thread.as_str()))
+        .bind(column(&rows, |(_, s)| s.key.message.as_str()))
+        .bind(column(&rows, |(_, s)| i64::from(s.attempt)))
+        .bind(column(&rows, |(_, s)| s.role.name()))
+        .bind(column(&rows, |(_, s)| bigint(s.first_seq.0)))
+        .bind(column(&rows, |(_, s)| s.open_ms))
+        .bind(column(&rows, |(_, s)| s.gap_ms))
+        .bind(column(&rows, |(_, s)| s.idle_ms))
+        .bind(column(&chunks, |(number, _, _)| *number))
+        .bind(column(&chunks, |(_, at, _)| *at))
+        .bind(column(&chunks, |(_, _, chunk)| i32::try_from(chunk.id).unwrap_or(i32::MAX)))
+        .bind(column(&chunks, |(_, _, chunk)| &*chunk.text))
+        .bind(column(&chunks, |(_, _, chunk)| chunk.kind.name()))
+        .bind(column(&chunks, |(_, _, chunk)| chunk.is_final))
+        .bind(column(&chunks, |(_, _, chunk)| object(&chunk.metadata)))
+        .bind(column(&chunks, |(_, _, chunk)| chunk.timestamp.as_deref()))
+        .bind(column(&chunks, |(_, _, chunk)| chunk.correlation_id.as_deref()))
+}
+
+/// `$33` to `$36`.
+fn ended(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let rows: Vec<(i64, &MessageKey)> = numbered(group, |commit| &commit.ended_stragglers).collect();
+    statement
+        .bind(column(&rows, |(number, _)| *number))
+        .bind(column(&rows, |(_, key)| bucket(key)))
+        .bind(column(&rows, |(_, key)| key.thread.as_str()))
+        .bind(column(&rows, |(_, key)| key.message.as_str()))
+}
+
+/// A row of `dead_letters`. Nothing in it can be refused: what is given up on must not stop its partition again.
+struct Letter<'a> {
+    number: i64,
+    bucket: i16,
+    kind: &'static str,
+    key: String,
+    partition: i16,
+    stream_seq: i64,
+    subject: Option<String>,
+    message: Option<&'a MessageKey>,
+    attempt: Option<i64>,
+    reason: &'static str,
+    detail: String,
+    raw: Vec<u8>,
+}
+
+impl<'a> Letter<'a> {
+    fn new(number: i64, submission: &Submission<'_>, letter: &'a DeadLetter) -> Self {
+        let PartitionId(partition) = submission.commit.partition;
+        let (partition, stream_seq) = (smallint(partition), bigint(letter.seq.0));
+        match &letter.source {
+            DeadLetterSource::Entry { subject, payload, refusal } => Self {
+                number,
+                bucket: partition,
+                kind: "entry",
+                key: storable(&format!("{}:{}", submission.incarnation, letter.seq)),
+                partition,
+                stream_seq,
+                subject: Some(storable(subject)),
+                message: None,
+                attempt: None,
+                reason: refusal.code,
+                detail: json!({"text": storable(&refusal.detail)}).to_string(),
+                raw: payload.to_vec(),
+            },
+            DeadLetterSource::Message { key, attempt, chunks, failure } => Self {
+                number,
+                bucket: bucket(key),
+                kind: "message",
+                key: key.to_string(),
+                partition,
+                stream_seq,
+                subject: None,
+                message: Some(key),
+                attempt: Some(i64::from(*attempt)),
+                reason: failure.code(),
+                detail: detail(failure).to_string(),
+                raw: encoded(chunks),
+            },
+        }
+    }
+}
+
+fn detail(failure: &model::Failure) -> Value {
+    let text = storable(&failure.to_string());
+    match failure {
+        model::Failure::GapTimeout { missing } => json!({"text": text, "missing": missing}),
+        _ => json!({"text": text}),
+    }
+}
+
+/// JSON, or whatever can be had: a dead letter without its content would be a loss.
+fn encoded<T: Serialize + Debug>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_else(|_| format!("{value:?}").into_bytes())
+}

@@ -1,0 +1,81 @@
+//! Tasks that enter queues and the outbox as arrays.
+
+use std::collections::HashSet;
+
+use model::{AgentId, Position};
+use partition::{Commit, TaskWrite};
+
+use super::Submission;
+use super::columns::{agent_bucket, bits, column, object, smallint};
+use super::folded;
+use crate::outbox;
+use crate::store::Statement;
+
+/// `5_tasks.sql`.
+pub(super) fn tasks(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    introduced(entered(statement, group), group)
+}
+
+/// `$1` to `$9`.
+fn entered(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let rows: Vec<(i64, &TaskWrite)> = group
+        .iter()
+        .zip(1_i64..)
+        .flat_map(|(submission, number)| {
+            folded::tasks(submission.commit).into_iter().map(move |write| (number, write))
+        })
+        .collect();
+    statement
+        .bind(column(&rows, |(number, _)| *number))
+        .bind(column(&rows, |(_, write)| agent_bucket(&write.queued.task.agent)))
+        .bind(column(&rows, |(_, write)| write.queued.task.agent.as_str()))
+        .bind(column(&rows, |(_, write)| write.queued.position.get()))
+        .bind(column(&rows, |(_, write)| write.queued.task.id.as_str()))
+        .bind(column(&rows, |(_, write)| write.queued.task.kind.name()))
+        .bind(column(&rows, |(_, write)| write.queued.task.content.as_str()))
+        .bind(column(&rows, |(_, write)| object(&write.queued.task.metadata)))
+        .bind(column(&rows, |(_, write)| bits(write.digest)))
+}
+
+/// `$10` to `$12`.
+fn introduced(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let rows: Vec<(i64, &AgentId)> = group
+        .iter()
+        .zip(1_i64..)
+        .flat_map(|(submission, number)| newcomers(submission.commit).map(move |agent| (number, agent)))
+        .collect();
+    statement
+        .bind(column(&rows, |(number, _)| *number))
+        .bind(column(&rows, |(_, agent)| agent_bucket(agent)))
+        .bind(column(&rows, |(_, agent)| agent.as_str()))
+}
+
+/// The agents of the tasks, but for those whose rows the same statement writes anyway: one of the two would be lost.
+fn newcomers(commit: &Commit) -> impl Iterator<Item = &AgentId> {
+    let mut seen: HashSet<&AgentId> = commit.agents.iter().map(|write| &write.agent).collect();
+    commit.tasks.iter().map(|write| &write.queued.task.agent).filter(move |agent| seen.insert(agent))
+}
+
+/// `6_outbox.sql`.
+pub(super) fn outbox(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let sent: Vec<(i64, i16, &Position)> = group
+        .iter()
+        .zip(1_i64..)
+        .flat_map(|(s, number)| {
+            s.commit.sent.iter().map(move |id| (number, smallint(s.commit.partition.0), id))
+        })
+        .collect();
+    let batches: Vec<_> = group
+        .iter()
+        .zip(1_i64..)
+        .filter_map(|(s, number)| Some((number, smallint(s.commit.partition.0), s.commit.outbox.as_ref()?)))
+        .collect();
+    statement
+        .bind(column(&sent, |(number, _, _)| *number))
+        .bind(column(&sent, |(_, partition, _)| *partition))
+        .bind(column(&sent, |(_, _, id)| id.get()))
+        .bind(column(&batches, |(number, _, _)| *number))
+        .bind(column(&batches, |(_, partition, _)| *partition))
+        .bind(column(&batches, |(_, _, batch)| batch.id.get()))
+        .bind(column(&batches, |(_, _, batch)| outbox::encoded(&batch.outgoing)))
+}

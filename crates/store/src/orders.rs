@@ -1,0 +1,110 @@
+//! What is known of orders, and the queues that they filled.
+
+use model::{AgentId, Bucket, Position, QueuedTask};
+use partition::{OrderKey, Verdict};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use crate::row::queued;
+use crate::takeover::limit_beyond;
+use crate::{Store, StoreError};
+
+impl Store {
+    /// What the store knows of each of these orders, in the order of the question.
+    ///
+    /// Unless `create_agents`, a new task of an agent without settings and a new turn in a thread that does not exist are
+    /// [`Verdict::Unknown`].
+    pub async fn check(
+        &self,
+        keys: &[OrderKey],
+        create_agents: bool,
+    ) -> Result<Vec<(OrderKey, Verdict)>, StoreError> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let wanted: Vec<Wanted<'_>> = keys.iter().map(Wanted::from).collect();
+        let statement = sqlx::query(include_str!("orders/check.sql"))
+            .bind(wanted.iter().map(|row| row.kind).collect::<Vec<_>>())
+            .bind(wanted.iter().map(|row| Bucket::of_key(row.subject).get() as i16).collect::<Vec<_>>())
+            .bind(wanted.iter().map(|row| row.subject).collect::<Vec<_>>())
+            .bind(wanted.iter().map(|row| row.id).collect::<Vec<_>>())
+            .bind(wanted.iter().map(|row| i32::try_from(row.run).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+            .bind(wanted.iter().map(|row| row.input.as_deref()).collect::<Vec<_>>())
+            .bind(wanted.iter().map(|row| row.task).collect::<Vec<_>>());
+        let rows = self.rows(statement).await?;
+        keys.iter()
+            .zip(&rows)
+            .map(|(key, row)| Ok((key.clone(), verdict(key, row, create_agents)?)))
+            .collect()
+    }
+
+    /// At most `limit` tasks of the agent after `after` that are not marked failed, in the order of the queue, and whether
+    /// there are more.
+    pub async fn load_tasks(
+        &self,
+        agent: &AgentId,
+        after: Position,
+        limit: usize,
+    ) -> Result<(Vec<QueuedTask>, bool), StoreError> {
+        let statement = sqlx::query(include_str!("orders/tasks.sql"))
+            .bind(Bucket::of_key(agent.as_str()).get() as i16)
+            .bind(agent.as_str())
+            .bind(after.get())
+            .bind(limit_beyond(limit));
+        let rows = self.rows(statement).await?;
+        let tasks = rows.iter().take(limit).map(|row| queued(row, agent)).collect::<Result<_, _>>()?;
+        Ok((tasks, rows.len() > limit))
+    }
+
+    /// Forgets at most `limit` ids of tasks older than seven days, and says how many; to be called until it says 0.
+    ///
+    /// Ids of tasks that are pending or marked failed stay: operators name tasks by them.
+    pub async fn purge_task_ids(&self, limit: u32) -> Result<u64, StoreError> {
+        let statement = sqlx::query(include_str!("orders/purge_task_ids.sql")).bind(i64::from(limit));
+        let rows = self.rows(statement).await?;
+        Ok(rows.first().map(|row| row.try_get::<i64, _>("count")).transpose()?.unwrap_or(0).unsigned_abs())
+    }
+}
+
+/// A key as a row of the question.
+struct Wanted<'a> {
+    kind: &'static str,
+    subject: &'a str,
+    id: &'a str,
+    run: u32,
+    input: Option<String>,
+    task: Option<&'a str>,
+}
+
+impl<'a> From<&'a OrderKey> for Wanted<'a> {
+    fn from(key: &'a OrderKey) -> Self {
+        let (kind, subject, id) = match key {
+            OrderKey::Turn(thread, turn, _) => ("turn", thread.as_str(), turn.as_str()),
+            OrderKey::Task(agent, task) => ("task", agent.as_str(), task.as_str()),
+            OrderKey::Act(agent, act, _) => ("act", agent.as_str(), act.as_str()),
+        };
+        let (run, input, task) = match key {
+            OrderKey::Turn(_, turn, run) => (*run, Some(turn.input().as_str().to_owned()), None),
+            OrderKey::Task(_, task) => (0, None, Some(task.as_str())),
+            OrderKey::Act(_, _, task) => (0, None, task.as_ref().map(|task| task.as_str())),
+        };
+        Self { kind, subject, id, run, input, task }
+    }
+}
+
+fn verdict(key: &OrderKey, row: &PgRow, create_agents: bool) -> Result<Verdict, StoreError> {
+    let (is_known, has_subject): (bool, bool) = (row.try_get("is_known")?, row.try_get("has_subject")?);
+    let position: Option<i64> = row.try_get("position")?;
+    Ok(match (key, position) {
+        (OrderKey::Task(..), _) if is_known => {
+            let digest: Option<i64> = row.try_get("digest")?;
+            Verdict::Known { digest: digest.unwrap_or_default().cast_unsigned() }
+        }
+        _ if is_known => Verdict::Known { digest: 0 },
+        _ if !has_subject && !create_agents => Verdict::Unknown,
+        (OrderKey::Act(..), Some(position)) => {
+            Verdict::Task { position: Position::from_stored(position), is_failed: row.try_get("is_failed")? }
+        }
+        _ => Verdict::New,
+    })
+}

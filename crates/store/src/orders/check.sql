@@ -1,0 +1,42 @@
+-- Arrays: $1 kind, $2 bucket, $3 agent or thread, $4 turn, task or act, $5 run of a turn, $6 input message of a turn,
+-- $7 the task itself, or the task that an act is about. One row each, in their order.
+--
+-- OFFSET 0: each look-up is by key, whatever the planner thinks of the size of the tables. CASE: only those of the kind.
+SELECT CASE k.kind
+           -- Every committed turn has its input in the history, whatever its run.
+           WHEN 'turn' THEN
+               EXISTS (SELECT FROM messages AS m
+                       WHERE m.bucket = k.bucket AND m.thread_id = k.subject_id AND m.message_id = k.input_id
+                       OFFSET 0)
+               OR EXISTS (SELECT FROM failed_turns AS f
+                          WHERE f.bucket = k.bucket AND f.thread_id = k.subject_id AND f.turn_id = k.id AND f.run >= k.run
+                          OFFSET 0)
+               OR EXISTS (SELECT FROM open_turns AS o
+                          WHERE o.bucket = k.bucket AND o.thread_id = k.subject_id AND o.turn_id = k.id
+                          OFFSET 0)
+           -- Beyond seven days an id may mean another task.
+           WHEN 'task' THEN coalesce(t.created_at >= clock_timestamp() - interval '7 days', false)
+           ELSE
+               EXISTS (SELECT FROM audit AS a
+                       WHERE a.bucket = k.bucket AND a.subject_id = k.subject_id AND a.act_id = k.id
+                       OFFSET 0)
+       END AS is_known,
+       CASE k.kind
+           WHEN 'turn' THEN
+               EXISTS (SELECT FROM threads AS h WHERE h.bucket = k.bucket AND h.thread_id = k.subject_id OFFSET 0)
+           WHEN 'task' THEN
+               EXISTS (SELECT FROM agent_settings AS s WHERE s.bucket = k.bucket AND s.agent_id = k.subject_id OFFSET 0)
+           ELSE true
+       END AS has_subject,
+       t.position, t.digest,
+       EXISTS (SELECT FROM failed_tasks AS f
+               WHERE f.bucket = k.bucket AND f.agent_id = k.subject_id AND f.position = t.position
+               OFFSET 0) AS is_failed
+FROM unnest($1::text[], $2::smallint[], $3::text[], $4::text[], $5::integer[], $6::text[], $7::text[])
+     WITH ORDINALITY AS k (kind, bucket, subject_id, id, run, input_id, task_id, number)
+LEFT JOIN LATERAL (
+    SELECT t.position, t.digest, t.created_at FROM task_ids AS t
+    WHERE t.bucket = k.bucket AND t.agent_id = k.subject_id AND t.task_id = k.task_id
+    OFFSET 0
+) AS t ON true
+ORDER BY k.number

@@ -1,0 +1,115 @@
+//! What is published after a commit, as it stands in the outbox.
+
+use model::{AgentId, MessageId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, TurnId};
+use partition::{Outgoing, TurnEnded, TurnStatus};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// An entry of a batch. Short names: there is one with every turn.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Entry {
+    Task {
+        agent: AgentId,
+        id: TaskId,
+        kind: String,
+        content: String,
+        /// A JSON object as text: jsonb writes numbers in another way, and then the digest of the task would be another.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        metadata: Option<String>,
+    },
+    Turn {
+        id: String,
+        thread: ThreadId,
+        agent: AgentId,
+        status: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<TaskId>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<MessageId>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        batch: Option<i64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<String>,
+    },
+}
+
+/// A batch as JSON.
+pub(crate) fn encoded(outgoing: &[Outgoing]) -> String {
+    let entries: Vec<Entry> = outgoing.iter().map(Entry::from).collect();
+    // Nothing in an entry can fail to become JSON; should it, an unreadable batch would stop the next owner.
+    serde_json::to_string(&entries).unwrap_or_else(|_| "[]".to_owned())
+}
+
+/// The batch that [`encoded`] has written, or what is wrong with it.
+pub(crate) fn decoded(json: &str) -> Result<Vec<Outgoing>, String> {
+    let entries: Vec<Entry> = serde_json::from_str(json).map_err(|error| error.to_string())?;
+    entries.into_iter().map(Outgoing::try_from).collect()
+}
+
+impl From<&Outgoing> for Entry {
+    fn from(outgoing: &Outgoing) -> Self {
+        match outgoing {
+            Outgoing::Task(task) => Self::Task {
+                agent: task.agent.clone(),
+                id: task.id.clone(),
+                kind: task.kind.name().to_owned(),
+                content: storable(&task.content),
+                metadata: task.metadata.as_map().and_then(|map| serde_json::to_string(map).ok()),
+            },
+            Outgoing::TurnEnded(ended) => Self::Turn {
+                id: ended.turn.as_str().to_owned(),
+                thread: ended.thread.clone(),
+                agent: ended.agent.clone(),
+                status: ended.status.name().to_owned(),
+                task: ended.task.clone(),
+                message: ended.message.clone(),
+                batch: ended.batch.map(Position::get),
+                code: ended.code.as_deref().map(storable),
+            },
+        }
+    }
+}
+
+impl TryFrom<Entry> for Outgoing {
+    type Error = String;
+    fn try_from(entry: Entry) -> Result<Self, String> {
+        Ok(match entry {
+            Entry::Task { agent, id, kind, content, metadata } => Self::Task(Task {
+                agent,
+                id,
+                kind: TaskKind::from_name(&kind).ok_or_else(|| format!("no kind of task: {kind}"))?,
+                content,
+                metadata: metadata.map_or(Ok(Metadata::EMPTY), |json| object(&json))?,
+            }),
+            Entry::Turn { id, thread, agent, status, task, message, batch, code } => {
+                Self::TurnEnded(TurnEnded {
+                    turn: TurnId::parse(&id).map_err(|error| error.to_string())?,
+                    thread,
+                    agent,
+                    status: turn_status(&status).ok_or_else(|| format!("no status of a turn: {status}"))?,
+                    task,
+                    message,
+                    batch: batch.map(Position::from_stored),
+                    code,
+                })
+            }
+        })
+    }
+}
+
+fn object(json: &str) -> Result<Metadata, String> {
+    let map: Map<String, Value> = serde_json::from_str(json).map_err(|error| error.to_string())?;
+    Metadata::new(map).map_err(|error| error.to_string())
+}
+
+fn turn_status(name: &str) -> Option<TurnStatus> {
+    [TurnStatus::Completed, TurnStatus::Failed, TurnStatus::Stopped]
+        .into_iter()
+        .find(|status| status.name() == name)
+}
+
+/// jsonb refuses NUL, and what is published must not stop a commit.
+fn storable(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}

@@ -1,1 +1,92 @@
-//! The reference workflow service.
+//! The reference workflow service: takes turn requests, has a model or a script answer them, and publishes the chunks.
+//!
+//! Entry: [`run`]. `service` holds the requests and tells the server what became of them, `engine` says the parts of an
+//! answer, `draft` numbers them as chunks, `writer` publishes. A script can also be served as an OpenAI-compatible
+//! endpoint: [`ScriptServer`].
+//!
+//! Invariants: a request is acknowledged only when the last chunk of its answer is stored; every delivery is an attempt
+//! of its own; whatever ends a turn early (a stop, a later delivery, a drain) ends the calls to the model and the
+//! tools with it; an answer of a model that was cut off is never taken for a whole one.
+
+mod draft;
+mod engine;
+mod http;
+mod metrics;
+mod openai;
+mod part;
+mod request;
+mod script;
+mod service;
+mod tools;
+mod writer;
+
+use std::time::Duration;
+
+use bus::{Bus, BusError};
+use model::WorkflowName;
+use runtime::{Clock, Health};
+use tokio_util::sync::CancellationToken;
+
+pub use http::ClientError;
+pub use openai::{EndpointError, OpenAiConfig};
+pub use script::serve::{ScriptServer, ServedCounts};
+pub use script::{Script, ScriptError};
+pub use tools::{Tools, ToolsError};
+
+use engine::Engine;
+use service::Service;
+
+/// Who answers.
+#[derive(Debug, Clone)]
+pub enum EngineConfig {
+    /// A model.
+    OpenAi(OpenAiConfig),
+    /// A script.
+    Scripted(Script),
+}
+
+/// Settings of a workflow service.
+#[derive(Debug, Clone)]
+pub struct WorkflowConfig {
+    /// Whose requests are taken.
+    pub workflow: WorkflowName,
+    /// Turns at a time.
+    pub concurrency: usize,
+    /// What is in hand when the drain begins may take so long to finish; the rest is handed back.
+    pub drain: Duration,
+    /// Who answers.
+    pub engine: EngineConfig,
+}
+
+/// Why a workflow service cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkflowError {
+    /// The model's endpoint cannot be used.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// Turn requests cannot be read.
+    #[error("turn requests cannot be read: {0}")]
+    Bus(#[from] BusError),
+}
+
+/// Takes turn requests until `drain` is cancelled, and finishes what is in hand.
+///
+/// # Errors
+/// The settings cannot work, or the service may not read turn requests.
+pub async fn run(
+    config: WorkflowConfig,
+    bus: Bus,
+    health: Health,
+    clock: Clock,
+    drain: CancellationToken,
+) -> Result<(), WorkflowError> {
+    metrics::describe();
+    let engine = match config.engine {
+        EngineConfig::OpenAi(openai) => Engine::OpenAi(openai::OpenAi::new(openai, clock)?),
+        EngineConfig::Scripted(script) => Engine::Scripted(script),
+    };
+    tracing::info!(workflow = %config.workflow, concurrency = config.concurrency, "taking turn requests");
+    let service = Service::new(bus, engine);
+    service.serve(&config.workflow, config.concurrency, config.drain, &health, drain).await?;
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! From parts to numbered chunks: joining what belongs together, splitting what is too large, counting steps.
+//!
+//! Pure: when a frame is cut off is the writer's decision.
+
+use std::sync::Arc;
+
+use model::{Arrival, Chunk, ChunkKind, MessageId, Metadata, Role};
+use serde_json::{Map, Value, json};
+
+use crate::part::{CallName, Failure};
+
+/// Largest text of a chunk in bytes. Owners accept 64 KiB with the metadata by default.
+const CHUNK_BYTES: usize = 16 << 10;
+/// A frame with so much text is published without waiting for more.
+const FRAME_BYTES: usize = 128 << 10;
+
+/// The chunks of one attempt: those published have their numbers, those since then may still grow.
+pub(crate) struct Draft {
+    message: MessageId,
+    attempt: u32,
+    correlation_id: Option<Box<str>>,
+    next_id: u32,
+    step: u32,
+    /// The last chunk was a result: the model speaks next, in another step.
+    results_came: bool,
+    pieces: Vec<Piece>,
+    bytes: usize,
+    /// Whether the last piece may take more text.
+    is_open: bool,
+}
+
+struct Piece {
+    kind: ChunkKind,
+    step: u32,
+    text: String,
+    metadata: Map<String, Value>,
+    is_final: bool,
+}
+
+impl Draft {
+    pub(crate) fn new(message: MessageId, attempt: u32, correlation_id: Option<Box<str>>) -> Self {
+        Self {
+            message,
+            attempt,
+            correlation_id,
+            next_id: 0,
+            step: 0,
+            results_came: false,
+            pieces: Vec::new(),
+            bytes: 0,
+            is_open: false,
+        }
+    }
+
+    pub(crate) fn text(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.add(ChunkKind::Content, text, Map::new());
+        }
+    }
+
+    pub(crate) fn reasoning(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.add(ChunkKind::Reasoning, text, Map::new());
+        }
+    }
+
+    pub(crate) fn call(&mut self, call: &CallName, arguments: &str) {
+        self.add(ChunkKind::ToolCall, arguments, call_metadata(call));
+    }
+
+    pub(crate) fn result(&mut self, call: &CallName, text: &str, is_error: bool) {
+        let mut metadata = call_metadata(call);
+        if is_error {
+            metadata.insert("is_error".to_owned(), json!(true));
+        }
+        self.add(ChunkKind::ToolResult, text, metadata);
+    }
+
+    /// A chunk that says nothing but that somebody is still at work.
+    pub(crate) fn sign_of_life(&mut self) {
+        self.push(ChunkKind::Metadata, String::new(), Map::new());
+        self.close();
+    }
+
+    /// The last chunk of a whole answer.
+    pub(crate) fn finish(&mut self, metadata: Map<String, Value>) {
+        let is_open_text =
+            self.is_open && self.pieces.last().is_some_and(|last| last.kind == ChunkKind::Content);
+        if !is_open_text {
+            self.push(ChunkKind::Content, String::new(), Map::new());
+        }
+        if let Some(last) = self.pieces.last_mut() {
+            last.metadata = metadata;
+            last.is_final = true;
+        }
+        self.close();
+    }
+
+    /// The last chunk of an answer that failed.
+    pub(crate) fn fail(&mut self, failure: &Failure) {
+        self.push(ChunkKind::Error, without_nul(&failure.text), failure.metadata());
+        if let Some(last) = self.pieces.last_mut() {
+            last.is_final = true;
+        }
+        self.close();
+    }
+
+    /// What follows becomes a chunk of its own.
+    pub(crate) fn close(&mut self) {
+        self.is_open = false;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    pub(crate) fn is_large(&self) -> bool {
+        self.bytes >= FRAME_BYTES
+    }
+
+    /// What has come since the last frame, numbered.
+    pub(crate) fn take_frame(&mut self) -> Vec<Arrival> {
+        self.bytes = 0;
+        self.close();
+        let pieces = std::mem::take(&mut self.pieces);
+        pieces.into_iter().map(|piece| self.number(piece)).collect()
+    }
+
+    fn number(&mut self, piece: Piece) -> Arrival {
+        let id = self.next_id;
+        self.next_id += 1;
+        let chunk = Chunk {
+            id,
+            kind: piece.kind,
+            is_final: piece.is_final,
+            text: piece.text.into(),
+            metadata: keepable(piece.metadata),
+            timestamp: None,
+            correlation_id: self.correlation_id.clone(),
+        };
+        Arrival {
+            message: self.message.clone(),
+            attempt: self.attempt,
+            step: piece.step,
+            role: if piece.kind == ChunkKind::ToolResult { Role::Tool } else { Role::Assistant },
+            chunk: Arc::new(chunk),
+        }
+    }
+
+    fn add(&mut self, kind: ChunkKind, text: &str, metadata: Map<String, Value>) {
+        let text = without_nul(text);
+        let mut rest = text.as_str();
+        if let Some(last) = self.pieces.last_mut().filter(|last| {
+            self.is_open && last.kind == kind && last.metadata == metadata && last.text.len() < CHUNK_BYTES
+        }) {
+            let (fits, remains) = split_at_most(rest, CHUNK_BYTES - last.text.len());
+            last.text.push_str(fits);
+            self.bytes += fits.len();
+            rest = remains;
+            if rest.is_empty() {
+                return;
+            }
+        }
+        loop {
+            let (piece, remains) = split_at_most(rest, CHUNK_BYTES);
+            self.push(kind, piece.to_owned(), metadata.clone());
+            rest = remains;
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn push(&mut self, kind: ChunkKind, text: String, metadata: Map<String, Value>) {
+        let speaks = matches!(kind, ChunkKind::Content | ChunkKind::Reasoning | ChunkKind::ToolCall);
+        if speaks && self.results_came {
+            self.step += 1;
+            self.results_came = false;
+        }
+        self.results_came |= kind == ChunkKind::ToolResult;
+        self.bytes += text.len() + 256;
+        self.is_open = true;
+        self.pieces.push(Piece { kind, step: self.step, text, metadata, is_final: false });
+    }
+}
+
+fn call_metadata(call: &CallName) -> Map<String, Value> {
+    let mut map = Map::new();
+    map.insert("tool_call_id".to_owned(), json!(&*call.id));
+    map.insert("tool_name".to_owned(), json!(&*call.tool));
+    map
+}
+
+/// Postgres cannot store a NUL, so owners refuse it; models and tools may well write one.
+fn without_nul(text: &str) -> String {
+    text.replace('\0', "\u{FFFD}")
+}
+
+/// Metadata is ours but for the name of a model or a tool: what cannot be kept is left out.
+fn keepable(map: Map<String, Value>) -> Metadata {
+    Metadata::new(map).unwrap_or_default()
+}
+
+/// At most so many bytes of the text, cut between characters, and the rest.
+fn split_at_most(text: &str, bytes: usize) -> (&str, &str) {
+    if text.len() <= bytes {
+        return (text, "");
+    }
+    let at = (0..=bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    text.split_at(at)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,22 @@
+//! Who thinks: a model behind an OpenAI-compatible endpoint, or a script.
+
+use crate::openai::OpenAi;
+use crate::part::{Ended, Parts};
+use crate::request::Turn;
+use crate::script::Script;
+
+/// What answers turns.
+pub(crate) enum Engine {
+    OpenAi(OpenAi),
+    Scripted(Script),
+}
+
+impl Engine {
+    /// Says the parts of the answer and how it ended. Dropping it ends whatever it has under way.
+    pub(crate) async fn answer(&self, turn: &Turn, parts: &Parts) -> Ended {
+        match self {
+            Self::OpenAi(openai) => openai.answer(turn, parts).await,
+            Self::Scripted(script) => script.play(turn, parts).await,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The HTTP client for models and tools: rustls with ring, no proxy from the environment, no redirect, for a redirect would
+//! carry a prompt and perhaps a key to somebody else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::redirect::Policy;
+use reqwest::{Client, Response};
+use rustls::{ClientConfig, RootCertStore};
+
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// The HTTP client could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// TLS.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The rest.
+    #[error("the HTTP client cannot be set up: {0}")]
+    Build(#[from] reqwest::Error),
+}
+
+/// A client whose responses may be silent for so long.
+pub(crate) fn client(silence: Option<Duration>) -> Result<Client, ClientError> {
+    let builder = Client::builder()
+        .tls_backend_preconfigured(tls()?)
+        .no_proxy()
+        .redirect(Policy::none())
+        .connect_timeout(CONNECT)
+        .tcp_nodelay(true)
+        .user_agent(concat!("antiphon/", env!("CARGO_PKG_VERSION")));
+    Ok(match silence {
+        Some(silence) => builder.read_timeout(silence),
+        None => builder,
+    }
+    .build()?)
+}
+
+/// Mozilla's authorities, and those of the machine, where there are any: an image may have none, a company its own.
+fn tls() -> Result<ClientConfig, rustls::Error> {
+    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    let own = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(own.certs);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// The body up to so many bytes, and whether there was more.
+pub(crate) async fn read_at_most(
+    mut response: Response,
+    limit: usize,
+) -> Result<(Vec<u8>, bool), reqwest::Error> {
+    let mut body = Vec::new();
+    while let Some(bytes) = response.chunk().await? {
+        let room = limit - body.len();
+        body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if bytes.len() > room {
+            return Ok((body, true));
+        }
+    }
+    Ok((body, false))
+}

@@ -1,0 +1,165 @@
+//! What a workflow service counts. Every metric is declared here, once.
+
+use std::time::{Duration, Instant};
+
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use model::ErrorClass;
+
+const TURNS: &str = "antiphon_workflow_turns_total";
+const IN_HAND: &str = "antiphon_workflow_turns_in_hand";
+const TURN_TIME: &str = "antiphon_workflow_turn_seconds";
+const FIRST_CHUNK: &str = "antiphon_workflow_first_chunk_seconds";
+const REDELIVERIES: &str = "antiphon_workflow_redeliveries_total";
+const GARBAGE: &str = "antiphon_workflow_requests_garbage_total";
+const FAILURES: &str = "antiphon_workflow_failures_total";
+const FRAMES: &str = "antiphon_workflow_frames_total";
+const CHUNKS: &str = "antiphon_workflow_chunks_total";
+const SIGNS: &str = "antiphon_workflow_signs_of_life_total";
+const MODEL_CALLS: &str = "antiphon_workflow_model_calls_total";
+const MODEL_TOKENS: &str = "antiphon_workflow_model_tokens_total";
+const TOOL_CALLS: &str = "antiphon_workflow_tool_calls_total";
+const TOOL_TIME: &str = "antiphon_workflow_tool_call_seconds";
+const SERVED: &str = "antiphon_workflow_script_responses_total";
+
+/// What became of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The whole answer is stored.
+    Complete,
+    /// An error chunk is stored.
+    Failed,
+    /// Somebody stopped the turn.
+    Stopped,
+    /// Another service gets the request.
+    HandedBack,
+    /// Another service has the request already.
+    Lost,
+    /// A script had this attempt die.
+    Cut,
+    /// The chunks could not be stored.
+    Unpublished,
+}
+
+impl Outcome {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+            Self::HandedBack => "handed_back",
+            Self::Lost => "lost",
+            Self::Cut => "cut",
+            Self::Unpublished => "unpublished",
+        }
+    }
+}
+
+/// How a response of the scripted HTTP server ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// To its end.
+    Whole,
+    /// An error, by script.
+    Error,
+    /// The connection was cut, by script.
+    Cut,
+    /// The client went away.
+    Gone,
+}
+
+impl Served {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Error => "error",
+            Self::Cut => "cut",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// Help texts for the metrics endpoint.
+pub(crate) fn describe() {
+    describe_counter!(
+        TURNS,
+        "Deliveries of turn requests that ended, by outcome: complete, failed, stopped, handed_back, lost, cut, unpublished"
+    );
+    describe_gauge!(IN_HAND, "Turn requests that are being answered");
+    describe_histogram!(TURN_TIME, "From taking a turn request to its end");
+    describe_histogram!(FIRST_CHUNK, "From taking a turn request to publishing its first chunk");
+    describe_counter!(REDELIVERIES, "Turn requests that came a second time or more often");
+    describe_counter!(GARBAGE, "Payloads that were no turn requests and were given up");
+    describe_counter!(FAILURES, "Turns answered with an error, by class: transient, permanent, auth");
+    describe_counter!(FRAMES, "Frames published");
+    describe_counter!(CHUNKS, "Chunks published");
+    describe_counter!(SIGNS, "Metadata chunks that kept a silent turn alive");
+    describe_counter!(MODEL_CALLS, "Calls of the model, by outcome: ok, transient, permanent, auth");
+    describe_counter!(MODEL_TOKENS, "Tokens that the model charged for, by kind: prompt, completion");
+    describe_counter!(TOOL_CALLS, "Calls of tools, by outcome: ok, error");
+    describe_histogram!(TOOL_TIME, "Duration of calls of tools");
+    describe_counter!(
+        SERVED,
+        "Responses of the scripted HTTP server, by outcome: whole, error, cut, gone (the client left)"
+    );
+}
+
+/// A request in hand, counted until it is dropped: also when its task panics.
+pub(crate) struct Taken(Instant);
+
+pub(crate) fn taken(is_redelivery: bool) -> Taken {
+    gauge!(IN_HAND).increment(1);
+    counter!(REDELIVERIES).increment(u64::from(is_redelivery));
+    Taken(Instant::now())
+}
+
+impl Taken {
+    pub(crate) fn ended(self, outcome: Outcome) {
+        counter!(TURNS, "outcome" => outcome.name()).increment(1);
+        histogram!(TURN_TIME).record(self.0.elapsed().as_secs_f64());
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        gauge!(IN_HAND).decrement(1);
+    }
+}
+
+pub(crate) fn first_chunk(after: Duration) {
+    histogram!(FIRST_CHUNK).record(after.as_secs_f64());
+}
+
+pub(crate) fn garbage() {
+    counter!(GARBAGE).increment(1);
+}
+
+pub(crate) fn failure(class: ErrorClass) {
+    counter!(FAILURES, "class" => class.name()).increment(1);
+}
+
+pub(crate) fn frame(chunks: usize) {
+    counter!(FRAMES).increment(1);
+    counter!(CHUNKS).increment(chunks as u64);
+}
+
+pub(crate) fn sign_of_life() {
+    counter!(SIGNS).increment(1);
+}
+
+pub(crate) fn model_call(failed: Option<ErrorClass>) {
+    counter!(MODEL_CALLS, "outcome" => failed.map_or("ok", ErrorClass::name)).increment(1);
+}
+
+pub(crate) fn model_tokens(prompt: u64, completion: u64) {
+    counter!(MODEL_TOKENS, "kind" => "prompt").increment(prompt);
+    counter!(MODEL_TOKENS, "kind" => "completion").increment(completion);
+}
+
+pub(crate) fn tool_call(is_error: bool, duration: Duration) {
+    counter!(TOOL_CALLS, "outcome" => if is_error { "error" } else { "ok" }).increment(1);
+    histogram!(TOOL_TIME).record(duration.as_secs_f64());
+}
+
+pub(crate) fn served(outcome: Served) {
+    counter!(SERVED, "outcome" => outcome.name()).increment(1);
+}

@@ -1,0 +1,216 @@
+//! Answers from any OpenAI-compatible endpoint: steps of a model call and the tools that it asks for, until it asks for
+//! none.
+
+mod calls;
+mod endpoint;
+mod errors;
+mod events;
+mod messages;
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesOrdered, StreamExt};
+use runtime::Clock;
+use serde_json::{Map, Value, json};
+
+use crate::metrics;
+use crate::part::{CallName, Ended, Failure, Part, Parts, Unheard};
+use crate::request::Turn;
+use crate::tools::{Answer, Tools};
+use calls::{Call, Calls};
+use endpoint::Endpoint;
+pub use endpoint::EndpointError;
+use events::{Delta, Usage};
+
+/// How to reach a model, and its tools.
+#[derive(Debug, Clone)]
+pub struct OpenAiConfig {
+    /// What `/chat/completions` is appended to, for example `https://api.openai.com/v1`.
+    pub base_url: String,
+    /// Sent as a bearer token.
+    pub api_key: Option<String>,
+    /// The model, where the agent's settings name none.
+    pub model: String,
+    /// A model that sends nothing for so long has failed.
+    pub silence: Duration,
+    /// Model calls of one turn.
+    pub max_steps: u32,
+    /// What the model may call.
+    pub tools: Tools,
+}
+
+/// The engine.
+pub(crate) struct OpenAi {
+    endpoint: Endpoint,
+    model: String,
+    max_steps: u32,
+    tools: Tools,
+}
+
+impl OpenAi {
+    pub(crate) fn new(config: OpenAiConfig, clock: Clock) -> Result<Self, EndpointError> {
+        let endpoint = Endpoint::new(&config.base_url, config.api_key, config.silence, clock)?;
+        Ok(Self { endpoint, model: config.model, max_steps: config.max_steps, tools: config.tools })
+    }
+
+    pub(crate) async fn answer(&self, turn: &Turn, parts: &Parts) -> Ended {
+        match self.steps(turn, parts).await {
+            Ok(metadata) => Ended::Complete(metadata),
+            Err(failure) => Ended::Failed(failure),
+        }
+    }
+
+    async fn steps(&self, turn: &Turn, parts: &Parts) -> Result<Map<String, Value>, Failure> {
+        let allowed = messages::allowed_tools(turn);
+        let tools = self.tools.definitions(allowed.as_deref());
+        let mut history = messages::of_context(turn);
+        let mut spent = Spent::default();
+        let mut known_ids = messages::call_ids(turn);
+        for step in 0..self.max_steps {
+            let body = messages::request_body(turn, &self.model, &history, &tools);
+            let called = self.model_call(&body, Calls::new(step, &mut known_ids), parts).await;
+            metrics::model_call(called.as_ref().err().map(|failure| failure.class));
+            let reply = called?;
+            spent.add(&reply);
+            if reply.calls.is_empty() {
+                return Ok(spent.metadata(&reply, messages::model(turn, &self.model)));
+            }
+            if step + 1 == self.max_steps {
+                break;
+            }
+            history.push(messages::assistant(&reply.text, &reply.calls));
+            let results = self.results(turn, step, &reply.calls, allowed.as_deref(), parts).await?;
+            history.extend(results);
+        }
+        let steps = self.max_steps;
+        Err(Failure::permanent("too_many_steps", format!("the model still calls tools after {steps} steps")))
+    }
+
+    /// One model call; what it says is passed on as it comes.
+    async fn model_call(&self, body: &Value, calls: Calls<'_>, parts: &Parts) -> Result<Reply, Failure> {
+        let mut events = self.endpoint.ask(body).await?;
+        let mut growing = Growing { reply: Reply::default(), calls };
+        while let Some(delta) = events.next().await? {
+            growing.add(delta, parts).await?;
+        }
+        growing.finish()
+    }
+
+    /// Calls the tools all at once and says their results in the order of the calls; returns them for the model.
+    async fn results(
+        &self,
+        turn: &Turn,
+        step: u32,
+        calls: &[Call],
+        allowed: Option<&[String]>,
+        parts: &Parts,
+    ) -> Result<Vec<Value>, Failure> {
+        let mut answers = FuturesOrdered::new();
+        for (index, call) in calls.iter().enumerate() {
+            let key = idempotency_key(turn, step, index);
+            let answer =
+                async move { (call, self.tools.call(&call.name.tool, &call.arguments, &key, allowed).await) };
+            answers.push_back(answer.boxed());
+        }
+        let mut results = Vec::with_capacity(calls.len());
+        while let Some((call, Answer { text, is_error })) = answers.next().await {
+            results.push(messages::tool(&call.name.id, &text));
+            parts.say(Part::Result { call: call.name.clone(), text, is_error }).await?;
+        }
+        Ok(results)
+    }
+}
+
+/// The same for the same call of the same turn in every run and attempt, so that a tool that has recorded what it did does
+/// not do it twice when a turn is tried again.
+fn idempotency_key(turn: &Turn, step: u32, index: usize) -> String {
+    format!("{}:{step}.{index}", turn.id)
+}
+
+/// What one model call has said.
+#[derive(Debug, Default)]
+struct Reply {
+    text: String,
+    calls: Vec<Call>,
+    finish_reason: Option<String>,
+    model: Option<String>,
+    usage: Usage,
+}
+
+struct Growing<'a> {
+    reply: Reply,
+    calls: Calls<'a>,
+}
+
+impl Growing<'_> {
+    async fn add(&mut self, delta: Delta, parts: &Parts) -> Result<(), Unheard> {
+        if !delta.reasoning.is_empty() {
+            parts.say(Part::Reasoning(delta.reasoning)).await?;
+        }
+        if !delta.text.is_empty() {
+            self.reply.text.push_str(&delta.text);
+            parts.say(Part::Text(delta.text)).await?;
+        }
+        for call in delta.calls {
+            if let Some((name, arguments)) = self.calls.add(call) {
+                parts.say(Part::Call(name, arguments)).await?;
+            }
+        }
+        let reply = &mut self.reply;
+        reply.finish_reason = delta.finish_reason.or(reply.finish_reason.take());
+        reply.model = delta.model.or(reply.model.take());
+        reply.usage = delta.usage.unwrap_or(reply.usage);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Reply, Failure> {
+        Ok(Reply { calls: self.calls.finish()?, ..self.reply })
+    }
+}
+
+/// What the whole turn has cost.
+#[derive(Debug, Default)]
+struct Spent {
+    usage: Usage,
+    steps: u32,
+}
+
+impl Spent {
+    fn add(&mut self, reply: &Reply) {
+        metrics::model_tokens(reply.usage.prompt, reply.usage.completion);
+        self.usage.add(reply.usage);
+        self.steps += 1;
+    }
+
+    /// The metadata of the final chunk. An endpoint that counts nothing leaves the counts out: none is not zero.
+    fn metadata(&self, reply: &Reply, asked: &str) -> Map<String, Value> {
+        let mut map = Map::new();
+        map.insert("model".to_owned(), json!(reply.model.as_deref().unwrap_or(asked)));
+        map.insert("finish_reason".to_owned(), json!(reply.finish_reason.as_deref().unwrap_or("stop")));
+        map.insert("steps".to_owned(), json!(self.steps));
+        if self.usage != Usage::default() {
+            map.insert("tokens_used".to_owned(), json!(self.usage.total));
+            map.insert(
+                "usage".to_owned(),
+                json!({
+                    "prompt_tokens": self.usage.prompt,
+                    "completion_tokens": self.usage.completion,
+                    "total_tokens": self.usage.total,
+                }),
+            );
+        }
+        map
+    }
+}
+
+impl From<Unheard> for Failure {
+    fn from(_: Unheard) -> Self {
+        Self::transient("unheard", "nobody listens any more")
+    }
+}
+
+/// What a call is named in chunks.
+fn named(id: String, tool: String) -> CallName {
+    CallName { id: id.into(), tool: tool.into() }
+}

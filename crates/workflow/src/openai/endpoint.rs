@@ -1,0 +1,125 @@
+//! The HTTP side of a model.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::{Client, Response, Url};
+use runtime::Clock;
+use serde_json::Value;
+
+use super::errors;
+use super::events::{Events, Trouble};
+use crate::http::{self, ClientError};
+use crate::part::Failure;
+
+/// Bytes of one response; a whole message of the fleet has 4 MiB at most.
+const LONGEST_RESPONSE: usize = 32 << 20;
+/// Bytes that are read of an error.
+const LONGEST_ERROR: usize = 16 << 10;
+
+/// Why an endpoint cannot be used at all.
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointError {
+    /// Not a URL.
+    #[error("{0:?} is no base URL: http:// or https:// with a host is expected")]
+    Url(String),
+    /// Not a key.
+    #[error("the API key holds characters that a header may not have")]
+    Key,
+    /// No HTTP client.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+pub(super) struct Endpoint {
+    client: Client,
+    url: Url,
+    authorization: Option<HeaderValue>,
+    clock: Clock,
+}
+
+impl Endpoint {
+    pub(super) fn new(
+        base_url: &str,
+        api_key: Option<String>,
+        silence: Duration,
+        clock: Clock,
+    ) -> Result<Self, EndpointError> {
+        let authorization = match api_key.as_deref().map(str::trim).filter(|key| !key.is_empty()) {
+            None => None,
+            Some(key) => {
+                let mut value =
+                    HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| EndpointError::Key)?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        Ok(Self { client: http::client(Some(silence))?, url: completions(base_url)?, authorization, clock })
+    }
+
+    /// Asks for a completion; dropping what comes back ends the request.
+    pub(super) async fn ask(&self, body: &Value) -> Result<Events, Failure> {
+        let mut request = self.client.post(self.url.clone()).body(body.to_string());
+        request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT, "text/event-stream");
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization.clone());
+        }
+        let response = request.send().await.map_err(|error| errors::of_transport(&error))?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        if !status.is_success() {
+            let (body, _) = http::read_at_most(response, LONGEST_ERROR).await.unwrap_or_default();
+            return Err(errors::of_response(status, &headers, &body, self.clock.now_ms()));
+        }
+        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if kind.starts_with("application/json") { whole(response).await } else { Ok(streamed(response)) }
+    }
+}
+
+/// Some endpoints do not stream, whatever they are asked.
+async fn whole(response: Response) -> Result<Events, Failure> {
+    let read = http::read_at_most(response, LONGEST_RESPONSE).await;
+    match read.map_err(|error| errors::of_transport(&error))? {
+        (_, true) => Err(Trouble::TooLarge.into()),
+        (body, false) => Events::of_whole(&body),
+    }
+}
+
+fn streamed(response: Response) -> Events {
+    let bytes = response.bytes_stream().scan(0, |read, bytes| {
+        let bytes = bytes.map_err(Trouble::from).and_then(|bytes: Bytes| {
+            *read += bytes.len();
+            if *read > LONGEST_RESPONSE { Err(Trouble::TooLarge) } else { Ok(bytes) }
+        });
+        std::future::ready(Some(bytes))
+    });
+    Events::of_stream(bytes.boxed())
+}
+
+fn completions(base_url: &str) -> Result<Url, EndpointError> {
+    let wrong = || EndpointError::Url(base_url.to_owned());
+    let base = format!("{}/", base_url.trim().trim_end_matches('/'));
+    let url = Url::parse(&base).and_then(|base| base.join("chat/completions")).map_err(|_| wrong())?;
+    if matches!(url.scheme(), "http" | "https") && url.has_host() { Ok(url) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_is_appended_to_the_base() {
+        for base in ["http://h:1/v1", "http://h:1/v1/", " http://h:1/v1// "] {
+            assert_eq!(completions(base).unwrap().as_str(), "http://h:1/v1/chat/completions", "{base}");
+        }
+        assert_eq!(completions("https://h").unwrap().as_str(), "https://h/chat/completions");
+        for wrong in ["", "h:1/v1", "ftp://h/v1", "http://", "api.openai.com/v1"] {
+            assert!(matches!(completions(wrong), Err(EndpointError::Url(_))), "{wrong}");
+        }
+        let clock = Clock::start();
+        let new = |key: &str| Endpoint::new("http://h", Some(key.to_owned()), Duration::from_secs(1), clock);
+        assert!(matches!(new("a\nb"), Err(EndpointError::Key)));
+        assert!(new("  ").unwrap().authorization.is_none());
+    }
+}

@@ -1,0 +1,227 @@
+//! What an endpoint's errors mean for a turn.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use model::ErrorClass;
+use reqwest::StatusCode;
+use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
+use serde_json::Value;
+
+use crate::part::Failure;
+
+/// Of what an endpoint says, clients see so many characters.
+const LONGEST_TEXT: usize = 300;
+/// No endpoint is waited for any longer.
+const LONGEST_DELAY: Duration = Duration::from_secs(86_400);
+
+/// The failure that a response without success is. `now_ms`: since the Unix epoch.
+pub(super) fn of_response(status: StatusCode, headers: &HeaderMap, body: &[u8], now_ms: i64) -> Failure {
+    let class = class_of_status(status.as_u16());
+    let error = serde_json::from_slice::<Value>(body).unwrap_or_default();
+    let said = said(error.get("error").unwrap_or(&error));
+    Failure {
+        class,
+        code: code_of_status(status.as_u16()).to_owned(),
+        text: text(&format!("the model's endpoint answered {status}"), class, said),
+        retry_after: (class == ErrorClass::Transient).then(|| retry_after(headers, now_ms)).flatten(),
+    }
+}
+
+/// The failure that an error object within a stream is.
+pub(super) fn of_object(error: &Value) -> Failure {
+    let status = ["code", "status", "status_code"].iter().find_map(|key| error.get(key).and_then(status_in));
+    let kinds = ["type", "code"].map(|key| error.get(key).and_then(Value::as_str).unwrap_or_default());
+    let class = status.map_or_else(|| class_of_kinds(&kinds), class_of_status);
+    Failure {
+        class,
+        code: status.map_or("upstream_error", code_of_status).to_owned(),
+        text: text("the model's endpoint broke off with an error", class, said(error)),
+        retry_after: None,
+    }
+}
+
+/// The failure that no response at all is.
+pub(super) fn of_transport(error: &reqwest::Error) -> Failure {
+    let (code, text) = match () {
+        () if error.is_timeout() => ("upstream_timeout", "the model's endpoint was silent for too long"),
+        () if error.is_connect() => ("upstream_away", "the model's endpoint cannot be reached"),
+        () if error.is_body() || error.is_decode() => ("upstream_cut", "the model's answer broke off"),
+        () => ("upstream_cut", "the request to the model's endpoint failed"),
+    };
+    Failure::transient(code, text)
+}
+
+fn class_of_status(status: u16) -> ErrorClass {
+    match status {
+        401..=403 => ErrorClass::Auth,
+        408 | 409 | 423 | 425 | 429 => ErrorClass::Transient,
+        300..=499 => ErrorClass::Permanent,
+        _ => ErrorClass::Transient,
+    }
+}
+
+fn code_of_status(status: u16) -> &'static str {
+    match status {
+        401..=403 => "upstream_auth",
+        429 => "rate_limited",
+        408 => "upstream_timeout",
+        300..=499 => "upstream_refused",
+        _ => "upstream_error",
+    }
+}
+
+fn class_of_kinds(kinds: &[&str]) -> ErrorClass {
+    let has = |words: &[&str]| kinds.iter().any(|kind| words.iter().any(|word| kind.contains(word)));
+    match () {
+        () if has(&["auth", "permission", "api_key"]) => ErrorClass::Auth,
+        () if has(&["invalid_request", "context_length", "not_found", "content_policy"]) => {
+            ErrorClass::Permanent
+        }
+        () => ErrorClass::Transient,
+    }
+}
+
+/// 429 or "429".
+fn status_in(value: &Value) -> Option<u16> {
+    let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
+    u16::try_from(number).ok().filter(|status| (300..600).contains(status))
+}
+
+fn said(error: &Value) -> &str {
+    let message = error.get("message").or_else(|| error.get("detail")).unwrap_or(error);
+    message.as_str().unwrap_or_default()
+}
+
+/// What an endpoint says of credentials stays in the dark: it likes to repeat a part of them.
+fn text(what: &str, class: ErrorClass, said: &str) -> String {
+    match (class, said.trim()) {
+        (ErrorClass::Auth, _) | (_, "") => what.to_owned(),
+        (_, said) => format!("{what}: {}", said.chars().take(LONGEST_TEXT).collect::<String>()),
+    }
+}
+
+/// `Retry-After-Ms`, or `Retry-After` in seconds or as a date. A date is compared with the response's own, so that clocks may
+/// differ.
+fn retry_after(headers: &HeaderMap, now_ms: i64) -> Option<Duration> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let number = |text: &str| text.parse::<f64>().ok().filter(|number| *number >= 0.0 && number.is_finite());
+    let seconds = |number: f64| Duration::from_secs_f64(number.min(LONGEST_DELAY.as_secs_f64()));
+    if let Some(ms) = text("retry-after-ms").and_then(number) {
+        return Some(seconds(ms / 1_000.0));
+    }
+    let after = text(RETRY_AFTER.as_str())?;
+    if let Some(number) = number(after) {
+        return Some(seconds(number));
+    }
+    let at = httpdate::parse_http_date(after).ok()?;
+    let own = text(DATE.as_str()).and_then(|date| httpdate::parse_http_date(date).ok());
+    let now = own.unwrap_or(UNIX_EPOCH + Duration::from_millis(now_ms.try_into().unwrap_or(0)));
+    Some(at.duration_since(now).unwrap_or_default().min(LONGEST_DELAY))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn failure(status: u16, headers: &[(&'static str, &str)], body: &str) -> Failure {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (reqwest::header::HeaderName::from_static(name), value.parse().unwrap()));
+        let now = 784_111_777_000;
+        of_response(StatusCode::from_u16(status).unwrap(), &headers.collect(), body.as_bytes(), now)
+    }
+
+    #[test]
+    fn each_status_has_its_class_and_code() {
+        use ErrorClass::{Auth, Permanent, Transient};
+        let table = [
+            (301, Permanent, "upstream_refused"),
+            (400, Permanent, "upstream_refused"),
+            (401, Auth, "upstream_auth"),
+            (402, Auth, "upstream_auth"),
+            (403, Auth, "upstream_auth"),
+            (404, Permanent, "upstream_refused"),
+            (408, Transient, "upstream_timeout"),
+            (409, Transient, "upstream_refused"),
+            (413, Permanent, "upstream_refused"),
+            (422, Permanent, "upstream_refused"),
+            (425, Transient, "upstream_refused"),
+            (429, Transient, "rate_limited"),
+            (500, Transient, "upstream_error"),
+            (502, Transient, "upstream_error"),
+            (503, Transient, "upstream_error"),
+            (529, Transient, "upstream_error"),
+        ];
+        for (status, class, code) in table {
+            let failure = failure(status, &[], "");
+            assert_eq!(
+                (failure.class, failure.code.as_str(), failure.retry_after),
+                (class, code, None),
+                "{status}"
+            );
+        }
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let after = |headers: &[(&'static str, &str)]| failure(429, headers, "").retry_after;
+        assert_eq!(after(&[("retry-after", "7")]), Some(Duration::from_secs(7)));
+        assert_eq!(after(&[("retry-after", "0.5")]), Some(Duration::from_millis(500)));
+        assert_eq!(
+            after(&[("retry-after", "7"), ("retry-after-ms", "250")]),
+            Some(Duration::from_millis(250))
+        );
+        // 1994-11-06 08:49:37 is the now of these tests.
+        let date = "Sun, 06 Nov 1994 08:50:07 GMT";
+        assert_eq!(after(&[("retry-after", date)]), Some(Duration::from_secs(30)));
+        let own = ("date", "Sun, 06 Nov 1994 08:50:00 GMT");
+        assert_eq!(after(&[("retry-after", date), own]), Some(Duration::from_secs(7)));
+        assert_eq!(after(&[("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT")]), Some(Duration::ZERO));
+        assert_eq!(after(&[("retry-after", "1e99")]), Some(LONGEST_DELAY));
+        for wrong in ["soon", "-1", "", "nan"] {
+            assert_eq!(after(&[("retry-after", wrong)]), None, "{wrong}");
+        }
+        assert_eq!(failure(503, &[("retry-after", "3")], "").retry_after, Some(Duration::from_secs(3)));
+        assert_eq!(failure(400, &[("retry-after", "3")], "").retry_after, None);
+    }
+
+    #[test]
+    fn people_hear_what_the_endpoint_said_but_nothing_of_keys() {
+        let body = json!({"error": {"message": "Incorrect API key provided: sk-12"}}).to_string();
+        assert_eq!(failure(401, &[], &body).text, "the model's endpoint answered 401 Unauthorized");
+        let body =
+            json!({"error": {"message": "no such model", "type": "invalid_request_error"}}).to_string();
+        assert_eq!(
+            failure(404, &[], &body).text,
+            "the model's endpoint answered 404 Not Found: no such model"
+        );
+        assert!(failure(400, &[], &json!({"detail": "x".repeat(999)}).to_string()).text.len() < 400);
+        assert_eq!(
+            failure(500, &[], "<html>").text,
+            "the model's endpoint answered 500 Internal Server Error"
+        );
+    }
+
+    #[test]
+    fn errors_within_a_stream_are_classified_by_what_they_say() {
+        let class = |error: Value| of_object(&error).class;
+        assert_eq!(
+            class(json!({"message": "overloaded", "type": "overloaded_error"})),
+            ErrorClass::Transient
+        );
+        assert_eq!(class(json!({"code": 429})), ErrorClass::Transient);
+        assert_eq!(class(json!({"code": "401"})), ErrorClass::Auth);
+        assert_eq!(class(json!({"code": "context_length_exceeded"})), ErrorClass::Permanent);
+        assert_eq!(
+            class(json!({"type": "invalid_request_error", "code": "invalid_api_key"})),
+            ErrorClass::Auth
+        );
+        assert_eq!(class(json!({"type": "invalid_request_error", "code": null})), ErrorClass::Permanent);
+        assert_eq!(class(json!("what")), ErrorClass::Transient);
+        let failure = of_object(&json!("what"));
+        assert_eq!(failure.text, "the model's endpoint broke off with an error: what");
+        assert_eq!(of_object(&json!({"code": 429})).code, "rate_limited");
+    }
+}

@@ -1,0 +1,168 @@
+//! A response of a model as it comes: server-sent events up to `[DONE]`. What ends before has been cut off, whatever it
+//! looks like.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use runtime::spawn_named;
+use serde_json::Value;
+use sse_stream::SseByteStream;
+
+use super::calls::CallDelta;
+use super::errors;
+use crate::part::Failure;
+
+/// How long the rest of a response is read after its end, so that the connection can be used again.
+const REST: Duration = Duration::from_secs(2);
+
+/// What one event adds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Delta {
+    pub(super) text: String,
+    pub(super) reasoning: String,
+    pub(super) calls: Vec<CallDelta>,
+    pub(super) finish_reason: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) usage: Option<Usage>,
+}
+
+/// Tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub(super) prompt: u64,
+    pub(super) completion: u64,
+    pub(super) total: u64,
+}
+
+impl Usage {
+    pub(super) fn add(&mut self, other: Self) {
+        self.prompt = self.prompt.saturating_add(other.prompt);
+        self.completion = self.completion.saturating_add(other.completion);
+        self.total = self.total.saturating_add(other.total);
+    }
+
+    fn of(value: &Value) -> Option<Self> {
+        let count = |key: &str| value.get(key).and_then(Value::as_u64);
+        let (prompt, completion) = (count("prompt_tokens"), count("completion_tokens"));
+        let total = count("total_tokens");
+        prompt.or(completion).or(total)?;
+        let (prompt, completion) = (prompt.unwrap_or(0), completion.unwrap_or(0));
+        Some(Self { prompt, completion, total: total.unwrap_or(prompt.saturating_add(completion)) })
+    }
+}
+
+/// Why the bytes of a response end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error(transparent)]
+    Transport(#[from] reqwest::Error),
+    #[error("the response is too large")]
+    TooLarge,
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Transport(error) => errors::of_transport(&error),
+            Trouble::TooLarge => Self::permanent("answer_too_large", "the model's answer is too large"),
+        }
+    }
+}
+
+/// The deltas of one response.
+pub(super) struct Events(Source);
+
+enum Source {
+    Stream(Pin<Box<SseByteStream<BoxStream<'static, Result<Bytes, Trouble>>>>>),
+    Whole(Box<Delta>),
+    Ended,
+}
+
+impl Events {
+    pub(super) fn of_stream(bytes: BoxStream<'static, Result<Bytes, Trouble>>) -> Self {
+        // An event is complete with the empty line after it; some endpoints leave out the last one.
+        let end = stream::iter([Ok(Bytes::from_static(b"\n\n"))]);
+        Self(Source::Stream(Box::pin(SseByteStream::new(bytes.chain(end).boxed()))))
+    }
+
+    pub(super) fn of_whole(body: &[u8]) -> Result<Self, Failure> {
+        let body = serde_json::from_slice(body).map_err(|_| unreadable())?;
+        Ok(Self(Source::Whole(Box::new(delta(&body, "message")?))))
+    }
+
+    /// The next delta; `None` after the last one of a response that came to its end.
+    pub(super) async fn next(&mut self) -> Result<Option<Delta>, Failure> {
+        match std::mem::replace(&mut self.0, Source::Ended) {
+            Source::Ended => Ok(None),
+            Source::Whole(delta) => Ok(Some(*delta)),
+            Source::Stream(mut events) => loop {
+                let data = match events.next().await {
+                    Some(Ok(event)) => event.data.unwrap_or_default(),
+                    Some(Err(error)) => return Err(failure(error)),
+                    None => return Err(Failure::transient("upstream_cut", "the model's answer broke off")),
+                };
+                match data.trim() {
+                    // A block that has no data, such as a lone `event:` or `retry:`.
+                    "" => {}
+                    "[DONE]" => {
+                        spawn_named("rest of a response", async move {
+                            let rest = async { while events.next().await.is_some() {} };
+                            let _ = tokio::time::timeout(REST, rest).await;
+                        });
+                        return Ok(None);
+                    }
+                    data => {
+                        let value: Value = serde_json::from_str(data).map_err(|_| unreadable())?;
+                        let delta = delta(&value, "delta")?;
+                        self.0 = Source::Stream(events);
+                        return Ok(Some(delta));
+                    }
+                }
+            },
+        }
+    }
+}
+
+fn failure(error: sse_stream::Error) -> Failure {
+    match error {
+        sse_stream::Error::Body(source) => match source.downcast::<Trouble>() {
+            Ok(trouble) => (*trouble).into(),
+            Err(_) => Failure::transient("upstream_cut", "the model's answer broke off"),
+        },
+        _ => unreadable(),
+    }
+}
+
+/// Also what half an event looks like.
+fn unreadable() -> Failure {
+    Failure::transient("bad_stream", "the model's endpoint sent something that cannot be read")
+}
+
+/// Reads a chunk of a completion, or a whole one, whose choice has its content under `key`. Unknown and misshapen fields are
+/// passed over.
+fn delta(value: &Value, key: &str) -> Result<Delta, Failure> {
+    if let Some(error) = value.get("error").filter(|error| !error.is_null()) {
+        return Err(errors::of_object(error));
+    }
+    let choice = value.pointer("/choices/0").unwrap_or(&Value::Null);
+    let said = choice.get(key).unwrap_or(&Value::Null);
+    let text = |value: Option<&Value>| {
+        value.and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    let calls = said.get("tool_calls").and_then(Value::as_array);
+    Ok(Delta {
+        text: text(said.get("content")).or_else(|| text(said.get("refusal"))).unwrap_or_default(),
+        reasoning: text(said.get("reasoning_content"))
+            .or_else(|| text(said.get("reasoning")))
+            .unwrap_or_default(),
+        calls: calls.map(|calls| calls.iter().map(CallDelta::of).collect()).unwrap_or_default(),
+        finish_reason: text(choice.get("finish_reason")),
+        model: text(value.get("model")),
+        usage: value.get("usage").and_then(Usage::of),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! What engines say: the parts of an answer, and how it ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::ErrorClass;
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+
+/// How far an engine may be ahead of what is stored.
+const AHEAD: usize = 256;
+
+/// A tool call, as the chunks that belong to it name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CallName {
+    /// Unique in the turn.
+    pub(crate) id: Arc<str>,
+    /// The tool.
+    pub(crate) tool: Arc<str>,
+}
+
+/// A part of an answer, in the order in which clients are to see it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Part {
+    /// A piece of the text.
+    Text(String),
+    /// A piece of the reasoning.
+    Reasoning(String),
+    /// A piece of a call's arguments.
+    Call(CallName, String),
+    /// The result of a call.
+    Result { call: CallName, text: String, is_error: bool },
+    /// What follows is not joined with what came before.
+    Break,
+    /// Something that only scripts do.
+    Trick(Trick),
+    /// The end.
+    Ended(Ended),
+}
+
+/// Faults that a script plays on the fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trick {
+    /// The frame before is published once more.
+    Repeat,
+    /// So many frames are published in reverse order.
+    Reverse(usize),
+    /// From here on, a silent engine is not covered up for, or is again.
+    Mute(bool),
+}
+
+/// How an engine ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Ended {
+    /// The answer is whole; the metadata of its last chunk.
+    Complete(Map<String, Value>),
+    /// It failed.
+    Failed(Failure),
+    /// As if the process had died: nothing more is said, to nobody.
+    Cut,
+    /// The request is handed back, for another service to try.
+    HandBack,
+}
+
+/// Why an answer failed, and what that means.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {text}")]
+pub(crate) struct Failure {
+    /// What it means for the queue.
+    pub(crate) class: ErrorClass,
+    /// For programs.
+    pub(crate) code: String,
+    /// For people; clients see it.
+    pub(crate) text: String,
+    /// Not sooner than this.
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl Failure {
+    pub(crate) fn transient(code: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { class: ErrorClass::Transient, code: code.into(), text: text.into(), retry_after: None }
+    }
+
+    pub(crate) fn permanent(code: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { class: ErrorClass::Permanent, ..Self::transient(code, text) }
+    }
+
+    /// The metadata of the error chunk.
+    pub(crate) fn metadata(&self) -> Map<String, Value> {
+        let mut map = Map::new();
+        map.insert("class".to_owned(), json!(self.class.name()));
+        map.insert("retryable".to_owned(), json!(self.class == ErrorClass::Transient));
+        map.insert("code".to_owned(), json!(self.code));
+        if let Some(delay) = self.retry_after {
+            map.insert("retry_after".to_owned(), json!(delay.as_secs_f64()));
+        }
+        map
+    }
+}
+
+/// Nobody listens any more: the engine stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unheard;
+
+/// Where an engine says its parts; it waits when what it said is not yet stored.
+#[derive(Clone)]
+pub(crate) struct Parts(mpsc::Sender<Part>);
+
+impl Parts {
+    pub(crate) fn channel() -> (Self, mpsc::Receiver<Part>) {
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        (Self(sender), receiver)
+    }
+
+    pub(crate) async fn say(&self, part: Part) -> Result<(), Unheard> {
+        self.0.send(part).await.map_err(|_| Unheard)
+    }
+}

@@ -1,0 +1,433 @@
+//! A script served as an OpenAI-compatible endpoint, for tests of what talks to one: streams and whole answers, tool calls,
+//! errors, cuts. A scenario goes on behind a step of tools when a request brings their results.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use runtime::endpoint::{self, BindError};
+use runtime::spawn_named;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::play::arguments;
+use super::{Cue, ErrorStep, Script, Step, TextStep, ToolCallStep, pieces};
+use crate::metrics::{self, Served};
+
+/// Pieces of a call's arguments, so that clients have something to put together.
+const ARGUMENT_CHARS: usize = 6;
+/// Inputs of which it is remembered how often they were failed.
+const MOST_FAILED: usize = 10_000;
+/// Open responses may end by themselves for so long after the stop.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A scripted endpoint that listens.
+pub struct ScriptServer {
+    listener: TcpListener,
+    addr: SocketAddr,
+    desk: Arc<Desk>,
+}
+
+/// How responses ended.
+#[derive(Debug, Default)]
+pub struct ServedCounts {
+    whole: AtomicU64,
+    error: AtomicU64,
+    cut: AtomicU64,
+    gone: AtomicU64,
+}
+
+impl ServedCounts {
+    /// Answered to the end.
+    pub fn whole(&self) -> u64 {
+        self.whole.load(Ordering::Relaxed)
+    }
+
+    /// Answered with an error, by script.
+    pub fn errors(&self) -> u64 {
+        self.error.load(Ordering::Relaxed)
+    }
+
+    /// Cut, by script.
+    pub fn cut(&self) -> u64 {
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    /// The client went away before the end.
+    pub fn gone(&self) -> u64 {
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, served: Served) {
+        metrics::served(served);
+        let counter = match served {
+            Served::Whole => &self.whole,
+            Served::Error => &self.error,
+            Served::Cut => &self.cut,
+            Served::Gone => &self.gone,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct Desk {
+    script: Script,
+    counts: Arc<ServedCounts>,
+    failed: Mutex<HashMap<(String, String), u32>>,
+}
+
+impl ScriptServer {
+    /// Takes the address; port 0 takes any.
+    ///
+    /// # Errors
+    /// It cannot be listened on.
+    pub async fn bind(addr: SocketAddr, script: Script) -> Result<Self, BindError> {
+        let listener = endpoint::bind(addr).await?;
+        let addr = listener.local_addr().map_err(|source| BindError { addr, source })?;
+        let desk = Desk { script, counts: Arc::default(), failed: Mutex::default() };
+        Ok(Self { listener, addr, desk: Arc::new(desk) })
+    }
+
+    /// The address that was taken.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// How its responses end.
+    pub fn counts(&self) -> Arc<ServedCounts> {
+        self.desk.counts.clone()
+    }
+
+    /// Serves until `stop` is cancelled.
+    ///
+    /// # Errors
+    /// The listener failed for good.
+    pub async fn serve(self, stop: CancellationToken) -> io::Result<()> {
+        let router = Router::new()
+            .route("/v1/chat/completions", post(complete))
+            .route("/v1/models", get(models))
+            .with_state(self.desk);
+        tracing::info!(addr = %self.addr, "serving the script as an OpenAI-compatible endpoint");
+        let serving = endpoint::serve(self.listener, router, stop.clone());
+        let too_late = async {
+            stop.cancelled().await;
+            tokio::time::sleep(PATIENCE).await;
+        };
+        tokio::select! {
+            served = serving => served,
+            () = too_late => Ok(()),
+        }
+    }
+}
+
+async fn models() -> Json<Value> {
+    Json(json!({"object": "list", "data": [{"id": "scripted", "object": "model", "owned_by": "antiphon"}]}))
+}
+
+/// What the script says of a request, as it says it.
+#[derive(Debug)]
+enum Said {
+    Delta(Value),
+    /// The scenario is over, or waits for tools: the reason, and the tokens.
+    Finished(&'static str, Value),
+    Error(ErrorStep),
+    Cut,
+}
+
+async fn complete(State(desk): State<Arc<Desk>>, Json(request): Json<Value>) -> Response {
+    let streams = request.get("stream").and_then(Value::as_bool).unwrap_or(false);
+    let wants_usage =
+        request.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
+    let (sender, mut said) = mpsc::channel(1);
+    spawn_named("scripted response", desk.clone().perform(request, sender));
+    // An error or a cut that comes first decides the status; everything later happens within the response.
+    match said.recv().await {
+        Some(Said::Error(error)) => refusal(&error),
+        Some(first) if streams => streamed(first, said, wants_usage),
+        Some(first) => collected(first, said).await,
+        None => cut_response(),
+    }
+}
+
+impl Desk {
+    async fn perform(self: Arc<Self>, request: Value, sender: mpsc::Sender<Said>) {
+        let performed = tokio::select! {
+            served = self.play(&request, &sender) => served,
+            () = sender.closed() => Served::Gone,
+        };
+        self.counts.count(performed);
+    }
+
+    async fn play(&self, request: &Value, sender: &mpsc::Sender<Said>) -> Served {
+        let (mut cue, answered) = cue_of(request);
+        let Some(scenario) = self.script.scenario(&cue) else {
+            let error = ErrorStep {
+                class: super::file::Class::Permanent,
+                message: Some("the script has no scenario for this input".to_owned()),
+                code: None,
+                retry_after: None,
+                status: Some(404),
+            };
+            return said(sender, Said::Error(error), Served::Error).await;
+        };
+        let key = (scenario.name.clone(), cue.input.clone());
+        cue.run = self.lock().get(&key).copied().unwrap_or(0);
+        let mut playing = Playing { cue, sender, chars: 0 };
+        let mut rounds = 0;
+        for step in &scenario.steps {
+            let is_past = rounds < answered;
+            match step {
+                Step::Tools(_) if is_past => rounds += 1,
+                _ if is_past => {}
+                Step::Tools(calls) => return playing.tools(calls, rounds).await,
+                Step::FailFirst(first) if playing.cue.run < first.runs => {
+                    self.count_failed(key);
+                    return said(sender, Said::Error(filled(&first.error, &playing.cue)), Served::Error)
+                        .await;
+                }
+                Step::Error(error) => {
+                    return said(sender, Said::Error(filled(error, &playing.cue)), Served::Error).await;
+                }
+                Step::Cut(_) | Step::HandBack(_) => return said(sender, Said::Cut, Served::Cut).await,
+                step => playing.step(step).await,
+            }
+        }
+        playing.finish("stop").await
+    }
+
+    fn count_failed(&self, key: (String, String)) {
+        let mut failed = self.lock();
+        if failed.len() >= MOST_FAILED {
+            failed.clear();
+        }
+        *failed.entry(key).or_default() += 1;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), u32>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn said(sender: &mpsc::Sender<Said>, said: Said, served: Served) -> Served {
+    if sender.send(said).await.is_ok() { served } else { Served::Gone }
+}
+
+struct Playing<'a> {
+    cue: Cue,
+    sender: &'a mpsc::Sender<Said>,
+    chars: usize,
+}
+
+impl Playing<'_> {
+    /// A step that says or waits; what others do was done before.
+    async fn step(&mut self, step: &Step) {
+        match step {
+            Step::DelayMs(ms) | Step::SilenceMs(ms) => tokio::time::sleep(Duration::from_millis(*ms)).await,
+            Step::Text(text) => self.text(text, "content").await,
+            Step::Reasoning(text) => self.text(text, "reasoning_content").await,
+            Step::Hang(_) => std::future::pending().await,
+            // Frames of NATS are not known here.
+            _ => {}
+        }
+    }
+
+    async fn text(&mut self, step: &TextStep, key: &'static str) {
+        for (number, piece) in pieces(&self.cue.fill(&step.content), step.chars).into_iter().enumerate() {
+            if number > 0 && step.every_ms > 0 {
+                tokio::time::sleep(Duration::from_millis(step.every_ms)).await;
+            }
+            self.chars += piece.chars().count();
+            self.say(json!({ key: piece })).await;
+        }
+    }
+
+    async fn tools(mut self, calls: &[ToolCallStep], round: usize) -> Served {
+        for (index, call) in calls.iter().enumerate() {
+            let function = json!({"name": call.name, "arguments": ""});
+            let id = format!("call_{round}_{index}");
+            let begun = json!({"index": index, "id": id, "type": "function", "function": function});
+            self.say(json!({"tool_calls": [begun]})).await;
+            for piece in pieces(&arguments(call, &self.cue), Some(ARGUMENT_CHARS)) {
+                let more = json!({"index": index, "function": {"arguments": piece}});
+                self.say(json!({"tool_calls": [more]})).await;
+            }
+        }
+        self.finish("tool_calls").await
+    }
+
+    async fn finish(self, reason: &'static str) -> Served {
+        let (prompt, completion) = (self.cue.input.chars().count(), self.chars);
+        let usage = json!({
+            "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
+        });
+        said(self.sender, Said::Finished(reason, usage), Served::Whole).await
+    }
+
+    /// When nobody listens the whole play is dropped.
+    async fn say(&mut self, delta: Value) {
+        let _ = self.sender.send(Said::Delta(delta)).await;
+    }
+}
+
+/// The input of a request, and how many rounds of tools it brings the results of.
+fn cue_of(request: &Value) -> (Cue, usize) {
+    let messages = request.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let role = |message: &Value, role: &str| message.get("role").and_then(Value::as_str) == Some(role);
+    let input = messages.iter().rposition(|message| role(message, "user"));
+    let since = &messages[input.map_or(0, |at| at + 1)..];
+    let calls = |message: &Value| {
+        message.get("tool_calls").and_then(Value::as_array).is_some_and(|it| !it.is_empty())
+    };
+    let rounds = since.iter().filter(|message| calls(message)).count();
+    let result = since.iter().rfind(|message| role(message, "tool")).map(content).unwrap_or_default();
+    let input = input.map(|at| content(&messages[at])).unwrap_or_default();
+    let user = request.get("user").and_then(Value::as_str).unwrap_or_default().to_owned();
+    (Cue { input, agent: user, turn: "http".to_owned(), result, ..Cue::default() }, rounds)
+}
+
+/// A text, or the texts of its parts.
+fn content(message: &Value) -> String {
+    match message.get("content") {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => {
+            parts.iter().filter_map(|part| part.get("text")?.as_str()).collect::<Vec<_>>().join("\n")
+        }
+        _ => String::new(),
+    }
+}
+
+fn filled(error: &ErrorStep, cue: &Cue) -> ErrorStep {
+    let message = error.message.as_deref().unwrap_or("an error by script");
+    ErrorStep { message: Some(cue.fill(message)), ..error.clone() }
+}
+
+fn error_body(error: &ErrorStep) -> Value {
+    let kind = match error.status() {
+        401 | 403 => "authentication_error",
+        429 => "rate_limit_error",
+        400..=499 => "invalid_request_error",
+        _ => "server_error",
+    };
+    json!({"error": {"message": error.message, "type": kind, "code": error.code}})
+}
+
+fn refusal(error: &ErrorStep) -> Response {
+    let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = (status, Json(error_body(error))).into_response();
+    let seconds = error.retry_after.map(|seconds| HeaderValue::from(seconds.ceil() as u64));
+    if let Some(seconds) = seconds {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds);
+    }
+    response
+}
+
+/// A chunk of a completion, or with another key and object a whole one.
+fn completion(object: &str, key: &str, value: &Value, reason: Option<&str>) -> Value {
+    json!({
+        "id": "chatcmpl-script", "object": object, "created": 0, "model": "scripted",
+        "choices": [{"index": 0, key: value, "finish_reason": reason}],
+    })
+}
+
+fn event(value: &Value) -> Bytes {
+    Bytes::from(format!("data: {value}\n\n"))
+}
+
+fn streamed(first: Said, rest: mpsc::Receiver<Said>, wants_usage: bool) -> Response {
+    let start = (Some(first), rest, false);
+    let stream = futures_util::stream::unfold(start, move |(first, mut rest, is_over)| async move {
+        if is_over {
+            return None;
+        }
+        let said = match first {
+            Some(first) => Some(first),
+            None => rest.recv().await,
+        };
+        let (bytes, is_over) = match said {
+            Some(Said::Delta(delta)) => {
+                (Ok(event(&completion("chat.completion.chunk", "delta", &delta, None))), false)
+            }
+            Some(Said::Finished(reason, usage)) => (Ok(last_events(reason, &usage, wants_usage)), true),
+            Some(Said::Error(error)) => (Ok(event(&error_body(&error))), true),
+            Some(Said::Cut) | None => (Err(io::Error::other("cut by script")), true),
+        };
+        Some((bytes, (None, rest, is_over)))
+    });
+    ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(stream)).into_response()
+}
+
+fn last_events(reason: &'static str, usage: &Value, wants_usage: bool) -> Bytes {
+    let finish = completion("chat.completion.chunk", "delta", &json!({}), Some(reason));
+    let mut events = event(&finish).to_vec();
+    if wants_usage {
+        let mut counted = completion("chat.completion.chunk", "delta", &json!({}), None);
+        counted["choices"] = json!([]);
+        counted["usage"] = usage.clone();
+        events.extend_from_slice(&event(&counted));
+    }
+    events.extend_from_slice(b"data: [DONE]\n\n");
+    events.into()
+}
+
+/// The whole answer at once.
+async fn collected(first: Said, mut rest: mpsc::Receiver<Said>) -> Response {
+    let (mut content, mut reasoning) = (String::new(), String::new());
+    let mut calls: Vec<Value> = Vec::new();
+    let mut next = Some(first);
+    while let Some(said) = next {
+        match said {
+            Said::Delta(delta) => {
+                let text = |key: &str| delta.get(key).and_then(Value::as_str).unwrap_or_default();
+                content.push_str(text("content"));
+                reasoning.push_str(text("reasoning_content"));
+                if let Some(call) = delta.pointer("/tool_calls/0") {
+                    join_call(&mut calls, call);
+                }
+            }
+            Said::Error(error) => return refusal(&error),
+            Said::Cut => return cut_response(),
+            Said::Finished(reason, usage) => {
+                let mut message = json!({"role": "assistant", "content": content});
+                if !reasoning.is_empty() {
+                    message["reasoning_content"] = json!(reasoning);
+                }
+                if !calls.is_empty() {
+                    message["tool_calls"] = json!(calls);
+                }
+                let mut whole = completion("chat.completion", "message", &message, Some(reason));
+                whole["usage"] = usage;
+                return Json(whole).into_response();
+            }
+        }
+        next = rest.recv().await;
+    }
+    cut_response()
+}
+
+fn join_call(calls: &mut Vec<Value>, piece: &Value) {
+    let arguments = |call: &Value| call["function"]["arguments"].as_str().unwrap_or_default().to_owned();
+    if piece.get("id").is_some() {
+        let mut call = piece.clone();
+        call.as_object_mut().map(|call| call.remove("index"));
+        calls.push(call);
+    } else if let Some(call) = calls.last_mut() {
+        call["function"]["arguments"] = json!(arguments(call) + &arguments(piece));
+    }
+}
+
+/// Headers, and then the connection breaks.
+fn cut_response() -> Response {
+    let broken = futures_util::stream::iter([Err::<Bytes, _>(io::Error::other("cut by script"))]);
+    ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(broken)).into_response()
+}

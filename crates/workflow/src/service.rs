@@ -1,0 +1,281 @@
+//! Takes turn requests, has each answered, and tells the server what became of it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bus::{ACK_WAIT, Bus, BusError, Disposition, StopSubscription, WorkItem, WorkOptions};
+use model::{TurnId, WorkflowName};
+use runtime::{Backoff, Health, spawn_named};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::engine::Engine;
+use crate::metrics::{self, Outcome};
+use crate::part::{Ended, Part, Parts};
+use crate::request::Turn;
+use crate::writer::Writer;
+
+/// How often the server hears that a request is still being worked on.
+const SIGN: Duration = Duration::from_secs(10);
+/// How often the loop shows that it lives.
+const BEAT: Duration = Duration::from_secs(3);
+/// A request whose chunks could not be stored is tried again after so long.
+const AFTER_TROUBLE: Duration = Duration::from_secs(1);
+/// Tries to tell the server what became of a request; then it is delivered again.
+const TELLS: usize = 6;
+
+pub(crate) struct Service {
+    bus: Bus,
+    engine: Engine,
+    in_hand: InHand,
+    /// Cancelled when the drain has lasted long enough.
+    hand_back: CancellationToken,
+}
+
+impl Service {
+    pub(crate) fn new(bus: Bus, engine: Engine) -> Arc<Self> {
+        let hand_back = CancellationToken::new();
+        Arc::new(Self { bus, engine, in_hand: InHand::default(), hand_back })
+    }
+
+    /// Takes requests until `drain` is cancelled; then finishes what is in hand within `patience`, and hands back the rest.
+    pub(crate) async fn serve(
+        self: Arc<Self>,
+        workflow: &WorkflowName,
+        concurrency: usize,
+        patience: Duration,
+        health: &Health,
+        drain: CancellationToken,
+    ) -> Result<(), BusError> {
+        let turns = TaskTracker::new();
+        let taking = self.take_until(workflow, concurrency, health, &drain, &turns);
+        let taken = taking.await;
+        turns.close();
+        if tokio::time::timeout(patience, turns.wait()).await.is_err() {
+            tracing::info!(turns = turns.len(), "handing back what is not finished");
+            self.hand_back.cancel();
+            turns.wait().await;
+        }
+        taken
+    }
+
+    async fn take_until(
+        self: &Arc<Self>,
+        workflow: &WorkflowName,
+        concurrency: usize,
+        health: &Health,
+        drain: &CancellationToken,
+        turns: &TaskTracker,
+    ) -> Result<(), BusError> {
+        let slots = Arc::new(Semaphore::new(concurrency));
+        let mut work = self.bus.work(workflow, WorkOptions::default());
+        let heartbeat = health.register_loop("turn requests");
+        let mut beat = tokio::time::interval(BEAT);
+        let mut slot = None;
+        loop {
+            // What is waited for here may be dropped at any time: nothing is lost with it.
+            tokio::select! {
+                biased;
+                () = drain.cancelled() => return Ok(()),
+                _ = beat.tick() => {
+                    heartbeat.beat();
+                    health.set_ready("nats", self.bus.is_connected());
+                }
+                permit = slots.clone().acquire_owned(), if slot.is_none() => slot = permit.ok(),
+                item = work.next(), if slot.is_some() => {
+                    let (item, slot) = (item?, slot.take());
+                    let service = self.clone();
+                    let turn = turns.track_future(async move {
+                        service.take(item).await;
+                        drop(slot);
+                    });
+                    spawn_named("turn", turn);
+                }
+            }
+        }
+    }
+
+    async fn take(&self, item: WorkItem) {
+        let turn = match Turn::read(&item.payload, item.delivered.into()) {
+            Ok(turn) => turn,
+            Err(garbage) => {
+                metrics::garbage();
+                tracing::warn!(seq = item.seq.0, %garbage, "a turn request was given up");
+                return tell(&item, Settle::GiveUp).await;
+            }
+        };
+        let counted = metrics::taken(item.delivered > 1);
+        let (outcome, settle) = self.attend(&item, &turn).await;
+        tracing::debug!(
+            turn = %turn.id, run = turn.run, attempt = turn.attempt, outcome = outcome.name(), "turn request ended"
+        );
+        counted.ended(outcome);
+        tell(&item, settle).await;
+    }
+
+    /// Has the turn answered, unless something ends that before.
+    async fn attend(&self, item: &WorkItem, turn: &Turn) -> (Outcome, Settle) {
+        let claim = self.in_hand.claim(turn);
+        let stop = self.bus.subscribe_stop(&turn.id, turn.run).await;
+        if let Err(error) = &stop {
+            tracing::debug!(turn = %turn.id, %error, "a stop of this turn will not be heard");
+        }
+        tokio::select! {
+            written = self.answer(turn) => settled(turn, written),
+            () = stopped(stop.ok()) => (Outcome::Stopped, Settle::Done),
+            () = claim.superseded.cancelled() => (Outcome::Lost, Settle::Nothing),
+            () = still_ours(item) => (Outcome::Lost, Settle::Nothing),
+            () = self.hand_back.cancelled() => (Outcome::HandedBack, Settle::Retry(Duration::ZERO)),
+        }
+    }
+
+    /// Dropping it ends the engine's calls with it.
+    async fn answer(&self, turn: &Turn) -> Result<Ended, BusError> {
+        let (parts, inbox) = Parts::channel();
+        let thinking = async {
+            let ended = self.engine.answer(turn, &parts).await;
+            // Nobody listens: the writer has ended, and the select with it.
+            let _ = parts.say(Part::Ended(ended)).await;
+            std::future::pending().await
+        };
+        tokio::select! {
+            written = Writer::new(self.bus.clone(), turn).write(inbox) => written,
+            never = thinking => never,
+        }
+    }
+}
+
+/// What the server is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Settle {
+    Done,
+    Retry(Duration),
+    GiveUp,
+    Nothing,
+}
+
+fn settled(turn: &Turn, written: Result<Ended, BusError>) -> (Outcome, Settle) {
+    match written {
+        Ok(Ended::Complete(_)) => (Outcome::Complete, Settle::Done),
+        Ok(Ended::Failed(failure)) => {
+            metrics::failure(failure.class);
+            tracing::warn!(turn = %turn.id, run = turn.run, class = failure.class.name(), %failure, "turn failed");
+            (Outcome::Failed, Settle::Done)
+        }
+        Ok(Ended::Cut) => (Outcome::Cut, Settle::Nothing),
+        Ok(Ended::HandBack) => (Outcome::HandedBack, Settle::Retry(Duration::ZERO)),
+        Err(error) if error.disposition() == Disposition::Retry => {
+            tracing::warn!(turn = %turn.id, %error, "chunks could not be stored: handing the request back");
+            (Outcome::Unpublished, Settle::Retry(AFTER_TROUBLE))
+        }
+        Err(error) => {
+            tracing::error!(turn = %turn.id, %error, "chunks are refused: giving the request up");
+            (Outcome::Unpublished, Settle::GiveUp)
+        }
+    }
+}
+
+async fn stopped(stop: Option<StopSubscription>) {
+    match stop {
+        Some(mut stop) => stop.stopped().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Tells the server that the request is being worked on; returns when that failed for so long that another service has it.
+async fn still_ours(item: &WorkItem) {
+    let mut told_at = Instant::now();
+    while told_at.elapsed() < ACK_WAIT {
+        tokio::time::sleep(SIGN).await;
+        match item.in_progress().await {
+            Ok(()) => told_at = Instant::now(),
+            Err(error) => tracing::debug!(seq = item.seq.0, %error, "a sign of life was not sent"),
+        }
+    }
+}
+
+async fn tell(item: &WorkItem, settle: Settle) {
+    let mut backoff = Backoff::default();
+    for _ in 0..TELLS {
+        let told = match settle {
+            Settle::Done => item.ack().await,
+            Settle::Retry(delay) => item.retry_later(delay).await,
+            Settle::GiveUp => item.give_up().await,
+            Settle::Nothing => return,
+        };
+        match told {
+            Ok(()) => return,
+            Err(error) => tracing::debug!(seq = item.seq.0, %error, "the server was not told"),
+        }
+        backoff.wait().await;
+    }
+    tracing::warn!(seq = item.seq.0, "a turn request will be delivered again: the server could not be told");
+}
+
+/// The runs that are being answered here.
+#[derive(Default)]
+struct InHand {
+    claims: Mutex<HashMap<(TurnId, u32), (u32, CancellationToken)>>,
+}
+
+/// One delivery's right to answer a run, until a later delivery comes.
+struct Claim<'a> {
+    in_hand: &'a InHand,
+    key: (TurnId, u32),
+    attempt: u32,
+    superseded: CancellationToken,
+}
+
+impl InHand {
+    /// A request that was delivered again, because the server missed our signs of life, fences the delivery before it: to go
+    /// on with that one would be paid for and dropped.
+    fn claim(&self, turn: &Turn) -> Claim<'_> {
+        let (key, attempt) = ((turn.id.clone(), turn.run), turn.attempt);
+        let superseded = CancellationToken::new();
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        match claims.get(&key) {
+            Some((higher, _)) if *higher > attempt => superseded.cancel(),
+            _ => {
+                if let Some((_, earlier)) = claims.insert(key.clone(), (attempt, superseded.clone())) {
+                    earlier.cancel();
+                }
+            }
+        }
+        drop(claims);
+        Claim { in_hand: self, key, attempt, superseded }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut claims = self.in_hand.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        if claims.get(&self.key).is_some_and(|(attempt, _)| *attempt == self.attempt) {
+            claims.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::tests::turn;
+
+    #[test]
+    fn a_later_delivery_takes_a_run_from_an_earlier_one() {
+        let in_hand = InHand::default();
+        let first = in_hand.claim(&turn());
+        assert!(!first.superseded.is_cancelled());
+        let second = in_hand.claim(&Turn { attempt: 1, ..turn() });
+        assert!(first.superseded.is_cancelled() && !second.superseded.is_cancelled());
+        drop(first);
+        let late = in_hand.claim(&turn());
+        assert!(late.superseded.is_cancelled() && !second.superseded.is_cancelled());
+        let other = in_hand.claim(&Turn { run: 9, ..turn() });
+        assert!(!other.superseded.is_cancelled() && !second.superseded.is_cancelled());
+        drop((second, late, other));
+        assert!(in_hand.claims.lock().unwrap().is_empty());
+    }
+}

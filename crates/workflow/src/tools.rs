@@ -1,0 +1,292 @@
+//! Tools that a model may call: HTTP endpoints, told in a file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Method, Url};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use crate::http::{self, ClientError};
+use crate::metrics;
+
+/// Names a call for the tool, the same in every run and attempt of its turn: a tool that has done it answers what it
+/// answered then.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+const RESULT_BYTES: usize = 16 << 10;
+const MOST_RESULT_BYTES: usize = 1 << 20;
+const TIMEOUT_SECONDS: f64 = 30.0;
+
+/// A file of tools that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolsError {
+    /// Cannot be read.
+    #[error("the tools in {0} cannot be read: {1}")]
+    File(String, std::io::Error),
+    /// Not the form.
+    #[error("the tools are not in the expected form: {0}")]
+    Form(#[from] serde_json::Error),
+    /// One tool is wrong.
+    #[error("tool {0:?}: {1}")]
+    Tool(String, String),
+    /// No HTTP client.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+/// The tools of a service. Clones share connections.
+#[derive(Debug, Clone)]
+pub struct Tools {
+    client: Client,
+    tools: BTreeMap<String, Tool>,
+}
+
+#[derive(Debug, Clone)]
+struct Tool {
+    description: String,
+    parameters: Value,
+    url: Url,
+    method: Method,
+    headers: HeaderMap,
+    timeout: Duration,
+    max_result_bytes: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    tools: Vec<ToolInFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToolInFile {
+    name: String,
+    #[serde(default)]
+    description: String,
+    /// A JSON schema.
+    #[serde(default)]
+    parameters: Option<Value>,
+    url: String,
+    #[serde(default)]
+    method: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    timeout_seconds: Option<f64>,
+    #[serde(default)]
+    max_result_bytes: Option<usize>,
+}
+
+/// What a tool says to the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    pub(crate) is_error: bool,
+}
+
+impl Answer {
+    fn error(text: impl Into<String>) -> Self {
+        Self { text: format!("error: {}", text.into()), is_error: true }
+    }
+}
+
+impl Tools {
+    /// No tools.
+    ///
+    /// # Errors
+    /// The HTTP client cannot be set up.
+    pub fn none() -> Result<Self, ToolsError> {
+        Ok(Self { client: http::client(None)?, tools: BTreeMap::new() })
+    }
+
+    /// Reads a file of tools.
+    ///
+    /// # Errors
+    /// It cannot be read, or says something that cannot be.
+    pub fn read(path: &Path) -> Result<Self, ToolsError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ToolsError::File(path.display().to_string(), error))?;
+        Self::parse(&text)
+    }
+
+    /// Reads the text of a file of tools: `{"tools": [{"name", "description", "parameters", "url", "method", "headers",
+    /// "timeout_seconds", "max_result_bytes"}]}`, of which only name and url must be there.
+    ///
+    /// # Errors
+    /// It says something that cannot be.
+    pub fn parse(text: &str) -> Result<Self, ToolsError> {
+        let file: File = serde_json::from_str(text)?;
+        let mut tools = Self::none()?;
+        for tool in file.tools {
+            let name = tool.name.clone();
+            let tool = check(tool).map_err(|why| ToolsError::Tool(name.clone(), why))?;
+            if tools.tools.insert(name.clone(), tool).is_some() {
+                return Err(ToolsError::Tool(name, "there are two of this name".to_owned()));
+            }
+        }
+        Ok(tools)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.tools.len()
+    }
+
+    /// None at all.
+    pub fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+    }
+
+    /// What the model is told of them; with `allowed`, of those named there.
+    pub(crate) fn definitions(&self, allowed: Option<&[String]>) -> Vec<Value> {
+        let told = self.tools.iter().filter(|(name, _)| may(allowed, name));
+        let definition = |(name, tool): (&String, &Tool)| {
+            let function =
+                json!({"name": name, "description": tool.description, "parameters": tool.parameters});
+            json!({"type": "function", "function": function})
+        };
+        told.map(definition).collect()
+    }
+
+    /// Calls a tool. What goes wrong is told to the model, which may do better: the turn goes on.
+    pub(crate) async fn call(
+        &self,
+        name: &str,
+        arguments: &str,
+        key: &str,
+        allowed: Option<&[String]>,
+    ) -> Answer {
+        let started = Instant::now();
+        let answer = match self.tools.get(name).filter(|_| may(allowed, name)) {
+            None => Answer::error(format!("there is no tool {name:?}")),
+            Some(tool) => match serde_json::from_str::<Map<String, Value>>(arguments) {
+                Err(error) => Answer::error(format!("the arguments are not a JSON object: {error}")),
+                Ok(arguments) => tool.call(&self.client, &arguments, key).await,
+            },
+        };
+        metrics::tool_call(answer.is_error, started.elapsed());
+        answer
+    }
+}
+
+fn may(allowed: Option<&[String]>, name: &str) -> bool {
+    allowed.is_none_or(|allowed| allowed.iter().any(|one| one == name))
+}
+
+impl Tool {
+    async fn call(&self, client: &Client, arguments: &Map<String, Value>, key: &str) -> Answer {
+        let mut url = self.url.clone();
+        let mut request = client.request(self.method.clone(), url.clone());
+        if matches!(self.method, Method::GET | Method::DELETE) {
+            url.query_pairs_mut().extend_pairs(arguments.iter().map(|(name, value)| (name, plain(value))));
+            request = client.request(self.method.clone(), url);
+        } else {
+            let body = Value::Object(arguments.clone()).to_string();
+            request = request.header(CONTENT_TYPE, "application/json").body(body);
+        }
+        let request =
+            request.header(IDEMPOTENCY_KEY, key).headers(self.headers.clone()).timeout(self.timeout);
+        let answered = async {
+            let response = request.send().await?;
+            let status = response.status();
+            Ok::<_, reqwest::Error>((status, http::read_at_most(response, self.max_result_bytes).await?))
+        };
+        match answered.await {
+            Err(error) if error.is_timeout() => {
+                Answer::error(format!("the tool did not answer within {} s", self.timeout.as_secs_f64()))
+            }
+            Err(error) if error.is_connect() => Answer::error("the tool cannot be reached"),
+            Err(_) => Answer::error("the connection to the tool broke"),
+            Ok((status, body)) => {
+                let text = shown(body);
+                if status.is_success() {
+                    Answer { text, is_error: false }
+                } else {
+                    Answer::error(format!("the tool answered {status}: {text}"))
+                }
+            }
+        }
+    }
+}
+
+/// The result as the model sees it: it must know when it does not see all of it.
+fn shown((body, is_cut): (Vec<u8>, bool)) -> String {
+    let length = body.len();
+    let text = String::from_utf8_lossy(&body);
+    match is_cut {
+        true => format!("{}\n[cut off after {length} bytes]", text.trim_end_matches('\u{FFFD}')),
+        false => text.into_owned(),
+    }
+}
+
+/// A value in a query: a text as it is, anything else as JSON.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn check(tool: ToolInFile) -> Result<Tool, String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    if tool.name.is_empty() || tool.name.len() > 64 || !tool.name.chars().all(is_name) {
+        return Err("a name has 1 to 64 letters, digits, _ and -".to_owned());
+    }
+    let parameters = tool.parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}}));
+    if !parameters.is_object() {
+        return Err("parameters must be a JSON schema, an object".to_owned());
+    }
+    let url = Url::parse(&tool.url).map_err(|error| format!("url {:?}: {error}", tool.url))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("url {:?}: only http and https can be called", tool.url));
+    }
+    let max_result_bytes = tool.max_result_bytes.unwrap_or(RESULT_BYTES);
+    if !(1..=MOST_RESULT_BYTES).contains(&max_result_bytes) {
+        return Err(format!("max_result_bytes must be from 1 to {MOST_RESULT_BYTES}"));
+    }
+    let seconds = tool.timeout_seconds.unwrap_or(TIMEOUT_SECONDS);
+    if !(0.1..=600.0).contains(&seconds) {
+        return Err("timeout_seconds must be from 0.1 to 600".to_owned());
+    }
+    Ok(Tool {
+        description: tool.description,
+        parameters,
+        url,
+        method: method(tool.method.as_deref())?,
+        headers: headers(&tool.headers)?,
+        timeout: Duration::from_secs_f64(seconds),
+        max_result_bytes,
+    })
+}
+
+fn method(name: Option<&str>) -> Result<Method, String> {
+    match name {
+        None | Some("POST") => Ok(Method::POST),
+        Some("GET") => Ok(Method::GET),
+        Some("PUT") => Ok(Method::PUT),
+        Some("PATCH") => Ok(Method::PATCH),
+        Some("DELETE") => Ok(Method::DELETE),
+        Some(other) => Err(format!("method {other:?}: GET, POST, PUT, PATCH and DELETE are known")),
+    }
+}
+
+fn headers(texts: &BTreeMap<String, String>) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in texts {
+        let known: HeaderName = name.parse().map_err(|_| format!("header {name:?} is no header"))?;
+        if known == IDEMPOTENCY_KEY {
+            return Err("the header Idempotency-Key is set for each call".to_owned());
+        }
+        // The value may be a secret: it is not repeated.
+        let mut value: HeaderValue =
+            value.parse().map_err(|_| format!("header {name:?} has a value that no header may have"))?;
+        value.set_sensitive(true);
+        headers.insert(known, value);
+    }
+    Ok(headers)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,798 @@
+//! Scenarios of turns and tasks: inputs of the machine in, the rendered actions out.
+//!
+//! The thread of a person is `t`, the agent is `a`. Everything is new to the store unless a test says otherwise.
+
+use std::sync::Arc;
+
+use model::*;
+use serde_json::{Value, json};
+
+use crate::*;
+
+const T0: Timestamp = Timestamp(1_800_000_000_000);
+
+struct Script {
+    machine: Partition,
+    now: Timestamp,
+    seq: u64,
+    log: Vec<Entry>,
+    checks: Vec<OrderKey>,
+    starts: Vec<Start>,
+    commits: Vec<Commit>,
+    /// Answers checks, starts and commits by itself.
+    auto: bool,
+    rules: TurnRules,
+}
+
+fn thread(id: &str) -> ThreadId {
+    ThreadId::parse(id).unwrap()
+}
+
+fn agent() -> AgentId {
+    AgentId::parse("a").unwrap()
+}
+
+fn turn(name: &str) -> TurnId {
+    TurnId::foreground(&thread("t"), name).unwrap()
+}
+
+fn key() -> TokenKey {
+    TokenKey::new(&[7; 32]).unwrap()
+}
+
+fn bare() -> Takeover {
+    Takeover::bare(PartitionId(0), 1, Seq(0), Timestamp(0), key())
+}
+
+fn quiet() -> Limits {
+    Limits { checkpoint_ms: i64::MAX, straggler_ms: i64::MAX, ..Limits::default() }
+}
+
+fn opened(name: &str, run: u32, policy: BusyPolicy) -> Order {
+    Order::Turn(Box::new(TurnOpened {
+        turn: turn(name),
+        thread: thread("t"),
+        agent: agent(),
+        run,
+        policy,
+        content: format!("ask {name}"),
+        metadata: Metadata::EMPTY,
+        work_request: false,
+        memory: false,
+        actor: None,
+        correlation_id: None,
+    }))
+}
+
+fn task_of(id: &str, content: &str) -> Task {
+    Task {
+        agent: agent(),
+        id: TaskId::parse(id).unwrap(),
+        kind: TaskKind::Task,
+        content: content.to_owned(),
+        metadata: Metadata::EMPTY,
+    }
+}
+
+fn act(id: &str, what: ActKind) -> Order {
+    let subject = match &what {
+        ActKind::StopTurn(turn) if turn.as_str().starts_with('u') => thread("t").agent(),
+        _ => agent(),
+    };
+    Order::Act(Act { id: ActId::parse(id).unwrap(), actor: "op".into(), subject, what })
+}
+
+/// `text`, `call:id:args`, `result:id:text` or `error:{json}`.
+fn chunk(id: u32, word: &str, is_final: bool) -> Arc<Chunk> {
+    let parts: Vec<&str> = word.splitn(3, ':').collect();
+    let call = |id: &str| json!({ "tool_call_id": id, "tool_name": "f" });
+    let (kind, text, metadata) = match parts.as_slice() {
+        ["call", call_id, text] => (ChunkKind::ToolCall, *text, call(call_id)),
+        ["result", call_id, text] => (ChunkKind::ToolResult, *text, call(call_id)),
+        ["error", ..] => {
+            let hint: Value = serde_json::from_str(&word[6..]).unwrap();
+            (ChunkKind::Error, "broken", hint)
+        }
+        _ => (ChunkKind::Content, word, json!({})),
+    };
+    let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
+    Arc::new(Chunk { kind, metadata, ..Chunk::content(id, text, is_final) })
+}
+
+impl Script {
+    fn new() -> Self {
+        Self::with(quiet(), bare())
+    }
+
+    fn with(limits: Limits, takeover: Takeover) -> Self {
+        let mut script = Self {
+            machine: Partition::new(takeover.clone(), limits, 7, T0),
+            now: T0,
+            seq: takeover.checkpoint.0,
+            log: Vec::new(),
+            checks: Vec::new(),
+            starts: Vec::new(),
+            commits: Vec::new(),
+            auto: true,
+            rules: TurnRules::default(),
+        };
+        script.handle(Input::CaughtUp(true));
+        script
+    }
+
+    fn handle(&mut self, input: Input) -> Vec<String> {
+        let mut out = Vec::new();
+        for action in self.machine.handle(input, self.now) {
+            out.extend(render(&action));
+            let next = match action {
+                Action::Check(keys) if self.auto => {
+                    Input::Checked(keys.into_iter().map(|key| (key, Verdict::New)).collect())
+                }
+                Action::Check(keys) => {
+                    self.checks.extend(keys);
+                    continue;
+                }
+                Action::Start(start) => {
+                    self.starts.push((*start).clone());
+                    if !self.auto {
+                        continue;
+                    }
+                    Input::Started {
+                        turn: start.turn,
+                        run: start.run,
+                        started: Started::Requested(self.rules),
+                    }
+                }
+                Action::Commit(commit) => {
+                    self.commits.push(commit);
+                    if !self.auto {
+                        continue;
+                    }
+                    Input::Committed(Vec::new())
+                }
+                _ => continue,
+            };
+            out.extend(self.handle(next));
+        }
+        out
+    }
+
+    fn entry(&mut self, body: Body) -> Vec<String> {
+        self.seq += 1;
+        let entry = Entry { seq: Seq(self.seq), stored_at: self.now, body };
+        self.log.push(entry.clone());
+        self.handle(Input::Entries { entries: vec![entry], room: 1_000 })
+    }
+
+    fn order(&mut self, order: Order) -> Vec<String> {
+        self.entry(Body::Order(order, Raw { subject: "s".into(), payload: "p".into() }))
+    }
+
+    fn open(&mut self, name: &str) -> Vec<String> {
+        self.order(opened(name, 0, BusyPolicy::Enqueue))
+    }
+
+    fn task(&mut self, id: &str) -> Vec<String> {
+        self.order(Order::Task(task_of(id, &format!("do {id}"))))
+    }
+
+    fn last_start(&self) -> Start {
+        self.starts.last().cloned().expect("something has started")
+    }
+
+    /// Chunks of the answer of the turn begun last, from `first` on; the last word is final when it ends with `!`.
+    fn say(&mut self, first: u32, words: &[&str]) -> Vec<String> {
+        let start = self.last_start();
+        self.say_as(&start, 0, first, words)
+    }
+
+    fn say_as(&mut self, start: &Start, attempt: u32, first: u32, words: &[&str]) -> Vec<String> {
+        let arrival = |(id, word): (u32, &&str)| Arrival {
+            message: start.turn.answer(start.run),
+            attempt,
+            step: 0,
+            role: Role::Assistant,
+            chunk: chunk(id, word.trim_end_matches('!'), word.ends_with('!')),
+        };
+        let chunks = (first..).zip(words).map(arrival).collect();
+        self.entry(Body::Frame(Frame {
+            thread: start.thread.clone(),
+            chunks,
+            token: Some(start.token.clone()),
+        }))
+    }
+
+    fn later(&mut self, ms: i64) -> Vec<String> {
+        let mut out = Vec::new();
+        let until = self.now.plus_ms(ms);
+        while self.now < until {
+            self.now = self.now.plus_ms(1_000.min(until.since_ms(self.now)));
+            out.extend(self.handle(Input::Tick));
+        }
+        out
+    }
+
+    fn last_commit(&self) -> &Commit {
+        self.commits.last().expect("something was committed")
+    }
+
+    /// The text of the messages of all committed turns.
+    fn history(&self) -> Vec<String> {
+        let turns = self.commits.iter().flat_map(|commit| &commit.turns);
+        let line = |message: &Message| format!("{} {:?}", message.role.name(), message.content);
+        turns.map(|turn| turn.messages.iter().map(line).collect::<Vec<_>>().join(", ")).collect()
+    }
+}
+
+fn next_takeover(script: &Script) -> Takeover {
+    let commit = script.commits.last();
+    Takeover {
+        epoch: 2,
+        checkpoint: commit.map_or(Seq(0), |commit| commit.checkpoint),
+        position_high_water: commit.map_or(Timestamp(0), |commit| commit.position_high_water),
+        ..bare()
+    }
+}
+
+fn render(action: &Action) -> Option<String> {
+    Some(match action {
+        Action::Start(start) => {
+            let suffix = if start.is_adopted { " adopted" } else { "" };
+            format!("start {} run {}{suffix}", name(&start.turn), start.run)
+        }
+        Action::Abandon { turn, run } => format!("abandon {} run {run}", name(turn)),
+        Action::End(ending) => {
+            let (turn, run) = TurnId::of_answer(&ending.key.message).unwrap();
+            let outcome = match &ending.outcome {
+                Outcome::Complete(_) => "complete",
+                Outcome::Failed(failure) => failure.code(),
+            };
+            format!("end {} run {run} {outcome}", name(&turn))
+        }
+        Action::LoadTasks { after, .. } => format!("load after {after}"),
+        Action::Report(Report::NotAsked(_)) => "not asked".to_owned(),
+        _ => return None,
+    })
+}
+
+/// `x` for the turn of a person, `task` for that of a task.
+fn name(turn: &TurnId) -> &str {
+    match turn.as_str().split_once('-') {
+        Some((kind, unique)) if kind.starts_with('u') => unique,
+        _ => "task",
+    }
+}
+
+#[test]
+fn input_and_answer_are_one_commit() {
+    let mut script = Script::new();
+    assert_eq!(script.open("x"), ["start x run 0"]);
+    assert!(script.commits.is_empty(), "nothing is written before there is an answer");
+    assert!(script.say(0, &["Hel"]).is_empty());
+    assert_eq!(script.say(1, &["lo!"]), ["end x run 0 complete"]);
+    assert_eq!(script.history(), [r#"user "ask x", assistant "Hello""#]);
+    let turn = &script.last_commit().turns[0];
+    let places: Vec<_> = turn.messages.iter().map(|message| message.placement).collect();
+    assert!(places[0].position < places[1].position);
+    assert!(places.iter().all(|place| place.batch_id == places[0].position));
+    assert!(places.iter().all(|place| place.batch_type == BatchType::UserRequest));
+    assert_eq!(turn.messages[1].key.message, turn.turn.answer(0));
+    assert_eq!(script.last_commit().checkpoint, Seq(3));
+}
+
+#[test]
+fn tool_steps_are_messages_of_the_same_commit() {
+    let mut script = Script::new();
+    script.open("x");
+    script.say(0, &["look", "call:c:{}", "result:c:42", "it is 42!"]);
+    let wanted = r#"user "ask x", assistant "look", tool "42", assistant "it is 42""#;
+    assert_eq!(script.history(), [wanted]);
+    let messages = &script.last_commit().turns[0].messages;
+    assert_eq!(messages.iter().map(|m| m.placement.sequence_num).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert_eq!(messages[1].tool_calls, Some(json!([{"id": "c", "name": "f", "arguments": "{}"}])));
+    assert_eq!(messages[2].tool_call_id.as_deref(), Some("c"));
+    let ids: std::collections::BTreeSet<_> = messages.iter().map(|m| &m.key.message).collect();
+    assert_eq!(ids.len(), 4);
+}
+
+#[test]
+fn a_failed_turn_keeps_its_input_out_of_the_history_and_can_be_retried() {
+    let mut script = Script::new();
+    script.open("x");
+    assert_eq!(script.say(0, &["par", "error:{}"]), ["end x run 0 producer_error"]);
+    let failed = &script.last_commit().failed_turns[0];
+    assert_eq!((failed.opened.content.as_str(), failed.is_retryable), ("ask x", true));
+    assert!(script.history().is_empty());
+    assert_eq!(script.order(opened("x", 1, BusyPolicy::Enqueue)), ["start x run 1"]);
+    assert_eq!(script.last_start().turn.answer(1).as_str(), format!("{}-a1", turn("x")));
+    assert_eq!(script.say(0, &["yes!"]), ["end x run 1 complete"]);
+    assert_eq!(script.last_commit().turns[0].ends_failed, Some(thread("t")));
+    assert_eq!(script.history(), [r#"user "ask x", assistant "yes""#]);
+    assert!(script.order(opened("x", 1, BusyPolicy::Enqueue)).is_empty(), "a second retry is the same");
+    assert_eq!(script.machine.take_counters().duplicate_orders, 1);
+}
+
+#[test]
+fn a_retry_that_comes_before_its_failure_is_told_waits() {
+    let mut script = Script::new();
+    script.open("x");
+    script.auto = false;
+    script.say(0, &["error:{}"]);
+    script.order(opened("x", 1, BusyPolicy::Enqueue));
+    let key = script.checks.pop().unwrap();
+    assert!(script.handle(Input::Checked(vec![(key, Verdict::New)])).is_empty());
+    let told = script.handle(Input::Committed(Vec::new()));
+    assert_eq!(told, ["end x run 0 producer_error", "start x run 1"]);
+}
+
+#[test]
+fn tasks_run_in_order_one_at_a_time() {
+    let mut script = Script::new();
+    assert_eq!(script.task("t1"), ["start task run 0"]);
+    assert!(script.task("t2").is_empty() && script.task("t3").is_empty());
+    for (n, next) in [(1, Some("start task run 0")), (2, Some("start task run 0")), (3, None)] {
+        let said = script.say(0, &["ok!"]);
+        assert_eq!(said.get(1).map(String::as_str), next, "{n}");
+    }
+    let order: Vec<_> = script.starts.iter().map(|start| start.task.as_ref().unwrap().0.as_str()).collect();
+    assert_eq!(order, ["t1", "t2", "t3"]);
+    assert_eq!(script.history().len(), 3);
+    let commit = script.last_commit();
+    assert_eq!(commit.turns[0].messages[0].placement.batch_type, BatchType::AgentToAgent);
+    assert_eq!(commit.turns[0].messages[0].metadata.get("task_id"), Some(&json!("t3")));
+    let write = &commit.agents[commit.turns[0].agent.unwrap()];
+    assert_eq!((write.head, write.guard), (write.guard, write.head), "the head moves with its turn");
+    assert_eq!((write.wait, write.failures), (Wait::Keep, 0));
+}
+
+#[test]
+fn a_failing_task_stays_at_the_head_and_its_agent_backs_off() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.task("t2");
+    script.say(0, &["error:{}"]);
+    let write = script.last_commit().agents[0].clone();
+    let Wait::Start(delay) = write.wait else { panic!("{write:?}") };
+    assert!((60_000..=120_000).contains(&delay), "{delay}");
+    assert_eq!((write.failures, write.run, write.head), (1, 1, Position::from_stored(0)));
+    assert!(script.last_commit().failed_tasks.is_empty());
+    assert!(script.later(delay - 1).is_empty(), "nothing of this agent starts while it waits");
+    assert_eq!(script.later(1), ["start task run 1"]);
+    assert_eq!(script.last_start().task.unwrap().0.as_str(), "t1");
+    let said = script.say(0, &["ok!"]);
+    assert_eq!(said, ["end task run 1 complete", "start task run 0"]);
+    let write = &script.commits[script.commits.len() - 1].agents[0];
+    assert_eq!((write.wait, write.failures, write.run), (Wait::Clear, 0, 0));
+}
+
+#[test]
+fn a_persons_message_passes_a_backoff() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.say(0, &["error:{}"]);
+    let mut order = opened("x", 0, BusyPolicy::Enqueue);
+    if let Order::Turn(opened) = &mut order {
+        opened.thread = agent().thread();
+        opened.turn = TurnId::foreground(&agent().thread(), "x").unwrap();
+    }
+    assert_eq!(script.order(order), ["start x run 0"]);
+}
+
+#[test]
+fn retry_after_is_a_floor() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.say(0, &[r#"error:{"retry_after": 7200}"#]);
+    assert_eq!(script.last_commit().agents[0].wait, Wait::Start(7_200_000));
+}
+
+#[test]
+fn a_permanent_error_fails_the_task_and_the_next_one_runs() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.task("t2");
+    let said = script.say(0, &[r#"error:{"retryable": false}"#]);
+    assert_eq!(said, ["end task run 0 producer_error", "start task run 0"]);
+    let failed = script.commits.iter().flat_map(|commit| &commit.failed_tasks).next().unwrap();
+    assert_eq!((failed.code.as_str(), failed.text.as_str()), ("producer_error", "broken"));
+    assert_eq!(script.last_start().task.unwrap().0.as_str(), "t2");
+}
+
+#[test]
+fn an_auth_error_pauses_the_agent_until_somebody_resumes_it() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.say(0, &[r#"error:{"class": "auth"}"#]);
+    let write = &script.last_commit().agents[0];
+    assert!(write.paused && write.failures == 0 && write.wait == Wait::Keep);
+    assert!(script.later(200_000).is_empty());
+    assert_eq!(script.order(act("r", ActKind::Resume)), ["start task run 1"]);
+    assert!(!script.last_commit().agents[0].paused);
+}
+
+#[test]
+fn with_max_attempts_a_task_is_given_up() {
+    let mut script = Script::new();
+    script.rules.max_attempts = Some(2);
+    script.task("t1");
+    script.say(0, &["error:{}"]);
+    assert!(script.last_commit().failed_tasks.is_empty());
+    script.later(120_000);
+    script.say(0, &["error:{}"]);
+    assert_eq!(script.last_commit().failed_tasks.len(), 1);
+}
+
+#[test]
+fn without_progress_for_the_deadline_a_run_fails() {
+    let mut script = Script::new();
+    script.rules.deadline_ms = 10_000;
+    script.open("x");
+    script.later(8_000);
+    script.say(0, &["still here"]);
+    assert!(script.later(9_000).is_empty(), "progress counts");
+    assert_eq!(script.later(2_000), ["abandon x run 0", "end x run 0 deadline"]);
+    assert_eq!(script.last_commit().failed_turns[0].code, "deadline");
+    assert!(script.say(1, &["late!"]).is_empty(), "what comes now counts for nothing");
+}
+
+#[test]
+fn a_redelivered_request_fences_the_first() {
+    let mut script = Script::new();
+    script.open("x");
+    let start = script.last_start();
+    script.say_as(&start, 0, 0, &["first "]);
+    script.say_as(&start, 1, 0, &["second "]);
+    script.say_as(&start, 0, 1, &["try!"]);
+    assert_eq!(script.machine.take_counters().fenced, 1);
+    script.say_as(&start, 1, 1, &["try!"]);
+    assert_eq!(script.history(), [r#"user "ask x", assistant "second try""#]);
+    assert_eq!(script.last_commit().turns[0].messages[1].attempt, 1);
+}
+
+#[test]
+fn only_who_was_asked_can_answer() {
+    let mut script = Script::new();
+    script.open("x");
+    let right = script.last_start();
+    for token in [key().token(&thread("u"), &right.turn, 0), key().token(&right.thread, &right.turn, 1)] {
+        let wrong = Start { token, ..right.clone() };
+        assert_eq!(script.say_as(&wrong, 0, 0, &["lie!"]), ["not asked"]);
+    }
+    script.say(0, &["tr"]);
+    let wrong = Start { token: key().token(&right.thread, &turn("y"), 0), ..right };
+    assert_eq!(script.say_as(&wrong, 9, 0, &["lie!"]), ["not asked"], "nor reset it");
+    script.say(1, &["ue!"]);
+    assert_eq!(script.history(), [r#"user "ask x", assistant "true""#]);
+    assert!(script.last_commit().dead_letters.is_empty());
+}
+
+#[test]
+fn a_stopped_turn_keeps_its_partial_answer_and_the_next_message_works_at_once() {
+    let mut script = Script::new();
+    script.open("x");
+    let first = script.last_start();
+    script.say(0, &["I am", "call:c:{}"]);
+    let said = script.order(act("s", ActKind::StopTurn(turn("x"))));
+    assert_eq!(said, ["abandon x run 0", "end x run 0 complete"]);
+    assert_eq!(script.history(), [r#"user "ask x", assistant "I am", tool "", assistant """#]);
+    let messages = &script.last_commit().turns[0].messages;
+    assert!(messages[2..].iter().all(|message| message.metadata.get("stopped") == Some(&json!(true))));
+    assert_eq!(script.last_commit().audit[0].what, "stop_turn");
+    assert_eq!(script.open("y"), ["start y run 0"]);
+    assert!(script.say_as(&first, 0, 2, &["late!"]).is_empty());
+    script.say(0, &["fine!"]);
+    assert_eq!(script.history().len(), 2);
+    script.order(act("s2", ActKind::StopTurn(turn("x"))));
+    assert!(script.last_commit().audit[0].refused.is_some());
+}
+
+#[test]
+fn a_stopped_task_keeps_its_answer_and_is_marked() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.say(0, &["half"]);
+    script.order(act("s", ActKind::StopTurn(script.last_start().turn)));
+    let commit = script.last_commit();
+    assert_eq!(commit.failed_tasks[0].code, "stopped");
+    assert_eq!(commit.turns[0].messages.len(), 2);
+    assert!(commit.turns[0].agent.is_some());
+}
+
+#[test]
+fn the_four_policies_of_a_busy_thread() {
+    let second = |policy| {
+        let mut script = Script::new();
+        script.open("x");
+        script.say(0, &["half"]);
+        let said = script.order(opened("y", 0, policy));
+        (script, said.join(", "))
+    };
+    let (mut script, said) = second(BusyPolicy::Enqueue);
+    assert_eq!(said, "");
+    assert_eq!(script.say(1, &["!"]), ["end x run 0 complete", "start y run 0"]);
+
+    let (script, said) = second(BusyPolicy::Reject);
+    assert_eq!(said, "end y run 0 busy");
+    assert_eq!(script.last_commit().failed_turns[0].opened.content, "ask y");
+
+    let (script, said) = second(BusyPolicy::Interrupt);
+    assert_eq!(said, "abandon x run 0, end x run 0 complete, start y run 0");
+    assert_eq!(script.history(), [r#"user "ask x", assistant "half""#]);
+
+    let (script, said) = second(BusyPolicy::Rollback);
+    assert_eq!(said, "abandon x run 0, end x run 0 rolled_back, start y run 0");
+    assert_eq!(script.last_commit().failed_turns[0].opened.content, "ask x");
+    assert!(script.history().is_empty());
+}
+
+#[test]
+fn operators_pause_resume_and_clear() {
+    let mut script = Script::new();
+    script.order(act("p", ActKind::Pause));
+    assert!(script.task("t1").is_empty());
+    assert_eq!(script.order(act("r", ActKind::Resume)), ["start task run 0"]);
+    script.say(0, &["error:{}"]);
+    assert_eq!(script.order(act("c", ActKind::ClearBackoff)), ["start task run 1"]);
+    let write = &script.last_commit().agents[0];
+    assert_eq!((write.wait, write.failures, write.run), (Wait::Clear, 0, 1));
+    assert!(script.order(act("p", ActKind::Pause)).is_empty(), "the same act again does nothing");
+    let audit: Vec<_> = script.commits.iter().flat_map(|commit| &commit.audit).collect();
+    assert_eq!(
+        audit.iter().map(|a| a.what.as_str()).collect::<Vec<_>>(),
+        ["pause", "resume", "clear_backoff"]
+    );
+    assert!(audit.iter().all(|audit| audit.actor == "op" && audit.refused.is_none()));
+}
+
+#[test]
+fn operators_retry_drop_and_edit_tasks() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.task("t2");
+    script.task("t3");
+    let positions: Vec<Position> =
+        script.commits.iter().flat_map(|commit| &commit.tasks).map(|task| task.queued.position).collect();
+    script.auto = false;
+    let act_on = |script: &mut Script, id: &str, what, is_failed, position| {
+        script.order(act(id, what));
+        let key = script.checks.pop().unwrap();
+        let verdict = Verdict::Task { position, is_failed };
+        script.handle(Input::Checked(vec![(key, verdict)]));
+        let commit = script.last_commit().clone();
+        script.handle(Input::Committed(Vec::new()));
+        commit
+    };
+    let task = |id| TaskId::parse(id).unwrap();
+    let edit = ActKind::EditTask { task: task("t3"), content: "new".into(), metadata: Metadata::EMPTY };
+    let commit = act_on(&mut script, "e", edit, false, positions[2]);
+    assert!(matches!(&commit.task_changes[0], TaskChange::Edit { content, .. } if content == "new"));
+    let commit = act_on(&mut script, "d1", ActKind::DropTask(task("t1")), false, positions[0]);
+    assert!(commit.audit[0].refused.as_ref().unwrap().contains("under way"), "{:?}", commit.audit);
+    let commit = act_on(&mut script, "d2", ActKind::DropTask(task("t2")), false, positions[1]);
+    assert_eq!(
+        (commit.failed_tasks[0].position, commit.failed_tasks[0].code.as_str()),
+        (positions[1], "dropped")
+    );
+    let commit = act_on(&mut script, "r", ActKind::RetryTask(task("t0")), true, Position::from_stored(5));
+    assert!(matches!(commit.task_changes[0], TaskChange::Requeue { from, .. } if from.get() == 5));
+    let commit = act_on(&mut script, "r2", ActKind::RetryTask(task("t3")), false, positions[2]);
+    assert!(commit.audit[0].refused.is_some());
+    script.auto = true;
+    script.say(0, &["ok!"]);
+    let start = script.last_start();
+    assert_eq!((start.task.unwrap().0.as_str(), start.content.as_str()), ("t3", "new"), "t2 was dropped");
+    assert_eq!(
+        script.say(0, &["ok!"])[1..],
+        [format!("load after {}", positions[2])],
+        "t0 waits in the store"
+    );
+}
+
+#[test]
+fn the_same_task_is_taken_once_and_another_payload_is_refused() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.task("t1");
+    script.order(Order::Task(task_of("t1", "something else")));
+    let tasks: usize = script.commits.iter().map(|commit| commit.tasks.len()).sum();
+    assert_eq!(tasks, 1);
+    let letters: Vec<_> = script.commits.iter().flat_map(|commit| &commit.dead_letters).collect();
+    let DeadLetterSource::Entry { refusal, payload, .. } = &letters[0].source else { panic!("{letters:?}") };
+    assert_eq!((refusal.code, &payload[..], letters.len()), ("task_conflict", &b"p"[..], 1));
+}
+
+#[test]
+fn orders_for_unknown_agents_are_refused() {
+    let mut script = Script::new();
+    script.auto = false;
+    script.task("t1");
+    let key = script.checks.pop().unwrap();
+    script.handle(Input::Checked(vec![(key, Verdict::Unknown)]));
+    let DeadLetterSource::Entry { refusal, .. } = &script.last_commit().dead_letters[0].source else {
+        panic!()
+    };
+    assert_eq!(refusal.code, "unknown_agent");
+}
+
+#[test]
+fn what_follows_a_turn_leaves_with_its_commit() {
+    let mut script = Script::new();
+    let mut order = opened("x", 0, BusyPolicy::Enqueue);
+    if let Order::Turn(opened) = &mut order {
+        (opened.work_request, opened.memory) = (true, true);
+    }
+    script.order(order);
+    script.auto = false;
+    script.say(0, &["yes!"]);
+    let batch = script.last_commit().outbox.clone().unwrap();
+    let tasks: Vec<&Task> = batch
+        .outgoing
+        .iter()
+        .filter_map(|out| match out {
+            Outgoing::Task(task) => Some(task),
+            Outgoing::TurnEnded(_) => None,
+        })
+        .collect();
+    assert_eq!(
+        tasks.iter().map(|task| task.kind).collect::<Vec<_>>(),
+        [TaskKind::WorkRequest, TaskKind::Memory]
+    );
+    for task in tasks {
+        let answer = turn("x").answer(0);
+        assert_eq!(task.metadata.get("assistant_message_id"), Some(&json!(answer.as_str())));
+    }
+    let sent = script.machine.handle(Input::Committed(Vec::new()), script.now);
+    assert!(sent.contains(&Action::Send(batch.clone())), "not before the commit is applied");
+    script.handle(Input::Sent(batch.id));
+    script.auto = true;
+    script.open("y");
+    script.say(0, &["z!"]);
+    assert_eq!(script.last_commit().sent, [batch.id]);
+}
+
+#[test]
+fn a_failed_turn_is_followed_by_nothing() {
+    let mut script = Script::new();
+    let mut order = opened("x", 0, BusyPolicy::Enqueue);
+    if let Order::Turn(opened) = &mut order {
+        opened.work_request = true;
+    }
+    script.order(order);
+    script.say(0, &["error:{}"]);
+    let outgoing = &script.last_commit().outbox.as_ref().unwrap().outgoing;
+    assert!(matches!(&outgoing[..], [Outgoing::TurnEnded(ended)] if ended.status == TurnStatus::Failed));
+}
+
+#[test]
+fn after_a_crash_the_answer_goes_on_without_a_second_request() {
+    let mut script = Script::new();
+    script.open("x");
+    script.say(0, &["Hel"]);
+    let log = script.log.clone();
+    let start = script.last_start();
+    let mut next = Script::with(quiet(), bare());
+    next.machine = Partition::new(bare(), quiet(), 9, T0);
+    (next.log, next.seq, next.auto) = (log.clone(), 2, false);
+    assert!(next.handle(Input::Entries { entries: log, room: 1_000 }).is_empty());
+    let keys = std::mem::take(&mut next.checks);
+    next.handle(Input::Checked(keys.into_iter().map(|key| (key, Verdict::New)).collect()));
+    next.auto = true;
+    assert_eq!(next.handle(Input::CaughtUp(true)), ["start x run 0 adopted"]);
+    next.say_as(&start, 0, 1, &["lo!"]);
+    assert_eq!(next.history(), [r#"user "ask x", assistant "Hello""#]);
+}
+
+#[test]
+fn after_a_crash_a_silent_turn_is_requested_again_under_a_higher_attempt() {
+    let mut script = Script::new();
+    script.task("t1");
+    let commit = script.last_commit().clone();
+    let queued = commit.tasks[0].queued.clone();
+    let saved = SavedAgent {
+        agent: agent(),
+        head: Position::from_stored(0),
+        run: 2,
+        failures: 2,
+        wait_ms: Some(5_000),
+        paused: false,
+        tasks: vec![queued],
+        more: false,
+    };
+    let takeover = Takeover { agents: vec![saved], ..next_takeover(&script) };
+    let mut next = Script::with(quiet(), takeover);
+    assert!(next.starts.is_empty(), "the wait is the stored one");
+    assert!(next.later(4_999).is_empty());
+    assert_eq!(next.later(1), ["start task run 2"]);
+    assert_eq!(next.last_start().attempt, 16);
+}
+
+#[test]
+fn an_input_that_waits_for_long_is_saved_and_restored() {
+    let limits = Limits { straggler_ms: 5_000, ..quiet() };
+    let mut script = Script::with(limits, bare());
+    script.open("x");
+    script.open("y");
+    script.later(6_000);
+    let saved: Vec<OpenTurn> = script.commits.iter().flat_map(|commit| commit.open_turns.clone()).collect();
+    assert_eq!(saved.iter().map(|saved| saved.seq.0).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(script.last_commit().checkpoint, Seq(2));
+    let start = script.last_start();
+    let takeover = Takeover { open_turns: saved, ..next_takeover(&script) };
+    let mut next = Script::with(quiet(), takeover);
+    assert_eq!(next.last_start().turn, turn("x"));
+    assert_eq!(next.say_as(&start, 0, 0, &["ok!"]), ["end x run 0 complete", "start y run 0"]);
+    assert_eq!(next.commits[0].ended_turns, [(thread("t"), turn("x"))]);
+}
+
+#[test]
+fn a_failure_that_comes_before_the_rules_is_judged_by_them() {
+    let mut script = Script::new();
+    script.task("t0");
+    script.auto = false;
+    script.say(0, &["ok!"]);
+    script.handle(Input::Committed(Vec::new()));
+    script.task("t1");
+    let key = script.checks.pop().unwrap();
+    script.handle(Input::Checked(vec![(key, Verdict::New)]));
+    script.handle(Input::Committed(Vec::new()));
+    let start = script.last_start();
+    let commits = script.commits.len();
+    script.say(0, &["error:{}"]);
+    assert_eq!(script.commits.len(), commits, "how long to wait is not known yet");
+    let rules = TurnRules { backoff_base_ms: 1_000, ..TurnRules::default() };
+    script.handle(Input::Started { turn: start.turn, run: 0, started: Started::Requested(rules) });
+    let Wait::Start(delay) = script.last_commit().agents[0].wait else { panic!() };
+    assert!((1_000..=2_000).contains(&delay), "{delay}");
+}
+
+#[test]
+fn a_workflow_in_this_process_answers_without_the_stream() {
+    let mut script = Script::new();
+    script.task("t1");
+    let start = script.last_start();
+    let chunks = vec![chunk(0, "done", true)];
+    let said = script.handle(Input::Answered { turn: start.turn, run: 0, chunks });
+    assert_eq!(said, ["end task run 0 complete"]);
+    assert_eq!(script.history(), [r#"user "do t1", assistant "done""#]);
+}
+
+#[test]
+fn no_more_turns_than_allowed_are_under_way() {
+    let mut script = Script::with(Limits { active_turns: 1, ..quiet() }, bare());
+    script.open("x");
+    assert!(script.task("t1").is_empty());
+    let asked = script
+        .machine
+        .handle(Input::Question(Question { token: 1, about: About::Agent(agent()) }), script.now);
+    let Action::Explain(explanation) = &asked[0] else { panic!("{asked:?}") };
+    assert_eq!(explanation.reason, Some(WaitReason::Capacity));
+    script.auto = true;
+    assert_eq!(script.say(0, &["ok!"]), ["end x run 0 complete", "start task run 0"]);
+}
+
+#[test]
+fn why_things_wait() {
+    let mut script = Script::new();
+    let ask = |script: &mut Script, about| {
+        let actions = script.machine.handle(Input::Question(Question { token: 7, about }), script.now);
+        match actions.into_iter().next() {
+            Some(Action::Explain(explanation)) => explanation,
+            other => panic!("{other:?}"),
+        }
+    };
+    script.open("x");
+    script.open("y");
+    let thread_state = ask(&mut script, About::Thread(thread("t")));
+    assert_eq!(thread_state.active.unwrap().waits_for, Some(WaitReason::NoWorkflow));
+    assert_eq!(thread_state.waiting, [turn("y")]);
+    assert_eq!(ask(&mut script, About::Turn(turn("y"))).reason, Some(WaitReason::HeadOfLine));
+    script.say(1, &["b"]);
+    let active = ask(&mut script, About::Turn(turn("x"))).active.unwrap();
+    assert_eq!((active.turn, active.waits_for), (turn("x"), Some(WaitReason::Gap)));
+    script.task("t1");
+    script.say(0, &["error:{}"]);
+    let waiting = ask(&mut script, About::Agent(agent()));
+    assert!(matches!(waiting.reason, Some(WaitReason::Backoff { for_ms }) if for_ms > 59_000));
+    script.order(act("p", ActKind::Pause));
+    assert_eq!(ask(&mut script, About::Agent(agent())).reason, Some(WaitReason::Paused));
+}

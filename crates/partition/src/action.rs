@@ -117,6 +117,7 @@ pub enum Input {
 }
 
 /// What a partition decides. Whoever drives it performs the actions in order.
+#[expect(clippy::large_enum_variant, reason = "there is one commit at a time, and it is moved once")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Ask the store what it knows of these messages; answer with [`Input::Found`].

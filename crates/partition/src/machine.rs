@@ -166,10 +166,8 @@ impl Partition {
             Input::Started { turn, run, started } => self.started(&turn, run, started, now, &mut actions),
             Input::Answered { turn, run, chunks } => self.answered(&turn, run, &chunks, now, &mut actions),
             Input::Tasks { agent, after, tasks, more } => {
-                if let Some(queue) = self.work.queues.get_mut(&agent) {
-                    queue.loaded(after, tasks, more);
-                    self.work.make_ready(&agent.thread());
-                }
+                self.work.queue(&agent, |queue| queue.loaded(after, tasks, more));
+                self.work.make_ready(&agent.thread());
             }
             Input::Sent(batch) => {
                 self.unsent -= 1;

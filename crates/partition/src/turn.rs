@@ -141,7 +141,7 @@ pub(crate) struct Work {
     pub(crate) active: usize,
     /// Inputs whose entries the stream must keep.
     pub(crate) held: BTreeMap<Seq, TurnId>,
-    /// Bytes of the inputs of turns.
+    /// Bytes of the inputs of turns and of queued tasks.
     pub(crate) bytes: usize,
     pub(crate) token_key: TokenKey,
     random: u64,
@@ -178,6 +178,15 @@ impl Work {
         let turn = self.turns.remove(id)?;
         self.bytes -= turn.size();
         Some(turn)
+    }
+
+    /// Changes the queue of an agent, which is made when it is not there, and keeps the sum of bytes right.
+    pub(crate) fn queue<R>(&mut self, agent: &AgentId, change: impl FnOnce(&mut AgentQueue) -> R) -> R {
+        let queue = self.queues.entry(agent.clone()).or_default();
+        let before = queue.bytes();
+        let result = change(queue);
+        self.bytes = self.bytes + queue.bytes() - before;
+        result
     }
 
     /// The entry of the turn's input, which the stream need not keep any more.

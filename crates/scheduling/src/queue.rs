@@ -2,7 +2,10 @@
 
 use std::collections::VecDeque;
 
-use model::{Position, QueuedTask, TaskId, Timestamp};
+use model::{Metadata, Position, QueuedTask, TaskId, Timestamp};
+
+/// Bytes of one agent's tasks that are in memory besides the first.
+const WINDOW_BYTES: usize = 64 << 10;
 
 /// An agent's queue as its owner has it: the first tasks, and how they stand.
 ///
@@ -19,6 +22,7 @@ pub struct AgentQueue {
     pub paused: bool,
     waits_until: Option<Timestamp>,
     tasks: VecDeque<QueuedTask>,
+    bytes: usize,
     has_more: bool,
     is_loading: bool,
     is_busy: bool,
@@ -52,17 +56,17 @@ impl AgentQueue {
         tasks: Vec<QueuedTask>,
         has_more: bool,
     ) -> Self {
-        Self {
-            head: Some(head),
-            run,
-            failures,
-            paused,
-            waits_until,
-            tasks: tasks.into(),
-            has_more,
-            is_loading: false,
-            is_busy: false,
-        }
+        let mut queue = Self { head: Some(head), run, failures, paused, waits_until, ..Self::default() };
+        queue.fill(tasks, has_more);
+        queue
+    }
+
+    /// Takes as many as may be in memory, and notes whether there are more.
+    fn fill(&mut self, tasks: Vec<QueuedTask>, has_more: bool) {
+        self.has_more = false;
+        let window = tasks.len();
+        tasks.into_iter().for_each(|task| self.push(task, window));
+        self.has_more |= has_more;
     }
 
     /// How the first task stands.
@@ -104,9 +108,13 @@ impl AgentQueue {
 
     /// A task has been stored behind all others. Beyond `window` it stays in the store.
     pub fn push(&mut self, task: QueuedTask, window: usize) {
-        if self.has_more || self.tasks.len() >= window.max(1) {
+        let size = task.task.size();
+        let is_full =
+            self.tasks.len() >= window.max(1) || (!self.tasks.is_empty() && self.bytes + size > WINDOW_BYTES);
+        if self.has_more || is_full {
             self.has_more = true;
         } else {
+            self.bytes += size;
             self.tasks.push_back(task);
         }
     }
@@ -132,7 +140,12 @@ impl AgentQueue {
         if !self.tasks.is_empty() || self.head.is_some_and(|head| head > after) {
             return;
         }
-        (self.tasks, self.has_more) = (tasks.into(), more);
+        self.fill(tasks, more);
+    }
+
+    /// Bytes of the tasks that are here.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The first task is under way.
@@ -154,6 +167,7 @@ impl AgentQueue {
     pub fn advance(&mut self) -> bool {
         let had_backoff = self.failures > 0 || self.waits_until.is_some();
         if let Some(done) = self.tasks.pop_front() {
+            self.bytes -= done.task.size();
             self.head = Some(done.position);
         }
         (self.run, self.failures, self.waits_until) = (0, 0, None);
@@ -184,7 +198,9 @@ impl AgentQueue {
     /// Takes a task out that is not under way; false when it is not here or under way.
     pub fn remove(&mut self, position: Position) -> bool {
         let Some(index) = self.index(position) else { return false };
-        self.tasks.remove(index);
+        if let Some(gone) = self.tasks.remove(index) {
+            self.bytes -= gone.task.size();
+        }
         if index == 0 {
             (self.run, self.failures, self.waits_until) = (0, 0, None);
         }
@@ -192,9 +208,16 @@ impl AgentQueue {
     }
 
     /// The task at this place, if it is here and not under way.
-    pub fn get_mut(&mut self, position: Position) -> Option<&mut QueuedTask> {
-        let index = self.index(position)?;
-        self.tasks.get_mut(index)
+    pub fn get(&self, position: Position) -> Option<&QueuedTask> {
+        self.tasks.get(self.index(position)?)
+    }
+
+    /// Gives the task at this place another payload, if it is here and not under way.
+    pub fn edit(&mut self, position: Position, content: String, metadata: Metadata) {
+        let Some(queued) = self.index(position).and_then(|index| self.tasks.get_mut(index)) else { return };
+        let before = queued.task.size();
+        (queued.task.content, queued.task.metadata) = (content, metadata);
+        self.bytes = self.bytes + queued.task.size() - before;
     }
 
     /// The task of that id is the one under way.
@@ -230,7 +253,7 @@ impl AgentQueue {
 
 #[cfg(test)]
 mod tests {
-    use model::{AgentId, Metadata, Task, TaskKind};
+    use model::{AgentId, Task, TaskKind};
 
     use super::*;
 
@@ -307,13 +330,32 @@ mod tests {
     }
 
     #[test]
+    fn large_tasks_wait_in_the_store() {
+        let large = |position| {
+            let mut queued = task(position);
+            queued.task.content = "x".repeat(WINDOW_BYTES);
+            queued
+        };
+        let mut queue = AgentQueue::default();
+        (1..=3).for_each(|n| queue.push(large(n), 8));
+        assert_eq!((queue.len(), queue.has_more()), (1, true), "one is always here");
+        queue.edit(Position::from_stored(1), "y".to_owned(), Metadata::EMPTY);
+        queue.begin();
+        queue.advance();
+        assert_eq!(queue.bytes(), 0);
+        let after = queue.load_after().unwrap();
+        queue.loaded(after, vec![large(2), large(3)], false);
+        assert_eq!((queue.len(), queue.has_more()), (1, true));
+    }
+
+    #[test]
     fn what_is_under_way_is_not_taken_out() {
         let mut queue = AgentQueue::default();
         (1..=3).for_each(|n| queue.push(task(n), 8));
         queue.begin();
         assert!(!queue.remove(Position::from_stored(1)) && queue.remove(Position::from_stored(2)));
-        assert!(queue.get_mut(Position::from_stored(1)).is_none());
-        assert!(queue.get_mut(Position::from_stored(3)).is_some());
+        assert!(queue.get(Position::from_stored(1)).is_none());
+        assert!(queue.get(Position::from_stored(3)).is_some());
         queue.advance();
         queue.rest();
         assert_eq!(first(&queue), Some(3));

@@ -37,18 +37,21 @@ impl Partition {
     }
 
     fn set_paused(&mut self, agent: &AgentId, paused: bool) -> Refused {
-        self.work.queues.entry(agent.clone()).or_default().paused = paused;
+        self.work.queue(agent, |queue| queue.paused = paused);
         self.work.mark(agent, Wait::Keep);
         self.work.make_ready(&agent.thread());
         None
     }
 
     fn clear_backoff(&mut self, agent: &AgentId) -> Refused {
-        let queue = self.work.queues.entry(agent.clone()).or_default();
-        if let Some(until) = queue.waits_until() {
+        let until = self.work.queue(agent, |queue| {
+            let until = queue.waits_until();
+            queue.clear_backoff();
+            until
+        });
+        if let Some(until) = until {
             self.work.timers.remove(&(until, agent.clone()));
         }
-        queue.clear_backoff();
         self.work.mark(agent, Wait::Clear);
         self.work.make_ready(&agent.thread());
         None
@@ -96,10 +99,12 @@ impl Partition {
         if let Some(refused) = self.is_out_of_reach(agent, task, position) {
             return Some(refused);
         }
-        let queue = self.work.queues.entry(agent.clone()).or_default();
-        let was_first = queue.first().is_some_and(|first| first.position == position);
-        let until = queue.waits_until();
-        queue.remove(position);
+        let (was_first, until) = self.work.queue(agent, |queue| {
+            let was_first = queue.first().is_some_and(|first| first.position == position);
+            let until = queue.waits_until();
+            queue.remove(position);
+            (was_first, until)
+        });
         if was_first {
             if let Some(until) = until {
                 self.work.timers.remove(&(until, agent.clone()));
@@ -131,9 +136,8 @@ impl Partition {
         if !is_failed && let Some(refused) = self.is_out_of_reach(agent, task, position) {
             return Some(refused);
         }
-        let queue = self.work.queues.get_mut(agent);
-        let here = queue.and_then(|queue| queue.get_mut(position)).map(|queued| &mut queued.task);
-        let kind = here.as_ref().map_or_else(Default::default, |task| task.kind);
+        let here = self.work.queues.get(agent).and_then(|queue| queue.get(position));
+        let kind = here.map(|queued| queued.task.kind).unwrap_or_default();
         let edited = model::Task {
             agent: agent.clone(),
             id: task.clone(),
@@ -148,9 +152,7 @@ impl Partition {
             metadata: edited.metadata.clone(),
             digest: edited.digest(),
         });
-        if let Some(here) = here {
-            *here = edited;
-        }
+        self.work.queue(agent, |queue| queue.edit(position, edited.content, edited.metadata));
         None
     }
 

@@ -177,11 +177,11 @@ impl Partition {
         for queued in tasks {
             let agent = queued.task.agent.clone();
             let window = self.limits.queue_window;
-            self.work.queues.entry(agent.clone()).or_default().push(queued, window);
+            self.work.queue(&agent, |queue| queue.push(queued, window));
             self.work.make_ready(&agent.thread());
         }
         for agent in more {
-            self.work.queues.entry(agent.clone()).or_default().expect_more();
+            self.work.queue(&agent, scheduling::AgentQueue::expect_more);
             self.work.make_ready(&agent.thread());
         }
         if let Some(batch) = outbox {

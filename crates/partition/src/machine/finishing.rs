@@ -164,11 +164,10 @@ impl Partition {
     /// The task is done or given up: the head moves past it. The index of the write.
     fn advance(&mut self, queued: &QueuedTask, commit: &mut Commit) -> Option<usize> {
         let agent = &queued.task.agent;
-        let queue = self.work.queues.get_mut(agent)?;
-        if let Some(until) = queue.waits_until() {
+        if let Some(until) = self.work.queues.get(agent)?.waits_until() {
             self.work.timers.remove(&(until, agent.clone()));
         }
-        let had_backoff = queue.advance();
+        let (had_backoff, paused) = self.work.queue(agent, |queue| (queue.advance(), queue.paused));
         let dirty = self.work.dirty.remove(agent);
         let wait = match had_backoff {
             true => Wait::Clear,
@@ -181,7 +180,7 @@ impl Partition {
             run: 0,
             failures: 0,
             wait,
-            paused: queue.paused,
+            paused,
             error: None,
         });
         Some(commit.agents.len() - 1)
@@ -215,7 +214,10 @@ impl Partition {
             Source::Task(queued) => {
                 let queued = queued.clone();
                 let rules = turn.rules.unwrap_or_default();
-                let is_last = judgement.counts && rules.max_attempts.is_some_and(|most| run + 1 >= most);
+                let failures = self.work.queues.get(&queued.task.agent).map_or(0, |queue| queue.failures);
+                let is_last = judgement.counts
+                    && judgement.class == ErrorClass::Transient
+                    && rules.max_attempts.is_some_and(|most| failures + 1 >= most);
                 if is_last || judgement.class == ErrorClass::Permanent {
                     commit.failed_tasks.push(failed_task(&queued, &code, &text));
                     self.counters.tasks_failed += 1;

@@ -59,7 +59,7 @@ impl Partition {
                     None
                 }
                 None => match TurnId::of_answer(&arrival.message) {
-                    Some((turn, run)) => self.answer_slot(frame, arrival, &turn, run, seq, now, actions),
+                    Some((turn, run)) => self.answer_slot(frame, arrival, (&turn, run), seq, now, actions),
                     None => self.open(&frame.thread, arrival, seq, room, now, actions),
                 },
             };

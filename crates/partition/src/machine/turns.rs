@@ -41,7 +41,7 @@ impl Partition {
                 saved.more,
             );
             self.work.make_ready(&agent.thread());
-            self.work.queues.insert(agent, queue);
+            self.work.queue(&agent, |fresh| *fresh = queue);
         }
         for saved in takeover.open_turns.drain(..) {
             let opened = saved.opened;
@@ -187,8 +187,7 @@ impl Partition {
         &mut self,
         frame: &Frame,
         arrival: &Arrival,
-        id: &TurnId,
-        run: u32,
+        (id, run): (&TurnId, u32),
         seq: Seq,
         now: Timestamp,
         actions: &mut Vec<Action>,

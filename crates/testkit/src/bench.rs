@@ -11,6 +11,7 @@ mod ordering;
 mod reading;
 mod report;
 mod table;
+pub mod tasks;
 mod usage;
 
 use std::{path::PathBuf, time::Duration};

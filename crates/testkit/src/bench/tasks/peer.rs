@@ -1,0 +1,218 @@
+//! Other queues, each a program in `peers/` that obeys commands on its stdin. `cargo xtask bench tasks` installs them below
+//! cargo's target folder.
+
+use std::{path::PathBuf, process::Stdio, time::Duration};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    time::{sleep, timeout},
+};
+use xtask::workspace;
+
+use super::{
+    Load, Round,
+    ground::{self, Cost, Ground},
+    order,
+};
+use crate::services::TestDatabase;
+
+/// For everything that a peer is asked to do.
+const LIMIT: Duration = Duration::from_secs(1_200);
+const POLL: Duration = Duration::from_millis(2);
+
+/// Tells whether every task is durably completed.
+const GRAPHILE_DONE: &str = "SELECT NOT EXISTS (SELECT FROM graphile_worker._private_jobs)";
+const RIVER_DONE: &str = "SELECT NOT EXISTS (SELECT FROM river_job WHERE state \
+    IN ('available', 'cancelled', 'discarded', 'pending', 'retryable', 'running', 'scheduled'))";
+
+/// Another queue in one configuration.
+#[derive(Debug)]
+pub(super) struct Peer {
+    name: &'static str,
+    program: PathBuf,
+    arguments: Vec<String>,
+    done: &'static str,
+    is_slow: bool,
+    process: Option<Process>,
+    prepared: Option<Prepared>,
+}
+
+#[derive(Debug)]
+struct Prepared {
+    database: TestDatabase,
+    load: Load,
+    enqueued: Option<Cost>,
+}
+
+impl Peer {
+    /// With a handler that does nothing.
+    pub(super) fn alone() -> Vec<Self> {
+        vec![
+            Self::npm("graphile-worker", &json!({})),
+            Self::npm("graphile-worker, batched", &json!({ "batched": true })),
+            Self { is_slow: true, ..Self::graphile_crate("graphile_worker crate", "") },
+            Self::graphile_crate("graphile_worker crate, batched", "batched"),
+            Self::river(),
+        ]
+    }
+
+    /// With a handler that asks a workflow over NATS, and one that also keeps what was said.
+    pub(super) fn behind_nats(nats_url: &str) -> Vec<Self> {
+        let asking = json!({ "batched": true, "nats_url": nats_url });
+        let keeping = json!({ "batched": true, "nats_url": nats_url, "rows": 2 });
+        vec![
+            Self::npm("graphile-worker, batched, NATS request", &asking),
+            Self::npm("graphile-worker, batched, NATS request, 2 message rows", &keeping),
+        ]
+    }
+
+    /// Fast enough for tasks that arrive one by one.
+    pub(super) fn paced() -> Vec<Self> {
+        Self::alone().into_iter().filter(|peer| !peer.is_slow).collect()
+    }
+
+    fn npm(name: &'static str, settings: &Value) -> Self {
+        let dir = workspace::target_dir().join("peers/node");
+        let script = dir.join("graphile.mjs").display().to_string();
+        let arguments = vec![script, settings.to_string()];
+        Self::new(name, dir.join("node_modules/.bin/node"), arguments, GRAPHILE_DONE)
+    }
+
+    fn graphile_crate(name: &'static str, argument: &str) -> Self {
+        Self::new(name, built("peer_graphile"), vec![argument.to_owned()], GRAPHILE_DONE)
+    }
+
+    fn river() -> Self {
+        Self::new("riverqueue crate (no order)", built("peer_river"), Vec::new(), RIVER_DONE)
+    }
+
+    fn new(name: &'static str, program: PathBuf, arguments: Vec<String>, done: &'static str) -> Self {
+        Self { name, program, arguments, done, is_slow: false, process: None, prepared: None }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.name
+    }
+
+    pub(super) fn is_slow(&self) -> bool {
+        self.is_slow
+    }
+
+    pub(super) fn missing(&self) -> Option<String> {
+        (!self.program.exists()).then(|| format!("{} is not there", self.program.display()))
+    }
+
+    pub(super) async fn prepare(&mut self, ground: &mut Ground, load: Load) -> Result<()> {
+        let database = ground.database().await?;
+        // One process for all rounds: it is warm as a service is that lives long.
+        let mut process = match self.process.take() {
+            Some(process) => process,
+            None => Process::start(&self.program, &self.arguments)?,
+        };
+        let mut open = serde_json::to_value(load)?;
+        open["command"] = "open".into();
+        open["database_url"] = database.url().into();
+        process.send(&open).await?;
+        process.expect(&Answer::Open).await?;
+        let mut enqueued = None;
+        if load.rate.is_none() {
+            let gauge = ground.gauge(&[process.pid]).await?;
+            process.send(&json!({ "command": "enqueue" })).await?;
+            process.expect(&Answer::Enqueue).await?;
+            enqueued = Some(ground.cost(&gauge, load.total()).await?);
+        }
+        ground::settle(&database).await?;
+        self.process = Some(process);
+        self.prepared = Some(Prepared { database, load, enqueued });
+        Ok(())
+    }
+
+    pub(super) async fn run(&mut self, ground: &mut Ground) -> Result<Round> {
+        let Prepared { database, load, enqueued } = self.prepared.take().context("not prepared")?;
+        let process = self.process.as_mut().context("not prepared")?;
+        let mut connection = PgConnection::connect(database.url()).await?;
+        let gauge = ground.gauge(&[process.pid]).await?;
+        process.send(&json!({ "command": "start" })).await?;
+        process.expect(&Answer::Handled).await?;
+        let all_done = async {
+            // Handlers end before the database knows it.
+            while !sqlx::query_scalar::<_, bool>(AssertSqlSafe(self.done)).fetch_one(&mut connection).await? {
+                sleep(POLL).await;
+            }
+            anyhow::Ok(())
+        };
+        timeout(LIMIT, all_done).await.context("tasks are left in the database")??;
+        let cost = ground.cost(&gauge, load.total()).await?;
+        connection.close().await?;
+        process.send(&json!({ "command": "close" })).await?;
+        let Answer::Report { marks, mut latencies_us } = process.answer().await? else {
+            bail!("no report came")
+        };
+        let verdict = order::judge(load.agents, load.tasks, &marks).context("marks of unknown tasks")?;
+        ensure!(verdict.missing == 0, "{} tasks were never handled", verdict.missing);
+        let mut round = Round::new(load.total(), &cost);
+        (round.out_of_order, round.repeated) = (Some(verdict.out_of_order), verdict.repeated);
+        round.enqueued = enqueued;
+        Ok(round.timed(&mut latencies_us))
+    }
+}
+
+fn built(name: &str) -> PathBuf {
+    workspace::target_dir().join("peers/cargo/release").join(name)
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "answer", rename_all = "lowercase")]
+enum Answer {
+    Open,
+    Enqueue,
+    Handled,
+    Report { marks: Vec<u64>, latencies_us: Vec<u64> },
+    Error { text: String },
+}
+
+/// The peer's program.
+#[derive(Debug)]
+struct Process {
+    pid: u32,
+    commands: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+    /// Killed when dropped.
+    _child: Child,
+}
+
+impl Process {
+    fn start(program: &PathBuf, arguments: &[String]) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().with_context(|| format!("starting {}", program.display()))?;
+        let commands = child.stdin.take().context("no stdin")?;
+        let answers = BufReader::new(child.stdout.take().context("no stdout")?).lines();
+        Ok(Self { pid: child.id().context("it has ended")?, commands, answers, _child: child })
+    }
+
+    async fn send(&mut self, command: &Value) -> Result<()> {
+        let line = format!("{command}\n");
+        self.commands.write_all(line.as_bytes()).await.context("the peer has gone")
+    }
+
+    async fn answer(&mut self) -> Result<Answer> {
+        let line = timeout(LIMIT, self.answers.next_line()).await.context("the peer does not answer")??;
+        let answer = serde_json::from_str(&line.context("the peer has gone")?)?;
+        if let Answer::Error { text } = answer {
+            bail!("the peer has failed: {text}");
+        }
+        Ok(answer)
+    }
+
+    async fn expect(&mut self, expected: &Answer) -> Result<()> {
+        let answer = self.answer().await?;
+        ensure!(answer == *expected, "{answer:?} came instead of {expected:?}");
+        Ok(())
+    }
+}

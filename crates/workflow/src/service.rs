@@ -24,6 +24,8 @@ const SIGN: Duration = Duration::from_secs(10);
 const BEAT: Duration = Duration::from_secs(3);
 /// A request whose chunks could not be stored is tried again after so long.
 const AFTER_TROUBLE: Duration = Duration::from_secs(1);
+/// A request that a script hands back is delivered again after so long: at once would use up its deliveries.
+const BY_SCRIPT: Duration = Duration::from_millis(200);
 /// Tries to tell the server what became of a request; then it is delivered again.
 const TELLS: usize = 6;
 
@@ -166,7 +168,7 @@ fn settled(turn: &Turn, written: Result<Ended, BusError>) -> (Outcome, Settle) {
             (Outcome::Failed, Settle::Done)
         }
         Ok(Ended::Cut) => (Outcome::Cut, Settle::Nothing),
-        Ok(Ended::HandBack) => (Outcome::HandedBack, Settle::Retry(Duration::ZERO)),
+        Ok(Ended::HandBack) => (Outcome::HandedBack, Settle::Retry(BY_SCRIPT)),
         Err(error) if error.disposition() == Disposition::Retry => {
             tracing::warn!(turn = %turn.id, %error, "chunks could not be stored: handing the request back");
             (Outcome::Unpublished, Settle::Retry(AFTER_TROUBLE))

@@ -1,0 +1,301 @@
+//! The engine that talks to a model, against a scripted endpoint.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use axum::Router;
+use axum::extract::Request;
+use model::TurnId;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use workflow::Tools;
+
+use crate::town::{Town, Upstream, eventually, hint, metadata, request, steps, story};
+
+/// Tools `slow` and `fast` on a server that keeps `tool key body` of each call.
+async fn tools() -> Result<(Tools, Arc<Mutex<Vec<String>>>)> {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let at = format!("http://{}", listener.local_addr()?);
+    let state = seen.clone();
+    let router = Router::new().fallback(async move |request: Request| {
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, 1 << 20).await.unwrap_or_default();
+        let key =
+            parts.headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or("-").to_owned();
+        let tool = parts.uri.path().trim_start_matches('/').to_owned();
+        if tool == "slow" {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        state.lock().unwrap().push(format!("{tool} {key} {}", String::from_utf8_lossy(&body)));
+        format!("{tool} is done")
+    });
+    tokio::spawn(runtime::endpoint::serve(listener, router, CancellationToken::new()));
+    let file = json!({"tools": [
+        {"name": "slow", "url": format!("{at}/slow")}, {"name": "fast", "url": format!("{at}/fast")}]});
+    Ok((Tools::parse(&file.to_string())?, seen))
+}
+
+#[tokio::test]
+async fn a_models_text_is_streamed_and_counted() -> Result<()> {
+    let town = Town::new().await?;
+    let script = steps(
+        json!([{"reasoning": {"content": "hm"}}, {"text": {"content": "Ja: {input} 🌍", "chars": 2, "every_ms": 5}}]),
+    );
+    let upstream = Upstream::new(&script).await?;
+    let _service = town.service(upstream.engine(Tools::none()?)).await?;
+    town.publish(&request("t1", "Grüße")).await?;
+    let chunks = town.chunks_until_final("t1").await?;
+    assert_eq!(story(&chunks), ["0.reasoning:hm", "0.content:Ja: Grüße 🌍"]);
+    assert_eq!(
+        Value::Object(metadata(chunks.last().context("a last one")?)),
+        json!({
+            "model": "scripted", "finish_reason": "stop", "steps": 1, "tokens_used": 18,
+            "usage": {"prompt_tokens": 5, "completion_tokens": 13, "total_tokens": 18},
+        })
+    );
+    assert_eq!(upstream.counts.whole(), 1);
+    town.all_requests_are_done().await
+}
+
+fn calling() -> Value {
+    steps(json!([
+        {"text": {"content": "Let me see. "}},
+        {"tools": [{"name": "slow", "arguments": {"city": "{input}"}}, {"name": "fast"}, {"name": "none"}]},
+        {"text": {"content": "First {result}"}},
+        {"tools": [{"name": "fast", "arguments": {"again": true}}]},
+        {"text": {"content": "Now {result}."}},
+    ]))
+}
+
+#[tokio::test]
+async fn tools_are_called_and_answered_in_the_order_of_the_calls() -> Result<()> {
+    let town = Town::new().await?;
+    let upstream = Upstream::new(&calling()).await?;
+    let (tools, seen) = tools().await?;
+    let _service = town.service(upstream.engine(tools)).await?;
+    town.publish(&request("t1", "Bonn")).await?;
+    let chunks = town.chunks_until_final("t1").await?;
+    assert_eq!(
+        story(&chunks),
+        [
+            "0.content:Let me see. ",
+            "0.tool_call call_0_0:{\"city\":\"Bonn\"}",
+            "0.tool_call call_0_1:{}",
+            "0.tool_call call_0_2:{}",
+            "0.tool_result call_0_0:slow is done",
+            "0.tool_result call_0_1:fast is done",
+            "0.tool_result call_0_2:error: there is no tool \"none\"",
+            "1.content:First error: there is no tool \"none\"",
+            "1.tool_call call_1_0:{\"again\":true}",
+            "1.tool_result call_1_0:fast is done",
+            "2.content:Now fast is done.",
+        ]
+    );
+    let ids: Vec<_> = chunks.iter().map(|chunk| chunk.chunk_id).collect();
+    assert_eq!(ids, (0..ids.len() as i64).collect::<Vec<_>>());
+    let calls = seen.lock().unwrap().clone();
+    assert_eq!(
+        calls,
+        [
+            "fast u0001-t1:0.1 {}",
+            "slow u0001-t1:0.0 {\"city\":\"Bonn\"}",
+            "fast u0001-t1:1.0 {\"again\":true}"
+        ],
+        "at the same time, so that the fast one is done first"
+    );
+
+    // The next run of the turn makes the same calls under the same keys.
+    let mut again = request("t2", "Bonn");
+    again["turn_id"] = json!("u0001-t1");
+    again["run"] = json!(1);
+    town.publish(&again).await?;
+    town.chunks_until_final("t2").await?;
+    assert_eq!(seen.lock().unwrap()[3..], calls[..]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_turn_that_calls_tools_without_end_fails_for_good() -> Result<()> {
+    let town = Town::new().await?;
+    let round = json!({"tools": [{"name": "fast"}]});
+    let upstream = Upstream::new(&steps(json!([round, round, round, round]))).await?;
+    let (tools, seen) = tools().await?;
+    let _service = town.service(upstream.engine(tools)).await?;
+    town.publish(&request("t1", "x")).await?;
+    let chunks = town.chunks_until_final("t1").await?;
+    let last = chunks.last().context("a last one")?;
+    assert_eq!(hint(last)?, ("permanent", None, "too_many_steps".to_owned()));
+    assert_eq!(seen.lock().unwrap().len(), 2, "three steps; the calls of the last one are not made");
+    Ok(())
+}
+
+#[tokio::test]
+async fn errors_of_the_endpoint_have_their_classes() -> Result<()> {
+    let town = Town::new().await?;
+    let scenario = |name: &str, steps: Value| json!({"when": {"input_contains": name}, "steps": steps});
+    let script = json!({"scenarios": [
+        scenario("busy", json!([{"error": {"class": "transient", "retry_after": 7}}])),
+        scenario("broken", json!([{"error": {"class": "transient"}}])),
+        scenario("locked", json!([{"error": {"class": "auth", "message": "wrong key sk-1"}}])),
+        scenario("wrong", json!([{"error": {"class": "permanent", "message": "no such model"}}])),
+        scenario("midway", json!([{"text": {"content": "Hal"}}, {"error": {"class": "permanent", "message": "too long"}}])),
+        scenario("torn", json!([{"text": {"content": "Hal"}}, {"cut": true}])),
+        scenario("silent", json!([{"text": {"content": "Hal"}}, {"hang": true}])),
+    ]});
+    let upstream = Upstream::new(&script).await?;
+    let _service = town.service(upstream.engine(Tools::none()?)).await?;
+    let expected = [
+        (
+            "busy",
+            ("transient", Some(7_000), "rate_limited"),
+            "the model's endpoint answered 429 Too Many Requests: an error by script",
+        ),
+        (
+            "broken",
+            ("transient", None, "upstream_error"),
+            "the model's endpoint answered 503 Service Unavailable: an error by script",
+        ),
+        ("locked", ("auth", None, "upstream_auth"), "the model's endpoint answered 401 Unauthorized"),
+        (
+            "wrong",
+            ("permanent", None, "upstream_refused"),
+            "the model's endpoint answered 400 Bad Request: no such model",
+        ),
+        (
+            "midway",
+            ("permanent", None, "upstream_error"),
+            "the model's endpoint broke off with an error: too long",
+        ),
+        ("torn", ("transient", None, "upstream_cut"), "the model's answer broke off"),
+        ("silent", ("transient", None, "upstream_timeout"), "the model's endpoint was silent for too long"),
+    ];
+    for (name, _, _) in &expected {
+        town.publish(&request(name, name)).await?;
+    }
+    for (name, (class, after, code), text) in expected {
+        let chunks = town.chunks_until_final(name).await?;
+        let last = chunks.last().context("a last one")?;
+        assert_eq!((name, hint(last)?, last.chunk.as_str()), (name, (class, after, code.to_owned()), text));
+    }
+    town.all_requests_are_done().await?;
+    assert_eq!(town.deliveries().await?, 7);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_away_is_worth_another_try() -> Result<()> {
+    let town = Town::new().await?;
+    let mut upstream = Upstream::new(&steps(json!([]))).await?;
+    upstream.base_url = "http://127.0.0.1:1/v1".to_owned();
+    let _service = town.service(upstream.engine(Tools::none()?)).await?;
+    town.publish(&request("t1", "x")).await?;
+    let chunks = town.chunks_until_final("t1").await?;
+    assert_eq!(hint(&chunks[0])?, ("transient", None, "upstream_away".to_owned()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stop_ends_the_request_to_the_model() -> Result<()> {
+    let town = Town::new().await?;
+    let endless = steps(json!([{"text": {"content": "x".repeat(10_000), "chars": 1, "every_ms": 20}}]));
+    let upstream = Upstream::new(&endless).await?;
+    let _service = town.service(upstream.engine(Tools::none()?)).await?;
+    town.publish(&request("t1", "x")).await?;
+    town.frames_until("t1", |_| true).await?;
+    assert_eq!(upstream.counts.gone(), 0);
+    town.bus.publish_stop(&TurnId::parse("u0001-t1")?, 0).await?;
+    town.all_requests_are_done().await?;
+    eventually(async || Ok(upstream.counts.gone() == 1)).await?;
+    assert_eq!(upstream.counts.whole(), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn tokens_that_come_quickly_share_chunks() -> Result<()> {
+    let town = Town::new().await?;
+    let text = "0123456789".repeat(200);
+    let upstream =
+        Upstream::new(&steps(json!([{"text": {"content": text, "chars": 1, "every_ms": 1}}]))).await?;
+    let _service = town.service(upstream.engine(Tools::none()?)).await?;
+    town.publish(&request("t1", "x")).await?;
+    let frames = town.frames_until_final("t1").await?;
+    let chunks: Vec<_> = frames.iter().flat_map(|frame| frame.chunks.clone()).collect();
+    assert_eq!(story(&chunks), [format!("0.content:{text}")]);
+    assert_eq!(chunks[0].chunk, "0", "the first goes at once");
+    // A token each 2 ms or so, a frame each 15 ms.
+    assert!(frames.len() < 500 && frames.len() > 20, "{} frames for 2000 tokens", frames.len());
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_scripted_endpoint_answers_without_a_stream_too() -> Result<()> {
+    let upstream = Upstream::new(&calling()).await?;
+    let client = Client::new(&upstream.base_url);
+    let ask = json!({"role": "user", "content": [{"type": "text", "text": "Bonn"}]});
+    let first = client.complete(&json!([ask])).await?;
+    let message = &first["choices"][0]["message"];
+    assert_eq!(
+        (&message["content"], &first["choices"][0]["finish_reason"]),
+        (&json!("Let me see. "), &json!("tool_calls"))
+    );
+    assert_eq!(message["tool_calls"][0]["function"]["arguments"], json!("{\"city\":\"Bonn\"}"));
+    let result = json!({"role": "tool", "tool_call_id": "call_0_0", "content": "sun"});
+    let second = client.complete(&json!([ask, message, result])).await?;
+    assert_eq!(second["choices"][0]["message"]["content"], json!("First sun"));
+    let failing = steps(
+        json!([{"fail_first": {"runs": 2, "error": {"class": "transient", "retry_after": 0.5}}}, {"text": {"content": "run {run}"}}]),
+    );
+    let upstream = Upstream::new(&failing).await?;
+    let client = Client::new(&upstream.base_url);
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        statuses.push(client.status(&json!([ask])).await?);
+    }
+    assert_eq!(
+        statuses,
+        ["HTTP/1.1 429 Too Many Requests 1", "HTTP/1.1 429 Too Many Requests 1", "HTTP/1.1 200 OK -"]
+    );
+    assert_eq!(client.complete(&json!([ask])).await?["choices"][0]["message"]["content"], json!("run 2"));
+    assert_eq!((upstream.counts.errors(), upstream.counts.whole()), (2, 2));
+    Ok(())
+}
+
+/// HTTP by hand.
+struct Client {
+    addr: String,
+}
+
+impl Client {
+    fn new(base_url: &str) -> Self {
+        Self { addr: base_url.trim_start_matches("http://").trim_end_matches("/v1").to_owned() }
+    }
+
+    async fn complete(&self, messages: &Value) -> Result<Value> {
+        let (_, body) = self.post(messages).await?;
+        Ok(serde_json::from_str(&body)?)
+    }
+
+    /// The status line and the Retry-After.
+    async fn status(&self, messages: &Value) -> Result<String> {
+        let (head, _) = self.post(messages).await?;
+        let after = head.lines().find_map(|line| line.strip_prefix("retry-after: ")).unwrap_or("-");
+        Ok(format!("{} {after}", head.lines().next().unwrap_or_default()))
+    }
+
+    async fn post(&self, messages: &Value) -> Result<(String, String)> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let body = json!({"model": "m", "messages": messages}).to_string();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut stream = tokio::net::TcpStream::connect(&self.addr).await?;
+        stream.write_all(format!("{head}{body}").as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let (head, body) = answer.split_once("\r\n\r\n").context("a head")?;
+        Ok((head.to_owned(), body.to_owned()))
+    }
+}

@@ -1,0 +1,121 @@
+"""A workflow service in Python: takes turn requests and publishes answers, chunk by chunk.
+
+The contract is proto/antiphon/v1/work.proto. Put your model in the place of `think`.
+"""
+
+import asyncio
+import json
+import os
+import signal
+
+import nats
+from nats.js.api import AckPolicy, ConsumerConfig
+
+WORKFLOW = os.environ.get("ANTIPHON_WORKFLOW", "default")
+AT_A_TIME = int(os.environ.get("ANTIPHON_WORKFLOW_CONCURRENCY", "16"))
+
+
+class Failed(Exception):
+    """Why there is no answer. `hint` tells Antiphon what to do: class (transient, permanent, auth), retry_after (seconds)."""
+
+    def __init__(self, text, **hint):
+        super().__init__(text)
+        self.hint = hint
+
+
+async def think(request):
+    """Yields the answer piece by piece: here the input, word by word. `request["context"]` holds the history before it."""
+    text = request["context"][-1]["content"]
+    if text.startswith("fail"):
+        raise Failed("it was told to fail", **{"class": "permanent"})
+    for word in f"Python heard: {text}".split(" "):
+        await asyncio.sleep(0.02)
+        yield word + " "
+
+
+async def answer(js, request, attempt):
+    """Publishes the chunks of one attempt: numbered from 0, each until it is stored, the last one final."""
+    number = 0
+
+    async def say(text, **more):
+        nonlocal number
+        chunk = {
+            "session_id": request["thread_id"],
+            "message_id": request["message_id"],
+            "turn_token": request["turn_token"],
+            "attempt": attempt,
+            "chunk_id": number,
+            "chunk": text,
+            **more,
+        }
+        number += 1
+        while True:  # The same chunk again does no harm: it is dropped.
+            try:
+                return await js.publish(request["subject"], json.dumps(chunk).encode(), timeout=5)
+            except nats.errors.Error as error:
+                print(f"{request['turn_id']}: publishing again: {error!r}", flush=True)
+                await asyncio.sleep(0.5)
+
+    pieces, piece = think(request), None
+    try:
+        while True:
+            piece = asyncio.ensure_future(anext(pieces, None))
+            while not (await asyncio.wait({piece}, timeout=request["deadline_ms"] / 3000))[0]:
+                await say("", chunk_type="metadata")  # A sign of life: a silent run would fail.
+            if piece.result() is None:
+                return await say("", is_final=True, metadata={"model": "echo"})
+            await say(piece.result())
+    except Failed as failed:
+        await say(str(failed), chunk_type="error", is_final=True, metadata=failed.hint)
+    finally:
+        piece.cancel()  # Stopped: the call to the model ends too.
+
+
+async def take(nc, js, message):
+    """Answers one request, unless somebody stops it. Acknowledged only when the last chunk is stored."""
+    request = json.loads(message.data)
+    # Each delivery is an attempt of its own and fences those before it.
+    attempt = request["attempt"] + message.metadata.num_delivered - 1
+    stop = await nc.subscribe(request["stop_subject"])
+    answering = asyncio.ensure_future(answer(js, request, attempt))
+    stopping = asyncio.ensure_future(stop.next_msg(timeout=None))
+    try:
+        while not (await asyncio.wait({answering, stopping}, timeout=10, return_when=asyncio.FIRST_COMPLETED))[0]:
+            await message.in_progress()
+        if answering.done():
+            answering.result()
+        await message.ack_sync(timeout=5)
+    except Exception as error:  # Cancelled by a drain is no Exception: the request is delivered again by itself.
+        print(f"{request['turn_id']}: handing the request back: {error!r}", flush=True)
+        await message.nak(delay=1)
+    finally:
+        answering.cancel(), stopping.cancel()
+        await stop.unsubscribe()
+
+
+async def main():
+    nc = await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"), max_reconnect_attempts=-1)
+    js, drain, slots, turns = nc.jetstream(), asyncio.Event(), asyncio.Semaphore(AT_A_TIME), set()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, drain.set)
+    # One durable consumer for all services of a workflow, made by whoever comes first.
+    config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, ack_wait=30, max_deliver=16)
+    requests = await js.pull_subscribe(f"work.{WORKFLOW}", f"WORKFLOW_{WORKFLOW}", "WORK", config)
+    print(f"taking turn requests for {WORKFLOW}", flush=True)
+    while not drain.is_set():
+        await slots.acquire()  # Ask only when there is somebody who can answer.
+        try:
+            [message] = await requests.fetch(1, timeout=5)
+        except nats.errors.Error:  # None for a while, or NATS is away.
+            slots.release()
+            continue
+        turn = asyncio.ensure_future(take(nc, js, message))
+        turns.add(turn)
+        turn.add_done_callback(lambda done: (turns.discard(done), slots.release()))
+    if turns:  # What is in hand is finished; what takes longer is delivered again to somebody else.
+        await asyncio.wait(turns, timeout=20)
+    await nc.drain()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

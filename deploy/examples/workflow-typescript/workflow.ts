@@ -1,0 +1,148 @@
+/**
+ * A workflow service in TypeScript: takes turn requests and publishes answers, chunk by chunk.
+ *
+ * The contract is proto/antiphon/v1/work.proto. Put your model in the place of `think`.
+ */
+import { setTimeout as sleep } from "node:timers/promises";
+import { AckPolicy, jetstream, jetstreamManager, type JetStreamClient, type JsMsg } from "@nats-io/jetstream";
+import { connect, nanos, type NatsConnection } from "@nats-io/transport-node";
+
+const workflow = process.env.ANTIPHON_WORKFLOW ?? "default";
+const atATime = Number(process.env.ANTIPHON_WORKFLOW_CONCURRENCY ?? 16);
+
+/** The part of a turn request that is used here; the whole is in work.proto. */
+interface TurnRequest {
+  turn_id: string;
+  attempt: number;
+  thread_id: string;
+  message_id: string;
+  turn_token: string;
+  subject: string;
+  stop_subject: string;
+  deadline_ms: number;
+  /** The history, oldest first, then the input. */
+  context: { role: string; content: string }[];
+}
+
+/** What Antiphon is told of a failure. */
+interface Hint {
+  class?: "transient" | "permanent" | "auth";
+  /** Seconds. */
+  retry_after?: number;
+}
+
+class Failed extends Error {
+  constructor(text: string, readonly hint: Hint) {
+    super(text);
+  }
+}
+
+/** Yields the answer piece by piece: here the input, word by word. */
+async function* think(request: TurnRequest, signal: AbortSignal): AsyncGenerator<string> {
+  const text = request.context.at(-1)?.content ?? "";
+  if (text.startsWith("fail")) throw new Failed("it was told to fail", { class: "permanent" });
+  for (const word of `TypeScript heard: ${text}`.split(" ")) {
+    await sleep(20, undefined, { signal });
+    yield `${word} `;
+  }
+}
+
+/** Publishes the chunks of one attempt: numbered from 0, each until it is stored, the last one final. */
+async function answer(js: JetStreamClient, request: TurnRequest, attempt: number, signal: AbortSignal): Promise<void> {
+  let number = 0;
+  const say = async (text: string, more: object = {}): Promise<void> => {
+    const chunk = JSON.stringify({
+      session_id: request.thread_id,
+      message_id: request.message_id,
+      turn_token: request.turn_token,
+      attempt,
+      chunk_id: number++,
+      chunk: text,
+      ...more,
+    });
+    // The same chunk again does no harm: it is dropped.
+    for (;;) {
+      signal.throwIfAborted();
+      try {
+        await js.publish(request.subject, chunk, { timeout: 5_000 });
+        return;
+      } catch (error) {
+        console.log(`${request.turn_id}: publishing again: ${error}`);
+        await sleep(500);
+      }
+    }
+  };
+  try {
+    const pieces = think(request, signal);
+    for (;;) {
+      const piece = pieces.next();
+      // A sign of life when nothing comes for long: a silent run would fail.
+      while ((await Promise.race([piece, silence(request.deadline_ms / 3)])) === "silence") {
+        await say("", { chunk_type: "metadata" });
+      }
+      const { done, value } = await piece;
+      if (done) return await say("", { is_final: true, metadata: { model: "echo" } });
+      await say(value);
+    }
+  } catch (error) {
+    if (!(error instanceof Failed)) throw error;
+    await say(error.message, { chunk_type: "error", is_final: true, metadata: error.hint });
+  }
+}
+
+const silence = (ms: number): Promise<"silence"> => sleep(ms, "silence" as const, { ref: false });
+
+/** Answers one request, unless somebody stops it. Acknowledged only when the last chunk is stored. */
+async function take(nc: NatsConnection, js: JetStreamClient, message: JsMsg): Promise<void> {
+  const request = message.json<TurnRequest>();
+  // Each delivery is an attempt of its own and fences those before it.
+  const attempt = request.attempt + message.info.deliveryCount - 1;
+  const stopping = new AbortController();
+  const stop = nc.subscribe(request.stop_subject, { max: 1, callback: () => stopping.abort() });
+  const working = setInterval(() => message.working(), 10_000);
+  try {
+    await answer(js, request, attempt, stopping.signal).catch((error) => {
+      if (!stopping.signal.aborted) throw error;
+    });
+    await message.ackAck({ timeout: 5_000 });
+  } catch (error) {
+    console.log(`${request.turn_id}: handing the request back: ${error}`);
+    message.nak(1_000);
+  } finally {
+    clearInterval(working);
+    stop.unsubscribe();
+  }
+}
+
+const nc = await connect({ servers: process.env.NATS_URL ?? "nats://127.0.0.1:4222", maxReconnectAttempts: -1 });
+const js = jetstream(nc);
+const jsm = await jetstreamManager(nc);
+// One durable consumer for all services of a workflow, made by whoever comes first.
+const durable = `WORKFLOW_${workflow}`;
+await jsm.consumers.info("WORK", durable).catch(() =>
+  jsm.consumers.add("WORK", {
+    durable_name: durable,
+    filter_subject: `work.${workflow}`,
+    ack_policy: AckPolicy.Explicit,
+    ack_wait: nanos(30_000),
+    max_deliver: 16,
+  }),
+);
+const requests = await js.consumers.get("WORK", durable);
+const turns = new Set<Promise<void>>();
+let draining = false;
+for (const name of ["SIGINT", "SIGTERM"] as const) process.once(name, () => (draining = true));
+console.log(`taking turn requests for ${workflow}`);
+while (!draining) {
+  // Ask only when there is somebody who can answer.
+  if (turns.size >= atATime) await Promise.race(turns);
+  // None for a second, or NATS is away.
+  const message = await requests.next({ expires: 1_000 }).catch(() => sleep(500, null));
+  if (!message) continue;
+  const turn = take(nc, js, message).finally(() => turns.delete(turn));
+  turns.add(turn);
+}
+// What is in hand is finished; what takes longer is delivered again to somebody else.
+await Promise.race([Promise.allSettled(turns), sleep(20_000)]);
+await nc.drain();
+process.exit(0);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use model::PartitionCount;
+use model::{PartitionCount, WorkflowName};
 use runtime::telemetry::Format;
 
 /// Ordered, durable answers of AI workflows: from NATS to clients and Postgres.
@@ -106,6 +106,24 @@ pub(crate) struct WorkerSettings {
     /// Whether a chunk for an unknown thread creates it; if not, its message becomes a dead letter.
     #[arg(long, env = "ANTIPHON_CREATE_THREADS", default_value_t = true, action = clap::ArgAction::Set)]
     pub(crate) create_threads: bool,
+    /// Whether a task for an unknown agent, or a message to an unknown thread, creates it; if not, it fails.
+    #[arg(long, env = "ANTIPHON_CREATE_AGENTS", default_value_t = true, action = clap::ArgAction::Set)]
+    pub(crate) create_agents: bool,
+    /// Thinks for agents without settings.
+    #[arg(long, env = "ANTIPHON_DEFAULT_WORKFLOW", default_value = "default", value_parser = workflow)]
+    pub(crate) default_workflow: WorkflowName,
+    /// Turns of one partition that are under way at once; further ones wait.
+    #[arg(long, env = "ANTIPHON_ACTIVE_TURNS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) active_turns: u32,
+    /// A run of a turn without any chunk for so long fails, unless its agent's settings say otherwise.
+    #[arg(long, env = "ANTIPHON_TURN_DEADLINE_SECONDS", default_value = "120", value_parser = up_to_a_day)]
+    pub(crate) turn_deadline_seconds: Duration,
+    /// First backoff of an agent whose task has failed, unless its settings say otherwise.
+    #[arg(long, env = "ANTIPHON_BACKOFF_BASE_SECONDS", default_value = "60", value_parser = up_to_a_day)]
+    pub(crate) backoff_base_seconds: Duration,
+    /// Longest backoff of an agent, unless its settings say otherwise.
+    #[arg(long, env = "ANTIPHON_BACKOFF_CAP_SECONDS", default_value = "86400", value_parser = up_to_a_day)]
+    pub(crate) backoff_cap_seconds: Duration,
     /// A gap that stays open for so long fails its message.
     #[arg(long, env = "ANTIPHON_GAP_TIMEOUT_SECONDS", default_value = "30", value_parser = seconds)]
     pub(crate) gap_timeout_seconds: Duration,
@@ -199,6 +217,18 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn up_to_a_day(text: &str) -> Result<Duration, String> {
+    let duration = seconds(text)?;
+    match duration <= Duration::from_secs(86_400) {
+        true => Ok(duration),
+        false => Err("it must be at most 86400 seconds, a day".to_owned()),
+    }
+}
+
+fn workflow(text: &str) -> Result<WorkflowName, String> {
+    WorkflowName::parse(text).map_err(|error| error.to_string())
+}
+
 /// Renewals come at a third of it and sessions trust it for four fifths: below two seconds a busy machine loses it.
 fn lease(text: &str) -> Result<Duration, String> {
     let lease = seconds(text)?;
@@ -232,6 +262,8 @@ mod tests {
             assert!(partitions(wrong).is_err(), "{wrong:?}");
         }
         assert!(lease("1").is_err() && lease("2").is_ok());
+        assert!(up_to_a_day("86401").is_err() && up_to_a_day("0").is_err() && up_to_a_day("86400").is_ok());
+        assert!(workflow("a.b").is_err() && workflow("").is_err() && workflow("default").is_ok());
         assert!(worker_id("a b").is_err() && worker_id("pod-1").is_ok());
     }
 }

@@ -177,7 +177,7 @@ async fn worker_role(
 fn worker_config(settings: &WorkerSettings, partitions: PartitionCount) -> WorkerConfig {
     let worker_id =
         settings.worker_id.clone().unwrap_or_else(|| format!("w-{}", uuid::Uuid::now_v7().simple()));
-    let mut config = WorkerConfig::new(worker_id, partitions);
+    let mut config = WorkerConfig::new(worker_id, partitions, settings.default_workflow.clone());
     let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
     config.lease = settings.lease_seconds;
     config.create_threads = settings.create_threads;
@@ -186,6 +186,11 @@ fn worker_config(settings: &WorkerSettings, partitions: PartitionCount) -> Worke
     config.chunk_bytes = settings.chunk_bytes as usize;
     config.writers = settings.writers.into();
     config.purge_tail = settings.purge_tail_seconds;
+    config.rules.deadline_ms = ms(settings.turn_deadline_seconds);
+    config.rules.backoff_base_ms = ms(settings.backoff_base_seconds);
+    config.rules.backoff_cap_ms = ms(settings.backoff_cap_seconds);
+    config.limits.create_agents = settings.create_agents;
+    config.limits.active_turns = settings.active_turns as usize;
     config.limits.gap_timeout_ms = ms(settings.gap_timeout_seconds);
     config.limits.stall_timeout_ms = ms(settings.stall_timeout_seconds);
     config.limits.straggler_ms = ms(settings.straggler_seconds);

@@ -1,21 +1,28 @@
 //! Group commit: while one statement is under way, the next gathers what has become ready.
 
+mod isolation;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Chunk, DeadLetter, DeadLetterSource, Failure, Message, MessageKey, PartitionId, Seq};
+use model::{MessageKey, PartitionId, TurnId};
 use partition::Commit;
 use runtime::{Backoff, spawn_named};
 use store::{CommitError, Committed, Disposition, Store, StoreError, Submission, Writer};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::WorkerConfig;
+use isolation::Parts;
+pub(crate) use isolation::amend;
 
 /// What became of a commit.
 #[derive(Debug)]
 pub(crate) enum Settled {
-    /// Durable. These messages could not be stored and have become dead letters, with what the store said.
-    Applied { unstorable: Vec<(MessageKey, String)> },
+    /// Durable, but for what could not be stored, with what the store said of it: messages, which have become dead letters,
+    /// and turns, which have failed.
+    Applied { unstorable: Vec<(MessageKey, String)>, refused: Vec<(TurnId, String)> },
+    /// Durable, but the store knew more of a queue than its owner.
+    Stale,
     /// The lease is gone, nothing was written.
     Fenced,
     /// Nobody knows.
@@ -135,30 +142,25 @@ impl Committer {
         self.writer.commit(&submissions).await
     }
 
-    /// Finds the messages that the store refuses, one by one, and writes them as dead letters. Each part is a commit of
-    /// its own that moves no checkpoint; the rest of the commit, with the checkpoint, comes last.
+    /// Finds what the store refuses, part by part, and writes what stands for it; see [`isolation`].
     async fn isolate(&self, request: Request, error: CommitError) {
         tracing::warn!(%error, partition = %request.commit.partition, "looking for what the store refuses");
-        let Request { mut commit, incarnation, settled } = request;
-        let mut unstorable = Vec::new();
-        for message in std::mem::take(&mut commit.messages) {
-            let key = message.key.clone();
-            let alone = Commit { messages: vec![message], ..empty_like(&commit) };
-            match self.commit_alone(&alone, &incarnation).await {
-                Ok(Settled::Applied { .. }) => {}
+        let Request { commit, incarnation, settled } = request;
+        let mut parts = Parts::of(commit);
+        while let Some(part) = parts.next() {
+            match self.commit_alone(&parts.alone(&part), &incarnation).await {
+                Ok(Settled::Applied { .. }) => parts.wrote(part),
                 Ok(other) => return drop(settled.send(other)),
-                Err(detail) => {
-                    let messages = alone.messages.into_iter();
-                    commit.dead_letters.extend(messages.map(|message| dead_letter(message, &detail)));
-                    unstorable.push((key, detail));
-                }
+                Err(detail) => parts.refuse(part, detail),
             }
         }
-        let outcome = match self.commit_alone(&commit, &incarnation).await {
-            Ok(Settled::Applied { .. }) => Settled::Applied { unstorable },
+        let outcome = match self.commit_alone(parts.rest(), &incarnation).await {
+            Ok(Settled::Applied { .. }) => {
+                Settled::Applied { unstorable: parts.unstorable, refused: parts.refused }
+            }
             Ok(other) => other,
             Err(detail) => {
-                // What is left was checked before it came here: raw bytes, numbers, checked chunks.
+                // What is left was checked before it came here: raw bytes, numbers, checked chunks, checked orders.
                 tracing::error!(
                     detail,
                     "the store refuses a commit without messages; the partition is rebuilt"
@@ -187,24 +189,8 @@ impl Committer {
 
 fn settled(outcome: Committed) -> Settled {
     match outcome {
-        Committed::Applied => Settled::Applied { unstorable: Vec::new() },
+        Committed::Applied => Settled::Applied { unstorable: Vec::new(), refused: Vec::new() },
+        Committed::Stale => Settled::Stale,
         Committed::Fenced => Settled::Fenced,
-        // The owner has a wrong idea of its queues.
-        Committed::Stale => Settled::Unknown,
     }
-}
-
-fn empty_like(commit: &Commit) -> Commit {
-    Commit::empty(commit.partition, commit.epoch, Seq(0), commit.position_high_water)
-}
-
-fn dead_letter(message: Message, detail: &str) -> DeadLetter {
-    let chunk = Chunk { metadata: message.metadata, ..Chunk::content(0, &message.content, true) };
-    let source = DeadLetterSource::Message {
-        key: message.key,
-        attempt: message.attempt,
-        chunks: vec![Arc::new(chunk)],
-        failure: Failure::Unstorable { detail: detail.to_owned() },
-    };
-    DeadLetter { seq: Seq(0), source }
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use model::PartitionCount;
-use partition::Limits;
+use model::{PartitionCount, WorkflowName};
+use partition::{Limits, TurnRules};
+
+use crate::errands::LocalWorkflows;
 
 /// Settings of a worker.
 #[derive(Debug, Clone)]
@@ -29,11 +31,17 @@ pub struct WorkerConfig {
     pub writers: usize,
     /// Entries stay in the stream for so long after they were used.
     pub purge_tail: Duration,
+    /// How turns of agents are run whose settings do not say it.
+    pub rules: TurnRules,
+    /// Thinks for agents without settings.
+    pub default_workflow: WorkflowName,
+    /// Workflows that answer inside this process.
+    pub local_workflows: LocalWorkflows,
 }
 
 impl WorkerConfig {
     /// The defaults of the requirements.
-    pub fn new(worker_id: String, partitions: PartitionCount) -> Self {
+    pub fn new(worker_id: String, partitions: PartitionCount, default_workflow: WorkflowName) -> Self {
         Self {
             worker_id,
             lease: Duration::from_secs(10),
@@ -45,6 +53,9 @@ impl WorkerConfig {
             buffer_bytes: 256 << 20,
             writers: 2,
             purge_tail: Duration::from_secs(60),
+            rules: TurnRules::default(),
+            default_workflow,
+            local_workflows: LocalWorkflows::default(),
         }
     }
 }

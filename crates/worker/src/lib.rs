@@ -1,20 +1,21 @@
 //! The worker role: leases, readers, and the driver that performs what the partition machine decides.
 //!
 //! Entry point: [`run`]. [`ownership`] decides which partitions this process has; for each there is one `session`,
-//! which feeds the machine of crate `partition` and performs its actions; `committer` turns commits of several
-//! partitions into one statement. No decision about messages is made here.
+//! which feeds the machine of crate `partition` and performs its actions; `errands` does for it what takes time, and
+//! `committer` turns commits of several partitions into one statement. No decision about messages or turns is made here.
 
 mod asks;
 mod budget;
 mod committer;
 mod config;
+mod errands;
 mod feed;
 mod lease;
-mod look_ups;
 mod meter;
 mod ownership;
 mod purge;
 mod session;
+mod task_ids;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 
 pub use config::WorkerConfig;
+pub use errands::{LocalWorkflow, LocalWorkflows};
 
 /// Why a worker stopped without being asked to.
 #[derive(Debug, thiserror::Error)]
@@ -72,5 +74,6 @@ pub async fn run(
         budget: Arc::new(budget),
         committers: Arc::new(committers),
     };
+    runtime::spawn_named("task-ids", task_ids::forget_old(context.store.clone(), stop.clone()));
     ownership::run(context, stop).await
 }

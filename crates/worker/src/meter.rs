@@ -22,11 +22,29 @@ pub(crate) fn describe() {
         ("antiphon_worker_shed_messages_total", "Open messages forgotten for want of memory and read again"),
         ("antiphon_worker_straggler_saves_total", "Parts of long-open messages saved"),
         ("antiphon_worker_stream_holes_total", "Stream sequences that never came"),
+        (
+            "antiphon_worker_unasked_chunks_total",
+            "Chunks of turns dropped: they came without the turn's token",
+        ),
+        (
+            "antiphon_worker_duplicate_orders_total",
+            "Inputs, tasks and acts dropped: they had been taken before",
+        ),
+        ("antiphon_worker_tasks_total", "Tasks that entered queues"),
+        ("antiphon_worker_failed_tasks_total", "Tasks given up"),
+        ("antiphon_worker_started_turns_total", "Runs of turns begun"),
+        ("antiphon_worker_completed_turns_total", "Turns completed and committed"),
+        ("antiphon_worker_stopped_turns_total", "Turns stopped and committed"),
+        ("antiphon_worker_failed_turns_total", "Runs of turns that failed"),
+        ("antiphon_worker_backoffs_total", "Backoffs of agents begun"),
+        ("antiphon_worker_acts_total", "Acts of operators and clients taken"),
         ("antiphon_worker_stream_incidents_total", "Streams found made anew or shortened"),
         ("antiphon_worker_unknown_commits_total", "Commits whose outcome was unknown"),
+        ("antiphon_worker_stale_commits_total", "Commits that met a queue further than its owner thought"),
         ("antiphon_worker_fenced_commits_total", "Commits refused because of a newer epoch"),
         ("antiphon_worker_leases_lost_total", "Leases that somebody else took"),
         ("antiphon_worker_frames_not_sent_total", "Live frames dropped while NATS was away"),
+        ("antiphon_worker_unsendable_total", "Entries of the outbox that can never be published"),
         ("antiphon_worker_actions_total", "Actions of the partition machines performed, by action"),
     ];
     for (name, help) in counters {
@@ -40,6 +58,11 @@ pub(crate) fn describe() {
         ("antiphon_worker_chunks_per_message", "Average chunks per open message"),
         ("antiphon_worker_oldest_message_age_seconds", "Age of the oldest open message"),
         ("antiphon_worker_uncommitted_inputs", "Ended inputs that wait for their commit"),
+        ("antiphon_worker_active_turns", "Turns under way"),
+        ("antiphon_worker_waiting_turns", "Inputs that wait for their thread"),
+        ("antiphon_worker_backing_off_agents", "Agents whose backoff has not run out"),
+        ("antiphon_worker_queued_tasks", "Tasks in memory"),
+        ("antiphon_worker_unsent_batches", "Batches of the outbox that have not been published"),
         ("antiphon_worker_read_sequence", "Last stream sequence read"),
         ("antiphon_worker_checkpoint_sequence", "Last checkpoint"),
     ];
@@ -91,6 +114,16 @@ impl Meter {
         count("antiphon_worker_shed_messages_total", counters.shed);
         count("antiphon_worker_straggler_saves_total", counters.straggler_saves);
         count("antiphon_worker_stream_holes_total", counters.holes);
+        count("antiphon_worker_unasked_chunks_total", counters.not_asked);
+        count("antiphon_worker_duplicate_orders_total", counters.duplicate_orders);
+        count("antiphon_worker_tasks_total", counters.tasks);
+        count("antiphon_worker_failed_tasks_total", counters.tasks_failed);
+        count("antiphon_worker_started_turns_total", counters.turns_started);
+        count("antiphon_worker_completed_turns_total", counters.turns_completed);
+        count("antiphon_worker_stopped_turns_total", counters.turns_stopped);
+        count("antiphon_worker_failed_turns_total", counters.turns_failed);
+        count("antiphon_worker_backoffs_total", counters.backoffs);
+        count("antiphon_worker_acts_total", counters.acts);
     }
 
     pub(crate) fn show(&self, stats: &Stats) {
@@ -103,6 +136,11 @@ impl Meter {
         set("antiphon_worker_chunks_per_message", average);
         set("antiphon_worker_oldest_message_age_seconds", stats.oldest_ms as f64 / 1_000.0);
         set("antiphon_worker_uncommitted_inputs", stats.uncommitted as f64);
+        set("antiphon_worker_active_turns", stats.active_turns as f64);
+        set("antiphon_worker_waiting_turns", stats.waiting_turns as f64);
+        set("antiphon_worker_backing_off_agents", stats.backing_off as f64);
+        set("antiphon_worker_queued_tasks", stats.queued_tasks as f64);
+        set("antiphon_worker_unsent_batches", stats.unsent as f64);
         set("antiphon_worker_read_sequence", stats.last_seq as f64);
         set("antiphon_worker_checkpoint_sequence", stats.checkpoint as f64);
     }

@@ -1,30 +1,31 @@
 //! One partition in this process: the loop that feeds its machine and performs what it decides.
 
+mod attach;
+mod perform;
+mod report;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{AskRequest, AskServer, Reader};
-use model::{Failure, MessageKey, Outcome, Seq, Timestamp};
-use partition::{Action, Commit, Ending, Entry, Input, Partition, Release, Report};
-use runtime::Backoff;
+use bus::{AskRequest, AskServer};
+use model::{Seq, Timestamp};
+use partition::{Body, Entry, Input, Partition};
 use store::Grant;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
-use wire::out::{End, OutFrame};
 
 use crate::Context;
 use crate::asks::Asks;
 use crate::budget::Share;
 use crate::committer::Settled;
+use crate::errands::Errands;
 use crate::feed::{Fed, Feed};
 use crate::lease::Lease;
-use crate::look_ups::LookUps;
 use crate::meter::Meter;
 use crate::purge::Purge;
+use attach::attach;
 
-/// Bytes of chunks in one frame to gateways, well below what NATS takes in one message.
-const FRAME_BYTES: usize = 256 << 10;
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 const PURGE_EVERY: u32 = 5;
 /// A drain waits so long for the commits in hand; what is not committed then is read again by the next owner.
@@ -62,7 +63,7 @@ struct Session<'a> {
     epoch: u64,
     machine: Partition,
     feed: Feed,
-    look_ups: LookUps,
+    errands: Errands,
     questions: AskServer,
     asks: Asks,
     meter: Meter,
@@ -81,82 +82,6 @@ struct InFlight {
     submitted: Instant,
 }
 
-/// Loads the partition and opens its stream, for as long as it takes. `None` when the lease is gone.
-async fn attach<'a>(context: &'a Context, grant: &Grant, lease: Lease) -> Option<Session<'a>> {
-    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
-    let mut said = false;
-    loop {
-        match try_attach(context, grant, lease.clone()).await {
-            Ok(session) => return session,
-            Err(error) if !said => {
-                tracing::warn!(partition = %grant.partition, %error, "a partition cannot start yet and keeps trying");
-                said = true;
-            }
-            Err(error) => tracing::debug!(partition = %grant.partition, %error, "still waiting"),
-        }
-        backoff.wait().await;
-    }
-}
-
-async fn try_attach<'a>(
-    context: &'a Context,
-    grant: &Grant,
-    lease: Lease,
-) -> Result<Option<Session<'a>>, Box<dyn std::error::Error + Send + Sync>> {
-    let (config, partition) = (&context.config, grant.partition);
-    let stream = context.bus.stream_state(partition).await?;
-    let checkpoint = place(grant, &stream);
-    if checkpoint != grant.checkpoint || grant.incarnation.as_deref() != Some(stream.incarnation.as_str()) {
-        let rebased =
-            context.store.rebase(&config.worker_id, partition, grant.epoch, checkpoint, &stream.incarnation);
-        if !rebased.await? {
-            return Ok(None);
-        }
-    }
-    let takeover = partition::Takeover { checkpoint, ..context.store.load(grant, config.limits.queue_window).await? };
-    let questions = context.bus.serve_asks(partition).await?;
-    let reader = Reader::open(&context.bus, partition, grant.epoch, checkpoint.next()).await?;
-    let limits = wire::DecodeLimits { chunk_bytes: config.chunk_bytes, partitions: config.partitions };
-    let (epoch, stragglers) = (grant.epoch, takeover.stragglers.len());
-    tracing::info!(%partition, epoch, %checkpoint, stragglers, "partition taken");
-    Ok(Some(Session {
-        context,
-        lease,
-        epoch,
-        machine: Partition::new(takeover, config.limits, rand::random(), now(context)),
-        feed: Feed::start(reader, partition, limits),
-        look_ups: LookUps::start(context.store.clone(), config.create_threads),
-        questions,
-        asks: Asks::default(),
-        meter: Meter::new(partition.to_string()),
-        purge: Purge::new(partition, config.purge_tail),
-        share: context.budget.share(),
-        incarnation: stream.incarnation.as_str().into(),
-        in_flight: None,
-        applied: checkpoint,
-        rounds: 0,
-    }))
-}
-
-/// The checkpoint for the stream as it is. A stream that was made anew or that lost its end is never skipped over:
-/// it is read from where it may hold something new, and what is read twice meets its unique key.
-fn place(grant: &Grant, stream: &bus::StreamState) -> Seq {
-    let partition = grant.partition;
-    let renewed = grant.incarnation.as_ref().is_some_and(|known| *known != stream.incarnation);
-    if renewed {
-        tracing::error!(%partition, "the stream was made anew: reading it from its beginning");
-        metrics::counter!("antiphon_worker_stream_incidents_total").increment(1);
-        return stream.first_seq.before();
-    }
-    if stream.last_seq < grant.checkpoint {
-        let (last, checkpoint) = (stream.last_seq, grant.checkpoint);
-        tracing::error!(%partition, %last, %checkpoint, "the stream has lost its end: reading on from what is left");
-        metrics::counter!("antiphon_worker_stream_incidents_total").increment(1);
-        return stream.last_seq;
-    }
-    grant.checkpoint
-}
-
 fn now(context: &Context) -> Timestamp {
     Timestamp(context.clock.now_ms())
 }
@@ -166,7 +91,7 @@ enum Event {
     Lost,
     Drain,
     Settled(Settled),
-    Found(Vec<(MessageKey, partition::Known)>),
+    Answered(Box<Input>),
     Asked(Option<AskRequest>),
     Fed(Option<Fed>),
     Tick,
@@ -187,7 +112,7 @@ impl Session<'_> {
                 () = self.lease.lost.cancelled() => Event::Lost,
                 () = self.lease.drain.cancelled() => Event::Drain,
                 settled = settled(&mut self.in_flight) => Event::Settled(settled),
-                found = self.look_ups.next() => Event::Found(found),
+                answer = self.errands.next() => Event::Answered(Box::new(answer)),
                 () = sleep_until(tick_at) => Event::Tick,
                 _ = housekeeping.tick() => Event::Housekeeping,
                 asked = self.questions.next() => Event::Asked(asked),
@@ -209,7 +134,7 @@ impl Session<'_> {
             Event::Lost => return ControlFlow::Break(Ended::Lost),
             Event::Drain => return ControlFlow::Break(self.drain().await),
             Event::Settled(settled) => return self.settled(settled).await,
-            Event::Found(found) => self.handle(Input::Found(found)).await,
+            Event::Answered(answer) => self.handle(*answer).await,
             Event::Asked(Some(request)) => {
                 if let Some(input) = self.asks.accept(request) {
                     self.handle(input).await;
@@ -226,13 +151,14 @@ impl Session<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Hands entries to the machine with as many new messages as the worker has room for.
+    /// Hands entries to the machine with as many new messages and orders as the worker has room for.
     async fn read(&mut self, entries: Vec<Entry>) {
-        let chunks = entries.iter().map(|entry| match &entry.body {
-            partition::Body::Frame(frame) => frame.chunks.len(),
-            partition::Body::Order(..) | partition::Body::Refused { .. } => 0,
+        let wanted = entries.iter().map(|entry| match &entry.body {
+            Body::Frame(frame) => frame.chunks.len(),
+            Body::Order(..) => 1,
+            Body::Refused { .. } => 0,
         });
-        let room = self.share.reserve(chunks.sum());
+        let room = self.share.reserve(wanted.sum());
         self.handle(Input::Entries { entries, room }).await;
     }
 
@@ -247,94 +173,6 @@ impl Session<'_> {
         } else if self.machine.is_deferring() && (self.share.has_room() || open == 0) {
             let actions = self.machine.handle(Input::Room, now(self.context));
             self.perform(actions).await;
-        }
-    }
-
-    async fn perform(&mut self, actions: Vec<Action>) {
-        for action in actions {
-            self.meter.action(action.name());
-            match action {
-                Action::Publish(release) => self.publish(release).await,
-                Action::Commit(commit) => self.submit(commit).await,
-                Action::LookUp(keys) => self.look_ups.ask(keys),
-                Action::End(ending) => self.end(ending).await,
-                Action::Answer(answer) => self.asks.answer(answer).await,
-                Action::Explain(explanation) => self.asks.explain(self.epoch, explanation).await,
-                Action::Reread(from) => self.feed.restart(from),
-                Action::Report(report) => log(&report),
-                Action::Check(_)
-                | Action::Start(_)
-                | Action::Abandon { .. }
-                | Action::LoadTasks { .. }
-                | Action::Send(_) => {}
-            }
-        }
-    }
-
-    async fn submit(&mut self, commit: Commit) {
-        let checkpoint = commit.checkpoint;
-        let settled = self.context.committers.submit(commit, Arc::clone(&self.incarnation)).await;
-        self.in_flight = Some(InFlight { settled, checkpoint, submitted: Instant::now() });
-    }
-
-    async fn settled(&mut self, settled: Settled) -> ControlFlow<Ended> {
-        let Some(in_flight) = self.in_flight.take() else { return ControlFlow::Continue(()) };
-        metrics::histogram!("antiphon_worker_commit_seconds").record(in_flight.submitted.elapsed());
-        match settled {
-            Settled::Applied { unstorable } => {
-                self.applied = self.applied.max(in_flight.checkpoint);
-                let mut actions = self.machine.handle(Input::Committed(Vec::new()), now(self.context));
-                mark_unstorable(&mut actions, unstorable);
-                self.perform(actions).await;
-                let (open, bytes) = self.machine.load();
-                self.share.settle(open, bytes);
-                ControlFlow::Continue(())
-            }
-            Settled::Fenced => {
-                metrics::counter!("antiphon_worker_fenced_commits_total").increment(1);
-                ControlFlow::Break(Ended::Lost)
-            }
-            Settled::Unknown => ControlFlow::Break(Ended::Rebuild),
-        }
-    }
-
-    async fn publish(&self, release: Release) {
-        let Release { key, attempt, role, mut chunks } = release;
-        loop {
-            let rest = chunks.split_off(frame_length(&chunks));
-            let frame = OutFrame {
-                thread: key.thread.clone(),
-                message: key.message.clone(),
-                attempt,
-                role,
-                chunks,
-                terminal: None,
-            };
-            self.send(&frame).await;
-            if rest.is_empty() {
-                return;
-            }
-            chunks = rest;
-        }
-    }
-
-    async fn end(&self, ending: Ending) {
-        let frame = OutFrame {
-            thread: ending.key.thread,
-            message: ending.key.message,
-            attempt: ending.attempt,
-            role: ending.role,
-            chunks: Vec::new(),
-            terminal: Some(End { chunks: ending.chunks, outcome: ending.outcome }),
-        };
-        self.send(&frame).await;
-    }
-
-    /// Live frames may be lost; gateways notice and ask.
-    async fn send(&self, frame: &OutFrame) {
-        if let Err(error) = self.context.bus.publish_out(&frame.thread, wire::out::encode(frame)).await {
-            metrics::counter!("antiphon_worker_frames_not_sent_total").increment(1);
-            tracing::debug!(thread = %frame.thread, %error, "a frame was not sent");
         }
     }
 
@@ -379,47 +217,5 @@ async fn settled(in_flight: &mut Option<InFlight>) -> Settled {
     match in_flight {
         Some(in_flight) => (&mut in_flight.settled).await.unwrap_or(Settled::Unknown),
         None => std::future::pending().await,
-    }
-}
-
-/// How many of these chunks go into one frame: at least one.
-fn frame_length(chunks: &[Arc<model::Chunk>]) -> usize {
-    let mut bytes = 0;
-    let fits = chunks.iter().take_while(|chunk| {
-        let first = bytes == 0;
-        bytes += chunk.size() + 64;
-        first || bytes <= FRAME_BYTES
-    });
-    fits.count()
-}
-
-/// The machine took these for complete; the store knows better.
-fn mark_unstorable(actions: &mut [Action], unstorable: Vec<(MessageKey, String)>) {
-    for (key, detail) in unstorable {
-        for action in actions.iter_mut() {
-            if let Action::End(ending) = action
-                && ending.key == key
-            {
-                ending.outcome = Outcome::Failed(Failure::Unstorable { detail: detail.clone() });
-            }
-        }
-    }
-}
-
-fn log(report: &Report) {
-    match report {
-        Report::Conflict { key, chunk_id, kept, dropped } => tracing::warn!(
-            key = %key, chunk_id, kept = format!("{kept:016x}"), dropped = format!("{dropped:016x}"),
-            "two chunks with one id and different content: the first stays"
-        ),
-        Report::GivenUp { key, failure, expected, received, released, idle_ms } => tracing::warn!(
-            key = %key, code = failure.code(), %failure, expected, received, released, idle_ms,
-            "a message was given up"
-        ),
-        Report::TurnFailed { turn, run, code, text, backoff_ms } => {
-            tracing::warn!(%turn, run, code, text, backoff_ms, "a run of a turn failed");
-        }
-        Report::Hole { first, last } => tracing::error!(%first, %last, "the stream has lost entries"),
-        Report::Deferring(from) => tracing::warn!(%from, "at capacity: new messages wait in the stream"),
     }
 }

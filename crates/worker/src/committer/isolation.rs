@@ -1,0 +1,177 @@
+//! Finding what the store refuses in one commit, and writing everything else.
+//!
+//! What is written alone moves no checkpoint, so that a crash in between reads it again and finds it done. The rest of the
+//! commit, with the checkpoint, comes last.
+
+use std::sync::Arc;
+
+use model::{Chunk, DeadLetter, DeadLetterSource, Failure, Message, MessageKey, Position, Seq, TurnId};
+use partition::{Commit, Otherwise, OutboxBatch, Outgoing, TurnStatus, TurnWrite};
+use serde_json::Value;
+
+/// The code of a turn whose messages the store refuses.
+const UNSTORABLE: &str = "unstorable";
+
+/// A commit that is taken apart, and what the store has refused of it.
+#[derive(Debug)]
+pub(super) struct Parts {
+    rest: Commit,
+    messages: std::vec::IntoIter<Message>,
+    turns: std::vec::IntoIter<TurnWrite>,
+    /// Indices in `rest.agents` of what has been written with its turn.
+    written: Vec<usize>,
+    pub(super) unstorable: Vec<(MessageKey, String)>,
+    pub(super) refused: Vec<(TurnId, String)>,
+}
+
+/// What is tried alone.
+#[derive(Debug)]
+pub(super) enum Part {
+    Message(Message),
+    Turn(TurnWrite),
+}
+
+impl Parts {
+    pub(super) fn of(mut commit: Commit) -> Self {
+        Self {
+            messages: std::mem::take(&mut commit.messages).into_iter(),
+            turns: std::mem::take(&mut commit.turns).into_iter(),
+            rest: commit,
+            written: Vec::new(),
+            unstorable: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+
+    /// What is tried next.
+    pub(super) fn next(&mut self) -> Option<Part> {
+        self.messages.next().map(Part::Message).or_else(|| self.turns.next().map(Part::Turn))
+    }
+
+    /// The commit that writes this part alone, with all that must not be missing when it is found done later.
+    pub(super) fn alone(&self, part: &Part) -> Commit {
+        let rest = &self.rest;
+        let mut alone = Commit::empty(rest.partition, rest.epoch, Seq(0), rest.position_high_water);
+        match part {
+            Part::Message(message) => alone.messages.push(message.clone()),
+            Part::Turn(turn) => {
+                let write = turn.agent.and_then(|index| rest.agents.get(index));
+                alone.agents.extend(write.cloned());
+                alone.failed_tasks =
+                    keep(&rest.failed_tasks, |failed| write.is_some_and(|write| write.agent == failed.agent));
+                alone.ended_turns = keep(&rest.ended_turns, |(_, ended)| *ended == turn.turn);
+                alone.ended_stragglers = keep(&rest.ended_stragglers, |key| answers(key, &turn.turn));
+                alone.outbox = own_batch(turn, rest);
+                alone.turns.push(TurnWrite { agent: write.map(|_| 0), ..turn.clone() });
+            }
+        }
+        alone
+    }
+
+    /// The part has been written.
+    pub(super) fn wrote(&mut self, part: Part) {
+        if let Part::Turn(turn) = part {
+            // The batch that was written with it is part of the one that comes with the rest.
+            self.rest.sent.extend(own_batch(&turn, &self.rest).map(|batch| batch.id));
+            self.written.extend(turn.agent);
+        }
+    }
+
+    /// The store has refused the part: `detail` is what it said.
+    pub(super) fn refuse(&mut self, part: Part, detail: String) {
+        match part {
+            Part::Message(message) => {
+                let key = message.key.clone();
+                self.rest.dead_letters.push(dead_letter(message, &detail));
+                self.unstorable.push((key, detail));
+            }
+            Part::Turn(turn) => {
+                if let Some(batch) = &mut self.rest.outbox {
+                    amend(batch, &turn.turn);
+                }
+                self.refused.push((turn.turn.clone(), detail.clone()));
+                self.write_otherwise(turn.otherwise, detail);
+            }
+        }
+    }
+
+    fn write_otherwise(&mut self, otherwise: Otherwise, text: String) {
+        let rest = &mut self.rest;
+        match otherwise {
+            Otherwise::Turn(mut failed) => {
+                (failed.code, failed.text) = (UNSTORABLE.to_owned(), text);
+                rest.failed_turns.retain(|other| other.opened.turn != failed.opened.turn);
+                rest.failed_turns.push(*failed);
+            }
+            Otherwise::Task(mut failed) => {
+                (failed.code, failed.text) = (UNSTORABLE.to_owned(), text);
+                // A task that was stopped has a mark already, and one statement writes a row once.
+                let same = (failed.agent.clone(), failed.position);
+                rest.failed_tasks.retain(|other| (&other.agent, other.position) != (&same.0, same.1));
+                rest.failed_tasks.push(failed);
+            }
+        }
+    }
+
+    /// What is left to be written, with the checkpoint.
+    pub(super) fn rest(&mut self) -> &Commit {
+        let written = std::mem::take(&mut self.written);
+        let mut index = 0..;
+        self.rest.agents.retain(|_| index.next().is_some_and(|index| !written.contains(&index)));
+        &self.rest
+    }
+}
+
+/// Takes a refused turn out of what is published: it has failed, and nothing follows from it.
+pub(crate) fn amend(batch: &mut OutboxBatch, turn: &TurnId) {
+    batch.outgoing.retain(|outgoing| match outgoing {
+        Outgoing::Task(_) => !is_of(outgoing, turn),
+        Outgoing::TurnEnded(_) => true,
+    });
+    for outgoing in &mut batch.outgoing {
+        if let Outgoing::TurnEnded(ended) = outgoing
+            && ended.turn == *turn
+        {
+            ended.status = TurnStatus::Failed;
+            ended.code = Some(UNSTORABLE.to_owned());
+            (ended.message, ended.batch) = (None, None);
+        }
+    }
+}
+
+/// What of the outbox goes with this turn alone, under a number that no other batch has: the turn's own first position.
+fn own_batch(turn: &TurnWrite, commit: &Commit) -> Option<OutboxBatch> {
+    let id: Position = turn.messages.first()?.placement.position;
+    let outgoing = keep(&commit.outbox.as_ref()?.outgoing, |outgoing| is_of(outgoing, &turn.turn));
+    (!outgoing.is_empty()).then_some(OutboxBatch { id, outgoing })
+}
+
+/// Tasks that follow from a turn name it in their metadata.
+fn is_of(outgoing: &Outgoing, turn: &TurnId) -> bool {
+    match outgoing {
+        Outgoing::TurnEnded(ended) => ended.turn == *turn,
+        Outgoing::Task(task) => task.metadata.get("turn_id").and_then(Value::as_str) == Some(turn.as_str()),
+    }
+}
+
+fn answers(key: &MessageKey, turn: &TurnId) -> bool {
+    TurnId::of_answer(&key.message).is_some_and(|(of, _)| of == *turn)
+}
+
+fn keep<T: Clone>(all: &[T], wanted: impl Fn(&T) -> bool) -> Vec<T> {
+    all.iter().filter(|one| wanted(one)).cloned().collect()
+}
+
+fn dead_letter(message: Message, detail: &str) -> DeadLetter {
+    let chunk = Chunk { metadata: message.metadata, ..Chunk::content(0, &message.content, true) };
+    let source = DeadLetterSource::Message {
+        key: message.key,
+        attempt: message.attempt,
+        chunks: vec![Arc::new(chunk)],
+        failure: Failure::Unstorable { detail: detail.to_owned() },
+    };
+    DeadLetter { seq: Seq(0), source }
+}
+
+#[cfg(test)]
+mod tests;

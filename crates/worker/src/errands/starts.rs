@@ -1,0 +1,336 @@
+//! Beginning turns: settings and history are read for many at once, and the requests are published side by side.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use model::{Seq, TurnId, WorkflowName};
+use partition::{Input, Start, Started};
+use runtime::Backoff;
+use store::{ContextWanted, StartContext, StoreError};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use wire::work::TurnRequest;
+
+use super::inquiry::until_answered;
+use super::request;
+use crate::Context;
+
+/// Turns whose settings and history are read with one question.
+const MOST_READ: usize = 32;
+/// Requests that are published side by side.
+const MOST_PUBLISHED: usize = 256;
+/// Requests that can be taken back, beyond those that are being made; the oldest are forgotten.
+const MOST_REMEMBERED: usize = 8_192;
+/// One try to publish; between two it is seen whether anybody still wants it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the machine wants.
+#[derive(Debug)]
+pub(super) enum Errand {
+    Start(Arc<Start>),
+    Abandon(TurnId, u32),
+}
+
+type Name = (TurnId, u32);
+
+/// What came of something that was under way.
+enum Outcome {
+    /// What was read for these turns.
+    Read(Vec<(Arc<Start>, Result<StartContext, String>)>),
+    /// A turn has begun, or cannot; the sequence of its request.
+    Begun(Arc<Start>, Vec<Input>, Option<Seq>),
+    /// Nobody wants to know.
+    Nothing,
+}
+
+struct Starts {
+    context: Context,
+    answered: mpsc::Sender<Input>,
+    /// Not read yet.
+    waiting: VecDeque<Arc<Start>>,
+    /// Read, not published yet.
+    ready: VecDeque<(Arc<Start>, StartContext)>,
+    is_reading: bool,
+    publishing: usize,
+    under_way: FuturesUnordered<BoxFuture<'static, Outcome>>,
+    /// Turns that have not begun; cancelled when they are abandoned.
+    beginning: HashMap<Name, CancellationToken>,
+    /// Requests that are stored, as far as it is remembered, in the order of their storing.
+    stored: HashMap<Name, Seq>,
+    stored_order: VecDeque<Name>,
+}
+
+pub(super) async fn run(
+    context: Context,
+    mut errands: mpsc::UnboundedReceiver<Errand>,
+    answered: mpsc::Sender<Input>,
+) {
+    let mut starts = Starts {
+        context,
+        answered,
+        waiting: VecDeque::new(),
+        ready: VecDeque::new(),
+        is_reading: false,
+        publishing: 0,
+        under_way: FuturesUnordered::new(),
+        beginning: HashMap::new(),
+        stored: HashMap::new(),
+        stored_order: VecDeque::new(),
+    };
+    loop {
+        starts.go_on();
+        tokio::select! {
+            errand = errands.recv() => match errand {
+                Some(errand) => starts.take(errand, &mut errands),
+                None => return,
+            },
+            Some(outcome) = starts.under_way.next() => {
+                if starts.settle(outcome).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Starts {
+    /// Takes this errand and all that have come by now, so that what follows is done for all of them together.
+    fn take(&mut self, first: Errand, errands: &mut mpsc::UnboundedReceiver<Errand>) {
+        let mut next = Some(first);
+        while let Some(errand) = next {
+            match errand {
+                Errand::Start(start) => {
+                    let name = (start.turn.clone(), start.run);
+                    self.beginning.insert(name, CancellationToken::new());
+                    self.waiting.push_back(start);
+                }
+                Errand::Abandon(turn, run) => self.abandon(turn, run),
+            }
+            next = errands.try_recv().ok();
+        }
+    }
+
+    /// Whoever works on it is told to stop. A request that is stored is taken back; one that is being made is
+    /// never stored, or taken back as soon as it is.
+    fn abandon(&mut self, turn: TurnId, run: u32) {
+        let name = (turn, run);
+        if let Some(wanted) = self.beginning.get(&name) {
+            wanted.cancel();
+        }
+        let seq = self.stored.remove(&name);
+        self.under_way.push(withdraw(self.context.clone(), name, seq).boxed());
+    }
+
+    /// Begins whatever there is room for.
+    fn go_on(&mut self) {
+        if !self.is_reading && !self.waiting.is_empty() {
+            self.is_reading = true;
+            let count = self.waiting.len().min(MOST_READ);
+            let starts = self.waiting.drain(..count).collect();
+            self.under_way.push(read(self.context.clone(), starts, self.answered.clone()).boxed());
+        }
+        while self.publishing < MOST_PUBLISHED
+            && let Some((start, found)) = self.ready.pop_front()
+        {
+            let name = (start.turn.clone(), start.run);
+            let wanted = self.beginning.get(&name).cloned().unwrap_or_default();
+            self.publishing += 1;
+            self.under_way.push(begin(self.context.clone(), start, found, wanted).boxed());
+        }
+    }
+
+    /// `Err` when the session has ended.
+    async fn settle(&mut self, outcome: Outcome) -> Result<(), ()> {
+        match outcome {
+            Outcome::Nothing => {}
+            Outcome::Read(found) => {
+                self.is_reading = false;
+                for (start, found) in found {
+                    match found {
+                        Ok(found) => self.ready.push_back((start, found)),
+                        Err(text) => {
+                            let rules = self.context.config.rules;
+                            let refused = answer(&start, Started::Refused { rules, text });
+                            self.begun(&start, vec![refused], None).await?;
+                        }
+                    }
+                }
+            }
+            Outcome::Begun(start, inputs, seq) => {
+                self.publishing -= 1;
+                self.begun(&start, inputs, seq).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn begun(&mut self, start: &Start, inputs: Vec<Input>, seq: Option<Seq>) -> Result<(), ()> {
+        let name = (start.turn.clone(), start.run);
+        let wanted = self.beginning.remove(&name);
+        if wanted.is_some_and(|wanted| wanted.is_cancelled()) {
+            if seq.is_some() {
+                self.under_way.push(withdraw(self.context.clone(), name, seq).boxed());
+            }
+            return Ok(());
+        }
+        if let Some(seq) = seq {
+            self.remember(name, seq);
+        }
+        for input in inputs {
+            self.answered.send(input).await.map_err(drop)?;
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, name: Name, seq: Seq) {
+        self.stored_order.push_back(name.clone());
+        self.stored.insert(name, seq);
+        if self.stored_order.len() > MOST_REMEMBERED
+            && let Some(oldest) = self.stored_order.pop_front()
+        {
+            self.stored.remove(&oldest);
+        }
+    }
+}
+
+fn answer(start: &Start, started: Started) -> Input {
+    Input::Started { turn: start.turn.clone(), run: start.run, started }
+}
+
+/// Best effort: a workflow that does not hear of it works for nothing, and what it writes is dropped.
+async fn withdraw(context: Context, (turn, run): Name, seq: Option<Seq>) -> Outcome {
+    if let Err(error) = context.bus.publish_stop(&turn, run).await {
+        tracing::debug!(%turn, run, %error, "the workflow was not told to stop");
+    }
+    if let Some(seq) = seq
+        && let Err(error) = context.bus.delete_work(seq).await
+    {
+        tracing::debug!(%turn, run, %error, "the turn request was not taken back");
+    }
+    Outcome::Nothing
+}
+
+/// Reads for all of them at once; when the store has something against one of them, for each alone.
+async fn read(context: Context, starts: Vec<Arc<Start>>, answered: mpsc::Sender<Input>) -> Outcome {
+    let wanted: Vec<_> = starts.iter().map(|start| wanted(start)).collect();
+    let ask = || unless_hopeless(context.store.contexts(&wanted));
+    let found = match until_answered(ask, "reading contexts", &answered).await {
+        None => return Outcome::Nothing,
+        Some(Ok(found)) => found.into_iter().map(Ok).collect(),
+        Some(Err(_)) => {
+            let mut found = Vec::with_capacity(wanted.len());
+            for one in wanted.chunks(1) {
+                let ask = || unless_hopeless(context.store.contexts(one));
+                match until_answered(ask, "reading a context", &answered).await {
+                    None => return Outcome::Nothing,
+                    Some(one) => found.push(one.map(|found| found.into_iter().next().unwrap_or_default())),
+                }
+            }
+            found
+        }
+    };
+    Outcome::Read(starts.into_iter().zip(found).collect())
+}
+
+fn wanted(start: &Start) -> ContextWanted {
+    ContextWanted { thread: start.thread.clone(), agent: start.agent.clone() }
+}
+
+/// Takes what neither waiting nor asking again cures for an answer.
+async fn unless_hopeless<A>(
+    asked: impl Future<Output = Result<A, StoreError>>,
+) -> Result<Result<A, String>, StoreError> {
+    match asked.await {
+        Ok(answer) => Ok(Ok(answer)),
+        Err(error @ StoreError::Row(_)) => Ok(Err(error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+async fn begin(
+    context: Context,
+    start: Arc<Start>,
+    found: StartContext,
+    wanted: CancellationToken,
+) -> Outcome {
+    let config = &context.config;
+    let rules = request::rules(&start, &found.settings, &config.rules);
+    if start.is_adopted {
+        // Somebody is answering it already.
+        let requested = answer(&start, Started::Requested(rules));
+        return Outcome::Begun(start, vec![requested], None);
+    }
+    let workflow = match request::workflow(&found, &config.default_workflow) {
+        Ok(workflow) => workflow,
+        Err(text) => {
+            let refused = answer(&start, Started::Refused { rules, text });
+            return Outcome::Begun(start, vec![refused], None);
+        }
+    };
+    let request = request::request(&start, found, &workflow, &rules, config.partitions);
+    if let Some(local) = config.local_workflows.get(&workflow) {
+        let (turn, run, chunks) = (start.turn.clone(), start.run, local(&request));
+        let inputs = vec![answer(&start, Started::Requested(rules)), Input::Answered { turn, run, chunks }];
+        return Outcome::Begun(start, inputs, None);
+    }
+    match publish(&context, &start, &workflow, &request, &wanted).await {
+        Published::At(seq) => {
+            let requested = answer(&start, Started::Requested(rules));
+            Outcome::Begun(start, vec![requested], Some(seq))
+        }
+        Published::Refused(text) => {
+            let refused = answer(&start, Started::Refused { rules, text });
+            Outcome::Begun(start, vec![refused], None)
+        }
+        Published::Unwanted => Outcome::Begun(start, Vec::new(), None),
+    }
+}
+
+enum Published {
+    At(Seq),
+    Refused(String),
+    Unwanted,
+}
+
+/// Tries for as long as the turn is wanted: that NATS is away is no failure of an agent. Whoever begins the same run
+/// again publishes the same id, and the stream keeps the first.
+async fn publish(
+    context: &Context,
+    start: &Start,
+    workflow: &WorkflowName,
+    request: &TurnRequest,
+    wanted: &CancellationToken,
+) -> Published {
+    let payload = match serde_json::to_vec(request) {
+        Ok(payload) => Bytes::from(payload),
+        Err(error) => return Published::Refused(error.to_string()),
+    };
+    let (subject, id) = (wire::subject::work(workflow), format!("{}.{}", start.turn, start.run));
+    let mut backoff = Backoff::default();
+    while !wanted.is_cancelled() {
+        let json = Some(wire::CONTENT_TYPE_JSON);
+        let error = match context.bus.publish_with_id(&subject, payload.clone(), json, &id, PATIENCE).await {
+            Ok(ack) => return Published::At(ack.seq),
+            Err(error) => error,
+        };
+        match error.disposition() {
+            bus::Disposition::Reject => return Published::Refused(error.to_string()),
+            bus::Disposition::Retry => {
+                tracing::debug!(turn = %start.turn, %error, "still publishing a turn request")
+            }
+            bus::Disposition::Fatal => {
+                tracing::error!(turn = %start.turn, %error, "a turn request is refused and is tried again");
+            }
+        }
+        tokio::select! {
+            () = backoff.wait() => {}
+            () = wanted.cancelled() => {}
+        }
+    }
+    Published::Unwanted
+}

@@ -1,0 +1,24 @@
+//! What the machine reports, as lines in the log.
+
+use partition::Report;
+
+pub(super) fn log(report: &Report) {
+    match report {
+        Report::Conflict { key, chunk_id, kept, dropped } => tracing::warn!(
+            key = %key, chunk_id, kept = format!("{kept:016x}"), dropped = format!("{dropped:016x}"),
+            "two chunks with one id and different content: the first stays"
+        ),
+        Report::GivenUp { key, failure, expected, received, released, idle_ms } => tracing::warn!(
+            key = %key, code = failure.code(), %failure, expected, received, released, idle_ms,
+            "a message was given up"
+        ),
+        Report::TurnFailed { turn, run, code, text, backoff_ms } => {
+            tracing::warn!(%turn, run, code, text, backoff_ms, "a run of a turn failed");
+        }
+        Report::NotAsked(key) => {
+            tracing::warn!(key = %key, "chunks of a turn came without its token: nobody asked for them");
+        }
+        Report::Hole { first, last } => tracing::error!(%first, %last, "the stream has lost entries"),
+        Report::Deferring(from) => tracing::warn!(%from, "at capacity: new messages wait in the stream"),
+    }
+}

@@ -3,6 +3,7 @@
 mod healthcheck;
 mod options;
 mod roles;
+mod workflow_role;
 
 use std::process::ExitCode;
 

@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand};
 use model::{PartitionCount, WorkflowName};
 use runtime::telemetry::Format;
 
+use crate::workflow_role::{Workflow, WorkflowSettings};
+
 /// Ordered, durable answers of AI workflows: from NATS to clients and Postgres.
 #[derive(Debug, Parser)]
 #[command(name = "antiphon", version, max_term_width = 110)]
@@ -26,7 +28,10 @@ pub(crate) enum Command {
     Worker(Worker),
     /// Serve HTTP: event streams, history.
     Gateway(Gateway),
-    /// Migrate, then run every role in this one process: for small installations.
+    /// Answer turn requests: with a model, or by script.
+    Workflow(Workflow),
+    /// Migrate, then run every role in this one process: for small installations. The workflow service only when its engine,
+    /// a model or a script is given.
     All(All),
     /// Exit 0 when the process at the metrics address is ready, else 1.
     Healthcheck(Healthcheck),
@@ -42,9 +47,9 @@ pub(crate) struct Log {
     pub(crate) format: Format,
 }
 
-/// Where the two servers are.
+/// Where NATS is.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Servers {
+pub(crate) struct Nats {
     /// NATS: one URL or several of one cluster, separated by commas.
     #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222", hide_env_values = true)]
     pub(crate) nats_url: String,
@@ -60,6 +65,13 @@ pub(crate) struct Servers {
     /// Subjects of answers begin with this.
     #[arg(long, env = "ANTIPHON_NATS_INBOX_PREFIX")]
     pub(crate) nats_inbox_prefix: Option<String>,
+}
+
+/// Where the two servers are.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Servers {
+    #[command(flatten)]
+    pub(crate) nats: Nats,
     /// Postgres, 15 to 18.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub(crate) database_url: String,
@@ -192,6 +204,8 @@ pub(crate) struct All {
     pub(crate) worker: WorkerSettings,
     #[command(flatten)]
     pub(crate) gateway: GatewaySettings,
+    #[command(flatten)]
+    pub(crate) workflow: WorkflowSettings,
     /// Number of partitions, a power of two; fixed by the first migration.
     #[arg(long, env = "ANTIPHON_PARTITIONS", default_value = "8", value_parser = partitions)]
     pub(crate) partitions: PartitionCount,
@@ -209,7 +223,7 @@ fn partitions(text: &str) -> Result<PartitionCount, String> {
     PartitionCount::new(count).map_err(|error| error.to_string())
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     match text.trim().parse::<f64>() {
         Ok(seconds) if (0.1..=1e7).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         Ok(_) => Err("it must be from 0.1 to 10000000 seconds".to_owned()),

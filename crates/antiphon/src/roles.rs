@@ -14,9 +14,10 @@ use tokio_util::sync::CancellationToken;
 use worker::WorkerConfig;
 
 use crate::options::{
-    All, Command, Gateway, GatewaySettings, Migrate, Options, Process, Servers, Streams, Worker,
+    All, Command, Gateway, GatewaySettings, Migrate, Nats, Options, Process, Servers, Streams, Worker,
     WorkerSettings,
 };
+use crate::workflow_role;
 
 /// How often a process that waits for the first migration looks again.
 const UNMIGRATED: Duration = Duration::from_secs(2);
@@ -39,6 +40,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Stop> {
             Command::Migrate(options) => migrate(&options).await,
             Command::Worker(options) => run_worker(options, &shutdown).await,
             Command::Gateway(options) => run_gateway(options, &shutdown).await,
+            Command::Workflow(options) => workflow_role::run(options, &shutdown).await,
             Command::All(options) => run_all(options, &shutdown).await,
             Command::Healthcheck(_) => Ok(()),
         }
@@ -54,7 +56,7 @@ async fn migrate(options: &Migrate) -> Result<(), Stop> {
 
 async fn lay_out(servers: &Servers, streams: &Streams, partitions: PartitionCount) -> Result<(), Stop> {
     store::migrate(&servers.database_url, partitions).await?;
-    let bus = Bus::connect(&bus_config(servers, "antiphon migrate")).await?;
+    let bus = Bus::connect(&bus_config(&servers.nats, "antiphon migrate")).await?;
     let options = StreamOptions {
         replicas: streams.stream_replicas.into(),
         max_bytes: streams.stream_max_bytes,
@@ -80,7 +82,7 @@ async fn ground(process: &Process, name: &str, shutdown: &Shutdown) -> Result<Op
     serve_metrics(process.metrics_addr, &health, shutdown).await?;
     let clock = Clock::start();
     let connect = async {
-        let bus_config = bus_config(&process.servers, name);
+        let bus_config = bus_config(&process.servers.nats, name);
         let store_config = StoreConfig::new(&process.servers.database_url);
         // The first error counts: a wrong setting of one is not to wait for the server of the other.
         let bus = async { Bus::connect(&bus_config).await.map_err(Stop::from) };
@@ -98,7 +100,11 @@ async fn ground(process: &Process, name: &str, shutdown: &Shutdown) -> Result<Op
     }
 }
 
-async fn serve_metrics(addr: SocketAddr, health: &Health, shutdown: &Shutdown) -> Result<(), Stop> {
+pub(crate) async fn serve_metrics(
+    addr: SocketAddr,
+    health: &Health,
+    shutdown: &Shutdown,
+) -> Result<(), Stop> {
     let recorder = Recorder::install().map_err(|error| Stop::Failed(error.to_string()))?;
     let listener = endpoint::bind(addr).await.map_err(|error| Stop::Configuration(error.to_string()))?;
     recorder.spawn_upkeep(shutdown.token());
@@ -139,8 +145,12 @@ async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), Stop> 
     gateway_role(&ground, &options.gateway, shutdown.token()).await
 }
 
-/// Both roles; when one ends the other drains.
+/// The roles together; when one ends the others drain.
 async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), Stop> {
+    let workflow = match options.workflow.is_wanted() {
+        true => Some(options.workflow.prepare().await?),
+        false => None,
+    };
     let migrated = tokio::select! {
         () = shutdown.token().cancelled_owned() => return Ok(()),
         migrated = lay_out(&options.process.servers, &options.streams, options.partitions) => migrated,
@@ -157,8 +167,15 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), Stop> {
         shutdown.trip(Cause::Internal);
         ended
     };
-    let (worker, gateway) = tokio::join!(worker, gateway);
-    worker.and(gateway)
+    let workflow = async {
+        let Some(prepared) = workflow else { return Ok(()) };
+        let bus = std::future::ready(Ok(Some(ground.bus.clone())));
+        let ended = prepared.serve(bus, ground.health.clone(), ground.clock, shutdown.token()).await;
+        shutdown.trip(Cause::Internal);
+        ended
+    };
+    let (worker, gateway, workflow) = tokio::join!(worker, gateway, workflow);
+    worker.and(gateway).and(workflow)
 }
 
 async fn worker_role(
@@ -210,13 +227,13 @@ async fn gateway_role(
     served.map_err(|error| Stop::Configuration(error.to_string()))
 }
 
-fn bus_config(servers: &Servers, name: &str) -> BusConfig {
+pub(crate) fn bus_config(nats: &Nats, name: &str) -> BusConfig {
     BusConfig {
-        credentials_file: servers.nats_credentials.clone(),
-        nkey_seed_file: servers.nats_nkey.clone(),
-        root_certificates: servers.nats_ca.clone(),
-        inbox_prefix: servers.nats_inbox_prefix.clone(),
-        ..BusConfig::new(&servers.nats_url, name)
+        credentials_file: nats.nats_credentials.clone(),
+        nkey_seed_file: nats.nats_nkey.clone(),
+        root_certificates: nats.nats_ca.clone(),
+        inbox_prefix: nats.nats_inbox_prefix.clone(),
+        ..BusConfig::new(&nats.nats_url, name)
     }
 }
 

@@ -40,6 +40,16 @@ pub struct OpenAiConfig {
     pub tools: Tools,
 }
 
+impl OpenAiConfig {
+    /// Whether the endpoint can be spoken to at all.
+    ///
+    /// # Errors
+    /// The URL or the key cannot be used.
+    pub fn check(&self) -> Result<(), EndpointError> {
+        endpoint::check(&self.base_url, self.api_key.as_deref())
+    }
+}
+
 /// The engine.
 pub(crate) struct OpenAi {
     endpoint: Endpoint,
@@ -50,7 +60,7 @@ pub(crate) struct OpenAi {
 
 impl OpenAi {
     pub(crate) fn new(config: OpenAiConfig, clock: Clock) -> Result<Self, EndpointError> {
-        let endpoint = Endpoint::new(&config.base_url, config.api_key, config.silence, clock)?;
+        let endpoint = Endpoint::new(&config.base_url, config.api_key.as_deref(), config.silence, clock)?;
         Ok(Self { endpoint, model: config.model, max_steps: config.max_steps, tools: config.tools })
     }
 

@@ -43,19 +43,11 @@ pub(super) struct Endpoint {
 impl Endpoint {
     pub(super) fn new(
         base_url: &str,
-        api_key: Option<String>,
+        api_key: Option<&str>,
         silence: Duration,
         clock: Clock,
     ) -> Result<Self, EndpointError> {
-        let authorization = match api_key.as_deref().map(str::trim).filter(|key| !key.is_empty()) {
-            None => None,
-            Some(key) => {
-                let mut value =
-                    HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| EndpointError::Key)?;
-                value.set_sensitive(true);
-                Some(value)
-            }
-        };
+        let authorization = authorization(api_key)?;
         Ok(Self { client: http::client(Some(silence))?, url: completions(base_url)?, authorization, clock })
     }
 
@@ -97,6 +89,18 @@ fn streamed(response: Response) -> Events {
     Events::of_stream(bytes.boxed())
 }
 
+pub(super) fn check(base_url: &str, api_key: Option<&str>) -> Result<(), EndpointError> {
+    completions(base_url)?;
+    authorization(api_key).map(drop)
+}
+
+fn authorization(api_key: Option<&str>) -> Result<Option<HeaderValue>, EndpointError> {
+    let Some(key) = api_key.map(str::trim).filter(|key| !key.is_empty()) else { return Ok(None) };
+    let mut value = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| EndpointError::Key)?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
 fn completions(base_url: &str) -> Result<Url, EndpointError> {
     let wrong = || EndpointError::Url(base_url.to_owned());
     let base = format!("{}/", base_url.trim().trim_end_matches('/'));
@@ -118,8 +122,9 @@ mod tests {
             assert!(matches!(completions(wrong), Err(EndpointError::Url(_))), "{wrong}");
         }
         let clock = Clock::start();
-        let new = |key: &str| Endpoint::new("http://h", Some(key.to_owned()), Duration::from_secs(1), clock);
-        assert!(matches!(new("a\nb"), Err(EndpointError::Key)));
-        assert!(new("  ").unwrap().authorization.is_none());
+        let endpoint = Endpoint::new("http://h", Some("  "), Duration::from_secs(1), clock).unwrap();
+        assert!(endpoint.authorization.is_none());
+        assert!(matches!(check("http://h", Some("a\nb")), Err(EndpointError::Key)));
+        assert!(matches!(check("h", None), Err(EndpointError::Url(_))));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{SourceFile, Violation};
 
-const ROLES_WITH_METRICS: &[&str] = &["worker", "gateway", "runtime"];
+const ROLES_WITH_METRICS: &[&str] = &["worker", "gateway", "workflow", "runtime"];
 
 pub(super) fn check(files: &[SourceFile]) -> Vec<Violation> {
     let readme = files.iter().find(|file| file.path == "README.md").map_or("", |file| file.text.as_str());

@@ -74,14 +74,17 @@ impl From<Trouble> for Failure {
 /// The deltas of one response.
 pub(super) struct Events(Source);
 
+/// A body as it arrives.
+type Pieces = BoxStream<'static, Result<Bytes, Trouble>>;
+
 enum Source {
-    Stream(Pin<Box<SseByteStream<BoxStream<'static, Result<Bytes, Trouble>>>>>),
+    Stream(Pin<Box<SseByteStream<Pieces>>>),
     Whole(Box<Delta>),
     Ended,
 }
 
 impl Events {
-    pub(super) fn of_stream(bytes: BoxStream<'static, Result<Bytes, Trouble>>) -> Self {
+    pub(super) fn of_stream(bytes: Pieces) -> Self {
         // An event is complete with the empty line after it; some endpoints leave out the last one.
         let end = stream::iter([Ok(Bytes::from_static(b"\n\n"))]);
         Self(Source::Stream(Box::pin(SseByteStream::new(bytes.chain(end).boxed()))))

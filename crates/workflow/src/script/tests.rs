@@ -30,8 +30,13 @@ async fn played(script: &Script, turn: &Turn) -> (Vec<Part>, Ended) {
 }
 
 fn texts(parts: &[Part]) -> Vec<&str> {
-    let text = |part| if let &Part::Text(ref text) = part { Some(text.as_str()) } else { None };
-    parts.iter().filter_map(text).collect()
+    let mut texts = Vec::new();
+    for part in parts {
+        if let Part::Text(text) = part {
+            texts.push(text.as_str());
+        }
+    }
+    texts
 }
 
 #[test]
@@ -190,4 +195,11 @@ async fn an_input_that_no_scenario_is_for_fails_for_good() {
     let (_, ended) = played(&Script::parse(&text).unwrap(), &turn()).await;
     let Ended::Failed(failure) = ended else { panic!("{ended:?}") };
     assert_eq!((failure.class, failure.code.as_str()), (ErrorClass::Permanent, "no_scenario"));
+}
+
+#[test]
+fn the_files_that_are_shipped_are_right() {
+    let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/workflow").join(name);
+    Script::read(&file("script.json")).unwrap();
+    assert_eq!(crate::tools::Tools::read(&file("tools.json")).unwrap().len(), 2);
 }

@@ -62,7 +62,7 @@ async fn call(tools: &Tools, name: &str, arguments: &str) -> (String, bool) {
 async fn a_call_carries_its_arguments_its_key_and_the_tools_headers() {
     let (tools, seen) = town().await;
     assert_eq!(call(&tools, "echo", r#"{"q": "x"}"#).await, (r#"got {"q":"x"}"#.to_owned(), false));
-    assert_eq!(call(&tools, "get", r#"{"a": "x y", "n": [1]}"#).await.1, false);
+    assert!(!call(&tools, "get", r#"{"a": "x y", "n": [1]}"#).await.1);
     assert_eq!(
         *seen.lock().unwrap(),
         [

@@ -1,6 +1,6 @@
 //! The engine that talks to a model, against a scripted endpoint.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -28,7 +28,8 @@ async fn tools() -> Result<(Tools, Arc<Mutex<Vec<String>>>)> {
         if tool == "slow" {
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
-        state.lock().unwrap().push(format!("{tool} {key} {}", String::from_utf8_lossy(&body)));
+        let call = format!("{tool} {key} {}", String::from_utf8_lossy(&body));
+        state.lock().unwrap_or_else(PoisonError::into_inner).push(call);
         format!("{tool} is done")
     });
     tokio::spawn(runtime::endpoint::serve(listener, router, CancellationToken::new()));

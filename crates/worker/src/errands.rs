@@ -63,8 +63,8 @@ impl Errands {
         let _ = self.loads.send(inquiry::Load { agent, after, limit });
     }
 
-    pub(crate) fn begin(&self, start: Box<Start>) {
-        let _ = self.starts.send(Errand::Start(Arc::new(*start)));
+    pub(crate) fn begin(&self, start: Start) {
+        let _ = self.starts.send(Errand::Start(Arc::new(start)));
     }
 
     pub(crate) fn abandon(&self, turn: TurnId, run: u32) {

@@ -28,7 +28,7 @@ impl Session<'_> {
                 Action::Reread(from) => self.feed.restart(from),
                 Action::Report(told) => report::log(&told),
                 Action::Check(keys) => self.errands.check(keys),
-                Action::Start(start) => self.errands.begin(start),
+                Action::Start(start) => self.errands.begin(*start),
                 Action::Abandon { turn, run } => self.errands.abandon(turn, run),
                 Action::LoadTasks { agent, after, limit } => self.errands.load(agent, after, limit),
                 Action::Send(batch) => self.errands.send(batch),

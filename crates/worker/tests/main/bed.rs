@@ -1,0 +1,194 @@
+//! What every test stands on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::{Bus, BusConfig, StreamOptions, WorkItem, WorkOptions, WorkSubscription};
+use bytes::Bytes;
+use model::{
+    ActId, AgentId, Arrival, BusyPolicy, Chunk, Frame, Metadata, PartitionCount, Role, Task, TaskId,
+    TaskKind, ThreadId, TurnId, TurnOpened, TurnToken, WorkflowName,
+};
+use runtime::{Clock, Health};
+use serde_json::{Value, json};
+use store::{PutAgent, Range, Store, StoreConfig, StoredMessage};
+use testkit::services::{NatsServer, TestDatabase};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use wire::work::TurnRequest;
+use worker::{WorkerConfig, WorkerError};
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_millis(500);
+
+pub(crate) struct Bed {
+    pub(crate) nats: NatsServer,
+    pub(crate) bus: Bus,
+    pub(crate) store: Store,
+    pool: sqlx::PgPool,
+    stop: CancellationToken,
+    worker: JoinHandle<Result<(), WorkerError>>,
+    _database: TestDatabase,
+}
+
+pub(crate) fn count() -> PartitionCount {
+    PartitionCount::new(2).unwrap()
+}
+
+impl Bed {
+    pub(crate) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(&mut WorkerConfig)) -> Self {
+        let nats = NatsServer::start().await.unwrap();
+        let database = TestDatabase::create().await.unwrap();
+        store::migrate(database.url(), count()).await.unwrap();
+        let store = Store::connect(&StoreConfig::new(database.url())).await.unwrap();
+        let bus = Bus::connect(&BusConfig::new(nats.url(), "test")).await.unwrap();
+        let streams = StreamOptions { max_bytes: 64 << 20, ..StreamOptions::default() };
+        bus.ensure_streams(count(), &streams).await.unwrap();
+        let default = WorkflowName::parse("default").unwrap();
+        let mut config = WorkerConfig::new("w-1".to_owned(), count(), default);
+        change(&mut config);
+        let stop = CancellationToken::new();
+        let own = Bus::connect(&BusConfig::new(nats.url(), "worker")).await.unwrap();
+        let worker = worker::run(config, own, store.clone(), Health::default(), Clock::start(), stop.clone());
+        let worker = tokio::spawn(worker);
+        let pool = database.pool().await.unwrap();
+        Self { nats, bus, store, pool, stop, worker, _database: database }
+    }
+
+    /// Ends the worker as a signal does.
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        timeout(PATIENCE, self.worker).await.expect("it drains").unwrap().unwrap();
+    }
+
+    pub(crate) fn work(&self, workflow: &str) -> WorkSubscription {
+        self.bus.work(&WorkflowName::parse(workflow).unwrap(), WorkOptions::default())
+    }
+
+    pub(crate) async fn put(&self, agent: &str, settings: Value) {
+        let put = PutAgent {
+            agent: AgentId::parse(agent).unwrap(),
+            workflow: WorkflowName::parse("default").unwrap(),
+            settings: settings.as_object().unwrap().clone(),
+            act: ActId::parse("put-1").unwrap(),
+            actor: "test".to_owned(),
+        };
+        self.store.put_agent(&put).await.unwrap();
+    }
+
+    pub(crate) async fn send_task(&self, agent: &str, id: &str, content: &str) {
+        let task = Task {
+            agent: AgentId::parse(agent).unwrap(),
+            id: TaskId::parse(id).unwrap(),
+            kind: TaskKind::Task,
+            content: content.to_owned(),
+            metadata: Metadata::EMPTY,
+        };
+        let subject = wire::subject::tasks_exact(count(), &task.agent);
+        self.publish(&subject, wire::encode_task(&task)).await;
+    }
+
+    pub(crate) async fn open_turn(&self, thread: &str, unique: &str, content: &str) -> TurnId {
+        let thread = ThreadId::parse(thread).unwrap();
+        let turn = TurnId::foreground(&thread, unique).unwrap();
+        let opened = TurnOpened {
+            turn: turn.clone(),
+            agent: AgentId::parse("helper-1").unwrap(),
+            run: 0,
+            policy: BusyPolicy::Enqueue,
+            content: content.to_owned(),
+            metadata: Metadata::EMPTY,
+            work_request: true,
+            memory: true,
+            actor: None,
+            correlation_id: Some("c-1".into()),
+            thread,
+        };
+        let subject = wire::subject::chunks_exact(count(), &opened.thread);
+        self.publish(&subject, wire::encode_opened(&opened)).await;
+        turn
+    }
+
+    pub(crate) async fn publish(&self, subject: &str, payload: Bytes) {
+        self.bus.publish_stored(subject, payload, None, PATIENCE).await.unwrap();
+    }
+
+    /// As a workflow service answers: one chunk for each text, the last one final.
+    pub(crate) async fn answer(&self, request: &TurnRequest, texts: &[&str]) {
+        self.answer_with(request, &request.turn_token, texts).await;
+    }
+
+    pub(crate) async fn answer_with(&self, request: &TurnRequest, token: &str, texts: &[&str]) {
+        let last = texts.len() - 1;
+        let arrival = |(id, text): (usize, &&str)| Arrival {
+            message: model::MessageId::parse(&request.message_id).unwrap(),
+            attempt: request.attempt,
+            step: 0,
+            role: Role::Assistant,
+            chunk: Arc::new(Chunk::content(id as u32, text, id == last)),
+        };
+        let frame = Frame {
+            thread: ThreadId::parse(&request.thread_id).unwrap(),
+            chunks: texts.iter().enumerate().map(arrival).collect(),
+            token: Some(TurnToken::received(token)),
+        };
+        self.publish(&request.subject, wire::encode_json(&frame)).await;
+    }
+
+    pub(crate) async fn history(&self, thread: &str) -> Vec<StoredMessage> {
+        let thread = ThreadId::parse(thread).unwrap();
+        self.store.history(&thread, Range::default(), 100).await.unwrap().unwrap_or_default()
+    }
+
+    /// Waits for so many messages in a thread: role, text.
+    pub(crate) async fn said(&self, thread: &str, messages: usize) -> Vec<(Role, String)> {
+        until("the thread has its messages", async || self.history(thread).await.len() >= messages).await;
+        self.history(thread).await.into_iter().map(|message| (message.role, message.content)).collect()
+    }
+
+    /// Payload and Nats-Msg-Id of everything in a stream, by the client library itself.
+    pub(crate) async fn stored(&self, stream: &str) -> Vec<(Value, String)> {
+        let jetstream = async_nats::jetstream::new(async_nats::connect(self.nats.url()).await.unwrap());
+        let stream = jetstream.get_stream(stream).await.unwrap();
+        let state = stream.cached_info().state.clone();
+        let mut all = Vec::new();
+        for seq in state.first_sequence..=state.last_sequence {
+            let Ok(message) = stream.get_raw_message(seq).await else { continue };
+            let id = message.headers.get("Nats-Msg-Id").map(|id| id.as_str().to_owned()).unwrap_or_default();
+            all.push((serde_json::from_slice(&message.payload).unwrap_or(json!(null)), id));
+        }
+        all
+    }
+}
+
+/// The next turn request and what it says.
+pub(crate) async fn next(work: &mut WorkSubscription) -> (WorkItem, TurnRequest) {
+    let item = timeout(PATIENCE, work.next()).await.expect("a turn request").unwrap();
+    let request = serde_json::from_slice(&item.payload).unwrap();
+    (item, request)
+}
+
+pub(crate) async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    let give_up_at = Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(Instant::now() < give_up_at, "still waiting: {what}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+impl Bed {
+    pub(crate) async fn execute(&self, sql: &'static str) {
+        sqlx::query(sql).execute(&self.pool).await.unwrap();
+    }
+
+    /// Rows of a table.
+    pub(crate) async fn count(&self, table: &str) -> i64 {
+        let sql = sqlx::AssertSqlSafe(format!("SELECT count(*) FROM {table}"));
+        sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
+    }
+}

@@ -1,0 +1,14 @@
+//! A worker in this process on a NATS of its own and a database of its own: what it does for turns, tasks and agents.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "tests say what went wrong by panicking, and spawn what they await"
+)]
+
+mod bed;
+mod local;
+mod outbox;
+mod requests;
+mod waiting;

@@ -1,0 +1,78 @@
+//! What follows from turns after their commit.
+
+use std::collections::BTreeSet;
+
+use model::Role;
+use serde_json::json;
+
+use crate::bed::{Bed, next, until};
+
+#[tokio::test]
+async fn tasks_follow_from_a_persons_turn_and_integrators_hear_of_it() {
+    let bed = Bed::new().await;
+    let turn = bed.open_turn("t1", "x", "hello").await;
+    let mut work = bed.work("default");
+    let (item, request) = next(&mut work).await;
+    assert_eq!((request.task.clone(), request.correlation_id.as_deref()), (None, Some("c-1")));
+    bed.answer(&request, &["hi"]).await;
+    item.ack().await.unwrap();
+    let said = bed.said("t1", 2).await;
+    assert_eq!(said, [(Role::User, "hello".to_owned()), (Role::Assistant, "hi".to_owned())]);
+
+    let mut kinds = Vec::new();
+    for _ in 0..2 {
+        let (item, request) = next(&mut work).await;
+        let input = request.context.last().unwrap();
+        assert_eq!(input.metadata.get("assistant_message_id"), Some(&json!(turn.answer(0).as_str())));
+        assert_eq!((request.agent_id.as_str(), request.thread_id.as_str()), ("helper-1", "helper-1"));
+        kinds.push(request.task.clone().unwrap().kind);
+        bed.answer(&request, &["noted"]).await;
+        item.ack().await.unwrap();
+    }
+    assert_eq!(kinds, ["work_request", "memory"], "in the order of the outbox");
+    bed.said("helper-1", 4).await;
+    until("all turns are told", async || bed.stored("TURNS").await.len() == 3).await;
+    let told = bed.stored("TURNS").await;
+    let (event, _) = &told[0];
+    let batch = bed.history("t1").await[0].batch_id.to_string();
+    let expected = json!({
+        "turn_id": turn.as_str(), "thread_id": "t1", "agent_id": "helper-1", "status": "completed",
+        "message_id": turn.answer(0).as_str(), "batch_id": batch,
+    });
+    assert_eq!(*event, expected);
+    let ids: BTreeSet<&String> = told.iter().map(|(_, id)| id).collect();
+    assert_eq!(ids.len(), 3);
+    assert!(told[0].1.starts_with(turn.as_str()), "{}", told[0].1);
+    until("the outbox is empty", async || bed.count("outbox").await == 0).await;
+    bed.end().await;
+}
+
+#[tokio::test]
+async fn the_outbox_waits_for_nats() {
+    let bed = Bed::new().await;
+    let turns: Vec<_> = {
+        let mut turns = Vec::new();
+        for number in 0..20 {
+            turns.push(bed.open_turn(&format!("t{number}"), "x", "hello").await);
+        }
+        turns
+    };
+    let mut work = bed.work("default");
+    let mut requests = Vec::new();
+    for _ in &turns {
+        requests.push(next(&mut work).await);
+    }
+    for (item, request) in &requests {
+        bed.answer(request, &["hi"]).await;
+        item.ack().await.unwrap();
+    }
+    bed.nats.kill().await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    bed.nats.restart().await.unwrap();
+    until("every turn is told once", async || bed.stored("TURNS").await.len() >= turns.len()).await;
+    until("the outbox is empty", async || bed.count("outbox").await == 0).await;
+    let told: BTreeSet<String> =
+        bed.stored("TURNS").await.iter().map(|(event, _)| event["turn_id"].to_string()).collect();
+    assert_eq!(told.len(), turns.len());
+    bed.end().await;
+}

@@ -196,8 +196,13 @@ fn without_nul(text: &str) -> String {
     text.replace('\0', "\u{FFFD}")
 }
 
-/// Metadata is ours but for the name of a model or a tool: what cannot be kept is left out.
-fn keepable(map: Map<String, Value>) -> Metadata {
+/// Metadata is ours, but for the names that a model or an endpoint gives.
+fn keepable(mut map: Map<String, Value>) -> Metadata {
+    for value in map.values_mut() {
+        if let Value::String(text) = value {
+            *text = without_nul(text);
+        }
+    }
     Metadata::new(map).unwrap_or_default()
 }
 

@@ -89,7 +89,7 @@ impl OpenAi {
             if step + 1 == self.max_steps {
                 break;
             }
-            history.push(messages::assistant(&reply.text, &reply.calls));
+            history.push(messages::assistant(&reply.text, &reply.reasoning_content, &reply.calls));
             let results = self.results(turn, step, &reply.calls, allowed.as_deref(), parts).await?;
             history.extend(results);
         }
@@ -142,6 +142,7 @@ fn idempotency_key(turn: &Turn, step: u32, index: usize) -> String {
 #[derive(Debug, Default)]
 struct Reply {
     text: String,
+    reasoning_content: String,
     calls: Vec<Call>,
     finish_reason: Option<String>,
     model: Option<String>,
@@ -156,6 +157,9 @@ struct Growing<'a> {
 impl Growing<'_> {
     async fn add(&mut self, delta: Delta, parts: &Parts) -> Result<(), Unheard> {
         if !delta.reasoning.is_empty() {
+            if delta.wants_reasoning_back {
+                self.reply.reasoning_content.push_str(&delta.reasoning);
+            }
             parts.say(Part::Reasoning(delta.reasoning)).await?;
         }
         if !delta.text.is_empty() {

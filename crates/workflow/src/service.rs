@@ -84,7 +84,7 @@ impl Service {
                 () = drain.cancelled() => return Ok(()),
                 _ = beat.tick() => {
                     heartbeat.beat();
-                    health.set_ready("nats", self.bus.is_connected());
+                    health.set_ready("turn requests", self.bus.is_connected());
                 }
                 permit = slots.clone().acquire_owned(), if slot.is_none() => slot = permit.ok(),
                 item = work.next(), if slot.is_some() => {

@@ -3,13 +3,14 @@
 //!
 //! Frames are sent in order and may be stored in another when one had to be tried again: chunks are numbered.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{Bus, BusError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use model::Frame;
+use model::{Frame, ThreadId, TurnToken};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, sleep_until};
 
@@ -28,7 +29,10 @@ const SIGNS_PER_DEADLINE: u32 = 3;
 /// The one that publishes one attempt at an answer.
 pub(crate) struct Writer {
     bus: Bus,
-    turn: Turn,
+    thread: ThreadId,
+    token: TurnToken,
+    subject: Arc<str>,
+    deadline: Duration,
     draft: Draft,
     in_flight: FuturesUnordered<BoxFuture<'static, Result<(), BusError>>>,
     tricks: Tricks,
@@ -50,7 +54,10 @@ impl Writer {
         Self {
             bus,
             draft: Draft::new(turn.message.clone(), turn.attempt, turn.correlation_id.clone()),
-            turn: turn.clone(),
+            thread: turn.thread.clone(),
+            token: turn.token.clone(),
+            subject: turn.subject.as_str().into(),
+            deadline: turn.deadline,
             in_flight: FuturesUnordered::new(),
             tricks: Tricks::default(),
             started_at: Instant::now(),
@@ -91,7 +98,7 @@ impl Writer {
     }
 
     fn sign_at(&self) -> Instant {
-        self.published_at.unwrap_or(self.started_at) + self.turn.deadline / SIGNS_PER_DEADLINE
+        self.published_at.unwrap_or(self.started_at) + self.deadline / SIGNS_PER_DEADLINE
     }
 
     fn take(&mut self, part: Part) {
@@ -134,7 +141,7 @@ impl Writer {
         self.published_at = Some(Instant::now());
         let chunks = self.draft.take_frame();
         metrics::frame(chunks.len());
-        let frame = Frame { thread: self.turn.thread.clone(), chunks, token: Some(self.turn.token.clone()) };
+        let frame = Frame { thread: self.thread.clone(), chunks, token: Some(self.token.clone()) };
         let payload = wire::encode_frame(&frame);
         self.tricks.last = Some(payload.clone());
         if self.tricks.still_to_reverse == 0 {
@@ -168,7 +175,7 @@ impl Writer {
     }
 
     fn send(&mut self, payload: Bytes) {
-        let (bus, subject, patience) = (self.bus.clone(), self.turn.subject.clone(), self.turn.deadline);
+        let (bus, subject, patience) = (self.bus.clone(), self.subject.clone(), self.deadline);
         self.in_flight.push(Box::pin(async move {
             let content_type = Some(wire::CONTENT_TYPE_PROTOBUF);
             bus.publish_stored(&subject, payload, content_type, patience).await.map(drop)

@@ -7,6 +7,9 @@ use serde_json::Value;
 use super::named;
 use crate::part::{CallName, Failure};
 
+/// Names and ids travel with every chunk of a call.
+const LONGEST_NAME: usize = 128;
+
 /// A call that the model has made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Call {
@@ -73,7 +76,7 @@ impl<'a> Calls<'a> {
         call.arguments.push_str(&delta.arguments);
         if call.name.is_none() && !delta.name.is_empty() {
             let id = unique_id(self.step, place, &call.given_id, self.known_ids);
-            call.name = Some(named(id, delta.name));
+            call.name = Some(named(id, delta.name.chars().take(LONGEST_NAME).collect()));
         } else if delta.arguments.is_empty() {
             return None;
         }
@@ -122,7 +125,9 @@ impl<'a> Calls<'a> {
 fn unique_id(step: u32, place: usize, given: &str, known: &mut HashSet<String>) -> String {
     let own = format!("call_{step}_{place}");
     let others = (0..).map(|n| format!("{own}_{n}"));
-    let mut wanted = [given.to_owned(), own.clone()].into_iter().filter(|id| !id.is_empty()).chain(others);
+    let is_fit = |id: &&str| !id.is_empty() && id.len() <= LONGEST_NAME && !id.contains(char::is_control);
+    let given = Some(given).filter(is_fit).map(str::to_owned);
+    let mut wanted = given.into_iter().chain([own.clone()]).chain(others);
     let id = wanted.find(|id| !known.contains(id)).unwrap_or(own);
     known.insert(id.clone());
     id
@@ -194,6 +199,10 @@ mod tests {
         let call = [json!({"index": 0, "id": "call_0", "function": {"name": "f", "arguments": "{}"}})];
         assert_eq!(assembled(&call, &["call_0"]).1, ["call_2_0/f{}"]);
         assert_eq!(assembled(&call, &["call_0", "call_2_0"]).1, ["call_2_0_0/f{}"]);
+        for unfit in ["x".repeat(129), "a\0b".to_owned()] {
+            let call = [json!({"index": 0, "id": unfit, "function": {"name": "f", "arguments": "{}"}})];
+            assert_eq!(assembled(&call, &[]).1, ["call_2_0/f{}"]);
+        }
     }
 
     #[test]

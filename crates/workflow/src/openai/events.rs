@@ -22,6 +22,8 @@ const REST: Duration = Duration::from_secs(2);
 pub(super) struct Delta {
     pub(super) text: String,
     pub(super) reasoning: String,
+    /// The reasoning came as `reasoning_content`.
+    pub(super) wants_reasoning_back: bool,
     pub(super) calls: Vec<CallDelta>,
     pub(super) finish_reason: Option<String>,
     pub(super) model: Option<String>,
@@ -155,11 +157,11 @@ fn delta(value: &Value, key: &str) -> Result<Delta, Failure> {
         value.and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
     };
     let calls = said.get("tool_calls").and_then(Value::as_array);
+    let reasoning_content = text(said.get("reasoning_content"));
     Ok(Delta {
         text: text(said.get("content")).or_else(|| text(said.get("refusal"))).unwrap_or_default(),
-        reasoning: text(said.get("reasoning_content"))
-            .or_else(|| text(said.get("reasoning")))
-            .unwrap_or_default(),
+        wants_reasoning_back: reasoning_content.is_some(),
+        reasoning: reasoning_content.or_else(|| text(said.get("reasoning"))).unwrap_or_default(),
         calls: calls.map(|calls| calls.iter().map(CallDelta::of).collect()).unwrap_or_default(),
         finish_reason: text(choice.get("finish_reason")),
         model: text(value.get("model")),

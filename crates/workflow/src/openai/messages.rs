@@ -55,10 +55,15 @@ fn message(message: &ContextMessage) -> Value {
     }
 }
 
-/// What the model has said in this turn.
-pub(super) fn assistant(text: &str, calls: &[Call]) -> Value {
+/// What the model has said in this turn. Endpoints that send `reasoning_content` want it back as long as the turn lasts;
+/// others refuse it.
+pub(super) fn assistant(text: &str, reasoning_content: &str, calls: &[Call]) -> Value {
     let calls = calls.iter().map(|call| tool_call(&call.name.id, &call.name.tool, &call.arguments));
-    assistant_with(text, calls.collect())
+    let mut message = assistant_with(text, calls.collect());
+    if !reasoning_content.is_empty() {
+        message["reasoning_content"] = json!(reasoning_content);
+    }
+    message
 }
 
 fn assistant_with(text: &str, calls: Vec<Value>) -> Value {
@@ -83,7 +88,10 @@ pub(super) fn request_body(turn: &Turn, default_model: &str, history: &[Value], 
     body.insert("model".to_owned(), json!(model(turn, default_model)));
     body.insert("messages".to_owned(), json!(history));
     body.insert("stream".to_owned(), json!(true));
-    body.insert("stream_options".to_owned(), json!({"include_usage": true}));
+    // Some endpoints refuse what they do not know: the agent's settings can do without the counts.
+    if turn.settings.get("include_usage") != Some(&json!(false)) {
+        body.insert("stream_options".to_owned(), json!({"include_usage": true}));
+    }
     for key in PASSED_ON {
         if let Some(value) = turn.settings.get(*key).filter(|value| !value.is_null()) {
             body.insert((*key).to_owned(), value.clone());
@@ -160,5 +168,15 @@ mod tests {
         );
         assert_eq!(allowed_tools(&turn), Some(vec!["f".to_owned()]));
         assert_eq!(model(&turn, "default"), "own");
+    }
+
+    #[test]
+    fn what_not_every_endpoint_knows_can_be_left_out() {
+        let context = json!([{"role": "user", "content": "hi", "message_id": "1"}]);
+        let turn = turn(json!({"include_usage": false}), context);
+        let body = request_body(&turn, "m", &[], &[]);
+        assert_eq!(body, json!({"model": "m", "messages": [], "stream": true}));
+        assert_eq!(assistant("x", "", &[]), json!({"role": "assistant", "content": "x", "tool_calls": []}));
+        assert_eq!(assistant("x", "hm", &[])["reasoning_content"], json!("hm"));
     }
 }

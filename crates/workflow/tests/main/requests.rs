@@ -230,3 +230,44 @@ async fn many_turns_are_answered_at_the_same_time_and_no_more_than_allowed() -> 
     assert!(took < Duration::from_millis(2_400), "not one after the other: {took:?}");
     eventually(async || Ok(town.deliveries().await? == 8)).await
 }
+
+#[tokio::test]
+async fn a_server_that_is_away_for_seconds_costs_no_chunk_and_no_attempt() -> Result<()> {
+    let town = Town::new().await?;
+    let text = "0123456789".repeat(20);
+    let script = steps(json!([{"text": {"content": text, "chars": 1, "every_ms": 15}}]));
+    let _service = town.service(scripted(&script)?).await?;
+    town.publish(&request("t1", "hi")).await?;
+    town.frames_until("t1", |_| true).await?;
+    town.signal("-STOP")?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    town.signal("-CONT")?;
+    let mut chunks = town.chunks_until_final("t1").await?;
+    // Tries whose acks came too late are stored twice, and the last chunk may overtake others that are tried again.
+    eventually(async || {
+        chunks = town.chunks_until_silence(Duration::from_millis(500), "t1").await?;
+        chunks.sort_by_key(|chunk| chunk.chunk_id);
+        chunks.dedup_by_key(|chunk| chunk.chunk_id);
+        Ok(chunks.len() == 201)
+    })
+    .await?;
+    assert_eq!(story(&chunks), [format!("0.content:{text}")]);
+    assert!(chunks.iter().all(|chunk| chunk.attempt == 0));
+    town.all_requests_are_done().await?;
+    assert_eq!(town.deliveries().await?, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_long_turn_is_not_delivered_again_while_somebody_works_on_it() -> Result<()> {
+    let town = Town::new().await?;
+    let script = steps(json!([{"delay_ms": 36_000}, {"text": {"content": "done"}}]));
+    let _service = town.service(scripted(&script)?).await?;
+    town.publish(&request("t1", "hi")).await?;
+    let chunks = town.chunks_until_final("t1").await?;
+    assert_eq!(story(&chunks), ["0.metadata:", "0.content:done"]);
+    assert!(chunks.iter().all(|chunk| chunk.attempt == 0));
+    town.all_requests_are_done().await?;
+    assert_eq!(town.deliveries().await?, 1);
+    Ok(())
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use async_nats::jetstream;
-use async_nats::jetstream::consumer::pull::OrderedConfig;
+use async_nats::jetstream::consumer::pull::{self, OrderedConfig};
 use async_nats::jetstream::consumer::{DeliverPolicy, PullConsumer};
 use bus::{Bus, BusConfig, StreamOptions};
 use model::{ErrorHint, Metadata, PartitionCount, WorkflowName};
@@ -73,6 +73,13 @@ impl Town {
         Ok(())
     }
 
+    /// `-STOP`: connections stand, and nothing answers; `-CONT` ends it.
+    pub(crate) fn signal(&self, signal: &str) -> Result<()> {
+        let pid = self.child.id().to_string();
+        ensure!(Command::new("kill").args([signal, &pid]).status()?.success());
+        Ok(())
+    }
+
     async fn jetstream(&self) -> Result<jetstream::Context> {
         Ok(jetstream::new(async_nats::connect(format!("nats://127.0.0.1:{}", self.port)).await?))
     }
@@ -88,11 +95,7 @@ impl Town {
         last: impl Fn(&pb::Frame) -> bool,
     ) -> Result<Vec<pb::Frame>> {
         use futures_util::StreamExt;
-        let filter_subject = format!("chunks.0.{thread}");
-        let config =
-            OrderedConfig { filter_subject, deliver_policy: DeliverPolicy::All, ..OrderedConfig::default() };
-        let stream = self.jetstream().await?.get_stream("PARTITION_0").await?;
-        let mut messages = stream.create_consumer(config).await?.messages().await?;
+        let mut messages = self.messages(thread).await?;
         let mut frames = Vec::new();
         let reading = async {
             while let Some(message) = messages.next().await {
@@ -115,6 +118,29 @@ impl Town {
     pub(crate) async fn chunks_until_final(&self, thread: &str) -> Result<Vec<pb::Chunk>> {
         let frames = self.frames_until_final(thread).await?;
         Ok(frames.into_iter().flat_map(|frame| frame.chunks).collect())
+    }
+
+    /// What is stored of a thread, when nothing more comes for so long.
+    pub(crate) async fn chunks_until_silence(
+        &self,
+        silence: Duration,
+        thread: &str,
+    ) -> Result<Vec<pb::Chunk>> {
+        use futures_util::StreamExt;
+        let mut messages = self.messages(thread).await?;
+        let mut chunks = Vec::new();
+        while let Ok(Some(message)) = timeout(silence, messages.next()).await {
+            chunks.extend(pb::Frame::decode(message?.payload.clone())?.chunks);
+        }
+        Ok(chunks)
+    }
+
+    async fn messages(&self, thread: &str) -> Result<pull::Ordered> {
+        let filter_subject = format!("chunks.0.{thread}");
+        let config =
+            OrderedConfig { filter_subject, deliver_policy: DeliverPolicy::All, ..OrderedConfig::default() };
+        let stream = self.jetstream().await?.get_stream("PARTITION_0").await?;
+        Ok(stream.create_consumer(config).await?.messages().await?)
     }
 
     /// Requests that are not acknowledged.

@@ -47,7 +47,12 @@ fn expected() -> Vec<Delta> {
     vec![
         Delta::default(),
         Delta { text: "Grüße, ".to_owned(), ..Delta::default() },
-        Delta { text: "Welt 🌍".to_owned(), reasoning: "hm".to_owned(), ..Delta::default() },
+        Delta {
+            text: "Welt 🌍".to_owned(),
+            reasoning: "hm".to_owned(),
+            wants_reasoning_back: true,
+            ..Delta::default()
+        },
         Delta { finish_reason: Some("stop".to_owned()), ..Delta::default() },
         Delta { model: Some("m-1".to_owned()), usage: Some(usage), ..Delta::default() },
     ]

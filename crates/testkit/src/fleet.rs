@@ -1,7 +1,8 @@
-//! A fleet as an operator runs it: `antiphon migrate`, then workers and gateways as processes.
+//! A fleet as an operator runs it: `antiphon migrate`, then workers, gateways and workflow services as processes.
 
 mod metrics;
 mod process;
+mod workflow;
 
 use std::{
     env,
@@ -16,6 +17,9 @@ use xtask::{services::ScratchDir, workspace};
 
 pub use metrics::Metrics;
 pub use process::Process;
+pub use workflow::{Thinker, WorkflowOptions};
+
+use process::Program;
 
 /// How long a process may take until it is ready, on a busy machine.
 pub const READY_LIMIT: Duration = Duration::from_secs(30);
@@ -33,6 +37,8 @@ pub struct FleetOptions {
     pub workers: usize,
     /// Number of gateways.
     pub gateways: usize,
+    /// Workflow services.
+    pub workflows: Vec<WorkflowOptions>,
     /// Number of partitions.
     pub partitions: u16,
     /// Further environment of every process, which wins over ours.
@@ -42,7 +48,7 @@ pub struct FleetOptions {
 }
 
 impl FleetOptions {
-    /// Two workers and one gateway with 8 partitions and the defaults of the binary.
+    /// Two workers and one gateway with 8 partitions and the defaults of the binary; nobody who thinks.
     pub fn new(nats_url: &str, database_url: &str) -> Self {
         Self {
             nats_url: nats_url.to_owned(),
@@ -50,6 +56,7 @@ impl FleetOptions {
             worker_database_url: None,
             workers: 2,
             gateways: 1,
+            workflows: Vec::new(),
             partitions: 8,
             env: Vec::new(),
             log_dir: None,
@@ -60,6 +67,13 @@ impl FleetOptions {
     #[must_use]
     pub fn with_env(mut self, name: &str, value: impl ToString) -> Self {
         self.env.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// Adds a workflow service.
+    #[must_use]
+    pub fn with_workflow(mut self, workflow: WorkflowOptions) -> Self {
+        self.workflows.push(workflow);
         self
     }
 
@@ -84,6 +98,8 @@ pub struct Fleet {
     pub workers: Vec<Process>,
     /// The gateways.
     pub gateways: Vec<Process>,
+    /// The workflow services.
+    pub workflows: Vec<Process>,
     options: FleetOptions,
     log_dir: PathBuf,
     _scratch: Option<ScratchDir>,
@@ -105,16 +121,18 @@ impl Fleet {
         let log_dir = options.log_dir.clone().or(scratch.as_ref().map(|dir| dir.path().to_path_buf()));
         let log_dir = log_dir.context("no folder for logs")?;
         std::fs::create_dir_all(&log_dir)?;
-        let mut fleet =
-            Self { workers: Vec::new(), gateways: Vec::new(), options, log_dir, _scratch: scratch };
+        let (workers, gateways, workflows) = (Vec::new(), Vec::new(), Vec::new());
+        let mut fleet = Self { workers, gateways, workflows, options, log_dir, _scratch: scratch };
         for _ in 0..fleet.options.workers {
             fleet.add_worker()?;
         }
         for number in 0..fleet.options.gateways {
             let env = fleet.options.environment(&fleet.options.database_url);
-            let gateway =
-                Process::new("gateway", format!("gateway-{number}"), binary()?, &fleet.log_dir, env)?;
-            fleet.gateways.push(gateway);
+            let name = format!("gateway-{number}");
+            fleet.gateways.push(Process::new(Program::role("gateway")?, name, &fleet.log_dir, env)?);
+        }
+        for workflow in fleet.options.workflows.clone() {
+            fleet.add_workflow(&workflow)?;
         }
         Ok(fleet)
     }
@@ -126,7 +144,15 @@ impl Fleet {
         let database_url = self.options.worker_database_url.as_ref().unwrap_or(&self.options.database_url);
         let mut env = self.options.environment(database_url);
         env.push(("ANTIPHON_WORKER_ID".to_owned(), name.clone()));
-        self.workers.push(Process::new("worker", name, binary()?, &self.log_dir, env)?);
+        self.workers.push(Process::new(Program::role("worker")?, name, &self.log_dir, env)?);
+        Ok(number)
+    }
+
+    /// Adds a workflow service, not started yet, and returns its index.
+    pub fn add_workflow(&mut self, workflow: &WorkflowOptions) -> Result<usize> {
+        let number = self.workflows.len();
+        let env = self.options.environment(&self.options.database_url);
+        self.workflows.push(workflow.process(format!("workflow-{number}"), &self.log_dir, env)?);
         Ok(number)
     }
 
@@ -164,12 +190,12 @@ impl Fleet {
 
     /// The last lines of every log, for a failure's report.
     pub fn log_tails(&self) -> String {
-        let processes = self.workers.iter().chain(&self.gateways);
+        let processes = self.workers.iter().chain(&self.gateways).chain(&self.workflows);
         processes.map(|process| format!("--- {}\n{}\n", process.name(), process.log_tail())).collect()
     }
 
     fn processes_mut(&mut self) -> impl Iterator<Item = &mut Process> {
-        self.workers.iter_mut().chain(&mut self.gateways)
+        self.workers.iter_mut().chain(&mut self.gateways).chain(&mut self.workflows)
     }
 }
 

@@ -31,8 +31,23 @@ pub struct Response {
 pub struct Answer {
     /// The status code.
     pub status: u16,
+    /// Header fields, names in lower case.
+    pub headers: Vec<(String, String)>,
     /// The body as text.
     pub text: String,
+}
+
+/// A request whose response is small.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// GET, POST, PUT, PATCH, DELETE.
+    pub method: &'a str,
+    /// Path and query.
+    pub path: &'a str,
+    /// Header fields, added as they are.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// The body; a content-type is the caller's to add.
+    pub body: &'a [u8],
 }
 
 /// A body that is read piece by piece.
@@ -59,33 +74,58 @@ impl Response {
     }
 }
 
+impl Answer {
+    /// A header field by its name in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> Result<serde_json::Value> {
+        serde_json::from_str(&self.text).with_context(|| format!("{}: not JSON: {}", self.status, self.text))
+    }
+}
+
 /// Sends a GET and reads the head of the response. `headers` are added as they are.
 pub async fn open(addr: SocketAddr, path: &str, headers: &[(&str, &str)]) -> io::Result<Response> {
+    begin(addr, Request { method: "GET", path, headers, body: &[] }).await
+}
+
+/// Sends a request and reads the head of the response.
+pub async fn begin(addr: SocketAddr, request: Request<'_>) -> io::Result<Response> {
+    let Request { method, path, headers, body } = request;
     let mut stream = TcpStream::connect(addr).await?;
     stream.set_nodelay(true)?;
-    let mut request = format!("GET {path} HTTP/1.1\r\nhost: {addr}\r\n");
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {addr}\r\n");
     for (name, value) in headers {
-        request.push_str(&format!("{name}: {value}\r\n"));
+        head.push_str(&format!("{name}: {value}\r\n"));
     }
-    request.push_str("\r\n");
-    stream.write_all(request.as_bytes()).await?;
+    if method != "GET" {
+        head.push_str(&format!("content-length: {}\r\n", body.len()));
+    }
+    head.push_str("\r\n");
+    stream.write_all(&[head.as_bytes(), body].concat()).await?;
     read_head(BufReader::with_capacity(32 * 1024, stream)).await
 }
 
 /// GETs a small resource whole.
 pub async fn get(addr: SocketAddr, path: &str) -> Result<Answer> {
-    let exchange = async {
-        let mut response = open(addr, path, &[("connection", "close")]).await?;
+    exchange(addr, Request { method: "GET", path, headers: &[], body: &[] }).await
+}
+
+/// Sends a request on a connection of its own and reads the whole of a small response.
+pub async fn exchange(addr: SocketAddr, request: Request<'_>) -> Result<Answer> {
+    let headers = [request.headers, &[("connection", "close")]].concat();
+    let whole = async {
+        let mut response = begin(addr, Request { headers: &headers, ..request }).await?;
         let mut body = Vec::new();
         while response.body.read(&mut body).await? > 0 {}
-        Ok::<_, io::Error>(Answer {
-            status: response.status,
-            text: String::from_utf8_lossy(&body).into_owned(),
-        })
+        let text = String::from_utf8_lossy(&body).into_owned();
+        Ok::<_, io::Error>(Answer { status: response.status, headers: response.headers, text })
     };
-    let answer =
-        timeout(EXCHANGE_TIMEOUT, exchange).await.with_context(|| format!("GET {path}: no answer"))?;
-    answer.with_context(|| format!("GET http://{addr}{path}"))
+    let what = || format!("{} http://{addr}{}", request.method, request.path);
+    let answer = timeout(EXCHANGE_TIMEOUT, whole).await;
+    answer.with_context(|| format!("{}: no answer", what()))?.with_context(what)
 }
 
 /// GETs a JSON document; any status but 200 is an error.

@@ -3,14 +3,16 @@
 //!
 //! Nothing here knows how a worker or a gateway is built: [`fleet`] starts the `antiphon` binary and everything else
 //! talks to subjects, HTTP and tables. Building blocks: [`services`], [`fleet`], [`load`], [`publisher`], [`sse`],
-//! [`proxy`], [`tables`], [`audit`]; [`chaos`] joins them. The programs are in `src/bin`.
+//! [`by_hand`], [`api`], [`proxy`], [`tables`], [`audit`]; [`chaos`] joins them. The programs are in `src/bin`.
 #![allow(
     clippy::disallowed_methods,
     reason = "tooling at the edge: it reads the environment and spawns what it likes"
 )]
 
+pub mod api;
 pub mod audit;
 pub mod bench;
+pub mod by_hand;
 pub mod chaos;
 pub mod demo;
 pub mod fleet;
@@ -23,6 +25,7 @@ pub mod services;
 pub mod sse;
 pub mod tables;
 pub mod text;
+pub mod turn_ends;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

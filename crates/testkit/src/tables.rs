@@ -1,5 +1,7 @@
 //! The tables, as an outsider reads them.
 
+pub mod turns;
+
 use anyhow::Result;
 use serde_json::Value;
 use sqlx::{FromRow, PgPool};

@@ -1,6 +1,7 @@
 //! One `antiphon` process with its ports, its log and the signals that hurt it.
 
 use std::{
+    ffi::OsString,
     fs::File,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
@@ -18,12 +19,29 @@ use xtask::services::Port;
 use super::metrics::Metrics;
 use crate::http;
 
-/// A worker or a gateway. Dropped, it is killed.
+/// What a process runs.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    pub(super) binary: PathBuf,
+    pub(super) arguments: Vec<OsString>,
+    pub(super) dir: Option<PathBuf>,
+    /// It answers `/readyz`; one that does not counts as ready while it runs.
+    pub(super) has_probes: bool,
+}
+
+impl Program {
+    /// A role of the binary under test.
+    pub(super) fn role(name: &str) -> Result<Self> {
+        let binary = super::binary()?;
+        Ok(Self { binary, arguments: vec![name.into()], dir: None, has_probes: true })
+    }
+}
+
+/// A worker, a gateway or a workflow service. Dropped, it is killed.
 #[derive(Debug)]
 pub struct Process {
     name: String,
-    role: &'static str,
-    binary: PathBuf,
+    program: Program,
     env: Vec<(String, String)>,
     http: Port,
     metrics: Port,
@@ -33,9 +51,8 @@ pub struct Process {
 
 impl Process {
     pub(super) fn new(
-        role: &'static str,
+        program: Program,
         name: String,
-        binary: PathBuf,
         dir: &Path,
         mut env: Vec<(String, String)>,
     ) -> Result<Self> {
@@ -43,7 +60,7 @@ impl Process {
         env.push(("ANTIPHON_HTTP_ADDR".to_owned(), local(&http).to_string()));
         env.push(("ANTIPHON_METRICS_ADDR".to_owned(), local(&metrics).to_string()));
         let log = dir.join(format!("{name}.log"));
-        Ok(Self { name, role, binary, env, http, metrics, log, child: None })
+        Ok(Self { name, program, env, http, metrics, log, child: None })
     }
 
     /// Its name in logs and reports.
@@ -74,9 +91,14 @@ impl Process {
     /// Starts it. Ports, environment and log are those of before.
     pub fn spawn(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(&self.log)?;
-        let mut command = command(&self.binary, &self.env);
-        command.arg(self.role).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
-        let child = command.spawn().with_context(|| format!("starting {}", self.binary.display()))?;
+        let mut command = command(&self.program.binary, &self.env);
+        if let Some(dir) = &self.program.dir {
+            command.current_dir(dir);
+        }
+        command.args(&self.program.arguments).stdin(Stdio::null()).kill_on_drop(true);
+        command.stdout(log.try_clone()?).stderr(log);
+        let child = command.spawn();
+        let child = child.with_context(|| format!("starting {}", self.program.binary.display()))?;
         self.child = Some(child);
         Ok(())
     }
@@ -99,8 +121,11 @@ impl Process {
         Ok(())
     }
 
-    /// Whether `/readyz` answers 200 now.
+    /// Whether `/readyz` answers 200 now; of a foreign program, whether it was started.
     pub async fn is_ready(&self) -> bool {
+        if !self.program.has_probes {
+            return self.pid().is_some();
+        }
         let asked = timeout(Duration::from_secs(1), http::get(self.metrics_addr(), "/readyz")).await;
         asked.is_ok_and(|answer| answer.is_ok_and(|answer| answer.status == 200))
     }

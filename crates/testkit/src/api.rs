@@ -1,0 +1,203 @@
+//! The gateway's API with a name for each call, for tests: what is asked, and the whole answer.
+
+use std::{net::SocketAddr, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::http::{self, Answer, Request};
+
+/// One gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Api(pub SocketAddr);
+
+/// A turn that was accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Turn {
+    /// Its id.
+    pub id: String,
+    /// Its thread.
+    pub thread: String,
+    /// The id of its answer.
+    pub answer: String,
+    /// The id of its input.
+    pub input: String,
+    /// The run that was opened.
+    pub run: u64,
+}
+
+impl Turn {
+    /// Reads what a gateway says of a turn that it has accepted.
+    pub fn read(answer: &Value) -> Result<Self> {
+        let text = |name: &str| {
+            let text = answer[name].as_str().map(str::to_owned);
+            text.with_context(|| format!("the answer has no {name}: {answer}"))
+        };
+        Ok(Self {
+            id: text("turn_id")?,
+            thread: text("thread_id")?,
+            answer: text("message_id")?,
+            input: text("input_message_id")?,
+            run: answer["run"].as_u64().context("the answer has no run")?,
+        })
+    }
+}
+
+impl Api {
+    /// Sends a request; any status is an answer.
+    pub async fn send(
+        self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+        headers: &[(&str, &str)],
+    ) -> Result<Answer> {
+        let text = body.map(Value::to_string).unwrap_or_default();
+        let mut all = headers.to_vec();
+        if body.is_some() {
+            all.push(("content-type", "application/json"));
+        }
+        http::exchange(self.0, Request { method, path, headers: &all, body: text.as_bytes() }).await
+    }
+
+    /// Sends a request and reads what it answers.
+    ///
+    /// # Errors
+    /// A status that is no success.
+    pub async fn call(self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
+        let answer = self.send(method, path, body, &[]).await?;
+        if !(200..300).contains(&answer.status) {
+            bail!("{method} {path}: {} {}", answer.status, answer.text);
+        }
+        answer.json()
+    }
+
+    /// Says something in a thread.
+    pub async fn say(self, thread: &str, content: &str) -> Result<Turn> {
+        let path = format!("/v1/threads/{thread}/messages");
+        Turn::read(&self.call("POST", &path, Some(&json!({"content": content}))).await?)
+    }
+
+    /// Says something in a thread; the whole answer.
+    pub async fn say_with(self, thread: &str, body: &Value, headers: &[(&str, &str)]) -> Result<Answer> {
+        self.send("POST", &format!("/v1/threads/{thread}/messages"), Some(body), headers).await
+    }
+
+    /// Says something as often as it takes, always under the same key: what a client does while gateways come and go.
+    ///
+    /// # Errors
+    /// It was not accepted within `limit`, or refused for good.
+    pub async fn say_until_taken(
+        gateways: &[Self],
+        thread: &str,
+        content: &str,
+        key: &str,
+        limit: Duration,
+    ) -> Result<Turn> {
+        let (began, body) = (Instant::now(), json!({"content": content}));
+        let mut last = String::new();
+        for gateway in gateways.iter().cycle() {
+            if began.elapsed() > limit {
+                break;
+            }
+            match gateway.say_with(thread, &body, &[("idempotency-key", key)]).await {
+                Ok(answer) if answer.status == 202 => return Turn::read(&answer.json()?),
+                Ok(answer) if answer.status < 500 => {
+                    bail!("{thread}: {key} was refused: {} {}", answer.status, answer.text)
+                }
+                Ok(answer) => last = format!("{} {}", answer.status, answer.text),
+                Err(error) => last = format!("{error:#}"),
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        bail!("{thread}: {key} was not taken within {limit:?}: {last}")
+    }
+
+    /// Ends a turn that is under way or waits.
+    pub async fn stop(self, turn: &str) -> Result<Value> {
+        self.call("POST", &format!("/v1/turns/{turn}/stop"), None).await
+    }
+
+    /// Names a thread.
+    pub async fn create_thread(self, body: &Value) -> Result<Value> {
+        self.call("POST", "/v1/threads", Some(body)).await
+    }
+
+    /// What is known of a thread and its turns.
+    pub async fn thread(self, thread: &str) -> Result<Value> {
+        self.call("GET", &format!("/v1/threads/{thread}"), None).await
+    }
+
+    /// The messages of a thread's history.
+    pub async fn history(self, thread: &str) -> Result<Vec<Value>> {
+        let page = self.call("GET", &format!("/v1/threads/{thread}/history?limit=200"), None).await?;
+        Ok(page["messages"].as_array().context("no messages")?.clone())
+    }
+
+    /// The failed turns of a thread.
+    pub async fn failed_turns(self, thread: &str) -> Result<Vec<Value>> {
+        let page = self.call("GET", &format!("/v1/threads/{thread}/failed-turns"), None).await?;
+        Ok(page["failed_turns"].as_array().context("no failed_turns")?.clone())
+    }
+
+    /// Opens a failed turn again.
+    pub async fn retry_turn(self, thread: &str, turn: &str) -> Result<Turn> {
+        let path = format!("/v1/threads/{thread}/failed-turns/{turn}/retry");
+        Turn::read(&self.call("POST", &path, None).await?)
+    }
+
+    /// Throws a failed turn away.
+    pub async fn drop_turn(self, thread: &str, turn: &str) -> Result<Value> {
+        self.call("DELETE", &format!("/v1/threads/{thread}/failed-turns/{turn}"), None).await
+    }
+
+    /// Says whose services think for an agent, and how.
+    pub async fn put_agent(self, agent: &str, workflow: &str, settings: Value) -> Result<Value> {
+        let body = json!({"workflow": workflow, "settings": settings});
+        self.call("PUT", &format!("/v1/agents/{agent}"), Some(&body)).await
+    }
+
+    /// What is known of an agent and its queue.
+    pub async fn agent(self, agent: &str) -> Result<Value> {
+        self.call("GET", &format!("/v1/agents/{agent}"), None).await
+    }
+
+    /// `pause`, `resume` or `clear-backoff`.
+    pub async fn act(self, agent: &str, what: &str) -> Result<Value> {
+        self.call("POST", &format!("/v1/agents/{agent}/{what}"), None).await
+    }
+
+    /// Sends an agent a task.
+    pub async fn send_task(self, agent: &str, task: &str, content: &str) -> Result<Value> {
+        let body = json!({"task_id": task, "content": content});
+        self.call("POST", &format!("/v1/agents/{agent}/tasks"), Some(&body)).await
+    }
+
+    /// One task.
+    pub async fn task(self, agent: &str, task: &str) -> Result<Value> {
+        self.call("GET", &format!("/v1/agents/{agent}/tasks/{task}"), None).await
+    }
+
+    /// A failed task goes to the end of the queue.
+    pub async fn retry_task(self, agent: &str, task: &str) -> Result<Value> {
+        self.call("POST", &format!("/v1/agents/{agent}/tasks/{task}/retry"), None).await
+    }
+
+    /// Gives a task another text.
+    pub async fn edit_task(self, agent: &str, task: &str, content: &str) -> Result<Value> {
+        let body = json!({"content": content});
+        self.call("PATCH", &format!("/v1/agents/{agent}/tasks/{task}"), Some(&body)).await
+    }
+
+    /// Throws a task away.
+    pub async fn drop_task(self, agent: &str, task: &str) -> Result<Value> {
+        self.call("DELETE", &format!("/v1/agents/{agent}/tasks/{task}"), None).await
+    }
+
+    /// Who did what to an agent, newest first as the API shows it.
+    pub async fn acts_on_agent(self, agent: &str) -> Result<Vec<Value>> {
+        let page = self.call("GET", &format!("/v1/agents/{agent}/audit"), None).await?;
+        Ok(page["acts"].as_array().context("no acts")?.clone())
+    }
+}

@@ -1,8 +1,12 @@
 //! `bench` and `simulate`: what is measured and searched in the release profile.
 
-use std::fs;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use xtask::workspace;
 
 use super::{Tools, build, cargo, run, say, testkit};
@@ -22,10 +26,57 @@ pub(crate) fn bench(args: &[String]) -> Result<i32> {
     if let Some(code) = build(&["build", "--release", "-p", "antiphon", "-p", "testkit", "--bins"])? {
         return Ok(code);
     }
+    if name == "tasks" {
+        install_peers()?;
+    }
     let tools = Tools::resolve()?;
     let mut bench = testkit(&format!("bench_{name}"), "release", args)?;
     tools.export(&mut bench);
     run(&mut bench)
+}
+
+/// Builds and installs what `bench tasks` compares us with, all of it below cargo's target folder. What comes from npm is left
+/// out where there is no npm; the bench says so in its table.
+fn install_peers() -> Result<()> {
+    let source = workspace::root().join("crates/testkit/peers");
+    let target = workspace::target_dir().join("peers");
+    say("peers from the crate registry: release build");
+    let mut build = cargo(&["build", "--release", "--locked", "--bins"]);
+    build.current_dir(&source).env("CARGO_TARGET_DIR", target.join("cargo"));
+    ensure!(run(&mut build)? == 0, "the peers from the crate registry were not built");
+    if super::version_of(Path::new("npm"), &["--version"]).is_none() {
+        say("there is no npm: the peers that come from it are left out");
+        return Ok(());
+    }
+    install_npm_peers(&source.join("node"), &target.join("node"))
+}
+
+/// Copies the programs beside the folder of their packages, where node looks for those, and installs the packages unless the
+/// same ones are there.
+fn install_npm_peers(source: &Path, target: &Path) -> Result<()> {
+    const LOCK: &str = "package-lock.json";
+    fs::create_dir_all(target)?;
+    let installed = target.join("installed.json");
+    let lock = fs::read(source.join(LOCK)).with_context(|| format!("reading {LOCK}"))?;
+    for file in files(source)? {
+        fs::copy(&file, target.join(file.file_name().unwrap_or_default()))?;
+    }
+    if fs::read(&installed).is_ok_and(|before| before == lock) {
+        return Ok(());
+    }
+    say("peers from npm: npm ci");
+    let mut npm = Command::new("npm");
+    npm.args(["ci", "--no-audit", "--no-fund"]).current_dir(target);
+    ensure!(run(&mut npm)? == 0, "the peers from npm were not installed");
+    Ok(fs::write(installed, lock)?)
+}
+
+fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        files.extend(Some(entry?.path()).filter(|path| path.is_file()));
+    }
+    Ok(files)
 }
 
 /// The benches by their files, `crates/testkit/src/bin/bench_<name>.rs`.

@@ -1,5 +1,6 @@
 // graphile-worker with one named queue an agent. Its only argument is JSON: `batched` picks the configuration that its
-// documentation names for throughput, `nats_url` makes the handler ask the workflow, `rows` lets it insert so many messages.
+// documentation names for throughput, `concurrency` says how many handlers there are, `nats_url` makes the handler ask the
+// workflow, `rows` lets it insert so many messages.
 
 import { connect } from "@nats-io/transport-node";
 import { Logger, makeWorkerUtils, run, runMigrations } from "graphile-worker";
@@ -7,9 +8,8 @@ import pg from "pg";
 
 import { serve } from "./serve.mjs";
 
-const CONCURRENCY = 24;
-// One for each handler, and one that listens.
-const CONNECTIONS = CONCURRENCY + 1;
+// Enough for 24 handlers that all talk to the database, and for the one that listens.
+const CONNECTIONS = 25;
 const CONTENT = "x".repeat(400);
 // Shorter than the default of 2 s: with batches an empty fetch happens while completions are still on their way.
 const POLL_MS = 50;
@@ -22,7 +22,7 @@ const INSERT_MESSAGES = {
   text: "insert into messages (thread_id, seq, role, content) select $1, * from unnest($2::bigint[], $3::text[], $4::text[])",
 };
 
-const { batched = false, nats_url = null, rows = 0 } = JSON.parse(process.argv[2] ?? "{}");
+const { batched = false, concurrency = 24, nats_url = null, rows = 0 } = JSON.parse(process.argv[2] ?? "{}");
 const logger = new Logger(() => () => {});
 const workflow = nats_url ? await connect({ servers: nats_url }) : null;
 const batching = {
@@ -50,7 +50,9 @@ class Queue {
     this.notes = notes;
     this.known = new Map();
     this.pool = new pg.Pool({ connectionString: url, max: CONNECTIONS });
+    // Or the library warns that a lost connection would end the process.
     this.pool.on("error", () => {});
+    this.pool.on("connect", (client) => client.on("error", () => {}));
     if (notes.isPaced) this.pool.on("connect", (client) => watchCompletions(client, this.known, notes));
     await runMigrations({ pgPool: this.pool, logger });
     if (rows > 0) await this.pool.query(CREATE_MESSAGES);
@@ -75,7 +77,7 @@ class Queue {
       logger,
       noHandleSignals: true,
       taskList: { noop: (task, context) => this.handle(task, context) },
-      preset: { worker: { concurrentJobs: CONCURRENCY, ...(batched ? batching : {}) } },
+      preset: { worker: { concurrentJobs: concurrency, ...(batched ? batching : {}) } },
     });
   }
 

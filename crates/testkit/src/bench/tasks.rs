@@ -12,7 +12,7 @@ mod raw;
 mod report;
 mod responder;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
@@ -39,7 +39,10 @@ pub struct Options {
     /// How long latency is measured.
     #[arg(long, default_value_t = 10.0)]
     pub seconds: f64,
-    /// 100 agents with 5 tasks, one round, two seconds: whether it works at all.
+    /// Seconds after which a round is cut and counts as far as it came.
+    #[arg(long, default_value_t = 120.0)]
+    pub limit: f64,
+    /// 100 agents with 5 tasks, one round, two seconds of latency, a limit of ten: whether it works at all.
     #[arg(long)]
     pub quick: bool,
     /// Parts to measure: a queue alone with a handler that does nothing, b with a workflow behind NATS, c latency.
@@ -57,17 +60,20 @@ impl Options {
     fn resolved(&self) -> Self {
         let mut options = self.clone();
         if options.quick {
-            (options.agents, options.tasks, options.rounds, options.seconds) = (100, 5, 1, 2.0);
+            (options.agents, options.tasks, options.rounds) = (100, 5, 1);
+            (options.seconds, options.limit) = (2.0, 10.0);
         }
         options
     }
 
     fn load(&self, part: char) -> Load {
+        let limit = Duration::from_secs_f64(self.limit);
         if part != 'c' {
-            return Load { agents: self.agents, tasks: self.tasks, rate: None };
+            return Load { agents: self.agents, tasks: self.tasks, rate: None, limit };
         }
         let total = (self.rate * self.seconds) as u32;
-        Load { agents: self.agents, tasks: (total / self.agents).max(1), rate: Some(self.rate) }
+        let tasks = (total / self.agents).max(1);
+        Load { agents: self.agents, tasks, rate: Some(self.rate), limit }
     }
 
     fn wants(&self, contender: &Contender) -> bool {
@@ -83,6 +89,9 @@ pub(super) struct Load {
     pub(super) tasks: u32,
     /// Tasks a second that arrive while the queue works; without it all of them are there before.
     pub(super) rate: Option<f64>,
+    /// When the round is cut.
+    #[serde(skip)]
+    pub(super) limit: Duration,
 }
 
 impl Load {
@@ -163,6 +172,8 @@ struct Round {
     repeated: u64,
     /// What it took to bring the tasks in before, where that is the contender's own doing.
     enqueued: Option<ground::Cost>,
+    /// It took too long, and `tasks` were completed by then.
+    is_cut: bool,
     /// How much of the machine was used by others.
     foreign_cores: f64,
 }
@@ -201,6 +212,8 @@ struct Entry {
     part: char,
     contender: Contender,
     rounds: Vec<Round>,
+    /// What went wrong; then it is left alone.
+    failure: Option<String>,
 }
 
 /// Who takes part in what.
@@ -218,13 +231,13 @@ fn contenders(part: char, nats_url: &str) -> Vec<Contender> {
         .collect()
 }
 
-/// Measures and prints the table.
-pub async fn run(options: &Options) -> Result<()> {
+/// Measures, prints the table, and tells whether every contender did what it should.
+pub async fn run(options: &Options) -> Result<bool> {
     let options = options.resolved();
     ensure!(options.agents > 0 && options.tasks > 0 && options.rounds > 0, "nothing to measure");
     let mut ground = Ground::start().await?;
     let _responder = Responder::start(&ground.nats_url()).await?;
-    let mut table = Table::default();
+    let (mut table, mut is_good) = (Table::default(), true);
     for part in options.rows.iter().copied() {
         let mut entries = Vec::new();
         for contender in contenders(part, &ground.nats_url()) {
@@ -233,10 +246,11 @@ pub async fn run(options: &Options) -> Result<()> {
             }
             match contender.missing() {
                 Some(why) => table.rows.push(Row::new(part, contender.name(), "not measured").note(why)),
-                None => entries.push(Entry { part, contender, rounds: Vec::new() }),
+                None => entries.push(Entry { part, contender, rounds: Vec::new(), failure: None }),
             }
         }
-        measure(&options, &mut ground, &mut entries).await?;
+        measure(&options, &mut ground, &mut entries).await;
+        is_good &= entries.iter().all(|entry| entry.failure.is_none());
         table.rows.extend(entries.iter().map(report::row));
     }
     println!("\n{table}");
@@ -244,25 +258,37 @@ pub async fn run(options: &Options) -> Result<()> {
         let json = serde_json::to_vec_pretty(&table)?;
         std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
     }
-    Ok(())
+    Ok(is_good)
 }
 
 /// All rounds, every contender once in each.
-async fn measure(options: &Options, ground: &mut Ground, entries: &mut [Entry]) -> Result<()> {
+async fn measure(options: &Options, ground: &mut Ground, entries: &mut [Entry]) {
     for number in 1..=options.rounds {
         for entry in entries.iter_mut() {
-            if number > 1 && entry.contender.is_slow() {
+            if entry.failure.is_some() || (number > 1 && entry.contender.is_slow()) {
                 continue;
             }
-            let load = options.load(entry.part);
-            let name = entry.contender.name().to_owned();
-            entry.contender.prepare(ground, load).await.with_context(|| format!("preparing {name}"))?;
-            let round = entry.contender.run(ground).await.with_context(|| format!("measuring {name}"))?;
-            eprintln!("    {} round {number}, {name}: {}", entry.part, report::progress(&round));
-            entry.rounds.push(round);
+            let round = entry.round(ground, options.load(entry.part)).await;
+            let name = format!("    {} round {number}, {}", entry.part, entry.contender.name());
+            match round {
+                Ok(round) => {
+                    eprintln!("{name}: {}", report::progress(&round));
+                    entry.rounds.push(round);
+                }
+                Err(error) => {
+                    eprintln!("{name} failed: {error:#}");
+                    entry.failure = Some(format!("{error:#}"));
+                }
+            }
         }
     }
-    Ok(())
+}
+
+impl Entry {
+    async fn round(&mut self, ground: &mut Ground, load: Load) -> Result<Round> {
+        self.contender.prepare(ground, load).await.context("preparing")?;
+        self.contender.run(ground).await
+    }
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@ use std::{path::PathBuf, process::Stdio, time::Duration};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use sqlx::{Connection as _, PgConnection};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use xtask::workspace;
 
@@ -21,14 +21,14 @@ use super::{
 };
 use crate::services::TestDatabase;
 
-/// For everything that a peer is asked to do.
-const LIMIT: Duration = Duration::from_secs(1_200);
+/// For everything but the round itself.
+const LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(2);
 
-/// Tells whether every task is durably completed.
-const GRAPHILE_DONE: &str = "SELECT NOT EXISTS (SELECT FROM graphile_worker._private_jobs)";
-const RIVER_DONE: &str = "SELECT NOT EXISTS (SELECT FROM river_job WHERE state \
-    IN ('available', 'cancelled', 'discarded', 'pending', 'retryable', 'running', 'scheduled'))";
+/// How many tasks are not durably completed.
+const GRAPHILE_LEFT: &str = "SELECT count(*) FROM graphile_worker._private_jobs";
+const RIVER_LEFT: &str = "SELECT count(*) FROM river_job WHERE state \
+    IN ('available', 'cancelled', 'discarded', 'pending', 'retryable', 'running', 'scheduled')";
 
 /// Another queue in one configuration.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct Peer {
     name: &'static str,
     program: PathBuf,
     arguments: Vec<String>,
-    done: &'static str,
+    left: &'static str,
     is_slow: bool,
     process: Option<Process>,
     prepared: Option<Prepared>,
@@ -80,19 +80,19 @@ impl Peer {
         let dir = workspace::target_dir().join("peers/node");
         let script = dir.join("graphile.mjs").display().to_string();
         let arguments = vec![script, settings.to_string()];
-        Self::new(name, dir.join("node_modules/.bin/node"), arguments, GRAPHILE_DONE)
+        Self::new(name, dir.join("node_modules/.bin/node"), arguments, GRAPHILE_LEFT)
     }
 
     fn graphile_crate(name: &'static str, argument: &str) -> Self {
-        Self::new(name, built("peer_graphile"), vec![argument.to_owned()], GRAPHILE_DONE)
+        Self::new(name, built("peer_graphile"), vec![argument.to_owned()], GRAPHILE_LEFT)
     }
 
     fn river() -> Self {
-        Self::new("riverqueue crate (no order)", built("peer_river"), Vec::new(), RIVER_DONE)
+        Self::new("riverqueue crate (no order)", built("peer_river"), Vec::new(), RIVER_LEFT)
     }
 
-    fn new(name: &'static str, program: PathBuf, arguments: Vec<String>, done: &'static str) -> Self {
-        Self { name, program, arguments, done, is_slow: false, process: None, prepared: None }
+    fn new(name: &'static str, program: PathBuf, arguments: Vec<String>, left: &'static str) -> Self {
+        Self { name, program, arguments, left, is_slow: false, process: None, prepared: None }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -134,31 +134,62 @@ impl Peer {
 
     pub(super) async fn run(&mut self, ground: &mut Ground) -> Result<Round> {
         let Prepared { database, load, enqueued } = self.prepared.take().context("not prepared")?;
-        let process = self.process.as_mut().context("not prepared")?;
+        // Put back when all went well; otherwise its program is killed, so that it does not disturb the others.
+        let mut process = self.process.take().context("not prepared")?;
         let mut connection = PgConnection::connect(database.url()).await?;
         let gauge = ground.gauge(&[process.pid]).await?;
         process.send(&json!({ "command": "start" })).await?;
-        process.expect(&Answer::Handled).await?;
-        let all_done = async {
-            // Handlers end before the database knows it.
-            while !sqlx::query_scalar::<_, bool>(AssertSqlSafe(self.done)).fetch_one(&mut connection).await? {
-                sleep(POLL).await;
-            }
-            anyhow::Ok(())
-        };
-        timeout(LIMIT, all_done).await.context("tasks are left in the database")??;
+        let outcome = until_done(&mut process, &mut connection, self.left, load.limit).await?;
+        if let Outcome::Cut { left } = outcome {
+            // Of tasks that arrive meanwhile nobody knows how many were still to come.
+            let completed = if load.rate.is_none() { load.total() - left } else { 0 };
+            let cost = ground.cost(&gauge, completed.max(1)).await?;
+            return Ok(Round { is_cut: true, enqueued, ..Round::new(completed, &cost) });
+        }
         let cost = ground.cost(&gauge, load.total()).await?;
         connection.close().await?;
         process.send(&json!({ "command": "close" })).await?;
-        let Answer::Report { marks, mut latencies_us } = process.answer().await? else {
+        let Answer::Report { marks, mut latencies_us } = process.soon().await? else {
             bail!("no report came")
         };
+        self.process = Some(process);
         let verdict = order::judge(load.agents, load.tasks, &marks).context("marks of unknown tasks")?;
         ensure!(verdict.missing == 0, "{} tasks were never handled", verdict.missing);
         let mut round = Round::new(load.total(), &cost);
         (round.out_of_order, round.repeated) = (Some(verdict.out_of_order), verdict.repeated);
         round.enqueued = enqueued;
         Ok(round.timed(&mut latencies_us))
+    }
+}
+
+/// How a round ended.
+#[derive(Debug)]
+enum Outcome {
+    /// The database has every completion.
+    Done,
+    /// It took too long, and so many completions are lacking.
+    Cut { left: u64 },
+}
+
+/// Waits until the database has every completion, which is later than the last handler's end.
+async fn until_done(
+    process: &mut Process,
+    connection: &mut PgConnection,
+    left: &'static str,
+    limit: Duration,
+) -> Result<Outcome> {
+    let deadline = Instant::now() + limit;
+    let handled = timeout_at(deadline, process.answer()).await.ok().transpose()?;
+    ensure!(matches!(handled, None | Some(Answer::Handled)), "{handled:?} came unasked");
+    loop {
+        let left: i64 = sqlx::query_scalar(left).fetch_one(&mut *connection).await?;
+        if left == 0 && handled.is_some() {
+            return Ok(Outcome::Done);
+        }
+        if Instant::now() >= deadline {
+            return Ok(Outcome::Cut { left: left.try_into()? });
+        }
+        sleep(POLL).await;
     }
 }
 
@@ -202,16 +233,20 @@ impl Process {
     }
 
     async fn answer(&mut self) -> Result<Answer> {
-        let line = timeout(LIMIT, self.answers.next_line()).await.context("the peer does not answer")??;
-        let answer = serde_json::from_str(&line.context("the peer has gone")?)?;
+        let line = self.answers.next_line().await?.context("the peer has gone")?;
+        let answer = serde_json::from_str(&line)?;
         if let Answer::Error { text } = answer {
             bail!("the peer has failed: {text}");
         }
         Ok(answer)
     }
 
+    async fn soon(&mut self) -> Result<Answer> {
+        timeout(LIMIT, self.answer()).await.context("the peer does not answer")?
+    }
+
     async fn expect(&mut self, expected: &Answer) -> Result<()> {
-        let answer = self.answer().await?;
+        let answer = self.soon().await?;
         ensure!(answer == *expected, "{answer:?} came instead of {expected:?}");
         Ok(())
     }

@@ -176,11 +176,13 @@ fn statements(load: Load, roles: &[&'static str], turns_a_statement: usize) -> R
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn statements_hold_whole_turns_with_unique_positions() {
-        let load = Load { agents: 3, tasks: 3, rate: None };
+        let load = Load { agents: 3, tasks: 3, rate: None, limit: Duration::MAX };
         let statements = statements(load, FOUR, 4).unwrap();
         let sizes: Vec<usize> = statements.iter().map(|rows| rows.position.len()).collect();
         assert_eq!(sizes, [16, 16, 4]);

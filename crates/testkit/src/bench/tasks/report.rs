@@ -4,6 +4,9 @@ use super::{super::table::Row, Entry, Round};
 
 /// A contender's line: medians of its rounds.
 pub(super) fn row(entry: &Entry) -> Row {
+    if let Some(failure) = &entry.failure {
+        return Row::new(entry.part, entry.contender.name(), "failed").note(failure);
+    }
     let of = |figure: fn(&Round) -> f64| median(entry.rounds.iter().map(figure));
     let maybe = |figure: fn(&Round) -> Option<f64>| {
         entry
@@ -25,13 +28,15 @@ pub(super) fn row(entry: &Entry) -> Row {
         out_of_order: entry.rounds.iter().filter_map(|round| round.out_of_order).max(),
         repeated: entry.rounds.iter().map(|round| round.repeated).max().unwrap_or_default(),
         enqueued: entry.rounds.iter().find_map(|round| round.enqueued),
+        is_cut: entry.rounds.iter().any(|round| round.is_cut),
         foreign_cores: of(|round| round.foreign_cores),
     };
     let value = match (entry.part, middle.p50_ms, middle.p99_ms) {
         ('c', Some(p50), Some(p99)) => format!("p50 {p50:.1} ms, p99 {p99:.1} ms"),
+        ('c', ..) => "did not keep up".to_owned(),
         _ => format!("{:.0} tasks/s", rate(&middle)),
     };
-    let note = format!("{}; {} rounds", costs(&middle), entry.rounds.len());
+    let note = format!("{}; rounds: {}", costs(&middle), entry.rounds.len());
     let row = Row::new(entry.part, entry.contender.name(), value).note(note);
     let row = row.figure("tasks_per_second", rate(&middle));
     let rounds = serde_json::to_value(&entry.rounds).unwrap_or_default();
@@ -65,6 +70,9 @@ fn costs(round: &Round) -> String {
     }
     if round.repeated > 0 {
         parts.push(format!("{} repeated", round.repeated));
+    }
+    if round.is_cut {
+        parts.push(format!("cut after {:.0} s and {} tasks", round.seconds, round.tasks));
     }
     parts.push(format!("others used {:.1} cores", round.foreign_cores));
     parts.join(", ")

@@ -6,7 +6,7 @@
 use std::io::Write as _;
 
 use bytes::Bytes;
-use model::{Chunk, Failure, IdRange, MessageId, Position, Role, ThreadId};
+use model::{Chunk, ErrorClass, Failure, IdRange, MessageId, Position, Role, ThreadId, TurnFault};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{Cursor, Seen, json};
@@ -54,6 +54,33 @@ pub struct FailureNote {
     pub text: String,
     /// Chunk ids that never came.
     pub missing: Vec<IdRange>,
+    /// Whether the same again may succeed.
+    pub is_retryable: bool,
+}
+
+impl FailureNote {
+    /// A failure of which no more than this is known.
+    pub fn new(code: impl Into<String>, text: impl Into<String>, is_retryable: bool) -> Self {
+        Self { code: code.into(), text: text.into(), missing: Vec::new(), is_retryable }
+    }
+}
+
+/// What the owner of a turn makes of the same failures.
+fn is_retryable(failure: &Failure) -> bool {
+    match failure {
+        Failure::ProducerError { hint, .. } => hint.class != ErrorClass::Permanent,
+        Failure::TooManyChunks { .. }
+        | Failure::MessageTooLarge { .. }
+        | Failure::Unstorable { .. }
+        | Failure::UnknownThread
+        | Failure::Turn(TurnFault::Unrequestable | TurnFault::Unknown) => false,
+        Failure::GapTimeout { .. }
+        | Failure::Stalled
+        | Failure::FinalConflict { .. }
+        | Failure::Turn(TurnFault::Deadline | TurnFault::Busy | TurnFault::Stopped | TurnFault::RolledBack) => {
+            true
+        }
+    }
 }
 
 impl From<&Failure> for FailureNote {
@@ -62,7 +89,8 @@ impl From<&Failure> for FailureNote {
             Failure::GapTimeout { missing } => missing.clone(),
             _ => Vec::new(),
         };
-        Self { code: failure.code().to_owned(), text: failure.to_string(), missing }
+        let (code, text) = (failure.code().to_owned(), failure.to_string());
+        Self { code, text, missing, is_retryable: is_retryable(failure) }
     }
 }
 
@@ -165,7 +193,11 @@ impl Native {
             is_final: true,
             session_id: self.thread.as_str(),
             message_id: message.as_str(),
-            metadata: ErrorMetadata { code: &failure.code, missing: &failure.missing },
+            metadata: ErrorMetadata {
+                code: &failure.code,
+                retryable: failure.is_retryable,
+                missing: &failure.missing,
+            },
         };
         self.event(384, &event)
     }
@@ -264,6 +296,7 @@ struct ErrorEvent<'a> {
 #[derive(Serialize)]
 struct ErrorMetadata<'a> {
     code: &'a str,
+    retryable: bool,
     #[serde(skip_serializing_if = "<[IdRange]>::is_empty")]
     missing: &'a [IdRange],
 }

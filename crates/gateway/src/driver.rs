@@ -7,15 +7,15 @@ use adapters::{Cursor, native};
 use bus::{AskError, OutSubscription};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use model::{Position, ThreadId, Timestamp};
+use model::{MessageId, Position, ThreadId, Timestamp};
 use runtime::Backoff;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use wire::ask::AskReply;
 
-use crate::feed::{Feed, Join, StoreRead, View};
+use crate::feed::{Event, Feed, Join, StoreRead, View};
 use crate::hub::Context;
 use crate::lane::Lane;
-use crate::metrics::{self, Cut};
+use crate::metrics::{self, Asked, Cut};
 use crate::reads;
 
 const TICK: Duration = Duration::from_millis(100);
@@ -27,13 +27,25 @@ const AHEAD_PATIENCE_MS: i64 = 20_000;
 /// What the hub tells a driver.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Let a viewer in, strictly after its cursor.
-    Join(Lane, Option<Cursor>),
+    /// Let a viewer in.
+    Join(Viewer),
+}
+
+/// Who wants events.
+#[derive(Debug)]
+pub(crate) struct Viewer {
+    /// The way to it.
+    pub(crate) lane: Lane,
+    /// It gets what comes strictly after; without one, what is open and what comes.
+    pub(crate) cursor: Option<Cursor>,
+    /// It wants this message, and nothing after its end. Its cursor must name it, so that it is looked up.
+    pub(crate) until: Option<MessageId>,
+    /// Told when it has been let in: from then on it misses nothing.
+    pub(crate) joined: Option<oneshot::Sender<()>>,
 }
 
 struct Waiting {
-    lane: Lane,
-    cursor: Option<Cursor>,
+    viewer: Viewer,
     since: Timestamp,
     try_at: Timestamp,
 }
@@ -43,7 +55,7 @@ type Reply = Result<AskReply, ()>;
 struct Driver {
     context: Context,
     feed: Feed,
-    lanes: Vec<Lane>,
+    viewers: Vec<Viewer>,
     waiting: Vec<Waiting>,
     ask: Option<BoxFuture<'static, Reply>>,
     /// True when the feed wanted it: else it is for viewers who wait alone.
@@ -75,8 +87,8 @@ pub(crate) async fn run(
         () = async { drain.cancelled().await; tokio::time::sleep(Duration::from_secs(1)).await } => {}
     }
     commands.close();
-    while let Some(Command::Join(lane, _)) = commands.recv().await {
-        say_goodbye(&context, &lane);
+    while let Some(Command::Join(viewer)) = commands.recv().await {
+        say_goodbye(&context, &viewer.lane);
     }
     metrics::feeds(-1.0);
 }
@@ -118,8 +130,8 @@ async fn listen(context: &Context, thread: &ThreadId) -> OutSubscription {
 
 impl Driver {
     fn new(context: Context, feed: Feed) -> Self {
-        let (lanes, waiting) = (Vec::new(), Vec::new());
-        Self { context, feed, lanes, waiting, ask: None, read: None, idle_since: None }
+        let (viewers, waiting) = (Vec::new(), Vec::new());
+        Self { context, feed, viewers, waiting, ask: None, read: None, idle_since: None }
     }
 
     async fn drive(
@@ -152,16 +164,16 @@ impl Driver {
     }
 
     fn on_command(&mut self, command: Command) {
-        let Command::Join(lane, cursor) = command;
+        let Command::Join(viewer) = command;
         let now = self.context.now();
         self.idle_since = None;
         self.pump();
-        if cursor.is_some() {
-            return self.waiting.push(Waiting { lane, cursor, since: now, try_at: now });
+        if viewer.cursor.is_some() {
+            return self.waiting.push(Waiting { viewer, since: now, try_at: now });
         }
         match self.feed.join(None, None) {
-            Join::Joined(first) => self.admit(lane, first),
-            _ => lane.cut(Cut::OverBudget),
+            Join::Joined(first) => self.admit(viewer, first, false, now),
+            _ => viewer.lane.cut(Cut::OverBudget),
         }
     }
 
@@ -201,29 +213,43 @@ impl Driver {
 
     fn let_in(&mut self, view: &View, now: Timestamp) {
         for waiting in std::mem::take(&mut self.waiting) {
-            match self.feed.join(waiting.cursor.as_ref(), Some(view)) {
-                Join::Joined(first) => self.admit(waiting.lane, first),
-                Join::OverBudget => waiting.lane.cut(Cut::OverBudget),
-                _ if now.since_ms(waiting.since) > AHEAD_PATIENCE_MS => waiting.lane.cut(Cut::Ahead),
+            match self.feed.join(waiting.viewer.cursor.as_ref(), Some(view)) {
+                Join::Joined(first) => {
+                    let has_ended = |message| view.known.contains_key(message);
+                    let is_last = waiting.viewer.until.as_ref().is_some_and(has_ended);
+                    self.admit(waiting.viewer, first, is_last, now);
+                }
+                Join::OverBudget => waiting.viewer.lane.cut(Cut::OverBudget),
+                _ if now.since_ms(waiting.since) > AHEAD_PATIENCE_MS => waiting.viewer.lane.cut(Cut::Ahead),
                 Join::ReadAgain => self.waiting.push(Waiting { try_at: now, ..waiting }),
                 Join::Ahead => self.waiting.push(Waiting { try_at: now.plus_ms(AHEAD_PAUSE_MS), ..waiting }),
             }
         }
     }
 
-    fn admit(&mut self, lane: Lane, first: Vec<bytes::Bytes>) {
+    fn admit(&mut self, mut viewer: Viewer, first: Vec<bytes::Bytes>, is_last: bool, now: Timestamp) {
         metrics::events(first.len() as u64);
-        lane.push_first(first);
-        self.lanes.push(lane);
+        viewer.lane.push_first(first);
+        // Whoever asked to be told may be gone.
+        viewer.joined.take().map(|joined| joined.send(()));
+        if is_last {
+            return viewer.lane.finish();
+        }
+        if let Some(message) = &viewer.until {
+            self.feed.expect(message, now);
+        }
+        self.viewers.push(viewer);
     }
 
     /// True when the feed has ended.
     fn on_tick(&mut self, thread: &ThreadId) -> bool {
         let now = self.context.now();
         metrics::feed(self.feed.take_counts());
-        self.lanes.retain(Lane::is_open);
-        self.waiting.retain(|waiting| waiting.lane.is_open());
-        if !self.lanes.is_empty() || !self.waiting.is_empty() {
+        self.viewers.retain(|viewer| viewer.lane.is_open());
+        self.waiting.retain(|waiting| waiting.viewer.lane.is_open());
+        let viewers = &self.viewers;
+        self.feed.expect_only(|message| viewers.iter().any(|viewer| viewer.until.as_ref() == Some(message)));
+        if !self.viewers.is_empty() || !self.waiting.is_empty() {
             self.idle_since = None;
             return false;
         }
@@ -234,9 +260,31 @@ impl Driver {
     /// Hands every event on.
     fn pump(&mut self) {
         while let Some(event) = self.feed.next_event() {
-            metrics::events(self.lanes.len() as u64);
-            self.lanes.retain(|lane| lane.push(&event));
+            match event {
+                Event::Part(bytes) => self.show(&bytes),
+                Event::End(message, bytes) => {
+                    self.show(&bytes);
+                    self.let_go(&message, Lane::finish);
+                }
+                Event::Missed(message) => self.let_go(&message, |lane| lane.cut(Cut::Internal)),
+            }
         }
+    }
+
+    fn show(&mut self, event: &bytes::Bytes) {
+        metrics::events(self.viewers.len() as u64);
+        self.viewers.retain(|viewer| viewer.lane.push(event));
+    }
+
+    /// Lets those go who wanted this message only.
+    fn let_go(&mut self, message: &MessageId, goodbye: impl Fn(&Lane)) {
+        self.viewers.retain(|viewer| {
+            let is_last = viewer.until.as_ref() == Some(message);
+            if is_last {
+                goodbye(&viewer.lane);
+            }
+            !is_last
+        });
     }
 
     /// Starts the question and the read that are wanted.
@@ -259,7 +307,7 @@ impl Driver {
     /// What the feed wants, and what viewers need who wait to join: one read for all of them.
     fn next_read(&mut self, now: Timestamp) -> Option<(bool, StoreRead)> {
         let due: Vec<_> = self.waiting.iter().filter(|waiting| now >= waiting.try_at).collect();
-        let cursors: Vec<_> = due.iter().filter_map(|waiting| waiting.cursor.clone()).collect();
+        let cursors: Vec<_> = due.iter().filter_map(|waiting| waiting.viewer.cursor.clone()).collect();
         let wanted = self.feed.want_store(now);
         let is_wanted = wanted.is_some();
         if !is_wanted && cursors.is_empty() {
@@ -276,13 +324,16 @@ impl Driver {
     }
 
     fn goodbye(self) {
-        let waiting = self.waiting.iter().map(|waiting| &waiting.lane);
-        self.lanes.iter().chain(waiting).for_each(|lane| say_goodbye(&self.context, lane));
+        self.all_lanes().for_each(|lane| say_goodbye(&self.context, lane));
     }
 
     fn fail(self) {
-        let waiting = self.waiting.iter().map(|waiting| &waiting.lane);
-        self.lanes.iter().chain(waiting).for_each(|lane| lane.cut(Cut::Internal));
+        self.all_lanes().for_each(|lane| lane.cut(Cut::Internal));
+    }
+
+    fn all_lanes(&self) -> impl Iterator<Item = &Lane> {
+        let waiting = self.waiting.iter().map(|waiting| &waiting.viewer.lane);
+        self.viewers.iter().map(|viewer| &viewer.lane).chain(waiting)
     }
 }
 
@@ -311,21 +362,17 @@ pub(crate) fn read_reply(reply: Result<bytes::Bytes, AskError>) -> Reply {
     let reply = match reply {
         Ok(reply) => reply,
         Err(error) => {
-            metrics::ask(match error {
-                AskError::NoOwner => "no_owner",
-                AskError::Timeout => "timeout",
-                AskError::Away => "away",
-            });
+            metrics::ask(error.into());
             return Err(());
         }
     };
     match wire::ask::decode_reply(&reply) {
         Ok(reply) => {
-            metrics::ask("answered");
+            metrics::ask(Asked::Answered);
             Ok(reply)
         }
         Err(error) => {
-            metrics::ask("undecodable");
+            metrics::ask(Asked::Undecodable);
             metrics::undecodable();
             tracing::warn!(%error, "an answer of an owner cannot be read");
             Err(())

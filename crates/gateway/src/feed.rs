@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use adapters::{Cursor, FailureNote, Native, cursor};
 use bytes::Bytes;
-use model::{MessageId, OpenText, Outcome, Position, ThreadId, Timestamp};
+use model::{ErrorClass, Failure, MessageId, OpenText, Outcome, Position, Role, ThreadId, Timestamp};
 use wire::ask::{Ask, AskReply};
 use wire::out::OutFrame;
 
@@ -50,6 +50,17 @@ pub struct Counts {
     pub audits: u64,
 }
 
+/// Something for every viewer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A part of a message.
+    Part(Bytes),
+    /// A message ended; the last of it.
+    End(MessageId, Bytes),
+    /// A message that was expected ended before the feed began: nothing is shown of it here.
+    Missed(MessageId),
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Feed {
@@ -63,7 +74,7 @@ pub struct Feed {
     unverified: usize,
     /// The highest position that is known to be committed.
     tip: Position,
-    events: VecDeque<Bytes>,
+    events: VecDeque<Event>,
     asks: Asks,
     reads: Reads,
     /// A message had to be left out because too many are open.
@@ -120,7 +131,7 @@ impl Feed {
     }
 
     /// The next event for every viewer.
-    pub fn next_event(&mut self) -> Option<Bytes> {
+    pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
@@ -231,6 +242,31 @@ impl Feed {
         }
     }
 
+    /// A viewer waits for a message of which nothing may have been heard yet: its end is looked for, too. Until it
+    /// begins it counts as open.
+    pub fn expect(&mut self, message: &MessageId, now: Timestamp) {
+        let is_known = self.open.contains_key(message) || self.ended.contains(message);
+        if is_known || self.open.len() >= cursor::MAX_OPEN {
+            return;
+        }
+        let mut open = Open::new(0, Role::Assistant, now.plus_ms(AUDIT_MS));
+        open.is_expected = true;
+        self.open.insert(message.clone(), open);
+        self.native.begin(message, 0);
+    }
+
+    /// Forgets the expected messages that nobody waits for any more.
+    pub fn expect_only(&mut self, is_awaited: impl Fn(&MessageId) -> bool) {
+        let forgotten = |(message, open): (&MessageId, &Open)| {
+            (open.is_expected && !is_awaited(message)).then(|| message.clone())
+        };
+        for message in self.open.iter().filter_map(forgotten).collect::<Vec<_>>() {
+            self.open.remove(&message);
+            self.native.forget(&message);
+            self.asks.missing.remove(&message);
+        }
+    }
+
     /// Merges chunks of a message, whoever sent them.
     fn merge(&mut self, text: OpenText, now: Timestamp) {
         let OpenText { message, attempt, role, chunks, next } = text;
@@ -255,7 +291,7 @@ impl Feed {
             self.log_bytes -= open.log_bytes();
             match open.seen().next {
                 0 => self.native.begin(&message, attempt),
-                _ => self.events.push_back(self.native.reset(&message, attempt)),
+                _ => self.events.push_back(Event::Part(self.native.reset(&message, attempt))),
             }
             *open = Open::new(attempt, role, now);
         }
@@ -268,7 +304,7 @@ impl Feed {
         }
         while let Some(chunk) = open.next_chunk() {
             if let Some(event) = open.show(&mut self.native, &message, &chunk) {
-                self.events.push_back(event);
+                self.events.push_back(Event::Part(event));
             }
         }
         open.watch_hole(now);
@@ -283,7 +319,14 @@ impl Feed {
         let Some(open) = self.open.get_mut(message) else { return };
         let Some(end) = &open.end else { return };
         match end.outcome.clone() {
-            Outcome::Failed(failure) => self.fail(message, &FailureNote::from(&failure)),
+            Outcome::Failed(failure) => {
+                let mut note = FailureNote::from(&failure);
+                // The class of a producer's error is not in its end, but in its last chunk.
+                if let (Failure::ProducerError { .. }, Some(class)) = (&failure, open.error_class) {
+                    note.is_retryable = class != ErrorClass::Permanent;
+                }
+                self.fail(message, &note);
+            }
             Outcome::Complete(position) if open.seen().next >= end.chunks => self.complete(message, position),
             // The owner has let go of it with the commit; only the store has the rest.
             Outcome::Complete(_) => open.look_up = true,
@@ -307,7 +350,7 @@ impl Feed {
 
     fn finish(&mut self, message: &MessageId, event: Bytes) {
         self.let_go(message);
-        self.events.push_back(event);
+        self.events.push_back(Event::End(message.clone(), event));
     }
 
     fn let_go(&mut self, message: &MessageId) {

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use adapters::{Cursor, Native, native};
+use adapters::{Cursor, Native, Seen, native};
 use bus::Bus;
 use bytes::Bytes;
 use futures_util::future::join_all;
-use model::{Bucket, PartitionCount, PartitionId, ThreadId, Timestamp};
+use model::{Bucket, MessageId, PartitionCount, PartitionId, Position, ThreadId, Timestamp};
 use runtime::{Clock, Heartbeat, spawn_named};
 use store::Store;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::{self, Command};
+use crate::driver::{self, Command, Viewer};
 use crate::feed::{StoreRead, catch_up};
 use crate::lane::Lane;
 use crate::metrics::{self, Cut};
@@ -62,8 +62,8 @@ pub(crate) struct Context {
     pub(crate) store: Store,
     pub(crate) limits: Limits,
     pub(crate) drain: CancellationToken,
+    pub(crate) count: PartitionCount,
     clock: Clock,
-    count: PartitionCount,
     feeds: Arc<Mutex<HashMap<ThreadId, Entry>>>,
     goodbyes: Arc<AtomicU32>,
 }
@@ -155,6 +155,10 @@ impl Hub {
         &self.context.store
     }
 
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// Lets a viewer in; what it gets comes through its lane. The seat must live as long as the stream.
     pub(crate) fn attach(
         &self,
@@ -162,15 +166,36 @@ impl Hub {
         lane: Lane,
         cursor: Option<Cursor>,
     ) -> Result<Seat, Refused> {
+        self.bring(thread, Viewer { lane, cursor, until: None, joined: None })
+    }
+
+    /// Lets a viewer in who wants one message and nothing after its end. When the receiver is told, the viewer misses
+    /// nothing of what is published from then on.
+    pub(crate) fn attach_until(
+        &self,
+        thread: &ThreadId,
+        lane: Lane,
+        after: Position,
+        message: &MessageId,
+    ) -> Result<(Seat, oneshot::Receiver<()>), Refused> {
+        let mut cursor = Cursor::at(after);
+        cursor.set(message, Seen::default());
+        let (joined, is_joined) = oneshot::channel();
+        let until = Some(message.clone());
+        let seat = self.bring(thread, Viewer { lane, cursor: Some(cursor), until, joined: Some(joined) })?;
+        Ok((seat, is_joined))
+    }
+
+    fn bring(&self, thread: &ThreadId, mut viewer: Viewer) -> Result<Seat, Refused> {
         let (seat, commands) = self.seat(thread)?;
         let (context, thread) = (self.context.clone(), thread.clone());
         spawn_named("attach", async move {
+            let lane = viewer.lane.clone();
             let joined = async {
-                let cursor = match cursor {
-                    Some(cursor) => Some(bring_near(&context, &thread, &lane, cursor).await),
-                    None => None,
-                };
-                if commands.send(Command::Join(lane.clone(), cursor)).await.is_err() {
+                if let Some(cursor) = viewer.cursor.take() {
+                    viewer.cursor = Some(bring_near(&context, &thread, &lane, cursor).await);
+                }
+                if commands.send(Command::Join(viewer)).await.is_err() {
                     lane.cut(Cut::Internal);
                 }
             };

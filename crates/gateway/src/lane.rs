@@ -57,6 +57,8 @@ enum State {
     Ending,
     /// Empty; the last event is on its way.
     Leaving,
+    /// Ends cleanly when it is empty: its viewer wanted one message, and has its end.
+    Finishing,
     Cut,
     /// The client is gone.
     Gone,
@@ -118,6 +120,15 @@ impl Lane {
         if queue.state == State::Open {
             queue.parts.push_back(event);
             queue.state = State::Ending;
+            queue.wake();
+        }
+    }
+
+    /// Ends cleanly after what is queued.
+    pub(crate) fn finish(&self) {
+        let mut queue = self.shared.lock();
+        if queue.state == State::Open {
+            queue.state = State::Finishing;
             queue.wake();
         }
     }
@@ -188,7 +199,8 @@ impl Queue {
     }
 }
 
-/// The viewer's end: a response body that never ends cleanly, for a client takes a clean end for the whole answer.
+/// The viewer's end: a response body that ends cleanly only after the end of the message that its viewer wanted, for a
+/// client takes a clean end for the whole.
 #[derive(Debug)]
 pub(crate) struct LaneBody {
     shared: Arc<Shared>,
@@ -219,6 +231,7 @@ impl http_body::Body for LaneBody {
                         leaves = true;
                     }
                     State::Leaving => leaving = true,
+                    State::Finishing => return Poll::Ready(None),
                     State::Cut | State::Gone => return Poll::Ready(Some(Err(StreamCut))),
                     State::Open => queue.waker = Some(context.waker().clone()),
                 }

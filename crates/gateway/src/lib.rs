@@ -1,22 +1,33 @@
-//! HTTP: event streams, history, probes.
+//! HTTP: turns, tasks and agents, event streams, history, probes.
 //!
-//! Entry: [`run`]. A request for events takes a place in the thread's feed ([`feed`], the pure part); a driver per
-//! thread listens to the thread's owner and hands each event, encoded once, to the lanes of all viewers.
+//! Entry: [`run`]. What a request changes it puts into the stream of its partition ([`orders`], [`acts`]); the owner does
+//! it. A request for events takes a place in the thread's feed ([`feed`], the pure part); a driver per thread listens to the
+//! thread's owner and hands each event, encoded once, to the lanes of all viewers.
 //!
-//! Invariants: a stream never ends cleanly, for that would look whole; nothing is shown past a hole; each viewer gets each
-//! chunk once, in order, and one end per message, and can continue at any other gateway with the last event's id.
+//! Invariants: a stream never ends cleanly but after the end of the one message that it was opened for; nothing is shown
+//! past a hole; each viewer gets each chunk once, in order, and one end per message, and can continue at any other gateway
+//! with the last event's id.
 
+mod acts;
+mod body;
 mod driver;
 pub mod feed;
 mod guarded;
 mod hub;
+mod input;
 mod lane;
 mod metrics;
+mod orders;
+mod owner;
+mod params;
 mod problem;
 mod reads;
 mod routes;
 mod seated;
 mod server;
+mod settings;
+mod shown;
+mod standing;
 
 use std::io;
 use std::net::SocketAddr;

@@ -14,7 +14,41 @@ const FILTERED: &str = "antiphon_gateway_chunks_filtered_total";
 const DOUBTS: &str = "antiphon_gateway_doubts_total";
 const CUTS: &str = "antiphon_gateway_viewers_cut_total";
 const REFUSALS: &str = "antiphon_gateway_requests_refused_total";
+const ORDERS: &str = "antiphon_gateway_orders_stored_total";
+const ORDERS_LOST: &str = "antiphon_gateway_orders_not_stored_total";
 const UNDECODABLE: &str = "antiphon_gateway_frames_undecodable_total";
+
+/// What came of a question to an owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Answered,
+    NoOwner,
+    Timeout,
+    Away,
+    Undecodable,
+}
+
+impl Asked {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::NoOwner => "no_owner",
+            Self::Timeout => "timeout",
+            Self::Away => "away",
+            Self::Undecodable => "undecodable",
+        }
+    }
+}
+
+impl From<bus::AskError> for Asked {
+    fn from(error: bus::AskError) -> Self {
+        match error {
+            bus::AskError::NoOwner => Self::NoOwner,
+            bus::AskError::Timeout => Self::Timeout,
+            bus::AskError::Away => Self::Away,
+        }
+    }
+}
 
 /// Why a viewer's connection was cut without an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +100,11 @@ pub(crate) fn describe() {
         "Viewers cut without an end, by reason: lag, ahead, over_budget, internal; each may resume"
     );
     describe_counter!(REFUSALS, "Requests answered with an error, by code");
+    describe_counter!(ORDERS, "Orders that a stream has stored, by kind: turn, retry_turn, task, act");
+    describe_counter!(
+        ORDERS_LOST,
+        "Orders of which no stream confirmed that it has stored them, by kind; their senders were told"
+    );
     describe_counter!(UNDECODABLE, "Frames or answers of owners that could not be read");
 }
 
@@ -89,8 +128,13 @@ pub(crate) fn bytes(count: usize) {
     counter!(BYTES).increment(count as u64);
 }
 
-pub(crate) fn ask(outcome: &'static str) {
-    counter!(ASKS, "outcome" => outcome).increment(1);
+pub(crate) fn ask(outcome: Asked) {
+    counter!(ASKS, "outcome" => outcome.name()).increment(1);
+}
+
+pub(crate) fn order(kind: &'static str, is_stored: bool) {
+    let name = if is_stored { ORDERS } else { ORDERS_LOST };
+    counter!(name, "kind" => kind).increment(1);
 }
 
 pub(crate) fn feed(counts: crate::feed::Counts) {

@@ -13,6 +13,7 @@ pub(crate) struct Problem {
     status: StatusCode,
     code: &'static str,
     detail: String,
+    is_retryable: bool,
     retry_after_s: Option<u32>,
 }
 
@@ -28,28 +29,52 @@ struct Body<'a> {
 }
 
 impl Problem {
+    /// Something that the same request would meet again.
+    pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, code, detail: detail.into(), is_retryable: false, retry_after_s: None }
+    }
+
     pub(crate) fn bad_request(code: &'static str, detail: impl Into<String>) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, code, detail: detail.into(), retry_after_s: None }
+        Self::new(StatusCode::BAD_REQUEST, code, detail)
     }
 
     pub(crate) fn not_found(code: &'static str, detail: impl Into<String>) -> Self {
-        Self { status: StatusCode::NOT_FOUND, code, detail: detail.into(), retry_after_s: None }
+        Self::new(StatusCode::NOT_FOUND, code, detail)
+    }
+
+    pub(crate) fn conflict(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, code, detail)
+    }
+
+    pub(crate) fn too_large(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, code, detail)
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        let detail = "this address takes GET only".to_owned();
-        Self {
-            status: StatusCode::METHOD_NOT_ALLOWED,
-            code: "method_not_allowed",
-            detail,
-            retry_after_s: None,
-        }
+        let detail = "this address does not take that method; Allow says which it takes";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
     }
 
     /// Something that passes: the client may try again after a second.
     pub(crate) fn unavailable(code: &'static str, detail: impl Into<String>) -> Self {
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        Self { status, code, detail: detail.into(), retry_after_s: Some(1) }
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail).retry_after(1)
+    }
+
+    /// The database cannot be read or written at the moment.
+    pub(crate) fn store(error: &store::StoreError) -> Self {
+        tracing::warn!(%error, "the store did not answer a request");
+        Self::unavailable("store_unavailable", "the database cannot be reached at the moment")
+    }
+
+    /// The same may succeed later, after so many seconds at the earliest.
+    pub(crate) fn retry_after(self, seconds: u32) -> Self {
+        Self { is_retryable: true, retry_after_s: Some(seconds), ..self }
+    }
+}
+
+impl From<store::StoreError> for Problem {
+    fn from(error: store::StoreError) -> Self {
+        Self::store(&error)
     }
 }
 
@@ -61,7 +86,7 @@ impl IntoResponse for Problem {
             title: self.status.canonical_reason().unwrap_or("Error"),
             status: self.status.as_u16(),
             code: self.code,
-            retryable: self.retry_after_s.is_some(),
+            retryable: self.is_retryable,
             detail: &self.detail,
         };
         let mut response = (self.status, Json(body)).into_response();
@@ -70,9 +95,6 @@ impl IntoResponse for Problem {
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if let Some(seconds) = self.retry_after_s {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        if self.status == StatusCode::METHOD_NOT_ALLOWED {
-            headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         }
         response
     }

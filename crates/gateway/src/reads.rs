@@ -3,26 +3,22 @@
 use std::collections::HashMap;
 
 use adapters::FailureNote;
-use model::{MessageId, MessageKey, Metadata, Position, ThreadId};
-use serde_json::Value;
-use store::{Range, Store, StoreError, StoredMessage, StoredOutcome};
+use model::{MessageId, MessageKey, Position, ThreadId, TurnId};
+use store::{ShownMessage, Store, StoreError, StoredOutcome, TurnState};
 
 use crate::feed::{Committed, Known, StoreRead, View};
 
 /// Messages of one page. Whoever wants more reads on from the last.
 const PAGE: u32 = 32;
 
-/// The position of the thread's last message; 0 when it has none.
+/// The position of the thread's last message that is shown; 0 when it has none.
 pub(crate) async fn tip(store: &Store, thread: &ThreadId) -> Result<Position, StoreError> {
-    let range = Range { after: None, before: Some(Position::from_stored(i64::MAX)) };
-    let last = store.history(thread, range, 1).await?.unwrap_or_default();
-    Ok(last.last().map_or(Position::from_stored(0), |message| message.position))
+    Ok(store.last_shown(thread).await?.unwrap_or(Position::from_stored(0)))
 }
 
 /// A page of committed messages, and the messages that are asked for by id.
 pub(crate) async fn view(store: &Store, thread: &ThreadId, read: &StoreRead) -> Result<View, StoreError> {
-    let range = Range { after: Some(read.after), before: None };
-    let page = store.history(thread, range, PAGE).await?.unwrap_or_default();
+    let page = store.shown_after(thread, read.after, PAGE).await?;
     let is_whole = page.len() < PAGE as usize;
     let committed: Vec<_> = page.into_iter().map(committed).collect();
     let mut known = HashMap::new();
@@ -32,6 +28,13 @@ pub(crate) async fn view(store: &Store, thread: &ThreadId, read: &StoreRead) -> 
         for (key, outcome) in store.outcome_of(&keys).await? {
             if let Some(outcome) = resolve(store, &key, outcome, &committed).await? {
                 known.insert(key.message, outcome);
+            }
+        }
+        for message in &read.keys {
+            if !known.contains_key(message)
+                && let Some(failure) = failure_of(store, thread, message).await?
+            {
+                known.insert(message.clone(), Known::Failed(failure));
             }
         }
     }
@@ -47,30 +50,53 @@ async fn resolve(
     let position = match outcome {
         StoredOutcome::Complete { position, .. } => position,
         StoredOutcome::Failed { code, text, missing, .. } => {
-            return Ok(Some(Known::Failed(FailureNote { code, text, missing })));
+            let is_retryable = !PERMANENT.contains(&code.as_str());
+            return Ok(Some(Known::Failed(FailureNote { code, text, missing, is_retryable })));
         }
     };
     if let Some(committed) = page.iter().find(|committed| committed.position == position) {
         return Ok(Some(Known::Complete(committed.clone())));
     }
     // An outcome has no metadata, and the final chunk must.
-    let range = Range { after: Some(Position::from_stored(position.get() - 1)), before: None };
-    let messages = store.history(&key.thread, range, 1).await?.unwrap_or_default();
-    let mut found = messages.into_iter().filter(|message| message.position == position);
+    let before = Position::from_stored(position.get() - 1);
+    let found = store.shown_after(&key.thread, before, 1).await?;
+    let mut found = found.into_iter().filter(|message| message.position == position);
     Ok(found.next().map(|message| Known::Complete(committed(message))))
 }
 
-fn committed(message: StoredMessage) -> Committed {
-    let metadata = match message.metadata {
-        Value::Object(map) => Metadata::new(map).unwrap_or_default(),
-        _ => Metadata::EMPTY,
+/// Codes of failures that the same again would bring again.
+const PERMANENT: [&str; 4] = ["too_many_chunks", "message_too_large", "unstorable", "unknown_thread"];
+
+/// Why the run failed whose answer the message would have been: of a turn nothing is kept under the answer's id.
+async fn failure_of(
+    store: &Store,
+    thread: &ThreadId,
+    message: &MessageId,
+) -> Result<Option<FailureNote>, StoreError> {
+    let Some((turn, run)) = TurnId::of_answer(message) else { return Ok(None) };
+    if let Some(failure) = store.run_failure(thread, &turn, run).await? {
+        return Ok(Some(FailureNote::new(failure.code, failure.text, failure.is_retryable)));
+    }
+    let later = match store.turn_state(thread, &turn).await? {
+        Some(TurnState::Done { answer }) => TurnId::of_answer(&answer).map(|(_, run)| run),
+        Some(TurnState::Open { run } | TurnState::Failed { run }) => Some(run),
+        Some(TurnState::Dropped) => return Ok(Some(FailureNote::new("dropped", DROPPED, false))),
+        None => None,
     };
+    let is_over = later.is_some_and(|later| later > run);
+    Ok(is_over.then(|| FailureNote::new("superseded", SUPERSEDED, false)))
+}
+
+const DROPPED: &str = "the turn failed, and somebody dropped it";
+const SUPERSEDED: &str = "this run of the turn failed, and another followed";
+
+fn committed(message: ShownMessage) -> Committed {
     Committed {
         message: message.message_id,
         position: message.position,
         attempt: message.attempt,
         role: message.role,
         content: message.content,
-        metadata,
+        metadata: message.metadata,
     }
 }

@@ -1,33 +1,32 @@
 //! Addresses and their answers.
 
+mod agents;
+mod events;
+mod failed_turns;
+mod history;
+mod messages;
+mod tasks;
+mod threads;
+mod turns;
+
 use std::sync::{Arc, OnceLock};
 
-use adapters::{Cursor, native};
-use axum::body::Body;
-use axum::extract::{Extension, Path, Query, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::extract::State;
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
-use bytes::Bytes;
-use model::{Position, ThreadId};
+use model::{ActId, AgentId, ThreadId};
 use runtime::Health;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use store::{Range, StoredMessage};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use serde_json::{Value, json};
+use store::AuditRow;
 use tokio_util::sync::CancellationToken;
 
 use crate::hub::{Hub, Limits};
-use crate::lane::{Lane, LaneBody};
+use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
-use crate::seated::Seated;
-
-const DEFAULT_LIMIT: u32 = 50;
-const MAX_LIMIT: u32 = 200;
-/// Long enough for a load balancer to notice a gateway that is gone, short enough for a reader to wait.
-const RETRY: &[u8] = b"retry: 1000\n\n";
+use crate::shown;
 
 /// The connection that a request came on; cancelled, it is dropped at once.
 #[derive(Debug, Clone)]
@@ -51,164 +50,111 @@ impl Desk {
 pub(crate) fn router(desk: Desk, health: Health) -> Router {
     Router::new()
         .route("/", get(about))
-        .route("/v1/threads/{thread}/events", get(events))
-        .route("/v1/threads/{thread}/history", get(history))
+        .merge(of_threads())
+        .merge(of_agents())
         .with_state(desk)
         .merge(runtime::endpoint::probes_router(health))
         .fallback(|| async { Problem::not_found("unknown_address", "there is nothing at this address") })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
 }
 
+fn of_threads() -> Router<Desk> {
+    let failed = "/v1/threads/{thread}/failed-turns";
+    Router::new()
+        .route("/v1/threads", post(threads::create))
+        .route("/v1/threads/{thread}", get(threads::show))
+        .route("/v1/threads/{thread}/events", get(events::follow))
+        .route("/v1/threads/{thread}/history", get(history::page))
+        .route("/v1/threads/{thread}/messages", post(messages::take))
+        .route("/v1/threads/{thread}/audit", get(audit_of_thread))
+        .route(failed, get(failed_turns::page))
+        .route(&format!("{failed}/{{turn}}"), axum::routing::delete(failed_turns::drop_one))
+        .route(&format!("{failed}/{{turn}}/retry"), post(failed_turns::retry))
+        .route("/v1/turns/{turn}/stop", post(turns::stop))
+}
+
+fn of_agents() -> Router<Desk> {
+    let task = "/v1/agents/{agent}/tasks/{task}";
+    Router::new()
+        .route("/v1/agents", get(agents::page))
+        .route("/v1/agents/{agent}", get(agents::show).put(agents::put))
+        .route("/v1/agents/{agent}/pause", post(agents::pause))
+        .route("/v1/agents/{agent}/resume", post(agents::resume))
+        .route("/v1/agents/{agent}/clear-backoff", post(agents::clear_backoff))
+        .route("/v1/agents/{agent}/audit", get(audit_of_agent))
+        .route("/v1/agents/{agent}/tasks", get(tasks::page).post(tasks::send))
+        .route(task, get(tasks::show).patch(tasks::edit).delete(tasks::drop_one))
+        .route(&format!("{task}/retry"), post(tasks::retry))
+}
+
 async fn about() -> Json<Value> {
-    Json(serde_json::json!({ "name": "antiphon", "version": env!("CARGO_PKG_VERSION") }))
+    Json(json!({ "name": "antiphon", "version": env!("CARGO_PKG_VERSION") }))
+}
+
+/// A JSON answer that no cache keeps.
+fn fresh(body: impl Serialize) -> Response {
+    ([(header::CACHE_CONTROL, "no-store"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")], Json(body))
+        .into_response()
+}
+
+fn thread_id(text: &str) -> Result<ThreadId, Problem> {
+    params::id("thread", text, ThreadId::parse)
+}
+
+fn agent_id(text: &str) -> Result<AgentId, Problem> {
+    params::id("agent", text, AgentId::parse)
 }
 
 #[derive(Debug, Deserialize)]
-struct EventsQuery {
-    after: Option<String>,
-}
-
-async fn events(
-    State(desk): State<Desk>,
-    Path(thread): Path<String>,
-    query: Result<Query<EventsQuery>, axum::extract::rejection::QueryRejection>,
-    Extension(connection): Extension<Connection>,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let thread = thread_id(&thread)?;
-    let Query(query) = query.map_err(|error| Problem::bad_request("invalid_query", error.body_text()))?;
-    let cursor = cursor_of(&headers, query.after.as_deref())?;
-    let hub = desk.hub()?;
-    let (lane, body) = Lane::new(connection.0, desk.limits.lag_bytes);
-    lane.push_first([Bytes::from_static(native::OPEN), Bytes::from_static(RETRY)]);
-    let seat = hub.attach(&thread, lane, cursor);
-    let seat = seat.map_err(|refused| Problem::unavailable(refused.code(), refused.to_string()))?;
-    Ok(stream(Seated::new(body, seat)))
-}
-
-fn stream(body: Seated<LaneBody>) -> Response {
-    let mut response = Response::new(Body::new(body));
-    let headers = response.headers_mut();
-    let mut set = |name: HeaderName, value| headers.insert(name, HeaderValue::from_static(value));
-    set(header::CONTENT_TYPE, "text/event-stream; charset=utf-8");
-    set(header::CACHE_CONTROL, "no-cache, no-store, no-transform");
-    set(HeaderName::from_static("x-accel-buffering"), "no");
-    set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
-    response
-}
-
-/// The header beats the query: a browser sends it by itself when it reconnects to the same address.
-fn cursor_of(headers: &HeaderMap, after: Option<&str>) -> Result<Option<Cursor>, Problem> {
-    let bad = |detail: String| Problem::bad_request("invalid_cursor", detail);
-    let header = match headers.get("last-event-id") {
-        Some(value) => Some(value.to_str().map_err(|_| bad("Last-Event-ID is not ASCII text".to_owned()))?),
-        None => None,
-    };
-    // An empty Last-Event-ID is what the standard calls none.
-    let text = header.filter(|text| !text.is_empty()).or(after);
-    text.map(Cursor::parse).transpose().map_err(|error| bad(error.to_string()))
-}
-
-#[derive(Debug, Deserialize)]
-struct HistoryQuery {
-    after: Option<String>,
+#[serde(deny_unknown_fields)]
+struct AuditQuery {
     before: Option<String>,
     limit: Option<String>,
 }
 
-#[derive(Serialize)]
-struct HistoryPage {
-    session_id: String,
-    messages: Vec<HistoryMessage>,
-    has_more: bool,
-}
-
-#[derive(Serialize)]
-struct HistoryMessage {
-    position: Position,
-    message_id: String,
-    batch_id: Position,
-    sequence_num: i32,
-    batch_type: &'static str,
-    role: &'static str,
-    content: String,
-    tool_calls: Option<Value>,
-    tool_call_id: Option<String>,
-    metadata: Value,
-    token_count: Option<i64>,
-    parent_id: Option<Position>,
-    created_at: Option<String>,
-}
-
-async fn history(
+async fn audit_of_agent(
     State(desk): State<Desk>,
-    Path(thread): Path<String>,
-    query: Result<Query<HistoryQuery>, axum::extract::rejection::QueryRejection>,
+    Params(agent): Params<String>,
+    Asked(query): Asked<AuditQuery>,
 ) -> Result<Response, Problem> {
-    let thread = thread_id(&thread)?;
-    let Query(query) = query.map_err(|error| Problem::bad_request("invalid_query", error.body_text()))?;
-    let range = Range { after: position("after", query.after)?, before: position("before", query.before)? };
-    let limit = limit(query.limit.as_deref())?;
-    let read = desk.hub()?.store().history(&thread, range, limit + 1).await;
-    let messages = read.map_err(|error| {
-        tracing::warn!(%thread, %error, "the history cannot be read");
-        Problem::unavailable("store_unavailable", "the history cannot be read at the moment")
-    })?;
-    let Some(mut messages) = messages else {
-        return Err(Problem::not_found("unknown_thread", "there is no such thread"));
-    };
-    let has_more = messages.len() > limit as usize;
-    if has_more {
-        // One more was read to know; it stands at the far end.
-        let backwards = range.before.is_some() && range.after.is_none();
-        let _ = if backwards { messages.remove(0) } else { messages.remove(limit as usize) };
+    let (agent, hub) = (agent_id(&agent)?, desk.hub()?);
+    let page = audit(hub, agent.as_str(), query).await?;
+    if page["acts"] == json!([]) && hub.store().agent(&agent).await?.is_none() {
+        return Err(agents::unknown());
     }
-    let messages = messages.into_iter().map(shown).collect();
-    let page = HistoryPage { session_id: thread.to_string(), messages, has_more };
-    Ok(([(header::CACHE_CONTROL, "no-store"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")], Json(page))
-        .into_response())
+    Ok(fresh(page))
 }
 
-fn shown(message: StoredMessage) -> HistoryMessage {
-    HistoryMessage {
-        position: message.position,
-        message_id: message.message_id.into(),
-        batch_id: message.batch_id,
-        sequence_num: message.sequence_num,
-        batch_type: message.batch_type.name(),
-        role: message.role.name(),
-        content: message.content,
-        tool_calls: message.tool_calls,
-        tool_call_id: message.tool_call_id,
-        metadata: message.metadata,
-        token_count: message.token_count,
-        parent_id: message.parent,
-        created_at: rfc3339(message.created_at.0),
+async fn audit_of_thread(
+    State(desk): State<Desk>,
+    Params(thread): Params<String>,
+    Asked(query): Asked<AuditQuery>,
+) -> Result<Response, Problem> {
+    let (thread, hub) = (thread_id(&thread)?, desk.hub()?);
+    let page = audit(hub, thread.as_str(), query).await?;
+    if page["acts"] == json!([]) && hub.store().thread(&thread).await?.is_none() {
+        return Err(threads::unknown());
     }
+    Ok(fresh(page))
 }
 
-fn rfc3339(ms: i64) -> Option<String> {
-    let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok()?;
-    at.format(&Rfc3339).ok()
+async fn audit(hub: &Hub, subject: &str, query: AuditQuery) -> Result<Value, Problem> {
+    let limit = params::limit(query.limit.as_deref())?;
+    let before = query.before.map(|id| params::id("before", &id, ActId::parse)).transpose()?;
+    let mut acts = hub.store().acts(subject, before.as_ref(), limit + 1).await?;
+    let has_more = params::has_more(&mut acts, limit);
+    let acts: Vec<_> = acts.iter().map(shown_act).collect();
+    Ok(json!({ "subject_id": subject, "acts": acts, "has_more": has_more }))
 }
 
-fn thread_id(text: &str) -> Result<ThreadId, Problem> {
-    ThreadId::parse(text).map_err(|error| Problem::bad_request("invalid_id", error.to_string()))
-}
-
-/// Digits only: a position is what a reader was given, not what it computes.
-fn position(name: &str, text: Option<String>) -> Result<Option<Position>, Problem> {
-    let Some(text) = text else { return Ok(None) };
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    match text.parse().ok().filter(|_| digits) {
-        Some(value) => Ok(Some(Position::from_stored(value))),
-        None => Err(Problem::bad_request("invalid_position", format!("{name} is not a position"))),
-    }
-}
-
-fn limit(text: Option<&str>) -> Result<u32, Problem> {
-    let Some(text) = text else { return Ok(DEFAULT_LIMIT) };
-    let allowed = text.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
-    allowed
-        .ok_or_else(|| Problem::bad_request("invalid_limit", format!("limit must be from 1 to {MAX_LIMIT}")))
+fn shown_act(row: &AuditRow) -> Value {
+    json!({
+        "act_id": row.act.as_str(),
+        "actor": row.actor,
+        "what": row.what,
+        "target": row.target,
+        "done": row.refused.is_none(),
+        "refused": row.refused,
+        "at": shown::rfc3339(row.at),
+    })
 }

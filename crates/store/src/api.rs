@@ -10,12 +10,12 @@ mod tasks;
 mod threads;
 mod turns;
 
-pub use agents::{AgentError, AgentRow, AgentSettings, AgentWaiting, COUNTED_TASKS, PutAgent};
+pub use agents::{AgentError, AgentRow, AgentSettings, AgentStanding, AgentWaiting, COUNTED_TASKS, PutAgent};
 pub use audit::AuditRow;
 pub use messages::ShownMessage;
 pub use tasks::{TaskFailure, TaskRow, TaskStatus};
 pub use threads::{NewThread, ThreadRow};
-pub use turns::{FailedTurnRow, KeyClaim, TurnState};
+pub use turns::{FailedTurnRow, KeyClaim, RunFailure, TurnState};
 
 use model::{AgentId, Bucket, Metadata, ThreadId, Timestamp};
 use serde_json::{Map, Value};

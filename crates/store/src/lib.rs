@@ -26,8 +26,9 @@ mod store;
 mod takeover;
 
 pub use api::{
-    AgentError, AgentRow, AgentSettings, AgentWaiting, AuditRow, COUNTED_TASKS, FailedTurnRow, KeyClaim,
-    NewThread, PutAgent, ShownMessage, TaskFailure, TaskRow, TaskStatus, ThreadRow, TurnState,
+    AgentError, AgentRow, AgentSettings, AgentStanding, AgentWaiting, AuditRow, COUNTED_TASKS, FailedTurnRow,
+    KeyClaim, NewThread, PutAgent, RunFailure, ShownMessage, TaskFailure, TaskRow, TaskStatus, ThreadRow,
+    TurnState,
 };
 pub use commit::{CommitError, Committed, Submission, Writer};
 pub use config::StoreConfig;

@@ -74,13 +74,13 @@ fn ends_and_resets() {
         concat!(
             "id: 7~m1~m2\n",
             r#"data: {"chunk_type":"error","chunk":"chunks never arrived: 2-4","is_final":true,"#,
-            r#""session_id":"t1","message_id":"m2","metadata":{"code":"gap_timeout","missing":[{"first":2,"last":4}]}}"#,
+            r#""session_id":"t1","message_id":"m2","metadata":{"code":"gap_timeout","retryable":true,"missing":[{"first":2,"last":4}]}}"#,
             "\n\n"
         )
     );
     assert!(
         text(&native.failed(&other, &FailureNote::from(&Failure::Stalled)))
-            .ends_with("\"metadata\":{\"code\":\"stalled\"}}\n\n")
+            .ends_with("\"metadata\":{\"code\":\"stalled\",\"retryable\":true}}\n\n")
     );
     assert_eq!(drain(250), "event: drain\ndata: {}\nretry: 250\n\n");
 }

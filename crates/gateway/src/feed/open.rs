@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use adapters::{Native, Seen};
 use bytes::Bytes;
-use model::{Chunk, ChunkKind, MessageId, Role, Timestamp};
+use model::{Chunk, ChunkKind, ErrorClass, ErrorHint, MessageId, Role, Timestamp};
 use wire::out::End;
 
 /// Chunks beyond a hole that are kept: how far, and how many bytes. What is not kept is asked for again.
@@ -26,6 +26,10 @@ pub(super) struct Open {
     pub(super) was_asked: bool,
     /// The owner does not have it: ask the store.
     pub(super) look_up: bool,
+    /// Nothing of it was heard; a viewer waits for it.
+    pub(super) is_expected: bool,
+    /// What its producer said of its error.
+    pub(super) error_class: Option<ErrorClass>,
     seen: Seen,
     final_shown: bool,
     /// Chunks below this id are known to exist.
@@ -53,6 +57,8 @@ impl Open {
             repair: None,
             was_asked: false,
             look_up: false,
+            is_expected: false,
+            error_class: None,
             seen: Seen { attempt, ..Seen::default() },
             final_shown: false,
             exists: 0,
@@ -92,7 +98,7 @@ impl Open {
     }
 
     pub(super) fn heard(&mut self, audit_at: Timestamp) {
-        (self.audit_at, self.was_asked, self.look_up) = (audit_at, false, false);
+        (self.audit_at, self.was_asked, self.look_up, self.is_expected) = (audit_at, false, false, false);
     }
 
     /// Notes a hole that has opened or moved; one that stays keeps its time.
@@ -146,6 +152,7 @@ impl Open {
         self.seen.advance(chunk);
         self.final_shown |= chunk.is_final;
         if chunk.kind == ChunkKind::Error {
+            self.error_class = Some(ErrorHint::of(&chunk.metadata).class);
             native.skip(message, self.attempt, chunk);
             return None;
         }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use model::{Chunk, Failure, Role};
+use model::{Chunk, ChunkKind, Failure, Role};
 use wire::out::End;
 
 use super::*;
@@ -80,11 +80,15 @@ fn view(after: i64, committed: &[Committed], keys: &[&str]) -> View {
     }
 }
 
-/// `m:text` for a chunk, `m!` for an end, `m?code` for a failure, `m^attempt` for a reset.
+/// `m:text` for a chunk, `m!` for an end, `m?code` for a failure, `m^attempt` for a reset, `m-` for
+/// one that was missed.
 fn shown(feed: &mut Feed) -> String {
     let mut parts = Vec::new();
     while let Some(event) = feed.next_event() {
-        parts.push(world::read(&event).short());
+        match event {
+            Event::Part(bytes) | Event::End(_, bytes) => parts.push(world::read(&bytes).short()),
+            Event::Missed(message) => parts.push(format!("{message}-")),
+        }
     }
     parts.join(" ")
 }
@@ -239,10 +243,75 @@ fn a_late_viewer_gets_the_prefix_and_a_cursor_gets_the_rest() {
 fn a_cursor_that_is_ahead_waits() {
     let mut feed = feed();
     feed.on_frame(frame("a", 0, 0, "abc"), NOW);
-    for ahead in ["10~a.0.4.4", "10~a.1.0.0", "10~unknown.0.1.1", "10~a"] {
+    for ahead in ["10~a.0.4.4", "10~a.1.0.0", "10~unknown.0.1.1", "10~unknown.1.0.0", "10~a"] {
         let cursor = Cursor::parse(ahead).unwrap();
         let keys = ["a", "unknown"];
         assert_eq!(feed.join(Some(&cursor), Some(&view(10, &[], &keys))), Join::Ahead, "{ahead}");
+    }
+}
+
+#[test]
+fn a_message_that_has_not_begun_can_be_waited_for() {
+    let mut feed = feed();
+    let cursor = Cursor::parse("10~a.0.0.0").unwrap();
+    assert_eq!(feed.join(Some(&cursor), Some(&view(10, &[], &["a"]))), Join::Joined(Vec::new()));
+    feed.expect(&id("a"), NOW);
+    assert_eq!(feed.want_ask(NOW), None, "what is on its way is given time");
+    let later = NOW.plus_ms(AUDIT_MS);
+    assert_eq!(feed.want_ask(later).unwrap().have, [(id("a"), 0, 0)]);
+    feed.on_reply(reply(&[]), later);
+    assert_eq!(feed.want_store(later).unwrap().keys, [id("a")]);
+    let mut failed = view(10, &[], &["a"]);
+    failed.known.insert(id("a"), Known::Failed(FailureNote::new("busy", "text", true)));
+    feed.on_view(&failed, later);
+    assert_eq!(shown(&mut feed), "a?busy", "its end was lost, and it never began");
+    assert_eq!(feed.join(Some(&cursor), Some(&view(10, &[], &["a"]))), Join::Ahead, "the store will know it");
+}
+
+#[test]
+fn what_is_expected_begins_as_usual_and_is_forgotten_with_the_last_who_waits() {
+    let mut feed = feed();
+    ["a", "b"].map(id).iter().for_each(|message| feed.expect(message, NOW));
+    feed.on_frame(frame("a", 2, 0, "x"), NOW);
+    feed.expect_only(|_| false);
+    assert_eq!(feed.open.keys().collect::<Vec<_>>(), [&id("a")], "it has begun, and others see it");
+    assert_eq!(feed.cursor().to_string(), "10~a.2.1.1");
+    feed.on_frame(end("a", 1, 11), NOW);
+    feed.expect(&id("a"), NOW);
+    assert!(feed.open.is_empty());
+    assert_eq!(shown(&mut feed), "a:x a!");
+}
+
+#[test]
+fn what_was_expected_and_had_ended_before_is_not_shown_to_everyone() {
+    let mut feed = feed();
+    feed.expect(&id("old"), NOW);
+    let later = NOW.plus_ms(AUDIT_MS);
+    feed.want_ask(later).unwrap();
+    feed.on_reply(reply(&[]), later);
+    let mut view = view(10, &[], &["old"]);
+    view.known.insert(id("old"), Known::Complete(stored("old", 8, "abc")));
+    feed.on_view(&view, later);
+    assert_eq!(shown(&mut feed), "old-");
+}
+
+#[test]
+fn the_class_of_an_error_comes_with_its_chunk() {
+    for (class, retryable) in [("permanent", false), ("transient", true), ("auth", true)] {
+        let mut feed = feed();
+        let metadata = serde_json::json!({"class": class}).as_object().unwrap().clone();
+        let chunk = Chunk {
+            kind: ChunkKind::Error,
+            metadata: model::Metadata::new(metadata).unwrap(),
+            ..Chunk::content(0, "went wrong", true)
+        };
+        feed.on_frame(OutFrame { chunks: vec![chunk.into()], ..frame("a", 0, 0, "") }, NOW);
+        let failure = Failure::ProducerError { text: "went wrong".into(), hint: model::ErrorHint::TRANSIENT };
+        let end = End { chunks: 1, outcome: Outcome::Failed(failure) };
+        feed.on_frame(OutFrame { terminal: Some(end), ..frame("a", 0, 0, "") }, NOW);
+        let Some(Event::End(_, bytes)) = feed.next_event() else { panic!("no end") };
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        assert!(text.contains(&format!(r#""code":"producer_error","retryable":{retryable}"#)), "{text}");
     }
 }
 

@@ -7,7 +7,7 @@ use adapters::{Cursor, FailureNote, Native, Seen};
 use bytes::Bytes;
 use model::{Chunk, ChunkKind, MessageId, Metadata, Position, Role, Timestamp};
 
-use super::{AUDIT_MS, Feed, GRACE_MS, Open, ROUTINE_MS, STORE_PAUSE_MS};
+use super::{AUDIT_MS, Event, Feed, GRACE_MS, Open, ROUTINE_MS, STORE_PAUSE_MS};
 
 /// A committed message.
 #[derive(Debug, Clone, PartialEq)]
@@ -162,12 +162,15 @@ impl Feed {
         let open = self.open.get(message);
         if committed.position <= self.verified && open.is_none_or(|open| open.seen().next == 0) {
             // Older than the feed, and nobody has seen any of it here: it is history.
+            if open.is_some_and(|open| open.is_expected) {
+                self.events.push_back(Event::Missed(message.clone()));
+            }
             return self.let_go(message);
         }
         self.counts.holes_repaired +=
             u64::from(open.is_some_and(|open| open.has_hole() || open.end.is_some()));
         let shown = open.map(|open| (open.seen(), open.final_shown()));
-        self.events.extend(rest_of(&mut self.native, committed, shown));
+        self.events.extend(rest_of(&mut self.native, committed, shown).into_iter().map(Event::Part));
         self.complete(message, committed.position);
     }
 
@@ -192,10 +195,16 @@ impl Feed {
         if cursor.ended().any(|message| self.open.contains_key(message)) {
             return Join::Ahead;
         }
-        let unknown = |message: &MessageId| !self.open.contains_key(message);
-        if native.cursor().open().any(|(message, _)| unknown(message)) {
+        let unknown: Vec<_> =
+            native.cursor().open().filter(|(message, _)| !self.open.contains_key(*message)).collect();
+        // Of a message that has not begun a viewer has nothing that could be ahead.
+        let is_ahead =
+            |(message, seen): &(&MessageId, Seen)| *seen != Seen::default() || self.ended.contains(message);
+        if unknown.iter().any(is_ahead) {
             return Join::Ahead;
         }
+        let not_begun: Vec<_> = unknown.into_iter().map(|(message, _)| message.clone()).collect();
+        not_begun.iter().for_each(|message| native.forget(message));
         for (message, open) in &self.open {
             match join_open(&mut native, message, open) {
                 Ok(events) => out.extend(events),

@@ -17,8 +17,12 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn open(gateway: SocketAddr, last_id: Option<&str>) -> Self {
+        Self::at(gateway, "/v1/threads/t1/events", last_id).await
+    }
+
+    pub(crate) async fn at(gateway: SocketAddr, path: &str, last_id: Option<&str>) -> Self {
         let headers: Vec<_> = last_id.map(|id| ("last-event-id", id)).into_iter().collect();
-        let response = http::open(gateway, "/v1/threads/t1/events", &headers).await.unwrap();
+        let response = http::open(gateway, path, &headers).await.unwrap();
         assert_eq!(response.status, 200);
         let mut client = Self { response, last_id: last_id.map(str::to_owned), buffer: Vec::new() };
         assert_eq!(client.block().await.as_deref(), Some(": open"));

@@ -1,8 +1,14 @@
 //! A gateway with real NATS and Postgres; the test plays the owner.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so when it fails")]
 
+mod agents;
 mod bounds;
 mod client;
+mod inputs;
+mod playing;
 mod requests;
+mod sending;
 mod streams;
+mod tasks;
 mod town;
+mod turns;

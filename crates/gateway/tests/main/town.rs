@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bus::{Bus, BusConfig};
+use bus::{Bus, BusConfig, StreamOptions};
 use gateway::{Gateway, GatewayConfig, Limits};
 use model::{
     BatchType, Chunk, DeadLetter, DeadLetterSource, Failure, Message, MessageId, MessageKey, Metadata,
@@ -16,7 +16,8 @@ use store::{Grant, Store, StoreConfig, Submission, Writer};
 use testkit::services::{NatsServer, TestDatabase};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use wire::ask::{Ask, AskReply};
+use wire::ask::{Ask, AskReply, Question};
+use wire::explain::{About, Explanation};
 use wire::out::{End, OutFrame};
 
 const OWNER: &str = "test-owner";
@@ -28,9 +29,9 @@ pub(crate) struct Town {
     pub(crate) gateways: Vec<SocketAddr>,
     pub(crate) drain: CancellationToken,
     pub(crate) thread: ThreadId,
+    pub(crate) database: TestDatabase,
     grant: Grant,
     writer: Writer,
-    _database: TestDatabase,
 }
 
 impl Town {
@@ -43,6 +44,7 @@ impl Town {
         store::migrate(database.url(), PartitionCount::new(1).unwrap()).await.unwrap();
         let store = Store::connect(&StoreConfig::new(database.url())).await.unwrap();
         let bus = Bus::connect(&BusConfig::new(nats.url(), "town")).await.unwrap();
+        bus.ensure_streams(PartitionCount::new(1).unwrap(), &StreamOptions::default()).await.unwrap();
         let grant = store.acquire(OWNER, Duration::from_secs(600), 1).await.unwrap().remove(0);
         let writer = store.writer(OWNER).unwrap();
         let mut town = Self {
@@ -54,7 +56,7 @@ impl Town {
             thread: ThreadId::parse("t1").unwrap(),
             grant,
             writer,
-            _database: database,
+            database,
         };
         for _ in 0..gateways {
             town.open_gateway(limits).await;
@@ -160,10 +162,21 @@ impl Town {
         let open: Vec<_> = open.into_iter().map(text).collect();
         let mut asks = self.bus.serve_asks(PartitionId(0)).await.unwrap();
         let asked: Arc<Mutex<Vec<Ask>>> = Arc::default();
+        let explanation = Arc::new(Mutex::new(idle()));
+        let questions: Arc<Mutex<Vec<About>>> = Arc::default();
         let (log, thread) = (Arc::clone(&asked), self.thread.clone());
+        let (says, hears) = (Arc::clone(&explanation), Arc::clone(&questions));
         let task = spawn_named("owner", async move {
             while let Some(request) = asks.next().await {
-                let ask = wire::ask::decode_ask(&request.payload).unwrap();
+                let ask = match wire::ask::decode_question(&request.payload).unwrap() {
+                    Question::Open(ask) => ask,
+                    Question::Why(about) => {
+                        hears.lock().unwrap().push(about);
+                        let said = says.lock().unwrap().clone();
+                        request.respond(wire::explain::encode_explanation(epoch, &said)).await.unwrap();
+                        continue;
+                    }
+                };
                 let open = if ask.thread == thread { beyond(&open, &ask) } else { Vec::new() };
                 if ask.thread == thread {
                     log.lock().unwrap().push(ask);
@@ -174,13 +187,22 @@ impl Town {
         });
         // The server knows of the subscription before the test goes on.
         tokio::time::sleep(Duration::from_millis(50)).await;
-        Owner { asked, task }
+        Owner { asked, explanation, questions, task }
     }
+}
+
+/// Nothing is under way and nothing waits.
+pub(crate) fn idle() -> Explanation {
+    Explanation { active: None, waiting: Vec::new(), reason: None, paused: false, head: None }
 }
 
 /// Ends with its value, as an owner does that is killed.
 pub(crate) struct Owner {
     pub(crate) asked: Arc<Mutex<Vec<Ask>>>,
+    /// What it says when it is asked why something waits.
+    pub(crate) explanation: Arc<Mutex<Explanation>>,
+    /// What it was asked about then.
+    pub(crate) questions: Arc<Mutex<Vec<About>>>,
     task: JoinHandle<()>,
 }
 

@@ -72,6 +72,15 @@ pub enum AgentWaiting {
     Paused,
 }
 
+/// What decides whether and how an agent takes an input.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct AgentStanding {
+    /// See [`AgentSettings::settings`]; empty when there are none.
+    pub settings: Map<String, Value>,
+    /// See [`AgentRow::backoff_left_ms`].
+    pub backoff_left_ms: Option<i64>,
+}
+
 /// Settings as they are put, with the row of the audit that goes with them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PutAgent {
@@ -105,6 +114,19 @@ impl Store {
     /// An agent; `None` when there are neither settings nor a queue of that name.
     pub async fn agent(&self, agent: &AgentId) -> Result<Option<AgentRow>, StoreError> {
         Ok(self.agent_rows(vec![agent.to_string()]).await?.pop())
+    }
+
+    /// What decides whether an agent takes an input now; one that is not known has no settings and does not back off.
+    pub async fn agent_standing(&self, agent: &AgentId) -> Result<AgentStanding, StoreError> {
+        let statement =
+            sqlx::query(include_str!("agents/standing.sql")).bind(agent_bucket(agent)).bind(agent.as_str());
+        let rows = self.rows(statement).await?;
+        let Some(row) = rows.first() else { return Ok(AgentStanding::default()) };
+        let left = row.try_get::<Option<i64>, _>("left_ms")?;
+        Ok(AgentStanding {
+            settings: object(row, "settings")?,
+            backoff_left_ms: left.filter(|left| *left > 0),
+        })
     }
 
     /// At most `limit` agents after `after`, in the order of buckets and ids.

@@ -54,6 +54,17 @@ pub struct FailedTurnRow {
     pub failed_at: Timestamp,
 }
 
+/// Why a run of a turn failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFailure {
+    /// A code for machines.
+    pub code: String,
+    /// For people.
+    pub text: String,
+    /// Whether trying again may help.
+    pub is_retryable: bool,
+}
+
 impl Store {
     /// Takes an idempotency key for a turn, or says whose it is already.
     pub async fn claim_key(
@@ -105,6 +116,36 @@ impl Store {
         self.rows(statement).await?.first().map(state).transpose()
     }
 
+    /// Why a run of a turn of the thread failed; `None` when it has not, as far as is stored. Only the last failure of
+    /// a turn is kept: earlier runs are told that.
+    pub async fn run_failure(
+        &self,
+        thread: &ThreadId,
+        turn: &TurnId,
+        run: u32,
+    ) -> Result<Option<RunFailure>, StoreError> {
+        let bucket = thread_bucket(thread);
+        let statement = match task_position(turn) {
+            None => sqlx::query(include_str!("turns/failure.sql"))
+                .bind(bucket)
+                .bind(thread.as_str())
+                .bind(turn.to_string()),
+            Some(position) => sqlx::query(include_str!("turns/failure_of_task.sql"))
+                .bind(bucket)
+                .bind(thread.as_str())
+                .bind(position),
+        };
+        let rows = self.rows(statement.bind(i64::from(run))).await?;
+        let failure = |row: &PgRow| -> Result<RunFailure, StoreError> {
+            Ok(RunFailure {
+                code: row.try_get("code")?,
+                text: row.try_get("text")?,
+                is_retryable: row.try_get("is_retryable")?,
+            })
+        };
+        rows.first().map(failure).transpose()
+    }
+
     /// The thread of a turn that is saved as open: it waits or runs for long.
     pub async fn thread_of_open_turn(&self, turn: &TurnId) -> Result<Option<ThreadId>, StoreError> {
         let statement = sqlx::query("SELECT thread_id FROM open_turns WHERE bucket = $1 AND turn_id = $2")
@@ -151,6 +192,12 @@ impl Store {
         let rows = self.rows(statement).await?;
         Ok(rows.first().map(failed).transpose()?.flatten())
     }
+}
+
+/// The place of the task whose turn it is; `None` for the turn of a person's input.
+fn task_position(turn: &TurnId) -> Option<i64> {
+    let (kind, position) = turn.as_str().split_once('-')?;
+    if kind.starts_with('t') { position.parse().ok() } else { None }
 }
 
 fn claim(row: &PgRow) -> Result<KeyClaim, StoreError> {

@@ -284,7 +284,8 @@ impl World {
 
     fn pump(&mut self, gateway: usize) {
         while let Some(event) = self.feeds[gateway].next_event() {
-            let event = read(&event);
+            let (Event::Part(bytes) | Event::End(_, bytes)) = event else { continue };
+            let event = read(&bytes);
             let audience = self.viewers.iter_mut().filter(|it| it.is_joined && it.gateway == gateway);
             audience.for_each(|viewer| viewer.take(&event));
         }
@@ -411,6 +412,8 @@ impl World {
             25 if self.viewers.len() < 6 => self.join_late(gateway),
             26 | 27 => self.cut(a, gateway),
             28..=30 => self.resume(a, b % 9),
+            31 => self.feeds[gateway].expect(&name(message), self.now),
+            32 => self.feeds[gateway].expect_only(|_| false),
             _ => {}
         }
     }
@@ -422,7 +425,7 @@ proptest! {
     #[test]
     fn every_viewer_sees_each_chunk_once_in_order_and_one_end(
         sizes in prop::collection::vec(1..5_u32, 1..6),
-        steps in prop::collection::vec((0..31_u8, 0..1_000_usize, 0..1_000_usize), 0..160),
+        steps in prop::collection::vec((0..33_u8, 0..1_000_usize, 0..1_000_usize), 0..160),
     ) {
         let mut world = World::new(&sizes);
         steps.into_iter().for_each(|step| world.step(step));

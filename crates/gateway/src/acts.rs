@@ -1,0 +1,101 @@
+//! Acts: sent through the stream, done by the owner, seen in the audit.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use model::{Act, ActId, ActKind, AgentId};
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use crate::hub::Hub;
+use crate::orders;
+use crate::problem::Problem;
+
+/// How long an answer waits for what became of the act.
+const PATIENCE: Duration = Duration::from_secs(2);
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// What became of an act.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Acted {
+    act: ActId,
+    outcome: Outcome,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    Refused(String),
+    /// The owner has not said yet. It will.
+    Pending,
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    act_id: &'a str,
+    done: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<&'a str>,
+}
+
+impl Acted {
+    /// Why the owner refused it, if it did.
+    pub(crate) fn refused(&self) -> Option<&str> {
+        match &self.outcome {
+            Outcome::Refused(why) => Some(why),
+            Outcome::Done | Outcome::Pending => None,
+        }
+    }
+}
+
+impl IntoResponse for Acted {
+    fn into_response(self) -> Response {
+        let status = match self.outcome {
+            Outcome::Pending => StatusCode::ACCEPTED,
+            Outcome::Done | Outcome::Refused(_) => StatusCode::OK,
+        };
+        let done = self.outcome == Outcome::Done;
+        (status, Json(Shown { act_id: self.act.as_str(), done, refused: self.refused() })).into_response()
+    }
+}
+
+/// An id for an act of ours.
+pub(crate) fn new_id() -> Result<ActId, Problem> {
+    let made = ActId::parse(&Uuid::now_v7().simple().to_string());
+    made.map_err(|error| Problem::bad_request("invalid_id", error.to_string()))
+}
+
+/// Sends an act and waits some time for what became of it.
+pub(crate) async fn perform(
+    hub: &Hub,
+    actor: String,
+    subject: AgentId,
+    what: ActKind,
+) -> Result<Acted, Problem> {
+    let act = Act { id: new_id()?, actor: actor.into(), subject, what };
+    orders::send_act(hub.context(), &act).await?;
+    let outcome = outcome(hub, &act).await;
+    tracing::info!(act = %act.id, actor = %act.actor, subject = %act.subject, what = act.what.name(),
+        target = act.what.target(), ?outcome, "an act was sent");
+    Ok(Acted { act: act.id, outcome })
+}
+
+async fn outcome(hub: &Hub, act: &Act) -> Outcome {
+    let give_up_at = Instant::now() + PATIENCE;
+    let mut pause = FIRST_LOOK;
+    loop {
+        sleep(pause).await;
+        // The act is stored; that the audit cannot be read at the moment changes nothing.
+        if let Ok(Some(row)) = hub.store().act(act.subject.as_str(), &act.id).await {
+            return row.refused.map_or(Outcome::Done, Outcome::Refused);
+        }
+        if Instant::now() + pause > give_up_at {
+            return Outcome::Pending;
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}

@@ -1,0 +1,151 @@
+//! Request bodies: bounded, timely, strict JSON.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, StatusCode, header};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+
+use crate::problem::Problem;
+
+/// How long a body may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// So much of a body that is too large is read all the same, so that its sender gets to read the answer.
+const READ_IN_VAIN: usize = 8 << 20;
+/// Of requests that say everything in their address.
+const EMPTY_BYTES: usize = 1 << 10;
+
+/// A body that a request may have.
+pub(crate) trait Bounded: DeserializeOwned {
+    /// No longer than this.
+    const MAX_BYTES: usize;
+}
+
+/// A JSON body of known fields.
+#[derive(Debug)]
+pub(crate) struct Strict<T>(pub(crate) T);
+
+impl<T: Bounded, S: Send + Sync> FromRequest<S> for Strict<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        if !is_json(request.headers()) {
+            let detail = "the body must be JSON, and Content-Type must say so: application/json";
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail));
+        }
+        parse(&read(request.into_body(), T::MAX_BYTES).await?).map(Self)
+    }
+}
+
+/// No body, or an empty object.
+#[derive(Debug)]
+pub(crate) struct Empty;
+
+impl<S: Send + Sync> FromRequest<S> for Empty {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let body = read(request.into_body(), EMPTY_BYTES).await?;
+        match body.trim_ascii() {
+            b"" | b"{}" => Ok(Self),
+            _ => Err(Problem::bad_request("unexpected_body", "this request takes no body")),
+        }
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim());
+    essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+}
+
+async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
+    match tokio::time::timeout(PATIENCE, read_bounded(body, most)).await {
+        Ok(read) => read,
+        Err(_) => Err(Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "body_timeout",
+            format!("the body did not arrive within {} s", PATIENCE.as_secs()),
+        )),
+    }
+}
+
+async fn read_bounded(body: Body, most: usize) -> Result<Bytes, Problem> {
+    let mut parts = body.into_data_stream();
+    let (mut read, mut length) = (BytesMut::new(), 0);
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|_| Problem::bad_request("body_cut", "the body ended too early"))?;
+        length += part.len();
+        if length <= most {
+            read.extend_from_slice(&part);
+        } else if length > READ_IN_VAIN {
+            break;
+        }
+    }
+    if length > most {
+        let detail = format!("the body has more than {most} bytes");
+        return Err(Problem::too_large("body_too_large", detail));
+    }
+    Ok(read.freeze())
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| match error.classify() {
+        Category::Data => Problem::bad_request("invalid_body", error.to_string()),
+        Category::Syntax | Category::Eof | Category::Io => {
+            Problem::bad_request("invalid_json", error.to_string())
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Named {
+        #[allow(dead_code)]
+        name: String,
+    }
+
+    impl Bounded for Named {
+        const MAX_BYTES: usize = 32;
+    }
+
+    async fn code(kind: &str, body: &'static str) -> String {
+        let request = Request::builder().header("content-type", kind).body(Body::from(body)).unwrap();
+        match Strict::<Named>::from_request(request, &()).await {
+            Ok(_) => "ok".to_owned(),
+            Err(problem) => format!("{problem:?}").split('"').nth(1).unwrap().to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn bodies_are_read_strictly() {
+        assert_eq!(code("application/json; charset=utf-8", r#"{"name":"x"}"#).await, "ok");
+        assert_eq!(code("text/plain", r#"{"name":"x"}"#).await, "unsupported_media_type");
+        assert_eq!(code("application/jsonp", r#"{"name":"x"}"#).await, "unsupported_media_type");
+        for wrong in ["", "{", r#"{"name":"x"}{}"#, r#"{"name":"\ud800"}"#, "\u{feff}{}", "{'name':1}"] {
+            assert_eq!(code("application/json", wrong).await, "invalid_json", "{wrong}");
+        }
+        for wrong in [r#"{"name":"x","x":1}"#, "{}", "[]", r#"{"name":null}"#, r#"{"name":"a","name":"b"}"#] {
+            assert_eq!(code("application/json", wrong).await, "invalid_body", "{wrong}");
+        }
+        assert_eq!(code("application/json", r#"{"name":"0123456789012345678901"}"#).await, "body_too_large");
+    }
+
+    #[tokio::test]
+    async fn what_takes_no_body_takes_an_empty_object() {
+        for (body, is_ok) in [("", true), (" {} ", true), ("{\"a\":1}", false), ("null", false)] {
+            let request = Request::builder().body(Body::from(body)).unwrap();
+            assert_eq!(Empty::from_request(request, &()).await.is_ok(), is_ok, "{body}");
+        }
+    }
+}

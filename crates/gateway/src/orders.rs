@@ -1,0 +1,78 @@
+//! Orders on their way into the partition's stream: there they are durable, in an order, and their owner's.
+
+use std::time::Duration;
+
+use bus::{BusError, Disposition};
+use bytes::Bytes;
+use model::{Act, Bucket, Task, TurnOpened};
+use wire::{CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, Order, subject};
+
+use crate::hub::Context;
+use crate::metrics;
+use crate::problem::Problem;
+
+/// How long a stream may take to store an order: an election among its servers is over by then.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// Orders hold no chunks.
+const NO_CHUNKS: usize = 0;
+
+/// Stores an input.
+pub(crate) async fn open_turn(context: &Context, opened: &TurnOpened) -> Result<(), Problem> {
+    let subject = subject::chunks_exact(context.count, &opened.thread);
+    let kind = if opened.run == 0 { "turn" } else { "retry_turn" };
+    let payload = wire::encode_opened(opened);
+    decoded(context, Bucket::of(&opened.thread), &subject, &payload)?;
+    store(context, kind, &subject, payload).await
+}
+
+/// A task as its owner will read it.
+pub(crate) fn task_as_read(context: &Context, task: &Task) -> Result<Task, Problem> {
+    let subject = subject::tasks_exact(context.count, &task.agent);
+    match decoded(context, task.bucket(), &subject, &wire::encode_task(task))? {
+        Decoded::Order(Order::Task(read)) => Ok(read),
+        Decoded::Order(_) | Decoded::Frame(_) => Ok(task.clone()),
+    }
+}
+
+/// Stores a task.
+pub(crate) async fn send_task(context: &Context, task: &Task) -> Result<(), Problem> {
+    let subject = subject::tasks_exact(context.count, &task.agent);
+    store(context, "task", &subject, wire::encode_task(task)).await
+}
+
+/// Stores an act.
+pub(crate) async fn send_act(context: &Context, act: &Act) -> Result<(), Problem> {
+    let subject = subject::act_exact(context.count, act);
+    let payload = wire::encode_act(act);
+    decoded(context, Bucket::of_key(act.subject.as_str()), &subject, &payload)?;
+    store(context, "act", &subject, payload).await
+}
+
+/// Reads what is to be sent as its owner will: what it would refuse is not sent.
+fn decoded(context: &Context, bucket: Bucket, subject: &str, payload: &Bytes) -> Result<Decoded, Problem> {
+    let limits = DecodeLimits { chunk_bytes: NO_CHUNKS, partitions: context.count };
+    let p = bucket.partition(context.count);
+    wire::decode_entry(p, subject, Some(CONTENT_TYPE_PROTOBUF), payload, &limits)
+        .map_err(|refusal| Problem::bad_request(refusal.code, refusal.detail))
+}
+
+async fn store(context: &Context, kind: &'static str, subject: &str, payload: Bytes) -> Result<(), Problem> {
+    let stored = context.bus.publish_stored(subject, payload, Some(CONTENT_TYPE_PROTOBUF), PATIENCE).await;
+    metrics::order(kind, stored.is_ok());
+    let error = match stored {
+        Ok(_) => return Ok(()),
+        Err(error) => error,
+    };
+    tracing::warn!(subject, kind, %error, "an order could not be stored");
+    Err(match (&error, error.disposition()) {
+        (BusError::TooLarge(_), _) => Problem::too_large("input_too_large", error.to_string()),
+        (_, Disposition::Retry) => Problem::unavailable(
+            "nats_unavailable",
+            "NATS did not confirm that it has stored this; try again with the same ids or the same Idempotency-Key",
+        ),
+        // Mostly a stream that is full: its publishers are told, nothing is dropped.
+        (_, Disposition::Reject | Disposition::Fatal) => {
+            Problem::unavailable("stream_refuses", "the stream takes nothing at the moment").retry_after(5)
+        }
+    })
+}

@@ -1,0 +1,98 @@
+//! The event streams of threads.
+
+use adapters::{Cursor, Seen, native};
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::response::Response;
+use bytes::Bytes;
+use model::{MessageId, ThreadId};
+use serde::Deserialize;
+
+use super::{Connection, Desk, thread_id};
+use crate::hub::{Hub, Refused};
+use crate::lane::{Lane, LaneBody};
+use crate::params::{self, Asked, Params};
+use crate::problem::Problem;
+use crate::reads;
+use crate::seated::Seated;
+
+/// Long enough for a load balancer to notice a gateway that is gone, short enough for a reader to wait.
+const RETRY: &[u8] = b"retry: 1000\n\n";
+
+#[derive(Debug, Deserialize)]
+pub(super) struct EventsQuery {
+    after: Option<String>,
+    message: Option<String>,
+}
+
+pub(super) async fn follow(
+    State(desk): State<Desk>,
+    Params(thread): Params<String>,
+    Asked(query): Asked<EventsQuery>,
+    Extension(connection): Extension<Connection>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let thread = thread_id(&thread)?;
+    let hub = desk.hub()?;
+    let cursor = match last_event_id(&headers)? {
+        Some(cursor) => Some(cursor),
+        None => cursor_of(hub, &thread, query).await?,
+    };
+    let (lane, body) = lane(&desk, connection);
+    let seat = hub.attach(&thread, lane, cursor);
+    Ok(stream(Seated::new(body, seat.map_err(refused)?)))
+}
+
+/// A lane that has begun.
+pub(super) fn lane(desk: &Desk, connection: Connection) -> (Lane, LaneBody) {
+    let (lane, body) = Lane::new(connection.0, desk.limits.lag_bytes);
+    lane.push_first([Bytes::from_static(native::OPEN), Bytes::from_static(RETRY)]);
+    (lane, body)
+}
+
+pub(super) fn refused(refused: Refused) -> Problem {
+    Problem::unavailable(refused.code(), refused.to_string())
+}
+
+pub(super) fn stream(body: Seated<LaneBody>) -> Response {
+    let mut response = Response::new(Body::new(body));
+    let headers = response.headers_mut();
+    let mut set = |name: HeaderName, value| headers.insert(name, HeaderValue::from_static(value));
+    set(header::CONTENT_TYPE, "text/event-stream; charset=utf-8");
+    set(header::CACHE_CONTROL, "no-cache, no-store, no-transform");
+    set(HeaderName::from_static("x-accel-buffering"), "no");
+    set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    response
+}
+
+/// The header beats the query: a browser sends it by itself when it reconnects to the same address.
+fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Problem> {
+    let Some(value) = headers.get("last-event-id") else { return Ok(None) };
+    let text = value.to_str().map_err(|_| bad_cursor("Last-Event-ID is not ASCII text".to_owned()))?;
+    // An empty Last-Event-ID is what the standard calls none.
+    Some(text).filter(|text| !text.is_empty()).map(parsed).transpose()
+}
+
+/// `message` is a message that the reader waits for and has nothing of: it is shown whole, whatever became of it.
+async fn cursor_of(hub: &Hub, thread: &ThreadId, query: EventsQuery) -> Result<Option<Cursor>, Problem> {
+    let after = query.after.as_deref().map(parsed).transpose()?;
+    let Some(message) = query.message else { return Ok(after) };
+    let message = params::id("message", &message, MessageId::parse)?;
+    let mut cursor = match after {
+        Some(cursor) => cursor,
+        None => Cursor::at(reads::tip(hub.store(), thread).await?),
+    };
+    if cursor.seen(&message).is_none() && !cursor.has_ended(&message) {
+        cursor.set(&message, Seen::default());
+    }
+    Ok(Some(cursor))
+}
+
+fn parsed(text: &str) -> Result<Cursor, Problem> {
+    Cursor::parse(text).map_err(|error| bad_cursor(error.to_string()))
+}
+
+fn bad_cursor(detail: String) -> Problem {
+    Problem::bad_request("invalid_cursor", detail)
+}

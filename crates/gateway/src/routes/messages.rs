@@ -1,0 +1,136 @@
+//! Inputs of persons, which open turns.
+
+use std::time::Duration;
+
+use axum::extract::{Extension, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use model::{AgentId, MessageId, ThreadId, TurnId};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use store::TurnState;
+
+use super::{Connection, Desk, events, fresh, thread_id, threads};
+use crate::body::{Bounded, Strict};
+use crate::hub::Hub;
+use crate::input::{self, MAX_INPUT_BODY};
+use crate::params::{self, Params};
+use crate::problem::Problem;
+use crate::seated::Seated;
+use crate::standing::{self, Input, Standing};
+use crate::{orders, reads};
+
+/// How long a stream in line waits for its place in the thread's feed.
+const JOIN_PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MessageBody {
+    content: String,
+    metadata: Option<Map<String, Value>>,
+    agent_id: Option<String>,
+    busy_policy: Option<String>,
+}
+
+impl Bounded for MessageBody {
+    const MAX_BYTES: usize = MAX_INPUT_BODY;
+}
+
+pub(super) async fn take(
+    State(desk): State<Desk>,
+    Params(thread): Params<String>,
+    Extension(connection): Extension<Connection>,
+    headers: HeaderMap,
+    Strict(body): Strict<MessageBody>,
+) -> Result<Response, Problem> {
+    let thread = thread_id(&thread)?;
+    input::content(&body.content)?;
+    let input = Input {
+        agent: body.agent_id.map(|id| params::id("agent_id", &id, AgentId::parse)).transpose()?,
+        policy: threads::policy(body.busy_policy.as_deref())?,
+        metadata: input::metadata(body.metadata)?,
+        key: params::idempotency_key(&headers)?,
+        correlation_id: params::correlation_id(&headers)?,
+        content: body.content,
+        thread,
+    };
+    let hub = desk.hub()?;
+    let standing = standing::of(hub, &input).await?;
+    if wants_stream(&headers) {
+        return in_line(&desk, hub, connection, &input.thread, standing).await;
+    }
+    let turn = standing.turn().clone();
+    if let Standing::New(opened) = standing {
+        orders::open_turn(hub.context(), &opened).await?;
+    }
+    Ok((StatusCode::ACCEPTED, fresh(accepted(&input.thread, &turn, 0))).into_response())
+}
+
+/// What a client needs to follow the turn.
+pub(super) fn accepted(thread: &ThreadId, turn: &TurnId, run: u32) -> Value {
+    let answer = turn.answer(run);
+    json!({
+        "turn_id": turn.as_str(),
+        "thread_id": thread.as_str(),
+        "run": run,
+        "message_id": answer.as_str(),
+        "input_message_id": turn.input().as_str(),
+        "events_url": format!("/v1/threads/{thread}/events?message={answer}"),
+        "stop_url": format!("/v1/turns/{turn}/stop"),
+    })
+}
+
+fn wants_stream(headers: &HeaderMap) -> bool {
+    let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepts.flat_map(|value| value.split(',')).any(|kind| {
+        kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream")
+    })
+}
+
+/// The thread's events until the answer's end. The place in the feed is taken before the input is stored, so that nothing
+/// is missed.
+async fn in_line(
+    desk: &Desk,
+    hub: &Hub,
+    connection: Connection,
+    thread: &ThreadId,
+    standing: Standing,
+) -> Result<Response, Problem> {
+    let turn = standing.turn().clone();
+    let answer = awaited(&standing)?;
+    let tip = reads::tip(hub.store(), thread).await?;
+    let (lane, body) = events::lane(desk, connection);
+    let (seat, joined) = hub.attach_until(thread, lane, tip, &answer).map_err(events::refused)?;
+    // Dropped with an error, the body gives the place back.
+    let body = Seated::new(body, seat);
+    match tokio::time::timeout(JOIN_PATIENCE, joined).await {
+        Ok(Ok(())) => {}
+        Ok(Err(_)) | Err(_) => {
+            let detail = "the thread cannot be followed at the moment; nothing was stored";
+            return Err(Problem::unavailable("nats_unavailable", detail));
+        }
+    }
+    if let Standing::New(opened) = &standing {
+        orders::open_turn(hub.context(), opened).await?;
+    }
+    let mut response = events::stream(body);
+    if let Ok(turn) = HeaderValue::from_str(turn.as_str()) {
+        response.headers_mut().insert("x-antiphon-turn", turn);
+    }
+    Ok(response)
+}
+
+/// The message whose end ends the stream.
+fn awaited(standing: &Standing) -> Result<MessageId, Problem> {
+    let run = match standing {
+        Standing::New(opened) => opened.run,
+        Standing::Known(_, None) => 0,
+        Standing::Known(_, Some(TurnState::Done { answer })) => return Ok(answer.clone()),
+        Standing::Known(_, Some(TurnState::Failed { run } | TurnState::Open { run })) => *run,
+        Standing::Known(_, Some(TurnState::Dropped)) => {
+            let detail = "the turn of this Idempotency-Key failed, and somebody dropped it";
+            return Err(Problem::new(StatusCode::GONE, "turn_dropped", detail));
+        }
+    };
+    Ok(standing.turn().answer(run))
+}

@@ -1,0 +1,189 @@
+//! Tasks of agents.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use model::{ActKind, AgentId, Position, Task, TaskId, TaskKind};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use store::{TaskRow, TaskStatus};
+use uuid::Uuid;
+
+use super::{Desk, agent_id, agents, fresh};
+use crate::body::{Bounded, Empty, Strict};
+use crate::hub::Hub;
+use crate::input::{self, MAX_INPUT_BODY};
+use crate::params::{self, Asked, Params};
+use crate::problem::Problem;
+use crate::{acts, orders, shown};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TaskBody {
+    task_id: Option<String>,
+    content: String,
+    metadata: Option<Map<String, Value>>,
+}
+
+impl Bounded for TaskBody {
+    const MAX_BYTES: usize = MAX_INPUT_BODY;
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("unknown_task", "the agent has no such task")
+}
+
+fn task_id(text: &str) -> Result<TaskId, Problem> {
+    params::id("task", text, TaskId::parse)
+}
+
+pub(super) async fn send(
+    State(desk): State<Desk>,
+    Params(agent): Params<String>,
+    Strict(body): Strict<TaskBody>,
+) -> Result<Response, Problem> {
+    let agent = agent_id(&agent)?;
+    let id = body.task_id.unwrap_or_else(|| Uuid::now_v7().simple().to_string());
+    let id = params::id("task_id", &id, TaskId::parse)?;
+    input::content(&body.content)?;
+    let metadata = input::metadata(body.metadata)?;
+    let hub = desk.hub()?;
+    let task = Task { agent, id, kind: TaskKind::Task, content: body.content, metadata };
+    let task = orders::task_as_read(hub.context(), &task)?;
+    if hub.store().task_digest(&task.agent, &task.id).await?.is_some_and(|known| known != task.digest()) {
+        let detail = "the agent knows a task of that id with another payload";
+        return Err(Problem::conflict("task_conflict", detail));
+    }
+    orders::send_task(hub.context(), &task).await?;
+    let place = format!("/v1/agents/{}/tasks/{}", task.agent, task.id);
+    let shown = json!({ "task_id": task.id.as_str(), "agent_id": task.agent.as_str(), "task_url": place });
+    Ok((StatusCode::ACCEPTED, [(header::LOCATION, place)], fresh(shown)).into_response())
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TasksQuery {
+    status: Option<String>,
+    after: Option<String>,
+    limit: Option<String>,
+}
+
+pub(super) async fn page(
+    State(desk): State<Desk>,
+    Params(agent): Params<String>,
+    Asked(query): Asked<TasksQuery>,
+) -> Result<Response, Problem> {
+    let agent = agent_id(&agent)?;
+    let known = |name: &str| {
+        let all = TaskStatus::ALL.map(TaskStatus::name).join(", ");
+        let detail = format!("status must be one of {all}");
+        TaskStatus::from_name(name).ok_or_else(|| Problem::bad_request("invalid_query", detail))
+    };
+    let status = query.status.as_deref().map(known).transpose()?;
+    let after = params::position("after", query.after)?.unwrap_or(Position::from_stored(i64::MIN));
+    let limit = params::limit(query.limit.as_deref())?;
+    let store = desk.hub()?.store();
+    let mut tasks = store.tasks(&agent, status, after, limit + 1).await?;
+    if tasks.is_empty() && store.agent(&agent).await?.is_none() {
+        return Err(agents::unknown());
+    }
+    let has_more = params::has_more(&mut tasks, limit);
+    let tasks: Vec<_> = tasks.iter().map(shown_task).collect();
+    Ok(fresh(json!({ "agent_id": agent.as_str(), "tasks": tasks, "has_more": has_more })))
+}
+
+pub(super) async fn show(
+    State(desk): State<Desk>,
+    Params((agent, task)): Params<(String, String)>,
+) -> Result<Response, Problem> {
+    let (agent, task) = (agent_id(&agent)?, task_id(&task)?);
+    let row = desk.hub()?.store().task(&agent, &task).await?.ok_or_else(unknown)?;
+    Ok(fresh(shown_task(&row)))
+}
+
+fn shown_task(row: &TaskRow) -> Value {
+    let failure = row.failure.as_ref().map(
+        |failure| json!({ "code": failure.code, "text": failure.text, "at": shown::rfc3339(failure.at) }),
+    );
+    json!({
+        "task_id": row.task.as_str(),
+        "position": row.position,
+        "kind": row.kind.name(),
+        "status": row.status.name(),
+        "content": row.content,
+        "metadata": row.metadata,
+        "failure": failure,
+        "created_at": shown::rfc3339(row.created_at),
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EditBody {
+    content: Option<String>,
+    metadata: Option<Map<String, Value>>,
+}
+
+impl Bounded for EditBody {
+    const MAX_BYTES: usize = MAX_INPUT_BODY;
+}
+
+/// What the body leaves out stays as it is.
+pub(super) async fn edit(
+    State(desk): State<Desk>,
+    Params((agent, task)): Params<(String, String)>,
+    headers: HeaderMap,
+    Strict(body): Strict<EditBody>,
+) -> Result<Response, Problem> {
+    let (agent, task, actor) = (agent_id(&agent)?, task_id(&task)?, params::actor(&headers)?);
+    if body.content.is_none() && body.metadata.is_none() {
+        return Err(Problem::bad_request("invalid_body", "there is neither content nor metadata to change"));
+    }
+    body.content.as_deref().map(input::content).transpose()?;
+    let metadata = body.metadata.map(|map| input::metadata(Some(map))).transpose()?;
+    let hub = desk.hub()?;
+    let (content, metadata) = match (body.content, metadata) {
+        (Some(content), Some(metadata)) => (content, metadata),
+        (content, metadata) => {
+            let row = hub.store().task(&agent, &task).await?.ok_or_else(unknown)?;
+            (content.unwrap_or(row.content), metadata.unwrap_or(row.metadata))
+        }
+    };
+    act(hub, agent, &task, actor, ActKind::EditTask { task: task.clone(), content, metadata }).await
+}
+
+pub(super) async fn drop_one(
+    State(desk): State<Desk>,
+    Params((agent, task)): Params<(String, String)>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Result<Response, Problem> {
+    let (agent, task, actor) = (agent_id(&agent)?, task_id(&task)?, params::actor(&headers)?);
+    act(desk.hub()?, agent, &task, actor, ActKind::DropTask(task.clone())).await
+}
+
+pub(super) async fn retry(
+    State(desk): State<Desk>,
+    Params((agent, task)): Params<(String, String)>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Result<Response, Problem> {
+    let (agent, task, actor) = (agent_id(&agent)?, task_id(&task)?, params::actor(&headers)?);
+    act(desk.hub()?, agent, &task, actor, ActKind::RetryTask(task.clone())).await
+}
+
+/// The owner judges, for it may know a task that is not written yet. What it refuses and the store does not know either is
+/// no task.
+async fn act(
+    hub: &Hub,
+    agent: AgentId,
+    task: &TaskId,
+    actor: String,
+    what: ActKind,
+) -> Result<Response, Problem> {
+    let acted = acts::perform(hub, actor, agent.clone(), what).await?;
+    if acted.refused().is_some() && hub.store().task(&agent, task).await?.is_none() {
+        return Err(unknown());
+    }
+    Ok(acted.into_response())
+}

@@ -1,0 +1,64 @@
+//! Turns under way.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use model::{ActKind, ThreadId, TurnId};
+use wire::explain::About;
+
+use super::Desk;
+use crate::body::Empty;
+use crate::hub::Hub;
+use crate::params::{self, Params};
+use crate::problem::Problem;
+use crate::{acts, owner};
+
+/// An input is stored before its owner knows of it: who asks at once asks again after these pauses.
+const PAUSES: [Duration; 3] =
+    [Duration::from_millis(100), Duration::from_millis(250), Duration::from_millis(500)];
+
+pub(super) fn turn_id(text: &str) -> Result<TurnId, Problem> {
+    params::id("turn", text, TurnId::parse)
+}
+
+pub(super) async fn stop(
+    State(desk): State<Desk>,
+    Params(turn): Params<String>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Result<Response, Problem> {
+    let (turn, actor) = (turn_id(&turn)?, params::actor(&headers)?);
+    let hub = desk.hub()?;
+    let thread = thread_of(hub, &turn).await?;
+    let acted = acts::perform(hub, actor, thread.agent(), ActKind::StopTurn(turn)).await?;
+    Ok(acted.into_response())
+}
+
+async fn thread_of(hub: &Hub, turn: &TurnId) -> Result<ThreadId, Problem> {
+    let about = About::Turn(turn.clone());
+    let mut pauses = PAUSES.into_iter();
+    loop {
+        let explained = owner::why(hub.context(), turn.bucket(), &about).await;
+        let is_away = explained.is_none();
+        let active = explained.and_then(|explained| explained.active).filter(|active| active.turn == *turn);
+        if let Some(active) = active {
+            return Ok(active.thread);
+        }
+        if let Some(thread) = hub.store().thread_of_open_turn(turn).await? {
+            return Ok(thread);
+        }
+        match pauses.next() {
+            Some(pause) => tokio::time::sleep(pause).await,
+            None if is_away => {
+                let detail = "nobody owns the turn at the moment, and it is not known otherwise";
+                return Err(Problem::unavailable("no_owner", detail));
+            }
+            None => {
+                let detail = "there is no such turn under way or waiting: it has ended, or it never was";
+                return Err(Problem::not_found("unknown_turn", detail));
+            }
+        }
+    }
+}

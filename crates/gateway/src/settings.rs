@@ -1,0 +1,125 @@
+//! Settings of agents: what the fleet itself understands is checked, the rest is the workflow's.
+
+use model::Metadata;
+use serde_json::{Map, Value};
+
+use crate::problem::Problem;
+
+const DAY_MS: u64 = 86_400_000;
+const MAX_TEXT: usize = 64 << 10;
+
+/// What a known setting may be.
+enum Rule {
+    /// A whole number in a range.
+    Number(u64, u64),
+    /// Likewise, or null.
+    NumberOrNull(u64, u64),
+    Bool,
+    OneOf(&'static [&'static str]),
+    /// Text of at most so many bytes.
+    Text(usize),
+}
+
+const RULES: [(&str, Rule); 10] = [
+    ("deadline_ms", Rule::Number(100, DAY_MS)),
+    ("backoff_base_ms", Rule::Number(1, DAY_MS)),
+    ("backoff_cap_ms", Rule::Number(1, 30 * DAY_MS)),
+    ("max_attempts", Rule::NumberOrNull(1, 1_000_000)),
+    ("context_messages", Rule::Number(1, 10_000)),
+    ("work_request", Rule::Bool),
+    ("memory", Rule::Bool),
+    ("foreground_during_backoff", Rule::OneOf(&["pass", "refuse"])),
+    ("system", Rule::Text(MAX_TEXT)),
+    ("model", Rule::Text(256)),
+];
+
+impl Rule {
+    fn allows(&self, value: &Value) -> bool {
+        let within =
+            |low: u64, high: u64| value.as_u64().is_some_and(|number| (low..=high).contains(&number));
+        match self {
+            Self::Number(low, high) => within(*low, *high),
+            Self::NumberOrNull(low, high) => value.is_null() || within(*low, *high),
+            Self::Bool => value.is_boolean(),
+            Self::OneOf(all) => value.as_str().is_some_and(|text| all.contains(&text)),
+            Self::Text(most) => value.as_str().is_some_and(|text| text.len() <= *most),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Number(low, high) => format!("a whole number from {low} to {high}"),
+            Self::NumberOrNull(low, high) => format!("null or a whole number from {low} to {high}"),
+            Self::Bool => "true or false".to_owned(),
+            Self::OneOf(all) => format!("one of {}", all.join(", ")),
+            Self::Text(most) => format!("a text of at most {most} bytes"),
+        }
+    }
+}
+
+/// The settings of an agent.
+pub(crate) fn checked(settings: Option<Map<String, Value>>) -> Result<Map<String, Value>, Problem> {
+    let settings = settings.unwrap_or_default();
+    for (name, rule) in &RULES {
+        if settings.get(*name).is_some_and(|value| !rule.allows(value)) {
+            return Err(invalid(format!("settings.{name} must be {}", rule.text())));
+        }
+    }
+    let number = |name: &str| settings.get(name).and_then(Value::as_u64);
+    if let (Some(base), Some(cap)) = (number("backoff_base_ms"), number("backoff_cap_ms"))
+        && base > cap
+    {
+        return Err(invalid("settings.backoff_base_ms is above settings.backoff_cap_ms".to_owned()));
+    }
+    // jsonb refuses what metadata may not hold either.
+    Metadata::new(settings.clone())
+        .map_err(|error| invalid(error.to_string().replace("metadata", "settings")))?;
+    Ok(settings)
+}
+
+fn invalid(detail: String) -> Problem {
+    Problem::bad_request("invalid_settings", detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(settings: Value) -> Result<(), String> {
+        let Value::Object(map) = settings else { panic!("{settings}") };
+        checked(Some(map)).map(drop).map_err(|problem| format!("{problem:?}"))
+    }
+
+    #[test]
+    fn known_settings_are_checked_and_others_pass() {
+        let good = json!({
+            "deadline_ms": 60_000, "backoff_base_ms": 1, "backoff_cap_ms": 1, "max_attempts": null,
+            "context_messages": 50, "work_request": false, "memory": true, "foreground_during_backoff": "refuse",
+            "system": "", "model": "m", "temperature": 0.5, "tools": [{"name": "t"}],
+        });
+        assert_eq!(check(good), Ok(()));
+        assert_eq!(check(json!({})), Ok(()));
+        let bad = [
+            (json!({"deadline_ms": 99}), "deadline_ms must be a whole number from 100 to 86400000"),
+            (json!({"deadline_ms": "60000"}), "deadline_ms"),
+            (json!({"deadline_ms": 60_000.5}), "deadline_ms"),
+            (json!({"backoff_base_ms": 0}), "backoff_base_ms"),
+            (json!({"backoff_cap_ms": -1}), "backoff_cap_ms"),
+            (json!({"backoff_base_ms": 2, "backoff_cap_ms": 1}), "above settings.backoff_cap_ms"),
+            (json!({"max_attempts": 0}), "null or a whole number"),
+            (json!({"context_messages": 10_001}), "context_messages"),
+            (json!({"work_request": "yes"}), "true or false"),
+            (json!({"memory": 1}), "true or false"),
+            (json!({"foreground_during_backoff": "wait"}), "one of pass, refuse"),
+            (json!({"system": null}), "a text of at most 65536 bytes"),
+            (json!({"model": "x".repeat(257)}), "a text of at most 256 bytes"),
+            (json!({"other": "a\0"}), "settings holds a NUL character"),
+        ];
+        for (settings, why) in bad {
+            let problem = check(settings.clone()).unwrap_err();
+            assert!(problem.contains(why) && problem.contains("invalid_settings"), "{settings}: {problem}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Agents: settings, state, what operators do.
+
+use model::{ActKind, AgentId, TaskId, TurnId};
+use serde_json::{Value, json};
+use testkit::http;
+use wire::explain::{About, ActiveTurn, Explanation, WaitReason};
+
+use crate::playing::Orders;
+use crate::sending::{bare, send, send_with};
+use crate::town::{Town, idle};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_are_put_checked_and_audited() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let gateway = town.gateways[0];
+    let body = json!({"workflow": "research", "settings": {"deadline_ms": 5_000, "temperature": 0.5}});
+    let put = |actor: &'static str, body: &Value| {
+        let body = body.to_string();
+        async move {
+            let headers = [("content-type", "application/json"), ("x-antiphon-actor", actor)];
+            send_with(gateway, "PUT", "/v1/agents/a1", &headers, body.as_bytes()).await
+        }
+    };
+    let created = put("mia", &body).await;
+    assert_eq!(created.status, 201);
+    let expected = json!({"agent_id": "a1", "workflow": "research", "version": 1,
+        "settings": {"deadline_ms": 5_000, "temperature": 0.5}});
+    assert_eq!(created.json(), expected);
+    let changed = put("tom", &json!({"workflow": "other"})).await;
+    assert_eq!((changed.status, &changed.json()["version"]), (200, &json!(2)));
+    let shown = http::get_json(gateway, "/v1/agents/a1").await.unwrap();
+    assert_eq!((&shown["workflow"], &shown["settings"], &shown["version"]), (&json!("other"), &json!({}), &json!(2)));
+    let audit = http::get_json(gateway, "/v1/agents/a1/audit").await.unwrap();
+    let acts: Vec<_> = audit["acts"].as_array().unwrap().iter().map(|act| (&act["actor"], &act["what"])).collect();
+    assert_eq!(acts, [(&json!("tom"), &json!("put_settings")), (&json!("mia"), &json!("put_settings"))]);
+    let bad = [
+        (json!({}), "invalid_body"),
+        (json!({"workflow": "a", "setting": {}}), "invalid_body"),
+        (json!({"workflow": "a.b"}), "invalid_id"),
+        (json!({"workflow": ""}), "invalid_id"),
+        (json!({"workflow": "a", "settings": []}), "invalid_body"),
+        (json!({"workflow": "a", "settings": {"deadline_ms": "1"}}), "invalid_settings"),
+        (json!({"workflow": "a", "settings": {"x": "\0"}}), "invalid_settings"),
+    ];
+    for (body, code) in bad {
+        assert_eq!(put("mia", &body).await.problem(), (400, code.to_owned(), false), "{body}");
+    }
+    let large = put("mia", &json!({"workflow": "a", "settings": {"x": "y".repeat(600_000)}})).await;
+    assert_eq!(large.problem(), (413, "body_too_large".to_owned(), false));
+    let shown = http::get_json(gateway, "/v1/agents/a1").await.unwrap();
+    assert_eq!(shown["version"], 2, "what was refused changed nothing");
+}
+
+async fn queue(town: &Town) {
+    town.write(
+        "INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content)
+         SELECT $bucket(a1), 'a1', n * 10, 'task-' || n, 'task', 'text ' || n FROM generate_series(1, 5) AS n;
+         INSERT INTO failed_tasks (bucket, agent_id, position, code, text)
+         VALUES ($bucket(a1), 'a1', 10, 'producer_error', 'no'), ($bucket(a1), 'a1', 30, 'dropped', 'x');
+         INSERT INTO agents (bucket, agent_id, head_position, head_run, backoff_attempt_count, backoff_next_run_at,
+                             error_code, error_text, error_at)
+         VALUES ($bucket(a1), 'a1', 20, 1, 1, '2100-01-01T00:00:00Z', 'deadline', 'no progress',
+                 '2026-01-01T00:00:00Z')",
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_is_shown_from_the_store_and_from_its_owner() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let gateway = town.gateways[0];
+    assert_eq!(bare(gateway, "GET", "/v1/agents/a1").await.problem(), (404, "unknown_agent".to_owned(), false));
+    queue(&town).await;
+    let backoff = json!({"reason": "backoff until", "until": "2100-01-01T00:00:00Z"});
+    let expected = json!({
+        "agent_id": "a1", "workflow": "default", "settings": {}, "version": 0, "created_at": null, "updated_at": null,
+        "pending": 2, "failed": 2, "head_task_id": "task-4", "paused": false, "backoff_attempt_count": 1,
+        "backoff_next_run_at": "2100-01-01T00:00:00Z",
+        "last_error": {"code": "deadline", "text": "no progress", "at": "2026-01-01T00:00:00Z"},
+        "owner": "away", "active_turn": null, "waiting": backoff,
+    });
+    assert_eq!(http::get_json(gateway, "/v1/agents/a1").await.unwrap(), expected);
+    let owner = town.owner(1, vec![]).await;
+    let agent = AgentId::parse("a1").unwrap();
+    let turn = TurnId::of_task(&agent, model::Position::from_stored(40));
+    let head = Some(TaskId::parse("task-4").unwrap());
+    let said = async |reason: Option<WaitReason>, active: Option<ActiveTurn>| {
+        let explanation = Explanation { reason, active, head: head.clone(), ..idle() };
+        *owner.explanation.lock().unwrap() = explanation;
+        let shown = http::get_json(gateway, "/v1/agents/a1").await.unwrap();
+        assert_eq!(shown["owner"], "present");
+        (shown["waiting"].clone(), shown["active_turn"].clone())
+    };
+    assert_eq!(said(Some(WaitReason::Backoff { for_ms: 5 }), None).await, (backoff, Value::Null));
+    let reasons = [
+        (WaitReason::HeadOfLine, "head of line"),
+        (WaitReason::Gap, "gap"),
+        (WaitReason::Paused, "paused"),
+        (WaitReason::NoWorkflow, "no workflow"),
+    ];
+    for (reason, name) in reasons {
+        assert_eq!(said(Some(reason), None).await.0, json!({"reason": name, "until": null}));
+    }
+    let active = ActiveTurn {
+        turn: turn.clone(),
+        thread: agent.thread(),
+        run: 1,
+        message: turn.answer(1),
+        waits_for: Some(WaitReason::NoWorkflow),
+        idle_ms: 7,
+    };
+    let (waiting, active) = said(None, Some(active)).await;
+    assert_eq!(waiting, Value::Null);
+    assert_eq!((&active["turn_id"], &active["waiting"]["reason"]), (&json!(turn.as_str()), &json!("no workflow")));
+    assert!(owner.questions.lock().unwrap().iter().all(|about| *about == About::Agent(agent.clone())));
+    drop(owner);
+    town.write("UPDATE agents SET paused = true").await;
+    let shown = http::get_json(gateway, "/v1/agents/a1").await.unwrap();
+    assert_eq!(shown["waiting"], json!({"reason": "paused", "until": null}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_are_listed_by_pages_and_by_what_they_wait_for() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let gateway = town.gateways[0];
+    queue(&town).await;
+    for n in 0..5 {
+        let reply = send(gateway, "PUT", &format!("/v1/agents/set-{n}"), &json!({"workflow": "w"})).await;
+        assert_eq!(reply.status, 201);
+    }
+    town.write("INSERT INTO agents (bucket, agent_id, paused) VALUES ($bucket(set-3), 'set-3', true)").await;
+    let list = async |query: &str| {
+        let page = http::get_json(gateway, &format!("/v1/agents?{query}")).await.unwrap();
+        let ids = page["agents"].as_array().unwrap().iter();
+        let ids: Vec<_> = ids.map(|agent| agent["agent_id"].as_str().unwrap().to_owned()).collect();
+        (ids, page["has_more"].as_bool().unwrap())
+    };
+    let (all, has_more) = list("").await;
+    let mut sorted = all.clone();
+    sorted.sort();
+    assert_eq!((sorted.join(" "), has_more), ("a1 set-0 set-1 set-2 set-3 set-4".to_owned(), false));
+    let mut paged = Vec::new();
+    loop {
+        let after = paged.last().map(|id| format!("&after={id}")).unwrap_or_default();
+        let (ids, has_more) = list(&format!("limit=2{after}")).await;
+        paged.extend(ids);
+        if !has_more {
+            break;
+        }
+    }
+    assert_eq!(paged, all);
+    assert_eq!(list("waiting=backoff").await, (vec!["a1".to_owned()], false));
+    assert_eq!(list("waiting=paused").await, (vec!["set-3".to_owned()], false));
+    for (query, code) in [("waiting=x", "invalid_query"), ("after=a.b", "invalid_id"), ("limit=201", "invalid_limit")] {
+        let refused = bare(gateway, "GET", &format!("/v1/agents?{query}")).await;
+        assert_eq!(refused.problem(), (400, code.to_owned(), false), "{query}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_pause_resume_and_clear_backoff() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let gateway = town.gateways[0];
+    let orders = Orders::read(&town, |_| None).await;
+    let acts = [("pause", ActKind::Pause), ("resume", ActKind::Resume), ("clear-backoff", ActKind::ClearBackoff)];
+    for (n, (path, what)) in acts.into_iter().enumerate() {
+        let done = bare(gateway, "POST", &format!("/v1/agents/a1/{path}")).await;
+        let act = orders.act(n).await;
+        assert_eq!((done.status, done.json()), (200, json!({"act_id": act.id.as_str(), "done": true})));
+        assert_eq!((act.subject.as_str(), act.what), ("a1", what));
+    }
+    let bad = bare(gateway, "POST", "/v1/agents/a%20b/pause").await;
+    assert_eq!(bad.problem(), (400, "invalid_id".to_owned(), false));
+    let get = bare(gateway, "GET", "/v1/agents/a1/pause").await;
+    assert_eq!((get.problem().0, get.header("allow")), (405, Some("POST")));
+    let unknown = bare(gateway, "GET", "/v1/agents/nobody/audit").await;
+    assert_eq!(unknown.problem(), (404, "unknown_agent".to_owned(), false));
+}

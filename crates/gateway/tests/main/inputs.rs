@@ -1,0 +1,474 @@
+//! Inputs of persons: what is taken, what is refused, and streams in line.
+
+use std::time::Duration;
+
+use model::{Bucket, BusyPolicy, ThreadId, TurnId};
+use serde_json::{Value, json};
+use testkit::http;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use wire::explain::{ActiveTurn, Explanation};
+
+use crate::client::Client;
+use crate::playing::Orders;
+use crate::sending::{bare, exchange, post, send_with};
+use crate::town::{Town, idle};
+
+const MESSAGES: &str = "/v1/threads/t1/messages";
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+async fn quiet(town: &Town) -> Orders {
+    Orders::read(town, |_| None).await
+}
+
+fn thread() -> ThreadId {
+    ThreadId::parse("t1").unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_input_is_in_the_stream_when_it_is_accepted() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let orders = quiet(&town).await;
+    let headers = [JSON, ("x-correlation-id", "trace-1")];
+    let body = json!({"content": "hello", "metadata": {"lang": "de", "n": 1.0}});
+    let reply =
+        send_with(town.gateways[0], "POST", MESSAGES, &headers, body.to_string().as_bytes()).await;
+    assert_eq!(reply.status, 202, "{reply:?}");
+    let opened = orders.turn(0).await;
+    let turn = opened.turn.to_string();
+    assert!(turn.starts_with(&format!("u{:04x}-", Bucket::of(&thread()).get())));
+    assert_eq!(
+        reply.json(),
+        json!({
+            "turn_id": turn,
+            "thread_id": "t1",
+            "run": 0,
+            "message_id": format!("{turn}-a"),
+            "input_message_id": format!("{turn}-q"),
+            "events_url": format!("/v1/threads/t1/events?message={turn}-a"),
+            "stop_url": format!("/v1/turns/{turn}/stop"),
+        })
+    );
+    assert_eq!((opened.thread.as_str(), opened.agent.as_str(), opened.run), ("t1", "t1", 0));
+    assert_eq!((opened.content.as_str(), opened.policy), ("hello", BusyPolicy::Enqueue));
+    assert_eq!(opened.metadata.to_value(), json!({"lang": "de", "n": 1}));
+    assert_eq!((opened.work_request, opened.memory), (true, true));
+    assert_eq!(opened.correlation_id.as_deref(), Some("trace-1"));
+    let other = post(town.gateways[0], MESSAGES, &json!({"content": "hello"})).await;
+    assert_ne!(other.json()["turn_id"], turn, "without a key each one is another turn");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_inputs_are_refused_and_nothing_is_stored() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let orders = quiet(&town).await;
+    let gateway = town.gateways[0];
+    let deep = (0..80).fold(json!(1), |inner, _| json!([inner]));
+    let cases = [
+        (json!({}), 400, "invalid_body"),
+        (json!({"content": null}), 400, "invalid_body"),
+        (json!({"content": 7}), 400, "invalid_body"),
+        (json!({"content": "x", "contents": "y"}), 400, "invalid_body"),
+        (json!({"content": "x", "metadata": []}), 400, "invalid_body"),
+        (json!([{"content": "x"}]), 400, "invalid_body"),
+        (json!({"content": ""}), 400, "empty_input"),
+        (json!({"content": "x".repeat((256 << 10) + 1)}), 413, "input_too_large"),
+        (json!({"content": "x".repeat(2 << 20)}), 413, "body_too_large"),
+        (json!({"content": "a\0b"}), 400, "invalid_content"),
+        (json!({"content": "x", "agent_id": "a.b"}), 400, "invalid_id"),
+        (json!({"content": "x", "agent_id": ""}), 400, "invalid_id"),
+        (json!({"content": "x", "busy_policy": "wait"}), 400, "invalid_busy_policy"),
+        (json!({"content": "x", "metadata": {"a": "\0"}}), 400, "invalid_metadata"),
+        (json!({"content": "x", "metadata": {"a": deep}}), 400, "invalid_metadata"),
+        (json!({"content": "x", "metadata": {"a": 9_007_199_254_740_993_u64}}), 400, "invalid_metadata"),
+        (json!({"content": "x", "metadata": {"a": -9_007_199_254_740_993_i64}}), 400, "invalid_metadata"),
+        (json!({"content": "x", "metadata": {"tokens_used": -1}}), 400, "invalid_metadata"),
+        (json!({"content": "x", "metadata": {"a": "x".repeat(65_536)}}), 413, "metadata_too_large"),
+    ];
+    for (body, status, code) in cases {
+        let reply = post(gateway, MESSAGES, &body).await;
+        let shown: String = body.to_string().chars().take(80).collect();
+        assert_eq!(reply.problem(), (status, code.to_owned(), false), "{shown}");
+    }
+    let good = json!({"content": "x"}).to_string();
+    let headers: [(&[(&str, &str)], u16, &str); 8] = [
+        (&[], 415, "unsupported_media_type"),
+        (&[("content-type", "text/plain")], 415, "unsupported_media_type"),
+        (&[JSON, ("idempotency-key", "")], 400, "invalid_idempotency_key"),
+        (&[JSON, ("idempotency-key", "two words")], 400, "invalid_idempotency_key"),
+        (&[JSON, ("idempotency-key", "é")], 400, "invalid_idempotency_key"),
+        (&[JSON, ("idempotency-key", &"x".repeat(256))], 400, "invalid_idempotency_key"),
+        (&[JSON, ("idempotency-key", "a"), ("idempotency-key", "b")], 400, "invalid_idempotency_key"),
+        (&[JSON, ("x-correlation-id", "a b")], 400, "invalid_correlation_id"),
+    ];
+    for (headers, status, code) in headers {
+        let reply = send_with(gateway, "POST", MESSAGES, headers, good.as_bytes()).await;
+        assert_eq!(reply.problem(), (status, code.to_owned(), false), "{headers:?}");
+    }
+    for (text, code) in [("{", "invalid_json"), ("", "invalid_json"), (r#"{"content":"\ud800"}"#, "invalid_json")] {
+        let reply = send_with(gateway, "POST", MESSAGES, &[JSON], text.as_bytes()).await;
+        assert_eq!(reply.problem(), (400, code.to_owned(), false), "{text}");
+    }
+    let invalid_utf8 = send_with(gateway, "POST", MESSAGES, &[JSON], b"{\"content\":\"\xff\"}").await;
+    assert_eq!(invalid_utf8.problem(), (400, "invalid_json".to_owned(), false));
+    for path in ["/v1/threads/a.b/messages", "/v1/threads/a%00/messages", "/v1/threads/%ff/messages"] {
+        let reply = post(gateway, path, &json!({"content": "x"})).await;
+        assert_eq!(reply.problem(), (400, "invalid_id".to_owned(), false), "{path}");
+    }
+    let wrong_method = bare(gateway, "DELETE", MESSAGES).await;
+    assert_eq!(wrong_method.problem(), (405, "method_not_allowed".to_owned(), false));
+    assert_eq!(wrong_method.header("allow"), Some("POST"));
+    assert_eq!(orders.count().await, 0);
+    let largest = json!({"content": "\u{1}".repeat(256 << 10)});
+    assert_eq!(post(gateway, MESSAGES, &largest).await.status, 202, "as large as is allowed, escaped six times");
+    assert_eq!(orders.turn(0).await.content.len(), 256 << 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_without_an_end_is_refused_by_its_length() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let mut request = format!(
+        "POST {MESSAGES} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         transfer-encoding: chunked\r\n\r\n"
+    )
+    .into_bytes();
+    for _ in 0..40 {
+        request.extend_from_slice(b"10000\r\n");
+        request.extend(std::iter::repeat_n(b' ', 0x10000));
+        request.extend_from_slice(b"\r\n");
+    }
+    request.extend_from_slice(b"0\r\n\r\n");
+    let reply = exchange(town.gateways[0], &request).await;
+    assert_eq!(reply.problem(), (413, "body_too_large".to_owned(), false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_key_is_the_same_turn() {
+    let town = Town::new().await;
+    let orders = quiet(&town).await;
+    let keyed = async |gateway: usize, path: &str, key: &str, body: Value| {
+        let headers = [JSON, ("idempotency-key", key)];
+        send_with(town.gateways[gateway], "POST", path, &headers, body.to_string().as_bytes()).await
+    };
+    let body = json!({"content": "hello", "metadata": {"b": 1, "a": {"d": 2, "c": 3}}});
+    let first = keyed(0, MESSAGES, "k1", body.clone()).await;
+    let same = json!({"metadata": {"a": {"c": 3, "d": 2}, "b": 1}, "content": "hello"});
+    let second = keyed(1, MESSAGES, "k1", same).await;
+    assert_eq!((first.status, second.status), (202, 202));
+    assert_eq!(first.json(), second.json());
+    assert_eq!(orders.turn(0).await.turn, orders.turn(1).await.turn, "its owner recognises it");
+    let others = [
+        json!({"content": "hello!"}),
+        json!({"content": "hello"}),
+        json!({"content": "hello", "metadata": {"b": 1, "a": {"d": 2, "c": 4}}}),
+        json!({"content": "hello", "metadata": {"b": 1, "a": {"d": 2, "c": 3}}, "agent_id": "a"}),
+        json!({"content": "hello", "metadata": {"b": 1, "a": {"d": 2, "c": 3}}, "busy_policy": "reject"}),
+    ];
+    for other in others {
+        let reply = keyed(1, MESSAGES, "k1", other.clone()).await;
+        assert_eq!(reply.problem(), (422, "idempotency_key_reused".to_owned(), false), "{other}");
+    }
+    let elsewhere = keyed(0, "/v1/threads/t2/messages", "k1", json!({"content": "other"})).await;
+    assert_ne!(elsewhere.json()["turn_id"], first.json()["turn_id"], "a key belongs to its thread");
+    let turn = TurnId::parse(first.json()["turn_id"].as_str().unwrap()).unwrap();
+    town.write_turn(&turn, 0, 10, &["answer"]).await;
+    let before = orders.count().await;
+    assert_eq!(keyed(0, MESSAGES, "k1", body).await.json(), first.json());
+    assert_eq!(orders.count().await, before, "what is in the history is not sent again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_key_in_many_hands_is_one_turn() {
+    let town = Town::new().await;
+    let headers = [JSON, ("idempotency-key", "k")];
+    let sends = (0..16).map(|n| {
+        let (gateway, body) = (town.gateways[n % 2], json!({"content": "x"}).to_string());
+        async move { send_with(gateway, "POST", MESSAGES, &headers, body.as_bytes()).await.json() }
+    });
+    let replies = futures_util::future::join_all(sends).await;
+    assert!(replies.iter().all(|reply| reply == &replies[0] && reply["turn_id"].is_string()), "{replies:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_and_the_policy_are_the_inputs_or_the_threads_or_the_defaults() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let orders = quiet(&town).await;
+    let gateway = town.gateways[0];
+    let named = json!({"thread_id": "t1", "agent_id": "helene", "busy_policy": "interrupt"});
+    assert_eq!(post(gateway, "/v1/threads", &named).await.status, 201);
+    town.write(
+        r#"INSERT INTO agent_settings (bucket, agent_id, workflow, settings)
+           VALUES ($bucket(helene), 'helene', 'w', '{"work_request": false, "memory": false}')"#,
+    )
+    .await;
+    let cases = [
+        (json!({"content": "x"}), "helene", BusyPolicy::Interrupt, false),
+        (json!({"content": "x", "agent_id": "otto", "busy_policy": "rollback"}), "otto", BusyPolicy::Rollback, true),
+    ];
+    for (n, (body, agent, policy, extras)) in cases.into_iter().enumerate() {
+        assert_eq!(post(gateway, MESSAGES, &body).await.status, 202);
+        let opened = orders.turn(n).await;
+        assert_eq!((opened.agent.as_str(), opened.policy), (agent, policy));
+        assert_eq!((opened.work_request, opened.memory), (extras, extras));
+    }
+}
+
+fn busy_with(turn: &TurnId) -> Explanation {
+    let active = ActiveTurn {
+        turn: turn.clone(),
+        thread: thread(),
+        run: 0,
+        message: turn.answer(0),
+        waits_for: None,
+        idle_ms: 5,
+    };
+    Explanation { active: Some(active), ..idle() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_thread_refuses_what_must_not_wait() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let orders = quiet(&town).await;
+    let gateway = town.gateways[0];
+    let reject = json!({"content": "x", "busy_policy": "reject"});
+    assert_eq!(post(gateway, MESSAGES, &reject).await.status, 202, "without an owner the owner decides later");
+    assert_eq!(orders.turn(0).await.policy, BusyPolicy::Reject);
+    let owner = town.owner(1, vec![]).await;
+    assert_eq!(post(gateway, MESSAGES, &reject).await.status, 202);
+    let other = TurnId::foreground(&thread(), "other").unwrap();
+    *owner.explanation.lock().unwrap() = busy_with(&other);
+    let refused = post(gateway, MESSAGES, &reject).await;
+    assert_eq!(refused.problem(), (409, "thread_busy".to_owned(), true));
+    *owner.explanation.lock().unwrap() = Explanation { waiting: vec![other], ..idle() };
+    assert_eq!(post(gateway, MESSAGES, &reject).await.problem().1, "thread_busy");
+    assert_eq!(post(gateway, MESSAGES, &json!({"content": "x"})).await.status, 202, "others wait");
+    assert_eq!(orders.count().await, 3);
+    // What makes the thread busy may be this very input.
+    let keyed = async || {
+        let headers = [JSON, ("idempotency-key", "k")];
+        send_with(gateway, "POST", MESSAGES, &headers, reject.to_string().as_bytes()).await
+    };
+    *owner.explanation.lock().unwrap() = idle();
+    let first = keyed().await.json();
+    let turn = TurnId::parse(first["turn_id"].as_str().unwrap()).unwrap();
+    *owner.explanation.lock().unwrap() = busy_with(&turn);
+    let again = keyed().await;
+    assert_eq!((again.status, again.json()), (202, first));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_backs_off_may_refuse_inputs() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let gateway = town.gateways[0];
+    town.write(
+        "INSERT INTO agents (bucket, agent_id, backoff_attempt_count, backoff_next_run_at)
+         VALUES ($bucket(t1), 't1', 3, clock_timestamp() + interval '90 s')",
+    )
+    .await;
+    let body = json!({"content": "x"});
+    assert_eq!(post(gateway, MESSAGES, &body).await.status, 202, "by default it passes");
+    town.write(
+        r#"INSERT INTO agent_settings (bucket, agent_id, workflow, settings)
+           VALUES ($bucket(t1), 't1', 'w', '{"foreground_during_backoff": "refuse"}')"#,
+    )
+    .await;
+    let refused = post(gateway, MESSAGES, &body).await;
+    assert_eq!(refused.problem(), (409, "agent_backing_off".to_owned(), true));
+    let seconds: u32 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((80..=90).contains(&seconds), "{seconds}");
+    town.write("UPDATE agents SET backoff_next_run_at = clock_timestamp() - interval '1 s'").await;
+    assert_eq!(post(gateway, MESSAGES, &body).await.status, 202);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_nats_nothing_is_half_done() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let gateway = town.gateways[0];
+    town.nats.kill().await.unwrap();
+    let headers = [JSON, ("idempotency-key", "k")];
+    let body = json!({"content": "x"}).to_string();
+    let away = send_with(gateway, "POST", MESSAGES, &headers, body.as_bytes()).await;
+    assert_eq!(away.problem(), (503, "nats_unavailable".to_owned(), true));
+    let streamed = [JSON, ("accept", "text/event-stream")];
+    let away = send_with(gateway, "POST", MESSAGES, &streamed, body.as_bytes()).await;
+    assert_eq!(away.problem(), (503, "nats_unavailable".to_owned(), true));
+    town.nats.restart().await.unwrap();
+    let orders = quiet(&town).await;
+    assert_eq!(orders.count().await, 0);
+    for _ in 0..50 {
+        let again = send_with(gateway, "POST", MESSAGES, &headers, body.as_bytes()).await;
+        if again.status == 202 {
+            assert_eq!(again.json()["turn_id"], orders.turn(0).await.turn.as_str());
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("NATS is back, and inputs are not taken");
+}
+
+/// A request whose answer is a stream in line; its events, and whether it ended cleanly.
+async fn in_line(town: &Town, key: Option<&str>) -> (String, Vec<Value>, bool) {
+    let mut headers = vec![JSON, ("accept", "application/json;q=0.1, text/event-stream")];
+    headers.extend(key.map(|key| ("idempotency-key", key)));
+    let body = json!({"content": "question"}).to_string();
+    let reply = send_with(town.gateways[0], "POST", MESSAGES, &headers, body.as_bytes()).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert_eq!(reply.header("content-type"), Some("text/event-stream; charset=utf-8"));
+    assert!(reply.text.starts_with(": open\n\n"), "{}", reply.text);
+    let data = reply.text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events = data.map(|data| serde_json::from_str(data).unwrap()).collect();
+    (reply.header("x-antiphon-turn").unwrap().to_owned(), events, reply.is_whole)
+}
+
+fn short(events: &[Value], turn: &str) -> String {
+    let part = |event: &Value| {
+        let message = event["message_id"].as_str().unwrap().replace(turn, "T");
+        match event["chunk_type"].as_str().unwrap() {
+            "system" => format!("{message}!"),
+            "error" => format!("{message}?{}", event["metadata"]["code"].as_str().unwrap()),
+            _ => format!("{message}:{}", event["chunk"].as_str().unwrap()),
+        }
+    };
+    events.iter().map(part).collect::<Vec<_>>().join("|")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_in_line_has_everything_up_to_the_answers_end_and_ends_cleanly() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let _owner = town.owner(1, vec![("other", 0, "eins ")]).await;
+    let orders = quiet(&town).await;
+    let playing = async {
+        // At once: nothing may be missed between the input and the place in the feed.
+        let opened = orders.turn(0).await;
+        let answer = opened.turn.answer(0);
+        town.send(answer.as_str(), 0, "one two ").await;
+        town.send("other", 1, "zwei ").await;
+        town.send(answer.as_str(), 2, "three.").await;
+        town.write_turn(&opened.turn, 0, 10, &["one two three."]).await;
+        town.send_end(answer.as_str(), 3, 11).await;
+        town.send("other", 2, "drei.").await;
+    };
+    let ((turn, events, is_whole), ()) = tokio::join!(in_line(&town, None), playing);
+    assert_eq!(short(&events, &turn), "other:eins |T-a:one |T-a:two |other:zwei |T-a:three.|T-a!");
+    assert!(is_whole, "it had its end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_in_line_ends_with_the_turns_error() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let orders = quiet(&town).await;
+    let playing = async {
+        let opened = orders.turn(0).await;
+        let failure = model::Failure::Turn(model::TurnFault::Busy);
+        let end = wire::out::End { chunks: 0, outcome: model::Outcome::Failed(failure) };
+        let frame = town.frame(opened.turn.answer(0).as_str(), 0, 0, "");
+        town.send_frame(&wire::out::OutFrame { terminal: Some(end), chunks: Vec::new(), ..frame }).await;
+    };
+    let ((turn, events, is_whole), ()) = tokio::join!(in_line(&town, None), playing);
+    assert_eq!(short(&events, &turn), "T-a?busy");
+    assert_eq!(events[0]["metadata"], json!({"code": "busy", "retryable": true}));
+    assert!(is_whole);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_was_never_sent_is_found_in_the_store() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let _owner = town.owner(1, vec![]).await;
+    let orders = quiet(&town).await;
+    let playing = async {
+        let opened = orders.turn(0).await;
+        fail(&town, &opened.turn, 0).await;
+    };
+    let ((turn, events, is_whole), ()) = tokio::join!(in_line(&town, None), playing);
+    assert_eq!(short(&events, &turn), "T-a?deadline");
+    assert_eq!(events[0]["metadata"], json!({"code": "deadline", "retryable": true}));
+    assert!(is_whole);
+}
+
+pub(crate) async fn fail(town: &Town, turn: &TurnId, run: u32) {
+    town.write(&format!(
+        "INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
+                                   memory, code, text, is_retryable)
+         VALUES ($bucket(t1), 't1', '{turn}', 't1', {run}, 'enqueue', 'question', '{{\"k\": 1}}', true, false,
+                 'deadline', 'no progress', true)
+         ON CONFLICT (bucket, thread_id, turn_id) DO UPDATE SET run = excluded.run"
+    ))
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_key_in_line_gets_the_answer_that_is_there() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let _owner = town.owner(1, vec![]).await;
+    let headers = [JSON, ("idempotency-key", "k")];
+    let body = json!({"content": "question"}).to_string();
+    let first = send_with(town.gateways[0], "POST", MESSAGES, &headers, body.as_bytes()).await.json();
+    let turn = TurnId::parse(first["turn_id"].as_str().unwrap()).unwrap();
+    fail(&town, &turn, 0).await;
+    let (name, events, is_whole) = in_line(&town, Some("k")).await;
+    assert_eq!((short(&events, &name).as_str(), is_whole), ("T-a?deadline", true));
+    town.write("DELETE FROM failed_turns").await;
+    // The second run succeeded; two steps were streamed under the answer's id.
+    town.write_turn(&turn, 1, 10, &["Let me see. ", "It is 5."]).await;
+    let (name, events, is_whole) = in_line(&town, Some("k")).await;
+    assert_eq!((short(&events, &name).as_str(), is_whole), ("T-a1:Let me see. It is 5.|T-a1!", true));
+    // Its first run is known to have failed, whoever asks for it.
+    let mut late = Client::at(town.gateways[0], first["events_url"].as_str().unwrap(), None).await;
+    assert_eq!(late.next().await, format!("{turn}-a?superseded"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_url_of_an_answers_events_shows_it_whatever_became_of_it() {
+    let town = Town::new().await;
+    let _owner = town.owner(1, vec![]).await;
+    let accepted = post(town.gateways[0], MESSAGES, &json!({"content": "x"})).await.json();
+    let turn = TurnId::parse(accepted["turn_id"].as_str().unwrap()).unwrap();
+    let url = accepted["events_url"].as_str().unwrap();
+    let mut early = Client::at(town.gateways[0], url, None).await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let answer = turn.answer(0);
+    town.send(answer.as_str(), 0, "one ").await;
+    assert_eq!(early.next().await, format!("{turn}-a:one "));
+    let mut during = Client::at(town.gateways[1], url, None).await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    town.send(answer.as_str(), 0, "one two.").await;
+    assert_eq!(during.until(&format!("{turn}-a:two.")).await, format!("{turn}-a:one |{turn}-a:two."));
+    town.write_turn(&turn, 0, 10, &["one two."]).await;
+    town.send_end(answer.as_str(), 2, 11).await;
+    assert_eq!(early.until(&format!("{turn}-a!")).await, format!("{turn}-a:two.|{turn}-a!"));
+    let mut late = Client::at(town.gateways[1], url, None).await;
+    assert_eq!(late.until(&format!("{turn}-a!")).await, format!("{turn}-a:one two.|{turn}-a!"));
+    let bad = http::get(town.gateways[0], "/v1/threads/t1/events?message=a.b").await.unwrap();
+    assert_eq!((bad.status, bad.text.contains("invalid_id")), (400, true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_its_stream_in_line_leaves_nothing_behind() {
+    let limits = gateway::Limits { viewers_per_thread: 1, linger_ms: 0, ..gateway::Limits::default() };
+    let town = Town::with(limits, 1).await;
+    let _owner = town.owner(1, vec![]).await;
+    let orders = quiet(&town).await;
+    let body = r#"{"content":"x"}"#;
+    let request = format!(
+        "POST {MESSAGES} HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(town.gateways[0]).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = [0; 64];
+    stream.read_exact(&mut head).await.unwrap();
+    assert!(head.starts_with(b"HTTP/1.1 200 OK"));
+    let refused = post_in_line(&town).await;
+    assert_eq!(refused.problem(), (503, "too_many_viewers".to_owned(), true));
+    assert_eq!(orders.count().await, 1, "who gets no place has stored nothing");
+    drop(stream);
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let viewer = http::open(town.gateways[0], "/v1/threads/t1/events", &[]).await.unwrap();
+    assert_eq!(viewer.status, 200);
+}
+
+async fn post_in_line(town: &Town) -> crate::sending::Reply {
+    let headers = [JSON, ("accept", "text/event-stream")];
+    send_with(town.gateways[0], "POST", MESSAGES, &headers, br#"{"content":"x"}"#).await
+}

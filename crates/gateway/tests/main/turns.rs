@@ -1,0 +1,196 @@
+//! Threads that are named, stopping turns, and turns that failed.
+
+use model::{ActKind, BusyPolicy, ThreadId, TurnId};
+use serde_json::json;
+use testkit::http;
+use wire::explain::{About, ActiveTurn, Explanation, WaitReason};
+
+use crate::inputs::fail;
+use crate::playing::Orders;
+use crate::sending::{bare, post, send, send_with};
+use crate::town::{Town, idle};
+
+fn thread() -> ThreadId {
+    ThreadId::parse("t1").unwrap()
+}
+
+fn turn(unique: &str) -> TurnId {
+    TurnId::foreground(&thread(), unique).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threads_are_named_once() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let gateway = town.gateways[0];
+    let body = json!({"thread_id": "t1", "agent_id": "otto", "busy_policy": "reject", "metadata": {"a": 1}});
+    let created = post(gateway, "/v1/threads", &body).await;
+    assert_eq!((created.status, created.header("location")), (201, Some("/v1/threads/t1")));
+    let mut shown = created.json();
+    assert!(shown["created_at"].as_str().unwrap().ends_with('Z'));
+    shown.as_object_mut().unwrap().remove("created_at");
+    let expected = json!({"thread_id": "t1", "agent_id": "otto", "busy_policy": "reject", "metadata": {"a": 1},
+        "message_count": 0, "last_position": null});
+    assert_eq!(shown, expected);
+    assert_eq!(post(gateway, "/v1/threads", &body).await.status, 200, "the same again");
+    let other = post(gateway, "/v1/threads", &json!({"thread_id": "t1"})).await;
+    assert_eq!(other.problem(), (409, "thread_exists".to_owned(), false));
+    let unnamed = post(gateway, "/v1/threads", &json!({})).await;
+    let id = unnamed.json()["thread_id"].as_str().unwrap().to_owned();
+    assert_eq!((unnamed.status, id.len(), &unnamed.json()["agent_id"]), (201, 32, &json!(id)));
+    let bad = [
+        (json!({"thread_id": "a b"}), "invalid_id"),
+        (json!({"thread_id": ""}), "invalid_id"),
+        (json!({"agent_id": "*"}), "invalid_id"),
+        (json!({"busy_policy": "Reject"}), "invalid_busy_policy"),
+        (json!({"name": "x"}), "invalid_body"),
+        (json!({"metadata": {"a\0": 1}}), "invalid_metadata"),
+    ];
+    for (body, code) in bad {
+        assert_eq!(post(gateway, "/v1/threads", &body).await.problem(), (400, code.to_owned(), false), "{body}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_is_shown_with_what_its_owner_says() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let gateway = town.gateways[0];
+    let unknown = bare(gateway, "GET", "/v1/threads/t1").await;
+    assert_eq!(unknown.problem(), (404, "unknown_thread".to_owned(), false));
+    town.write_turn(&turn("x"), 0, 10, &["answer"]).await;
+    town.write("UPDATE threads SET message_count = 2, head_position = 11").await;
+    let shown = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
+    assert_eq!((&shown["owner"], &shown["active_turn"]), (&json!("away"), &json!(null)));
+    assert_eq!((&shown["message_count"], &shown["last_position"]), (&json!(2), &json!("11")));
+    assert_eq!((&shown["agent_id"], &shown["busy_policy"]), (&json!("t1"), &json!("enqueue")));
+    let owner = town.owner(1, vec![]).await;
+    *owner.explanation.lock().unwrap() = under_way(Some(WaitReason::Gap), vec![turn("b"), turn("c")]);
+    let shown = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
+    assert_eq!(shown["owner"], "present");
+    let active = json!({"turn_id": turn("a").as_str(), "thread_id": "t1", "run": 1,
+        "message_id": turn("a").answer(1).as_str(), "waiting": {"reason": "gap", "until": null}, "idle_ms": 250});
+    assert_eq!(shown["active_turn"], active);
+    assert_eq!(shown["waiting_turns"], json!([turn("b").as_str(), turn("c").as_str()]));
+    assert_eq!(*owner.questions.lock().unwrap(), [About::Thread(thread())]);
+}
+
+fn under_way(waits_for: Option<WaitReason>, waiting: Vec<TurnId>) -> Explanation {
+    let message = turn("a").answer(1);
+    let active = ActiveTurn { turn: turn("a"), thread: thread(), run: 1, message, waits_for, idle_ms: 250 };
+    Explanation { active: Some(active), waiting, ..idle() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_is_stopped_by_its_owner() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let gateway = town.gateways[0];
+    let path = format!("/v1/turns/{}/stop", turn("a"));
+    let away = bare(gateway, "POST", &path).await;
+    assert_eq!(away.problem(), (503, "no_owner".to_owned(), true));
+    let owner = town.owner(1, vec![]).await;
+    let unknown = bare(gateway, "POST", &path).await;
+    assert_eq!(unknown.problem(), (404, "unknown_turn".to_owned(), false));
+    for bad in ["/v1/turns/t1/stop", "/v1/turns/u0001-/stop", "/v1/turns/uffff-a/stop", "/v1/turns/u0001-a.b/stop"] {
+        assert_eq!(bare(gateway, "POST", bad).await.problem(), (400, "invalid_id".to_owned(), false), "{bad}");
+    }
+    *owner.explanation.lock().unwrap() = under_way(None, vec![]);
+    // Nobody does it yet.
+    let pending = bare(gateway, "POST", &path).await;
+    assert_eq!((pending.status, &pending.json()["done"]), (202, &json!(false)));
+    let orders = Orders::read(&town, |act| act.actor.starts_with("late").then_some("the turn has ended already")).await;
+    let first = orders.act(0).await;
+    assert_eq!((first.subject.as_str(), &first.what), ("t1", &ActKind::StopTurn(turn("a"))));
+    assert_eq!((&*first.actor, pending.json()["act_id"].as_str().unwrap()), ("api", first.id.as_str()));
+    let headers = [("x-antiphon-actor", "mia@desk-1")];
+    let done = send_with(gateway, "POST", &path, &headers, b"{}").await;
+    let second = orders.act(1).await;
+    assert_eq!((done.status, done.json()), (200, json!({"act_id": second.id.as_str(), "done": true})));
+    assert_eq!(&*second.actor, "mia@desk-1");
+    assert_ne!(second.id, first.id);
+    let late = send_with(gateway, "POST", &path, &[("x-antiphon-actor", "late")], b"").await;
+    assert_eq!((late.status, &late.json()["done"]), (200, &json!(false)));
+    assert_eq!(late.json()["refused"], "the turn has ended already");
+    for actor in ["", "a b", &"x".repeat(129)] {
+        let refused = send_with(gateway, "POST", &path, &[("x-antiphon-actor", actor)], b"").await;
+        assert_eq!(refused.problem(), (400, "invalid_actor".to_owned(), false), "{actor}");
+    }
+    let body = post(gateway, &path, &json!({"why": "x"})).await;
+    assert_eq!(body.problem(), (400, "unexpected_body".to_owned(), false));
+    let audit = http::get_json(gateway, "/v1/threads/t1/audit?limit=2").await.unwrap();
+    assert_eq!((audit["acts"].as_array().unwrap().len(), &audit["has_more"]), (2, &json!(true)));
+    assert_eq!(audit["acts"][0]["actor"], "late");
+    assert_eq!(audit["acts"][1]["target"], turn("a").as_str());
+    let before = audit["acts"][1]["act_id"].as_str().unwrap();
+    let rest = http::get_json(gateway, &format!("/v1/threads/t1/audit?before={before}")).await.unwrap();
+    assert_eq!((rest["acts"].as_array().unwrap().len(), &rest["has_more"]), (1, &json!(false)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_is_saved_as_open_is_found_without_its_owner() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let orders = Orders::read(&town, |_| None).await;
+    let columns = town.columns_of("open_turns").await;
+    let incarnation = columns.iter().any(|column| column == "incarnation");
+    let (name, value) = if incarnation { (", incarnation", ", 'stream'") } else { ("", "") };
+    town.write(&format!(
+        "INSERT INTO open_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
+                                 memory, stream_seq{name})
+         VALUES ($bucket(t1), 't1', '{}', 't1', 0, 'enqueue', 'x', '{{}}', true, true, 1{value})",
+        turn("a")
+    ))
+    .await;
+    let done = bare(town.gateways[0], "POST", &format!("/v1/turns/{}/stop", turn("a"))).await;
+    assert_eq!((done.status, &done.json()["done"]), (200, &json!(true)));
+    assert_eq!(orders.act(0).await.what, ActKind::StopTurn(turn("a")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_turns_are_listed_retried_and_dropped() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let gateway = town.gateways[0];
+    let list = "/v1/threads/t1/failed-turns";
+    assert_eq!(bare(gateway, "GET", list).await.problem(), (404, "unknown_thread".to_owned(), false));
+    let orders = Orders::read(&town, |_| None).await;
+    for unique in ["a", "b", "c"] {
+        fail(&town, &turn(unique), 2).await;
+    }
+    let page = http::get_json(gateway, &format!("{list}?limit=2")).await.unwrap();
+    assert_eq!((page["failed_turns"].as_array().unwrap().len(), &page["has_more"]), (2, &json!(true)));
+    let mut first = page["failed_turns"][0].clone();
+    assert!(first["failed_at"].as_str().unwrap().ends_with('Z'));
+    first.as_object_mut().unwrap().remove("failed_at");
+    let expected = json!({"turn_id": turn("a").as_str(), "agent_id": "t1", "run": 2,
+        "message_id": turn("a").answer(2).as_str(), "content": "question", "metadata": {"k": 1},
+        "code": "deadline", "text": "no progress", "retryable": true});
+    assert_eq!(first, expected);
+    let rest = http::get_json(gateway, &format!("{list}?after={}", turn("b"))).await.unwrap();
+    assert_eq!((&rest["failed_turns"][0]["turn_id"], &rest["has_more"]), (&json!(turn("c").as_str()), &json!(false)));
+    let retry = format!("{list}/{}/retry", turn("b"));
+    for n in 0..2 {
+        let accepted = send_with(gateway, "POST", &retry, &[("x-antiphon-actor", "mia")], b"").await;
+        let shown = accepted.json();
+        assert_eq!((accepted.status, &shown["run"]), (202, &json!(3)));
+        assert_eq!(shown["message_id"], turn("b").answer(3).as_str());
+        let opened = orders.turn(n).await;
+        assert_eq!((opened.turn, opened.run, opened.policy), (turn("b"), 3, BusyPolicy::Enqueue));
+        assert_eq!((opened.content.as_str(), opened.metadata.to_value()), ("question", json!({"k": 1})));
+        assert_eq!((opened.work_request, opened.memory, opened.actor.as_deref()), (true, false, Some("mia")));
+    }
+    let dropped = bare(gateway, "DELETE", &format!("{list}/{}", turn("c"))).await;
+    assert_eq!((dropped.status, &dropped.json()["done"]), (200, &json!(true)));
+    assert_eq!(orders.act(2).await.what, ActKind::DropFailedTurn(turn("c")));
+    for (method, path) in [("POST", format!("{list}/{}/retry", turn("z"))), ("DELETE", format!("{list}/{}", turn("z")))] {
+        let unknown = bare(gateway, method, &path).await;
+        assert_eq!(unknown.problem(), (404, "unknown_failed_turn".to_owned(), false), "{path}");
+    }
+    let bad = [
+        ("GET", format!("{list}?limit=0"), "invalid_limit"),
+        ("GET", format!("{list}?after=x"), "invalid_id"),
+        ("GET", format!("{list}?before=x"), "invalid_query"),
+        ("POST", format!("{list}/x/retry"), "invalid_id"),
+    ];
+    for (method, path, code) in bad {
+        assert_eq!(bare(gateway, method, &path).await.problem(), (400, code.to_owned(), false), "{path}");
+    }
+    let wrong = send(gateway, "PUT", list, &json!({})).await;
+    assert_eq!((wrong.problem().0, wrong.header("allow")), (405, Some("GET,HEAD")));
+}

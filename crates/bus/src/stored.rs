@@ -67,11 +67,6 @@ impl Bus {
         self.publish_patiently(&entry, patience).await
     }
 
-    /// Bytes that one message may have, headers included, as the server says; 0 before it has said it.
-    pub fn max_payload(&self) -> usize {
-        self.shared.publishing.client.max_payload()
-    }
-
     async fn publish_patiently(&self, entry: &Entry<'_>, patience: Duration) -> Result<StoredAck, BusError> {
         let give_up_at = Instant::now() + patience;
         let mut backoff = Backoff::default();

@@ -9,10 +9,13 @@ mod starts;
 
 use std::sync::Arc;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use model::{AgentId, MessageKey, Position, TurnId};
 use partition::{Input, OrderKey, OutboxBatch, Start};
 use runtime::spawn_named;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 pub use request::{LocalWorkflow, LocalWorkflows};
 
@@ -31,25 +34,30 @@ pub(crate) struct Errands {
     starts: mpsc::UnboundedSender<Errand>,
     sends: mpsc::UnboundedSender<OutboxBatch>,
     answers: mpsc::Receiver<Input>,
+    tasks: FuturesUnordered<JoinHandle<()>>,
 }
 
 impl Errands {
     pub(crate) fn start(context: &Context) -> Self {
         let (answered, answers) = mpsc::channel(AHEAD);
-        let (look_ups, asked) = mpsc::unbounded_channel();
-        spawn_named("look-ups", inquiry::look_up_all(context.clone(), asked, answered.clone()));
-        let (checks, asked) = mpsc::unbounded_channel();
-        spawn_named("checks", inquiry::check_all(context.clone(), asked, answered.clone()));
-        let (loads, asked) = mpsc::unbounded_channel();
-        spawn_named("queues", inquiry::load_all(context.store.clone(), asked, answered.clone()));
-        let (starts, asked) = mpsc::unbounded_channel();
-        spawn_named("starts", starts::run(context.clone(), asked, answered.clone()));
-        let (sends, asked) = mpsc::unbounded_channel();
-        spawn_named("outbox", sends::run(context.bus.clone(), context.config.partitions, asked, answered));
-        Self { look_ups, checks, loads, starts, sends, answers }
+        let (look_ups, keys) = mpsc::unbounded_channel();
+        let (checks, orders) = mpsc::unbounded_channel();
+        let (loads, queues) = mpsc::unbounded_channel();
+        let (starts, wishes) = mpsc::unbounded_channel();
+        let (sends, batches) = mpsc::unbounded_channel();
+        let (bus, store, partitions) =
+            (context.bus.clone(), context.store.clone(), context.config.partitions);
+        let tasks = [
+            spawn_named("look-ups", inquiry::look_up_all(context.clone(), keys, answered.clone())),
+            spawn_named("checks", inquiry::check_all(context.clone(), orders, answered.clone())),
+            spawn_named("queues", inquiry::load_all(store, queues, answered.clone())),
+            spawn_named("starts", starts::run(context.clone(), wishes, answered.clone())),
+            spawn_named("outbox", sends::run(bus, partitions, batches, answered)),
+        ];
+        Self { look_ups, checks, loads, starts, sends, answers, tasks: tasks.into_iter().collect() }
     }
 
-    // The tasks end only with this value, so that nothing that is sent to them is lost.
+    // The tasks end only with this value. If one has ended all the same, `next` says so.
 
     pub(crate) fn look_up(&self, keys: Vec<MessageKey>) {
         let _ = self.look_ups.send(keys);
@@ -75,11 +83,11 @@ impl Errands {
         let _ = self.sends.send(batch);
     }
 
-    /// The next answer. Cancel-safe; pends for ever when there will be none.
-    pub(crate) async fn next(&mut self) -> Input {
-        match self.answers.recv().await {
-            Some(answer) => answer,
-            None => std::future::pending().await,
+    /// The next answer. Cancel-safe; `None` when one of the tasks has ended, and so some answers would never come.
+    pub(crate) async fn next(&mut self) -> Option<Input> {
+        tokio::select! {
+            answer = self.answers.recv() => answer,
+            _ = self.tasks.next() => None,
         }
     }
 }

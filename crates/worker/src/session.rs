@@ -91,7 +91,7 @@ enum Event {
     Lost,
     Drain,
     Settled(Settled),
-    Answered(Box<Input>),
+    Answered(Option<Box<Input>>),
     Asked(Option<AskRequest>),
     Fed(Option<Fed>),
     Tick,
@@ -112,7 +112,7 @@ impl Session<'_> {
                 () = self.lease.lost.cancelled() => Event::Lost,
                 () = self.lease.drain.cancelled() => Event::Drain,
                 settled = settled(&mut self.in_flight) => Event::Settled(settled),
-                answer = self.errands.next() => Event::Answered(Box::new(answer)),
+                answer = self.errands.next() => Event::Answered(answer.map(Box::new)),
                 () = sleep_until(tick_at) => Event::Tick,
                 _ = housekeeping.tick() => Event::Housekeeping,
                 asked = self.questions.next() => Event::Asked(asked),
@@ -134,7 +134,7 @@ impl Session<'_> {
             Event::Lost => return ControlFlow::Break(Ended::Lost),
             Event::Drain => return ControlFlow::Break(self.drain().await),
             Event::Settled(settled) => return self.settled(settled).await,
-            Event::Answered(answer) => self.handle(*answer).await,
+            Event::Answered(Some(answer)) => self.handle(*answer).await,
             Event::Asked(Some(request)) => {
                 if let Some(input) = self.asks.accept(request) {
                     self.handle(input).await;
@@ -142,7 +142,7 @@ impl Session<'_> {
             }
             Event::Fed(Some(Fed::Entries(entries))) => self.read(entries).await,
             Event::Fed(Some(Fed::CaughtUp(caught_up))) => self.handle(Input::CaughtUp(caught_up)).await,
-            Event::Fed(Some(Fed::StreamChanged) | None) | Event::Asked(None) => {
+            Event::Fed(Some(Fed::StreamChanged) | None) | Event::Asked(None) | Event::Answered(None) => {
                 return ControlFlow::Break(Ended::Rebuild);
             }
             Event::Tick => self.handle(Input::Tick).await,

@@ -167,3 +167,6 @@ fn calls(stored: Option<&Value>) -> Vec<ToolCall> {
     };
     stored.and_then(Value::as_array).map(|calls| calls.iter().map(call).collect()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use bus::{Bus, Disposition};
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use model::{PartitionCount, Position};
 use partition::{Input, OutboxBatch, Outgoing, TurnEnded};
 use runtime::Backoff;
@@ -28,16 +27,15 @@ struct Item {
     id: String,
 }
 
-struct Sends {
-    bus: Bus,
-    partitions: PartitionCount,
+/// The order in which items are sent: side by side, but one at a time to each subject.
+#[derive(Default)]
+struct Line {
     /// How much of each batch is left.
     left: HashMap<Position, usize>,
-    /// What waits for the one before it, by subject; a subject is here for as long as it has one in flight.
+    /// What waits for the one before it, by subject; a subject is here for as long as one of its items is not sent.
     behind: HashMap<String, VecDeque<Item>>,
     /// What waits for room.
     ready: VecDeque<Item>,
-    in_flight: FuturesUnordered<BoxFuture<'static, (Position, String)>>,
 }
 
 pub(super) async fn run(
@@ -46,22 +44,23 @@ pub(super) async fn run(
     mut batches: mpsc::UnboundedReceiver<OutboxBatch>,
     answered: mpsc::Sender<Input>,
 ) {
-    let mut sends = Sends {
-        bus,
-        partitions,
-        left: HashMap::new(),
-        behind: HashMap::new(),
-        ready: VecDeque::new(),
-        in_flight: FuturesUnordered::new(),
-    };
+    let mut line = Line::default();
+    let mut in_flight = FuturesUnordered::new();
     loop {
-        sends.go_on();
+        while in_flight.len() < MOST_IN_FLIGHT
+            && let Some(item) = line.ready.pop_front()
+        {
+            in_flight.push(send(bus.clone(), item));
+        }
         let sent = tokio::select! {
             batch = batches.recv() => match batch {
-                Some(batch) => sends.take(batch),
+                Some(batch) => {
+                    let items = batch.outgoing.iter().map(|outgoing| item(batch.id, outgoing, partitions));
+                    line.join(batch.id, items.collect())
+                }
                 None => return,
             },
-            Some((batch, subject)) = sends.in_flight.next() => sends.settle(batch, &subject),
+            Some((batch, subject)) = in_flight.next() => line.leave(batch, &subject),
         };
         if let Some(batch) = sent
             && answered.send(Input::Sent(batch)).await.is_err()
@@ -71,16 +70,14 @@ pub(super) async fn run(
     }
 }
 
-impl Sends {
+impl Line {
     /// The batch, when there is nothing in it.
-    fn take(&mut self, batch: OutboxBatch) -> Option<Position> {
-        let OutboxBatch { id, outgoing } = batch;
-        if outgoing.is_empty() {
-            return Some(id);
+    fn join(&mut self, batch: Position, items: Vec<Item>) -> Option<Position> {
+        if items.is_empty() {
+            return Some(batch);
         }
-        self.left.insert(id, outgoing.len());
-        for outgoing in outgoing {
-            let item = item(id, &outgoing, self.partitions);
+        self.left.insert(batch, items.len());
+        for item in items {
             match self.behind.get_mut(&item.subject) {
                 Some(behind) => behind.push_back(item),
                 None => {
@@ -92,16 +89,8 @@ impl Sends {
         None
     }
 
-    fn go_on(&mut self) {
-        while self.in_flight.len() < MOST_IN_FLIGHT
-            && let Some(item) = self.ready.pop_front()
-        {
-            self.in_flight.push(send(self.bus.clone(), item).boxed());
-        }
-    }
-
-    /// The batch, when this was the last of it.
-    fn settle(&mut self, batch: Position, subject: &str) -> Option<Position> {
+    /// An item has been sent. The batch, when this was the last of it.
+    fn leave(&mut self, batch: Position, subject: &str) -> Option<Position> {
         match self.behind.get_mut(subject).and_then(VecDeque::pop_front) {
             Some(next) => self.ready.push_back(next),
             None => drop(self.behind.remove(subject)),
@@ -174,4 +163,43 @@ async fn send(bus: Bus, item: Item) -> (Position, String) {
         backoff.wait().await;
     }
     (item.batch, item.subject)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items(batch: i64, subjects: &str) -> (Position, Vec<Item>) {
+        let batch = Position::from_stored(batch);
+        let item = |(number, subject): (usize, &str)| Item {
+            batch,
+            subject: subject.to_owned(),
+            payload: Bytes::new(),
+            content_type: wire::CONTENT_TYPE_JSON,
+            id: format!("{batch}{subject}{number}"),
+        };
+        (batch, subjects.split(' ').enumerate().map(item).collect())
+    }
+
+    fn ready(line: &mut Line) -> Vec<String> {
+        line.ready.drain(..).map(|item| item.id).collect()
+    }
+
+    #[test]
+    fn what_goes_to_one_subject_goes_in_its_order() {
+        let mut line = Line::default();
+        let ((one, first), (two, second)) = (items(1, "a b a"), items(2, "a c"));
+        assert_eq!((line.join(one, first), line.join(two, second)), (None, None));
+        assert_eq!(ready(&mut line), ["1a0", "1b1", "2c1"]);
+        assert_eq!(line.leave(two, "c"), None);
+        assert_eq!(ready(&mut line), [] as [&str; 0]);
+        assert_eq!(line.leave(one, "a"), None);
+        assert_eq!(ready(&mut line), ["1a2"], "the second batch's waits behind all of the first's");
+        assert_eq!(line.leave(one, "b"), None);
+        assert_eq!(line.leave(one, "a"), Some(one));
+        assert_eq!(ready(&mut line), ["2a0"]);
+        assert_eq!(line.leave(two, "a"), Some(two));
+        assert!(line.left.is_empty() && line.behind.is_empty() && line.ready.is_empty());
+        assert_eq!(line.join(one, Vec::new()), Some(one));
+    }
 }

@@ -27,9 +27,21 @@ pub(crate) struct Bed {
     pub(crate) bus: Bus,
     pub(crate) store: Store,
     pool: sqlx::PgPool,
+    config: WorkerConfig,
     stop: CancellationToken,
     worker: JoinHandle<Result<(), WorkerError>>,
     _database: TestDatabase,
+}
+
+async fn start(
+    nats: &NatsServer,
+    store: &Store,
+    config: WorkerConfig,
+) -> (CancellationToken, JoinHandle<Result<(), WorkerError>>) {
+    let bus = Bus::connect(&BusConfig::new(nats.url(), "worker")).await.unwrap();
+    let (store, stop) = (store.clone(), CancellationToken::new());
+    let worker = worker::run(config, bus, store, Health::default(), Clock::start(), stop.clone());
+    (stop, tokio::spawn(worker))
 }
 
 pub(crate) fn count() -> PartitionCount {
@@ -52,12 +64,17 @@ impl Bed {
         let default = WorkflowName::parse("default").unwrap();
         let mut config = WorkerConfig::new("w-1".to_owned(), count(), default);
         change(&mut config);
-        let stop = CancellationToken::new();
-        let own = Bus::connect(&BusConfig::new(nats.url(), "worker")).await.unwrap();
-        let worker = worker::run(config, own, store.clone(), Health::default(), Clock::start(), stop.clone());
-        let worker = tokio::spawn(worker);
         let pool = database.pool().await.unwrap();
-        Self { nats, bus, store, pool, stop, worker, _database: database }
+        let (stop, worker) = start(&nats, &store, config.clone()).await;
+        Self { nats, bus, store, pool, config, stop, worker, _database: database }
+    }
+
+    /// The worker goes, and another one comes.
+    pub(crate) async fn another_worker(&mut self) {
+        self.stop.cancel();
+        timeout(PATIENCE, &mut self.worker).await.expect("it drains").unwrap().unwrap();
+        self.config.worker_id.push_str("-2");
+        (self.stop, self.worker) = start(&self.nats, &self.store, self.config.clone()).await;
     }
 
     /// Ends the worker as a signal does.
@@ -125,16 +142,27 @@ impl Bed {
 
     pub(crate) async fn answer_with(&self, request: &TurnRequest, token: &str, texts: &[&str]) {
         let last = texts.len() - 1;
-        let arrival = |(id, text): (usize, &&str)| Arrival {
+        let chunks = texts.iter().enumerate().map(|(id, text)| Chunk::content(id as u32, text, id == last));
+        self.publish_chunks(request, token, chunks.collect()).await;
+    }
+
+    /// One chunk alone.
+    pub(crate) async fn answer_part(&self, request: &TurnRequest, id: u32, text: &str, is_final: bool) {
+        let chunk = Chunk::content(id, text, is_final);
+        self.publish_chunks(request, &request.turn_token, vec![chunk]).await;
+    }
+
+    async fn publish_chunks(&self, request: &TurnRequest, token: &str, chunks: Vec<Chunk>) {
+        let arrival = |chunk| Arrival {
             message: model::MessageId::parse(&request.message_id).unwrap(),
             attempt: request.attempt,
             step: 0,
             role: Role::Assistant,
-            chunk: Arc::new(Chunk::content(id as u32, text, id == last)),
+            chunk: Arc::new(chunk),
         };
         let frame = Frame {
             thread: ThreadId::parse(&request.thread_id).unwrap(),
-            chunks: texts.iter().enumerate().map(arrival).collect(),
+            chunks: chunks.into_iter().map(arrival).collect(),
             token: Some(TurnToken::received(token)),
         };
         self.publish(&request.subject, wire::encode_json(&frame)).await;

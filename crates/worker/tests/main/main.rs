@@ -8,6 +8,7 @@
 )]
 
 mod bed;
+mod handover;
 mod local;
 mod outbox;
 mod requests;

@@ -1,0 +1,118 @@
+//! What a new owner does with what the last one had begun, and what becomes of commits that cannot be as they were meant.
+
+use model::{AgentId, Role, TaskId, ThreadId};
+use serde_json::json;
+use store::TaskStatus;
+use tokio::time::timeout;
+
+use crate::bed::{Bed, SOON, next, until};
+
+#[tokio::test]
+async fn a_new_owner_goes_on_with_what_was_requested() {
+    let mut bed = Bed::new().await;
+    bed.send_task("a1", "k1", "one").await;
+    bed.open_turn("t1", "x", "hello").await;
+    let mut work = bed.work("default");
+    let (first, second) = (next(&mut work).await, next(&mut work).await);
+    bed.another_worker().await;
+    assert!(timeout(SOON * 3, work.next()).await.is_err(), "the requests are the ones that are there");
+    for (item, request) in [first, second] {
+        assert_eq!(item.delivered, 1);
+        bed.answer(&request, &["done"]).await;
+        item.ack().await.unwrap();
+    }
+    let said = bed.said("a1", 2).await;
+    assert_eq!(said, [(Role::User, "one".to_owned()), (Role::Assistant, "done".to_owned())]);
+    assert_eq!(bed.said("t1", 2).await.len(), 2);
+    bed.end().await;
+}
+
+#[tokio::test]
+async fn a_new_owner_takes_up_an_answer_that_has_begun() {
+    let mut bed = Bed::new().await;
+    bed.send_task("a1", "k1", "one").await;
+    let mut work = bed.work("default");
+    let (item, request) = next(&mut work).await;
+    bed.answer_part(&request, 0, "be", false).await;
+    bed.another_worker().await;
+    tokio::time::sleep(SOON).await;
+    bed.answer_part(&request, 1, "gun", true).await;
+    item.ack().await.unwrap();
+    let said = bed.said("a1", 2).await;
+    assert_eq!(said[1], (Role::Assistant, "begun".to_owned()));
+    assert!(timeout(SOON, work.next()).await.is_err(), "nothing was requested again");
+    bed.end().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_the_store_refuses_fails_alone() {
+    let bed = Bed::new().await;
+    bed.execute("ALTER TABLE messages ADD CONSTRAINT no_poison CHECK (content <> 'poison')").await;
+    let poisoned = bed.open_turn("t1", "x", "hello").await;
+    for agent in 0..4 {
+        bed.send_task(&format!("a{agent}"), "k1", "one").await;
+        bed.send_task(&format!("a{agent}"), "k2", "two").await;
+    }
+    let mut work = bed.work("default");
+    let mut requests = Vec::new();
+    for _ in 0..5 {
+        requests.push(next(&mut work).await);
+    }
+    for (item, request) in &requests {
+        let is_bad = ["t1", "a1"].contains(&request.thread_id.as_str());
+        bed.answer(request, &[if is_bad { "poison" } else { "fine" }]).await;
+        item.ack().await.unwrap();
+    }
+    for _ in 0..4 {
+        let (item, request) = next(&mut work).await;
+        assert_eq!(request.task.as_ref().unwrap().task_id, "k2", "nothing follows from the refused turn");
+        bed.answer(&request, &["fine"]).await;
+        item.ack().await.unwrap();
+    }
+    for agent in 0..4 {
+        let expected = if agent == 1 { 2 } else { 4 };
+        assert_eq!(bed.said(&format!("a{agent}"), expected).await.len(), expected);
+    }
+    let (agent, task) = (AgentId::parse("a1").unwrap(), TaskId::parse("k1").unwrap());
+    let row = bed.store.task(&agent, &task).await.unwrap().unwrap();
+    assert_eq!(row.status, TaskStatus::Failed);
+    assert_eq!(row.failure.unwrap().code, "unstorable");
+    assert!(bed.history("t1").await.is_empty());
+    let failed = bed.store.failed_turn(&ThreadId::parse("t1").unwrap(), &poisoned).await.unwrap().unwrap();
+    assert_eq!((failed.code.as_str(), failed.opened.content.as_str()), ("unstorable", "hello"));
+    assert!(failed.text.contains("no_poison"), "{}", failed.text);
+    until("all turns are told", async || bed.stored("TURNS").await.len() == 9).await;
+    let told: Vec<_> = bed.stored("TURNS").await.into_iter().map(|(event, _)| event).collect();
+    let failures = told.iter().filter(|event| event["status"] == "failed").collect::<Vec<_>>();
+    assert_eq!(failures.len(), 2);
+    for event in failures {
+        assert_eq!((&event["code"], &event["message_id"]), (&json!("unstorable"), &json!(null)));
+    }
+    until("the outbox is empty", async || bed.count("outbox").await == 0).await;
+    assert!(timeout(SOON, work.next()).await.is_err());
+    bed.end().await;
+}
+
+#[tokio::test]
+async fn a_queue_that_moved_behind_its_owner_is_read_again() {
+    let bed = Bed::new().await;
+    bed.send_task("a1", "k1", "one").await;
+    let mut work = bed.work("default");
+    let (item, request) = next(&mut work).await;
+    bed.execute(
+        "INSERT INTO agents (bucket, agent_id, head_position)
+         SELECT bucket, agent_id, position FROM tasks
+         ON CONFLICT (bucket, agent_id) DO UPDATE SET head_position = excluded.head_position",
+    )
+    .await;
+    bed.answer(&request, &["too late"]).await;
+    item.ack().await.unwrap();
+    bed.send_task("a1", "k2", "two").await;
+    let (item, request) = next(&mut work).await;
+    assert_eq!(request.context.last().unwrap().content, "two");
+    bed.answer(&request, &["in time"]).await;
+    item.ack().await.unwrap();
+    let said = bed.said("a1", 2).await;
+    assert_eq!(said[1], (Role::Assistant, "in time".to_owned()), "what was too late is nowhere");
+    bed.end().await;
+}

@@ -96,7 +96,7 @@ enum InFlight {
 struct InFlightCommit {
     ended: Vec<InFlight>,
     tasks: Vec<QueuedTask>,
-    /// Agents that have tasks in the store which did not pass through memory.
+    /// Agents of tasks in the store that are changed without having passed through memory, once for each change.
     more: Vec<AgentId>,
     outbox: Option<OutboxBatch>,
 }

@@ -26,6 +26,15 @@ pub struct AgentQueue {
     has_more: bool,
     is_loading: bool,
     is_busy: bool,
+    /// What `head` would be if it were known: nothing up to here was pending when the first task came. Without it a queue that
+    /// was forgotten would read tasks again that are long done.
+    floor: Option<Position>,
+    /// Tasks came to the store since it was asked for more: what it says of there being more is old.
+    came_since: bool,
+    /// Something was changed since then.
+    is_doubtful: bool,
+    /// Changes of stored tasks that are decided and not stored yet: what the store has is not what is to be.
+    unsettled: u32,
 }
 
 /// How the first task of a queue stands.
@@ -106,8 +115,13 @@ impl AgentQueue {
         self.tasks.is_empty()
     }
 
-    /// A task has been stored behind all others. Beyond `window` it stays in the store.
+    /// A task has been stored behind all others. Beyond `window` it stays in the store. One that was read there before its
+    /// commit was told is here already.
     pub fn push(&mut self, task: QueuedTask, window: usize) {
+        if self.tasks.back().is_some_and(|last| last.position >= task.position) {
+            return;
+        }
+        self.came(task.position);
         let size = task.task.size();
         let is_full =
             self.tasks.len() >= window.max(1) || (!self.tasks.is_empty() && self.bytes + size > WINDOW_BYTES);
@@ -119,28 +133,55 @@ impl AgentQueue {
         }
     }
 
-    /// A stored task has come to stand at the end without passing here.
-    pub fn expect_more(&mut self) {
-        self.has_more = true;
+    /// A stored task will come to stand at the end, at this place, without passing here.
+    pub fn expect(&mut self, position: Position) {
+        self.came(position);
+        self.unsettle();
+    }
+
+    /// A stored task that is not here is changed: nothing is read from the store before [`AgentQueue::settle`], and what is
+    /// being read does not count.
+    pub fn unsettle(&mut self) {
+        (self.has_more, self.is_doubtful) = (true, true);
+        self.unsettled += 1;
+    }
+
+    /// What was decided with [`AgentQueue::expect`] or [`AgentQueue::unsettle`] is stored.
+    pub fn settle(&mut self) {
+        self.unsettled = self.unsettled.saturating_sub(1);
+    }
+
+    /// A task behind all others.
+    fn came(&mut self, position: Position) {
+        if self.tasks.is_empty() && !self.has_more && self.head.is_none() {
+            self.floor = Some(Position::from_stored(position.get() - 1));
+        }
+        self.came_since = true;
     }
 
     /// The position after which tasks are wanted from the store, once; `None` while there are enough here.
     pub fn load_after(&mut self) -> Option<Position> {
-        if !self.has_more || self.is_loading || !self.tasks.is_empty() {
+        if !self.has_more || self.is_loading || self.unsettled > 0 || !self.tasks.is_empty() {
             return None;
         }
-        self.is_loading = true;
-        Some(self.head.unwrap_or(Position::from_stored(0)))
+        (self.is_loading, self.came_since, self.is_doubtful) = (true, false, false);
+        Some(self.done_up_to().unwrap_or(Position::from_stored(0)))
     }
 
     /// The answer to [`AgentQueue::load_after`].
     pub fn loaded(&mut self, after: Position, tasks: Vec<QueuedTask>, more: bool) {
         self.is_loading = false;
-        // The head has moved on since the question.
-        if !self.tasks.is_empty() || self.head.is_some_and(|head| head > after) {
+        // The head has moved on since the question, or something was changed.
+        if self.is_doubtful || !self.tasks.is_empty() || self.done_up_to().is_some_and(|done| done > after) {
             return;
         }
+        let more = more || self.came_since;
         self.fill(tasks, more);
+    }
+
+    /// Nothing up to here is pending, as far as it is known.
+    fn done_up_to(&self) -> Option<Position> {
+        self.head.max(self.floor)
     }
 
     /// Bytes of the tasks that are here.
@@ -212,12 +253,15 @@ impl AgentQueue {
         self.tasks.get(self.index(position)?)
     }
 
-    /// Gives the task at this place another payload, if it is here and not under way.
-    pub fn edit(&mut self, position: Position, content: String, metadata: Metadata) {
-        let Some(queued) = self.index(position).and_then(|index| self.tasks.get_mut(index)) else { return };
+    /// Gives the task at this place another payload; false when it is not here or under way.
+    pub fn edit(&mut self, position: Position, content: String, metadata: Metadata) -> bool {
+        let Some(queued) = self.index(position).and_then(|index| self.tasks.get_mut(index)) else {
+            return false;
+        };
         let before = queued.task.size();
         (queued.task.content, queued.task.metadata) = (content, metadata);
         self.bytes = self.bytes + queued.task.size() - before;
+        true
     }
 
     /// The task of that id is the one under way.
@@ -230,7 +274,7 @@ impl AgentQueue {
     pub fn is_pending(&self, position: Position) -> bool {
         match self.tasks.front() {
             Some(first) => position >= first.position,
-            None => self.has_more && self.head.is_none_or(|head| position > head),
+            None => self.has_more && self.done_up_to().is_none_or(|done| position > done),
         }
     }
 
@@ -327,6 +371,54 @@ mod tests {
         queue.push(task(5), 2);
         queue.loaded(after, vec![task(3), task(4)], true);
         assert_eq!((first(&queue), queue.has_more()), (Some(3), true));
+    }
+
+    fn drained_of(first_position: i64) -> AgentQueue {
+        let mut queue = AgentQueue::default();
+        (first_position..first_position + 2).for_each(|n| queue.push(task(n), 1));
+        queue.begin();
+        queue.advance();
+        queue.rest();
+        queue
+    }
+
+    #[test]
+    fn a_queue_that_was_forgotten_does_not_begin_again_at_its_first_task() {
+        let mut queue = AgentQueue::default();
+        queue.expect(Position::from_stored(9));
+        assert!(!queue.is_pending(Position::from_stored(8)), "it is done");
+        assert_eq!(queue.load_after(), None, "the change is not stored yet");
+        queue.settle();
+        assert_eq!(queue.load_after(), Some(Position::from_stored(8)));
+        let mut queue = AgentQueue::default();
+        (5..=6).for_each(|n| queue.push(task(n), 1));
+        assert!(queue.remove(Position::from_stored(5)));
+        assert_eq!(queue.load_after(), Some(Position::from_stored(4)));
+    }
+
+    #[test]
+    fn what_came_while_the_store_was_read_is_not_forgotten_and_not_taken_twice() {
+        let mut queue = drained_of(5);
+        let after = queue.load_after().unwrap();
+        queue.push(task(7), 8);
+        queue.loaded(after, vec![task(6)], false);
+        assert!(queue.has_more());
+        let mut queue = drained_of(5);
+        let after = queue.load_after().unwrap();
+        queue.loaded(after, vec![task(6), task(7)], false);
+        queue.push(task(7), 8);
+        assert_eq!((queue.len(), queue.has_more()), (2, false));
+    }
+
+    #[test]
+    fn what_was_read_before_a_change_was_stored_does_not_count() {
+        let mut queue = drained_of(5);
+        let after = queue.load_after().unwrap();
+        queue.unsettle();
+        queue.loaded(after, vec![task(6)], false);
+        assert_eq!((queue.len(), queue.has_more(), queue.load_after()), (0, true, None));
+        queue.settle();
+        assert_eq!(queue.load_after(), Some(after));
     }
 
     #[test]

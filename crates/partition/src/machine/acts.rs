@@ -83,8 +83,15 @@ impl Partition {
         };
         let to = self.positions.next(Bucket::of_key(agent.as_str()), now);
         self.orders.writes.task_changes.push(TaskChange::Requeue { agent: agent.clone(), from, to });
+        self.work.queue(agent, |queue| queue.expect(to));
         self.orders.writes.more.push(agent.clone());
         None
+    }
+
+    /// A task in the store is changed that is not in memory.
+    fn unsettle(&mut self, agent: &AgentId) {
+        self.work.queue(agent, scheduling::AgentQueue::unsettle);
+        self.orders.writes.more.push(agent.clone());
     }
 
     fn drop_task(&mut self, agent: &AgentId, task: &TaskId, verdict: Verdict) -> Refused {
@@ -99,12 +106,13 @@ impl Partition {
         if let Some(refused) = self.is_out_of_reach(agent, task, position) {
             return Some(refused);
         }
-        let (was_first, until) = self.work.queue(agent, |queue| {
+        let (was_first, until, was_here) = self.work.queue(agent, |queue| {
             let was_first = queue.first().is_some_and(|first| first.position == position);
-            let until = queue.waits_until();
-            queue.remove(position);
-            (was_first, until)
+            (was_first, queue.waits_until(), queue.remove(position))
         });
+        if !was_here {
+            self.unsettle(agent);
+        }
         if was_first {
             if let Some(until) = until {
                 self.work.timers.remove(&(until, agent.clone()));
@@ -152,7 +160,10 @@ impl Partition {
             metadata: edited.metadata.clone(),
             digest: edited.digest(),
         });
-        self.work.queue(agent, |queue| queue.edit(position, edited.content, edited.metadata));
+        let is_here = self.work.queue(agent, |queue| queue.edit(position, edited.content, edited.metadata));
+        if !is_failed && !is_here {
+            self.unsettle(agent);
+        }
         None
     }
 

@@ -181,7 +181,7 @@ impl Partition {
             self.work.make_ready(&agent.thread());
         }
         for agent in more {
-            self.work.queue(&agent, scheduling::AgentQueue::expect_more);
+            self.work.queue(&agent, scheduling::AgentQueue::settle);
             self.work.make_ready(&agent.thread());
         }
         if let Some(batch) = outbox {

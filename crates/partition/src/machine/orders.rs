@@ -34,7 +34,7 @@ pub(super) struct Writes {
     pub(super) task_changes: Vec<TaskChange>,
     pub(super) failed_tasks: Vec<FailedTask>,
     pub(super) dropped_turns: Vec<(model::ThreadId, TurnId)>,
-    /// Agents that have tasks in the store which did not pass through memory.
+    /// Agents of tasks in the store that are changed without having passed through memory, once for each change.
     pub(super) more: Vec<model::AgentId>,
     /// Entries that are done with the commit.
     pub(super) seqs: Vec<Seq>,

@@ -46,11 +46,49 @@ pub enum Bug {
     AttemptsMixed,
     /// An unknown commit is taken for an applied one.
     UnknownIsApplied,
+    /// Neither the epoch nor the guards of queues are looked at.
+    NoGuard,
+    /// The head of a queue moves, but the messages of the task's turn are not written.
+    TaskWithoutTurn,
+    /// The answer of a turn is written with the commit after that of its input.
+    TurnSplit,
+    /// A failing task is counted, but its agent does not wait.
+    FailureWithoutBackoff,
+    /// Backoffs are written by the clocks of the workers.
+    BackoffByWorkerClock,
+    /// The head of a queue moves past a task that has failed and shall be tried again.
+    HeadPastFailing,
+    /// A request that is delivered again has the attempt of the delivery before.
+    AttemptStays,
+    /// Chunks of turns count without the turn's token.
+    TokenIgnored,
+    /// Turns and tasks are new, whatever the store knows; and the ids of tasks are not unique.
+    CheckAlwaysNew,
+    /// Tasks of one commit are stored in another order than they came in.
+    QueueShuffled,
+    /// The outbox is published when the commit is sent.
+    OutboxBeforeCommit,
+    /// A new owner does not know of the outbox.
+    OutboxForgotten,
+    /// A new owner does not know of saved inputs.
+    OpenTurnsLost,
+    /// A new owner does not know how often the head of a queue was tried.
+    RunForgotten,
+    /// A takeover counts as a failure of the agents.
+    TakeoverCounts,
+    /// Failed turns are not kept.
+    PromptLost,
+    /// The store does not know which runs have failed.
+    RetryRepeats,
+    /// Acts that stop a turn do something else.
+    StopIgnored,
+    /// Backoffs that are stored do not count for a new owner.
+    BackoffForgotten,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 38] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -70,6 +108,25 @@ impl Bug {
         Self::StragglersStay,
         Self::AttemptsMixed,
         Self::UnknownIsApplied,
+        Self::NoGuard,
+        Self::TaskWithoutTurn,
+        Self::TurnSplit,
+        Self::FailureWithoutBackoff,
+        Self::BackoffByWorkerClock,
+        Self::HeadPastFailing,
+        Self::AttemptStays,
+        Self::TokenIgnored,
+        Self::CheckAlwaysNew,
+        Self::QueueShuffled,
+        Self::OutboxBeforeCommit,
+        Self::OutboxForgotten,
+        Self::OpenTurnsLost,
+        Self::RunForgotten,
+        Self::TakeoverCounts,
+        Self::PromptLost,
+        Self::RetryRepeats,
+        Self::StopIgnored,
+        Self::BackoffForgotten,
     ];
 
     /// The bug of that name, as `Debug` writes it; the case does not matter, nor do dashes.

@@ -6,6 +6,7 @@
 mod fate;
 mod stored;
 mod transcripts;
+pub mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -39,6 +40,24 @@ pub enum Invariant {
     RightFailure,
     /// No more messages are open than there is room for.
     Room,
+    /// T1.
+    WholeTurn,
+    /// T11.
+    OneDelivery,
+    /// Each run of a turn ends once, in its order, and nothing comes after a success.
+    RunsOnce,
+    /// T4 and T5.
+    Fifo,
+    /// T10.
+    OneAtATime,
+    /// T6.
+    Backoff,
+    /// A run fails only for what its workflow, a person or the store did.
+    RightCause,
+    /// T2, T3, T7 and T9: what was asked for ends.
+    OrdersEnd,
+    /// What follows a turn is published once by its id, and only when its commit has been applied.
+    Outbox,
     /// When the faults stop, everything ends.
     Liveness,
     /// Nothing panics.
@@ -59,6 +78,19 @@ impl Invariant {
             Self::GapTimeout => "a gap that nothing closes fails its message in time",
             Self::RightFailure => "a message fails only for its own faults",
             Self::Room => "no more messages are open than there is room for",
+            Self::WholeTurn => "T1 a turn's messages are written whole, in one transaction, in their places",
+            Self::OneDelivery => "T11 an answer is the chunks of one delivery of one run, in order",
+            Self::RunsOnce => "each run of a turn ends once, in its order, and nothing comes after a success",
+            Self::Fifo => {
+                "T4 an agent's tasks run strictly in their order, and are completed with their turns"
+            }
+            Self::OneAtATime => "T10 a thread has one turn at a time",
+            Self::Backoff => "T6 a failure is a backoff by the database's clock, and nothing else is",
+            Self::RightCause => "a run fails only for what its workflow, a person or the store did",
+            Self::OrdersEnd => {
+                "what was asked for ends: as messages, a failure, a dead letter or a row of the audit"
+            }
+            Self::Outbox => "what follows a turn is published once by its id, and only after its commit",
             Self::Liveness => "when the faults stop, everything ends",
             Self::NoPanic => "nothing panics",
         }
@@ -270,13 +302,24 @@ pub enum Seen {
     Cut,
 }
 
-/// Checks every invariant that the evidence can show. An empty answer means that all of them hold.
+/// Checks every invariant of messages that the evidence can show. An empty answer means that all of them hold.
+///
+/// The messages of turns count for the order of the thread only; [`turns::check`] judges them.
 pub fn check(evidence: &Evidence) -> Vec<Violation> {
+    check_with(evidence, &BTreeSet::new(), &BTreeSet::new())
+}
+
+/// As [`check`], where orders may have become dead letters, and answers of turns may have failed.
+pub fn check_with(
+    evidence: &Evidence,
+    orders: &BTreeSet<(PartitionId, u64)>,
+    failed: &BTreeSet<MessageKey>,
+) -> Vec<Violation> {
     let fates = fates(&evidence.ledger, &evidence.rules);
     let mut violations = Vec::new();
-    stored::check(evidence, &fates, &mut violations);
+    stored::check(evidence, orders, &fates, &mut violations);
     check_epochs(&evidence.grants, &mut violations);
-    let ends = transcripts::Ends::of(evidence);
+    let ends = transcripts::Ends::of(evidence, failed);
     for transcript in &evidence.transcripts {
         transcripts::check(transcript, evidence.rules.is_settled, &ends, &fates, &mut violations);
     }

@@ -184,30 +184,33 @@ impl Client {
                 break;
             }
             self.looked_at += 1;
-            self.end(key, *how, &store.messages);
+            self.end(key, *how, store);
         }
     }
 
-    fn end(&mut self, key: &MessageKey, how: Ended, messages: &[StoredMessage]) {
+    fn end(&mut self, key: &MessageKey, how: Ended, store: &Store) {
         let message = &key.message;
         if self.ended.contains(message) {
             return;
         }
         match how {
             Ended::Letter => self.seen.push(Seen::Failed { message: message.clone() }),
-            Ended::Message(index) => self.show_stored(message, &messages[index]),
+            Ended::Message(index) => {
+                let stored = &store.messages[index];
+                self.show_stored(message, stored, store.text(stored));
+            }
         }
         self.close(message);
     }
 
-    fn show_stored(&mut self, message: &MessageId, stored: &StoredMessage) {
+    fn show_stored(&mut self, message: &MessageId, stored: &StoredMessage, text: &str) {
         let shown = self.shown.get(message).copied().unwrap_or_default();
         let mut from = shown.text_len;
         if shown.any && shown.attempt != stored.attempt {
             self.seen.push(Seen::Reset { message: message.clone(), attempt: stored.attempt });
             from = 0;
         }
-        let text = stored.content.get(from..).unwrap_or_default().to_owned();
+        let text = text.get(from..).unwrap_or_default().to_owned();
         if !text.is_empty() {
             self.seen.push(Seen::Rest { message: message.clone(), text });
         }

@@ -93,4 +93,56 @@ coverage! {
     client_cuts,
     /// Terminals that clients saw.
     terminals,
+    /// Orders that the store was asked about.
+    checks,
+    /// Parts of queues that were read on.
+    loads,
+    /// Orders that had been taken before.
+    duplicate_orders,
+    /// Tasks that entered queues.
+    tasks,
+    /// Turns begun, by owners of record or not.
+    starts,
+    /// Turn requests that the stream knew already.
+    repeated_requests,
+    /// Deliveries of turn requests.
+    deliveries,
+    /// Deliveries of requests that had not been answered.
+    redeliveries,
+    /// Requests that could not be made.
+    unrequestable,
+    /// Runs that nobody waited for any more.
+    abandoned,
+    /// Frames without the turn's token.
+    forged,
+    /// Chunks refused for want of the turn's token.
+    not_asked,
+    /// Turns completed.
+    turns_completed,
+    /// Turns stopped.
+    turns_stopped,
+    /// Runs of turns that failed.
+    turns_failed,
+    /// Tasks given up.
+    tasks_failed,
+    /// Backoffs begun.
+    backoffs,
+    /// Turns that the store refused.
+    refused_turns,
+    /// Retries of failed turns.
+    retries,
+    /// Acts sent.
+    acts,
+    /// Questions answered why something waits.
+    explained,
+    /// Messages of the outbox that were published.
+    relayed,
+    /// Inputs that a new owner found saved.
+    inputs_restored,
+    /// Queues that a new owner found.
+    queues_restored,
+    /// Batches of the outbox that a new owner found.
+    outbox_restored,
+    /// Commits that brought what was there already, or queues that were further than their owners thought.
+    turn_conflicts,
 }

@@ -1,4 +1,4 @@
-//! The double of a partition's stream: entries with sequences from 1, each visible from its time on.
+//! The double of a partition's stream: entries with sequences from 1.
 
 use model::{Seq, Timestamp};
 use partition::{Body, Entry};
@@ -6,26 +6,23 @@ use partition::{Body, Entry};
 /// Unix time of the simulation's start, ms.
 pub(crate) const START: i64 = 1_800_000_000_000;
 
-/// What publishers put into one stream. Everything is known beforehand; readers see what is past.
+/// What has been stored in one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     /// By time, ms of the simulation.
-    pub(crate) entries: Vec<(i64, Body)>,
+    entries: Vec<(i64, Body)>,
 }
 
 impl Log {
-    /// The last sequence that is visible.
-    pub(crate) fn tail(&self, time: i64) -> u64 {
-        self.entries.partition_point(|(at, _)| *at <= time) as u64
+    /// Stores an entry; its sequence.
+    pub(crate) fn append(&mut self, time: i64, body: Body) -> u64 {
+        self.entries.push((time, body));
+        self.len()
     }
 
+    /// The last sequence.
     pub(crate) fn len(&self) -> u64 {
         self.entries.len() as u64
-    }
-
-    /// When the entry becomes visible; `None` beyond the end.
-    pub(crate) fn at(&self, seq: u64) -> Option<i64> {
-        self.entries.get(seq.checked_sub(1)? as usize).map(|(at, _)| *at)
     }
 
     /// The entries from `first` to `last`, both included.

@@ -1,5 +1,7 @@
 //! What publishers put into the streams: messages with every fault that a publisher may have.
 
+pub(crate) mod orders;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,19 +9,26 @@ use model::{
     Arrival, Bucket, Chunk, ChunkKind, Frame, MessageId, MessageKey, Metadata, PartitionCount, PartitionId,
     Refusal, Role, ThreadId,
 };
-use partition::Body;
+use partition::{Body, Order, Raw};
 use serde_json::{Map, Value};
 
-use crate::checker::{Publish, Published};
-use crate::log::Log;
+use crate::checker::Published;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 
-/// The streams, the ledger and the names.
+/// What will be published, by time, and the names.
 pub(crate) struct Plan {
-    pub(crate) logs: Vec<Log>,
-    pub(crate) ledger: Vec<Publish>,
+    pub(crate) entries: Vec<Planned>,
     pub(crate) threads: Vec<(ThreadId, PartitionId)>,
+}
+
+/// An entry that will be stored.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) at: i64,
+    pub(crate) partition: PartitionId,
+    pub(crate) body: Body,
+    pub(crate) published: Vec<Published>,
 }
 
 struct Sending {
@@ -31,6 +40,7 @@ struct Sending {
 enum What {
     Chunk(Arrival),
     Garbage(Bytes),
+    Order(Order),
 }
 
 /// Plans everything that is published.
@@ -51,6 +61,9 @@ pub(crate) fn publish(scenario: &Scenario, rng: &mut Rng) -> Plan {
             let (at, thread) = (rng.range(0, scenario.faults_until), rng.index(threads.len()));
             sendings.push(Sending { at, thread, what: What::Garbage(payload) });
         }
+    }
+    for (at, thread, order) in orders::plan(scenario, &threads, rng) {
+        sendings.push(Sending { at, thread, what: What::Order(order) });
     }
     // Stable: sendings of one time stay in the order in which they were planned.
     sendings.sort_by_key(|sending| sending.at);
@@ -162,47 +175,53 @@ fn append(
     scenario: &Scenario,
     rng: &mut Rng,
 ) -> Plan {
-    let mut logs: Vec<Log> = (0..scenario.partitions).map(|_| Log::default()).collect();
-    let mut ledger = Vec::with_capacity(sendings.len());
+    let mut entries: Vec<Planned> = Vec::with_capacity(sendings.len());
+    let mut last_of = vec![None; usize::from(scenario.partitions)];
     for Sending { at, thread, what } in sendings {
         let (thread, partition) = &threads[thread];
-        let log = &mut logs[usize::from(partition.0)];
-        let note = |seq: u64, body: Published| Publish { partition: *partition, seq, at_ms: at, body };
+        let partition = *partition;
+        let last = &mut last_of[usize::from(partition.0)];
+        let planned = |body, published| Planned { at, partition, body, published };
         match what {
             What::Garbage(payload) => {
                 let refusal = Refusal { code: "malformed", detail: "planted".to_owned() };
                 let subject = format!("chunks.{partition}.{thread}");
-                log.entries.push((at, Body::Refused { subject, payload: payload.clone(), refusal }));
-                ledger.push(note(log.len(), Published::Garbage(payload)));
+                let body = Body::Refused { subject, payload: payload.clone(), refusal };
+                entries.push(planned(body, vec![Published::Garbage(payload)]));
+            }
+            What::Order(order) => {
+                let payload = Bytes::from(format!("order {}", entries.len()));
+                let raw = Raw { subject: format!("orders.{partition}"), payload };
+                entries.push(planned(Body::Order(order, raw), Vec::new()));
             }
             What::Chunk(arrival) => {
                 let key = MessageKey { thread: thread.clone(), message: arrival.message.clone() };
                 let (attempt, chunk) = (arrival.attempt, Arc::clone(&arrival.chunk));
+                let published = Published::Chunk { key, attempt, chunk };
                 let is_framed = rng.chance(scenario.publishing.framed);
-                match log.entries.last_mut() {
-                    Some((last, Body::Frame(frame)))
+                let before = last.and_then(|index: usize| entries.get_mut(index));
+                match before.map(|entry| (&mut entry.at, &mut entry.published, &mut entry.body)) {
+                    Some((last_at, all, Body::Frame(frame)))
                         if is_framed
                             && frame.thread == *thread
-                            && at - *last < 50
+                            && at - *last_at < 50
                             && frame.chunks.len() < 3 =>
                     {
                         // The frame is stored when its last chunk is there.
+                        *last_at = at;
                         frame.chunks.push(arrival);
-                        *last = at;
+                        all.push(published);
+                        continue;
                     }
                     _ => {
                         let frame = Frame { thread: thread.clone(), chunks: vec![arrival], token: None };
-                        log.entries.push((at, Body::Frame(frame)));
+                        entries.push(planned(Body::Frame(frame), vec![published]));
                     }
                 }
-                ledger.push(note(log.len(), Published::Chunk { key, attempt, chunk }));
             }
         }
+        *last = Some(entries.len() - 1);
     }
-    for publish in &mut ledger {
-        if let Some(at) = logs[usize::from(publish.partition.0)].at(publish.seq) {
-            publish.at_ms = at;
-        }
-    }
-    Plan { logs, ledger, threads }
+    entries.sort_by_key(|entry| entry.at);
+    Plan { entries, threads }
 }

@@ -1,6 +1,6 @@
 //! What one seed is like: its sizes, its limits and its rates of faults. Each seed draws its own.
 
-use partition::Limits;
+use partition::{Limits, TurnRules};
 
 use crate::rng::Rng;
 
@@ -28,7 +28,43 @@ pub(crate) struct Scenario {
     /// When the faults stop, some of the workers that are down stay down.
     pub(crate) dead_stay_dead: bool,
     pub(crate) publishing: Publishing,
+    pub(crate) turning: Turning,
     pub(crate) faults: Faults,
+}
+
+/// Turns, tasks, acts, and the workflows that answer. Without inputs and tasks: a world as it was before there were turns.
+#[derive(Debug, Clone)]
+pub(crate) struct Turning {
+    /// Inputs of persons.
+    pub(crate) inputs: usize,
+    pub(crate) tasks: usize,
+    /// Acts, retries and questions come about so often, ms; 0: never.
+    pub(crate) people_ms: i64,
+    pub(crate) rules: TurnRules,
+    /// A delivery without a word is repeated after so long, ms.
+    pub(crate) ack_wait_ms: i64,
+    /// For so long, ms, the stream of requests knows an id.
+    pub(crate) window_ms: i64,
+    pub(crate) duplicate: f64,
+    pub(crate) conflict: f64,
+    /// Inputs with another policy than to wait.
+    pub(crate) impatient: f64,
+    pub(crate) follow_ups: f64,
+    /// The workflow never answers.
+    pub(crate) silent: f64,
+    /// It says that it failed.
+    pub(crate) error: f64,
+    /// It dies within its answer.
+    pub(crate) dies: f64,
+    /// Its signs of life are missed: the request is delivered again while it goes on.
+    pub(crate) doubled: f64,
+    pub(crate) ack_lost: f64,
+    /// Nobody takes requests for a while.
+    pub(crate) late: f64,
+    pub(crate) tools: f64,
+    /// Somebody else writes into the answer.
+    pub(crate) forged: f64,
+    pub(crate) shuffled: f64,
 }
 
 /// What publishers do wrong.
@@ -67,6 +103,12 @@ pub(crate) struct Faults {
     pub(crate) frame_lost: f64,
     pub(crate) ask_lost: f64,
     pub(crate) client_cut: f64,
+    pub(crate) data_refused: f64,
+    pub(crate) request_slow: f64,
+    pub(crate) unrequestable: f64,
+    pub(crate) stop_lost: f64,
+    pub(crate) relay_repeat: f64,
+    pub(crate) relay_slow: f64,
 }
 
 impl Scenario {
@@ -74,15 +116,18 @@ impl Scenario {
         let tick_ms = rng.range(80, 250);
         let gap_timeout_ms = rng.range(1_500, 4_000);
         let faults_until = rng.range(4_000, 16_000);
+        let turning = Turning::draw(rng);
+        let has_turns = turning.inputs + turning.tasks > 0;
+        let (least_open, most_messages) = if has_turns { (5, 12) } else { (2, 40) };
         Self {
             partitions: rng.pick([1, 1, 2]),
             workers: rng.range(2, 4) as usize,
             threads: rng.range(1, 6) as usize,
-            messages: rng.range(8, 40) as usize,
+            messages: rng.range(if has_turns { 0 } else { 8 }, most_messages) as usize,
             clients: rng.range(1, 4) as usize,
             faults_until,
             limits: limits(rng, tick_ms, gap_timeout_ms),
-            max_open: rng.range(2, 8) as usize,
+            max_open: rng.range(least_open, 8 + least_open * 2) as usize,
             lease_ms: rng.range(800, 2_500),
             answer_timeout_ms: rng.range(300, 900),
             heartbeat_ms: rng.range(50, 200),
@@ -92,6 +137,7 @@ impl Scenario {
             skew_ms: rng.pick([0, 50, 5_000, 3_600_000]),
             dead_stay_dead: rng.chance(0.5),
             publishing: Publishing::draw(rng),
+            turning,
             faults: Faults::draw(rng),
         }
     }
@@ -114,8 +160,8 @@ fn limits(rng: &mut Rng, tick_ms: i64, gap_timeout_ms: i64) -> Limits {
         // At least as many as a frame has messages: those are read again when one of them has to wait.
         remembered: rng.range(6, 10) as usize,
         stream_step_ms: tick_ms * 2,
-        active_turns: 1_000,
-        queue_window: 8,
+        active_turns: rng.pick([1, 2, 1_000]),
+        queue_window: rng.pick([1, 2, 8]),
         create_agents: true,
     }
 }
@@ -146,6 +192,40 @@ impl Publishing {
     }
 }
 
+impl Turning {
+    fn draw(rng: &mut Rng) -> Self {
+        let is_without = rng.chance(0.3);
+        let base_ms = rng.range(100, 500);
+        let deadline_ms = rng.range(800, 3_000);
+        Self {
+            inputs: if is_without { 0 } else { rng.range(0, 7) as usize },
+            tasks: if is_without { 0 } else { rng.range(1, 9) as usize },
+            people_ms: if is_without || rng.chance(0.3) { 0 } else { rng.range(200, 1_500) },
+            rules: TurnRules {
+                deadline_ms,
+                backoff_base_ms: base_ms,
+                backoff_cap_ms: base_ms * rng.range(1, 8),
+                max_attempts: rng.pick([None, None, Some(1), Some(3)]),
+            },
+            ack_wait_ms: rng.range(300, 1_200),
+            window_ms: rng.pick([10_000, 1_000_000]),
+            duplicate: rate(rng, 0.7, 0.5),
+            conflict: rate(rng, 0.5, 0.5),
+            impatient: rate(rng, 0.6, 0.8),
+            follow_ups: rate(rng, 0.6, 0.6),
+            silent: rate(rng, 0.5, 0.3),
+            error: rate(rng, 0.6, 0.4),
+            dies: rate(rng, 0.6, 0.4),
+            doubled: rate(rng, 0.5, 0.3),
+            ack_lost: rate(rng, 0.5, 0.3),
+            late: rate(rng, 0.5, 0.3),
+            tools: rate(rng, 0.7, 0.6),
+            forged: rate(rng, 0.4, 0.3),
+            shuffled: rate(rng, 0.5, 0.6),
+        }
+    }
+}
+
 impl Faults {
     fn draw(rng: &mut Rng) -> Self {
         Self {
@@ -166,6 +246,12 @@ impl Faults {
             frame_lost: rate(rng, 0.7, 0.3),
             ask_lost: rate(rng, 0.5, 0.3),
             client_cut: rate(rng, 0.6, 0.1),
+            data_refused: rate(rng, 0.4, 0.1),
+            request_slow: rate(rng, 0.6, 0.3),
+            unrequestable: rate(rng, 0.3, 0.1),
+            stop_lost: rate(rng, 0.5, 0.5),
+            relay_repeat: rate(rng, 0.6, 0.3),
+            relay_slow: rate(rng, 0.6, 0.3),
         }
     }
 }

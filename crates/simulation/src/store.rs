@@ -1,16 +1,21 @@
 //! The double of the store: rows with locks and epochs, unique keys, one transaction per commit.
 
+pub(crate) mod turns;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::{
-    Chunk, DeadLetter, DeadLetterSource, MessageKey, PartitionId, Seq, ThreadId, Timestamp, TokenKey,
+    Arrival, Chunk, DeadLetter, DeadLetterSource, Frame, MessageKey, PartitionId, Role, Seq, ThreadId,
+    Timestamp, TokenKey, TurnId,
 };
-use partition::{Body, Commit, Known, Straggler, StragglerSave, Takeover};
+use partition::{Body, Commit, Known, Order, Straggler, StragglerSave, Takeover};
 
 use crate::bug::Bug;
+use crate::checker::turns::{Happened, Part, TurnRow, What, part_of};
 use crate::checker::{Invariant, StoredDeadLetter, StoredMessage, Violation};
-use crate::log::Log;
+use crate::log::{Log, START};
+use turns::Tables;
 
 /// The row of a partition.
 #[derive(Debug, Default)]
@@ -59,6 +64,21 @@ pub(crate) struct Store {
     letter_keys: BTreeSet<MessageKey>,
     entry_keys: BTreeSet<(PartitionId, u64)>,
     heads: BTreeMap<ThreadId, i64>,
+    /// Turns, tasks and agents, by partition.
+    pub(crate) tables: Vec<Tables>,
+    pub(crate) rows_of_turns: Vec<TurnRow>,
+    pub(crate) history: Vec<Happened>,
+    /// Answers that clients may see as failed.
+    pub(crate) failed_answers: BTreeSet<MessageKey>,
+    /// What clients see of an answer that has steps.
+    texts: BTreeMap<MessageKey, String>,
+    /// Turns that were in the history already when a commit brought them, and stale queues.
+    pub(crate) turn_conflicts: u64,
+    commits: u64,
+    /// Messages of no turn that have ended.
+    bare_ends: usize,
+    /// Answers that a planted bug writes with the next commit.
+    split: Vec<Vec<model::Message>>,
     stragglers: Vec<BTreeMap<MessageKey, (i64, StragglerSave)>>,
     bug: Option<Bug>,
 }
@@ -67,7 +87,9 @@ impl Store {
     pub(crate) fn new(partitions: u16, bug: Option<Bug>) -> Self {
         let rows = (0..partitions).map(|_| Row::default()).collect();
         let stragglers = (0..partitions).map(|_| BTreeMap::new()).collect();
-        Self { rows, stragglers, bug, ..Self::default() }
+        let tables = (0..partitions).map(|_| Tables::default()).collect();
+        let split = (0..partitions).map(|_| Vec::new()).collect();
+        Self { rows, stragglers, tables, split, bug, ..Self::default() }
     }
 
     pub(crate) fn row(&mut self, partition: PartitionId) -> &mut Row {
@@ -95,7 +117,7 @@ impl Store {
     }
 
     pub(crate) fn ended_messages(&self) -> usize {
-        self.ends.len()
+        self.bare_ends
     }
 
     /// What is known of these messages now.
@@ -115,7 +137,9 @@ impl Store {
     }
 
     /// What a new owner starts from: the row as of its grant, the stragglers as of now.
-    pub(crate) fn load(&self, partition: PartitionId, grant: Grant, time: i64) -> Takeover {
+    pub(crate) fn load(&self, partition: PartitionId, grant: Grant, window: usize, time: i64) -> Takeover {
+        let tables = &self.tables[usize::from(partition.0)];
+        let is_planted = |bug: Bug| self.bug == Some(bug);
         let saved = &self.stragglers[usize::from(partition.0)];
         let aged = |(saved_at, save): &(i64, StragglerSave)| {
             let age = time - saved_at;
@@ -130,16 +154,38 @@ impl Store {
         let (checkpoint, high_water) = (Seq(grant.checkpoint), Timestamp(high_water));
         Takeover {
             stragglers: saved.values().map(aged).collect(),
+            agents: tables.saved_agents(START + time, window, self.bug),
+            open_turns: if is_planted(Bug::OpenTurnsLost) { Vec::new() } else { tables.saved_inputs() },
+            outbox: match is_planted(Bug::OutboxForgotten) {
+                true => Vec::new(),
+                false => tables.outbox.values().cloned().collect(),
+            },
             ..Takeover::bare(partition, grant.epoch, checkpoint, high_water, token_key())
         }
     }
 
-    /// Applies a commit, all of it.
-    pub(crate) fn apply(&mut self, commit: &Commit, log: &Log, time: i64) {
+    /// Applies a commit, all of it. `skew` is that of the clock by which backoffs are written, for a planted bug. True when
+    /// a queue was further than its owner thought.
+    pub(crate) fn apply(&mut self, commit: &Commit, log: &Log, time: i64, skew: i64) -> bool {
         let partition = commit.partition;
-        for message in &commit.messages {
-            self.insert_message(message, time);
+        self.commits += 1;
+        let tables = &mut self.tables[usize::from(partition.0)];
+        let applied = tables.apply(commit, START + time, skew, self.bug);
+        self.turn_conflicts += u64::from(applied.is_stale);
+        for key in applied.failed {
+            self.end(&key, Ended::Letter, time);
+            self.failed_answers.insert(key);
         }
+        let (at_ms, number) = (time, self.commits);
+        self.history.extend(
+            applied.happened.into_iter().map(|what| at_database(what)).map(|what| Happened {
+                at_ms,
+                partition,
+                number,
+                what,
+            }),
+        );
+        self.insert_messages(commit, &applied.turns, time);
         for letter in &commit.dead_letters {
             if self.bug == Some(Bug::DeadLetterOutside) {
                 self.letters_outside.push((partition, letter.clone()));
@@ -159,6 +205,46 @@ impl Store {
         row.checkpoint = row.checkpoint.max(commit.checkpoint.0);
         row.high_water = row.high_water.max(commit.position_high_water.0);
         self.check_passed(partition, passed, log);
+        applied.is_stale
+    }
+
+    /// Bare messages, and those of the turns that are new, in the order of their positions.
+    fn insert_messages(&mut self, commit: &Commit, turns: &[usize], time: i64) {
+        let number = usize::from(commit.partition.0);
+        let mut messages: Vec<(model::Message, bool)> =
+            std::mem::take(&mut self.split[number]).into_iter().map(|message| (message, true)).collect();
+        messages.extend(commit.messages.iter().map(|message| (message.clone(), false)));
+        for write in turns.iter().filter_map(|index| commit.turns.get(*index)) {
+            if self.bug == Some(Bug::TaskWithoutTurn) && write.agent.is_some() {
+                continue;
+            }
+            let mut own = write.messages.clone();
+            if self.bug == Some(Bug::TurnSplit) {
+                self.split[number].extend(own.split_off(1));
+            }
+            messages.extend(own.into_iter().map(|message| (message, true)));
+        }
+        messages.sort_by_key(|(message, _)| message.placement.position);
+        for (message, is_of_turn) in &messages {
+            if *is_of_turn {
+                self.rows_of_turns.push(turn_row(message, self.commits));
+                self.add_text(message);
+            }
+            self.insert_message(message, time);
+        }
+    }
+
+    fn add_text(&mut self, message: &model::Message) {
+        let part = part_of(&message.key.message).filter(|_| message.role == Role::Assistant);
+        if let Some((turn, Part::Answer(run) | Part::Step(run))) = part {
+            let key = MessageKey { thread: message.key.thread.clone(), message: turn.answer(run) };
+            self.texts.entry(key).or_default().push_str(&message.content);
+        }
+    }
+
+    /// What a client sees of a stored message.
+    pub(crate) fn text<'a>(&'a self, stored: &'a StoredMessage) -> &'a str {
+        self.texts.get(&stored.key).unwrap_or(&stored.content)
     }
 
     fn insert_message(&mut self, message: &model::Message, time: i64) {
@@ -181,7 +267,10 @@ impl Store {
             metadata: message.metadata.clone(),
             attempt: message.attempt,
         });
-        self.end(&message.key, ended, time);
+        // Clients are shown bare messages and answers.
+        if !matches!(part_of(&message.key.message), Some((_, Part::Input | Part::Step(_)))) {
+            self.end(&message.key, ended, time);
+        }
     }
 
     pub(crate) fn insert_letter(&mut self, partition: PartitionId, letter: &DeadLetter, time: i64) {
@@ -208,7 +297,9 @@ impl Store {
     }
 
     fn end(&mut self, key: &MessageKey, ended: Ended, time: i64) {
-        self.ends.entry(key.clone()).or_insert(time);
+        if self.ends.insert(key.clone(), time).is_none() && part_of(&key.message).is_none() {
+            self.bare_ends += 1;
+        }
         self.ended.entry(key.thread.clone()).or_default().push((time, key.clone(), ended));
     }
 
@@ -220,15 +311,13 @@ impl Store {
         }
         for entry in log.read(first, last) {
             let missing = match &entry.body {
-                Body::Order(..) => continue,
-                Body::Refused { .. } if self.entry_keys.contains(&(partition, entry.seq.0)) => continue,
+                _ if self.entry_keys.contains(&(partition, entry.seq.0)) => continue,
+                Body::Order(order, _) if self.keeps_order(partition, order) => continue,
+                Body::Order(order, _) => format!("{order:?}"),
                 Body::Refused { .. } => "its dead letter".to_owned(),
                 Body::Frame(frame) => {
-                    let lost = frame.chunks.iter().find(|arrival| {
-                        let key =
-                            MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
-                        !self.is_kept(partition, &key, arrival.attempt, arrival.chunk.id)
-                    });
+                    let lost =
+                        frame.chunks.iter().find(|arrival| !self.keeps_chunk(partition, frame, arrival));
                     let Some(lost) = lost else { continue };
                     format!("chunk {} of {}/{}", lost.chunk.id, frame.thread, lost.message)
                 }
@@ -244,6 +333,28 @@ impl Store {
         }
     }
 
+    fn keeps_order(&self, partition: PartitionId, order: &Order) -> bool {
+        let tables = &self.tables[usize::from(partition.0)];
+        match order {
+            Order::Turn(opened) => tables.keeps_input(&opened.thread, &opened.turn, opened.run),
+            Order::Task(task) => tables.knows_task(&task.agent, &task.id),
+            Order::Act(act) => tables.audit.contains_key(&(act.subject.clone(), act.id.clone())),
+        }
+    }
+
+    fn keeps_chunk(&self, partition: PartitionId, frame: &Frame, arrival: &Arrival) -> bool {
+        let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
+        if let Some((turn, run)) = TurnId::of_answer(&arrival.message) {
+            let token = token_key().token(&frame.thread, &turn, run);
+            let is_asked = frame.token.as_ref().is_some_and(|received| token.matches(received));
+            let tables = &self.tables[usize::from(partition.0)];
+            if !is_asked || tables.run_is_over(&frame.thread, &turn, run) {
+                return true;
+            }
+        }
+        self.is_kept(partition, &key, arrival.attempt, arrival.chunk.id)
+    }
+
     /// The chunk is not needed again: its message has ended, or it is saved, or a higher attempt is.
     fn is_kept(&self, partition: PartitionId, key: &MessageKey, attempt: u32, id: u32) -> bool {
         let saved = self.stragglers[usize::from(partition.0)].get(key);
@@ -252,6 +363,31 @@ impl Store {
                 || (save.attempt == attempt && save.chunks.iter().any(|chunk| chunk.id == id))
         };
         self.has_ended(key) || saved.is_some_and(|(_, save)| is_saved(save))
+    }
+}
+
+/// In the time of the simulation, as everything else that is compared.
+fn at_database(what: What) -> What {
+    match what {
+        What::Agent { agent, mut row, wait_ms } => {
+            row.next_run_at = row.next_run_at.map(|at| at - START);
+            What::Agent { agent, row, wait_ms }
+        }
+        what => what,
+    }
+}
+
+fn turn_row(message: &model::Message, commit: u64) -> TurnRow {
+    let calls = message.tool_calls.as_ref().and_then(|calls| calls.as_array());
+    let id = |call: &serde_json::Value| call["id"].as_str().unwrap_or_default().to_owned();
+    TurnRow {
+        key: message.key.clone(),
+        commit,
+        batch_id: message.placement.batch_id.get(),
+        sequence_num: message.placement.sequence_num,
+        batch_type: message.placement.batch_type,
+        calls: calls.into_iter().flatten().map(id).collect(),
+        answers: message.tool_call_id.clone(),
     }
 }
 

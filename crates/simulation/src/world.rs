@@ -4,28 +4,36 @@
 //! that was acknowledged has to end. One generator per concern, so that equal seeds have equal histories.
 
 mod clients;
+mod errands;
 mod finish;
+mod people;
+mod refusals;
 mod session;
 mod statements;
+mod streams;
 mod workers;
+mod workflows;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-use model::{MessageKey, PartitionId, ThreadId};
-use partition::{Answer, Ask, Known, Takeover};
+use model::{AgentId, MessageKey, PartitionId, Position, ThreadId, TurnId};
+use partition::{Answer, Ask, Input, Known, OrderKey, Outgoing, Start, Takeover};
 
 use crate::bug::Bug;
+use crate::checker::turns::{Ordered, TurnEvent};
 use crate::checker::{self, Invariant, Publish, Rules, Transcript, Violation};
 use crate::client::{Client, OutFrame};
 use crate::coverage::Coverage;
 use crate::log::Log;
-use crate::publisher;
+use crate::publisher::{self, Planned};
 use crate::rng::Rng;
 use crate::scenario::{Faults, Scenario};
 use crate::store::{Grant, Store};
+use people::People;
 use session::Session;
 use statements::Statement;
+use workflows::Workflows;
 
 /// Lines of the trace that are kept.
 const TRACE_LINES: usize = 4_000;
@@ -69,10 +77,18 @@ pub(crate) struct World {
     order: u64,
     heap: BinaryHeap<Reverse<Scheduled>>,
     logs: Vec<Log>,
+    /// What will be published by itself, the next one last.
+    planned: Vec<Planned>,
+    /// The sequences of what was planned, by partition.
+    planned_seqs: Vec<Vec<u64>>,
     ledger: Vec<Publish>,
+    orders: Vec<Ordered>,
+    workflows: Workflows,
+    people: People,
+    turn_events: Vec<TurnEvent>,
     rules: Rules,
     missing: BTreeSet<ThreadId>,
-    /// Messages that only a gap's timeout can end, with the entry from which on, by partition.
+    /// Messages that only a gap's timeout can end, with the planned entry from which on, by partition.
     doomed: Vec<Vec<(u64, MessageKey)>>,
     /// How many messages were published.
     messages: usize,
@@ -147,6 +163,26 @@ enum Event {
     Load(Address, Grant),
     Client(usize, u64, ClientEvent),
     Join(usize),
+    /// The next of what is planned is published.
+    Planned,
+    Check(Address, Vec<OrderKey>),
+    LoadTasks(Address, AgentId, Position, usize),
+    /// A turn request arrives.
+    Request(Address, Box<Start>),
+    Work(WorkEvent),
+    /// A message of the outbox arrives: its batch, and how many of the batch are left.
+    Relay(Address, Position, Box<Outgoing>, usize),
+    People,
+    Caretaker,
+}
+
+enum WorkEvent {
+    Deliver(usize),
+    /// The delivery of that number has not been answered.
+    Again(usize, u32),
+    Frame(usize, u32, Box<workflows::Writing>),
+    Ack(usize),
+    Stop(TurnId, u32),
 }
 
 enum SessionEvent {
@@ -159,6 +195,7 @@ enum SessionEvent {
     Reply(usize, Reply),
     Timeout(usize),
     Ask(Ask),
+    Input(Box<Input>),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -167,11 +204,12 @@ enum StatementEvent {
     Done(usize),
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Reply {
     Granted(Option<Grant>),
     Renewed(bool),
-    Applied,
+    /// But for these turns, whose messages are refused.
+    Applied(Vec<(TurnId, String)>),
     Fenced,
     Refused,
     Unknown,
@@ -189,10 +227,13 @@ impl World {
         let mut rng = Rng::new(seed);
         let scenario = Scenario::draw(&mut rng.fork());
         let plan = publisher::publish(&scenario, &mut rng.fork());
+        let ledger = planned_ledger(&plan.entries, scenario.partitions);
         let missing: BTreeSet<ThreadId> = match scenario.creates_threads {
             true => BTreeSet::new(),
             false => plan.threads.iter().take(1).map(|(thread, _)| thread.clone()).collect(),
         };
+        let mut scenario = scenario;
+        scenario.limits.create_agents = missing.is_empty();
         let limits = &scenario.limits;
         let rules = Rules {
             is_settled: true,
@@ -204,16 +245,22 @@ impl World {
         };
         let mut world = Self {
             store: Store::new(scenario.partitions, bug),
-            doomed: doomed(&plan.ledger, &rules, scenario.partitions),
-            messages: checker::fates(&plan.ledger, &rules).len(),
-            lengths: lengths(&plan.ledger, &rules),
+            doomed: doomed(&ledger, &rules, scenario.partitions),
+            messages: checker::fates(&ledger, &rules).len(),
+            lengths: lengths(&ledger, &rules),
             rng: rng.fork(),
             bug,
             time: 0,
             order: 0,
             heap: BinaryHeap::new(),
-            logs: plan.logs,
-            ledger: plan.ledger,
+            logs: (0..scenario.partitions).map(|_| Log::default()).collect(),
+            planned: plan.entries,
+            planned_seqs: vec![Vec::new(); usize::from(scenario.partitions)],
+            ledger: Vec::new(),
+            orders: Vec::new(),
+            workflows: Workflows::new(rng.fork()),
+            people: People::default(),
+            turn_events: Vec::new(),
             rules,
             missing,
             statements: Vec::new(),
@@ -246,6 +293,11 @@ impl World {
             self.schedule(at, Event::Join(client));
         }
         self.schedule(self.scenario.faults_until, Event::Quiet);
+        self.planned.reverse();
+        self.schedule_planned();
+        if self.scenario.turning.people_ms > 0 {
+            self.schedule(self.scenario.turning.people_ms, Event::People);
+        }
     }
 
     /// Runs to the end and judges.
@@ -275,6 +327,14 @@ impl World {
             Event::Load(address, grant) => self.load(address, grant),
             Event::Client(client, connection, event) => self.client_event(client, connection, event),
             Event::Join(client) => self.join(client),
+            Event::Planned => self.publish_planned(),
+            Event::Check(address, keys) => self.check_orders(address, &keys),
+            Event::LoadTasks(address, agent, after, limit) => self.load_tasks(address, agent, after, limit),
+            Event::Request(address, start) => self.requested(address, &start),
+            Event::Work(event) => self.work(event),
+            Event::Relay(address, batch, outgoing, left) => self.relay(address, batch, &outgoing, left),
+            Event::People => self.people(),
+            Event::Caretaker => self.take_care(),
         }
     }
 
@@ -305,6 +365,19 @@ impl World {
     fn log(&self, partition: PartitionId) -> &Log {
         &self.logs[usize::from(partition.0)]
     }
+}
+
+/// The ledger as it will be if nothing else is published.
+fn planned_ledger(entries: &[Planned], partitions: u16) -> Vec<Publish> {
+    let mut counts = vec![0; usize::from(partitions)];
+    let mut ledger = Vec::new();
+    for entry in entries {
+        let count = &mut counts[usize::from(entry.partition.0)];
+        *count += 1;
+        let (partition, seq, at_ms) = (entry.partition, *count, entry.at);
+        ledger.extend(entry.published.iter().cloned().map(|body| Publish { partition, seq, at_ms, body }));
+    }
+    ledger
 }
 
 fn doomed(ledger: &[Publish], rules: &Rules, partitions: u16) -> Vec<Vec<(u64, MessageKey)>> {

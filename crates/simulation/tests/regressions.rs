@@ -5,9 +5,13 @@
 use std::sync::Arc;
 
 use model::{
-    Arrival, Chunk, Frame, MessageId, MessageKey, Outcome, PartitionId, Role, Seq, ThreadId, Timestamp,
+    Act, ActId, ActKind, AgentId, Arrival, Chunk, Frame, MessageId, MessageKey, Outcome, PartitionId,
+    Position, Role, Seq, TaskId, ThreadId, Timestamp,
 };
-use partition::{Action, Body, Commit, Entry, Input, Known, Limits, Partition, Report, Straggler, Takeover};
+use partition::{
+    Action, Body, Commit, Entry, Input, Known, Limits, Order, OrderKey, Partition, Raw, Report, Straggler,
+    Takeover, Verdict,
+};
 
 const START: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -227,4 +231,58 @@ fn a_straggler_that_was_given_up_holds_what_comes_until_its_end_is_committed() {
     };
     assert_eq!(commits(&script.take(Input::Committed(Vec::new()))), [(2, 0)]);
     assert_eq!(commits(&script.take(Input::Committed(Vec::new()))), [(3, 1)]);
+}
+
+fn agent() -> AgentId {
+    AgentId::parse("t").unwrap()
+}
+
+fn order(seq: u64, order: Order) -> Entry {
+    let raw = Raw { subject: "s".to_owned(), payload: "p".into() };
+    Entry { seq: Seq(seq), stored_at: START, body: Body::Order(order, raw) }
+}
+
+fn act(name: &str, what: ActKind) -> Order {
+    Order::Act(Act { id: ActId::parse(name).unwrap(), actor: "x".into(), subject: agent(), what })
+}
+
+impl Script {
+    /// Reads an order, and answers what is asked about it.
+    fn ordered(&mut self, entry: Entry, verdict: Verdict) -> Vec<Action> {
+        let mut all = self.read(vec![entry], 9);
+        let asked: Vec<OrderKey> = all
+            .iter()
+            .filter_map(|action| match action {
+                Action::Check(keys) => Some(keys.clone()),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        all.extend(self.take(Input::Checked(asked.into_iter().map(|key| (key, verdict)).collect())));
+        all
+    }
+
+    fn committed(&mut self) -> Vec<Action> {
+        self.take(Input::Committed(Vec::new()))
+    }
+}
+
+#[test]
+fn a_retried_task_of_an_idle_agent_does_not_begin_its_queue_anew() {
+    let mut script = Script::new(Limits::default(), Vec::new());
+    script.take(Input::CaughtUp(true));
+    let retry = act("retry", ActKind::RetryTask(TaskId::parse("k").unwrap()));
+    let failed = Verdict::Task { position: Position::from_stored(5), is_failed: true };
+    let actions = script.ordered(order(1, retry), failed);
+    let to = actions.iter().find_map(|action| match action {
+        Action::Commit(Commit { task_changes, .. }) => match task_changes.as_slice() {
+            [partition::TaskChange::Requeue { to, .. }] => Some(*to),
+            _ => None,
+        },
+        _ => None,
+    });
+    let after = Position::from_stored(to.unwrap().get() - 1);
+    let load = Action::LoadTasks { agent: agent(), after, limit: Limits::default().queue_window };
+    assert!(!actions.contains(&load), "it is not stored yet");
+    assert!(script.committed().contains(&load), "nothing before it is read again");
 }

@@ -66,6 +66,18 @@ fn breaks(bug: Bug) -> Invariant {
         Bug::LeaseByWorkerClock => Invariant::Liveness,
         Bug::GapClockReset => Invariant::GapTimeout,
         Bug::RoomIgnored => Invariant::Room,
+        Bug::TaskWithoutTurn | Bug::TurnSplit => Invariant::WholeTurn,
+        Bug::AttemptStays | Bug::TokenIgnored => Invariant::OneDelivery,
+        Bug::NoGuard
+        | Bug::FailureWithoutBackoff
+        | Bug::BackoffByWorkerClock
+        | Bug::TakeoverCounts
+        | Bug::BackoffForgotten => Invariant::Backoff,
+        Bug::HeadPastFailing | Bug::QueueShuffled => Invariant::Fifo,
+        Bug::RunForgotten | Bug::RetryRepeats => Invariant::RunsOnce,
+        Bug::CheckAlwaysNew | Bug::PromptLost | Bug::StopIgnored => Invariant::OrdersEnd,
+        Bug::OutboxBeforeCommit => Invariant::Outbox,
+        Bug::OutboxForgotten | Bug::OpenTurnsLost => Invariant::Liveness,
     }
 }
 

@@ -2,18 +2,20 @@
 
 #![allow(missing_docs, reason = "a program")]
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use simulation::{Bug, Report, simulate, swarm};
 
-const USAGE: &str = "simulate [--from SEED] [--seeds N] [--bug NAME] [--threads N] [--verbose]
+const USAGE: &str = "simulate [--from SEED] [--seeds N] [--bug NAME] [--threads N] [--verbose] [--survey]
 
   --seeds N     how many seeds (20000)
   --from SEED   the first one (0)
   --bug NAME    plants a bug; `--bug list` names them
   --threads N   how many threads (2)
-  --verbose     prints the last lines of the failing seed's history, or of the only seed's";
+  --verbose     prints the last lines of the failing seed's history, or of the only seed's
+  --survey      goes on after a failure, and counts what failed";
 
 struct Options {
     from: u64,
@@ -21,6 +23,7 @@ struct Options {
     bug: Option<Bug>,
     threads: usize,
     verbose: bool,
+    survey: bool,
 }
 
 fn main() -> ExitCode {
@@ -34,11 +37,16 @@ fn main() -> ExitCode {
 }
 
 fn options() -> Result<Options, String> {
-    let mut options = Options { from: 0, seeds: 20_000, bug: None, threads: 2, verbose: false };
+    let mut options =
+        Options { from: 0, seeds: 20_000, bug: None, threads: 2, verbose: false, survey: false };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         if name == "--verbose" {
             options.verbose = true;
+            continue;
+        }
+        if name == "--survey" {
+            options.survey = true;
             continue;
         }
         let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
@@ -61,7 +69,26 @@ fn bug(name: &str) -> Result<Bug, String> {
     })
 }
 
+/// How often each invariant was broken, and the first seed that broke it.
+fn survey(options: &Options) -> ExitCode {
+    let mut broken: BTreeMap<_, (u64, u64, String)> = BTreeMap::new();
+    for seed in options.from..options.from.saturating_add(options.seeds) {
+        let violations = simulate(seed, options.bug, false).violations;
+        for violation in violations.into_iter().take(1) {
+            let text = violation.to_string();
+            broken.entry(violation.invariant).or_insert((0, seed, text)).0 += 1;
+        }
+    }
+    for (count, seed, text) in broken.values() {
+        println!("{count} seeds, first {seed}: {text}");
+    }
+    if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 fn run(options: &Options) -> ExitCode {
+    if options.survey {
+        return survey(options);
+    }
     let started = Instant::now();
     let seeds = options.from..options.from.saturating_add(options.seeds);
     let progress = |done: u64| {

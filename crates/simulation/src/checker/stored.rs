@@ -6,17 +6,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::{Chunk, ChunkKind, MessageKey, PartitionId, ThreadId};
 
+use super::turns::part_of;
 use super::{End, Evidence, Fate, Invariant, Published, Rules, StoredDeadLetter, StoredMessage, Violation};
 
 pub(super) fn check(
     evidence: &Evidence,
+    orders: &BTreeSet<(PartitionId, u64)>,
     fates: &BTreeMap<MessageKey, Fate>,
     violations: &mut Vec<Violation>,
 ) {
     check_ends(evidence, fates, violations);
-    check_entries(evidence, violations);
+    check_entries(evidence, orders, violations);
     check_positions(&evidence.messages, violations);
-    for message in &evidence.messages {
+    for message in evidence.messages.iter().filter(|message| !is_of_turn(&message.key)) {
         if let Some(fate) = fates.get(&message.key) {
             check_content(message, fate, violations);
         }
@@ -33,7 +35,7 @@ pub(super) fn check(
 
 fn check_ends(evidence: &Evidence, fates: &BTreeMap<MessageKey, Fate>, violations: &mut Vec<Violation>) {
     let mut ends: BTreeMap<&MessageKey, Vec<&str>> = BTreeMap::new();
-    for message in &evidence.messages {
+    for message in evidence.messages.iter().filter(|message| !is_of_turn(&message.key)) {
         ends.entry(&message.key).or_default().push("a message");
     }
     for letter in &evidence.dead_letters {
@@ -54,12 +56,22 @@ fn check_ends(evidence: &Evidence, fates: &BTreeMap<MessageKey, Fate>, violation
             ));
         }
     }
-    for key in fates.keys().filter(|key| evidence.rules.is_settled && !ends.contains_key(key)) {
+    let must_end = |key: &&MessageKey| evidence.rules.is_settled && !is_of_turn(key);
+    for key in fates.keys().filter(must_end).filter(|key| !ends.contains_key(key)) {
         violations.push(Violation::new(Invariant::EndsOnce, key, "one end", "none"));
     }
 }
 
-fn check_entries(evidence: &Evidence, violations: &mut Vec<Violation>) {
+/// Turns have ends of another kind.
+fn is_of_turn(key: &MessageKey) -> bool {
+    part_of(&key.message).is_some()
+}
+
+fn check_entries(
+    evidence: &Evidence,
+    orders: &BTreeSet<(PartitionId, u64)>,
+    violations: &mut Vec<Violation>,
+) {
     let mut letters: BTreeMap<(PartitionId, u64), Vec<&Bytes>> = BTreeMap::new();
     for letter in &evidence.dead_letters {
         if let StoredDeadLetter::Entry { partition, seq, payload } = letter {
@@ -85,7 +97,7 @@ fn check_entries(evidence: &Evidence, violations: &mut Vec<Violation>) {
             ));
         }
     }
-    for (partition, seq) in letters.keys() {
+    for (partition, seq) in letters.keys().filter(|entry| !orders.contains(*entry)) {
         let subject = format!("entry {seq} of partition {partition}");
         violations.push(Violation::new(
             Invariant::EndsOnce,

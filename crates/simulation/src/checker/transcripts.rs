@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{ChunkKind, MessageId, MessageKey};
 
+use super::turns::full_texts;
 use super::{Evidence, Fate, Invariant, Seen, StoredDeadLetter, StoredMessage, Transcript, Violation};
 
 /// What a client has of one message.
@@ -20,17 +21,27 @@ struct Shown {
 pub(super) struct Ends<'a> {
     messages: BTreeMap<&'a MessageKey, &'a StoredMessage>,
     dead: BTreeSet<&'a MessageKey>,
+    /// What clients see of a message, where that is more than its own text.
+    texts: BTreeMap<MessageKey, String>,
 }
 
 impl<'a> Ends<'a> {
-    pub(super) fn of(evidence: &'a Evidence) -> Self {
+    pub(super) fn of(evidence: &'a Evidence, failed: &'a BTreeSet<MessageKey>) -> Self {
         let dead = evidence.dead_letters.iter().filter_map(|letter| match letter {
             StoredDeadLetter::Message { key, .. } => Some(key),
             StoredDeadLetter::Entry { .. } => None,
         });
         let messages = evidence.messages.iter().map(|message| (&message.key, message));
         // Of a message that is stored twice the first one counts here.
-        Self { messages: messages.rev().collect(), dead: dead.collect() }
+        Self {
+            messages: messages.rev().collect(),
+            dead: dead.chain(failed).collect(),
+            texts: full_texts(evidence),
+        }
+    }
+
+    fn text(&self, stored: &'a StoredMessage) -> &str {
+        self.texts.get(&stored.key).unwrap_or(&stored.content)
     }
 }
 
@@ -126,8 +137,8 @@ impl<'a> Check<'a> {
                 let (expected, seen) = (stored.position.to_string(), format!("{position:?}"));
                 self.report(Invariant::OneTerminal, message, expected, seen);
             }
-            Some(stored) if stored.content != shown.text => {
-                let (expected, seen) = (format!("{:?}", stored.content), format!("{:?}", shown.text));
+            Some(stored) if self.ends.text(stored) != shown.text => {
+                let (expected, seen) = (format!("{:?}", self.ends.text(stored)), format!("{:?}", shown.text));
                 self.report(Invariant::ClientText, message, expected, seen);
             }
             Some(_) => {}
@@ -150,9 +161,10 @@ impl<'a> Check<'a> {
         }
         if let Some(stored) = self.stored(message)
             && shown.attempt.is_none_or(|attempt| attempt == stored.attempt)
-            && !stored.content.starts_with(&shown.text)
+            && !self.ends.text(stored).starts_with(&shown.text)
         {
-            let (expected, seen) = (format!("a prefix of {:?}", stored.content), format!("{:?}", shown.text));
+            let (expected, seen) =
+                (format!("a prefix of {:?}", self.ends.text(stored)), format!("{:?}", shown.text));
             self.report(Invariant::ClientText, message, expected, seen);
         }
         if self.is_settled && self.transcript.is_connected {

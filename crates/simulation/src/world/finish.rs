@@ -1,23 +1,34 @@
 //! The end of a run: when everything has settled, and what the checker is shown.
 
 use super::{Report, World};
+use crate::checker::turns::{TurnRules, Turns};
 use crate::checker::{self, Evidence, Invariant, Seen, StoredDeadLetter, Violation};
+use crate::store::turns::Tables;
 
 impl World {
     /// When to give up waiting, ms: messages may have to fail one after the other.
     pub(super) fn time_limit(&self) -> i64 {
         let limits = &self.scenario.limits;
-        let last = self.logs.iter().filter_map(|log| log.at(log.len())).max().unwrap_or(0);
+        let last = self.planned.first().map_or(0, |planned| planned.at);
+        let turning = &self.scenario.turning;
+        let rules = &turning.rules;
+        // A task may fail once more for what was begun before the faults stopped, and each input may have two of them.
+        let each_turn =
+            rules.deadline_ms + rules.backoff_cap_ms + turning.ack_wait_ms + limits.gap_timeout_ms;
+        let turns = (turning.inputs * 3 + turning.tasks) as i64;
         let each = limits.stall_timeout_ms + limits.sweep_ms + limits.gap_timeout_ms;
-        last.max(self.scenario.faults_until) + 30_000 + self.scenario.messages as i64 * each
+        last.max(self.scenario.faults_until)
+            + 30_000
+            + self.scenario.messages as i64 * each
+            + turns * each_turn
     }
 
     /// Everything that was published has ended, and every checkpoint stands at the end of its stream.
     pub(super) fn is_settled(&self) -> bool {
-        let at_end = |(row, log): (&crate::store::Row, &crate::log::Log)| {
-            row.checkpoint == log.len() && log.tail(self.time) == log.len()
-        };
-        self.store.rows.iter().zip(&self.logs).all(at_end)
+        let at_end = |(row, log): (&crate::store::Row, &crate::log::Log)| row.checkpoint == log.len();
+        self.planned.is_empty()
+            && self.store.tables.iter().all(Tables::is_idle)
+            && self.store.rows.iter().zip(&self.logs).all(at_end)
             && self.store.ended_messages() >= self.messages
             && !self.has_statements_under_way()
     }
@@ -39,10 +50,14 @@ impl World {
             }
         }
         self.count_unknown();
+        let turns = self.turns();
         let evidence = self.evidence();
         self.violations.append(&mut self.store.violations);
-        self.violations.extend(checker::check(&evidence));
+        let orders = turns.ledger.iter().map(|ordered| (ordered.partition, ordered.seq)).collect();
+        self.violations.extend(checker::check_with(&evidence, &orders, &turns.dead));
+        self.violations.extend(checker::turns::check(&evidence, &turns));
         self.coverage.key_conflicts = self.store.key_conflicts;
+        self.coverage.turn_conflicts = self.store.turn_conflicts;
         Report {
             seed,
             violations: self.violations,
@@ -56,14 +71,52 @@ impl World {
     fn report_standstill(&mut self) {
         for number in 0..self.logs.len() {
             let (checkpoint, end) = (self.store.rows[number].checkpoint, self.logs[number].len());
-            if checkpoint < end || self.store.ended_messages() < self.messages {
+            let is_idle = self.store.tables[number].is_idle();
+            if checkpoint < end || self.store.ended_messages() < self.messages || !is_idle {
                 let subject = format!("partition {number}");
                 let (expected, seen) = (
-                    format!("a checkpoint at {end}, {} ends", self.messages),
-                    format!("{checkpoint} and {} at {} ms", self.store.ended_messages(), self.time),
+                    format!("a checkpoint at {end}, {} ends, nothing pending", self.messages),
+                    format!(
+                        "{checkpoint} and {} at {} ms, idle: {is_idle}",
+                        self.store.ended_messages(),
+                        self.time
+                    ),
                 );
                 self.violate(Violation::new(Invariant::Liveness, subject, expected, seen));
             }
+        }
+    }
+
+    fn turns(&mut self) -> Turns {
+        let turning = &self.scenario.turning;
+        let rules = TurnRules {
+            // As for gaps.
+            deadline_safe_ms: turning.rules.deadline_ms * 7 / 10,
+            backoff_base_ms: turning.rules.backoff_base_ms,
+            backoff_cap_ms: turning.rules.backoff_cap_ms,
+            max_attempts: turning.rules.max_attempts,
+            missing: self.missing.iter().map(model::ThreadId::agent).collect(),
+        };
+        let tables = self.store.tables.iter();
+        let left = tables.clone().flat_map(|tables| {
+            let open = tables.open_turns.keys().map(|(_, turn)| format!("the saved input of {turn}"));
+            open.chain(tables.outbox.keys().map(|id| format!("batch {id} of the outbox")))
+        });
+        Turns {
+            rules,
+            left: left.collect(),
+            audit: tables.clone().flat_map(Tables::audited).collect(),
+            failed_turns: tables
+                .flat_map(|tables| &tables.failed_turns)
+                .map(|((thread, turn), failed)| (thread.clone(), turn.clone(), failed.opened.run))
+                .collect(),
+            ledger: std::mem::take(&mut self.orders),
+            rows: std::mem::take(&mut self.store.rows_of_turns),
+            history: std::mem::take(&mut self.store.history),
+            published: std::mem::take(&mut self.turn_events),
+            requests: self.workflows.requests(),
+            refused: std::mem::take(&mut self.workflows.refused),
+            dead: std::mem::take(&mut self.store.failed_answers),
         }
     }
 

@@ -3,14 +3,14 @@
 mod reading;
 mod replies;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use model::{Chunk, Failure, MessageKey, PartitionId, Timestamp};
+use model::{Chunk, Failure, MessageKey, PartitionId, Timestamp, TurnId};
 use partition::{Action, Commit, Input, Partition, Report};
 
 use super::statements::Kind;
-use super::{Address, Event, Reply, SessionEvent, World};
+use super::{Address, Event, Reply, SessionEvent, World, refusals};
 use crate::bug::Bug;
 use crate::checker::{Invariant, Violation};
 use crate::client::OutFrame;
@@ -26,6 +26,11 @@ pub(super) struct Session {
     in_flight: Option<(usize, Arc<Commit>)>,
     reclaiming: Option<usize>,
     reader: Reader,
+    /// When the last question about orders is put, and when the last answer comes.
+    pub(super) checked_at: i64,
+    pub(super) answered_at: i64,
+    /// Runs whose requests are not to be stored any more.
+    pub(super) unwanted: BTreeSet<(TurnId, u32)>,
     is_caught_up: bool,
     renewed_at: i64,
     ticked_at: i64,
@@ -41,6 +46,8 @@ struct Reader {
     next: u64,
     arrive_at: i64,
     told_tail: bool,
+    /// It has seen everything and waits to be woken.
+    is_waiting: bool,
 }
 
 /// State that only planted bugs need.
@@ -61,12 +68,23 @@ impl Session {
             in_flight: None,
             reclaiming: None,
             reader: Reader::default(),
+            checked_at: 0,
+            answered_at: 0,
+            unwanted: BTreeSet::new(),
             is_caught_up: false,
             renewed_at: time,
             ticked_at: time,
             watch: BTreeMap::new(),
             planted: Planted::default(),
         }
+    }
+}
+
+impl Session {
+    /// Whom to tell that there is something to read, once.
+    pub(super) fn woken(&mut self) -> Option<(Address, u64)> {
+        let is_waiting = std::mem::take(&mut self.reader.is_waiting);
+        is_waiting.then_some((self.address, self.reader.generation))
     }
 }
 
@@ -104,6 +122,7 @@ impl World {
             SessionEvent::Reply(number, reply) => self.reply(address, number, reply),
             SessionEvent::Timeout(number) => self.timeout(address, number),
             SessionEvent::Ask(ask) => self.drive(address, Input::Ask(ask)),
+            SessionEvent::Input(input) => self.drive(address, *input),
         }
     }
 
@@ -118,6 +137,9 @@ impl World {
         let now = Timestamp(START + self.time + self.workers[address.worker].skew);
         let restored = takeover.stragglers.len() as u64;
         self.coverage.straggler_restores += restored;
+        self.coverage.inputs_restored += takeover.open_turns.len() as u64;
+        self.coverage.queues_restored += takeover.agents.len() as u64;
+        self.coverage.outbox_restored += takeover.outbox.len() as u64;
         self.note(30, [address.session, takeover.epoch, takeover.checkpoint.0], || {
             format!(
                 "{address:?} begins, epoch {} checkpoint {} with {restored} stragglers",
@@ -132,7 +154,7 @@ impl World {
         self.schedule(limits.tick_ms, Event::Session(address, SessionEvent::Tick));
     }
 
-    fn now(&mut self, address: Address) -> Timestamp {
+    pub(super) fn now(&mut self, address: Address) -> Timestamp {
         let skew = self.workers[address.worker].skew;
         let time = self.time;
         let frozen_ms = self.session(address).map_or(0, |session| session.planted.frozen_ms);
@@ -144,7 +166,20 @@ impl World {
         let now = self.now(address);
         let Some(session) = self.session(address) else { return };
         let Some(machine) = &mut session.machine else { return };
-        session.actions.extend(machine.handle(input, now));
+        let refused = match &input {
+            Input::Committed(refused) => refused.clone(),
+            _ => Vec::new(),
+        };
+        let mut actions = machine.handle(input, now);
+        for (turn, _) in &refused {
+            // Those of an earlier owner come first and are as they are stored.
+            if let Some(Action::Send(batch)) =
+                actions.iter_mut().rfind(|action| matches!(action, Action::Send(_)))
+            {
+                refusals::amend(batch, turn);
+            }
+        }
+        session.actions.extend(actions);
         self.perform(address.worker, address.partition);
     }
 
@@ -194,12 +229,13 @@ impl World {
             }
             Action::Report(Report::GivenUp { failure: Failure::Stalled, .. }) => self.coverage.stalls += 1,
             Action::Report(_) => {}
-            Action::Check(_)
-            | Action::Start(_)
-            | Action::Abandon { .. }
-            | Action::LoadTasks { .. }
-            | Action::Send(_)
-            | Action::Explain(_) => {}
+            Action::Check(keys) => self.request_check(address, keys),
+            Action::Start(start) => self.begin(address, start),
+            Action::Abandon { turn, run } => self.abandon(address, turn, run),
+            Action::LoadTasks { agent, after, limit } => self.request_tasks(address, agent, after, limit),
+            Action::Send(_) if self.bug == Some(Bug::OutboxBeforeCommit) => {}
+            Action::Send(batch) => self.send_outbox(address, batch),
+            Action::Explain(_) => self.coverage.explained += 1,
         }
     }
 
@@ -241,6 +277,19 @@ impl World {
                         outcome: model::Outcome::Complete(message.placement.position),
                     };
                     self.broadcast(&message.key.thread, &OutFrame::End(Arc::new(ending)));
+                }
+            }
+            Some(Bug::OutboxBeforeCommit) => {
+                if let Some(batch) = &commit.outbox {
+                    self.send_outbox(address, batch.clone());
+                }
+            }
+            Some(Bug::QueueShuffled) => {
+                let tasks = &mut commit.tasks;
+                if let [first, .., last] = tasks.as_mut_slice()
+                    && first.queued.task.agent == last.queued.task.agent
+                {
+                    std::mem::swap(&mut first.queued.position, &mut last.queued.position);
                 }
             }
             _ => {}
@@ -305,8 +354,10 @@ impl World {
             *ticked_at = time;
             let in_peace = *is_caught_up && in_flight.is_none() && !machine.stats(now).deferring;
             let read = machine.last_seq().0;
-            for (seq, key) in &doomed[usize::from(address.partition.0)] {
-                if !in_peace || *seq > read || self.store.has_ended(key) {
+            let seqs = &self.planned_seqs[usize::from(address.partition.0)];
+            for (planned, key) in &doomed[usize::from(address.partition.0)] {
+                let seq = seqs.get(*planned as usize - 1);
+                if !in_peace || seq.is_none_or(|seq| *seq > read) || self.store.has_ended(key) {
                     continue;
                 }
                 let age = watch.entry(key.clone()).or_default();
@@ -347,6 +398,14 @@ impl World {
         coverage.resets += counters.resets;
         coverage.deferred += counters.deferred;
         coverage.straggler_saves += counters.straggler_saves;
+        coverage.not_asked += counters.not_asked;
+        coverage.duplicate_orders += counters.duplicate_orders;
+        coverage.tasks += counters.tasks;
+        coverage.turns_completed += counters.turns_completed;
+        coverage.turns_stopped += counters.turns_stopped;
+        coverage.turns_failed += counters.turns_failed;
+        coverage.tasks_failed += counters.tasks_failed;
+        coverage.backoffs += counters.backoffs;
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use model::MessageKey;
+use model::{MessageKey, TurnId};
 use partition::Commit;
 
-use super::{Address, Event, Grant, Reply, SessionEvent, StatementEvent, World};
+use super::{Address, Event, Grant, Reply, SessionEvent, StatementEvent, World, refusals};
 use crate::bug::Bug;
 
 /// What a statement does.
@@ -126,7 +126,7 @@ impl World {
     fn start_commit(&mut self, number: usize, commit: &Commit) {
         let address = self.statements[number].address;
         let is_held = self.store.is_held(address.partition, address.incarnation, commit.epoch);
-        if !is_held && self.bug != Some(Bug::NoFence) {
+        if !is_held && !matches!(self.bug, Some(Bug::NoFence | Bug::NoGuard)) {
             self.coverage.fenced += 1;
             self.note(11, [number as u64, commit.epoch, 0], || {
                 format!("store: fences s{number} of {address:?}")
@@ -152,12 +152,13 @@ impl World {
             self.note(12, [number as u64, 0, 0], || format!("store: s{number} aborts"));
             self.reply_to(address, number, Reply::Unknown, 4);
         } else {
-            self.apply(number, &commit);
+            let refused = self.apply(number, commit);
             if self.fault(|faults| faults.reply_lost) {
                 let delay = self.rng.range(0, 300);
                 self.reply_to(address, number, Reply::Unknown, delay);
             } else {
-                self.reply_to(address, number, Reply::Applied, 4);
+                let reply = refused.map_or(Reply::Unknown, Reply::Applied);
+                self.reply_to(address, number, reply, 4);
             }
         }
         self.store.row(address.partition).locked_by = None;
@@ -167,9 +168,23 @@ impl World {
         }
     }
 
-    fn apply(&mut self, number: usize, commit: &Commit) {
+    /// Turns whose messages the store refused; `None` when the owner has a wrong idea of its queues.
+    fn apply(&mut self, number: usize, commit: Arc<Commit>) -> Option<Vec<(TurnId, String)>> {
+        let mut commit = Arc::unwrap_or_clone(commit);
+        let mut refused = Vec::new();
+        let turns: Vec<TurnId> = commit.turns.iter().map(|write| write.turn.clone()).collect();
+        for turn in turns {
+            if self.fault(|faults| faults.data_refused) {
+                self.coverage.refused_turns += 1;
+                let run = refusals::refuse(&mut commit, &turn, "planted");
+                self.workflows.refused.extend(run.map(|run| (turn.clone(), run)));
+                refused.push((turn, "planted".to_owned()));
+            }
+        }
+        let worker = self.statements[number].address.worker;
+        let skew = if self.bug == Some(Bug::BackoffByWorkerClock) { self.workers[worker].skew } else { 0 };
         let log = &self.logs[usize::from(commit.partition.0)];
-        self.store.apply(commit, log, self.time);
+        let is_stale = self.store.apply(&commit, log, self.time, skew);
         if !self.fault(|faults| faults.crash * 5.0) {
             for (partition, letter) in std::mem::take(&mut self.store.letters_outside) {
                 self.store.insert_letter(partition, &letter, self.time);
@@ -191,10 +206,11 @@ impl World {
             let saves: Vec<String> =
                 commit.stragglers.iter().map(|s| format!("{}+{}", s.key, s.chunks.len())).collect();
             format!(
-                "store: s{number} applied, partition {} epoch {} checkpoint {}: {messages:?} dead {letters:?} saves {saves:?}",
-                commit.partition, commit.epoch, commit.checkpoint
+                "store: s{number} applied, partition {} epoch {} checkpoint {}: {messages:?} dead {letters:?} saves {saves:?}{}",
+                commit.partition, commit.epoch, commit.checkpoint, of_turns(&commit)
             )
         });
+        (!is_stale).then_some(refused)
     }
 
     /// The worker of a commit gives up asking.
@@ -225,7 +241,8 @@ impl World {
     }
 
     pub(super) fn load(&mut self, address: Address, grant: Grant) {
-        let takeover = self.store.load(address.partition, grant, self.time);
+        let window = self.scenario.limits.queue_window;
+        let takeover = self.store.load(address.partition, grant, window, self.time);
         let delay = self.rng.range(0, 5);
         self.schedule(delay, Event::Session(address, SessionEvent::Loaded(Box::new(takeover))));
     }
@@ -241,10 +258,55 @@ impl World {
         self.schedule(delay, Event::Session(address, SessionEvent::Found(found)));
     }
 
-    fn look_up_delay(&mut self) -> i64 {
+    pub(super) fn look_up_delay(&mut self) -> i64 {
         match self.fault(|faults| faults.slow_look_up) {
             true => self.rng.range(10, 800),
             false => self.rng.range(0, 4),
         }
     }
+}
+
+/// What a commit says of turns, for the trace.
+fn of_turns(commit: &Commit) -> String {
+    let turns: Vec<String> = commit.turns.iter().map(|write| write.turn.to_string()).collect();
+    let tasks: Vec<String> = commit
+        .tasks
+        .iter()
+        .map(|write| format!("{}={}", write.queued.task.id, write.queued.position))
+        .collect();
+    let failed: Vec<String> =
+        commit.failed_turns.iter().map(|f| format!("{} {}", f.opened.turn, f.code)).collect();
+    let marks: Vec<String> =
+        commit.failed_tasks.iter().map(|f| format!("{} {}", f.position, f.code)).collect();
+    let agents: Vec<String> = commit
+        .agents
+        .iter()
+        .map(|a| {
+            format!(
+                "{} head {} run {} failures {} {:?} paused {}",
+                a.agent, a.head, a.run, a.failures, a.wait, a.paused
+            )
+        })
+        .collect();
+    let audit: Vec<String> =
+        commit.audit.iter().map(|a| format!("{} {} {:?} {:?}", a.id, a.what, a.target, a.refused)).collect();
+    let changes = &commit.task_changes;
+    let open: Vec<String> = commit.open_turns.iter().map(|open| open.opened.turn.to_string()).collect();
+    let mut text = String::new();
+    for (name, list) in [
+        ("turns", turns),
+        ("tasks", tasks),
+        ("failed", failed),
+        ("marks", marks),
+        ("agents", agents),
+        ("audit", audit),
+        ("open", open),
+        ("changes", changes.iter().map(|change| format!("{change:?}")).collect()),
+        ("outbox", commit.outbox.iter().map(|batch| format!("{batch:?}")).collect()),
+    ] {
+        if !list.is_empty() {
+            text.push_str(&format!(" {name} {list:?}"));
+        }
+    }
+    text
 }

@@ -146,6 +146,9 @@ impl World {
     pub(super) fn quiet(&mut self) {
         self.is_quiet = true;
         self.note(5, [0; 3], || "quiet".to_owned());
+        if self.scenario.turning.inputs + self.scenario.turning.tasks > 0 {
+            self.schedule(1, Event::Caretaker);
+        }
         let up = self.workers.iter().filter(|worker| worker.is_up).count();
         if self.scenario.dead_stay_dead && up > 1 {
             // The owner of a lease is the one whose death matters.

@@ -1,11 +1,12 @@
 //! The reader of a session: batches on their way, and everything that happens to readers.
 
-use model::{MessageKey, Seq};
-use partition::{Body, Entry, Input};
+use model::{ActKind, MessageKey, Seq, TurnId};
+use partition::{Body, Entry, Input, Order};
 
 use super::{Session, World};
 use crate::bug::Bug;
 use crate::checker::{Invariant, Violation};
+use crate::store::token_key;
 use crate::world::{Address, Event, SessionEvent};
 
 impl World {
@@ -18,6 +19,7 @@ impl World {
         session.reader.generation += 1;
         session.reader.next = machine.last_seq().next().0.max(skipped);
         session.reader.told_tail = false;
+        session.reader.is_waiting = false;
         session.is_caught_up = false;
         session.watch.clear();
         let generation = session.reader.generation;
@@ -25,7 +27,7 @@ impl World {
     }
 
     pub(super) fn fetch(&mut self, address: Address, generation: u64) {
-        let (tail, batch) = (self.log(address.partition).tail(self.time), self.scenario.batch as u64);
+        let (tail, batch) = (self.log(address.partition).len(), self.scenario.batch as u64);
         let again = |delay| (delay, Event::Session(address, SessionEvent::Fetch { generation }));
         let Some(session) = self.session(address) else { return };
         let Some(machine) = session.machine.as_ref().filter(|_| session.reader.generation == generation)
@@ -42,10 +44,8 @@ impl World {
             if !std::mem::replace(&mut session.reader.told_tail, true) {
                 self.hand_over(address, generation, (first, first - 1), true);
             }
-            let wait = self.log(address.partition).at(first).map(|at| at - self.time);
-            if let Some(wait) = wait {
-                let (delay, event) = again(wait + self.rng.range(0, 5));
-                self.schedule(delay, event);
+            if let Some(session) = self.session(address) {
+                session.reader.is_waiting = true;
             }
             return;
         }
@@ -111,16 +111,19 @@ impl World {
     ) {
         let (bug, max_open) = (self.bug, self.scenario.max_open);
         let mut entries = self.log(address.partition).read(first, last);
+        let now = self.now(address);
         let Some(session) = self.session(address) else { return };
-        let Some(machine) = &session.machine else { return };
+        let Some(machine) = &mut session.machine else { return };
         if session.reader.generation != generation && bug != Some(Bug::StaleEntries) {
             return;
         }
         let before = machine.load().0;
+        let answers: usize = entries.iter().map(answers_in).sum();
         let room = match bug {
             Some(Bug::RoomIgnored) => usize::MAX,
             _ => max_open.saturating_sub(before),
         };
+        let begun = machine.stats(now).active_turns;
         session.planted.has_entries |= !entries.is_empty();
         session.plant(bug, &mut entries, machine_last(session));
         if !is_tail && std::mem::take(&mut session.is_caught_up) {
@@ -128,7 +131,7 @@ impl World {
         }
         if !entries.is_empty() {
             self.drive(address, Input::Entries { entries, room });
-            self.check_room(address, before);
+            self.check_room(address, before, (answers, begun));
         }
         let Some(session) = self.session(address) else { return };
         if is_tail && session.reader.generation == generation && !session.is_caught_up {
@@ -137,15 +140,24 @@ impl World {
         }
     }
 
-    fn check_room(&mut self, address: Address, before: usize) {
-        let most = self.scenario.max_open.max(before);
+    /// Answers of turns, and tasks that begin, do not ask for room.
+    fn check_room(&mut self, address: Address, before: usize, (answers, begun): (usize, usize)) {
+        let (now, max_open) = (self.now(address), self.scenario.max_open);
         let Some(Session { machine: Some(machine), .. }) = self.session(address) else { return };
         let open = machine.load().0;
+        let most = max_open.max(before) + answers + machine.stats(now).active_turns.saturating_sub(begun);
         if open > most {
             let subject = format!("partition {}", address.partition);
             let expected = format!("at most {most} open messages");
             self.violate(Violation::new(Invariant::Room, subject, expected, open.to_string()));
         }
+    }
+}
+
+fn answers_in(entry: &Entry) -> usize {
+    match &entry.body {
+        Body::Frame(frame) => usize::from(frame.token.is_some()),
+        Body::Order(..) | Body::Refused { .. } => 0,
     }
 }
 
@@ -157,7 +169,16 @@ impl Session {
     /// Planted bugs that look at entries or rewrite them.
     fn plant(&mut self, bug: Option<Bug>, entries: &mut [Entry], last_seq: Seq) {
         for entry in entries {
+            if let Body::Order(Order::Act(act), _) = &mut entry.body
+                && let (ActKind::StopTurn(_), Some(Bug::StopIgnored)) = (&act.what, bug)
+            {
+                act.what = ActKind::Resume;
+            }
             let Body::Frame(frame) = &mut entry.body else { continue };
+            let answer = frame.chunks.first().and_then(|arrival| TurnId::of_answer(&arrival.message));
+            if let (Some((turn, run)), Some(Bug::TokenIgnored)) = (answer, bug) {
+                frame.token = Some(token_key().token(&frame.thread, &turn, run));
+            }
             if bug == Some(Bug::AttemptsMixed) {
                 frame.chunks.iter_mut().for_each(|arrival| arrival.attempt = 0);
             }

@@ -22,14 +22,14 @@ impl World {
             }
             Reply::Granted(None) if session.reclaiming == Some(number) => self.drop_session(address),
             Reply::Granted(_) => {}
-            Reply::Applied if is_in_flight => {
+            Reply::Applied(refused) if is_in_flight => {
                 session.in_flight = None;
-                self.drive(address, Input::Committed(Vec::new()));
+                self.drive(address, Input::Committed(refused));
                 self.offer_room(address);
             }
             Reply::Refused if is_in_flight => self.send_again(address),
             Reply::Unknown if is_in_flight => self.unknown(address, number),
-            Reply::Applied | Reply::Refused | Reply::Unknown => {}
+            Reply::Applied(_) | Reply::Refused | Reply::Unknown => {}
         }
     }
 

@@ -1,0 +1,163 @@
+//! Why runs failed, against what was published: each has a cause that its workflow, a person or the store has made.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{ActKind, BusyPolicy, MessageKey, ThreadId, TurnId};
+
+use super::{Happened, Order, Ordered, RunEnd, Turns, What, ends};
+use crate::checker::{Evidence, Fate, Invariant, Published, Violation};
+
+/// What is compared, by what it is looked up by.
+struct Known<'a> {
+    evidence: &'a Evidence,
+    turns: &'a Turns,
+    fates: &'a BTreeMap<MessageKey, Fate>,
+    /// When chunks that meant progress were stored, by answer.
+    progress: BTreeMap<&'a MessageKey, Vec<i64>>,
+}
+
+pub(super) fn check(
+    evidence: &Evidence,
+    turns: &Turns,
+    fates: &BTreeMap<MessageKey, Fate>,
+    violations: &mut Vec<Violation>,
+) {
+    check_runs(turns, violations);
+    let known = Known { evidence, turns, fates, progress: progress(evidence) };
+    for (happened, turn, run, thread, end) in ends(turns) {
+        let RunEnd::Failed(code) = end else { continue };
+        let key = MessageKey { thread: thread.clone(), message: turn.answer(run) };
+        if !known.has_cause(&key, turn, run, code, happened) {
+            let (expected, seen) =
+                (known.described(&key, turn, run), format!("{code} at {} ms", happened.at_ms));
+            violations.push(Violation::new(
+                Invariant::RightCause,
+                format!("run {run} of {turn}"),
+                expected,
+                seen,
+            ));
+        }
+    }
+}
+
+/// Each run ends once, later runs end later, and nothing ends after a success.
+fn check_runs(turns: &Turns, violations: &mut Vec<Violation>) {
+    let mut last: BTreeMap<&TurnId, (u32, &RunEnd)> = BTreeMap::new();
+    for (_, turn, run, _, end) in ends(turns) {
+        let before = last.insert(turn, (run, end));
+        if let Some((before, kind)) = before
+            && (before >= run || !matches!(kind, RunEnd::Failed(_)))
+        {
+            let expected = format!("nothing after run {before}, {kind:?}");
+            violations.push(Violation::new(
+                Invariant::RunsOnce,
+                turn,
+                expected,
+                format!("run {run}, {end:?}"),
+            ));
+        }
+    }
+}
+
+/// Chunks of the highest attempt so far with a new id.
+fn progress(evidence: &Evidence) -> BTreeMap<&MessageKey, Vec<i64>> {
+    let mut seen: BTreeMap<&MessageKey, (u32, BTreeSet<u32>)> = BTreeMap::new();
+    let mut progress: BTreeMap<&MessageKey, Vec<i64>> = BTreeMap::new();
+    for publish in &evidence.ledger {
+        let Published::Chunk { key, attempt, chunk } = &publish.body else { continue };
+        let (highest, ids) = seen.entry(key).or_default();
+        if *attempt > *highest {
+            (*highest, *ids) = (*attempt, BTreeSet::new());
+        }
+        if *attempt == *highest && ids.insert(chunk.id) {
+            progress.entry(key).or_default().push(publish.at_ms);
+        }
+    }
+    progress
+}
+
+impl Known<'_> {
+    fn has_cause(&self, key: &MessageKey, turn: &TurnId, run: u32, code: &str, at: &Happened) -> bool {
+        match code {
+            "deadline" => {
+                self.longest_silence_ms(key, turn, run, at.at_ms) > self.turns.rules.deadline_safe_ms
+            }
+            "busy" => {
+                self.inputs().any(|(_, opened)| opened.turn == *turn && opened.policy == BusyPolicy::Reject)
+            }
+            "stopped" => self.is_stopped(turn),
+            "rolled_back" => self.gave_way(turn, &key.thread),
+            "unrequestable" | "unstorable" => self.turns.refused.contains(&(turn.clone(), run)),
+            "gap_timeout" => self.fates.get(key).is_some_and(|fate| fate.is_slow(&self.evidence.rules)),
+            // A refusal of the driver is told like an error of the producer.
+            "producer_error" if self.turns.refused.contains(&(turn.clone(), run)) => true,
+            code => {
+                self.fates.get(key).is_some_and(|fate| fate.end == crate::checker::End::Failed(leak(code)))
+            }
+        }
+    }
+
+    /// While the request was with the workflow, for how long at most nothing came.
+    fn longest_silence_ms(&self, key: &MessageKey, turn: &TurnId, run: u32, failed_at: i64) -> i64 {
+        let requests = self.turns.requests.iter().filter(|r| r.turn == *turn && r.run == run);
+        let mut longest = 0;
+        for request in requests {
+            let until = request.until_ms.unwrap_or(failed_at).min(failed_at);
+            let mut before = request.from_ms;
+            for at in self.progress.get(key).into_iter().flatten().copied().chain([until]) {
+                if at > before {
+                    longest = longest.max(at.min(until) - before);
+                    before = at;
+                }
+            }
+        }
+        longest
+    }
+
+    fn inputs(&self) -> impl Iterator<Item = (&Ordered, &model::TurnOpened)> {
+        self.turns.ledger.iter().filter_map(|ordered| match &ordered.order {
+            Order::Turn(opened) => Some((ordered, &**opened)),
+            Order::Task(_) | Order::Act(_) => None,
+        })
+    }
+
+    fn is_stopped(&self, turn: &TurnId) -> bool {
+        self.turns.ledger.iter().any(|ordered| match &ordered.order {
+            Order::Act(act) => act.what == ActKind::StopTurn(turn.clone()),
+            Order::Turn(_) | Order::Task(_) => false,
+        })
+    }
+
+    /// Another input came to the thread that goes before it.
+    fn gave_way(&self, turn: &TurnId, thread: &ThreadId) -> bool {
+        let is_task = turn.as_str().starts_with('t');
+        self.inputs().any(|(_, opened)| {
+            opened.thread == *thread
+                && (opened.policy == BusyPolicy::Rollback
+                    || (is_task && opened.policy == BusyPolicy::Interrupt))
+        })
+    }
+
+    fn described(&self, key: &MessageKey, turn: &TurnId, run: u32) -> String {
+        let fate = self.fates.get(key).map(|fate| (&fate.end, fate.longest_gap_ms));
+        let silence = self.longest_silence_ms(key, turn, run, i64::MAX);
+        let started = self.turns.history.iter().filter_map(|happened| match &happened.what {
+            What::Started { turn: started, run: of, .. } if started == turn && *of == run => {
+                Some(happened.at_ms)
+            }
+            _ => None,
+        });
+        format!(
+            "a cause; chunks say {fate:?}, the workflow was silent for {silence} ms, it was started at {:?}",
+            started.collect::<Vec<_>>()
+        )
+    }
+}
+
+/// Codes of failures are few and static.
+fn leak(code: &str) -> &'static str {
+    ["producer_error", "final_conflict", "too_many_chunks", "message_too_large"]
+        .into_iter()
+        .find(|known| *known == code)
+        .unwrap_or("no such code")
+}

@@ -1,0 +1,151 @@
+//! Every order that was acknowledged ends, once, and as what it asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{ActKind, AgentId, PartitionId, TaskId, ThreadId, TurnId};
+
+use super::{Order, Ordered, RunEnd, Turns, What, ends};
+use crate::checker::{Evidence, Invariant, StoredDeadLetter, Violation};
+
+type Places = BTreeSet<(PartitionId, u64)>;
+
+pub(super) fn check(evidence: &Evidence, turns: &Turns, violations: &mut Vec<Violation>) {
+    let letters: Places = evidence
+        .dead_letters
+        .iter()
+        .filter_map(|letter| match letter {
+            StoredDeadLetter::Entry { partition, seq, .. } => Some((*partition, *seq)),
+            StoredDeadLetter::Message { .. } => None,
+        })
+        .collect();
+    check_inputs(turns, &letters, violations);
+    check_tasks(turns, &letters, violations);
+    check_acts(turns, &letters, violations);
+    for left in &turns.left {
+        violations.push(Violation::new(Invariant::Liveness, left, "gone at the end", "there"));
+    }
+}
+
+fn lose(subject: impl ToString, expected: &str, seen: &str, violations: &mut Vec<Violation>) {
+    violations.push(Violation::new(Invariant::OrdersEnd, subject, expected, seen));
+}
+
+fn check_inputs(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>) {
+    let mut ended: BTreeSet<(&ThreadId, &TurnId)> =
+        turns.failed_turns.iter().map(|(thread, turn, _)| (thread, turn)).collect();
+    let kept = ended.clone();
+    for (_, turn, _, thread, end) in ends(turns) {
+        if !matches!(end, RunEnd::Failed(_)) {
+            if kept.contains(&(thread, turn)) {
+                lose(turn, "no failed turn: it has succeeded", "one", violations);
+            }
+            ended.insert((thread, turn));
+        }
+    }
+    let dropped = turns.history.iter().filter_map(|happened| match &happened.what {
+        What::Dropped { thread, turn } => Some((thread, turn)),
+        _ => None,
+    });
+    ended.extend(dropped);
+    for ordered in &turns.ledger {
+        let Order::Turn(opened) = &ordered.order else { continue };
+        let is_missing = turns.rules.missing.contains(&opened.thread.agent());
+        let has_letter = letters.contains(&(ordered.partition, ordered.seq));
+        if has_letter != is_missing {
+            lose(
+                &opened.turn,
+                "a dead letter exactly when its thread is unknown",
+                "the contrary",
+                violations,
+            );
+        }
+        if !is_missing && !ended.contains(&(&opened.thread, &opened.turn)) {
+            lose(&opened.turn, "messages, or a failed turn", "nothing", violations);
+        }
+    }
+}
+
+/// The first payload of an id counts; another one is refused.
+fn check_tasks(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>) {
+    let mut queued: BTreeMap<(&AgentId, &TaskId), u32> = BTreeMap::new();
+    for happened in &turns.history {
+        if let What::Queued { agent, task, .. } = &happened.what {
+            *queued.entry((agent, task)).or_default() += 1;
+        }
+    }
+    let edited = edited(turns);
+    let mut first: BTreeMap<(&AgentId, &TaskId), u64> = BTreeMap::new();
+    for ordered in &turns.ledger {
+        let Order::Task(task) = &ordered.order else { continue };
+        let key = (&task.agent, &task.id);
+        let is_missing = turns.rules.missing.contains(&task.agent);
+        let digest = task.digest();
+        let is_other = *first.entry(key).or_insert(digest) != digest;
+        let has_letter = letters.contains(&(ordered.partition, ordered.seq));
+        // What an operator has edited is another payload by then.
+        if has_letter != (is_missing || is_other) && !edited.contains(&key) {
+            let expected = if has_letter { "no dead letter" } else { "a dead letter" };
+            lose(
+                format!("{}/{} at {}", task.agent, task.id, ordered.seq),
+                expected,
+                "the contrary",
+                violations,
+            );
+        }
+        if !is_missing && queued.get(&key) != Some(&1) {
+            let seen = format!("{} entries into the queue", queued.get(&key).copied().unwrap_or(0));
+            lose(format!("{}/{}", task.agent, task.id), "one entry into the queue", &seen, violations);
+        }
+    }
+}
+
+fn edited(turns: &Turns) -> BTreeSet<(&AgentId, &TaskId)> {
+    let acts = turns.ledger.iter().filter_map(|ordered| match &ordered.order {
+        Order::Act(act) => Some(act),
+        Order::Turn(_) | Order::Task(_) => None,
+    });
+    let edited = acts.filter_map(|act| match &act.what {
+        ActKind::EditTask { task, .. } => Some((&act.subject, task)),
+        _ => None,
+    });
+    edited.collect()
+}
+
+/// Each act is in the audit as it was sent, and nothing else is.
+fn check_acts(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>) {
+    let mut sent: BTreeMap<_, &Ordered> = BTreeMap::new();
+    let mut retries: BTreeSet<String> = BTreeSet::new();
+    for ordered in &turns.ledger {
+        match &ordered.order {
+            Order::Act(act) => {
+                sent.entry((&act.subject, &act.id)).or_insert(ordered);
+                if letters.contains(&(ordered.partition, ordered.seq)) {
+                    lose(&act.id, "no dead letter", "one", violations);
+                }
+            }
+            Order::Turn(opened) => {
+                retries.insert(format!("{}-retry{}", opened.turn, opened.run));
+            }
+            Order::Task(_) => {}
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for audited in &turns.audit {
+        let key = (&audited.subject, &audited.id);
+        let is_right = match sent.get(&key).map(|ordered| &ordered.order) {
+            Some(Order::Act(act)) => {
+                audited.what == act.what.name()
+                    && audited.target.as_deref() == act.what.target()
+                    && *audited.actor == *act.actor
+            }
+            _ => audited.what == "retry_turn" && retries.contains(audited.id.as_str()),
+        };
+        if !is_right || !seen.insert(key) {
+            let expected = format!("{:?}", sent.get(&key).map(|ordered| &ordered.order));
+            lose(&audited.id, &expected, &format!("{audited:?}"), violations);
+        }
+    }
+    for (subject, id) in sent.keys().filter(|key| !seen.contains(*key)) {
+        lose(format!("act {id} on {subject}"), "a row of the audit", "none", violations);
+    }
+}

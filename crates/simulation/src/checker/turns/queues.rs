@@ -1,0 +1,406 @@
+//! Queues, backoffs and threads, replayed transaction by transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{ActKind, AgentId, ErrorClass, ErrorHint, MessageKey, Position, ThreadId, TurnId};
+
+use super::{AgentRow, Happened, Order, RunEnd, Turns, What};
+use crate::checker::{Invariant, Violation};
+
+/// What workflows have said of their errors, by answer.
+type Errors = BTreeMap<MessageKey, ErrorHint>;
+
+/// An agent as the transactions so far have left it.
+#[derive(Default)]
+struct Queue {
+    row: AgentRow,
+    /// Tasks that are in the store, by place; true when marked failed.
+    tasks: BTreeMap<i64, bool>,
+}
+
+struct Replay<'a> {
+    turns: &'a Turns,
+    errors: &'a Errors,
+    queues: BTreeMap<AgentId, Queue>,
+    /// Agent and place of each task's turn.
+    places: BTreeMap<TurnId, (AgentId, i64)>,
+    /// Turns under way by thread, with the epoch of their owner.
+    active: BTreeMap<ThreadId, (TurnId, u32, u64)>,
+    /// When acts on an agent were stored, and when they were audited.
+    acts: BTreeMap<&'a AgentId, Vec<(i64, Option<i64>)>>,
+    /// The first entry of each task, in the order of the stream.
+    order: BTreeMap<(&'a AgentId, &'a model::TaskId), u64>,
+    last_entered: BTreeMap<AgentId, (i64, u64)>,
+    violations: &'a mut Vec<Violation>,
+}
+
+pub(super) fn check(turns: &Turns, errors: &Errors, violations: &mut Vec<Violation>) {
+    let mut replay = Replay {
+        turns,
+        errors,
+        queues: BTreeMap::new(),
+        places: BTreeMap::new(),
+        active: BTreeMap::new(),
+        acts: acts(turns),
+        order: BTreeMap::new(),
+        last_entered: BTreeMap::new(),
+        violations,
+    };
+    for ordered in &turns.ledger {
+        if let Order::Task(task) = &ordered.order {
+            replay.order.entry((&task.agent, &task.id)).or_insert(ordered.seq);
+        }
+    }
+    let mut rest = turns.history.as_slice();
+    while let Some(first) = rest.first() {
+        if let What::Started { turn, run, thread, is_adopted } = &first.what {
+            replay.start(first, (turn, *run), thread, *is_adopted);
+            rest = &rest[1..];
+            continue;
+        }
+        let is_same =
+            |next: &&Happened| next.number == first.number && !matches!(next.what, What::Started { .. });
+        let count = rest.iter().take_while(is_same).count();
+        replay.transaction(&rest[..count]);
+        rest = &rest[count..];
+    }
+}
+
+fn acts(turns: &Turns) -> BTreeMap<&AgentId, Vec<(i64, Option<i64>)>> {
+    let mut audited: BTreeMap<_, i64> = BTreeMap::new();
+    for happened in &turns.history {
+        if let What::Acted { subject, act, .. } = &happened.what {
+            audited.entry((subject, act)).or_insert(happened.at_ms);
+        }
+    }
+    let mut acts: BTreeMap<&AgentId, Vec<(i64, Option<i64>)>> = BTreeMap::new();
+    for ordered in &turns.ledger {
+        if let Order::Act(act) = &ordered.order {
+            let done = audited.get(&(&act.subject, &act.id)).copied();
+            acts.entry(&act.subject).or_default().push((ordered.at_ms, done));
+        }
+    }
+    acts
+}
+
+impl Replay<'_> {
+    fn report(&mut self, invariant: Invariant, subject: impl ToString, expected: String, seen: String) {
+        self.violations.push(Violation::new(invariant, subject, expected, seen));
+    }
+
+    /// An act on the agent is in the stream, and its owner may have done it without having said so yet.
+    fn acts_are_under_way(&self, agent: &AgentId, at_ms: i64) -> bool {
+        let acts = self.acts.get(agent).map_or(&[][..], Vec::as_slice);
+        acts.iter().any(|(sent, done)| *sent <= at_ms && done.is_none_or(|done| done >= at_ms))
+    }
+
+    fn start(&mut self, at: &Happened, (turn, run): (&TurnId, u32), thread: &ThreadId, is_adopted: bool) {
+        let here = (turn.clone(), run, at.number);
+        if let Some((other, of, epoch)) = self.active.insert(thread.clone(), here)
+            && epoch == at.number
+            && (&other, of) != (turn, run)
+        {
+            let expected = format!("run {of} of {other} to end first");
+            self.report(
+                Invariant::OneAtATime,
+                thread,
+                expected,
+                format!("run {run} of {turn} at {} ms", at.at_ms),
+            );
+        }
+        let Some((agent, position)) = self.places.get(turn).cloned() else {
+            if turn.as_str().starts_with('t') {
+                self.report(Invariant::Fifo, turn, "a task in its queue".to_owned(), "a start".to_owned());
+            }
+            return;
+        };
+        if self.acts_are_under_way(&agent, at.at_ms) {
+            return;
+        }
+        let Some(Queue { row, tasks }) = self.queues.get(&agent) else { return };
+        let first = tasks.iter().find(|(place, is_failed)| **place > row.head && !**is_failed);
+        let first = first.map(|(place, _)| *place);
+        let wait = row.next_run_at.filter(|until| *until > at.at_ms);
+        let (is_paused, expected_run) = (row.is_paused, row.run);
+        let subject = format!("{turn} of {agent} at {} ms", at.at_ms);
+        if first != Some(position) {
+            let expected = format!("a start of the first task, {first:?}");
+            self.report(Invariant::Fifo, &subject, expected, format!("a start of {position}"));
+        } else if expected_run != run {
+            let expected = format!("run {expected_run}");
+            self.report(Invariant::RunsOnce, &subject, expected, format!("run {run}"));
+        }
+        if is_adopted {
+            return;
+        }
+        if let Some(until) = wait {
+            let expected = format!("no start before {until} ms");
+            self.report(Invariant::Backoff, &subject, expected, "a start".to_owned());
+        }
+        if is_paused {
+            self.report(Invariant::Backoff, &subject, "no start: paused".to_owned(), "a start".to_owned());
+        }
+    }
+
+    fn transaction(&mut self, group: &[Happened]) {
+        for happened in group {
+            match &happened.what {
+                What::Queued { agent, task, position } => self.entered(agent, task, *position),
+                What::Marked { agent, position, .. } => self.mark(agent, *position),
+                What::Ended { turn, run, thread, .. } => {
+                    if self.active.get(thread).is_some_and(|(other, of, _)| (other, *of) == (turn, *run)) {
+                        self.active.remove(thread);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut written: BTreeSet<&AgentId> = BTreeSet::new();
+        for happened in group {
+            if let What::Agent { agent, row, wait_ms } = &happened.what {
+                written.insert(agent);
+                self.moved(agent, row, *wait_ms, happened.at_ms, group);
+            }
+        }
+        for happened in group {
+            match &happened.what {
+                What::Ended { turn, run, .. } => self.ended(turn, *run, &written),
+                What::Requeued { agent, from, to } => {
+                    let queue = self.queues.entry(agent.clone()).or_default();
+                    queue.tasks.remove(from);
+                    queue.tasks.insert(*to, false);
+                    self.place(agent, *to);
+                }
+                What::Removed { agent, position } => {
+                    self.queues.entry(agent.clone()).or_default().tasks.remove(position);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn place(&mut self, agent: &AgentId, position: i64) {
+        let turn = TurnId::of_task(agent, Position::from_stored(position));
+        self.places.insert(turn, (agent.clone(), position));
+    }
+
+    /// Places rise as the entries of the stream do.
+    fn entered(&mut self, agent: &AgentId, task: &model::TaskId, position: i64) {
+        self.queues.entry(agent.clone()).or_default().tasks.insert(position, false);
+        self.place(agent, position);
+        let seq = self.order.get(&(agent, task)).copied();
+        let Some(seq) = seq else {
+            let subject = format!("{agent}/{task}");
+            return self.report(
+                Invariant::Fifo,
+                subject,
+                "nothing: never sent".to_owned(),
+                "a task".to_owned(),
+            );
+        };
+        if let Some((before, earlier)) = self.last_entered.insert(agent.clone(), (position, seq))
+            && (before >= position || earlier >= seq)
+        {
+            let expected = format!("a place above {before} for an entry after {earlier}");
+            let subject = format!("{agent}/{task}");
+            self.report(Invariant::Fifo, subject, expected, format!("{position} for entry {seq}"));
+        }
+    }
+
+    fn mark(&mut self, agent: &AgentId, position: i64) {
+        let queue = self.queues.entry(agent.clone()).or_default();
+        match queue.tasks.get_mut(&position) {
+            Some(is_failed) => *is_failed = true,
+            None => {
+                let subject = format!("{position} of {agent}");
+                self.report(Invariant::Fifo, subject, "a task to mark".to_owned(), "none".to_owned());
+            }
+        }
+    }
+
+    /// A task's turn that has ended has moved the head, or is the head still.
+    fn ended(&mut self, turn: &TurnId, run: u32, written: &BTreeSet<&AgentId>) {
+        let Some((agent, _)) = self.places.get(turn).cloned() else {
+            if turn.as_str().starts_with('t') {
+                self.report(
+                    Invariant::Fifo,
+                    turn,
+                    "a task in its queue".to_owned(),
+                    format!("run {run} ended"),
+                );
+            }
+            return;
+        };
+        if !written.contains(&agent) {
+            let expected = format!("the row of {agent} written with it");
+            self.report(Invariant::Backoff, turn, expected, format!("only the end of run {run}"));
+        }
+    }
+
+    fn moved(
+        &mut self,
+        agent: &AgentId,
+        row: &AgentRow,
+        wait_ms: Option<i64>,
+        at_ms: i64,
+        group: &[Happened],
+    ) {
+        let mine = Mine::of(agent, group, &self.places, (self.turns, self.errors));
+        let queue = self.queues.entry(agent.clone()).or_default();
+        let before = std::mem::replace(&mut queue.row, row.clone());
+        let passed = queue.tasks.iter().filter(|(place, _)| **place > before.head && **place <= row.head);
+        let lost: Vec<i64> = passed
+            .filter(|(place, is_failed)| !**is_failed && !mine.done.contains(place))
+            .map(|(place, _)| *place)
+            .collect();
+        let undone: Vec<i64> = mine.done.iter().copied().filter(|place| *place > row.head).collect();
+        if row.head < before.head || !lost.is_empty() || !undone.is_empty() {
+            let expected = format!("a head at what is done, {:?}, above {}", mine.done, before.head);
+            let seen = format!("{} past {lost:?}, before {undone:?}", row.head);
+            self.report(Invariant::Fifo, format!("{agent} at {at_ms} ms"), expected, seen);
+        }
+        let allowed = mine.allowed(&before, row, wait_ms, at_ms, &self.turns.rules);
+        if let Some(expected) = allowed {
+            let seen = format!("{row:?} after {before:?}, waiting {wait_ms:?}");
+            self.report(Invariant::Backoff, format!("{agent} at {at_ms} ms"), expected, seen);
+        }
+    }
+}
+
+/// What one transaction says of one agent.
+#[derive(Default)]
+struct Mine {
+    /// Places of tasks whose turns are in the history with it.
+    done: BTreeSet<i64>,
+    /// The head was given up.
+    gave_up: bool,
+    /// A run failed and the task stayed: code and class.
+    kept: Option<(String, ErrorClass, i64)>,
+    lifts: bool,
+    drops: bool,
+    pauses: Option<bool>,
+}
+
+impl Mine {
+    fn of(
+        agent: &AgentId,
+        group: &[Happened],
+        places: &BTreeMap<TurnId, (AgentId, i64)>,
+        (turns, errors): (&Turns, &Errors),
+    ) -> Self {
+        let mut mine = Self::default();
+        let marked: BTreeSet<i64> = group
+            .iter()
+            .filter_map(|happened| match &happened.what {
+                What::Marked { agent: of, position, .. } if of == agent => Some(*position),
+                _ => None,
+            })
+            .collect();
+        for happened in group {
+            match &happened.what {
+                What::Ended { turn, run, end, thread } => {
+                    let Some((_, place)) = places.get(turn).filter(|(of, _)| of == agent) else { continue };
+                    match end {
+                        RunEnd::Completed | RunEnd::Stopped => drop(mine.done.insert(*place)),
+                        RunEnd::Failed(_) if marked.contains(place) => {
+                            mine.gave_up = true;
+                            mine.done.insert(*place);
+                        }
+                        RunEnd::Failed(code) => {
+                            let (class, floor_ms) = class_of(errors, thread, turn, *run, code);
+                            mine.kept = Some((code.clone(), class, floor_ms));
+                        }
+                    }
+                }
+                What::Acted { subject, act, is_done: true } if subject == agent => {
+                    mine.acted(turns, agent, act)
+                }
+                _ => {}
+            }
+        }
+        mine
+    }
+
+    fn acted(&mut self, turns: &Turns, agent: &AgentId, id: &model::ActId) {
+        let act = turns.ledger.iter().find_map(|ordered| match &ordered.order {
+            Order::Act(act) if act.id == *id && act.subject == *agent => Some(act),
+            _ => None,
+        });
+        match act.map(|act| &act.what) {
+            Some(ActKind::Pause) => self.pauses = Some(true),
+            Some(ActKind::Resume) => self.pauses = Some(false),
+            Some(ActKind::ClearBackoff) => self.lifts = true,
+            Some(ActKind::DropTask(_)) => self.drops = true,
+            _ => {}
+        }
+    }
+
+    /// What is expected, when the row is something else.
+    fn allowed(
+        &self,
+        before: &AgentRow,
+        row: &AgentRow,
+        wait_ms: Option<i64>,
+        at_ms: i64,
+        rules: &super::TurnRules,
+    ) -> Option<String> {
+        let is_auth =
+            self.kept.as_ref().is_some_and(|(code, class, _)| *class == ErrorClass::Auth && counts(code));
+        let paused = if is_auth { true } else { self.pauses.unwrap_or(before.is_paused) };
+        if row.is_paused != paused {
+            return Some(format!("paused: {paused}"));
+        }
+        if !self.done.is_empty() {
+            let fresh = (row.run, row.failures, row.next_run_at) == (0, 0, None);
+            return (!fresh).then(|| "no backoff after a task is done".to_owned());
+        }
+        if let Some((code, class, floor_ms)) = &self.kept {
+            let base = if self.drops || self.lifts { 0 } else { before.failures };
+            if row.run == 0 || (!self.drops && row.run != before.run + 1) {
+                return Some(format!("run {}", before.run + 1));
+            }
+            if !counts(code) || *class == ErrorClass::Auth {
+                let is_same = row.failures == base && (base == 0 || row.next_run_at == before.next_run_at);
+                return (!is_same).then(|| "the same backoff".to_owned());
+            }
+            return counted(base, row, wait_ms, at_ms, *floor_ms, rules);
+        }
+        let is_same =
+            (row.failures, row.next_run_at, row.run) == (before.failures, before.next_run_at, before.run);
+        let is_lifted = (self.lifts || self.drops) && row.failures == 0 && row.next_run_at.is_none();
+        (!is_same && !is_lifted).then(|| "nothing changed".to_owned())
+    }
+}
+
+/// A later input taking the task back is nobody's failure.
+fn counts(code: &str) -> bool {
+    code != "rolled_back"
+}
+
+/// One failure more, and a wait by the database's clock that fits the count.
+fn counted(
+    base: u32,
+    row: &AgentRow,
+    wait_ms: Option<i64>,
+    at_ms: i64,
+    floor_ms: i64,
+    rules: &super::TurnRules,
+) -> Option<String> {
+    let doublings = row.failures.min(40);
+    let ceiling = (rules.backoff_base_ms << doublings).min(rules.backoff_cap_ms.max(rules.backoff_base_ms));
+    let (least, most) = ((ceiling / 2).max(rules.backoff_base_ms).max(floor_ms), ceiling.max(floor_ms));
+    let is_right = row.failures == base + 1
+        && wait_ms.is_some_and(|wait| (least..=most).contains(&wait))
+        && row.next_run_at == wait_ms.map(|wait| at_ms + wait);
+    (!is_right).then(|| format!("{} failures and a wait from {at_ms} of {least} to {most} ms", base + 1))
+}
+
+/// The class of a failure and the least wait that it asks for.
+fn class_of(errors: &Errors, thread: &ThreadId, turn: &TurnId, run: u32, code: &str) -> (ErrorClass, i64) {
+    if code != "producer_error" {
+        return (ErrorClass::Transient, 0);
+    }
+    let key = MessageKey { thread: thread.clone(), message: turn.answer(run) };
+    let hint = errors.get(&key);
+    hint.map_or((ErrorClass::Transient, 0), |hint| (hint.class, hint.retry_after_ms.unwrap_or(0)))
+}

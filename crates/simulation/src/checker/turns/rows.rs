@@ -1,0 +1,240 @@
+//! The messages of turns: whole, in one transaction, in their places, and with the text of one delivery.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{ActKind, AgentId, BatchType, Chunk, ChunkKind, MessageKey, Position, Role, TaskId, TurnId};
+
+use super::{Order, Part, RunEnd, TurnRow, Turns, What, ends, part_of};
+use crate::checker::{End, Evidence, Fate, Invariant, StoredMessage, Violation};
+
+type Rows<'a> = Vec<(&'a TurnRow, &'a StoredMessage)>;
+
+pub(super) fn check(
+    evidence: &Evidence,
+    turns: &Turns,
+    fates: &BTreeMap<MessageKey, Fate>,
+    violations: &mut Vec<Violation>,
+) {
+    let stored: BTreeMap<&MessageKey, &StoredMessage> =
+        evidence.messages.iter().rev().map(|message| (&message.key, message)).collect();
+    let mut by_turn: BTreeMap<TurnId, Rows<'_>> = BTreeMap::new();
+    for row in &turns.rows {
+        let Some((turn, _)) = part_of(&row.key.message) else { continue };
+        let Some(message) = stored.get(&row.key) else { continue };
+        by_turn.entry(turn).or_default().push((row, message));
+    }
+    let mut ended: BTreeMap<&TurnId, (u64, u32, &RunEnd)> = BTreeMap::new();
+    for (happened, turn, run, _, end) in ends(turns) {
+        if !matches!(end, RunEnd::Failed(_)) {
+            ended.insert(turn, (happened.number, run, end));
+        }
+    }
+    for turn in ended.keys().filter(|turn| !by_turn.contains_key(*turn)) {
+        let (expected, seen) = ("its messages in the same transaction", "an end without messages");
+        violations.push(Violation::new(Invariant::WholeTurn, turn, expected, seen));
+    }
+    let inputs = inputs(turns);
+    for (turn, rows) in &by_turn {
+        let end = ended.get(turn).map(|(number, run, end)| (*number, *run, *end));
+        if let Some((expected, seen)) = shape(turn, rows, end) {
+            violations.push(Violation::new(Invariant::WholeTurn, turn, expected, seen));
+            continue;
+        }
+        let Some((_, run, end)) = end else { continue };
+        if let Some(known) = inputs.get(turn)
+            && rows.first().is_some_and(|(_, input)| !known.contains(&input.content))
+        {
+            let seen = rows.first().map(|(_, input)| input.content.clone()).unwrap_or_default();
+            violations.push(Violation::new(Invariant::WholeTurn, turn, format!("one of {known:?}"), seen));
+        }
+        check_text(turn, run, end, rows, fates, violations);
+    }
+}
+
+/// What the inputs of turns may say.
+fn inputs(turns: &Turns) -> BTreeMap<TurnId, BTreeSet<String>> {
+    let mut inputs: BTreeMap<TurnId, BTreeSet<String>> = BTreeMap::new();
+    let mut payloads: BTreeMap<(&AgentId, &TaskId), BTreeSet<String>> = BTreeMap::new();
+    let mut edits = Vec::new();
+    for ordered in &turns.ledger {
+        match &ordered.order {
+            Order::Turn(opened) => {
+                inputs.entry(opened.turn.clone()).or_default().insert(opened.content.clone());
+            }
+            // The first payload counts; later ones are refused.
+            Order::Task(task) => {
+                let contents = payloads.entry((&task.agent, &task.id)).or_default();
+                if contents.is_empty() {
+                    contents.insert(task.content.clone());
+                }
+            }
+            Order::Act(act) => {
+                if let ActKind::EditTask { task, content, .. } = &act.what {
+                    edits.push((&act.subject, task, content));
+                }
+            }
+        }
+    }
+    for (agent, task, content) in edits {
+        payloads.entry((agent, task)).or_default().insert(content.clone());
+    }
+    for happened in &turns.history {
+        match &happened.what {
+            What::Queued { agent, task, position } => {
+                let contents = payloads.get(&(agent, task)).cloned().unwrap_or_default();
+                inputs.insert(task_turn(agent, *position), contents);
+            }
+            What::Requeued { agent, from, to } => {
+                let contents = inputs.get(&task_turn(agent, *from)).cloned().unwrap_or_default();
+                inputs.insert(task_turn(agent, *to), contents);
+            }
+            _ => {}
+        }
+    }
+    inputs
+}
+
+fn task_turn(agent: &AgentId, position: i64) -> TurnId {
+    TurnId::of_task(agent, Position::from_stored(position))
+}
+
+/// What is wrong with a turn's rows as such, if anything is: expected and seen.
+fn shape(turn: &TurnId, rows: &Rows<'_>, end: Option<(u64, u32, &RunEnd)>) -> Option<(String, String)> {
+    let Some((number, run, _)) = end else {
+        return Some(("no messages: it has not ended so".to_owned(), format!("{} messages", rows.len())));
+    };
+    let wrong = |expected: &str, seen: String| Some((expected.to_owned(), seen));
+    let (first, last) = (rows.first()?, rows.last()?);
+    if rows.iter().any(|(row, _)| row.commit != number) {
+        return wrong(
+            "one transaction",
+            format!("{:?}", rows.iter().map(|r| r.0.commit).collect::<Vec<_>>()),
+        );
+    }
+    if rows.iter().any(|(row, _)| row.batch_id != first.1.position)
+        || rows.iter().zip(0..).any(|((row, _), number)| row.sequence_num != number)
+    {
+        let seen = rows.iter().map(|(row, _)| (row.batch_id, row.sequence_num)).collect::<Vec<_>>();
+        return wrong("one batch, numbered from 0", format!("{seen:?}"));
+    }
+    let kind = if turn.as_str().starts_with('t') { BatchType::AgentToAgent } else { BatchType::UserRequest };
+    if rows.iter().any(|(row, _)| row.batch_type != kind) {
+        return wrong(kind.name(), "another batch type".to_owned());
+    }
+    let parts: Vec<Option<Part>> =
+        rows.iter().map(|(row, _)| part_of(&row.key.message).map(|(_, part)| part)).collect();
+    let is_in_order = parts.first() == Some(&Some(Part::Input))
+        && parts.last() == Some(&Some(Part::Answer(run)))
+        && parts[1..parts.len() - 1].iter().all(|part| *part == Some(Part::Step(run)));
+    if rows.len() < 2 || !is_in_order || first.1.role != Role::User || last.1.role != Role::Assistant {
+        return wrong("input, steps and the answer of the run", format!("{parts:?}"));
+    }
+    for (before, (_, message)) in rows.iter().zip(&rows[1..]) {
+        if message.parent != Some(before.1.position) {
+            return wrong("a chain of messages", format!("{} after {:?}", message.key, message.parent));
+        }
+    }
+    calls_match(&rows[1..])
+}
+
+/// Each call has its result, in the order of the calls, and the last message has no calls.
+fn calls_match(rows: &[(&TurnRow, &StoredMessage)]) -> Option<(String, String)> {
+    let mut open: Vec<&String> = Vec::new();
+    for (row, message) in rows {
+        let is_right = match (message.role, &row.answers) {
+            (Role::Tool, Some(call)) => !open.is_empty() && *open.remove(0) == *call,
+            (Role::Assistant, None) => open.is_empty(),
+            _ => false,
+        };
+        if !is_right {
+            return Some(("calls and results that match".to_owned(), format!("{row:?}")));
+        }
+        open.extend(&row.calls);
+    }
+    (!open.is_empty()).then(|| ("a result of each call".to_owned(), format!("none of {open:?}")))
+}
+
+/// The texts are those of one attempt, in order, and of one delivery.
+fn check_text(
+    turn: &TurnId,
+    run: u32,
+    end: &RunEnd,
+    rows: &Rows<'_>,
+    fates: &BTreeMap<MessageKey, Fate>,
+    violations: &mut Vec<Violation>,
+) {
+    let Some((row, answer)) = rows.last() else { return };
+    let texts: Vec<&str> = rows[1..].iter().map(|(_, message)| message.content.as_str()).collect();
+    let Some(fate) = fates.get(&row.key) else {
+        if *end == RunEnd::Completed || texts.iter().any(|text| !text.is_empty()) {
+            violations.push(Violation::new(Invariant::OneDelivery, turn, "no text", format!("{texts:?}")));
+        }
+        return;
+    };
+    let chunks = in_order(fate, answer.attempt);
+    if *end == RunEnd::Completed && (fate.end != End::Complete || fate.attempt != answer.attempt) {
+        let expected = format!("{:?} in attempt {} of run {run}", fate.end, fate.attempt);
+        let seen = format!("complete in attempt {}", answer.attempt);
+        violations.push(Violation::new(Invariant::OneDelivery, turn, expected, seen));
+        return;
+    }
+    // A stopped answer is what had come by then.
+    let is_found = match end {
+        RunEnd::Completed => fold(&chunks) == texts,
+        _ => (0..=chunks.len()).any(|count| fold(&chunks[..count]) == texts),
+    };
+    if !is_found {
+        let (expected, seen) = (format!("{:?}", fold(&chunks)), format!("{texts:?}"));
+        violations.push(Violation::new(Invariant::OneDelivery, turn, expected, seen));
+    }
+    let deliveries: BTreeSet<_> = chunks.iter().map(|chunk| &chunk.correlation_id).collect();
+    if *end == RunEnd::Completed && deliveries.len() > 1 {
+        let seen = format!("{deliveries:?}");
+        violations.push(Violation::new(Invariant::OneDelivery, turn, "chunks of one delivery", seen));
+    }
+}
+
+fn in_order(fate: &Fate, attempt: u32) -> Vec<&Chunk> {
+    let chunks = fate.attempts.get(&attempt).into_iter().flatten();
+    let in_order = chunks.enumerate().take_while(|(index, (id, _))| *index as u32 == **id);
+    let chunks = in_order.map(|(_, (_, chunk))| &**chunk);
+    chunks.take_while(|chunk| chunk.kind != ChunkKind::Error).collect()
+}
+
+/// The texts of the messages after the input: of each step the assistant's, then the results in the order of the calls,
+/// and at last the answer's.
+fn fold(chunks: &[&Chunk]) -> Vec<String> {
+    let call_of = |chunk: &Chunk| {
+        let id = chunk.metadata.get("tool_call_id").and_then(serde_json::Value::as_str);
+        id.unwrap_or_default().to_owned()
+    };
+    let (mut texts, mut text): (Vec<String>, String) = (Vec::new(), String::new());
+    let mut calls: Vec<(String, Option<String>)> = Vec::new();
+    for chunk in chunks {
+        let begins = matches!(chunk.kind, ChunkKind::Content | ChunkKind::Reasoning | ChunkKind::ToolCall);
+        if begins && calls.iter().any(|(_, result)| result.is_some()) {
+            texts.push(std::mem::take(&mut text));
+            texts
+                .extend(std::mem::take(&mut calls).into_iter().map(|(_, result)| result.unwrap_or_default()));
+        }
+        if chunk.kind == ChunkKind::Content {
+            text.push_str(&chunk.text);
+        }
+        if matches!(chunk.kind, ChunkKind::ToolCall | ChunkKind::ToolResult) {
+            let id = call_of(chunk);
+            let at = calls.iter().position(|(known, _)| *known == id).unwrap_or_else(|| {
+                calls.push((id, None));
+                calls.len() - 1
+            });
+            if chunk.kind == ChunkKind::ToolResult {
+                calls[at].1.get_or_insert_default().push_str(&chunk.text);
+            }
+        }
+    }
+    if !calls.is_empty() {
+        texts.push(std::mem::take(&mut text));
+        texts.extend(calls.into_iter().map(|(_, result)| result.unwrap_or_default()));
+    }
+    texts.push(text);
+    texts
+}

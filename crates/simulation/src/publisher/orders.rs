@@ -1,0 +1,99 @@
+//! Inputs of persons and tasks, as gateways and others publish them.
+
+use model::{
+    AgentId, Bucket, BusyPolicy, Metadata, PartitionId, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
+};
+use partition::Order;
+
+use crate::rng::Rng;
+use crate::scenario::Scenario;
+
+/// When, to which thread or to the agent of which thread, what.
+pub(super) fn plan(
+    scenario: &Scenario,
+    threads: &[(ThreadId, PartitionId)],
+    rng: &mut Rng,
+) -> Vec<(i64, usize, Order)> {
+    let mut planned = Vec::new();
+    for number in 0..scenario.turning.inputs {
+        let thread = rng.index(threads.len());
+        let Some(opened) = input(number, &threads[thread].0, threads, scenario, rng) else { continue };
+        let at = rng.range(0, scenario.faults_until * 9 / 10);
+        send(at, thread, Order::Turn(Box::new(opened)), scenario, rng, &mut planned);
+    }
+    let burst = rng.chance(0.5).then(|| rng.range(0, scenario.faults_until / 2));
+    for number in 0..scenario.turning.tasks {
+        let thread = rng.index(threads.len());
+        let Some(task) = task(number, &threads[thread].0.agent()) else { continue };
+        let at = match burst {
+            Some(at) => at + rng.range(0, 300),
+            None => rng.range(0, scenario.faults_until * 9 / 10),
+        };
+        if rng.chance(scenario.turning.conflict) {
+            let other = Task { content: format!("other {number}"), ..task.clone() };
+            planned.push((at + rng.range(-50, 3_000).max(-at), thread, Order::Task(other)));
+        }
+        send(at, thread, Order::Task(task), scenario, rng, &mut planned);
+    }
+    planned
+}
+
+/// Its ack may be lost: then it comes again, at once or much later.
+fn send(
+    at: i64,
+    thread: usize,
+    order: Order,
+    scenario: &Scenario,
+    rng: &mut Rng,
+    planned: &mut Vec<(i64, usize, Order)>,
+) {
+    while rng.chance(scenario.turning.duplicate / 2.0) {
+        let later = rng.pick([20, 500, 8_000]);
+        planned.push((at + rng.range(1, later), thread, order.clone()));
+    }
+    planned.push((at, thread, order));
+}
+
+fn input(
+    number: usize,
+    thread: &ThreadId,
+    threads: &[(ThreadId, PartitionId)],
+    scenario: &Scenario,
+    rng: &mut Rng,
+) -> Option<TurnOpened> {
+    let is_own = rng.chance(0.6);
+    let agent = if is_own { thread.agent() } else { threads[rng.index(threads.len())].0.agent() };
+    let policy = match rng.chance(scenario.turning.impatient) {
+        true => rng.pick([BusyPolicy::Reject, BusyPolicy::Interrupt, BusyPolicy::Rollback]),
+        false => BusyPolicy::Enqueue,
+    };
+    Some(TurnOpened {
+        turn: TurnId::foreground(thread, &format!("i{number}")).ok()?,
+        thread: thread.clone(),
+        agent,
+        run: 0,
+        policy,
+        content: format!("input {number}"),
+        metadata: Metadata::EMPTY,
+        work_request: rng.chance(scenario.turning.follow_ups),
+        memory: rng.chance(scenario.turning.follow_ups),
+        actor: None,
+        correlation_id: None,
+    })
+}
+
+fn task(number: usize, agent: &AgentId) -> Option<Task> {
+    Some(Task {
+        agent: agent.clone(),
+        id: TaskId::parse(&format!("k{number}")).ok()?,
+        kind: TaskKind::Task,
+        content: format!("task {number}"),
+        metadata: Metadata::EMPTY,
+    })
+}
+
+/// The partition of a key.
+pub(crate) fn partition_of(key: &str, partitions: u16) -> PartitionId {
+    let count = model::PartitionCount::new(partitions.into()).ok();
+    count.map_or(PartitionId(0), |count| Bucket::of_key(key).partition(count))
+}

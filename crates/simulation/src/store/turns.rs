@@ -1,0 +1,377 @@
+//! The tables of turns, tasks and agents of one partition, with the meaning that the statements give them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{ActId, AgentId, MessageKey, Position, QueuedTask, Task, TaskId, ThreadId, TurnId};
+use partition::{
+    AgentWrite, AuditWrite, Commit, FailedTask, FailedTurn, OpenTurn, OrderKey, OutboxBatch, Outgoing,
+    SavedAgent, TaskChange, Verdict, Wait,
+};
+
+use crate::bug::Bug;
+use crate::checker::turns::{AgentRow, Audited, RunEnd, What};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) agents: BTreeMap<AgentId, AgentRow>,
+    pub(crate) tasks: BTreeMap<(AgentId, i64), Task>,
+    task_ids: BTreeMap<(AgentId, TaskId), (i64, u64)>,
+    pub(crate) failed_tasks: BTreeSet<(AgentId, i64)>,
+    pub(crate) failed_turns: BTreeMap<(ThreadId, TurnId), FailedTurn>,
+    pub(crate) open_turns: BTreeMap<(ThreadId, TurnId), OpenTurn>,
+    pub(crate) outbox: BTreeMap<Position, OutboxBatch>,
+    pub(crate) audit: BTreeMap<(AgentId, ActId), AuditWrite>,
+    /// Turns in the history.
+    pub(crate) committed: BTreeSet<(ThreadId, TurnId)>,
+    /// Failed turns that went by order.
+    dropped: BTreeSet<(ThreadId, TurnId)>,
+}
+
+/// What one commit does here, besides messages.
+pub(crate) struct Applied {
+    pub(crate) happened: Vec<What>,
+    /// Indices of turns whose messages are written.
+    pub(crate) turns: Vec<usize>,
+    /// Runs that have failed.
+    pub(crate) failed: Vec<MessageKey>,
+    /// A queue was further than its owner thought.
+    pub(crate) is_stale: bool,
+}
+
+impl Tables {
+    /// Applies what a commit says of turns, tasks and agents. `now` is the database's clock.
+    pub(crate) fn apply(&mut self, commit: &Commit, now: i64, skew: i64, bug: Option<Bug>) -> Applied {
+        let mut applied =
+            Applied { happened: Vec::new(), turns: Vec::new(), failed: Vec::new(), is_stale: false };
+        let before = self.agents.clone();
+        let won: Vec<bool> = commit
+            .agents
+            .iter()
+            .map(|write| self.write_agent(write, now + skew, bug, &mut applied.happened))
+            .collect();
+        applied.is_stale = won.contains(&false);
+        self.apply_turns(commit, &before, &won, &mut applied);
+        self.apply_tasks(commit, bug, &mut applied.happened);
+        self.apply_marks(commit, &before, &won, &mut applied);
+        self.apply_changes(commit, &mut applied.happened);
+        self.apply_inputs(commit, bug, &mut applied);
+        for id in &commit.sent {
+            self.outbox.remove(id);
+        }
+        if let Some(batch) = &commit.outbox {
+            self.outbox.entry(batch.id).or_insert_with(|| batch.clone());
+        }
+        for act in &commit.audit {
+            let key = (act.subject.clone(), act.id.clone());
+            if let std::collections::btree_map::Entry::Vacant(entry) = self.audit.entry(key) {
+                entry.insert(act.clone());
+                let is_done = act.refused.is_none();
+                let (subject, act) = (act.subject.clone(), act.id.clone());
+                applied.happened.push(What::Acted { subject, act, is_done });
+            }
+        }
+        applied
+    }
+
+    /// False when the stored head is not below the guard.
+    fn write_agent(
+        &mut self,
+        write: &AgentWrite,
+        now: i64,
+        bug: Option<Bug>,
+        happened: &mut Vec<What>,
+    ) -> bool {
+        let row = self.agents.entry(write.agent.clone()).or_default();
+        if row.head >= write.guard.get() && bug != Some(Bug::NoGuard) {
+            return false;
+        }
+        row.head = row.head.max(write.head.get());
+        if bug == Some(Bug::HeadPastFailing) && write.run > row.run && write.guard != Position::MAX {
+            row.head = row.head.max(write.guard.get());
+        }
+        (row.run, row.failures, row.is_paused) = (write.run, write.failures, write.paused);
+        let mut wait_ms = None;
+        match write.wait {
+            Wait::Keep => {}
+            Wait::Start(_) if bug == Some(Bug::FailureWithoutBackoff) => {}
+            Wait::Clear => row.next_run_at = None,
+            Wait::Start(ms) => {
+                wait_ms = Some(ms);
+                row.next_run_at = Some(now + ms);
+            }
+        }
+        happened.push(What::Agent { agent: write.agent.clone(), row: row.clone(), wait_ms });
+        true
+    }
+
+    fn apply_turns(
+        &mut self,
+        commit: &Commit,
+        before: &BTreeMap<AgentId, AgentRow>,
+        won: &[bool],
+        applied: &mut Applied,
+    ) {
+        for (index, write) in commit.turns.iter().enumerate() {
+            if write.agent.is_some_and(|item| won.get(item) != Some(&true)) {
+                continue;
+            }
+            if let Some(thread) = &write.ends_failed {
+                self.failed_turns.remove(&(thread.clone(), write.turn.clone()));
+            }
+            let Some((first, last)) = write.messages.first().zip(write.messages.last()) else { continue };
+            let thread = first.key.thread.clone();
+            if !self.committed.insert((thread.clone(), write.turn.clone())) {
+                continue;
+            }
+            applied.turns.push(index);
+            let run = TurnId::of_answer(&last.key.message).map_or(0, |(_, run)| run);
+            let is_stopped = last.metadata.get("stopped").is_some();
+            let end = if is_stopped { RunEnd::Stopped } else { RunEnd::Completed };
+            applied.happened.push(What::Ended { turn: write.turn.clone(), run, thread, end });
+        }
+        // Runs of tasks that have failed and whose tasks stay.
+        for (write, _) in commit.agents.iter().zip(won).filter(|(_, won)| **won) {
+            let run = before.get(&write.agent).map_or(0, |row| row.run);
+            if write.guard == Position::MAX || write.run <= run {
+                continue;
+            }
+            let code = write.error.as_ref().map_or("rolled_back", |(code, _)| code);
+            self.failed_run(&write.agent, write.guard, run, code, applied);
+        }
+    }
+
+    fn failed_run(&self, agent: &AgentId, position: Position, run: u32, code: &str, applied: &mut Applied) {
+        let (turn, thread) = (TurnId::of_task(agent, position), agent.thread());
+        applied.failed.push(MessageKey { thread: thread.clone(), message: turn.answer(run) });
+        let end = RunEnd::Failed(code.to_owned());
+        applied.happened.push(What::Ended { turn, run, thread, end });
+    }
+
+    fn apply_tasks(&mut self, commit: &Commit, bug: Option<Bug>, happened: &mut Vec<What>) {
+        for write in &commit.tasks {
+            let (task, position) = (&write.queued.task, write.queued.position.get());
+            let key = (task.agent.clone(), task.id.clone());
+            if self.task_ids.contains_key(&key) && bug != Some(Bug::CheckAlwaysNew) {
+                continue;
+            }
+            self.task_ids.insert(key, (position, write.digest));
+            self.tasks.insert((task.agent.clone(), position), task.clone());
+            self.agents.entry(task.agent.clone()).or_default();
+            let (agent, task) = (task.agent.clone(), task.id.clone());
+            happened.push(What::Queued { agent, task, position });
+        }
+    }
+
+    fn apply_marks(
+        &mut self,
+        commit: &Commit,
+        before: &BTreeMap<AgentId, AgentRow>,
+        won: &[bool],
+        applied: &mut Applied,
+    ) {
+        for mark in &commit.failed_tasks {
+            let item = commit.agents.iter().position(|write| write.agent == mark.agent);
+            let key = (mark.agent.clone(), mark.position.get());
+            // A queue that has moved on already must not get a mark for what it has done.
+            if item.is_some_and(|item| won.get(item) != Some(&true)) || !self.failed_tasks.insert(key) {
+                continue;
+            }
+            let run = before.get(&mark.agent).map_or(0, |row| row.run);
+            self.marked(mark, run, commit, applied);
+        }
+    }
+
+    /// The task was given up with a run of its turn, stopped, or dropped by order.
+    fn marked(&self, mark: &FailedTask, run: u32, commit: &Commit, applied: &mut Applied) {
+        let FailedTask { agent, position, code, .. } = mark;
+        let (turn, thread) = (TurnId::of_task(agent, *position), agent.thread());
+        let what = What::Marked { agent: agent.clone(), position: position.get(), code: code.clone() };
+        applied.happened.push(what);
+        if commit.turns.iter().any(|write| write.turn == turn && !write.messages.is_empty()) {
+            return;
+        }
+        let outgoing = commit.outbox.iter().flat_map(|batch| &batch.outgoing);
+        let has_ended = outgoing.into_iter().any(|outgoing| match outgoing {
+            Outgoing::TurnEnded(ended) => ended.turn == turn,
+            Outgoing::Task(_) => false,
+        });
+        if has_ended {
+            return self.failed_run(agent, *position, run, code, applied);
+        }
+        // Dropped by order: an owner that has lost its lease may have begun it.
+        let runs = 0..=run;
+        applied
+            .failed
+            .extend(runs.map(|run| MessageKey { thread: thread.clone(), message: turn.answer(run) }));
+    }
+
+    fn apply_changes(&mut self, commit: &Commit, happened: &mut Vec<What>) {
+        for change in &commit.task_changes {
+            match change {
+                TaskChange::Requeue { agent, from, to } => {
+                    let Some(task) = self.tasks.remove(&(agent.clone(), from.get())) else { continue };
+                    self.failed_tasks.remove(&(agent.clone(), from.get()));
+                    if let Some(id) = self.task_ids.get_mut(&(agent.clone(), task.id.clone())) {
+                        id.0 = to.get();
+                    }
+                    self.tasks.insert((agent.clone(), to.get()), task);
+                    let (from, to) = (from.get(), to.get());
+                    happened.push(What::Requeued { agent: agent.clone(), from, to });
+                }
+                TaskChange::Remove { agent, position } => {
+                    let position = position.get();
+                    self.tasks.remove(&(agent.clone(), position));
+                    self.failed_tasks.remove(&(agent.clone(), position));
+                    happened.push(What::Removed { agent: agent.clone(), position });
+                }
+                TaskChange::Edit { agent, position, content, metadata, digest } => {
+                    let Some(task) = self.tasks.get_mut(&(agent.clone(), position.get())) else { continue };
+                    (task.content, task.metadata) = (content.clone(), metadata.clone());
+                    if let Some(id) = self.task_ids.get_mut(&(agent.clone(), task.id.clone())) {
+                        id.1 = *digest;
+                    }
+                }
+            }
+        }
+    }
+
+    fn apply_inputs(&mut self, commit: &Commit, bug: Option<Bug>, applied: &mut Applied) {
+        for failed in &commit.failed_turns {
+            let (thread, turn, run) = (&failed.opened.thread, &failed.opened.turn, failed.opened.run);
+            applied.failed.push(MessageKey { thread: thread.clone(), message: turn.answer(run) });
+            let end = RunEnd::Failed(failed.code.clone());
+            let (turn, thread) = (turn.clone(), thread.clone());
+            applied.happened.push(What::Ended { turn: turn.clone(), run, thread: thread.clone(), end });
+            if bug != Some(Bug::PromptLost) {
+                self.failed_turns.insert((thread, turn), failed.clone());
+            }
+        }
+        for key in &commit.dropped_turns {
+            if self.failed_turns.remove(key).is_some() {
+                self.dropped.insert(key.clone());
+                let (thread, turn) = key.clone();
+                applied.happened.push(What::Dropped { thread, turn });
+            }
+        }
+        for open in &commit.open_turns {
+            let key = (open.opened.thread.clone(), open.opened.turn.clone());
+            let seq = self.open_turns.get(&key).map_or(open.seq, |known| known.seq);
+            self.open_turns.insert(key, OpenTurn { seq, ..open.clone() });
+        }
+        for key in &commit.ended_turns {
+            self.open_turns.remove(key);
+        }
+    }
+
+    /// What is known of an order. Unknown agents are the caller's matter.
+    pub(crate) fn check(&self, key: &OrderKey, bug: Option<Bug>) -> Verdict {
+        let known = Verdict::Known { digest: 0 };
+        match key {
+            OrderKey::Turn(..) | OrderKey::Task(..) if bug == Some(Bug::CheckAlwaysNew) => Verdict::New,
+            OrderKey::Turn(thread, turn, run) => {
+                let key = (thread.clone(), turn.clone());
+                let has_failed = self.failed_turns.get(&key).is_some_and(|failed| failed.opened.run >= *run);
+                let has_failed = has_failed && bug != Some(Bug::RetryRepeats);
+                let is_open = self.open_turns.contains_key(&key);
+                if self.committed.contains(&key) || has_failed || is_open { known } else { Verdict::New }
+            }
+            OrderKey::Task(agent, task) => match self.task_ids.get(&(agent.clone(), task.clone())) {
+                Some((_, digest)) => Verdict::Known { digest: *digest },
+                None => Verdict::New,
+            },
+            OrderKey::Act(agent, act, task) => {
+                if self.audit.contains_key(&(agent.clone(), act.clone())) {
+                    return known;
+                }
+                let task = task.as_ref().and_then(|task| self.task_ids.get(&(agent.clone(), task.clone())));
+                task.map_or(Verdict::New, |(position, _)| Verdict::Task {
+                    position: Position::from_stored(*position),
+                    is_failed: self.failed_tasks.contains(&(agent.clone(), *position)),
+                })
+            }
+        }
+    }
+
+    /// Pending tasks after `after`, at most `limit`, and whether there are more.
+    pub(crate) fn pending(&self, agent: &AgentId, after: i64, limit: usize) -> (Vec<QueuedTask>, bool) {
+        let from = (agent.clone(), after.saturating_add(1));
+        let to = (agent.clone(), i64::MAX);
+        let mut pending = self.tasks.range(from..=to).filter(|(key, _)| !self.failed_tasks.contains(*key));
+        let queued = |((_, position), task): (&(AgentId, i64), &Task)| QueuedTask {
+            position: Position::from_stored(*position),
+            task: task.clone(),
+        };
+        let tasks = pending.by_ref().take(limit).map(queued).collect();
+        (tasks, pending.next().is_some())
+    }
+
+    /// Queues as a new owner finds them.
+    pub(crate) fn saved_agents(&self, now: i64, window: usize, bug: Option<Bug>) -> Vec<SavedAgent> {
+        let saved = |(agent, row): (&AgentId, &AgentRow)| {
+            let (tasks, more) = self.pending(agent, row.head, window);
+            let is_idle =
+                tasks.is_empty() && !row.is_paused && row.failures == 0 && row.next_run_at.is_none();
+            (!is_idle).then(|| SavedAgent {
+                agent: agent.clone(),
+                head: Position::from_stored(row.head),
+                run: if bug == Some(Bug::RunForgotten) { 0 } else { row.run },
+                failures: row.failures + u32::from(bug == Some(Bug::TakeoverCounts)),
+                wait_ms: row
+                    .next_run_at
+                    .map(|at| at - now)
+                    .filter(|ms| *ms > 0 && bug != Some(Bug::BackoffForgotten)),
+                paused: row.is_paused,
+                tasks,
+                more,
+            })
+        };
+        self.agents.iter().filter_map(saved).collect()
+    }
+
+    /// Saved inputs in the order in which they came.
+    pub(crate) fn saved_inputs(&self) -> Vec<OpenTurn> {
+        let mut open: Vec<OpenTurn> = self.open_turns.values().cloned().collect();
+        open.sort_by_key(|open| open.seq);
+        open
+    }
+
+    /// An input at or below the checkpoint is not lost.
+    pub(crate) fn keeps_input(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> bool {
+        let key = (thread.clone(), turn.clone());
+        self.committed.contains(&key)
+            || self.failed_turns.get(&key).is_some_and(|failed| failed.opened.run >= run)
+            || self.open_turns.contains_key(&key)
+            || self.dropped.contains(&key)
+    }
+
+    pub(crate) fn knows_task(&self, agent: &AgentId, task: &TaskId) -> bool {
+        self.task_ids.contains_key(&(agent.clone(), task.clone()))
+    }
+
+    /// The chunks of this run count for nothing any more.
+    pub(crate) fn run_is_over(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> bool {
+        let key = (thread.clone(), turn.clone());
+        self.committed.contains(&key)
+            || self.dropped.contains(&key)
+            || self.failed_turns.get(&key).is_some_and(|failed| failed.opened.run >= run)
+            || self.open_turns.get(&key).is_some_and(|open| open.opened.run > run)
+    }
+
+    /// Everything that was taken has come to its end.
+    pub(crate) fn is_idle(&self) -> bool {
+        let pending = |(agent, row): (&AgentId, &AgentRow)| !self.pending(agent, row.head, 1).0.is_empty();
+        self.open_turns.is_empty() && self.outbox.is_empty() && !self.agents.iter().any(pending)
+    }
+
+    /// The audit as rows.
+    pub(crate) fn audited(&self) -> impl Iterator<Item = Audited> {
+        self.audit.values().map(|act| Audited {
+            id: act.id.clone(),
+            subject: act.subject.clone(),
+            actor: act.actor.clone(),
+            what: act.what.clone(),
+            target: act.target.clone(),
+        })
+    }
+}

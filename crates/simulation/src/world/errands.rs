@@ -1,0 +1,156 @@
+//! What an owner has done for it elsewhere: questions to the store, turn requests, the outbox.
+
+use model::{AgentId, Position, TurnId};
+use partition::{Input, OrderKey, OutboxBatch, Outgoing, Start, Started, Verdict};
+
+use super::{Address, Event, SessionEvent, WorkEvent, World};
+use crate::checker::turns::{Happened, TurnEvent, What};
+
+impl World {
+    fn answer(&mut self, address: Address, delay: i64, input: Input) {
+        self.schedule(delay, Event::Session(address, SessionEvent::Input(Box::new(input))));
+    }
+
+    /// One question after the other, so that the answers come in the order of the questions.
+    pub(super) fn request_check(&mut self, address: Address, keys: Vec<OrderKey>) {
+        let delay = self.look_up_delay();
+        let time = self.time;
+        let Some(session) = self.session(address) else { return };
+        let at = session.checked_at.max(time + delay);
+        session.checked_at = at;
+        self.schedule(at - time, Event::Check(address, keys));
+    }
+
+    pub(super) fn check_orders(&mut self, address: Address, keys: &[OrderKey]) {
+        let verdicts: Vec<(OrderKey, Verdict)> =
+            keys.iter().map(|key| (key.clone(), self.verdict(address, key))).collect();
+        let delay = self.look_up_delay();
+        let time = self.time;
+        let Some(session) = self.session(address) else { return };
+        let at = session.answered_at.max(time + delay);
+        session.answered_at = at;
+        self.coverage.checks += verdicts.len() as u64;
+        self.answer(address, at - time, Input::Checked(verdicts));
+    }
+
+    fn verdict(&self, address: Address, key: &OrderKey) -> Verdict {
+        let verdict = self.store.tables[usize::from(address.partition.0)].check(key, self.bug);
+        let subject = match key {
+            OrderKey::Turn(thread, ..) => thread.clone(),
+            OrderKey::Task(agent, _) => agent.thread(),
+            OrderKey::Act(..) => return verdict,
+        };
+        let is_missing = self.missing.contains(&subject) && verdict == Verdict::New;
+        if is_missing { Verdict::Unknown } else { verdict }
+    }
+
+    pub(super) fn request_tasks(&mut self, address: Address, agent: AgentId, after: Position, limit: usize) {
+        let delay = self.look_up_delay();
+        self.schedule(delay, Event::LoadTasks(address, agent, after, limit));
+    }
+
+    pub(super) fn load_tasks(&mut self, address: Address, agent: AgentId, after: Position, limit: usize) {
+        let tables = &self.store.tables[usize::from(address.partition.0)];
+        let (tasks, more) = tables.pending(&agent, after.get(), limit);
+        self.coverage.loads += 1;
+        let delay = self.look_up_delay();
+        self.answer(address, delay, Input::Tasks { agent, after, tasks, more });
+    }
+
+    /// The turn begins: reads what it needs, and publishes the request.
+    pub(super) fn begin(&mut self, address: Address, start: Box<Start>) {
+        self.coverage.starts += 1;
+        self.people.begun.push((start.thread.clone(), start.turn.clone()));
+        let epoch = self.session(address).map_or(0, |session| session.epoch);
+        if self.store.is_held(address.partition, address.incarnation, epoch) {
+            let (turn, thread) = (start.turn.clone(), start.thread.clone());
+            self.store.history.push(Happened {
+                at_ms: self.time,
+                partition: address.partition,
+                number: epoch,
+                what: What::Started { turn, run: start.run, thread, is_adopted: start.is_adopted },
+            });
+        }
+        let rules = self.scenario.turning.rules;
+        if !start.is_adopted && self.fault(|faults| faults.unrequestable) {
+            self.coverage.unrequestable += 1;
+            self.workflows.refused.insert((start.turn.clone(), start.run));
+            let started = Started::Refused { rules, text: "planted".to_owned() };
+            let delay = self.rng.range(0, 10);
+            return self.answer(address, delay, Input::Started { turn: start.turn, run: start.run, started });
+        }
+        let delay = match self.fault(|faults| faults.request_slow) {
+            true => self.rng.range(10, 1_500),
+            false => self.rng.range(0, 8),
+        };
+        self.schedule(delay, Event::Request(address, start));
+    }
+
+    /// The request is stored, even if nobody is there any more to hear of it.
+    pub(super) fn requested(&mut self, address: Address, start: &Start) {
+        if self
+            .session(address)
+            .is_some_and(|session| session.unwanted.contains(&(start.turn.clone(), start.run)))
+        {
+            return;
+        }
+        if !start.is_adopted {
+            self.store_request(start);
+        }
+        let started = Started::Requested(self.scenario.turning.rules);
+        let delay = self.rng.range(0, 6);
+        self.answer(address, delay, Input::Started { turn: start.turn.clone(), run: start.run, started });
+    }
+
+    /// Best effort: a request that is being made is not stored, one that is stored is taken back, who works on it is told.
+    pub(super) fn abandon(&mut self, address: Address, turn: TurnId, run: u32) {
+        self.coverage.abandoned += 1;
+        if let Some(session) = self.session(address) {
+            session.unwanted.insert((turn.clone(), run));
+        }
+        if !self.fault(|faults| faults.stop_lost) {
+            let delay = self.rng.range(0, 30);
+            self.schedule(delay, Event::Work(WorkEvent::Stop(turn, run)));
+        }
+    }
+
+    /// One after the other, each at least once.
+    pub(super) fn send_outbox(&mut self, address: Address, batch: OutboxBatch) {
+        let OutboxBatch { id, outgoing } = batch;
+        let mut delay = 0;
+        let count = outgoing.len();
+        for (index, outgoing) in outgoing.into_iter().enumerate() {
+            delay += match self.fault(|faults| faults.relay_slow) {
+                true => self.rng.range(10, 800),
+                false => self.rng.range(0, 5),
+            };
+            let left = count - index - 1;
+            self.schedule(delay, Event::Relay(address, id, Box::new(outgoing), left));
+        }
+    }
+
+    pub(super) fn relay(&mut self, address: Address, batch: Position, outgoing: &Outgoing, left: usize) {
+        // Who sends dies with the worker; what was on its way arrives.
+        if self.session(address).is_none() && self.rng.chance(0.5) {
+            return;
+        }
+        let times = if self.fault(|faults| faults.relay_repeat) { 2 } else { 1 };
+        for _ in 0..times {
+            self.coverage.relayed += 1;
+            match outgoing {
+                Outgoing::Task(task) => self.publish_order(partition::Order::Task(task.clone())),
+                Outgoing::TurnEnded(ended) => self.turn_events.push(TurnEvent {
+                    turn: ended.turn.clone(),
+                    batch: batch.get(),
+                    status: ended.status.name(),
+                    message: ended.message.clone(),
+                    code: ended.code.clone(),
+                }),
+            }
+        }
+        if left == 0 {
+            let delay = self.rng.range(0, 10);
+            self.answer(address, delay, Input::Sent(batch));
+        }
+    }
+}

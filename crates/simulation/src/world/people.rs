@@ -1,0 +1,154 @@
+//! Persons and operators: they retry what has failed, pause agents, stop turns, change tasks, and ask why things wait.
+
+use model::{Act, ActId, ActKind, AgentId, BusyPolicy, Metadata, TaskId, ThreadId, TurnId, TurnOpened};
+use partition::{About, FailedTurn, Input, Order, Question};
+
+use super::{Event, SessionEvent, World};
+
+/// What they know.
+#[derive(Default)]
+pub(super) struct People {
+    /// Turns that owners have begun.
+    pub(super) begun: Vec<(ThreadId, TurnId)>,
+    acts: usize,
+    /// Agents that the caretaker has resumed, and when.
+    resumed: std::collections::BTreeMap<AgentId, i64>,
+}
+
+impl World {
+    /// Now and then somebody does something.
+    pub(super) fn people(&mut self) {
+        if self.is_quiet {
+            return;
+        }
+        let next = self.rng.range(1, self.scenario.turning.people_ms * 2);
+        self.schedule(next, Event::People);
+        match self.rng.below(4) {
+            0 => self.ask_why(),
+            1 | 2 => self.do_something(),
+            _ => self.retry_a_turn(),
+        }
+    }
+
+    /// The retry of a failed turn; twice when the ack is lost, or when somebody else does the same.
+    fn retry_a_turn(&mut self) {
+        let failed: Vec<FailedTurn> =
+            self.store.tables.iter().flat_map(|tables| tables.failed_turns.values().cloned()).collect();
+        if failed.is_empty() {
+            return;
+        }
+        let FailedTurn { opened, .. } = failed[self.rng.index(failed.len())].clone();
+        let policy = if self.rng.chance(0.5) { opened.policy } else { BusyPolicy::Enqueue };
+        let actor = Some("somebody".into());
+        let again = TurnOpened { run: opened.run + 1, policy, actor, ..opened };
+        self.coverage.retries += 1;
+        self.publish_order(Order::Turn(Box::new(again.clone())));
+        if self.rng.chance(0.3) {
+            self.publish_order(Order::Turn(Box::new(again)));
+        }
+    }
+
+    fn do_something(&mut self) {
+        let tables = self.rng.index(self.store.tables.len());
+        let agents: Vec<AgentId> = self.store.tables[tables].agents.keys().cloned().collect();
+        if agents.is_empty() {
+            return;
+        }
+        let agent = agents[self.rng.index(agents.len())].clone();
+        let act = match self.rng.below(10) {
+            0 => Some((agent, ActKind::Pause)),
+            1 => Some((agent, ActKind::Resume)),
+            2 => Some((agent, ActKind::ClearBackoff)),
+            3 | 4 => self.some_turn().map(|(thread, turn)| (thread.agent(), ActKind::StopTurn(turn))),
+            5 => {
+                self.some_failed_turn().map(|(thread, turn)| (thread.agent(), ActKind::DropFailedTurn(turn)))
+            }
+            kind => self.some_task(&agent).map(|task| {
+                let what = match kind {
+                    6 | 7 => ActKind::RetryTask(task),
+                    8 => ActKind::DropTask(task),
+                    _ => ActKind::EditTask { task, content: "edited".to_owned(), metadata: Metadata::EMPTY },
+                };
+                (agent, what)
+            }),
+        };
+        if let Some((subject, what)) = act {
+            self.act_on(subject, what);
+        }
+    }
+
+    fn act_on(&mut self, subject: AgentId, what: ActKind) {
+        self.people.acts += 1;
+        let Ok(id) = ActId::parse(&format!("act{}", self.people.acts)) else { return };
+        let act = Act { id, actor: "operator".into(), subject, what };
+        self.coverage.acts += 1;
+        self.publish_order(Order::Act(act.clone()));
+        if !self.is_quiet && self.rng.chance(self.scenario.turning.duplicate) {
+            self.publish_order(Order::Act(act));
+        }
+    }
+
+    fn some_turn(&mut self) -> Option<(ThreadId, TurnId)> {
+        // One of the last, which may be under way.
+        let known = &self.people.begun;
+        let recent = known.len().min(3);
+        let index = self.rng.index(recent.max(1));
+        known.get(known.len().checked_sub(1 + index)?).cloned()
+    }
+
+    fn some_failed_turn(&mut self) -> Option<(ThreadId, TurnId)> {
+        let failed: Vec<(ThreadId, TurnId)> =
+            self.store.tables.iter().flat_map(|tables| tables.failed_turns.keys().cloned()).collect();
+        let index = self.rng.index(failed.len().max(1));
+        failed.get(index).cloned()
+    }
+
+    fn some_task(&mut self, agent: &AgentId) -> Option<TaskId> {
+        let tables = self.store.tables.iter();
+        let tasks: Vec<TaskId> = tables
+            .flat_map(|tables| &tables.tasks)
+            .filter(|((of, _), _)| of == agent)
+            .map(|(_, task)| task.id.clone())
+            .collect();
+        if tasks.is_empty() {
+            return TaskId::parse("nothing").ok();
+        }
+        Some(tasks[self.rng.index(tasks.len())].clone())
+    }
+
+    /// Asks whoever listens; the answer is not looked at, but must come.
+    fn ask_why(&mut self) {
+        let about = match (self.rng.below(2), self.some_turn()) {
+            (0, Some((_, turn))) => About::Turn(turn),
+            (_, Some((thread, _))) => About::Agent(thread.agent()),
+            (_, None) => return,
+        };
+        let sessions = self.workers.iter().filter(|worker| worker.is_up);
+        let addresses: Vec<_> =
+            sessions.flat_map(|worker| worker.sessions.values().map(|session| session.address)).collect();
+        for address in addresses {
+            let input = Input::Question(Question { token: 0, about: about.clone() });
+            self.schedule(1, Event::Session(address, SessionEvent::Input(Box::new(input))));
+        }
+    }
+
+    /// When the faults have stopped, somebody lets paused agents go on.
+    pub(super) fn take_care(&mut self) {
+        self.schedule(300, Event::Caretaker);
+        let paused: Vec<AgentId> = self
+            .store
+            .tables
+            .iter()
+            .flat_map(|tables| &tables.agents)
+            .filter(|(_, row)| row.is_paused)
+            .map(|(agent, _)| agent.clone())
+            .collect();
+        for agent in paused {
+            let last = self.people.resumed.get(&agent).copied().unwrap_or(i64::MIN / 2);
+            if self.time - last >= 1_500 {
+                self.people.resumed.insert(agent.clone(), self.time);
+                self.act_on(agent, ActKind::Resume);
+            }
+        }
+    }
+}

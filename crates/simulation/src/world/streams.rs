@@ -1,0 +1,89 @@
+//! What is published into the streams, and the readers that wait for it.
+
+use model::{Frame, MessageKey, PartitionId};
+use partition::{Body, Order, Raw};
+
+use super::{Event, SessionEvent, World};
+use crate::checker::turns::{self, Ordered};
+use crate::checker::{Publish, Published};
+use crate::publisher::orders::partition_of;
+
+impl World {
+    pub(super) fn schedule_planned(&mut self) {
+        if let Some(next) = self.planned.last() {
+            let delay = next.at - self.time;
+            self.schedule(delay, Event::Planned);
+        }
+    }
+
+    pub(super) fn publish_planned(&mut self) {
+        if let Some(planned) = self.planned.pop() {
+            let seq = self.append(planned.partition, planned.body, planned.published);
+            self.planned_seqs[usize::from(planned.partition.0)].push(seq);
+        }
+        self.schedule_planned();
+    }
+
+    /// An order of somebody of this world.
+    pub(super) fn publish_order(&mut self, order: Order) {
+        let key = match &order {
+            Order::Turn(opened) => opened.thread.as_str(),
+            Order::Task(task) => task.agent.as_str(),
+            Order::Act(act) => act.subject.as_str(),
+        };
+        let partition = partition_of(key, self.scenario.partitions);
+        let payload = format!("later order {}", self.orders.len()).into();
+        let raw = Raw { subject: format!("orders.{partition}"), payload };
+        self.append(partition, Body::Order(order, raw), Vec::new());
+    }
+
+    /// Chunks of a workflow. What comes without the right token counts for nothing.
+    pub(super) fn publish_frame(&mut self, frame: Frame, is_asked: bool) {
+        let partition = partition_of(frame.thread.as_str(), self.scenario.partitions);
+        let published = |arrival: &model::Arrival| Published::Chunk {
+            key: MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() },
+            attempt: arrival.attempt,
+            chunk: arrival.chunk.clone(),
+        };
+        let published = if is_asked { frame.chunks.iter().map(published).collect() } else { Vec::new() };
+        self.append(partition, Body::Frame(frame), published);
+    }
+
+    /// Stores an entry and wakes who waits for it; its sequence.
+    fn append(&mut self, partition: PartitionId, body: Body, published: Vec<Published>) -> u64 {
+        let at_ms = self.time;
+        let order = ordered(&body);
+        let log = &mut self.logs[usize::from(partition.0)];
+        let seq = log.append(at_ms, body);
+        self.ledger.extend(published.into_iter().map(|body| Publish { partition, seq, at_ms, body }));
+        if let Some((order, payload)) = order {
+            self.note(60, [u64::from(partition.0), seq, 0], || format!("entry {partition}:{seq} {order:?}"));
+            self.orders.push(Ordered { partition, seq, at_ms, payload, order });
+        } else {
+            self.note(61, [u64::from(partition.0), seq, 0], || format!("entry {partition}:{seq}"));
+        }
+        self.wake(partition);
+        seq
+    }
+
+    fn wake(&mut self, partition: PartitionId) {
+        for index in 0..self.workers.len() {
+            let Some(session) = self.workers[index].sessions.get_mut(&partition) else { continue };
+            if let Some((address, generation)) = session.woken() {
+                let delay = self.rng.range(0, 5);
+                self.schedule(delay, Event::Session(address, SessionEvent::Fetch { generation }));
+            }
+        }
+    }
+}
+
+/// In the words of the checker.
+fn ordered(body: &Body) -> Option<(turns::Order, bytes::Bytes)> {
+    let Body::Order(order, raw) = body else { return None };
+    let order = match order {
+        Order::Turn(opened) => turns::Order::Turn(opened.clone()),
+        Order::Task(task) => turns::Order::Task(task.clone()),
+        Order::Act(act) => turns::Order::Act(act.clone()),
+    };
+    Some((order, raw.payload.clone()))
+}

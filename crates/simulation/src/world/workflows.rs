@@ -1,0 +1,297 @@
+//! The double of the stream of turn requests, and of the services that answer them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::{Arrival, Chunk, ChunkKind, Frame, MessageId, Metadata, Role, ThreadId, TurnId, TurnToken};
+use partition::Start;
+use serde_json::{Map, Value, json};
+
+use super::{Event, WorkEvent, World};
+use crate::bug::Bug;
+use crate::checker::turns;
+use crate::rng::Rng;
+use crate::scenario::Turning;
+
+/// Requests, and what has become of them.
+pub(super) struct Workflows {
+    rng: Rng,
+    requests: Vec<Request>,
+    /// When the last request of a run was stored.
+    latest: BTreeMap<(TurnId, u32), i64>,
+    /// Runs that could not be asked for, and turns that the store refused.
+    pub(super) refused: BTreeSet<(TurnId, u32)>,
+}
+
+struct Request {
+    turn: TurnId,
+    run: u32,
+    thread: ThreadId,
+    attempt: u32,
+    token: TurnToken,
+    deliveries: u32,
+    stored_at: i64,
+    /// Acknowledged or taken back.
+    done_at: Option<i64>,
+    /// Who works on it has heard that nobody waits.
+    is_stopped: bool,
+}
+
+/// A frame that a delivery publishes.
+pub(super) struct Writing {
+    chunks: Vec<Chunk>,
+    attempt: u32,
+    is_forged: bool,
+    is_last: bool,
+}
+
+/// How a delivery goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Answers,
+    Fails,
+    Silent,
+    Dies,
+}
+
+impl Workflows {
+    pub(super) fn new(rng: Rng) -> Self {
+        Self { rng, requests: Vec::new(), latest: BTreeMap::new(), refused: BTreeSet::new() }
+    }
+
+    pub(super) fn requests(&self) -> Vec<turns::Request> {
+        let request = |request: &Request| turns::Request {
+            turn: request.turn.clone(),
+            run: request.run,
+            from_ms: request.stored_at,
+            until_ms: request.done_at,
+        };
+        self.requests.iter().map(request).collect()
+    }
+}
+
+impl World {
+    /// The stream keeps the first of an id for a while.
+    pub(super) fn store_request(&mut self, start: &Start) {
+        let (name, window) = ((start.turn.clone(), start.run), self.scenario.turning.window_ms);
+        let is_known = self.workflows.latest.get(&name).is_some_and(|at| self.time - at < window);
+        if is_known {
+            self.coverage.repeated_requests += 1;
+            return;
+        }
+        self.workflows.latest.insert(name, self.time);
+        let number = self.workflows.requests.len();
+        self.note(70, [number as u64, u64::from(start.run), 0], || {
+            format!("request {number}: {} run {} attempt {}", start.turn, start.run, start.attempt)
+        });
+        self.workflows.requests.push(Request {
+            turn: start.turn.clone(),
+            run: start.run,
+            thread: start.thread.clone(),
+            attempt: start.attempt,
+            token: start.token.clone(),
+            deliveries: 0,
+            stored_at: self.time,
+            done_at: None,
+            is_stopped: false,
+        });
+        let is_late = self.workflow_fault(|turning| turning.late);
+        let delay = self.workflows.rng.range(1, if is_late { 3_000 } else { 15 });
+        self.schedule(delay, Event::Work(WorkEvent::Deliver(number)));
+    }
+
+    fn workflow_fault(&mut self, rate: impl Fn(&Turning) -> f64) -> bool {
+        !self.is_quiet && self.workflows.rng.chance(rate(&self.scenario.turning))
+    }
+
+    pub(super) fn work(&mut self, event: WorkEvent) {
+        match event {
+            WorkEvent::Deliver(number) => self.deliver(number),
+            WorkEvent::Again(number, delivery) => {
+                let request = &self.workflows.requests[number];
+                if request.done_at.is_none() && request.deliveries == delivery {
+                    self.coverage.redeliveries += 1;
+                    self.deliver(number);
+                }
+            }
+            WorkEvent::Frame(number, delivery, writing) => self.write(number, delivery, *writing),
+            WorkEvent::Ack(number) => self.done(number),
+            WorkEvent::Stop(turn, run) => self.stop(&turn, run),
+        }
+    }
+
+    fn done(&mut self, number: usize) {
+        let time = self.time;
+        self.workflows.requests[number].done_at.get_or_insert(time);
+    }
+
+    /// The request is taken back; whoever works on it may not hear of it.
+    fn stop(&mut self, turn: &TurnId, run: u32) {
+        let is_heard = !self.workflow_fault(|turning| turning.late);
+        for number in 0..self.workflows.requests.len() {
+            let request = &mut self.workflows.requests[number];
+            if request.turn == *turn && request.run == run {
+                request.is_stopped |= is_heard;
+                self.done(number);
+            }
+        }
+    }
+
+    fn manner(&mut self) -> Manner {
+        if self.workflow_fault(|turning| turning.silent) {
+            Manner::Silent
+        } else if self.workflow_fault(|turning| turning.error) {
+            Manner::Fails
+        } else if self.workflow_fault(|turning| turning.dies) {
+            Manner::Dies
+        } else {
+            Manner::Answers
+        }
+    }
+
+    /// A service takes the request, and plans all that it will publish.
+    fn deliver(&mut self, number: usize) {
+        if self.workflows.requests[number].done_at.is_some() {
+            return;
+        }
+        let manner = self.manner();
+        let is_doubled = self.workflow_fault(|turning| turning.doubled);
+        let is_unacked = self.workflow_fault(|turning| turning.ack_lost);
+        let has_tools = self.workflow_fault_even_late(|turning| turning.tools);
+        let is_forged = self.workflow_fault(|turning| turning.forged);
+        let is_shuffled = self.workflow_fault_even_late(|turning| turning.shuffled);
+        let (bug, ack_wait) = (self.bug, self.scenario.turning.ack_wait_ms);
+        let request = &mut self.workflows.requests[number];
+        request.deliveries += 1;
+        let delivery = request.deliveries;
+        let again = if bug == Some(Bug::AttemptStays) { 0 } else { delivery - 1 };
+        let attempt = request.attempt + again;
+        let name = format!("{}.{}.{number}.{delivery}", request.turn, request.run);
+        self.note(71, [number as u64, u64::from(delivery), manner as u64], || {
+            format!("request {number} delivery {delivery}, attempt {attempt}: {manner:?}")
+        });
+        self.coverage.deliveries += 1;
+        let rng = &mut self.workflows.rng;
+        let pace = rng.pick([1, 5, 30, 150]);
+        let mut frames = frames(answer(&name, manner, has_tools, rng), rng);
+        if manner == Manner::Dies || manner == Manner::Silent {
+            frames.truncate(rng.index(frames.len()));
+        }
+        let is_whole = matches!(manner, Manner::Answers | Manner::Fails);
+        if is_shuffled && frames.len() > 1 {
+            let index = rng.index(frames.len() - 1);
+            frames.swap(index, index + 1);
+        }
+        let (count, mut delay) = (frames.len(), 0);
+        let mut writings = Vec::new();
+        for (index, chunks) in frames.into_iter().enumerate() {
+            delay += rng.range(0, pace);
+            if is_forged && rng.chance(0.5) {
+                let forged = chunks.iter().map(|chunk| Chunk { text: "forged ".into(), ..chunk.clone() });
+                let chunks = forged.collect();
+                let (is_forged, is_last) = (true, false);
+                writings.push((delay, Writing { chunks, attempt, is_forged, is_last }));
+            }
+            let is_last = is_whole && index + 1 == count && !is_unacked;
+            let repeated = rng.chance(self.scenario.publishing.duplicate / 2.0);
+            let writing = |is_last| Writing { chunks: chunks.clone(), attempt, is_forged: false, is_last };
+            if repeated {
+                writings.push((delay + rng.range(0, 60), writing(false)));
+            }
+            writings.push((delay, writing(is_last)));
+        }
+        for (delay, writing) in writings {
+            self.schedule(delay, Event::Work(WorkEvent::Frame(number, delivery, Box::new(writing))));
+        }
+        // Who is silent says that it lives; who has died or was not heard does not.
+        if manner == Manner::Dies || is_unacked || is_doubled {
+            let missed = if is_doubled { self.workflows.rng.range(0, delay) } else { delay };
+            self.schedule(missed + ack_wait, Event::Work(WorkEvent::Again(number, delivery)));
+        }
+    }
+
+    /// As [`World::workflow_fault`], for what is no fault.
+    fn workflow_fault_even_late(&mut self, rate: impl Fn(&Turning) -> f64) -> bool {
+        self.workflows.rng.chance(rate(&self.scenario.turning))
+    }
+
+    fn write(&mut self, number: usize, delivery: u32, writing: Writing) {
+        let request = &self.workflows.requests[number];
+        if request.is_stopped {
+            return;
+        }
+        let (thread, turn, run) = (request.thread.clone(), request.turn.clone(), request.run);
+        let token = match writing.is_forged {
+            true => TurnToken::received("0123456789abcdef0123456789abcdef"),
+            false => request.token.clone(),
+        };
+        let message: MessageId = turn.answer(run);
+        let arrival = |chunk: Chunk| Arrival {
+            message: message.clone(),
+            attempt: writing.attempt,
+            step: 0,
+            role: Role::Assistant,
+            chunk: Arc::new(chunk),
+        };
+        let _ = delivery;
+        self.coverage.forged += u64::from(writing.is_forged);
+        let chunks = writing.chunks.into_iter().map(arrival).collect();
+        self.publish_frame(Frame { thread, chunks, token: Some(token) }, !writing.is_forged);
+        if writing.is_last {
+            let delay = self.workflows.rng.range(0, 20);
+            self.schedule(delay, Event::Work(WorkEvent::Ack(number)));
+        }
+    }
+}
+
+/// The chunks of an answer, in order. The delivery's name is in each text, and with it in each step.
+fn answer(name: &str, manner: Manner, has_tools: bool, rng: &mut Rng) -> Vec<Chunk> {
+    let mut chunks: Vec<Chunk> = Vec::new();
+    let mut say = |kind: ChunkKind, text: String, metadata: Value| {
+        let map: Map<String, Value> = metadata.as_object().cloned().unwrap_or_default();
+        let base = Chunk::content(chunks.len() as u32, &text, false);
+        let metadata = Metadata::new(map).unwrap_or_default();
+        chunks.push(Chunk { kind, metadata, correlation_id: Some(name.into()), ..base });
+    };
+    let steps = if has_tools { rng.range(1, 2) } else { 0 };
+    for step in 0..steps {
+        if rng.chance(0.5) {
+            say(ChunkKind::Content, format!("{name} thinks {step} "), Value::Null);
+        }
+        let calls = rng.range(1, 2);
+        let id = |call: i64| json!({ "tool_call_id": format!("c{step}.{call}"), "tool_name": "tool" });
+        for call in 0..calls {
+            say(ChunkKind::ToolCall, format!("{name} asks"), id(call));
+        }
+        for call in (0..calls).rev() {
+            say(ChunkKind::ToolResult, format!("{name} {step}.{call} "), id(call));
+        }
+    }
+    for part in 0..rng.range(1, 4) {
+        say(ChunkKind::Content, format!("{name} says {part} "), Value::Null);
+    }
+    if manner == Manner::Fails {
+        let hint = match rng.below(5) {
+            0 => json!({ "class": "auth" }),
+            1 => json!({ "retryable": false }),
+            2 => json!({ "class": "transient", "retry_after": 1.5 }),
+            _ => json!({}),
+        };
+        say(ChunkKind::Error, format!("{name} fails"), hint);
+    } else if let Some(last) = chunks.last_mut() {
+        last.is_final = true;
+    }
+    chunks
+}
+
+/// One to three chunks each.
+fn frames(chunks: Vec<Chunk>, rng: &mut Rng) -> Vec<Vec<Chunk>> {
+    let mut frames: Vec<Vec<Chunk>> = Vec::new();
+    for chunk in chunks {
+        match frames.last_mut() {
+            Some(last) if last.len() < 3 && rng.chance(0.4) => last.push(chunk),
+            _ => frames.push(vec![chunk]),
+        }
+    }
+    frames
+}

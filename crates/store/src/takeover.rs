@@ -14,7 +14,7 @@ use crate::{Grant, Store, StoreError};
 
 /// Buckets whose queues are read in one statement: even a partition of a million agents stays below the time that a
 /// statement may take.
-const BUCKETS_AT_ONCE: usize = 32;
+const BUCKETS_AT_ONCE: usize = 16;
 
 /// Most batches of the outbox that are handed over at once.
 const OUTBOX_AT_ONCE: u32 = 1_000;

@@ -55,7 +55,8 @@
     UNION ALL
     SELECT item FROM wanted WHERE is_same
     UNION ALL
-    SELECT item FROM wanted WHERE is_absent AND (bucket, agent_id) IN (SELECT bucket, agent_id FROM created)
+    -- IS TRUE: as a plain condition it would become a join, and each agent would be compared with every other.
+    SELECT item FROM wanted WHERE is_absent AND ((bucket, agent_id) IN (SELECT bucket, agent_id FROM created)) IS TRUE
 )
 -- Finished turns: $13 commit, $14 bucket, $15 turn, $16 its thread, $17 first and $18 last message (NULL: it has none),
 -- $19 item of the agents above (NULL: of none), $20 true when a failed turn of this id goes.

@@ -14,13 +14,14 @@
     ON CONFLICT (bucket, agent_id, task_id) DO UPDATE
     SET position = excluded.position, digest = excluded.digest, created_at = excluded.created_at
     WHERE t.created_at < clock_timestamp() - interval '7 days'
-    RETURNING t.bucket, t.agent_id, t.position
+    RETURNING t.position
 )
 , entered AS (
     INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content, metadata)
     SELECT q.bucket, q.agent_id, q.position, q.task_id, q.kind, q.content, q.metadata::jsonb
     FROM queued AS q
-    WHERE (q.bucket, q.agent_id, q.position) IN (SELECT n.bucket, n.agent_id, n.position FROM named AS n)
+    -- IS TRUE: as a plain condition it would become a join, and each task would be compared with every other.
+    WHERE (q.position IN (SELECT n.position FROM named AS n)) IS TRUE
 )
 -- Their agents, but for those that are written above: $10 commit, $11 bucket, $12 agent, each once.
 , introduced AS (

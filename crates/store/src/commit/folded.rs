@@ -66,15 +66,16 @@ pub(super) fn tasks(commit: &Commit) -> Vec<&TaskWrite> {
     first
 }
 
-/// The marks, but for those that an operator has lifted since: a task that is marked has been looked at after it failed.
+/// The marks, but for those that an operator has lifted since: only what is marked is put back or removed.
 pub(super) fn marks(commit: &Commit) -> Vec<&FailedTask> {
-    let changes = changes(commit);
-    let is_lifted = |mark: &&FailedTask| {
-        changes.iter().any(|change| {
-            *change.agent == mark.agent && change.old == mark.position && change.new != Some(change.old)
-        })
+    let lifts = |change: &TaskChange, mark: &FailedTask| match change {
+        TaskChange::Requeue { agent, from: position, .. } | TaskChange::Remove { agent, position } => {
+            *agent == mark.agent && *position == mark.position
+        }
+        TaskChange::Edit { .. } => false,
     };
-    commit.failed_tasks.iter().filter(|mark| !is_lifted(mark)).collect()
+    let stays = |mark: &&FailedTask| !commit.task_changes.iter().any(|change| lifts(change, mark));
+    commit.failed_tasks.iter().filter(stays).collect()
 }
 
 /// The last failure of each turn, but for turns that have succeeded since or were dropped.

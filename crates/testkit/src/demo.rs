@@ -1,24 +1,31 @@
-//! Antiphon at work on a terminal: two workers and a gateway, chunks in the wrong order, a worker that dies.
+//! Antiphon at work on a terminal: somebody talks with a model, ten agents work through their queues, a worker dies.
 //!
-//! Entry: [`run`]. Everything shown is seen from outside, over NATS, SSE and SQL.
+//! Entry: [`run`]. Everything shown is seen from outside, over NATS, HTTP and SQL, and the verdict is Postgres' own.
 
-mod flood;
+mod lines;
 mod order;
+mod queues;
 mod screen;
+mod services;
+mod talk;
+mod verdict;
+mod viewer;
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    io::{IsTerminal, stdin},
+    net::SocketAddr,
+};
 
 use anyhow::{Context, Result};
 use model::PartitionCount;
 use sqlx::PgPool;
 
+use self::{lines::Lines, queues::plan::Agent, screen::Screen, talk::Talk};
 use crate::{
-    audit,
-    fleet::{Fleet, FleetOptions},
+    api::Api,
+    fleet::{Fleet, FleetOptions, READY_LIMIT},
     publisher::{Addressing, Publisher},
-    services, text,
 };
-use screen::Screen;
 
 /// What the demo is run with.
 #[derive(Debug, Clone)]
@@ -29,18 +36,31 @@ pub struct DemoOptions {
     pub database_url: String,
     /// Number of partitions.
     pub partitions: u16,
-    /// A text to send instead of the licence.
-    pub text: Option<PathBuf>,
-    /// Ends after the verdict.
+    /// Nobody types: the lines are said by a script, and the end is the verdict.
     pub is_once: bool,
+}
+
+/// How the demo ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything was as it must be.
+    Pass,
+    /// Something was not.
+    Fail,
+    /// The person left before the end.
+    Left,
 }
 
 /// The fleet and what it is watched with.
 struct Stage {
-    /// Tells the threads of this run from those of others in the same database.
-    run: String,
-    nats_url: String,
-    addressing: Addressing,
+    /// Tells the threads and agents of this demo from those of others in the same database.
+    tag: String,
+    options: DemoOptions,
+    /// As in the options.
+    partitions: u16,
+    count: PartitionCount,
+    agents: Vec<Agent>,
+    api: Api,
     publisher: Publisher,
     pool: PgPool,
     fleet: Fleet,
@@ -50,74 +70,110 @@ impl Stage {
     fn gateway(&self) -> Result<SocketAddr> {
         self.fleet.gateway_addrs().first().copied().context("the fleet has no gateway")
     }
+
+    fn task_subject(&self, agent: &Agent) -> String {
+        wire::subject::tasks_exact(self.count, &agent.id)
+    }
 }
 
-/// Runs the demo; false when something was not as it must be.
-pub async fn run(options: &DemoOptions) -> Result<bool> {
-    let source = text::source(options.text.as_deref())?;
+/// Runs the demo.
+///
+/// # Errors
+/// It could not be shown: what it needs is not there, or does not answer. The text says what to look at.
+pub async fn run(options: &DemoOptions) -> Result<Outcome> {
     let mut screen = Screen::new();
-    screen.line("Antiphon: chunks in any order in, answers in order out, each once, whatever dies.");
+    let mut lines =
+        if options.is_once || !stdin().is_terminal() { Lines::scripted() } else { Lines::typed() };
+    screen.line("Antiphon: answers stream while they are made, turns are stored once, agents work in order, whatever dies.");
     let mut stage = set(options, &mut screen).await?;
-    let is_ordered = order::show(&stage, &mut screen).await?;
-    let is_whole = flood::show(&mut stage, &source, &mut screen).await?;
-    let is_right = is_ordered && is_whole;
-    screen.line("");
-    screen.line(match is_right {
-        true => "PASS  every text is whole, in order and stored once.",
-        false => "FAIL  see above; the logs of the fleet follow.",
-    });
-    if !is_right {
+    let shown = show(&mut stage, &mut lines, &mut screen).await;
+    if !matches!(shown, Ok(Outcome::Pass | Outcome::Left)) {
+        screen.line("");
+        screen.line("The logs of the fleet end with:");
         screen.line(&stage.fleet.log_tails());
     }
-    if !options.is_once {
-        stay(&stage, &mut screen).await?;
+    let outcome = shown?;
+    if outcome != Outcome::Left {
+        conclude(&stage, outcome, &mut lines, &mut screen).await;
     }
-    Ok(is_right)
+    Ok(outcome)
+}
+
+async fn show(stage: &mut Stage, lines: &mut Lines, screen: &mut Screen) -> Result<Outcome> {
+    let is_ordered = order::show(stage, screen).await?;
+    let talk: Talk = talk::show(stage, lines, screen).await?;
+    if !talk.goes_on {
+        return Ok(Outcome::Left);
+    }
+    let is_finished = queues::show(stage, screen).await?;
+    let is_right = verdict::show(stage, &talk, screen).await?;
+    Ok(if is_ordered && is_finished && is_right { Outcome::Pass } else { Outcome::Fail })
 }
 
 async fn set(options: &DemoOptions, screen: &mut Screen) -> Result<Stage> {
-    let mut fleet_options = FleetOptions::new(&options.nats_url, &options.database_url)
-        .with_env(audit::KEEP_LOG.0, audit::KEEP_LOG.1);
+    let count = PartitionCount::new(options.partitions.into())?;
+    let tag = queues::plan::tag(count)?;
+    let pool = crate::services::pool(&options.database_url).await.context(
+        "Postgres does not answer; without DATABASE_URL, `cargo xtask demo` starts one for the time of the demo",
+    )?;
+    screen.dim("migrating, starting two workers, a gateway and a workflow service ...");
+    let mut fleet_options = FleetOptions::new(&options.nats_url, &options.database_url);
     fleet_options.partitions = options.partitions;
-    screen.line("");
-    screen.item("NATS", &options.nats_url);
-    screen.item("Postgres", &options.database_url);
-    screen.status("migrating, starting two workers and a gateway ...");
-    let fleet = Fleet::start(fleet_options).await?;
-    let addressing = Addressing::Exact(PartitionCount::new(options.partitions.into())?);
+    let mut fleet = Fleet::start(services::add(fleet_options)?).await?;
+    for service in &mut fleet.workflows {
+        services::ready(service, READY_LIMIT).await?;
+    }
+    let addr = fleet.gateway_addrs().first().copied().context("the fleet has no gateway")?;
+    let publisher = Publisher::connect(&options.nats_url, Addressing::Exact(count)).await?;
     let stage = Stage {
-        run: format!("{:06x}", rand::random::<u32>() & 0xff_ffff),
-        nats_url: options.nats_url.clone(),
-        addressing,
-        publisher: Publisher::connect(&options.nats_url, addressing).await?,
-        pool: services::pool(&options.database_url).await?,
+        agents: queues::plan::agents(&tag)?,
+        tag,
+        options: options.clone(),
+        partitions: options.partitions,
+        count,
+        api: Api(addr),
+        publisher,
+        pool,
         fleet,
     };
-    for worker in &stage.fleet.workers {
-        screen.item(
-            worker.name(),
-            format!("pid {}, http://{}/metrics", worker.pid().unwrap_or(0), worker.metrics_addr()),
-        );
-    }
-    screen.item("gateway", format!("http://{}", stage.gateway()?));
-    screen.item("logs", stage.fleet.log_dir().display());
+    show_fleet(&stage, screen);
     Ok(stage)
 }
 
-/// The fleet stays up until Ctrl-C.
-async fn stay(stage: &Stage, screen: &mut Screen) -> Result<()> {
-    let gateway = stage.gateway()?;
-    let thread = "hello";
-    let subject = stage.publisher.subject(&model::ThreadId::parse(thread)?);
+fn show_fleet(stage: &Stage, screen: &mut Screen) {
+    screen.item("NATS", &stage.options.nats_url);
+    screen.item("Postgres", &stage.options.database_url);
+    for process in stage.fleet.workers.iter().chain(&stage.fleet.workflows) {
+        let pid = process.pid().unwrap_or_default();
+        screen.item(process.name(), format!("pid {pid}, http://{}/metrics", process.metrics_addr()));
+    }
+    screen.item("gateway", format!("http://{}", stage.api.0));
+    screen.item("logs", stage.fleet.log_dir().display());
+}
+
+/// The last word, and in front of a person the fleet stays until Enter.
+async fn conclude(stage: &Stage, outcome: Outcome, lines: &mut Lines, screen: &mut Screen) {
     screen.line("");
-    screen.line("The fleet keeps running; Ctrl-C ends it. Try:");
-    screen.text(&format!("curl -N http://{gateway}/v1/threads/{thread}/events"));
-    screen.text(&format!("curl -s http://{gateway}/v1/threads/{thread}/history"));
-    let chunk = format!(
-        r#"{{"session_id":"{thread}","message_id":"m1","chunk_id":0,"chunk":"Hello","is_final":true}}"#
-    );
-    screen.text(&format!("nats --server {} pub {subject} '{chunk}'", stage.nats_url));
-    tokio::signal::ctrl_c().await?;
+    screen.line(match outcome {
+        Outcome::Pass => {
+            "PASS  every turn is there once and whole, every agent worked in order, nothing is lost."
+        }
+        Outcome::Fail | Outcome::Left => "FAIL  see above.",
+    });
     screen.line("");
-    Ok(())
+    if lines.are_scripted() {
+        screen.dim("Where to look next: run it in a terminal without --once; README.md says the rest.");
+        return;
+    }
+    let (gateway, tag) = (stage.api.0, &stage.tag);
+    screen.line("The fleet keeps running until you press Enter. Where to look next:");
+    screen.text(&format!("curl -s http://{gateway}/v1/threads/demo-{tag}/history"));
+    screen.text(&format!("curl -s http://{gateway}/v1/agents/fay-{tag}"));
+    screen.text(&format!("curl -s http://{gateway}/v1/agents/fay-{tag}/tasks"));
+    screen.text(&format!(
+        "psql {} -c \"SELECT agent_id, status, count(*) FROM agent_tasks GROUP BY 1, 2 ORDER BY 1, 2\"",
+        stage.options.database_url
+    ));
+    lines.forget();
+    lines.next().await;
 }

@@ -1,20 +1,9 @@
 //! A long real text, cut into chunks, and the disorder that networks and several publishers bring.
 
-use std::{fs, path::Path};
-
-use anyhow::{Context, Result};
 use rand::{Rng, RngExt, seq::SliceRandom};
 
 /// The licence of this repository: a real text that is always at hand.
 pub const LICENSE: &str = include_str!("../../../LICENSE");
-
-/// A text to send: the file at `path`, else [`LICENSE`].
-pub fn source(path: Option<&Path>) -> Result<String> {
-    match path {
-        Some(path) => fs::read_to_string(path).with_context(|| format!("reading {}", path.display())),
-        None => Ok(LICENSE.to_owned()),
-    }
-}
 
 /// Cuts `text` into pieces of `words` words each, with the blanks that follow them: joined they are the text.
 pub fn cut(text: &str, words: usize) -> Vec<String> {

@@ -9,7 +9,7 @@ use super::{BUILD_BINARIES, Tools, build, database, interrupt, nats, run, say, t
 
 /// Builds, starts services unless they are given, and runs testkit's `demo`.
 pub(crate) fn demo(args: &[String]) -> Result<i32> {
-    say("cargo xtask demo: builds Antiphon, starts NATS and Postgres, and shows the main job");
+    say("cargo xtask demo: builds Antiphon, starts NATS and Postgres, and lets you talk with it");
     if let Some(code) = build(BUILD_BINARIES)? {
         return Ok(code);
     }

@@ -1,20 +1,20 @@
 //! Shows Antiphon at work on this terminal and checks what it shows. `cargo xtask demo` runs it.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
-use anyhow::Result;
 use clap::Parser;
-use testkit::demo::{self, DemoOptions};
+use testkit::demo::{self, DemoOptions, Outcome};
+use tokio::signal::unix::{SignalKind, signal};
 
-/// Two workers, a gateway, chunks in the wrong order, and a worker that is killed in the middle.
+/// Exit code of what a signal ended.
+const INTERRUPTED: u8 = 130;
+
+/// Talk with a model through a fleet of real processes, then watch ten agents work while a worker is killed.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Ends after the verdict, with 0 or 1. Otherwise the fleet keeps running until Ctrl-C.
+    /// Nobody types: scripted lines are said, and the exit code is the verdict. So it is too when stdin is no terminal.
     #[arg(long)]
     once: bool,
-    /// A text file to send instead of the licence.
-    #[arg(long)]
-    text: Option<PathBuf>,
     /// Where NATS is.
     #[arg(long, env = "NATS_URL")]
     nats_url: String,
@@ -27,15 +27,35 @@ struct Arguments {
 }
 
 #[tokio::main]
-async fn main() -> Result<ExitCode> {
+async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let is_right = demo::run(&DemoOptions {
+    let options = DemoOptions {
         nats_url: arguments.nats_url,
         database_url: arguments.database_url,
         partitions: arguments.partitions,
-        text: arguments.text,
         is_once: arguments.once,
-    })
-    .await?;
-    Ok(if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    };
+    // Given up in the middle, everything that was started is dropped, and so ended.
+    tokio::select! {
+        outcome = demo::run(&options) => match outcome {
+            Ok(Outcome::Pass | Outcome::Left) => ExitCode::SUCCESS,
+            Ok(Outcome::Fail) => ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("\nThe demo could not be shown: {error:#}");
+                ExitCode::FAILURE
+            }
+        },
+        () = interrupted() => ExitCode::from(INTERRUPTED),
+    }
+}
+
+/// Ctrl-C, or SIGTERM of whoever started us.
+async fn interrupted() {
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        },
+        Err(_) => _ = tokio::signal::ctrl_c().await,
+    }
 }

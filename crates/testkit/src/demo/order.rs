@@ -1,4 +1,4 @@
-//! The first part of the demo: six chunks in the wrong order, and what a client sees of them.
+//! The opening of the demo: six chunks in the wrong order, and what a client sees of them.
 
 use std::time::Duration;
 
@@ -20,16 +20,15 @@ const PIECES: [&str; 6] =
 /// The arrival, and how many events each step must release: chunks, and `message_complete` at the end.
 const ARRIVAL: [(usize, usize); 6] = [(3, 0), (1, 0), (4, 0), (0, 2), (5, 0), (2, 5)];
 /// How long nothing must come for "nothing" to be believed.
-const SILENCE: Duration = Duration::from_millis(300);
+const SILENCE: Duration = Duration::from_millis(200);
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Shows it; false when something else than what must be was seen.
 pub(super) async fn show(stage: &Stage, screen: &mut Screen) -> Result<bool> {
-    let thread = format!("demo-order-{}", stage.run);
+    let thread = format!("demo-order-{}", stage.tag);
     let gateway = stage.gateway()?;
     screen.heading(1, "Chunks arrive in any order and are released in order");
-    screen.text("A client follows a thread while its chunks are published on NATS one by one:");
-    screen.text(&format!("curl -N http://{gateway}/v1/threads/{thread}/events"));
+    screen.dim("A client follows a thread while its chunks are published on NATS one by one, in disorder.");
     screen.text("");
     let follower = Follower::start(&[gateway], &thread, FollowOptions::default());
     follower.opened().await?;

@@ -1,79 +1,185 @@
-//! What the demo says: plain lines, and one line that changes in place on a terminal.
+//! What the demo says: plain lines, answers that grow, and a table that changes in place on a terminal.
 
 use std::{
+    env,
     io::{IsTerminal, Write, stdout},
     time::{Duration, Instant},
 };
 
-/// On anything but a terminal the changing line is printed this often.
-const LINE_EVERY: Duration = Duration::from_secs(2);
+/// On anything but a terminal the changing table is printed this often.
+const TABLE_EVERY: Duration = Duration::from_secs(5);
+/// Everything but headings stands this far from the edge.
+const INDENT: &str = "   ";
+/// What cannot tell its size is taken to be this wide.
+const WIDTH: usize = 100;
 
 /// Standard output.
 #[derive(Debug)]
 pub(super) struct Screen {
-    is_terminal: bool,
-    has_status: bool,
-    last_status: Option<Instant>,
+    /// Lines can be drawn again where they stand.
+    redraws: bool,
+    /// Escapes for bold and dim are understood and wanted.
+    has_styles: bool,
+    /// Lines of the table that stands at the end.
+    table_lines: usize,
+    last_table: Option<Instant>,
+    /// Something has been said on the last line, which is not ended.
+    is_in_line: bool,
+}
+
+/// How something is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    Plain,
+    /// What happens beside the answer.
+    Dim,
+    Bold,
+}
+
+impl Style {
+    fn escape(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Dim => "\x1b[2m",
+            Self::Bold => "\x1b[1m",
+        }
+    }
 }
 
 impl Screen {
     pub(super) fn new() -> Self {
-        Self { is_terminal: stdout().is_terminal(), has_status: false, last_status: None }
+        let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+        let redraws = stdout().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb");
+        let has_styles = redraws && !is_set("NO_COLOR");
+        Self { redraws, has_styles, table_lines: 0, last_table: None, is_in_line: false }
     }
 
     /// A heading with its number.
     pub(super) fn heading(&mut self, number: usize, title: &str) {
-        let (bold, plain) = if self.is_terminal { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
         self.line("");
-        self.line(&format!("{bold}{number}  {title}{plain}"));
+        let heading = self.styled(Style::Bold, &format!("{number}  {title}"));
+        self.line(&heading);
     }
 
     /// A line of its own, indented below the heading.
     pub(super) fn text(&mut self, text: &str) {
-        self.line(&format!("   {text}"));
+        self.line(&format!("{INDENT}{text}"));
+    }
+
+    /// The same, dimmed.
+    pub(super) fn dim(&mut self, text: &str) {
+        let text = self.styled(Style::Dim, &visible(text));
+        self.text(&text);
     }
 
     /// A name and its value, aligned.
     pub(super) fn item(&mut self, name: &str, value: impl ToString) {
-        self.line(&format!("   {name:<36}{}", value.to_string()));
+        self.line(&format!("{INDENT}{name:<36}{}", value.to_string()));
     }
 
-    /// A line that replaces the last status.
-    pub(super) fn status(&mut self, text: &str) {
-        if self.is_terminal {
-            print!("\r\x1b[2K   {text}");
-            self.has_status = true;
-            // A terminal that is gone ends us by its signal.
-            _ = stdout().flush();
+    /// Something that comes piece by piece, shown at once. What others have written cannot move the cursor.
+    pub(super) fn piece(&mut self, style: Style, piece: &str) {
+        if piece.is_empty() {
             return;
         }
-        if self.last_status.is_none_or(|at| at.elapsed() >= LINE_EVERY) {
-            self.last_status = Some(Instant::now());
-            println!("   {text}");
+        let start = if std::mem::replace(&mut self.is_in_line, true) { "" } else { INDENT };
+        let piece = visible(piece).replace('\n', &format!("\n{INDENT}"));
+        self.write(&format!("{start}{}", self.styled(style, &piece)));
+    }
+
+    /// Ends what came piece by piece.
+    pub(super) fn end_pieces(&mut self) {
+        if std::mem::take(&mut self.is_in_line) {
+            self.write("\n");
         }
     }
 
-    /// A line without indentation. A status before it stays as it is.
-    pub(super) fn line(&mut self, text: &str) {
-        if std::mem::take(&mut self.has_status) {
-            println!();
+    /// Where a person types.
+    pub(super) fn prompt(&mut self) {
+        self.end_pieces();
+        let prompt = self.styled(Style::Bold, "you> ");
+        self.write(&format!("{INDENT}{prompt}"));
+    }
+
+    /// What was typed by nobody.
+    pub(super) fn typed(&mut self, text: &str) {
+        self.write(&format!("{text}\n"));
+    }
+
+    /// A table that replaces the one before. Without a terminal it is only said now and then, or when it is `due`.
+    pub(super) fn table(&mut self, lines: &[String], due: bool) {
+        let (width, height) = size();
+        let fits = height.is_none_or(|height| lines.len() + 1 < height);
+        if self.redraws && fits {
+            let shown = lines.iter().map(|line| format!("{}\n", clip(&format!("{INDENT}{line}"), width)));
+            let shown: String = shown.collect();
+            self.wipe_table();
+            self.write(&shown);
+            self.table_lines = lines.len();
+        } else if due || self.last_table.is_none_or(|at| at.elapsed() >= TABLE_EVERY) {
+            self.last_table = Some(Instant::now());
+            self.line("");
+            lines.iter().for_each(|line| self.text(line));
         }
-        self.last_status = None;
-        println!("{text}");
+    }
+
+    /// The table stays as it is; what comes next stands below.
+    pub(super) fn keep_table(&mut self) {
+        self.table_lines = 0;
+    }
+
+    /// A line without indentation. A table at the end makes room and comes back with the next one.
+    pub(super) fn line(&mut self, text: &str) {
+        self.end_pieces();
+        self.wipe_table();
+        self.write(&format!("{text}\n"));
+    }
+
+    fn wipe_table(&mut self) {
+        let lines = std::mem::take(&mut self.table_lines);
+        if lines > 0 {
+            self.write(&format!("\x1b[{lines}A\r\x1b[J"));
+        }
+    }
+
+    fn styled(&self, style: Style, text: &str) -> String {
+        match style {
+            Style::Plain => text.to_owned(),
+            _ if !self.has_styles => text.to_owned(),
+            style => format!("{}{text}\x1b[0m", style.escape()),
+        }
+    }
+
+    fn write(&self, text: &str) {
+        let mut out = stdout().lock();
+        // Whoever reads this may have gone; the verdict is in the exit code too.
+        _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 }
 
-/// 1234567 as `1,234,567`.
-pub(super) fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
+/// The text without what a terminal would obey.
+fn visible(text: &str) -> String {
+    text.chars().filter(|c| matches!(c, '\n' | '\t') || !c.is_control()).collect()
+}
+
+/// At most so many characters.
+fn clip(line: &str, width: usize) -> String {
+    if line.chars().count() < width {
+        return line.to_owned();
     }
-    grouped
+    line.chars().take(width.saturating_sub(2)).chain(['~']).collect()
+}
+
+/// Columns, and rows when they are known.
+fn size() -> (usize, Option<usize>) {
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: the request writes one winsize, which is ours.
+    #[allow(unsafe_code, reason = "std cannot ask for the size of a terminal")]
+    let answer = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
+    match (answer, size.ws_col, size.ws_row) {
+        (0, columns @ 1.., rows @ 1..) => (columns.into(), Some(rows.into())),
+        _ => (WIDTH, None),
+    }
 }
 
 #[cfg(test)]
@@ -81,8 +187,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_grouped() {
-        let pairs = [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")];
-        assert!(pairs.iter().all(|(number, text)| grouped(*number) == *text));
+    fn what_a_terminal_would_obey_is_left_out() {
+        assert_eq!(visible("a\x1b[2Jb\r\nc\td\u{9b}e"), "a[2Jb\nc\tde");
+    }
+
+    #[test]
+    fn lines_are_clipped_to_the_width() {
+        assert_eq!(clip("1234567", 8), "1234567");
+        assert_eq!(clip("12345678", 8), "123456~");
+        assert_eq!(clip("äöüäöüäö", 8), "äöüäöü~");
     }
 }

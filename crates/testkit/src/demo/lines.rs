@@ -1,0 +1,155 @@
+//! Where lines come from that a person says: a keyboard, or a script of one.
+
+use std::{collections::VecDeque, io::stdin, thread};
+
+use tokio::sync::mpsc;
+
+/// What is said without anybody at the keyboard.
+const SAID: [Scripted; 5] = [
+    Scripted { text: "Hello", after_pieces: None },
+    Scripted { text: "What is the weather in Lisbon?", after_pieces: None },
+    Scripted { text: "Tell me a long story.", after_pieces: None },
+    // A reader of the log shall see that something was said before.
+    Scripted { text: "/stop", after_pieces: Some(14) },
+    Scripted { text: "/tasks", after_pieces: None },
+];
+
+/// A line, or the end of all lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Line {
+    Text(String),
+    End,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Scripted {
+    text: &'static str,
+    /// Said in the middle of an answer, when so many pieces of it have come; otherwise when nothing is being answered.
+    after_pieces: Option<usize>,
+}
+
+/// See [`Lines::next`].
+#[derive(Debug)]
+pub(super) struct Lines {
+    source: Source,
+    put_back: Option<Line>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Script(VecDeque<Scripted>),
+    Keyboard(mpsc::UnboundedReceiver<String>),
+}
+
+impl Lines {
+    pub(super) fn scripted() -> Self {
+        Self { source: Source::Script(SAID.into()), put_back: None }
+    }
+
+    pub(super) fn typed() -> Self {
+        Self { source: Source::Keyboard(keyboard()), put_back: None }
+    }
+
+    /// Nobody sits at the keyboard.
+    pub(super) fn are_scripted(&self) -> bool {
+        matches!(self.source, Source::Script(_))
+    }
+
+    /// Forgets what was typed and not read.
+    pub(super) fn forget(&mut self) {
+        self.put_back = None;
+        if let Source::Keyboard(lines) = &mut self.source {
+            while lines.try_recv().is_ok() {}
+        }
+    }
+
+    /// The next line when nothing is being answered.
+    pub(super) async fn next(&mut self) -> Line {
+        if let Some(line) = self.put_back.take() {
+            return line;
+        }
+        match &mut self.source {
+            Source::Keyboard(lines) => lines.recv().await.map_or(Line::End, Line::Text),
+            Source::Script(said) => loop {
+                match said.pop_front() {
+                    // An answer that was over before it was to be stopped.
+                    Some(Scripted { after_pieces: Some(_), .. }) => {}
+                    Some(line) => return Line::Text(line.text.to_owned()),
+                    None => return Line::End,
+                }
+            },
+        }
+    }
+
+    /// The next line that is said in the middle of an answer of which so many pieces have come. It may be given up and
+    /// asked for again.
+    pub(super) async fn next_while_answering(&mut self, pieces: usize) -> Line {
+        if self.put_back.is_some() {
+            return std::future::pending().await;
+        }
+        match &mut self.source {
+            Source::Keyboard(lines) => match lines.recv().await {
+                Some(text) => Line::Text(text),
+                None => Line::End,
+            },
+            Source::Script(said) => {
+                let is_due = |line: &&Scripted| line.after_pieces.is_some_and(|after| pieces >= after);
+                let Some(text) = said.front().filter(is_due).map(|line| line.text) else {
+                    return std::future::pending().await;
+                };
+                said.pop_front();
+                Line::Text(text.to_owned())
+            }
+        }
+    }
+
+    /// Comes again when the answer is over.
+    pub(super) fn put_back(&mut self, line: Line) {
+        self.put_back = Some(line);
+    }
+}
+
+/// A thread of its own: reading a terminal cannot be given up, and must not keep the runtime from ending.
+fn keyboard() -> mpsc::UnboundedReceiver<String> {
+    let (sender, lines) = mpsc::unbounded_channel();
+    thread::spawn(move || {
+        for line in stdin().lines() {
+            let Ok(line) = line else { break };
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Line {
+        Line::Text(text.to_owned())
+    }
+
+    #[tokio::test]
+    async fn the_script_stops_in_the_middle_of_an_answer() {
+        let mut lines = Lines::scripted();
+        assert_eq!(lines.next().await, text("Hello"));
+        lines.next().await;
+        assert_eq!(lines.next().await, text("Tell me a long story."));
+        let early = tokio::time::timeout(std::time::Duration::from_millis(5), lines.next_while_answering(13));
+        assert!(early.await.is_err());
+        assert_eq!(lines.next_while_answering(14).await, text("/stop"));
+        assert_eq!(lines.next().await, text("/tasks"));
+        assert_eq!(lines.next().await, Line::End);
+    }
+
+    #[tokio::test]
+    async fn a_stop_that_came_too_late_is_left_out() {
+        let mut lines = Lines::scripted();
+        for _ in 0..3 {
+            lines.next().await;
+        }
+        assert_eq!(lines.next().await, text("/tasks"));
+    }
+}

@@ -17,7 +17,7 @@ use crate::open::{Open, Phase};
 use crate::recent::Recent;
 use crate::stats::{Counters, Stats};
 use crate::stream_clock::StreamClock;
-use crate::turn::Work;
+use crate::turn::{TurnPhase, Work};
 use crate::turns::OutboxBatch;
 
 mod acts;
@@ -62,6 +62,8 @@ pub struct Partition {
     last_seq: Seq,
     /// The reader has seen everything at least once under this epoch.
     has_caught_up: bool,
+    /// The last entry that had been read by then: orders up to here are judged before anything begins.
+    begins_after: Seq,
     /// The lowest entry of a message that has to wait in the stream.
     deferring: Option<Seq>,
     /// The checkpoint of the last commit handed out.
@@ -124,6 +126,7 @@ impl Partition {
             orphans: Vec::new(),
             last_seq: takeover.checkpoint,
             has_caught_up: false,
+            begins_after: Seq(0),
             deferring: None,
             checkpoint: takeover.checkpoint,
             committed_at: now,
@@ -210,7 +213,9 @@ impl Partition {
 
     /// False while reading on would help nobody: new messages have to wait and none is open that could get on.
     pub fn wants_entries(&self) -> bool {
+        // Nothing begins, and so nothing ends, before everything has been read.
         self.deferring.is_none()
+            || !self.has_caught_up
             || self.messages.iter().any(|open| open.phase != Phase::Ended)
             || self.work.active > 0
     }
@@ -292,6 +297,7 @@ impl Partition {
     /// The ages of restored messages held the time since they were saved; reading its entries counted it again.
     fn catch_up(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         self.has_caught_up = true;
+        self.begins_after = self.last_seq;
         self.resume_work(actions);
         let counted_ms = self.clock.now(now).since_ms(StreamClock::START);
         for slot in self.messages.slots() {
@@ -306,6 +312,11 @@ impl Partition {
         let time = self.clock.now(now);
         let Some(open) = self.messages.get_mut(slot) else { return };
         if open.phase != Phase::Live || !(open.is_complete() || open.failure.is_some()) {
+            return;
+        }
+        // An answer that came before its turn had the thread.
+        let turn = open.turn.as_ref().and_then(|turn| self.work.turns.get(&turn.id));
+        if turn.is_some_and(|turn| turn.phase == TurnPhase::Waiting) {
             return;
         }
         open.phase = Phase::Ended;
@@ -323,7 +334,7 @@ impl Partition {
             }));
         }
         match self.messages.get(slot).is_some_and(|open| open.turn.is_some()) {
-            true => self.answer_ended(slot, actions),
+            true => self.answer_ended(slot),
             false => self.ended.push_back(Ended::Message(slot)),
         }
     }
@@ -374,7 +385,7 @@ impl Partition {
             }
             self.settle(slot, now, actions);
         }
-        self.look_for_deadlines(time, actions);
+        self.look_for_deadlines(time);
     }
 
     /// Sends what became ready, each message's chunks as one run.

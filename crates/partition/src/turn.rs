@@ -60,6 +60,8 @@ pub(crate) struct Turn {
     pub(crate) is_restored: bool,
     /// A chunk of it came before this owner had requested it.
     pub(crate) is_adopted: bool,
+    /// Its workflow is told once its end is stored: before that, an owner after this one may have to wait for the answer.
+    pub(crate) is_abandoned: bool,
     /// The input is in the store and must go when it ends.
     pub(crate) is_saved: bool,
     /// Its entry, while the stream must keep it, and since when.
@@ -96,6 +98,7 @@ impl Turn {
             rules: None,
             is_restored: false,
             is_adopted: false,
+            is_abandoned: false,
             is_saved: false,
             hold: None,
             progress_at: Timestamp(0),

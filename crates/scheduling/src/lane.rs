@@ -87,6 +87,12 @@ impl<T: Clone + PartialEq> Lane<T> {
         true
     }
 
+    /// This turn, which did not wait here or waits, is the next.
+    pub fn wait_first(&mut self, turn: T) {
+        self.waiting.retain(|waiting| *waiting != turn);
+        self.waiting.push_front(turn);
+    }
+
     /// The turn is over, or waits no more.
     pub fn leave(&mut self, turn: &T) {
         if self.active.as_ref() == Some(turn) {
@@ -157,5 +163,9 @@ mod tests {
         lane.admit(2, BusyPolicy::Enqueue);
         assert!(lane.start(2) && !lane.start(1));
         assert_eq!(lane.waiting().copied().collect::<Vec<_>>(), [1]);
+        lane.admit(3, BusyPolicy::Enqueue);
+        lane.wait_first(3);
+        lane.wait_first(4);
+        assert_eq!(order(lane), [2, 4, 3, 1]);
     }
 }

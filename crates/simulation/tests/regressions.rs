@@ -5,12 +5,13 @@
 use std::sync::Arc;
 
 use model::{
-    Act, ActId, ActKind, AgentId, Arrival, Chunk, Frame, MessageId, MessageKey, Outcome, PartitionId,
-    Position, Role, Seq, TaskId, ThreadId, Timestamp,
+    Act, ActId, ActKind, AgentId, Arrival, BusyPolicy, Chunk, Frame, MessageId, MessageKey, Metadata,
+    Outcome, PartitionId, Position, QueuedTask, Role, Seq, Task, TaskId, TaskKind, ThreadId, Timestamp,
+    TokenKey, TurnId, TurnOpened,
 };
 use partition::{
-    Action, Body, Commit, Entry, Input, Known, Limits, Order, OrderKey, Partition, Raw, Report, Straggler,
-    Takeover, Verdict,
+    Action, Body, Commit, Entry, Input, Known, Limits, Order, OrderKey, Partition, Raw, Report, SavedAgent,
+    Started, Straggler, Takeover, TurnRules, Verdict,
 };
 
 const START: Timestamp = Timestamp(1_800_000_000_000);
@@ -47,11 +48,20 @@ fn straggler(gap_ms: i64, ids: &[u32]) -> Straggler {
     }
 }
 
+fn token_key() -> TokenKey {
+    TokenKey::new(&[7; 32]).unwrap()
+}
+
+fn bare() -> Takeover {
+    Takeover::bare(PartitionId(0), 1, Seq(0), Timestamp(0), token_key())
+}
+
 impl Script {
     fn new(limits: Limits, stragglers: Vec<Straggler>) -> Self {
-        let key = model::TokenKey::new(&[7; 32]).unwrap();
-        let bare = Takeover::bare(PartitionId(0), 1, Seq(0), Timestamp(0), key);
-        let takeover = Takeover { stragglers, ..bare };
+        Self::taken_over(limits, Takeover { stragglers, ..bare() })
+    }
+
+    fn taken_over(limits: Limits, takeover: Takeover) -> Self {
         Self { machine: Partition::new(takeover, limits, 7, START), now: START }
     }
 
@@ -285,4 +295,151 @@ fn a_retried_task_of_an_idle_agent_does_not_begin_its_queue_anew() {
     let load = Action::LoadTasks { agent: agent(), after, limit: Limits::default().queue_window };
     assert!(!actions.contains(&load), "it is not stored yet");
     assert!(script.committed().contains(&load), "nothing before it is read again");
+}
+
+fn queued(position: i64) -> QueuedTask {
+    let task = Task {
+        agent: agent(),
+        id: TaskId::parse(&format!("k{position}")).unwrap(),
+        kind: TaskKind::Task,
+        content: "x".to_owned(),
+        metadata: Metadata::EMPTY,
+    };
+    QueuedTask { position: Position::from_stored(position), task }
+}
+
+/// An agent with these tasks in memory, and more in the store.
+fn with_tasks(positions: &[i64], more: bool) -> Takeover {
+    let saved = SavedAgent {
+        agent: agent(),
+        head: Position::from_stored(0),
+        run: 0,
+        failures: 0,
+        wait_ms: None,
+        paused: false,
+        tasks: positions.iter().map(|position| queued(*position)).collect(),
+        more,
+    };
+    Takeover { agents: vec![saved], ..bare() }
+}
+
+fn input(name: &str, policy: BusyPolicy) -> Order {
+    Order::Turn(Box::new(TurnOpened {
+        turn: input_turn(name),
+        thread: agent().thread(),
+        agent: agent(),
+        run: 0,
+        policy,
+        content: "hello".to_owned(),
+        metadata: Metadata::EMPTY,
+        work_request: false,
+        memory: false,
+        actor: None,
+        correlation_id: None,
+    }))
+}
+
+fn input_turn(name: &str) -> TurnId {
+    TurnId::foreground(&agent().thread(), name).unwrap()
+}
+
+/// A chunk of the turn's first run, with its token.
+fn answer(seq: u64, turn: &TurnId, chunk: Arc<Chunk>) -> Entry {
+    let arrival = Arrival { message: turn.answer(0), attempt: 0, step: 0, role: Role::Assistant, chunk };
+    let token = Some(token_key().token(&agent().thread(), turn, 0));
+    let body = Body::Frame(Frame { thread: agent().thread(), chunks: vec![arrival], token });
+    Entry { seq: Seq(seq), stored_at: START, body }
+}
+
+/// The turns that begin.
+fn starts(actions: &[Action]) -> Vec<(TurnId, bool)> {
+    let starts = actions.iter().filter_map(|action| match action {
+        Action::Start(start) => Some((start.turn.clone(), start.is_adopted)),
+        _ => None,
+    });
+    starts.collect()
+}
+
+/// The turns whose messages are written.
+fn written(actions: &[Action]) -> Vec<TurnId> {
+    let commits = actions.iter().filter_map(|action| match action {
+        Action::Commit(commit) => Some(commit.turns.iter().map(|write| write.turn.clone())),
+        _ => None,
+    });
+    commits.flatten().collect()
+}
+
+impl Script {
+    fn started(&mut self, turn: &TurnId) -> Vec<Action> {
+        let started = Started::Requested(TurnRules::default());
+        self.take(Input::Started { turn: turn.clone(), run: 0, started })
+    }
+}
+
+#[test]
+fn an_answer_that_an_earlier_owner_asked_for_waits_until_its_thread_is_free() {
+    let mut script = Script::taken_over(Limits::default(), with_tasks(&[5], false));
+    let (task, input_turn) = (TurnId::of_task(&agent(), Position::from_stored(5)), input_turn("x"));
+    script.ordered(order(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    // The last owner had begun the task; this one cannot know, and begins the input.
+    assert_eq!(starts(&script.take(Input::CaughtUp(true))), [(input_turn.clone(), false)]);
+    script.started(&input_turn);
+    let early = script.read(vec![answer(2, &task, chunk(0, true))], 9);
+    assert_eq!(written(&early), [], "one turn at a time");
+    let actions = script.read(vec![answer(3, &input_turn, chunk(0, true))], 9);
+    assert_eq!(written(&actions), [input_turn]);
+    let actions = script.committed();
+    assert_eq!(starts(&actions), [(task.clone(), true)], "nobody would answer it again");
+    assert_eq!(written(&actions), [task]);
+}
+
+#[test]
+fn nothing_begins_before_the_store_has_judged_what_was_there_at_the_takeover() {
+    let mut script = Script::taken_over(Limits::default(), with_tasks(&[5], false));
+    let turn = input_turn("x");
+    let asked =
+        script.read(vec![order(1, input("x", BusyPolicy::Enqueue)), answer(2, &turn, chunk(0, false))], 9);
+    assert!(asked.iter().any(|action| matches!(action, Action::Check(_))));
+    assert_eq!(starts(&script.take(Input::CaughtUp(true))), []);
+    let key = OrderKey::Turn(agent().thread(), turn.clone(), 0);
+    let actions = script.take(Input::Checked(vec![(key, Verdict::New)]));
+    assert_eq!(starts(&actions), [(turn, true)], "not the task: the input was under way");
+}
+
+#[test]
+fn a_workflow_is_told_to_stop_only_when_the_end_is_stored() {
+    let mut script = Script::taken_over(Limits::default(), bare());
+    script.take(Input::CaughtUp(true));
+    script.ordered(order(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.started(&input_turn("x"));
+    let abandon = Action::Abandon { turn: input_turn("x"), run: 0 };
+    let actions = script.ordered(order(2, act("stop", ActKind::StopTurn(input_turn("x")))), Verdict::New);
+    assert_eq!(written(&actions), [input_turn("x")]);
+    assert!(!actions.contains(&abandon), "another owner may have to wait for the answer");
+    assert!(script.committed().contains(&abandon));
+}
+
+#[test]
+fn a_dropped_task_is_not_read_again_before_its_mark_is_stored() {
+    let mut script = Script::taken_over(Limits::default(), with_tasks(&[5], true));
+    script.take(Input::CaughtUp(false));
+    let dropped = act("drop", ActKind::DropTask(TaskId::parse("k5").unwrap()));
+    let pending = Verdict::Task { position: Position::from_stored(5), is_failed: false };
+    script.ordered(order(1, dropped), pending);
+    let is_load = |action: &Action| matches!(action, Action::LoadTasks { .. });
+    assert!(!script.take(Input::CaughtUp(true)).iter().any(is_load));
+    assert!(script.committed().iter().any(is_load));
+}
+
+#[test]
+fn inputs_that_fill_all_the_room_do_not_keep_the_reader_from_the_end() {
+    let opened = match input("x", BusyPolicy::Enqueue) {
+        Order::Turn(opened) => *opened,
+        Order::Task(_) | Order::Act(_) => unreachable!(),
+    };
+    let open_turns = vec![partition::OpenTurn { opened, seq: Seq(0) }];
+    let mut script = Script::taken_over(Limits::default(), Takeover { open_turns, ..bare() });
+    script.read(vec![order(1, input("y", BusyPolicy::Enqueue))], 0);
+    assert!(script.machine.is_deferring() && script.machine.wants_entries());
+    assert_eq!(starts(&script.take(Input::CaughtUp(true))), [(input_turn("x"), false)]);
 }

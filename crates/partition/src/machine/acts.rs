@@ -3,7 +3,6 @@
 use model::{Act, ActKind, AgentId, Bucket, Metadata, Position, TaskId, Timestamp, TurnFault, TurnId};
 
 use super::Partition;
-use crate::action::Action;
 use crate::turn::{TurnEnd, TurnPhase};
 use crate::turns::{FailedTask, TaskChange, Verdict, Wait};
 
@@ -11,19 +10,13 @@ use crate::turns::{FailedTask, TaskChange, Verdict, Wait};
 type Refused = Option<String>;
 
 impl Partition {
-    pub(super) fn act(
-        &mut self,
-        act: &Act,
-        verdict: Verdict,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
-    ) -> Refused {
+    pub(super) fn act(&mut self, act: &Act, verdict: Verdict, now: Timestamp) -> Refused {
         let agent = &act.subject;
         match &act.what {
             ActKind::Pause => self.set_paused(agent, true),
             ActKind::Resume => self.set_paused(agent, false),
             ActKind::ClearBackoff => self.clear_backoff(agent),
-            ActKind::StopTurn(turn) => self.stop_turn(turn, actions),
+            ActKind::StopTurn(turn) => self.stop_turn(turn),
             ActKind::DropFailedTurn(turn) => {
                 self.orders.writes.dropped_turns.push((agent.thread(), turn.clone()));
                 None
@@ -57,18 +50,21 @@ impl Partition {
         None
     }
 
-    fn stop_turn(&mut self, turn: &TurnId, actions: &mut Vec<Action>) -> Refused {
-        let Some(phase) = self.work.turns.get(turn).map(|turn| turn.phase) else {
+    fn stop_turn(&mut self, turn: &TurnId) -> Refused {
+        let Some((phase, is_begun)) =
+            self.work.turns.get(turn).map(|turn| (turn.phase, turn.is_task() || turn.slot.is_some()))
+        else {
             return Some("the turn is not under way and does not wait".to_owned());
         };
         match phase {
-            TurnPhase::Waiting => {
+            // A task, or an input whose answer came before it had the thread, was begun by an owner before this one.
+            TurnPhase::Waiting if !is_begun => {
                 let end = TurnEnd::Failed(model::Failure::Turn(TurnFault::Stopped));
-                self.end_turn(turn, end, actions);
+                self.end_turn(turn, end);
                 None
             }
-            TurnPhase::Starting | TurnPhase::Running => {
-                self.end_turn(turn, TurnEnd::Stopped, actions);
+            TurnPhase::Waiting | TurnPhase::Starting | TurnPhase::Running => {
+                self.end_turn(turn, TurnEnd::Stopped);
                 None
             }
             TurnPhase::Ended => Some("the turn has ended already".to_owned()),
@@ -110,7 +106,9 @@ impl Partition {
             let was_first = queue.first().is_some_and(|first| first.position == position);
             (was_first, queue.waits_until(), queue.remove(position))
         });
-        if !was_here {
+        // What is read before the mark is stored would bring it back.
+        let reads_on = self.work.queues.get(agent).is_some_and(scheduling::AgentQueue::has_more);
+        if !was_here || reads_on {
             self.unsettle(agent);
         }
         if was_first {

@@ -357,6 +357,9 @@ impl Partition {
             }
             Some(open)
         });
+        if turn.is_abandoned {
+            actions.push(Action::Abandon { turn: id.clone(), run: turn.run });
+        }
         actions.push(Action::End(ending(&turn, open, outcome)));
         self.work.active -= 1;
         if turn.is_task()

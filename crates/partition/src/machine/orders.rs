@@ -73,6 +73,13 @@ impl Orders {
         self.pending.len() + self.incoming.len()
     }
 
+    /// The first that waits for the store's word.
+    pub(super) fn first(&self) -> Option<Seq> {
+        self.pending.front().map(|pending| match pending {
+            Pending::Order { seq, .. } | Pending::Frame { seq, .. } => *seq,
+        })
+    }
+
     pub(super) fn take_checks(&mut self) -> Option<Vec<OrderKey>> {
         (!self.to_check.is_empty()).then(|| std::mem::take(&mut self.to_check))
     }
@@ -169,7 +176,7 @@ impl Partition {
                 Pending::Order { seq, order, raw, verdict: Some(verdict) }
                     if !self.must_wait(&order, verdict) =>
                 {
-                    self.take_order(order, raw, seq, verdict, now, actions);
+                    self.take_order(order, raw, seq, verdict, now);
                 }
                 waiting @ Pending::Order { .. } => {
                     self.orders.pending.push_front(waiting);
@@ -189,15 +196,7 @@ impl Partition {
         }
     }
 
-    fn take_order(
-        &mut self,
-        order: Order,
-        raw: Raw,
-        seq: Seq,
-        verdict: Verdict,
-        now: Timestamp,
-        actions: &mut Vec<Action>,
-    ) {
+    fn take_order(&mut self, order: Order, raw: Raw, seq: Seq, verdict: Verdict, now: Timestamp) {
         let key = key_of(&order);
         let known = match verdict {
             Verdict::Known { digest } => Some(digest),
@@ -223,7 +222,7 @@ impl Partition {
         match order {
             Order::Turn(opened) => {
                 self.orders.recent.insert(key, 0);
-                self.open_turn(opened, seq, now, actions);
+                self.open_turn(opened, seq, now);
             }
             Order::Task(task) => {
                 let digest = task.digest();
@@ -234,7 +233,7 @@ impl Partition {
                 self.orders.recent.insert(key, 0);
                 self.counters.acts += 1;
                 self.orders.writes.seqs.push(seq);
-                let refused = self.act(&act, verdict, now, actions);
+                let refused = self.act(&act, verdict, now);
                 self.audit(&act, refused);
             }
         }
@@ -246,7 +245,7 @@ impl Partition {
         self.ended.push_back(Ended::Entry { seq, subject, payload, refusal: Refusal { code, detail } });
     }
 
-    fn open_turn(&mut self, opened: Box<TurnOpened>, seq: Seq, now: Timestamp, actions: &mut Vec<Action>) {
+    fn open_turn(&mut self, opened: Box<TurnOpened>, seq: Seq, now: Timestamp) {
         if let (true, Some(actor)) = (opened.run > 0, &opened.actor) {
             self.audit_retry(&opened, actor.to_string());
         }
@@ -259,25 +258,25 @@ impl Partition {
         match self.work.lanes.entry(thread.clone()).or_default().admit(id.clone(), policy) {
             Admission::Waits => {}
             Admission::Refused => {
-                self.end_turn(&id, TurnEnd::Failed(model::Failure::Turn(TurnFault::Busy)), actions);
+                self.end_turn(&id, TurnEnd::Failed(model::Failure::Turn(TurnFault::Busy)));
             }
-            Admission::Stops(active) => self.make_way(&active, TurnEnd::Stopped, actions),
+            Admission::Stops(active) => self.make_way(&active, TurnEnd::Stopped),
             Admission::TakesBack(active) => {
                 let end = TurnEnd::Failed(model::Failure::Turn(TurnFault::RolledBack));
-                self.make_way(&active, end, actions);
+                self.make_way(&active, end);
             }
         }
         self.work.make_ready(&thread);
     }
 
     /// A person's message comes before what is under way. A task gives way without having failed.
-    fn make_way(&mut self, active: &TurnId, end: TurnEnd, actions: &mut Vec<Action>) {
+    fn make_way(&mut self, active: &TurnId, end: TurnEnd) {
         let is_task = self.work.turns.get(active).is_some_and(Turn::is_task);
         let end = match is_task {
             true => TurnEnd::Failed(model::Failure::Turn(TurnFault::RolledBack)),
             false => end,
         };
-        self.end_turn(active, end, actions);
+        self.end_turn(active, end);
     }
 
     fn audit_retry(&mut self, opened: &TurnOpened, actor: String) {

@@ -76,9 +76,10 @@ impl Partition {
         }
     }
 
-    /// Begins what can begin.
+    /// Begins what can begin: once everything has been read that was there at the takeover, and the store has said what it
+    /// knows of it. An answer that has come already has a turn that goes on, before anything else begins in its thread.
     pub(super) fn pump(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
-        if !self.has_caught_up {
+        if !self.has_caught_up || self.orders.first().is_some_and(|seq| seq <= self.begins_after) {
             return;
         }
         while let Some((until, agent)) = self.work.timers.first().cloned() {
@@ -101,14 +102,14 @@ impl Partition {
             return;
         }
         if let Some(id) = lane.start_next() {
-            return self.begin(&id, actions);
+            return self.begin(&id, now, actions);
         }
         let agent = thread.agent();
         let Some(queue) = self.work.queues.get_mut(&agent) else { return };
         match queue.standing(now) {
             Head::Ready => {
                 if let Some(id) = self.take_head(thread) {
-                    self.begin(&id, actions);
+                    self.begin(&id, now, actions);
                 }
             }
             Head::Waits(until) => {
@@ -124,14 +125,15 @@ impl Partition {
         }
     }
 
-    /// Makes a turn of the first task of the thread's agent, and gives it the thread.
+    /// Makes a turn of the first task of the thread's agent. It has the thread, or is the next to have it.
     fn take_head(&mut self, thread: &model::ThreadId) -> Option<TurnId> {
         let agent = thread.agent();
         let queue = self.work.queues.get_mut(&agent)?;
         let queued = queue.first()?.clone();
         let (id, run) = (TurnId::of_task(&agent, queued.position), queue.run);
-        if !self.work.lanes.entry(thread.clone()).or_default().start(id.clone()) {
-            return None;
+        let lane = self.work.lanes.entry(thread.clone()).or_default();
+        if !lane.start(id.clone()) {
+            lane.wait_first(id.clone());
         }
         queue.begin();
         let token = self.work.token_key.token(thread, &id, run);
@@ -141,16 +143,23 @@ impl Partition {
         Some(id)
     }
 
-    /// The turn has its thread: ask for its request.
-    fn begin(&mut self, id: &TurnId, actions: &mut Vec<Action>) {
+    /// The turn has its thread: ask for its request. If its answer came before it, the rules alone are wanted.
+    fn begin(&mut self, id: &TurnId, now: Timestamp, actions: &mut Vec<Action>) {
+        let time = self.clock.now(now);
         let Some(turn) = self.work.turns.get_mut(id) else { return };
-        turn.phase = TurnPhase::Starting;
+        turn.phase = if turn.slot.is_some() { TurnPhase::Running } else { TurnPhase::Starting };
+        turn.is_adopted = turn.slot.is_some();
+        turn.progress_at = turn.progress_at.max(time);
         self.work.active += 1;
         self.counters.turns_started += 1;
         actions.push(Action::Start(Box::new(start(turn))));
+        if let Some(slot) = turn.slot {
+            self.settle(slot, now, actions);
+        }
     }
 
-    /// A chunk says that an owner before this one has begun the turn. True when the turn is under way now.
+    /// A chunk says that an owner before this one has begun the turn. True when the turn is under way now, or will be when its
+    /// thread is free: to drop the chunk would lose an answer that nobody gives again.
     fn adopt(&mut self, thread: &model::ThreadId, id: &TurnId, run: u32, now: Timestamp) -> bool {
         if !self.work.turns.contains_key(id) {
             let agent = thread.agent();
@@ -172,7 +181,8 @@ impl Partition {
         }
         let lane = self.work.lanes.entry(thread.clone()).or_default();
         if lane.active() != Some(id) && !lane.start(id.clone()) {
-            return false;
+            lane.wait_first(id.clone());
+            return true;
         }
         turn.phase = TurnPhase::Running;
         turn.is_adopted = true;
@@ -203,7 +213,7 @@ impl Partition {
             return None;
         }
         let turn = self.work.turns.get(id)?;
-        if turn.is_adopted && !was_adopted && self.has_caught_up {
+        if turn.is_adopted && !was_adopted && self.has_caught_up && turn.phase == TurnPhase::Running {
             actions.push(Action::Start(Box::new(start(turn))));
         }
         let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
@@ -262,7 +272,7 @@ impl Partition {
             })
         });
         if let Some(failure) = failure {
-            self.end_turn(id, TurnEnd::Failed(failure), actions);
+            self.end_turn(id, TurnEnd::Failed(failure));
         }
     }
 
@@ -299,36 +309,34 @@ impl Partition {
     }
 
     /// The answer is complete or has failed.
-    pub(super) fn answer_ended(&mut self, slot: Slot, actions: &mut Vec<Action>) {
+    pub(super) fn answer_ended(&mut self, slot: Slot) {
         let Some(open) = self.messages.get(slot) else { return };
         let Some(id) = open.turn.as_ref().map(|turn| turn.id.clone()) else { return };
         match open.failure.clone() {
-            None => self.end_turn(&id, TurnEnd::Complete, actions),
-            Some(failure) => self.fail_turn(&id, failure, actions),
+            None => self.end_turn(&id, TurnEnd::Complete),
+            Some(failure) => self.fail_turn(&id, failure),
         }
     }
 
     /// How a task's failure counts depends on its agent's rules: without them it waits for them.
-    fn fail_turn(&mut self, id: &TurnId, failure: Failure, actions: &mut Vec<Action>) {
+    fn fail_turn(&mut self, id: &TurnId, failure: Failure) {
         let Some(turn) = self.work.turns.get_mut(id) else { return };
         if turn.is_task() && turn.rules.is_none() {
             turn.failure = Some(failure);
             return;
         }
-        self.end_turn(id, TurnEnd::Failed(failure), actions);
+        self.end_turn(id, TurnEnd::Failed(failure));
     }
 
     /// Ends a turn, whatever stage it is in, and hands it to the next commit.
-    pub(super) fn end_turn(&mut self, id: &TurnId, end: TurnEnd, actions: &mut Vec<Action>) {
+    pub(super) fn end_turn(&mut self, id: &TurnId, end: TurnEnd) {
         let Some(turn) = self.work.turns.get_mut(id) else { return };
         if turn.phase == TurnPhase::Ended {
             return;
         }
         let was_under_way = matches!(turn.phase, TurnPhase::Starting | TurnPhase::Running);
         turn.phase = TurnPhase::Ended;
-        if was_under_way && is_ours(&end) {
-            actions.push(Action::Abandon { turn: id.clone(), run: turn.run });
-        }
+        turn.is_abandoned = (was_under_way || turn.slot.is_some()) && is_ours(&end);
         if !was_under_way {
             // It keeps nobody waiting, but is counted like the others until it is committed.
             self.work.active += 1;
@@ -343,7 +351,7 @@ impl Partition {
     }
 
     /// Runs without progress fail.
-    pub(super) fn look_for_deadlines(&mut self, time: Timestamp, actions: &mut Vec<Action>) {
+    pub(super) fn look_for_deadlines(&mut self, time: Timestamp) {
         let is_late = |turn: &&Turn| {
             let deadline = turn.rules.map(|rules| rules.deadline_ms);
             turn.phase == TurnPhase::Running
@@ -353,7 +361,7 @@ impl Partition {
         let late: Vec<TurnId> =
             self.work.turns.values().filter(is_late).map(|turn| turn.id.clone()).collect();
         for id in late {
-            self.fail_turn(&id, Failure::Turn(TurnFault::Deadline), actions);
+            self.fail_turn(&id, Failure::Turn(TurnFault::Deadline));
         }
     }
 

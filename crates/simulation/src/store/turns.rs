@@ -274,7 +274,8 @@ impl Tables {
                 let has_failed = self.failed_turns.get(&key).is_some_and(|failed| failed.opened.run >= *run);
                 let has_failed = has_failed && bug != Some(Bug::RetryRepeats);
                 let is_open = self.open_turns.contains_key(&key);
-                if self.committed.contains(&key) || has_failed || is_open { known } else { Verdict::New }
+                let is_over = self.committed.contains(&key) || self.dropped.contains(&key);
+                if is_over || has_failed || is_open { known } else { Verdict::New }
             }
             OrderKey::Task(agent, task) => match self.task_ids.get(&(agent.clone(), task.clone())) {
                 Some((_, digest)) => Verdict::Known { digest: *digest },

@@ -153,7 +153,9 @@ impl AgentQueue {
 
     /// A task behind all others.
     fn came(&mut self, position: Position) {
-        if self.tasks.is_empty() && !self.has_more && self.head.is_none() {
+        let is_first = self.tasks.is_empty() && !self.has_more && self.head.is_none();
+        // Its commit was under way when another one was expected behind it.
+        if is_first || self.floor.is_some_and(|floor| floor >= position) {
             self.floor = Some(Position::from_stored(position.get() - 1));
         }
         self.came_since = true;
@@ -390,6 +392,11 @@ mod tests {
         assert_eq!(queue.load_after(), None, "the change is not stored yet");
         queue.settle();
         assert_eq!(queue.load_after(), Some(Position::from_stored(8)));
+        let mut queue = AgentQueue::default();
+        queue.expect(Position::from_stored(9));
+        queue.push(task(7), 8);
+        queue.settle();
+        assert_eq!(queue.load_after(), Some(Position::from_stored(6)), "its commit was under way");
         let mut queue = AgentQueue::default();
         (5..=6).for_each(|n| queue.push(task(n), 1));
         assert!(queue.remove(Position::from_stored(5)));

@@ -196,7 +196,7 @@ impl Turning {
     fn draw(rng: &mut Rng) -> Self {
         let is_without = rng.chance(0.3);
         let base_ms = rng.range(100, 500);
-        let deadline_ms = rng.range(800, 3_000);
+        let deadline_ms = rng.range(1_500, 4_000);
         Self {
             inputs: if is_without { 0 } else { rng.range(0, 7) as usize },
             tasks: if is_without { 0 } else { rng.range(1, 9) as usize },

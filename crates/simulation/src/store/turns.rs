@@ -24,8 +24,8 @@ pub(crate) struct Tables {
     pub(crate) audit: BTreeMap<(AgentId, ActId), AuditWrite>,
     /// Turns in the history.
     pub(crate) committed: BTreeSet<(ThreadId, TurnId)>,
-    /// Failed turns that went by order.
-    dropped: BTreeSet<(ThreadId, TurnId)>,
+    /// Failed turns that went by order, with the run that had failed: that is not forgotten with them.
+    dropped: BTreeMap<(ThreadId, TurnId), u32>,
 }
 
 /// What one commit does here, besides messages.
@@ -248,8 +248,8 @@ impl Tables {
             }
         }
         for key in &commit.dropped_turns {
-            if self.failed_turns.remove(key).is_some() {
-                self.dropped.insert(key.clone());
+            if let Some(failed) = self.failed_turns.remove(key) {
+                self.dropped.insert(key.clone(), failed.opened.run);
                 let (thread, turn) = key.clone();
                 applied.happened.push(What::Dropped { thread, turn });
             }
@@ -271,11 +271,9 @@ impl Tables {
             OrderKey::Turn(..) | OrderKey::Task(..) if bug == Some(Bug::CheckAlwaysNew) => Verdict::New,
             OrderKey::Turn(thread, turn, run) => {
                 let key = (thread.clone(), turn.clone());
-                let has_failed = self.failed_turns.get(&key).is_some_and(|failed| failed.opened.run >= *run);
-                let has_failed = has_failed && bug != Some(Bug::RetryRepeats);
+                let has_failed = self.has_failed(&key, *run) && bug != Some(Bug::RetryRepeats);
                 let is_open = self.open_turns.contains_key(&key);
-                let is_over = self.committed.contains(&key) || self.dropped.contains(&key);
-                if is_over || has_failed || is_open { known } else { Verdict::New }
+                if self.committed.contains(&key) || has_failed || is_open { known } else { Verdict::New }
             }
             OrderKey::Task(agent, task) => match self.task_ids.get(&(agent.clone(), task.clone())) {
                 Some((_, digest)) => Verdict::Known { digest: *digest },
@@ -340,10 +338,13 @@ impl Tables {
     /// An input at or below the checkpoint is not lost.
     pub(crate) fn keeps_input(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> bool {
         let key = (thread.clone(), turn.clone());
-        self.committed.contains(&key)
-            || self.failed_turns.get(&key).is_some_and(|failed| failed.opened.run >= run)
-            || self.open_turns.contains_key(&key)
-            || self.dropped.contains(&key)
+        self.committed.contains(&key) || self.has_failed(&key, run) || self.open_turns.contains_key(&key)
+    }
+
+    /// This run or a later one.
+    fn has_failed(&self, key: &(ThreadId, TurnId), run: u32) -> bool {
+        self.failed_turns.get(key).is_some_and(|failed| failed.opened.run >= run)
+            || self.dropped.get(key).is_some_and(|dropped| *dropped >= run)
     }
 
     pub(crate) fn knows_task(&self, agent: &AgentId, task: &TaskId) -> bool {
@@ -354,8 +355,7 @@ impl Tables {
     pub(crate) fn run_is_over(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> bool {
         let key = (thread.clone(), turn.clone());
         self.committed.contains(&key)
-            || self.dropped.contains(&key)
-            || self.failed_turns.get(&key).is_some_and(|failed| failed.opened.run >= run)
+            || self.has_failed(&key, run)
             || self.open_turns.get(&key).is_some_and(|open| open.opened.run > run)
     }
 

@@ -140,12 +140,12 @@ impl World {
         }
     }
 
-    /// Answers of turns, and tasks that begin, do not ask for room.
+    /// Answers of turns, with the tasks that they belong to, and tasks that begin do not ask for room.
     fn check_room(&mut self, address: Address, before: usize, (answers, begun): (usize, usize)) {
         let (now, max_open) = (self.now(address), self.scenario.max_open);
         let Some(Session { machine: Some(machine), .. }) = self.session(address) else { return };
         let open = machine.load().0;
-        let most = max_open.max(before) + answers + machine.stats(now).active_turns.saturating_sub(begun);
+        let most = max_open.max(before) + answers * 2 + machine.stats(now).active_turns.saturating_sub(begun);
         if open > most {
             let subject = format!("partition {}", address.partition);
             let expected = format!("at most {most} open messages");

@@ -79,10 +79,11 @@ pub(crate) struct Servers {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Streams {
-    /// Replicas of each partition stream: 3 in production.
+    /// Replicas of each stream: 3 in production.
     #[arg(long, env = "ANTIPHON_STREAM_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(crate) stream_replicas: u8,
-    /// Bytes that each partition stream may hold; full, it refuses publishers.
+    /// Bytes that each stream may hold. Full, those of partitions and of turn requests refuse publishers; that of turns' ends
+    /// drops the oldest.
     #[arg(long, env = "ANTIPHON_STREAM_MAX_BYTES", default_value_t = 1 << 30, value_parser = clap::value_parser!(i64).range(1 << 20..))]
     pub(crate) stream_max_bytes: i64,
 }

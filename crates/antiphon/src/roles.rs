@@ -169,8 +169,9 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), Stop> {
     };
     let workflow = async {
         let Some(prepared) = workflow else { return Ok(()) };
-        let bus = std::future::ready(Ok(Some(ground.bus.clone())));
-        let ended = prepared.serve(bus, ground.health.clone(), ground.clock, shutdown.token()).await;
+        let ended = prepared
+            .serve(Some(ground.bus.clone()), ground.health.clone(), ground.clock, shutdown.token())
+            .await;
         shutdown.trip(Cause::Internal);
         ended
     };

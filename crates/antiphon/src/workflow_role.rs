@@ -90,7 +90,8 @@ pub(crate) struct Prepared {
 impl WorkflowSettings {
     /// In a process of all roles: whether a workflow service was asked for.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.engine.is_some() || self.llm_base_url.is_some() || self.script_file.is_some()
+        let has_script = self.script_file.is_some() || self.script_http_addr.is_some();
+        self.engine.is_some() || self.llm_base_url.is_some() || has_script
     }
 
     fn engine_name(&self) -> EngineName {
@@ -145,26 +146,25 @@ impl WorkflowSettings {
 }
 
 impl Prepared {
-    /// Answers turn requests, and serves the script if it is to be served, until `stop` is cancelled. The bus is asked for
-    /// when it is needed: a script is served without NATS.
+    /// A script is served without NATS.
+    pub(crate) fn needs_nats(&self) -> bool {
+        self.config.is_some()
+    }
+
+    /// Answers turn requests, and serves the script if it is to be served, until `stop` is cancelled.
     pub(crate) async fn serve(
         self,
-        bus: impl Future<Output = Result<Option<Bus>, Stop>>,
+        bus: Option<Bus>,
         health: Health,
         clock: Clock,
         stop: CancellationToken,
     ) -> Result<(), Stop> {
         let serving = async {
-            match self.script_server {
-                Some(server) => {
-                    server.serve(stop.clone()).await.map_err(|error| Stop::Failed(error.to_string()))
-                }
-                None => Ok(()),
-            }
+            let Some(server) = self.script_server else { return Ok(()) };
+            server.serve(stop.clone()).await.map_err(|error| Stop::Failed(error.to_string()))
         };
         let answering = async {
-            let Some(config) = self.config else { return Ok(()) };
-            let Some(bus) = bus.await? else { return Ok(()) };
+            let (Some(config), Some(bus)) = (self.config, bus) else { return Ok(()) };
             Ok(workflow::run(config, bus, health, clock, stop.clone()).await?)
         };
         tokio::try_join!(serving, answering).map(|_| ())
@@ -174,28 +174,21 @@ impl Prepared {
 /// Runs the service alone: metrics and probes at once, then it waits for NATS.
 pub(crate) async fn run(options: Workflow, shutdown: &Shutdown) -> Result<(), Stop> {
     let prepared = options.workflow.prepare().await?;
-    let (health, clock) = (Health::default(), Clock::start());
-    health.set_ready("nats", prepared.config.is_none());
+    let health = Health::default();
+    health.set_ready("nats", !prepared.needs_nats());
     roles::serve_metrics(options.metrics_addr, &health, shutdown).await?;
-    let ready = health.clone();
-    let bus = async {
-        let bus = Bus::connect(&roles::bus_config(&options.nats, "antiphon workflow")).await?;
-        ready.set_ready("nats", true);
-        ready.set_started();
-        Ok(bus)
-    };
-    if prepared.config.is_none() {
-        health.set_started();
-    }
-    let stop = shutdown.token();
-    // A service that still waits for NATS has nothing to drain.
-    let bus = async {
+    let bus = if prepared.needs_nats() {
+        let config = roles::bus_config(&options.nats, "antiphon workflow");
         tokio::select! {
-            bus = bus => bus.map(Some),
-            () = stop.cancelled() => Ok(None),
+            bus = Bus::connect(&config) => Some(bus?),
+            () = shutdown.token().cancelled_owned() => return Ok(()),
         }
+    } else {
+        None
     };
-    prepared.serve(bus, health.clone(), clock, shutdown.token()).await
+    health.set_ready("nats", true);
+    health.set_started();
+    prepared.serve(bus, health, Clock::start(), shutdown.token()).await
 }
 
 impl From<WorkflowError> for Stop {

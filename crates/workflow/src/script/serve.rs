@@ -114,6 +114,7 @@ impl ScriptServer {
     /// # Errors
     /// The listener failed for good.
     pub async fn serve(self, stop: CancellationToken) -> io::Result<()> {
+        metrics::describe();
         let router = Router::new()
             .route("/v1/chat/completions", post(complete))
             .route("/v1/models", get(models))

@@ -63,8 +63,9 @@ impl Peer {
 
     /// With a handler that asks a workflow over NATS, and one that also keeps what was said.
     pub(super) fn behind_nats(nats_url: &str) -> Vec<Self> {
-        let asking = json!({ "batched": true, "nats_url": nats_url });
-        let keeping = json!({ "batched": true, "nats_url": nats_url, "rows": 2 });
+        // Handlers that wait for somebody else can be many: 500 were seen to take half of the server time that 24 take.
+        let asking = json!({ "batched": true, "nats_url": nats_url, "concurrency": 500 });
+        let keeping = json!({ "batched": true, "nats_url": nats_url, "concurrency": 100, "rows": 2 });
         vec![
             Self::npm("graphile-worker, batched, NATS request", &asking),
             Self::npm("graphile-worker, batched, NATS request, 2 message rows", &keeping),
@@ -249,5 +250,68 @@ impl Process {
         let answer = self.soon().await?;
         ensure!(answer == *expected, "{answer:?} came instead of {expected:?}");
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two agents with two tasks each.
+    const LOAD: Load = Load { agents: 2, tasks: 2, rate: None, limit: Duration::from_secs(1) };
+    const IN_ORDER: &str = "0,1,4,5,2,3,6,7";
+    const OVERTAKEN: &str = "2,3,0,1,4,5,6,7";
+
+    /// A peer that says what it is told to say, and a database that says how many tasks are left.
+    fn scripted(handled: &str, marks: &str, left: &'static str) -> Peer {
+        let script = format!(
+            r#"while read -r line; do case "$line" in
+                *'"command":"open"'*) echo '{{"answer":"open"}}' ;;
+                *'"command":"enqueue"'*) echo '{{"answer":"enqueue"}}' ;;
+                *'"command":"start"'*) echo '{handled}' ;;
+                *'"command":"close"'*) echo '{{"answer":"report","marks":[{marks}],"latencies_us":[]}}' ;;
+            esac; done"#
+        );
+        Peer::new("scripted", PathBuf::from("/bin/sh"), vec!["-c".to_owned(), script], left)
+    }
+
+    async fn round(peer: &mut Peer) -> Result<Round> {
+        let mut ground = Ground::start().await?;
+        peer.prepare(&mut ground, LOAD).await?;
+        peer.run(&mut ground).await
+    }
+
+    const HANDLED: &str = r#"{"answer":"handled"}"#;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_marks_of_handlers_are_judged() {
+        let mut peer = scripted(HANDLED, IN_ORDER, "SELECT 0::bigint");
+        let good = round(&mut peer).await.unwrap();
+        assert_eq!((good.tasks, good.out_of_order, good.is_cut), (4, Some(0), false));
+        assert!(good.enqueued.is_some() && peer.process.is_some());
+        let bad = round(&mut scripted(HANDLED, OVERTAKEN, "SELECT 0::bigint")).await.unwrap();
+        assert_eq!(bad.out_of_order, Some(1));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn tasks_without_a_handler_are_a_failure() {
+        let error = round(&mut scripted(HANDLED, "0,1,4,5", "SELECT 0::bigint")).await.unwrap_err();
+        assert_eq!(error.to_string(), "2 tasks were never handled");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_says_done_before_the_database_has_it_is_not_believed() {
+        let mut peer = scripted(HANDLED, IN_ORDER, "SELECT 3::bigint");
+        let cut = round(&mut peer).await.unwrap();
+        assert_eq!((cut.tasks, cut.out_of_order, cut.is_cut), (1, None, true));
+        assert!(cut.seconds >= 1.0 && peer.process.is_none());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_peer_complains_of_is_told() {
+        let mut peer = scripted(r#"{"answer":"error","text":"no luck"}"#, "", "SELECT 4::bigint");
+        let error = round(&mut peer).await.unwrap_err();
+        assert_eq!(error.to_string(), "the peer has failed: no luck");
+        assert!(peer.process.is_none());
     }
 }

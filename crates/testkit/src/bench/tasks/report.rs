@@ -34,11 +34,11 @@ pub(super) fn row(entry: &Entry) -> Row {
     let value = match (entry.part, middle.p50_ms, middle.p99_ms) {
         ('c', Some(p50), Some(p99)) => format!("p50 {p50:.1} ms, p99 {p99:.1} ms"),
         ('c', ..) => "did not keep up".to_owned(),
-        _ => format!("{:.0} tasks/s", rate(&middle)),
+        _ => format!("{:.0} tasks/s", of(rate)),
     };
     let note = format!("{}; rounds: {}", costs(&middle), entry.rounds.len());
     let row = Row::new(entry.part, entry.contender.name(), value).note(note);
-    let row = row.figure("tasks_per_second", rate(&middle));
+    let row = row.figure("tasks_per_second", of(rate));
     let rounds = serde_json::to_value(&entry.rounds).unwrap_or_default();
     row.figure("median", serde_json::to_value(&middle).unwrap_or_default()).figure("rounds", rounds)
 }

@@ -3,6 +3,8 @@
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use crate::Position;
+
 /// 2^53: the largest integer up to which every double is exact.
 pub const MAX_EXACT_INTEGER: u64 = 1 << 53;
 
@@ -46,6 +48,14 @@ impl Metadata {
     /// A value by its key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.0.as_ref()?.get(key)
+    }
+
+    /// `continues` of the metadata of an input: the batch that its turn goes on with, a decimal string as positions are in
+    /// JSON. `None` when it is absent or no position.
+    pub fn continues(&self) -> Option<Position> {
+        let text = self.get("continues")?.as_str()?;
+        let position = text.parse().ok().filter(|position: &i64| *position > 0)?;
+        Some(Position::from_stored(position))
     }
 
     /// True when there is nothing in it.

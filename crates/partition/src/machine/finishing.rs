@@ -84,7 +84,7 @@ impl Partition {
         let (bucket, attempt) = (Bucket::of(&turn.thread), open.map_or(0, |open| open.attempt));
         let mut messages = Vec::with_capacity(folded.len() + 1);
         messages.push(input_message(turn, self.positions.next(bucket, now)));
-        let (batch_id, last) = (messages[0].placement.position, folded.len());
+        let (batch_id, last) = (messages[0].placement.batch_id, folded.len());
         let mut results = (0, 0);
         for (number, folded) in (1_usize..).zip(folded) {
             results = if results.0 == folded.step { (results.0, results.1 + 1) } else { (folded.step, 0) };
@@ -443,9 +443,14 @@ fn input_message(turn: &Turn, position: Position) -> Message {
             (task.content.clone(), metadata, BatchType::AgentToAgent)
         }
     };
+    // The store knows where the batch that goes on has ended, and numbers on from there.
+    let (batch_id, batch_type) = match metadata.continues() {
+        Some(batch_id) if batch_id < position => (batch_id, BatchType::Continuation),
+        Some(_) | None => (position, batch_type),
+    };
     Message {
         key: MessageKey { thread: turn.thread.clone(), message: turn.id.input() },
-        placement: Placement { position, batch_id: position, sequence_num: 0, batch_type },
+        placement: Placement { position, batch_id, sequence_num: 0, batch_type },
         role: Role::User,
         content,
         tool_calls: None,

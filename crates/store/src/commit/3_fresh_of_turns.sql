@@ -5,13 +5,26 @@
     -- Messages that are there already must not count as anyone's predecessor, so they are left out before the chain is
     -- built. This sees the state before the statement; that is enough, because nobody else writes these threads under
     -- this epoch: after an unknown outcome the owner raises its epoch, which waits for the doubtful statement.
-    SELECT i.*
+    SELECT i.number, i.bucket, i.thread_id, i.position, i.message_id,
+           -- A batch that nobody knows cannot go on: the turn is one of its own.
+           CASE WHEN i.batch_type = 'continuation' AND c.next IS NULL
+                THEN (SELECT min(o.position) FROM unnest($16::bigint[], $4::bigint[]) AS o (turn, position)
+                      WHERE o.turn = i.turn)
+                ELSE i.batch_id END AS batch_id,
+           i.sequence_num + coalesce(c.next, 0) AS sequence_num,
+           i.batch_type, i.role, i.content, i.tool_calls, i.tool_call_id, i.metadata, i.token_count, i.attempt, i.turn
     FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::integer[],
                 $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[],
                 $16::bigint[])
          AS i (number, bucket, thread_id, position, message_id, batch_id, sequence_num,
                batch_type, role, content, tool_calls, tool_call_id, metadata, token_count, attempt, turn)
     JOIN fence USING (number)
+    LEFT JOIN LATERAL (
+        -- Where the batch that goes on has ended so far.
+        SELECT max(m.sequence_num) + 1 AS next FROM messages AS m
+        WHERE i.batch_type = 'continuation' AND m.bucket = i.bucket AND m.thread_id = i.thread_id
+          AND m.position >= i.batch_id AND m.batch_id = i.batch_id
+    ) AS c ON true
     -- A turn is written whole or not at all, so its messages are not asked about one by one. OFFSET 0: a look-up by key,
     -- whatever the planner thinks.
     WHERE CASE WHEN i.turn IS NOT NULL THEN i.turn IN (SELECT b.turn FROM begun AS b WHERE b.is_new)

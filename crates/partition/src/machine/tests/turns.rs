@@ -651,6 +651,30 @@ fn what_follows_a_turn_leaves_with_its_commit() {
 }
 
 #[test]
+fn a_heartbeat_continues_its_batch() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.say(0, &["ok!"]);
+    let batch = script.last_commit().turns[0].messages[0].placement.position;
+    let beat = |id: &str, continues: Value| {
+        let metadata = Metadata::new(json!({ "continues": continues }).as_object().unwrap().clone()).unwrap();
+        Order::Task(Task { metadata, ..task_of(id, "go on") })
+    };
+    script.order(beat("t2", json!(batch.to_string())));
+    script.say(0, &["more!"]);
+    let places: Vec<_> = script.last_commit().turns[0].messages.iter().map(|m| m.placement).collect();
+    assert!(
+        places.iter().all(|place| place.batch_id == batch && place.batch_type == BatchType::Continuation)
+    );
+    for nonsense in [json!("9223372036854775807"), json!("-1"), json!(5), json!("x")] {
+        script.order(beat(&format!("t{}", script.seq), nonsense));
+        script.say(0, &["own!"]);
+        let first = script.last_commit().turns[0].messages[0].placement;
+        assert_eq!((first.batch_id, first.batch_type), (first.position, BatchType::AgentToAgent));
+    }
+}
+
+#[test]
 fn a_failed_turn_is_followed_by_nothing() {
     let mut script = Script::new();
     let mut order = opened("x", 0, BusyPolicy::Enqueue);

@@ -60,6 +60,25 @@ impl TurnId {
         Some((Self::parse(turn).ok()?, run))
     }
 
+    /// Whether a message's id is that of a turn's input, step or tool result: only the owner writes these. Something else
+    /// that had the id would make half a turn of it, or a turn that counts as written already.
+    pub fn is_reserved(message: &MessageId) -> bool {
+        let id = message.as_str();
+        if let Some(turn) = id.strip_suffix("-q") {
+            return Self::parse(turn).is_ok();
+        }
+        let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let answer_of = |step: &str| {
+            let (answer, step) = step.rsplit_once("-s")?;
+            let answer = MessageId::parse(answer).ok().filter(|_| number(step))?;
+            Self::of_answer(&answer)
+        };
+        match id.rsplit_once("-r") {
+            Some((step, result)) if number(result) => answer_of(step).is_some(),
+            _ => answer_of(id).is_some(),
+        }
+    }
+
     /// The id as text.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
@@ -305,8 +324,12 @@ mod tests {
         for run in [0, 1, 12] {
             assert_eq!(TurnId::of_answer(&turn.answer(run)), Some((turn.clone(), run)));
         }
-        for other in [turn.input(), turn.step(1, 0), turn.result(0, 2, 1)] {
+        for other in [turn.input(), turn.step(1, 0), turn.step(0, 12), turn.result(0, 2, 1)] {
             assert_eq!(TurnId::of_answer(&other), None, "{other}");
+            assert!(TurnId::is_reserved(&other), "{other}");
+        }
+        for free in ["m-q", "u0001-q", "t-a-s0", "x", "u0001-x-s0", "u0001-x-a-s", "u0001-x-a-s0-r", "u0001-x-a-s0-rx"] {
+            assert!(!TurnId::is_reserved(&MessageId::parse(free).unwrap()), "{free}");
         }
         let agent = AgentId::parse("a").unwrap();
         let task = TurnId::of_task(&agent, Position::from_stored(77));

@@ -60,6 +60,10 @@ impl Partition {
                 }
                 None => match TurnId::of_answer(&arrival.message) {
                     Some((turn, run)) => self.answer_slot(frame, arrival, (&turn, run), seq, now, actions),
+                    None if TurnId::is_reserved(&arrival.message) => {
+                        self.not_asked(&frame.thread, arrival, actions);
+                        None
+                    }
                     None => self.open(&frame.thread, arrival, seq, room, now, actions),
                 },
             };

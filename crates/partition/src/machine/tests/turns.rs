@@ -466,6 +466,23 @@ fn only_who_was_asked_can_answer() {
     assert!(script.last_commit().dead_letters.is_empty());
 }
 
+/// A bare message of that id would be half a turn, and the turn would count as written already.
+#[test]
+fn ids_of_inputs_steps_and_results_are_nobodys() {
+    let mut script = Script::new();
+    script.open("x");
+    let start = script.last_start();
+    for message in [turn("x").input(), turn("x").step(0, 0), turn("x").result(0, 0, 1), turn("y").input()] {
+        let (step, role) = (0, Role::Assistant);
+        let arrival = Arrival { message, attempt: 0, step, role, chunk: chunk(0, "lie", true) };
+        let frame = Frame { thread: thread("t"), chunks: vec![arrival], token: Some(start.token.clone()) };
+        assert_eq!(script.entry(Body::Frame(frame)), ["not asked"]);
+    }
+    assert_eq!(script.machine.take_counters().not_asked, 4);
+    script.say(0, &["true!"]);
+    assert_eq!(script.history(), [r#"user "ask x", assistant "true""#]);
+}
+
 #[test]
 fn a_stopped_turn_keeps_its_partial_answer_and_the_next_message_works_at_once() {
     let mut script = Script::new();

@@ -6,26 +6,33 @@ mod lines;
 mod order;
 mod queues;
 mod screen;
-mod services;
 mod talk;
+mod thinkers;
 mod verdict;
 mod viewer;
 
 use std::{
     io::{IsTerminal, stdin},
     net::SocketAddr,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
 use model::PartitionCount;
 use sqlx::PgPool;
+use tokio::{net::TcpStream, time::timeout};
 
 use self::{lines::Lines, queues::plan::Agent, screen::Screen, talk::Talk};
 use crate::{
     api::Api,
     fleet::{Fleet, FleetOptions, READY_LIMIT},
+    host_and_port,
     publisher::{Addressing, Publisher},
+    services,
 };
+
+/// A server that is there takes a connection at once.
+const NATS_LIMIT: Duration = Duration::from_secs(5);
 
 /// What the demo is run with.
 #[derive(Debug, Clone)]
@@ -113,15 +120,20 @@ async fn show(stage: &mut Stage, lines: &mut Lines, screen: &mut Screen) -> Resu
 async fn set(options: &DemoOptions, screen: &mut Screen) -> Result<Stage> {
     let count = PartitionCount::new(options.partitions.into())?;
     let tag = queues::plan::tag(count)?;
-    let pool = crate::services::pool(&options.database_url).await.context(
-        "Postgres does not answer; without DATABASE_URL, `cargo xtask demo` starts one for the time of the demo",
-    )?;
+    screen.dim(&format!(
+        "looking for NATS at {} and Postgres at {} ...",
+        options.nats_url, options.database_url
+    ));
+    find_nats(&options.nats_url).await?;
+    let pool = services::pool(&options.database_url).await;
+    let pool =
+        pool.context("Postgres does not answer; without DATABASE_URL, `cargo xtask demo` starts one itself")?;
     screen.dim("migrating, starting two workers, a gateway and a workflow service ...");
     let mut fleet_options = FleetOptions::new(&options.nats_url, &options.database_url);
     fleet_options.partitions = options.partitions;
-    let mut fleet = Fleet::start(services::add(fleet_options)?).await?;
+    let mut fleet = Fleet::start(thinkers::add(fleet_options)?).await?;
     for service in &mut fleet.workflows {
-        services::ready(service, READY_LIMIT).await?;
+        thinkers::ready(service, READY_LIMIT).await?;
     }
     let addr = fleet.gateway_addrs().first().copied().context("the fleet has no gateway")?;
     let publisher = Publisher::connect(&options.nats_url, Addressing::Exact(count)).await?;
@@ -138,6 +150,17 @@ async fn set(options: &DemoOptions, screen: &mut Screen) -> Result<Stage> {
     };
     show_fleet(&stage, screen);
     Ok(stage)
+}
+
+/// A fleet waits for NATS for as long as it takes; a person would like to know at once.
+async fn find_nats(url: &str) -> Result<()> {
+    // Several servers, or one without a port: the fleet will find out.
+    let Ok((host, port)) = host_and_port(url) else { return Ok(()) };
+    let advice =
+        || format!("NATS does not answer at {url}; without NATS_URL, `cargo xtask demo` starts one itself");
+    let connected = timeout(NATS_LIMIT, TcpStream::connect((host, port))).await;
+    connected.with_context(advice)?.with_context(advice)?;
+    Ok(())
 }
 
 fn show_fleet(stage: &Stage, screen: &mut Screen) {
@@ -158,11 +181,12 @@ async fn conclude(stage: &Stage, outcome: Outcome, lines: &mut Lines, screen: &m
         Outcome::Pass => {
             "PASS  every turn is there once and whole, every agent worked in order, nothing is lost."
         }
-        Outcome::Fail | Outcome::Left => "FAIL  see above.",
+        Outcome::Fail | Outcome::Left => "FAIL  see WRONG above, and the ends of the logs.",
     });
     screen.line("");
     if lines.are_scripted() {
-        screen.dim("Where to look next: run it in a terminal without --once; README.md says the rest.");
+        screen.dim("Where to look next: the same in a terminal, without --once, lets you talk, and stays for a look at");
+        screen.dim("the tables. With NATS_URL and DATABASE_URL of your own it leaves them as they are now.");
         return;
     }
     let (gateway, tag) = (stage.api.0, &stage.tag);

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use tokio::time::{interval, sleep};
 
 use self::{board::Board, plan::Agent};
-use super::{Stage, screen::Screen, services::Engine};
+use super::{Stage, screen::Screen, thinkers::Engine};
 use crate::tables;
 
 /// Between two looks at Postgres.
@@ -43,12 +43,14 @@ pub(super) async fn show(stage: &mut Stage, screen: &mut Screen) -> Result<bool>
 fn introduce(stage: &Stage, screen: &mut Screen) {
     let total = stage.agents.len() * plan::TASKS;
     screen.heading(3, &format!("Ten agents, {total} tasks, and a worker that dies"));
-    screen.dim("Each agent works at its oldest task, one at a time, in a thread of its own. Sent like this, by anyone:");
+    screen.dim("Each agent works at its oldest task, one at a time. Tasks are sent like this, by anybody:");
     if let Some(agent) = stage.agents.first() {
         screen.text(&format!("nats pub {} '{}'", stage.task_subject(agent), agent.example()));
     }
-    screen.dim("ben, eli and ivo meet an overloaded model and back off; fay gets a task that cannot be done; dora's key is");
-    screen.dim("refused, which pauses her. One of the two workers is killed half-way.");
+    screen.dim(
+        "A script thinks for them. ben, eli and ivo meet an overloaded model and back off, fay gets a task",
+    );
+    screen.dim("that cannot be done, dora's key is refused, which pauses her. Half-way a worker is killed.");
     screen.text("");
 }
 
@@ -130,7 +132,7 @@ impl Watch {
                 ));
                 return Ok(false);
             }
-            self.resume(&board, stage, screen).await?;
+            self.resume(&board, stage, screen).await;
             self.kill(&board, total, stage, screen).await?;
             self.take_over(&board, stage, screen).await?;
             self.bring_back(stage, screen)?;
@@ -146,22 +148,26 @@ impl Watch {
     }
 
     /// Somebody puts the key right and lets the agent go on.
-    async fn resume(&mut self, board: &Board, stage: &Stage, screen: &mut Screen) -> Result<()> {
+    async fn resume(&mut self, board: &Board, stage: &Stage, screen: &mut Screen) {
         let Some(paused) = board.0.iter().find(|agent| agent.paused).filter(|_| !self.is_resumed) else {
-            return Ok(());
+            return;
         };
         let since = *self.paused_at.get_or_insert_with(Instant::now);
         if since.elapsed() < PAUSED_FOR {
-            return Ok(());
+            return;
         }
-        self.is_resumed = true;
-        stage.api.act(&paused.agent_id, "resume").await?;
-        screen.text(&format!(
-            "{} was paused, because its key was refused. The key is right now: POST /v1/agents/{}/resume",
-            name_of(stage, &paused.agent_id),
-            paused.agent_id
-        ));
-        Ok(())
+        let path = format!("POST /v1/agents/{}/resume", paused.agent_id);
+        // Without an answer it is asked again: to resume twice is to resume once.
+        match stage.api.act(&paused.agent_id, "resume").await {
+            Ok(_) => {
+                self.is_resumed = true;
+                screen.text(&format!(
+                    "{} may go on, its key is right now: {path}",
+                    name_of(stage, &paused.agent_id)
+                ));
+            }
+            Err(error) => screen.text(&format!("{path} did not succeed, and is tried again: {error:#}")),
+        }
     }
 
     /// The worker with the most work left is killed half-way.
@@ -189,8 +195,10 @@ impl Watch {
         let (name, waiting) = (worker.name().to_owned(), left(worker.name()));
         worker.kill().await?;
         self.killed = Some(Killed { worker: number, name: name.clone(), at: Instant::now() });
-        screen.text(&format!("{name} is killed (SIGKILL) with all that it had in memory; {waiting} tasks wait for another owner."));
-        screen.text("Its partitions stand still until its lease runs out, 10 s by the database's clock. The others go on.");
+        screen.text(&format!("{name} is killed (SIGKILL), and what it had in memory is gone. {waiting} tasks wait for another owner:"));
+        screen.text(
+            "its lease runs out 10 s after its last sign of life, by the database's clock. The others go on.",
+        );
         Ok(())
     }
 
@@ -206,7 +214,7 @@ impl Watch {
         self.took_over = Some(Instant::now());
         let heirs: Vec<_> = stage.fleet.workers.iter().filter(|it| it.name() != killed.name).collect();
         screen.text(&format!(
-            "{} has taken over after {:.1} s, with a higher epoch ({epoch}): it reads the streams again from the checkpoint.",
+            "{} took over after {:.1} s with a higher epoch ({epoch}), and reads on from the checkpoint.",
             heirs.first().map_or("somebody", |worker| worker.name()),
             killed.at.elapsed().as_secs_f64()
         ));
@@ -219,7 +227,7 @@ impl Watch {
         let worker = stage.fleet.workers.get_mut(killed.worker).context("no worker")?;
         worker.spawn()?;
         self.is_back = true;
-        screen.text(&format!("{} is started again and gets its share of the partitions back.", killed.name));
+        screen.text(&format!("{} is started again, and gets its share of the partitions back.", killed.name));
         Ok(())
     }
 }

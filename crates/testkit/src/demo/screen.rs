@@ -101,6 +101,11 @@ impl Screen {
         self.write(&format!("{INDENT}{prompt}"));
     }
 
+    /// A person has ended the line, and stands at the beginning of the next one.
+    pub(super) fn entered(&mut self) {
+        self.is_in_line = false;
+    }
+
     /// What was typed by nobody.
     pub(super) fn typed(&mut self, text: &str) {
         self.write(&format!("{text}\n"));
@@ -111,10 +116,13 @@ impl Screen {
         let (width, height) = size();
         let fits = height.is_none_or(|height| lines.len() + 1 < height);
         if self.redraws && fits {
-            let shown = lines.iter().map(|line| format!("{}\n", clip(&format!("{INDENT}{line}"), width)));
-            let shown: String = shown.collect();
-            self.wipe_table();
-            self.write(&shown);
+            let up = match std::mem::take(&mut self.table_lines) {
+                0 => String::new(),
+                lines => format!("\x1b[{lines}A\r"),
+            };
+            let row = |line: &String| format!("{}\x1b[K\n", clip(&format!("{INDENT}{line}"), width));
+            // All at once, and nothing is wiped that stays: it would flicker.
+            self.write(&format!("{up}{}\x1b[J", lines.iter().map(row).collect::<String>()));
             self.table_lines = lines.len();
         } else if due || self.last_table.is_none_or(|at| at.elapsed() >= TABLE_EVERY) {
             self.last_table = Some(Instant::now());

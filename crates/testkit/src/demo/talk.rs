@@ -10,7 +10,7 @@ use super::{
     Stage,
     lines::{Line, Lines},
     screen::{Screen, Style},
-    services::Engine,
+    thinkers::Engine,
     viewer::{Kind, Seen, Viewer},
 };
 use crate::api;
@@ -88,19 +88,18 @@ const SYSTEM: &str = "You answer on a terminal: in plain text, briefly.";
 
 fn introduce(stage: &Stage, engine: Engine, thread: &str, is_scripted: bool, screen: &mut Screen) {
     screen.heading(2, "A thread, and answers as they come");
+    let who = match engine {
+        Engine::Script => "a script",
+        Engine::Model => "your model",
+    };
     screen.dim(&format!(
-        "Thread {thread}. Each line is a turn: stored in NATS, answered by {} through any worker, shown by any gateway,",
-        match engine {
-            Engine::Script => "a script",
-            Engine::Model => "your model",
-        }
+        "Thread {thread}: what you say is stored in NATS, answered by {who} through any worker,"
     ));
-    screen.dim("and committed whole, input and answer together. Watch the same stream from anywhere:");
+    screen
+        .dim("and committed with its answer as one turn. Anybody may watch the same stream, on any gateway:");
     screen.text(&format!("curl -N http://{}/v1/threads/{thread}/events", stage.api.0));
     if !is_scripted {
-        screen.dim(
-            "Type a line. /stop ends an answer, /tasks goes on to ten agents and 200 tasks, /quit ends.",
-        );
+        screen.dim("Type a line. /stop ends an answer, /tasks goes on to ten agents, /quit ends all.");
     }
     screen.text("");
 }
@@ -174,30 +173,40 @@ impl Room<'_> {
                     }
                 }
                 line = self.lines.next_while_answering(answer.pieces) => {
-                    self.interject(line, answer, screen).await?;
+                    self.interject(line, answer, screen).await;
                 }
             }
         }
     }
 
-    async fn interject(&mut self, line: Line, answer: &mut Answer, screen: &mut Screen) -> Result<()> {
+    async fn interject(&mut self, line: Line, answer: &mut Answer, screen: &mut Screen) {
+        if self.lines.are_scripted() {
+            screen.end_pieces();
+            screen.dim("/stop");
+        } else {
+            screen.entered();
+        }
         match command(line) {
             Command::Nothing => {}
-            Command::Stop => {
-                screen.end_pieces();
-                screen.dim("/stop");
-                answer.is_stopped = true;
-                self.stage.api.stop(&answer.accepted.id).await?;
-            }
+            Command::Stop => self.stop(answer, screen).await,
             Command::Say(_) | Command::Tasks => screen.dim("an answer is under way: wait for it, or /stop"),
             Command::Unknown(name) => screen.dim(&unknown(&name)),
             Command::Quit => {
                 self.lines.put_back(Line::End);
-                answer.is_stopped = true;
-                self.stage.api.stop(&answer.accepted.id).await?;
+                self.stop(answer, screen).await;
             }
         }
-        Ok(())
+    }
+
+    /// The answer ends by itself when it cannot be stopped: there is nothing to give up for.
+    async fn stop(&mut self, answer: &mut Answer, screen: &mut Screen) {
+        match self.stage.api.stop(&answer.accepted.id).await {
+            Ok(reply) => match reply["refused"].as_str() {
+                None => answer.is_stopped = true,
+                Some(why) => screen.dim(&format!("(not stopped: {why})")),
+            },
+            Err(error) => screen.dim(&format!("(not stopped: {error:#})")),
+        }
     }
 
     /// The scripted lines ask for a tool and a stop; a model may do without the tool, and be done before the stop.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Tasks of each agent.
 pub(in crate::demo) const TASKS: usize = 20;
 /// First backoff of these agents, ms; the default of a minute would be dull to watch.
-pub(in crate::demo) const BACKOFF_BASE_MS: u32 = 600;
+const BACKOFF_BASE_MS: u32 = 600;
 const BACKOFF_CAP_MS: u32 = 3_000;
 
 const NAMES: [&str; 10] = ["ada", "ben", "cleo", "dora", "eli", "fay", "gus", "hana", "ivo", "june"];
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn mishaps_are_where_the_script_finds_them() {
         let agents = agents("x").unwrap();
-        let script: Value = serde_json::from_str(crate::demo::services::SCRIPT).unwrap();
+        let script: Value = serde_json::from_str(crate::demo::thinkers::SCRIPT).unwrap();
         let marks: Vec<_> = script["scenarios"].as_array().unwrap().iter().collect();
         for mishap in &MISHAPS {
             let agent = agents.iter().find(|agent| agent.name == mishap.agent).unwrap();

@@ -143,7 +143,7 @@ async fn a_drain_finishes_what_it_can_and_hands_back_the_rest() -> Result<()> {
         {"when": {"input_contains": "short"}, "steps": [{"text": {"content": "a", "chars": 1}}, {"delay_ms": 700}, {"text": {"content": "b"}}]},
         {"steps": [{"text": {"content": "begun"}}, {"hang": true}]},
     ]});
-    let service = town.service_with(scripted(&script)?, Duration::from_millis(1500)).await?;
+    let service = town.service_with(scripted(&script)?, Duration::from_secs(4)).await?;
     town.publish(&request("t1", "short")).await?;
     town.publish(&request("t2", "long")).await?;
     town.frames_until("t1", |_| true).await?;

@@ -58,6 +58,9 @@ impl GatewayConfig {
     }
 }
 
+/// The condition under which a gateway says whether it is ready.
+pub const READINESS: &str = "gateway";
+
 /// Why a gateway cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
@@ -100,7 +103,7 @@ impl Gateway {
     /// the rest once the number of partitions has been read.
     pub async fn serve(self, bus: Bus, store: Store, health: Health, clock: Clock, drain: CancellationToken) {
         metrics::describe();
-        health.set_ready("gateway", false);
+        health.set_ready(READINESS, false);
         let desk = routes::Desk { hub: Arc::new(OnceLock::new()), limits: self.limits };
         let router = routes::router(desk.clone(), health.clone());
         let limits = self.limits;
@@ -110,7 +113,7 @@ impl Gateway {
             let hub = hub::Hub::new(bus, store, clock, count, limits, stop);
             if desk.hub.set(hub.clone()).is_ok() {
                 tracing::info!(partitions = count.get(), "the gateway is ready");
-                ready.set_ready("gateway", true);
+                ready.set_ready(READINESS, true);
             }
             hub.watch(ready.register_loop("gateway watch")).await;
         };
@@ -123,7 +126,7 @@ impl Gateway {
         let closed = drain.clone();
         let unready = spawn_named("gateway readiness", async move {
             closed.cancelled().await;
-            closing.set_ready("gateway", false);
+            closing.set_ready(READINESS, false);
         });
         server::serve(self.listener, router, limits.connections, drain).await;
         unready.abort();

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use store::{Disposition, StoreError};
 
 use crate::metrics;
 
@@ -60,10 +61,18 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail).retry_after(1)
     }
 
-    /// The database cannot be read or written at the moment.
-    pub(crate) fn store(error: &store::StoreError) -> Self {
+    /// The database did not do what was asked: mostly because it cannot be reached at the moment.
+    fn store(error: &StoreError) -> Self {
         tracing::warn!(%error, "the store did not answer a request");
-        Self::unavailable("store_unavailable", "the database cannot be reached at the moment")
+        match (error, error.disposition()) {
+            (StoreError::Stopping, _) | (_, Disposition::Retry) => {
+                Self::unavailable("store_unavailable", "the database cannot be reached at the moment")
+            }
+            (_, Disposition::Unknown | Disposition::Data | Disposition::Fatal) => {
+                let detail = "something is wrong here; the log says what";
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail)
+            }
+        }
     }
 
     /// The same may succeed later, after so many seconds at the earliest.
@@ -72,8 +81,8 @@ impl Problem {
     }
 }
 
-impl From<store::StoreError> for Problem {
-    fn from(error: store::StoreError) -> Self {
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
         Self::store(&error)
     }
 }

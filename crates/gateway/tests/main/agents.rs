@@ -29,9 +29,13 @@ async fn settings_are_put_checked_and_audited() {
     let changed = put("tom", &json!({"workflow": "other"})).await;
     assert_eq!((changed.status, &changed.json()["version"]), (200, &json!(2)));
     let shown = http::get_json(gateway, "/v1/agents/a1").await.unwrap();
-    assert_eq!((&shown["workflow"], &shown["settings"], &shown["version"]), (&json!("other"), &json!({}), &json!(2)));
+    assert_eq!(
+        (&shown["workflow"], &shown["settings"], &shown["version"]),
+        (&json!("other"), &json!({}), &json!(2))
+    );
     let audit = http::get_json(gateway, "/v1/agents/a1/audit").await.unwrap();
-    let acts: Vec<_> = audit["acts"].as_array().unwrap().iter().map(|act| (&act["actor"], &act["what"])).collect();
+    let acts: Vec<_> =
+        audit["acts"].as_array().unwrap().iter().map(|act| (&act["actor"], &act["what"])).collect();
     assert_eq!(acts, [(&json!("tom"), &json!("put_settings")), (&json!("mia"), &json!("put_settings"))]);
     let bad = [
         (json!({}), "invalid_body"),
@@ -69,7 +73,10 @@ async fn queue(town: &Town) {
 async fn an_agent_is_shown_from_the_store_and_from_its_owner() {
     let town = Town::with(gateway::Limits::default(), 1).await;
     let gateway = town.gateways[0];
-    assert_eq!(bare(gateway, "GET", "/v1/agents/a1").await.problem(), (404, "unknown_agent".to_owned(), false));
+    assert_eq!(
+        bare(gateway, "GET", "/v1/agents/a1").await.problem(),
+        (404, "unknown_agent".to_owned(), false)
+    );
     queue(&town).await;
     let backoff = json!({"reason": "backoff until", "until": "2100-01-01T00:00:00Z"});
     let expected = json!({
@@ -111,7 +118,10 @@ async fn an_agent_is_shown_from_the_store_and_from_its_owner() {
     };
     let (waiting, active) = said(None, Some(active)).await;
     assert_eq!(waiting, Value::Null);
-    assert_eq!((&active["turn_id"], &active["waiting"]["reason"]), (&json!(turn.as_str()), &json!("no workflow")));
+    assert_eq!(
+        (&active["turn_id"], &active["waiting"]["reason"]),
+        (&json!(turn.as_str()), &json!("no workflow"))
+    );
     assert!(owner.questions.lock().unwrap().iter().all(|about| *about == About::Agent(agent.clone())));
     drop(owner);
     town.write("UPDATE agents SET paused = true").await;
@@ -151,7 +161,9 @@ async fn agents_are_listed_by_pages_and_by_what_they_wait_for() {
     assert_eq!(paged, all);
     assert_eq!(list("waiting=backoff").await, (vec!["a1".to_owned()], false));
     assert_eq!(list("waiting=paused").await, (vec!["set-3".to_owned()], false));
-    for (query, code) in [("waiting=x", "invalid_query"), ("after=a.b", "invalid_id"), ("limit=201", "invalid_limit")] {
+    for (query, code) in
+        [("waiting=x", "invalid_query"), ("after=a.b", "invalid_id"), ("limit=201", "invalid_limit")]
+    {
         let refused = bare(gateway, "GET", &format!("/v1/agents?{query}")).await;
         assert_eq!(refused.problem(), (400, code.to_owned(), false), "{query}");
     }
@@ -162,7 +174,8 @@ async fn operators_pause_resume_and_clear_backoff() {
     let town = Town::with(gateway::Limits::default(), 1).await;
     let gateway = town.gateways[0];
     let orders = Orders::read(&town, |_| None).await;
-    let acts = [("pause", ActKind::Pause), ("resume", ActKind::Resume), ("clear-backoff", ActKind::ClearBackoff)];
+    let acts =
+        [("pause", ActKind::Pause), ("resume", ActKind::Resume), ("clear-backoff", ActKind::ClearBackoff)];
     for (n, (path, what)) in acts.into_iter().enumerate() {
         let done = bare(gateway, "POST", &format!("/v1/agents/a1/{path}")).await;
         let act = orders.act(n).await;

@@ -31,8 +31,7 @@ async fn an_input_is_in_the_stream_when_it_is_accepted() {
     let orders = quiet(&town).await;
     let headers = [JSON, ("x-correlation-id", "trace-1")];
     let body = json!({"content": "hello", "metadata": {"lang": "de", "n": 1.0}});
-    let reply =
-        send_with(town.gateways[0], "POST", MESSAGES, &headers, body.to_string().as_bytes()).await;
+    let reply = send_with(town.gateways[0], "POST", MESSAGES, &headers, body.to_string().as_bytes()).await;
     assert_eq!(reply.status, 202, "{reply:?}");
     let opened = orders.turn(0).await;
     let turn = opened.turn.to_string();
@@ -105,7 +104,9 @@ async fn bad_inputs_are_refused_and_nothing_is_stored() {
         let reply = send_with(gateway, "POST", MESSAGES, headers, good.as_bytes()).await;
         assert_eq!(reply.problem(), (status, code.to_owned(), false), "{headers:?}");
     }
-    for (text, code) in [("{", "invalid_json"), ("", "invalid_json"), (r#"{"content":"\ud800"}"#, "invalid_json")] {
+    for (text, code) in
+        [("{", "invalid_json"), ("", "invalid_json"), (r#"{"content":"\ud800"}"#, "invalid_json")]
+    {
         let reply = send_with(gateway, "POST", MESSAGES, &[JSON], text.as_bytes()).await;
         assert_eq!(reply.problem(), (400, code.to_owned(), false), "{text}");
     }
@@ -120,7 +121,11 @@ async fn bad_inputs_are_refused_and_nothing_is_stored() {
     assert_eq!(wrong_method.header("allow"), Some("POST"));
     assert_eq!(orders.count().await, 0);
     let largest = json!({"content": "\u{1}".repeat(256 << 10)});
-    assert_eq!(post(gateway, MESSAGES, &largest).await.status, 202, "as large as is allowed, escaped six times");
+    assert_eq!(
+        post(gateway, MESSAGES, &largest).await.status,
+        202,
+        "as large as is allowed, escaped six times"
+    );
     assert_eq!(orders.turn(0).await.content.len(), 256 << 10);
 }
 
@@ -203,7 +208,12 @@ async fn the_agent_and_the_policy_are_the_inputs_or_the_threads_or_the_defaults(
     .await;
     let cases = [
         (json!({"content": "x"}), "helene", BusyPolicy::Interrupt, false),
-        (json!({"content": "x", "agent_id": "otto", "busy_policy": "rollback"}), "otto", BusyPolicy::Rollback, true),
+        (
+            json!({"content": "x", "agent_id": "otto", "busy_policy": "rollback"}),
+            "otto",
+            BusyPolicy::Rollback,
+            true,
+        ),
     ];
     for (n, (body, agent, policy, extras)) in cases.into_iter().enumerate() {
         assert_eq!(post(gateway, MESSAGES, &body).await.status, 202);
@@ -231,7 +241,11 @@ async fn a_busy_thread_refuses_what_must_not_wait() {
     let orders = quiet(&town).await;
     let gateway = town.gateways[0];
     let reject = json!({"content": "x", "busy_policy": "reject"});
-    assert_eq!(post(gateway, MESSAGES, &reject).await.status, 202, "without an owner the owner decides later");
+    assert_eq!(
+        post(gateway, MESSAGES, &reject).await.status,
+        202,
+        "without an owner the owner decides later"
+    );
     assert_eq!(orders.turn(0).await.policy, BusyPolicy::Reject);
     let owner = town.owner(1, vec![]).await;
     assert_eq!(post(gateway, MESSAGES, &reject).await.status, 202);

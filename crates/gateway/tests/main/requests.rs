@@ -68,7 +68,7 @@ async fn history_is_paged_in_both_directions() {
     let message = &page["messages"][0];
     assert_eq!(
         (&message["content"], &message["role"], &message["batch_type"]),
-        (&"text 1".into(), &"assistant".into(), &"user_request".into())
+        (&"text 1".into(), &"assistant".into(), &"system_trigger".into())
     );
     assert!(message["created_at"].as_str().unwrap().ends_with('Z'));
 }

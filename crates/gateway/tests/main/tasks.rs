@@ -19,14 +19,18 @@ async fn a_task_is_in_the_stream_when_it_is_accepted() {
     let town = Town::with(gateway::Limits::default(), 1).await;
     let gateway = town.gateways[0];
     let orders = Orders::read(&town, nothing).await;
-    let body = json!({"task_id": "x-1", "content": "do it", "metadata": {"n": 2.0, "deep": {"a": [1, null]}}});
+    let body =
+        json!({"task_id": "x-1", "content": "do it", "metadata": {"n": 2.0, "deep": {"a": [1, null]}}});
     let reply = post(gateway, TASKS, &body).await;
     let place = "/v1/agents/a1/tasks/x-1";
     assert_eq!((reply.status, reply.header("location")), (202, Some(place)));
     assert_eq!(reply.json(), json!({"task_id": "x-1", "agent_id": "a1", "task_url": place}));
     let task = orders.task(0).await;
     assert_eq!((task.agent.as_str(), task.id.as_str(), task.kind), ("a1", "x-1", TaskKind::Task));
-    assert_eq!((task.content.as_str(), task.metadata.to_value()), ("do it", json!({"n": 2, "deep": {"a": [1, null]}})));
+    assert_eq!(
+        (task.content.as_str(), task.metadata.to_value()),
+        ("do it", json!({"n": 2, "deep": {"a": [1, null]}}))
+    );
     let unnamed = post(gateway, TASKS, &json!({"content": "x"})).await;
     assert_eq!(unnamed.json()["task_id"], orders.task(1).await.id.as_str());
     // What the owner has written is recognised, whatever form its numbers came in.
@@ -39,7 +43,8 @@ async fn a_task_is_in_the_stream_when_it_is_accepted() {
     assert_eq!(post(gateway, TASKS, &body).await.status, 202, "the same again is the same");
     let other = post(gateway, TASKS, &json!({"task_id": "x-1", "content": "do it"})).await;
     assert_eq!(other.problem(), (409, "task_conflict".to_owned(), false));
-    let elsewhere = post(gateway, "/v1/agents/a2/tasks", &json!({"task_id": "x-1", "content": "do it"})).await;
+    let elsewhere =
+        post(gateway, "/v1/agents/a2/tasks", &json!({"task_id": "x-1", "content": "do it"})).await;
     assert_eq!(elsewhere.status, 202, "ids are the agent's own");
     let bad = [
         (json!({}), 400, "invalid_body"),
@@ -80,7 +85,9 @@ async fn tasks_are_listed_in_the_order_of_the_queue() {
     let list = async |query: &str| {
         let page = http::get_json(gateway, &format!("{TASKS}?{query}")).await.unwrap();
         let tasks = page["tasks"].as_array().unwrap().iter();
-        let short = |task: &Value| format!("{}{}", &task["task_id"].as_str().unwrap()[5..], &task["status"].as_str().unwrap()[..1]);
+        let short = |task: &Value| {
+            format!("{}{}", &task["task_id"].as_str().unwrap()[5..], &task["status"].as_str().unwrap()[..1])
+        };
         (tasks.map(short).collect::<Vec<_>>().join(" "), page["has_more"].as_bool().unwrap())
     };
     assert_eq!(list("").await, ("1f 2c 3c 4p 5f 6p".to_owned(), false));
@@ -145,7 +152,8 @@ async fn tasks_are_retried_edited_and_dropped_through_the_stream() {
     ];
     for (n, (body, content, kept)) in edits.into_iter().enumerate() {
         assert_eq!(one("PATCH", "task-6", body).await, done);
-        let edit = ActKind::EditTask { task: id("task-6"), content: content.to_owned(), metadata: metadata(kept) };
+        let edit =
+            ActKind::EditTask { task: id("task-6"), content: content.to_owned(), metadata: metadata(kept) };
         assert_eq!(orders.act(2 + n).await.what, edit);
     }
     assert_eq!(one("DELETE", "task-2", Value::Null).await, (200, json!(false)), "its owner refuses");

@@ -111,7 +111,8 @@ impl Town {
             position: Position::from_stored(position),
             batch_id: Position::from_stored(position),
             sequence_num: 0,
-            batch_type: BatchType::UserRequest,
+            // Nobody asked for it: it is not the answer of a turn.
+            batch_type: BatchType::SystemTrigger,
         };
         let message = Message {
             tool_call_id: None,

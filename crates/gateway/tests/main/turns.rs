@@ -46,7 +46,11 @@ async fn threads_are_named_once() {
         (json!({"metadata": {"a\0": 1}}), "invalid_metadata"),
     ];
     for (body, code) in bad {
-        assert_eq!(post(gateway, "/v1/threads", &body).await.problem(), (400, code.to_owned(), false), "{body}");
+        assert_eq!(
+            post(gateway, "/v1/threads", &body).await.problem(),
+            (400, code.to_owned(), false),
+            "{body}"
+        );
     }
 }
 
@@ -89,14 +93,22 @@ async fn a_turn_is_stopped_by_its_owner() {
     let owner = town.owner(1, vec![]).await;
     let unknown = bare(gateway, "POST", &path).await;
     assert_eq!(unknown.problem(), (404, "unknown_turn".to_owned(), false));
-    for bad in ["/v1/turns/t1/stop", "/v1/turns/u0001-/stop", "/v1/turns/uffff-a/stop", "/v1/turns/u0001-a.b/stop"] {
-        assert_eq!(bare(gateway, "POST", bad).await.problem(), (400, "invalid_id".to_owned(), false), "{bad}");
+    for bad in
+        ["/v1/turns/t1/stop", "/v1/turns/u0001-/stop", "/v1/turns/uffff-a/stop", "/v1/turns/u0001-a.b/stop"]
+    {
+        assert_eq!(
+            bare(gateway, "POST", bad).await.problem(),
+            (400, "invalid_id".to_owned(), false),
+            "{bad}"
+        );
     }
     *owner.explanation.lock().unwrap() = under_way(None, vec![]);
     // Nobody does it yet.
     let pending = bare(gateway, "POST", &path).await;
     assert_eq!((pending.status, &pending.json()["done"]), (202, &json!(false)));
-    let orders = Orders::read(&town, |act| act.actor.starts_with("late").then_some("the turn has ended already")).await;
+    let orders =
+        Orders::read(&town, |act| act.actor.starts_with("late").then_some("the turn has ended already"))
+            .await;
     let first = orders.act(0).await;
     assert_eq!((first.subject.as_str(), &first.what), ("t1", &ActKind::StopTurn(turn("a"))));
     assert_eq!((&*first.actor, pending.json()["act_id"].as_str().unwrap()), ("api", first.id.as_str()));
@@ -163,7 +175,10 @@ async fn failed_turns_are_listed_retried_and_dropped() {
         "code": "deadline", "text": "no progress", "retryable": true});
     assert_eq!(first, expected);
     let rest = http::get_json(gateway, &format!("{list}?after={}", turn("b"))).await.unwrap();
-    assert_eq!((&rest["failed_turns"][0]["turn_id"], &rest["has_more"]), (&json!(turn("c").as_str()), &json!(false)));
+    assert_eq!(
+        (&rest["failed_turns"][0]["turn_id"], &rest["has_more"]),
+        (&json!(turn("c").as_str()), &json!(false))
+    );
     let retry = format!("{list}/{}/retry", turn("b"));
     for n in 0..2 {
         let accepted = send_with(gateway, "POST", &retry, &[("x-antiphon-actor", "mia")], b"").await;
@@ -178,7 +193,9 @@ async fn failed_turns_are_listed_retried_and_dropped() {
     let dropped = bare(gateway, "DELETE", &format!("{list}/{}", turn("c"))).await;
     assert_eq!((dropped.status, &dropped.json()["done"]), (200, &json!(true)));
     assert_eq!(orders.act(2).await.what, ActKind::DropFailedTurn(turn("c")));
-    for (method, path) in [("POST", format!("{list}/{}/retry", turn("z"))), ("DELETE", format!("{list}/{}", turn("z")))] {
+    for (method, path) in
+        [("POST", format!("{list}/{}/retry", turn("z"))), ("DELETE", format!("{list}/{}", turn("z")))]
+    {
         let unknown = bare(gateway, method, &path).await;
         assert_eq!(unknown.problem(), (404, "unknown_failed_turn".to_owned(), false), "{path}");
     }

@@ -328,7 +328,16 @@ mod tests {
             assert_eq!(TurnId::of_answer(&other), None, "{other}");
             assert!(TurnId::is_reserved(&other), "{other}");
         }
-        for free in ["m-q", "u0001-q", "t-a-s0", "x", "u0001-x-s0", "u0001-x-a-s", "u0001-x-a-s0-r", "u0001-x-a-s0-rx"] {
+        for free in [
+            "m-q",
+            "u0001-q",
+            "t-a-s0",
+            "x",
+            "u0001-x-s0",
+            "u0001-x-a-s",
+            "u0001-x-a-s0-r",
+            "u0001-x-a-s0-rx",
+        ] {
             assert!(!TurnId::is_reserved(&MessageId::parse(free).unwrap()), "{free}");
         }
         let agent = AgentId::parse("a").unwrap();

@@ -91,17 +91,17 @@ impl Api {
     pub async fn say_until_taken(
         gateways: &[Self],
         thread: &str,
-        content: &str,
+        body: &Value,
         key: &str,
         limit: Duration,
     ) -> Result<Turn> {
-        let (began, body) = (Instant::now(), json!({"content": content}));
+        let began = Instant::now();
         let mut last = String::new();
         for gateway in gateways.iter().cycle() {
             if began.elapsed() > limit {
                 break;
             }
-            match gateway.say_with(thread, &body, &[("idempotency-key", key)]).await {
+            match gateway.say_with(thread, body, &[("idempotency-key", key)]).await {
                 Ok(answer) if answer.status == 202 => return Turn::read(&answer.json()?),
                 Ok(answer) if answer.status < 500 => {
                     bail!("{thread}: {key} was refused: {} {}", answer.status, answer.text)

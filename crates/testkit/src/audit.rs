@@ -7,6 +7,8 @@
 mod log;
 mod rows;
 mod transcripts;
+pub mod turns;
+pub mod views;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 

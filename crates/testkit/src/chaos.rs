@@ -1,13 +1,14 @@
 //! Real processes, killed at random under load, then left in peace, then checked.
 //!
-//! [`run`] starts NATS, Postgres, a proxy before it, workers and gateways of its own; keeps publishing short messages
-//! and following their threads; makes one fault after another, every kind first once; then waits until all that was
+//! [`run`] starts NATS, Postgres, a proxy before it, workers, gateways and workflow services of its own; keeps publishing
+//! short messages, talking, sending tasks, and following the threads; makes one fault after another, every kind first once; then waits until all that was
 //! acknowledged has ended, and hands log, ledger, tables and transcripts to the [`crate::audit`]. What happens and when
 //! follows from the seed, as far as processes and clocks allow.
 
 mod faults;
 mod load;
 mod report;
+mod turns;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -19,11 +20,12 @@ use std::{
 use anyhow::{Context, Result};
 use model::PartitionCount;
 use rand::{SeedableRng, rngs::StdRng};
+use simulation::checker::Published;
 use sqlx::PgPool;
 use tokio::time::sleep;
 
 use crate::{
-    audit::{self, Evidence, Violation},
+    audit::{self, Evidence, Violation, turns::TurnEvidence},
     fleet::{Fleet, FleetOptions},
     ledger::Ledger,
     proxy::Proxy,
@@ -36,6 +38,8 @@ use crate::{
 pub use faults::Fault;
 pub use report::Report;
 
+use turns::TurnLoad;
+
 /// How a run is set up.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -47,6 +51,8 @@ pub struct Settings {
     pub workers: usize,
     /// Number of gateways.
     pub gateways: usize,
+    /// Number of workflow services.
+    pub workflows: usize,
     /// Number of partitions.
     pub partitions: u16,
     /// Lease of a partition; short, so that takeovers are many.
@@ -64,13 +70,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Three workers and two gateways on 8 partitions, 25 messages a second.
+    /// Three workers, two gateways and two workflow services on 8 partitions, 25 messages a second.
     pub fn new(duration: Duration, seed: u64) -> Self {
         Self {
             duration,
             seed,
             workers: 3,
             gateways: 2,
+            workflows: 2,
             partitions: 8,
             lease: Duration::from_secs(3),
             gap_timeout: Duration::from_secs(8),
@@ -94,6 +101,7 @@ impl Settings {
         options.worker_database_url = Some(proxy.url(postgres.url())?);
         (options.workers, options.gateways, options.partitions) =
             (self.workers, self.gateways, self.partitions);
+        options.workflows = vec![turns::workflow(); self.workflows];
         options.log_dir = Some(self.log_dir.clone());
         Ok(options)
     }
@@ -107,6 +115,7 @@ struct Stage {
     fleet: Fleet,
     ledger: Arc<Ledger>,
     followers: Vec<Follower>,
+    turns: TurnLoad,
 }
 
 /// Runs it. A run that could not be finished is an error; one that found something wrong is a report that says so.
@@ -143,7 +152,10 @@ impl Stage {
         let (_, port) = crate::host_and_port(postgres.url())?;
         let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
         let fleet = Fleet::start(settings.fleet_options(&nats, &postgres, &proxy)?).await?;
-        Ok(Self { nats, postgres, proxy, fleet, ledger: Arc::default(), followers: Vec::new() })
+        let count = PartitionCount::new(settings.partitions.into())?;
+        let turns = TurnLoad::prepare(settings, nats.url(), count, &fleet.gateway_addrs()).await;
+        let turns = turns.with_context(|| fleet.log_tails())?;
+        Ok(Self { nats, postgres, proxy, fleet, ledger: Arc::default(), followers: Vec::new(), turns })
     }
 
     async fn begin_load(
@@ -164,6 +176,7 @@ impl Stage {
             let source = load::Source::new(settings, number, publisher, Arc::clone(&self.ledger), rng);
             tasks.push(tokio::spawn(source.run(Arc::clone(stop), Arc::clone(stats))));
         }
+        tasks.extend(self.turns.begin(stop).await?);
         Ok(tasks)
     }
 
@@ -176,13 +189,15 @@ impl Stage {
         let expected = self.ledger.len();
         let mut violations = Vec::new();
         loop {
-            let (messages, dead_letters) = tables::ended(&pool).await?;
-            if usize::try_from(messages + dead_letters)? >= expected {
+            let (messages, dead_letters) = ended(&pool).await?;
+            let left = self.turns.left(&pool).await?;
+            if messages + dead_letters >= expected && left.is_none() {
                 break;
             }
             if began.elapsed() > limit {
-                let found =
-                    format!("{expected} acknowledged, {messages} persisted, {dead_letters} dead letters");
+                let found = format!(
+                    "{expected} acknowledged, {messages} persisted, {dead_letters} dead letters; left: {left:?}"
+                );
                 violations.push(violation(
                     "everything ends once there is peace",
                     format!("after {limit:?}"),
@@ -193,6 +208,7 @@ impl Stage {
             sleep(Duration::from_millis(200)).await;
         }
         self.let_clients_learn(&pool).await?;
+        self.turns.let_clients_learn(&pool).await?;
         Ok(violations)
     }
 
@@ -217,10 +233,20 @@ impl Stage {
         let reader = Publisher::connect(self.nats.url(), Addressing::Exact(count)).await?;
         let pool = services::pool(self.postgres.url()).await?;
         let followers = std::mem::take(&mut self.followers);
+        let (turns, views) = self.turns.evidence(&pool, &reader).await?;
+        let mut messages = tables::messages(&pool).await?;
+        messages.retain(|row| load::is_bare(&row.thread_id));
+        let mut log = audit::read_log(reader.context(), count).await?;
+        log.retain(|publish| match &publish.body {
+            Published::Chunk { key, .. } => load::is_bare(key.thread.as_str()),
+            _ => true,
+        });
         Ok(Collected {
             ledger: self.ledger.snapshot(),
-            log: audit::read_log(reader.context(), count).await?,
-            messages: tables::messages(&pool).await?,
+            log,
+            messages,
+            turns,
+            views,
             dead_letters: tables::dead_letters(&pool).await?,
             partitions: tables::partitions(&pool).await?,
             transcripts: followers
@@ -236,7 +262,11 @@ impl Stage {
 struct Collected {
     ledger: std::collections::BTreeMap<model::MessageKey, crate::ledger::Sent>,
     log: Vec<simulation::checker::Publish>,
+    /// Bare ones.
     messages: Vec<tables::StoredMessage>,
+    turns: TurnEvidence,
+    /// What clients saw of turns.
+    views: Vec<(String, Vec<crate::sse::Transcript>)>,
     dead_letters: Vec<tables::StoredDeadLetter>,
     partitions: Vec<tables::StoredPartition>,
     transcripts: Vec<(String, Vec<crate::sse::Transcript>)>,
@@ -244,7 +274,9 @@ struct Collected {
 
 impl Collected {
     fn check(&self, settings: &Settings) -> Result<Vec<Violation>> {
-        Ok(audit::audit(&Evidence {
+        let mut violations = audit::turns::audit_turns(&self.turns);
+        violations.extend(audit::views::audit_views(&self.views, &self.turns.messages));
+        violations.extend(audit::audit(&Evidence {
             partitions: PartitionCount::new(settings.partitions.into())?,
             ledger: &self.ledger,
             log: &self.log,
@@ -253,8 +285,15 @@ impl Collected {
             transcripts: &self.transcripts,
             gap_timeout: settings.gap_timeout,
             allow_entry_letters: false,
-        }))
+        }));
+        Ok(violations)
     }
+}
+
+/// Bare messages that are persisted, and dead letters.
+async fn ended(pool: &PgPool) -> Result<(usize, usize)> {
+    let messages = tables::messages(pool).await?.iter().filter(|row| load::is_bare(&row.thread_id)).count();
+    Ok((messages, tables::dead_letters(pool).await?.len()))
 }
 
 fn violation(rule: &'static str, place: impl Into<String>, found: impl Into<String>) -> Violation {

@@ -15,6 +15,7 @@ pub mod bench;
 pub mod by_hand;
 pub mod chaos;
 pub mod demo;
+pub mod examples;
 pub mod fleet;
 pub mod http;
 pub mod ledger;

@@ -5,13 +5,22 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::disallowed_methods,
     reason = "tests say what went wrong by panicking"
 )]
 
+mod acts;
 mod bed;
 mod chaos;
+mod contracts;
+mod examples;
 mod figures;
 mod handover;
 mod inputs;
+mod losses;
 mod outages;
+mod refusals;
 mod streams;
+mod talk;
+mod tasks;
+mod turns;

@@ -105,7 +105,7 @@ async def main():
     while not drain.is_set():
         await slots.acquire()  # Ask only when there is somebody who can answer.
         try:
-            [message] = await requests.fetch(1, timeout=5)
+            [message] = await requests.fetch(1, timeout=2)
         except nats.errors.Error:  # None for a while, or NATS is away.
             slots.release()
             continue
@@ -114,7 +114,7 @@ async def main():
         turn.add_done_callback(lambda done: (turns.discard(done), slots.release()))
     if turns:  # What is in hand is finished; what takes longer is delivered again to somebody else.
         await asyncio.wait(turns, timeout=20)
-    await nc.drain()
+    await nc.close()
 
 
 if __name__ == "__main__":

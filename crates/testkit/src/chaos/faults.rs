@@ -25,6 +25,10 @@ pub enum Fault {
     KillGateway,
     /// SIGTERM to a gateway.
     DrainGateway,
+    /// SIGKILL to a workflow service in the middle of its answers.
+    KillWorkflow,
+    /// SIGTERM to a workflow service.
+    DrainWorkflow,
     /// SIGKILL to NATS.
     KillNats,
     /// SIGKILL to Postgres.
@@ -41,12 +45,14 @@ pub enum Fault {
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::KillWorker,
         Self::FreezeWorker,
         Self::DrainWorker,
         Self::KillGateway,
         Self::DrainGateway,
+        Self::KillWorkflow,
+        Self::DrainWorkflow,
         Self::KillNats,
         Self::KillPostgres,
         Self::CutBefore,
@@ -63,6 +69,8 @@ impl Fault {
             Self::DrainWorker => "worker drained (SIGTERM)",
             Self::KillGateway => "gateway killed (SIGKILL)",
             Self::DrainGateway => "gateway drained (SIGTERM)",
+            Self::KillWorkflow => "workflow service killed (SIGKILL)",
+            Self::DrainWorkflow => "workflow service drained (SIGTERM)",
             Self::KillNats => "NATS killed (SIGKILL)",
             Self::KillPostgres => "Postgres killed (SIGKILL)",
             Self::CutBefore => "connection cut before a commit",
@@ -122,19 +130,18 @@ impl Injector {
             self.revive(stage)?;
             self.pause(500, 2500).await;
         }
-        for process in stage.fleet.workers.iter_mut().chain(&mut stage.fleet.gateways) {
-            process.ready(crate::fleet::READY_LIMIT).await?;
-        }
-        Ok(())
+        stage.fleet.ready(crate::fleet::READY_LIMIT).await
     }
 
     /// Makes one fault to its end; false when there was no occasion for it.
     async fn make(&mut self, fault: Fault, stage: &mut Stage) -> Result<bool> {
         match fault {
-            Fault::KillWorker => self.kill(true, stage).await?,
-            Fault::KillGateway => self.kill(false, stage).await?,
-            Fault::DrainWorker => self.drain(true, stage).await?,
-            Fault::DrainGateway => self.drain(false, stage).await?,
+            Fault::KillWorker => self.kill(Role::Worker, stage).await?,
+            Fault::KillGateway => self.kill(Role::Gateway, stage).await?,
+            Fault::KillWorkflow => self.kill(Role::Workflow, stage).await?,
+            Fault::DrainWorker => self.drain(Role::Worker, stage).await?,
+            Fault::DrainGateway => self.drain(Role::Gateway, stage).await?,
+            Fault::DrainWorkflow => self.drain(Role::Workflow, stage).await?,
             Fault::FreezeWorker => {
                 let worker = pick(&mut stage.fleet.workers, &mut self.rng);
                 worker.pause();
@@ -168,8 +175,8 @@ impl Injector {
         Ok(true)
     }
 
-    async fn kill(&mut self, is_worker: bool, stage: &mut Stage) -> Result<()> {
-        let process = pick(processes(is_worker, stage), &mut self.rng);
+    async fn kill(&mut self, role: Role, stage: &mut Stage) -> Result<()> {
+        let process = pick(processes(role, stage), &mut self.rng);
         process.kill().await?;
         let longest = self.lease.as_millis() as u64 * 2;
         let pause = Duration::from_millis(self.rng.random_range(0..longest));
@@ -177,8 +184,8 @@ impl Injector {
         process.spawn()
     }
 
-    async fn drain(&mut self, is_worker: bool, stage: &mut Stage) -> Result<()> {
-        let process = pick(processes(is_worker, stage), &mut self.rng);
+    async fn drain(&mut self, role: Role, stage: &mut Stage) -> Result<()> {
+        let process = pick(processes(role, stage), &mut self.rng);
         process.terminate();
         match process.ended(Duration::from_secs(45)).await {
             Ok(status) if status.success() => {}
@@ -192,13 +199,14 @@ impl Injector {
             }
         }
         self.pause(0, 1000).await;
-        let process = processes(is_worker, stage).iter_mut().find(|process| process.pid().is_none());
+        let process = processes(role, stage).iter_mut().find(|process| process.pid().is_none());
         process.map_or(Ok(()), Process::spawn)
     }
 
     /// A process that ended by itself is a finding; it is started again, so that the run goes on.
     fn revive(&mut self, stage: &mut Stage) -> Result<()> {
-        for process in stage.fleet.workers.iter_mut().chain(&mut stage.fleet.gateways) {
+        let fleet = &mut stage.fleet;
+        for process in fleet.workers.iter_mut().chain(&mut fleet.gateways).chain(&mut fleet.workflows) {
             if let Some(status) = process.has_ended() {
                 let found = format!("{status}; its log ends with:\n{}", process.log_tail());
                 self.violations.push(violation("a process never ends by itself", process.name(), found));
@@ -229,10 +237,18 @@ async fn cut(cut: Cut, stage: &Stage) -> bool {
     false
 }
 
-fn processes(is_worker: bool, stage: &mut Stage) -> &mut [Process] {
-    match is_worker {
-        true => &mut stage.fleet.workers,
-        false => &mut stage.fleet.gateways,
+#[derive(Debug, Clone, Copy)]
+enum Role {
+    Worker,
+    Gateway,
+    Workflow,
+}
+
+fn processes(role: Role, stage: &mut Stage) -> &mut [Process] {
+    match role {
+        Role::Worker => &mut stage.fleet.workers,
+        Role::Gateway => &mut stage.fleet.gateways,
+        Role::Workflow => &mut stage.fleet.workflows,
     }
 }
 

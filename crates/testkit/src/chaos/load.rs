@@ -29,6 +29,8 @@ use crate::{
 pub(super) const PUBLISHERS: usize = 3;
 /// Messages that one of them has under way at most.
 const UNDER_WAY: usize = 100;
+/// What ids of threads begin with.
+const THREAD: &str = "thread-";
 const LOST_CHUNK: f64 = 0.03;
 const SECOND_ATTEMPT: f64 = 0.03;
 const DISORDER: Disorder = Disorder { window: 16, duplicates: 0.02, frame: 3, protobuf: 0.5 };
@@ -59,7 +61,12 @@ pub(super) fn follow(settings: &Settings, gateways: &[SocketAddr]) -> Vec<Follow
 }
 
 fn thread(number: usize) -> String {
-    format!("thread-{number:03}")
+    format!("{THREAD}{number:03}")
+}
+
+/// Whether a thread is one of bare messages, in which no turn takes place.
+pub(super) fn is_bare(thread: &str) -> bool {
+    thread.starts_with(THREAD)
 }
 
 /// One connection's share of the load.

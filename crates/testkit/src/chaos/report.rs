@@ -58,6 +58,7 @@ impl Report {
         table.row("messages persisted", collected.messages.len());
         table.row("messages with a lost chunk", stats.lost.load(Ordering::Relaxed));
         table.row("messages begun again (attempt 1)", stats.second_attempts.load(Ordering::Relaxed));
+        turns(stage, &collected, &mut table);
         for (reason, count) in reasons(&collected) {
             table.row(&format!("dead letters: {reason}"), count);
         }
@@ -67,7 +68,13 @@ impl Report {
             .filter(|fault| faults.made(*fault) == 0)
             .map(|fault| format!("never happened: {}", fault.name()))
             .collect();
-        let needed = [("persisted messages", collected.messages.len()), ("unknown commits", unknown)];
+        let needed = [
+            ("persisted messages", collected.messages.len()),
+            ("unknown commits", unknown),
+            ("completed tasks", tasks(&collected, "completed")),
+            ("failed tasks", tasks(&collected, "failed")),
+            ("failed turns", collected.turns.failed_turns.len()),
+        ];
         shortcomings
             .extend(needed.iter().filter(|(_, count)| *count == 0).map(|(what, _)| format!("no {what}")));
         if takeovers <= 0 {
@@ -105,6 +112,28 @@ fn reasons(collected: &Collected) -> BTreeMap<&str, usize> {
     reasons
 }
 
+fn tasks(collected: &Collected, status: &str) -> usize {
+    collected.turns.stored_tasks.iter().filter(|task| task.status == status).count()
+}
+
+fn turns(stage: &Stage, collected: &Collected, table: &mut Table) {
+    let evidence = &collected.turns;
+    let (said, sent) = stage.turns.promised.count();
+    let inputs = evidence.messages.iter().filter(|row| row.message_id.ends_with("-q"));
+    let stopped =
+        evidence.messages.iter().filter(|row| row.role == "assistant" && row.metadata["stopped"] == true);
+    let again = evidence.messages.iter().filter(|row| row.attempt > 0);
+    table.row("messages of people accepted", said);
+    table.row("  turns persisted", inputs.filter(|row| row.message_id.starts_with('u')).count());
+    table.row("  turns failed at the end", evidence.failed_turns.len());
+    table.row("  answers stopped", stopped.count());
+    table.row("answers of a later attempt", again.count());
+    table.row("tasks accepted", sent);
+    table.row("  tasks completed, with those that follow turns", tasks(collected, "completed"));
+    table.row("  tasks failed", tasks(collected, "failed"));
+    table.row("ends of turns told", evidence.ends.len());
+}
+
 fn streams(collected: &Collected, table: &mut Table) {
     let all = || collected.transcripts.iter().flat_map(|(_, transcripts)| transcripts);
     let ended = |wanted: fn(&End) -> bool| {
@@ -120,9 +149,9 @@ fn streams(collected: &Collected, table: &mut Table) {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (what, value) in &self.rows {
-            writeln!(f, "  {what:<40} {value}")?;
+            writeln!(f, "  {what:<46} {value}")?;
         }
-        writeln!(f, "  {:<40} {}", "violations", self.violations.len())?;
+        writeln!(f, "  {:<46} {}", "violations", self.violations.len())?;
         for violation in self.violations.iter().take(SHOWN) {
             writeln!(f, "    {violation}")?;
         }

@@ -1,0 +1,85 @@
+//! The example workflow services of `deploy/examples`, installed as their README says, into a folder that is kept.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use tokio::{process::Command, time::timeout};
+use xtask::workspace;
+
+use crate::fleet::{Thinker, WorkflowOptions};
+
+/// How long a step of an installation may take.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// The Python service, for this workflow.
+pub async fn python(workflow: &str) -> Result<WorkflowOptions> {
+    let dir = place("workflow-python", &["workflow.py", "requirements.txt"])?;
+    let venv = dir.join("venv");
+    let done = dir.join("installed");
+    if !is_done(&done, &dir.join("requirements.txt"))? {
+        run(&dir, "python3", &["-m", "venv", &venv.display().to_string()]).await?;
+        let pip = venv.join("bin/pip").display().to_string();
+        run(&dir, &pip, &["install", "--quiet", "--requirement", "requirements.txt"]).await?;
+        note_done(&done, &dir.join("requirements.txt"))?;
+    }
+    Ok(service(workflow, venv.join("bin/python"), "workflow.py", dir))
+}
+
+/// The TypeScript service, for this workflow: compiled each time.
+pub async fn typescript(workflow: &str) -> Result<WorkflowOptions> {
+    let files = ["workflow.ts", "package.json", "package-lock.json", "tsconfig.json"];
+    let dir = place("workflow-typescript", &files)?;
+    let done = dir.join("installed");
+    if !is_done(&done, &dir.join("package-lock.json"))? {
+        run(&dir, "npm", &["ci", "--no-audit", "--no-fund"]).await?;
+        note_done(&done, &dir.join("package-lock.json"))?;
+    }
+    run(&dir, "npm", &["run", "build"]).await?;
+    Ok(service(workflow, PathBuf::from("node"), "dist/workflow.js", dir))
+}
+
+fn service(workflow: &str, binary: PathBuf, script: &str, dir: PathBuf) -> WorkflowOptions {
+    let thinker = Thinker::Program { binary, arguments: vec![script.to_owned()], dir };
+    WorkflowOptions { workflow: workflow.to_owned(), thinker }
+}
+
+/// A copy below `target/`, so that nothing is installed into the sources.
+fn place(example: &str, files: &[&str]) -> Result<PathBuf> {
+    let from = workspace::root().join("deploy/examples").join(example);
+    let to = workspace::target_dir().join("examples").join(example);
+    fs::create_dir_all(&to)?;
+    for file in files {
+        fs::copy(from.join(file), to.join(file)).with_context(|| format!("copying {file} of {example}"))?;
+    }
+    Ok(to)
+}
+
+/// Whether just this was installed before.
+fn is_done(mark: &Path, wanted: &Path) -> Result<bool> {
+    let wanted = fs::read(wanted)?;
+    Ok(fs::read(mark).is_ok_and(|installed| installed == wanted))
+}
+
+fn note_done(mark: &Path, wanted: &Path) -> Result<()> {
+    fs::copy(wanted, mark)?;
+    Ok(())
+}
+
+async fn run(dir: &Path, program: &str, arguments: &[&str]) -> Result<()> {
+    let what = format!("{program} {}", arguments.join(" "));
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(dir).stdin(Stdio::null()).kill_on_drop(true);
+    let output = timeout(PATIENCE, command.output()).await;
+    let output = output.with_context(|| format!("{what}: not after {PATIENCE:?}"))?;
+    let output = output.with_context(|| what.clone())?;
+    if !output.status.success() {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        bail!("{what}: {}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
+    }
+    Ok(())
+}

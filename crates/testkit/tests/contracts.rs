@@ -1,0 +1,199 @@
+//! The contract between owners and workflow services: who may write an answer, which delivery counts, what is refused.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::{
+    sse::Event,
+    tables::{self, turns},
+};
+
+use crate::{
+    bed::Bed,
+    talk::{SOON, alone, asked_for, events, said, text_seen, until_ended},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chunks_without_the_turns_own_token_are_refused_and_counted() {
+    let bed = Bed::with(alone).await;
+    let by_hand = bed.by_hand().await;
+    for thread in ["mine", "yours"] {
+        bed.quiet(thread).await;
+    }
+    let follower = bed.following("mine").await;
+    let yours = bed.api().say("yours", "hello").await.unwrap();
+    let other = asked_for(&by_hand, &yours).await;
+    let mine = bed.api().say("mine", "hello").await.unwrap();
+    let mut asked = asked_for(&by_hand, &mine).await;
+    let chunk = |asked: &mut testkit::by_hand::Asked, token: Value| {
+        let mut chunk =
+            asked.chunk("intruder", json!({"chunk_id": 0, "is_final": true, "turn_token": token}));
+        chunk.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        chunk.to_string().into_bytes()
+    };
+    let own = asked.request.turn_token.clone();
+    let almost = format!("{}0", &own[..own.len() - 1]);
+    let almost = if almost == own { format!("{}1", &own[..own.len() - 1]) } else { almost };
+    // None, a guess, one that is almost right, and the right one of somebody else's turn.
+    let strangers = [Value::Null, json!("00"), json!(almost), json!(other.request.turn_token)];
+    for token in &strangers {
+        let payload = chunk(&mut asked, token.clone());
+        asked.publish(payload).await.unwrap();
+    }
+    let counted = async || bed.metric("antiphon_worker_unasked_chunks_total").await == strangers.len() as f64;
+    bed.until("all of them are counted", SOON, counted).await;
+    assert_eq!(events(&follower), [], "nobody sees them");
+    // An answer has ids of its own: a message that is no answer takes nothing of a turn.
+    let answer = asked.chunk("mine", json!({"chunk_id": 0, "is_final": true}));
+    asked.publish(answer.to_string().into_bytes()).await.unwrap();
+    until_ended(&follower, &mine.answer).await;
+    assert_eq!(text_seen(&follower, &mine.answer), "mine");
+    assert_eq!(said(&bed.messages_of("mine").await), [("user", "hello"), ("assistant", "mine")]);
+    other.answer("yours").await.unwrap();
+    assert_eq!(said(&bed.until_messages("yours", 2).await), [("user", "hello"), ("assistant", "yours")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_of_a_turns_messages_are_reserved_for_the_turn() {
+    let bed = Bed::with(alone).await;
+    let by_hand = bed.by_hand().await;
+    bed.quiet("talk").await;
+    let turn = bed.api().say("talk", "hello").await.unwrap();
+    let mut asked = asked_for(&by_hand, &turn).await;
+    // A bare message under the input's or a step's id would make half a turn of this one.
+    for id in [turn.input.clone(), format!("{}-s0", turn.answer), format!("{}-s0-r0", turn.answer)] {
+        let bare =
+            json!({"session_id": "talk", "message_id": id, "chunk_id": 0, "chunk": "x", "is_final": true});
+        asked.publish(bare.to_string().into_bytes()).await.unwrap();
+    }
+    asked.say("hi").await.unwrap();
+    asked.answer("!").await.unwrap();
+    let messages = bed.until_messages("talk", 2).await;
+    assert_eq!(said(&messages), [("user", "hello"), ("assistant", "hi!")]);
+    tokio::time::sleep(crate::talk::A_WHILE).await;
+    assert_eq!(bed.messages_of("talk").await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_among_the_chunks_of_an_answer_is_set_aside() {
+    let bed = Bed::with(alone).await;
+    let by_hand = bed.by_hand().await;
+    bed.quiet("talk").await;
+    let turn = bed.api().say("talk", "hello").await.unwrap();
+    let mut asked = asked_for(&by_hand, &turn).await;
+    asked.say("one ").await.unwrap();
+    let wrong_kind = asked.chunk("x", json!({"chunk_id": 1, "chunk_type": "shout"})).to_string();
+    let nul = asked.chunk("x\u{0}y", json!({"chunk_id": 1})).to_string();
+    let elsewhere = asked.chunk("x", json!({"chunk_id": 1, "session_id": "other"})).to_string();
+    let garbage = [
+        b"not JSON".to_vec(),
+        b"{\"session_id\":\"talk\"".to_vec(),
+        vec![0xff; 64],
+        wrong_kind.into(),
+        nul.into(),
+        elsewhere.into(),
+    ];
+    let count = garbage.len();
+    for payload in garbage {
+        asked.publish(payload).await.unwrap();
+    }
+    let chunk = asked.chunk("two", json!({"chunk_id": 1, "is_final": true})).to_string();
+    asked.publish(chunk.into()).await.unwrap();
+    assert_eq!(said(&bed.until_messages("talk", 2).await), [("user", "hello"), ("assistant", "one two")]);
+    bed.until("each is a dead letter", SOON, async || {
+        let letters = tables::dead_letters(&bed.pool).await.unwrap();
+        letters.len() == count && letters.iter().all(|letter| letter.kind == "entry")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_that_answer_the_same_delivery_make_one_answer() {
+    let bed = Bed::with(alone).await;
+    let by_hand = bed.by_hand().await;
+    bed.quiet("talk").await;
+    let follower = bed.following("talk").await;
+    let turn = bed.api().say("talk", "hello").await.unwrap();
+    let mut asked = asked_for(&by_hand, &turn).await;
+    let pieces = ["a", "b", "c"].map(|text| {
+        let is_final = text == "c";
+        (asked.chunk(text, json!({"is_final": is_final})), is_final)
+    });
+    for (chunk, is_final) in &pieces {
+        asked.publish(chunk.to_string().into_bytes()).await.unwrap();
+        // The other says the same, and then something else.
+        asked.publish(chunk.to_string().into_bytes()).await.unwrap();
+        if !is_final {
+            let mut other = chunk.clone();
+            other["chunk"] = json!("z");
+            asked.publish(other.to_string().into_bytes()).await.unwrap();
+        }
+    }
+    until_ended(&follower, &turn.answer).await;
+    assert_eq!(text_seen(&follower, &turn.answer), "abc");
+    assert_eq!(said(&bed.until_messages("talk", 2).await), [("user", "hello"), ("assistant", "abc")]);
+    bed.until("both contradictions are counted", SOON, async || {
+        bed.metric("antiphon_worker_conflicting_chunks_total").await == 2.0
+    })
+    .await;
+    assert_eq!(events(&follower).iter().filter(|event| event.terminal().is_some()).count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_comes_again_is_the_next_attempt_and_fences_the_one_before() {
+    let bed = Bed::with(alone).await;
+    let by_hand = bed.by_hand_of("default", Duration::from_secs(1)).await;
+    bed.quiet("talk").await;
+    let follower = bed.following("talk").await;
+    let turn = bed.api().say("talk", "hello").await.unwrap();
+    let mut first = asked_for(&by_hand, &turn).await;
+    first.say("The first ").await.unwrap();
+    first.say("says").await.unwrap();
+    follower.wait(SOON, |progress| progress.events >= 2).await.unwrap();
+    let mut second = asked_for(&by_hand, &turn).await;
+    assert_eq!((first.attempt, second.attempt, second.request.run), (0, 1, 0));
+    second.say("The second").await.unwrap();
+    follower.wait(SOON, |progress| progress.events >= 4).await.unwrap();
+    first.say(" more").await.unwrap();
+    first.finish(" than it may").await.unwrap();
+    second.answer(" counts").await.unwrap();
+    until_ended(&follower, &turn.answer).await;
+    let chunk = |event: &Event| match event {
+        Event::Chunk(chunk) => format!("{} {}", chunk.attempt, chunk.text),
+        Event::Reset { attempt, .. } => format!("reset {attempt}"),
+        Event::Complete { .. } => "complete".to_owned(),
+        Event::Failed { .. } | Event::Other { .. } => format!("{event:?}"),
+    };
+    let seen: Vec<_> = events(&follower).iter().map(chunk).collect();
+    assert_eq!(seen, ["0 The first ", "0 says", "reset 1", "1 The second", "1  counts", "complete"]);
+    let messages = bed.messages_of("talk").await;
+    assert_eq!(said(&messages), [("user", "hello"), ("assistant", "The second counts")]);
+    assert_eq!(messages[1].attempt, 1);
+    bed.until("what came too late is counted", SOON, async || {
+        let fenced = bed.metric("antiphon_worker_fenced_chunks_total").await;
+        (fenced, bed.metric("antiphon_worker_attempt_resets_total").await) == (2.0, 1.0)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workflow_that_nobody_serves_is_waited_for_and_named() {
+    let bed = Bed::with(alone).await;
+    let settings = json!({"work_request": false, "memory": false, "deadline_ms": 3_000});
+    bed.api().put_agent("ann", "nobody", settings).await.unwrap();
+    let follower = bed.following("ann").await;
+    let turn = bed.api().say("ann", "hello").await.unwrap();
+    bed.until("it says so", SOON, async || {
+        bed.api().agent("ann").await.unwrap()["active_turn"]["waiting"]["reason"] == "no workflow"
+    })
+    .await;
+    assert_eq!(bed.until_failed("ann", 1).await, [("deadline".to_owned(), 0)]);
+    until_ended(&follower, &turn.answer).await;
+    // Somebody comes: a retry is answered, and the request of the run that failed is not there any more.
+    let by_hand = bed.by_hand_of("nobody", Duration::from_secs(30)).await;
+    bed.nobody_is_asked(&by_hand).await;
+    let again = bed.api().retry_turn("ann", &turn.id).await.unwrap();
+    asked_for(&by_hand, &again).await.answer("hi").await.unwrap();
+    assert_eq!(said(&bed.until_messages("ann", 2).await), [("user", "hello"), ("assistant", "hi")]);
+    assert_eq!(turns::failed_turns(&bed.pool).await.unwrap().len(), 0);
+}

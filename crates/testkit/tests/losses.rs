@@ -1,0 +1,255 @@
+//! Processes and servers that die in the middle of turns: every input ends, nothing happens twice, clients see a pause.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::json;
+use testkit::{
+    api::{Api, Turn},
+    fleet::{Fleet, WorkflowOptions},
+    services::{NatsServer, PostgresServer},
+    sse::Event,
+    tables::turns,
+    turn_ends::{self, TurnEnd},
+};
+use tokio::time::sleep;
+
+use crate::{
+    bed::{Bed, LEASE, options, pool},
+    talk::{SOON, alone, asked_for, events, said, script, scripted, text_seen, until_ended},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_killed_in_the_middle_of_an_answer_is_followed_by_another_attempt() {
+    let service = || WorkflowOptions::script(script());
+    let mut bed = Bed::with(|options| alone(options).with_workflow(service())).await;
+    // The consumer is changed where it is there already: what is not acknowledged comes again soon.
+    let _consumer = bed.by_hand_of("default", Duration::from_secs(2)).await;
+    bed.quiet("talk").await;
+    let follower = bed.following("talk").await;
+    let turn = bed.api().say("talk", "slowly").await.unwrap();
+    follower.wait(SOON, |progress| progress.events >= 3).await.unwrap();
+    bed.fleet.workflows[0].kill().await.unwrap();
+    let another = bed.fleet.add_workflow(&service()).unwrap();
+    bed.fleet.workflows[another].spawn().unwrap();
+    until_ended(&follower, &turn.answer).await;
+    let seen = events(&follower);
+    let resets = seen.iter().filter(|event| matches!(event, Event::Reset { attempt: 1, .. })).count();
+    assert_eq!(resets, 1, "{seen:?}");
+    let text = "Slowly slowly and slowly and slowly";
+    assert_eq!(text_seen(&follower, &turn.answer), text);
+    let messages = bed.messages_of("talk").await;
+    assert_eq!(said(&messages), [("user", "slowly"), ("assistant", text)]);
+    assert_eq!(messages[1].attempt, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_goes_on_when_its_owner_is_killed_and_nobody_is_asked_twice() {
+    let mut bed = Bed::new().await;
+    let by_hand = bed.by_hand().await;
+    for thread in ["spoken", "silent"] {
+        bed.quiet(thread).await;
+    }
+    // One turn has begun to be answered, another one not, and both owners die: one after the other.
+    let follower = bed.following("spoken").await;
+    let spoken = bed.api().say("spoken", "hello").await.unwrap();
+    let mut answering = asked_for(&by_hand, &spoken).await;
+    for text in ["one ", "two "] {
+        answering.say(text).await.unwrap();
+    }
+    follower.wait(SOON, |progress| progress.events >= 2).await.unwrap();
+    let silent = bed.api().say("silent", "hello").await.unwrap();
+    let thinking = asked_for(&by_hand, &silent).await;
+    for thread in ["spoken", "silent"] {
+        let owner = bed.worker_of(thread).await;
+        bed.fleet.workers[owner].kill().await.unwrap();
+        answering.say(&format!("without {thread} ")).await.unwrap();
+        bed.until("another worker owns it", LEASE * 2 + SOON, async || bed.worker_of(thread).await != owner)
+            .await;
+        bed.fleet.workers[owner].spawn().unwrap();
+    }
+    let outputs = [answering.answer("three"), thinking.answer("at last")];
+    for output in futures_util::future::join_all(outputs).await {
+        output.unwrap();
+    }
+    until_ended(&follower, &spoken.answer).await;
+    let text = "one two without spoken without silent three";
+    assert_eq!(text_seen(&follower, &spoken.answer), text);
+    assert!(!events(&follower).iter().any(|event| matches!(event, Event::Reset { .. })), "no second attempt");
+    assert_eq!(said(&bed.until_messages("spoken", 2).await), [("user", "hello"), ("assistant", text)]);
+    assert_eq!(said(&bed.until_messages("silent", 2).await), [("user", "hello"), ("assistant", "at last")]);
+    bed.nobody_is_asked(&by_hand).await;
+    assert_eq!(by_hand.standing().await.unwrap(), (0, 0));
+}
+
+/// What `TURNS` holds, by turn: status and run's answer.
+fn by_turn(ends: &[TurnEnd]) -> BTreeMap<&str, Vec<&TurnEnd>> {
+    let mut all: BTreeMap<&str, Vec<&TurnEnd>> = BTreeMap::new();
+    for end in ends {
+        all.entry(&end.said.turn_id).or_default().push(end);
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn integrators_hear_of_each_end_exactly_once() {
+    let mut bed = Bed::with(scripted).await;
+    bed.quiet("talk").await;
+    let api = bed.api();
+    let completed = api.say("talk", "hello").await.unwrap();
+    let failed = api.say("talk", "fails-once").await.unwrap();
+    bed.until_failed("talk", 1).await;
+    api.retry_turn("talk", &failed.id).await.unwrap();
+    bed.until_messages("talk", 4).await;
+    let follower = bed.following("talk").await;
+    let stopped = api.say("talk", "slowly").await.unwrap();
+    follower.wait(SOON, |progress| progress.events >= 1).await.unwrap();
+    api.stop(&stopped.id).await.unwrap();
+    bed.send_tasks(
+        "talk",
+        [("done", "fails-twice"), ("lost", "fails-for-good")].map(|(id, text)| (id.into(), text.into())),
+    )
+    .await;
+    bed.until_tasks("talk", &["completed", "failed"]).await;
+    bed.until_settled().await;
+    // Whoever takes over publishes again what may have been published: with the same ids.
+    bed.fleet.workers[0].kill().await.unwrap();
+    bed.fleet.workers[0].restart().await.unwrap();
+    bed.until_settled().await;
+    let ends = turn_ends::all(bed.publisher.context()).await.unwrap();
+    let messages = bed.messages_of("talk").await;
+    let batch = |answer: &str| {
+        let message = messages.iter().find(|message| message.message_id == answer);
+        message.map(|message| message.batch_id.to_string())
+    };
+    let told: Vec<_> = by_turn(&ends)
+        .into_iter()
+        .map(|(turn, ends)| {
+            (turn.to_owned(), ends.iter().map(|end| end.said.status.clone()).collect::<Vec<_>>())
+        })
+        .collect();
+    let tasks = bed.tasks_of("talk").await;
+    let task_turn = |position: i64| format!("t{:04x}-{position}", model::Bucket::of_key("talk").get());
+    let mut wanted = vec![
+        (completed.id.clone(), vec!["completed".to_owned()]),
+        (failed.id.clone(), vec!["failed".to_owned(), "completed".to_owned()]),
+        (stopped.id.clone(), vec!["stopped".to_owned()]),
+        (task_turn(tasks[0].position), vec!["completed".to_owned()]),
+        (task_turn(tasks[1].position), vec!["failed".to_owned()]),
+    ];
+    wanted.sort();
+    assert_eq!(told, wanted, "tries that are followed by another one are no ends");
+    for end in &ends {
+        let said = &end.said;
+        assert_eq!(
+            (end.subject.as_str(), said.thread_id.as_str(), said.agent_id.as_str()),
+            ("turns.talk", "talk", "talk")
+        );
+        assert_eq!(said.code.is_some(), said.status == "failed");
+        assert_eq!(said.message_id.is_some(), said.status != "failed");
+        assert_eq!(said.batch_id, said.message_id.as_deref().and_then(batch), "{said:?}");
+        let task = tasks.iter().find(|task| task_turn(task.position) == said.turn_id);
+        assert_eq!(said.task_id, task.map(|task| task.task_id.clone()));
+    }
+    let mut ids: Vec<_> = ends.iter().map(|end| end.id.clone()).collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!((ids.len(), ids.iter().any(String::is_empty)), (ends.len(), false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nats_and_postgres_may_be_killed_in_the_middle_of_fifty_turns() {
+    const THREADS: usize = 10;
+    const ROUNDS: usize = 5;
+    let (nats, postgres) = (NatsServer::start().await.unwrap(), PostgresServer::start().await.unwrap());
+    let options = options(&nats, postgres.url()).with_workflow(WorkflowOptions::script(script()));
+    let fleet = Fleet::start(options).await.unwrap();
+    let mut bed = Bed::on(fleet, nats, pool(postgres.url()).await, None).await;
+    let mut followers = Vec::new();
+    for thread in 0..THREADS {
+        let thread = format!("talk-{thread}");
+        bed.quiet(&thread).await;
+        followers.push(bed.following(&thread).await);
+    }
+    let gateways = [bed.api()];
+    let people: Vec<_> = (0..THREADS).map(|thread| tokio::spawn(talk(gateways, thread, ROUNDS))).collect();
+    sleep(Duration::from_millis(1_500)).await;
+    bed.nats.kill().await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    bed.nats.restart().await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    postgres.kill().await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    postgres.restart().await.unwrap();
+    bed.pool = pool(postgres.url()).await;
+    let mut asked: Vec<Vec<Turn>> = Vec::new();
+    for person in people {
+        asked.push(person.await.unwrap());
+    }
+    let limit = Duration::from_secs(90);
+    bed.until("all turns have ended", limit, async || {
+        let messages = turns::messages(&bed.pool).await.unwrap_or_default().len();
+        let failed = turns::failed_turns(&bed.pool).await.unwrap_or_default().len();
+        messages / 2 + failed == THREADS * ROUNDS
+    })
+    .await;
+    assert_eq!(turns::failed_turns(&bed.pool).await.unwrap().len(), 0, "an outage is no failure of a turn");
+    for (thread, (turns, follower)) in asked.iter().zip(&followers).enumerate() {
+        let messages = bed.messages_of(&format!("talk-{thread}")).await;
+        let ids: Vec<_> = messages.iter().map(|message| message.message_id.clone()).collect();
+        let wanted: Vec<_> =
+            turns.iter().flat_map(|turn| [turn.input.clone(), turn.answer.clone()]).collect();
+        assert_eq!(ids, wanted, "each once, in the order of the inputs");
+        for (turn, pair) in turns.iter().zip(messages.chunks(2)) {
+            assert_eq!(pair[0].transaction, pair[1].transaction);
+            until_ended(follower, &turn.answer).await;
+        }
+    }
+    bed.until_settled().await;
+    let ends = turn_ends::all(bed.publisher.context()).await.unwrap();
+    assert_eq!(
+        (ends.len(), by_turn(&ends).len()),
+        (THREADS * ROUNDS, THREADS * ROUNDS),
+        "each was told once"
+    );
+}
+
+/// Says one thing after another, each as often as it takes.
+async fn talk(gateways: [Api; 1], thread: usize, rounds: usize) -> Vec<Turn> {
+    let mut turns = Vec::new();
+    for round in 0..rounds {
+        let (thread, body) = (format!("talk-{thread}"), json!({"content": format!("slowly {round}")}));
+        let key = format!("round-{round}");
+        let limit = Duration::from_secs(60);
+        let turn = Api::say_until_taken(&gateways, &thread, &body, &key, limit).await.unwrap();
+        turns.push(turn);
+        sleep(Duration::from_millis(400)).await;
+    }
+    turns
+}
+
+/// A task whose failure was written by an owner that died before it could tell anybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backoff_survives_a_kill_between_the_failure_and_the_next_try() {
+    let mut bed = Bed::with(alone).await;
+    let by_hand = bed.by_hand().await;
+    bed.settle("ann", json!({"backoff_base_ms": 4_000, "backoff_cap_ms": 4_000})).await;
+    bed.send_tasks("ann", [("k".to_owned(), "do it".to_owned())]).await;
+    let mut asked = by_hand.next(SOON).await.unwrap();
+    asked.fail("later", json!({})).await.unwrap();
+    asked.ack().await.unwrap();
+    bed.until("it is written", SOON, async || {
+        turns::agent(&bed.pool, "ann").await.unwrap().is_some_and(|agent| agent.backoff_attempt_count == 1)
+    })
+    .await;
+    bed.fleet.workers[0].kill().await.unwrap();
+    let stored = turns::agent(&bed.pool, "ann").await.unwrap().unwrap();
+    bed.fleet.workers[0].restart().await.unwrap();
+    let again = by_hand.next(SOON).await.unwrap();
+    let early_ms = turns::agent(&bed.pool, "ann").await.unwrap().unwrap();
+    assert_eq!(early_ms.next_run_ms, stored.next_run_ms, "the time that was stored");
+    let left = early_ms.left_ms.unwrap();
+    assert!(left <= 0.0, "{left} ms too early by the database's clock");
+    assert_eq!(again.request.run, 1);
+    again.answer("done").await.unwrap();
+    bed.until_tasks("ann", &["completed"]).await;
+}

@@ -1,0 +1,179 @@
+//! What is refused, over HTTP and over NATS: with the reason, and nothing else changes.
+
+use serde_json::{Value, json};
+use testkit::tables::{self, turns};
+
+use crate::{
+    bed::Bed,
+    talk::{SOON, said, scripted},
+};
+
+/// As long as a NATS message of default size may nearly be.
+const MEGABYTE: usize = 1_000_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inputs_and_tasks_that_cannot_be_are_refused_over_http() {
+    let bed = Bed::with(scripted).await;
+    let api = bed.api();
+    let long_id = "x".repeat(129);
+    let content = |text: &str| json!({"content": text});
+    let messages = |thread: &str| format!("/v1/threads/{thread}/messages");
+    let tasks = |agent: &str| format!("/v1/agents/{agent}/tasks");
+    let cases: Vec<(&str, String, Value, u16, &str)> = vec![
+        ("POST", messages("talk"), content(""), 400, "empty_input"),
+        ("POST", messages("talk"), content(&"x".repeat(MEGABYTE)), 413, "input_too_large"),
+        ("POST", messages("talk"), content("a\u{0}b"), 400, "invalid_content"),
+        (
+            "POST",
+            messages("talk"),
+            json!({"content": "x", "metadata": {"k": "a\u{0}b"}}),
+            400,
+            "invalid_metadata",
+        ),
+        (
+            "POST",
+            messages("talk"),
+            json!({"content": "x", "metadata": {"tokens_used": -1}}),
+            400,
+            "invalid_metadata",
+        ),
+        ("POST", messages("talk"), json!({"content": 7}), 400, "invalid_body"),
+        ("POST", messages("talk"), json!({}), 400, "invalid_body"),
+        (
+            "POST",
+            messages("talk"),
+            json!({"content": "x", "busy_policy": "shout"}),
+            400,
+            "invalid_busy_policy",
+        ),
+        ("POST", messages("talk"), json!({"content": "x", "agent_id": "a b"}), 400, "invalid_id"),
+        ("POST", messages("a.b"), content("x"), 400, "invalid_id"),
+        ("POST", messages("a%2Fb"), content("x"), 400, "invalid_id"),
+        ("POST", messages(&long_id), content("x"), 400, "invalid_id"),
+        ("POST", tasks("ann"), json!({"task_id": "", "content": "x"}), 400, "invalid_id"),
+        ("POST", tasks("ann"), json!({"task_id": "a.b", "content": "x"}), 400, "invalid_id"),
+        ("POST", tasks("ann"), json!({"task_id": "k", "content": ""}), 400, "empty_input"),
+        (
+            "POST",
+            tasks("ann"),
+            json!({"task_id": "k", "content": "x".repeat(MEGABYTE)}),
+            413,
+            "input_too_large",
+        ),
+        ("POST", tasks("a*"), json!({"task_id": "k", "content": "x"}), 400, "invalid_id"),
+        ("PUT", "/v1/agents/ann".into(), json!({"workflow": "a.b"}), 400, "invalid_id"),
+        (
+            "PUT",
+            "/v1/agents/ann".into(),
+            json!({"workflow": "w", "settings": {"deadline_ms": 0}}),
+            400,
+            "invalid_settings",
+        ),
+        ("POST", "/v1/turns/nonsense/stop".into(), json!({}), 400, "invalid_id"),
+        ("POST", "/v1/turns/u0001-nobody/stop".into(), json!({}), 404, "unknown_turn"),
+        ("POST", "/v1/agents/ann/explode".into(), json!({}), 404, "unknown_address"),
+    ];
+    for (method, path, body, status, code) in cases {
+        let answer = api.send(method, &path, Some(&body), &[]).await.unwrap();
+        let shown = answer.text.chars().take(200).collect::<String>();
+        let problem = answer.json().unwrap();
+        assert_eq!((answer.status, &problem["code"]), (status, &json!(code)), "{method} {path}: {shown}");
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+        assert!(problem["detail"].as_str().is_some_and(|detail| detail.len() > 5), "{shown}");
+    }
+    for (path, code) in [
+        ("/v1/threads/nobody", "unknown_thread"),
+        ("/v1/threads/nobody/history", "unknown_thread"),
+        ("/v1/threads/nobody/failed-turns", "unknown_thread"),
+        ("/v1/agents/nobody", "unknown_agent"),
+        ("/v1/agents/nobody/tasks", "unknown_agent"),
+        ("/v1/agents/nobody/tasks/k", "unknown_task"),
+    ] {
+        let answer = api.send("GET", path, None, &[]).await.unwrap();
+        assert_eq!((answer.status, answer.json().unwrap()["code"].clone()), (404, json!(code)), "{path}");
+    }
+    let key = [("idempotency-key", "a key with blanks")];
+    let answer = api.say_with("talk", &content("x"), &key).await.unwrap();
+    assert_eq!(
+        (answer.status, answer.json().unwrap()["code"].clone()),
+        (400, json!("invalid_idempotency_key"))
+    );
+    // Nothing came of any of it.
+    assert_eq!(turns::messages(&bed.pool).await.unwrap().len(), 0);
+    assert_eq!(turns::tasks(&bed.pool).await.unwrap().len(), 0);
+    assert_eq!(tables::ended(&bed.pool).await.unwrap(), (0, 0));
+    let refused = bed.fleet.gateways[0].metrics().await.unwrap();
+    assert!(refused.sum("antiphon_gateway_requests_refused_total") >= 29.0);
+    // The largest and the strangest that may be.
+    let largest = format!("large...{}", "\u{1F600}".repeat((256 << 10) / 4 - 2));
+    bed.quiet("large").await;
+    let turn = api.say("large", &largest).await.unwrap();
+    let stored = bed.until_messages("large", 2).await;
+    assert_eq!((stored[0].message_id.as_str(), stored[0].content.len()), (turn.input.as_str(), 256 << 10));
+    assert_eq!(stored[1].content, format!("You said: {largest}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_that_cannot_be_become_dead_letters_and_hold_nobody_up() {
+    let bed = Bed::with(scripted).await;
+    bed.quiet("ann").await;
+    let task = |id: &str, content: &str| json!({"task_id": id, "content": content}).to_string().into_bytes();
+    let cases: Vec<(Vec<u8>, &str)> = vec![
+        (b"not JSON".to_vec(), "malformed"),
+        (b"{\"task_id\":\"k\"".to_vec(), "malformed"),
+        (vec![0x0a, 0xff, 0xff, 0xff], "malformed"),
+        (task("", "x"), "invalid_order"),
+        (task("a b", "x"), "invalid_order"),
+        (task("k", ""), "empty_input"),
+        (task("k", "a\u{0}b"), "invalid_order"),
+        (task("k", &"x".repeat(MEGABYTE)), "input_too_large"),
+        (b"{\"task_id\":\"k\",\"content\":\"x\",\"kind\":\"chore\"}".to_vec(), "invalid_order"),
+        (b"{\"task_id\":\"k\",\"content\":\"x\",\"metadata\":{\"n\":1e999}}".to_vec(), "malformed"),
+        (b"{\"task_id\":\"k\",\"content\":\"\\ud800\"}".to_vec(), "malformed"),
+    ];
+    for (payload, _) in &cases {
+        bed.send_entry("ann", payload.clone()).await;
+    }
+    bed.send_tasks("ann", [("k".to_owned(), "hello".to_owned())]).await;
+    bed.until_tasks("ann", &["completed"]).await;
+    assert_eq!(said(&bed.messages_of("ann").await), [("user", "hello"), ("assistant", "You said: hello")]);
+    bed.until("each is a dead letter", SOON, async || {
+        tables::dead_letters(&bed.pool).await.unwrap().len() == cases.len()
+    })
+    .await;
+    let mut letters = tables::dead_letters(&bed.pool).await.unwrap();
+    letters.sort_by_key(|letter| letter.stream_seq);
+    for (letter, (payload, code)) in letters.iter().zip(&cases) {
+        let shown = String::from_utf8_lossy(&payload[..payload.len().min(60)]).into_owned();
+        assert_eq!(
+            (letter.kind.as_str(), letter.reason.as_str()),
+            ("entry", *code),
+            "{shown}: {}",
+            letter.detail
+        );
+        assert_eq!(letter.raw, *payload, "kept as it came");
+        assert_eq!(letter.subject.as_deref(), Some(&*bed.task_subject("ann")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_agents_may_not_be_created_by_use_strangers_are_refused_and_kept() {
+    let bed = Bed::with(|options| scripted(options).with_env("ANTIPHON_CREATE_AGENTS", "false")).await;
+    let api = bed.api();
+    bed.quiet("known").await;
+    bed.send_tasks("stranger", [("k".to_owned(), "hello".to_owned())]).await;
+    bed.send_tasks("known", [("k".to_owned(), "hello".to_owned())]).await;
+    bed.until_tasks("known", &["completed"]).await;
+    bed.until("the stranger's task is a dead letter", SOON, async || {
+        tables::dead_letters(&bed.pool).await.unwrap().len() == 1
+    })
+    .await;
+    let letters = tables::dead_letters(&bed.pool).await.unwrap();
+    assert_eq!(letters[0].reason, "unknown_agent");
+    assert_eq!(bed.tasks_of("stranger").await.len(), 0);
+    assert_eq!(api.send("GET", "/v1/agents/stranger", None, &[]).await.unwrap().status, 404);
+    // Once it is known, the same task is taken.
+    bed.quiet("stranger").await;
+    bed.send_tasks("stranger", [("k".to_owned(), "hello".to_owned())]).await;
+    bed.until_tasks("stranger", &["completed"]).await;
+}

@@ -1,0 +1,416 @@
+//! Turns with people: whole or not at all, failed ones kept, one at a time in a thread.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use serde_json::{Value, json};
+use testkit::{
+    api::{Api, Turn},
+    sse::Event,
+    tables::turns,
+};
+use tokio::time::sleep;
+
+use crate::{
+    bed::Bed,
+    talk::{A_WHILE, SOON, alone, asked_for, events, said, scripted, text_seen, until_ended},
+};
+
+/// Reads the history all the time; a batch that is not whole ends it with a panic.
+async fn watch_for_halves(
+    api: Api,
+    thread: String,
+    size: usize,
+    stop: Arc<AtomicBool>,
+    looks: Arc<AtomicUsize>,
+) {
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(messages) = api.history(&thread).await else { continue };
+        assert_eq!(messages.len() % size, 0, "half a turn is shown: {messages:?}");
+        for turn in messages.chunks(size) {
+            let batch = &turn[0]["batch_id"];
+            assert_eq!((&turn[0]["role"], &turn[0]["position"]), (&json!("user"), batch));
+            assert!(turn.iter().all(|message| message["batch_id"] == *batch), "{turn:?}");
+            assert_eq!(turn[size - 1]["role"], "assistant");
+        }
+        looks.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_with_tools_appears_whole_in_one_transaction() {
+    const TURNS: usize = 12;
+    /// Input, calls, two results, answer.
+    const SIZE: usize = 5;
+    let bed = Bed::with(scripted).await;
+    bed.quiet("talk").await;
+    let follower = bed.following("talk").await;
+    let (stop, looks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let watching = watch_for_halves(bed.api(), "talk".into(), SIZE, stop.clone(), looks.clone());
+    let watching = tokio::spawn(watching);
+    let mut asked = Vec::new();
+    for number in 0..TURNS {
+        asked.push(bed.api().say("talk", &format!("tools {number}")).await.unwrap());
+    }
+    let messages = bed.until_messages("talk", TURNS * SIZE).await;
+    follower.wait(SOON, |progress| progress.terminals == TURNS).await.unwrap();
+    stop.store(true, Ordering::Relaxed);
+    watching.await.unwrap();
+    assert!(looks.load(Ordering::Relaxed) > 20, "the history was read too seldom to say anything");
+    assert_eq!(messages.len(), TURNS * SIZE);
+    let mut parent = None;
+    for (number, (turn, rows)) in asked.iter().zip(messages.chunks(SIZE)).enumerate() {
+        let (id, answer) = (&turn.id, &turn.answer);
+        let ids: Vec<_> = rows.iter().map(|row| row.message_id.as_str()).collect();
+        let wanted = [
+            format!("{id}-q"),
+            format!("{answer}-s0"),
+            format!("{answer}-s0-r1"),
+            format!("{answer}-s0-r2"),
+            answer.clone(),
+        ];
+        assert_eq!(ids, wanted);
+        let input = format!("tools {number}");
+        let (said_before, heard) = ("Let me look.", format!("You said: {input}"));
+        let texts = [
+            ("user", &*input),
+            ("assistant", said_before),
+            ("tool", "noon"),
+            ("tool", "blue"),
+            ("assistant", &heard),
+        ];
+        assert_eq!(said(rows), texts);
+        let calls = rows[1].tool_calls.as_ref().unwrap();
+        let results = [rows[2].tool_call_id.as_deref(), rows[3].tool_call_id.as_deref()];
+        assert_eq!([calls[0]["id"].as_str(), calls[1]["id"].as_str()], results);
+        for (sequence_num, row) in rows.iter().enumerate() {
+            assert_eq!(row.batch_id, rows[0].position);
+            assert_eq!(usize::try_from(row.sequence_num).unwrap(), sequence_num);
+            assert_eq!(row.batch_type, "user_request");
+            assert_eq!(row.transaction, rows[0].transaction, "one transaction");
+            assert_eq!(row.parent_id, parent);
+            parent = Some(row.position);
+        }
+        assert_eq!(text_seen(&follower, answer), format!("Let me look.{heard}"));
+    }
+    // Order never depends on who asked when: the thread's answers came one after another.
+    let ends: Vec<_> =
+        events(&follower).iter().filter_map(|event| event.terminal().map(str::to_owned)).collect();
+    assert_eq!(ends, asked.iter().map(|turn| turn.answer.clone()).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_brings_the_history_and_nothing_of_a_failed_turn() {
+    let bed = Bed::with(alone).await;
+    let by_hand = bed.by_hand().await;
+    bed.settle("talk", json!({"system": "Be brief.", "temperature": 0.5})).await;
+    let first = bed.api().say("talk", "one").await.unwrap();
+    asked_for(&by_hand, &first).await.answer("1").await.unwrap();
+    bed.until_messages("talk", 2).await;
+    let lost = bed.api().say("talk", "lost").await.unwrap();
+    asked_for(&by_hand, &lost).await.fail("no", json!({"retryable": false})).await.unwrap();
+    bed.until_failed("talk", 1).await;
+    let body = json!({"content": "two", "metadata": {"from": "a test"}});
+    let answer = bed.api().say_with("talk", &body, &[("x-correlation-id", "c-1")]).await.unwrap();
+    let second = Turn::read(&answer.json().unwrap()).unwrap();
+    let asked = asked_for(&by_hand, &second).await;
+    let request = &asked.request;
+    let context: Vec<_> =
+        request.context.iter().map(|message| (message.role.as_str(), message.content.as_str())).collect();
+    assert_eq!(context, [("user", "one"), ("assistant", "1"), ("user", "two")]);
+    assert_eq!(request.context[2].message_id, second.input);
+    assert_eq!(Value::Object(request.context[2].metadata.clone()), json!({"from": "a test"}));
+    assert_eq!((request.run, request.attempt, asked.attempt), (0, 0, 0));
+    assert_eq!((request.agent_id.as_str(), request.thread_id.as_str()), ("talk", "talk"));
+    assert_eq!((request.deadline_ms, request.task.as_ref()), (120_000, None));
+    assert_eq!(request.settings["system"], "Be brief.");
+    assert_eq!(request.settings["temperature"], 0.5);
+    assert_eq!(request.correlation_id.as_deref(), Some("c-1"));
+    assert!(request.turn_token.len() >= 32);
+    asked.answer("2").await.unwrap();
+    let messages = bed.until_messages("talk", 4).await;
+    assert_eq!(said(&messages), [("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", "2")]);
+    assert_eq!(messages[2].metadata, json!({"from": "a test"}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_turn_leaves_only_its_input_and_succeeds_when_it_is_retried() {
+    let bed = Bed::with(scripted).await;
+    bed.quiet("talk").await;
+    let follower = bed.following("talk").await;
+    let turn = bed.api().say("talk", "fails-once please").await.unwrap();
+    until_ended(&follower, &turn.answer).await;
+    let end = events(&follower).into_iter().find(|event| event.terminal().is_some()).unwrap();
+    let Event::Failed { code, text, .. } = end else { panic!("{end:?}") };
+    assert_eq!(
+        (code.as_str(), text.contains("a transient failure by script")),
+        ("producer_error", true),
+        "{text}"
+    );
+    assert_eq!(bed.messages_of("talk").await.len(), 0, "nothing is in the history");
+    let failed = turns::failed_turns(&bed.pool).await.unwrap();
+    assert_eq!(failed.len(), 1);
+    let kept = &failed[0];
+    assert_eq!((kept.turn_id.as_str(), kept.content.as_str()), (turn.id.as_str(), "fails-once please"));
+    assert_eq!((kept.run, kept.is_retryable, kept.agent_id.as_str()), (0, true, "talk"));
+    let shown = bed.api().failed_turns("talk").await.unwrap();
+    assert_eq!((&shown[0]["turn_id"], &shown[0]["content"]), (&json!(turn.id), &json!("fails-once please")));
+    let again = bed.api().retry_turn("talk", &turn.id).await.unwrap();
+    assert_eq!(
+        (again.id.as_str(), again.run, again.answer),
+        (turn.id.as_str(), 1, format!("{}-a1", turn.id))
+    );
+    let messages = bed.until_messages("talk", 2).await;
+    assert_eq!(
+        said(&messages),
+        [("user", "fails-once please"), ("assistant", "I try. You said: fails-once please")]
+    );
+    assert_eq!(messages[1].message_id, format!("{}-a1", turn.id));
+    assert_eq!(messages[0].transaction, messages[1].transaction);
+    assert_eq!(turns::failed_turns(&bed.pool).await.unwrap().len(), 0);
+    let acts = turns::acts(&bed.pool, "talk").await.unwrap();
+    let retries: Vec<_> = acts.iter().filter(|act| act.what == "retry_turn").collect();
+    assert_eq!(retries.len(), 1);
+    assert_eq!((retries[0].actor.as_str(), retries[0].target.as_deref()), ("api", Some(turn.id.as_str())));
+    assert_eq!(text_seen(&follower, &format!("{}-a1", turn.id)), "I try. You said: fails-once please");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_turn_can_be_dropped_once() {
+    let bed = Bed::with(scripted).await;
+    bed.quiet("talk").await;
+    let turn = bed.api().say("talk", "fails-for-good").await.unwrap();
+    assert_eq!(bed.until_failed("talk", 1).await, [("producer_error".to_owned(), 0)]);
+    assert!(!turns::failed_turns(&bed.pool).await.unwrap()[0].is_retryable);
+    let path = format!("/v1/threads/talk/failed-turns/{}", turn.id);
+    let dropped = bed.api().send("DELETE", &path, None, &[("x-antiphon-actor", "ada")]).await.unwrap();
+    assert_eq!((dropped.status, &dropped.json().unwrap()["done"]), (200, &json!(true)));
+    assert_eq!(turns::failed_turns(&bed.pool).await.unwrap().len(), 0);
+    let again = bed.api().send("DELETE", &path, None, &[]).await.unwrap();
+    assert_eq!((again.status, again.json().unwrap()["code"].clone()), (404, json!("unknown_failed_turn")));
+    let retry = bed.api().send("POST", &format!("{path}/retry"), None, &[]).await.unwrap();
+    assert_eq!(retry.status, 404);
+    let acts = turns::acts(&bed.pool, "talk").await.unwrap();
+    let drops: Vec<_> = acts.iter().filter(|act| act.what == "drop_failed_turn").collect();
+    assert_eq!(drops.len(), 1);
+    assert_eq!((drops[0].actor.as_str(), drops[0].target.as_deref()), ("ada", Some(turn.id.as_str())));
+    assert!(drops[0].age_ms < 30_000.0 && drops[0].refused.is_none());
+    assert_eq!(bed.messages_of("talk").await.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tasks_after_a_turn_run_once_and_name_the_persisted_answer() {
+    let mut bed = Bed::with(scripted).await;
+    bed.api().put_agent("ann", "default", json!({"backoff_base_ms": 1})).await.unwrap();
+    bed.api().create_thread(&json!({"thread_id": "talk", "agent_id": "ann"})).await.unwrap();
+    let turn = bed.api().say("talk", "hello").await.unwrap();
+    let talk = bed.until_messages("talk", 2).await;
+    bed.until_tasks("ann", &["completed", "completed"]).await;
+    // An owner that dies before it has noted that the outbox is published publishes it again.
+    bed.fleet.workers[0].kill().await.unwrap();
+    bed.fleet.workers[0].restart().await.unwrap();
+    bed.until_settled().await;
+    sleep(A_WHILE).await;
+    let tasks = bed.tasks_of("ann").await;
+    let ids: Vec<_> = tasks.iter().map(|task| (task.task_id.clone(), task.kind.as_str())).collect();
+    assert_eq!(
+        ids,
+        [(format!("{}-work", turn.id), "work_request"), (format!("{}-memory", turn.id), "memory")]
+    );
+    for task in &tasks {
+        assert_eq!(task.status, "completed");
+        assert_eq!(task.metadata["assistant_message_id"], json!(talk[1].message_id));
+        assert_eq!(task.metadata["thread_id"], "talk");
+        assert_eq!(task.metadata["turn_id"], json!(turn.id));
+        assert_eq!(task.metadata["batch_id"], json!(talk[0].batch_id.to_string()));
+    }
+    let own = bed.messages_of("ann").await;
+    assert_eq!(own.len(), 4, "each ran once, in the agent's own thread");
+    assert_eq!(own[0].metadata["assistant_message_id"], json!(turn.answer));
+    assert_eq!(own[0].batch_type, "agent_to_agent");
+    assert_eq!(bed.messages_of("talk").await.len(), 2, "and not in the thread that they come from");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
+    let bed = Bed::with(alone).await;
+    let by_hand = bed.by_hand().await;
+    bed.quiet("talk").await;
+    let api = bed.api();
+    api.create_thread(&json!({"thread_id": "talk"})).await.unwrap();
+    let say = async |content: &str, policy: &str| {
+        let body = json!({"content": content, "busy_policy": policy});
+        api.say_with("talk", &body, &[]).await.unwrap()
+    };
+    let read = |answer: testkit::http::Answer| Turn::read(&answer.json().unwrap()).unwrap();
+    // Enqueue: the second waits for the first.
+    let first = read(say("first", "enqueue").await);
+    let asked = asked_for(&by_hand, &first).await;
+    let second = read(say("second", "enqueue").await);
+    bed.nobody_is_asked(&by_hand).await;
+    let thread = api.thread("talk").await.unwrap();
+    assert_eq!(
+        (&thread["active_turn"]["turn_id"], &thread["waiting_turns"]),
+        (&json!(first.id), &json!([second.id]))
+    );
+    // Reject: refused with a reason, and nothing is kept of it.
+    let refused = say("refused", "reject").await;
+    assert_eq!((refused.status, refused.json().unwrap()["code"].clone()), (409, json!("thread_busy")));
+    assert_eq!(
+        (refused.json().unwrap()["retryable"].clone(), refused.header("retry-after")),
+        (json!(true), Some("1"))
+    );
+    asked.answer("1").await.unwrap();
+    let mut asked = asked_for(&by_hand, &second).await;
+    // Interrupt: what there is of the second is kept, and the third comes before a fourth that waited.
+    asked.say("half of ").await.unwrap();
+    asked.say("2").await.unwrap();
+    let mut stops = by_hand.stops(&asked).await.unwrap();
+    let fourth = read(say("fourth", "enqueue").await);
+    let third = read(say("third", "interrupt").await);
+    let stop = tokio::time::timeout(SOON, futures_util::StreamExt::next(&mut stops)).await;
+    assert!(stop.is_ok_and(|stop| stop.is_some()), "the workflow is told to stop");
+    let mut third_asked = asked_for(&by_hand, &third).await;
+    asked.finish(" and too late").await.unwrap();
+    // Rollback: nothing of the third stays but its input, as a failed turn.
+    third_asked.say("not for long").await.unwrap();
+    let fifth = read(say("fifth", "rollback").await);
+    asked_for(&by_hand, &fifth).await.answer("5").await.unwrap();
+    asked_for(&by_hand, &fourth).await.answer("4").await.unwrap();
+    let messages = bed.until_messages("talk", 8).await;
+    let told = [
+        ("user", "first"),
+        ("assistant", "1"),
+        ("user", "second"),
+        ("assistant", "half of 2"),
+        ("user", "fifth"),
+        ("assistant", "5"),
+        ("user", "fourth"),
+        ("assistant", "4"),
+    ];
+    assert_eq!(said(&messages), told);
+    assert_eq!(messages[3].metadata["stopped"], json!(true));
+    assert_eq!(bed.until_failed("talk", 1).await, [("rolled_back".to_owned(), 0)]);
+    let kept = &turns::failed_turns(&bed.pool).await.unwrap()[0];
+    assert_eq!(
+        (kept.turn_id.as_str(), kept.content.as_str(), kept.is_retryable),
+        (third.id.as_str(), "third", true)
+    );
+}
+
+/// Without its owner's word the gateway sends a message that is to be rejected, and the owner rejects it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_owner_rejects_becomes_a_failed_turn() {
+    let bed = Bed::with(alone).await;
+    let by_hand = bed.by_hand().await;
+    bed.quiet("talk").await;
+    let first = bed.api().say("talk", "first").await.unwrap();
+    let asked = asked_for(&by_hand, &first).await;
+    bed.fleet.workers[0].pause();
+    let body = json!({"content": "second", "busy_policy": "reject"});
+    let second = bed.api().say_with("talk", &body, &[]).await.unwrap();
+    bed.fleet.workers[0].resume();
+    assert_eq!(second.status, 202);
+    assert_eq!(bed.until_failed("talk", 1).await, [("busy".to_owned(), 0)]);
+    asked.answer("1").await.unwrap();
+    assert_eq!(said(&bed.until_messages("talk", 2).await), [("user", "first"), ("assistant", "1")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idempotency_key_is_one_turn_for_the_same_input_and_refused_for_another() {
+    let bed = Bed::with(alone).await;
+    let by_hand = bed.by_hand().await;
+    for thread in ["talk", "other"] {
+        bed.quiet(thread).await;
+    }
+    let api = bed.api();
+    let say = async |thread: &str, content: &str, key: &str| {
+        api.say_with(thread, &json!({"content": content}), &[("idempotency-key", key)]).await.unwrap()
+    };
+    let at_once = futures_util::future::join_all((0..8).map(|_| say("talk", "hello", "k-1"))).await;
+    let turns_made: Vec<_> =
+        at_once.iter().map(|answer| Turn::read(&answer.json().unwrap()).unwrap()).collect();
+    assert!(turns_made.iter().all(|turn| *turn == turns_made[0]), "{turns_made:?}");
+    let asked = asked_for(&by_hand, &turns_made[0]).await;
+    let other = say("talk", "hello!", "k-1").await;
+    assert_eq!((other.status, other.json().unwrap()["code"].clone()), (422, json!("idempotency_key_reused")));
+    asked.answer("hi").await.unwrap();
+    bed.until_messages("talk", 2).await;
+    let late = say("talk", "hello", "k-1").await;
+    assert_eq!((late.status, Turn::read(&late.json().unwrap()).unwrap()), (202, turns_made[0].clone()));
+    bed.nobody_is_asked(&by_hand).await;
+    let elsewhere = Turn::read(&say("other", "hello", "k-1").await.json().unwrap()).unwrap();
+    assert_ne!(elsewhere.id, turns_made[0].id);
+    asked_for(&by_hand, &elsewhere).await.answer("hi").await.unwrap();
+    bed.until_messages("other", 2).await;
+    assert_eq!(bed.messages_of("talk").await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_turn_keeps_its_part_and_the_next_message_works_at_once() {
+    let bed = Bed::with(alone).await;
+    let by_hand = bed.by_hand().await;
+    bed.quiet("talk").await;
+    let follower = bed.following("talk").await;
+    let turn = bed.api().say("talk", "tell me").await.unwrap();
+    let mut asked = asked_for(&by_hand, &turn).await;
+    let mut stops = by_hand.stops(&asked).await.unwrap();
+    asked.say("Once upon").await.unwrap();
+    let call = json!({"chunk_type": "tool_call", "metadata": {"tool_call_id": "c1", "tool_name": "clock"}});
+    asked.say_with("{}", call).await.unwrap();
+    follower.wait(SOON, |progress| progress.events >= 2).await.unwrap();
+    let waiting = bed.api().say("talk", "and then").await.unwrap();
+    let stopped = bed.api().stop(&turn.id).await.unwrap();
+    assert_eq!((&stopped["done"], &stopped["refused"]), (&json!(true), &Value::Null));
+    let told = tokio::time::timeout(SOON, futures_util::StreamExt::next(&mut stops)).await;
+    assert!(told.is_ok_and(|told| told.is_some()), "the workflow is told to stop");
+    let next = asked_for(&by_hand, &waiting).await;
+    // What the first workflow says from now on counts for nothing.
+    asked.finish(" a time").await.unwrap();
+    next.answer("the end").await.unwrap();
+    let messages = bed.until_messages("talk", 6).await;
+    let told = [
+        ("user", "tell me"),
+        ("assistant", "Once upon"),
+        ("tool", ""),
+        ("assistant", ""),
+        ("user", "and then"),
+        ("assistant", "the end"),
+    ];
+    assert_eq!(said(&messages), told);
+    assert_eq!(
+        (messages[2].tool_call_id.as_deref(), &messages[2].metadata["stopped"]),
+        (Some("c1"), &json!(true))
+    );
+    assert_eq!(messages[3].metadata["stopped"], json!(true));
+    assert_eq!(messages[3].message_id, turn.answer);
+    assert!(messages[..4].iter().all(|message| message.transaction == messages[0].transaction));
+    until_ended(&follower, &waiting.answer).await;
+    assert_eq!(text_seen(&follower, &turn.answer), "Once upon");
+    bed.until("the late chunk is counted", SOON, async || {
+        bed.metric("antiphon_worker_fenced_chunks_total").await == 1.0
+    })
+    .await;
+    let again = bed.api().send("POST", &format!("/v1/turns/{}/stop", turn.id), None, &[]).await.unwrap();
+    assert_eq!((again.status, again.json().unwrap()["code"].clone()), (404, json!("unknown_turn")));
+    let acts = turns::acts(&bed.pool, "talk").await.unwrap();
+    let stops: Vec<_> = acts.iter().filter(|act| act.what == "stop_turn").collect();
+    assert_eq!((stops.len(), stops[0].target.as_deref()), (1, Some(turn.id.as_str())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_waits_can_be_stopped_and_is_kept_as_failed() {
+    let bed = Bed::with(alone).await;
+    let by_hand = bed.by_hand().await;
+    bed.quiet("talk").await;
+    let first = bed.api().say("talk", "first").await.unwrap();
+    let asked = asked_for(&by_hand, &first).await;
+    let second = bed.api().say("talk", "second").await.unwrap();
+    assert_eq!(bed.api().stop(&second.id).await.unwrap()["done"], json!(true));
+    assert_eq!(bed.until_failed("talk", 1).await, [("stopped".to_owned(), 0)]);
+    asked.answer("1").await.unwrap();
+    bed.until_messages("talk", 2).await;
+    bed.nobody_is_asked(&by_hand).await;
+}

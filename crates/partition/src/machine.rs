@@ -98,7 +98,7 @@ enum InFlight {
 struct InFlightCommit {
     ended: Vec<InFlight>,
     tasks: Vec<QueuedTask>,
-    /// Agents of tasks in the store that are changed without having passed through memory, once for each change.
+    /// Agents whose pending tasks are changed, once for each change.
     more: Vec<AgentId>,
     outbox: Option<OutboxBatch>,
 }

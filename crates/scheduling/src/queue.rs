@@ -50,6 +50,8 @@ pub enum Head {
     Paused,
     /// The agent backs off until then.
     Waits(Timestamp),
+    /// Which one it is, or what it says, is decided and not stored yet.
+    Unsettled,
     /// It may start.
     Ready,
 }
@@ -84,6 +86,7 @@ impl AgentQueue {
             (None, _) if self.has_more => Head::Away,
             (None, _) => Head::None,
             (Some(_), _) if self.is_busy => Head::Busy,
+            (Some(_), _) if self.unsettled > 0 => Head::Unsettled,
             (Some(_), _) if self.paused => Head::Paused,
             (Some(_), Some(until)) if now < until => Head::Waits(until),
             (Some(_), _) => Head::Ready,
@@ -136,13 +139,14 @@ impl AgentQueue {
     /// A stored task will come to stand at the end, at this place, without passing here.
     pub fn expect(&mut self, position: Position) {
         self.came(position);
+        self.has_more = true;
         self.unsettle();
     }
 
-    /// A stored task that is not here is changed: nothing is read from the store before [`AgentQueue::settle`], and what is
-    /// being read does not count.
+    /// A stored task is changed. Before [`AgentQueue::settle`] nothing is read from the store, what is being read does not
+    /// count, and nothing starts: an owner after this one would not know why.
     pub fn unsettle(&mut self) {
-        (self.has_more, self.is_doubtful) = (true, true);
+        self.is_doubtful = true;
         self.unsettled += 1;
     }
 
@@ -255,15 +259,12 @@ impl AgentQueue {
         self.tasks.get(self.index(position)?)
     }
 
-    /// Gives the task at this place another payload; false when it is not here or under way.
-    pub fn edit(&mut self, position: Position, content: String, metadata: Metadata) -> bool {
-        let Some(queued) = self.index(position).and_then(|index| self.tasks.get_mut(index)) else {
-            return false;
-        };
+    /// Gives the task at this place another payload, if it is here and not under way.
+    pub fn edit(&mut self, position: Position, content: String, metadata: Metadata) {
+        let Some(queued) = self.index(position).and_then(|index| self.tasks.get_mut(index)) else { return };
         let before = queued.task.size();
         (queued.task.content, queued.task.metadata) = (content, metadata);
         self.bytes = self.bytes + queued.task.size() - before;
-        true
     }
 
     /// The task of that id is the one under way.
@@ -289,6 +290,7 @@ impl AgentQueue {
             && self.failures == 0
             && self.run == 0
             && self.waits_until.is_none()
+            && self.unsettled == 0
     }
 
     fn index(&self, position: Position) -> Option<usize> {

@@ -443,3 +443,55 @@ fn inputs_that_fill_all_the_room_do_not_keep_the_reader_from_the_end() {
     assert!(script.machine.is_deferring() && script.machine.wants_entries());
     assert_eq!(starts(&script.take(Input::CaughtUp(true))), [(input_turn("x"), false)]);
 }
+
+#[test]
+fn the_task_behind_a_dropped_one_begins_when_the_drop_is_stored() {
+    let mut script = Script::taken_over(Limits::default(), with_tasks(&[5, 6], false));
+    script.take(Input::CaughtUp(false));
+    let dropped = act("drop", ActKind::DropTask(TaskId::parse("k5").unwrap()));
+    let pending = Verdict::Task { position: Position::from_stored(5), is_failed: false };
+    script.ordered(order(1, dropped), pending);
+    assert_eq!(
+        starts(&script.take(Input::CaughtUp(true))),
+        [],
+        "an owner after this one would not know of it"
+    );
+    assert_eq!(starts(&script.committed()), [(TurnId::of_task(&agent(), Position::from_stored(6)), false)]);
+}
+
+#[test]
+fn a_request_that_was_made_too_late_is_taken_back_when_the_end_is_stored() {
+    let mut script = Script::taken_over(Limits::default(), bare());
+    script.take(Input::CaughtUp(true));
+    script.ordered(order(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.ordered(order(2, act("stop", ActKind::StopTurn(input_turn("x")))), Verdict::New);
+    let abandon = Action::Abandon { turn: input_turn("x"), run: 0 };
+    assert!(!script.started(&input_turn("x")).contains(&abandon));
+    assert!(script.committed().contains(&abandon));
+    assert!(script.started(&input_turn("x")).contains(&abandon), "nobody knows of it any more");
+}
+
+#[test]
+fn chunks_do_not_overtake_those_that_wait_for_an_order() {
+    let mut script = Script::taken_over(Limits::default(), bare());
+    let turn = input_turn("x");
+    let opened = order(1, input("x", BusyPolicy::Enqueue));
+    let pause = order(2, act("pause", ActKind::Pause));
+    script.read(vec![opened, pause, answer(3, &turn, chunk(0, true))], 9);
+    // The input is judged, the act before the chunk is not.
+    script.take(Input::Checked(vec![(OrderKey::Turn(agent().thread(), turn.clone(), 0), Verdict::New)]));
+    let mut again = answer(4, &turn, chunk(0, true));
+    if let Body::Frame(frame) = &mut again.body {
+        frame.chunks[0].attempt = 1;
+    }
+    let published = |actions: &[Action]| -> Vec<u32> {
+        let released = actions.iter().filter_map(|action| match action {
+            Action::Publish(release) => Some(release.attempt),
+            _ => None,
+        });
+        released.collect()
+    };
+    assert_eq!(published(&script.read(vec![again], 9)), [0_u32; 0]);
+    let judged = (OrderKey::Act(agent(), ActId::parse("pause").unwrap(), None), Verdict::New);
+    assert_eq!(published(&script.take(Input::Checked(vec![judged]))), [0], "the first that was whole");
+}

@@ -84,7 +84,7 @@ impl Partition {
         None
     }
 
-    /// A task in the store is changed that is not in memory.
+    /// A pending task is changed: see [`scheduling::AgentQueue::unsettle`].
     fn unsettle(&mut self, agent: &AgentId) {
         self.work.queue(agent, scheduling::AgentQueue::unsettle);
         self.orders.writes.more.push(agent.clone());
@@ -102,15 +102,13 @@ impl Partition {
         if let Some(refused) = self.is_out_of_reach(agent, task, position) {
             return Some(refused);
         }
-        let (was_first, until, was_here) = self.work.queue(agent, |queue| {
+        let (was_first, until) = self.work.queue(agent, |queue| {
             let was_first = queue.first().is_some_and(|first| first.position == position);
-            (was_first, queue.waits_until(), queue.remove(position))
+            let until = queue.waits_until();
+            queue.remove(position);
+            (was_first, until)
         });
-        // What is read before the mark is stored would bring it back.
-        let reads_on = self.work.queues.get(agent).is_some_and(scheduling::AgentQueue::has_more);
-        if !was_here || reads_on {
-            self.unsettle(agent);
-        }
+        self.unsettle(agent);
         if was_first {
             if let Some(until) = until {
                 self.work.timers.remove(&(until, agent.clone()));
@@ -158,8 +156,8 @@ impl Partition {
             metadata: edited.metadata.clone(),
             digest: edited.digest(),
         });
-        let is_here = self.work.queue(agent, |queue| queue.edit(position, edited.content, edited.metadata));
-        if !is_failed && !is_here {
+        if !is_failed {
+            self.work.queue(agent, |queue| queue.edit(position, edited.content, edited.metadata));
             self.unsettle(agent);
         }
         None

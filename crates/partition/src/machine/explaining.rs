@@ -56,6 +56,8 @@ impl Partition {
             Head::Paused => Some(WaitReason::Paused),
             Head::Waits(until) => Some(WaitReason::Backoff { for_ms: until.since_ms(now) }),
             Head::Away | Head::Ready if !self.has_caught_up => Some(WaitReason::CatchingUp),
+            // A moment: the commit that says what is next is under way.
+            Head::Unsettled => Some(WaitReason::HeadOfLine),
             Head::Away | Head::Ready if is_thread_busy => Some(WaitReason::HeadOfLine),
             Head::Away | Head::Ready => Some(WaitReason::Capacity),
         };

@@ -126,7 +126,7 @@ impl Partition {
         outgoing: &mut Vec<Outgoing>,
     ) -> Outcome {
         let position = messages.last().map_or(ANY, |message| message.placement.position);
-        let batch = messages.first().map(|message| message.placement.position);
+        let batch = messages.first().map(|message| message.placement.batch_id);
         let Some(turn) = self.work.turns.get(id) else { return Outcome::Complete(position) };
         let is_stopped = *end == TurnEnd::Stopped;
         let status = if is_stopped { TurnStatus::Stopped } else { TurnStatus::Completed };

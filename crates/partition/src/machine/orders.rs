@@ -34,7 +34,7 @@ pub(super) struct Writes {
     pub(super) task_changes: Vec<TaskChange>,
     pub(super) failed_tasks: Vec<FailedTask>,
     pub(super) dropped_turns: Vec<(model::ThreadId, TurnId)>,
-    /// Agents of tasks in the store that are changed without having passed through memory, once for each change.
+    /// Agents whose pending tasks are changed, once for each change.
     pub(super) more: Vec<model::AgentId>,
     /// Entries that are done with the commit.
     pub(super) seqs: Vec<Seq>,
@@ -84,10 +84,14 @@ impl Orders {
         (!self.to_check.is_empty()).then(|| std::mem::take(&mut self.to_check))
     }
 
-    fn opens(&self, turn: &TurnId) -> bool {
+    /// Chunks of this run have to wait: for its input, or behind others that do.
+    fn holds_up(&self, turn: &TurnId, run: u32) -> bool {
         self.pending.iter().any(|pending| match pending {
-            Pending::Order { order: Order::Turn(opened), .. } => opened.turn == *turn,
-            Pending::Order { .. } | Pending::Frame { .. } => false,
+            Pending::Order { order: Order::Turn(opened), .. } => opened.turn == *turn && opened.run <= run,
+            Pending::Order { .. } => false,
+            Pending::Frame { frame, .. } => frame.chunks.iter().any(|arrival| {
+                TurnId::of_answer(&arrival.message).is_some_and(|(waiting, of)| waiting == *turn && of == run)
+            }),
         })
     }
 }
@@ -140,7 +144,7 @@ impl Partition {
             return false;
         }
         let waits = frame.chunks.iter().any(|arrival| {
-            TurnId::of_answer(&arrival.message).is_some_and(|(turn, _)| self.orders.opens(&turn))
+            TurnId::of_answer(&arrival.message).is_some_and(|(turn, run)| self.orders.holds_up(&turn, run))
         });
         if waits {
             self.holds.insert((seq, NO_SLOT));
@@ -171,7 +175,7 @@ impl Partition {
             match pending {
                 Pending::Frame { seq, frame } => {
                     self.holds.remove(&(seq, NO_SLOT));
-                    self.frame(&frame, seq, &mut 0, now, actions);
+                    self.place(&frame, seq, &mut 0, now, actions);
                 }
                 Pending::Order { seq, order, raw, verdict: Some(verdict) }
                     if !self.must_wait(&order, verdict) =>

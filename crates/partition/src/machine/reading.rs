@@ -48,9 +48,20 @@ impl Partition {
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
-        if self.keeps_back(frame, seq) {
-            return;
+        if !self.keeps_back(frame, seq) {
+            self.place(frame, seq, room, now, actions);
         }
+    }
+
+    /// Takes the chunks of a frame that nothing holds up.
+    pub(super) fn place(
+        &mut self,
+        frame: &Frame,
+        seq: Seq,
+        room: &mut usize,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
         for arrival in &frame.chunks {
             let slot = match self.messages.find(&frame.thread, &arrival.message) {
                 Some(slot) if self.is_asked(slot, frame) => Some(slot),

@@ -121,7 +121,7 @@ impl Partition {
                     actions.push(Action::LoadTasks { agent, after, limit });
                 }
             }
-            Head::None | Head::Busy | Head::Paused => {}
+            Head::None | Head::Busy | Head::Paused | Head::Unsettled => {}
         }
     }
 
@@ -251,11 +251,14 @@ impl Partition {
         actions: &mut Vec<Action>,
     ) {
         let time = self.clock.now(now);
-        let turn = self.work.turns.get_mut(id).filter(|turn| turn.run == run);
-        let Some(turn) = turn.filter(|turn| turn.phase != TurnPhase::Ended) else {
+        let Some(turn) = self.work.turns.get_mut(id).filter(|turn| turn.run == run) else {
             actions.push(Action::Abandon { turn: id.clone(), run });
             return;
         };
+        if turn.phase == TurnPhase::Ended {
+            turn.is_abandoned = true;
+            return;
+        }
         let (rules, refused) = match started {
             Started::Requested(rules) => (rules, None),
             Started::Refused { rules, text } => (rules, Some(text)),

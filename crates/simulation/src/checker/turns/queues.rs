@@ -162,6 +162,7 @@ impl Replay<'_> {
                 self.moved(agent, row, *wait_ms, happened.at_ms, group);
             }
         }
+        self.acts_have_effects(group);
         for happened in group {
             match &happened.what {
                 What::Ended { turn, run, .. } => self.ended(turn, *run, &written),
@@ -175,6 +176,28 @@ impl Replay<'_> {
                     self.queues.entry(agent.clone()).or_default().tasks.remove(position);
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// What the audit calls done is done with it.
+    fn acts_have_effects(&mut self, group: &[Happened]) {
+        for happened in group {
+            let What::Acted { subject, act: id, is_done: true } = &happened.what else { continue };
+            let Some(act) = act_of(self.turns, subject, id) else { continue };
+            let is_done = |what: &What| match (&act.what, what) {
+                (ActKind::DropTask(_), What::Marked { agent, .. } | What::Removed { agent, .. })
+                | (ActKind::RetryTask(_), What::Requeued { agent, .. }) => agent == subject,
+                (ActKind::StopTurn(turn), What::Ended { turn: ended, .. }) => turn == ended,
+                (ActKind::Pause, What::Agent { agent, .. })
+                | (ActKind::Resume, What::Agent { agent, .. })
+                | (ActKind::ClearBackoff, What::Agent { agent, .. }) => agent == subject,
+                (ActKind::EditTask { .. } | ActKind::DropFailedTurn(_), _) => true,
+                _ => false,
+            };
+            if !group.iter().any(|happened| is_done(&happened.what)) {
+                let expected = format!("{:?} done with its audit", act.what);
+                self.report(Invariant::OrdersEnd, id, expected, "nothing".to_owned());
             }
         }
     }
@@ -267,6 +290,13 @@ impl Replay<'_> {
     }
 }
 
+fn act_of<'a>(turns: &'a Turns, subject: &AgentId, id: &model::ActId) -> Option<&'a model::Act> {
+    turns.ledger.iter().find_map(|ordered| match &ordered.order {
+        Order::Act(act) if act.id == *id && act.subject == *subject => Some(act),
+        _ => None,
+    })
+}
+
 /// What one transaction says of one agent.
 #[derive(Default)]
 struct Mine {
@@ -322,11 +352,7 @@ impl Mine {
     }
 
     fn acted(&mut self, turns: &Turns, agent: &AgentId, id: &model::ActId) {
-        let act = turns.ledger.iter().find_map(|ordered| match &ordered.order {
-            Order::Act(act) if act.id == *id && act.subject == *agent => Some(act),
-            _ => None,
-        });
-        match act.map(|act| &act.what) {
+        match act_of(turns, agent, id).map(|act| &act.what) {
             Some(ActKind::Pause) => self.pauses = Some(true),
             Some(ActKind::Resume) => self.pauses = Some(false),
             Some(ActKind::ClearBackoff) => self.lifts = true,

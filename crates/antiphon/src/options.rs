@@ -202,7 +202,7 @@ pub(crate) struct All {
     #[command(flatten)]
     pub(crate) streams: Streams,
     #[command(flatten)]
-    pub(crate) worker: WorkerSettings,
+    pub(crate) worker: Box<WorkerSettings>,
     #[command(flatten)]
     pub(crate) gateway: GatewaySettings,
     #[command(flatten)]

@@ -6,6 +6,7 @@
     reason = "tests spawn bare tasks and read what the test runner tells them"
 )]
 
+mod api;
 mod cancellation;
 mod commits;
 mod fencing;

@@ -1,0 +1,395 @@
+//! What the HTTP API reads and writes.
+
+use model::{ActId, AgentId, BusyPolicy, Position, TaskId, ThreadId, TurnId, WorkflowName};
+use serde_json::json;
+use store::{AgentStanding, AgentWaiting, NewThread, PutAgent, RunFailure, Store, TaskStatus, TurnState};
+
+use crate::fixture::{Database, metadata, thread};
+
+fn agent(id: &str) -> AgentId {
+    AgentId::parse(id).unwrap()
+}
+
+fn turn(thread: &ThreadId, unique: &str) -> TurnId {
+    TurnId::foreground(thread, unique).unwrap()
+}
+
+/// Runs a statement in which `$b(<key>)` stands for the bucket of a key.
+async fn write(database: &Database, statement: &str) {
+    let mut parts = statement.split("$b(");
+    let mut sql = parts.next().unwrap().to_owned();
+    for part in parts {
+        let (key, rest) = part.split_once(')').unwrap();
+        sql.push_str(&format!("{}{rest}", model::Bucket::of_key(key).get()));
+    }
+    database.execute(&sql).await;
+}
+
+#[tokio::test]
+async fn a_thread_is_named_once() {
+    let (_database, store) = Database::new(2).await;
+    let new = NewThread {
+        thread: thread("t"),
+        agent: Some(agent("otto")),
+        policy: Some(BusyPolicy::Rollback),
+        metadata: metadata(json!({"a": 1})),
+    };
+    assert_eq!(store.thread(&new.thread).await.unwrap(), None);
+    assert!(store.name_thread(&new).await.unwrap());
+    let other = NewThread { agent: None, policy: None, ..new.clone() };
+    assert!(!store.name_thread(&other).await.unwrap());
+    let row = store.thread(&new.thread).await.unwrap().unwrap();
+    assert_eq!((row.named, row.messages, row.head), (new, 0, None));
+    store.create_thread(&thread("bare")).await.unwrap();
+    let bare = store.thread(&thread("bare")).await.unwrap().unwrap().named;
+    assert_eq!((bare.agent, bare.policy, bare.metadata.is_empty()), (None, None, true));
+}
+
+#[tokio::test]
+async fn a_key_belongs_to_the_first_who_takes_it() {
+    let (_database, store) = Database::new(2).await;
+    let (t, u) = (thread("t"), thread("u"));
+    assert_eq!(store.key_claim(&t, "k").await.unwrap(), None);
+    let claims = (0..20).map(|n| {
+        let (store, t) = (store.clone(), t.clone());
+        async move { store.claim_key(&t, "k", &[n], &turn(&t, &format!("x{n}"))).await.unwrap() }
+    });
+    let claims = futures_util::future::join_all(claims).await;
+    assert!(claims.iter().all(|claim| *claim == claims[0]), "{claims:?}");
+    assert_eq!(store.key_claim(&t, "k").await.unwrap().as_ref(), Some(&claims[0]));
+    let other = store.claim_key(&u, "k", b"d", &turn(&u, "y")).await.unwrap();
+    assert_eq!((other.turn, other.digest), (turn(&u, "y"), b"d".to_vec()));
+}
+
+/// Rows of messages: thread, position, batch, id, role, content.
+async fn messages(database: &Database, rows: &[(i64, i64, &str, &str, &str, &str)]) {
+    let row = |(position, batch, id, kind, role, content): &(i64, i64, &str, &str, &str, &str)| {
+        format!(
+            "($b(t), 't', {position}, '{id}', {batch}, {}, '{kind}', '{role}', '{content}')",
+            position - batch
+        )
+    };
+    let rows: Vec<_> = rows.iter().map(row).collect();
+    let sql = format!(
+        "INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content)
+         VALUES {}",
+        rows.join(", ")
+    );
+    write(database, &sql).await;
+}
+
+#[tokio::test]
+async fn viewers_are_shown_answers_with_the_text_of_all_steps() {
+    let (database, store) = Database::new(2).await;
+    let t = thread("t");
+    let (x, y, z) = (turn(&t, "x-a7"), turn(&t, "y"), turn(&t, "z"));
+    let ids = |turn: &TurnId, run| {
+        let step = |n| turn.step(run, n).to_string();
+        (
+            turn.input().to_string(),
+            step(0),
+            turn.result(run, 0, 0).to_string(),
+            step(1),
+            turn.answer(run).to_string(),
+        )
+    };
+    let (xq, xs, xr, xs1, xa) = ids(&x, 0);
+    let (yq, _, _, _, ya) = ids(&y, 12);
+    let (zq, zs, _, _, za) = ids(&z, 1);
+    messages(
+        &database,
+        &[
+            (10, 10, "bare", "system_trigger", "assistant", "bare text"),
+            (20, 20, &xq, "user_request", "user", "question"),
+            (21, 20, &xs, "user_request", "assistant", "one "),
+            (22, 20, &xr, "user_request", "tool", "result"),
+            (23, 20, &xs1, "user_request", "assistant", "two "),
+            (24, 20, &xa, "user_request", "assistant", "three"),
+            (30, 30, "note-a", "system_trigger", "user", "bare too"),
+            (40, 40, &yq, "agent_to_agent", "user", "task"),
+            (41, 40, &ya, "agent_to_agent", "assistant", "done"),
+            // A continuation goes on in the batch of the turn before.
+            (50, 40, &zq, "continuation", "user", "go on"),
+            (51, 40, &zs, "continuation", "assistant", "more "),
+            (52, 40, &za, "continuation", "assistant", "text"),
+        ],
+    )
+    .await;
+    let shown = async |after: i64, limit| {
+        let all = store.shown_after(&t, Position::from_stored(after), limit).await.unwrap();
+        let short = all.iter().map(|it| format!("{}:{}", it.position, it.content));
+        short.collect::<Vec<_>>().join("|")
+    };
+    assert_eq!(shown(0, 9).await, "10:bare text|24:one two three|30:bare too|41:done|52:more text");
+    assert_eq!(shown(22, 2).await, "24:one two three|30:bare too", "from within a turn");
+    assert_eq!(shown(52, 9).await, "");
+    assert_eq!(store.last_shown(&t).await.unwrap(), Some(Position::from_stored(52)));
+    assert_eq!(store.last_shown(&thread("u")).await.unwrap(), None);
+    let answer = &store.shown_after(&t, Position::from_stored(20), 1).await.unwrap()[0];
+    assert_eq!((&answer.message_id, answer.attempt), (&x.answer(0), 0));
+    let done = |turn: &TurnId, run| Some(TurnState::Done { answer: turn.answer(run) });
+    for (turn, run) in [(&x, 0), (&y, 12), (&z, 1)] {
+        assert_eq!(store.turn_state(&t, turn).await.unwrap(), done(turn, run), "{turn}");
+    }
+}
+
+async fn insert_failed(database: &Database, turn: &TurnId, run: u32) {
+    let sql = format!(
+        "INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
+                                   memory, correlation_id, code, text, is_retryable)
+         VALUES ($b(t), 't', '{turn}', 'otto', {run}, 'reject', 'question', '{{\"k\": 1}}', true, false, 'trace',
+                 'deadline', 'no progress', true)"
+    );
+    write(database, &sql).await;
+}
+
+#[tokio::test]
+async fn failed_turns_are_paged_by_their_ids() {
+    let (database, store) = Database::new(2).await;
+    let t = thread("t");
+    assert_eq!(store.failed_turns(&t, None, 9).await.unwrap(), None);
+    store.create_thread(&t).await.unwrap();
+    assert_eq!(store.failed_turns(&t, None, 9).await.unwrap(), Some(vec![]));
+    for unique in ["a", "b", "c"] {
+        insert_failed(&database, &turn(&t, unique), 2).await;
+    }
+    let page = async |after: Option<&str>, limit| {
+        let after = after.map(|unique| turn(&t, unique));
+        let page = store.failed_turns(&t, after.as_ref(), limit).await.unwrap().unwrap();
+        page.into_iter().map(|row| row.opened.turn).collect::<Vec<_>>()
+    };
+    assert_eq!(page(None, 2).await, [turn(&t, "a"), turn(&t, "b")]);
+    assert_eq!(page(Some("b"), 2).await, [turn(&t, "c")]);
+    assert_eq!(page(Some("c"), 2).await, []);
+    let row = store.failed_turn(&t, &turn(&t, "b")).await.unwrap().unwrap();
+    let opened = &row.opened;
+    assert_eq!((opened.agent.as_str(), opened.run, opened.policy), ("otto", 2, BusyPolicy::Reject));
+    assert_eq!(
+        (opened.work_request, opened.memory, opened.correlation_id.as_deref()),
+        (true, false, Some("trace"))
+    );
+    assert_eq!((opened.content.as_str(), opened.metadata.to_value()), ("question", json!({"k": 1})));
+    assert_eq!((row.code.as_str(), row.text.as_str(), row.is_retryable), ("deadline", "no progress", true));
+    assert_eq!(store.failed_turn(&t, &turn(&t, "z")).await.unwrap(), None);
+    assert_eq!(store.failed_turn(&thread("u"), &turn(&t, "b")).await.unwrap(), None);
+    write(&database, "DELETE FROM threads").await;
+    assert_eq!(page(None, 9).await.len(), 3, "its first turn may have failed");
+}
+
+#[tokio::test]
+async fn what_became_of_a_turn_is_told_in_the_order_of_its_life() {
+    let (database, store) = Database::new(2).await;
+    let t = thread("t");
+    let x = turn(&t, "x");
+    let state = async || store.turn_state(&t, &x).await.unwrap();
+    let failure = async |run| store.run_failure(&t, &x, run).await.unwrap();
+    assert_eq!((state().await, failure(0).await), (None, None));
+    insert_failed(&database, &x, 1).await;
+    assert_eq!(state().await, Some(TurnState::Failed { run: 1 }));
+    let told = RunFailure { code: "deadline".into(), text: "no progress".into(), is_retryable: true };
+    assert_eq!(
+        (failure(0).await, failure(1).await, failure(2).await),
+        (Some(told.clone()), Some(told), None)
+    );
+    let columns = database
+        .rows(
+            "SELECT 1 FROM information_schema.columns
+        WHERE table_name = 'open_turns' AND column_name = 'incarnation'",
+        )
+        .await;
+    let (name, value) = if columns.is_empty() { ("", "") } else { (", incarnation", ", 's'") };
+    write(&database, &format!(
+        "INSERT INTO open_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
+                                 memory, stream_seq{name})
+         VALUES ($b(t), 't', '{x}', 'otto', 2, 'enqueue', 'question', '{{}}', true, true, 7{value})"
+    )).await;
+    assert_eq!(state().await, Some(TurnState::Open { run: 2 }));
+    assert_eq!(store.thread_of_open_turn(&x).await.unwrap(), Some(t.clone()));
+    assert_eq!(store.thread_of_open_turn(&turn(&t, "y")).await.unwrap(), None);
+    write(&database, "DELETE FROM open_turns; DELETE FROM failed_turns").await;
+    assert_eq!(state().await, None);
+    write(
+        &database,
+        &format!(
+            "INSERT INTO audit (bucket, subject_id, act_id, actor, what, target, refused) VALUES
+         ($b(t), 't', 'a1', 'mia', 'drop_failed_turn', '{x}', 'no such turn'),
+         ($b(t), 't', 'a2', 'mia', 'stop_turn', '{x}', NULL)"
+        ),
+    )
+    .await;
+    assert_eq!(state().await, None);
+    write(&database, "UPDATE audit SET refused = NULL").await;
+    assert_eq!(state().await, Some(TurnState::Dropped));
+}
+
+fn ids(rows: &[store::TaskRow]) -> String {
+    let short = rows.iter().map(|row| format!("{}{}", row.task, &row.status.name()[..1]));
+    short.collect::<Vec<_>>().join(" ")
+}
+
+async fn queue(database: &Database) {
+    write(
+        database,
+        "INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content)
+         SELECT $b(a), 'a', n * 10, 'k' || n, 'task', 'text' FROM generate_series(1, 6) AS n;
+         INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content)
+         VALUES ($b(other), 'other', 5, 'k1', 'memory', 'text');
+         INSERT INTO failed_tasks (bucket, agent_id, position, code, text)
+         VALUES ($b(a), 'a', 10, 'stopped', 'no'), ($b(a), 'a', 40, 'dropped', 'x'), ($b(a), 'a', 50, 'x', 'y');
+         INSERT INTO agents (bucket, agent_id, head_position, head_run, backoff_attempt_count, backoff_next_run_at,
+                             error_code, error_text)
+         VALUES ($b(a), 'a', 30, 2, 2, clock_timestamp() + interval '1 hour', 'deadline', 'no progress')",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn tasks_are_told_with_what_became_of_them() {
+    let (database, store) = Database::new(2).await;
+    queue(&database).await;
+    let a = agent("a");
+    let list = async |status, after: i64, limit| {
+        ids(&store.tasks(&a, status, Position::from_stored(after), limit).await.unwrap())
+    };
+    assert_eq!(list(None, i64::MIN, 9).await, "k1f k2c k3c k4f k5f k6p");
+    assert_eq!(list(None, 20, 2).await, "k3c k4f");
+    assert_eq!(list(Some(TaskStatus::Pending), i64::MIN, 9).await, "k6p");
+    assert_eq!(list(Some(TaskStatus::Pending), 60, 9).await, "");
+    assert_eq!(list(Some(TaskStatus::Completed), i64::MIN, 1).await, "k2c");
+    assert_eq!(list(Some(TaskStatus::Completed), 20, 9).await, "k3c");
+    assert_eq!(list(Some(TaskStatus::Failed), i64::MIN, 2).await, "k1f k4f");
+    assert_eq!(list(Some(TaskStatus::Failed), 40, 2).await, "k5f");
+    let other =
+        store.tasks(&agent("other"), Some(TaskStatus::Pending), Position::from_stored(0), 9).await.unwrap();
+    assert_eq!(ids(&other), "k1p", "an agent without a row of its own");
+    let task = |id: &str| TaskId::parse(id).unwrap();
+    let failed = store.task(&a, &task("k4")).await.unwrap().unwrap();
+    let failure = failed.failure.unwrap();
+    assert_eq!((failure.code.as_str(), failure.text.as_str()), ("dropped", "x"));
+    assert_eq!(store.task(&a, &task("k7")).await.unwrap(), None);
+    assert_eq!(store.task_digest(&a, &task("k4")).await.unwrap(), None);
+    write(
+        &database,
+        "INSERT INTO task_ids (bucket, agent_id, task_id, position, digest)
+                      VALUES ($b(a), 'a', 'k4', 40, -2)",
+    )
+    .await;
+    assert_eq!(store.task_digest(&a, &task("k4")).await.unwrap(), Some(u64::MAX - 1));
+}
+
+#[tokio::test]
+async fn runs_of_tasks_fail_by_their_marks_or_by_the_next_run() {
+    let (database, store) = Database::new(2).await;
+    queue(&database).await;
+    let a = agent("a");
+    let failure = async |position, run| {
+        let turn = TurnId::of_task(&a, Position::from_stored(position));
+        let failure = store.run_failure(&a.thread(), &turn, run).await.unwrap();
+        failure.map(|failure| (failure.code, failure.is_retryable))
+    };
+    assert_eq!(failure(40, 0).await, Some(("dropped".to_owned(), false)));
+    assert_eq!(failure(60, 0).await, Some(("deadline".to_owned(), true)));
+    assert_eq!(failure(60, 1).await, Some(("deadline".to_owned(), true)));
+    assert_eq!(failure(60, 2).await, None, "the run that is next or under way");
+    assert_eq!((failure(20, 0).await, failure(70, 0).await), (None, None));
+}
+
+fn put(id: &str, act: &str, settings: serde_json::Value) -> PutAgent {
+    PutAgent {
+        agent: agent(id),
+        workflow: WorkflowName::parse("research").unwrap(),
+        settings: settings.as_object().unwrap().clone(),
+        act: ActId::parse(act).unwrap(),
+        actor: "mia".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn an_agent_is_its_settings_and_its_queue() {
+    let (database, store) = Database::new(2).await;
+    queue(&database).await;
+    let a = agent("a");
+    assert_eq!(store.agent(&agent("nobody")).await.unwrap(), None);
+    let row = store.agent(&a).await.unwrap().unwrap();
+    assert_eq!((row.settings, row.pending, row.failed, row.paused), (None, 1, 3, false));
+    assert_eq!(row.head, Some((TaskId::parse("k6").unwrap(), Position::from_stored(60))));
+    assert_eq!((row.backoff_attempt_count, row.error.unwrap().code.as_str()), (2, "deadline"));
+    assert!((3_500_000..=3_600_000).contains(&row.backoff_left_ms.unwrap()), "{:?}", row.backoff_left_ms);
+    assert_eq!(store.put_agent(&put("a", "act-1", json!({"x": [1, "é"]}))).await.unwrap(), 1);
+    assert_eq!(store.put_agent(&put("a", "act-2", json!({"x": 2}))).await.unwrap(), 2);
+    let settings = store.agent(&a).await.unwrap().unwrap().settings.unwrap();
+    assert_eq!((settings.workflow.as_str(), settings.version), ("research", 2));
+    assert_eq!(serde_json::Value::Object(settings.settings), json!({"x": 2}));
+    let standing = store.agent_standing(&a).await.unwrap();
+    assert_eq!((standing.settings.get("x"), standing.backoff_left_ms.is_some()), (Some(&json!(2)), true));
+    assert_eq!(store.agent_standing(&agent("nobody")).await.unwrap(), AgentStanding::default());
+    store.put_agent(&put("b", "act-3", json!({"y": 1}))).await.unwrap();
+    let standing = store.agent_standing(&agent("b")).await.unwrap();
+    assert_eq!((standing.settings.get("y"), standing.backoff_left_ms), (Some(&json!(1)), None));
+    write(&database, "UPDATE agents SET backoff_next_run_at = clock_timestamp() - interval '1 s'").await;
+    let row = store.agent(&a).await.unwrap().unwrap();
+    assert_eq!((row.backoff_left_ms, row.backoff_next_run_at.is_some()), (None, true));
+    assert_eq!(store.agent_standing(&a).await.unwrap().backoff_left_ms, None);
+}
+
+async fn listed(store: &Store, waiting: Option<AgentWaiting>, limit: u32) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    loop {
+        let after = all.last().map(|id| agent(id));
+        let page = store.agents(waiting, after.as_ref(), limit).await.unwrap();
+        if page.is_empty() {
+            return all;
+        }
+        all.extend(page.iter().map(|row| row.agent.to_string()));
+    }
+}
+
+#[tokio::test]
+async fn agents_are_listed_whatever_is_stored_of_them() {
+    let (database, store) = Database::new(2).await;
+    queue(&database).await;
+    for n in 0..5 {
+        store.put_agent(&put(&format!("s{n}"), &format!("act-{n}"), json!({}))).await.unwrap();
+    }
+    write(&database, "INSERT INTO agents (bucket, agent_id, paused) VALUES ($b(s2), 's2', true)").await;
+    let whole = listed(&store, None, 100).await;
+    let mut sorted = whole.clone();
+    sorted.sort();
+    assert_eq!(sorted.join(" "), "a other s0 s1 s2 s3 s4");
+    for limit in 1..4 {
+        assert_eq!(listed(&store, None, limit).await, whole, "pages of {limit}");
+    }
+    assert_eq!(listed(&store, Some(AgentWaiting::Backoff), 1).await, ["a"]);
+    assert_eq!(listed(&store, Some(AgentWaiting::Paused), 1).await, ["s2"]);
+}
+
+#[tokio::test]
+async fn the_audit_is_read_from_its_end() {
+    let (database, store) = Database::new(2).await;
+    let act = |id: &str| ActId::parse(id).unwrap();
+    assert_eq!(store.act("a", &act("x")).await.unwrap(), None);
+    for n in 1..=3 {
+        store.put_agent(&put("a", &format!("act-{n}"), json!({}))).await.unwrap();
+    }
+    write(
+        &database,
+        "INSERT INTO audit (bucket, subject_id, act_id, actor, what, target, refused, at)
+         SELECT bucket, 'a', id, 'tom', 'drop_task', 'k1', 'no such task', max(at)
+         FROM audit, (VALUES ('act-4'), ('act-5')) AS v (id) GROUP BY bucket, id",
+    )
+    .await;
+    let page = async |before: Option<&str>, limit| {
+        let acts = store.acts("a", before.map(act).as_ref(), limit).await.unwrap();
+        acts.iter().map(|row| row.act.to_string()[4..].to_owned()).collect::<String>()
+    };
+    assert_eq!((page(None, 9).await.as_str(), page(None, 2).await.as_str()), ("54321", "54"));
+    assert_eq!((page(Some("act-5"), 2).await.as_str(), page(Some("act-2"), 2).await.as_str()), ("43", "1"));
+    assert_eq!(page(Some("act-9"), 9).await, "", "an act that is not there has none before it");
+    let row = store.act("a", &act("act-4")).await.unwrap().unwrap();
+    assert_eq!(
+        (row.actor.as_str(), row.what.as_str(), row.target.as_deref()),
+        ("tom", "drop_task", Some("k1"))
+    );
+    assert_eq!(row.refused.as_deref(), Some("no such task"));
+    assert_eq!(store.act("b", &act("act-4")).await.unwrap(), None);
+}

@@ -162,6 +162,9 @@ impl Partition {
                     self.catch_up(now, &mut actions);
                 }
                 self.clock.set_caught_up(caught_up, now);
+                if caught_up {
+                    self.requests_are_read(now);
+                }
             }
             Input::Found(found) => self.found(found, now, &mut actions),
             Input::Committed(refused) => self.committed(refused, now, &mut actions),

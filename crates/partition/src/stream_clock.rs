@@ -38,6 +38,11 @@ impl StreamClock {
         Timestamp(self.elapsed_ms)
     }
 
+    /// Real time counts.
+    pub(crate) fn is_caught_up(&self) -> bool {
+        self.caught_up_since.is_some()
+    }
+
     pub(crate) fn set_caught_up(&mut self, caught_up: bool, now: Timestamp) {
         self.now(now);
         match (caught_up, self.caught_up_since) {

@@ -9,7 +9,7 @@ use model::{
 use scheduling::{AgentQueue, Lane};
 
 use crate::messages::Slot;
-use crate::turns::{OrderKey, TurnRules, Wait};
+use crate::turns::{AuditWrite, OrderKey, TurnRules, Wait};
 
 type Hasher = foldhash::fast::FixedState;
 
@@ -62,6 +62,10 @@ pub(crate) struct Turn {
     pub(crate) is_adopted: bool,
     /// Its workflow is told once its end is stored: before that, an owner after this one may have to wait for the answer.
     pub(crate) is_abandoned: bool,
+    /// The act that has ended it, with its entry.
+    pub(crate) stopped_by: Option<(Seq, AuditWrite)>,
+    /// Requested while the reader was behind: what it reads until it has caught up came before.
+    pub(crate) is_unread: bool,
     /// The input is in the store and must go when it ends.
     pub(crate) is_saved: bool,
     /// Its entry, while the stream must keep it, and since when.
@@ -99,6 +103,8 @@ impl Turn {
             is_restored: false,
             is_adopted: false,
             is_abandoned: false,
+            stopped_by: None,
+            is_unread: false,
             is_saved: false,
             hold: None,
             progress_at: Timestamp(0),

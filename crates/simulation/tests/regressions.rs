@@ -495,3 +495,47 @@ fn chunks_do_not_overtake_those_that_wait_for_an_order() {
     let judged = (OrderKey::Act(agent(), ActId::parse("pause").unwrap(), None), Verdict::New);
     assert_eq!(published(&script.take(Input::Checked(vec![judged]))), [0], "the first that was whole");
 }
+
+#[test]
+fn a_backlog_that_came_before_a_request_is_no_silence_of_the_workflow() {
+    let mut script = Script::taken_over(Limits::default(), bare());
+    script.take(Input::CaughtUp(true));
+    script.take(Input::CaughtUp(false));
+    script.ordered(order(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.started(&input_turn("x"));
+    let later = |seq: u64| Entry {
+        stored_at: START.plus_ms(seq as i64 * 1_900),
+        ..entry(seq, "b", 0, chunk(seq as u32, false))
+    };
+    script.read((2..=100).map(later).collect(), 9);
+    let failed = |actions: &[Action]| {
+        actions.iter().any(|action| matches!(action, Action::Report(Report::TurnFailed { .. })))
+    };
+    assert!(!failed(&script.pass(2)), "189 s have passed in the stream, and none since the request");
+    script.take(Input::CaughtUp(true));
+    assert!(!failed(&script.pass(118)));
+    assert!(failed(&script.pass(3)), "the deadline is 120 s");
+}
+
+#[test]
+fn an_act_that_stops_a_turn_is_audited_with_the_end_of_the_turn() {
+    let limits = Limits { commit_turns: 1, ..Limits::default() };
+    let mut script = Script::taken_over(limits, bare());
+    script.take(Input::CaughtUp(true));
+    script.ordered(order(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.started(&input_turn("x"));
+    // One commit is under way, and another one waits before the turn.
+    script.read(vec![entry(2, "a", 0, chunk(0, true)), entry(3, "b", 0, chunk(0, true))], 9);
+    script.found("a", Known::Absent);
+    script.found("b", Known::Absent);
+    script.ordered(order(4, act("stop", ActKind::StopTurn(input_turn("x")))), Verdict::New);
+    let audits = |actions: &[Action]| -> Vec<(usize, usize, u64)> {
+        let commits = actions.iter().filter_map(|action| match action {
+            Action::Commit(commit) => Some((commit.turns.len(), commit.audit.len(), commit.checkpoint.0)),
+            _ => None,
+        });
+        commits.collect()
+    };
+    assert_eq!(audits(&script.committed()), [(0, 0, 0)]);
+    assert_eq!(audits(&script.committed()), [(1, 1, 4)]);
+}

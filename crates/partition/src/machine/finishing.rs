@@ -49,6 +49,10 @@ impl Partition {
             self.holds.remove(&(seq, NO_SLOT));
         }
         let turn = self.work.turns.get_mut(id)?;
+        if let Some((seq, audited)) = turn.stopped_by.take() {
+            self.holds.remove(&(seq, NO_SLOT));
+            commit.audit.push(audited);
+        }
         if turn.is_saved {
             commit.ended_turns.push((turn.thread.clone(), id.clone()));
         }
@@ -298,7 +302,7 @@ impl Partition {
         for seq in writes.seqs {
             self.holds.remove(&(seq, NO_SLOT));
         }
-        commit.audit = writes.audit;
+        commit.audit.extend(writes.audit);
         commit.task_changes = writes.task_changes;
         commit.failed_tasks.extend(writes.failed_tasks);
         commit.dropped_turns = writes.dropped_turns;

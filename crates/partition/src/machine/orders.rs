@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use model::{Act, ActKind, Frame, Refusal, Seq, Task, Timestamp, TurnFault, TurnId, TurnOpened};
+use model::{Act, ActKind, BusyPolicy, Frame, Refusal, Seq, Task, Timestamp, TurnFault, TurnId, TurnOpened};
 use scheduling::Admission;
 
 use super::{Ended, NO_SLOT, Partition};
@@ -84,11 +84,19 @@ impl Orders {
         (!self.to_check.is_empty()).then(|| std::mem::take(&mut self.to_check))
     }
 
-    /// Chunks of this run have to wait: for its input, or behind others that do.
-    fn holds_up(&self, turn: &TurnId, run: u32) -> bool {
+    /// Chunks of this run have to wait: for its input, for what may end it, or behind others that do. So an answer that is
+    /// stopped ends where the stream says, whoever reads it.
+    fn holds_up(&self, thread: &model::ThreadId, turn: &TurnId, run: u32) -> bool {
         self.pending.iter().any(|pending| match pending {
-            Pending::Order { order: Order::Turn(opened), .. } => opened.turn == *turn && opened.run <= run,
-            Pending::Order { .. } => false,
+            Pending::Order { order: Order::Turn(opened), .. } => match opened.turn == *turn {
+                true => opened.run <= run,
+                false => {
+                    opened.thread == *thread
+                        && matches!(opened.policy, BusyPolicy::Interrupt | BusyPolicy::Rollback)
+                }
+            },
+            Pending::Order { order: Order::Act(act), .. } => act.what == ActKind::StopTurn(turn.clone()),
+            Pending::Order { order: Order::Task(_), .. } => false,
             Pending::Frame { frame, .. } => frame.chunks.iter().any(|arrival| {
                 TurnId::of_answer(&arrival.message).is_some_and(|(waiting, of)| waiting == *turn && of == run)
             }),
@@ -144,7 +152,8 @@ impl Partition {
             return false;
         }
         let waits = frame.chunks.iter().any(|arrival| {
-            TurnId::of_answer(&arrival.message).is_some_and(|(turn, run)| self.orders.holds_up(&turn, run))
+            TurnId::of_answer(&arrival.message)
+                .is_some_and(|(turn, run)| self.orders.holds_up(&frame.thread, &turn, run))
         });
         if waits {
             self.holds.insert((seq, NO_SLOT));
@@ -236,9 +245,20 @@ impl Partition {
             Order::Act(act) => {
                 self.orders.recent.insert(key, 0);
                 self.counters.acts += 1;
-                self.orders.writes.seqs.push(seq);
                 let refused = self.act(&act, verdict, now);
-                self.audit(&act, refused);
+                let audited = audited(&act, refused);
+                let stopped = match &act.what {
+                    ActKind::StopTurn(turn) if audited.refused.is_none() => self.work.turns.get_mut(turn),
+                    _ => None,
+                };
+                match stopped {
+                    // The end of the turn may have to wait for a later commit, and so must what says that it was done.
+                    Some(turn) => turn.stopped_by = Some((seq, audited)),
+                    None => {
+                        self.orders.writes.seqs.push(seq);
+                        self.orders.writes.audit.push(audited);
+                    }
+                }
             }
         }
     }
@@ -296,17 +316,6 @@ impl Partition {
         });
     }
 
-    fn audit(&mut self, act: &Act, refused: Option<String>) {
-        self.orders.writes.audit.push(AuditWrite {
-            id: act.id.clone(),
-            subject: act.subject.clone(),
-            actor: act.actor.to_string(),
-            what: act.what.name().to_owned(),
-            target: act.what.target().map(str::to_owned),
-            refused,
-        });
-    }
-
     /// A new message or an order has to wait in the stream, and so do all that come after it.
     pub(super) fn defer(&mut self, seq: Seq, actions: &mut Vec<Action>) {
         self.counters.deferred += 1;
@@ -314,5 +323,16 @@ impl Partition {
             self.deferring = Some(seq);
             actions.push(Action::Report(Report::Deferring(seq)));
         }
+    }
+}
+
+fn audited(act: &Act, refused: Option<String>) -> AuditWrite {
+    AuditWrite {
+        id: act.id.clone(),
+        subject: act.subject.clone(),
+        actor: act.actor.to_string(),
+        what: act.what.name().to_owned(),
+        target: act.what.target().map(str::to_owned),
+        refused,
     }
 }

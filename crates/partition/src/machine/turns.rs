@@ -266,6 +266,7 @@ impl Partition {
         turn.rules = Some(rules);
         if turn.phase == TurnPhase::Starting {
             turn.phase = TurnPhase::Running;
+            turn.is_unread = !self.clock.is_caught_up();
             turn.progress_at = turn.progress_at.max(time);
         }
         let failure = turn.failure.take().or_else(|| {
@@ -359,12 +360,21 @@ impl Partition {
             let deadline = turn.rules.map(|rules| rules.deadline_ms);
             turn.phase == TurnPhase::Running
                 && turn.failure.is_none()
+                && !turn.is_unread
                 && deadline.is_some_and(|deadline| time.since_ms(turn.progress_at) >= deadline)
         };
         let late: Vec<TurnId> =
             self.work.turns.values().filter(is_late).map(|turn| turn.id.clone()).collect();
         for id in late {
             self.fail_turn(&id, Failure::Turn(TurnFault::Deadline));
+        }
+    }
+
+    /// From now on only what came after their requests is read: their deadlines begin.
+    pub(super) fn requests_are_read(&mut self, now: Timestamp) {
+        let time = self.clock.now(now);
+        for turn in self.work.turns.values_mut().filter(|turn| turn.is_unread) {
+            (turn.is_unread, turn.progress_at) = (false, time);
         }
     }
 

@@ -15,12 +15,14 @@ pub struct ContextRow {
     pub calls: Vec<String>,
     /// The call that it answers.
     pub answers: Option<String>,
+    /// Bytes that it takes.
+    pub size: usize,
 }
 
 /// The rows of all complete turns among these rows of a thread, as indices: grouped by batch, batches in the order of their
 /// first messages, each whole or not at all. A batch of which only the end was read (because the reader had a limit) is left
-/// out, and so is what no input began.
-pub fn complete_turns(rows: &[ContextRow]) -> Vec<usize> {
+/// out, and so is what no input began. Of turns that take more than `most_bytes` together the newest are kept.
+pub fn complete_turns(rows: &[ContextRow], most_bytes: usize) -> Vec<usize> {
     let mut batches: Vec<(Position, Vec<usize>)> = Vec::new();
     for (index, row) in rows.iter().enumerate() {
         match batches.iter_mut().rev().find(|(batch, _)| *batch == row.batch_id) {
@@ -29,15 +31,22 @@ pub fn complete_turns(rows: &[ContextRow]) -> Vec<usize> {
         }
     }
     batches.sort_by_key(|(batch, _)| *batch);
-    let mut kept = Vec::with_capacity(rows.len());
-    for (_, mut members) in batches {
+    let mut kept = Vec::new();
+    let mut room = most_bytes;
+    for (_, mut members) in batches.into_iter().rev() {
         members.sort_by_key(|index| rows[*index].sequence_num);
         let batch: Vec<&ContextRow> = members.iter().map(|index| &rows[*index]).collect();
-        if is_complete_turn(&batch) {
-            kept.extend(members);
+        if !is_complete_turn(&batch) {
+            continue;
         }
+        // What is older than a turn that has no room is out as well: a context has no holes.
+        match room.checked_sub(batch.iter().map(|row| row.size).sum()) {
+            Some(rest) => room = rest,
+            None => break,
+        }
+        kept.push(members);
     }
-    kept
+    kept.into_iter().rev().flatten().collect()
 }
 
 /// An input first, nothing missing, every call answered right after it, and an assistant message without calls at the end.
@@ -83,13 +92,24 @@ mod tests {
                 role,
                 calls: if kind == "A" { vec!["c".to_owned()] } else { Vec::new() },
                 answers: (kind == "t").then(|| "c".to_owned()),
+                size: 10,
             }
         };
         script.split_whitespace().map(row).collect()
     }
 
     fn kept(script: &str) -> Vec<usize> {
-        complete_turns(&rows(script))
+        complete_turns(&rows(script), usize::MAX)
+    }
+
+    #[test]
+    fn without_room_the_oldest_turns_are_left_out_whole() {
+        let rows = rows("1.0u 1.1a 3.0u 3.1A 3.2t 3.3a 5.0u 5.1a");
+        let kept = |bytes| complete_turns(&rows, bytes);
+        assert_eq!(kept(80).len(), 8);
+        assert_eq!(kept(79), [2, 3, 4, 5, 6, 7]);
+        assert_eq!(kept(59), [6, 7], "not the older, smaller turn either");
+        assert_eq!(kept(19), [] as [usize; 0]);
     }
 
     #[test]

@@ -15,6 +15,9 @@ use wire::work::{ContextMessage, TaskOfTurn, ToolCall, TurnRequest};
 /// A day: no deadline and no backoff is longer.
 const MOST_MS: i64 = 86_400_000;
 
+/// Bytes of the turns before the input: with the input and what JSON adds they fit into one message of NATS.
+const CONTEXT_BYTES: usize = 384 << 10;
+
 /// Answers a turn inside this process: all chunks of the answer, with consecutive ids from 0, the last one final.
 pub type LocalWorkflow = Arc<dyn Fn(&TurnRequest) -> Vec<Arc<Chunk>> + Send + Sync>;
 
@@ -134,13 +137,19 @@ fn history(messages: Vec<StoredMessage>) -> Vec<ContextMessage> {
             role: message.role,
             calls: calls.iter().map(|call| call.id.clone()).collect(),
             answers: message.tool_call_id.clone(),
+            size: message.content.len() + message.tool_calls.as_ref().map_or(0, size) + 256,
         })
         .collect();
     let mut rest: Vec<_> = messages.into_iter().zip(calls).map(Some).collect();
-    let kept = batches::complete_turns(&rows).into_iter();
+    let kept = batches::complete_turns(&rows, CONTEXT_BYTES).into_iter();
     kept.filter_map(|index| rest.get_mut(index)?.take())
         .map(|(message, calls)| shown(message, calls))
         .collect()
+}
+
+/// About as many bytes as the calls take in a request.
+fn size(calls: &Value) -> usize {
+    calls.as_array().into_iter().flatten().map(|call| call.to_string().len()).sum()
 }
 
 fn shown(message: StoredMessage, tool_calls: Vec<ToolCall>) -> ContextMessage {

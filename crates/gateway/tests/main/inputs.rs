@@ -15,6 +15,7 @@ use crate::sending::{bare, exchange, post, send_with};
 use crate::town::{Town, idle};
 
 const MESSAGES: &str = "/v1/threads/t1/messages";
+type Headers<'a> = &'a [(&'a str, &'a str)];
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 async fn quiet(town: &Town) -> Orders {
@@ -90,7 +91,7 @@ async fn bad_inputs_are_refused_and_nothing_is_stored() {
         assert_eq!(reply.problem(), (status, code.to_owned(), false), "{shown}");
     }
     let good = json!({"content": "x"}).to_string();
-    let headers: [(&[(&str, &str)], u16, &str); 8] = [
+    let headers: [(Headers<'_>, u16, &str); 8] = [
         (&[], 415, "unsupported_media_type"),
         (&[("content-type", "text/plain")], 415, "unsupported_media_type"),
         (&[JSON, ("idempotency-key", "")], 400, "invalid_idempotency_key"),

@@ -75,8 +75,16 @@ struct Ground {
 }
 
 /// Serves metrics and probes at once, then waits for NATS and Postgres; `None` when it was told to stop meanwhile.
-async fn ground(process: &Process, name: &str, shutdown: &Shutdown) -> Result<Option<Ground>, Stop> {
+///
+/// What the roles say of their own readiness counts as no from here on: a probe may come before they begin.
+async fn ground(
+    process: &Process,
+    name: &str,
+    conditions: &[&str],
+    shutdown: &Shutdown,
+) -> Result<Option<Ground>, Stop> {
     let health = Health::default();
+    conditions.iter().for_each(|condition| health.set_ready(condition, false));
     health.set_ready("postgres", false);
     health.set_ready("nats", false);
     serve_metrics(process.metrics_addr, &health, shutdown).await?;
@@ -133,7 +141,8 @@ async fn stored_partitions(store: &Store) -> Result<PartitionCount, Stop> {
 }
 
 async fn run_worker(options: Worker, shutdown: &Shutdown) -> Result<(), Stop> {
-    let Some(ground) = ground(&options.process, "antiphon worker", shutdown).await? else { return Ok(()) };
+    let ground = ground(&options.process, "antiphon worker", &[], shutdown).await?;
+    let Some(ground) = ground else { return Ok(()) };
     if let Some(wanted) = options.partitions {
         ground.store.check_partition_count(wanted).await?;
     }
@@ -141,7 +150,8 @@ async fn run_worker(options: Worker, shutdown: &Shutdown) -> Result<(), Stop> {
 }
 
 async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), Stop> {
-    let Some(ground) = ground(&options.process, "antiphon gateway", shutdown).await? else { return Ok(()) };
+    let ground = ground(&options.process, "antiphon gateway", &[gateway::READINESS], shutdown).await?;
+    let Some(ground) = ground else { return Ok(()) };
     gateway_role(&ground, &options.gateway, shutdown.token()).await
 }
 
@@ -156,7 +166,8 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), Stop> {
         migrated = lay_out(&options.process.servers, &options.streams, options.partitions) => migrated,
     };
     migrated?;
-    let Some(ground) = ground(&options.process, "antiphon all", shutdown).await? else { return Ok(()) };
+    let ground = ground(&options.process, "antiphon all", &[gateway::READINESS], shutdown).await?;
+    let Some(ground) = ground else { return Ok(()) };
     let worker = async {
         let ended = worker_role(&ground, &options.worker, shutdown.token()).await;
         shutdown.trip(Cause::Internal);

@@ -9,13 +9,16 @@
 mod api;
 mod cancellation;
 mod commits;
+mod costs;
 mod fencing;
 mod fixture;
 mod leases;
 mod migrations;
+mod queues;
 mod random;
 mod reads;
 mod refusals;
 mod stragglers;
+mod takeover;
 mod turns;
 mod words;

@@ -1,14 +1,18 @@
 //! The same random commits to Postgres and to a model in memory, then all tables compared.
 
+mod orders;
+mod queues;
+
 use std::collections::BTreeMap;
 
-use model::{Chunk, Failure, MessageKey, PartitionId, Role, Seq, Timestamp};
+use model::{Chunk, Failure, Message, MessageKey, PartitionId, Role, Seq, Timestamp};
 use partition::{Commit, StragglerSave};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use store::{Committed, Submission, Writer};
 
+use self::queues::{QUERIES, Queues};
 use crate::fixture::{Database, INCARNATION, TTL, commit, dead_entry, dead_message, key, message, thread_of};
 
 const PARTITIONS: u64 = 2;
@@ -34,6 +38,7 @@ struct Expected {
     messages: BTreeMap<(String, i64), (String, Option<i64>)>,
     letters: BTreeMap<String, u16>,
     stragglers: BTreeMap<MessageKey, Saved>,
+    queues: Queues,
 }
 
 impl Expected {
@@ -44,9 +49,12 @@ impl Expected {
         }
         lease.checkpoint = lease.checkpoint.max(commit.checkpoint.0);
         lease.position_ms = lease.position_ms.max(commit.position_high_water.0);
-        for message in &commit.messages {
-            self.message(message);
-        }
+        let won = self.queues.move_heads(commit);
+        let turns = Queues::begun(commit, &won).into_iter().filter(|turn| !self.is_known(turn));
+        let mut fresh: Vec<&Message> = turns.flatten().collect();
+        fresh.extend(commit.messages.iter().filter(|message| !self.is_known(std::slice::from_ref(message))));
+        self.write(fresh);
+        self.queues.apply(commit, &won);
         for letter in &commit.dead_letters {
             let key = match &letter.source {
                 model::DeadLetterSource::Entry { .. } => format!("{INCARNATION}:{}", letter.seq),
@@ -60,16 +68,30 @@ impl Expected {
         for key in &commit.ended_stragglers {
             self.stragglers.remove(key);
         }
-        Committed::Applied
+        if won.contains(&false) { Committed::Stale } else { Committed::Applied }
     }
 
-    fn message(&mut self, message: &model::Message) {
-        let thread = message.key.thread.to_string();
-        let of_thread = (thread.clone(), i64::MIN)..=(thread.clone(), i64::MAX);
-        let id = message.key.message.to_string();
-        if self.messages.range(of_thread.clone()).all(|(_, (known, _))| *known != id) {
-            let parent = self.messages.range(of_thread).next_back().map(|((_, position), _)| *position);
-            self.messages.insert((thread, message.placement.position.get()), (id, parent));
+    /// A turn is written whole or not at all: its first and its last message tell.
+    fn is_known(&self, messages: &[Message]) -> bool {
+        let is_known = |message: &Message| {
+            let key = &message.key;
+            self.messages.iter().any(|((thread, _), (id, _))| {
+                thread.as_str() == key.thread.as_str() && id.as_str() == key.message.as_str()
+            })
+        };
+        [messages.first(), messages.last()].into_iter().flatten().any(is_known)
+    }
+
+    fn write(&mut self, mut fresh: Vec<&Message>) {
+        fresh.sort_by_key(|message| message.placement.position);
+        let mut heads = BTreeMap::new();
+        for (thread, position) in self.messages.keys() {
+            heads.insert(thread.clone(), *position);
+        }
+        for message in fresh {
+            let (thread, position) = (message.key.thread.to_string(), message.placement.position.get());
+            let parent = heads.insert(thread.clone(), position);
+            self.messages.insert((thread, position), (message.key.message.to_string(), parent));
         }
     }
 
@@ -110,7 +132,13 @@ impl Expected {
             json!({"key": key.to_string(), "attempt": attempt, "open_ms": open_ms, "count": chunks.len(),
                    "chunks": chunks})
         });
-        leases.chain(messages).chain(heads).chain(letters).chain(stragglers).collect()
+        leases
+            .chain(messages)
+            .chain(heads)
+            .chain(letters)
+            .chain(stragglers)
+            .chain(self.queues.rows())
+            .collect()
     }
 }
 
@@ -128,7 +156,7 @@ async fn stored(database: &Database) -> Vec<Value> {
            FROM stragglers AS s ORDER BY thread_id COLLATE "C", message_id COLLATE "C""#,
     ];
     let mut rows = Vec::new();
-    for query in queries {
+    for query in queries.into_iter().chain(QUERIES) {
         rows.extend(database.rows(query).await.iter().map(|row| serde_json::from_str::<Value>(row).unwrap()));
     }
     rows
@@ -162,6 +190,12 @@ impl Author {
         }
         if self.random.random_ratio(1, 2) {
             self.rest(partition, &mut commit);
+        }
+        if self.random.random_ratio(2, 3) {
+            self.turns(partition, &mut commit);
+        }
+        if self.random.random_ratio(1, 2) {
+            self.orders(expected, partition, &mut commit);
         }
         commit
     }
@@ -212,7 +246,10 @@ async fn submit(writer: &Writer, commits: &[Commit]) -> Vec<Committed> {
 
 #[tokio::test]
 async fn postgres_and_the_model_agree() {
-    let seed = rand::random();
+    agree(rand::random()).await;
+}
+
+async fn agree(seed: u64) {
     println!("seed {seed}");
     let (database, store) = Database::new(PARTITIONS).await;
     let writers = WORKERS.map(|name| store.writer(name).unwrap());
@@ -234,10 +271,17 @@ async fn postgres_and_the_model_agree() {
         assert_eq!(submit(&writers[worker], &commits).await, outcomes, "operation {operation}");
         past.push(commits);
         if operation % 50 == 49 {
-            assert_eq!(stored(&database).await, expected.rows(), "after operation {operation}");
+            let (stored, expected) = (stored(&database).await, expected.rows());
+            assert_eq!(beyond(&stored, &expected), beyond(&expected, &stored), "after operation {operation}");
+            assert!(stored == expected, "another order after operation {operation}");
         }
     }
     assert!(expected.messages.len() > 50 && expected.letters.len() > 20 && !expected.stragglers.is_empty());
+}
+
+/// The rows of `one` that `other` has not.
+fn beyond<'a>(one: &'a [Value], other: &[Value]) -> Vec<&'a Value> {
+    one.iter().filter(|row| !other.contains(row)).collect()
 }
 
 /// The partition is released by whoever has it and taken by `worker`.

@@ -2,9 +2,10 @@
 
 use model::{Failure, IdRange, Position, Role};
 use partition::Known;
-use store::{Range, StoredOutcome};
+use store::{ContextWanted, Range, StartContext, StoredOutcome};
 
 use crate::fixture::{Database, Owner, dead_message, key, message, thread};
+use crate::words::{agent, answer_key, finishes, turn};
 
 #[tokio::test]
 async fn a_look_up_tells_ended_from_absent_from_no_thread() {
@@ -77,4 +78,98 @@ async fn history_pages_forwards_and_backwards() {
     assert_eq!(page("t", Some(90), None, 3).await, Some(vec![]));
     assert_eq!(page("empty", None, None, 3).await, Some(vec![]));
     assert_eq!(page("unknown", None, None, 3).await, None);
+}
+
+#[tokio::test]
+async fn an_answer_ends_with_the_text_of_all_its_steps() {
+    let (_database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let [x, y] = ["x", "y"].map(|unique| turn("u", unique));
+    let mut commit = owner.empty();
+    commit.turns = vec![finishes("u", &x, 1, 10, None), finishes("u", &y, 0, 20, None)];
+    // The second turn goes on with the batch of the first: it is no part of the second answer.
+    for (message, number) in commit.turns[1].messages.iter_mut().zip(4..) {
+        (message.placement.batch_id, message.placement.sequence_num) = (Position::from_stored(10), number);
+    }
+    owner.commit(&commit).await.unwrap();
+    let keys = [
+        answer_key("u", &y, 0),
+        answer_key("u", &x, 0),
+        answer_key("u", &x, 1),
+        key("u", x.step(1, 0).as_str()),
+    ];
+    let outcomes = store.outcome_of(&keys).await.unwrap();
+    let complete = |position, content: String| StoredOutcome::Complete {
+        position: Position::from_stored(position),
+        role: Role::Assistant,
+        content,
+        attempt: 0,
+    };
+    let whole =
+        |turn: &model::TurnId, run| format!("text of {}text of {}", turn.step(run, 0), turn.answer(run));
+    let expected = [
+        (keys[0].clone(), complete(23, whole(&y, 0))),
+        (keys[2].clone(), complete(13, whole(&x, 1))),
+        (keys[3].clone(), complete(11, format!("text of {}", x.step(1, 0)))),
+    ];
+    assert_eq!(outcomes, expected);
+    // Rows of the history stay what they are.
+    let history = store.history(&thread("u"), Range::default(), 100).await.unwrap().unwrap();
+    assert_eq!(history[3].content, format!("text of {}", x.answer(1)));
+    assert_eq!(history[2].tool_call_id.as_deref(), Some("c1"));
+}
+
+#[tokio::test]
+async fn turns_start_from_settings_and_the_end_of_the_thread() {
+    let (database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = owner.empty();
+    commit.messages = (1..=60).map(|n| message("t", &format!("m{n}"), n)).collect();
+    commit.messages.extend((1..=3).map(|n| message("u", &format!("m{n}"), n)));
+    owner.commit(&commit).await.unwrap();
+    let settings = async |agent: &str, json: &str| {
+        let bucket = model::Bucket::of_key(agent).get();
+        let sql = format!(
+            "INSERT INTO agent_settings (bucket, agent_id, workflow, settings) VALUES ({bucket}, '{agent}', 'w-{agent}', '{json}')"
+        );
+        database.execute(&sql).await;
+    };
+    settings("two", r#"{"context_messages": 2, "system": "You are kind."}"#).await;
+    settings("none", r#"{"context_messages": 0}"#).await;
+    settings("less", r#"{"context_messages": -7}"#).await;
+    settings("odd", r#"{"context_messages": "many"}"#).await;
+    settings("all", r#"{"context_messages": 100000000000}"#).await;
+    let pairs = [
+        ("t", "two"),
+        ("t", "nobody"),
+        ("empty", "two"),
+        ("u", "none"),
+        ("u", "less"),
+        ("u", "odd"),
+        ("t", "all"),
+        ("t", "two"),
+    ];
+    let wanted: Vec<ContextWanted> =
+        pairs.iter().map(|(id, of)| ContextWanted { thread: thread(id), agent: agent(of) }).collect();
+    let contexts = store.contexts(&wanted).await.unwrap();
+    let shown = |context: &StartContext| {
+        let positions: Vec<i64> = context.messages.iter().map(|message| message.position.get()).collect();
+        (context.workflow.clone(), positions)
+    };
+    let workflow = |of: &str| Some(format!("w-{of}"));
+    let expected = [
+        (workflow("two"), vec![59, 60]),
+        (None, (11..=60).collect()),
+        (workflow("two"), vec![]),
+        (workflow("none"), vec![]),
+        (workflow("less"), vec![]),
+        (workflow("odd"), vec![1, 2, 3]),
+        (workflow("all"), (1..=60).collect()),
+        (workflow("two"), vec![59, 60]),
+    ];
+    assert_eq!(contexts.iter().map(shown).collect::<Vec<_>>(), expected);
+    assert_eq!(contexts[0].settings["system"], "You are kind.");
+    assert!(contexts[1].settings.is_empty());
+    assert_eq!(contexts[0].messages[1].content, "text of m60");
+    assert_eq!(store.contexts(&[]).await.unwrap(), []);
 }

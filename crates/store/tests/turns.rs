@@ -1,10 +1,10 @@
 //! What finished turns, queues and orders leave in the tables.
 
 use model::{Seq, TurnId};
-use partition::{Commit, OutboxBatch, Outgoing, TurnEnded, TurnStatus};
-use store::Committed;
+use partition::{Commit, OutboxBatch, Outgoing, TurnEnded, TurnStatus, Wait};
+use store::{Committed, Disposition};
 
-use crate::fixture::{Database, Owner, message, thread};
+use crate::fixture::{Database, Owner, message, thread, thread_of};
 use crate::words::{
     act, agent, at, backs_off, completes, failed_turn, finishes, mark, open_turn, task, turn,
 };
@@ -81,4 +81,211 @@ async fn everything_twice_is_once() {
         found.push(database.number(&format!("SELECT count(*) FROM {table}")).await);
     }
     assert_eq!(found, [3, 9, 3, 5, 5, 2, 1, 1]);
+}
+
+/// Completes the task of `a` at 5 with a run of its turn.
+fn completes_five(owner: &Owner, run: u32, position: i64) -> Commit {
+    let mut commit = owner.empty();
+    commit.agents = vec![completes("a", 5)];
+    commit.turns = vec![finishes("a", &TurnId::of_task(&agent("a"), at(5)), run, position, Some(0))];
+    commit
+}
+
+#[tokio::test]
+async fn of_two_writers_one_completes_a_task() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let other = Owner { writer: store.writer("a").unwrap(), grant: owner.grant.clone() };
+    // The first rounds meet no row of the agent, the others one.
+    for round in 0..20 {
+        if round >= 10 {
+            let mut commit = owner.empty();
+            commit.tasks = vec![task("a", "t5", 5)];
+            assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+        }
+        let [one, two] = [completes_five(&owner, 0, 50), completes_five(&other, 1, 60)];
+        let (first, second) = tokio::join!(owner.commit(&one), other.commit(&two));
+        let mut outcomes = [first.unwrap(), second.unwrap()];
+        let answer = if outcomes[0] == Committed::Applied { "-a" } else { "-a1" };
+        outcomes.sort_by_key(|outcome| *outcome == Committed::Stale);
+        assert_eq!(outcomes, [Committed::Applied, Committed::Stale]);
+        let of_winner = format!(
+            "SELECT count(*) FROM messages WHERE message_id LIKE '%{answer}' OR message_id LIKE '%-q'"
+        );
+        assert_eq!(database.number(&of_winner).await, 2);
+        assert_eq!(database.number("SELECT count(*) FROM messages").await, 4);
+        database.execute("TRUNCATE messages, threads, agents, tasks, task_ids").await;
+    }
+}
+
+#[tokio::test]
+async fn a_queue_that_was_further_is_left_alone_with_all_that_belongs_to_it() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = owner.empty();
+    commit.agents = vec![completes("a", 5)];
+    owner.commit(&commit).await.unwrap();
+    let before = contents(&database).await;
+    let mut commit = completes_five(&owner, 0, 50);
+    commit.failed_tasks = vec![mark("a", 5)];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Stale);
+    assert_eq!(contents(&database).await, before);
+    // What does not belong to it is written all the same, in whatever commit of the group.
+    commit.turns.push(finishes("u", &turn("u", "x"), 0, 70, None));
+    commit.agents.push(completes("b", 8));
+    commit.failed_tasks.push(mark("b", 8));
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Stale);
+    assert_eq!(database.number("SELECT count(*) FROM messages").await, 4);
+    let marks = database.rows("SELECT agent_id AS a, position AS p FROM failed_tasks").await;
+    assert_eq!(marks, [r#"{"a":"b","p":8}"#]);
+    // A head never goes back, and an index without an agent is no reason to write.
+    let mut commit = owner.empty();
+    let mut write = completes("b", i64::MAX);
+    (write.head, write.paused) = (at(3), true);
+    commit.agents = vec![write];
+    commit.turns = vec![finishes("v", &turn("v", "x"), 0, 80, Some(1))];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    let rows = database.rows("SELECT head_position AS h, paused FROM agents ORDER BY agent_id").await;
+    assert_eq!(rows, [r#"{"h":5,"paused":false}"#, r#"{"h":8,"paused":true}"#]);
+    assert_eq!(database.number("SELECT count(*) FROM threads WHERE thread_id = 'v'").await, 0);
+}
+
+#[tokio::test]
+async fn items_of_several_commits_do_not_mix() {
+    let (database, store) = Database::new(2).await;
+    let writer = store.writer("a").unwrap();
+    let grants = store.acquire("a", crate::fixture::TTL, 2).await.unwrap();
+    let [one, two] = [0, 1].map(|p| thread_of(model::PartitionId(p), 2, 0));
+    let mut stale = crate::fixture::commit(grants[0].partition, grants[0].epoch);
+    stale.agents = vec![completes(&one, 9)];
+    let first = store::Submission { commit: &stale, incarnation: "s" };
+    assert_eq!(writer.commit(&[first]).await.unwrap(), [Committed::Applied]);
+
+    stale.agents = vec![completes(&one, 7)];
+    stale.turns = vec![finishes(&one, &TurnId::of_task(&agent(&one), at(7)), 0, 10, Some(0))];
+    let mut good = crate::fixture::commit(grants[1].partition, grants[1].epoch);
+    good.agents = vec![completes(&two, 7)];
+    good.turns = vec![finishes(&two, &TurnId::of_task(&agent(&two), at(7)), 0, 10, Some(0))];
+    good.failed_tasks = vec![mark(&two, 3)];
+    let mut fenced = good.clone();
+    (fenced.partition, fenced.epoch) = (model::PartitionId(9), 1);
+    let group = [&stale, &good, &fenced].map(|commit| store::Submission { commit, incarnation: "s" });
+    let outcomes = writer.commit(&group).await.unwrap();
+    assert_eq!(outcomes, [Committed::Stale, Committed::Applied, Committed::Fenced]);
+    let written = database.rows("SELECT DISTINCT thread_id AS t FROM messages").await;
+    assert_eq!(written, [format!(r#"{{"t":"{two}"}}"#)]);
+    assert_eq!(database.number("SELECT count(*) FROM failed_tasks").await, 1);
+}
+
+#[tokio::test]
+async fn a_turn_is_written_whole_or_not_at_all() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let [x, y] = ["x", "y"].map(|unique| turn("u", unique));
+    let mut commit = owner.empty();
+    // Somebody has written under the id of an answer.
+    commit.messages = vec![message("u", y.answer(0).as_str(), 3)];
+    commit.turns = vec![finishes("u", &x, 0, 10, None)];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    commit.messages.clear();
+    commit.turns =
+        vec![finishes("u", &x, 1, 20, None), finishes("u", &y, 0, 30, None), finishes("u", &y, 1, 40, None)];
+    commit.turns.remove(1);
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    let ids = database.rows("SELECT message_id AS m, parent_id AS p FROM messages ORDER BY position").await;
+    assert_eq!(ids.len(), 1 + 4 + 4, "{ids:?}");
+    assert!(ids[8].contains(y.answer(1).as_str()), "{ids:?}");
+    commit.turns = vec![finishes("u", &y, 0, 50, None)];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    assert_eq!(database.number("SELECT count(*) FROM messages").await, 9);
+    let calls =
+        "SELECT count(*) FROM messages WHERE role = 'tool' AND tool_call_id = 'c1' AND sequence_num = 2";
+    assert_eq!(database.number(calls).await, 2);
+    let one_batch = "SELECT count(DISTINCT batch_id) FROM messages WHERE batch_type = 'user_request'";
+    assert_eq!(database.number(one_batch).await, 2);
+}
+
+#[tokio::test]
+async fn what_the_store_refuses_of_a_turn_leaves_room_for_what_is_written_instead() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = completes_five(&owner, 0, 50);
+    commit.turns.push(finishes("u", &turn("u", "x"), 0, 70, None));
+    commit.turns[0].messages[3].content = "NUL \0 that slipped past".to_owned();
+    let error = owner.commit(&commit).await.unwrap_err();
+    assert_eq!(error.disposition(), Disposition::Data);
+    assert_eq!(database.number("SELECT count(*) FROM agents").await, 0);
+    // Bisected: the turn without its messages, with the mark and its head; then the others.
+    let mut instead = commit.clone();
+    instead.turns.truncate(1);
+    instead.turns[0].messages.clear();
+    instead.failed_tasks = vec![partition::FailedTask { text: error.to_string() + "\0", ..mark("a", 5) }];
+    let mut others = commit.clone();
+    others.agents.clear();
+    others.turns.remove(0);
+    for part in [&instead, &others] {
+        assert_eq!(owner.commit(part).await.unwrap(), Committed::Applied);
+    }
+    assert_eq!(database.number("SELECT count(*) FROM messages WHERE thread_id = 'u'").await, 4);
+    assert_eq!(database.number("SELECT count(*) FROM messages WHERE thread_id = 'a'").await, 0);
+    assert_eq!(database.number("SELECT head_position FROM agents").await, 5);
+    assert_eq!(database.number("SELECT count(*) FROM failed_tasks WHERE position = 5").await, 1);
+}
+
+#[tokio::test]
+async fn a_backoff_goes_on_whatever_is_repeated_and_ends_with_its_error() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = owner.empty();
+    commit.agents = vec![backs_off("a", 0, 9, 1, 60_000)];
+    owner.commit(&commit).await.unwrap();
+    let state = "SELECT extract(epoch FROM backoff_next_run_at - clock_timestamp())::bigint FROM agents";
+    assert!((55..=60).contains(&database.number(state).await));
+    let row = database.rows("SELECT * FROM agents").await;
+    assert!(row[0].contains(r#""error_code":"stalled","error_text":"failure 1","error_at":"2"#), "{row:?}");
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    assert_eq!(database.rows("SELECT * FROM agents").await, row);
+    // The next failure counts anew; a pause keeps it.
+    commit.agents = vec![backs_off("a", 0, 9, 2, 1_000_000)];
+    owner.commit(&commit).await.unwrap();
+    assert!((990..=1_000).contains(&database.number(state).await));
+    let mut pause = backs_off("a", 0, i64::MAX, 2, 0);
+    (pause.wait, pause.error, pause.paused) = (Wait::Keep, None, true);
+    commit.agents = vec![pause];
+    owner.commit(&commit).await.unwrap();
+    assert!((980..=1_000).contains(&database.number(state).await));
+    assert_eq!(
+        database.number("SELECT count(*) FROM agents WHERE paused AND error_text = 'failure 2'").await,
+        1
+    );
+    commit.agents = vec![completes("a", 9)];
+    owner.commit(&commit).await.unwrap();
+    let clear = "SELECT count(*) FROM agents WHERE backoff_next_run_at IS NULL AND error_code IS NULL AND error_text IS NULL
+                 AND error_at IS NULL AND backoff_attempt_count = 0 AND head_run = 0 AND head_position = 9";
+    assert_eq!(database.number(clear).await, 1);
+}
+
+#[tokio::test]
+async fn a_failed_turn_is_kept_until_a_retry_succeeds_or_somebody_drops_it() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let [x, y] = ["x", "y"].map(|unique| turn("u", unique));
+    let mut commit = owner.empty();
+    commit.failed_turns = vec![failed_turn("u", &x, 0), failed_turn("u", &y, 0)];
+    owner.commit(&commit).await.unwrap();
+    commit.failed_turns = vec![failed_turn("u", &x, 1), failed_turn("u", &x, 2)];
+    owner.commit(&commit).await.unwrap();
+    let rows = database
+        .rows("SELECT turn_id AS t, run, text, policy, agent_id AS a FROM failed_turns ORDER BY 1")
+        .await;
+    let row = |turn: &TurnId, run| {
+        format!(r#"{{"t":"{turn}","run":{run},"text":"run {run}","policy":"interrupt","a":"someone"}}"#)
+    };
+    assert_eq!(rows, [row(&x, 2), row(&y, 0)]);
+    let mut commit = owner.empty();
+    commit.turns = vec![finishes("u", &x, 3, 10, None)];
+    commit.turns[0].ends_failed = Some(thread("u"));
+    commit.dropped_turns = vec![(thread("u"), y)];
+    owner.commit(&commit).await.unwrap();
+    assert_eq!(database.number("SELECT count(*) FROM failed_turns").await, 0);
 }

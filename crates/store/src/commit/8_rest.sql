@@ -28,15 +28,28 @@
 )
 -- Their chunks: $24 number of the save (from 1), $25 arrival within it, $26 chunk_id, $27 chunk, $28 chunk_type,
 -- $29 is_final, $30 metadata, $31 timestamp, $32 correlation_id.
-, saved_chunks AS (
-    INSERT INTO straggler_chunks (bucket, thread_id, message_id, attempt, chunk_id, arrival, chunk, chunk_type, is_final,
-                                  metadata, "timestamp", correlation_id)
-    SELECT s.bucket, s.thread_id, s.message_id, s.attempt, i.chunk_id, s.chunks + i.arrival, i.chunk, i.chunk_type,
-           i.is_final, i.metadata::jsonb, i."timestamp", i.correlation_id
+, new_chunks AS MATERIALIZED (
+    -- Counted without those that are saved already, so that the next save goes on where this one ends.
+    SELECT DISTINCT ON (i.save, i.chunk_id) i.*, s.bucket, s.thread_id, s.message_id, s.attempt, s.chunks
     FROM unnest($24::bigint[], $25::integer[], $26::integer[], $27::text[], $28::text[], $29::boolean[], $30::text[],
                 $31::text[], $32::text[])
          AS i (save, arrival, chunk_id, chunk, chunk_type, is_final, metadata, "timestamp", correlation_id)
     JOIN saves AS s USING (save)
+    WHERE NOT EXISTS (
+        SELECT FROM straggler_chunks AS c
+        WHERE c.bucket = s.bucket AND c.thread_id = s.thread_id AND c.message_id = s.message_id
+          AND c.attempt = s.attempt AND c.chunk_id = i.chunk_id
+        OFFSET 0
+    )
+    ORDER BY i.save, i.chunk_id, i.arrival
+)
+, saved_chunks AS (
+    INSERT INTO straggler_chunks (bucket, thread_id, message_id, attempt, chunk_id, arrival, chunk, chunk_type, is_final,
+                                  metadata, "timestamp", correlation_id)
+    SELECT n.bucket, n.thread_id, n.message_id, n.attempt, n.chunk_id,
+           n.chunks + row_number() OVER (PARTITION BY n.save ORDER BY n.arrival) - 1,
+           n.chunk, n.chunk_type, n.is_final, n.metadata::jsonb, n."timestamp", n.correlation_id
+    FROM new_chunks AS n
     ON CONFLICT DO NOTHING
     RETURNING bucket, thread_id, message_id
 )

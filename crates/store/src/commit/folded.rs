@@ -30,7 +30,9 @@ pub(super) fn changes(commit: &Commit) -> Vec<Change<'_>> {
                 (agent, *position)
             }
         };
-        let known = changes.iter().position(|known| known.agent == agent && known.new == Some(position));
+        // Two acts that were checked together both know the task by the place where it stood then.
+        let is_it = |known: &Change<'_>| known.old == position || known.new == Some(position);
+        let known = changes.iter().position(|known| known.agent == agent && is_it(known));
         let at = known.unwrap_or_else(|| {
             changes.push(Change { agent, old: position, new: Some(position), payload: None });
             changes.len() - 1
@@ -45,7 +47,8 @@ pub(super) fn changes(commit: &Commit) -> Vec<Change<'_>> {
 impl<'a> Change<'a> {
     fn add(&mut self, change: &'a TaskChange) {
         match change {
-            TaskChange::Requeue { to, .. } => self.new = Some(*to),
+            TaskChange::Requeue { to, .. } => self.new = self.new.map(|_| *to),
+            // What is gone stays gone.
             TaskChange::Remove { .. } => self.new = None,
             TaskChange::Edit { content, metadata, digest, .. } => {
                 self.payload = Some((content, metadata, *digest));

@@ -14,8 +14,17 @@ SELECT CASE k.kind
                OR EXISTS (SELECT FROM open_turns AS o
                           WHERE o.bucket = k.bucket AND o.thread_id = k.subject_id AND o.turn_id = k.id
                           OFFSET 0)
-           -- Beyond seven days an id may mean another task.
-           WHEN 'task' THEN coalesce(t.created_at >= clock_timestamp() - interval '7 days', false)
+           -- After seven days the id of a completed task may mean another one.
+           WHEN 'task' THEN
+               CASE WHEN t.position IS NULL THEN false
+                    WHEN t.created_at >= clock_timestamp() - interval '7 days' THEN true
+                    ELSE NOT EXISTS (SELECT FROM agents AS a
+                                     WHERE a.bucket = k.bucket AND a.agent_id = k.subject_id
+                                       AND a.head_position >= t.position
+                                     OFFSET 0)
+                         OR EXISTS (SELECT FROM failed_tasks AS f
+                                    WHERE f.bucket = k.bucket AND f.agent_id = k.subject_id AND f.position = t.position
+                                    OFFSET 0) END
            ELSE
                EXISTS (SELECT FROM audit AS a
                        WHERE a.bucket = k.bucket AND a.subject_id = k.subject_id AND a.act_id = k.id

@@ -1,0 +1,163 @@
+//! What turns cost the database.
+
+use model::{Message, Seq, TurnId};
+use partition::{Commit, OutboxBatch, Outgoing, TurnEnded, TurnStatus};
+use sqlx::{PgConnection, Row};
+use store::{Committed, Store};
+
+use crate::fixture::{Database, Owner, thread};
+use crate::words::{agent, at, completes, finishes, task};
+
+/// Turns in a statement, as they come together under load.
+const TURNS: i64 = 16;
+/// Agents with a queue each, one turn of each in a statement.
+const ROUNDS: i64 = 12;
+
+fn agent_id(number: i64) -> String {
+    format!("agent-{number}")
+}
+
+/// A commit that completes one task of each agent, as the machine writes it, with texts of 400 bytes.
+fn round(owner: &Owner, round: i64) -> Commit {
+    let mut commit = owner.empty();
+    let first = 1_000_000 * (round + 1);
+    let mut outgoing = Vec::new();
+    for number in 0..TURNS {
+        let id = agent_id(number);
+        let position = 100 * (round + 1) + number;
+        let turn = TurnId::of_task(&agent(&id), at(position));
+        let mut write = finishes(&id, &turn, 0, first + 10 * number, Some(number as usize));
+        write.messages.iter_mut().for_each(|message| message.content = text(message));
+        outgoing.push(Outgoing::TurnEnded(TurnEnded {
+            turn: turn.clone(),
+            thread: thread(&id),
+            agent: agent(&id),
+            status: TurnStatus::Completed,
+            task: Some(task(&id, &format!("task-{position}"), position).queued.task.id),
+            message: Some(turn.answer(0)),
+            batch: Some(at(first + 10 * number)),
+            code: None,
+        }));
+        commit.agents.push(completes(&id, position));
+        commit.turns.push(write);
+    }
+    commit.outbox = Some(OutboxBatch { id: at(first), outgoing });
+    commit.sent = vec![at(first - 1_000_000)];
+    commit.checkpoint = Seq(round.unsigned_abs());
+    commit
+}
+
+/// 400 bytes that are not the same in every message and do not compress to nothing.
+fn text(message: &Message) -> String {
+    let seed = message.placement.position.get();
+    let words = (0..80).map(|n| format!("{:05}", (seed * 7_919 + n * 104_729) % 99_991));
+    words.collect::<Vec<_>>().concat()
+}
+
+async fn wal(session: &mut PgConnection) -> i64 {
+    let sql = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint";
+    sqlx::query(sql).fetch_one(session).await.unwrap().get(0)
+}
+
+/// The same rows as a bare batched insert into a table like `messages`.
+async fn insert_raw(session: &mut PgConnection, messages: &[&Message]) {
+    let sql = "INSERT INTO raw (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
+                                tool_calls, tool_call_id, metadata, token_count, parent_id, attempt)
+               SELECT b, t, p, m, i, s, y, r, c, l::jsonb, k, d::jsonb, n, a, 0
+               FROM unnest($1::smallint[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::integer[], $7::text[],
+                           $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::bigint[], $14::bigint[])
+                    AS u (b, t, p, m, i, s, y, r, c, l, k, d, n, a)";
+    macro_rules! column {
+        ($value:expr) => {
+            messages.iter().map(|m| $value(*m)).collect::<Vec<_>>()
+        };
+    }
+    sqlx::query(sql)
+        .bind(column!(|m: &Message| m.bucket().get() as i16))
+        .bind(column!(|m: &Message| m.key.thread.to_string()))
+        .bind(column!(|m: &Message| m.placement.position.get()))
+        .bind(column!(|m: &Message| m.key.message.to_string()))
+        .bind(column!(|m: &Message| m.placement.batch_id.get()))
+        .bind(column!(|m: &Message| m.placement.sequence_num))
+        .bind(column!(|m: &Message| m.placement.batch_type.name()))
+        .bind(column!(|m: &Message| m.role.name()))
+        .bind(column!(|m: &Message| m.content.clone()))
+        .bind(column!(|m: &Message| m.tool_calls.as_ref().map(ToString::to_string)))
+        .bind(column!(|m: &Message| m.tool_call_id.clone()))
+        .bind(column!(|m: &Message| m.metadata.to_value().to_string()))
+        .bind(column!(|m: &Message| m.token_count))
+        .bind(column!(|m: &Message| Some(m.placement.position.get() - 1)))
+        .execute(session)
+        .await
+        .unwrap();
+}
+
+async fn queues(store: &Store, owner: &Owner) {
+    let mut commit = owner.empty();
+    for round in 0..ROUNDS {
+        for number in 0..TURNS {
+            let position = 100 * (round + 1) + number;
+            commit.tasks.push(task(&agent_id(number), &format!("task-{position}"), position));
+        }
+    }
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    assert_eq!(store.load(&owner.grant, 8).await.unwrap().agents.len(), TURNS as usize);
+}
+
+#[tokio::test]
+async fn a_turn_writes_little_more_than_its_messages() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    queues(&store, &owner).await;
+    database.execute("CREATE TABLE raw (LIKE messages INCLUDING ALL)").await;
+    // Images of whole pages come with the first change after a checkpoint.
+    database.execute("CHECKPOINT").await;
+    let mut session = database.session().await;
+    let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    for number in 0..ROUNDS {
+        let commit = round(&owner, number);
+        let start = wal(&mut session).await;
+        assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+        let middle = wal(&mut session).await;
+        let messages: Vec<&Message> = commit.turns.iter().flat_map(|turn| &turn.messages).collect();
+        insert_raw(&mut session, &messages).await;
+        ours.push(middle - start);
+        raw.push(wal(&mut session).await - middle);
+    }
+    // Others use the server as well; what they write counts too, so the least is nearest to the truth.
+    let least = |all: &[i64]| all.iter().skip(2).copied().min().unwrap();
+    let ratio = least(&ours) as f64 / least(&raw) as f64;
+    println!(
+        "WAL a turn: {} B, of its messages alone {} B, ratio {ratio:.3}",
+        least(&ours) / TURNS,
+        least(&raw) / TURNS
+    );
+    assert!(ratio <= 1.25, "ours {ours:?}, raw {raw:?}");
+    assert_eq!(database.number("SELECT count(*) FROM messages").await, 4 * TURNS * ROUNDS);
+}
+
+#[tokio::test]
+async fn queues_move_in_place_and_tasks_are_never_touched() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    queues(&store, &owner).await;
+    for number in 0..ROUNDS {
+        assert_eq!(owner.commit(&round(&owner, number)).await.unwrap(), Committed::Applied);
+    }
+    // A session tells what it has done when it ends, at the latest.
+    drop(owner);
+    let completed = TURNS * ROUNDS;
+    let of = |table: &str, column: &str| {
+        format!("SELECT {column} FROM pg_stat_user_tables WHERE relname = '{table}'")
+    };
+    while database.number(&of("agents", "n_tup_upd")).await < completed {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(database.number(&of("agents", "n_tup_upd")).await, completed);
+    let in_place = database.number(&of("agents", "n_tup_hot_upd")).await;
+    assert!(in_place >= completed * 95 / 100, "{in_place} of {completed}");
+    let untouched = "n_tup_upd + n_tup_del + n_dead_tup";
+    for table in ["tasks", "task_ids", "messages"] {
+        assert_eq!(database.number(&of(table, untouched)).await, 0, "{table}");
+    }
+}

@@ -1,0 +1,264 @@
+//! Tasks: how they enter queues, what operators do to them, and what is known of orders.
+
+use model::TaskId;
+use partition::{Commit, OrderKey, TaskChange, Verdict};
+use store::Committed;
+
+use crate::fixture::{Database, Owner, metadata, thread};
+use crate::words::{act, agent, at, completes, failed_turn, finishes, mark, open_turn, task, turn};
+
+async fn applied(owner: &Owner, fill: impl FnOnce(&mut Commit)) {
+    let mut commit = owner.empty();
+    fill(&mut commit);
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+}
+
+/// `id@position` of all tasks, `id=position` of all ids, `!position` of all marks.
+async fn state(database: &Database) -> String {
+    let rows = database
+        .rows(
+            "SELECT task_id || '@' || position AS s, 0 AS n, position AS p FROM tasks
+             UNION ALL SELECT task_id || '=' || position, 1, position FROM task_ids
+             UNION ALL SELECT '!' || position, 2, position FROM failed_tasks ORDER BY n, p",
+        )
+        .await;
+    let text = |row: &String| {
+        serde_json::from_str::<serde_json::Value>(row).unwrap()["s"].as_str().unwrap().to_owned()
+    };
+    rows.iter().map(text).collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test]
+async fn a_task_enters_once_for_seven_days() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    applied(&owner, |commit| commit.tasks = vec![task("a", "t1", 1), task("a", "t2", 2), task("a", "t1", 3)])
+        .await;
+    applied(&owner, |commit| commit.tasks = vec![task("a", "t1", 4), task("b", "t1", 5)]).await;
+    assert_eq!(state(&database).await, "t1@1 t2@2 t1@5 t1=1 t2=2 t1=5");
+    assert_eq!(database.number("SELECT count(*) FROM agents WHERE head_position = 0").await, 2);
+    database
+        .execute("UPDATE task_ids SET created_at = created_at - interval '7 days' WHERE position < 5")
+        .await;
+    // Pending, failed, completed a week ago, completed just now: only the third id is free again.
+    let repeated = |commit: &mut Commit| {
+        commit.tasks = vec![task("a", "t1", 6), task("a", "t2", 7), task("b", "t1", 8)];
+    };
+    applied(&owner, repeated).await;
+    applied(&owner, |commit| {
+        commit.agents = vec![completes("a", 2), completes("b", 5)];
+        commit.failed_tasks = vec![mark("a", 2)];
+    })
+    .await;
+    let task_key = |owner: &str, id: &str| OrderKey::Task(agent(owner), TaskId::parse(id).unwrap());
+    let keys = [task_key("a", "t1"), task_key("a", "t2"), task_key("b", "t1")];
+    let verdicts = store.check(&keys, true).await.unwrap();
+    let is_new: Vec<bool> = verdicts.iter().map(|(_, verdict)| *verdict == Verdict::New).collect();
+    assert_eq!(is_new, [true, false, false]);
+    assert_eq!(state(&database).await, "t1@1 t2@2 t1@5 t1=1 t2=2 t1=5 !2");
+    applied(&owner, repeated).await;
+    assert_eq!(state(&database).await, "t1@1 t2@2 t1@5 t1@6 t2=2 t1=5 t1=6 !2");
+    // The new owner of the id is as safe as the first was.
+    applied(&owner, |commit| commit.tasks = vec![task("a", "t1", 9)]).await;
+    assert_eq!(state(&database).await, "t1@1 t2@2 t1@5 t1@6 t2=2 t1=5 t1=6 !2");
+}
+
+#[tokio::test]
+async fn a_first_task_and_a_first_pause_meet_in_one_commit() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    applied(&owner, |commit| {
+        let mut pause = completes("a", i64::MAX);
+        (pause.head, pause.paused) = (at(0), true);
+        commit.agents = vec![pause];
+        commit.tasks = vec![task("a", "t1", 1)];
+    })
+    .await;
+    assert_eq!(
+        database.rows("SELECT agent_id AS a, paused FROM agents").await,
+        [r#"{"a":"a","paused":true}"#]
+    );
+}
+
+fn requeue(from: i64, to: i64) -> TaskChange {
+    TaskChange::Requeue { agent: agent("a"), from: at(from), to: at(to) }
+}
+
+fn edit(position: i64, content: &str) -> TaskChange {
+    let metadata = metadata(serde_json::json!({"edited": true}));
+    TaskChange::Edit {
+        agent: agent("a"),
+        position: at(position),
+        content: content.to_owned(),
+        metadata,
+        digest: u64::MAX,
+    }
+}
+
+fn remove(position: i64) -> TaskChange {
+    TaskChange::Remove { agent: agent("a"), position: at(position) }
+}
+
+#[tokio::test]
+async fn operators_requeue_edit_and_remove() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    applied(&owner, |commit| {
+        commit.tasks = (1..=4).map(|n| task("a", &format!("t{n}"), n)).collect();
+        commit.failed_tasks = (1..=3).map(|n| mark("a", n)).collect();
+    })
+    .await;
+    let mut commit = owner.empty();
+    commit.task_changes =
+        vec![requeue(1, 11), edit(11, "again"), remove(2), edit(3, "third"), edit(4, "x"), edit(4, "y")];
+    for _ in 0..2 {
+        assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+        assert_eq!(state(&database).await, "t3@3 t4@4 t1@11 t2=2 t3=3 t4=4 t1=11 !3");
+    }
+    let rows = database.rows("SELECT content AS c, metadata AS m FROM tasks ORDER BY position").await;
+    let row = |content: &str| format!(r#"{{"c":"{content}","m":{{"edited": true}}}}"#);
+    assert_eq!(rows, ["third", "y", "again"].map(row));
+    let verdict =
+        store.check(&[OrderKey::Task(agent("a"), TaskId::parse("t1").unwrap())], true).await.unwrap();
+    assert_eq!(verdict[0].1, Verdict::Known { digest: u64::MAX });
+    // The status follows.
+    let status = database.rows("SELECT position AS p, status AS s FROM agent_tasks ORDER BY position").await;
+    assert_eq!(status, [r#"{"p":3,"s":"failed"}"#, r#"{"p":4,"s":"pending"}"#, r#"{"p":11,"s":"pending"}"#]);
+}
+
+#[tokio::test]
+async fn two_acts_that_were_checked_together_end_in_one_place() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    applied(&owner, |commit| {
+        commit.tasks = (1..=2).map(|n| task("a", &format!("t{n}"), n)).collect();
+        commit.failed_tasks = (1..=2).map(|n| mark("a", n)).collect();
+    })
+    .await;
+    let changes =
+        vec![requeue(1, 11), requeue(1, 12), edit(1, "new"), requeue(2, 13), remove(2), requeue(2, 14)];
+    applied(&owner, |commit| commit.task_changes = changes).await;
+    assert_eq!(state(&database).await, "t1@12 t2=2 t1=12");
+    assert_eq!(database.number("SELECT count(*) FROM tasks WHERE content = 'new'").await, 1);
+}
+
+#[tokio::test]
+async fn the_queue_is_read_on_without_what_failed() {
+    let (_database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    applied(&owner, |commit| {
+        commit.tasks = (1..=9).map(|n| task("a", &format!("t{n}"), n)).collect();
+        commit.tasks.push(task("b", "other", 5));
+        commit.failed_tasks = vec![mark("a", 4)];
+    })
+    .await;
+    let page = async |after, limit| {
+        let (tasks, more) = store.load_tasks(&agent("a"), at(after), limit).await.unwrap();
+        (tasks.iter().map(|queued| queued.position.get()).collect::<Vec<_>>(), more)
+    };
+    assert_eq!(page(0, 3).await, (vec![1, 2, 3], true));
+    assert_eq!(page(3, 5).await, (vec![5, 6, 7, 8, 9], false));
+    assert_eq!(page(9, 5).await, (vec![], false));
+    let (tasks, _) = store.load_tasks(&agent("a"), at(8), 1).await.unwrap();
+    assert_eq!(tasks, [task("a", "t9", 9).queued]);
+}
+
+#[tokio::test]
+async fn verdicts_tell_what_has_been_taken() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let turns = ["done", "failed", "open", "new"].map(|unique| turn("u", unique));
+    applied(&owner, |commit| {
+        commit.turns = vec![finishes("u", &turns[0], 2, 10, None)];
+        commit.failed_turns = vec![failed_turn("u", &turns[1], 3)];
+        commit.open_turns = vec![open_turn("u", &turns[2], 1, 7)];
+        commit.tasks = vec![task("a", "t1", 1), task("a", "t2", 2)];
+        commit.failed_tasks = vec![mark("a", 2)];
+        commit.audit = vec![act("a", "act-1")];
+    })
+    .await;
+    let of_turn = |at: usize, run| OrderKey::Turn(thread("u"), turns[at].clone(), run);
+    let of_task = |owner: &str, id: &str| OrderKey::Task(agent(owner), TaskId::parse(id).unwrap());
+    let of_act = |id: &str, task: Option<&str>| {
+        OrderKey::Act(agent("a"), act("a", id).id, task.map(|id| TaskId::parse(id).unwrap()))
+    };
+    let keys = [
+        of_turn(0, 0),
+        of_turn(0, 9),
+        of_turn(1, 3),
+        of_turn(1, 4),
+        of_turn(2, 1),
+        of_turn(3, 0),
+        OrderKey::Turn(thread("nowhere"), turn("nowhere", "x"), 0),
+        of_task("a", "t1"),
+        of_task("a", "t9"),
+        of_task("nobody", "t1"),
+        of_act("act-1", Some("t1")),
+        of_act("act-2", Some("t1")),
+        of_act("act-2", Some("t2")),
+        of_act("act-2", Some("t9")),
+        of_act("act-2", None),
+    ];
+    let ask = async |create| {
+        let verdicts = store.check(&keys, create).await.unwrap();
+        assert!(verdicts.iter().map(|(key, _)| key).eq(&keys));
+        verdicts.into_iter().map(|(_, verdict)| verdict).collect::<Vec<_>>()
+    };
+    use Verdict::{Known, New, Task, Unknown};
+    let taken = Known { digest: 0 };
+    let digest = task("a", "t1", 1).digest;
+    let mut expected = vec![
+        taken,
+        taken,
+        taken,
+        New,
+        taken,
+        New,
+        New,
+        Known { digest },
+        New,
+        New,
+        taken,
+        Task { position: at(1), is_failed: false },
+        Task { position: at(2), is_failed: true },
+        New,
+        New,
+    ];
+    assert_eq!(ask(true).await, expected);
+    database
+        .execute(&format!(
+            "INSERT INTO agent_settings (bucket, agent_id, workflow) VALUES ({}, 'a', 'default')",
+            model::Bucket::of_key("a").get()
+        ))
+        .await;
+    (expected[6], expected[9]) = (Unknown, Unknown);
+    assert_eq!(ask(false).await, expected);
+    // After seven days the id of a completed task is free, but acts still find the task.
+    database.execute("UPDATE task_ids SET created_at = created_at - interval '7 days'").await;
+    assert_eq!(ask(false).await, expected);
+    applied(&owner, |commit| commit.agents = vec![completes("a", 2)]).await;
+    expected[7] = New;
+    assert_eq!(ask(false).await, expected);
+    assert_eq!(store.check(&[], false).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn ids_go_after_seven_days_but_for_those_that_operators_need() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    applied(&owner, |commit| {
+        commit.tasks = (1..=9).map(|n| task("a", &format!("t{n}"), n)).collect();
+        commit.failed_tasks = vec![mark("a", 2)];
+    })
+    .await;
+    applied(&owner, |commit| commit.agents = vec![completes("a", 7)]).await;
+    assert_eq!(store.purge_task_ids(100).await.unwrap(), 0);
+    let age = "UPDATE task_ids SET created_at = now() - interval '7 days 1 second' WHERE position <> 5";
+    database.execute(age).await;
+    assert_eq!(store.purge_task_ids(4).await.unwrap(), 4);
+    assert_eq!(store.purge_task_ids(4).await.unwrap(), 1);
+    assert_eq!(store.purge_task_ids(4).await.unwrap(), 0);
+    let left = database.rows("SELECT position AS p FROM task_ids ORDER BY 1").await;
+    assert_eq!(left, [2, 5, 8, 9].map(|position| format!(r#"{{"p":{position}}}"#)));
+    assert_eq!(database.number("SELECT count(*) FROM tasks").await, 9);
+}

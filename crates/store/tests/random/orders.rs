@@ -1,0 +1,162 @@
+//! Makes up turns, tasks and acts: few names, so that everything meets everything.
+
+use model::TurnId;
+use partition::{Commit, OutboxBatch, Outgoing, TaskChange, Wait};
+use rand::RngExt;
+
+use super::{Author, Expected};
+use crate::words::{
+    act, agent, at, backs_off, completes, failed_turn, finishes, mark, open_turn, task, turn,
+};
+
+impl Author {
+    fn name(&mut self, partition: usize) -> String {
+        let number = self.random.random_range(0..self.threads[partition].len());
+        self.threads[partition][number].clone()
+    }
+
+    fn next(&mut self) -> i64 {
+        self.position += 1;
+        self.position
+    }
+
+    /// One of a few turns of a thread.
+    fn turn(&mut self, thread: &str) -> TurnId {
+        turn(thread, &format!("n{}", self.random.random_range(0..40)))
+    }
+
+    pub(super) fn turns(&mut self, partition: usize, commit: &mut Commit) {
+        for _ in 0..self.random.random_range(0..3) {
+            self.of_agent(partition, commit);
+        }
+        for _ in 0..self.random.random_range(0..2) {
+            let thread = self.name(partition);
+            let turn = self.turn(&thread);
+            let run = self.random.random_range(0..3);
+            let mut write = finishes(&thread, &turn, run, self.next(), None);
+            self.position += 4;
+            write.ends_failed = self.random.random::<bool>().then(|| write.messages[0].key.thread.clone());
+            if commit.turns.iter().all(|other| other.turn != turn) {
+                commit.turns.push(write);
+            }
+        }
+        for _ in 0..self.random.random_range(0..3) {
+            let (name, position) = (self.name(partition), self.next());
+            commit.tasks.push(task(&name, &format!("t{}", self.random.random_range(0..300)), position));
+        }
+        if self.random.random() {
+            let partition_wide = self.next();
+            let outgoing =
+                commit.tasks.iter().map(|write| Outgoing::Task(write.queued.task.clone())).collect();
+            commit.outbox = Some(OutboxBatch { id: at(partition_wide), outgoing });
+            commit.sent = (0..3).map(|_| at(self.random.random_range(0..self.position))).collect();
+            commit.sent.retain(|id| id.get() != partition_wide);
+        }
+    }
+
+    /// A task of one agent ends in one of the ways in which tasks end. Half of the guards are stale.
+    fn of_agent(&mut self, partition: usize, commit: &mut Commit) {
+        let name = self.name(partition);
+        if commit.agents.iter().any(|write| write.agent.as_str() == name) {
+            return;
+        }
+        let position = self.random.random_range(0..self.position * 2 + 2);
+        let failures = self.random.random_range(0..5);
+        let index = commit.agents.len();
+        match self.random.random_range(0..4) {
+            0 => commit.agents.push(backs_off(&name, position / 2, position, failures, 60_000)),
+            1 => {
+                let mut write = completes(&name, i64::MAX);
+                (write.head, write.paused, write.wait) = (at(0), self.random.random(), Wait::Keep);
+                commit.agents.push(write);
+            }
+            2 => {
+                commit.agents.push(completes(&name, position));
+                // No task has ever stood at a place that is still to come.
+                commit.failed_tasks.push(mark(&name, position.min(self.position)));
+            }
+            _ => {
+                commit.agents.push(completes(&name, position));
+                let turn = TurnId::of_task(&agent(&name), at(position));
+                commit.turns.push(finishes(&name, &turn, failures, self.next(), Some(index)));
+                self.position += 4;
+            }
+        }
+    }
+
+    pub(super) fn orders(&mut self, expected: &Expected, partition: usize, commit: &mut Commit) {
+        let name = self.name(partition);
+        let stored: Vec<_> =
+            expected.queues.tasks.keys().filter(|(agent, _)| *agent == name).map(|(_, at)| *at).collect();
+        if !stored.is_empty() {
+            for _ in 0..self.random.random_range(0..4) {
+                let position = stored[self.random.random_range(0..stored.len())];
+                self.change(&name, position, commit);
+            }
+        }
+        for _ in 0..self.random.random_range(0..2) {
+            let (thread, run) = (self.name(partition), self.random.random_range(0..3));
+            let turn = self.turn(&thread);
+            commit.failed_turns.push(failed_turn(&thread, &turn, run));
+            if self.random.random_ratio(1, 3) {
+                let gone = commit.failed_turns[0].opened.clone();
+                commit.dropped_turns.push((gone.thread, gone.turn));
+            }
+        }
+        for _ in 0..self.random.random_range(0..3) {
+            let thread = self.name(partition);
+            let turn = turn(&thread, &format!("n{}", self.random.random_range(0..4)));
+            let seq = self.position.unsigned_abs();
+            let open = open_turn(&thread, &turn, self.random.random_range(0..3), seq);
+            if self.random.random_ratio(1, 3) {
+                commit.ended_turns.push((open.opened.thread.clone(), turn));
+            }
+            commit.open_turns.push(open);
+        }
+        let number = self.random.random_range(0..200);
+        commit.audit.push(act(&name, &format!("act-{number}")));
+    }
+
+    /// One to three things that operators do to the task at `position`, one after the other.
+    fn change(&mut self, name: &str, position: i64, commit: &mut Commit) {
+        let is_taken = |change: &TaskChange| match change {
+            TaskChange::Requeue { from, .. } => from.get() == position,
+            TaskChange::Remove { position: other, .. } | TaskChange::Edit { position: other, .. } => {
+                other.get() == position
+            }
+        };
+        if commit.task_changes.iter().any(is_taken) {
+            return;
+        }
+        let (owner, mut stands) = (agent(name), position);
+        for _ in 0..self.random.random_range(1..4) {
+            match self.random.random_range(0..4) {
+                0 => {
+                    commit.failed_tasks.push(mark(name, stands));
+                    let to = self.next();
+                    commit.task_changes.push(TaskChange::Requeue {
+                        agent: owner.clone(),
+                        from: at(stands),
+                        to: at(to),
+                    });
+                    stands = to;
+                }
+                1 => {
+                    commit.task_changes.push(TaskChange::Remove { agent: owner, position: at(stands) });
+                    return;
+                }
+                2 => commit.failed_tasks.push(mark(name, stands)),
+                _ => {
+                    let edited = task(name, &format!("edit-{}", self.next()), stands).queued.task;
+                    commit.task_changes.push(TaskChange::Edit {
+                        agent: owner.clone(),
+                        position: at(stands),
+                        digest: edited.digest(),
+                        content: edited.content,
+                        metadata: edited.metadata,
+                    });
+                }
+            }
+        }
+    }
+}

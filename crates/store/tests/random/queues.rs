@@ -1,0 +1,227 @@
+//! The part of the model that turns, tasks and queues change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Message, Position, TurnId};
+use partition::{AgentWrite, Commit, TaskChange, TaskWrite, Wait};
+use serde_json::{Value, json};
+
+#[derive(Default, Clone)]
+struct Agent {
+    head: i64,
+    run: u32,
+    failures: u32,
+    waits: bool,
+    paused: bool,
+    error: Option<String>,
+}
+
+/// By agent or thread, and then by what it is.
+#[derive(Default)]
+pub(super) struct Queues {
+    agents: BTreeMap<String, Agent>,
+    /// Id and content.
+    pub(super) tasks: BTreeMap<(String, i64), (String, String)>,
+    ids: BTreeMap<(String, String), i64>,
+    pub(super) marks: BTreeMap<(String, i64), String>,
+    failed: BTreeMap<(String, String), u32>,
+    open: BTreeMap<(String, String), (u32, u64)>,
+    outbox: BTreeMap<(u16, i64), usize>,
+    audit: BTreeSet<(String, String)>,
+}
+
+impl Queues {
+    /// Which of the commit's queues were moved.
+    pub(super) fn move_heads(&mut self, commit: &Commit) -> Vec<bool> {
+        commit.agents.iter().map(|write| self.move_head(write)).collect()
+    }
+
+    fn move_head(&mut self, write: &AgentWrite) -> bool {
+        let id = write.agent.to_string();
+        let mut agent = self.agents.get(&id).cloned().unwrap_or_default();
+        if agent.head >= write.guard.get() {
+            return false;
+        }
+        agent = Agent {
+            head: agent.head.max(write.head.get()),
+            run: write.run,
+            failures: write.failures,
+            waits: match write.wait {
+                Wait::Keep => agent.waits,
+                Wait::Clear => false,
+                Wait::Start(_) => true,
+            },
+            paused: write.paused,
+            error: match (&write.error, write.wait) {
+                (Some((code, _)), _) => Some(code.clone()),
+                (None, Wait::Clear) => None,
+                (None, _) => agent.error,
+            },
+        };
+        self.agents.insert(id, agent);
+        true
+    }
+
+    /// The messages of the turns that are written.
+    pub(super) fn begun<'a>(commit: &'a Commit, won: &[bool]) -> Vec<&'a [Message]> {
+        let begins = |agent: Option<usize>| agent.is_none_or(|index| won[index]);
+        commit.turns.iter().filter(|turn| begins(turn.agent)).map(|turn| turn.messages.as_slice()).collect()
+    }
+
+    pub(super) fn apply(&mut self, commit: &Commit, won: &[bool]) {
+        self.changes(commit);
+        commit.tasks.iter().for_each(|write| self.enter(write));
+        for mark in &commit.failed_tasks {
+            let write = commit.agents.iter().position(|write| write.agent == mark.agent);
+            if write.is_none_or(|index| won[index]) && !is_lifted(commit, mark.agent.as_str(), mark.position)
+            {
+                let key = (mark.agent.to_string(), mark.position.get());
+                self.marks.entry(key).or_insert_with(|| mark.code.clone());
+            }
+        }
+        for failed in &commit.failed_turns {
+            self.failed
+                .insert(turn_key(failed.opened.thread.as_str(), &failed.opened.turn), failed.opened.run);
+        }
+        for (thread, turn) in &commit.dropped_turns {
+            self.failed.remove(&turn_key(thread.as_str(), turn));
+        }
+        for turn in &commit.turns {
+            if let Some(thread) = &turn.ends_failed {
+                self.failed.remove(&turn_key(thread.as_str(), &turn.turn));
+            }
+        }
+        for open in &commit.open_turns {
+            let key = turn_key(open.opened.thread.as_str(), &open.opened.turn);
+            self.open.entry(key).or_insert((0, open.seq.0)).0 = open.opened.run;
+        }
+        for (thread, turn) in &commit.ended_turns {
+            self.open.remove(&turn_key(thread.as_str(), turn));
+        }
+        let partition = commit.partition.0;
+        for id in &commit.sent {
+            self.outbox.remove(&(partition, id.get()));
+        }
+        if let Some(batch) = &commit.outbox {
+            self.outbox.entry((partition, batch.id.get())).or_insert(batch.outgoing.len());
+        }
+        self.audit.extend(commit.audit.iter().map(|act| (act.subject.to_string(), act.id.to_string())));
+    }
+
+    fn enter(&mut self, write: &TaskWrite) {
+        let (agent, position) = (write.queued.task.agent.to_string(), write.queued.position.get());
+        self.agents.entry(agent.clone()).or_default();
+        let id = write.queued.task.id.to_string();
+        if !self.ids.contains_key(&(agent.clone(), id.clone())) {
+            self.ids.insert((agent.clone(), id.clone()), position);
+            self.tasks.insert((agent, position), (id, write.queued.task.content.clone()));
+        }
+    }
+
+    fn changes(&mut self, commit: &Commit) {
+        // Where the tasks stood before this commit: an id does not follow a task that goes.
+        let mut origins: BTreeMap<(String, i64), i64> = BTreeMap::new();
+        for change in &commit.task_changes {
+            match change {
+                TaskChange::Requeue { agent, from, to } => {
+                    let key = (agent.to_string(), from.get());
+                    let Some(task) = self.tasks.remove(&key) else { continue };
+                    if self.ids.get(&(key.0.clone(), task.0.clone())) == Some(&key.1) {
+                        self.ids.insert((key.0.clone(), task.0.clone()), to.get());
+                    }
+                    self.marks.remove(&key);
+                    let origin = origins.remove(&key).unwrap_or(key.1);
+                    origins.insert((key.0.clone(), to.get()), origin);
+                    self.tasks.insert((key.0, to.get()), task);
+                }
+                TaskChange::Remove { agent, position } => {
+                    let key = (agent.to_string(), position.get());
+                    let Some(task) = self.tasks.remove(&key) else { continue };
+                    self.marks.remove(&key);
+                    if let (Some(origin), Some(id)) =
+                        (origins.get(&key), self.ids.get_mut(&(key.0.clone(), task.0)))
+                        && *id == key.1
+                    {
+                        *id = *origin;
+                    }
+                }
+                TaskChange::Edit { agent, position, content, .. } => {
+                    if let Some(task) = self.tasks.get_mut(&(agent.to_string(), position.get())) {
+                        task.1.clone_from(content);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn rows(&self) -> Vec<Value> {
+        let agents = self.agents.iter().map(|(id, agent)| {
+            json!({"agent": id, "head": agent.head, "run": agent.run, "failures": agent.failures, "waits": agent.waits,
+                   "paused": agent.paused, "error": agent.error, "has_text": agent.error.is_some(),
+                   "has_time": agent.error.is_some()})
+        });
+        let tasks = self.tasks.iter().map(|((agent, position), (id, content))| {
+            json!({"agent": agent, "position": position, "task": id, "content": content})
+        });
+        let ids = self
+            .ids
+            .iter()
+            .map(|((agent, id), position)| json!({"agent": agent, "task": id, "position": position}));
+        let marks = self
+            .marks
+            .iter()
+            .map(|((agent, position), code)| json!({"agent": agent, "position": position, "code": code}));
+        let failed = self
+            .failed
+            .iter()
+            .map(|((thread, turn), run)| json!({"thread": thread, "turn": turn, "run": run}));
+        let open = self.open.iter().map(
+            |((thread, turn), (run, seq))| json!({"thread": thread, "turn": turn, "run": run, "seq": seq}),
+        );
+        let outbox = self
+            .outbox
+            .iter()
+            .map(|((partition, id), count)| json!({"p": partition, "id": id, "count": count}));
+        let audit = self.audit.iter().map(|(subject, act)| json!({"subject": subject, "act": act}));
+        agents
+            .chain(tasks)
+            .chain(ids)
+            .chain(marks)
+            .chain(failed)
+            .chain(open)
+            .chain(outbox)
+            .chain(audit)
+            .collect()
+    }
+}
+
+/// What gives the same rows from Postgres.
+pub(super) const QUERIES: [&str; 8] = [
+    r#"SELECT agent_id AS agent, head_position AS head, head_run AS run, backoff_attempt_count AS failures,
+              backoff_next_run_at IS NOT NULL AS waits, paused, error_code AS error, error_text IS NOT NULL AS has_text,
+              error_at IS NOT NULL AS has_time
+       FROM agents ORDER BY agent_id COLLATE "C""#,
+    r#"SELECT agent_id AS agent, position, task_id AS task, content FROM tasks ORDER BY agent_id COLLATE "C", position"#,
+    r#"SELECT agent_id AS agent, task_id AS task, position FROM task_ids
+       ORDER BY agent_id COLLATE "C", task_id COLLATE "C""#,
+    r#"SELECT agent_id AS agent, position, code FROM failed_tasks ORDER BY agent_id COLLATE "C", position"#,
+    r#"SELECT thread_id AS thread, turn_id AS turn, run FROM failed_turns
+       ORDER BY thread_id COLLATE "C", turn_id COLLATE "C""#,
+    r#"SELECT thread_id AS thread, turn_id AS turn, run, stream_seq AS seq FROM open_turns
+       ORDER BY thread_id COLLATE "C", turn_id COLLATE "C""#,
+    "SELECT bucket AS p, position AS id, jsonb_array_length(entries) AS count FROM outbox ORDER BY 1, 2",
+    r#"SELECT subject_id AS subject, act_id AS act FROM audit ORDER BY subject_id COLLATE "C", act_id COLLATE "C""#,
+];
+
+fn turn_key(thread: &str, turn: &TurnId) -> (String, String) {
+    (thread.to_owned(), turn.to_string())
+}
+
+/// Whoever requeues or removes a task has seen it fail.
+fn is_lifted(commit: &Commit, of: &str, at: Position) -> bool {
+    commit.task_changes.iter().any(|change| match change {
+        TaskChange::Requeue { agent, from, .. } => agent.as_str() == of && *from == at,
+        TaskChange::Remove { agent, position } => agent.as_str() == of && *position == at,
+        TaskChange::Edit { .. } => false,
+    })
+}

@@ -1,0 +1,199 @@
+//! What a new owner finds of queues, inputs and the outbox.
+
+use std::time::{Duration, Instant};
+
+use model::{PartitionId, TaskKind};
+use partition::{OutboxBatch, Outgoing, SavedAgent, Takeover, TurnEnded, TurnStatus};
+use serde_json::json;
+use store::{Committed, Store, Submission};
+
+use crate::fixture::{Database, Owner, TTL, metadata, thread, thread_of};
+use crate::words::{agent, at, backs_off, completes, mark, open_turn, task, turn};
+
+async fn loaded(store: &Store, owner: &Owner) -> Takeover {
+    store.load(&owner.grant, 3).await.unwrap()
+}
+
+fn saved(id: &str, head: i64) -> SavedAgent {
+    SavedAgent {
+        agent: agent(id),
+        head: at(head),
+        run: 0,
+        failures: 0,
+        wait_ms: None,
+        paused: false,
+        tasks: Vec::new(),
+        more: false,
+    }
+}
+
+#[tokio::test]
+async fn queues_come_with_their_heads_their_waits_and_their_first_tasks() {
+    let (_database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let ids: Vec<String> = (0..7).map(|n| thread_of(PartitionId(0), 2, n)).collect();
+    let mut commit = owner.empty();
+    // 0 has tasks beyond the window and failed ones among them, 1 few, 2 none that is left.
+    commit.tasks = (1..=8).map(|n| task(&ids[0], &format!("t{n}"), n)).collect();
+    commit.tasks.extend([task(&ids[1], "t1", 11), task(&ids[2], "t1", 12), task(&ids[2], "t2", 13)]);
+    commit.failed_tasks = vec![mark(&ids[0], 4), mark(&ids[0], 6), mark(&ids[2], 13)];
+    let mut paused = completes(&ids[3], i64::MAX);
+    (paused.head, paused.paused) = (at(0), true);
+    let over = backs_off(&ids[5], 0, 9, 4, 0);
+    commit.agents = vec![
+        completes(&ids[0], 2),
+        backs_off(&ids[1], 0, 11, 3, 50_000),
+        completes(&ids[2], 12),
+        paused,
+        backs_off(&ids[4], 0, 9, 2, 60_000),
+        over,
+        completes(&ids[6], 3),
+    ];
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    // Of another partition.
+    let other = Owner::new(&store, "a").await;
+    let mut commit = other.empty();
+    commit.tasks = vec![task(&thread_of(PartitionId(1), 2, 0), "t1", 1)];
+    other.commit(&commit).await.unwrap();
+    assert_eq!(loaded(&store, &other).await.agents.len(), 1);
+
+    let mut agents = loaded(&store, &owner).await.agents;
+    agents.sort_by_key(|agent| ids.iter().position(|id| id == agent.agent.as_str()));
+    let waits: Vec<_> = agents.iter_mut().map(|agent| agent.wait_ms.take()).collect();
+    assert!((49_000..=50_000).contains(&waits[1].unwrap()), "{waits:?}");
+    assert!((59_000..=60_000).contains(&waits[3].unwrap()), "{waits:?}");
+    assert_eq!((waits[0], waits[2], waits[4]), (None, None, None), "a wait that is over is none");
+    let tasks = [3, 5, 7].map(|n| task(&ids[0], &format!("t{n}"), n).queued).to_vec();
+    let expected = [
+        SavedAgent { tasks, more: true, ..saved(&ids[0], 2) },
+        SavedAgent { tasks: vec![task(&ids[1], "t1", 11).queued], run: 3, failures: 3, ..saved(&ids[1], 0) },
+        SavedAgent { paused: true, ..saved(&ids[3], 0) },
+        SavedAgent { run: 2, failures: 2, ..saved(&ids[4], 0) },
+        SavedAgent { run: 4, failures: 4, ..saved(&ids[5], 0) },
+    ];
+    assert_eq!(agents, expected);
+}
+
+#[tokio::test]
+async fn saved_inputs_come_in_the_order_in_which_they_came() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    store.rebase("a", owner.grant.partition, owner.grant.epoch, model::Seq(0), "stream-2").await.unwrap();
+    let open = |unique: &str, run, seq| open_turn("u", &turn("u", unique), run, seq);
+    let mut earlier = owner.empty();
+    earlier.open_turns = vec![open("a", 0, 90), open("b", 0, 91), open("gone", 0, 92)];
+    let mut later = owner.empty();
+    later.open_turns = vec![open("d", 0, 12), open("c", 2, 7)];
+    later.ended_turns = vec![(thread("u"), turn("u", "gone"))];
+    for (commit, incarnation) in [(&earlier, "stream-1"), (&later, "stream-2")] {
+        let group = [Submission { commit, incarnation }];
+        assert_eq!(owner.writer.commit(&group).await.unwrap(), [Committed::Applied]);
+    }
+    // Saved again with another run, it stays where it stands; saved and ended in one commit, it has ended.
+    let mut again = owner.empty();
+    again.open_turns = vec![open("a", 1, 90), open("c", 2, 7), open("never", 0, 13)];
+    again.ended_turns = vec![(thread("u"), turn("u", "never"))];
+    let group = [Submission { commit: &again, incarnation: "stream-2" }];
+    owner.writer.commit(&group).await.unwrap();
+    let grant = store.reclaim("a", owner.grant.partition, 1, TTL).await.unwrap().unwrap();
+    let takeover = store.load(&grant, 8).await.unwrap();
+    assert_eq!(takeover.open_turns, [open("a", 1, 90), open("b", 0, 91), open("c", 2, 7), open("d", 0, 12)]);
+    assert_eq!(database.number("SELECT count(*) FROM open_turns").await, 4);
+}
+
+fn ended(task_of: bool) -> Outgoing {
+    let turn = turn("u", "x");
+    Outgoing::TurnEnded(TurnEnded {
+        thread: thread("u"),
+        agent: agent("a"),
+        status: if task_of { TurnStatus::Failed } else { TurnStatus::Stopped },
+        task: task_of.then(|| task("a", "t1", 1).queued.task.id),
+        message: (!task_of).then(|| turn.answer(0)),
+        batch: (!task_of).then(|| at(i64::MAX)),
+        code: task_of.then(|| "gap_timeout".to_owned()),
+        turn,
+    })
+}
+
+/// A task whose metadata jsonb would write in another way.
+fn exact(id: &str) -> Outgoing {
+    let mut task = task("a", id, 1).queued.task;
+    task.kind = TaskKind::Memory;
+    task.metadata = metadata(
+        json!({"b": 1e16, "a": 1.0, "aa": [-0.0, 1e300, 0.1, u64::MAX, "ü\u{1f600}\\"], "message": "m"}),
+    );
+    task.content = "line\n\"quoted\"".to_owned();
+    Outgoing::Task(task)
+}
+
+#[tokio::test]
+async fn the_outbox_comes_back_exactly_until_it_is_sent() {
+    let (database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut plain = task("b", "plain", 1).queued.task;
+    plain.metadata = model::Metadata::EMPTY;
+    let batches = [
+        OutboxBatch { id: at(5), outgoing: vec![ended(true), exact("t1"), ended(false)] },
+        OutboxBatch { id: at(6), outgoing: vec![Outgoing::Task(plain)] },
+        OutboxBatch { id: at(7), outgoing: Vec::new() },
+    ];
+    for batch in &batches {
+        let mut commit = owner.empty();
+        commit.outbox = Some(batch.clone());
+        assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    }
+    let back = loaded(&store, &owner).await.outbox;
+    assert_eq!(back, batches);
+    let digest = |batch: &OutboxBatch| match &batch.outgoing[1] {
+        Outgoing::Task(task) => task.digest(),
+        Outgoing::TurnEnded(_) => 0,
+    };
+    assert_eq!(digest(&back[0]), digest(&batches[0]));
+    let page = store.outbox(owner.grant.partition, Some(at(5)), 1).await.unwrap();
+    assert_eq!(page, batches[1..2]);
+    let mut commit = owner.empty();
+    commit.sent = vec![at(5), at(7), at(99)];
+    owner.commit(&commit).await.unwrap();
+    assert_eq!(loaded(&store, &owner).await.outbox, batches[1..2]);
+    assert_eq!(loaded(&store, &Owner::new(&store, "a").await).await.outbox, []);
+    assert_eq!(database.number("SELECT count(*) FROM outbox").await, 1);
+}
+
+#[tokio::test]
+async fn the_outbox_is_handed_over_in_bounded_parts() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    database
+        .execute("INSERT INTO outbox (bucket, position, entries) SELECT 0, n, '[]' FROM generate_series(1, 1500) AS n")
+        .await;
+    let first = loaded(&store, &owner).await.outbox;
+    assert_eq!((first.len(), first[0].id, first[999].id), (1_000, at(1), at(1_000)));
+    let rest = store.outbox(owner.grant.partition, Some(at(1_000)), 1_000).await.unwrap();
+    assert_eq!((rest.len(), rest[499].id), (500, at(1_500)));
+}
+
+#[tokio::test]
+async fn thousands_of_queues_are_read_within_a_second() {
+    let (database, store) = Database::new(8).await;
+    let owner = Owner::new(&store, "a").await;
+    database
+        .execute(
+            "INSERT INTO agents (bucket, agent_id, head_position)
+             SELECT n % 1024, 'agent-' || n, 100 FROM generate_series(0, 49999) AS n WHERE n % 8 < 2;
+             INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content)
+             SELECT n % 1024, 'agent-' || n, p, 'task-' || p, 'task', repeat('text ', 40)
+             FROM generate_series(0, 49999) AS n, generate_series(91, 110) AS p WHERE n % 8 = 0",
+        )
+        .await;
+    // The best of some: other work shares the machine.
+    let mut best = Duration::MAX;
+    for _ in 0..5 {
+        let start = Instant::now();
+        let takeover = store.load(&owner.grant, 8).await.unwrap();
+        best = best.min(start.elapsed());
+        assert_eq!(takeover.agents.len(), 6_250);
+        assert!(takeover.agents.iter().all(|agent| agent.tasks.len() == 8 && agent.more));
+    }
+    println!("6,250 queues of 62,500 tasks: {best:?}");
+    assert!(best < Duration::from_secs(3), "{best:?}");
+}

@@ -8,8 +8,10 @@ use std::sync::{
 use serde_json::{Value, json};
 use testkit::{
     api::{Api, Turn},
-    sse::Event,
+    http::{self, Request},
+    sse::{Event, Item, Parser},
     tables::turns,
+    turn_ends,
 };
 use tokio::time::sleep;
 
@@ -413,4 +415,81 @@ async fn a_message_that_waits_can_be_stopped_and_is_kept_as_failed() {
     asked.answer("1").await.unwrap();
     bed.until_messages("talk", 2).await;
     bed.nobody_is_asked(&by_hand).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_may_be_answered_in_line() {
+    let bed = Bed::with(scripted).await;
+    bed.quiet("talk").await;
+    bed.api().say("talk", "before").await.unwrap();
+    let headers =
+        [("accept", "text/event-stream"), ("content-type", "application/json"), ("idempotency-key", "k")];
+    let (path, body) = ("/v1/threads/talk/messages", json!({"content": "tools"}).to_string());
+    let request = Request { method: "POST", path, headers: &headers, body: body.as_bytes() };
+    let mut response = http::begin(bed.api().0, request).await.unwrap();
+    let turn = response.header("x-antiphon-turn").unwrap().to_owned();
+    assert_eq!(
+        (response.status, response.header("content-type")),
+        (200, Some("text/event-stream; charset=utf-8"))
+    );
+    let mut bytes = Vec::new();
+    // Its end is the end of the body: in order, not cut.
+    while response.body.read(&mut bytes).await.unwrap() > 0 {}
+    let items = Parser::default().feed(&bytes);
+    let events: Vec<_> = items
+        .into_iter()
+        .filter_map(|item| match item {
+            Item::Event { name, data, .. } => Some(Event::read(name.as_deref(), &data)),
+            Item::Comment(_) => None,
+        })
+        .collect();
+    let of_turn = |event: &&Event| match event {
+        Event::Chunk(chunk) => chunk.message.starts_with(&turn) && chunk.kind == "content",
+        _ => false,
+    };
+    let text: String = events
+        .iter()
+        .filter(of_turn)
+        .map(|event| match event {
+            Event::Chunk(chunk) => chunk.text.as_str(),
+            _ => "",
+        })
+        .collect();
+    assert_eq!(text, "Let me look.You said: tools");
+    let last = events.last().unwrap();
+    assert!(matches!(last, Event::Complete { message, .. } if *message == format!("{turn}-a")), "{last:?}");
+    assert_eq!(bed.messages_of("talk").await.len(), 7, "the end comes after the commit");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_goes_on_with_the_next_numbers_whoever_owns_the_thread() {
+    let mut bed = Bed::with(scripted).await;
+    bed.quiet("talk").await;
+    bed.api().say("talk", "hello").await.unwrap();
+    let first = bed.until_messages("talk", 2).await;
+    let batch = first[0].batch_id;
+    bed.api().say("talk", "in between").await.unwrap();
+    bed.until_messages("talk", 4).await;
+    bed.fleet.workers[0].restart().await.unwrap();
+    let body = json!({"content": "tools and on", "metadata": {"continues": batch.to_string()}});
+    let answer = bed.api().say_with("talk", &body, &[]).await.unwrap();
+    let turn = Turn::read(&answer.json().unwrap()).unwrap();
+    let messages = bed.until_messages("talk", 9).await;
+    let placed: Vec<_> =
+        messages.iter().map(|message| (message.batch_id == batch, message.sequence_num)).collect();
+    let wanted =
+        [(true, 0), (true, 1), (false, 0), (false, 1), (true, 2), (true, 3), (true, 4), (true, 5), (true, 6)];
+    assert_eq!(placed, wanted);
+    assert!(messages[4..].iter().all(|message| message.batch_type == "continuation"));
+    assert!(messages[4..].iter().all(|message| message.transaction == messages[4].transaction));
+    bed.until_settled().await;
+    let ends = turn_ends::all(bed.publisher.context()).await.unwrap();
+    let told = ends.iter().find(|end| end.said.turn_id == turn.id).unwrap();
+    assert_eq!(told.said.batch_id, Some(batch.to_string()), "integrators are told of that batch");
+    // A batch that nobody knows cannot go on.
+    let body = json!({"content": "hello", "metadata": {"continues": "1"}});
+    bed.api().say_with("talk", &body, &[]).await.unwrap();
+    let messages = bed.until_messages("talk", 11).await;
+    assert_eq!((messages[9].batch_id, messages[9].sequence_num), (messages[9].position, 0));
+    assert_eq!((messages[10].batch_id, messages[10].sequence_num), (messages[9].position, 1));
 }

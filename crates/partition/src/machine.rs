@@ -302,10 +302,13 @@ impl Partition {
         self.has_caught_up = true;
         self.begins_after = self.last_seq;
         self.resume_work(actions);
-        let counted_ms = self.clock.now(now).since_ms(StreamClock::START);
+        let time = self.clock.now(now);
+        let counted_ms = time.since_ms(StreamClock::START);
         for slot in self.messages.slots() {
-            if let Some(open) = self.messages.get_mut(slot).filter(|open| open.is_restored) {
-                open.postpone(StreamClock::START, counted_ms);
+            let Some(open) = self.messages.get_mut(slot).filter(|open| open.is_restored) else { continue };
+            open.postpone(StreamClock::START, counted_ms);
+            if let Some(turn) = open.turn.as_ref().and_then(|turn| self.work.turns.get_mut(&turn.id)) {
+                turn.progress_at = time.plus_ms(-open.idle_ms(time));
             }
         }
     }
@@ -344,10 +347,7 @@ impl Partition {
 
     /// Drops a message without a trace in the store.
     fn forget(&mut self, slot: Slot) {
-        let Some(Open { key, phase, hold, turn, .. }) = self.messages.remove(slot) else { return };
-        if let Some(turn) = turn.and_then(|turn| self.work.turns.get_mut(&turn.id)) {
-            turn.slot = None;
-        }
+        let Some(Open { key, phase, hold, .. }) = self.messages.remove(slot) else { return };
         if let Some((seq, _)) = hold {
             self.holds.remove(&(seq, slot));
         }
@@ -409,11 +409,14 @@ impl Partition {
         actions.push(Action::Reread(from));
     }
 
-    /// Forgets the largest open messages that the stream still has whole; they are read again when there is room.
+    /// Forgets the largest open messages that the stream still has whole; they are read again when there is room. Answers of
+    /// turns stay: an order that ends one meanwhile would not find it.
     fn shed(&mut self, bytes: usize) {
         let largest = |messages: &Messages| {
             let sheddable = messages.slots().filter(|slot| {
-                messages.get(*slot).is_some_and(|open| open.phase != Phase::Ended && !open.is_saved)
+                messages
+                    .get(*slot)
+                    .is_some_and(|open| open.phase != Phase::Ended && !open.is_saved && open.turn.is_none())
             });
             sheddable.max_by_key(|slot| messages.get(*slot).map_or(0, Open::bytes))
         };

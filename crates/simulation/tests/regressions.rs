@@ -539,3 +539,48 @@ fn an_act_that_stops_a_turn_is_audited_with_the_end_of_the_turn() {
     assert_eq!(audits(&script.committed()), [(0, 0, 0)]);
     assert_eq!(audits(&script.committed()), [(1, 1, 4)]);
 }
+
+#[test]
+fn a_task_is_not_retried_twice() {
+    let mut script = Script::taken_over(Limits::default(), bare());
+    script.take(Input::CaughtUp(true));
+    let retry = |seq, name| order(seq, act(name, ActKind::RetryTask(TaskId::parse("k").unwrap())));
+    // Both were asked about before the first was stored.
+    let failed = Verdict::Task { position: Position::from_stored(5), is_failed: true };
+    script.ordered(retry(1, "one"), failed);
+    script.ordered(retry(2, "two"), failed);
+    let refused = |actions: &[Action]| -> Vec<bool> {
+        let commits = actions.iter().filter_map(|action| match action {
+            Action::Commit(commit) => Some(commit.audit.iter().map(|audit| audit.refused.is_some())),
+            _ => None,
+        });
+        commits.flatten().collect()
+    };
+    assert_eq!(refused(&script.committed()), [true]);
+}
+
+#[test]
+fn the_silence_of_a_restored_answer_is_counted_from_its_last_chunk() {
+    let turn = TurnId::of_task(&agent(), Position::from_stored(5));
+    let saved = Straggler {
+        key: MessageKey { thread: agent().thread(), message: turn.answer(0) },
+        chunks: vec![chunk(0, false)],
+        gap_ms: None,
+        ..straggler(10_000, &[])
+    };
+    let mut script = Script::taken_over(
+        Limits::default(),
+        Takeover { stragglers: vec![saved], ..with_tasks(&[5], false) },
+    );
+    // A backlog of 110 s; its last entry is the chunk that was saved.
+    let later = |seq: u64, entry: Entry| Entry { stored_at: START.plus_ms(seq as i64 * 1_000), ..entry };
+    let others = (1..=110).map(|seq| later(seq, entry(seq, "b", 0, chunk(seq as u32, false))));
+    script.read(others.chain([later(111, answer(111, &turn, chunk(0, false)))]).collect(), 9);
+    assert_eq!(starts(&script.take(Input::CaughtUp(true))), [(turn.clone(), true)]);
+    script.started(&turn);
+    let failed = |actions: &[Action]| {
+        actions.iter().any(|action| matches!(action, Action::Report(Report::TurnFailed { .. })))
+    };
+    assert!(!failed(&script.pass(115)));
+    assert!(failed(&script.pass(10)));
+}

@@ -12,6 +12,11 @@ type Refused = Option<String>;
 impl Partition {
     pub(super) fn act(&mut self, act: &Act, verdict: Verdict, now: Timestamp) -> Refused {
         let agent = &act.subject;
+        if let Verdict::Task { position, is_failed: true } = verdict
+            && self.orders.has_left(position)
+        {
+            return Some("the task has just been retried or dropped".to_owned());
+        }
         match &act.what {
             ActKind::Pause => self.set_paused(agent, true),
             ActKind::Resume => self.set_paused(agent, false),
@@ -78,6 +83,7 @@ impl Partition {
             Verdict::New | Verdict::Known { .. } | Verdict::Unknown => return unknown(task),
         };
         let to = self.positions.next(Bucket::of_key(agent.as_str()), now);
+        self.orders.leave(from);
         self.orders.writes.task_changes.push(TaskChange::Requeue { agent: agent.clone(), from, to });
         self.work.queue(agent, |queue| queue.expect(to));
         self.orders.writes.more.push(agent.clone());
@@ -96,6 +102,7 @@ impl Partition {
             Verdict::New | Verdict::Known { .. } | Verdict::Unknown => return unknown(task),
         };
         if is_failed {
+            self.orders.leave(position);
             self.orders.writes.task_changes.push(TaskChange::Remove { agent: agent.clone(), position });
             return None;
         }

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use model::{Act, ActKind, BusyPolicy, Frame, Refusal, Seq, Task, Timestamp, TurnFault, TurnId, TurnOpened};
+use model::{
+    Act, ActKind, BusyPolicy, Frame, Position, Refusal, Seq, Task, Timestamp, TurnFault, TurnId, TurnOpened,
+};
 use scheduling::Admission;
 
 use super::{Ended, NO_SLOT, Partition};
@@ -22,6 +24,8 @@ pub(super) struct Orders {
     /// The last entry with an order that was taken in: read again, it is not taken again.
     read: Seq,
     recent: RecentOrders,
+    /// Places of failed tasks that were retried or dropped lately: a check that was on its way then names them still.
+    moved: VecDeque<Position>,
     /// Tasks that wait for a commit.
     pub(super) incoming: VecDeque<(Seq, Task, u64)>,
     pub(super) writes: Writes,
@@ -63,6 +67,7 @@ impl Orders {
             read: Seq(0),
             // No more than this can be committed while a check is on its way.
             recent: RecentOrders::new(limits.remembered.max(2 * MOST_PENDING), seed),
+            moved: VecDeque::new(),
             incoming: VecDeque::new(),
             writes: Writes::default(),
         }
@@ -78,6 +83,19 @@ impl Orders {
         self.pending.front().map(|pending| match pending {
             Pending::Order { seq, .. } | Pending::Frame { seq, .. } => *seq,
         })
+    }
+
+    /// The task does not stand here any more.
+    pub(super) fn leave(&mut self, position: Position) {
+        self.moved.push_back(position);
+        if self.moved.len() > 2 * MOST_PENDING {
+            self.moved.pop_front();
+        }
+    }
+
+    /// The task has left this place since the store was asked about it.
+    pub(super) fn has_left(&self, position: Position) -> bool {
+        self.moved.contains(&position)
     }
 
     pub(super) fn take_checks(&mut self) -> Option<Vec<OrderKey>> {

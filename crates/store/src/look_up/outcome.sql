@@ -10,14 +10,20 @@ LEFT JOIN LATERAL (
     OFFSET 0
 ) AS m ON true
 -- Clients were sent the text of all steps of a turn under the id of its answer. The steps stand between the batch's first
--- message and the answer, and bear its id.
+-- message and the answer, and bear its id. ORDER BY inside: it makes the primary key the cheapest way, so that this range
+-- is read and not the thread.
 LEFT JOIN LATERAL (
-    SELECT string_agg(s.content, '' ORDER BY s.position) AS content FROM messages AS s
-    WHERE s.bucket = k.bucket AND s.thread_id = k.thread_id AND s.position BETWEEN m.batch_id AND m.position
-      AND s.role = 'assistant'
-      AND (s.position = m.position OR starts_with(s.message_id, k.message_id || '-s'))
-    OFFSET 0
-) AS steps ON m.sequence_num > 0
+    SELECT string_agg(s.content, '' ORDER BY s.position) AS content
+    FROM (
+        SELECT s.position, s.content FROM messages AS s
+        WHERE m.sequence_num > 0
+          AND s.bucket = k.bucket AND s.thread_id = k.thread_id AND s.position BETWEEN m.batch_id AND m.position
+          AND s.role = 'assistant'
+          AND (s.position = m.position OR starts_with(s.message_id, k.message_id || '-s'))
+        ORDER BY s.position
+        OFFSET 0
+    ) AS s
+) AS steps ON true
 LEFT JOIN LATERAL (
     SELECT d.reason, d.detail, d.attempt FROM dead_letters AS d
     WHERE d.bucket = k.bucket AND d.kind = 'message' AND d.key = k.thread_id || '/' || k.message_id

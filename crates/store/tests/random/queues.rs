@@ -1,5 +1,6 @@
 //! The part of the model that turns, tasks and queues change.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Message, Position, TurnId};
@@ -112,8 +113,8 @@ impl Queues {
         let (agent, position) = (write.queued.task.agent.to_string(), write.queued.position.get());
         self.agents.entry(agent.clone()).or_default();
         let id = write.queued.task.id.to_string();
-        if !self.ids.contains_key(&(agent.clone(), id.clone())) {
-            self.ids.insert((agent.clone(), id.clone()), position);
+        if let Entry::Vacant(entry) = self.ids.entry((agent.clone(), id.clone())) {
+            entry.insert(position);
             self.tasks.insert((agent, position), (id, write.queued.task.content.clone()));
         }
     }

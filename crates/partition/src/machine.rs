@@ -373,10 +373,15 @@ impl Partition {
         if sweep {
             self.swept_at = now;
         }
+        let held_up = self.orders.held_up();
         for slot in self.messages.slots() {
             let Some(open) = self.messages.get_mut(slot).filter(|open| open.phase == Phase::Live) else {
                 continue;
             };
+            // What it lacks may have been read already.
+            if open.turn.as_ref().is_some_and(|turn| held_up.contains(&turn.id)) {
+                continue;
+            }
             // What it lacks may stand unread in the stream since the time when nobody read.
             if open.is_restored && !self.has_caught_up {
                 continue;
@@ -388,7 +393,7 @@ impl Partition {
             }
             self.settle(slot, now, actions);
         }
-        self.look_for_deadlines(time);
+        self.look_for_deadlines(time, &held_up);
     }
 
     /// Sends what became ready, each message's chunks as one run.

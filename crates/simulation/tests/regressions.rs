@@ -584,3 +584,18 @@ fn the_silence_of_a_restored_answer_is_counted_from_its_last_chunk() {
     assert!(!failed(&script.pass(115)));
     assert!(failed(&script.pass(10)));
 }
+
+#[test]
+fn chunks_that_wait_behind_an_order_are_no_silence() {
+    let mut script = Script::taken_over(Limits::default(), bare());
+    let turn = input_turn("x");
+    script.take(Input::CaughtUp(true));
+    script.ordered(order(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.started(&turn);
+    // The same input again; the store does not answer.
+    script.read(vec![order(2, input("x", BusyPolicy::Enqueue)), answer(3, &turn, chunk(0, true))], 9);
+    let actions = script.pass(200);
+    assert!(!actions.iter().any(|action| matches!(action, Action::Report(Report::TurnFailed { .. }))));
+    let judged = (OrderKey::Turn(agent().thread(), turn.clone(), 0), Verdict::Known { digest: 0 });
+    assert_eq!(written(&script.take(Input::Checked(vec![judged]))), [turn]);
+}

@@ -12,8 +12,8 @@ type Refused = Option<String>;
 impl Partition {
     pub(super) fn act(&mut self, act: &Act, verdict: Verdict, now: Timestamp) -> Refused {
         let agent = &act.subject;
-        if let Verdict::Task { position, is_failed: true } = verdict
-            && self.orders.has_left(position)
+        if let Verdict::Task { position, is_failed } = verdict
+            && self.orders.has_left(position, is_failed)
         {
             return Some("the task has just been retried or dropped".to_owned());
         }
@@ -83,7 +83,7 @@ impl Partition {
             Verdict::New | Verdict::Known { .. } | Verdict::Unknown => return unknown(task),
         };
         let to = self.positions.next(Bucket::of_key(agent.as_str()), now);
-        self.orders.leave(from);
+        self.orders.leave(from, true);
         self.orders.writes.task_changes.push(TaskChange::Requeue { agent: agent.clone(), from, to });
         self.work.queue(agent, |queue| queue.expect(to));
         self.orders.writes.more.push(agent.clone());
@@ -102,7 +102,7 @@ impl Partition {
             Verdict::New | Verdict::Known { .. } | Verdict::Unknown => return unknown(task),
         };
         if is_failed {
-            self.orders.leave(position);
+            self.orders.leave(position, true);
             self.orders.writes.task_changes.push(TaskChange::Remove { agent: agent.clone(), position });
             return None;
         }
@@ -123,6 +123,7 @@ impl Partition {
             self.work.mark(agent, Wait::Clear);
             self.work.make_ready(&agent.thread());
         }
+        self.orders.leave(position, false);
         self.orders.writes.failed_tasks.push(FailedTask {
             agent: agent.clone(),
             position,

@@ -1,6 +1,6 @@
 //! Orders: taken in the order of the stream, each once, after the store has said what it knows of them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use model::{
     Act, ActKind, BusyPolicy, Frame, Position, Refusal, Seq, Task, Timestamp, TurnFault, TurnId, TurnOpened,
@@ -24,8 +24,9 @@ pub(super) struct Orders {
     /// The last entry with an order that was taken in: read again, it is not taken again.
     read: Seq,
     recent: RecentOrders,
-    /// Places of failed tasks that were retried or dropped lately: a check that was on its way then names them still.
-    moved: VecDeque<Position>,
+    /// Places of tasks that were retried or dropped lately, and whether they were marked failed: a check that was on its way
+    /// then names them still.
+    moved: VecDeque<(Position, bool)>,
     /// Tasks that wait for a commit.
     pub(super) incoming: VecDeque<(Seq, Task, u64)>,
     pub(super) writes: Writes,
@@ -85,17 +86,27 @@ impl Orders {
         })
     }
 
-    /// The task does not stand here any more.
-    pub(super) fn leave(&mut self, position: Position) {
-        self.moved.push_back(position);
+    /// The task does not stand here like this any more.
+    pub(super) fn leave(&mut self, position: Position, is_failed: bool) {
+        self.moved.push_back((position, is_failed));
         if self.moved.len() > 2 * MOST_PENDING {
             self.moved.pop_front();
         }
     }
 
-    /// The task has left this place since the store was asked about it.
-    pub(super) fn has_left(&self, position: Position) -> bool {
-        self.moved.contains(&position)
+    /// The task has been retried or dropped since the store was asked about it.
+    pub(super) fn has_left(&self, position: Position, is_failed: bool) -> bool {
+        self.moved.contains(&(position, is_failed))
+    }
+
+    /// Turns of which chunks have been read that wait behind an order.
+    pub(super) fn held_up(&self) -> BTreeSet<TurnId> {
+        let frames = self.pending.iter().filter_map(|pending| match pending {
+            Pending::Frame { frame, .. } => Some(frame),
+            Pending::Order { .. } => None,
+        });
+        let arrivals = frames.flat_map(|frame| &frame.chunks);
+        arrivals.filter_map(|arrival| Some(TurnId::of_answer(&arrival.message)?.0)).collect()
     }
 
     pub(super) fn take_checks(&mut self) -> Option<Vec<OrderKey>> {

@@ -1,5 +1,6 @@
 //! Turns: restored, begun, adopted, heard of, ended.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::{Arrival, Chunk, Failure, Frame, MessageKey, Role, Seq, Timestamp, TurnFault, TurnId};
@@ -354,13 +355,14 @@ impl Partition {
         self.ended.push_back(Ended::Turn(id.clone()));
     }
 
-    /// Runs without progress fail.
-    pub(super) fn look_for_deadlines(&mut self, time: Timestamp) {
+    /// Runs without progress fail, but for those of which chunks have been read that wait behind an order.
+    pub(super) fn look_for_deadlines(&mut self, time: Timestamp, held_up: &BTreeSet<TurnId>) {
         let is_late = |turn: &&Turn| {
             let deadline = turn.rules.map(|rules| rules.deadline_ms);
             turn.phase == TurnPhase::Running
                 && turn.failure.is_none()
                 && !turn.is_unread
+                && !held_up.contains(&turn.id)
                 && deadline.is_some_and(|deadline| time.since_ms(turn.progress_at) >= deadline)
         };
         let late: Vec<TurnId> =

@@ -360,10 +360,17 @@ impl Store {
         let saved = self.stragglers[usize::from(partition.0)].get(key);
         let is_saved = |save: &StragglerSave| {
             save.attempt > attempt
+                || is_whole(save)
                 || (save.attempt == attempt && save.chunks.iter().any(|chunk| chunk.id == id))
         };
         self.has_ended(key) || saved.is_some_and(|(_, save)| is_saved(save))
     }
+}
+
+/// Nothing that comes later counts.
+fn is_whole(save: &StragglerSave) -> bool {
+    let last = save.chunks.iter().find(|chunk| chunk.is_final);
+    last.is_some_and(|last| (0..=last.id).all(|id| save.chunks.iter().any(|chunk| chunk.id == id)))
 }
 
 /// In the time of the simulation, as everything else that is compared.

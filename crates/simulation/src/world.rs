@@ -181,7 +181,7 @@ enum WorkEvent {
     /// The delivery of that number has not been answered.
     Again(usize, u32),
     Frame(usize, u32, Box<workflows::Writing>),
-    Ack(usize),
+    Ack(usize, u32),
     Stop(TurnId, u32),
 }
 

@@ -42,11 +42,34 @@ fn simulation_20_000_seeds() {
         (c.entry_letters, 5_000, "dead entries"),
         (c.client_cuts, 2_000, "cuts of clients"),
         (c.terminals, 50_000, "terminals seen"),
+        (c.checks, 0, "orders that the store was asked about"),
+        (c.loads, 0, "parts of queues that were read on"),
+        (c.duplicate_orders, 0, "orders that had been taken before"),
+        (c.tasks, 0, "tasks that entered queues"),
+        (c.starts, 0, "turns begun"),
+        (c.repeated_requests, 0, "requests that the stream knew already"),
+        (c.redeliveries, 0, "deliveries of requests that had not been answered"),
+        (c.unrequestable, 0, "requests that could not be made"),
+        (c.abandoned, 0, "runs that nobody waited for any more"),
+        (c.not_asked, 0, "chunks without the turn's token"),
+        (c.turns_completed, 0, "turns completed"),
+        (c.turns_stopped, 0, "turns stopped"),
+        (c.turns_failed, 0, "runs that failed"),
+        (c.tasks_failed, 0, "tasks given up"),
+        (c.backoffs, 0, "backoffs"),
+        (c.refused_turns, 0, "turns that the store refused"),
+        (c.retries, 0, "retries of failed turns"),
+        (c.acts, 0, "acts"),
+        (c.explained, 0, "questions answered"),
+        (c.relayed, 0, "messages of the outbox published"),
+        (c.inputs_restored, 0, "inputs restored"),
+        (c.queues_restored, 0, "queues restored"),
+        (c.outbox_restored, 0, "batches of the outbox restored"),
     ] {
         assert!(seen >= least, "{seen} {what}, at least {least} are wanted");
     }
     // The look-up is the first wall and the key the second: nothing may come as far as that.
-    assert_eq!(c.key_conflicts, 0);
+    assert_eq!((c.key_conflicts, c.turn_conflicts), (0, 0));
 }
 
 /// What each planted bug must be found by, at least.

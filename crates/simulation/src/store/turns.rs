@@ -284,6 +284,8 @@ impl Tables {
                     return known;
                 }
                 let task = task.as_ref().and_then(|task| self.task_ids.get(&(agent.clone(), task.clone())));
+                // A task that has gone is remembered by its id, but cannot be named any more.
+                let task = task.filter(|(position, _)| self.tasks.contains_key(&(agent.clone(), *position)));
                 task.map_or(Verdict::New, |(position, _)| Verdict::Task {
                     position: Position::from_stored(*position),
                     is_failed: self.failed_tasks.contains(&(agent.clone(), *position)),

@@ -114,11 +114,11 @@ impl World {
         }
     }
 
-    /// One after the other, each at least once.
-    pub(super) fn send_outbox(&mut self, address: Address, batch: OutboxBatch) {
+    /// One after the other, each at least once. With `more` the batch does not end with it.
+    pub(super) fn send_outbox(&mut self, address: Address, batch: OutboxBatch, more: usize) {
         let OutboxBatch { id, outgoing } = batch;
         let mut delay = 0;
-        let count = outgoing.len();
+        let count = outgoing.len() + more;
         for (index, outgoing) in outgoing.into_iter().enumerate() {
             delay += match self.fault(|faults| faults.relay_slow) {
                 true => self.rng.range(10, 800),
@@ -149,8 +149,12 @@ impl World {
             }
         }
         if left == 0 {
-            let delay = self.rng.range(0, 10);
-            self.answer(address, delay, Input::Sent(batch));
+            self.sent(address, batch);
         }
+    }
+
+    pub(super) fn sent(&mut self, address: Address, batch: Position) {
+        let delay = self.rng.range(0, 10);
+        self.answer(address, delay, Input::Sent(batch));
     }
 }

@@ -233,8 +233,8 @@ impl World {
             Action::Start(start) => self.begin(address, start),
             Action::Abandon { turn, run } => self.abandon(address, turn, run),
             Action::LoadTasks { agent, after, limit } => self.request_tasks(address, agent, after, limit),
-            Action::Send(_) if self.bug == Some(Bug::OutboxBeforeCommit) => {}
-            Action::Send(batch) => self.send_outbox(address, batch),
+            Action::Send(batch) if self.bug == Some(Bug::OutboxBeforeCommit) => self.sent(address, batch.id),
+            Action::Send(batch) => self.send_outbox(address, batch, 0),
             Action::Explain(_) => self.coverage.explained += 1,
         }
     }
@@ -281,7 +281,7 @@ impl World {
             }
             Some(Bug::OutboxBeforeCommit) => {
                 if let Some(batch) = &commit.outbox {
-                    self.send_outbox(address, batch.clone());
+                    self.send_outbox(address, batch.clone(), 1);
                 }
             }
             Some(Bug::QueueShuffled) => {

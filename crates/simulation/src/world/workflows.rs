@@ -32,6 +32,8 @@ struct Request {
     deliveries: u32,
     stored_at: i64,
     /// Acknowledged or taken back.
+    is_done: bool,
+    /// When the last delivery was, too: one that has died stays silent, though an earlier one was acknowledged.
     done_at: Option<i64>,
     /// Who works on it has heard that nobody waits.
     is_stopped: bool,
@@ -92,6 +94,7 @@ impl World {
             token: start.token.clone(),
             deliveries: 0,
             stored_at: self.time,
+            is_done: false,
             done_at: None,
             is_stopped: false,
         });
@@ -109,20 +112,27 @@ impl World {
             WorkEvent::Deliver(number) => self.deliver(number),
             WorkEvent::Again(number, delivery) => {
                 let request = &self.workflows.requests[number];
-                if request.done_at.is_none() && request.deliveries == delivery {
+                if !request.is_done && request.deliveries == delivery {
                     self.coverage.redeliveries += 1;
                     self.deliver(number);
                 }
             }
             WorkEvent::Frame(number, delivery, writing) => self.write(number, delivery, *writing),
-            WorkEvent::Ack(number) => self.done(number),
+            WorkEvent::Ack(number, delivery) => {
+                let is_last = self.workflows.requests[number].deliveries == delivery;
+                self.done(number, is_last);
+            }
             WorkEvent::Stop(turn, run) => self.stop(&turn, run),
         }
     }
 
-    fn done(&mut self, number: usize) {
+    fn done(&mut self, number: usize, is_last: bool) {
         let time = self.time;
-        self.workflows.requests[number].done_at.get_or_insert(time);
+        let request = &mut self.workflows.requests[number];
+        request.is_done = true;
+        if is_last {
+            request.done_at.get_or_insert(time);
+        }
     }
 
     /// The request is taken back; whoever works on it may not hear of it.
@@ -132,7 +142,7 @@ impl World {
             let request = &mut self.workflows.requests[number];
             if request.turn == *turn && request.run == run {
                 request.is_stopped |= is_heard;
-                self.done(number);
+                self.done(number, true);
             }
         }
     }
@@ -151,7 +161,7 @@ impl World {
 
     /// A service takes the request, and plans all that it will publish.
     fn deliver(&mut self, number: usize) {
-        if self.workflows.requests[number].done_at.is_some() {
+        if self.workflows.requests[number].is_done {
             return;
         }
         let manner = self.manner();
@@ -233,13 +243,12 @@ impl World {
             role: Role::Assistant,
             chunk: Arc::new(chunk),
         };
-        let _ = delivery;
         self.coverage.forged += u64::from(writing.is_forged);
         let chunks = writing.chunks.into_iter().map(arrival).collect();
         self.publish_frame(Frame { thread, chunks, token: Some(token) }, !writing.is_forged);
         if writing.is_last {
             let delay = self.workflows.rng.range(0, 20);
-            self.schedule(delay, Event::Work(WorkEvent::Ack(number)));
+            self.schedule(delay, Event::Work(WorkEvent::Ack(number, delivery)));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The example workflow services of `deploy/examples`, installed as their README says, into a folder that is kept.
+//! The example workflow services of `deploy/examples`, installed into a folder that is kept.
 
 use std::{
     fs,
@@ -19,15 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// The Python service, for this workflow.
 pub async fn python(workflow: &str) -> Result<WorkflowOptions> {
     let dir = place("workflow-python", &["workflow.py", "requirements.txt"])?;
-    let venv = dir.join("venv");
     let done = dir.join("installed");
     if !is_done(&done, &dir.join("requirements.txt"))? {
-        run(&dir, "python3", &["-m", "venv", &venv.display().to_string()]).await?;
-        let pip = venv.join("bin/pip").display().to_string();
-        run(&dir, &pip, &["install", "--quiet", "--requirement", "requirements.txt"]).await?;
+        // Beside the script, where it is found without an environment of its own: venv is a package that may be missing.
+        let options = ["--quiet", "--upgrade", "--target", ".", "--requirement", "requirements.txt"];
+        run(&dir, "python3", &[&["-m", "pip", "install"], options.as_slice()].concat()).await?;
         note_done(&done, &dir.join("requirements.txt"))?;
     }
-    Ok(service(workflow, venv.join("bin/python"), "workflow.py", dir))
+    Ok(service(workflow, "python3", "workflow.py", dir))
 }
 
 /// The TypeScript service, for this workflow: compiled each time.
@@ -36,15 +35,15 @@ pub async fn typescript(workflow: &str) -> Result<WorkflowOptions> {
     let dir = place("workflow-typescript", &files)?;
     let done = dir.join("installed");
     if !is_done(&done, &dir.join("package-lock.json"))? {
-        run(&dir, "npm", &["ci", "--no-audit", "--no-fund"]).await?;
+        run(&dir, "npm", &["ci", "--include=dev", "--no-audit", "--no-fund"]).await?;
         note_done(&done, &dir.join("package-lock.json"))?;
     }
     run(&dir, "npm", &["run", "build"]).await?;
-    Ok(service(workflow, PathBuf::from("node"), "dist/workflow.js", dir))
+    Ok(service(workflow, "node", "dist/workflow.js", dir))
 }
 
-fn service(workflow: &str, binary: PathBuf, script: &str, dir: PathBuf) -> WorkflowOptions {
-    let thinker = Thinker::Program { binary, arguments: vec![script.to_owned()], dir };
+fn service(workflow: &str, program: &str, script: &str, dir: PathBuf) -> WorkflowOptions {
+    let thinker = Thinker::Program { binary: program.into(), arguments: vec![script.to_owned()], dir };
     WorkflowOptions { workflow: workflow.to_owned(), thinker }
 }
 

@@ -43,6 +43,8 @@ pub struct TurnEvidence {
     pub dead_letters: Vec<StoredDeadLetter>,
     /// What `TURNS` holds.
     pub ends: Vec<TurnEnd>,
+    /// Rows of the audit of acts.
+    pub acts: usize,
 }
 
 /// The messages of one batch.

@@ -125,12 +125,19 @@ fn turns(stage: &Stage, collected: &Collected, table: &mut Table) {
     let again = evidence.messages.iter().filter(|row| row.attempt > 0);
     table.row("messages of people accepted", said);
     table.row("  turns persisted", inputs.filter(|row| row.message_id.starts_with('u')).count());
-    table.row("  turns failed at the end", evidence.failed_turns.len());
+    let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
+    for failed in &evidence.failed_turns {
+        *codes.entry(&failed.code).or_default() += 1;
+    }
+    for (code, count) in codes {
+        table.row(&format!("  turns failed at the end: {code}"), count);
+    }
     table.row("  answers stopped", stopped.count());
     table.row("answers of a later attempt", again.count());
     table.row("tasks accepted", sent);
     table.row("  tasks completed, with those that follow turns", tasks(collected, "completed"));
     table.row("  tasks failed", tasks(collected, "failed"));
+    table.row("acts of operators and people", evidence.acts);
     table.row("ends of turns told", evidence.ends.len());
 }
 

@@ -1,5 +1,5 @@
-//! The load of turns and tasks: people who talk, interrupt, stop and try again, agents with queues, and a scripted
-//! workflow that fails now and then.
+//! The load of turns and tasks: people who talk, interrupt, stop and try again, agents with queues, an operator, and
+//! a scripted workflow that fails now and then.
 
 use std::{
     collections::BTreeMap,
@@ -167,6 +167,11 @@ impl TurnLoad {
             };
             tasks.push(tokio::spawn(sender.run(Arc::clone(stop))));
         }
+        let operator = Operator {
+            gateways: self.gateways.clone(),
+            rng: StdRng::seed_from_u64(self.seed.wrapping_add(300)),
+        };
+        tasks.push(tokio::spawn(operator.run(Arc::clone(stop))));
         Ok(tasks)
     }
 
@@ -208,6 +213,7 @@ impl TurnLoad {
         let mut evidence = self.rows(pool).await?;
         evidence.dead_letters = tables::dead_letters(pool).await?;
         evidence.ends = turn_ends::all(reader.context()).await?;
+        evidence.acts = turns::count_acts(pool).await?;
         let followers = std::mem::take(&mut self.followers).into_iter();
         let seen = followers.map(|follower| (follower.thread().to_owned(), follower.stop()));
         Ok((evidence, seen.collect()))
@@ -280,6 +286,56 @@ impl Person {
     async fn pause(&mut self, from_ms: u64, to_ms: u64) {
         let pause = Duration::from_millis(self.rng.random_range(from_ms..to_ms));
         sleep(pause).await;
+    }
+}
+
+/// Pauses agents, clears backoffs, tries failed tasks again; leaves no agent paused.
+struct Operator {
+    gateways: Vec<Api>,
+    rng: StdRng,
+}
+
+impl Operator {
+    async fn run(mut self, stop: Arc<AtomicBool>) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            let agent = agent(self.rng.random_range(0..AGENTS));
+            let at = self.rng.random_range(0..self.gateways.len());
+            // Wishes that may meet a gateway that is gone.
+            match self.rng.random_range(0..4) {
+                0 => drop(self.gateways[at].act(&agent, "pause").await),
+                1 => drop(self.gateways[at].act(&agent, "resume").await),
+                2 => drop(self.gateways[at].act(&agent, "clear-backoff").await),
+                _ => drop(self.retry(at, &agent).await),
+            }
+            let pause = Duration::from_millis(self.rng.random_range(200..800));
+            sleep(pause).await;
+        }
+        for number in 0..AGENTS {
+            self.resume(&agent(number)).await?;
+        }
+        Ok(())
+    }
+
+    async fn retry(&self, at: usize, agent: &str) -> Result<()> {
+        let page =
+            self.gateways[at].call("GET", &format!("/v1/agents/{agent}/tasks?status=failed"), None).await?;
+        let Some(task) = page["tasks"][0]["task_id"].as_str() else { return Ok(()) };
+        self.gateways[at].retry_task(agent, task).await?;
+        Ok(())
+    }
+
+    /// Until it is done: an agent that stays paused would never come to rest.
+    async fn resume(&self, agent: &str) -> Result<()> {
+        let began = Instant::now();
+        for gateway in self.gateways.iter().cycle() {
+            match gateway.act(agent, "resume").await {
+                Ok(answer) if answer["done"] == true => break,
+                Ok(answer) if began.elapsed() > PATIENCE => bail!("{agent} cannot be resumed: {answer}"),
+                Err(error) if began.elapsed() > PATIENCE => return Err(error),
+                Ok(_) | Err(_) => sleep(Duration::from_millis(200)).await,
+            }
+        }
+        Ok(())
     }
 }
 

@@ -189,6 +189,12 @@ pub async fn acts(pool: &PgPool, subject: &str) -> Result<Vec<StoredAct>> {
     Ok(rows.bind(subject).fetch_all(pool).await?)
 }
 
+/// How many acts the audit has.
+pub async fn count_acts(pool: &PgPool) -> Result<usize> {
+    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM audit").fetch_one(pool).await?;
+    Ok(usize::try_from(count)?)
+}
+
 /// Rows that wait for something: saved inputs and batches of the outbox.
 pub async fn unsettled(pool: &PgPool) -> Result<(i64, i64)> {
     let row = sqlx::query_as("SELECT (SELECT count(*) FROM open_turns), (SELECT count(*) FROM outbox)");

@@ -109,6 +109,7 @@ fn good() -> TurnEvidence {
             end(&two, "ann", "completed", 12),
             end(&of_task(3), "ann", "failed", 0),
         ],
+        acts: 0,
     }
 }
 

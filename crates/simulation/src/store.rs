@@ -177,14 +177,12 @@ impl Store {
             self.failed_answers.insert(key);
         }
         let (at_ms, number) = (time, self.commits);
-        self.history.extend(
-            applied.happened.into_iter().map(|what| at_database(what)).map(|what| Happened {
-                at_ms,
-                partition,
-                number,
-                what,
-            }),
-        );
+        self.history.extend(applied.happened.into_iter().map(at_database).map(|what| Happened {
+            at_ms,
+            partition,
+            number,
+            what,
+        }));
         self.insert_messages(commit, &applied.turns, time);
         for letter in &commit.dead_letters {
             if self.bug == Some(Bug::DeadLetterOutside) {

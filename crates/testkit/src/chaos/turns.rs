@@ -222,9 +222,11 @@ impl TurnLoad {
     async fn rows(&self, pool: &PgPool) -> Result<TurnEvidence> {
         let mut messages = turns::messages(pool).await?;
         messages.retain(|row| !load::is_bare(&row.thread_id));
+        let turns = locked(&self.promised.turns).clone();
+        let tasks = locked(&self.promised.tasks).clone();
         Ok(TurnEvidence {
-            turns: locked(&self.promised.turns).clone(),
-            tasks: locked(&self.promised.tasks).clone(),
+            turns,
+            tasks,
             messages,
             agents: turns::agents(pool).await?,
             stored_tasks: turns::tasks(pool).await?,

@@ -147,10 +147,10 @@ impl Replay<'_> {
             match &happened.what {
                 What::Queued { agent, task, position } => self.entered(agent, task, *position),
                 What::Marked { agent, position, .. } => self.mark(agent, *position),
-                What::Ended { turn, run, thread, .. } => {
-                    if self.active.get(thread).is_some_and(|(other, of, _)| (other, *of) == (turn, *run)) {
-                        self.active.remove(thread);
-                    }
+                What::Ended { turn, run, thread, .. }
+                    if self.active.get(thread).is_some_and(|(other, of, _)| (other, *of) == (turn, *run)) =>
+                {
+                    self.active.remove(thread);
                 }
                 _ => {}
             }

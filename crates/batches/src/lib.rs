@@ -1,12 +1,22 @@
-//! Folding chunks into messages, and which messages make a whole: steps, turns, contexts.
+//! Folding chunks into messages, and what makes batches of messages whole, fit for a model, small enough, and portable.
 //!
-//! Entry points: [`fold`] for a bare stream, [`fold_turn`] for the answer of a turn, [`complete_turns`] for a context.
-//! Nothing here knows where messages are kept.
+//! Entry points: [`fold`] for a bare stream, [`fold_turn`] for the answer of a turn, [`group`] and [`Batch::state`] for whole
+//! batches, [`complete_turns`] for a plain context. Nothing here knows where messages are kept.
 
-mod context;
+mod batch;
+mod complete;
 mod fold;
+mod item;
+mod pairing;
+#[cfg(test)]
+mod testing;
+pub mod tokens;
 mod turn;
 
-pub use context::{ContextRow, complete_turns};
+pub use batch::{Batch, Exchange, Header, State, Why, group};
+pub use complete::{ContextRow, complete_turns};
 pub use fold::{Folded, fold};
+pub use item::{Call, Item};
+pub use pairing::{Answer, Pairing};
+pub use tokens::{Counter, Estimate};
 pub use turn::{Ending, TurnMessage, fold_turn};

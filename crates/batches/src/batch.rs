@@ -1,0 +1,118 @@
+//! A batch is its messages: grouping them, and whether they make a whole.
+
+mod header;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use model::{BatchType, Position, Timestamp};
+
+pub use header::Header;
+pub use state::{State, Why};
+
+use crate::{Answer, Item, Pairing};
+
+/// The messages of one batch, as many of them as there are, in the order of their numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    id: Position,
+    items: Vec<Item>,
+}
+
+/// Groups messages by their batch, not by their neighbourhood: A1 B1 A2 B2 are two batches. Batches come in the order of
+/// their first messages, messages in the order of their numbers; a message that was given twice counts once.
+pub fn group(items: impl IntoIterator<Item = Item>) -> Vec<Batch> {
+    let mut batches: BTreeMap<Position, Vec<Item>> = BTreeMap::new();
+    for item in items {
+        batches.entry(item.batch_id).or_default().push(item);
+    }
+    batches.into_iter().map(|(id, items)| Batch::new(id, items)).collect()
+}
+
+impl Batch {
+    /// The batch of that id with these messages, in any order.
+    pub(crate) fn new(id: Position, mut items: Vec<Item>) -> Self {
+        items.sort_by_key(|item| (item.sequence_num, item.position));
+        items.dedup_by_key(|item| item.position);
+        Self { id, items }
+    }
+
+    /// The position of its first message.
+    pub fn id(&self) -> Position {
+        self.id
+    }
+
+    /// Its messages, by number.
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    /// What it began with.
+    pub fn batch_type(&self) -> Option<BatchType> {
+        self.items.first().map(|item| item.batch_type)
+    }
+
+    /// The batch around it, which is complete or not on its own: `parent_batch` of the metadata, a decimal string.
+    pub fn parent(&self) -> Option<Position> {
+        self.items.iter().find_map(|item| item.position_at("parent_batch")).filter(|parent| *parent != self.id)
+    }
+
+    /// The batch whose place it takes: `supersedes` of the metadata, a decimal string.
+    pub fn supersedes(&self) -> Option<Position> {
+        self.items.iter().find_map(|item| item.position_at("supersedes")).filter(|other| *other != self.id)
+    }
+
+    /// Whether it is complete, and if not, why.
+    pub fn state(&self) -> State {
+        state::state(&self.items)
+    }
+
+    /// When the last of its messages was written.
+    pub fn last_at(&self) -> Timestamp {
+        self.items.iter().map(|item| item.created_at).max().unwrap_or_default()
+    }
+
+    /// Whether it is incomplete and has made no progress for its timeout: kept, but no longer waited for.
+    pub fn is_abandoned(&self, now: Timestamp, timeout_ms: i64) -> bool {
+        self.state() != State::Complete && now.since_ms(self.last_at()) >= timeout_ms
+    }
+
+    /// Its calls and their results, for people.
+    pub fn exchanges(&self) -> Vec<Exchange<'_>> {
+        let pairing = Pairing::of(&self.items);
+        let mut exchanges = Vec::new();
+        for (index, item) in self.items.iter().enumerate() {
+            for (call, answer) in item.calls().into_iter().zip(pairing.answers(index)) {
+                let answering = match answer {
+                    Answer::Message(index) => self.items.get(*index),
+                    Answer::Beside | Answer::Open => None,
+                };
+                exchanges.push(Exchange {
+                    id: call.id.to_owned(),
+                    name: call.name.to_owned(),
+                    call_at: item.position,
+                    result: answering.map(|item| (item.position, item.content.as_str())),
+                    is_answered: *answer != Answer::Open,
+                });
+            }
+        }
+        exchanges
+    }
+}
+
+/// A call of a batch and what answers it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchange<'a> {
+    /// The call's id.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// The message that calls.
+    pub call_at: Position,
+    /// The message that answers, and what it says.
+    pub result: Option<(Position, &'a str)>,
+    /// Whether there is a result, in a message or beside the call.
+    pub is_answered: bool,
+}

@@ -1,0 +1,160 @@
+//! Whether a batch is complete.
+
+use std::fmt;
+
+use model::{BatchType, Role};
+
+use crate::{Item, Pairing};
+
+/// Whether a batch is a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Calls and results balance, an assistant message without calls is the last, and nothing says that more follows.
+    Complete,
+    /// Something is missing.
+    Incomplete(Why),
+}
+
+/// Why a batch is incomplete: the first of these that holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// There are no messages.
+    Empty,
+    /// The message with this number is missing: it was lost, or is not yet read.
+    Hole {
+        /// The number.
+        missing: i32,
+    },
+    /// Two messages have this number.
+    Doubled {
+        /// The number.
+        number: i32,
+    },
+    /// Somebody asked, but no input is there.
+    NoInput,
+    /// A result answers no call before it.
+    OrphanResult {
+        /// The call that it names.
+        id: String,
+    },
+    /// There is nothing but the input.
+    LoneInput,
+    /// Calls came after a text that was final, and have no results.
+    LateCall {
+        /// The calls.
+        ids: Vec<String>,
+    },
+    /// Calls have no results.
+    UnansweredCalls {
+        /// The calls.
+        ids: Vec<String>,
+    },
+    /// The last message is a result: the model has not spoken since.
+    EndsInResult,
+    /// The last message is an input: nobody has answered it.
+    EndsInInput,
+    /// The last message says that the batch goes on.
+    Continues,
+}
+
+impl Why {
+    /// For machines.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::Hole { .. } => "hole",
+            Self::Doubled { .. } => "doubled",
+            Self::NoInput => "no_input",
+            Self::OrphanResult { .. } => "orphan_result",
+            Self::LoneInput => "lone_input",
+            Self::LateCall { .. } => "late_call",
+            Self::UnansweredCalls { .. } => "unanswered_calls",
+            Self::EndsInResult => "ends_in_result",
+            Self::EndsInInput => "ends_in_input",
+            Self::Continues => "continues",
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("it has no messages"),
+            Self::Hole { missing } => write!(f, "its message number {missing} is missing"),
+            Self::Doubled { number } => write!(f, "two of its messages have the number {number}"),
+            Self::NoInput => f.write_str("it does not begin with an input"),
+            Self::OrphanResult { id } => write!(f, "the result for {id:?} answers no call before it"),
+            Self::LoneInput => f.write_str("it has only its input"),
+            Self::LateCall { ids } => {
+                write!(f, "after its final text came calls without results: {}", ids.join(", "))
+            }
+            Self::UnansweredCalls { ids } => write!(f, "calls have no results: {}", ids.join(", ")),
+            Self::EndsInResult => f.write_str("it ends in a tool's result, and the model has not spoken since"),
+            Self::EndsInInput => f.write_str("it ends in an input that nobody has answered"),
+            Self::Continues => f.write_str("its last message says that it goes on"),
+        }
+    }
+}
+
+/// Of the messages of one batch, by number.
+pub(super) fn state(items: &[Item]) -> State {
+    match why(items) {
+        Some(why) => State::Incomplete(why),
+        None => State::Complete,
+    }
+}
+
+fn why(items: &[Item]) -> Option<Why> {
+    let Some(last) = items.last() else { return Some(Why::Empty) };
+    numbers(items).or_else(|| input(items)).or_else(|| calls(items)).or_else(|| match last.role {
+        Role::User | Role::System if items.iter().all(|item| is_input(item.role)) => Some(Why::LoneInput),
+        Role::User | Role::System => Some(Why::EndsInInput),
+        Role::Tool => Some(Why::EndsInResult),
+        Role::Assistant => last.is_marked("continuation").then_some(Why::Continues),
+    })
+}
+
+fn is_input(role: Role) -> bool {
+    matches!(role, Role::User | Role::System)
+}
+
+fn numbers(items: &[Item]) -> Option<Why> {
+    let mut expected = 0;
+    for item in items {
+        if item.sequence_num < expected {
+            return Some(Why::Doubled { number: item.sequence_num });
+        }
+        if item.sequence_num > expected {
+            return Some(Why::Hole { missing: expected });
+        }
+        expected += 1;
+    }
+    None
+}
+
+/// A batch that somebody asked for begins with what was asked; the system may speak unasked.
+fn input(items: &[Item]) -> Option<Why> {
+    let first = items.iter().find(|item| item.role != Role::System)?;
+    let unasked = first.batch_type == BatchType::SystemTrigger && first.role == Role::Assistant;
+    (first.role != Role::User && !unasked && first.role != Role::Tool).then_some(Why::NoInput)
+}
+
+fn calls(items: &[Item]) -> Option<Why> {
+    let pairing = Pairing::of(items);
+    if let Some(orphan) = pairing.orphans().first() {
+        let id = items.get(*orphan).and_then(|item| item.tool_call_id.clone()).unwrap_or_default();
+        return Some(Why::OrphanResult { id });
+    }
+    let open: Vec<(usize, usize)> = pairing.open().collect();
+    let (first, _) = open.first()?;
+    let id = |(message, call): &(usize, usize)| {
+        Some(items.get(*message)?.calls().get(*call)?.id.to_owned())
+    };
+    let ids = open.iter().filter_map(id).collect();
+    // What went before the first open call, back to the last input: a final text there makes the call a late one.
+    let before = items.iter().take(*first).rev().take_while(|item| !is_input(item.role));
+    let is_late = before.into_iter().next().is_some_and(|item| {
+        item.role == Role::Assistant && item.calls().is_empty() && !item.is_marked("continuation")
+    });
+    Some(if is_late { Why::LateCall { ids } } else { Why::UnansweredCalls { ids } })
+}

@@ -1,0 +1,123 @@
+//! A stored message, as this crate sees it.
+
+use model::{BatchType, MessageId, Metadata, Position, Role, Timestamp};
+use serde_json::Value;
+
+/// One message of a thread, with its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Item {
+    /// Its place in the thread.
+    pub position: Position,
+    /// Its id.
+    pub message_id: MessageId,
+    /// The position of the batch's first message.
+    pub batch_id: Position,
+    /// Its number in the batch, from 0.
+    pub sequence_num: i32,
+    /// What the batch began with.
+    pub batch_type: BatchType,
+    /// Who speaks.
+    pub role: Role,
+    /// Its text; of a tool message, the result.
+    pub content: String,
+    /// `[{"id", "name", "arguments", "result"?}]`; a bare stream has the results beside the calls.
+    pub tool_calls: Option<Value>,
+    /// Of a tool message: the call that it answers.
+    pub tool_call_id: Option<String>,
+    /// The final chunk's metadata.
+    pub metadata: Metadata,
+    /// What the producer said that it used.
+    pub token_count: Option<u64>,
+    /// When it was written.
+    pub created_at: Timestamp,
+}
+
+/// A call that a message makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call<'a> {
+    /// Unique in its message, if the model kept to the rules.
+    pub id: &'a str,
+    /// The tool.
+    pub name: &'a str,
+    /// As the model wrote them: mostly a JSON object.
+    pub arguments: &'a str,
+    /// The result, where it is stored beside the call.
+    pub result: Option<&'a str>,
+}
+
+impl Item {
+    /// The calls that it makes, in the order of the model; only assistant messages call.
+    pub fn calls(&self) -> Vec<Call<'_>> {
+        let stored = self.tool_calls.as_ref().and_then(Value::as_array).filter(|_| self.role == Role::Assistant);
+        stored.into_iter().flatten().map(Call::of).collect()
+    }
+
+    /// Whether it makes calls whose results are not beside them.
+    pub fn has_open_calls(&self) -> bool {
+        self.calls().iter().any(|call| call.result.is_none())
+    }
+
+    /// Whether the system made it up, so that people do not see it. Only the boolean `true` says so.
+    pub fn is_synthetic(&self) -> bool {
+        self.is_marked("synthetic")
+    }
+
+    /// Whether the metadata has the boolean `true` under this key.
+    pub(crate) fn is_marked(&self, key: &str) -> bool {
+        self.metadata.get(key) == Some(&Value::Bool(true))
+    }
+
+    /// The position that the metadata has under this key, a decimal string as positions are in JSON.
+    pub(crate) fn position_at(&self, key: &str) -> Option<Position> {
+        let number = self.metadata.get(key)?.as_str()?.parse().ok().filter(|number: &i64| *number > 0)?;
+        Some(Position::from_stored(number))
+    }
+
+    /// Bytes that it takes, about.
+    pub fn bytes(&self) -> u64 {
+        let calls = self.tool_calls.as_ref().map_or(0, |calls| calls.to_string().len());
+        (self.content.len() + calls + self.metadata.size() + 128) as u64
+    }
+}
+
+impl<'a> Call<'a> {
+    fn of(stored: &'a Value) -> Self {
+        let text = |key: &str| stored.get(key).and_then(Value::as_str);
+        Self {
+            id: text("id").unwrap_or_default(),
+            name: text("name").unwrap_or_default(),
+            arguments: text("arguments").unwrap_or_default(),
+            result: text("result"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::testing::{item, with_metadata};
+
+    #[test]
+    fn only_the_boolean_true_is_synthetic() {
+        let synthetic = |value| with_metadata(item("1.0u"), json!({ "synthetic": value })).is_synthetic();
+        assert!(synthetic(json!(true)));
+        for real in [json!("true"), json!(1), json!(null), json!(false), json!([true])] {
+            assert!(!synthetic(real.clone()), "{real}");
+        }
+        assert!(!item("1.0u").is_synthetic());
+    }
+
+    #[test]
+    fn calls_are_read_as_the_folds_write_them() {
+        let mut message = item("1.1A");
+        message.tool_calls =
+            Some(json!([{"id": "a", "name": "f", "arguments": "{}"}, {"id": "b", "result": "B"}, 7]));
+        let calls = message.calls();
+        assert_eq!((calls[0].id, calls[0].name, calls[0].arguments, calls[0].result), ("a", "f", "{}", None));
+        assert_eq!((calls[1].id, calls[1].name, calls[1].result), ("b", "", Some("B")));
+        assert_eq!((calls[2].id, calls.len()), ("", 3));
+        message.role = model::Role::User;
+        assert_eq!(message.calls(), []);
+    }
+}

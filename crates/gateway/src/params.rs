@@ -93,21 +93,21 @@ pub(crate) fn has_more<T>(items: &mut Vec<T>, limit: u32) -> bool {
     has_more
 }
 
-/// Who acts, for the audit.
+/// Who acts, for the audit. Whoever does not say it is [`DEFAULT_ACTOR`].
 pub(crate) fn actor(headers: &HeaderMap) -> Result<String, Problem> {
-    let Some(value) = headers.get("x-antiphon-actor") else { return Ok(DEFAULT_ACTOR.to_owned()) };
-    let detail = format!("X-Antiphon-Actor must be 1 to {MAX_ACTOR_LEN} visible ASCII characters");
-    visible(value, MAX_ACTOR_LEN).ok_or_else(|| Problem::bad_request("invalid_actor", detail))
+    let said = one_of(headers, "x-antiphon-actor", "invalid_actor", "X-Antiphon-Actor", MAX_ACTOR_LEN)?;
+    Ok(said.unwrap_or_else(|| DEFAULT_ACTOR.to_owned()))
 }
 
 /// The key under which an input is sent once, however often it comes.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    one_of(headers, "idempotency-key", "invalid_idempotency_key", "Idempotency-Key")
+    one_of(headers, "idempotency-key", "invalid_idempotency_key", "Idempotency-Key", MAX_HEADER_LEN)
 }
 
 /// For tracing across services.
 pub(crate) fn correlation_id(headers: &HeaderMap) -> Result<Option<Box<str>>, Problem> {
-    let id = one_of(headers, "x-correlation-id", "invalid_correlation_id", "X-Correlation-Id")?;
+    let (code, shown) = ("invalid_correlation_id", "X-Correlation-Id");
+    let id = one_of(headers, "x-correlation-id", code, shown, MAX_HEADER_LEN)?;
     Ok(id.map(Into::into))
 }
 
@@ -116,14 +116,14 @@ fn one_of(
     name: &str,
     code: &'static str,
     shown: &str,
+    most: usize,
 ) -> Result<Option<String>, Problem> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
-    match visible(value, MAX_HEADER_LEN).filter(|_| values.next().is_none()) {
+    match visible(value, most).filter(|_| values.next().is_none()) {
         Some(text) => Ok(Some(text)),
         None => {
-            let detail =
-                format!("{shown} must come once, with 1 to {MAX_HEADER_LEN} visible ASCII characters");
+            let detail = format!("{shown} must come once, with 1 to {most} visible ASCII characters");
             Err(Problem::bad_request(code, detail))
         }
     }

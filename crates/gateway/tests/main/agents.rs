@@ -189,3 +189,42 @@ async fn operators_pause_resume_and_clear_backoff() {
     let unknown = bare(gateway, "GET", "/v1/agents/nobody/audit").await;
     assert_eq!(unknown.problem(), (404, "unknown_agent".to_owned(), false));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_acts_has_a_name_or_none() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let gateway = town.gateways[0];
+    let turn = TurnId::foreground(&AgentId::parse("a1").unwrap().thread(), "x").unwrap();
+    let acts = [
+        ("PUT", "/v1/agents/a1".to_owned(), r#"{"workflow": "w"}"#),
+        ("POST", "/v1/agents/a1/pause".to_owned(), ""),
+        ("POST", "/v1/agents/a1/resume".to_owned(), ""),
+        ("POST", "/v1/agents/a1/clear-backoff".to_owned(), ""),
+        ("POST", "/v1/agents/a1/tasks/k/retry".to_owned(), ""),
+        ("PATCH", "/v1/agents/a1/tasks/k".to_owned(), r#"{"content": "x"}"#),
+        ("DELETE", "/v1/agents/a1/tasks/k".to_owned(), ""),
+        ("POST", format!("/v1/turns/{turn}/stop"), ""),
+        ("POST", format!("/v1/threads/a1/failed-turns/{turn}/retry"), ""),
+        ("DELETE", format!("/v1/threads/a1/failed-turns/{turn}"), ""),
+    ];
+    let json = ("content-type", "application/json");
+    let long = "x".repeat(129);
+    for (method, path, body) in acts {
+        for actors in [vec![""], vec!["a b"], vec![&long], vec!["m\u{fc}ller"], vec!["mia", "tom"]] {
+            let mut headers = vec![json];
+            headers.extend(actors.iter().map(|actor| ("x-antiphon-actor", *actor)));
+            let refused = send_with(gateway, method, &path, &headers, body.as_bytes()).await;
+            let wanted = (400, "invalid_actor".to_owned(), false);
+            assert_eq!(refused.problem(), wanted, "{method} {path} by {actors:?}");
+        }
+    }
+    for actor in [vec![], vec![("x-antiphon-actor", &long[1..])]] {
+        let headers = [vec![json], actor].concat();
+        assert!(
+            send_with(gateway, "PUT", "/v1/agents/a1", &headers, br#"{"workflow": "w"}"#).await.status < 300
+        );
+    }
+    let audit = http::get_json(gateway, "/v1/agents/a1/audit").await.unwrap();
+    let actors: Vec<_> = audit["acts"].as_array().unwrap().iter().map(|act| &act["actor"]).collect();
+    assert_eq!(actors, [&json!(&long[1..]), &json!("api")]);
+}

@@ -40,6 +40,8 @@ pub struct Limits {
     pub lag_bytes: usize,
     /// How long a thread is followed after its last viewer left, ms.
     pub linger_ms: i64,
+    /// How long a stop waits for the owner of its turn, ms.
+    pub owner_patience_ms: u64,
 }
 
 impl Default for Limits {
@@ -51,6 +53,8 @@ impl Default for Limits {
             feed_bytes: 16 << 20,
             lag_bytes: 1 << 20,
             linger_ms: 5_000,
+            // A lease that nobody renews runs out, and the next owner reads what there is.
+            owner_patience_ms: 15_000,
         }
     }
 }

@@ -35,6 +35,11 @@ pub(crate) async fn why(context: &Context, bucket: Bucket, about: &About) -> Opt
     }
 }
 
+/// The owner has not read everything yet, and so does not know of everything.
+pub(crate) fn is_catching_up(explanation: &Explanation) -> bool {
+    explanation.reason == Some(WaitReason::CatchingUp)
+}
+
 /// A turn under way, as clients see it.
 pub(crate) fn shown_turn(context: &Context, active: &ActiveTurn) -> Value {
     json!({

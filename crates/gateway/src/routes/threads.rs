@@ -1,5 +1,7 @@
 //! Threads that clients name.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -8,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use store::{NewThread, ThreadRow};
 use uuid::Uuid;
-use wire::explain::About;
+use wire::explain::{About, Explanation};
 
 use super::{Desk, fresh, thread_id};
 use crate::body::{Bounded, Strict};
@@ -16,6 +18,9 @@ use crate::hub::Hub;
 use crate::params::{self, Params};
 use crate::problem::Problem;
 use crate::{input, owner, shown};
+
+/// Before a thread counts as unknown.
+const SECOND_LOOK: Duration = Duration::from_millis(150);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,24 +77,62 @@ pub(super) async fn show(
     Params(thread): Params<String>,
 ) -> Result<Response, Problem> {
     let (thread, hub) = (thread_id(&thread)?, desk.hub()?);
-    let row = hub.store().thread(&thread).await?.ok_or_else(unknown)?;
-    let mut shown = shown_thread(&row);
+    let mut row = hub.store().thread(&thread).await?;
+    let mut explained = ask(hub, &thread).await;
+    if row.is_none() && !is_begun(explained.as_ref()) {
+        // A thread that nobody has named is written with the end of its first turn, and an input is stored before its owner
+        // knows of it.
+        tokio::time::sleep(SECOND_LOOK).await;
+        (row, explained) = (hub.store().thread(&thread).await?, ask(hub, &thread).await);
+        if row.is_none() && !is_begun(explained.as_ref()) {
+            known_otherwise(hub, &thread, explained.as_ref()).await?;
+        }
+    }
+    let mut shown = match &row {
+        Some(row) => shown_thread(row),
+        None => shown_begun(&thread),
+    };
     if let Value::Object(fields) = &mut shown {
-        fields.extend(standing(hub, &thread).await);
+        fields.extend(standing(hub, explained.as_ref()));
     }
     Ok(fresh(shown))
 }
 
 /// What the owner says of the thread's turns.
-async fn standing(hub: &Hub, thread: &ThreadId) -> Map<String, Value> {
-    let context = hub.context();
-    let explained = owner::why(context, Bucket::of(thread), &About::Thread(thread.clone())).await;
-    let active = explained.as_ref().and_then(|explained| explained.active.as_ref());
+async fn ask(hub: &Hub, thread: &ThreadId) -> Option<Explanation> {
+    owner::why(hub.context(), Bucket::of(thread), &About::Thread(thread.clone())).await
+}
+
+/// A turn of the thread is under way or waits.
+fn is_begun(explained: Option<&Explanation>) -> bool {
+    explained.is_some_and(|explained| explained.active.is_some() || !explained.waiting.is_empty())
+}
+
+/// Fails unless the thread is known by a turn that failed; without its owner nobody can say that there is no such thread.
+async fn known_otherwise(
+    hub: &Hub,
+    thread: &ThreadId,
+    explained: Option<&Explanation>,
+) -> Result<(), Problem> {
+    if hub.store().failed_turns(thread, None, 1).await?.is_some() {
+        return Ok(());
+    }
+    Err(match explained {
+        Some(explained) if !owner::is_catching_up(explained) => unknown(),
+        _ => {
+            let detail = "nothing is stored of this thread, and nobody owns it at the moment";
+            Problem::unavailable("no_owner", detail)
+        }
+    })
+}
+
+fn standing(hub: &Hub, explained: Option<&Explanation>) -> Map<String, Value> {
+    let active = explained.and_then(|explained| explained.active.as_ref());
     let waiting: Vec<_> =
         explained.iter().flat_map(|explained| &explained.waiting).map(TurnId::as_str).collect();
     [
         ("owner".to_owned(), json!(owner::presence(explained.is_some()))),
-        ("active_turn".to_owned(), json!(active.map(|active| owner::shown_turn(context, active)))),
+        ("active_turn".to_owned(), json!(active.map(|active| owner::shown_turn(hub.context(), active)))),
         ("waiting_turns".to_owned(), json!(waiting)),
     ]
     .into_iter()
@@ -107,5 +150,18 @@ fn shown_thread(row: &ThreadRow) -> Value {
         "message_count": row.messages,
         "last_position": row.head.as_ref().map(Position::to_string),
         "created_at": shown::rfc3339(row.created_at),
+    })
+}
+
+/// Nobody has named the thread, and none of its turns is in the history.
+fn shown_begun(thread: &ThreadId) -> Value {
+    json!({
+        "thread_id": thread.as_str(),
+        "agent_id": thread.agent().as_str(),
+        "busy_policy": BusyPolicy::default().name(),
+        "metadata": {},
+        "message_count": 0,
+        "last_position": null,
+        "created_at": null,
     })
 }

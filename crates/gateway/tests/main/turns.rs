@@ -58,8 +58,8 @@ async fn threads_are_named_once() {
 async fn a_thread_is_shown_with_what_its_owner_says() {
     let town = Town::with(gateway::Limits::default(), 1).await;
     let gateway = town.gateways[0];
-    let unknown = bare(gateway, "GET", "/v1/threads/t1").await;
-    assert_eq!(unknown.problem(), (404, "unknown_thread".to_owned(), false));
+    let away = bare(gateway, "GET", "/v1/threads/t1").await;
+    assert_eq!(away.problem(), (503, "no_owner".to_owned(), true), "nobody can say that it does not exist");
     town.write_turn(&turn("x"), 0, 10, &["answer"]).await;
     town.write("UPDATE threads SET message_count = 2, head_position = 11").await;
     let shown = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
@@ -77,6 +77,29 @@ async fn a_thread_is_shown_with_what_its_owner_says() {
     assert_eq!(*owner.questions.lock().unwrap(), [About::Thread(thread())]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_that_nobody_has_named_is_known_by_its_first_turn() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let gateway = town.gateways[0];
+    let owner = town.owner(1, vec![]).await;
+    let unknown = bare(gateway, "GET", "/v1/threads/t1").await;
+    assert_eq!(unknown.problem(), (404, "unknown_thread".to_owned(), false));
+    *owner.explanation.lock().unwrap() = Explanation { reason: Some(WaitReason::CatchingUp), ..idle() };
+    let unread = bare(gateway, "GET", "/v1/threads/t1").await;
+    assert_eq!(unread.problem(), (503, "no_owner".to_owned(), true), "it may stand unread in the stream");
+    *owner.explanation.lock().unwrap() = under_way(Some(WaitReason::NoWorkflow), vec![]);
+    let mut begun = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
+    assert_eq!(begun["active_turn"]["turn_id"], turn("a").as_str());
+    begun.as_object_mut().unwrap().remove("active_turn");
+    let expected = json!({"thread_id": "t1", "agent_id": "t1", "busy_policy": "enqueue", "metadata": {},
+        "message_count": 0, "last_position": null, "created_at": null, "owner": "present", "waiting_turns": []});
+    assert_eq!(begun, expected);
+    // Its first turn has failed: there is no row of the thread then.
+    *owner.explanation.lock().unwrap() = idle();
+    fail(&town, &turn("a"), 0).await;
+    assert_eq!(bare(gateway, "GET", "/v1/threads/t1").await.json()["message_count"], 0);
+}
+
 fn under_way(waits_for: Option<WaitReason>, waiting: Vec<TurnId>) -> Explanation {
     let message = turn("a").answer(1);
     let active = ActiveTurn { turn: turn("a"), thread: thread(), run: 1, message, waits_for, idle_ms: 250 };
@@ -84,12 +107,31 @@ fn under_way(waits_for: Option<WaitReason>, waiting: Vec<TurnId>) -> Explanation
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_is_stopped_by_its_owner() {
-    let town = Town::with(gateway::Limits::default(), 1).await;
+async fn a_stop_waits_for_the_owner_of_its_turn() {
+    let limits = gateway::Limits { owner_patience_ms: 1_000, ..gateway::Limits::default() };
+    let town = Town::with(limits, 1).await;
     let gateway = town.gateways[0];
     let path = format!("/v1/turns/{}/stop", turn("a"));
     let away = bare(gateway, "POST", &path).await;
     assert_eq!(away.problem(), (503, "no_owner".to_owned(), true));
+    let waits = tokio::spawn(async move { bare(gateway, "POST", &path).await });
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert!(!waits.is_finished());
+    let owner = town.owner(1, vec![]).await;
+    *owner.explanation.lock().unwrap() = under_way(None, vec![]);
+    let pending = waits.await.unwrap();
+    assert_eq!((pending.status, &pending.json()["done"]), (202, &json!(false)));
+    // A new owner that has not read everything does not know of everything.
+    *owner.explanation.lock().unwrap() = Explanation { reason: Some(WaitReason::CatchingUp), ..idle() };
+    let unread = bare(gateway, "POST", &format!("/v1/turns/{}/stop", turn("b"))).await;
+    assert_eq!(unread.problem(), (503, "no_owner".to_owned(), true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_is_stopped_by_its_owner() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let gateway = town.gateways[0];
+    let path = format!("/v1/turns/{}/stop", turn("a"));
     let owner = town.owner(1, vec![]).await;
     let unknown = bare(gateway, "POST", &path).await;
     assert_eq!(unknown.problem(), (404, "unknown_turn".to_owned(), false));

@@ -32,6 +32,8 @@ impl Partition {
                     if is_waiting || explanation.active.as_ref().is_none_or(|active| active.turn != *id) {
                         explanation.active = self.active_turn(id, now).or(explanation.active);
                     }
+                } else {
+                    explanation.reason = self.is_not_known_yet();
                 }
             }
         }
@@ -39,14 +41,23 @@ impl Partition {
     }
 
     fn explain_thread(&mut self, thread: &ThreadId, explanation: &mut Explanation, now: Timestamp) {
-        let Some(lane) = self.work.lanes.get(thread) else { return };
+        let Some(lane) = self.work.lanes.get(thread) else {
+            explanation.reason = self.is_not_known_yet();
+            return;
+        };
         explanation.waiting = lane.waiting().cloned().collect();
         if let Some(active) = lane.active().cloned() {
             explanation.active = self.active_turn(&active, now);
         }
     }
 
+    /// What is not known may stand unread in the stream.
+    fn is_not_known_yet(&self) -> Option<WaitReason> {
+        (!self.has_caught_up).then_some(WaitReason::CatchingUp)
+    }
+
     fn explain_agent(&self, agent: &AgentId, explanation: &mut Explanation, now: Timestamp) {
+        explanation.reason = None;
         let Some(queue) = self.work.queues.get(agent) else { return };
         explanation.paused = queue.paused;
         explanation.head = queue.first().map(|first| first.task.id.clone());

@@ -69,6 +69,12 @@ impl Batch {
         state::state(&self.items)
     }
 
+    /// How long it may be without progress, if it says so itself: `timeout_ms` of the metadata.
+    pub fn timeout_ms(&self) -> Option<i64> {
+        let said = self.items.iter().find_map(|item| item.metadata.get("timeout_ms"))?.as_i64();
+        said.filter(|timeout| *timeout > 0)
+    }
+
     /// When the last of its messages was written.
     pub fn last_at(&self) -> Timestamp {
         self.items.iter().map(|item| item.created_at).max().unwrap_or_default()

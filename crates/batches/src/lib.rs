@@ -4,7 +4,9 @@
 //! batches, [`complete_turns`] for a plain context. Nothing here knows where messages are kept.
 
 mod batch;
+pub mod compaction;
 mod complete;
+pub mod context;
 mod fold;
 mod item;
 mod pairing;
@@ -14,7 +16,9 @@ pub mod tokens;
 mod turn;
 
 pub use batch::{Batch, Exchange, Header, State, Why, group};
+pub use compaction::{Compaction, CompactionRules};
 pub use complete::{ContextRow, complete_turns};
+pub use context::Context;
 pub use fold::{Folded, fold};
 pub use item::{Call, Item};
 pub use pairing::{Answer, Pairing};

@@ -1,0 +1,190 @@
+use model::{BatchType, Timestamp};
+use serde_json::json;
+
+use super::*;
+use crate::Header;
+use crate::testing::position;
+
+const NOW: Timestamp = Timestamp(1_000_000);
+
+fn header(id: i64, tokens: u64) -> Header {
+    Header {
+        id: position(id),
+        batch_type: BatchType::UserRequest,
+        is_complete: true,
+        messages: 2,
+        tokens,
+        bytes: tokens * 3,
+        last_at: Timestamp(id * 1_000),
+        is_pinned: false,
+        importance: 0.5,
+    }
+}
+
+/// Batches 10, 20, … of 100 tokens each.
+fn headers(count: i64) -> Vec<Header> {
+    (1..=count).map(|number| header(number * 10, 100)).collect()
+}
+
+fn load(batches: &[Header]) -> Load<'_> {
+    Load {
+        batches,
+        active: None,
+        live: None,
+        budget: 1_000,
+        system_tokens: 0,
+        summary_tokens: 0,
+        timeout_ms: 60_000,
+        now: NOW,
+    }
+}
+
+fn rules(strategy: Strategy) -> CompactionRules {
+    CompactionRules { strategy, summary_tokens: 100, ..CompactionRules::default() }
+}
+
+fn ids(positions: &[Position]) -> Vec<i64> {
+    positions.iter().map(|position| position.get()).collect()
+}
+
+#[test]
+fn nothing_is_done_up_to_the_high_mark_and_then_down_to_the_low_one() {
+    assert_eq!(plan(&load(&headers(9)), &rules(Strategy::DropOldest)), None);
+    let plan = plan(&load(&headers(10)), &rules(Strategy::DropOldest)).unwrap();
+    assert_eq!(ids(&plan.replaces), [10, 20, 30, 40]);
+    assert_eq!((plan.through, plan.kept.len(), plan.messages), (position(40), 0, 8));
+    assert_eq!((plan.tokens_before, plan.tokens_after, plan.summary), (1_000, 600, Summary::None));
+}
+
+#[test]
+fn a_summary_has_its_room_and_takes_the_one_before_in() {
+    let first = plan(&load(&headers(10)), &rules(Strategy::Summarise)).unwrap();
+    assert_eq!(ids(&first.replaces), [10, 20, 30, 40, 50]);
+    assert_eq!(first.summary, Summary::Wanted { before: None });
+    assert_eq!(first.tokens_after, 600);
+    let live = first.into_compaction(position(105), Some("what was".to_owned()));
+    let batches = headers(15);
+    let second =
+        Load { live: Some(&live), summary_tokens: 100, ..load(&batches) };
+    let second = plan(&second, &rules(Strategy::Summarise)).unwrap();
+    assert_eq!(ids(&second.replaces), [60, 70, 80, 90, 100]);
+    assert_eq!((second.summary, second.previous), (Summary::Wanted { before: Some(live.id) }, Some(live.id)));
+    assert_eq!(second.through, position(100));
+    // Another strategy lets the summary stand.
+    let dropping = Load { live: Some(&live), summary_tokens: 100, ..load(&batches) };
+    let dropping = plan(&dropping, &rules(Strategy::DropOldest)).unwrap();
+    assert_eq!(dropping.summary, Summary::Carried(live.id));
+}
+
+#[test]
+fn the_least_important_leave_and_the_others_are_kept() {
+    let mut batches = headers(10);
+    for (index, importance) in [0.9, 0.1, 0.8, 0.2, 0.5, 0.3, 0.7, 0.4, 0.6, 0.0].into_iter().enumerate() {
+        batches[index].importance = importance;
+    }
+    let plan = plan(&load(&batches), &rules(Strategy::Importance)).unwrap();
+    assert_eq!(ids(&plan.replaces), [20, 40, 60, 80], "100 is the least important, but the newest");
+    assert_eq!(plan.through, position(80));
+    assert_eq!(ids(&plan.kept), [10, 30, 50, 70]);
+}
+
+#[test]
+fn what_is_too_old_leaves_with_what_is_nearly_so() {
+    let batches = headers(9);
+    let aged = |max_age_ms| {
+        let rules = CompactionRules { max_age_ms: Some(max_age_ms), ..rules(Strategy::Age) };
+        plan(&load(&batches), &rules).map(|plan| ids(&plan.replaces))
+    };
+    // Ages from 910 s (batch 90) to 990 s (batch 10).
+    assert_eq!(aged(990_000), None);
+    assert_eq!(aged(989_000), Some((1..=8).map(|number| number * 10).collect()), "two thirds of the age");
+    // For size the oldest leave, whatever their age is.
+    let batches = headers(10);
+    let rules = CompactionRules { max_age_ms: Some(i64::MAX / 100), ..rules(Strategy::Age) };
+    assert_eq!(ids(&plan(&load(&batches), &rules).unwrap().replaces), [10, 20, 30, 40]);
+}
+
+#[test]
+fn the_active_one_pinned_ones_and_incomplete_ones_never_leave() {
+    let mut batches = headers(12);
+    batches[0].is_pinned = true;
+    batches[1].is_complete = false;
+    batches[2].is_complete = false;
+    batches[2].last_at = NOW;
+    let load = Load { active: Some(position(40)), ..load(&batches) };
+    for strategy in [Strategy::DropOldest, Strategy::Importance, Strategy::Summarise] {
+        let plan = plan(&load, &rules(strategy)).unwrap();
+        assert!(!plan.replaces.iter().any(|id| id.get() <= 40), "{strategy:?}");
+        assert_eq!(ids(&plan.kept), [10, 30, 40], "pinned, still waited for, active; but not the abandoned one");
+    }
+    let pinned: Vec<Header> = headers(12).into_iter().map(|batch| Header { is_pinned: true, ..batch }).collect();
+    assert_eq!(plan(&self::load(&pinned), &rules(Strategy::DropOldest)), None);
+}
+
+#[test]
+fn the_newest_always_stay() {
+    let batches = [header(10, 100), header(20, 5_000)];
+    let replaced = |keep_newest| {
+        let rules = CompactionRules { keep_newest, ..rules(Strategy::DropOldest) };
+        plan(&load(&batches), &rules).map(|plan| ids(&plan.replaces))
+    };
+    assert_eq!(replaced(1), Some(vec![10]));
+    assert_eq!(replaced(2), None);
+    assert_eq!(replaced(0), Some(vec![10, 20]));
+}
+
+#[test]
+fn kept_ones_can_leave_later() {
+    let mut batches = headers(10);
+    batches[0].importance = 1.0;
+    let first = plan(&load(&batches), &rules(Strategy::Importance)).unwrap();
+    let live = first.into_compaction(position(105), None);
+    assert_eq!((ids(&live.kept), live.through), (vec![10], position(50)));
+    batches.extend((11..=14).map(|number| header(number * 10, 100)));
+    let next = plan(&Load { live: Some(&live), ..load(&batches) }, &rules(Strategy::DropOldest)).unwrap();
+    assert_eq!(ids(&next.replaces), [10, 60, 70, 80]);
+    assert_eq!((next.through, next.kept.len()), (position(80), 0));
+    assert_eq!(next.tokens_before, 1_000, "what was compacted weighs nothing");
+}
+
+#[test]
+fn undoing_makes_the_one_before_count_again() {
+    let made = |id, through, previous: Option<i64>| Compaction {
+        id: position(id),
+        through: position(through),
+        kept: Vec::new(),
+        summary: None,
+        strategy: Strategy::DropOldest,
+        provenance: Provenance::default(),
+        previous: previous.map(position),
+        undone_at: None,
+    };
+    let mut all = [made(105, 40, None), made(205, 140, Some(105))];
+    assert_eq!(live(&all).map(|live| live.id), Some(position(205)));
+    all[1].undone_at = Some(position(305));
+    assert_eq!(live(&all), Some(&all[0]));
+    assert_eq!(live_at(&all, position(250)).map(|live| live.id), Some(position(205)), "as it was then");
+    assert_eq!(live_at(&all, position(150)).map(|live| live.id), Some(position(105)));
+    assert_eq!(live_at(&all, position(100)), None);
+}
+
+#[test]
+fn a_batch_that_goes_on_is_seen_again() {
+    let compaction = plan(&load(&headers(10)), &rules(Strategy::DropOldest)).unwrap();
+    let compaction = compaction.into_compaction(position(105), None);
+    assert!(compaction.hides(position(10), position(11)));
+    assert!(!compaction.hides(position(10), position(106)));
+    assert!(!compaction.hides(position(50), position(51)));
+}
+
+#[test]
+fn rules_are_read_and_checked() {
+    let rules: CompactionRules = serde_json::from_value(json!({"strategy": "age", "max_age_ms": 5})).unwrap();
+    assert_eq!((rules.strategy, rules.high_percent, rules.low_percent), (Strategy::Age, 90, 60));
+    assert_eq!(rules.check(), Ok(()));
+    assert_eq!(CompactionRules { max_age_ms: None, ..rules }.check(), Err(InvalidRules::Age));
+    let marks = CompactionRules { low_percent: 90, ..CompactionRules::default() };
+    assert_eq!(marks.check(), Err(InvalidRules::Marks { low: 90, high: 90 }));
+    assert!(serde_json::from_value::<CompactionRules>(json!({"strategie": "age"})).is_err());
+    assert_eq!(Strategy::from_name("importance"), Some(Strategy::Importance));
+}

@@ -1,0 +1,277 @@
+//! Deciding batch by batch, newest first, from rows that come in pages.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::Position;
+
+use super::{Context, Decision, Older, Reason, Request, Verdict};
+use crate::tokens::{self, Counter, PER_MESSAGE};
+use crate::{Batch, Item, State, Why};
+
+/// What a [`Builder`] wants to read next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Needs {
+    /// The messages before this position, newest first; `None`: the last ones.
+    Older(Option<Position>),
+    /// All messages of these batches.
+    Batches(Vec<Position>),
+    /// It has enough.
+    Nothing,
+}
+
+/// Builds a [`Context`] from rows, newest first.
+pub struct Builder<'a> {
+    request: Request,
+    counter: &'a dyn Counter,
+    /// Messages of batches that are not decided yet.
+    open: BTreeMap<Position, Vec<Item>>,
+    /// Batches that were given whole.
+    whole: BTreeSet<Position>,
+    /// Everything from here on has been read.
+    low: Option<Position>,
+    at_end: bool,
+    /// What instructions, summary and the active batch take, once the latter is known.
+    fixed: Option<u64>,
+    used: u64,
+    /// A batch had no room: so everything older has none.
+    is_full: bool,
+    superseded: BTreeMap<Position, Position>,
+    chosen: Vec<Batch>,
+    decisions: Vec<Decision>,
+    decided: BTreeSet<Position>,
+}
+
+impl<'a> Builder<'a> {
+    /// Nothing read yet.
+    pub fn new(request: Request, counter: &'a dyn Counter) -> Self {
+        Self {
+            request,
+            counter,
+            open: BTreeMap::new(),
+            whole: BTreeSet::new(),
+            low: None,
+            at_end: false,
+            fixed: None,
+            used: 0,
+            is_full: false,
+            superseded: BTreeMap::new(),
+            chosen: Vec::new(),
+            decisions: Vec::new(),
+            decided: BTreeSet::new(),
+        }
+    }
+
+    /// The next messages before those that were read, without a hole; none: there are no more.
+    pub fn page(&mut self, items: impl IntoIterator<Item = Item>) {
+        let mut is_empty = true;
+        for item in items {
+            is_empty = false;
+            self.low = Some(self.low.map_or(item.position, |low| low.min(item.position)));
+            self.take(item);
+        }
+        self.at_end |= is_empty;
+    }
+
+    /// All messages of one batch; none: they are gone.
+    pub fn batch(&mut self, id: Position, items: impl IntoIterator<Item = Item>) {
+        self.whole.insert(id);
+        items.into_iter().filter(|item| item.batch_id == id).for_each(|item| self.take(item));
+    }
+
+    /// There are no messages before those that were read.
+    pub fn end(&mut self) {
+        self.at_end = true;
+    }
+
+    /// What it wants to read next. A caller that gives it less gets a context all the same, with less in it.
+    pub fn needs(&mut self) -> Needs {
+        self.advance();
+        if self.fixed.is_none() {
+            // The active batch is among the last messages, nearly always.
+            return match (self.low, self.request.active) {
+                (Some(_), Some(active)) => Needs::Batches(vec![active]),
+                (low, _) => Needs::Older(low),
+            };
+        }
+        if self.is_full {
+            return Needs::Nothing;
+        }
+        if !self.is_window_read() {
+            return Needs::Older(self.low);
+        }
+        match self.wanted() {
+            wanted if wanted.is_empty() => Needs::Nothing,
+            wanted => Needs::Batches(wanted),
+        }
+    }
+
+    /// Whether it wants to read more.
+    pub fn needs_more(&mut self) -> bool {
+        self.needs() != Needs::Nothing
+    }
+
+    /// The context of what was read.
+    pub fn build(mut self) -> Context {
+        self.advance();
+        if self.fixed.is_none() {
+            self.settle_active();
+            self.advance();
+        }
+        // What is left: only parts were read.
+        for (id, items) in std::mem::take(&mut self.open) {
+            let batch = Batch::new(id, items);
+            let reason = self.compacted(&batch).unwrap_or(Reason::Unread);
+            self.decide(&batch, Verdict::Out(reason));
+        }
+        let older = self.older();
+        self.decisions.sort_by_key(|decision| decision.batch);
+        self.chosen.sort_by_key(Batch::id);
+        Context {
+            tokens: self.fixed.unwrap_or_default() + self.used,
+            budget: self.request.budget,
+            summary: self.request.compaction.and_then(|compaction| compaction.summary),
+            system: self.request.system,
+            active: self.request.active,
+            batches: self.chosen,
+            decisions: self.decisions,
+            older,
+        }
+    }
+
+    fn take(&mut self, item: Item) {
+        let is_later = self.request.until.is_some_and(|until| item.position > until);
+        if !is_later && !self.decided.contains(&item.batch_id) {
+            self.open.entry(item.batch_id).or_default().push(item);
+        }
+    }
+
+    /// Decides what can be decided, newest first.
+    fn advance(&mut self) {
+        if self.fixed.is_none() {
+            let known = self.request.active.is_none_or(|active| self.is_whole(active));
+            if !known || (self.low.is_none() && !self.at_end) {
+                return;
+            }
+            self.settle_active();
+        }
+        while let Some((&id, _)) = self.open.last_key_value() {
+            let is_read = self.at_end || self.low.is_some_and(|low| id >= low);
+            let may = is_read || (self.is_window_read() && self.is_whole(id) && self.wanted().is_empty());
+            if !may {
+                return;
+            }
+            if let Some(items) = self.open.remove(&id) {
+                self.judge(Batch::new(id, items));
+            }
+        }
+    }
+
+    fn is_whole(&self, id: Position) -> bool {
+        self.at_end || self.whole.contains(&id) || self.low.is_some_and(|low| id >= low)
+    }
+
+    /// Whether all batches are read that no compaction has put away.
+    fn is_window_read(&self) -> bool {
+        let through = self.request.compaction.as_ref().map(|compaction| compaction.through);
+        self.at_end || through.is_some_and(|through| self.low.is_some_and(|low| low <= through))
+    }
+
+    /// Batches before the window that belong into the context: kept ones, and those that have gone on since.
+    fn wanted(&self) -> Vec<Position> {
+        let Some(compaction) = &self.request.compaction else { return Vec::new() };
+        let gone_on = self.open.iter().filter(|(id, items)| {
+            let last = items.iter().map(|item| item.position).max().unwrap_or(**id);
+            !compaction.hides(**id, last)
+        });
+        let known = |id: &Position| {
+            let is_later = self.request.until.is_some_and(|until| *id > until);
+            self.is_whole(*id) || is_later || self.request.active == Some(*id)
+        };
+        let wanted: BTreeSet<Position> =
+            gone_on.map(|(id, _)| *id).chain(compaction.kept.iter().copied()).filter(|id| !known(id)).collect();
+        wanted.into_iter().collect()
+    }
+
+    /// The active batch is in, whatever it takes and whatever it lacks.
+    fn settle_active(&mut self) {
+        let count = |text: &Option<String>| {
+            text.as_ref().map_or(0, |text| self.counter.count(text) + PER_MESSAGE)
+        };
+        let summary = self.request.compaction.as_ref().map_or(0, |compaction| count(&compaction.summary));
+        self.fixed = Some(count(&self.request.system) + summary);
+        let Some(id) = self.request.active else { return };
+        let Some(items) = self.open.remove(&id) else { return };
+        let batch = Batch::new(id, items);
+        self.note_superseded(&batch);
+        self.used += self.decide(&batch, Verdict::In);
+        self.chosen.push(batch);
+    }
+
+    fn judge(&mut self, batch: Batch) {
+        let reason = self.unfit(&batch).or_else(|| self.compacted(&batch)).or_else(|| self.replaced(&batch));
+        let reason = reason.or_else(|| self.without_room(&batch));
+        match reason {
+            Some(reason) => {
+                self.decide(&batch, Verdict::Out(reason));
+            }
+            None => {
+                self.note_superseded(&batch);
+                self.used += self.decide(&batch, Verdict::In);
+                self.chosen.push(batch);
+            }
+        }
+    }
+
+    fn unfit(&self, batch: &Batch) -> Option<Reason> {
+        let State::Incomplete(why) = batch.state() else { return None };
+        let timeout_ms = batch.timeout_ms().unwrap_or(self.request.timeout_ms);
+        // A hole is no sign of being given up: nothing that comes could fill it.
+        let is_abandoned = batch.is_abandoned(self.request.now, timeout_ms) && !matches!(why, Why::Hole { .. });
+        Some(if is_abandoned { Reason::Abandoned(why) } else { Reason::Incomplete(why) })
+    }
+
+    fn compacted(&self, batch: &Batch) -> Option<Reason> {
+        let compaction = self.request.compaction.as_ref()?;
+        let last = batch.items().iter().map(|item| item.position).max()?;
+        compaction.hides(batch.id(), last).then_some(Reason::Compacted { by: compaction.id })
+    }
+
+    fn replaced(&self, batch: &Batch) -> Option<Reason> {
+        self.superseded.get(&batch.id()).map(|by| Reason::Superseded { by: *by })
+    }
+
+    fn note_superseded(&mut self, batch: &Batch) {
+        if let Some(other) = batch.supersedes() {
+            self.superseded.insert(other, batch.id());
+        }
+    }
+
+    fn without_room(&mut self, batch: &Batch) -> Option<Reason> {
+        let fixed = self.fixed.unwrap_or_default();
+        let room = self.request.budget.saturating_sub(fixed);
+        let tokens = tokens::of_batch(batch, self.counter);
+        let fits = !self.is_full && tokens <= room.saturating_sub(self.used);
+        self.is_full |= !fits;
+        match fits {
+            true => None,
+            false if tokens > room => Some(Reason::LargerThanBudget { room }),
+            false => Some(Reason::BudgetUsed),
+        }
+    }
+
+    fn decide(&mut self, batch: &Batch, verdict: Verdict) -> u64 {
+        let tokens = tokens::of_batch(batch, self.counter);
+        self.decided.insert(batch.id());
+        self.decisions.push(Decision { batch: batch.id(), messages: batch.items().len(), tokens, verdict });
+        tokens
+    }
+
+    fn older(&self) -> Older {
+        let through = self.request.compaction.as_ref().map(|compaction| compaction.through);
+        match through {
+            _ if self.at_end => Older::Nothing,
+            Some(through) if self.is_window_read() => Older::Compacted { through },
+            _ => Older::Unread { before: self.low },
+        }
+    }
+}

@@ -1,0 +1,217 @@
+use serde_json::json;
+
+use super::*;
+use crate::Estimate;
+use crate::compaction::{Provenance, Strategy};
+use crate::testing::{item, items, position, with_metadata};
+
+/// Room for everything, nothing abandoned.
+fn request() -> Request {
+    Request {
+        system: None,
+        active: None,
+        budget: 1_000_000,
+        compaction: None,
+        now: Timestamp(0),
+        timeout_ms: i64::MAX,
+        until: None,
+    }
+}
+
+fn compaction(id: i64, through: i64, kept: &[i64], summary: Option<&str>) -> Compaction {
+    Compaction {
+        id: position(id),
+        through: position(through),
+        kept: kept.iter().copied().map(position).collect(),
+        summary: summary.map(str::to_owned),
+        strategy: Strategy::Summarise,
+        provenance: Provenance::default(),
+        previous: None,
+        undone_at: None,
+    }
+}
+
+/// `10 +` in, `20 -code` out.
+fn rendered(context: &Context) -> String {
+    let line = |decision: &Decision| match &decision.verdict {
+        Verdict::In => format!("{} +", decision.batch),
+        Verdict::Out(reason) => format!("{} -{}", decision.batch, reason.code()),
+    };
+    context.decisions.iter().map(line).collect::<Vec<_>>().join(" | ")
+}
+
+fn decided(request: Request, script: &str) -> String {
+    rendered(&build(request, &Estimate, items(script)))
+}
+
+const THREE: &str = "1.0u 1.1a 2.0u 2.1A:c 2.2t:c 2.3a 3.0u 3.1a";
+
+#[test]
+fn complete_batches_are_in_and_the_others_only_when_active() {
+    let script = "1.0u 1.1a 2.0u 2.1A:c 3.0u 3.1a 4.0u";
+    assert_eq!(decided(request(), script), "10 + | 20 -incomplete | 30 + | 40 -incomplete");
+    let active = Request { active: Some(position(40)), ..request() };
+    let context = build(active, &Estimate, items(script));
+    assert_eq!(rendered(&context), "10 + | 20 -incomplete | 30 + | 40 +");
+    assert_eq!(context.batches.iter().map(|batch| batch.id().get()).collect::<Vec<_>>(), [10, 30, 40]);
+    assert_eq!(context.older, Older::Nothing);
+    let Verdict::Out(reason) = &context.decisions[1].verdict else { panic!() };
+    assert_eq!(reason.to_string(), "incomplete: calls have no results: c");
+}
+
+#[test]
+fn newest_first_until_the_budget_is_used_and_never_a_part() {
+    // 14, 36 and 14 tokens.
+    let context = |budget| build(Request { budget, ..request() }, &Estimate, items(THREE));
+    let tokens: Vec<u64> = context(100).decisions.iter().map(|decision| decision.tokens).collect();
+    assert_eq!(tokens, [14, 36, 14]);
+    assert_eq!(rendered(&context(64)), "10 + | 20 + | 30 +");
+    assert_eq!(rendered(&context(63)), "10 -budget_used | 20 + | 30 +");
+    assert_eq!(rendered(&context(49)), "10 -budget_used | 20 -budget_used | 30 +", "10 has room, but a hole is none");
+    assert_eq!(rendered(&context(35)), "10 -budget_used | 20 -larger_than_budget | 30 +");
+    assert_eq!(
+        rendered(&context(13)),
+        "10 -larger_than_budget | 20 -larger_than_budget | 30 -larger_than_budget"
+    );
+    assert!((13..70).all(|budget| context(budget).tokens <= budget));
+}
+
+#[test]
+fn instructions_summary_and_the_active_batch_are_in_over_the_budget() {
+    let request = Request {
+        system: Some("x".repeat(32)),
+        compaction: Some(compaction(15, 10, &[], Some("four"))),
+        active: Some(position(30)),
+        budget: 20,
+        ..request()
+    };
+    let context = build(request, &Estimate, items(THREE));
+    assert_eq!(rendered(&context), "10 -compacted | 20 -larger_than_budget | 30 +");
+    assert_eq!((context.tokens, context.over_budget()), ((10 + 4) + (2 + 4) + 14, 14));
+    assert_eq!(context.summary.as_deref(), Some("four"));
+}
+
+#[test]
+fn what_is_compacted_is_out_and_what_is_kept_is_in() {
+    let with = |compaction| decided(Request { compaction: Some(compaction), ..request() }, THREE);
+    assert_eq!(with(compaction(25, 20, &[], None)), "10 -compacted | 20 -compacted | 30 +");
+    assert_eq!(with(compaction(25, 20, &[10], None)), "10 + | 20 -compacted | 30 +");
+    // Batch 20 has gone on after the compaction.
+    let gone_on = format!("{THREE} 2.4u@40 2.5a@41");
+    let compacted = Request { compaction: Some(compaction(35, 30, &[], None)), ..request() };
+    assert_eq!(decided(compacted, &gone_on), "10 -compacted | 20 + | 30 -compacted");
+}
+
+#[test]
+fn abandoned_and_superseded_batches_say_so() {
+    let open = items("1.0u 1.1A:c");
+    let at = |now| Request { now: Timestamp(now), timeout_ms: 5_000, ..request() };
+    let of = |now| rendered(&build(at(now), &Estimate, open.clone()));
+    assert_eq!((of(15_999).as_str(), of(16_000).as_str()), ("10 -incomplete", "10 -abandoned"));
+    let own = with_metadata(item("1.0u"), json!({"timeout_ms": 100}));
+    assert_eq!(rendered(&build(at(10_100), &Estimate, [own])), "10 -abandoned");
+    let again = with_metadata(item("2.0u"), json!({"supersedes": "10"}));
+    let context = build(request(), &Estimate, [item("1.0u"), item("1.1a"), again.clone(), item("2.1a")]);
+    assert_eq!(rendered(&context), "10 -superseded | 20 +");
+    let context = build(request(), &Estimate, [item("1.0u"), item("1.1a"), again]);
+    assert_eq!(rendered(&context), "10 + | 20 -incomplete", "what is not there takes no place");
+}
+
+#[test]
+fn the_context_of_a_past_turn_can_be_built_again() {
+    let past = Request { active: Some(position(20)), until: Some(position(20)), ..request() };
+    let context = build(past, &Estimate, items(THREE));
+    assert_eq!(rendered(&context), "10 + | 20 +");
+    assert_eq!(context.batches[1].items().len(), 1, "the answer was not there yet");
+}
+
+/// Feeds pages of `size` rows, and batches as they are asked for; returns the context and what was asked for.
+fn paged(request: Request, rows: &[Item], size: usize) -> (Context, Vec<Needs>) {
+    let mut newest_first = rows.to_vec();
+    newest_first.sort_by_key(|item| std::cmp::Reverse(item.position));
+    let mut builder = Builder::new(request, &Estimate);
+    let mut asked = Vec::new();
+    loop {
+        let needs = builder.needs();
+        asked.push(needs.clone());
+        match needs {
+            Needs::Nothing => return (builder.build(), asked),
+            Needs::Older(before) => {
+                let older = newest_first.iter().filter(|item| before.is_none_or(|before| item.position < before));
+                builder.page(older.take(size).cloned().collect::<Vec<_>>());
+            }
+            Needs::Batches(ids) => {
+                for id in ids {
+                    builder.batch(id, rows.iter().filter(|item| item.batch_id == id).cloned());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn pages_of_any_size_make_the_same_context() {
+    let script = "1.0u@10 2.0u@20 1.1A:c@21 2.1a@22 1.2t:c@23 3.0u@30 1.3a@31 3.1a@32 4.0u@40 2.2u@41 2.3a@42";
+    let rows = items(script);
+    for compaction in [None, Some(compaction(25, 20, &[10], None)), Some(compaction(33, 30, &[], Some("s")))] {
+        let request = Request { compaction, active: Some(position(40)), ..request() };
+        let whole = build(request.clone(), &Estimate, rows.clone());
+        for size in 1..12 {
+            let (context, _) = paged(request.clone(), &rows, size);
+            assert_eq!(context.batches, whole.batches, "pages of {size}");
+            assert_eq!(context.tokens, whole.tokens);
+        }
+    }
+}
+
+#[test]
+fn it_reads_no_more_than_it_needs() {
+    let long: Vec<Item> = (1..=5_000).flat_map(|n| items(&format!("{n}.0u {n}.1a"))).collect();
+    let request = Request { budget: 200, ..request() };
+    let (context, asked) = paged(request.clone(), &long, 50);
+    assert_eq!(asked, [Needs::Older(None), Needs::Nothing]);
+    assert_eq!(context.older, Older::Unread { before: Some(position(49_760)) });
+    assert_eq!(context.decisions.len(), 25);
+    // With a compaction: what is newer, and what was kept.
+    let compaction = compaction(49_985, 49_980, &[70], Some("what was"));
+    let request = Request { compaction: Some(compaction), budget: 100_000, ..request };
+    let (context, asked) = paged(request, &long, 10);
+    assert_eq!(asked, [Needs::Older(None), Needs::Batches(vec![position(70)]), Needs::Nothing]);
+    assert_eq!(context.batches.iter().map(|batch| batch.id().get()).collect::<Vec<_>>(), [70, 49_990, 50_000]);
+    assert_eq!(context.older, Older::Compacted { through: position(49_980) });
+}
+
+#[test]
+fn an_active_batch_far_back_is_asked_for() {
+    let mut rows: Vec<Item> = (1..=100).flat_map(|n| items(&format!("{n}.0u {n}.1a"))).collect();
+    rows.push(item("2.2u@2000"));
+    let request = Request { active: Some(position(20)), budget: 100, ..request() };
+    let (context, asked) = paged(request, &rows, 10);
+    assert_eq!(asked[1], Needs::Batches(vec![position(20)]));
+    assert_eq!(context.batches[0].items().len(), 3);
+    assert!(context.tokens <= 100 && context.batches.len() > 1);
+}
+
+#[test]
+fn an_input_that_is_not_stored_yet_is_given_as_a_batch() {
+    let mut input = item("9.0u");
+    (input.position, input.batch_id) = (Position::MAX, Position::MAX);
+    let mut builder = Builder::new(Request { active: Some(Position::MAX), ..request() }, &Estimate);
+    builder.batch(Position::MAX, [input]);
+    assert_eq!(builder.needs(), Needs::Older(None));
+    builder.page(items("1.1a 1.0u"));
+    assert_eq!(builder.needs(), Needs::Older(Some(position(10))));
+    builder.page([]);
+    assert!(!builder.needs_more());
+    let context = builder.build();
+    assert_eq!(context.batches.len(), 2);
+    assert_eq!((context.active, context.older), (Some(Position::MAX), Older::Nothing));
+}
+
+#[test]
+fn a_batch_of_which_only_the_end_was_read_is_never_in() {
+    let mut builder = Builder::new(request(), &Estimate);
+    builder.page(items("2.1a 2.0u 1.1a"));
+    let context = builder.build();
+    assert_eq!(rendered(&context), "10 -unread | 20 +");
+}

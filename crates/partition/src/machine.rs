@@ -393,7 +393,7 @@ impl Partition {
             }
             self.settle(slot, now, actions);
         }
-        self.look_for_deadlines(time, &held_up);
+        self.look_for_deadlines(time, now, &held_up);
     }
 
     /// Sends what became ready, each message's chunks as one run.

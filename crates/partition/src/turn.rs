@@ -70,6 +70,8 @@ pub(crate) struct Turn {
     pub(crate) is_saved: bool,
     /// Its entry, while the stream must keep it, and since when.
     pub(crate) hold: Option<(Seq, Timestamp)>,
+    /// When this owner requested it, by its own clock.
+    pub(crate) requested_at: Option<Timestamp>,
     /// The last chunk, by the stream's clock.
     pub(crate) progress_at: Timestamp,
     pub(crate) is_heard: bool,
@@ -107,6 +109,7 @@ impl Turn {
             is_unread: false,
             is_saved: false,
             hold: None,
+            requested_at: None,
             progress_at: Timestamp(0),
             is_heard: false,
         }

@@ -599,3 +599,27 @@ fn chunks_that_wait_behind_an_order_are_no_silence() {
     let judged = (OrderKey::Turn(agent().thread(), turn.clone(), 0), Verdict::Known { digest: 0 });
     assert_eq!(written(&script.take(Input::Checked(vec![judged]))), [turn]);
 }
+
+#[test]
+fn what_is_read_after_a_standstill_is_no_silence_since_a_request() {
+    let mut script = Script::taken_over(Limits::default(), bare());
+    script.take(Input::CaughtUp(true));
+    script.ordered(order(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    // The process stood still before the answer to its request came, and does not know yet what it has missed.
+    script.now = script.now.plus_ms(300_000);
+    script.started(&input_turn("x"));
+    // The input was open for long and has been saved.
+    script.committed();
+    script.take(Input::CaughtUp(false));
+    let later = |seq: u64| Entry {
+        stored_at: START.plus_ms(seq as i64 * 1_900),
+        ..entry(seq, "b", 0, chunk(seq as u32, false))
+    };
+    script.read((2..=100).map(later).collect(), 9);
+    script.take(Input::CaughtUp(true));
+    let failed = |actions: &[Action]| {
+        actions.iter().any(|action| matches!(action, Action::Report(Report::TurnFailed { .. })))
+    };
+    assert!(!failed(&script.pass(119)));
+    assert!(failed(&script.pass(2)));
+}

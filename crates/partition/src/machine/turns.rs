@@ -268,14 +268,11 @@ impl Partition {
         if turn.phase == TurnPhase::Starting {
             turn.phase = TurnPhase::Running;
             turn.is_unread = !self.clock.is_caught_up();
+            turn.requested_at = Some(now);
             turn.progress_at = turn.progress_at.max(time);
         }
-        let failure = turn.failure.take().or_else(|| {
-            refused.map(|text| {
-                let hint = model::ErrorHint { class: model::ErrorClass::Permanent, retry_after_ms: None };
-                Failure::ProducerError { text, hint }
-            })
-        });
+        let refused = refused.map(|detail| Failure::Unrequestable { detail });
+        let failure = turn.failure.take().or(refused);
         if let Some(failure) = failure {
             self.end_turn(id, TurnEnd::Failed(failure));
         }
@@ -356,14 +353,20 @@ impl Partition {
     }
 
     /// Runs without progress fail, but for those of which chunks have been read that wait behind an order.
-    pub(super) fn look_for_deadlines(&mut self, time: Timestamp, held_up: &BTreeSet<TurnId>) {
+    ///
+    /// No silence is longer than what has passed since the request: a process that stood still reads what came meanwhile
+    /// afterwards, and the stream's time moves with it.
+    pub(super) fn look_for_deadlines(&mut self, time: Timestamp, now: Timestamp, held_up: &BTreeSet<TurnId>) {
         let is_late = |turn: &&Turn| {
             let deadline = turn.rules.map(|rules| rules.deadline_ms);
             turn.phase == TurnPhase::Running
                 && turn.failure.is_none()
                 && !turn.is_unread
                 && !held_up.contains(&turn.id)
-                && deadline.is_some_and(|deadline| time.since_ms(turn.progress_at) >= deadline)
+                && deadline.is_some_and(|deadline| {
+                    time.since_ms(turn.progress_at) >= deadline
+                        && turn.requested_at.is_none_or(|at| now.since_ms(at) >= deadline)
+                })
         };
         let late: Vec<TurnId> =
             self.work.turns.values().filter(is_late).map(|turn| turn.id.clone()).collect();

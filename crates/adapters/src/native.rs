@@ -6,7 +6,7 @@
 use std::io::Write as _;
 
 use bytes::Bytes;
-use model::{Chunk, ErrorClass, Failure, IdRange, MessageId, Position, Role, ThreadId, TurnFault};
+use model::{Chunk, Failure, IdRange, MessageId, Position, Role, ThreadId};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{Cursor, Seen, json};
@@ -65,24 +65,6 @@ impl FailureNote {
     }
 }
 
-/// What the owner of a turn makes of the same failures.
-fn is_retryable(failure: &Failure) -> bool {
-    match failure {
-        Failure::ProducerError { hint, .. } => hint.class != ErrorClass::Permanent,
-        Failure::TooManyChunks { .. }
-        | Failure::MessageTooLarge { .. }
-        | Failure::Unstorable { .. }
-        | Failure::UnknownThread
-        | Failure::Turn(TurnFault::Unrequestable | TurnFault::Unknown) => false,
-        Failure::GapTimeout { .. }
-        | Failure::Stalled
-        | Failure::FinalConflict { .. }
-        | Failure::Turn(TurnFault::Deadline | TurnFault::Busy | TurnFault::Stopped | TurnFault::RolledBack) => {
-            true
-        }
-    }
-}
-
 impl From<&Failure> for FailureNote {
     fn from(failure: &Failure) -> Self {
         let missing = match failure {
@@ -90,7 +72,7 @@ impl From<&Failure> for FailureNote {
             _ => Vec::new(),
         };
         let (code, text) = (failure.code().to_owned(), failure.to_string());
-        Self { code, text, missing, is_retryable: is_retryable(failure) }
+        Self { code, text, missing, is_retryable: failure.is_retryable() }
     }
 }
 

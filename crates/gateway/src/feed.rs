@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use adapters::{Cursor, FailureNote, Native, cursor};
 use bytes::Bytes;
-use model::{ErrorClass, Failure, MessageId, OpenText, Outcome, Position, Role, ThreadId, Timestamp};
+use model::{MessageId, OpenText, Outcome, Position, Role, ThreadId, Timestamp};
 use wire::ask::{Ask, AskReply};
 use wire::out::OutFrame;
 
@@ -320,12 +320,7 @@ impl Feed {
         let Some(end) = &open.end else { return };
         match end.outcome.clone() {
             Outcome::Failed(failure) => {
-                let mut note = FailureNote::from(&failure);
-                // The class of a producer's error is not in its end, but in its last chunk.
-                if let (Failure::ProducerError { .. }, Some(class)) = (&failure, open.error_class) {
-                    note.is_retryable = class != ErrorClass::Permanent;
-                }
-                self.fail(message, &note);
+                self.fail(message, &FailureNote::from(&failure));
             }
             Outcome::Complete(position) if open.seen().next >= end.chunks => self.complete(message, position),
             // The owner has let go of it with the commit; only the store has the rest.

@@ -49,8 +49,7 @@ async fn resolve(
 ) -> Result<Option<Known>, StoreError> {
     let position = match outcome {
         StoredOutcome::Complete { position, .. } => position,
-        StoredOutcome::Failed { code, text, missing, .. } => {
-            let is_retryable = !PERMANENT.contains(&code.as_str());
+        StoredOutcome::Failed { code, text, missing, is_retryable, .. } => {
             return Ok(Some(Known::Failed(FailureNote { code, text, missing, is_retryable })));
         }
     };
@@ -63,9 +62,6 @@ async fn resolve(
     let mut found = found.into_iter().filter(|message| message.position == position);
     Ok(found.next().map(|message| Known::Complete(committed(message))))
 }
-
-/// Codes of failures that the same again would bring again.
-const PERMANENT: [&str; 4] = ["too_many_chunks", "message_too_large", "unstorable", "unknown_thread"];
 
 /// Why the run failed whose answer the message would have been: of a turn nothing is kept under the answer's id.
 async fn failure_of(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{Chunk, ErrorHint, MessageKey, Seq, TurnFault};
+use crate::{Chunk, ErrorClass, ErrorHint, MessageKey, Seq, TurnFault};
 
 /// Chunk ids from `first` to `last`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -53,6 +53,11 @@ pub enum Failure {
     },
     /// A turn that failed for a reason of its own.
     Turn(TurnFault),
+    /// The turn request could not be made: the context is too large for one message, for example.
+    Unrequestable {
+        /// Why.
+        detail: String,
+    },
     /// Its thread does not exist, and chunks may not create threads here.
     UnknownThread,
     /// The store refused the message itself (SQLSTATE class 22, 23, 54).
@@ -73,9 +78,37 @@ impl Failure {
             Self::MessageTooLarge { .. } => "message_too_large",
             Self::ProducerError { .. } => "producer_error",
             Self::Turn(fault) => fault.code(),
+            Self::Unrequestable { .. } => "unrequestable",
             Self::UnknownThread => "unknown_thread",
             Self::Unstorable { .. } => "unstorable",
         }
+    }
+
+    /// What it means for the queue, and for whoever thinks of trying again.
+    pub fn hint(&self) -> ErrorHint {
+        match self {
+            Self::ProducerError { hint, .. } => *hint,
+            // Trying again would bring the same.
+            Self::TooManyChunks { .. }
+            | Self::MessageTooLarge { .. }
+            | Self::Unstorable { .. }
+            | Self::UnknownThread
+            | Self::Unrequestable { .. }
+            | Self::Turn(TurnFault::Unknown) => {
+                ErrorHint { class: ErrorClass::Permanent, retry_after_ms: None }
+            }
+            Self::GapTimeout { .. }
+            | Self::Stalled
+            | Self::FinalConflict { .. }
+            | Self::Turn(
+                TurnFault::Deadline | TurnFault::Busy | TurnFault::Stopped | TurnFault::RolledBack,
+            ) => ErrorHint::TRANSIENT,
+        }
+    }
+
+    /// Whether the same again may succeed.
+    pub fn is_retryable(&self) -> bool {
+        self.hint().class != ErrorClass::Permanent
     }
 }
 
@@ -97,6 +130,7 @@ impl fmt::Display for Failure {
             Self::MessageTooLarge { limit } => write!(f, "the message has more than {limit} bytes"),
             Self::ProducerError { text, .. } => f.write_str(text),
             Self::Turn(fault) => f.write_str(fault.text()),
+            Self::Unrequestable { detail } => write!(f, "the turn request could not be made: {detail}"),
             Self::UnknownThread => {
                 f.write_str("the thread does not exist, and chunks may not create threads here")
             }

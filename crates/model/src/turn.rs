@@ -225,6 +225,11 @@ impl ErrorClass {
             Self::Auth => "auth",
         }
     }
+
+    /// The class of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Transient, Self::Permanent, Self::Auth].into_iter().find(|class| class.name() == name)
+    }
 }
 
 /// How the producer of an answer classifies its error: the metadata of an `error` chunk.
@@ -269,16 +274,13 @@ pub enum TurnFault {
     Stopped,
     /// A later input took it back.
     RolledBack,
-    /// The turn request could not be made: the context is too large for one message, for example.
-    Unrequestable,
     /// The agent or the thread is not known, and may not be created.
     Unknown,
 }
 
 impl TurnFault {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Deadline, Self::Busy, Self::Stopped, Self::RolledBack, Self::Unrequestable, Self::Unknown];
+    pub const ALL: [Self; 5] = [Self::Deadline, Self::Busy, Self::Stopped, Self::RolledBack, Self::Unknown];
 
     /// The code that metrics, clients and rows carry.
     pub fn code(self) -> &'static str {
@@ -287,7 +289,6 @@ impl TurnFault {
             Self::Busy => "busy",
             Self::Stopped => "stopped",
             Self::RolledBack => "rolled_back",
-            Self::Unrequestable => "unrequestable",
             Self::Unknown => "unknown_agent",
         }
     }
@@ -304,7 +305,6 @@ impl TurnFault {
             Self::Busy => "the thread had a turn under way, and the message was to be rejected then",
             Self::Stopped => "the turn was stopped before it began",
             Self::RolledBack => "a later message took the turn back",
-            Self::Unrequestable => "the turn request could not be made",
             Self::Unknown => "there is no such agent, and agents may not be created by use here",
         }
     }

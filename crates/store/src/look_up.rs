@@ -31,6 +31,8 @@ pub enum StoredOutcome {
         text: String,
         /// Chunk ids that never came.
         missing: Vec<IdRange>,
+        /// Whether the same again may succeed.
+        is_retryable: bool,
         /// The attempt that failed.
         attempt: u32,
     },
@@ -87,6 +89,7 @@ fn outcome(row: &PgRow) -> Result<StoredOutcome, StoreError> {
                 code: row.try_get("reason")?,
                 text,
                 missing: missing(&detail),
+                is_retryable: detail["retryable"].as_bool().unwrap_or(true),
                 attempt,
             })
         }

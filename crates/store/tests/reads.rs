@@ -1,6 +1,6 @@
 //! Look-ups, outcomes, history.
 
-use model::{Failure, IdRange, Position, Role};
+use model::{ErrorClass, ErrorHint, Failure, IdRange, Position, Role};
 use partition::Known;
 use store::{ContextWanted, Range, StartContext, StoredOutcome};
 
@@ -40,12 +40,24 @@ async fn an_outcome_is_what_was_committed() {
     commit.messages = vec![message("t", "done", 77)];
     commit.messages[0].attempt = u32::MAX;
     commit.dead_letters = vec![dead_message(key("t", "failed"), 2, failure.clone())];
+    let classes = [ErrorClass::Permanent, ErrorClass::Transient, ErrorClass::Auth];
+    for class in classes {
+        let hint = ErrorHint { class, retry_after_ms: None };
+        let failure = Failure::ProducerError { text: "no".to_owned(), hint };
+        commit.dead_letters.push(dead_message(key("t", class.name()), 2, failure));
+    }
     owner.commit(&commit).await.unwrap();
+    for (class, wanted) in classes.into_iter().zip([false, true, true]) {
+        let outcome = store.outcome_of(&[key("t", class.name())]).await.unwrap().remove(0).1;
+        let StoredOutcome::Failed { code, is_retryable, .. } = outcome else { panic!("{outcome:?}") };
+        assert_eq!((code.as_str(), is_retryable), ("producer_error", wanted), "{class:?}");
+    }
     let outcomes = store.outcome_of(&[key("t", "failed"), key("t", "open"), key("t", "done")]).await.unwrap();
     let failed = StoredOutcome::Failed {
         code: "gap_timeout".to_owned(),
         text: failure.to_string(),
         missing,
+        is_retryable: true,
         attempt: 3,
     };
     let complete = StoredOutcome::Complete {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Chunk, ErrorHint, Failure, IdRange, MessageId, Outcome, Position, Role, ThreadId, TurnFault};
+use model::{
+    Chunk, ErrorClass, ErrorHint, Failure, IdRange, MessageId, Outcome, Position, Role, ThreadId, TurnFault,
+};
 use prost::Message as _;
 
 use crate::borrowed::{ChunkRef, Fields};
@@ -102,8 +104,12 @@ fn failure(failed: pb::Failed) -> Result<Failure, InvalidField> {
         "final_conflict" => Failure::FinalConflict { final_id: failed.final_id, other_id: failed.other_id },
         "too_many_chunks" => Failure::TooManyChunks { limit: failed.limit as u32 },
         "message_too_large" => Failure::MessageTooLarge { limit: failed.limit as usize },
-        // What it hints at concerns the owner alone.
-        "producer_error" => Failure::ProducerError { text: failed.text, hint: ErrorHint::TRANSIENT },
+        // How long to wait concerns the owner alone.
+        "producer_error" => {
+            let class = ErrorClass::from_name(&failed.class).unwrap_or(ErrorClass::Transient);
+            Failure::ProducerError { text: failed.text, hint: ErrorHint { class, retry_after_ms: None } }
+        }
+        "unrequestable" => Failure::Unrequestable { detail: failed.text },
         "unknown_thread" => Failure::UnknownThread,
         "unstorable" => Failure::Unstorable { detail: failed.text },
         code => match TurnFault::from_code(code) {
@@ -134,10 +140,11 @@ fn pb_failed(failure: &Failure) -> pb::Failed {
         }
         Failure::TooManyChunks { limit } => pb::Failed { limit: (*limit).into(), ..failed },
         Failure::MessageTooLarge { limit } => pb::Failed { limit: *limit as u64, ..failed },
-        Failure::Unstorable { detail } => pb::Failed { text: detail.clone(), ..failed },
-        Failure::Stalled | Failure::UnknownThread | Failure::ProducerError { .. } | Failure::Turn(_) => {
-            failed
+        Failure::Unstorable { detail } | Failure::Unrequestable { detail } => {
+            pb::Failed { text: detail.clone(), ..failed }
         }
+        Failure::ProducerError { hint, .. } => pb::Failed { class: hint.class.name().to_owned(), ..failed },
+        Failure::Stalled | Failure::UnknownThread | Failure::Turn(_) => failed,
     }
 }
 

@@ -218,6 +218,11 @@ fn out_frames_survive() {
         Failure::TooManyChunks { limit: 10_000 },
         Failure::MessageTooLarge { limit: 4 << 20 },
         Failure::ProducerError { text: "no model".into(), hint: model::ErrorHint::TRANSIENT },
+        Failure::ProducerError {
+            text: "no key".into(),
+            hint: model::ErrorHint { class: model::ErrorClass::Auth, retry_after_ms: None },
+        },
+        Failure::Unrequestable { detail: "too large".into() },
         Failure::Turn(model::TurnFault::Deadline),
         Failure::Unstorable { detail: "22P05".into() },
     ];

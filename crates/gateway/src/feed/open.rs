@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use adapters::{Native, Seen};
 use bytes::Bytes;
-use model::{Chunk, ChunkKind, ErrorClass, ErrorHint, MessageId, Role, Timestamp};
+use model::{Chunk, ChunkKind, MessageId, Role, Timestamp};
 use wire::out::End;
 
 /// Chunks beyond a hole that are kept: how far, and how many bytes. What is not kept is asked for again.
@@ -28,8 +28,6 @@ pub(super) struct Open {
     pub(super) look_up: bool,
     /// Nothing of it was heard; a viewer waits for it.
     pub(super) is_expected: bool,
-    /// What its producer said of its error.
-    pub(super) error_class: Option<ErrorClass>,
     seen: Seen,
     final_shown: bool,
     /// Chunks below this id are known to exist.
@@ -58,7 +56,6 @@ impl Open {
             was_asked: false,
             look_up: false,
             is_expected: false,
-            error_class: None,
             seen: Seen { attempt, ..Seen::default() },
             final_shown: false,
             exists: 0,
@@ -152,7 +149,6 @@ impl Open {
         self.seen.advance(chunk);
         self.final_shown |= chunk.is_final;
         if chunk.kind == ChunkKind::Error {
-            self.error_class = Some(ErrorHint::of(&chunk.metadata).class);
             native.skip(message, self.attempt, chunk);
             return None;
         }

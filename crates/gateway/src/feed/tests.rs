@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use model::{Chunk, ChunkKind, Failure, Role};
+use model::{Chunk, ChunkKind, ErrorClass, Failure, Role};
 use wire::out::End;
 
 use super::*;
@@ -296,17 +296,14 @@ fn what_was_expected_and_had_ended_before_is_not_shown_to_everyone() {
 }
 
 #[test]
-fn the_class_of_an_error_comes_with_its_chunk() {
-    for (class, retryable) in [("permanent", false), ("transient", true), ("auth", true)] {
+fn the_class_of_an_error_comes_with_its_end() {
+    let classes = [(ErrorClass::Permanent, false), (ErrorClass::Transient, true), (ErrorClass::Auth, true)];
+    for (class, retryable) in classes {
         let mut feed = feed();
-        let metadata = serde_json::json!({"class": class}).as_object().unwrap().clone();
-        let chunk = Chunk {
-            kind: ChunkKind::Error,
-            metadata: model::Metadata::new(metadata).unwrap(),
-            ..Chunk::content(0, "went wrong", true)
-        };
+        let chunk = Chunk { kind: ChunkKind::Error, ..Chunk::content(0, "went wrong", true) };
         feed.on_frame(OutFrame { chunks: vec![chunk.into()], ..frame("a", 0, 0, "") }, NOW);
-        let failure = Failure::ProducerError { text: "went wrong".into(), hint: model::ErrorHint::TRANSIENT };
+        let hint = model::ErrorHint { class, retry_after_ms: None };
+        let failure = Failure::ProducerError { text: "went wrong".into(), hint };
         let end = End { chunks: 1, outcome: Outcome::Failed(failure) };
         feed.on_frame(OutFrame { terminal: Some(end), ..frame("a", 0, 0, "") }, NOW);
         let Some(Event::End(_, bytes)) = feed.next_event() else { panic!("no end") };

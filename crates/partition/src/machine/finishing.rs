@@ -389,23 +389,7 @@ fn ending(turn: &Turn, open: Option<Open>, outcome: Outcome) -> Ending {
 }
 
 fn judge(failure: &Failure) -> Judgement {
-    let ErrorHint { class, retry_after_ms } = match failure {
-        Failure::ProducerError { hint, .. } => *hint,
-        // Trying again would bring the same.
-        Failure::TooManyChunks { .. }
-        | Failure::MessageTooLarge { .. }
-        | Failure::Unstorable { .. }
-        | Failure::UnknownThread
-        | Failure::Turn(TurnFault::Unrequestable | TurnFault::Unknown) => {
-            ErrorHint { class: ErrorClass::Permanent, retry_after_ms: None }
-        }
-        Failure::GapTimeout { .. }
-        | Failure::Stalled
-        | Failure::FinalConflict { .. }
-        | Failure::Turn(TurnFault::Deadline | TurnFault::Busy | TurnFault::Stopped | TurnFault::RolledBack) => {
-            ErrorHint::TRANSIENT
-        }
-    };
+    let ErrorHint { class, retry_after_ms } = failure.hint();
     let counts = !matches!(failure, Failure::Turn(TurnFault::RolledBack));
     Judgement { class, floor_ms: retry_after_ms.unwrap_or(0), counts }
 }

@@ -137,10 +137,12 @@ impl<'a> Letter<'a> {
 }
 
 fn detail(failure: &model::Failure) -> Value {
-    let text = storable(&failure.to_string());
+    let (text, retryable) = (storable(&failure.to_string()), failure.is_retryable());
     match failure {
-        model::Failure::GapTimeout { missing } => json!({"text": text, "missing": missing}),
-        _ => json!({"text": text}),
+        model::Failure::GapTimeout { missing } => {
+            json!({"text": text, "retryable": retryable, "missing": missing})
+        }
+        _ => json!({"text": text, "retryable": retryable}),
     }
 }
 

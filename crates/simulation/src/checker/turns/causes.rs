@@ -89,8 +89,6 @@ impl Known<'_> {
             "rolled_back" => self.gave_way(turn, &key.thread),
             "unrequestable" | "unstorable" => self.turns.refused.contains(&(turn.clone(), run)),
             "gap_timeout" => self.fates.get(key).is_some_and(|fate| fate.is_slow(&self.evidence.rules)),
-            // A refusal of the driver is told like an error of the producer.
-            "producer_error" if self.turns.refused.contains(&(turn.clone(), run)) => true,
             code => {
                 self.fates.get(key).is_some_and(|fate| fate.end == crate::checker::End::Failed(leak(code)))
             }

@@ -236,20 +236,14 @@ pub enum Report {
         /// Digest of the one that is dropped.
         dropped: u64,
     },
-    /// A message was given up, with the state of its buffer.
+    /// A message that belongs to no turn was given up.
     GivenUp {
         /// The message.
         key: MessageKey,
         /// Why.
         failure: Failure,
-        /// The id that was expected next.
-        expected: u32,
-        /// How many chunks had been received.
-        received: u32,
-        /// How many had been released.
-        released: u32,
-        /// For how long no chunk had come, ms.
-        idle_ms: i64,
+        /// What had come of it.
+        buffer: BufferState,
     },
     /// Stream sequences that never came: the stream lost them.
     Hole {
@@ -274,5 +268,20 @@ pub enum Report {
         text: String,
         /// How long the agent backs off, ms; `None` when it does not.
         backoff_ms: Option<i64>,
+        /// What had come of its answer; `None` when nothing had.
+        buffer: Option<BufferState>,
     },
+}
+
+/// The buffer of a message that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BufferState {
+    /// The id that was expected next.
+    pub expected: u32,
+    /// How many chunks had been received.
+    pub received: u32,
+    /// How many had been released.
+    pub released: u32,
+    /// For how long no chunk had come, ms.
+    pub idle_ms: i64,
 }

@@ -20,7 +20,7 @@ mod stream_clock;
 mod turn;
 mod turns;
 
-pub use action::{Action, Answer, Ask, Body, Ending, Entry, Input, Release, Report};
+pub use action::{Action, Answer, Ask, Body, BufferState, Ending, Entry, Input, Release, Report};
 pub use commit::{Commit, Known, Straggler, StragglerSave, Takeover};
 pub use limits::Limits;
 pub use machine::Partition;

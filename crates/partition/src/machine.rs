@@ -330,14 +330,11 @@ impl Partition {
             let gap_timeout = matches!(failure, Failure::GapTimeout { .. });
             self.counters.gap_timeouts += u64::from(gap_timeout);
             self.counters.failed += 1;
-            actions.push(Action::Report(Report::GivenUp {
-                key: open.key.clone(),
-                failure: failure.clone(),
-                expected: open.next(),
-                received: open.received() as u32,
-                released: open.released.len() as u32,
-                idle_ms: open.idle_ms(time),
-            }));
+            // The failure of a turn's answer is told with the end of its run.
+            if open.turn.is_none() {
+                let (key, failure, buffer) = (open.key.clone(), failure.clone(), open.buffer_state(time));
+                actions.push(Action::Report(Report::GivenUp { key, failure, buffer }));
+            }
         }
         match self.messages.get(slot).is_some_and(|open| open.turn.is_some()) {
             true => self.answer_ended(slot),

@@ -7,6 +7,7 @@ use model::{
 };
 use reorder::{Insert, Piece, Rejection, Reorder};
 
+use crate::action::BufferState;
 use crate::commit::{Straggler, StragglerSave};
 use crate::limits::Limits;
 
@@ -248,6 +249,16 @@ impl Open {
     /// How long no chunk has come.
     pub(crate) fn idle_ms(&self, time: Timestamp) -> i64 {
         time.since_ms(self.last_chunk_at)
+    }
+
+    /// How it stands, for the log.
+    pub(crate) fn buffer_state(&self, time: Timestamp) -> BufferState {
+        BufferState {
+            expected: self.next(),
+            received: self.received() as u32,
+            released: self.released.len() as u32,
+            idle_ms: self.idle_ms(time),
+        }
     }
 
     /// How long it has been open.

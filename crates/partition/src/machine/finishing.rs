@@ -7,7 +7,7 @@ use model::{
 use serde_json::{Map, Value, json};
 
 use super::{InFlight, NO_SLOT, Partition};
-use crate::action::{Action, Ending, Report};
+use crate::action::{Action, BufferState, Ending, Report};
 use crate::commit::Commit;
 use crate::open::Open;
 use crate::turn::{Source, Turn, TurnEnd, Work};
@@ -68,7 +68,12 @@ impl Partition {
         let end = turn.end.clone()?;
         let (outcome, wait_ms) = match self.messages_of(id, &end, now) {
             Ok(messages) => (self.complete(id, messages, &end, commit, outgoing), None),
-            Err(failure) => self.failed(id, failure, commit, outgoing, actions),
+            Err(failure) => {
+                let (slot, time) = (self.work.turns.get(id).and_then(|turn| turn.slot), self.clock.now(now));
+                let buffer =
+                    slot.and_then(|slot| self.messages.get(slot)).map(|open| open.buffer_state(time));
+                self.failed(id, failure, buffer, commit, outgoing, actions)
+            }
         };
         Some(InFlight::Turn(TurnInFlight { id: id.clone(), outcome, wait_ms }))
     }
@@ -194,6 +199,7 @@ impl Partition {
         &mut self,
         id: &TurnId,
         failure: Failure,
+        buffer: Option<BufferState>,
         commit: &mut Commit,
         outgoing: &mut Vec<Outgoing>,
         actions: &mut Vec<Action>,
@@ -234,8 +240,8 @@ impl Partition {
                 }
             }
         };
-        let backoff_ms = wait_ms;
-        actions.push(Action::Report(Report::TurnFailed { turn: id.clone(), run, code, text, backoff_ms }));
+        let (turn, backoff_ms) = (id.clone(), wait_ms);
+        actions.push(Action::Report(Report::TurnFailed { turn, run, code, text, backoff_ms, buffer }));
         (Outcome::Failed(failure), wait_ms)
     }
 

@@ -251,6 +251,7 @@ fn render(action: &Action) -> Option<String> {
         }
         Action::LoadTasks { after, .. } => format!("load after {after}"),
         Action::Report(Report::NotAsked(_)) => "not asked".to_owned(),
+        Action::Report(Report::GivenUp { .. }) => "given up".to_owned(),
         _ => return None,
     })
 }
@@ -836,4 +837,55 @@ fn why_things_wait() {
     assert!(matches!(waiting.reason, Some(WaitReason::Backoff { for_ms }) if for_ms > 59_000));
     script.order(act("p", ActKind::Pause));
     assert_eq!(ask(&mut script, About::Agent(agent())).reason, Some(WaitReason::Paused));
+}
+
+#[test]
+fn a_failing_turn_is_told_once_with_what_had_come_of_it() {
+    let mut script = Script::new();
+    script.open("x");
+    script.say(0, &["one"]);
+    script.say(2, &["three"]);
+    let mut told = Vec::new();
+    for second in 0..60 {
+        script.now = script.now.plus_ms(1_000);
+        let input = if second == 45 { Input::Committed(Vec::new()) } else { Input::Tick };
+        for action in script.machine.handle(input, script.now) {
+            if let Action::Report(report) = action {
+                told.push(report);
+            }
+        }
+    }
+    let buffer = BufferState { expected: 1, received: 2, released: 1, idle_ms: 30_000 };
+    let failed = Report::TurnFailed {
+        turn: turn("x"),
+        run: 0,
+        code: "gap_timeout".to_owned(),
+        text: "chunks never arrived: 1".to_owned(),
+        backoff_ms: None,
+        buffer: Some(buffer),
+    };
+    assert_eq!(told, [failed]);
+}
+
+#[test]
+fn a_turn_that_cannot_be_requested_fails_for_good() {
+    let mut script = Script::new();
+    script.auto = false;
+    let said = script.task("t1");
+    assert!(said.is_empty(), "{said:?}");
+    let key = script.checks.pop().unwrap();
+    script.handle(Input::Checked(vec![(key, Verdict::New)]));
+    assert_eq!(script.handle(Input::Committed(Vec::new())), ["start task run 0"]);
+    let Start { turn, run, .. } = script.last_start();
+    let started = Started::Refused { rules: TurnRules::default(), text: "too large".to_owned() };
+    script.handle(Input::Started { turn, run, started });
+    let failed = &script.last_commit().failed_tasks[0];
+    assert_eq!(failed.code, "unrequestable");
+    assert_eq!(failed.text, "the turn request could not be made: too large");
+    let Some(Outgoing::TurnEnded(ended)) =
+        script.last_commit().outbox.as_ref().and_then(|batch| batch.outgoing.first())
+    else {
+        panic!("nobody hears of it")
+    };
+    assert_eq!((ended.status, ended.code.as_deref()), (TurnStatus::Failed, Some("unrequestable")));
 }

@@ -56,7 +56,10 @@ impl Batch {
 
     /// The batch around it, which is complete or not on its own: `parent_batch` of the metadata, a decimal string.
     pub fn parent(&self) -> Option<Position> {
-        self.items.iter().find_map(|item| item.position_at("parent_batch")).filter(|parent| *parent != self.id)
+        self.items
+            .iter()
+            .find_map(|item| item.position_at("parent_batch"))
+            .filter(|parent| *parent != self.id)
     }
 
     /// The batch whose place it takes: `supersedes` of the metadata, a decimal string.

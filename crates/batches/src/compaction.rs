@@ -41,7 +41,9 @@ impl Strategy {
 
     /// The strategy of that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::DropOldest, Self::Summarise, Self::Importance, Self::Age].into_iter().find(|s| s.name() == name)
+        [Self::DropOldest, Self::Summarise, Self::Importance, Self::Age]
+            .into_iter()
+            .find(|s| s.name() == name)
     }
 }
 

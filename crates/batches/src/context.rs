@@ -164,7 +164,11 @@ impl fmt::Display for Reason {
 }
 
 /// The context of these messages, all of the thread's.
-pub fn build(request: Request, counter: &dyn crate::Counter, items: impl IntoIterator<Item = Item>) -> Context {
+pub fn build(
+    request: Request,
+    counter: &dyn crate::Counter,
+    items: impl IntoIterator<Item = Item>,
+) -> Context {
     let mut builder = Builder::new(request, counter);
     builder.page(items);
     builder.end();

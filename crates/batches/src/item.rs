@@ -48,7 +48,8 @@ pub struct Call<'a> {
 impl Item {
     /// The calls that it makes, in the order of the model; only assistant messages call.
     pub fn calls(&self) -> Vec<Call<'_>> {
-        let stored = self.tool_calls.as_ref().and_then(Value::as_array).filter(|_| self.role == Role::Assistant);
+        let stored =
+            self.tool_calls.as_ref().and_then(Value::as_array).filter(|_| self.role == Role::Assistant);
         stored.into_iter().flatten().map(Call::of).collect()
     }
 

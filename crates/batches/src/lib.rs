@@ -10,6 +10,7 @@ pub mod context;
 mod fold;
 mod item;
 mod pairing;
+pub mod render;
 #[cfg(test)]
 mod testing;
 pub mod tokens;

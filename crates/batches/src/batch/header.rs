@@ -52,7 +52,8 @@ impl Header {
 fn importance(batch: &Batch, batch_type: BatchType) -> f64 {
     let claim = |value: &Value| value.as_f64().filter(|claim| (0.0..=1.0).contains(claim));
     let claims = batch.items().iter().filter_map(|item| claim(item.metadata.get("importance")?));
-    let claimed = claims.fold(None, |most: Option<f64>, claim| Some(most.map_or(claim, |most| most.max(claim))));
+    let claimed =
+        claims.fold(None, |most: Option<f64>, claim| Some(most.map_or(claim, |most| most.max(claim))));
     let by_kind = match batch_type {
         _ if batch.items().first().is_some_and(super::Item::is_synthetic) => 0.1,
         BatchType::UserRequest => 0.6,

@@ -1,5 +1,6 @@
 //! Whether a batch is complete.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use model::{BatchType, Role};
@@ -89,7 +90,9 @@ impl fmt::Display for Why {
                 write!(f, "after its final text came calls without results: {}", ids.join(", "))
             }
             Self::UnansweredCalls { ids } => write!(f, "calls have no results: {}", ids.join(", ")),
-            Self::EndsInResult => f.write_str("it ends in a tool's result, and the model has not spoken since"),
+            Self::EndsInResult => {
+                f.write_str("it ends in a tool's result, and the model has not spoken since")
+            }
             Self::EndsInInput => f.write_str("it ends in an input that nobody has answered"),
             Self::Continues => f.write_str("its last message says that it goes on"),
         }
@@ -119,17 +122,11 @@ fn is_input(role: Role) -> bool {
 }
 
 fn numbers(items: &[Item]) -> Option<Why> {
-    let mut expected = 0;
-    for item in items {
-        if item.sequence_num < expected {
-            return Some(Why::Doubled { number: item.sequence_num });
-        }
-        if item.sequence_num > expected {
-            return Some(Why::Hole { missing: expected });
-        }
-        expected += 1;
-    }
-    None
+    items.iter().zip(0..).find_map(|(item, expected)| match item.sequence_num.cmp(&expected) {
+        Ordering::Less => Some(Why::Doubled { number: item.sequence_num }),
+        Ordering::Greater => Some(Why::Hole { missing: expected }),
+        Ordering::Equal => None,
+    })
 }
 
 /// A batch that somebody asked for begins with what was asked; the system may speak unasked.
@@ -147,9 +144,7 @@ fn calls(items: &[Item]) -> Option<Why> {
     }
     let open: Vec<(usize, usize)> = pairing.open().collect();
     let (first, _) = open.first()?;
-    let id = |(message, call): &(usize, usize)| {
-        Some(items.get(*message)?.calls().get(*call)?.id.to_owned())
-    };
+    let id = |(message, call): &(usize, usize)| Some(items.get(*message)?.calls().get(*call)?.id.to_owned());
     let ids = open.iter().filter_map(id).collect();
     // What went before the first open call, back to the last input: a final text there makes the call a late one.
     let before = items.iter().take(*first).rev().take_while(|item| !is_input(item.role));

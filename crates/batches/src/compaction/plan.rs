@@ -69,15 +69,20 @@ pub enum Summary {
 /// complete stays where it is, so that it is seen when it does.
 pub fn plan(load: &Load<'_>, rules: &CompactionRules) -> Option<Plan> {
     let shown = shown(load);
-    let before = load.system_tokens + load.summary_tokens + shown.iter().map(|batch| batch.tokens).sum::<u64>();
+    let before =
+        load.system_tokens + load.summary_tokens + shown.iter().map(|batch| batch.tokens).sum::<u64>();
     let part = |percent: u8| load.budget.saturating_mul(u64::from(percent)) / 100;
     let is_high = before > part(rules.high_percent);
-    let mut removable: Vec<&Header> = shown.iter().copied().filter(|batch| may_leave(batch, load.active)).collect();
+    let mut removable: Vec<&Header> =
+        shown.iter().copied().filter(|batch| may_leave(batch, load.active)).collect();
     removable.truncate(removable.len().saturating_sub(rules.keep_newest as usize));
-    let room_for_summary = if rules.strategy == Strategy::Summarise { rules.summary_tokens } else { load.summary_tokens };
+    let room_for_summary =
+        if rules.strategy == Strategy::Summarise { rules.summary_tokens } else { load.summary_tokens };
     let fixed = before - load.summary_tokens + room_for_summary;
     let leaving = match rules.strategy {
-        Strategy::Age => by_age(&removable, load, rules, is_high.then(|| fixed.saturating_sub(part(rules.low_percent)))),
+        Strategy::Age => {
+            by_age(&removable, load, rules, is_high.then(|| fixed.saturating_sub(part(rules.low_percent))))
+        }
         _ if !is_high => Vec::new(),
         strategy => {
             if strategy == Strategy::Importance {
@@ -93,7 +98,8 @@ pub fn plan(load: &Load<'_>, rules: &CompactionRules) -> Option<Plan> {
 /// Batches that a context shows now, oldest first: the complete ones and the active one.
 fn shown<'a>(load: &Load<'a>) -> Vec<&'a Header> {
     let is_shown = |batch: &&Header| {
-        let is_hidden = load.live.is_some_and(|live| batch.id <= live.through && !live.kept.contains(&batch.id));
+        let is_hidden =
+            load.live.is_some_and(|live| batch.id <= live.through && !live.kept.contains(&batch.id));
         load.active == Some(batch.id) || (batch.is_complete && !is_hidden)
     };
     let mut shown: Vec<&Header> = load.batches.iter().filter(is_shown).collect();
@@ -155,8 +161,7 @@ fn made(load: &Load<'_>, rules: &CompactionRules, leaving: &[&Header], before: u
             && replaces.binary_search(&batch.id).is_err()
             && (load.active == Some(batch.id) || !(was_hidden(batch.id) || is_abandoned))
     };
-    let mut kept: Vec<Position> =
-        load.batches.iter().filter(may_be_seen).map(|batch| batch.id).collect();
+    let mut kept: Vec<Position> = load.batches.iter().filter(may_be_seen).map(|batch| batch.id).collect();
     kept.sort();
     kept.dedup();
     let with_summary = load.live.filter(|live| live.summary.is_some()).map(|live| live.id);

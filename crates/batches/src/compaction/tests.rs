@@ -64,8 +64,7 @@ fn a_summary_has_its_room_and_takes_the_one_before_in() {
     assert_eq!(first.tokens_after, 600);
     let live = first.into_compaction(position(105), Some("what was".to_owned()));
     let batches = headers(15);
-    let second =
-        Load { live: Some(&live), summary_tokens: 100, ..load(&batches) };
+    let second = Load { live: Some(&live), summary_tokens: 100, ..load(&batches) };
     let second = plan(&second, &rules(Strategy::Summarise)).unwrap();
     assert_eq!(ids(&second.replaces), [60, 70, 80, 90, 100]);
     assert_eq!((second.summary, second.previous), (Summary::Wanted { before: Some(live.id) }, Some(live.id)));
@@ -115,9 +114,14 @@ fn the_active_one_pinned_ones_and_incomplete_ones_never_leave() {
     for strategy in [Strategy::DropOldest, Strategy::Importance, Strategy::Summarise] {
         let plan = plan(&load, &rules(strategy)).unwrap();
         assert!(!plan.replaces.iter().any(|id| id.get() <= 40), "{strategy:?}");
-        assert_eq!(ids(&plan.kept), [10, 30, 40], "pinned, still waited for, active; but not the abandoned one");
+        assert_eq!(
+            ids(&plan.kept),
+            [10, 30, 40],
+            "pinned, still waited for, active; but not the abandoned one"
+        );
     }
-    let pinned: Vec<Header> = headers(12).into_iter().map(|batch| Header { is_pinned: true, ..batch }).collect();
+    let pinned: Vec<Header> =
+        headers(12).into_iter().map(|batch| Header { is_pinned: true, ..batch }).collect();
     assert_eq!(plan(&self::load(&pinned), &rules(Strategy::DropOldest)), None);
 }
 

@@ -154,16 +154,22 @@ impl<'a> Builder<'a> {
             }
             self.settle_active();
         }
-        while let Some((&id, _)) = self.open.last_key_value() {
-            let is_read = self.at_end || self.low.is_some_and(|low| id >= low);
-            let may = is_read || (self.is_window_read() && self.is_whole(id) && self.wanted().is_empty());
-            if !may {
-                return;
-            }
+        while let Some(id) = self.next_decidable() {
             if let Some(items) = self.open.remove(&id) {
                 self.judge(Batch::new(id, items));
             }
         }
+    }
+
+    /// The newest batch that can be decided: one that was read whole. Those before the window wait for each other, because the
+    /// newest of them goes first; parts of batches that a compaction has put away stay in the way of nobody.
+    fn next_decidable(&self) -> Option<Position> {
+        let newest = self.open.keys().next_back().copied()?;
+        if self.at_end || self.low.is_some_and(|low| newest >= low) {
+            return Some(newest);
+        }
+        let may = self.is_window_read() && self.wanted().is_empty();
+        self.open.keys().rev().copied().find(|id| may && self.is_whole(*id))
     }
 
     fn is_whole(&self, id: Position) -> bool {
@@ -187,16 +193,18 @@ impl<'a> Builder<'a> {
             let is_later = self.request.until.is_some_and(|until| *id > until);
             self.is_whole(*id) || is_later || self.request.active == Some(*id)
         };
-        let wanted: BTreeSet<Position> =
-            gone_on.map(|(id, _)| *id).chain(compaction.kept.iter().copied()).filter(|id| !known(id)).collect();
+        let wanted: BTreeSet<Position> = gone_on
+            .map(|(id, _)| *id)
+            .chain(compaction.kept.iter().copied())
+            .filter(|id| !known(id))
+            .collect();
         wanted.into_iter().collect()
     }
 
     /// The active batch is in, whatever it takes and whatever it lacks.
     fn settle_active(&mut self) {
-        let count = |text: &Option<String>| {
-            text.as_ref().map_or(0, |text| self.counter.count(text) + PER_MESSAGE)
-        };
+        let count =
+            |text: &Option<String>| text.as_ref().map_or(0, |text| self.counter.count(text) + PER_MESSAGE);
         let summary = self.request.compaction.as_ref().map_or(0, |compaction| count(&compaction.summary));
         self.fixed = Some(count(&self.request.system) + summary);
         let Some(id) = self.request.active else { return };
@@ -226,7 +234,8 @@ impl<'a> Builder<'a> {
         let State::Incomplete(why) = batch.state() else { return None };
         let timeout_ms = batch.timeout_ms().unwrap_or(self.request.timeout_ms);
         // A hole is no sign of being given up: nothing that comes could fill it.
-        let is_abandoned = batch.is_abandoned(self.request.now, timeout_ms) && !matches!(why, Why::Hole { .. });
+        let is_abandoned =
+            batch.is_abandoned(self.request.now, timeout_ms) && !matches!(why, Why::Hole { .. });
         Some(if is_abandoned { Reason::Abandoned(why) } else { Reason::Incomplete(why) })
     }
 

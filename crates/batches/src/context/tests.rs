@@ -67,7 +67,11 @@ fn newest_first_until_the_budget_is_used_and_never_a_part() {
     assert_eq!(tokens, [14, 36, 14]);
     assert_eq!(rendered(&context(64)), "10 + | 20 + | 30 +");
     assert_eq!(rendered(&context(63)), "10 -budget_used | 20 + | 30 +");
-    assert_eq!(rendered(&context(49)), "10 -budget_used | 20 -budget_used | 30 +", "10 has room, but a hole is none");
+    assert_eq!(
+        rendered(&context(49)),
+        "10 -budget_used | 20 -budget_used | 30 +",
+        "10 has room, but a hole is none"
+    );
     assert_eq!(rendered(&context(35)), "10 -budget_used | 20 -larger_than_budget | 30 +");
     assert_eq!(
         rendered(&context(13)),
@@ -137,7 +141,8 @@ fn paged(request: Request, rows: &[Item], size: usize) -> (Context, Vec<Needs>) 
         match needs {
             Needs::Nothing => return (builder.build(), asked),
             Needs::Older(before) => {
-                let older = newest_first.iter().filter(|item| before.is_none_or(|before| item.position < before));
+                let older =
+                    newest_first.iter().filter(|item| before.is_none_or(|before| item.position < before));
                 builder.page(older.take(size).cloned().collect::<Vec<_>>());
             }
             Needs::Batches(ids) => {
@@ -151,9 +156,11 @@ fn paged(request: Request, rows: &[Item], size: usize) -> (Context, Vec<Needs>) 
 
 #[test]
 fn pages_of_any_size_make_the_same_context() {
-    let script = "1.0u@10 2.0u@20 1.1A:c@21 2.1a@22 1.2t:c@23 3.0u@30 1.3a@31 3.1a@32 4.0u@40 2.2u@41 2.3a@42";
+    let script =
+        "1.0u@10 2.0u@20 1.1A@21:c 2.1a@22 1.2t@23:c 3.0u@30 1.3a@31 3.1a@32 4.0u@40 2.2u@41 2.3a@42";
     let rows = items(script);
-    for compaction in [None, Some(compaction(25, 20, &[10], None)), Some(compaction(33, 30, &[], Some("s")))] {
+    for compaction in [None, Some(compaction(25, 20, &[10], None)), Some(compaction(33, 30, &[], Some("s")))]
+    {
         let request = Request { compaction, active: Some(position(40)), ..request() };
         let whole = build(request.clone(), &Estimate, rows.clone());
         for size in 1..12 {
@@ -177,7 +184,10 @@ fn it_reads_no_more_than_it_needs() {
     let request = Request { compaction: Some(compaction), budget: 100_000, ..request };
     let (context, asked) = paged(request, &long, 10);
     assert_eq!(asked, [Needs::Older(None), Needs::Batches(vec![position(70)]), Needs::Nothing]);
-    assert_eq!(context.batches.iter().map(|batch| batch.id().get()).collect::<Vec<_>>(), [70, 49_990, 50_000]);
+    assert_eq!(
+        context.batches.iter().map(|batch| batch.id().get()).collect::<Vec<_>>(),
+        [70, 49_990, 50_000]
+    );
     assert_eq!(context.older, Older::Compacted { through: position(49_980) });
 }
 

@@ -1,0 +1,41 @@
+//! From a context to the messages that a provider takes.
+//!
+//! [`view`] repairs what a provider would refuse: in what is shown only, never in what is stored, and every repair is listed. Its
+//! messages are the same for all providers; [`openai()`] and [`anthropic()`] write them down in their formats.
+//!
+//! Repairs depend only on what comes before them, so that the beginning of what is rendered stays byte for byte the same
+//! while turns are added at its end.
+
+mod anthropic;
+mod ids;
+mod openai;
+mod repair;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use serde_json::Value;
+
+use crate::Context;
+
+pub use anthropic::anthropic;
+pub use openai::openai;
+pub use repair::{Mend, Repair};
+pub use view::{Rules, Said, SaidCall, View, view};
+
+/// What a provider gets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rendered {
+    /// Instructions and summary, where they do not stand among the messages.
+    pub system: Option<Value>,
+    /// The messages.
+    pub messages: Vec<Value>,
+    /// What was changed, in the order of the messages.
+    pub repairs: Vec<Repair>,
+}
+
+/// Instructions, then summary: what stands before the messages. Blank ones are none.
+fn instructions(context: &Context) -> impl Iterator<Item = &str> {
+    let parts = [context.system.as_deref(), context.summary.as_deref()];
+    parts.into_iter().flatten().filter(|text| !text.trim().is_empty())
+}

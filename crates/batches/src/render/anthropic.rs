@@ -1,0 +1,50 @@
+//! The format of Anthropic's messages.
+//!
+//! Rules, from its refusals: instructions stand beside the messages; roles alternate, the first message and the last are the user's; the
+//! results of all calls of a message are in the one user message right after it, before anything else in it, each once; ids of calls match
+//! `^[a-zA-Z0-9_-]+$` (up to 64 characters are safe) and are unique over all messages; `input` is an object; text blocks are not
+//! blank. Thinking is not shown: it must come back signed, byte for byte, from the model that thought it, or not at all.
+
+use model::Role;
+use serde_json::{Map, Value, json};
+
+use super::Rendered;
+use super::view::{Rules, Said, SaidCall, view};
+use crate::Context;
+
+const RULES: Rules = Rules { longest_id: 64, has_narrow_ids: true, takes_system: false };
+
+/// The messages of a context; instructions and summary beside them, as two blocks, so that the first can be cached alone.
+pub fn anthropic(context: &Context) -> Rendered {
+    let view = view(context, &RULES);
+    let blocks: Vec<Value> = super::instructions(context).map(text).collect();
+    let system = (!blocks.is_empty()).then_some(Value::Array(blocks));
+    let mut messages: Vec<(Role, Vec<Value>)> = Vec::new();
+    for said in &view.messages {
+        // What is not the assistant's is the user's here: results, and instructions within the thread.
+        let role = if said.role == Role::Assistant { Role::Assistant } else { Role::User };
+        match messages.last_mut().filter(|(last, _)| *last == role) {
+            Some((_, blocks)) => blocks.extend(blocks_of(said)),
+            None => messages.push((role, blocks_of(said))),
+        }
+    }
+    let message = |(role, blocks): (Role, Vec<Value>)| json!({"role": role.name(), "content": blocks});
+    Rendered { system, messages: messages.into_iter().map(message).collect(), repairs: view.repairs }
+}
+
+fn blocks_of(said: &Said) -> Vec<Value> {
+    if let Some(id) = &said.answers {
+        return vec![json!({"type": "tool_result", "tool_use_id": id, "content": said.text})];
+    }
+    let words = (!said.text.is_empty()).then(|| text(&said.text));
+    words.into_iter().chain(said.calls.iter().map(call)).collect()
+}
+
+fn text(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+fn call(call: &SaidCall) -> Value {
+    let input: Value = serde_json::from_str(&call.arguments).unwrap_or_else(|_| Value::Object(Map::new()));
+    json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input})
+}

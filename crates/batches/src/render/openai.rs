@@ -1,0 +1,42 @@
+//! The format of OpenAI's chat completions, which many others take as well.
+//!
+//! Rules, from its refusals: each assistant message with `tool_calls` is followed by one tool message for each of them, and tool
+//! messages stand nowhere else; ids of calls have at most 40 characters; `content` of an assistant message is null or a text
+//! when it has calls, a text otherwise. Endpoints that speak the format refuse more: a second system message, blank texts,
+//! arguments that are no JSON object.
+
+use model::Role;
+use serde_json::{Value, json};
+
+use super::Rendered;
+use super::view::{Rules, Said, SaidCall, view};
+use crate::Context;
+
+const RULES: Rules = Rules { longest_id: 40, has_narrow_ids: false, takes_system: true };
+
+/// The messages of a context, instructions and summary first.
+pub fn openai(context: &Context) -> Rendered {
+    let view = view(context, &RULES);
+    let parts: Vec<&str> = super::instructions(context).collect();
+    let system = (!parts.is_empty()).then(|| json!({"role": "system", "content": parts.join("\n\n")}));
+    let messages = system.into_iter().chain(view.messages.iter().map(message)).collect();
+    Rendered { system: None, messages, repairs: view.repairs }
+}
+
+fn message(said: &Said) -> Value {
+    let (role, text) = (said.role.name(), &said.text);
+    match (said.role, &said.answers) {
+        (Role::Tool, id) => json!({"role": role, "tool_call_id": id, "content": text}),
+        (Role::Assistant, _) if !said.calls.is_empty() => {
+            let content = if text.is_empty() { Value::Null } else { json!(text) };
+            let calls: Vec<Value> = said.calls.iter().map(call).collect();
+            json!({"role": role, "content": content, "tool_calls": calls})
+        }
+        _ => json!({"role": role, "content": text}),
+    }
+}
+
+fn call(call: &SaidCall) -> Value {
+    let function = json!({"name": call.name, "arguments": call.arguments});
+    json!({"id": call.id, "type": "function", "function": function})
+}

@@ -1,0 +1,242 @@
+//! The messages of a context as any provider takes them.
+
+use model::{MessageId, Position, Role};
+use serde_json::{Value, json};
+
+use super::ids::{Ids, fitting};
+use super::{Mend, Repair};
+use crate::{Answer, Batch, Call, Context, Item, Pairing};
+
+/// For a text that there must be.
+const NO_TEXT: &str = "(no text)";
+/// For a result that says nothing.
+const NO_RESULT: &str = "(no result)";
+/// For a call whose turn was stopped, or goes on without the result.
+const STOPPED: &str = "stopped";
+/// Before an assistant message that nobody asked for.
+const BEGIN: &str = "(The thread begins with the assistant.)";
+/// After an assistant message that the model is to go on from.
+const GO_ON: &str = "(Go on.)";
+/// The longest tool name that all providers take.
+const LONGEST_NAME: usize = 64;
+
+/// What a provider is strict about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Longest id of a call, in bytes.
+    pub longest_id: usize,
+    /// Ids have letters, digits, `_` and `-` only.
+    pub has_narrow_ids: bool,
+    /// Instructions may stand among the messages.
+    pub takes_system: bool,
+}
+
+/// One message as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// Who speaks.
+    pub role: Role,
+    /// Never blank, but beside calls.
+    pub text: String,
+    /// Of an assistant message; their results are the messages right after it, in the same order.
+    pub calls: Vec<SaidCall>,
+    /// Of a tool message: the call, as it is shown.
+    pub answers: Option<String>,
+    /// The stored message; `None` for one that was made up.
+    pub source: Option<(Position, MessageId)>,
+}
+
+/// A call as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SaidCall {
+    /// Unique in the view.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// A JSON object.
+    pub arguments: String,
+}
+
+/// The messages of a context, and what was changed for them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct View {
+    /// The messages, without instructions and summary.
+    pub messages: Vec<Said>,
+    /// What was changed, in the order of the messages.
+    pub repairs: Vec<Repair>,
+}
+
+/// The messages of a context, such that a provider with these rules takes them.
+pub fn view(context: &Context, rules: &Rules) -> View {
+    let mut writer = Writer { rules, view: View::default(), ids: Ids::default() };
+    let is_active = |batch: &&Batch| context.active == Some(batch.id());
+    let was_last = context.batches.last().is_some_and(|last| is_active(&last));
+    context.batches.iter().filter(|batch| !is_active(batch)).for_each(|batch| writer.batch(batch));
+    for active in context.batches.iter().filter(is_active) {
+        if !was_last {
+            writer.mend(active.items().first(), Mend::ActiveMoved);
+        }
+        writer.batch(active);
+    }
+    writer.finish()
+}
+
+struct Writer<'a> {
+    rules: &'a Rules,
+    view: View,
+    ids: Ids,
+}
+
+impl Writer<'_> {
+    fn mend(&mut self, item: Option<&Item>, mend: Mend) {
+        self.view.repairs.push(Repair { message: item.map(|item| item.position), mend });
+    }
+
+    fn say(&mut self, item: Option<&Item>, role: Role, text: String) -> &mut Said {
+        let source = item.map(|item| (item.position, item.message_id.clone()));
+        self.view.messages.push(Said { role, text, calls: Vec::new(), answers: None, source });
+        let last = self.view.messages.len() - 1;
+        &mut self.view.messages[last]
+    }
+
+    fn batch(&mut self, batch: &Batch) {
+        let pairing = Pairing::of(batch.items());
+        for (index, item) in batch.items().iter().enumerate() {
+            match item.role {
+                Role::User => {
+                    let text = self.filled(item, NO_TEXT);
+                    self.say(Some(item), Role::User, text);
+                }
+                Role::System => self.system(item),
+                Role::Assistant if pairing.answers(index).is_empty() => self.text(item),
+                Role::Assistant => self.calls(batch.items(), index, pairing.answers(index)),
+                Role::Tool if pairing.orphans().contains(&index) => {
+                    let id = item.tool_call_id.clone().unwrap_or_default();
+                    self.mend(Some(item), Mend::OrphanDropped { id });
+                }
+                // It stands right after its call.
+                Role::Tool => {}
+            }
+        }
+    }
+
+    /// The text of a message that must have one.
+    fn filled(&mut self, item: &Item, words: &str) -> String {
+        if !is_blank(&item.content) {
+            return item.content.clone();
+        }
+        self.mend(Some(item), Mend::EmptyFilled);
+        words.to_owned()
+    }
+
+    fn system(&mut self, item: &Item) {
+        if is_blank(&item.content) {
+            return self.mend(Some(item), Mend::EmptyDropped);
+        }
+        let role = if self.rules.takes_system { Role::System } else { Role::User };
+        if role == Role::User {
+            self.mend(Some(item), Mend::SystemAsUser);
+        }
+        self.say(Some(item), role, item.content.clone());
+    }
+
+    fn text(&mut self, item: &Item) {
+        match is_blank(&item.content) {
+            true => self.mend(Some(item), Mend::EmptyDropped),
+            false => {
+                self.say(Some(item), Role::Assistant, item.content.clone());
+            }
+        }
+    }
+
+    fn calls(&mut self, items: &[Item], index: usize, answers: &[Answer]) {
+        let item = &items[index];
+        let calls = item.calls();
+        // A bare stream has calls, results and text in one message: its text comes after the results.
+        let has_results = answers.contains(&Answer::Beside);
+        let text = if has_results || is_blank(&item.content) { String::new() } else { item.content.clone() };
+        let shown: Vec<SaidCall> = calls.iter().map(|call| self.call(item, call)).collect();
+        let ids: Vec<String> = shown.iter().map(|call| call.id.clone()).collect();
+        self.say(Some(item), Role::Assistant, text).calls = shown;
+        // Results that came in order stand right behind, one after the other.
+        let mut next = index + 1;
+        for ((call, answer), id) in calls.iter().zip(answers).zip(ids) {
+            let (source, text) = match answer {
+                Answer::Message(at) => {
+                    let expected = std::mem::replace(&mut next, at + 1);
+                    self.result(items, *at, expected)
+                }
+                Answer::Beside => (item, call.result.unwrap_or_default().to_owned()),
+                Answer::Open => {
+                    self.mend(Some(item), Mend::CallClosed { id: call.id.to_owned() });
+                    (item, STOPPED.to_owned())
+                }
+            };
+            let text = if is_blank(&text) { NO_RESULT.to_owned() } else { text };
+            self.say(Some(source), Role::Tool, text).answers = Some(id);
+        }
+        if has_results {
+            self.text(item);
+        }
+    }
+
+    fn result<'i>(&mut self, items: &'i [Item], at: usize, expected: usize) -> (&'i Item, String) {
+        let result = &items[at];
+        if at != expected {
+            let id = result.tool_call_id.clone().unwrap_or_default();
+            self.mend(Some(result), Mend::ResultMoved { id });
+        }
+        let words = if result.is_marked("stopped") { STOPPED } else { NO_RESULT };
+        (result, self.filled(result, words))
+    }
+
+    fn call(&mut self, item: &Item, call: &Call<'_>) -> SaidCall {
+        let id = self.ids.next(call.id, self.rules.longest_id, self.rules.has_narrow_ids);
+        if id != call.id {
+            self.mend(Some(item), Mend::IdChanged { from: call.id.to_owned(), to: id.clone() });
+        }
+        let name = fitting(call.name, "unnamed", LONGEST_NAME, true);
+        if name != call.name {
+            self.mend(Some(item), Mend::NameChanged { from: call.name.to_owned(), to: name.clone() });
+        }
+        let arguments = match call.arguments.trim() {
+            "" => "{}".to_owned(),
+            text if is_object(text) => call.arguments.to_owned(),
+            _ => {
+                self.mend(Some(item), Mend::ArgumentsWrapped { id: call.id.to_owned() });
+                json!({ "arguments": call.arguments }).to_string()
+            }
+        };
+        SaidCall { id, name, arguments }
+    }
+
+    /// A user's message first, and last something that the model can answer.
+    fn finish(mut self) -> View {
+        let first = self.view.messages.iter().position(|said| said.role != Role::System);
+        if let Some(first) = first.filter(|first| self.view.messages[*first].role == Role::Assistant) {
+            let begin = Said {
+                role: Role::User,
+                text: BEGIN.to_owned(),
+                calls: Vec::new(),
+                answers: None,
+                source: None,
+            };
+            self.view.messages.insert(first, begin);
+            self.view.repairs.insert(0, Repair { message: None, mend: Mend::BegunWithUser });
+        }
+        if !self.view.messages.last().is_some_and(|last| matches!(last.role, Role::User | Role::Tool)) {
+            self.say(None, Role::User, GO_ON.to_owned());
+            self.mend(None, Mend::EndedWithUser);
+        }
+        self.view
+    }
+}
+
+/// Providers refuse texts of white space as they refuse empty ones.
+fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
+}
+
+fn is_object(text: &str) -> bool {
+    matches!(serde_json::from_str::<Value>(text), Ok(Value::Object(_)))
+}

@@ -11,6 +11,7 @@ mod fold;
 mod item;
 mod pairing;
 pub mod render;
+pub mod retention;
 #[cfg(test)]
 mod testing;
 pub mod tokens;
@@ -23,5 +24,6 @@ pub use context::Context;
 pub use fold::{Folded, fold};
 pub use item::{Call, Item};
 pub use pairing::{Answer, Pairing};
-pub use tokens::{Counter, Estimate};
+pub use retention::RetentionRules;
+pub use tokens::{Counter, Estimate, Exact};
 pub use turn::{Ending, TurnMessage, fold_turn};

@@ -167,6 +167,9 @@ pub(crate) struct WorkerSettings {
     /// Entries stay in the stream for so long after they were used.
     #[arg(long, env = "ANTIPHON_PURGE_TAIL_SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) purge_tail_seconds: Duration,
+    /// An Idempotency-Key may be used for another message after so long.
+    #[arg(long, env = "ANTIPHON_IDEMPOTENCY_SECONDS", default_value = "86400", value_parser = seconds)]
+    pub(crate) idempotency_seconds: Duration,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -215,6 +215,7 @@ fn worker_config(settings: &WorkerSettings, partitions: PartitionCount) -> Worke
     config.chunk_bytes = settings.chunk_bytes as usize;
     config.writers = settings.writers.into();
     config.purge_tail = settings.purge_tail_seconds;
+    config.keep_keys = settings.idempotency_seconds;
     config.rules.deadline_ms = ms(settings.turn_deadline_seconds);
     config.rules.backoff_base_ms = ms(settings.backoff_base_seconds);
     config.rules.backoff_cap_ms = ms(settings.backoff_cap_seconds);

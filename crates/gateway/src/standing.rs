@@ -54,14 +54,14 @@ pub(crate) async fn of(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
         }
     };
     let (claim, thread) = tokio::try_join!(claim, store.thread(&input.thread))?;
-    let turn = turn_id(input)?;
     let digest = digest(input);
-    if let Some(claim) = claim {
-        let turn = same(claim, &digest)?;
-        if let Some(state) = store.turn_state(&input.thread, &turn).await? {
-            return Ok(Standing::Known(turn, Some(state)));
-        }
+    let claimed = claim.map(|claim| same(claim, &digest)).transpose()?;
+    if let Some(turn) = &claimed
+        && let Some(state) = store.turn_state(&input.thread, turn).await?
+    {
+        return Ok(Standing::Known(turn.clone(), Some(state)));
     }
+    let mut turn = claimed.map_or_else(|| turn_id(input, &digest), Ok)?;
     let named = thread.as_ref().map(|row| &row.named);
     let agent = input.agent.clone().or_else(|| named.and_then(|named| named.agent.clone()));
     let agent = agent.unwrap_or_else(|| input.thread.agent());
@@ -72,7 +72,7 @@ pub(crate) async fn of(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
         return Ok(Standing::Known(turn, None));
     }
     if let Some(key) = &input.key {
-        same(store.claim_key(&input.thread, key, &digest, &turn).await?, &digest)?;
+        turn = same(store.claim_key(&input.thread, key, &digest, &turn).await?, &digest)?;
     }
     Ok(Standing::New(Box::new(TurnOpened {
         turn,
@@ -89,14 +89,15 @@ pub(crate) async fn of(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
     })))
 }
 
-/// From the key, so that the same input has the same turn whatever becomes of the key's row; else new.
-fn turn_id(input: &Input) -> Result<TurnId, Problem> {
+/// From the key and the input, so that the same is the same turn whatever becomes of the key's row, and that another
+/// input under a key that was forgotten is another turn. Without a key it is new.
+fn turn_id(input: &Input, digest: &[u8]) -> Result<TurnId, Problem> {
     let unique = match &input.key {
         Some(key) => {
             // The thread is in it: its bucket alone, which the id has anyway, is shared by many.
-            let digest =
-                Sha256::new().chain_update(input.thread.as_str()).chain_update([0]).chain_update(key);
-            digest.finalize().iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect()
+            let parts = [input.thread.as_str().as_bytes(), &[0], key.as_bytes(), &[0], digest];
+            let hash = parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part));
+            hash.finalize().iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect()
         }
         None => Uuid::now_v7().simple().to_string(),
     };

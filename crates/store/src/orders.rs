@@ -5,7 +5,7 @@ use partition::{OrderKey, Verdict};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use crate::row::queued;
+use crate::row::{count, queued};
 use crate::takeover::limit_beyond;
 use crate::{Store, StoreError};
 
@@ -56,13 +56,12 @@ impl Store {
         Ok((tasks, rows.len() > limit))
     }
 
-    /// Forgets at most `limit` ids of tasks older than seven days, and says how many; to be called until it says 0.
+    /// Forgets at most `limit` ids of tasks older than seven days, and says how many; to be called until it says fewer.
     ///
     /// Ids of tasks that are pending or marked failed stay: operators name tasks by them.
     pub async fn purge_task_ids(&self, limit: u32) -> Result<u64, StoreError> {
         let statement = sqlx::query(include_str!("orders/purge_task_ids.sql")).bind(i64::from(limit));
-        let rows = self.rows(statement).await?;
-        Ok(rows.first().map(|row| row.try_get::<i64, _>("count")).transpose()?.unwrap_or(0).unsigned_abs())
+        count(&self.rows(statement).await?)
     }
 }
 

@@ -109,6 +109,12 @@ pub(crate) fn columns(keys: &[MessageKey]) -> (Vec<i16>, Vec<&str>, Vec<&str>) {
     )
 }
 
+/// The column `count` of the only row.
+pub(crate) fn count(rows: &[PgRow]) -> Result<u64, StoreError> {
+    let count: Option<i64> = rows.first().map(|row| row.try_get("count")).transpose()?;
+    Ok(count.unwrap_or(0).unsigned_abs())
+}
+
 /// A duration as Postgres adds it to a timestamp.
 pub(crate) fn interval(duration: Duration) -> PgInterval {
     PgInterval { months: 0, days: 0, microseconds: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX) }

@@ -61,6 +61,24 @@ async fn a_key_belongs_to_the_first_who_takes_it() {
     assert_eq!((other.turn, other.digest), (turn(&u, "y"), b"d".to_vec()));
 }
 
+#[tokio::test]
+async fn keys_go_when_they_are_old() {
+    let (database, store) = Database::new(2).await;
+    let t = thread("t");
+    for n in 0..7 {
+        store.claim_key(&t, &format!("k{n}"), &[n], &turn(&t, "x")).await.unwrap();
+    }
+    let hour = std::time::Duration::from_secs(3_600);
+    assert_eq!(store.purge_keys(hour, 10).await.unwrap(), 0);
+    let age = "UPDATE idempotency_keys SET created_at = now() - interval '1 hour 1 second' WHERE key < 'k5'";
+    database.execute(age).await;
+    assert_eq!(store.purge_keys(2 * hour, 10).await.unwrap(), 0);
+    assert_eq!(store.purge_keys(hour, 3).await.unwrap(), 3);
+    assert_eq!(store.purge_keys(hour, 3).await.unwrap(), 2);
+    let left = database.rows("SELECT key FROM idempotency_keys ORDER BY 1").await;
+    assert_eq!(left, [r#"{"key":"k5"}"#, r#"{"key":"k6"}"#]);
+}
+
 /// Rows of messages: thread, position, batch, id, role, content.
 async fn messages(database: &Database, rows: &[(i64, i64, &str, &str, &str, &str)]) {
     let row = |(position, batch, id, kind, role, content): &(i64, i64, &str, &str, &str, &str)| {

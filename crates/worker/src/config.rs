@@ -31,6 +31,8 @@ pub struct WorkerConfig {
     pub writers: usize,
     /// Entries stay in the stream for so long after they were used.
     pub purge_tail: Duration,
+    /// Idempotency keys are kept for so long.
+    pub keep_keys: Duration,
     /// How turns of agents are run whose settings do not say it.
     pub rules: TurnRules,
     /// Thinks for agents without settings.
@@ -53,6 +55,7 @@ impl WorkerConfig {
             buffer_bytes: 256 << 20,
             writers: 2,
             purge_tail: Duration::from_secs(60),
+            keep_keys: Duration::from_secs(86_400),
             rules: TurnRules::default(),
             default_workflow,
             local_workflows: LocalWorkflows::default(),

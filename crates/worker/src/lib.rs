@@ -10,12 +10,12 @@ mod committer;
 mod config;
 mod errands;
 mod feed;
+mod forgetting;
 mod lease;
 mod meter;
 mod ownership;
 mod purge;
 mod session;
-mod task_ids;
 
 use std::sync::Arc;
 
@@ -74,6 +74,10 @@ pub async fn run(
         budget: Arc::new(budget),
         committers: Arc::new(committers),
     };
-    runtime::spawn_named("task-ids", task_ids::forget_old(context.store.clone(), stop.clone()));
+    let keep_keys = context.config.keep_keys;
+    runtime::spawn_named(
+        "forgetting",
+        forgetting::forget_old(context.store.clone(), keep_keys, stop.clone()),
+    );
     ownership::run(context, stop).await
 }

@@ -412,6 +412,24 @@ pub(crate) async fn fail(town: &Town, turn: &TurnId, run: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_was_forgotten_may_name_another_turn_and_still_names_the_same() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let say = async |content: &str| {
+        let body = json!({"content": content}).to_string();
+        send_with(town.gateways[0], "POST", MESSAGES, &[JSON, ("idempotency-key", "k")], body.as_bytes())
+            .await
+    };
+    let first = say("question").await.json();
+    assert_eq!(say("another").await.problem(), (422, "idempotency_key_reused".to_owned(), false));
+    town.write("DELETE FROM idempotency_keys").await;
+    assert_eq!(say("question").await.json(), first, "so that nothing can happen twice");
+    town.write("DELETE FROM idempotency_keys").await;
+    let other = say("another").await;
+    assert_eq!(other.status, 202, "{other:?}");
+    assert_ne!(other.json()["turn_id"], first["turn_id"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_same_key_in_line_gets_the_answer_that_is_there() {
     let town = Town::with(gateway::Limits::default(), 1).await;
     let _owner = town.owner(1, vec![]).await;

@@ -1,11 +1,13 @@
 //! Turns: idempotency keys, what became of a turn, and the failed ones.
 
+use std::time::Duration;
+
 use model::{AgentId, BusyPolicy, MessageId, ThreadId, Timestamp, TurnId, TurnOpened};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{at, thread_bucket};
-use crate::row::{metadata, parsed, unsigned};
+use crate::row::{count, interval, metadata, parsed, unsigned};
 use crate::{Store, StoreError};
 
 /// Who had an idempotency key first.
@@ -100,6 +102,13 @@ impl Store {
         .bind(thread.as_str())
         .bind(key.to_owned());
         self.rows(statement).await?.first().map(claim).transpose()
+    }
+
+    /// Forgets at most `limit` idempotency keys older than `age`, and says how many; to be called until it says fewer.
+    pub async fn purge_keys(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
+        let statement =
+            sqlx::query(include_str!("turns/purge_keys.sql")).bind(interval(age)).bind(i64::from(limit));
+        count(&self.rows(statement).await?)
     }
 
     /// What became of a turn of the thread; `None` when nothing is stored of it, as of one that has just begun.

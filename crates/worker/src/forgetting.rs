@@ -1,0 +1,44 @@
+//! Forgetting old ids of tasks and old idempotency keys, so that their tables do not grow for ever.
+
+use std::time::Duration;
+
+use store::{Store, StoreError};
+use tokio_util::sync::CancellationToken;
+
+/// Before the first round: short, for some workers do not live for long.
+const FIRST: Duration = Duration::from_secs(4);
+/// Between two rounds. Every worker does it: it is little, and nobody has to be in charge.
+const EVERY: Duration = Duration::from_secs(600);
+/// Rows of one statement.
+const MOST: u32 = 5_000;
+
+/// Forgets ids of tasks that have outlived their seven days, and idempotency keys older than `keep_keys`, until `stop`.
+pub(crate) async fn forget_old(store: Store, keep_keys: Duration, stop: CancellationToken) {
+    let mut pause = FIRST;
+    loop {
+        // Workers that were started together do not come together.
+        let pause = std::mem::replace(&mut pause, EVERY).mul_f64(rand::random_range(0.5..=1.0));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = stop.cancelled() => return,
+        }
+        until_less("the ids of old tasks", &stop, || store.purge_task_ids(MOST)).await;
+        until_less("old idempotency keys", &stop, || store.purge_keys(keep_keys, MOST)).await;
+    }
+}
+
+/// Goes on while there are as many as one statement takes.
+async fn until_less<F: Future<Output = Result<u64, StoreError>>>(
+    what: &str,
+    stop: &CancellationToken,
+    mut forget: impl FnMut() -> F,
+) {
+    while !stop.is_cancelled() {
+        match forget().await {
+            Ok(forgotten) if forgotten == u64::from(MOST) => {}
+            Ok(_) => return,
+            // Made up for by the next round.
+            Err(error) => return tracing::debug!(%error, "{what} were not forgotten"),
+        }
+    }
+}

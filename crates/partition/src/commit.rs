@@ -180,6 +180,9 @@ pub struct Takeover {
     pub open_turns: Vec<OpenTurn>,
     /// What has not been published yet, oldest first.
     pub outbox: Vec<OutboxBatch>,
+    /// How many batches are not published beyond these. Whoever drives the partition reads and publishes them by itself, after
+    /// these and before any other, and says [`Input::Sent`](crate::Input::Sent) of each.
+    pub outbox_beyond: usize,
 }
 
 impl Takeover {
@@ -201,6 +204,7 @@ impl Takeover {
             agents: Vec::new(),
             open_turns: Vec::new(),
             outbox: Vec::new(),
+            outbox_beyond: 0,
         }
     }
 }

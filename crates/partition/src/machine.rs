@@ -121,7 +121,7 @@ impl Partition {
             orders: Orders::new(&limits, hash_seed),
             work: Work::new(takeover.token_key.clone(), hash_seed),
             to_send: Vec::new(),
-            unsent: takeover.outbox.len(),
+            unsent: takeover.outbox.len() + takeover.outbox_beyond,
             sent: Vec::new(),
             orphans: Vec::new(),
             last_seq: takeover.checkpoint,

@@ -8,7 +8,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{Row, ValueRef};
 
 use crate::outbox;
-use crate::row::{key, metadata, opened, parsed, queued, role, unreadable, unsigned};
+use crate::row::{count, key, metadata, opened, parsed, queued, role, unreadable, unsigned};
 use crate::store::count_of;
 use crate::{Grant, Store, StoreError};
 
@@ -17,11 +17,11 @@ use crate::{Grant, Store, StoreError};
 const BUCKETS_AT_ONCE: usize = 16;
 
 /// Most batches of the outbox that are handed over at once.
-const OUTBOX_AT_ONCE: u32 = 1_000;
+const OUTBOX_AT_ONCE: usize = 1_000;
 
 impl Store {
     /// Loads what was saved of the partition: open messages and inputs, queues with their first `window` tasks each, and
-    /// the oldest 1,000 batches of the outbox. Ages and waits are as of now, by the database's clock.
+    /// the oldest 1,000 batches of the outbox; [`Store::outbox`] reads on. Ages and waits are as of now, by the database's clock.
     ///
     /// To be called once per grant and before the first commit under it: nothing can change in between, because
     /// every other writer is fenced.
@@ -34,11 +34,17 @@ impl Store {
         let stragglers =
             sqlx::query(include_str!("takeover/stragglers.sql")).bind(i32::from(grant.partition.0));
         let (partition, epoch, checkpoint) = (grant.partition, grant.epoch, grant.checkpoint);
+        let outbox = self.outbox(partition, None, OUTBOX_AT_ONCE).await?;
+        let outbox_beyond = match outbox.last() {
+            Some(last) if outbox.len() == OUTBOX_AT_ONCE => self.outbox_after(partition, last.id).await?,
+            _ => 0,
+        };
         Ok(Takeover {
             stragglers: stragglers_of(&self.rows(stragglers).await?)?,
             agents: self.queues(&buckets, window).await?,
             open_turns: self.open_turns(&buckets, grant.incarnation.as_deref()).await?,
-            outbox: self.outbox(partition, None, OUTBOX_AT_ONCE).await?,
+            outbox,
+            outbox_beyond,
             ..Takeover::bare(partition, epoch, checkpoint, grant.position_high_water, token_key)
         })
     }
@@ -80,19 +86,27 @@ impl Store {
         &self,
         partition: PartitionId,
         after: Option<Position>,
-        limit: u32,
+        limit: usize,
     ) -> Result<Vec<OutboxBatch>, StoreError> {
         let statement = sqlx::query(
             "SELECT position, entries::text FROM outbox WHERE bucket = $1 AND position > $2 ORDER BY position LIMIT $3",
         )
         .bind(i16::try_from(partition.0).unwrap_or(i16::MAX))
         .bind(after.map_or(i64::MIN, Position::get))
-        .bind(i64::from(limit));
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX));
         let batch = |row: &PgRow| {
             let id = Position::from_stored(row.try_get("position")?);
             Ok(OutboxBatch { id, outgoing: parsed(row, "entries", outbox::decoded)? })
         };
         self.rows(statement).await?.iter().map(batch).collect()
+    }
+
+    /// How many batches there are after this one.
+    async fn outbox_after(&self, partition: PartitionId, after: Position) -> Result<usize, StoreError> {
+        let statement = sqlx::query("SELECT count(*) FROM outbox WHERE bucket = $1 AND position > $2")
+            .bind(i16::try_from(partition.0).unwrap_or(i16::MAX))
+            .bind(after.get());
+        Ok(usize::try_from(count(&self.rows(statement).await?)?).unwrap_or(usize::MAX))
     }
 }
 

@@ -166,10 +166,15 @@ async fn the_outbox_is_handed_over_in_bounded_parts() {
     database
         .execute("INSERT INTO outbox (bucket, position, entries) SELECT 0, n, '[]' FROM generate_series(1, 1500) AS n")
         .await;
-    let first = loaded(&store, &owner).await.outbox;
+    let takeover = loaded(&store, &owner).await;
+    let first = takeover.outbox;
     assert_eq!((first.len(), first[0].id, first[999].id), (1_000, at(1), at(1_000)));
+    assert_eq!(takeover.outbox_beyond, 500);
     let rest = store.outbox(owner.grant.partition, Some(at(1_000)), 1_000).await.unwrap();
     assert_eq!((rest.len(), rest[499].id), (500, at(1_500)));
+    database.execute("DELETE FROM outbox WHERE position > 1000").await;
+    let takeover = loaded(&store, &owner).await;
+    assert_eq!((takeover.outbox.len(), takeover.outbox_beyond), (1_000, 0));
 }
 
 #[tokio::test]

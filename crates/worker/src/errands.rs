@@ -3,6 +3,7 @@
 //! Each kind has a task of its own; all of them answer with [`Input`]s on one channel. They end with the session.
 
 mod inquiry;
+mod line;
 mod request;
 mod sends;
 mod starts;
@@ -18,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 pub use request::{LocalWorkflow, LocalWorkflows};
+pub(crate) use sends::Beyond;
 
 use crate::Context;
 use starts::Errand;
@@ -38,21 +40,20 @@ pub(crate) struct Errands {
 }
 
 impl Errands {
-    pub(crate) fn start(context: &Context) -> Self {
+    pub(crate) fn start(context: &Context, beyond: Beyond) -> Self {
         let (answered, answers) = mpsc::channel(AHEAD);
         let (look_ups, keys) = mpsc::unbounded_channel();
         let (checks, orders) = mpsc::unbounded_channel();
         let (loads, queues) = mpsc::unbounded_channel();
         let (starts, wishes) = mpsc::unbounded_channel();
         let (sends, batches) = mpsc::unbounded_channel();
-        let (bus, store, partitions) =
-            (context.bus.clone(), context.store.clone(), context.config.partitions);
+        let store = context.store.clone();
         let tasks = [
             spawn_named("look-ups", inquiry::look_up_all(context.clone(), keys, answered.clone())),
             spawn_named("checks", inquiry::check_all(context.clone(), orders, answered.clone())),
             spawn_named("queues", inquiry::load_all(store, queues, answered.clone())),
             spawn_named("starts", starts::run(context.clone(), wishes, answered.clone())),
-            spawn_named("outbox", sends::run(bus, partitions, batches, answered)),
+            spawn_named("outbox", sends::run(context.clone(), beyond, batches, answered)),
         ];
         Self { look_ups, checks, loads, starts, sends, answers, tasks: tasks.into_iter().collect() }
     }

@@ -1,108 +1,104 @@
 //! Publishing the outbox: tasks for agents and the ends of turns. What goes to the same subject goes in its order.
 
-use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use bus::{Bus, Disposition};
-use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use model::{PartitionCount, Position};
+use futures_util::{FutureExt, StreamExt};
+use model::{PartitionCount, PartitionId, Position};
 use partition::{Input, OutboxBatch, Outgoing, TurnEnded};
 use runtime::Backoff;
+use store::Store;
 use tokio::sync::mpsc;
 use wire::work::TurnEvent;
+
+use super::inquiry::until_answered;
+use super::line::{Item, Items, Line};
+use crate::Context;
 
 /// Publishes that wait for their acks at a time.
 const MOST_IN_FLIGHT: usize = 256;
 /// One try.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// One message of a batch.
-struct Item {
-    batch: Position,
-    subject: String,
-    payload: Bytes,
-    content_type: &'static str,
-    id: String,
-}
-
-/// The order in which items are sent: side by side, but one at a time to each subject.
-#[derive(Default)]
-struct Line {
-    /// How much of each batch is left.
-    left: HashMap<Position, usize>,
-    /// What waits for the one before it, by subject; a subject is here for as long as one of its items is not sent.
-    behind: HashMap<String, VecDeque<Item>>,
-    /// What waits for room.
-    ready: VecDeque<Item>,
+/// What of the outbox the machine was not told of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beyond {
+    pub(crate) partition: PartitionId,
+    /// The last batch that it was told of.
+    pub(crate) after: Option<Position>,
+    pub(crate) count: usize,
 }
 
 pub(super) async fn run(
-    bus: Bus,
-    partitions: PartitionCount,
+    context: Context,
+    beyond: Beyond,
     mut batches: mpsc::UnboundedReceiver<OutboxBatch>,
     answered: mpsc::Sender<Input>,
 ) {
-    let mut line = Line::default();
-    let mut in_flight = FuturesUnordered::new();
+    let partitions = context.config.partitions;
+    let mut line = Line::with_rest(beyond.after, beyond.count);
+    let (mut in_flight, mut reading) = (FuturesUnordered::new(), None);
     loop {
         while in_flight.len() < MOST_IN_FLIGHT
-            && let Some(item) = line.ready.pop_front()
+            && let Some(item) = line.next()
         {
-            in_flight.push(send(bus.clone(), item));
+            in_flight.push(send(context.bus.clone(), item));
         }
-        let sent = tokio::select! {
+        if reading.is_none()
+            && let Some((after, count)) = line.wants()
+        {
+            reading = Some(read(context.store.clone(), beyond.partition, after, count, &answered).boxed());
+        }
+        let sent: Vec<Position> = tokio::select! {
             batch = batches.recv() => match batch {
-                Some(batch) => {
-                    let items = batch.outgoing.iter().map(|outgoing| item(batch.id, outgoing, partitions));
-                    line.join(batch.id, items.collect())
-                }
+                Some(batch) => line.take(items(&batch, partitions)).into_iter().collect(),
                 None => return,
             },
-            Some((batch, subject)) = in_flight.next() => line.leave(batch, &subject),
+            Some((batch, subject)) = in_flight.next() => line.leave(batch, &subject).into_iter().collect(),
+            page = or_never(&mut reading) => {
+                reading = None;
+                match page {
+                    Some(page) => line.read(page.iter().map(|batch| items(batch, partitions)).collect()),
+                    None => return,
+                }
+            }
         };
-        if let Some(batch) = sent
-            && answered.send(Input::Sent(batch)).await.is_err()
-        {
-            return;
+        for batch in sent {
+            if answered.send(Input::Sent(batch)).await.is_err() {
+                return;
+            }
         }
     }
 }
 
-impl Line {
-    /// The batch, when there is nothing in it.
-    fn join(&mut self, batch: Position, items: Vec<Item>) -> Option<Position> {
-        if items.is_empty() {
-            return Some(batch);
-        }
-        self.left.insert(batch, items.len());
-        for item in items {
-            match self.behind.get_mut(&item.subject) {
-                Some(behind) => behind.push_back(item),
-                None => {
-                    self.behind.insert(item.subject.clone(), VecDeque::new());
-                    self.ready.push_back(item);
-                }
-            }
-        }
-        None
+/// So many batches; `None` when the session has ended, or must: somebody else has been at the outbox.
+async fn read(
+    store: Store,
+    partition: PartitionId,
+    after: Position,
+    count: usize,
+    answered: &mpsc::Sender<Input>,
+) -> Option<Vec<OutboxBatch>> {
+    let ask = || store.outbox(partition, Some(after), count);
+    let page = until_answered(ask, "reading the outbox", answered).await?;
+    if page.len() < count {
+        tracing::error!(%partition, "the outbox has become shorter by itself: the partition is rebuilt");
+        return None;
     }
+    Some(page)
+}
 
-    /// An item has been sent. The batch, when this was the last of it.
-    fn leave(&mut self, batch: Position, subject: &str) -> Option<Position> {
-        match self.behind.get_mut(subject).and_then(VecDeque::pop_front) {
-            Some(next) => self.ready.push_back(next),
-            None => drop(self.behind.remove(subject)),
-        }
-        let left = self.left.get_mut(&batch)?;
-        *left -= 1;
-        if *left > 0 {
-            return None;
-        }
-        self.left.remove(&batch);
-        Some(batch)
+async fn or_never<T>(reading: &mut Option<BoxFuture<'_, T>>) -> T {
+    match reading {
+        Some(reading) => reading.await,
+        None => std::future::pending().await,
     }
+}
+
+fn items(batch: &OutboxBatch, partitions: PartitionCount) -> Items {
+    (batch.id, batch.outgoing.iter().map(|outgoing| item(batch.id, outgoing, partitions)).collect())
 }
 
 fn item(batch: Position, outgoing: &Outgoing, partitions: PartitionCount) -> Item {
@@ -163,43 +159,4 @@ async fn send(bus: Bus, item: Item) -> (Position, String) {
         backoff.wait().await;
     }
     (item.batch, item.subject)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn items(batch: i64, subjects: &str) -> (Position, Vec<Item>) {
-        let batch = Position::from_stored(batch);
-        let item = |(number, subject): (usize, &str)| Item {
-            batch,
-            subject: subject.to_owned(),
-            payload: Bytes::new(),
-            content_type: wire::CONTENT_TYPE_JSON,
-            id: format!("{batch}{subject}{number}"),
-        };
-        (batch, subjects.split(' ').enumerate().map(item).collect())
-    }
-
-    fn ready(line: &mut Line) -> Vec<String> {
-        line.ready.drain(..).map(|item| item.id).collect()
-    }
-
-    #[test]
-    fn what_goes_to_one_subject_goes_in_its_order() {
-        let mut line = Line::default();
-        let ((one, first), (two, second)) = (items(1, "a b a"), items(2, "a c"));
-        assert_eq!((line.join(one, first), line.join(two, second)), (None, None));
-        assert_eq!(ready(&mut line), ["1a0", "1b1", "2c1"]);
-        assert_eq!(line.leave(two, "c"), None);
-        assert_eq!(ready(&mut line), [] as [&str; 0]);
-        assert_eq!(line.leave(one, "a"), None);
-        assert_eq!(ready(&mut line), ["1a2"], "the second batch's waits behind all of the first's");
-        assert_eq!(line.leave(one, "b"), None);
-        assert_eq!(line.leave(one, "a"), Some(one));
-        assert_eq!(ready(&mut line), ["2a0"]);
-        assert_eq!(line.leave(two, "a"), Some(two));
-        assert!(line.left.is_empty() && line.behind.is_empty() && line.ready.is_empty());
-        assert_eq!(line.join(one, Vec::new()), Some(one));
-    }
 }

@@ -11,7 +11,7 @@ use store::Grant;
 use super::{Session, now};
 use crate::Context;
 use crate::asks::Asks;
-use crate::errands::Errands;
+use crate::errands::{Beyond, Errands};
 use crate::feed::Feed;
 use crate::lease::Lease;
 use crate::meter::Meter;
@@ -54,6 +54,8 @@ async fn try_attach<'a>(
     let questions = context.bus.serve_asks(partition).await?;
     let reader = Reader::open(&context.bus, partition, grant.epoch, checkpoint.next()).await?;
     let limits = wire::DecodeLimits { chunk_bytes: config.chunk_bytes, partitions: config.partitions };
+    let after = takeover.outbox.last().map(|batch| batch.id);
+    let beyond = Beyond { partition, after, count: takeover.outbox_beyond };
     let (epoch, stragglers) = (grant.epoch, takeover.stragglers.len());
     tracing::info!(%partition, epoch, %checkpoint, stragglers, "partition taken");
     Ok(Some(Session {
@@ -62,7 +64,7 @@ async fn try_attach<'a>(
         epoch,
         machine: Partition::new(takeover, config.limits, rand::random(), now(context)),
         feed: Feed::start(reader, partition, limits),
-        errands: Errands::start(context),
+        errands: Errands::start(context, beyond),
         questions,
         asks: Asks::default(),
         meter: Meter::new(partition.to_string()),

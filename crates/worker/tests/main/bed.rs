@@ -71,8 +71,18 @@ impl Bed {
 
     /// The worker goes, and another one comes.
     pub(crate) async fn another_worker(&mut self) {
+        self.stop().await;
+        self.start_again().await;
+    }
+
+    /// The worker goes.
+    pub(crate) async fn stop(&mut self) {
         self.stop.cancel();
         timeout(PATIENCE, &mut self.worker).await.expect("it drains").unwrap().unwrap();
+    }
+
+    /// Another worker comes.
+    pub(crate) async fn start_again(&mut self) {
         self.config.worker_id.push_str("-2");
         (self.stop, self.worker) = start(&self.nats, &self.store, self.config.clone()).await;
     }

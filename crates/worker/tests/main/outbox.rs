@@ -1,6 +1,6 @@
 //! What follows from turns after their commit.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::Role;
 use serde_json::json;
@@ -74,5 +74,52 @@ async fn the_outbox_waits_for_nats() {
     let told: BTreeSet<String> =
         bed.stored("TURNS").await.iter().map(|(event, _)| event["turn_id"].to_string()).collect();
     assert_eq!(told.len(), turns.len());
+    bed.end().await;
+}
+
+#[tokio::test]
+async fn whatever_the_last_owner_left_unsent_is_sent_in_its_order_before_what_is_new() {
+    let mut bed = Bed::new().await;
+    bed.stop().await;
+    let left = 2_700;
+    bed.execute(
+        "INSERT INTO outbox (bucket, position, entries)
+         SELECT 0, n, jsonb_build_array(jsonb_build_object('turn', jsonb_build_object(
+             'id', 'u0000-' || n, 'thread', 't' || n % 7, 'agent', 'a1', 'status', 'completed')))
+         FROM generate_series(1, 2700) AS n",
+    )
+    .await;
+    let turn = bed.open_turn("t4", "x", "hello").await;
+    bed.start_again().await;
+    let (item, request) = next(&mut bed.work("default")).await;
+    bed.answer(&request, &["hi"]).await;
+    item.ack().await.unwrap();
+    until("the outbox is empty", async || bed.count("outbox").await == 0).await;
+    let told = bed.stored("TURNS").await;
+    let mut last_of: BTreeMap<String, usize> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for (event, id) in &told {
+        let name = event["turn_id"].as_str().unwrap();
+        let Some(number) = name.strip_prefix("u0000-").and_then(|number| number.parse().ok()) else {
+            continue;
+        };
+        assert_eq!(*id, format!("u0000-{number}.{number}"));
+        let last = last_of.insert(event["thread_id"].to_string(), number);
+        assert!(last < Some(number) && seen.insert(number), "{number} after {last:?}");
+    }
+    assert_eq!(seen.len(), left);
+    assert!(told.iter().any(|(event, _)| event["turn_id"] == turn.as_str()));
+    bed.end().await;
+}
+
+#[tokio::test]
+async fn old_idempotency_keys_are_forgotten() {
+    let bed = Bed::with(|config| config.keep_keys = std::time::Duration::from_secs(3_600)).await;
+    bed.execute(
+        "INSERT INTO idempotency_keys (bucket, thread_id, key, digest, turn_id, created_at)
+         SELECT 0, 't1', n, '', 'u0000-x', now() - make_interval(hours => n) FROM generate_series(0, 4) AS n",
+    )
+    .await;
+    until("the old ones are gone", async || bed.count("idempotency_keys").await == 1).await;
     bed.end().await;
 }

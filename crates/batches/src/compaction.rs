@@ -7,11 +7,13 @@
 mod plan;
 #[cfg(test)]
 mod tests;
+mod transcript;
 
 use model::Position;
 use serde::{Deserialize, Serialize};
 
 pub use plan::{Load, Plan, Summary, plan};
+pub use transcript::transcript;
 
 /// How batches are chosen that leave, and what stands for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

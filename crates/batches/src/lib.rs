@@ -1,7 +1,11 @@
 //! Folding chunks into messages, and what makes batches of messages whole, fit for a model, small enough, and portable.
 //!
-//! Entry points: [`fold`] for a bare stream, [`fold_turn`] for the answer of a turn, [`group`] and [`Batch::state`] for whole
-//! batches, [`complete_turns`] for a plain context. Nothing here knows where messages are kept.
+//! Entry points: [`fold`] for a bare stream, [`fold_turn`] for the answer of a turn; [`group`] and [`Batch::state`] for what is
+//! whole; [`context::Builder`] for what a model sees, and [`render`] for how a provider takes it; [`compaction::plan`] and
+//! [`retention::due`] for what leaves; [`transfer`] and [`legacy`] for threads that travel.
+//!
+//! Invariants: a batch is in a context whole or not at all; what is stored is never repaired, only what is shown; nothing here
+//! knows where messages are kept.
 
 mod batch;
 pub mod compaction;
@@ -9,12 +13,14 @@ mod complete;
 pub mod context;
 mod fold;
 mod item;
+pub mod legacy;
 mod pairing;
 pub mod render;
 pub mod retention;
 #[cfg(test)]
 mod testing;
 pub mod tokens;
+pub mod transfer;
 mod turn;
 
 pub use batch::{Batch, Exchange, Header, State, Why, group};

@@ -70,8 +70,10 @@ pub fn counted(item: &Item) -> Option<u64> {
         _ if is_total => None,
         _ => item.token_count,
     };
-    let most = item.content.len() + item.tool_calls.as_ref().map_or(0, |calls| calls.to_string().len());
-    count.filter(|count| *count > 0 && *count <= most as u64)
+    let calls = || item.tool_calls.as_ref().map_or(0, |calls| calls.to_string().len());
+    let fits =
+        |count: &u64| *count <= item.content.len() as u64 || *count <= (item.content.len() + calls()) as u64;
+    count.filter(|count| *count > 0 && fits(count))
 }
 
 #[cfg(test)]

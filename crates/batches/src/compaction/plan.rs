@@ -109,7 +109,7 @@ fn shown<'a>(load: &Load<'a>) -> Vec<&'a Header> {
 }
 
 fn may_leave(batch: &Header, active: Option<Position>) -> bool {
-    batch.is_complete && !batch.is_pinned && active != Some(batch.id)
+    !batch.is_pinned && active != Some(batch.id)
 }
 
 /// The first of them, until this many tokens have left.

@@ -26,14 +26,11 @@ impl Exact {
     /// The vocabulary of a model of OpenAI's; `None` for others, which have their own.
     pub fn of_model(model: &str) -> Option<Self> {
         let model = model.rsplit('/').next().unwrap_or(model);
-        let is = |family: &&str| model.starts_with(*family);
+        let is_of = |families: &[&str]| families.iter().any(|family| model.starts_with(family));
         // The newer ones first: gpt-4o begins like gpt-4.
-        match ["gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "chatgpt-4o", "o1", "o3", "o4-"]
-            .iter()
-            .any(|family| is(family))
-        {
+        match is_of(&["gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "chatgpt-4o", "o1", "o3", "o4-"]) {
             true => Some(Self::o200k()),
-            false => ["gpt-4", "gpt-3.5"].iter().any(|family| is(family)).then(Self::cl100k),
+            false => is_of(&["gpt-4", "gpt-3.5"]).then(Self::cl100k),
         }
     }
 

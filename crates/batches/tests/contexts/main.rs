@@ -5,4 +5,5 @@
 
 mod history;
 mod properties;
+mod travels;
 mod valid;

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use batches::compaction::{Load, Strategy as Chosen, plan};
 use batches::context::{Builder, Context, Needs, Request, Verdict, build};
 use batches::render::{Rendered, anthropic, openai};
-use batches::{CompactionRules, Estimate, Header, Item, State, group, tokens};
+use batches::{Compaction, CompactionRules, Estimate, Header, Item, State, group, tokens};
 use model::{Position, Role, Timestamp};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -141,13 +141,20 @@ proptest! {
     #[test]
     fn what_was_rendered_stays_byte_for_byte_as_turns_are_added(
         turns in proptest::collection::vec((proptest::collection::vec(0..5_u8, 0..4), any::<u8>()), 1..12),
+        compacted_at in proptest::option::of(1..12_usize),
     ) {
         let mut thread = Thread::default();
+        let mut compaction = None;
         let mut before: Option<(Vec<String>, Vec<String>)> = None;
         for (number, (steps, text)) in turns.iter().enumerate() {
+            if compacted_at == Some(number) {
+                // The one moment at which the beginning may change.
+                compaction = compact(&mut thread);
+                before = None;
+            }
             let batch = number as u8;
             thread.happen(&Happens::Begins { kind: 7, parent: None, text: *text });
-            let mut rounds = vec![now(&thread)];
+            let mut rounds = vec![now(&thread, compaction.as_ref())];
             for step in steps {
                 let ids: Vec<u8> = (0..=*step % 3).collect();
                 thread.happen(&Happens::Calls { batch, ids: ids.clone(), text: step * 6 + 3, arguments: *step });
@@ -158,7 +165,7 @@ proptest! {
                     let call = before - ids.len() + usize::from(*id);
                     thread.happen(&Happens::Answers { batch, call: call as u8, text: 3 });
                 }
-                rounds.push(now(&thread));
+                rounds.push(now(&thread, compaction.as_ref()));
             }
             thread.happen(&Happens::Says { batch, text: text.wrapping_add(3), marker: false });
             for round in rounds {
@@ -173,11 +180,31 @@ proptest! {
 }
 
 /// What a model would get now, piece by piece, for both providers.
-fn now(thread: &Thread) -> (Vec<String>, Vec<String>) {
+fn now(thread: &Thread, compaction: Option<&Compaction>) -> (Vec<String>, Vec<String>) {
     let active = thread.items.last().map(|item| item.batch_id);
-    let context = build(request(u64::MAX, active), &Estimate, thread.items.clone());
+    let request = Request { compaction: compaction.cloned(), ..request(u64::MAX, active) };
+    let context = build(request, &Estimate, thread.items.clone());
     let in_words = |messages: &[Value]| messages.iter().map(Value::to_string).collect();
     (in_words(&openai(&context).messages), blocks(&anthropic(&context)))
+}
+
+/// Puts the older part of the thread away.
+fn compact(thread: &mut Thread) -> Option<Compaction> {
+    let headers: Vec<Header> =
+        group(thread.items.iter().cloned()).iter().map(|batch| Header::of(batch, &Estimate)).collect();
+    let load = Load {
+        batches: &headers,
+        active: None,
+        live: None,
+        budget: headers.iter().map(|header| header.tokens).sum(),
+        system_tokens: 0,
+        summary_tokens: 0,
+        timeout_ms: 20_000,
+        now: Timestamp(60_000),
+    };
+    let plan = plan(&load, &CompactionRules::default())?;
+    thread.skip_to(10_000);
+    Some(plan.into_compaction(Position::from_stored(10_000), Some("They met.".to_owned())))
 }
 
 fn blocks(rendered: &Rendered) -> Vec<String> {

@@ -1,0 +1,86 @@
+//! What a workflow gets to read when it is asked for a summary.
+
+use model::Role;
+
+use crate::{Batch, Item};
+
+/// Bytes of a result, at most: what a tool has said at length is seldom what must be remembered.
+const MOST_OF_RESULT: usize = 2_000;
+
+/// The input of the task that writes a summary: what is wanted, the summary before, and the batches that leave, oldest first. A
+/// batch that has no room any more is left out with those after it, and the text says so.
+pub fn transcript(before: Option<&str>, batches: &[Batch], most_bytes: usize) -> String {
+    let mut text = String::from(
+        "Summarise the part of a thread below, for the assistant that will go on with it and will not see this part \
+         again. Keep what was decided, promised, asked and found out, with names, numbers and dates; leave out courtesies \
+         and how it was found. Answer with the summary alone.\n",
+    );
+    if let Some(before) = before {
+        text += "\nThe summary of what was before this part, which your summary replaces:\n";
+        text += before;
+        text.push('\n');
+    }
+    text += "\nThe part:\n";
+    for (number, batch) in batches.iter().enumerate() {
+        let spoken: String = batch.items().iter().map(line).collect();
+        if text.len() + spoken.len() > most_bytes {
+            text += &format!("\n({} more turns have no room here.)\n", batches.len() - number);
+            break;
+        }
+        text.push('\n');
+        text += &spoken;
+    }
+    text
+}
+
+fn line(item: &Item) -> String {
+    let calls: String = item
+        .calls()
+        .iter()
+        .map(|call| format!("assistant calls {} {}\n", call.name, shortened(call.arguments, MOST_OF_RESULT)))
+        .collect();
+    let words = match item.role {
+        Role::Tool => shortened(&item.content, MOST_OF_RESULT),
+        Role::User | Role::Assistant | Role::System => item.content.clone(),
+    };
+    let said = (!words.trim().is_empty()).then(|| format!("{}: {words}\n", item.role.name()));
+    said.unwrap_or_default() + &calls
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    match (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)) {
+        Some(end) if end < text.len() => format!("{} […]", &text[..end]),
+        _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group;
+    use crate::testing::items;
+
+    #[test]
+    fn it_has_the_summary_before_and_the_batches_in_order() {
+        let batches = group(items("1.0u 1.1A:c 1.2t:c 1.3a 2.0u 2.1a"));
+        let text = transcript(Some("They met."), &batches, 10_000);
+        let (_, after) = text.split_once("Answer with the summary alone.\n").unwrap();
+        assert_eq!(
+            after,
+            "\nThe summary of what was before this part, which your summary replaces:\nThey met.\n\nThe part:\n\n\
+             user: text 1.0\nassistant calls tool_c {}\ntool: text 1.2\nassistant: text 1.3\n\n\
+             user: text 2.0\nassistant: text 2.1\n"
+        );
+    }
+
+    #[test]
+    fn what_has_no_room_is_left_out_whole_and_long_results_are_cut() {
+        let mut rows = items("1.0u 1.1A:c 1.2t:c 1.3a 2.0u 2.1a 3.0u 3.1a");
+        rows[2].content = "é".repeat(3_000);
+        let batches = group(rows);
+        let whole = transcript(None, &batches[..1], usize::MAX).len();
+        assert!(whole < 2_600, "{whole}");
+        let text = transcript(None, &batches, whole + 10);
+        assert!(text.ends_with("assistant: text 1.3\n\n(2 more turns have no room here.)\n"), "{text}");
+    }
+}

@@ -1,0 +1,112 @@
+//! The lines.
+
+use model::{BatchType, MessageId, Metadata, Position, Role, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Broken, Counts, Thread};
+use crate::{Compaction, Item};
+
+/// One line, but the header.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Line {
+    Thread(Thread),
+    Message(Box<MessageLine>),
+    Compaction(Box<Compaction>),
+    Trailer(Trailer),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Header {
+    pub(super) antiphon_export: Value,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Trailer {
+    #[serde(flatten)]
+    pub(super) counts: Counts,
+    pub(super) sha256: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MessageLine {
+    pub(super) position: Position,
+    pub(super) message_id: String,
+    batch_id: Position,
+    sequence_num: i32,
+    batch_type: String,
+    role: String,
+    content: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    metadata: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token_count: Option<u64>,
+    created_ms: i64,
+}
+
+impl MessageLine {
+    pub(super) fn of(item: &Item) -> Self {
+        Self {
+            position: item.position,
+            message_id: item.message_id.as_str().to_owned(),
+            batch_id: item.batch_id,
+            sequence_num: item.sequence_num,
+            batch_type: item.batch_type.name().to_owned(),
+            role: item.role.name().to_owned(),
+            content: item.content.clone(),
+            tool_calls: item.tool_calls.clone(),
+            tool_call_id: item.tool_call_id.clone(),
+            metadata: item.metadata.as_map().cloned().unwrap_or_default(),
+            token_count: item.token_count,
+            created_ms: item.created_at.0,
+        }
+    }
+
+    pub(super) fn calls(&self) -> usize {
+        self.tool_calls.as_ref().and_then(Value::as_array).map_or(0, Vec::len)
+    }
+
+    pub(super) fn into_item(self) -> Result<Item, Broken> {
+        let unstorable = |detail: String| Broken::Unstorable { detail };
+        let has_nul = |text: &str| text.contains('\0');
+        let in_calls = self.tool_calls.as_ref().is_some_and(|calls| calls.to_string().contains("\\u0000"));
+        if has_nul(&self.content) || self.tool_call_id.as_deref().is_some_and(has_nul) || in_calls {
+            return Err(unstorable("it holds a NUL character".to_owned()));
+        }
+        if self.position.get() <= 0 || self.batch_id.get() <= 0 {
+            return Err(unstorable("its position or batch is not above 0".to_owned()));
+        }
+        if self.tool_calls.as_ref().is_some_and(|calls| !calls.is_array()) {
+            return Err(unstorable("its tool_calls are no array".to_owned()));
+        }
+        let batch_type = batch_type(&self.batch_type)
+            .ok_or_else(|| unstorable(format!("there is no batch_type {:?}", self.batch_type)))?;
+        let role = Role::from_name(&self.role)
+            .ok_or_else(|| unstorable(format!("there is no role {:?}", self.role)))?;
+        Ok(Item {
+            position: self.position,
+            message_id: MessageId::parse(&self.message_id).map_err(|error| unstorable(error.to_string()))?,
+            batch_id: self.batch_id,
+            sequence_num: self.sequence_num,
+            batch_type,
+            role,
+            content: self.content,
+            tool_calls: self.tool_calls,
+            tool_call_id: self.tool_call_id,
+            metadata: Metadata::new(self.metadata).map_err(|error| unstorable(error.to_string()))?,
+            token_count: self.token_count.filter(|count| i64::try_from(*count).is_ok()),
+            created_at: Timestamp(self.created_ms),
+        })
+    }
+}
+
+fn batch_type(name: &str) -> Option<BatchType> {
+    use BatchType::{AgentToAgent, Continuation, SystemTrigger, UserRequest};
+    [UserRequest, AgentToAgent, SystemTrigger, Continuation].into_iter().find(|kind| kind.name() == name)
+}

@@ -1,0 +1,362 @@
+//! Reading an export, a line at a time.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use model::{Position, ThreadId};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::line::{Header, Line, MessageLine, Trailer};
+use super::writer::hex;
+use super::{Broken, Counts, Fault, Record, VERSION, named};
+use crate::{Batch, Item, State, Why};
+
+/// Ids that are remembered to find those that come twice; of more the store finds them.
+const MOST_IDS: usize = 1 << 20;
+
+/// What one line and one batch may take, so that memory stays constant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a line.
+    pub line_bytes: usize,
+    /// Calls of a message.
+    pub calls: usize,
+    /// Messages of a batch.
+    pub batch_messages: usize,
+    /// Bytes of the lines of a batch.
+    pub batch_bytes: usize,
+    /// What happens to batches that are not as any turn leaves them.
+    pub damage: Damage,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            line_bytes: 32 << 20,
+            calls: 4_096,
+            batch_messages: 100_000,
+            batch_bytes: 256 << 20,
+            damage: Damage::Refuse,
+        }
+    }
+}
+
+/// What happens to a batch with results that answer nothing, or numbers that are missing or doubled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Damage {
+    /// The import stops there.
+    #[default]
+    Refuse,
+    /// It is taken as it is, with a note; no context ever shows it.
+    Keep,
+}
+
+/// The last whole batch that was taken from a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cursor {
+    /// Its thread.
+    pub thread: ThreadId,
+    /// The batch.
+    pub batch: Position,
+    /// Its last line, from 1.
+    pub line: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Begin,
+    Body,
+    End,
+}
+
+/// Reads an export: give it the lines in order, then [`Reader::finish`].
+///
+/// After a fault it takes nothing more: everything up to the last batch that it gave out is whole, and the import can go on from that
+/// batch's cursor with a mended file.
+#[derive(Debug)]
+pub struct Reader {
+    limits: Limits,
+    /// Nothing up to this is given out again.
+    resume: Option<Cursor>,
+    is_past: bool,
+    /// What was wrong: nothing is taken after it.
+    failed: Option<Fault>,
+    stage: Stage,
+    line: u64,
+    digest: Sha256,
+    counts: Counts,
+    threads: HashSet<u64>,
+    thread: Option<ThreadId>,
+    ids: HashSet<u64>,
+    last_batch: Option<Position>,
+    /// The batch that is being read, with the lines of its messages.
+    open: Vec<(u64, Item)>,
+    open_bytes: usize,
+}
+
+impl Reader {
+    /// For a file that nothing was taken from yet.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            resume: None,
+            is_past: false,
+            failed: None,
+            stage: Stage::Begin,
+            line: 0,
+            digest: Sha256::new(),
+            counts: Counts::default(),
+            threads: HashSet::new(),
+            thread: None,
+            ids: HashSet::new(),
+            last_batch: None,
+            open: Vec::new(),
+            open_bytes: 0,
+        }
+    }
+
+    /// For a file that was taken up to a batch: everything is read and checked again, and only what is after it given out.
+    pub fn resume(limits: Limits, cursor: Cursor) -> Self {
+        Self { resume: Some(cursor), ..Self::new(limits) }
+    }
+
+    /// What has been read so far, for showing progress.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Takes the next line, with or without its end.
+    ///
+    /// # Errors
+    /// It is wrong; nothing of it or of its batch is given out.
+    pub fn line(&mut self, line: &str) -> Result<Vec<Record>, Fault> {
+        if let Some(fault) = &self.failed {
+            return Err(fault.clone());
+        }
+        self.line += 1;
+        let taken = self.take(line.strip_suffix('\n').unwrap_or(line));
+        self.failed = taken.as_ref().err().cloned();
+        taken
+    }
+
+    fn take(&mut self, line: &str) -> Result<Vec<Record>, Fault> {
+        match self.stage {
+            Stage::End if line.trim().is_empty() => Ok(Vec::new()),
+            Stage::End => Err(self.fault(Broken::AfterEnd)),
+            _ if line.len() > self.limits.line_bytes => {
+                let broken = Broken::TooLong { found: line.len(), most: self.limits.line_bytes };
+                Err(self.fault(broken))
+            }
+            Stage::Begin => self.header(line),
+            Stage::Body => self.body(line),
+        }
+    }
+
+    /// There are no more lines.
+    ///
+    /// # Errors
+    /// The trailer was not among them.
+    pub fn finish(self) -> Result<Counts, Fault> {
+        match self.stage {
+            Stage::End => Ok(self.counts),
+            Stage::Begin | Stage::Body => Err(Fault { line: self.line, message: None, why: Broken::Cut }),
+        }
+    }
+
+    fn fault(&self, why: Broken) -> Fault {
+        Fault { line: self.line, message: None, why }
+    }
+
+    fn header(&mut self, line: &str) -> Result<Vec<Record>, Fault> {
+        let header: Header = serde_json::from_str(line).map_err(|_| self.fault(Broken::NoHeader))?;
+        if header.antiphon_export != VERSION {
+            return Err(self.fault(Broken::Version { found: header.antiphon_export.to_string() }));
+        }
+        self.stage = Stage::Body;
+        self.hash(line);
+        Ok(Vec::new())
+    }
+
+    fn hash(&mut self, line: &str) {
+        self.digest.update(line);
+        self.digest.update("\n");
+    }
+
+    fn body(&mut self, line: &str) -> Result<Vec<Record>, Fault> {
+        let parsed: Line = serde_json::from_str(line)
+            .map_err(|error| self.fault(Broken::Unreadable { detail: error.to_string() }))?;
+        let mut records = Vec::new();
+        match parsed {
+            Line::Message(message) => {
+                self.message(*message, line.len(), &mut records)?;
+                self.hash(line);
+            }
+            Line::Thread(thread) => {
+                self.close(&mut records)?;
+                self.hash(line);
+                let is_new = self.threads.len() >= MOST_IDS || self.threads.insert(digest(&thread.thread_id));
+                if !is_new {
+                    return Err(self.fault(Broken::ThreadTwice { thread: thread.thread_id }));
+                }
+                self.thread = Some(thread.thread_id.clone());
+                self.ids.clear();
+                self.last_batch = None;
+                self.counts.threads += 1;
+                self.give(Record::Thread(thread), &mut records)?;
+            }
+            Line::Compaction(compaction) => {
+                self.close(&mut records)?;
+                self.hash(line);
+                let thread = self.thread.clone().ok_or_else(|| self.fault(Broken::NoThread))?;
+                self.counts.compactions += 1;
+                self.give(Record::Compaction { thread, compaction: *compaction }, &mut records)?;
+            }
+            Line::Trailer(trailer) => {
+                self.close(&mut records)?;
+                self.trailer(&trailer)?;
+                records.push(Record::End(self.counts));
+            }
+        }
+        Ok(records)
+    }
+
+    fn message(&mut self, line: MessageLine, bytes: usize, records: &mut Vec<Record>) -> Result<(), Fault> {
+        let id = line.message_id.clone();
+        let fault = |line: u64, why| Fault { line, message: Some(id.clone()), why };
+        let number = self.line;
+        if self.thread.is_none() {
+            return Err(fault(number, Broken::NoThread));
+        }
+        let (found, most) = (line.calls(), self.limits.calls);
+        if found > most {
+            return Err(fault(number, Broken::TooManyCalls { found, most }));
+        }
+        let item = line.into_item().map_err(|why| fault(number, why))?;
+        if self.ids.len() < MOST_IDS && !self.ids.insert(digest(&item.message_id)) {
+            return Err(fault(number, Broken::IdTwice));
+        }
+        if self.open.last().is_some_and(|(_, last)| last.batch_id != item.batch_id) {
+            self.close(records)?;
+        }
+        self.in_order(&item).map_err(|why| fault(number, why))?;
+        self.open_bytes += bytes;
+        let (most_messages, most_bytes) = (self.limits.batch_messages, self.limits.batch_bytes);
+        if self.open.len() >= most_messages {
+            return Err(fault(number, Broken::BatchTooLarge { most: most_messages, what: "messages" }));
+        }
+        if self.open_bytes > most_bytes {
+            return Err(fault(number, Broken::BatchTooLarge { most: most_bytes, what: "bytes" }));
+        }
+        self.open.push((number, item));
+        Ok(())
+    }
+
+    fn in_order(&self, item: &Item) -> Result<(), Broken> {
+        let (position, batch) = (item.position, item.batch_id);
+        match (self.open.last(), self.last_batch) {
+            (Some((_, last)), _) if position <= last.position => {
+                Err(Broken::PositionOrder { position, before: last.position })
+            }
+            (Some((_, last)), _) if item.sequence_num < last.sequence_num => {
+                Err(Broken::NumberOrder { number: item.sequence_num, before: last.sequence_num })
+            }
+            (None, Some(before)) if batch <= before => Err(Broken::BatchOrder { batch, before }),
+            (None, _) if position < batch => Err(Broken::PositionOrder { position, before: batch }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The batch that was being read is whole: something else has begun.
+    fn close(&mut self, records: &mut Vec<Record>) -> Result<(), Fault> {
+        self.open_bytes = 0;
+        let (lines, items): (Vec<u64>, Vec<Item>) = std::mem::take(&mut self.open).into_iter().unzip();
+        let (Some(last_line), Some(first), Some(thread)) = (lines.last(), items.first(), self.thread.clone())
+        else {
+            return Ok(());
+        };
+        let batch = first.batch_id;
+        self.counts.batches += 1;
+        self.counts.messages += items.len() as u64;
+        self.last_batch = Some(batch);
+        let cursor = Cursor { thread: thread.clone(), batch, line: *last_line };
+        let damaged = damage(&lines, &items);
+        match (damaged, self.limits.damage) {
+            (Some(fault), Damage::Refuse) => return Err(fault),
+            (Some(fault), Damage::Keep) => {
+                let is_after = self.resume.as_ref().is_none_or(|resume| cursor.line > resume.line);
+                records.extend(is_after.then_some(Record::Note { batch, fault }));
+            }
+            (None, _) => {}
+        }
+        match &self.resume {
+            Some(resume) if cursor.line < resume.line => return Ok(()),
+            Some(resume) if cursor == *resume => {
+                self.is_past = true;
+                return Ok(());
+            }
+            Some(_) | None => self.past()?,
+        }
+        records.push(Record::Batch { thread, items, cursor });
+        Ok(())
+    }
+
+    /// Whether everything is new from here on.
+    ///
+    /// # Errors
+    /// The batch up to which the import had got was not where it should have been.
+    fn past(&self) -> Result<(), Fault> {
+        match &self.resume {
+            Some(Cursor { thread, batch, line }) if !self.is_past => {
+                let (thread, batch, line) = (thread.clone(), *batch, *line);
+                Err(self.fault(Broken::OtherFile { thread, batch, line }))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn give(&self, record: Record, records: &mut Vec<Record>) -> Result<(), Fault> {
+        if self.resume.as_ref().is_some_and(|resume| self.line < resume.line) {
+            return Ok(());
+        }
+        self.past()?;
+        records.push(record);
+        Ok(())
+    }
+
+    fn trailer(&mut self, trailer: &Trailer) -> Result<(), Fault> {
+        if trailer.counts != self.counts {
+            return Err(self.fault(Broken::Counts { said: trailer.counts, found: self.counts }));
+        }
+        if trailer.sha256 != hex(&std::mem::take(&mut self.digest).finalize()) {
+            return Err(self.fault(Broken::Digest));
+        }
+        self.past()?;
+        self.stage = Stage::End;
+        Ok(())
+    }
+}
+
+/// What no turn leaves behind, however it was interrupted.
+fn damage(lines: &[u64], items: &[Item]) -> Option<Fault> {
+    let first = items.first()?;
+    let State::Incomplete(why) = Batch::new(first.batch_id, items.to_vec()).state() else { return None };
+    let at = match &why {
+        Why::OrphanResult { .. } => crate::Pairing::of(items).orphans().first().copied().unwrap_or_default(),
+        Why::Doubled { number } => {
+            items.iter().rposition(|item| item.sequence_num == *number).unwrap_or_default()
+        }
+        Why::Hole { missing } => {
+            items.iter().position(|item| item.sequence_num > *missing).unwrap_or_default()
+        }
+        _ => return None,
+    };
+    let message = items.get(at).and_then(|item| named(&item.message_id));
+    Some(Fault { line: lines.get(at).copied().unwrap_or_default(), message, why: Broken::Damaged(why) })
+}
+
+fn digest(id: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
+}

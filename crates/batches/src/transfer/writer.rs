@@ -1,0 +1,75 @@
+//! Writing an export.
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::line::{Header, Line, MessageLine, Trailer};
+use super::{Counts, Thread, VERSION};
+use crate::{Batch, Compaction};
+
+/// Writes an export piece by piece. Whoever writes gives the batches of a thread in the order of their ids.
+#[derive(Debug, Default)]
+pub struct Writer {
+    digest: Sha256,
+    counts: Counts,
+}
+
+impl Writer {
+    /// Nothing written yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What has been written so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The first line.
+    pub fn header(&mut self) -> String {
+        self.written(&Header { antiphon_export: VERSION.into() })
+    }
+
+    /// A thread begins.
+    pub fn thread(&mut self, thread: Thread) -> String {
+        self.counts.threads += 1;
+        self.written(&Line::Thread(thread))
+    }
+
+    /// A whole batch of the thread.
+    pub fn batch(&mut self, batch: &Batch) -> String {
+        self.counts.batches += 1;
+        self.counts.messages += batch.items().len() as u64;
+        let lines = batch.items().iter().map(|item| Line::Message(Box::new(MessageLine::of(item))));
+        lines.map(|line| self.written(&line)).collect()
+    }
+
+    /// A compaction of the thread.
+    pub fn compaction(&mut self, compaction: Compaction) -> String {
+        self.counts.compactions += 1;
+        self.written(&Line::Compaction(Box::new(compaction)))
+    }
+
+    /// The last line.
+    pub fn trailer(self) -> String {
+        let sha256 = hex(&self.digest.finalize());
+        line(&Line::Trailer(Trailer { counts: self.counts, sha256 }))
+    }
+
+    fn written(&mut self, what: &impl Serialize) -> String {
+        let line = line(what);
+        self.digest.update(&line);
+        line
+    }
+}
+
+fn line(what: &impl Serialize) -> String {
+    // Strings as keys, numbers that are finite: nothing here can fail.
+    let mut line = serde_json::to_string(what).unwrap_or_default();
+    line.push('\n');
+    line
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

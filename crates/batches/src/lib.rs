@@ -11,6 +11,7 @@ mod batch;
 pub mod compaction;
 mod complete;
 pub mod context;
+pub mod doctor;
 mod fold;
 mod item;
 pub mod legacy;

@@ -12,11 +12,9 @@ use super::Rendered;
 use super::view::{Rules, Said, SaidCall, view};
 use crate::Context;
 
-const RULES: Rules = Rules { longest_id: 64, has_narrow_ids: true, takes_system: false };
-
 /// The messages of a context; instructions and summary beside them, as two blocks, so that the first can be cached alone.
 pub fn anthropic(context: &Context) -> Rendered {
-    let view = view(context, &RULES);
+    let view = view(context, &Rules::ANTHROPIC);
     let blocks: Vec<Value> = super::instructions(context).map(text).collect();
     let system = (!blocks.is_empty()).then_some(Value::Array(blocks));
     let mut messages: Vec<(Role, Vec<Value>)> = Vec::new();

@@ -12,11 +12,9 @@ use super::Rendered;
 use super::view::{Rules, Said, SaidCall, view};
 use crate::Context;
 
-const RULES: Rules = Rules { longest_id: 40, has_narrow_ids: false, takes_system: true };
-
 /// The messages of a context, instructions and summary first.
 pub fn openai(context: &Context) -> Rendered {
-    let view = view(context, &RULES);
+    let view = view(context, &Rules::OPENAI);
     let parts: Vec<&str> = super::instructions(context).collect();
     let system = (!parts.is_empty()).then(|| json!({"role": "system", "content": parts.join("\n\n")}));
     let messages = system.into_iter().chain(view.messages.iter().map(message)).collect();

@@ -31,6 +31,15 @@ pub struct Rules {
     pub takes_system: bool,
 }
 
+impl Rules {
+    /// OpenAI's chat completions.
+    pub const OPENAI: Self = Self { longest_id: 40, has_narrow_ids: false, takes_system: true };
+    /// Anthropic's messages.
+    pub const ANTHROPIC: Self = Self { longest_id: 64, has_narrow_ids: true, takes_system: false };
+    /// What all of them take.
+    pub const ANY: Self = Self { longest_id: 40, has_narrow_ids: true, takes_system: false };
+}
+
 /// One message as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {

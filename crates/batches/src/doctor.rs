@@ -1,0 +1,199 @@
+//! Stored damage of a batch: what it is, and what would mend it.
+//!
+//! A batch that was interrupted is not damaged, only incomplete. Damaged is one whose places contradict each other, or whose results
+//! answer nothing: no turn leaves that behind, however it ended. [`examine`] changes nothing; whoever applies its changes writes
+//! them, and what they replace, into the audit.
+
+use std::fmt;
+
+use model::{BatchType, Position};
+
+use crate::{Batch, Item, Pairing};
+
+/// One thing that is wrong with a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The message.
+    pub message: Position,
+    /// What is wrong with it.
+    pub what: Ailment,
+    /// What would mend it; `None`: nothing can.
+    pub change: Option<Change>,
+}
+
+/// What may be wrong with a message of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ailment {
+    /// The messages before it are lost, with the batch's input.
+    BeginningLost,
+    /// Its number does not follow from its place.
+    Number {
+        /// As stored.
+        found: i32,
+    },
+    /// It is a result that answers no call before it.
+    Orphan {
+        /// The call that it names.
+        id: String,
+    },
+    /// Its type is not that of the batch.
+    Type {
+        /// As stored.
+        found: BatchType,
+    },
+}
+
+/// Columns of a message that get other values. What it says never changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The batch that it belongs to.
+    pub batch_id: Position,
+    /// Its number there.
+    pub sequence_num: i32,
+    /// The type of that batch.
+    pub batch_type: BatchType,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "message {}: ", self.message)?;
+        match &self.what {
+            Ailment::BeginningLost => f.write_str("the messages before it are lost")?,
+            Ailment::Number { found } => write!(f, "its number is {found}")?,
+            Ailment::Orphan { id } => {
+                write!(f, "it is a result for {id:?}, which no message before it calls")?
+            }
+            Ailment::Type { found } => write!(f, "its type is {}", found.name())?,
+        }
+        match (&self.what, &self.change) {
+            (_, None) => f.write_str("; the batch stays out of contexts"),
+            (Ailment::Orphan { .. }, Some(_)) => f.write_str("; it becomes a batch of its own"),
+            (Ailment::Type { .. }, Some(change)) => write!(f, "; it becomes {}", change.batch_type.name()),
+            (_, Some(change)) => write!(f, "; it becomes {}", change.sequence_num),
+        }
+    }
+}
+
+/// What is wrong with a batch, by position; nothing for one that is only incomplete.
+pub fn examine(batch: &Batch) -> Vec<Finding> {
+    let mut items: Vec<Item> = batch.items().to_vec();
+    items.sort_by_key(|item| item.position);
+    let Some(first) = items.first() else { return Vec::new() };
+    let batch_type = first.batch_type;
+    let is_headless = first.position != batch.id();
+    let pairing = Pairing::of(&items);
+    let mut findings = Vec::new();
+    // Numbers go on where the lost messages may have ended: their places stay free.
+    let mut next = if is_headless { first.sequence_num.max(1) } else { 0 };
+    for (index, item) in items.iter().enumerate() {
+        let mut find = |what, change| findings.push(Finding { message: item.position, what, change });
+        if is_headless && index == 0 {
+            find(Ailment::BeginningLost, None);
+        }
+        // A result whose call is lost is no orphan: it says that the call was there.
+        if pairing.orphans().contains(&index) && !is_headless {
+            let id = item.tool_call_id.clone().unwrap_or_default();
+            let own =
+                Change { batch_id: item.position, sequence_num: 0, batch_type: BatchType::SystemTrigger };
+            find(Ailment::Orphan { id }, Some(own));
+            continue;
+        }
+        let right = Change { batch_id: batch.id(), sequence_num: next, batch_type };
+        if item.sequence_num != next {
+            find(Ailment::Number { found: item.sequence_num }, Some(right));
+        } else if item.batch_type != batch_type && item.batch_type != BatchType::Continuation {
+            find(Ailment::Type { found: item.batch_type }, Some(right));
+        }
+        next += 1;
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{batch, item, position};
+    use crate::{State, Why, group};
+
+    fn found(script: &str) -> Vec<String> {
+        examine(&batch(script)).iter().map(Finding::to_string).collect()
+    }
+
+    /// The batches after all changes were made.
+    fn mended(script: &str) -> Vec<Batch> {
+        let batch = batch(script);
+        let findings = examine(&batch);
+        let mut items = batch.items().to_vec();
+        for item in &mut items {
+            let finding = findings.iter().find(|finding| finding.message == item.position);
+            if let Some(change) = finding.and_then(|finding| finding.change) {
+                (item.batch_id, item.sequence_num) = (change.batch_id, change.sequence_num);
+                item.batch_type = change.batch_type;
+            }
+        }
+        group(items)
+    }
+
+    #[test]
+    fn what_is_only_incomplete_is_not_damaged() {
+        for script in ["1.0u", "1.0u 1.1A:c", "1.0u 1.1A:c 1.2t:c", "1.0u 1.1a", "1.0u 1.1a 1.2u 1.3a"] {
+            assert_eq!(found(script), [] as [String; 0], "{script}");
+        }
+    }
+
+    #[test]
+    fn numbers_follow_places() {
+        assert_eq!(found("1.0u 1.1a 1.1a@12"), ["message 12: its number is 1; it becomes 2"]);
+        assert_eq!(
+            found("1.0u 1.2A:c 1.4t:c 1.5a"),
+            [
+                "message 12: its number is 2; it becomes 1",
+                "message 14: its number is 4; it becomes 2",
+                "message 15: its number is 5; it becomes 3"
+            ]
+        );
+        for script in ["1.0u 1.1a 1.1a@12", "1.0u 1.2A:c 1.4t:c 1.5a", "1.0u@10 1.2a@11 1.1u@12 1.3a@13"] {
+            let mended = mended(script);
+            assert_eq!((mended.len(), mended[0].state()), (1, State::Complete), "{script}");
+            assert_eq!(examine(&mended[0]), []);
+        }
+    }
+
+    #[test]
+    fn a_result_without_a_call_leaves_the_batch() {
+        let script = "1.0u 1.1t:z 1.2a";
+        assert_eq!(
+            found(script),
+            [
+                "message 11: it is a result for \"z\", which no message before it calls; it becomes a batch of its own",
+                "message 12: its number is 2; it becomes 1"
+            ]
+        );
+        let mended = mended(script);
+        assert_eq!((mended[0].id(), mended[0].state()), (position(10), State::Complete));
+        let orphan = State::Incomplete(Why::OrphanResult { id: "z".to_owned() });
+        assert_eq!((mended[1].id(), mended[1].state()), (position(11), orphan));
+    }
+
+    #[test]
+    fn what_is_lost_stays_lost() {
+        assert_eq!(
+            found("1.2t:c 1.3a"),
+            ["message 12: the messages before it are lost; the batch stays out of contexts"]
+        );
+        assert_eq!(mended("1.2t:c 1.3a")[0].state(), State::Incomplete(Why::Hole { missing: 0 }));
+    }
+
+    #[test]
+    fn the_first_message_says_the_type() {
+        let mut answer = item("1.1a");
+        answer.batch_type = BatchType::AgentToAgent;
+        let findings = examine(&group([item("1.0u"), answer.clone()])[0]);
+        assert_eq!(
+            findings[0].to_string(),
+            "message 11: its type is agent_to_agent; it becomes user_request"
+        );
+        answer.batch_type = BatchType::Continuation;
+        assert_eq!(examine(&group([item("1.0u"), answer])[0]), []);
+    }
+}

@@ -1,4 +1,4 @@
-//! The side of the bench's protocol that every peer from the crate registry shares: commands come as JSON lines on stdin,
+//! The side of the bench's protocol that every peer in Rust shares: commands come as JSON lines on stdin,
 //! answers go as JSON lines to stdout. Entry: [`serve`] with a [`Queue`]. The bench measures; a peer only does what it is
 //! told and notes what its handler saw.
 
@@ -62,7 +62,7 @@ pub trait Queue {
     fn add(&mut self, task: Task) -> impl Future<Output = Result<()>>;
     /// Begins to work, and returns.
     fn start(&mut self) -> impl Future<Output = Result<()>>;
-    /// Ends everything that `open` and `start` began.
+    /// Ends everything that `open` and `start` began; an error when it sees that something is not as it should be.
     fn close(&mut self) -> impl Future<Output = Result<()>>;
 }
 
@@ -79,6 +79,9 @@ struct Seen {
     /// 2n when task n began, 2n + 1 when it had ended, n = agent * tasks + seq.
     marks: Vec<u64>,
     ended: usize,
+    started_at: Option<Instant>,
+    /// From the start until the first handler began.
+    first_us: Option<u64>,
     due_at: HashMap<Task, Instant>,
     latencies_us: Vec<u64>,
 }
@@ -94,10 +97,24 @@ impl Notes {
         self.load.rate.is_some()
     }
 
+    /// How many queues there are.
+    pub fn agents(&self) -> u32 {
+        self.load.agents
+    }
+
+    /// How many tasks there are in all.
+    pub fn total(&self) -> u64 {
+        self.load.total() as u64
+    }
+
     /// A handler begins.
     pub fn begin(&self, task: Task) {
         let mark = 2 * self.load.number(task);
-        self.seen().marks.push(mark);
+        let mut seen = self.seen();
+        if seen.first_us.is_none() {
+            seen.first_us = seen.started_at.map(elapsed_us);
+        }
+        seen.marks.push(mark);
     }
 
     /// A handler ends.
@@ -114,7 +131,7 @@ impl Notes {
     pub fn completed(&self, task: Task) {
         let mut seen = self.seen();
         let Some(due_at) = seen.due_at.get(&task).copied() else { return };
-        seen.latencies_us.push(u64::try_from(due_at.elapsed().as_micros()).unwrap_or(u64::MAX));
+        seen.latencies_us.push(elapsed_us(due_at));
         if seen.latencies_us.len() == self.load.total() {
             self.handled.notify_one();
         }
@@ -123,6 +140,10 @@ impl Notes {
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn elapsed_us(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
 #[derive(Debug, Deserialize)]
@@ -144,7 +165,7 @@ enum Answer {
     Open,
     Enqueue,
     Handled,
-    Report { marks: Vec<u64>, latencies_us: Vec<u64> },
+    Report { marks: Vec<u64>, latencies_us: Vec<u64>, first_us: Option<u64> },
     Error { text: String },
 }
 
@@ -176,6 +197,7 @@ async fn obey(queue: &mut impl Queue) -> Result<()> {
             }
             Command::Start => {
                 let notes = opened(notes.as_ref())?;
+                notes.seen().started_at = Some(Instant::now());
                 queue.start().await?;
                 if let Some(rate) = notes.load.rate {
                     feed(queue, notes, rate).await?;
@@ -187,10 +209,9 @@ async fn obey(queue: &mut impl Queue) -> Result<()> {
                 queue.close().await?;
                 let notes = notes.take();
                 let mut seen = opened(notes.as_ref())?.seen();
-                let (marks, latencies_us) =
-                    (std::mem::take(&mut seen.marks), std::mem::take(&mut seen.latencies_us));
+                let Seen { marks, latencies_us, first_us, .. } = std::mem::take(&mut *seen);
                 drop(seen);
-                answer(&Answer::Report { marks, latencies_us }).await?;
+                answer(&Answer::Report { marks, latencies_us, first_us }).await?;
             }
         }
     }

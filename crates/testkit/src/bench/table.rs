@@ -14,6 +14,9 @@ pub(super) struct Row {
     pub(super) what: String,
     /// The figure with its unit.
     pub(super) value: String,
+    /// Further figures, by the columns that they stand in.
+    #[serde(skip)]
+    pub(super) columns: Vec<(&'static str, String)>,
     /// What it should be, if there is a goal.
     pub(super) goal: Option<String>,
     /// Whether it is.
@@ -27,7 +30,16 @@ pub(super) struct Row {
 impl Row {
     pub(super) fn new(part: char, what: impl Into<String>, value: impl Into<String>) -> Self {
         let (what, value) = (what.into(), value.into());
-        Self { part, what, value, goal: None, is_met: None, note: String::new(), figures: Map::new() }
+        Self {
+            part,
+            what,
+            value,
+            columns: Vec::new(),
+            goal: None,
+            is_met: None,
+            note: String::new(),
+            figures: Map::new(),
+        }
     }
 
     pub(super) fn goal(mut self, goal: impl Into<String>, is_met: bool) -> Self {
@@ -37,6 +49,11 @@ impl Row {
 
     pub(super) fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
+        self
+    }
+
+    pub(super) fn column(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.columns.push((name, value.into()));
         self
     }
 
@@ -53,10 +70,15 @@ impl Row {
         }
     }
 
-    fn cells(&self) -> [String; 6] {
-        let goal = self.goal.clone().unwrap_or_default();
-        let [part, what, value] = [self.part.to_string(), self.what.clone(), self.value.clone()];
-        [part, what, value, goal, self.verdict().to_owned(), self.note.clone()]
+    fn cells(&self, columns: &[&str]) -> Vec<String> {
+        let of = |name: &&str| {
+            let value = self.columns.iter().find(|(column, _)| column == name);
+            value.map(|(_, value)| value.clone()).unwrap_or_default()
+        };
+        let mut cells = vec![self.part.to_string(), self.what.clone(), self.value.clone()];
+        cells.extend(columns.iter().map(of));
+        cells.extend([self.goal.clone().unwrap_or_default(), self.verdict().to_owned(), self.note.clone()]);
+        cells
     }
 }
 
@@ -75,14 +97,41 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = ["", "what", "measured", "goal", "", "with it"].map(str::to_owned);
-        let lines: Vec<[String; 6]> = std::iter::once(head).chain(self.rows.iter().map(Row::cells)).collect();
+        let mut columns: Vec<&str> = Vec::new();
+        for (name, _) in self.rows.iter().flat_map(|row| &row.columns) {
+            if !columns.contains(name) {
+                columns.push(name);
+            }
+        }
+        let head = ["", "what", "measured"].into_iter().chain(columns.iter().copied());
+        let head = head.chain(["goal", "", "with it"]).map(str::to_owned).collect();
+        let rows = self.rows.iter().map(|row| row.cells(&columns));
+        let lines: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
         let width = |at: usize| lines.iter().map(|cells| cells[at].chars().count()).max().unwrap_or(0);
-        let widths: [usize; 6] = std::array::from_fn(width);
+        let widths: Vec<usize> = (0..columns.len() + 6).map(width).collect();
         for cells in &lines {
-            let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+            let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
             writeln!(f, "{}", padded.collect::<Vec<_>>().join(" | ").trim_end())?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_share_the_columns_that_any_of_them_has() {
+        let rows = vec![
+            Row::new('a', "one", "1/s").column("cpu", "7").note("n"),
+            Row::new('b', "two", "2/s").column("wal", "9").goal("> 1", false),
+        ];
+        let text = Table { rows }.to_string();
+        let lines: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+        assert_eq!(lines[0], ["", "what", "measured", "cpu", "wal", "goal", "", "with it"]);
+        assert_eq!(lines[1], ["a", "one", "1/s", "7", "", "", "", "n"]);
+        assert_eq!(lines[2], ["b", "two", "2/s", "", "9", "> 1", "MISSED", ""]);
     }
 }

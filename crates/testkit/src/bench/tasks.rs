@@ -2,15 +2,22 @@
 //!
 //! Entry: [`run`]. Every contender gets a fresh database for every round, its tasks are there before the clock starts, and
 //! the clock stops when the database has the last completion, whatever the contender believes. Rounds of all contenders
-//! alternate, and medians count. Peers are programs in `peers/`; they only do what they are told and note what their
-//! handlers saw, and everything is measured and judged here, by the same code for all.
+//! alternate, and medians count. Peers, and our worker alone, are programs in `peers/`; they only do what they are told and
+//! note what their handlers saw, and everything is measured and judged here, by the same code for all. The full road
+//! is the shipped binary.
 
+mod goals;
 mod ground;
+mod idle;
 mod order;
+mod ours;
 mod peer;
 mod raw;
 mod report;
 mod responder;
+mod road;
+mod statements;
+mod thinking;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -18,8 +25,13 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use serde::Serialize;
 
-use self::{ground::Ground, peer::Peer, raw::Raw, responder::Responder};
+use self::{ground::Ground, peer::Peer, raw::Raw, responder::Responder, road::Road};
 use super::table::{Row, Table};
+
+/// Agents of the partition that is taken over, and the tasks of each.
+const TAKEN_OVER: (u32, u32) = (6_250, 10);
+/// How much longer queues are where a snapshot is held: what cannot be cleaned up needs time to pile up.
+const LONGER: u32 = 5;
 
 /// Measures queues of tasks beside each other and prints one table.
 #[derive(Debug, Clone, Parser)]
@@ -45,8 +57,9 @@ pub struct Options {
     /// 100 agents with 5 tasks, one round, two seconds of latency, a limit of ten: whether it works at all.
     #[arg(long)]
     pub quick: bool,
-    /// Parts to measure: a queue alone with a handler that does nothing, b with a workflow behind NATS, c latency.
-    #[arg(long, value_delimiter = ',', default_value = "a,b,c")]
+    /// Parts to measure: a queue alone with a handler that does nothing, b with a workflow behind NATS, c latency, d beside
+    /// a snapshot that is held, e takeover of a large partition, f an idle fleet, g round trips.
+    #[arg(long, value_delimiter = ',', default_value = "a,b,c,d,e,f,g")]
     pub rows: Vec<char>,
     /// Only contenders whose names contain one of these.
     #[arg(long, value_delimiter = ',')]
@@ -68,12 +81,16 @@ impl Options {
 
     fn load(&self, part: char) -> Load {
         let limit = Duration::from_secs_f64(self.limit);
-        if part != 'c' {
-            return Load { agents: self.agents, tasks: self.tasks, rate: None, limit };
+        let load = Load { agents: self.agents, tasks: self.tasks, rate: None, limit };
+        match part {
+            'c' => {
+                let total = (self.rate * self.seconds) as u32;
+                Load { tasks: (total / self.agents).max(1), rate: Some(self.rate), ..load }
+            }
+            'd' => Load { tasks: self.tasks * LONGER, ..load },
+            'e' if !self.quick => Load { agents: TAKEN_OVER.0, tasks: TAKEN_OVER.1, ..load },
+            _ => load,
         }
-        let total = (self.rate * self.seconds) as u32;
-        let tasks = (total / self.agents).max(1);
-        Load { agents: self.agents, tasks, rate: Some(self.rate), limit }
     }
 
     fn wants(&self, contender: &Contender) -> bool {
@@ -107,6 +124,8 @@ enum Contender {
     Peer(Box<Peer>),
     /// The limit: the messages of the turns, inserted only.
     Raw(Raw),
+    /// The shipped binary and a workflow outside.
+    Road(Box<Road>),
 }
 
 impl Contender {
@@ -114,6 +133,7 @@ impl Contender {
         match self {
             Self::Peer(peer) => peer.name(),
             Self::Raw(raw) => raw.name(),
+            Self::Road(road) => road.name(),
         }
     }
 
@@ -126,7 +146,7 @@ impl Contender {
     fn missing(&self) -> Option<String> {
         match self {
             Self::Peer(peer) => peer.missing(),
-            Self::Raw(_) => None,
+            Self::Raw(_) | Self::Road(_) => None,
         }
     }
 
@@ -135,6 +155,7 @@ impl Contender {
         match self {
             Self::Peer(peer) => peer.prepare(ground, load).await,
             Self::Raw(raw) => raw.prepare(ground, load).await,
+            Self::Road(road) => road.prepare(ground, load).await,
         }
     }
 
@@ -143,6 +164,7 @@ impl Contender {
         match self {
             Self::Peer(peer) => peer.run(ground).await,
             Self::Raw(raw) => raw.run(ground).await,
+            Self::Road(road) => road.run(ground).await,
         }
     }
 }
@@ -170,6 +192,10 @@ struct Round {
     out_of_order: Option<u64>,
     /// Tasks whose handler was called again.
     repeated: u64,
+    /// Tries of agents that fail for ever.
+    failures: u64,
+    /// From the start until the first handler began.
+    first_ms: Option<f64>,
     /// What it took to bring the tasks in before, where that is the contender's own doing.
     enqueued: Option<ground::Cost>,
     /// It took too long, and `tasks` were completed by then.
@@ -218,26 +244,36 @@ struct Entry {
 
 /// Who takes part in what.
 fn contenders(part: char, nats_url: &str) -> Vec<Contender> {
-    let peers = match part {
-        'a' => Peer::alone(),
-        'b' => Peer::behind_nats(nats_url),
-        _ => Peer::paced(),
-    };
-    let raw = if part == 'a' { Raw::all() } else { Vec::new() };
-    peers
-        .into_iter()
-        .map(|peer| Contender::Peer(Box::new(peer)))
-        .chain(raw.into_iter().map(Contender::Raw))
-        .collect()
+    let (mut peers, mut raws, mut roads) = (Vec::new(), Vec::new(), Vec::new());
+    match part {
+        'a' => {
+            peers = Peer::workers(nats_url);
+            peers.extend(Peer::alone());
+            peers.extend(Peer::sized_workers(nats_url));
+            raws = Raw::all();
+        }
+        'b' => (peers, roads) = (Peer::behind_nats(nats_url), Road::backlog()),
+        'c' => {
+            peers = vec![Peer::antiphon(nats_url)];
+            peers.extend(Peer::paced());
+            roads = Road::paced();
+        }
+        'd' => peers = Peer::snapshots(nats_url),
+        'e' => peers = vec![Peer::takeover(nats_url)],
+        _ => {}
+    }
+    let roads = roads.into_iter().map(|road| Contender::Road(Box::new(road)));
+    let peers = peers.into_iter().map(|peer| Contender::Peer(Box::new(peer)));
+    roads.chain(peers).chain(raws.into_iter().map(Contender::Raw)).collect()
 }
 
-/// Measures, prints the table, and tells whether every contender did what it should.
+/// Measures, prints the table, and tells whether every contender did what it should and every goal was met.
 pub async fn run(options: &Options) -> Result<bool> {
     let options = options.resolved();
     ensure!(options.agents > 0 && options.tasks > 0 && options.rounds > 0, "nothing to measure");
     let mut ground = Ground::start().await?;
-    let _responder = Responder::start(&ground.nats_url()).await?;
-    let (mut table, mut is_good) = (Table::default(), true);
+    let responder = Responder::start(&ground.nats_url()).await?;
+    let (mut table, mut all) = (Table::default(), Vec::new());
     for part in options.rows.iter().copied() {
         let mut entries = Vec::new();
         for contender in contenders(part, &ground.nats_url()) {
@@ -250,15 +286,24 @@ pub async fn run(options: &Options) -> Result<bool> {
             }
         }
         measure(&options, &mut ground, &mut entries).await;
-        is_good &= entries.iter().all(|entry| entry.failure.is_none());
         table.rows.extend(entries.iter().map(report::row));
+        all.extend(entries);
     }
+    if options.rows.contains(&'f') {
+        table.rows.push(idle::measure(&options, &mut ground).await?);
+    }
+    drop((responder, ground));
+    if options.rows.contains(&'g') {
+        table.rows.push(statements::measure(&options).await?);
+    }
+    table.rows.extend(goals::rows(&all));
+    table.rows.sort_by_key(|row| row.part);
     println!("\n{table}");
     if let Some(path) = &options.json {
         let json = serde_json::to_vec_pretty(&table)?;
         std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
     }
-    Ok(is_good)
+    Ok(table.is_met() && all.iter().all(|entry| entry.failure.is_none()))
 }
 
 /// All rounds, every contender once in each.

@@ -25,12 +25,18 @@ pub(super) struct Ground {
 impl Ground {
     /// Starts both. No checkpoint falls into a round but those that are asked for.
     pub(super) async fn start() -> Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// The same with further settings of Postgres.
+    pub(super) async fn start_with(further: &[(&str, &str)]) -> Result<Self> {
         let nats = Nats::start(None, &NatsOptions::new(tools::nats_server()?.path))?;
         let mut options = PostgresOptions::new(tools::postgres()?.path);
         options.fsync = true;
         options.max_connections = 400;
         let settings = [("shared_buffers", "1GB"), ("max_wal_size", "8GB"), ("checkpoint_timeout", "1h")];
-        options.settings.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let settings = settings.iter().chain(further);
+        options.settings.extend(settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let postgres = Postgres::start(None, &options)?;
         let admin = PgConnection::connect(&postgres.url()).await.context("connecting to Postgres")?;
         Ok(Self { nats, postgres, admin })
@@ -38,6 +44,17 @@ impl Ground {
 
     pub(super) fn nats_url(&self) -> String {
         self.nats.url()
+    }
+
+    pub(super) fn postgres_url(&self) -> String {
+        self.postgres.url()
+    }
+
+    /// Both servers.
+    pub(super) fn processes(&self) -> Vec<(&'static str, u32)> {
+        let postgres = self.postgres.pid().map(|pid| (POSTGRES, pid));
+        let nats = self.nats.pid().map(|pid| (NATS, pid));
+        [postgres, nats].into_iter().flatten().collect()
     }
 
     /// An empty database, after a checkpoint: what comes into it pays for no page images.
@@ -49,9 +66,7 @@ impl Ground {
 
     /// Begins to measure. `clients`: the contender's own processes.
     pub(super) async fn gauge(&mut self, clients: &[u32]) -> Result<Gauge> {
-        let mut processes = Vec::new();
-        processes.extend(self.postgres.pid().map(|pid| (POSTGRES, pid)));
-        processes.extend(self.nats.pid().map(|pid| (NATS, pid)));
+        let mut processes = self.processes();
         processes.extend(clients.iter().map(|pid| ("client", *pid)));
         let wal = self.wal().await?;
         Ok(Gauge { meter: Meter::start(&processes), wal })

@@ -1,12 +1,12 @@
-//! Other queues, each a program in `peers/` that obeys commands on its stdin. `cargo xtask bench tasks` installs them below
-//! cargo's target folder.
+//! Other queues, and our worker alone, each a program in `peers/` that obeys commands on its stdin. `cargo xtask bench tasks`
+//! installs them below cargo's target folder.
 
-use std::{path::PathBuf, process::Stdio, time::Duration};
+use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
@@ -17,7 +17,7 @@ use xtask::workspace;
 use super::{
     Load, Round,
     ground::{self, Cost, Ground},
-    order,
+    order, ours,
 };
 use crate::services::TestDatabase;
 
@@ -25,7 +25,30 @@ use crate::services::TestDatabase;
 const LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(2);
 
-/// How many tasks are not durably completed.
+/// With the library's defaults.
+pub(super) const GRAPHILE: &str = "graphile-worker";
+/// With what its documentation names for throughput.
+pub(super) const GRAPHILE_BATCHED: &str = "graphile-worker, batched";
+/// The same from the crate registry.
+pub(super) const GRAPHILE_CRATE: &str = "graphile_worker crate, batched";
+/// Without any order.
+pub(super) const RIVER: &str = "riverqueue crate (no order)";
+/// Handlers ask a workflow.
+pub(super) const GRAPHILE_NATS: &str = "graphile-worker, batched, NATS request";
+/// The same, and they keep what was said.
+pub(super) const GRAPHILE_NATS_ROWS: &str = "graphile-worker, batched, NATS request, 2 message rows";
+/// Our worker with its defaults.
+pub(super) const WORKER: &str = "antiphon worker";
+/// Bringing tasks in counts.
+pub(super) const WORKER_INGESTING: &str = "antiphon worker, ingest included";
+/// With long queues.
+pub(super) const LONG: &str = "antiphon worker, long queues";
+/// While a transaction of somebody else holds a snapshot.
+pub(super) const LONG_SNAPSHOT: &str = "antiphon worker, long queues, a snapshot is held";
+/// A new owner of all of it.
+pub(super) const TAKEOVER: &str = "antiphon worker, one partition";
+
+/// How many tasks are not durably completed; `{total}` is replaced.
 const GRAPHILE_LEFT: &str = "SELECT count(*) FROM graphile_worker._private_jobs";
 const RIVER_LEFT: &str = "SELECT count(*) FROM river_job WHERE state \
     IN ('available', 'cancelled', 'discarded', 'pending', 'retryable', 'running', 'scheduled')";
@@ -33,18 +56,21 @@ const RIVER_LEFT: &str = "SELECT count(*) FROM river_job WHERE state \
 /// Another queue in one configuration.
 #[derive(Debug)]
 pub(super) struct Peer {
-    name: &'static str,
+    name: String,
     program: PathBuf,
     arguments: Vec<String>,
     left: &'static str,
     is_slow: bool,
+    /// Messages that each turn must have left; only ours leave any that are looked at.
+    rows: Option<u64>,
+    holds_snapshot: bool,
     process: Option<Process>,
     prepared: Option<Prepared>,
 }
 
 #[derive(Debug)]
 struct Prepared {
-    database: TestDatabase,
+    database: Arc<TestDatabase>,
     load: Load,
     enqueued: Option<Cost>,
 }
@@ -53,12 +79,54 @@ impl Peer {
     /// With a handler that does nothing.
     pub(super) fn alone() -> Vec<Self> {
         vec![
-            Self::npm("graphile-worker", &json!({})),
-            Self::npm("graphile-worker, batched", &json!({ "batched": true })),
+            Self::npm(GRAPHILE, &json!({})),
+            Self::npm(GRAPHILE_BATCHED, &json!({ "batched": true })),
             Self { is_slow: true, ..Self::graphile_crate("graphile_worker crate", "") },
-            Self::graphile_crate("graphile_worker crate, batched", "batched"),
+            Self::graphile_crate(GRAPHILE_CRATE, "batched"),
             Self::river(),
         ]
+    }
+
+    /// Our worker with a workflow that does nothing, its tasks in Postgres as those of the others, and in the stream.
+    pub(super) fn workers(nats_url: &str) -> Vec<Self> {
+        let history = json!({ "ingested": true, "history": true, "bytes": 400 });
+        vec![
+            Self::antiphon(nats_url),
+            Self::worker(WORKER_INGESTING, nats_url, json!({})),
+            Self::worker("antiphon worker, requests with history", nats_url, history),
+        ]
+    }
+
+    /// Our worker with messages and statements as large as those of raw inserts.
+    pub(super) fn sized_workers(nats_url: &str) -> Vec<Self> {
+        let sized = |rows, turns| {
+            let settings =
+                json!({ "ingested": true, "bytes": 400, "rows": rows, "turns": turns, "writers": 8 });
+            Self::worker(sized_worker(rows, turns), nats_url, settings)
+        };
+        vec![sized(4, 1), sized(4, 16), sized(2, 1), sized(2, 16)]
+    }
+
+    /// Our worker beside a transaction that holds a snapshot, and without it.
+    pub(super) fn snapshots(nats_url: &str) -> Vec<Self> {
+        let long = |name| Self::worker(name, nats_url, json!({ "ingested": true }));
+        vec![long(LONG), Self { holds_snapshot: true, ..long(LONG_SNAPSHOT) }]
+    }
+
+    /// Our worker as the owner of one partition with everything in it.
+    pub(super) fn takeover(nats_url: &str) -> Self {
+        Self::worker(TAKEOVER, nats_url, json!({ "ingested": true, "partitions": 1 }))
+    }
+
+    pub(super) fn antiphon(nats_url: &str) -> Self {
+        Self::worker(WORKER, nats_url, json!({ "ingested": true }))
+    }
+
+    fn worker(name: impl Into<String>, nats_url: &str, mut settings: Value) -> Self {
+        settings["nats_url"] = nats_url.into();
+        let rows = settings["rows"].as_u64().unwrap_or(2);
+        let arguments = vec![settings.to_string()];
+        Self { rows: Some(rows), ..Self::new(name, built("peer_antiphon"), arguments, ours::LEFT) }
     }
 
     /// With a handler that asks a workflow over NATS, and one that also keeps what was said.
@@ -66,10 +134,7 @@ impl Peer {
         // Handlers that wait for somebody else can be many: 500 were seen to take half of the server time that 24 take.
         let asking = json!({ "batched": true, "nats_url": nats_url, "concurrency": 500 });
         let keeping = json!({ "batched": true, "nats_url": nats_url, "concurrency": 100, "rows": 2 });
-        vec![
-            Self::npm("graphile-worker, batched, NATS request", &asking),
-            Self::npm("graphile-worker, batched, NATS request, 2 message rows", &keeping),
-        ]
+        vec![Self::npm(GRAPHILE_NATS, &asking), Self::npm(GRAPHILE_NATS_ROWS, &keeping)]
     }
 
     /// Fast enough for tasks that arrive one by one.
@@ -89,15 +154,25 @@ impl Peer {
     }
 
     fn river() -> Self {
-        Self::new("riverqueue crate (no order)", built("peer_river"), Vec::new(), RIVER_LEFT)
+        Self::new(RIVER, built("peer_river"), Vec::new(), RIVER_LEFT)
     }
 
-    fn new(name: &'static str, program: PathBuf, arguments: Vec<String>, left: &'static str) -> Self {
-        Self { name, program, arguments, left, is_slow: false, process: None, prepared: None }
+    fn new(name: impl Into<String>, program: PathBuf, arguments: Vec<String>, left: &'static str) -> Self {
+        Self {
+            name: name.into(),
+            program,
+            arguments,
+            left,
+            is_slow: false,
+            rows: None,
+            holds_snapshot: false,
+            process: None,
+            prepared: None,
+        }
     }
 
     pub(super) fn name(&self) -> &str {
-        self.name
+        &self.name
     }
 
     pub(super) fn is_slow(&self) -> bool {
@@ -106,6 +181,11 @@ impl Peer {
 
     pub(super) fn missing(&self) -> Option<String> {
         (!self.program.exists()).then(|| format!("{} is not there", self.program.display()))
+    }
+
+    /// The prepared database, for somebody who looks at it after the round; the round then does not remove it.
+    pub(super) fn keep_database(&mut self) -> Option<Arc<TestDatabase>> {
+        self.prepared.as_ref().map(|prepared| Arc::clone(&prepared.database))
     }
 
     pub(super) async fn prepare(&mut self, ground: &mut Ground, load: Load) -> Result<()> {
@@ -129,7 +209,7 @@ impl Peer {
         }
         ground::settle(&database).await?;
         self.process = Some(process);
-        self.prepared = Some(Prepared { database, load, enqueued });
+        self.prepared = Some(Prepared { database: Arc::new(database), load, enqueued });
         Ok(())
     }
 
@@ -138,9 +218,11 @@ impl Peer {
         // Put back when all went well; otherwise its program is killed, so that it does not disturb the others.
         let mut process = self.process.take().context("not prepared")?;
         let mut connection = PgConnection::connect(database.url()).await?;
+        let left = self.left.replace("{total}", &load.total().to_string());
+        let snapshot = if self.holds_snapshot { Some(hold_snapshot(database.url()).await?) } else { None };
         let gauge = ground.gauge(&[process.pid]).await?;
         process.send(&json!({ "command": "start" })).await?;
-        let outcome = until_done(&mut process, &mut connection, self.left, load.limit).await?;
+        let outcome = until_done(&mut process, &mut connection, &left, load.limit).await?;
         if let Outcome::Cut { left } = outcome {
             // Of tasks that arrive meanwhile nobody knows how many were still to come.
             let completed = if load.rate.is_none() { load.total() - left } else { 0 };
@@ -149,16 +231,21 @@ impl Peer {
         }
         let cost = ground.cost(&gauge, load.total()).await?;
         connection.close().await?;
+        drop(snapshot);
         process.send(&json!({ "command": "close" })).await?;
-        let Answer::Report { marks, mut latencies_us } = process.soon().await? else {
+        let Answer::Report { marks, mut latencies_us, first_us } = process.soon().await? else {
             bail!("no report came")
         };
         self.process = Some(process);
+        if let Some(rows) = self.rows {
+            ours::verify(database.url(), load.total(), rows).await?;
+        }
         let verdict = order::judge(load.agents, load.tasks, &marks).context("marks of unknown tasks")?;
         ensure!(verdict.missing == 0, "{} tasks were never handled", verdict.missing);
         let mut round = Round::new(load.total(), &cost);
         (round.out_of_order, round.repeated) = (Some(verdict.out_of_order), verdict.repeated);
         round.enqueued = enqueued;
+        round.first_ms = first_us.map(|us| us as f64 / 1e3);
         Ok(round.timed(&mut latencies_us))
     }
 }
@@ -176,14 +263,14 @@ enum Outcome {
 async fn until_done(
     process: &mut Process,
     connection: &mut PgConnection,
-    left: &'static str,
+    left: &str,
     limit: Duration,
 ) -> Result<Outcome> {
     let deadline = Instant::now() + limit;
     let handled = timeout_at(deadline, process.answer()).await.ok().transpose()?;
     ensure!(matches!(handled, None | Some(Answer::Handled)), "{handled:?} came unasked");
     loop {
-        let left: i64 = sqlx::query_scalar(left).fetch_one(&mut *connection).await?;
+        let left: i64 = sqlx::query_scalar(AssertSqlSafe(left)).fetch_one(&mut *connection).await?;
         if left == 0 && handled.is_some() {
             return Ok(Outcome::Done);
         }
@@ -192,6 +279,20 @@ async fn until_done(
         }
         sleep(POLL).await;
     }
+}
+
+/// A transaction that reads once and then does nothing, as a forgotten session does.
+async fn hold_snapshot(url: &str) -> Result<PgConnection> {
+    let mut connection = PgConnection::connect(url).await?;
+    sqlx::raw_sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM agents")
+        .execute(&mut connection)
+        .await?;
+    Ok(connection)
+}
+
+/// The name of the worker that stands beside a raw insert.
+pub(super) fn sized_worker(rows: usize, turns: usize) -> String {
+    format!("antiphon worker, {rows} rows, k={turns}, 8 conn")
 }
 
 fn built(name: &str) -> PathBuf {
@@ -204,8 +305,16 @@ enum Answer {
     Open,
     Enqueue,
     Handled,
-    Report { marks: Vec<u64>, latencies_us: Vec<u64> },
-    Error { text: String },
+    Report {
+        marks: Vec<u64>,
+        latencies_us: Vec<u64>,
+        /// Those in Rust say it.
+        #[serde(default)]
+        first_us: Option<u64>,
+    },
+    Error {
+        text: String,
+    },
 }
 
 /// The peer's program.

@@ -28,6 +28,11 @@ const FOUR: &[&str] = &["user", "assistant", "tool", "assistant"];
 const TWO: &[&str] = &["user", "assistant"];
 const SEVERAL: usize = 8;
 
+/// The name of one way to insert.
+pub(super) fn raw(rows: usize, turns: usize, connections: usize) -> String {
+    format!("raw insert, {rows} rows, k={turns}, {connections} conn")
+}
+
 /// One way to insert.
 #[derive(Debug)]
 pub(super) struct Raw {
@@ -54,7 +59,7 @@ impl Raw {
             for turns_a_statement in [1, 16] {
                 for connections in [1, SEVERAL] {
                     let rows = roles.len();
-                    let name = format!("raw insert, {rows} rows, k={turns_a_statement}, {connections} conn");
+                    let name = raw(rows, turns_a_statement, connections);
                     all.push(Self { name, roles, turns_a_statement, connections, prepared: None });
                 }
             }

@@ -1,6 +1,8 @@
 //! From rounds to rows.
 
-use super::{super::table::Row, Entry, Round};
+use std::fmt::Write as _;
+
+use super::{super::table::Row, Entry, Round, ground::Cost};
 
 /// A contender's line: medians of its rounds.
 pub(super) fn row(entry: &Entry) -> Row {
@@ -28,6 +30,8 @@ pub(super) fn row(entry: &Entry) -> Row {
         out_of_order: entry.rounds.iter().filter_map(|round| round.out_of_order).max(),
         repeated: entry.rounds.iter().map(|round| round.repeated).max().unwrap_or_default(),
         enqueued: entry.rounds.iter().find_map(|round| round.enqueued),
+        failures: entry.rounds.iter().map(|round| round.failures).max().unwrap_or_default(),
+        first_ms: maybe(|round| round.first_ms),
         is_cut: entry.rounds.iter().any(|round| round.is_cut),
         foreign_cores: of(|round| round.foreign_cores),
     };
@@ -36,8 +40,11 @@ pub(super) fn row(entry: &Entry) -> Row {
         ('c', ..) => "did not keep up".to_owned(),
         _ => format!("{:.0} tasks/s", of(rate)),
     };
-    let note = format!("{}; rounds: {}", costs(&middle), entry.rounds.len());
-    let row = Row::new(entry.part, entry.contender.name(), value).note(note);
+    let note = format!("{}; rounds: {}", remarks(&middle), entry.rounds.len());
+    let mut row = Row::new(entry.part, entry.contender.name(), value).note(note);
+    for (name, value) in columns(&middle) {
+        row = row.column(name, value);
+    }
     let row = row.figure("tasks_per_second", of(rate));
     let rounds = serde_json::to_value(&entry.rounds).unwrap_or_default();
     row.figure("median", serde_json::to_value(&middle).unwrap_or_default()).figure("rounds", rounds)
@@ -49,27 +56,49 @@ pub(super) fn progress(round: &Round) -> String {
 }
 
 fn costs(round: &Round) -> String {
-    let mut parts = vec![format!(
-        "server {:.0} us and {:.0} B of WAL a task",
-        round.server_cpu_us_per_task, round.wal_bytes_per_task
-    )];
-    if round.client_cpu_us_per_task > 0.0 {
-        parts.push(format!("client {:.0} us", round.client_cpu_us_per_task));
-    }
-    if round.nats_cpu_us_per_task >= 1.0 {
-        parts.push(format!("nats-server {:.0} us", round.nats_cpu_us_per_task));
-    }
-    if let Some(enqueued) = round.enqueued {
-        parts.push(format!("enqueued for {:.0} us, {:.0} B", enqueued.server_us, enqueued.wal_bytes));
-    }
-    if let (Some(p50), Some(p99)) = (round.p50_ms, round.p99_ms) {
-        parts.push(format!("p50 {p50:.2} ms, p99 {p99:.2} ms"));
-    }
+    let columns = columns(round);
+    let figures = columns.iter().filter(|(_, value)| !value.is_empty());
+    let figures: Vec<String> = figures.map(|(name, value)| format!("{name} {value}")).collect();
+    format!("{}; {}", figures.join(", "), remarks(round))
+}
+
+/// What every contender has, for each task.
+fn columns(round: &Round) -> [(&'static str, String); 5] {
+    let us = |us: f64| if us >= 1.0 { format!("{us:.0}") } else { String::new() };
+    let times = match (round.p50_ms, round.p99_ms) {
+        (Some(p50), Some(p99)) => format!("{p50:.1} / {p99:.1}"),
+        _ => String::new(),
+    };
+    [
+        ("p50 / p99 ms", times),
+        ("server us", us(round.server_cpu_us_per_task)),
+        ("WAL B", format!("{:.0}", round.wal_bytes_per_task)),
+        ("client us", us(round.client_cpu_us_per_task)),
+        ("nats us", us(round.nats_cpu_us_per_task)),
+    ]
+}
+
+fn remarks(round: &Round) -> String {
+    let mut parts = Vec::new();
     if let Some(count) = round.out_of_order {
         parts.push(format!("{count} out of order"));
     }
     if round.repeated > 0 {
         parts.push(format!("{} repeated", round.repeated));
+    }
+    if round.failures > 0 {
+        parts.push(format!("{} tries failed", round.failures));
+    }
+    if let Some(enqueued) = round.enqueued {
+        let Cost { seconds, server_us, wal_bytes, client_us, nats_us, .. } = enqueued;
+        let mut text = format!("enqueued in {seconds:.1} s: server {server_us:.0} us, WAL {wal_bytes:.0} B");
+        if client_us >= 1.0 {
+            let _ = write!(text, ", client {client_us:.0} us");
+        }
+        if nats_us >= 1.0 {
+            let _ = write!(text, ", nats {nats_us:.0} us");
+        }
+        parts.push(text);
     }
     if round.is_cut {
         parts.push(format!("cut after {:.0} s and {} tasks", round.seconds, round.tasks));
@@ -78,12 +107,13 @@ fn costs(round: &Round) -> String {
     parts.join(", ")
 }
 
-fn rate(round: &Round) -> f64 {
+/// Tasks a second.
+pub(super) fn rate(round: &Round) -> f64 {
     round.tasks as f64 / round.seconds.max(f64::EPSILON)
 }
 
 /// The middle one; 0 without any.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

@@ -11,6 +11,8 @@ use crate::tokens::{self, Counter};
 pub struct Header {
     /// The position of its first message.
     pub id: Position,
+    /// The position of its last message: a batch may go on after others.
+    pub last: Position,
     /// What it began with.
     pub batch_type: BatchType,
     /// Whether it is complete.
@@ -35,6 +37,7 @@ impl Header {
         let batch_type = batch.batch_type().unwrap_or(BatchType::SystemTrigger);
         Self {
             id: batch.id(),
+            last: batch.items().iter().map(|item| item.position).max().unwrap_or(batch.id()),
             batch_type,
             is_complete: batch.state() == State::Complete,
             messages: batch.items().len() as u64,

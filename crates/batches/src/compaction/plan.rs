@@ -98,8 +98,7 @@ pub fn plan(load: &Load<'_>, rules: &CompactionRules) -> Option<Plan> {
 /// Batches that a context shows now, oldest first: the complete ones and the active one.
 fn shown<'a>(load: &Load<'a>) -> Vec<&'a Header> {
     let is_shown = |batch: &&Header| {
-        let is_hidden =
-            load.live.is_some_and(|live| batch.id <= live.through && !live.kept.contains(&batch.id));
+        let is_hidden = load.live.is_some_and(|live| live.hides(batch.id, batch.last));
         load.active == Some(batch.id) || (batch.is_complete && !is_hidden)
     };
     let mut shown: Vec<&Header> = load.batches.iter().filter(is_shown).collect();
@@ -153,13 +152,12 @@ fn made(load: &Load<'_>, rules: &CompactionRules, leaving: &[&Header], before: u
     replaces.sort();
     let newest = replaces.last().copied().unwrap_or(Position::from_stored(0));
     let through = load.live.map_or(newest, |live| live.through.max(newest));
-    let was_hidden =
-        |id: Position| load.live.is_some_and(|live| id <= live.through && !live.kept.contains(&id));
+    let was_hidden = |batch: &Header| load.live.is_some_and(|live| live.hides(batch.id, batch.last));
     let may_be_seen = |batch: &&Header| {
         let is_abandoned = !batch.is_complete && load.now.since_ms(batch.last_at) >= load.timeout_ms;
         batch.id <= through
             && replaces.binary_search(&batch.id).is_err()
-            && (load.active == Some(batch.id) || !(was_hidden(batch.id) || is_abandoned))
+            && (load.active == Some(batch.id) || !(was_hidden(batch) || is_abandoned))
     };
     let mut kept: Vec<Position> = load.batches.iter().filter(may_be_seen).map(|batch| batch.id).collect();
     kept.sort();

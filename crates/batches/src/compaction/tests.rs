@@ -10,6 +10,7 @@ const NOW: Timestamp = Timestamp(1_000_000);
 fn header(id: i64, tokens: u64) -> Header {
     Header {
         id: position(id),
+        last: position(id + 1),
         batch_type: BatchType::UserRequest,
         is_complete: true,
         messages: 2,
@@ -179,6 +180,20 @@ fn a_batch_that_goes_on_is_seen_again() {
     assert!(compaction.hides(position(10), position(11)));
     assert!(!compaction.hides(position(10), position(106)));
     assert!(!compaction.hides(position(50), position(51)));
+}
+
+#[test]
+fn a_batch_that_has_gone_on_weighs_again_and_can_leave_again() {
+    let first = plan(&load(&headers(10)), &rules(Strategy::DropOldest)).unwrap();
+    let live = first.into_compaction(position(105), None);
+    let mut batches = headers(14);
+    batches.retain(|batch| batch.id > live.through);
+    assert_eq!(plan(&Load { live: Some(&live), ..load(&batches[..9]) }, &rules(Strategy::DropOldest)), None);
+    batches.push(Header { last: position(145), ..header(20, 400) });
+    let next = plan(&Load { live: Some(&live), ..load(&batches) }, &rules(Strategy::DropOldest)).unwrap();
+    assert_eq!((next.tokens_before, ids(&next.replaces)), (1_400, vec![20, 50, 60, 70, 80]));
+    assert_eq!((next.through, next.kept.len()), (position(80), 0));
+    assert!(next.into_compaction(position(155), None).hides(position(20), position(145)));
 }
 
 #[test]

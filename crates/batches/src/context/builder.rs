@@ -90,19 +90,24 @@ impl<'a> Builder<'a> {
             // The active batch is among the last messages, nearly always.
             return match (self.low, self.request.active) {
                 (Some(_), Some(active)) => Needs::Batches(vec![active]),
-                (low, _) => Needs::Older(low),
+                (low, _) => Needs::Older(low.or_else(|| self.first_after())),
             };
         }
         if self.is_full {
             return Needs::Nothing;
         }
         if !self.is_window_read() {
-            return Needs::Older(self.low);
+            return Needs::Older(self.low.or_else(|| self.first_after()));
         }
         match self.wanted() {
             wanted if wanted.is_empty() => Needs::Nothing,
             wanted => Needs::Batches(wanted),
         }
+    }
+
+    /// Reading begins before this, where the context is that of a past turn.
+    fn first_after(&self) -> Option<Position> {
+        self.request.until.map(|until| Position::from_stored(until.get().saturating_add(1)))
     }
 
     /// Whether it wants to read more.

@@ -127,6 +127,10 @@ fn the_context_of_a_past_turn_can_be_built_again() {
     let context = build(past, &Estimate, items(THREE));
     assert_eq!(rendered(&context), "10 + | 20 +");
     assert_eq!(context.batches[1].items().len(), 1, "the answer was not there yet");
+    let past = Request { active: Some(position(20)), until: Some(position(20)), ..request() };
+    let (paged, asked) = paged(past, &items(THREE), 2);
+    assert_eq!(asked[..2], [Needs::Older(Some(position(21))), Needs::Older(Some(position(11)))]);
+    assert_eq!(paged.batches, context.batches);
 }
 
 /// Feeds pages of `size` rows, and batches as they are asked for; returns the context and what was asked for.

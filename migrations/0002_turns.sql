@@ -15,7 +15,7 @@ CREATE TABLE agent_settings (
     agent_id     text        NOT NULL,
     -- Whose services think for it: the last token of work.<workflow>.
     workflow     text        NOT NULL,
-    -- deadline_ms, backoff_base_ms, backoff_cap_ms, max_attempts, context_messages, work_request, memory,
+    -- deadline_ms, backoff_base_ms, backoff_cap_ms, max_attempts, context_tokens, work_request, memory,
     -- foreground_during_backoff, system (text), and whatever the workflow wants to know. Defaults are the worker's.
     settings     jsonb       NOT NULL DEFAULT '{}',
     version      bigint      NOT NULL DEFAULT 1,

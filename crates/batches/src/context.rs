@@ -6,6 +6,7 @@
 //! that a compaction made.
 
 mod builder;
+mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use std::fmt;
 use model::{Position, Timestamp};
 
 pub use builder::{Builder, Needs};
+pub use settings::{ContextRules, DEFAULT_TIMEOUT_MS, DEFAULT_TOKENS, MOST_TOKENS, Tokenizer, compaction, input};
 
 use crate::compaction::Compaction;
 use crate::{Batch, Item, Why};

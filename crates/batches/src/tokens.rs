@@ -15,7 +15,7 @@ pub const PER_MESSAGE: u64 = 4;
 const PER_CALL: u64 = 8;
 
 /// Counts the tokens of a text.
-pub trait Counter {
+pub trait Counter: Send + Sync {
     /// Tokens of `text`.
     fn count(&self, text: &str) -> u64;
 }

@@ -83,6 +83,11 @@ impl Bus {
         self.shared.control.is_connected() && self.shared.publishing.is_connected()
     }
 
+    /// Bytes that one message may have at most, with its headers.
+    pub fn max_payload(&self) -> usize {
+        self.shared.publishing.client.server_info().max_payload
+    }
+
     /// Messages that the client dropped because a subscription was not read fast enough; at least so many.
     pub fn slow_consumer_drops(&self) -> u64 {
         self.shared.counters.slow_consumer_drops.load(Ordering::Relaxed)

@@ -1,6 +1,8 @@
 //! Addresses and their answers.
 
 mod agents;
+mod batches;
+mod context;
 mod events;
 mod failed_turns;
 mod history;
@@ -66,6 +68,9 @@ fn of_threads() -> Router<Desk> {
         .route("/v1/threads/{thread}/events", get(events::follow))
         .route("/v1/threads/{thread}/history", get(history::page))
         .route("/v1/threads/{thread}/messages", post(messages::take))
+        .route("/v1/threads/{thread}/context", get(context::show))
+        .route("/v1/threads/{thread}/batches", get(batches::page))
+        .route("/v1/threads/{thread}/batches/{batch}", get(batches::show))
         .route("/v1/threads/{thread}/audit", get(audit_of_thread))
         .route(failed, get(failed_turns::page))
         .route(&format!("{failed}/{{turn}}"), axum::routing::delete(failed_turns::drop_one))

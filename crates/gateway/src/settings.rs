@@ -1,5 +1,6 @@
 //! Settings of agents: what the fleet itself understands is checked, the rest is the workflow's.
 
+use batches::context::{self, MOST_TOKENS};
 use model::Metadata;
 use serde_json::{Map, Value};
 
@@ -20,12 +21,14 @@ enum Rule {
     Text(usize),
 }
 
-const RULES: [(&str, Rule); 10] = [
+const RULES: [(&str, Rule); 12] = [
     ("deadline_ms", Rule::Number(100, DAY_MS)),
     ("backoff_base_ms", Rule::Number(1, DAY_MS)),
     ("backoff_cap_ms", Rule::Number(1, 30 * DAY_MS)),
     ("max_attempts", Rule::NumberOrNull(1, 1_000_000)),
-    ("context_messages", Rule::Number(1, 10_000)),
+    ("context_tokens", Rule::Number(1, MOST_TOKENS)),
+    ("batch_timeout_ms", Rule::Number(1, 30 * DAY_MS)),
+    ("tokenizer", Rule::OneOf(&["estimate", "o200k_base", "cl100k_base"])),
     ("work_request", Rule::Bool),
     ("memory", Rule::Bool),
     ("foreground_during_backoff", Rule::OneOf(&["pass", "refuse"])),
@@ -72,6 +75,9 @@ pub(crate) fn checked(settings: Option<Map<String, Value>>) -> Result<Map<String
         return Err(invalid("settings.backoff_base_ms is above settings.backoff_cap_ms".to_owned()));
     }
     // jsonb refuses what metadata may not hold either.
+    if let Some(rules) = settings.get("compaction").filter(|rules| !rules.is_null()) {
+        context::compaction(rules).map_err(|error| invalid(format!("settings.{error}")))?;
+    }
     Metadata::new(settings.clone())
         .map_err(|error| invalid(error.to_string().replace("metadata", "settings")))?;
     Ok(settings)
@@ -96,7 +102,7 @@ mod tests {
     fn known_settings_are_checked_and_others_pass() {
         let good = json!({
             "deadline_ms": 60_000, "backoff_base_ms": 1, "backoff_cap_ms": 1, "max_attempts": null,
-            "context_messages": 50, "work_request": false, "memory": true, "foreground_during_backoff": "refuse",
+            "context_tokens": 50, "compaction": {"strategy": "age", "max_age_ms": 5}, "work_request": false, "memory": true, "foreground_during_backoff": "refuse",
             "system": "", "model": "m", "temperature": 0.5, "tools": [{"name": "t"}],
         });
         assert_eq!(check(good), Ok(()));
@@ -109,7 +115,9 @@ mod tests {
             (json!({"backoff_cap_ms": -1}), "backoff_cap_ms"),
             (json!({"backoff_base_ms": 2, "backoff_cap_ms": 1}), "above settings.backoff_cap_ms"),
             (json!({"max_attempts": 0}), "null or a whole number"),
-            (json!({"context_messages": 10_001}), "context_messages"),
+            (json!({"context_tokens": 1_000_001}), "context_tokens"),
+            (json!({"tokenizer": "words"}), "settings.tokenizer must be one of estimate, o200k_base, cl100k_base"),
+            (json!({"compaction": {"strategy": "age"}}), "settings.compaction: strategy \"age\" needs max_age_ms"),
             (json!({"work_request": "yes"}), "true or false"),
             (json!({"memory": 1}), "true or false"),
             (json!({"foreground_during_backoff": "wait"}), "one of pass, refuse"),

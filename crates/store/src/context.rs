@@ -1,6 +1,9 @@
-//! What a turn starts from: the agent's settings and the end of the thread.
+//! What a turn starts from, and what contexts are built from: settings, compactions, and as many messages as are wanted.
 
-use model::{AgentId, Bucket, ThreadId};
+use batches::compaction::{Compaction, Provenance, Strategy};
+use batches::context::{Builder, Needs};
+use batches::Item;
+use model::{AgentId, Bucket, Position, ThreadId, Timestamp};
 use serde_json::{Map, Value};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -9,8 +12,10 @@ use crate::history::message;
 use crate::row::unreadable;
 use crate::{Store, StoreError, StoredMessage};
 
-const DEFAULT_MESSAGES: i64 = 50;
-const MOST_MESSAGES: i64 = 1_000;
+/// Messages of a thread that are read at first; most contexts need no more.
+const FIRST_PAGE: i64 = 64;
+/// Messages that are read when that was not enough.
+const NEXT_PAGE: i64 = 512;
 
 /// A turn that is to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,9 +33,44 @@ pub struct StartContext {
     pub workflow: Option<String>,
     /// The agent's settings; empty when it has none.
     pub settings: Map<String, Value>,
-    /// The last messages of the thread, the oldest first: as many as `context_messages` of the settings says, 50 without
-    /// it, 1,000 at most.
-    pub messages: Vec<StoredMessage>,
+    /// The compaction that counts in the thread.
+    pub compaction: Option<Compaction>,
+    /// The last messages of the thread, the newest first: 64 at most. More come with [`Store::fill`].
+    pub newest: Vec<StoredMessage>,
+}
+
+/// A compaction, and who did it when.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredCompaction {
+    /// What it says.
+    pub compaction: Compaction,
+    /// Who wanted it.
+    pub actor: String,
+    /// By the database's clock.
+    pub created_at: Timestamp,
+}
+
+impl From<StoredMessage> for Item {
+    fn from(message: StoredMessage) -> Self {
+        let metadata = match message.metadata {
+            Value::Object(map) => model::Metadata::new(map).unwrap_or_default(),
+            _ => model::Metadata::EMPTY,
+        };
+        Self {
+            position: message.position,
+            message_id: message.message_id,
+            batch_id: message.batch_id,
+            sequence_num: message.sequence_num,
+            batch_type: message.batch_type,
+            role: message.role,
+            content: message.content,
+            tool_calls: message.tool_calls,
+            tool_call_id: message.tool_call_id,
+            metadata,
+            token_count: message.token_count.and_then(|count| u64::try_from(count).ok()),
+            created_at: message.created_at,
+        }
+    }
 }
 
 impl Store {
@@ -40,32 +80,140 @@ impl Store {
         if wanted.is_empty() {
             return Ok(contexts);
         }
-        let settings = sqlx::query(include_str!("context/settings.sql"))
+        let threads: Vec<_> = wanted.iter().map(|one| one.thread.as_str()).collect();
+        let buckets: Vec<_> = threads.iter().map(|thread| bucket(thread)).collect();
+        let begin = sqlx::query(include_str!("context/begin.sql"))
             .bind(wanted.iter().map(|one| bucket(one.agent.as_str())).collect::<Vec<_>>())
-            .bind(wanted.iter().map(|one| one.agent.as_str()).collect::<Vec<_>>());
-        for row in self.rows(settings).await? {
+            .bind(wanted.iter().map(|one| one.agent.as_str()).collect::<Vec<_>>())
+            .bind(buckets.clone())
+            .bind(threads.clone());
+        for row in self.rows(begin).await? {
             if let Some(context) = numbered(&mut contexts, &row)? {
-                context.workflow = Some(row.try_get("workflow")?);
-                context.settings = object(row.try_get("settings")?)?;
+                context.workflow = row.try_get("workflow")?;
+                context.settings = row.try_get::<Option<Value>, _>("settings")?.map_or(Ok(Map::new()), object)?;
+                context.compaction = compaction(&row)?;
             }
         }
-        let messages = sqlx::query(include_str!("context/messages.sql"))
-            .bind(wanted.iter().map(|one| bucket(one.thread.as_str())).collect::<Vec<_>>())
-            .bind(wanted.iter().map(|one| one.thread.as_str()).collect::<Vec<_>>())
-            .bind(contexts.iter().map(|context| most(&context.settings)).collect::<Vec<_>>());
-        for row in self.rows(messages).await? {
+        let newest = sqlx::query(include_str!("context/newest.sql")).bind(buckets).bind(threads).bind(FIRST_PAGE);
+        for row in self.rows(newest).await? {
             if let Some(context) = numbered(&mut contexts, &row)? {
-                context.messages.extend(message(&row)?);
+                context.newest.extend(message(&row)?);
             }
         }
         Ok(contexts)
     }
+
+    /// Reads what the builder wants until it has enough. Costs the same however long the thread is, because the builder
+    /// wants no more than what has room.
+    pub async fn fill(&self, thread: &ThreadId, builder: &mut Builder<'_>) -> Result<(), StoreError> {
+        let mut size = FIRST_PAGE;
+        loop {
+            match builder.needs() {
+                Needs::Nothing => return Ok(()),
+                Needs::Older(before) => {
+                    let page = self.before(thread, before, size).await?;
+                    size = NEXT_PAGE;
+                    builder.page(page.into_iter().map(Item::from));
+                }
+                Needs::Batches(wanted) => {
+                    let mut items = self.batches(thread, &wanted).await?;
+                    for id in wanted {
+                        let rest = items.split_off(items.partition_point(|item| item.batch_id <= id));
+                        builder.batch(id, items.into_iter().map(Item::from));
+                        items = rest;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The last messages before this position, newest first.
+    async fn before(
+        &self,
+        thread: &ThreadId,
+        before: Option<Position>,
+        most: i64,
+    ) -> Result<Vec<StoredMessage>, StoreError> {
+        let statement = sqlx::query(include_str!("context/older.sql"))
+            .bind(bucket(thread.as_str()))
+            .bind(thread.as_str().to_owned())
+            .bind(before.map_or(i64::MAX, Position::get))
+            .bind(most);
+        messages(&self.rows(statement).await?)
+    }
+
+    /// All messages of these batches of the thread, by batch and number; a batch that is not there has none.
+    pub async fn batches(
+        &self,
+        thread: &ThreadId,
+        wanted: &[Position],
+    ) -> Result<Vec<StoredMessage>, StoreError> {
+        let statement = sqlx::query(include_str!("context/batches.sql"))
+            .bind(bucket(thread.as_str()))
+            .bind(thread.as_str().to_owned())
+            .bind(wanted.iter().map(|id| id.get()).collect::<Vec<_>>());
+        let mut found = messages(&self.rows(statement).await?)?;
+        found.sort_by_key(|message| (message.batch_id, message.sequence_num, message.position));
+        Ok(found)
+    }
+
+    /// The ids of the last batches that begin before this position, newest first; `None` when there is no such thread.
+    pub async fn batch_ids(
+        &self,
+        thread: &ThreadId,
+        before: Option<Position>,
+        most: u32,
+    ) -> Result<Option<Vec<Position>>, StoreError> {
+        let statement = sqlx::query(include_str!("context/batch_ids.sql"))
+            .bind(bucket(thread.as_str()))
+            .bind(thread.as_str().to_owned())
+            .bind(before.map_or(i64::MAX, Position::get))
+            .bind(i64::from(most));
+        let rows = self.rows(statement).await?;
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        rows.iter().filter_map(|row| position(row, "position").transpose()).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Every compaction of the thread, the oldest first.
+    pub async fn compactions(&self, thread: &ThreadId) -> Result<Vec<StoredCompaction>, StoreError> {
+        let statement = sqlx::query(include_str!("context/compactions.sql"))
+            .bind(bucket(thread.as_str()))
+            .bind(thread.as_str().to_owned());
+        let stored = |row: &PgRow| -> Result<Option<StoredCompaction>, StoreError> {
+            let Some(compaction) = compaction(row)? else { return Ok(None) };
+            let (actor, created_ms) = (row.try_get("actor")?, row.try_get("created_ms")?);
+            Ok(Some(StoredCompaction { compaction, actor, created_at: Timestamp(created_ms) }))
+        };
+        self.rows(statement).await?.iter().filter_map(|row| stored(row).transpose()).collect()
+    }
 }
 
-/// `context_messages`; what is no number of messages counts as absent.
-fn most(settings: &Map<String, Value>) -> i64 {
-    let said = settings.get("context_messages").and_then(Value::as_i64);
-    said.map_or(DEFAULT_MESSAGES, |most| most.clamp(0, MOST_MESSAGES))
+fn messages(rows: &[PgRow]) -> Result<Vec<StoredMessage>, StoreError> {
+    rows.iter().filter_map(|row| message(row).transpose()).collect()
+}
+
+/// The compaction of a row; `None` when its id is NULL.
+fn compaction(row: &PgRow) -> Result<Option<Compaction>, StoreError> {
+    let Some(id) = position(row, "compaction_id")? else { return Ok(None) };
+    let strategy: String = row.try_get("strategy")?;
+    let provenance: Value = row.try_get("provenance")?;
+    Ok(Some(Compaction {
+        id,
+        through: Position::from_stored(row.try_get("through")?),
+        kept: row.try_get::<Vec<i64>, _>("kept")?.into_iter().map(Position::from_stored).collect(),
+        summary: row.try_get("summary")?,
+        strategy: Strategy::from_name(&strategy).ok_or_else(|| unreadable("strategy", &strategy))?,
+        provenance: serde_json::from_value::<Provenance>(provenance.clone())
+            .map_err(|_| unreadable("provenance", &provenance))?,
+        previous: position(row, "previous_id")?,
+        undone_at: position(row, "undone_at")?,
+    }))
+}
+
+fn position(row: &PgRow, column: &str) -> Result<Option<Position>, StoreError> {
+    Ok(row.try_get::<Option<i64>, _>(column)?.map(Position::from_stored))
 }
 
 fn numbered<'a>(

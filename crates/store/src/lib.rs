@@ -32,7 +32,7 @@ pub use api::{
 };
 pub use commit::{CommitError, Committed, Submission, Writer};
 pub use config::StoreConfig;
-pub use context::{ContextWanted, StartContext};
+pub use context::{ContextWanted, StartContext, StoredCompaction};
 pub use dead_letters::StoredDeadLetter;
 pub use error::{Disposition, StoreError};
 pub use history::{Range, StoredMessage};

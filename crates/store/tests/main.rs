@@ -9,6 +9,7 @@
 mod api;
 mod cancellation;
 mod commits;
+mod contexts;
 mod costs;
 mod fencing;
 mod fixture;

@@ -2,10 +2,10 @@
 
 use model::{ErrorClass, ErrorHint, Failure, IdRange, Position, Role};
 use partition::Known;
-use store::{ContextWanted, Range, StartContext, StoredOutcome};
+use store::{Range, StoredOutcome};
 
 use crate::fixture::{Database, Owner, dead_message, key, message, thread};
-use crate::words::{agent, answer_key, finishes, turn};
+use crate::words::{answer_key, finishes, turn};
 
 #[tokio::test]
 async fn a_look_up_tells_ended_from_absent_from_no_thread() {
@@ -129,59 +129,4 @@ async fn an_answer_ends_with_the_text_of_all_its_steps() {
     let history = store.history(&thread("u"), Range::default(), 100).await.unwrap().unwrap();
     assert_eq!(history[3].content, format!("text of {}", x.answer(1)));
     assert_eq!(history[2].tool_call_id.as_deref(), Some("c1"));
-}
-
-#[tokio::test]
-async fn turns_start_from_settings_and_the_end_of_the_thread() {
-    let (database, store) = Database::new(2).await;
-    let owner = Owner::new(&store, "a").await;
-    let mut commit = owner.empty();
-    commit.messages = (1..=60).map(|n| message("t", &format!("m{n}"), n)).collect();
-    commit.messages.extend((1..=3).map(|n| message("u", &format!("m{n}"), n)));
-    owner.commit(&commit).await.unwrap();
-    let settings = async |agent: &str, json: &str| {
-        let bucket = model::Bucket::of_key(agent).get();
-        let sql = format!(
-            "INSERT INTO agent_settings (bucket, agent_id, workflow, settings) VALUES ({bucket}, '{agent}', 'w-{agent}', '{json}')"
-        );
-        database.execute(&sql).await;
-    };
-    settings("two", r#"{"context_messages": 2, "system": "You are kind."}"#).await;
-    settings("none", r#"{"context_messages": 0}"#).await;
-    settings("less", r#"{"context_messages": -7}"#).await;
-    settings("odd", r#"{"context_messages": "many"}"#).await;
-    settings("all", r#"{"context_messages": 100000000000}"#).await;
-    let pairs = [
-        ("t", "two"),
-        ("t", "nobody"),
-        ("empty", "two"),
-        ("u", "none"),
-        ("u", "less"),
-        ("u", "odd"),
-        ("t", "all"),
-        ("t", "two"),
-    ];
-    let wanted: Vec<ContextWanted> =
-        pairs.iter().map(|(id, of)| ContextWanted { thread: thread(id), agent: agent(of) }).collect();
-    let contexts = store.contexts(&wanted).await.unwrap();
-    let shown = |context: &StartContext| {
-        let positions: Vec<i64> = context.messages.iter().map(|message| message.position.get()).collect();
-        (context.workflow.clone(), positions)
-    };
-    let workflow = |of: &str| Some(format!("w-{of}"));
-    let expected = [
-        (workflow("two"), vec![59, 60]),
-        (None, (11..=60).collect()),
-        (workflow("two"), vec![]),
-        (workflow("none"), vec![]),
-        (workflow("less"), vec![]),
-        (workflow("odd"), vec![1, 2, 3]),
-        (workflow("all"), (1..=60).collect()),
-        (workflow("two"), vec![59, 60]),
-    ];
-    assert_eq!(contexts.iter().map(shown).collect::<Vec<_>>(), expected);
-    assert_eq!(contexts[0].settings["system"], "You are kind.");
-    assert!(contexts[1].settings.is_empty());
-    assert_eq!(contexts[0].messages[1].content, "text of m60");
-    assert_eq!(store.contexts(&[]).await.unwrap(), []);
 }

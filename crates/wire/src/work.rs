@@ -32,8 +32,15 @@ pub struct TurnRequest {
     /// The task; absent for a person's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskOfTurn>,
-    /// Complete turns of the thread, oldest first, then the input.
+    /// Complete turns of the thread, as many as fit, oldest first, then the input; valid for any provider of models as they
+    /// stand: every call has its result right after it, and nothing is empty.
     pub context: Vec<ContextMessage>,
+    /// Stands for the turns before the context that were compacted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// About how many tokens the agent's `system`, the summary and the context take.
+    #[serde(default)]
+    pub context_tokens: u64,
     /// The agent's settings, as they were put.
     #[serde(default)]
     pub settings: Map<String, Value>,
@@ -64,7 +71,7 @@ pub struct ContextMessage {
     /// Of a tool message: the call that it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// Its id.
+    /// Its id; empty for one that was made up, so that a provider takes the rest.
     pub message_id: String,
     /// Its metadata.
     #[serde(default, skip_serializing_if = "Map::is_empty")]

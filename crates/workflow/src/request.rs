@@ -25,6 +25,8 @@ pub(crate) struct Turn {
     /// `task`, `work_request` or `memory`; none for a person's message.
     pub(crate) task_kind: Option<String>,
     pub(crate) context: Vec<ContextMessage>,
+    /// Stands for the turns before the context.
+    pub(crate) summary: Option<String>,
     pub(crate) settings: Map<String, Value>,
     pub(crate) correlation_id: Option<Box<str>>,
 }
@@ -70,6 +72,7 @@ impl Turn {
             deadline: Duration::from_millis(request.deadline_ms).max(SHORTEST_DEADLINE),
             task_kind: request.task.map(|task| task.kind),
             context: request.context,
+            summary: request.summary,
             settings: request.settings,
             correlation_id: request.correlation_id.map(Into::into),
         })

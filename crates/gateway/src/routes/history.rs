@@ -27,7 +27,7 @@ struct HistoryPage {
 }
 
 #[derive(Serialize)]
-struct HistoryMessage {
+pub(super) struct HistoryMessage {
     position: Position,
     message_id: String,
     batch_id: Position,
@@ -66,7 +66,7 @@ pub(super) async fn page(
     Ok(fresh(HistoryPage { session_id: thread.to_string(), messages, has_more }))
 }
 
-fn shown_message(message: StoredMessage) -> HistoryMessage {
+pub(super) fn shown_message(message: StoredMessage) -> HistoryMessage {
     HistoryMessage {
         position: message.position,
         message_id: message.message_id.into(),

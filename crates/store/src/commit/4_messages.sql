@@ -1,10 +1,12 @@
 , written AS (
     INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
-                          tool_calls, tool_call_id, metadata, token_count, parent_id, attempt)
+                          tool_calls, tool_call_id, metadata, token_count, parent_id, attempt, detached)
     SELECT f.bucket, f.thread_id, f.position, f.message_id, f.batch_id, f.sequence_num, f.batch_type, f.role, f.content,
            f.tool_calls::jsonb, f.tool_call_id, f.metadata::jsonb, f.token_count,
            coalesce(lag(f.position) OVER (PARTITION BY f.bucket, f.thread_id ORDER BY f.position), t.head_position),
-           f.attempt
+           f.attempt,
+           -- A batch that goes on stands apart from where it began.
+           f.batch_type = 'continuation'
     FROM fresh AS f
     LEFT JOIN threads AS t ON t.bucket = f.bucket AND t.thread_id = f.thread_id
     -- The second wall. Only for this key: two messages at one position would be a defect, and must not pass silently.

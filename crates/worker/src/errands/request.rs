@@ -1,22 +1,23 @@
 //! From a turn that begins to the request that its workflow gets: pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use batches::ContextRow;
-use model::{Chunk, PartitionCount, WorkflowName};
+use batches::context::{Builder, ContextRules, input};
+use batches::{Counter, Item, render};
+use model::{Chunk, MessageId, PartitionCount, Timestamp, WorkflowName};
 use partition::{Start, TurnRules};
 use serde_json::{Map, Value};
-use store::{StartContext, StoredMessage};
+use store::StartContext;
 use wire::subject;
 use wire::work::{ContextMessage, TaskOfTurn, ToolCall, TurnRequest};
 
 /// A day: no deadline and no backoff is longer.
 const MOST_MS: i64 = 86_400_000;
 
-/// Bytes of the turns before the input: with the input and what JSON adds they fit into one message of NATS.
-const CONTEXT_BYTES: usize = 384 << 10;
+/// The strictest that providers are, so that a service may hand the messages on to any of them.
+const ANY_PROVIDER: render::Rules = render::Rules { longest_id: 40, has_narrow_ids: true, takes_system: true };
 
 /// Answers a turn inside this process: all chunks of the answer, with consecutive ids from 0, the last one final.
 pub type LocalWorkflow = Arc<dyn Fn(&TurnRequest) -> Vec<Arc<Chunk>> + Send + Sync>;
@@ -80,20 +81,36 @@ pub(super) fn workflow(context: &StartContext, default: &WorkflowName) -> Result
     }
 }
 
+/// Begins the context of the turn with what was read at first: its input is the last message, in the batch that is active.
+pub(super) fn builder<'a>(
+    start: &Start,
+    found: &StartContext,
+    rules: &ContextRules,
+    counter: &'a dyn Counter,
+    now: Timestamp,
+) -> Builder<'a> {
+    let input = input(start.turn.input(), start.content.clone(), start.metadata.clone(), now);
+    let active = Some(input.batch_id);
+    // Instructions go with the settings, but the model reads them too.
+    let mut builder = Builder::new(rules.request(active, found.compaction.clone(), now), counter);
+    let stored = found.newest.iter().cloned().map(Item::from);
+    builder.page(std::iter::once(input).chain(stored));
+    builder
+}
+
 /// The request itself.
 pub(super) fn request(
     start: &Start,
-    context: StartContext,
+    settings: Map<String, Value>,
     workflow: &WorkflowName,
     rules: &TurnRules,
+    context: &batches::Context,
     partitions: PartitionCount,
 ) -> TurnRequest {
     let task = |(id, kind): &(model::TaskId, model::TaskKind)| TaskOfTurn {
         task_id: id.as_str().to_owned(),
         kind: kind.name().to_owned(),
     };
-    let mut messages = history(context.messages);
-    messages.push(input(start));
     TurnRequest {
         turn_id: start.turn.as_str().to_owned(),
         run: start.run,
@@ -107,74 +124,37 @@ pub(super) fn request(
         stop_subject: subject::stop(&start.turn, start.run),
         deadline_ms: rules.deadline_ms.unsigned_abs(),
         task: start.task.as_ref().map(task),
-        context: messages,
-        settings: context.settings,
+        context: messages(context),
+        summary: context.summary.clone(),
+        context_tokens: context.tokens,
+        settings,
         correlation_id: start.correlation_id.as_deref().map(str::to_owned),
     }
 }
 
-fn input(start: &Start) -> ContextMessage {
-    ContextMessage {
-        role: "user".to_owned(),
-        content: start.content.clone(),
-        tool_calls: Vec::new(),
-        tool_call_id: None,
-        message_id: start.turn.input().as_str().to_owned(),
-        metadata: start.metadata.as_map().cloned().unwrap_or_default(),
-    }
-}
-
-/// The complete turns among the last messages of the thread.
-fn history(messages: Vec<StoredMessage>) -> Vec<ContextMessage> {
-    let calls: Vec<Vec<ToolCall>> =
-        messages.iter().map(|message| calls(message.tool_calls.as_ref())).collect();
-    let rows: Vec<ContextRow> = messages
-        .iter()
-        .zip(&calls)
-        .map(|(message, calls)| ContextRow {
-            batch_id: message.batch_id,
-            sequence_num: message.sequence_num,
-            role: message.role,
-            calls: calls.iter().map(|call| call.id.clone()).collect(),
-            answers: message.tool_call_id.clone(),
-            size: message.content.len() + message.tool_calls.as_ref().map_or(0, size) + 256,
-        })
-        .collect();
-    let mut rest: Vec<_> = messages.into_iter().zip(calls).map(Some).collect();
-    let kept = batches::complete_turns(&rows, CONTEXT_BYTES).into_iter();
-    kept.filter_map(|index| rest.get_mut(index)?.take())
-        .map(|(message, calls)| shown(message, calls))
-        .collect()
-}
-
-/// About as many bytes as the calls take in a request.
-fn size(calls: &Value) -> usize {
-    calls.as_array().into_iter().flatten().map(|call| call.to_string().len()).sum()
-}
-
-fn shown(message: StoredMessage, tool_calls: Vec<ToolCall>) -> ContextMessage {
-    ContextMessage {
-        role: message.role.name().to_owned(),
-        content: message.content,
-        tool_calls,
-        tool_call_id: message.tool_call_id,
-        message_id: message.message_id.as_str().to_owned(),
-        metadata: match message.metadata {
-            Value::Object(map) => map,
-            _ => Map::new(),
-        },
-    }
-}
-
-/// As the fold of a turn has written them.
-fn calls(stored: Option<&Value>) -> Vec<ToolCall> {
-    let text = |call: &Value, key: &str| call.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let call = |call: &Value| ToolCall {
-        id: text(call, "id"),
-        name: text(call, "name"),
-        arguments: text(call, "arguments"),
+/// The messages as any provider takes them.
+fn messages(context: &batches::Context) -> Vec<ContextMessage> {
+    let items = context.batches.iter().flat_map(batches::Batch::items);
+    let metadata: HashMap<&MessageId, &model::Metadata> =
+        items.map(|item| (&item.message_id, &item.metadata)).collect();
+    let view = render::view(context, &ANY_PROVIDER);
+    let shown = |said: render::Said| {
+        let id = said.source.map(|(_, id)| id);
+        let metadata = id.as_ref().and_then(|id| metadata.get(id)?.as_map().cloned());
+        ContextMessage {
+            role: said.role.name().to_owned(),
+            content: said.text,
+            tool_calls: said
+                .calls
+                .into_iter()
+                .map(|call| ToolCall { id: call.id, name: call.name, arguments: call.arguments })
+                .collect(),
+            tool_call_id: said.answers,
+            message_id: id.map(String::from).unwrap_or_default(),
+            metadata: metadata.unwrap_or_default(),
+        }
     };
-    stored.and_then(Value::as_array).map(|calls| calls.iter().map(call).collect()).unwrap_or_default()
+    view.messages.into_iter().map(shown).collect()
 }
 
 #[cfg(test)]

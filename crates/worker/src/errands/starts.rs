@@ -4,12 +4,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use batches::Counter;
+use batches::context::ContextRules;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use model::{Seq, TurnId, WorkflowName};
-use partition::{Input, Start, Started};
+use model::{Seq, Timestamp, TurnId, WorkflowName};
+use partition::{Input, Start, Started, TurnRules};
 use runtime::Backoff;
 use store::{ContextWanted, StartContext, StoreError};
 use tokio::sync::mpsc;
@@ -26,6 +28,8 @@ const MOST_READ: usize = 32;
 const MOST_PUBLISHED: usize = 256;
 /// Requests that can be taken back, beyond those that are being made; the oldest are forgotten.
 const MOST_REMEMBERED: usize = 8_192;
+/// Subject, headers and what surrounds a message of NATS.
+const HEADER_BYTES: usize = 1 << 10;
 /// One try to publish; between two it is seen whether anybody still wants it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -140,7 +144,8 @@ impl Starts {
             let name = (start.turn.clone(), start.run);
             let wanted = self.beginning.get(&name).cloned().unwrap_or_default();
             self.publishing += 1;
-            self.under_way.push(begin(self.context.clone(), start, found, wanted).boxed());
+            let (context, answered) = (self.context.clone(), self.answered.clone());
+            self.under_way.push(begin(context, start, found, wanted, answered).boxed());
         }
     }
 
@@ -257,6 +262,7 @@ async fn begin(
     start: Arc<Start>,
     found: StartContext,
     wanted: CancellationToken,
+    answered: mpsc::Sender<Input>,
 ) -> Outcome {
     let config = &context.config;
     let rules = request::rules(&start, &found.settings, &config.rules);
@@ -272,13 +278,20 @@ async fn begin(
             return Outcome::Begun(start, vec![refused], None);
         }
     };
-    let request = request::request(&start, found, &workflow, &rules, config.partitions);
+    let (request, payload) = match made(&context, &start, &found, &workflow, &rules, &answered).await {
+        None => return Outcome::Begun(start, Vec::new(), None),
+        Some(Ok(made)) => made,
+        Some(Err(text)) => {
+            let refused = answer(&start, Started::Refused { rules, text });
+            return Outcome::Begun(start, vec![refused], None);
+        }
+    };
     if let Some(local) = config.local_workflows.get(&workflow) {
         let (turn, run, chunks) = (start.turn.clone(), start.run, local(&request));
         let inputs = vec![answer(&start, Started::Requested(rules)), Input::Answered { turn, run, chunks }];
         return Outcome::Begun(start, inputs, None);
     }
-    match publish(&context, &start, &workflow, &request, &wanted).await {
+    match publish(&context, &start, &workflow, payload, &wanted).await {
         Published::At(seq) => {
             let requested = answer(&start, Started::Requested(rules));
             Outcome::Begun(start, vec![requested], Some(seq))
@@ -289,6 +302,59 @@ async fn begin(
         }
         Published::Unwanted => Outcome::Begun(start, Vec::new(), None),
     }
+}
+
+/// The request with its context, in one message of NATS: a context that is larger than that gets less room. `None` when the
+/// session has ended.
+async fn made(
+    context: &Context,
+    start: &Start,
+    found: &StartContext,
+    workflow: &WorkflowName,
+    rules: &TurnRules,
+    answered: &mpsc::Sender<Input>,
+) -> Option<Result<(TurnRequest, Bytes), String>> {
+    let (mut of_context, complaints) = ContextRules::of(&found.settings);
+    for complaint in complaints {
+        tracing::warn!(agent = %start.agent, complaint, "a setting counts as absent");
+    }
+    let counter = of_context.tokenizer.counter();
+    loop {
+        let ask = || unless_hopeless(built(context, start, found, &of_context, counter.as_ref()));
+        let built = match until_answered(ask, "reading a context", answered).await? {
+            Ok(built) => built,
+            Err(text) => return Some(Err(text)),
+        };
+        let (settings, partitions) = (found.settings.clone(), context.config.partitions);
+        let request = request::request(start, settings, workflow, rules, &built, partitions);
+        let payload = match serde_json::to_vec(&request) {
+            Ok(payload) => payload,
+            Err(error) => return Some(Err(error.to_string())),
+        };
+        let most = context.bus.max_payload().saturating_sub(HEADER_BYTES);
+        if payload.len() <= most {
+            return Some(Ok((request, Bytes::from(payload))));
+        }
+        if built.batches.len() <= 1 {
+            let size = payload.len();
+            return Some(Err(format!("the turn request takes {size} bytes, and a message may take {most}")));
+        }
+        tracing::debug!(turn = %start.turn, size = payload.len(), most, "a context has to be smaller");
+        of_context.tokens = built.tokens.min(of_context.tokens) / 2;
+    }
+}
+
+async fn built(
+    context: &Context,
+    start: &Start,
+    found: &StartContext,
+    rules: &ContextRules,
+    counter: &dyn Counter,
+) -> Result<batches::Context, StoreError> {
+    let now = Timestamp(context.clock.now_ms());
+    let mut builder = request::builder(start, found, rules, counter, now);
+    context.store.fill(&start.thread, &mut builder).await?;
+    Ok(builder.build())
 }
 
 enum Published {
@@ -303,13 +369,9 @@ async fn publish(
     context: &Context,
     start: &Start,
     workflow: &WorkflowName,
-    request: &TurnRequest,
+    payload: Bytes,
     wanted: &CancellationToken,
 ) -> Published {
-    let payload = match serde_json::to_vec(request) {
-        Ok(payload) => Bytes::from(payload),
-        Err(error) => return Published::Refused(error.to_string()),
-    };
     let (subject, id) = (wire::subject::work(workflow), format!("{}.{}", start.turn, start.run));
     let mut backoff = Backoff::default();
     while !wanted.is_cancelled() {

@@ -40,10 +40,11 @@ pub(super) fn call_ids(turn: &Turn) -> HashSet<String> {
     turn.context.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.clone()).collect()
 }
 
-/// The instructions of the agent's `system`, then the context.
+/// The instructions of the agent's `system`, what stands for the turns before, then the context.
 pub(super) fn of_context(turn: &Turn) -> Vec<Value> {
-    let system = turn.text_setting("system").map(|text| json!({"role": "system", "content": text}));
-    system.into_iter().chain(turn.context.iter().map(message)).collect()
+    let system = |text: &str| json!({"role": "system", "content": text});
+    let before = turn.text_setting("system").into_iter().chain(turn.summary.as_deref());
+    before.map(system).chain(turn.context.iter().map(message)).collect()
 }
 
 fn message(message: &ContextMessage) -> Value {

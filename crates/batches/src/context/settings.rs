@@ -1,0 +1,204 @@
+//! What an agent's settings say of its contexts.
+
+use model::{BatchType, MessageId, Metadata, Position, Role, Timestamp};
+use serde_json::{Map, Value};
+
+use super::Request;
+use crate::{Compaction, CompactionRules, Counter, Estimate, Exact, Item};
+
+/// Tokens of a context, where the settings do not say it.
+pub const DEFAULT_TOKENS: u64 = 32_000;
+/// The most that settings may say.
+pub const MOST_TOKENS: u64 = 1_000_000;
+/// An incomplete batch without progress for so long is abandoned, where the settings do not say it.
+pub const DEFAULT_TIMEOUT_MS: i64 = 3_600_000;
+
+/// How the contexts of an agent are built.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContextRules {
+    /// Its instructions: `system`.
+    pub system: Option<String>,
+    /// Tokens that a context may have: `context_tokens`.
+    pub tokens: u64,
+    /// `batch_timeout_ms`.
+    pub timeout_ms: i64,
+    /// How tokens are counted: `tokenizer`.
+    pub tokenizer: Tokenizer,
+    /// When and how it is compacted: `compaction`; `None` when it is `null`.
+    pub compaction: Option<CompactionRules>,
+}
+
+/// How tokens are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tokenizer {
+    /// [`Estimate`].
+    #[default]
+    Estimate,
+    /// [`Exact::o200k`].
+    O200k,
+    /// [`Exact::cl100k`].
+    Cl100k,
+}
+
+impl Tokenizer {
+    /// All of them, by name.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("estimate", Self::Estimate), ("o200k_base", Self::O200k), ("cl100k_base", Self::Cl100k)];
+
+    /// The name in settings.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, one)| *one == self).map_or("estimate", |(name, _)| name)
+    }
+
+    /// What counts.
+    pub fn counter(self) -> Box<dyn Counter> {
+        match self {
+            Self::Estimate => Box::new(Estimate),
+            Self::O200k => Box::new(Exact::o200k()),
+            Self::Cl100k => Box::new(Exact::cl100k()),
+        }
+    }
+}
+
+impl Default for ContextRules {
+    fn default() -> Self {
+        Self {
+            system: None,
+            tokens: DEFAULT_TOKENS,
+            timeout_ms: DEFAULT_TIMEOUT_MS,
+            tokenizer: Tokenizer::default(),
+            compaction: Some(CompactionRules::default()),
+        }
+    }
+}
+
+impl ContextRules {
+    /// What the settings say; what makes no sense in them counts as absent, with a complaint.
+    pub fn of(settings: &Map<String, Value>) -> (Self, Vec<String>) {
+        let (mut rules, mut complaints) = (Self::default(), Vec::new());
+        let said = |key: &str| settings.get(key).filter(|value| !value.is_null());
+        rules.system = said("system").and_then(Value::as_str).map(str::to_owned);
+        let mut number = |key: &str, most: u64| {
+            let value = said(key)?;
+            let number = value.as_u64().filter(|number| (1..=most).contains(number));
+            if number.is_none() {
+                complaints.push(format!("{key} is {value}, and not a whole number from 1 to {most}"));
+            }
+            number
+        };
+        if let Some(tokens) = number("context_tokens", MOST_TOKENS) {
+            rules.tokens = tokens;
+        }
+        if let Some(ms) = number("batch_timeout_ms", 30 * 86_400_000) {
+            rules.timeout_ms = ms as i64;
+        }
+        if let Some(value) = said("tokenizer") {
+            let known = Tokenizer::ALL.iter().find(|(name, _)| value.as_str() == Some(name));
+            match known {
+                Some((_, tokenizer)) => rules.tokenizer = *tokenizer,
+                None => complaints.push(format!("tokenizer {value} is not known")),
+            }
+        }
+        match settings.get("compaction") {
+            None => {}
+            Some(Value::Null) => rules.compaction = None,
+            Some(value) => match compaction(value) {
+                Ok(compaction) => rules.compaction = Some(compaction),
+                Err(complaint) => complaints.push(complaint),
+            },
+        }
+        (rules, complaints)
+    }
+
+    /// The request for a context in which this batch is active.
+    pub fn request(&self, active: Option<Position>, compaction: Option<Compaction>, now: Timestamp) -> Request {
+        Request {
+            system: self.system.clone(),
+            active,
+            budget: self.tokens,
+            compaction,
+            now,
+            timeout_ms: self.timeout_ms,
+            until: None,
+        }
+    }
+}
+
+/// The rules for compaction in settings.
+///
+/// # Errors
+/// They are not in the form of [`CompactionRules`], or contradict themselves.
+pub fn compaction(value: &Value) -> Result<CompactionRules, String> {
+    let rules: CompactionRules =
+        serde_json::from_value(value.clone()).map_err(|error| format!("compaction: {error}"))?;
+    rules.check().map_err(|error| error.to_string())?;
+    Ok(rules)
+}
+
+/// An input that is not stored yet, as the last message of a context: of the batch that it goes on with, or of its own.
+pub fn input(id: MessageId, content: String, metadata: Metadata, now: Timestamp) -> Item {
+    let continues = metadata.continues();
+    Item {
+        position: Position::MAX,
+        message_id: id,
+        batch_id: continues.unwrap_or(Position::MAX),
+        sequence_num: i32::MAX,
+        batch_type: if continues.is_some() { BatchType::Continuation } else { BatchType::UserRequest },
+        role: Role::User,
+        content,
+        tool_calls: None,
+        tool_call_id: None,
+        metadata,
+        token_count: None,
+        created_at: now,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::compaction::Strategy;
+
+    fn rules(settings: Value) -> (ContextRules, Vec<String>) {
+        ContextRules::of(settings.as_object().unwrap())
+    }
+
+    #[test]
+    fn settings_count_when_they_make_sense() {
+        assert_eq!(rules(json!({})), (ContextRules::default(), vec![]));
+        let (said, complaints) = rules(json!({
+            "system": "Be brief.", "context_tokens": 1_000, "batch_timeout_ms": 5, "tokenizer": "o200k_base",
+            "compaction": {"strategy": "summarise", "high_percent": 80},
+        }));
+        assert_eq!(complaints, [""; 0]);
+        assert_eq!((said.system.as_deref(), said.tokens, said.timeout_ms), (Some("Be brief."), 1_000, 5));
+        assert_eq!(said.tokenizer, Tokenizer::O200k);
+        let compaction = said.compaction.unwrap();
+        assert_eq!((compaction.strategy, compaction.high_percent, compaction.low_percent), (Strategy::Summarise, 80, 60));
+        assert_eq!(rules(json!({"compaction": null})).0.compaction, None);
+    }
+
+    #[test]
+    fn what_makes_no_sense_counts_as_absent_with_a_complaint() {
+        let wrong = json!({
+            "context_tokens": 0, "batch_timeout_ms": "5", "tokenizer": "none", "compaction": {"low_percent": 95},
+        });
+        let (said, complaints) = rules(wrong);
+        assert_eq!(said, ContextRules::default());
+        assert_eq!(complaints.len(), 4, "{complaints:?}");
+        assert!(complaints[3].contains("low_percent (95) must be below high_percent (90)"), "{complaints:?}");
+    }
+
+    #[test]
+    fn an_input_is_the_last_message_of_the_batch_that_it_goes_on_with() {
+        let of = |metadata: Value| {
+            let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
+            input(MessageId::parse("q").unwrap(), "hi".into(), metadata, Timestamp(7))
+        };
+        assert_eq!((of(json!({})).batch_id, of(json!({})).batch_type), (Position::MAX, BatchType::UserRequest));
+        let on = of(json!({"continues": "4096"}));
+        assert_eq!((on.batch_id.get(), on.batch_type, on.position), (4096, BatchType::Continuation, Position::MAX));
+    }
+}

@@ -1,0 +1,17 @@
+-- $1 bucket, $2 thread, $3 batches (array). All messages of each: from its first one up to the first of another batch, and
+-- what of it stands elsewhere.
+SELECT m.*, (extract(epoch FROM m.created_at) * 1000)::bigint AS created_ms
+FROM unnest($3::bigint[]) AS k (batch_id)
+CROSS JOIN LATERAL (
+    (SELECT m.* FROM messages AS m
+     WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position >= k.batch_id AND m.batch_id = k.batch_id
+       AND NOT m.detached
+       AND m.position < coalesce((SELECT o.position FROM messages AS o
+                                  WHERE o.bucket = $1 AND o.thread_id = $2 AND o.position > k.batch_id
+                                    AND o.batch_id <> k.batch_id
+                                  ORDER BY o.position LIMIT 1), 9223372036854775807))
+    UNION ALL
+    (SELECT m.* FROM messages AS m
+     WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id = k.batch_id AND m.detached)
+) AS m
+ORDER BY m.position

@@ -1,0 +1,17 @@
+-- Arrays: $1 bucket, $2 agent, $3 bucket of the thread, $4 thread. A row for each: settings of the agent, and the compaction
+-- that counts in the thread.
+SELECT k.number, s.workflow, s.settings, c.*
+FROM unnest($1::smallint[], $2::text[], $3::smallint[], $4::text[])
+     WITH ORDINALITY AS k (bucket, agent_id, thread_bucket, thread_id, number)
+LEFT JOIN LATERAL (
+    SELECT s.workflow, s.settings FROM agent_settings AS s
+    WHERE s.bucket = k.bucket AND s.agent_id = k.agent_id
+    OFFSET 0
+) AS s ON true
+LEFT JOIN LATERAL (
+    SELECT c.compaction_id, c.through, c.kept, c.summary, c.strategy, c.provenance, c.previous_id, c.undone_at
+    FROM compactions AS c
+    WHERE c.bucket = k.thread_bucket AND c.thread_id = k.thread_id AND c.undone_at IS NULL
+    ORDER BY c.compaction_id DESC
+    LIMIT 1
+) AS c ON true

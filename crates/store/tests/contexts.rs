@@ -1,0 +1,169 @@
+//! What contexts are built from.
+
+use batches::compaction::{Provenance, Strategy};
+use batches::context::{Builder, ContextRules, Older};
+use batches::{Compaction, Context, Estimate};
+use model::{BatchType, Position, Timestamp};
+use serde_json::json;
+use store::{ContextWanted, StartContext, Store};
+
+use crate::fixture::{Database, Owner, message, thread};
+use crate::words::{agent, at, finishes, turn};
+
+/// Turns of four messages in `t`: batches 10, 20, …
+async fn with_turns(count: i64) -> (Database, Store) {
+    let (database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let all: Vec<i64> = (1..=count).collect();
+    for part in all.chunks(50) {
+        let mut commit = owner.empty();
+        let turn_of = |number: &i64| finishes("t", &turn("t", &format!("n{number}")), 0, number * 10, None);
+        commit.turns = part.iter().map(turn_of).collect();
+        owner.commit(&commit).await.unwrap();
+    }
+    (database, store)
+}
+
+async fn context(store: &Store, rules: &ContextRules, compaction: Option<Compaction>) -> Context {
+    let request = rules.request(None, compaction, Timestamp(0));
+    let mut builder = Builder::new(request, &Estimate);
+    store.fill(&thread("t"), &mut builder).await.unwrap();
+    builder.build()
+}
+
+fn ids(context: &Context) -> Vec<i64> {
+    context.batches.iter().map(|batch| batch.id().get()).collect()
+}
+
+fn budget(tokens: u64) -> ContextRules {
+    ContextRules { tokens, ..ContextRules::default() }
+}
+
+fn compaction(through: i64, kept: &[i64]) -> Compaction {
+    Compaction {
+        id: at(through + 9),
+        through: at(through),
+        kept: kept.iter().copied().map(at).collect(),
+        summary: Some("They talked.".to_owned()),
+        strategy: Strategy::Summarise,
+        provenance: Provenance { batches: vec![at(10)], messages: 4, tokens_before: 9, tokens_after: 5 },
+        previous: None,
+        undone_at: None,
+    }
+}
+
+async fn keep(database: &Database, compaction: &Compaction) {
+    let kept: Vec<_> = compaction.kept.iter().map(Position::to_string).collect();
+    let sql = format!(
+        "INSERT INTO compactions (bucket, thread_id, compaction_id, through, kept, summary, strategy, provenance, undone_at)
+         VALUES ({}, 't', {}, {}, '{{{}}}', 'They talked.', 'summarise', '{}', {})",
+        model::Bucket::of(&thread("t")).get(),
+        compaction.id,
+        compaction.through,
+        kept.join(","),
+        serde_json::to_string(&compaction.provenance).unwrap(),
+        compaction.undone_at.map_or("NULL".to_owned(), |at| at.to_string()),
+    );
+    database.execute(&sql).await;
+}
+
+#[tokio::test]
+async fn turns_start_from_settings_compactions_and_the_end_of_the_thread() {
+    let (database, store) = with_turns(30).await;
+    let bucket = model::Bucket::of_key("kind").get();
+    let settings = format!(
+        "INSERT INTO agent_settings (bucket, agent_id, workflow, settings)
+         VALUES ({bucket}, 'kind', 'w', '{{\"system\": \"Be kind.\"}}')"
+    );
+    database.execute(&settings).await;
+    let undone = Compaction { undone_at: Some(at(99)), ..compaction(80, &[]) };
+    for one in [compaction(50, &[20]), undone] {
+        keep(&database, &one).await;
+    }
+    let wanted = [("t", "kind"), ("empty", "kind"), ("t", "nobody")]
+        .map(|(id, of)| ContextWanted { thread: thread(id), agent: agent(of) });
+    let contexts = store.contexts(&wanted).await.unwrap();
+    let positions = |context: &StartContext| -> Vec<i64> {
+        context.newest.iter().map(|message| message.position.get()).collect()
+    };
+    let all = (1..=30).flat_map(|turn| (0..4).map(move |number| turn * 10 + number));
+    let newest: Vec<i64> = all.rev().take(64).collect();
+    assert_eq!(positions(&contexts[0]), newest);
+    assert_eq!((positions(&contexts[1]), positions(&contexts[2])), (vec![], newest));
+    let first = &contexts[0];
+    assert_eq!((first.workflow.as_deref(), &first.settings["system"]), (Some("w"), &json!("Be kind.")));
+    assert_eq!((contexts[2].workflow.as_deref(), contexts[2].settings.len()), (None, 0));
+    assert_eq!(first.compaction, Some(compaction(50, &[20])), "the newest that is not undone");
+    assert_eq!(contexts[1].compaction, None);
+    let all = store.compactions(&thread("t")).await.unwrap();
+    assert_eq!(all.iter().map(|one| one.compaction.id.get()).collect::<Vec<_>>(), [59, 89]);
+    assert_eq!((all[1].compaction.undone_at, all[1].actor.as_str()), (Some(at(99)), "system"));
+    assert_eq!(store.contexts(&[]).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_context_reads_no_more_than_what_has_room() {
+    let (_database, store) = with_turns(400).await;
+    let whole = context(&store, &budget(1_000_000), None).await;
+    assert_eq!((ids(&whole).len(), whole.older), (400, Older::Nothing));
+    let newest = whole.decisions.iter().rev().take(4).map(|decision| decision.tokens).sum();
+    let some = context(&store, &budget(newest), None).await;
+    assert_eq!(ids(&some), [3970, 3980, 3990, 4000]);
+    let read: usize = some.decisions.iter().map(|decision| decision.messages).sum();
+    assert!(read <= 64, "{read} messages of 1,600 were read");
+    assert!(matches!(some.older, Older::Unread { .. }), "{:?}", some.older);
+}
+
+#[tokio::test]
+async fn what_is_compacted_is_not_read_but_for_what_was_kept() {
+    let (database, store) = with_turns(400).await;
+    let compaction = compaction(3_900, &[20, 1_000]);
+    let shown = context(&store, &budget(1_000_000), Some(compaction.clone())).await;
+    let newest: Vec<i64> = (391..=400).map(|number| number * 10).collect();
+    assert_eq!(ids(&shown), [vec![20, 1_000], newest].concat());
+    assert_eq!(shown.summary.as_deref(), Some("They talked."));
+    // A batch of before goes on.
+    let owner = Owner::new(&store, "b").await;
+    let mut commit = owner.empty();
+    let mut more = finishes("t", &turn("t", "more"), 0, 5_000, None);
+    for message in &mut more.messages {
+        message.placement.batch_id = at(30);
+        message.placement.batch_type = BatchType::Continuation;
+    }
+    commit.turns = vec![more];
+    owner.commit(&commit).await.unwrap();
+    assert_eq!(database.number("SELECT count(*) FROM messages WHERE detached").await, 4);
+    let batch = store.batches(&thread("t"), &[at(30), at(40), at(7)]).await.unwrap();
+    let places: Vec<_> =
+        batch.iter().map(|it| (it.batch_id.get(), it.sequence_num, it.position.get())).collect();
+    let before = (0..4).map(|number| (30, number, 30 + i64::from(number)));
+    let after = (4..8).map(|number| (30, number, 4_996 + i64::from(number)));
+    let other = (0..4).map(|number| (40, number, 40 + i64::from(number)));
+    assert_eq!(places, before.chain(after).chain(other).collect::<Vec<_>>());
+    let shown = context(&store, &budget(1_000_000), Some(compaction)).await;
+    assert_eq!(ids(&shown)[..3], [20, 30, 1_000], "it says something that nothing stands for");
+}
+
+#[tokio::test]
+async fn batches_are_listed_by_their_first_messages() {
+    let (_database, store) = with_turns(5).await;
+    let page = async |before: Option<i64>, most| {
+        let found = store.batch_ids(&thread("t"), before.map(at), most).await.unwrap();
+        found.map(|ids| ids.iter().map(|id| id.get()).collect::<Vec<_>>())
+    };
+    assert_eq!(page(None, 3).await, Some(vec![50, 40, 30]));
+    assert_eq!(page(Some(30), 3).await, Some(vec![20, 10]));
+    assert_eq!(page(Some(10), 3).await, Some(vec![]));
+    assert_eq!(store.batch_ids(&thread("nobody"), None, 3).await.unwrap(), None);
+    assert_eq!(store.batches(&thread("t"), &[]).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_message_without_a_turn_is_a_batch_of_its_own() {
+    let (_database, store) = with_turns(1).await;
+    let owner = Owner::new(&store, "b").await;
+    let mut commit = owner.empty();
+    commit.messages = vec![message("t", "bare", 20)];
+    owner.commit(&commit).await.unwrap();
+    assert_eq!(ids(&context(&store, &budget(1_000), None).await), [10, 20]);
+}

@@ -13,6 +13,7 @@ mod acts;
 mod bed;
 mod chaos;
 mod contracts;
+mod corners;
 mod demo;
 mod examples;
 mod figures;

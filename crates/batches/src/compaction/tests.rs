@@ -153,6 +153,18 @@ fn kept_ones_can_leave_later() {
 }
 
 #[test]
+fn what_is_away_stays_away_when_only_a_kept_one_leaves() {
+    let mut batches = headers(10);
+    batches[0].importance = 1.0;
+    let live =
+        plan(&load(&batches), &rules(Strategy::Importance)).unwrap().into_compaction(position(105), None);
+    batches[0].tokens = 600;
+    let next = plan(&Load { live: Some(&live), ..load(&batches) }, &rules(Strategy::DropOldest)).unwrap();
+    assert_eq!((ids(&next.replaces), next.through), (vec![10], position(50)));
+    assert!(next.kept.is_empty());
+}
+
+#[test]
 fn undoing_makes_the_one_before_count_again() {
     let made = |id, through, previous: Option<i64>| Compaction {
         id: position(id),

@@ -100,6 +100,19 @@ fn places_follow_the_order_and_twice_is_the_same() {
 }
 
 #[test]
+fn what_is_older_than_positions_keeps_its_order() {
+    let at = |word: &str, at| Legacy { created_at: Some(Timestamp(at)), ..legacy(word) };
+    // The thread's bucket does not matter: positions are above 0 and rise.
+    for name in ["t", "u", "v"] {
+        let messages =
+            vec![at("u", 1_000), at("a", 900_000), at("u", 1_600_000_000_000), at("a", 1_700_000_000_000)];
+        let items = number(&ThreadId::parse(name).unwrap(), messages, NOW).items;
+        assert!(items.is_sorted_by(|a, b| a.position < b.position));
+        assert!(items[0].position.get() > 1 << 22, "not in the millisecond before the first");
+    }
+}
+
+#[test]
 fn ids_are_kept_where_they_may() {
     let with_id = |word: &str, id: &str| Legacy { id: Some(id.to_owned()), ..legacy(word) };
     let messages = vec![

@@ -217,6 +217,26 @@ fn what_is_out_of_order_or_twice_is_refused_with_its_line() {
 }
 
 #[test]
+fn a_batch_stands_in_one_place_and_threads_have_their_own_ids() {
+    let mut writer = Writer::new();
+    let mut text = writer.header() + &writer.thread(thread("t1")) + &writer.batch(&batch("1.0u"));
+    text += &writer.compaction(compaction());
+    text += &writer.batch(&batch("1.1a"));
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    assert_eq!(refused(&lines), "line 5, message \"m11\": batch 10 does not come after batch 10");
+    let mut writer = Writer::new();
+    let mut text = writer.header();
+    for id in ["t1", "t2"] {
+        text += &writer.thread(thread(id));
+        text += &writer.batch(&batch("1.0u 1.1a"));
+    }
+    text += &writer.trailer();
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let (records, end) = read(&lines);
+    assert_eq!((given(&records), end.map(|counts| counts.messages)), (vec![10, 10], Ok(4)));
+}
+
+#[test]
 fn damage_is_refused_or_noted() {
     for (script, at, why) in [
         (

@@ -8,7 +8,12 @@
            -- A batch that goes on stands apart from where it began.
            f.batch_type = 'continuation'
     FROM fresh AS f
-    LEFT JOIN threads AS t ON t.bucket = f.bucket AND t.thread_id = f.thread_id
+    -- OFFSET 0: a look-up by key. As a plain join, planned while the table is small, it reads all threads for each message.
+    LEFT JOIN LATERAL (
+        SELECT t.head_position FROM threads AS t
+        WHERE t.bucket = f.bucket AND t.thread_id = f.thread_id
+        OFFSET 0
+    ) AS t ON true
     -- The second wall. Only for this key: two messages at one position would be a defect, and must not pass silently.
     ON CONFLICT (bucket, thread_id, message_id) DO NOTHING
     RETURNING bucket, thread_id, position

@@ -69,6 +69,8 @@ pub(super) fn rows(entries: &[Entry]) -> Vec<Row> {
     for ours in [peer::WORKER, peer::WORKER_INGESTING] {
         rows.extend(others.map(|(other, goal)| alone.at_least(ours, other, goal)));
     }
+    let same_work = alone.at_least(peer::WORKER_ROWS, peer::GRAPHILE_ROWS, 2.0);
+    rows.push(same_work.map(|row| row.note("the same work: both leave two messages of 400 B")));
     let wal = Beside { figure: |round| round.wal_bytes_per_task, ..rates('a') };
     for count in ROWS {
         for (turns, goal) in OF_RAW {

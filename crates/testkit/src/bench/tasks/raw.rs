@@ -17,11 +17,17 @@ use crate::services::TestDatabase;
 
 const COPY: &str = "CREATE TABLE limit_messages (LIKE messages INCLUDING ALL)";
 const INSERT: &str = "INSERT INTO limit_messages (bucket, thread_id, position, message_id, batch_id, sequence_num, \
-    batch_type, role, content) \
-    SELECT bucket, thread_id, position, message_id, batch_id, sequence_num, 'agent_to_agent', role, content \
-    FROM unnest($1::smallint[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::integer[], $7::text[], $8::text[]) \
-         AS i (bucket, thread_id, position, message_id, batch_id, sequence_num, role, content)";
+    batch_type, role, content, tool_calls, tool_call_id, metadata, parent_id) \
+    SELECT bucket, thread_id, position, message_id, batch_id, sequence_num, 'agent_to_agent', role, content, \
+           tool_calls::jsonb, tool_call_id, metadata::jsonb, parent_id \
+    FROM unnest($1::smallint[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::integer[], $7::text[], $8::text[], \
+                $9::text[], $10::text[], $11::text[], $12::bigint[]) \
+         AS i (bucket, thread_id, position, message_id, batch_id, sequence_num, role, content, tool_calls, tool_call_id, \
+               metadata, parent_id)";
 const CONTENT_BYTES: usize = 400;
+const CALLS: &str = r#"[{"id": "call", "name": "tool", "arguments": "{}"}]"#;
+/// Positions of today have so many digits.
+const FIRST_POSITION: i64 = 380_000_000_000_000_000;
 /// A turn with one call of a tool.
 const FOUR: &[&str] = &["user", "assistant", "tool", "assistant"];
 /// A question and its answer.
@@ -125,6 +131,10 @@ async fn write_all(mut connection: PgConnection, share: Vec<Rows>) -> Result<Vec
             .bind(rows.sequence)
             .bind(rows.role)
             .bind(rows.content)
+            .bind(rows.tool_calls)
+            .bind(rows.tool_call_id)
+            .bind(rows.metadata)
+            .bind(rows.parent)
             .execute(&mut connection)
             .await?;
         latencies_us.push(u64::try_from(begun.elapsed().as_micros())?);
@@ -143,20 +153,38 @@ struct Rows {
     sequence: Vec<i32>,
     role: Vec<&'static str>,
     content: Vec<String>,
+    tool_calls: Vec<Option<&'static str>>,
+    tool_call_id: Vec<Option<&'static str>>,
+    metadata: Vec<String>,
+    parent: Vec<Option<i64>>,
 }
 
 impl Rows {
-    /// One turn's messages, from this position on.
+    /// One turn's messages from this position on: the very rows that the worker writes for such a turn.
     fn push(&mut self, thread: &ThreadId, batch: i64, roles: &[&'static str]) -> Result<()> {
+        let bucket = Bucket::of(thread).get();
         for (sequence, role) in (0_i32..).zip(roles) {
-            self.bucket.push(i16::try_from(Bucket::of(thread).get())?);
+            let position = batch + i64::from(sequence);
+            let is_last = sequence as usize + 1 == roles.len();
+            let (suffix, metadata) = match *role {
+                "user" => ("q", r#"{"task_id": "100-10", "task_kind": "task"}"#),
+                "tool" => ("a-s0-r0", "{}"),
+                _ if is_last => ("a", "{}"),
+                _ => ("a-s0", "{}"),
+            };
+            let calls = *role == "assistant" && !is_last;
+            self.bucket.push(i16::try_from(bucket)?);
             self.thread.push(thread.to_string());
-            self.position.push(batch + i64::from(sequence));
-            self.message.push(format!("t{batch:016x}-{sequence}"));
+            self.position.push(position);
+            self.message.push(format!("t{bucket:04x}-{batch}-{suffix}"));
             self.batch.push(batch);
             self.sequence.push(sequence);
             self.role.push(role);
             self.content.push("x".repeat(CONTENT_BYTES));
+            self.tool_calls.push(calls.then_some(CALLS));
+            self.tool_call_id.push((*role == "tool").then_some("call"));
+            self.metadata.push(metadata.to_owned());
+            self.parent.push(Some(position - 1));
         }
         Ok(())
     }
@@ -166,7 +194,7 @@ impl Rows {
 fn statements(load: Load, roles: &[&'static str], turns_a_statement: usize) -> Result<Vec<Rows>> {
     let threads: Vec<ThreadId> =
         (0..load.agents).map(|agent| ThreadId::parse(&format!("agent-{agent}"))).collect::<Result<_, _>>()?;
-    let turns = (0..load.tasks).flat_map(|_| &threads).zip((1_i64..).map(|turn| turn * roles.len() as i64));
+    let turns = (0..load.tasks).flat_map(|_| &threads).zip((1_i64..).map(|turn| FIRST_POSITION + turn * roles.len() as i64));
     let mut statements = Vec::new();
     for (number, (thread, batch)) in turns.enumerate() {
         if number % turns_a_statement == 0 {
@@ -192,8 +220,8 @@ mod tests {
         let sizes: Vec<usize> = statements.iter().map(|rows| rows.position.len()).collect();
         assert_eq!(sizes, [16, 16, 4]);
         let positions: Vec<i64> = statements.iter().flat_map(|rows| rows.position.clone()).collect();
-        assert_eq!(positions, (4..40).collect::<Vec<i64>>());
+        assert_eq!(positions, (4..40).map(|place| FIRST_POSITION + place).collect::<Vec<i64>>());
         assert_eq!(statements[0].thread[..5], ["agent-0", "agent-0", "agent-0", "agent-0", "agent-1"]);
-        assert_eq!(statements[0].batch[..5], [4, 4, 4, 4, 8]);
+        assert_eq!(statements[0].batch[..5], [4, 4, 4, 4, 8].map(|place| FIRST_POSITION + place));
     }
 }

@@ -1,6 +1,7 @@
 //! Threads that are named, stopping turns, and turns that failed.
 
 use model::{ActKind, BusyPolicy, ThreadId, TurnId};
+use runtime::spawn_named;
 use serde_json::json;
 use testkit::http;
 use wire::explain::{About, ActiveTurn, Explanation, WaitReason};
@@ -114,7 +115,7 @@ async fn a_stop_waits_for_the_owner_of_its_turn() {
     let path = format!("/v1/turns/{}/stop", turn("a"));
     let away = bare(gateway, "POST", &path).await;
     assert_eq!(away.problem(), (503, "no_owner".to_owned(), true));
-    let waits = tokio::spawn(async move { bare(gateway, "POST", &path).await });
+    let waits = spawn_named("stop", async move { bare(gateway, "POST", &path).await });
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     assert!(!waits.is_finished());
     let owner = town.owner(1, vec![]).await;

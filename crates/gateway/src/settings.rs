@@ -116,8 +116,11 @@ mod tests {
             (json!({"backoff_base_ms": 2, "backoff_cap_ms": 1}), "above settings.backoff_cap_ms"),
             (json!({"max_attempts": 0}), "null or a whole number"),
             (json!({"context_tokens": 1_000_001}), "context_tokens"),
-            (json!({"tokenizer": "words"}), "settings.tokenizer must be one of estimate, o200k_base, cl100k_base"),
-            (json!({"compaction": {"strategy": "age"}}), "settings.compaction: strategy \"age\" needs max_age_ms"),
+            (
+                json!({"tokenizer": "words"}),
+                "settings.tokenizer must be one of estimate, o200k_base, cl100k_base",
+            ),
+            (json!({"compaction": {"strategy": "age"}}), "needs max_age_ms above 0"),
             (json!({"work_request": "yes"}), "true or false"),
             (json!({"memory": 1}), "true or false"),
             (json!({"foreground_during_backoff": "wait"}), "one of pass, refuse"),

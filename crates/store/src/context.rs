@@ -1,8 +1,8 @@
 //! What a turn starts from, and what contexts are built from: settings, compactions, and as many messages as are wanted.
 
+use batches::Item;
 use batches::compaction::{Compaction, Provenance, Strategy};
 use batches::context::{Builder, Needs};
-use batches::Item;
 use model::{AgentId, Bucket, Position, ThreadId, Timestamp};
 use serde_json::{Map, Value};
 use sqlx::Row;
@@ -90,11 +90,13 @@ impl Store {
         for row in self.rows(begin).await? {
             if let Some(context) = numbered(&mut contexts, &row)? {
                 context.workflow = row.try_get("workflow")?;
-                context.settings = row.try_get::<Option<Value>, _>("settings")?.map_or(Ok(Map::new()), object)?;
+                context.settings =
+                    row.try_get::<Option<Value>, _>("settings")?.map_or(Ok(Map::new()), object)?;
                 context.compaction = compaction(&row)?;
             }
         }
-        let newest = sqlx::query(include_str!("context/newest.sql")).bind(buckets).bind(threads).bind(FIRST_PAGE);
+        let newest =
+            sqlx::query(include_str!("context/newest.sql")).bind(buckets).bind(threads).bind(FIRST_PAGE);
         for row in self.rows(newest).await? {
             if let Some(context) = numbered(&mut contexts, &row)? {
                 context.newest.extend(message(&row)?);
@@ -173,7 +175,10 @@ impl Store {
         if rows.is_empty() {
             return Ok(None);
         }
-        rows.iter().filter_map(|row| position(row, "position").transpose()).collect::<Result<_, _>>().map(Some)
+        rows.iter()
+            .filter_map(|row| position(row, "position").transpose())
+            .collect::<Result<_, _>>()
+            .map(Some)
     }
 
     /// Every compaction of the thread, the oldest first.

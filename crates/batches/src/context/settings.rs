@@ -111,7 +111,12 @@ impl ContextRules {
     }
 
     /// The request for a context in which this batch is active.
-    pub fn request(&self, active: Option<Position>, compaction: Option<Compaction>, now: Timestamp) -> Request {
+    pub fn request(
+        &self,
+        active: Option<Position>,
+        compaction: Option<Compaction>,
+        now: Timestamp,
+    ) -> Request {
         Request {
             system: self.system.clone(),
             active,
@@ -176,7 +181,10 @@ mod tests {
         assert_eq!((said.system.as_deref(), said.tokens, said.timeout_ms), (Some("Be brief."), 1_000, 5));
         assert_eq!(said.tokenizer, Tokenizer::O200k);
         let compaction = said.compaction.unwrap();
-        assert_eq!((compaction.strategy, compaction.high_percent, compaction.low_percent), (Strategy::Summarise, 80, 60));
+        assert_eq!(
+            (compaction.strategy, compaction.high_percent, compaction.low_percent),
+            (Strategy::Summarise, 80, 60)
+        );
         assert_eq!(rules(json!({"compaction": null})).0.compaction, None);
     }
 
@@ -197,8 +205,14 @@ mod tests {
             let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
             input(MessageId::parse("q").unwrap(), "hi".into(), metadata, Timestamp(7))
         };
-        assert_eq!((of(json!({})).batch_id, of(json!({})).batch_type), (Position::MAX, BatchType::UserRequest));
+        assert_eq!(
+            (of(json!({})).batch_id, of(json!({})).batch_type),
+            (Position::MAX, BatchType::UserRequest)
+        );
         let on = of(json!({"continues": "4096"}));
-        assert_eq!((on.batch_id.get(), on.batch_type, on.position), (4096, BatchType::Continuation, Position::MAX));
+        assert_eq!(
+            (on.batch_id.get(), on.batch_type, on.position),
+            (4096, BatchType::Continuation, Position::MAX)
+        );
     }
 }

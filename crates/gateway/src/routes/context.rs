@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::response::Response;
 use batches::compaction::live_at;
 use batches::context::{Builder, ContextRules, Decision, MOST_TOKENS, Older, Verdict};
-use batches::render::{self, Repair};
+use batches::render::{self, Mend, Rendered, Repair};
 use batches::{Compaction, Context};
 use model::{AgentId, Position, Timestamp};
 use serde::Deserialize;
@@ -53,7 +53,7 @@ pub(super) async fn show(
     let mut builder = Builder::new(request, counter.as_ref());
     hub.store().fill(&thread, &mut builder).await?;
     let context = builder.build();
-    let rendered = render(&context);
+    let rendered = without_ending(render(&context));
     Ok(fresh(json!({
         "thread_id": thread.as_str(),
         "agent_id": agent.as_str(),
@@ -71,7 +71,7 @@ pub(super) async fn show(
     })))
 }
 
-type Render = fn(&Context) -> render::Rendered;
+type Render = fn(&Context) -> Rendered;
 
 fn format(name: Option<&str>) -> Result<Render, Problem> {
     match name.unwrap_or("openai") {
@@ -81,10 +81,21 @@ fn format(name: Option<&str>) -> Result<Render, Problem> {
     }
 }
 
+/// What a model sees ends with the next input, which is not there yet: nothing has to stand for it.
+fn without_ending(mut rendered: Rendered) -> Rendered {
+    let is_ending = rendered.repairs.last().is_some_and(|repair| repair.mend == Mend::EndedWithUser);
+    if is_ending {
+        rendered.repairs.pop();
+        rendered.messages.pop();
+    }
+    rendered
+}
+
 fn budget(text: Option<&str>) -> Result<Option<u64>, Problem> {
     let Some(text) = text else { return Ok(None) };
     let budget = text.parse().ok().filter(|tokens| (1..=MOST_TOKENS).contains(tokens));
-    let invalid = || Problem::bad_request("invalid_tokens", format!("tokens must be from 1 to {MOST_TOKENS}"));
+    let invalid =
+        || Problem::bad_request("invalid_tokens", format!("tokens must be from 1 to {MOST_TOKENS}"));
     budget.ok_or_else(invalid).map(Some)
 }
 

@@ -4,6 +4,7 @@
 mod agents;
 mod bounds;
 mod client;
+mod contexts;
 mod inputs;
 mod playing;
 mod requests;

@@ -16,9 +16,6 @@ use wire::work::{ContextMessage, TaskOfTurn, ToolCall, TurnRequest};
 /// A day: no deadline and no backoff is longer.
 const MOST_MS: i64 = 86_400_000;
 
-/// The strictest that providers are, so that a service may hand the messages on to any of them.
-const ANY_PROVIDER: render::Rules = render::Rules { longest_id: 40, has_narrow_ids: true, takes_system: true };
-
 /// Answers a turn inside this process: all chunks of the answer, with consecutive ids from 0, the last one final.
 pub type LocalWorkflow = Arc<dyn Fn(&TurnRequest) -> Vec<Arc<Chunk>> + Send + Sync>;
 
@@ -137,7 +134,7 @@ fn messages(context: &batches::Context) -> Vec<ContextMessage> {
     let items = context.batches.iter().flat_map(batches::Batch::items);
     let metadata: HashMap<&MessageId, &model::Metadata> =
         items.map(|item| (&item.message_id, &item.metadata)).collect();
-    let view = render::view(context, &ANY_PROVIDER);
+    let view = render::view(context, &render::Rules::ANY);
     let shown = |said: render::Said| {
         let id = said.source.map(|(_, id)| id);
         let metadata = id.as_ref().and_then(|id| metadata.get(id)?.as_map().cloned());

@@ -106,7 +106,7 @@ async fn a_request_that_no_message_can_hold_fails_its_task_at_once() {
     })
     .await;
     let failure = bed.store.task(&agent, &task).await.unwrap().unwrap().failure.unwrap();
-    assert!(failure.text.contains("too large"), "{failure:?}");
+    assert!(failure.text.contains("and a message may take"), "{failure:?}");
     assert!(bed.stored("WORK").await.is_empty());
     bed.end().await;
 }

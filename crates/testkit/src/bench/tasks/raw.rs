@@ -194,7 +194,9 @@ impl Rows {
 fn statements(load: Load, roles: &[&'static str], turns_a_statement: usize) -> Result<Vec<Rows>> {
     let threads: Vec<ThreadId> =
         (0..load.agents).map(|agent| ThreadId::parse(&format!("agent-{agent}"))).collect::<Result<_, _>>()?;
-    let turns = (0..load.tasks).flat_map(|_| &threads).zip((1_i64..).map(|turn| FIRST_POSITION + turn * roles.len() as i64));
+    let turns = (0..load.tasks)
+        .flat_map(|_| &threads)
+        .zip((1_i64..).map(|turn| FIRST_POSITION + turn * roles.len() as i64));
     let mut statements = Vec::new();
     for (number, (thread, batch)) in turns.enumerate() {
         if number % turns_a_statement == 0 {

@@ -133,7 +133,10 @@ fn a_request_has_whole_turns_and_then_the_input() {
 fn without_room_the_oldest_turns_are_left_out_and_the_input_never() {
     let messages = |texts: &[&str]| -> Vec<StoredMessage> {
         let turn = |(number, text): (i64, &&str)| {
-            [stored(number * 10, 0, Role::User, text, None), stored(number * 10, 1, Role::Assistant, "yes", None)]
+            [
+                stored(number * 10, 0, Role::User, text, None),
+                stored(number * 10, 1, Role::Assistant, "yes", None),
+            ]
         };
         (1..).zip(texts).flat_map(turn).collect()
     };
@@ -156,8 +159,13 @@ fn an_input_goes_on_with_its_batch() {
     let metadata = Metadata::new(json!({"continues": "10"}).as_object().unwrap().clone()).unwrap();
     let input = Start { metadata, ..start() };
     let request = request_of(&input, messages, json!({}));
-    let expected =
-        [("user", "between"), ("assistant", "yes"), ("user", "first"), ("assistant", "so far"), ("user", "now?")];
+    let expected = [
+        ("user", "between"),
+        ("assistant", "yes"),
+        ("user", "first"),
+        ("assistant", "so far"),
+        ("user", "now?"),
+    ];
     assert_eq!(said(&request), expected, "what is to be gone on with comes last");
     assert_eq!(request.context[4].metadata["continues"], "10");
 }

@@ -2,7 +2,8 @@
 
 use batches::Item;
 use batches::compaction::{Compaction, Provenance, Strategy};
-use batches::context::{Builder, Needs};
+use batches::context::{Builder, ContextRules, Needs};
+use batches::tokens::PER_MESSAGE;
 use model::{AgentId, Bucket, Position, ThreadId, Timestamp};
 use serde_json::{Map, Value};
 use sqlx::Row;
@@ -35,8 +36,11 @@ pub struct StartContext {
     pub settings: Map<String, Value>,
     /// The compaction that counts in the thread.
     pub compaction: Option<Compaction>,
-    /// The last messages of the thread, the newest first: 64 at most. More come with [`Store::fill`].
+    /// The last messages of the thread, the newest first: as many as the agent's contexts may have room for, 64 at most. More
+    /// come with [`Store::fill`].
     pub newest: Vec<StoredMessage>,
+    /// The thread has no others.
+    pub is_all: bool,
 }
 
 /// A compaction, and who did it when.
@@ -95,12 +99,18 @@ impl Store {
                 context.compaction = compaction(&row)?;
             }
         }
-        let newest =
-            sqlx::query(include_str!("context/newest.sql")).bind(buckets).bind(threads).bind(FIRST_PAGE);
+        let pages: Vec<i64> = contexts.iter().map(|context| first_page(&context.settings)).collect();
+        let newest = sqlx::query(include_str!("context/newest.sql"))
+            .bind(buckets)
+            .bind(threads)
+            .bind(pages.clone());
         for row in self.rows(newest).await? {
             if let Some(context) = numbered(&mut contexts, &row)? {
                 context.newest.extend(message(&row)?);
             }
+        }
+        for (context, page) in contexts.iter_mut().zip(pages) {
+            context.is_all = (context.newest.len() as i64) < page;
         }
         Ok(contexts)
     }
@@ -193,6 +203,12 @@ impl Store {
         };
         self.rows(statement).await?.iter().filter_map(|row| stored(row).transpose()).collect()
     }
+}
+
+/// Each message takes some tokens, so a small budget has no room for many: what would be read for nothing is not read.
+fn first_page(settings: &Map<String, Value>) -> i64 {
+    let (rules, _) = ContextRules::of(settings);
+    i64::try_from(rules.tokens / PER_MESSAGE).unwrap_or(i64::MAX).saturating_add(1).min(FIRST_PAGE)
 }
 
 fn messages(rows: &[PgRow]) -> Result<Vec<StoredMessage>, StoreError> {

@@ -92,6 +92,10 @@ pub(super) fn builder<'a>(
     let mut builder = Builder::new(rules.request(active, found.compaction.clone(), now), counter);
     let stored = found.newest.iter().cloned().map(Item::from);
     builder.page(std::iter::once(input).chain(stored));
+    if found.is_all {
+        // Nobody has to ask the store for more: most threads are short.
+        builder.end();
+    }
     builder
 }
 

@@ -53,7 +53,7 @@ CREATE TABLE tasks (
     -- Its place in the queue.
     position   bigint      NOT NULL,
     task_id    text        NOT NULL,
-    kind       text        NOT NULL CHECK (kind IN ('task', 'work_request', 'memory')),
+    kind       text        NOT NULL CHECK (kind IN ('task', 'work_request', 'memory', 'compaction')),
     content    text        NOT NULL,
     metadata   jsonb       NOT NULL DEFAULT '{}',
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),

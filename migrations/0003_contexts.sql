@@ -20,7 +20,11 @@ CREATE TABLE compactions (
     previous_id   bigint,
     -- A position: from there on it does not count any more.
     undone_at     bigint,
+    undone_by     text,
     actor         text        NOT NULL DEFAULT 'system',
+    -- The task that writes the summary. Until it has, the compaction does not count.
+    pending_agent text,
+    pending_task  text,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (bucket, thread_id, compaction_id)
 );

@@ -7,7 +7,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use model::{BatchType, Position, Timestamp};
+use model::{BatchType, Position, TaskKind, Timestamp};
 
 pub use header::Header;
 pub use state::{State, Why};
@@ -70,6 +70,12 @@ impl Batch {
     /// Whether it is complete, and if not, why.
     pub fn state(&self) -> State {
         state::state(&self.items)
+    }
+
+    /// Whether it is the fleet's own work: a summary that was written for another thread, `task_kind` of the input's metadata.
+    pub fn is_maintenance(&self) -> bool {
+        let kind = self.items.first().and_then(|item| item.metadata.get("task_kind")?.as_str());
+        kind == Some(TaskKind::Compaction.name())
     }
 
     /// How long it may be without progress, if it says so itself: `timeout_ms` of the metadata.

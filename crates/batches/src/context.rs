@@ -132,6 +132,8 @@ pub enum Reason {
         /// What it leaves.
         room: u64,
     },
+    /// The fleet's own work, and no part of what the thread is about.
+    Maintenance,
     /// Only its end was read: there was no room left for it in any case.
     Unread,
 }
@@ -146,6 +148,7 @@ impl Reason {
             Self::Superseded { .. } => "superseded",
             Self::BudgetUsed => "budget_used",
             Self::LargerThanBudget { .. } => "larger_than_budget",
+            Self::Maintenance => "maintenance",
             Self::Unread => "unread",
         }
     }
@@ -162,6 +165,7 @@ impl fmt::Display for Reason {
             Self::LargerThanBudget { room } => {
                 write!(f, "it is larger than the {room} tokens that the budget leaves for batches")
             }
+            Self::Maintenance => f.write_str("it is the fleet's own work"),
             Self::Unread => f.write_str("older than what was read"),
         }
     }

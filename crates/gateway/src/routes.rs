@@ -69,6 +69,8 @@ fn of_threads() -> Router<Desk> {
         .route("/v1/threads/{thread}/history", get(history::page))
         .route("/v1/threads/{thread}/messages", post(messages::take))
         .route("/v1/threads/{thread}/context", get(context::show))
+        .route("/v1/threads/{thread}/compactions", get(context::compactions))
+        .route("/v1/threads/{thread}/compactions/undo", post(context::undo))
         .route("/v1/threads/{thread}/batches", get(batches::page))
         .route("/v1/threads/{thread}/batches/{batch}", get(batches::show))
         .route("/v1/threads/{thread}/audit", get(audit_of_thread))

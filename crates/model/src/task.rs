@@ -12,11 +12,13 @@ pub enum TaskKind {
     WorkRequest,
     /// Extraction of facts from a turn with a person.
     Memory,
+    /// The summary of a part of a thread that leaves its contexts.
+    Compaction,
 }
 
 impl TaskKind {
     /// All kinds, in the order of their numbers in protobuf.
-    pub const ALL: [Self; 3] = [Self::Task, Self::WorkRequest, Self::Memory];
+    pub const ALL: [Self; 4] = [Self::Task, Self::WorkRequest, Self::Memory, Self::Compaction];
 
     /// The name in JSON and Postgres.
     pub fn name(self) -> &'static str {
@@ -24,6 +26,7 @@ impl TaskKind {
             Self::Task => "task",
             Self::WorkRequest => "work_request",
             Self::Memory => "memory",
+            Self::Compaction => "compaction",
         }
     }
 

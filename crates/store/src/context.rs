@@ -4,11 +4,12 @@ use batches::Item;
 use batches::compaction::{Compaction, Provenance, Strategy};
 use batches::context::{Builder, ContextRules, Needs};
 use batches::tokens::PER_MESSAGE;
-use model::{AgentId, Bucket, Position, ThreadId, Timestamp};
+use model::{AgentId, Bucket, Position, TaskId, ThreadId, Timestamp};
 use serde_json::{Map, Value};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use crate::compactions::PendingCompaction;
 use crate::history::message;
 use crate::row::unreadable;
 use crate::{Store, StoreError, StoredMessage};
@@ -36,6 +37,8 @@ pub struct StartContext {
     pub settings: Map<String, Value>,
     /// The compaction that counts in the thread.
     pub compaction: Option<Compaction>,
+    /// A newer one that waits for its summary.
+    pub pending: Option<PendingCompaction>,
     /// The last messages of the thread, the newest first: as many as the agent's contexts may have room for, 64 at most. More
     /// come with [`Store::fill`].
     pub newest: Vec<StoredMessage>,
@@ -52,6 +55,8 @@ pub struct StoredCompaction {
     pub actor: String,
     /// By the database's clock.
     pub created_at: Timestamp,
+    /// It waits for its summary, and does not count yet.
+    pub is_pending: bool,
 }
 
 impl From<StoredMessage> for Item {
@@ -97,6 +102,7 @@ impl Store {
                 context.settings =
                     row.try_get::<Option<Value>, _>("settings")?.map_or(Ok(Map::new()), object)?;
                 context.compaction = compaction(&row)?;
+                context.pending = pending(&row)?;
             }
         }
         let pages: Vec<i64> = contexts.iter().map(|context| first_page(&context.settings)).collect();
@@ -199,7 +205,8 @@ impl Store {
         let stored = |row: &PgRow| -> Result<Option<StoredCompaction>, StoreError> {
             let Some(compaction) = compaction(row)? else { return Ok(None) };
             let (actor, created_ms) = (row.try_get("actor")?, row.try_get("created_ms")?);
-            Ok(Some(StoredCompaction { compaction, actor, created_at: Timestamp(created_ms) }))
+            let is_pending = row.try_get::<Option<String>, _>("pending_task")?.is_some();
+            Ok(Some(StoredCompaction { compaction, actor, created_at: Timestamp(created_ms), is_pending }))
         };
         self.rows(statement).await?.iter().filter_map(|row| stored(row).transpose()).collect()
     }
@@ -230,6 +237,18 @@ fn compaction(row: &PgRow) -> Result<Option<Compaction>, StoreError> {
             .map_err(|_| unreadable("provenance", &provenance))?,
         previous: position(row, "previous_id")?,
         undone_at: position(row, "undone_at")?,
+    }))
+}
+
+fn pending(row: &PgRow) -> Result<Option<PendingCompaction>, StoreError> {
+    let Some(id) = position(row, "pending_id")? else { return Ok(None) };
+    let text = |column: &str| -> Result<String, StoreError> { Ok(row.try_get(column)?) };
+    let (agent, task) = (text("pending_agent")?, text("pending_task")?);
+    Ok(Some(PendingCompaction {
+        id,
+        agent: AgentId::parse(&agent).map_err(|error| unreadable("pending_agent", &error))?,
+        task: TaskId::parse(&task).map_err(|error| unreadable("pending_task", &error))?,
+        waits_ms: row.try_get("pending_ms")?,
     }))
 }
 

@@ -15,6 +15,8 @@ pub struct Range {
     pub after: Option<Position>,
     /// Only messages before this position.
     pub before: Option<Position>,
+    /// Also those that the system made up (`synthetic: true` in the metadata), which people do not see.
+    pub with_synthetic: bool,
 }
 
 /// A message as it is stored.
@@ -72,7 +74,8 @@ impl Store {
             .bind(thread.as_str())
             .bind(range.after.map_or(i64::MIN, Position::get))
             .bind(range.before.map_or(i64::MAX, Position::get))
-            .bind(i64::from(limit));
+            .bind(i64::from(limit))
+            .bind(range.with_synthetic);
         let rows = self.rows(statement).await?;
         if rows.is_empty() {
             return Ok(None);

@@ -9,6 +9,7 @@
 
 mod api;
 mod commit;
+mod compactions;
 mod config;
 mod connect;
 mod context;
@@ -31,6 +32,7 @@ pub use api::{
     TurnState,
 };
 pub use commit::{CommitError, Committed, Submission, Writer};
+pub use compactions::{PendingCompaction, Written};
 pub use config::StoreConfig;
 pub use context::{ContextWanted, StartContext, StoredCompaction};
 pub use dead_letters::StoredDeadLetter;

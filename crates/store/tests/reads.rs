@@ -2,9 +2,10 @@
 
 use model::{ErrorClass, ErrorHint, Failure, IdRange, Position, Role};
 use partition::Known;
+use serde_json::json;
 use store::{Range, StoredOutcome};
 
-use crate::fixture::{Database, Owner, dead_message, key, message, thread};
+use crate::fixture::{Database, Owner, dead_message, key, message, metadata, thread};
 use crate::words::{answer_key, finishes, turn};
 
 #[tokio::test]
@@ -79,7 +80,7 @@ async fn history_pages_forwards_and_backwards() {
     store.create_thread(&thread("empty")).await.unwrap();
     let page = async |id, after: Option<i64>, before: Option<i64>, limit| {
         let at = |position: Option<i64>| position.map(Position::from_stored);
-        let range = Range { after: at(after), before: at(before) };
+        let range = Range { after: at(after), before: at(before), with_synthetic: false };
         let page = store.history(&thread(id), range, limit).await.unwrap();
         page.map(|all| all.iter().map(|message| message.position.get()).collect::<Vec<_>>())
     };
@@ -90,6 +91,28 @@ async fn history_pages_forwards_and_backwards() {
     assert_eq!(page("t", Some(90), None, 3).await, Some(vec![]));
     assert_eq!(page("empty", None, None, 3).await, Some(vec![]));
     assert_eq!(page("unknown", None, None, 3).await, None);
+}
+
+#[tokio::test]
+async fn only_what_is_synthetic_by_the_boolean_is_hidden() {
+    let (_database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let values = [json!(true), json!("true"), json!(1), json!(null), json!(false), json!([true])];
+    let mut commit = owner.empty();
+    for (value, number) in values.into_iter().zip(1..) {
+        let mut one = message("t", &format!("m{number}"), number * 10);
+        one.metadata = metadata(json!({ "synthetic": value }));
+        commit.messages.push(one);
+    }
+    owner.commit(&commit).await.unwrap();
+    let page = async |range| {
+        let page = store.history(&thread("t"), range, 9).await.unwrap().unwrap();
+        page.iter().map(|message| message.position.get()).collect::<Vec<_>>()
+    };
+    assert_eq!(page(Range::default()).await, [20, 30, 40, 50, 60]);
+    let before = Some(Position::from_stored(60));
+    assert_eq!(page(Range { before, ..Range::default() }).await, [20, 30, 40, 50]);
+    assert_eq!(page(Range { with_synthetic: true, ..Range::default() }).await, [10, 20, 30, 40, 50, 60]);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //!
 //! Each kind has a task of its own; all of them answer with [`Input`]s on one channel. They end with the session.
 
+mod compacting;
 mod inquiry;
 mod line;
 mod request;

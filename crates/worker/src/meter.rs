@@ -45,6 +45,7 @@ pub(crate) fn describe() {
         ("antiphon_worker_leases_lost_total", "Leases that somebody else took"),
         ("antiphon_worker_frames_not_sent_total", "Live frames dropped while NATS was away"),
         ("antiphon_worker_unsendable_total", "Entries of the outbox that can never be published"),
+        ("antiphon_worker_compactions_total", "Threads looked at for compaction, by outcome"),
         ("antiphon_worker_actions_total", "Actions of the partition machines performed, by action"),
     ];
     for (name, help) in counters {

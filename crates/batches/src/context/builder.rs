@@ -236,6 +236,9 @@ impl<'a> Builder<'a> {
     }
 
     fn unfit(&self, batch: &Batch) -> Option<Reason> {
+        if batch.is_maintenance() {
+            return Some(Reason::Maintenance);
+        }
         let State::Incomplete(why) = batch.state() else { return None };
         let timeout_ms = batch.timeout_ms().unwrap_or(self.request.timeout_ms);
         // A hole is no sign of being given up: nothing that comes could fill it.

@@ -1,6 +1,7 @@
 //! What a model would see of a thread, and why.
 
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::Response;
 use batches::compaction::live_at;
 use batches::context::{Builder, ContextRules, Decision, MOST_TOKENS, Older, Verdict};
@@ -11,9 +12,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Desk, fresh, thread_id, threads};
+use crate::body::Empty;
 use crate::hub::Hub;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
+use crate::shown;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,7 +47,8 @@ pub(super) async fn show(
     let (mut rules, complaints) = rules(hub, &agent).await?;
     rules.tokens = budget.unwrap_or(rules.tokens);
     let stored = hub.store().compactions(&thread).await?;
-    let compactions: Vec<_> = stored.into_iter().map(|one| one.compaction).collect();
+    let done = stored.into_iter().filter(|one| !one.is_pending);
+    let compactions: Vec<_> = done.map(|one| one.compaction).collect();
     let compaction = live_at(&compactions, at.unwrap_or(Position::MAX)).cloned();
     let now = Timestamp(time::OffsetDateTime::now_utc().unix_timestamp_nanos() as i64 / 1_000_000);
     let mut request = rules.request(None, compaction.clone(), now);
@@ -69,6 +73,48 @@ pub(super) async fn show(
         "repairs": rendered.repairs.iter().map(shown_repair).collect::<Vec<_>>(),
         "complaints": complaints,
     })))
+}
+
+/// Every compaction of the thread, newest first.
+pub(super) async fn compactions(
+    State(desk): State<Desk>,
+    Params(thread): Params<String>,
+) -> Result<Response, Problem> {
+    let (thread, hub) = (thread_id(&thread)?, desk.hub()?);
+    let stored = hub.store().compactions(&thread).await?;
+    if stored.is_empty() && hub.store().thread(&thread).await?.is_none() {
+        return Err(threads::unknown());
+    }
+    let done: Vec<_> =
+        stored.iter().filter(|one| !one.is_pending).map(|one| one.compaction.clone()).collect();
+    let live = live_at(&done, Position::MAX).map(|live| live.id);
+    let shown = stored.iter().rev().map(|one| {
+        let mut shown = shown_compaction(&one.compaction);
+        shown["state"] = json!(match (one.is_pending, live == Some(one.compaction.id)) {
+            (true, _) => "waiting for its summary",
+            (_, true) => "counts",
+            (false, false) if one.compaction.undone_at.is_some() => "undone",
+            (false, false) => "replaced",
+        });
+        shown["actor"] = json!(one.actor);
+        shown["created_at"] = json!(shown::rfc3339(one.created_at));
+        shown
+    });
+    let shown: Vec<_> = shown.collect();
+    Ok(fresh(json!({ "thread_id": thread.as_str(), "compactions": shown })))
+}
+
+/// The newest does not count any more.
+pub(super) async fn undo(
+    State(desk): State<Desk>,
+    Params(thread): Params<String>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Result<Response, Problem> {
+    let (thread, actor, hub) = (thread_id(&thread)?, params::actor(&headers)?, desk.hub()?);
+    let none = || Problem::not_found("no_compaction", "there is no compaction in this thread that counts");
+    let undone = hub.store().undo_compaction(&thread, &actor).await?.ok_or_else(none)?;
+    Ok(fresh(json!({ "thread_id": thread.as_str(), "undone": undone })))
 }
 
 type Render = fn(&Context) -> Rendered;

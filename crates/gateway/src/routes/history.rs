@@ -17,6 +17,8 @@ pub(super) struct HistoryQuery {
     after: Option<String>,
     before: Option<String>,
     limit: Option<String>,
+    /// Also what the system made up: for operators.
+    synthetic: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -52,6 +54,7 @@ pub(super) async fn page(
     let range = Range {
         after: params::position("after", query.after)?,
         before: params::position("before", query.before)?,
+        with_synthetic: query.synthetic.unwrap_or(false),
     };
     let limit = params::limit(query.limit.as_deref())?;
     let read = desk.hub()?.store().history(&thread, range, limit + 1).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use batches::context::{Builder, ContextRules, input};
 use batches::{Counter, Item, render};
-use model::{Chunk, MessageId, PartitionCount, Timestamp, WorkflowName};
+use model::{Chunk, MessageId, PartitionCount, TaskKind, Timestamp, WorkflowName};
 use partition::{Start, TurnRules};
 use serde_json::{Map, Value};
 use store::StartContext;
@@ -88,7 +88,13 @@ pub(super) fn builder<'a>(
 ) -> Builder<'a> {
     let input = input(start.turn.input(), start.content.clone(), start.metadata.clone(), now);
     let active = Some(input.batch_id);
-    // Instructions go with the settings, but the model reads them too.
+    if is_maintenance(start) {
+        // It says itself all that it is about.
+        let mut builder = Builder::new(rules.request(active, None, now), counter);
+        builder.page([input]);
+        builder.end();
+        return builder;
+    }
     let mut builder = Builder::new(rules.request(active, found.compaction.clone(), now), counter);
     let stored = found.newest.iter().cloned().map(Item::from);
     builder.page(std::iter::once(input).chain(stored));
@@ -97,6 +103,20 @@ pub(super) fn builder<'a>(
         builder.end();
     }
     builder
+}
+
+fn is_maintenance(start: &Start) -> bool {
+    start.task.as_ref().is_some_and(|(_, kind)| *kind == TaskKind::Compaction)
+}
+
+/// The agent's settings for this turn. Who writes a summary needs neither the agent's part nor its tools.
+pub(super) fn settings(start: &Start, settings: &Map<String, Value>) -> Map<String, Value> {
+    let mut settings = settings.clone();
+    if is_maintenance(start) {
+        settings.remove("system");
+        settings.insert("tools".to_owned(), Value::Array(Vec::new()));
+    }
+    settings
 }
 
 /// The request itself.

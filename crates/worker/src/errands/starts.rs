@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use wire::work::TurnRequest;
 
+use super::compacting::Compacting;
 use super::inquiry::until_answered;
 use super::request;
 use crate::Context;
@@ -62,6 +63,7 @@ struct Starts {
     is_reading: bool,
     publishing: usize,
     under_way: FuturesUnordered<BoxFuture<'static, Outcome>>,
+    compacting: Compacting,
     /// Turns that have not begun; cancelled when they are abandoned.
     beginning: HashMap<Name, CancellationToken>,
     /// Requests that are stored, as far as it is remembered, in the order of their storing.
@@ -82,6 +84,7 @@ pub(super) async fn run(
         is_reading: false,
         publishing: 0,
         under_way: FuturesUnordered::new(),
+        compacting: Compacting::new(),
         beginning: HashMap::new(),
         stored: HashMap::new(),
         stored_order: VecDeque::new(),
@@ -145,7 +148,8 @@ impl Starts {
             let wanted = self.beginning.get(&name).cloned().unwrap_or_default();
             self.publishing += 1;
             let (context, answered) = (self.context.clone(), self.answered.clone());
-            self.under_way.push(begin(context, start, found, wanted, answered).boxed());
+            let compacting = self.compacting.clone();
+            self.under_way.push(begin(context, start, found, wanted, answered, compacting).boxed());
         }
     }
 
@@ -263,6 +267,7 @@ async fn begin(
     found: StartContext,
     wanted: CancellationToken,
     answered: mpsc::Sender<Input>,
+    compacting: Compacting,
 ) -> Outcome {
     let config = &context.config;
     let rules = request::rules(&start, &found.settings, &config.rules);
@@ -278,14 +283,15 @@ async fn begin(
             return Outcome::Begun(start, vec![refused], None);
         }
     };
-    let (request, payload) = match made(&context, &start, &found, &workflow, &rules, &answered).await {
-        None => return Outcome::Begun(start, Vec::new(), None),
-        Some(Ok(made)) => made,
-        Some(Err(text)) => {
-            let refused = answer(&start, Started::Refused { rules, text });
-            return Outcome::Begun(start, vec![refused], None);
-        }
-    };
+    let (request, payload) =
+        match made(&context, &start, &found, &workflow, &rules, &answered, &compacting).await {
+            None => return Outcome::Begun(start, Vec::new(), None),
+            Some(Ok(made)) => made,
+            Some(Err(text)) => {
+                let refused = answer(&start, Started::Refused { rules, text });
+                return Outcome::Begun(start, vec![refused], None);
+            }
+        };
     if let Some(local) = config.local_workflows.get(&workflow) {
         let (turn, run, chunks) = (start.turn.clone(), start.run, local(&request));
         let inputs = vec![answer(&start, Started::Requested(rules)), Input::Answered { turn, run, chunks }];
@@ -313,6 +319,7 @@ async fn made(
     workflow: &WorkflowName,
     rules: &TurnRules,
     answered: &mpsc::Sender<Input>,
+    compacting: &Compacting,
 ) -> Option<Result<(TurnRequest, Bytes), String>> {
     let (mut of_context, complaints) = ContextRules::of(&found.settings);
     for complaint in complaints {
@@ -325,7 +332,8 @@ async fn made(
             Ok(built) => built,
             Err(text) => return Some(Err(text)),
         };
-        let (settings, partitions) = (found.settings.clone(), context.config.partitions);
+        compacting.consider(context, start, found, &of_context, &built);
+        let (settings, partitions) = (request::settings(start, &found.settings), context.config.partitions);
         let request = request::request(start, settings, workflow, rules, &built, partitions);
         let payload = match serde_json::to_vec(&request) {
             Ok(payload) => payload,

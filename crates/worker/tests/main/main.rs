@@ -8,6 +8,7 @@
 )]
 
 mod bed;
+mod compacting;
 mod handover;
 mod local;
 mod outbox;

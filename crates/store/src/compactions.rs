@@ -1,0 +1,119 @@
+//! Compactions: what contexts show of what is older. Messages stay where they are.
+
+use batches::Compaction;
+use model::{AgentId, Bucket, Position, TaskId, ThreadId, TurnId};
+use sqlx::Row;
+
+use crate::{Store, StoreError, TaskStatus};
+
+/// A task that has not entered its queue after so long was never published.
+const LOST_AFTER_MS: i64 = 600_000;
+
+/// A compaction that waits for its summary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingCompaction {
+    /// Which.
+    pub id: Position,
+    /// Who writes it,
+    pub agent: AgentId,
+    /// with this task.
+    pub task: TaskId,
+    /// For so long it has waited, ms.
+    pub waits_ms: i64,
+}
+
+/// What has become of a summary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Written {
+    /// It is there.
+    Text(String),
+    /// Its task waits or runs.
+    NotYet,
+    /// There will be none: its task failed, was dropped, or never came.
+    Never,
+}
+
+impl Store {
+    /// Writes a compaction, if the one before it is still the newest of the thread; false if it is not. With `pending` it
+    /// waits for its summary.
+    pub async fn add_compaction(
+        &self,
+        thread: &ThreadId,
+        compaction: &Compaction,
+        pending: Option<(&AgentId, &TaskId)>,
+        actor: &str,
+    ) -> Result<bool, StoreError> {
+        let provenance = serde_json::to_string(&compaction.provenance);
+        let statement = sqlx::query(include_str!("compactions/add.sql"))
+            .bind(bucket(thread))
+            .bind(thread.as_str().to_owned())
+            .bind(compaction.id.get())
+            .bind(compaction.through.get())
+            .bind(compaction.kept.iter().map(|id| id.get()).collect::<Vec<_>>())
+            .bind(compaction.summary.clone())
+            .bind(compaction.strategy.name())
+            .bind(provenance.unwrap_or_else(|_| "{}".to_owned()))
+            .bind(compaction.previous.map(Position::get))
+            .bind(actor.to_owned())
+            .bind(pending.map(|(agent, _)| agent.as_str().to_owned()))
+            .bind(pending.map(|(_, task)| task.as_str().to_owned()));
+        Ok(!self.rows(statement).await?.is_empty())
+    }
+
+    /// The summary of a pending compaction has come, or never will: then the compaction never counts. False when
+    /// somebody else has settled it.
+    pub async fn settle_compaction(
+        &self,
+        thread: &ThreadId,
+        id: Position,
+        summary: Option<&str>,
+    ) -> Result<bool, StoreError> {
+        let statement = sqlx::query(include_str!("compactions/settle.sql"))
+            .bind(bucket(thread))
+            .bind(thread.as_str().to_owned())
+            .bind(id.get())
+            .bind(summary.map(str::to_owned));
+        Ok(!self.rows(statement).await?.is_empty())
+    }
+
+    /// The newest compaction does not count any more, and the one before it counts again. `None` when there is none.
+    pub async fn undo_compaction(
+        &self,
+        thread: &ThreadId,
+        actor: &str,
+    ) -> Result<Option<Position>, StoreError> {
+        let statement = sqlx::query(include_str!("compactions/undo.sql"))
+            .bind(bucket(thread))
+            .bind(thread.as_str().to_owned())
+            .bind(actor.to_owned());
+        let rows = self.rows(statement).await?;
+        let id =
+            rows.first().map(|row| row.try_get::<Option<i64>, _>("compaction_id")).transpose()?.flatten();
+        Ok(id.map(Position::from_stored))
+    }
+
+    /// What has become of the summary that a task was to write.
+    pub async fn written_summary(&self, pending: &PendingCompaction) -> Result<Written, StoreError> {
+        let Some(row) = self.task(&pending.agent, &pending.task).await? else {
+            let is_lost = pending.waits_ms > LOST_AFTER_MS;
+            return Ok(if is_lost { Written::Never } else { Written::NotYet });
+        };
+        match row.status {
+            TaskStatus::Pending => return Ok(Written::NotYet),
+            TaskStatus::Failed => return Ok(Written::Never),
+            TaskStatus::Completed => {}
+        }
+        let input = TurnId::of_task(&pending.agent, row.position).input();
+        let statement = sqlx::query(include_str!("compactions/written.sql"))
+            .bind(Bucket::of_key(pending.agent.as_str()).get() as i16)
+            .bind(pending.agent.as_str().to_owned())
+            .bind(input.as_str().to_owned());
+        let rows = self.rows(statement).await?;
+        let text = rows.first().map(|row| row.try_get::<String, _>("content")).transpose()?;
+        Ok(text.filter(|text| !text.trim().is_empty()).map_or(Written::Never, Written::Text))
+    }
+}
+
+fn bucket(thread: &ThreadId) -> i16 {
+    Bucket::of(thread).get() as i16
+}

@@ -16,6 +16,8 @@ use crate::{Store, StoreError, StoredMessage};
 
 /// Messages of a thread that are read at first; most contexts need no more.
 const FIRST_PAGE: i64 = 64;
+/// However small the budget is: that a whole batch has no room is seen only when it was read.
+const LEAST_PAGE: i64 = 8;
 /// Messages that are read when that was not enough.
 const NEXT_PAGE: i64 = 512;
 
@@ -215,7 +217,7 @@ impl Store {
 /// Each message takes some tokens, so a small budget has no room for many: what would be read for nothing is not read.
 fn first_page(settings: &Map<String, Value>) -> i64 {
     let (rules, _) = ContextRules::of(settings);
-    i64::try_from(rules.tokens / PER_MESSAGE).unwrap_or(i64::MAX).saturating_add(1).min(FIRST_PAGE)
+    i64::try_from(rules.tokens / PER_MESSAGE).unwrap_or(i64::MAX).clamp(LEAST_PAGE, FIRST_PAGE)
 }
 
 fn messages(rows: &[PgRow]) -> Result<Vec<StoredMessage>, StoreError> {

@@ -14,10 +14,12 @@ mod config;
 mod connect;
 mod context;
 mod dead_letters;
+mod erase;
 mod error;
 mod history;
 mod leases;
 mod look_up;
+mod mend;
 mod migrate;
 mod orders;
 mod outbox;
@@ -25,6 +27,7 @@ mod partitions;
 mod row;
 mod store;
 mod takeover;
+mod travel;
 
 pub use api::{
     AgentError, AgentRow, AgentSettings, AgentStanding, AgentWaiting, AuditRow, COUNTED_TASKS, FailedTurnRow,
@@ -36,10 +39,13 @@ pub use compactions::{PendingCompaction, Written};
 pub use config::StoreConfig;
 pub use context::{ContextWanted, StartContext, StoredCompaction};
 pub use dead_letters::StoredDeadLetter;
+pub use erase::{Erased, TABLES_OF_THREADS};
 pub use error::{Disposition, StoreError};
 pub use history::{Range, StoredMessage};
 pub use leases::{Fleet, Grant};
 pub use look_up::StoredOutcome;
+pub use mend::Mend;
 pub use migrate::{MigrateError, migrate};
 pub use partitions::PartitionStatus;
 pub use store::Store;
+pub use travel::{NotTaken, Place, Taken, TakenCompaction};

@@ -41,7 +41,8 @@ pub enum StoredOutcome {
 impl Store {
     /// What the store knows of each of these messages, in the order of the question.
     ///
-    /// Unless `create_threads`, a message that is absent and whose thread does not exist is [`Known::NoThread`].
+    /// Unless `create_threads`, a message that is absent and whose thread does not exist is [`Known::NoThread`]. Messages of a
+    /// thread that was erased have all ended: nothing of them is kept, not even as a dead letter.
     pub async fn look_up(
         &self,
         keys: &[MessageKey],
@@ -51,11 +52,11 @@ impl Store {
         let statement = sqlx::query(include_str!("look_up/known.sql"));
         let rows = self.rows(statement.bind(buckets).bind(threads).bind(messages)).await?;
         let known = |row: &PgRow| -> Result<Known, StoreError> {
-            let (ended, thread): (bool, bool) = (row.try_get("ended")?, row.try_get("thread")?);
-            Ok(match (ended, thread || create_threads) {
-                (true, _) => Known::Ended,
-                (false, true) => Known::Absent,
-                (false, false) => Known::NoThread,
+            let (ended, thread): (bool, &str) = (row.try_get("ended")?, row.try_get("thread")?);
+            Ok(match (ended, thread) {
+                (true, _) | (false, "erased") => Known::Ended,
+                (false, "absent") if !create_threads => Known::NoThread,
+                (false, _) => Known::Absent,
             })
         };
         keys.iter().zip(&rows).map(|(key, row)| Ok((key.clone(), known(row)?))).collect()

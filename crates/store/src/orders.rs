@@ -13,7 +13,7 @@ impl Store {
     /// What the store knows of each of these orders, in the order of the question.
     ///
     /// Unless `create_agents`, a new task of an agent without settings and a new turn in a thread that does not exist are
-    /// [`Verdict::Unknown`].
+    /// [`Verdict::Unknown`]. Turns in a thread that was erased are known: nothing of them is kept.
     pub async fn check(
         &self,
         keys: &[OrderKey],

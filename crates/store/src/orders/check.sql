@@ -14,6 +14,13 @@ SELECT CASE k.kind
                OR EXISTS (SELECT FROM open_turns AS o
                           WHERE o.bucket = k.bucket AND o.thread_id = k.subject_id AND o.turn_id = k.id
                           OFFSET 0)
+               -- What comes late for a thread that was erased is dropped: refused, it would be kept as a dead letter.
+               OR CASE WHEN EXISTS (SELECT FROM threads AS h
+                                    WHERE h.bucket = k.bucket AND h.thread_id = k.subject_id
+                                    OFFSET 0) THEN false
+                       ELSE EXISTS (SELECT FROM erased_threads AS e
+                                    WHERE e.bucket = k.bucket AND e.thread_id = k.subject_id
+                                    OFFSET 0) END
            -- After seven days the id of a completed task may mean another one.
            WHEN 'task' THEN
                CASE WHEN t.position IS NULL THEN false

@@ -1,0 +1,34 @@
+-- All or nothing. $1 bucket, $2 thread; arrays: $3 position, $4 batch, $5 number, $6 type as they were read; $7 batch, $8 number,
+-- $9 type as they become, $10 whether it stands apart from its batch; $11 what is said of it (NULL: nothing), $12 act; $13 actor.
+WITH wanted AS MATERIALIZED (
+    SELECT i.*
+    FROM unnest($3::bigint[], $4::bigint[], $5::integer[], $6::text[], $7::bigint[], $8::integer[], $9::text[], $10::boolean[],
+                $11::text[], $12::text[])
+         AS i (position, old_batch, old_number, old_type, batch_id, sequence_num, batch_type, is_apart, what, act_id)
+)
+, still AS MATERIALIZED (
+    -- What has changed since it was examined is examined again first.
+    SELECT m.position FROM wanted AS w
+    JOIN messages AS m ON m.bucket = $1 AND m.thread_id = $2 AND m.position = w.position
+    WHERE m.batch_id = w.old_batch AND m.sequence_num = w.old_number AND m.batch_type = w.old_type
+    ORDER BY m.position
+    FOR UPDATE OF m
+)
+, fine AS MATERIALIZED (
+    SELECT (SELECT count(*) FROM still) = (SELECT count(*) FROM wanted) AS is_fine
+)
+, mended AS (
+    UPDATE messages AS m
+    SET batch_id = w.batch_id, sequence_num = w.sequence_num, batch_type = w.batch_type,
+        detached = m.position <> w.batch_id AND (m.detached OR w.is_apart)
+    FROM wanted AS w
+    WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position = w.position AND (SELECT is_fine FROM fine)
+    RETURNING 1
+)
+, written AS (
+    INSERT INTO audit (bucket, subject_id, act_id, actor, what, target)
+    SELECT $1, $2, w.act_id, $13, 'mend_message', w.what
+    FROM wanted AS w
+    WHERE w.what IS NOT NULL AND (SELECT is_fine FROM fine)
+)
+SELECT count(*) AS count FROM mended

@@ -1,0 +1,255 @@
+//! Threads that travel: reading them from their beginning, and writing what was read elsewhere.
+
+use batches::Item;
+use batches::compaction::Compaction;
+use model::{AgentId, Bucket, Metadata, Position, ThreadId};
+use serde_json::Value;
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use crate::history::message;
+use crate::row::{count, parsed, unsigned};
+use crate::{Store, StoreError, StoredMessage};
+
+/// Where a message stands, without what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its position.
+    pub position: Position,
+    /// Its batch.
+    pub batch_id: Position,
+    /// Whether it is marked as standing apart from its batch.
+    pub is_detached: bool,
+    /// Whether it was found that its batch has no first message. Only the first of several that stand together says so.
+    pub is_headless: bool,
+    /// What it takes, about.
+    pub bytes: u64,
+}
+
+/// What became of batches that were to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Taken {
+    /// All of them are stored now; so many messages are new.
+    Stored(u64),
+    /// None of them was written.
+    Refused {
+        /// The first batch that cannot be written.
+        batch: Position,
+        /// The message of it that is another one here.
+        message: Option<String>,
+        /// Why not.
+        why: NotTaken,
+    },
+}
+
+/// Why a batch cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotTaken {
+    /// There is one of its id, or a message of its place or id, that says something else.
+    #[error("it is there already in another form")]
+    Other,
+    /// The stored one has more messages.
+    #[error("it is there already and has gone on since")]
+    Longer,
+    /// There are messages of other batches after its beginning.
+    #[error("it comes before what the thread already has")]
+    Before,
+    /// Later messages would come before it.
+    #[error("its position is later than now by the database's clock")]
+    Future,
+}
+
+/// What became of a compaction that was to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakenCompaction {
+    /// It is new.
+    Written,
+    /// It was there.
+    Same,
+    /// One of its id was there that says something else.
+    Other,
+    /// There are later ones.
+    Before,
+}
+
+impl Store {
+    /// The ids of threads after this one, in an order of their own that never changes.
+    pub async fn thread_ids(
+        &self,
+        after: Option<&ThreadId>,
+        limit: u32,
+    ) -> Result<Vec<ThreadId>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT thread_id FROM threads WHERE (bucket, thread_id) > ($1, $2) ORDER BY bucket, thread_id LIMIT $3",
+        )
+        .bind(after.map_or(-1, bucket))
+        .bind(after.map_or("", ThreadId::as_str).to_owned())
+        .bind(i64::from(limit));
+        let id = |row: &PgRow| parsed(row, "thread_id", ThreadId::parse);
+        self.rows(statement).await?.iter().map(id).collect()
+    }
+
+    /// Where the messages of the thread stand after one position and up to another, in their order.
+    pub async fn outline(
+        &self,
+        thread: &ThreadId,
+        after: Option<Position>,
+        through: Position,
+        limit: u32,
+    ) -> Result<Vec<Place>, StoreError> {
+        let statement = sqlx::query(include_str!("travel/outline.sql"))
+            .bind(bucket(thread))
+            .bind(thread.as_str().to_owned())
+            .bind(after.map_or(i64::MIN, Position::get))
+            .bind(through.get())
+            .bind(i64::from(limit));
+        self.rows(statement).await?.iter().map(place).collect()
+    }
+
+    /// All messages of a batch wherever they stand, by position. [`Store::batches`] finds the same, unless the marks of those
+    /// that stand apart are wrong; this reads the whole thread from the batch on.
+    pub async fn scattered(
+        &self,
+        thread: &ThreadId,
+        batch: Position,
+    ) -> Result<Vec<StoredMessage>, StoreError> {
+        let statement = sqlx::query(include_str!("travel/scattered.sql"))
+            .bind(bucket(thread))
+            .bind(thread.as_str().to_owned())
+            .bind(batch.get());
+        self.rows(statement).await?.iter().filter_map(|row| message(row).transpose()).collect()
+    }
+
+    /// Makes sure that a thread exists; false when it did, and stays as it is.
+    pub async fn take_thread(
+        &self,
+        thread: &ThreadId,
+        agent: Option<&AgentId>,
+        metadata: &Metadata,
+    ) -> Result<bool, StoreError> {
+        let statement = sqlx::query(
+            "INSERT INTO threads (bucket, thread_id, agent_id, metadata) VALUES ($1, $2, $3, $4)
+             ON CONFLICT DO NOTHING RETURNING true",
+        )
+        .bind(bucket(thread))
+        .bind(thread.as_str().to_owned())
+        .bind(agent.map(|agent| agent.as_str().to_owned()))
+        .bind(metadata.to_value());
+        Ok(!self.rows(statement).await?.is_empty())
+    }
+
+    /// Writes whole batches of a thread that were read elsewhere: all of them or none. Those that are there already in the
+    /// same form stay; new ones must come after everything else in the thread, but for `beside`: batches from the same source
+    /// that were written before, begin earlier and reach beyond the first of these.
+    pub async fn take_batches(
+        &self,
+        thread: &ThreadId,
+        items: &[Item],
+        beside: &[Position],
+    ) -> Result<Taken, StoreError> {
+        if items.is_empty() {
+            return Ok(Taken::Stored(0));
+        }
+        let text = |value: &Option<Value>| value.as_ref().map(Value::to_string);
+        let statement = sqlx::query(include_str!("travel/take.sql"))
+            .bind(bucket(thread))
+            .bind(thread.as_str().to_owned())
+            .bind(column(items, |item| item.position.get()))
+            .bind(column(items, |item| item.message_id.as_str().to_owned()))
+            .bind(column(items, |item| item.batch_id.get()))
+            .bind(column(items, |item| item.sequence_num))
+            .bind(column(items, |item| item.batch_type.name()))
+            .bind(column(items, |item| item.role.name()))
+            .bind(column(items, |item| item.content.clone()))
+            .bind(column(items, |item| text(&item.tool_calls)))
+            .bind(column(items, |item| item.tool_call_id.clone()))
+            .bind(column(items, |item| item.metadata.to_value().to_string()))
+            .bind(column(items, |item| item.token_count.and_then(|count| i64::try_from(count).ok())))
+            .bind(column(items, |item| item.created_at.0))
+            .bind(column(beside, |batch| batch.get()));
+        let rows = self.rows(statement).await?;
+        match rows.first().map(refusal).transpose()?.flatten() {
+            Some(refused) => Ok(refused),
+            None => Ok(Taken::Stored(count(&rows)?)),
+        }
+    }
+
+    /// Writes a compaction that was read elsewhere.
+    pub async fn take_compaction(
+        &self,
+        thread: &ThreadId,
+        one: &Compaction,
+    ) -> Result<TakenCompaction, StoreError> {
+        let provenance = serde_json::to_string(&one.provenance).unwrap_or_else(|_| "{}".to_owned());
+        let statement = sqlx::query(include_str!("travel/compaction.sql"))
+            .bind(bucket(thread))
+            .bind(thread.as_str().to_owned())
+            .bind(one.id.get())
+            .bind(one.through.get())
+            .bind(column(&one.kept, |kept| kept.get()))
+            .bind(one.summary.clone())
+            .bind(one.strategy.name())
+            .bind(provenance)
+            .bind(one.previous.map(Position::get))
+            .bind(one.undone_at.map(Position::get));
+        let rows = self.rows(statement).await?;
+        let outcome = |row: &PgRow| {
+            parsed(row, "outcome", |name| match name {
+                "written" => Ok(TakenCompaction::Written),
+                "same" => Ok(TakenCompaction::Same),
+                "other" => Ok(TakenCompaction::Other),
+                "before" => Ok(TakenCompaction::Before),
+                _ => Err("no such outcome"),
+            })
+        };
+        rows.first().map_or_else(|| Err(StoreError::Row("no outcome".to_owned())), outcome)
+    }
+
+    /// Copies a thread up to a batch, with everything that those batches have, and its compactions as they counted then; says how
+    /// many messages. `None` when there is no such thread, or one of the new id.
+    pub async fn fork(
+        &self,
+        thread: &ThreadId,
+        new: &ThreadId,
+        through: Position,
+    ) -> Result<Option<u64>, StoreError> {
+        let statement = sqlx::query(include_str!("travel/fork.sql"))
+            .bind(bucket(thread))
+            .bind(thread.as_str().to_owned())
+            .bind(bucket(new))
+            .bind(new.as_str().to_owned())
+            .bind(through.get());
+        let rows = self.rows(statement).await?;
+        if rows.is_empty() { Ok(None) } else { count(&rows).map(Some) }
+    }
+}
+
+fn place(row: &PgRow) -> Result<Place, StoreError> {
+    Ok(Place {
+        position: Position::from_stored(row.try_get("position")?),
+        batch_id: Position::from_stored(row.try_get("batch_id")?),
+        is_detached: row.try_get("detached")?,
+        is_headless: row.try_get("is_headless")?,
+        bytes: unsigned(row, "bytes")?,
+    })
+}
+
+fn refusal(row: &PgRow) -> Result<Option<Taken>, StoreError> {
+    let Some(batch) = row.try_get::<Option<i64>, _>("batch_id")? else { return Ok(None) };
+    let why = parsed(row, "problem", |name| match name {
+        "other" => Ok(NotTaken::Other),
+        "longer" => Ok(NotTaken::Longer),
+        "before" => Ok(NotTaken::Before),
+        "future" => Ok(NotTaken::Future),
+        _ => Err("no such problem"),
+    })?;
+    Ok(Some(Taken::Refused { batch: Position::from_stored(batch), message: row.try_get("other")?, why }))
+}
+
+fn column<R, T>(rows: &[R], value: impl Fn(&R) -> T) -> Vec<T> {
+    rows.iter().map(value).collect()
+}
+
+fn bucket(thread: &ThreadId) -> i16 {
+    Bucket::of(thread).get() as i16
+}

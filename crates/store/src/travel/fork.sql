@@ -1,0 +1,38 @@
+-- $1 bucket, $2 thread, $3 bucket and $4 id of the new one, $5 last batch. All or nothing, as it was when the statement began.
+WITH next AS MATERIALIZED (
+    -- Where the first batch begins that is left out: compactions from there on are left out as well.
+    SELECT coalesce((SELECT m.position FROM messages AS m
+                     WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position > $5 AND m.position = m.batch_id
+                     ORDER BY m.position LIMIT 1), 9223372036854775807) AS position
+)
+, made AS (
+    INSERT INTO threads (bucket, thread_id, head_position, message_count, agent_id, busy_policy, metadata)
+    SELECT $3, $4, m.head, m.messages, coalesce(t.agent_id, t.thread_id), t.busy_policy, t.metadata
+    FROM threads AS t
+    CROSS JOIN LATERAL (
+        SELECT max(m.position) AS head, count(*) AS messages FROM messages AS m
+        WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id <= $5
+    ) AS m
+    WHERE t.bucket = $1 AND t.thread_id = $2
+    ON CONFLICT (bucket, thread_id) DO NOTHING
+    RETURNING message_count
+)
+, copied AS (
+    INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
+                          tool_calls, tool_call_id, metadata, token_count, parent_id, attempt, created_at, detached)
+    SELECT $3, $4, m.position, m.message_id, m.batch_id, m.sequence_num, m.batch_type, m.role, m.content, m.tool_calls,
+           m.tool_call_id, m.metadata, m.token_count, lag(m.position) OVER (ORDER BY m.position), m.attempt, m.created_at,
+           m.detached
+    FROM messages AS m
+    WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id <= $5 AND EXISTS (SELECT FROM made)
+    ORDER BY m.position
+)
+, compacted AS (
+    INSERT INTO compactions (bucket, thread_id, compaction_id, through, kept, summary, strategy, provenance, previous_id,
+                             undone_at, actor, created_at)
+    SELECT $3, $4, c.compaction_id, c.through, c.kept, c.summary, c.strategy, c.provenance, c.previous_id,
+           CASE WHEN c.undone_at < n.position THEN c.undone_at END, c.actor, c.created_at
+    FROM compactions AS c, next AS n
+    WHERE c.bucket = $1 AND c.thread_id = $2 AND c.compaction_id < n.position AND EXISTS (SELECT FROM made)
+)
+SELECT message_count AS count FROM made

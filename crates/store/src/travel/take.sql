@@ -1,0 +1,132 @@
+-- Whole batches of one thread, all or nothing. $1 bucket, $2 thread; arrays: $3 position, $4 message, $5 batch, $6 number,
+-- $7 batch type, $8 role, $9 content, $10 tool_calls, $11 tool_call_id, $12 metadata, $13 token_count, $14 created_ms;
+-- $15 batches of the same file that are stored already and reach beyond the first of these.
+WITH taken AS MATERIALIZED (
+    SELECT i.position, i.message_id, i.batch_id, i.sequence_num, i.batch_type, i.role, i.content,
+           i.tool_calls::jsonb AS tool_calls, i.tool_call_id, i.metadata::jsonb AS metadata, i.token_count, i.created_ms,
+           p.is_same, p.is_same IS NULL AND q.position IS NULL AS is_absent
+    FROM unnest($3::bigint[], $4::text[], $5::bigint[], $6::integer[], $7::text[], $8::text[], $9::text[], $10::text[],
+                $11::text[], $12::text[], $13::bigint[], $14::bigint[])
+         AS i (position, message_id, batch_id, sequence_num, batch_type, role, content, tool_calls, tool_call_id, metadata,
+               token_count, created_ms)
+    -- OFFSET 0: look-ups by key, whatever the planner thinks of the size of the table.
+    LEFT JOIN LATERAL (
+        SELECT (m.message_id, m.batch_id, m.sequence_num, m.batch_type, m.role, m.content, m.metadata,
+                (extract(epoch FROM m.created_at) * 1000)::bigint)
+               = (i.message_id, i.batch_id, i.sequence_num, i.batch_type, i.role, i.content, i.metadata::jsonb, i.created_ms)
+               AND m.tool_calls IS NOT DISTINCT FROM i.tool_calls::jsonb
+               AND m.tool_call_id IS NOT DISTINCT FROM i.tool_call_id
+               AND m.token_count IS NOT DISTINCT FROM i.token_count AS is_same
+        FROM messages AS m
+        WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position = i.position
+        OFFSET 0
+    ) AS p ON true
+    LEFT JOIN LATERAL (
+        SELECT m.position FROM messages AS m
+        WHERE m.bucket = $1 AND m.thread_id = $2 AND m.message_id = i.message_id
+        OFFSET 0
+    ) AS q ON true
+)
+, compared AS MATERIALIZED (
+    SELECT t.batch_id, min(t.position) AS first, max(t.position) AS last, count(*) AS messages,
+           bool_and(t.is_absent) AS is_absent, bool_and(coalesce(t.is_same, false)) AS is_same,
+           min(t.message_id) FILTER (WHERE NOT t.is_absent AND NOT coalesce(t.is_same, false)) AS other
+    FROM taken AS t
+    GROUP BY t.batch_id
+)
+, problems AS MATERIALIZED (
+    SELECT c.batch_id, c.other,
+           CASE
+               WHEN NOT c.is_same AND NOT c.is_absent THEN 'other'
+               WHEN c.is_same AND c.messages < (
+                   SELECT count(*)
+                   FROM (SELECT FROM messages AS m
+                         WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position >= c.batch_id AND m.batch_id = c.batch_id
+                           AND NOT m.detached
+                           AND m.position < coalesce((SELECT o.position FROM messages AS o
+                                                      WHERE o.bucket = $1 AND o.thread_id = $2
+                                                        AND o.position > c.batch_id AND o.batch_id <> c.batch_id
+                                                      ORDER BY o.position LIMIT 1), 9223372036854775807)
+                         UNION ALL
+                         SELECT FROM messages AS m
+                         WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id = c.batch_id AND m.detached) AS stored)
+                   THEN 'longer'
+               -- The milliseconds of a position count from 2024.
+               WHEN c.is_absent AND (c.last >> 22) + 1704067200000 > extract(epoch FROM clock_timestamp()) * 1000
+                   THEN 'future'
+               -- What is true of the first that is new is true of those after it.
+               WHEN c.is_absent AND c.batch_id = (SELECT min(o.batch_id) FROM compared AS o WHERE o.is_absent)
+                    AND EXISTS (SELECT FROM messages AS m
+                                WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position > c.first
+                                  AND (m.batch_id > c.batch_id
+                                       OR m.batch_id <> ALL ($15::bigint[])
+                                          AND m.batch_id NOT IN (SELECT o.batch_id FROM compared AS o))
+                                OFFSET 0)
+                   THEN 'before'
+           END AS problem
+    FROM compared AS c
+)
+, fresh AS MATERIALIZED (
+    SELECT t.* FROM taken AS t
+    WHERE t.is_absent AND NOT EXISTS (SELECT FROM problems AS p WHERE p.problem IS NOT NULL)
+)
+, began AS MATERIALIZED (SELECT min(position) AS position FROM fresh)
+, around AS (
+    -- The new ones, and what stands after the first of them: messages of batches that reach beyond it.
+    SELECT f.position, f.message_id, f.batch_id, f.sequence_num, f.batch_type, f.role, f.content, f.tool_calls,
+           f.tool_call_id, f.metadata, f.token_count, f.created_ms, true AS is_fresh
+    FROM fresh AS f
+    UNION ALL
+    SELECT m.position, NULL, m.batch_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, false
+    FROM messages AS m
+    WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position > (SELECT b.position FROM began AS b)
+)
+, ordered AS (
+    SELECT a.*, lag(a.position) OVER o AS before,
+           CASE WHEN lag(a.batch_id) OVER o IS DISTINCT FROM a.batch_id THEN 1 ELSE 0 END AS turns
+    FROM around AS a
+    WINDOW o AS (ORDER BY a.position)
+)
+, stretches AS (
+    SELECT o.*, sum(o.turns) OVER (ORDER BY o.position) AS stretch FROM ordered AS o
+)
+, placed AS MATERIALIZED (
+    -- Right beside the rest of its batch is what no other batch stands before since the batch began.
+    SELECT s.*,
+           NOT s.is_fresh
+           OR s.stretch <> first_value(s.stretch) OVER b
+           OR first_value(s.position) OVER b <> s.batch_id AS is_detached
+    FROM stretches AS s
+    WINDOW b AS (PARTITION BY s.batch_id ORDER BY s.position)
+)
+, written AS (
+    INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
+                          tool_calls, tool_call_id, metadata, token_count, parent_id, created_at, detached)
+    SELECT $1, $2, p.position, p.message_id, p.batch_id, p.sequence_num, p.batch_type, p.role, p.content,
+           p.tool_calls, p.tool_call_id, p.metadata, p.token_count,
+           coalesce(p.before, (SELECT m.position FROM messages AS m
+                               WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position < p.position
+                               ORDER BY m.position DESC LIMIT 1)),
+           to_timestamp(0) + p.created_ms * interval '1 millisecond', p.is_detached
+    FROM placed AS p
+    WHERE p.is_fresh
+    ORDER BY p.position
+    RETURNING position
+)
+, moved AS (
+    UPDATE messages AS m
+    SET detached = true, parent_id = p.before
+    FROM placed AS p
+    WHERE NOT p.is_fresh AND m.bucket = $1 AND m.thread_id = $2 AND m.position = p.position
+      AND (NOT m.detached OR m.parent_id IS DISTINCT FROM p.before)
+)
+, head AS (
+    INSERT INTO threads AS t (bucket, thread_id, head_position, message_count)
+    SELECT $1, $2, max(w.position), count(*) FROM written AS w HAVING count(*) > 0
+    ON CONFLICT (bucket, thread_id) DO UPDATE
+    SET head_position = greatest(t.head_position, excluded.head_position),
+        message_count = t.message_count + excluded.message_count
+)
+SELECT (SELECT count(*) FROM written) AS count, p.batch_id, p.other, p.problem
+FROM (SELECT 1) AS one
+LEFT JOIN (SELECT * FROM problems WHERE problem IS NOT NULL ORDER BY batch_id LIMIT 1) AS p ON true

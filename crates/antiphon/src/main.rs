@@ -1,5 +1,6 @@
 //! `antiphon`: one binary, a subcommand per role. Reads the configuration and composes; no logic of its own.
 
+mod commands;
 mod healthcheck;
 mod options;
 mod roles;

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use model::{PartitionCount, WorkflowName};
 use runtime::telemetry::Format;
 
+use crate::commands::{Batches, Threads};
 use crate::workflow_role::{Workflow, WorkflowSettings};
 
 /// Ordered, durable answers of AI workflows: from NATS to clients and Postgres.
@@ -35,6 +36,10 @@ pub(crate) enum Command {
     All(All),
     /// Exit 0 when the process at the metrics address is ready, else 1.
     Healthcheck(Healthcheck),
+    /// Look at batches, and mend what is stored of them.
+    Batches(Batches),
+    /// Look at threads, export and import them, copy and erase them.
+    Threads(Threads),
 }
 
 #[derive(Debug, Clone, Args)]

@@ -17,7 +17,7 @@ use crate::options::{
     All, Command, Gateway, GatewaySettings, Migrate, Nats, Options, Process, Servers, Streams, Worker,
     WorkerSettings,
 };
-use crate::workflow_role;
+use crate::{commands, workflow_role};
 
 /// How often a process that waits for the first migration looks again.
 const UNMIGRATED: Duration = Duration::from_secs(2);
@@ -34,15 +34,21 @@ pub(crate) enum Stop {
 pub(crate) async fn run(options: Options) -> Result<(), Stop> {
     telemetry::init(&options.log.filter, options.log.format, &[bus::QUIET_LOGS, "sqlx=warn"])
         .map_err(|error| Stop::Configuration(error.to_string()))?;
+    let role = match options.command {
+        // What a signal ends at once: nothing of it is half done.
+        Command::Batches(options) => return commands::run_batches(options).await,
+        Command::Threads(options) => return commands::run_threads(options).await,
+        role => role,
+    };
     let shutdown = Shutdown::on_signals().map_err(|error| Stop::Failed(error.to_string()))?;
     let work = async {
-        match options.command {
+        match role {
             Command::Migrate(options) => migrate(&options).await,
             Command::Worker(options) => run_worker(options, &shutdown).await,
             Command::Gateway(options) => run_gateway(options, &shutdown).await,
             Command::Workflow(options) => workflow_role::run(options, &shutdown).await,
             Command::All(options) => run_all(options, &shutdown).await,
-            Command::Healthcheck(_) => Ok(()),
+            Command::Healthcheck(_) | Command::Batches(_) | Command::Threads(_) => Ok(()),
         }
     };
     work.await

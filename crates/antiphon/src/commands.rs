@@ -1,0 +1,69 @@
+//! What operators do from a shell: they look at what is stored, move it, and mend it. Each command needs Postgres and nothing else.
+//!
+//! A command says what it found on standard output, as a table or as JSON; everything else is on standard error.
+
+mod batches;
+mod doctor;
+mod export;
+mod import;
+mod options;
+mod output;
+mod progress;
+mod shown;
+mod threads;
+mod walk;
+
+use std::time::Duration;
+
+use model::ThreadId;
+use store::{Store, StoreConfig, ThreadRow};
+
+pub(crate) use options::{Batches, Threads};
+use options::{BatchesCommand, Database, ThreadsCommand};
+
+use crate::roles::Stop;
+
+/// A person waits: no longer than this for a server that does not answer.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// A copy of a long thread is one statement.
+const STATEMENT: Duration = Duration::from_secs(300);
+
+/// Runs a command on batches.
+pub(crate) async fn run_batches(options: Batches) -> Result<(), Stop> {
+    match options.command {
+        BatchesCommand::List(list) => batches::list(&connect(&list.database).await?, &list).await,
+        BatchesCommand::Show(show) => batches::show(&connect(&show.database).await?, &show).await,
+        BatchesCommand::Doctor(doctor) => doctor::run(&connect(&doctor.database).await?, &doctor).await,
+    }
+}
+
+/// Runs a command on threads.
+pub(crate) async fn run_threads(options: Threads) -> Result<(), Stop> {
+    match options.command {
+        ThreadsCommand::Show(show) => threads::show(&connect(&show.database).await?, &show).await,
+        ThreadsCommand::Export(export) => export::run(&connect(&export.database).await?, &export).await,
+        ThreadsCommand::Import(import) => import::run(&connect(&import.database).await?, &import).await,
+        ThreadsCommand::Fork(fork) => threads::fork(&connect(&fork.database).await?, &fork).await,
+        ThreadsCommand::Erase(erase) => threads::erase(&connect(&erase.database).await?, &erase).await,
+    }
+}
+
+async fn connect(database: &Database) -> Result<Store, Stop> {
+    let mut config = StoreConfig::new(&database.database_url);
+    (config.read_connections, config.statement_timeout) = (1, STATEMENT);
+    let connecting = tokio::time::timeout(PATIENCE, Store::connect(&config)).await;
+    let silent = || Stop::Failed(format!("Postgres does not answer within {} s", PATIENCE.as_secs()));
+    let store = connecting.map_err(|_| silent())??;
+    match store.partition_count().await? {
+        Some(_) => Ok(store),
+        None => Err(Stop::Failed("the database is not laid out: run `antiphon migrate` first".to_owned())),
+    }
+}
+
+async fn stored(store: &Store, thread: &ThreadId) -> Result<ThreadRow, Stop> {
+    store.thread(thread).await?.ok_or_else(|| unknown(thread))
+}
+
+fn unknown(thread: &ThreadId) -> Stop {
+    Stop::Failed(format!("there is no thread {thread}"))
+}

@@ -1,0 +1,233 @@
+//! Finding damage that is stored, and mending it.
+
+use std::collections::BTreeSet;
+
+use batches::doctor::{self, Ailment, Change, Finding};
+use batches::{Batch, Item};
+use model::{ActId, Position, ThreadId};
+use serde_json::{Value, json};
+use store::{Mend, Store};
+
+use super::options::Doctor;
+use super::output::{self, Table, cell};
+use super::stored;
+use super::walk::{self, Walk};
+use crate::roles::Stop;
+
+/// Threads whose ids are read at once.
+const PAGE: u32 = 500;
+
+pub(super) async fn run(store: &Store, options: &Doctor) -> Result<(), Stop> {
+    let mut round = Round { store, options, found: Vec::new(), threads: 0, batches: 0 };
+    match &options.thread {
+        Some(thread) => {
+            stored(store, thread).await?;
+            round.thread(thread).await?;
+        }
+        None => {
+            let mut after = None;
+            loop {
+                let ids = store.thread_ids(after.as_ref(), PAGE).await?;
+                for id in &ids {
+                    round.thread(id).await?;
+                }
+                after = ids.last().cloned();
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+    }
+    round.say()
+}
+
+struct Round<'a> {
+    store: &'a Store,
+    options: &'a Doctor,
+    found: Vec<Value>,
+    threads: u64,
+    batches: u64,
+}
+
+impl Round<'_> {
+    async fn thread(&mut self, thread: &ThreadId) -> Result<(), Stop> {
+        let Some(head) = self.store.thread(thread).await?.and_then(|row| row.head) else { return Ok(()) };
+        self.threads += 1;
+        // Messages that readers of a batch do not find would look like holes in it: they come first.
+        let apart = self.apart(thread, head).await?;
+        let mut walk = Walk::new(self.store, thread, head);
+        while let Some(stride) = walk.next().await? {
+            let is_apart = |batch: &Position| apart.contains(batch) || stride.headless.contains(batch);
+            let starts: Vec<_> = stride.starts.iter().copied().filter(|batch| !is_apart(batch)).collect();
+            let scattered = stride.starts.iter().copied().filter(is_apart);
+            let scattered: Vec<_> = scattered.chain(stride.headless.iter().copied()).collect();
+            let items = walk::read(self.store, thread, &starts, &scattered, Position::MAX).await?;
+            for batch in batches::group(items) {
+                self.batches += 1;
+                self.batch(thread, &batch).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks messages that stand apart from their batches; says which batches have some.
+    async fn apart(&mut self, thread: &ThreadId, head: Position) -> Result<BTreeSet<Position>, Stop> {
+        let mut batches = BTreeSet::new();
+        let mut walk = Walk::new(self.store, thread, head);
+        while let Some(stride) = walk.next().await? {
+            for place in stride.unmarked {
+                batches.insert(place.batch_id);
+                let there = self.store.scattered(thread, place.batch_id).await?;
+                let Some(item) =
+                    there.into_iter().map(Item::from).find(|item| item.position == place.position)
+                else {
+                    continue;
+                };
+                let what = format!(
+                    "message {}: it stands apart from its batch and is not marked, so nobody sees it; it becomes marked",
+                    place.position
+                );
+                let mend = Mend {
+                    position: item.position,
+                    old: change(&item),
+                    new: change(&item),
+                    is_apart: true,
+                    said: Some((act()?, what.clone())),
+                };
+                let is_mended = self.repair(thread, &[mend]).await?;
+                self.find(thread, place.batch_id, place.position, &what, "unmarked", true, is_mended);
+            }
+        }
+        Ok(batches)
+    }
+
+    async fn batch(&mut self, thread: &ThreadId, batch: &Batch) -> Result<(), Stop> {
+        let mut findings = doctor::examine(batch);
+        // A result without a call that is a batch of its own already stays one.
+        findings.retain(|finding| {
+            let item = batch.items().iter().find(|item| item.position == finding.message);
+            finding.change.is_none() || finding.change != item.map(change)
+        });
+        if findings.is_empty() {
+            return Ok(());
+        }
+        let is_mended = self.repair(thread, &mends(batch, &findings)?).await?;
+        for finding in &findings {
+            let can = finding.change.is_some();
+            let (what, code) = (finding.to_string(), code(&finding.what));
+            self.find(thread, batch.id(), finding.message, &what, code, can, can && is_mended);
+        }
+        Ok(())
+    }
+
+    /// One batch at a time, all or nothing. False in a dry run, and when somebody else has changed it meanwhile.
+    async fn repair(&self, thread: &ThreadId, mends: &[Mend]) -> Result<bool, Stop> {
+        if !self.options.repair || mends.is_empty() {
+            return Ok(false);
+        }
+        Ok(self.store.mend(thread, mends, &self.options.actor).await?)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "a row of the table")]
+    fn find(
+        &mut self,
+        thread: &ThreadId,
+        batch: Position,
+        message: Position,
+        what: &str,
+        code: &str,
+        can_be_mended: bool,
+        is_mended: bool,
+    ) {
+        self.found.push(json!({
+            "thread_id": thread.as_str(),
+            "batch_id": batch,
+            "position": message,
+            "code": code,
+            "what": what,
+            "can_be_mended": can_be_mended,
+            "mended": is_mended,
+        }));
+    }
+
+    fn say(self) -> Result<(), Stop> {
+        let remaining = self.found.iter().filter(|finding| finding["mended"] == false).count();
+        let can = self
+            .found
+            .iter()
+            .filter(|finding| finding["mended"] == false && finding["can_be_mended"] == true);
+        let can = can.count();
+        let json = json!({
+            "threads": self.threads,
+            "batches": self.batches,
+            "repair": self.options.repair,
+            "findings": self.found,
+            "remaining": remaining,
+        });
+        let table = || {
+            let mut table = Table::new(["THREAD", "BATCH", "MENDED", "WHAT"]);
+            for finding in json["findings"].as_array().into_iter().flatten() {
+                let [thread, batch, what] = ["thread_id", "batch_id", "what"].map(|key| cell(&finding[key]));
+                let mended = match (&finding["mended"], &finding["can_be_mended"]) {
+                    (Value::Bool(true), _) => "yes",
+                    (_, Value::Bool(true)) => "not yet",
+                    _ => "impossible",
+                };
+                table.row([thread, batch, mended.to_owned(), what]);
+            }
+            table
+        };
+        output::print(self.options.database.format, &json, table)?;
+        match remaining {
+            0 => Ok(()),
+            _ if !self.options.repair && can > 0 => {
+                Err(Stop::Failed(format!("damage in {remaining} messages; --repair mends {can} of them")))
+            }
+            _ => Err(Stop::Failed(format!("damage remains in {remaining} messages"))),
+        }
+    }
+}
+
+/// What changes, and what stands behind a message that leaves the batch: that stands apart from it then.
+fn mends(batch: &Batch, findings: &[Finding]) -> Result<Vec<Mend>, Stop> {
+    let leaves = |finding: &&Finding| finding.change.is_some_and(|change| change.batch_id != batch.id());
+    let cut = findings.iter().filter(leaves).map(|finding| finding.message).min();
+    let mut mends = Vec::new();
+    for item in batch.items() {
+        let is_apart = cut.is_some_and(|cut| item.position > cut);
+        let finding = findings.iter().find(|finding| finding.message == item.position);
+        let changes = finding.and_then(|finding| Some((finding, finding.change?)));
+        let (old, new) = (change(item), changes.map_or(change(item), |(_, change)| change));
+        if changes.is_none() && !is_apart {
+            continue;
+        }
+        let said = match changes {
+            Some((finding, _)) => Some((act()?, format!("{finding}; it was {}", named(&old)))),
+            None => None,
+        };
+        mends.push(Mend { position: item.position, old, new, is_apart, said });
+    }
+    Ok(mends)
+}
+
+fn named(change: &Change) -> String {
+    format!("number {} of batch {}, {}", change.sequence_num, change.batch_id, change.batch_type.name())
+}
+
+fn change(item: &Item) -> Change {
+    Change { batch_id: item.batch_id, sequence_num: item.sequence_num, batch_type: item.batch_type }
+}
+
+fn act() -> Result<ActId, Stop> {
+    let id = uuid::Uuid::now_v7().simple().to_string();
+    ActId::parse(&id).map_err(|error| Stop::Failed(error.to_string()))
+}
+
+fn code(what: &Ailment) -> &'static str {
+    match what {
+        Ailment::BeginningLost => "beginning_lost",
+        Ailment::Number { .. } => "number",
+        Ailment::Orphan { .. } => "orphan_result",
+        Ailment::Type { .. } => "type",
+    }
+}

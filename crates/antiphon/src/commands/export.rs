@@ -1,0 +1,174 @@
+//! Writing threads as JSON Lines.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use batches::transfer::{Thread, Writer};
+use batches::{Batch, State, Why};
+use model::{Position, ThreadId};
+use serde_json::json;
+use store::Store;
+
+use super::options::{Export, Format};
+use super::output::{self, unwritable};
+use super::progress::Progress;
+use super::stored;
+use super::walk::{self, Walk};
+use crate::roles::Stop;
+
+/// Threads whose ids are read at once.
+const PAGE: u32 = 500;
+
+pub(super) async fn run(store: &Store, options: &Export) -> Result<(), Stop> {
+    for thread in &options.threads {
+        stored(store, thread).await?;
+    }
+    let mut sink = Sink::open(options.output.as_deref())?;
+    let mut exporter =
+        Exporter { store, writer: Writer::new(), progress: Progress::new(), damaged: Vec::new() };
+    sink.write(&exporter.writer.header())?;
+    if options.all {
+        let mut after = None;
+        loop {
+            let ids = store.thread_ids(after.as_ref(), PAGE).await?;
+            for id in &ids {
+                exporter.thread(id, &mut sink).await?;
+            }
+            after = ids.last().cloned();
+            if after.is_none() {
+                break;
+            }
+        }
+    } else {
+        let mut seen = HashSet::new();
+        for thread in options.threads.iter().filter(|thread| seen.insert(*thread)) {
+            exporter.thread(thread, &mut sink).await?;
+        }
+    }
+    let counts = exporter.writer.counts();
+    sink.write(&exporter.writer.trailer())?;
+    sink.close()?;
+    exporter.progress.clear();
+    if options.output.is_some() {
+        let json = json!(counts);
+        output::print(options.database.format, &json, || output::pairs(&json))?;
+    } else if options.database.format == Format::Table {
+        let said =
+            format!("{} threads, {} batches, {} messages", counts.threads, counts.batches, counts.messages);
+        output::note(&format!("{said}, {} compactions", counts.compactions));
+    }
+    complaint(&exporter.damaged)
+}
+
+/// What cannot be read again as it is.
+fn complaint(damaged: &[(ThreadId, String)]) -> Result<(), Stop> {
+    let Some((thread, what)) = damaged.first() else { return Ok(()) };
+    Err(Stop::Failed(format!(
+        "the file is complete, but damage is stored in {} places, first in thread {thread}: {what}; `antiphon batches doctor` \
+         says more, and an import takes what is damaged only with --keep-damaged",
+        damaged.len()
+    )))
+}
+
+struct Exporter<'a> {
+    store: &'a Store,
+    writer: Writer,
+    progress: Progress,
+    damaged: Vec<(ThreadId, String)>,
+}
+
+impl Exporter<'_> {
+    /// One thread, as it is now: what is written later is left out.
+    async fn thread(&mut self, id: &ThreadId, sink: &mut Sink) -> Result<(), Stop> {
+        // Before the head, so that none knows of more than is written.
+        let compactions = self.store.compactions(id).await?;
+        let Some(row) = self.store.thread(id).await? else { return Ok(()) };
+        let metadata = row.named.metadata.as_map().cloned().unwrap_or_default();
+        let thread = Thread { thread_id: id.clone(), agent_id: row.named.agent.clone(), metadata };
+        sink.write(&self.writer.thread(thread))?;
+        if let Some(head) = row.head {
+            self.batches(id, head, sink).await?;
+        }
+        for one in compactions {
+            sink.write(&self.writer.compaction(one.compaction))?;
+        }
+        Ok(())
+    }
+
+    async fn batches(&mut self, id: &ThreadId, head: Position, sink: &mut Sink) -> Result<(), Stop> {
+        let (before, mut there, mut last) = (self.writer.counts().messages, 0, None);
+        let mut walk = Walk::new(self.store, id, head);
+        while let Some(stride) = walk.next().await? {
+            there += stride.messages;
+            let items = walk::read(self.store, id, &stride.starts, &stride.headless, head).await?;
+            for batch in batches::group(items) {
+                if last.is_some_and(|last| batch.id() <= last) {
+                    self.damaged
+                        .push((id.clone(), format!("batch {} has lost its first message", batch.id())));
+                    continue;
+                }
+                last = Some(batch.id());
+                if let Some(why) = damage(&batch) {
+                    self.damaged.push((id.clone(), format!("batch {}: {why}", batch.id())));
+                }
+                sink.write(&self.writer.batch(&batch))?;
+            }
+            let counts = self.writer.counts();
+            self.progress.show(|| format!("{} messages of {} threads", counts.messages, counts.threads));
+        }
+        let written = self.writer.counts().messages - before;
+        if written != there {
+            let what = format!("{written} of its {there} messages belong to batches as they are stored");
+            self.damaged.push((id.clone(), what));
+        }
+        Ok(())
+    }
+}
+
+/// What no turn leaves behind.
+fn damage(batch: &Batch) -> Option<String> {
+    match batch.state() {
+        State::Incomplete(why @ (Why::OrphanResult { .. } | Why::Doubled { .. } | Why::Hole { .. })) => {
+            Some(why.to_string())
+        }
+        _ if !batch.items().is_sorted_by_key(|item| item.position) => {
+            Some("its numbers do not follow its positions".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Where the lines go. A file has another name until it is complete.
+struct Sink {
+    out: Box<dyn Write + Send>,
+    names: Option<(PathBuf, PathBuf)>,
+}
+
+impl Sink {
+    fn open(path: Option<&Path>) -> Result<Self, Stop> {
+        let Some(path) = path else {
+            return Ok(Self { out: Box::new(BufWriter::new(io::stdout())), names: None });
+        };
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        let file = File::create(&partial)
+            .map_err(|error| Stop::Failed(format!("{} cannot be written: {error}", partial.display())))?;
+        let out = Box::new(BufWriter::with_capacity(1 << 20, file));
+        Ok(Self { out, names: Some((partial, path.to_owned())) })
+    }
+
+    fn write(&mut self, lines: &str) -> Result<(), Stop> {
+        self.out.write_all(lines.as_bytes()).map_err(|error| unwritable(&error))
+    }
+
+    fn close(mut self) -> Result<(), Stop> {
+        self.out.flush().map_err(|error| unwritable(&error))?;
+        match &self.names {
+            Some((partial, path)) => std::fs::rename(partial, path).map_err(|error| unwritable(&error)),
+            None => Ok(()),
+        }
+    }
+}

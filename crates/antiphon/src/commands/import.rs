@@ -1,0 +1,293 @@
+//! Reading threads: exports, and messages from elsewhere.
+
+mod cursor;
+mod lines;
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use batches::transfer::{Cursor, Damage, Fault, Limits, Reader, Record, Thread};
+use batches::{Item, legacy};
+use model::{Metadata, Position, ThreadId, Timestamp};
+use serde_json::{Value, json};
+use store::{Store, Taken, TakenCompaction};
+
+use self::cursor::CursorFile;
+use self::lines::Lines;
+use super::options::Import;
+use super::output::{self, note};
+use super::progress::Progress;
+use crate::roles::Stop;
+
+/// Batches are written together up to so many messages,
+const GROUP_MESSAGES: usize = 1_000;
+/// and so many bytes. One that takes more is written alone.
+const GROUP_BYTES: u64 = 4 << 20;
+/// Most bytes of a thread from elsewhere, which is read at once.
+const LEGACY_BYTES: u64 = 1 << 30;
+
+pub(super) async fn run(store: &Store, options: &Import) -> Result<(), Stop> {
+    let source = open(options.file.as_deref())?;
+    let mut importer = Importer::new(store, options.resume.as_deref())?;
+    match &options.thread {
+        Some(thread) => importer.legacy(thread, source).await?,
+        None => importer.exported(source, options.keep_damaged).await?,
+    }
+    importer.progress.clear();
+    let json = importer.totals.shown();
+    output::print(options.database.format, &json, || output::pairs(&json))
+}
+
+fn open(path: Option<&Path>) -> Result<Box<dyn Read + Send>, Stop> {
+    let Some(path) = path else { return Ok(Box::new(io::stdin())) };
+    let file = File::open(path)
+        .map_err(|error| Stop::Failed(format!("{} cannot be read: {error}", path.display())))?;
+    Ok(Box::new(file))
+}
+
+/// What was read, and what of it is new.
+#[derive(Debug, Default)]
+struct Totals {
+    threads: u64,
+    batches: u64,
+    messages: u64,
+    compactions: u64,
+    new_threads: u64,
+    new_messages: u64,
+    new_compactions: u64,
+}
+
+impl Totals {
+    fn shown(&self) -> Value {
+        json!({
+            "threads": self.threads,
+            "batches": self.batches,
+            "messages": self.messages,
+            "compactions": self.compactions,
+            "new_threads": self.new_threads,
+            "new_messages": self.new_messages,
+            "new_compactions": self.new_compactions,
+        })
+    }
+}
+
+struct Importer<'a> {
+    store: &'a Store,
+    progress: Progress,
+    totals: Totals,
+    file: CursorFile,
+    /// The thread that is being read.
+    thread: Option<ThreadId>,
+    /// Whole batches of it that are not written yet.
+    group: Vec<Item>,
+    bytes: u64,
+    /// With their last lines.
+    lines: Vec<(Position, u64)>,
+    /// Batches of it that are written and reach beyond where the next one may begin, with their last messages.
+    beside: Vec<(Position, Position)>,
+}
+
+impl<'a> Importer<'a> {
+    fn new(store: &'a Store, cursor: Option<&Path>) -> Result<Self, Stop> {
+        Ok(Self {
+            store,
+            progress: Progress::new(),
+            totals: Totals::default(),
+            file: CursorFile::new(cursor),
+            thread: None,
+            group: Vec::new(),
+            bytes: 0,
+            lines: Vec::new(),
+            beside: Vec::new(),
+        })
+    }
+
+    async fn exported(&mut self, source: Box<dyn Read + Send>, keep: bool) -> Result<(), Stop> {
+        let damage = if keep { Damage::Keep } else { Damage::Refuse };
+        let limits = Limits { damage, ..Limits::default() };
+        let mut reader = match self.file.read()? {
+            Some(saved) => {
+                self.thread = Some(saved.cursor.thread.clone());
+                self.beside = saved.beside;
+                Reader::resume(limits, saved.cursor)
+            }
+            None => Reader::new(limits),
+        };
+        let mut lines = Lines::new(BufReader::with_capacity(1 << 20, source), limits.line_bytes);
+        while let Some(line) = lines.next()? {
+            match reader.line(line) {
+                Ok(records) => {
+                    for record in records {
+                        self.record(record).await?;
+                    }
+                }
+                Err(fault) => return Err(self.faulty(&fault).await),
+            }
+            let counts = reader.counts();
+            self.progress.show(|| format!("{} messages of {} threads", counts.messages, counts.threads));
+        }
+        match reader.finish() {
+            Ok(_) => self.file.remove(),
+            Err(fault) => Err(self.faulty(&fault).await),
+        }
+    }
+
+    /// Everything before the fault is written; an export that was cut can be gone on with.
+    async fn faulty(&mut self, fault: &Fault) -> Stop {
+        self.progress.clear();
+        if let Err(stop) = self.write().await {
+            return stop;
+        }
+        let stored = format!("{} new messages before it are stored", self.totals.new_messages);
+        Stop::Failed(format!("{fault}; {stored}, nothing after it"))
+    }
+
+    async fn record(&mut self, record: Record) -> Result<(), Stop> {
+        match record {
+            Record::Thread(thread) => {
+                self.write().await?;
+                self.begin(&thread).await
+            }
+            Record::Batch { items, cursor, .. } => self.batch(items, cursor).await,
+            Record::Note { batch, fault } => {
+                note(&format!("{fault}; batch {batch} is taken as it is"));
+                Ok(())
+            }
+            Record::Compaction { thread, compaction } => {
+                self.write().await?;
+                self.totals.compactions += 1;
+                let id = compaction.id;
+                let why = match self.store.take_compaction(&thread, &compaction).await? {
+                    TakenCompaction::Same => return Ok(()),
+                    TakenCompaction::Written => {
+                        self.totals.new_compactions += 1;
+                        return Ok(());
+                    }
+                    TakenCompaction::Other => "it is there already in another form",
+                    TakenCompaction::Before => "it comes before what the thread already has",
+                };
+                Err(Stop::Failed(format!("compaction {id} of thread {thread}: {why}")))
+            }
+            Record::End(_) => self.write().await,
+        }
+    }
+
+    async fn begin(&mut self, thread: &Thread) -> Result<(), Stop> {
+        let id = &thread.thread_id;
+        super::threads::not_erased(self.store, id).await?;
+        let metadata = Metadata::new(thread.metadata.clone())
+            .map_err(|error| Stop::Failed(format!("thread {id}: {error}")))?;
+        let is_new = self.store.take_thread(id, thread.agent_id.as_ref(), &metadata).await?;
+        if !is_new {
+            let row = self.store.thread(id).await?;
+            let is_same =
+                row.is_none_or(|row| row.named.agent == thread.agent_id && row.named.metadata == metadata);
+            if !is_same {
+                note(&format!("thread {id} is there with another agent or other metadata, and keeps them"));
+            }
+        }
+        self.totals.threads += 1;
+        self.totals.new_threads += u64::from(is_new);
+        self.thread = Some(id.clone());
+        self.beside.clear();
+        Ok(())
+    }
+
+    async fn batch(&mut self, items: Vec<Item>, cursor: Cursor) -> Result<(), Stop> {
+        let bytes: u64 = items.iter().map(Item::bytes).sum();
+        let is_full = self.group.len() + items.len() > GROUP_MESSAGES || self.bytes + bytes > GROUP_BYTES;
+        if is_full {
+            self.write().await?;
+        }
+        self.totals.batches += 1;
+        self.totals.messages += items.len() as u64;
+        self.bytes += bytes;
+        self.lines.push((cursor.batch, cursor.line));
+        self.group.extend(items);
+        self.thread = Some(cursor.thread.clone());
+        self.file.reached(cursor);
+        Ok(())
+    }
+
+    /// Writes the batches that were gathered, in one transaction.
+    async fn write(&mut self) -> Result<(), Stop> {
+        let Some(thread) = self.thread.clone().filter(|_| !self.group.is_empty()) else { return Ok(()) };
+        self.distinct(&thread)?;
+        let beside: Vec<Position> = self.beside.iter().map(|(batch, _)| *batch).collect();
+        match self.store.take_batches(&thread, &self.group, &beside).await? {
+            Taken::Stored(new) => self.totals.new_messages += new,
+            Taken::Refused { batch, message, why } => {
+                let line = self.lines.iter().find(|(id, _)| *id == batch).map(|(_, line)| *line);
+                let line =
+                    line.filter(|line| *line > 0).map_or(String::new(), |line| format!("line {line}, "));
+                let message = message.map_or(String::new(), |message| format!("message {message:?}, "));
+                let what = format!("{line}{message}batch {batch} of thread {thread}: {why}");
+                let from = self.lines.first().map_or(batch, |(first, _)| *first);
+                self.progress.clear();
+                return Err(Stop::Failed(format!("{what}; nothing from batch {from} on is written")));
+            }
+        }
+        self.remember();
+        self.group.clear();
+        self.lines.clear();
+        self.bytes = 0;
+        self.file.write(&self.beside)
+    }
+
+    /// Batches come by their ids, so only those can be beside the next ones that go on after the last.
+    fn remember(&mut self) {
+        for item in &self.group {
+            match self.beside.last_mut().filter(|(batch, _)| *batch == item.batch_id) {
+                Some((_, last)) => *last = item.position,
+                None => self.beside.push((item.batch_id, item.position)),
+            }
+        }
+        let newest = self.beside.last().map(|(batch, _)| *batch);
+        self.beside.retain(|(_, last)| newest.is_some_and(|newest| *last > newest));
+    }
+
+    /// Places and ids must differ; the store says it less clearly.
+    fn distinct(&self, thread: &ThreadId) -> Result<(), Stop> {
+        let (mut places, mut ids) = (HashSet::new(), HashSet::new());
+        let mut items = self.group.iter();
+        match items.find(|item| !places.insert(item.position) || !ids.insert(item.message_id.as_str())) {
+            None => Ok(()),
+            Some(item) => Err(Stop::Failed(format!(
+                "message {:?} of thread {thread}: its id or its position {} has been before in this thread",
+                item.message_id.as_str(),
+                item.position
+            ))),
+        }
+    }
+
+    /// One thread from elsewhere.
+    async fn legacy(&mut self, thread: &ThreadId, source: Box<dyn Read + Send>) -> Result<(), Stop> {
+        let mut text = Vec::new();
+        source
+            .take(LEGACY_BYTES + 1)
+            .read_to_end(&mut text)
+            .map_err(|error| Stop::Failed(format!("the input cannot be read: {error}")))?;
+        if text.len() as u64 > LEGACY_BYTES {
+            return Err(Stop::Failed(format!("the input has more than {LEGACY_BYTES} bytes")));
+        }
+        let value: Value = serde_json::from_slice(&text)
+            .map_err(|error| Stop::Failed(format!("the input is no JSON, or cut in the middle: {error}")))?;
+        drop(text);
+        let read = legacy::read(&value).map_err(|error| Stop::Failed(error.to_string()))?;
+        let now = Timestamp(runtime::Clock::start().now_ms());
+        let numbered = legacy::number(thread, read.messages, now);
+        for one in read.notes.iter().chain(&numbered.notes) {
+            note(&one.to_string());
+        }
+        self.begin(&Thread { thread_id: thread.clone(), agent_id: None, metadata: serde_json::Map::new() })
+            .await?;
+        for batch in batches::group(numbered.items) {
+            let cursor = Cursor { thread: thread.clone(), batch: batch.id(), line: 0 };
+            self.batch(batch.items().to_vec(), cursor).await?;
+            self.progress.show(|| format!("{} messages", self.totals.messages));
+        }
+        self.write().await
+    }
+}

@@ -1,0 +1,77 @@
+//! How far an import has got, in a file.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use batches::transfer::Cursor;
+use model::Position;
+use serde_json::{Value, json};
+
+use crate::roles::Stop;
+
+/// What is known when an import goes on.
+#[derive(Debug)]
+pub(super) struct Saved {
+    /// The last batch that is stored.
+    pub(super) cursor: Cursor,
+    /// Batches of its thread that are stored and go on after it, with their last messages.
+    pub(super) beside: Vec<(Position, Position)>,
+}
+
+/// The file, if one is wanted.
+#[derive(Debug)]
+pub(super) struct CursorFile {
+    path: Option<PathBuf>,
+    reached: Option<Cursor>,
+}
+
+impl CursorFile {
+    pub(super) fn new(path: Option<&Path>) -> Self {
+        Self { path: path.map(Path::to_owned), reached: None }
+    }
+
+    /// Where to go on; `None`: from the beginning.
+    pub(super) fn read(&self) -> Result<Option<Saved>, Stop> {
+        let Some(path) = &self.path else { return Ok(None) };
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(path, &error)),
+        };
+        let wrong = || Stop::Failed(format!("{} is not a cursor of an import", path.display()));
+        let value: Value = serde_json::from_str(&text).map_err(|_| wrong())?;
+        let cursor = serde_json::from_value(value["cursor"].clone()).map_err(|_| wrong())?;
+        let beside = serde_json::from_value(value["beside"].clone()).map_err(|_| wrong())?;
+        Ok(Some(Saved { cursor, beside }))
+    }
+
+    /// This batch was read; it is not stored yet.
+    pub(super) fn reached(&mut self, cursor: Cursor) {
+        self.reached = Some(cursor);
+    }
+
+    /// Everything that was read is stored.
+    pub(super) fn write(&mut self, beside: &[(Position, Position)]) -> Result<(), Stop> {
+        let (Some(path), Some(cursor)) = (&self.path, &self.reached) else { return Ok(()) };
+        let text = json!({ "cursor": cursor, "beside": beside }).to_string();
+        let mut name = path.as_os_str().to_owned();
+        name.push(".partial");
+        let partial = PathBuf::from(name);
+        fs::write(&partial, text)
+            .and_then(|()| fs::rename(&partial, path))
+            .map_err(|error| failed(path, &error))
+    }
+
+    /// The import is at its end.
+    pub(super) fn remove(&self) -> Result<(), Stop> {
+        match self.path.as_ref().map(|path| (path, fs::remove_file(path))) {
+            Some((path, Err(error))) if error.kind() != ErrorKind::NotFound => Err(failed(path, &error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Stop {
+    Stop::Failed(format!("the cursor {} cannot be kept: {error}", path.display()))
+}

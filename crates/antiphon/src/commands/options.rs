@@ -1,0 +1,197 @@
+//! The command lines of these commands.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use model::{Position, ThreadId};
+
+/// Where Postgres is, and the form of what is said.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Database {
+    /// Postgres, 15 to 18.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub(super) database_url: String,
+    // The id: `format` is that of the log.
+    /// `table`, for people, or `json`, in the form of the HTTP API.
+    #[arg(id = "form", short = 'o', long = "format", value_enum, default_value_t = Format::Table)]
+    pub(super) format: Format,
+}
+
+/// The form of what is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Batches {
+    #[command(subcommand)]
+    pub(super) command: BatchesCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(super) enum BatchesCommand {
+    /// The batches of a thread, the newest first.
+    List(List),
+    /// One batch whole: its messages, its calls and results, and whether it is complete.
+    Show(ShowBatch),
+    /// Find batches that no turn could have left as they are, say why, and mend what can be mended. Exit code 1 when damage
+    /// remains.
+    Doctor(Doctor),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct List {
+    /// The thread.
+    #[arg(value_parser = thread)]
+    pub(super) thread: ThreadId,
+    /// Only batches before this one.
+    #[arg(long, value_parser = position)]
+    pub(super) before: Option<Position>,
+    /// How many.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(super) limit: u32,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct ShowBatch {
+    /// The thread.
+    #[arg(value_parser = thread)]
+    pub(super) thread: ThreadId,
+    /// The batch: the position of its first message.
+    #[arg(value_parser = position)]
+    pub(super) batch: Position,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Doctor {
+    /// The thread; every one without it.
+    #[arg(value_parser = thread)]
+    pub(super) thread: Option<ThreadId>,
+    /// Mend what can be mended; without it nothing is changed.
+    #[arg(long)]
+    pub(super) repair: bool,
+    /// Who does it, for the audit.
+    #[arg(long, default_value = "command", value_parser = actor)]
+    pub(super) actor: String,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Threads {
+    #[command(subcommand)]
+    pub(super) command: ThreadsCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(super) enum ThreadsCommand {
+    /// What is stored of a thread.
+    Show(ShowThread),
+    /// Write threads as JSON Lines, each as it is when its turn comes.
+    Export(Export),
+    /// Read threads that were exported, or messages from elsewhere. Reading them twice changes nothing.
+    Import(Import),
+    /// Copy a thread, whole or up to a batch.
+    Fork(Fork),
+    /// Erase everything that Postgres has of a thread. Without --yes it only says what there is.
+    Erase(Erase),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct ShowThread {
+    /// The thread.
+    #[arg(value_parser = thread)]
+    pub(super) thread: ThreadId,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Export {
+    /// The threads.
+    #[arg(value_parser = thread, required_unless_present = "all", conflicts_with = "all")]
+    pub(super) threads: Vec<ThreadId>,
+    /// All of them.
+    #[arg(long)]
+    pub(super) all: bool,
+    /// Where to; standard output without it. The file appears when it is complete.
+    #[arg(long)]
+    pub(super) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Import {
+    /// Where from; standard input without it.
+    #[arg(long)]
+    pub(super) file: Option<PathBuf>,
+    /// Keep in this file how far the import has got, and go on from there when it exists. It is removed at the end.
+    #[arg(long, conflicts_with = "legacy")]
+    pub(super) resume: Option<PathBuf>,
+    /// Take batches that are damaged as they are; no context ever shows them. Without it they are refused.
+    #[arg(long, conflicts_with = "legacy")]
+    pub(super) keep_damaged: bool,
+    /// The input is one thread from elsewhere: messages of OpenAI's form, or of a LangGraph checkpoint.
+    #[arg(long, requires = "thread")]
+    pub(super) legacy: bool,
+    /// The thread that messages from elsewhere become.
+    #[arg(long, value_parser = thread, requires = "legacy")]
+    pub(super) thread: Option<ThreadId>,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Fork {
+    /// The thread.
+    #[arg(value_parser = thread)]
+    pub(super) thread: ThreadId,
+    /// The new thread.
+    #[arg(value_parser = thread)]
+    pub(super) new: ThreadId,
+    /// The last batch that is copied; all of them without it.
+    #[arg(long, value_parser = position)]
+    pub(super) at: Option<Position>,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Erase {
+    /// The thread.
+    #[arg(value_parser = thread)]
+    pub(super) thread: ThreadId,
+    /// Really do it.
+    #[arg(long)]
+    pub(super) yes: bool,
+    /// Who does it, for the receipt.
+    #[arg(long, default_value = "command", value_parser = actor)]
+    pub(super) actor: String,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+fn thread(text: &str) -> Result<ThreadId, String> {
+    ThreadId::parse(text).map_err(|error| error.to_string())
+}
+
+fn position(text: &str) -> Result<Position, String> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| is_number);
+    number.map(Position::from_stored).ok_or_else(|| "it is not a position".to_owned())
+}
+
+/// As in the HTTP API.
+fn actor(text: &str) -> Result<String, String> {
+    let is_fit = (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    is_fit.then(|| text.to_owned()).ok_or_else(|| "it must have 1 to 128 visible ASCII characters".to_owned())
+}

@@ -1,0 +1,96 @@
+//! Saying what was found: tables for people, JSON for programs.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+use super::options::Format;
+use crate::roles::Stop;
+
+/// A table as it grows.
+#[derive(Debug)]
+pub(super) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(super) fn new<const N: usize>(titles: [&str; N]) -> Self {
+        Self { rows: vec![titles.map(str::to_owned).to_vec()] }
+    }
+
+    pub(super) fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.map(|cell| plain(&cell)).to_vec());
+    }
+
+    fn text(&self) -> String {
+        let columns = self.rows.first().map_or(0, Vec::len);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            text += cells.collect::<Vec<_>>().join("  ").trim_end();
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// On one line, and without characters that move the cursor of a terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A value of JSON as a cell.
+pub(super) fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Two columns: what, and which.
+pub(super) fn pairs(value: &Value) -> Table {
+    let mut table = Table { rows: Vec::new() };
+    for (name, value) in value.as_object().into_iter().flatten() {
+        table.row([name.clone(), cell(value)]);
+    }
+    table
+}
+
+/// Prints one of the two.
+pub(super) fn print(format: Format, json: &Value, table: impl FnOnce() -> Table) -> Result<(), Stop> {
+    let text = match format {
+        Format::Table => table().text(),
+        Format::Json => format!("{json:#}\n"),
+    };
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| unwritable(&error))
+}
+
+pub(super) fn unwritable(error: &io::Error) -> Stop {
+    Stop::Failed(format!("the output cannot be written: {error}"))
+}
+
+/// One line for the person who waits.
+pub(super) fn note(text: &str) {
+    // Nobody is there to be told that nobody is there.
+    writeln!(io::stderr(), "antiphon: {}", plain(text)).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        let mut table = Table::new(["batch", "input"]);
+        table.row(["1".to_owned(), "ä\nb".to_owned()]);
+        table.row(["1234567".to_owned(), String::new()]);
+        assert_eq!(table.text(), "batch    input\n1        ä b\n1234567\n");
+    }
+}

@@ -1,0 +1,95 @@
+//! Walking through a thread from its beginning, with little in memory however long it is.
+
+use std::collections::VecDeque;
+
+use batches::Item;
+use model::{Position, ThreadId};
+use store::{Place, Store, StoreError};
+
+/// Places that are read at once.
+const PAGE: u32 = 2_000;
+/// What the batches of a stride may take together, about; a single one may take more.
+const STRIDE_BYTES: u64 = 8 << 20;
+/// And how many they may be.
+const STRIDE_BATCHES: usize = 200;
+
+/// A part of a thread.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Stride {
+    /// Batches that begin in it.
+    pub(super) starts: Vec<Position>,
+    /// Batches without a first message that are met in it.
+    pub(super) headless: Vec<Position>,
+    /// Messages that stand apart from their batch and are not marked: readers of the batch do not find them.
+    pub(super) unmarked: Vec<Place>,
+    /// How many messages stand in it.
+    pub(super) messages: u64,
+}
+
+/// From the beginning of a thread up to a position.
+#[derive(Debug)]
+pub(super) struct Walk<'a> {
+    store: &'a Store,
+    thread: &'a ThreadId,
+    through: Position,
+    /// The last place that was read.
+    after: Option<Position>,
+    is_read: bool,
+    places: VecDeque<Place>,
+    /// The batch whose messages have stood beside each other since its beginning.
+    together: Option<Position>,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(store: &'a Store, thread: &'a ThreadId, through: Position) -> Self {
+        Self { store, thread, through, after: None, is_read: false, places: VecDeque::new(), together: None }
+    }
+
+    /// The next part; `None` at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Stride>, StoreError> {
+        let (mut stride, mut bytes) = (Stride::default(), 0);
+        while bytes < STRIDE_BYTES && stride.starts.len() < STRIDE_BATCHES {
+            if self.places.is_empty() && !self.is_read {
+                let page = self.store.outline(self.thread, self.after, self.through, PAGE).await?;
+                self.is_read = page.len() < PAGE as usize;
+                self.after = page.last().map(|place| place.position).or(self.after);
+                self.places.extend(page);
+            }
+            let Some(place) = self.places.pop_front() else { break };
+            bytes += place.bytes;
+            self.step(place, &mut stride);
+        }
+        Ok((stride.messages > 0).then_some(stride))
+    }
+
+    fn step(&mut self, place: Place, stride: &mut Stride) {
+        stride.messages += 1;
+        if place.position == place.batch_id {
+            stride.starts.push(place.batch_id);
+            self.together = Some(place.batch_id);
+        } else if self.together != Some(place.batch_id) {
+            self.together = None;
+            if !place.is_detached {
+                stride.unmarked.push(place);
+            }
+        }
+        if place.is_headless && !stride.headless.contains(&place.batch_id) {
+            stride.headless.push(place.batch_id);
+        }
+    }
+}
+
+/// All messages of these batches up to a position. Those of `scattered` are looked for in the whole thread.
+pub(super) async fn read(
+    store: &Store,
+    thread: &ThreadId,
+    starts: &[Position],
+    scattered: &[Position],
+    through: Position,
+) -> Result<Vec<Item>, StoreError> {
+    let mut messages = store.batches(thread, starts).await?;
+    for batch in scattered {
+        messages.extend(store.scattered(thread, *batch).await?);
+    }
+    Ok(messages.into_iter().filter(|message| message.position <= through).map(Item::from).collect())
+}

@@ -4,6 +4,7 @@
 //! same cluster; rounds alternate, and medians count. `BENCH.md` has the last figures and what they mean.
 
 mod backlog;
+pub mod context;
 mod draining;
 mod inserting;
 mod latency;

@@ -1,0 +1,125 @@
+//! `cargo xtask bench context`: what a thread's length costs, in one run and one table.
+//!
+//! Entry: [`run`]. Threads of very different lengths stand in one Postgres, filled by SQL. Contexts, pages and compactions go
+//! through the shipped functions of `store` and `batches`; what is compared alternates call by call, so that whatever else the
+//! machine does hits all of it alike. How many rows a call reads, and by which index, is what Postgres itself has counted.
+
+mod building;
+mod compacting;
+mod ground;
+mod paging;
+mod plans;
+mod threads;
+mod timing;
+mod travelling;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+
+use self::{ground::Ground, threads::Thread};
+use super::table::Table;
+
+/// Measures long threads and prints one table.
+#[derive(Debug, Clone, Parser)]
+pub struct Options {
+    /// Batches of the threads, four messages each, from the shortest to the longest.
+    #[arg(long, value_delimiter = ',', default_value = "10,1000,100000")]
+    pub batches: Vec<u32>,
+    /// Contexts that are built of each thread with each budget.
+    #[arg(long, default_value_t = 1_000)]
+    pub contexts: u32,
+    /// Pages that are read of each kind at each place.
+    #[arg(long, default_value_t = 500)]
+    pub pages: u32,
+    /// Batches that are compacted at once.
+    #[arg(long, default_value_t = 10_000)]
+    pub compacted: u32,
+    /// Rounds of compacting, exporting, importing and copying.
+    #[arg(long, default_value_t = 3)]
+    pub rounds: u32,
+    /// 10, 50 and 200 batches, few calls, one round: whether it works at all. The exit code says nothing of the figures.
+    #[arg(long)]
+    pub quick: bool,
+    /// Parts to measure: a contexts of turns, b pages, c compaction, d export and import.
+    #[arg(long, value_delimiter = ',', default_value = "a,b,c,d")]
+    pub rows: Vec<char>,
+    /// Where the figures go as JSON.
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+}
+
+impl Options {
+    fn resolved(&self) -> Self {
+        let mut options = self.clone();
+        if options.quick {
+            options.batches = vec![10, 50, 200];
+            (options.contexts, options.pages, options.compacted, options.rounds) = (5, 5, 100, 1);
+        }
+        options
+    }
+}
+
+/// Measures, prints the table, and tells whether every goal was met.
+pub async fn run(options: &Options) -> Result<bool> {
+    let options = options.resolved();
+    let mut ground = Ground::start().await?;
+    let table = measure(&options, &mut ground).await?;
+    println!("\n{table}");
+    if let Some(path) = &options.json {
+        let json = serde_json::to_vec_pretty(&table)?;
+        std::fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(options.quick || table.is_met())
+}
+
+async fn measure(options: &Options, ground: &mut Ground) -> Result<Table> {
+    ensure!(options.batches.len() > 1 && options.batches.is_sorted(), "several lengths, the shortest first");
+    ensure!(options.contexts > 0 && options.pages > 0 && options.rounds > 0, "nothing to measure");
+    let mut threads = Vec::new();
+    for batches in &options.batches {
+        threads.push(Thread::new(&format!("thread-{batches}"), *batches)?);
+    }
+    let compacted = Thread::new("compacted", options.compacted)?;
+    for thread in threads.iter().chain([&compacted]) {
+        eprintln!("==> filling {}: {} batches", thread.id, thread.batches);
+        ground.fill(thread).await?;
+    }
+    ground.settle().await?;
+    let longest = threads.last().context("no thread")?;
+    let mut table = Table::default();
+    for part in &options.rows {
+        eprintln!("==> part {part}");
+        table.rows.extend(match part {
+            'a' => building::rows(ground, &threads, options.contexts).await?,
+            'b' => paging::rows(ground, longest, options.pages).await?,
+            'c' => compacting::rows(ground, &compacted, options.rounds).await?,
+            'd' => travelling::rows(ground, longest, options.rounds).await?,
+            _ => Vec::new(),
+        });
+    }
+    table.rows.sort_by_key(|row| row.part);
+    Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+
+    use super::*;
+
+    /// No figure is looked at: other tests use the same machine.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_part_measures_what_it_should() {
+        let mut ground = Ground::on(&env::var("DATABASE_URL").unwrap()).await.unwrap();
+        let options = Options::parse_from(["bench", "--quick"]).resolved();
+        let table = measure(&options, &mut ground).await.unwrap();
+        let parts: Vec<char> = table.rows.iter().map(|row| row.part).collect();
+        for part in ['a', 'b', 'c', 'd'] {
+            assert!(parts.contains(&part), "{table}");
+        }
+        let by_index = table.rows.iter().find(|row| row.what.contains("one index")).unwrap();
+        assert_eq!(by_index.is_met, Some(true), "{table}");
+    }
+}

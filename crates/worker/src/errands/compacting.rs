@@ -41,6 +41,8 @@ struct Due {
     active: Option<Position>,
     live: Option<Compaction>,
     pending: Option<PendingCompaction>,
+    /// Tokens of the active batch, with the input that is not stored yet: it will be there the next time.
+    active_tokens: u64,
     /// The last message that there was.
     newest: Position,
     rules: ContextRules,
@@ -68,7 +70,9 @@ impl Compacting {
             return;
         }
         let Ok(permit) = self.0.clone().try_acquire_owned() else { return };
+        let active = built.decisions.iter().find(|decision| built.active == Some(decision.batch));
         let due = Due {
+            active_tokens: active.map_or(0, |decision| decision.tokens),
             thread: start.thread.clone(),
             agent: start.agent.clone(),
             active: start.metadata.continues(),
@@ -178,7 +182,7 @@ impl Due {
             active: self.active,
             live: self.live.as_ref(),
             budget: self.rules.tokens,
-            system_tokens: tokens(self.rules.system.as_ref()),
+            system_tokens: tokens(self.rules.system.as_ref()) + self.active_tokens,
             summary_tokens: tokens(self.live.as_ref().and_then(|live| live.summary.as_ref())),
             timeout_ms: self.rules.timeout_ms,
             now,

@@ -221,7 +221,7 @@ async fn ingest(open: &Open) -> Result<()> {
 /// Settings for every agent that leave the history out of requests: other queues have none.
 async fn forgo_history(database_url: &str, notes: &Notes) -> Result<()> {
     const QUERY: &str = "INSERT INTO agent_settings (bucket, agent_id, workflow, settings) \
-        SELECT bucket, agent_id, $3, '{\"context_messages\": 0}' FROM unnest($1::smallint[], $2::text[]) AS i (bucket, agent_id)";
+        SELECT bucket, agent_id, $3, '{\"context_tokens\": 1}' FROM unnest($1::smallint[], $2::text[]) AS i (bucket, agent_id)";
     let agents: Vec<String> = (0..notes.agents()).map(|agent| format!("agent-{agent}")).collect();
     let buckets: Vec<i16> =
         agents.iter().map(|agent| Bucket::of_key(agent).get().try_into()).collect::<Result<_, _>>()?;

@@ -48,7 +48,7 @@ pub(super) async fn forget_streams(nats_url: &str) -> Result<()> {
 /// Settings for every agent that leave the history out of turn requests: other queues have none.
 pub(super) async fn forgo_history(database_url: &str, agents: u32) -> Result<()> {
     const QUERY: &str = "INSERT INTO agent_settings (bucket, agent_id, workflow, settings) \
-        SELECT bucket, agent_id, 'default', '{\"context_messages\": 0}' \
+        SELECT bucket, agent_id, 'default', '{\"context_tokens\": 1}' \
         FROM unnest($1::smallint[], $2::text[]) AS i (bucket, agent_id)";
     let agents: Vec<String> = (0..agents).map(|agent| format!("agent-{agent}")).collect();
     let buckets: Vec<i16> =

@@ -108,10 +108,8 @@ impl Store {
             }
         }
         let pages: Vec<i64> = contexts.iter().map(|context| first_page(&context.settings)).collect();
-        let newest = sqlx::query(include_str!("context/newest.sql"))
-            .bind(buckets)
-            .bind(threads)
-            .bind(pages.clone());
+        let newest =
+            sqlx::query(include_str!("context/newest.sql")).bind(buckets).bind(threads).bind(pages.clone());
         for row in self.rows(newest).await? {
             if let Some(context) = numbered(&mut contexts, &row)? {
                 context.newest.extend(message(&row)?);

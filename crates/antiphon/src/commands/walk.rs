@@ -38,11 +38,14 @@ pub(super) struct Walk<'a> {
     places: VecDeque<Place>,
     /// The batch whose messages have stood beside each other since its beginning.
     together: Option<Position>,
+    /// Where the message before stands.
+    before: Option<Position>,
 }
 
 impl<'a> Walk<'a> {
     pub(super) fn new(store: &'a Store, thread: &'a ThreadId, through: Position) -> Self {
-        Self { store, thread, through, after: None, is_read: false, places: VecDeque::new(), together: None }
+        let places = VecDeque::new();
+        Self { store, thread, through, after: None, is_read: false, places, together: None, before: None }
     }
 
     /// The next part; `None` at the end.
@@ -64,8 +67,14 @@ impl<'a> Walk<'a> {
 
     fn step(&mut self, place: Place, stride: &mut Stride) {
         stride.messages += 1;
-        if place.position == place.batch_id {
+        let is_first = place.position == place.batch_id;
+        // Without its first message a batch is found all the same where nothing stands in that one's stead.
+        let is_behind_first = place.is_headless && self.before.is_none_or(|before| before < place.batch_id);
+        self.before = Some(place.position);
+        if is_first {
             stride.starts.push(place.batch_id);
+        }
+        if is_first || is_behind_first {
             self.together = Some(place.batch_id);
         } else if self.together != Some(place.batch_id) {
             self.together = None;

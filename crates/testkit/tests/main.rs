@@ -12,6 +12,7 @@
 mod acts;
 mod bed;
 mod chaos;
+mod commands;
 mod contracts;
 mod corners;
 mod demo;

@@ -1,0 +1,551 @@
+//! The operator's commands: the shipped binary on a real Postgres, and what it leaves there.
+
+use std::path::{Path, PathBuf};
+
+use model::{Bucket, ThreadId};
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, PgPool, Row, migrate::Migrator};
+use testkit::{
+    fleet::{Invocation, invoke},
+    services::TestDatabase,
+};
+use xtask::{services::ScratchDir, workspace};
+
+/// A database of one's own and a folder for files.
+struct Desk {
+    database: TestDatabase,
+    pool: PgPool,
+    folder: ScratchDir,
+}
+
+impl Desk {
+    async fn new() -> Self {
+        let database = TestDatabase::create().await.unwrap();
+        let pool = database.pool().await.unwrap();
+        let migrations = workspace::root().join("migrations");
+        Migrator::new(migrations).await.unwrap().run(&pool).await.unwrap();
+        sqlx::query("INSERT INTO fleet (partitions) VALUES (8)").execute(&pool).await.unwrap();
+        Self { database, pool, folder: ScratchDir::new("commands").unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs the binary; the words are separated by spaces.
+    async fn invoke(&self, words: &str) -> Invocation {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let env = [("DATABASE_URL".to_owned(), self.database.url().to_owned())];
+        invoke(&words, &env).await.unwrap()
+    }
+
+    /// What it says as JSON; it must succeed.
+    async fn json(&self, words: &str) -> Value {
+        let done = self.invoke(&format!("{words} -o json")).await;
+        assert_eq!(done.code, Some(0), "{words}: {}", done.stderr);
+        serde_json::from_str(&done.stdout).unwrap()
+    }
+
+    /// The one line that it fails with.
+    async fn refused(&self, words: &str) -> String {
+        let done = self.invoke(words).await;
+        assert_eq!(done.code, Some(1), "{words}: {} {}", done.stdout, done.stderr);
+        let mut lines = done.stderr.lines().filter_map(|line| line.strip_prefix("antiphon: "));
+        let last = lines.next_back().unwrap_or_default().to_owned();
+        assert!(!done.stderr.contains("panicked"), "{}", done.stderr);
+        last
+    }
+
+    async fn execute(&self, sql: &str) {
+        sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&self.pool).await.unwrap();
+    }
+
+    /// Every row of a query as JSON.
+    async fn rows(&self, sql: &str) -> Vec<Value> {
+        let sql = AssertSqlSafe(format!("SELECT row_to_json(q) AS row FROM ({sql}) AS q"));
+        let rows = sqlx::query(sql).fetch_all(&self.pool).await.unwrap();
+        rows.iter().map(|row| row.get("row")).collect()
+    }
+
+    async fn number(&self, sql: &str) -> i64 {
+        sqlx::query_scalar(AssertSqlSafe(sql.to_owned())).fetch_one(&self.pool).await.unwrap()
+    }
+
+    /// Everything that is stored of threads, but for when.
+    async fn stored(&self) -> Vec<Value> {
+        let mut all = self.rows("SELECT * FROM (SELECT bucket, thread_id, head_position, message_count, agent_id, metadata FROM threads) AS t ORDER BY 1, 2").await;
+        all.extend(self.rows("SELECT * FROM messages ORDER BY bucket, thread_id, position").await);
+        all.extend(self.rows("SELECT bucket, thread_id, compaction_id, through, kept, summary, strategy, provenance, previous_id, undone_at FROM compactions ORDER BY 1, 2, 3").await);
+        all
+    }
+
+    /// Messages by a script: `13:10.2t=c` is the message at 13, number 2 of batch 10, a tool's result for call c; `A=c` calls;
+    /// `!` stands apart.
+    async fn put(&self, thread: &str, script: &str) {
+        let mut before = None;
+        for word in script.split_whitespace() {
+            let one = Written::read(word);
+            let calls = json!([{"id": one.call, "name": "f", "arguments": "{\"a\": 1}"}]);
+            sqlx::query(
+                "INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
+                     tool_calls, tool_call_id, metadata, token_count, parent_id, created_at, detached)
+                 VALUES ($1, $2, $3, $4, $5, $6, 'user_request', $7, $8, $9, $10, $11, $12, $13,
+                         to_timestamp(1700000000) + $3 * interval '1 ms', $14)",
+            )
+            .bind(bucket(thread))
+            .bind(thread)
+            .bind(one.position)
+            .bind(format!("m{}", one.position))
+            .bind(one.batch)
+            .bind(one.number)
+            .bind(one.role)
+            .bind(format!("text \"{word}\" ü\n"))
+            .bind((one.role == "assistant" && one.call.is_some()).then_some(calls))
+            .bind(one.call.filter(|_| one.role == "tool"))
+            .bind(json!({"n": 1.5, "synthetic": one.number == 0}))
+            .bind((one.role == "assistant").then_some(7_i64))
+            .bind(before)
+            .bind(one.is_apart)
+            .execute(&self.pool)
+            .await
+            .unwrap();
+            before = Some(one.position);
+        }
+        self.execute(&format!(
+            "INSERT INTO threads (bucket, thread_id, head_position, message_count)
+             SELECT bucket, thread_id, max(position), count(*) FROM messages WHERE thread_id = '{thread}' GROUP BY 1, 2
+             ON CONFLICT (bucket, thread_id) DO UPDATE SET head_position = excluded.head_position,
+                 message_count = excluded.message_count"
+        ))
+        .await;
+    }
+
+    async fn export(&self, name: &str) -> String {
+        let path = self.path(name);
+        self.json(&format!("threads export --all --output {}", path.display())).await;
+        std::fs::read_to_string(path).unwrap()
+    }
+}
+
+struct Written<'a> {
+    position: i64,
+    batch: i64,
+    number: i32,
+    role: &'static str,
+    call: Option<&'a str>,
+    is_apart: bool,
+}
+
+impl<'a> Written<'a> {
+    fn read(word: &'a str) -> Self {
+        let (word, is_apart) = word.strip_suffix('!').map_or((word, false), |word| (word, true));
+        let (word, call) = word.split_once('=').map_or((word, None), |(word, call)| (word, Some(call)));
+        let (position, rest) = word.split_once(':').unwrap();
+        let (batch, rest) = rest.split_once('.').unwrap();
+        let (number, role) = rest.split_at(rest.len() - 1);
+        let role = match role {
+            "u" => "user",
+            "t" => "tool",
+            _ => "assistant",
+        };
+        let (position, batch) = (position.parse().unwrap(), batch.parse().unwrap());
+        Self { position, batch, number: number.parse().unwrap(), role, call, is_apart }
+    }
+}
+
+fn bucket(thread: &str) -> i16 {
+    Bucket::of(&ThreadId::parse(thread).unwrap()).get().try_into().unwrap()
+}
+
+/// Calls, batches that stand between each other, one that goes on much later, one that nobody has answered.
+const TALK: &str = "10:10.0u 11:10.1A=c 12:10.2t=c 13:10.3a 20:20.0u 21:21.0u 22:20.1a! 23:21.1a! 30:10.4u! 31:10.5a! 40:40.0u";
+
+async fn with_talk() -> Desk {
+    let desk = Desk::new().await;
+    desk.put("t", TALK).await;
+    desk.execute(&format!(
+        "INSERT INTO compactions (bucket, thread_id, compaction_id, through, kept, summary, strategy, provenance)
+         VALUES ({}, 't', 35, 20, '{{10}}', 'They talked.', 'summarise',
+                 '{{\"batches\": [\"20\"], \"messages\": 2, \"tokens_before\": 9, \"tokens_after\": 5}}');
+         INSERT INTO threads (bucket, thread_id, agent_id, metadata) VALUES ({}, 'u', 'kind', '{{\"title\": \"T\"}}')",
+        bucket("t"),
+        bucket("u")
+    ))
+    .await;
+    desk
+}
+
+/// Six hundred batches of two, and one that begins before them and goes on between them, with more messages than one
+/// transaction takes.
+async fn with_much() -> Desk {
+    let desk = Desk::new().await;
+    desk.put("long", "1000:1000.0u").await;
+    desk.execute(&format!(
+        "INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content, detached)
+         SELECT {0}, 'long', 1000 + 10 * n + k, 'm' || n || '-' || k, 1000 + 10 * n, k, 'user_request',
+                CASE k WHEN 0 THEN 'user' ELSE 'assistant' END, 'text', false
+         FROM generate_series(1, 600) AS n, generate_series(0, 1) AS k
+         UNION ALL
+         SELECT {0}, 'long', 1000 + 10 * n + 5, 'on' || n, 1000, n, 'continuation', 'assistant', 'on', true
+         FROM generate_series(1, 600) AS n;
+         UPDATE messages AS m SET created_at = date_trunc('second', m.created_at),
+             parent_id = (SELECT max(o.position) FROM messages AS o WHERE o.thread_id = 'long' AND o.position < m.position);
+         UPDATE threads SET message_count = 1801, head_position = 7005",
+        bucket("long")
+    ))
+    .await;
+    desk
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_exported_is_imported_once_and_exported_alike() {
+    for desk in [with_talk().await, with_much().await] {
+        let text = desk.export("a").await;
+        let other = Desk::new().await;
+        let import = format!("threads import --file {}", desk.path("a").display());
+        let first = other.json(&import).await;
+        assert_eq!(first["messages"], first["new_messages"], "{first}");
+        assert_eq!(other.stored().await, desk.stored().await);
+        assert_eq!(other.export("b").await, text);
+        let before = other.stored().await;
+        let versions =
+            "SELECT string_agg(xmin::text, ',' ORDER BY bucket, thread_id, position) AS x FROM messages";
+        let written = other.rows(versions).await;
+        let again = other.json(&import).await;
+        assert_eq!(again["messages"], first["messages"]);
+        for new in ["new_threads", "new_messages", "new_compactions"] {
+            assert_eq!(again[new], json!(0), "{new}");
+        }
+        assert_eq!(other.stored().await, before);
+        assert_eq!(other.rows(versions).await, written, "no row was written again");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_was_cut_is_refused_and_gone_on_with() {
+    let desk = with_much().await;
+    let text = desk.export("a").await;
+    let other = Desk::new().await;
+    let (cut, cursor) = (desk.path("cut"), desk.path("cursor"));
+    std::fs::write(&cut, &text[..text.len() * 4 / 5]).unwrap();
+    let lines = text[..text.len() * 4 / 5].lines().count();
+    let words =
+        |file: &Path| format!("threads import --file {} --resume {}", file.display(), cursor.display());
+    let why = other.refused(&words(&cut)).await;
+    assert!(
+        why.starts_with(&format!("line {lines}: not a line of an export, or cut in the middle")),
+        "{why}"
+    );
+    let stored = other.number("SELECT count(*) FROM messages").await;
+    assert!(stored > 1_000, "{stored}: everything before it");
+    let halves = "SELECT count(*) FROM (SELECT FROM messages WHERE batch_id > 1000 GROUP BY batch_id HAVING count(*) <> 2) AS b";
+    assert_eq!(other.number(halves).await, 0);
+    assert!(cursor.exists());
+    // Another file is not taken for this one.
+    let strange = with_talk().await;
+    strange.export("s").await;
+    let why = other.refused(&words(&strange.path("s"))).await;
+    assert!(why.contains("this is not the file whose import began"), "{why}");
+    let whole = other.json(&words(&desk.path("a"))).await;
+    assert_eq!(whole["new_messages"], json!(1801 - stored));
+    assert!(whole["messages"].as_i64().unwrap() < 1801, "what was stored is not written again: {whole}");
+    assert!(!cursor.exists());
+    assert_eq!(other.stored().await, desk.stored().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_taken_is_refused_with_its_line_and_why() {
+    let desk = with_talk().await;
+    let text = desk.export("a").await;
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let changed = |change: &dyn Fn(&mut Vec<String>)| {
+        let mut lines = lines.clone();
+        change(&mut lines);
+        lines.join("\n") + "\n"
+    };
+    let of =
+        |id: &str| lines.iter().position(|line| line.contains(&format!("\"message_id\":\"{id}\""))).unwrap();
+    let (twice, orphan, last) = (of("m20"), of("m11"), of("m40"));
+    let cases: [(String, String); 6] = [
+        (
+            changed(&|l| l[0] = "{\"antiphon_export\":2}".to_owned()),
+            "line 1: the file has version 2".to_owned(),
+        ),
+        (changed(&|l| l[0] = "{}".to_owned()), "line 1: the file does not begin with".to_owned()),
+        (
+            changed(&|l| l[twice] = l[twice].replace("\"m20\"", "\"m10\"")),
+            format!("line {}, message \"m10\": its id has been before", twice + 1),
+        ),
+        (
+            changed(&|l| drop(l.remove(orphan))),
+            format!("line {}, message \"m12\": the batch is damaged: ", orphan + 1),
+        ),
+        (
+            changed(&|l| l[last] = l[last].replace("text", "tixt")),
+            format!("line {}: the digest does not match", lines.len()),
+        ),
+        (
+            changed(&|l| l[last] = l[last].replace("\"40\"", "\"9223372036854775000\"")),
+            format!("line {}: the digest does not match", lines.len()),
+        ),
+    ];
+    for (text, says) in cases {
+        let other = Desk::new().await;
+        std::fs::write(desk.path("bad"), &text).unwrap();
+        let why = other.refused(&format!("threads import --file {}", desk.path("bad").display())).await;
+        let future = why.contains("later than now");
+        assert!(why.starts_with(&says) || (says.contains("digest") && future), "{why}\nand not {says}");
+        assert_eq!(
+            other.number("SELECT count(*) FROM messages WHERE message_id = 'm11' AND batch_id <> 10").await,
+            0
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_that_is_there_takes_what_comes_after_it_and_nothing_else() {
+    let desk = with_talk().await;
+    desk.export("a").await;
+    let import = format!("threads import --file {}", desk.path("a").display());
+    for (sql, why) in [
+        (
+            "UPDATE messages SET content = 'other' WHERE position = 12",
+            "message \"m12\", batch 10 of thread t: it is there already in another form",
+        ),
+        (
+            "DELETE FROM messages WHERE position IN (20, 22)",
+            "batch 20 of thread t: it comes before what the thread already has",
+        ),
+        (
+            "UPDATE messages SET batch_id = 21, sequence_num = 2, detached = true WHERE position = 40",
+            "batch 21 of thread t: it is there already and has gone on since",
+        ),
+    ] {
+        let other = Desk::new().await;
+        other.json(&import).await;
+        other.execute(sql).await;
+        let before = other.stored().await;
+        let said = other.refused(&import).await;
+        assert!(said.contains(why), "{sql}: {said}");
+        assert!(said.starts_with("line "), "{said}");
+        assert_eq!(other.stored().await, before);
+    }
+    // What is missing at its end is written.
+    let other = Desk::new().await;
+    other.json(&import).await;
+    other.execute("DELETE FROM messages WHERE position = 40; UPDATE threads SET head_position = 31, message_count = 10 WHERE thread_id = 't'").await;
+    assert_eq!(other.json(&import).await["new_messages"], json!(1));
+    assert_eq!(other.stored().await, desk.stored().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_from_elsewhere_become_batches_once() {
+    let desk = Desk::new().await;
+    let openai = json!({"messages": [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Weather?", "created_at": 1_750_000_000},
+        {"role": "assistant", "content": null, "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
+        {"role": "assistant", "content": "Sunny."},
+        {"role": "user", "content": "Thanks"},
+        {"role": "assistant", "content": "Welcome."},
+    ]});
+    let langgraph = json!({"channel_values": {"messages": [
+        {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "HumanMessage"],
+         "kwargs": {"id": "h1", "content": "Hi", "additional_kwargs": {"synthetic": true, "extra": 5}}},
+        {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessage"],
+         "kwargs": {"id": "a1", "content": "Hello", "tool_calls": []}},
+    ]}});
+    for (name, input) in [("openai", &openai), ("langgraph", &langgraph)] {
+        std::fs::write(desk.path(name), input.to_string()).unwrap();
+        let words = format!("threads import --legacy --thread {name} --file {}", desk.path(name).display());
+        let first = desk.json(&words).await;
+        assert_eq!(first["messages"], first["new_messages"]);
+        let before = desk.stored().await;
+        assert_eq!(desk.json(&words).await["new_messages"], json!(0));
+        assert_eq!(desk.stored().await, before);
+    }
+    let list = desk.json("batches list openai").await;
+    let shown =
+        |batch: &Value| (batch["state"].clone(), batch["message_count"].clone(), batch["input"].clone());
+    let shown: Vec<_> = list["batches"].as_array().unwrap().iter().map(shown).collect();
+    assert_eq!(
+        shown,
+        [(json!("complete"), json!(2), json!("Thanks")), (json!("complete"), json!(5), json!("Be kind."))]
+    );
+    let id = list["batches"][1]["batch_id"].as_str().unwrap();
+    let batch = desk.json(&format!("batches show openai {id}")).await;
+    assert_eq!(batch["calls"][0]["tool_call_id"], json!("c1"));
+    assert_eq!(batch["calls"][0]["is_answered"], json!(true));
+    assert_eq!(batch["messages"][4]["content"], json!("Sunny."));
+    let kept =
+        desk.rows("SELECT metadata FROM messages WHERE thread_id = 'langgraph' ORDER BY position").await;
+    assert_eq!(kept[0]["metadata"]["additional_kwargs"]["extra"], json!(5));
+    assert_eq!(kept[0]["metadata"]["synthetic"], json!(true));
+    std::fs::write(desk.path("bad"), "[{\"role\": \"robot\"}]").unwrap();
+    let words = format!("threads import --legacy --thread x --file {}", desk.path("bad").display());
+    assert_eq!(desk.refused(&words).await, "message 1: its role or type is \"robot\"");
+    assert_eq!(desk.number("SELECT count(*) FROM threads WHERE thread_id = 'x'").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_finds_and_mends_what_was_planted_and_nothing_else() {
+    let desk = with_talk().await;
+    let well = desk.json("batches doctor").await;
+    assert_eq!((&well["findings"], &well["remaining"], &well["batches"]), (&json!([]), &json!(0), &json!(4)));
+    // A hole in the numbers; a result that nobody asked for; a mark that is missing; a beginning that is lost.
+    let damage = "UPDATE messages SET sequence_num = 5 WHERE position = 13;
+                  UPDATE messages SET detached = false WHERE position = 23;";
+    desk.execute(damage).await;
+    desk.put("o", "50:50.0u 51:50.1t=z 52:50.2a").await;
+    desk.put("l", "61:60.1A=c 62:60.2t=c 63:60.3a").await;
+    let before = desk.stored().await;
+    let dry = desk.invoke("batches doctor -o json").await;
+    assert_eq!(dry.code, Some(1));
+    assert_eq!(desk.stored().await, before, "a dry run changes nothing");
+    let dry: Value = serde_json::from_str(&dry.stdout).unwrap();
+    let mut codes: Vec<_> =
+        dry["findings"].as_array().unwrap().iter().map(|one| one["code"].as_str().unwrap()).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, ["beginning_lost", "number", "number", "orphan_result", "unmarked"]);
+    let mended = desk.invoke("batches doctor --repair --actor ada -o json").await;
+    assert_eq!(mended.code, Some(1), "a beginning is lost for good");
+    assert!(mended.stderr.contains("damage remains in 1 messages"), "{}", mended.stderr);
+    let mended: Value = serde_json::from_str(&mended.stdout).unwrap();
+    assert_eq!(mended["remaining"], json!(1));
+    let mut now = desk.invoke("batches doctor -o json").await;
+    assert_eq!(now.code, Some(1));
+    let now: Value = serde_json::from_str(&std::mem::take(&mut now.stdout)).unwrap();
+    assert_eq!(now["findings"].as_array().unwrap().len(), 1, "{now}");
+    assert_eq!(now["findings"][0]["code"], json!("beginning_lost"));
+    let talk = with_talk().await;
+    let messages = "SELECT * FROM messages WHERE thread_id = 't' ORDER BY position";
+    assert_eq!(desk.rows(messages).await, talk.rows(messages).await, "as it was before it was damaged");
+    let whole = desk.json("batches show o 50").await;
+    assert_eq!((&whole["state"], &whole["message_count"]), (&json!("complete"), &json!(2)));
+    let alone = desk.json("batches show o 51").await;
+    assert_eq!(alone["incomplete_code"], json!("orphan_result"));
+    let acts = desk.rows("SELECT subject_id, actor, what, target FROM audit ORDER BY target").await;
+    assert_eq!(acts.len(), 4, "{acts:?}");
+    assert!(acts.iter().all(|act| act["actor"] == "ada" && act["what"] == "mend_message"), "{acts:?}");
+    let number = acts.iter().find(|act| act["target"].as_str().unwrap().contains("message 13")).unwrap();
+    assert!(number["target"].as_str().unwrap().contains("number 5 of batch 10"), "{number}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_has_whole_batches_and_what_counted_then() {
+    let desk = with_talk().await;
+    assert_eq!(desk.json("threads fork t whole").await["message_count"], json!(11));
+    let of = |thread: &str| {
+        format!(
+            "SELECT position, parent_id, batch_id, sequence_num, content, detached FROM messages WHERE thread_id = '{thread}' ORDER BY 1"
+        )
+    };
+    assert_eq!(desk.rows(&of("whole")).await, desk.rows(&of("t")).await);
+    let shown = desk.json("threads show whole").await;
+    assert_eq!((&shown["agent_id"], &shown["last_position"]), (&json!("t"), &json!("40")));
+    assert_eq!(desk.number("SELECT count(*) FROM compactions WHERE thread_id = 'whole'").await, 1);
+    // Batch 10 went on after 20 began, and is whole all the same.
+    desk.json("threads fork t part --at 20").await;
+    let part: Vec<_> = desk
+        .rows(&of("part"))
+        .await
+        .iter()
+        .map(|row| (row["position"].clone(), row["parent_id"].clone()))
+        .collect();
+    let places = [10, 11, 12, 13, 20, 22, 30, 31];
+    let before = [None, Some(10), Some(11), Some(12), Some(13), Some(20), Some(22), Some(30)];
+    assert_eq!(
+        part,
+        places.iter().zip(before).map(|(at, before)| (json!(at), json!(before))).collect::<Vec<_>>()
+    );
+    assert_eq!(desk.json("batches show part 10").await["message_count"], json!(6));
+    assert_eq!(desk.number("SELECT count(*) FROM compactions WHERE thread_id = 'part'").await, 0);
+    assert_eq!(desk.refused("threads fork t part").await, "there is a thread part already");
+    assert_eq!(desk.refused("threads fork t x --at 11").await, "there is no batch 11 in thread t");
+    assert_eq!(desk.refused("threads fork none x").await, "there is no thread none");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_left_of_a_thread_that_was_erased() {
+    let desk = with_much().await;
+    desk.put("other", TALK).await;
+    let (bucket, other) = (bucket("long"), bucket("other"));
+    desk.execute(&format!(
+        "INSERT INTO dead_letters (bucket, kind, key, partition_id, stream_seq, thread_id, reason, detail, raw)
+         VALUES ({bucket}, 'message', 'long/x', 0, 1, 'long', 'gap', '{{}}', ''), (mod({bucket}, 8), 'entry', 's:1', 0, 1, 'long', 'bad', '{{}}', '');
+         INSERT INTO stragglers (bucket, thread_id, message_id, attempt, role, first_seq, open_ms, idle_ms) VALUES ({bucket}, 'long', 'x', 0, 'user', 1, 1, 1);
+         INSERT INTO straggler_chunks (bucket, thread_id, message_id, attempt, chunk_id, arrival, chunk, chunk_type, is_final, metadata)
+         VALUES ({bucket}, 'long', 'x', 0, 0, 0, 'secret', 'content', false, '{{}}');
+         INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request, memory, code, text, is_retryable)
+         VALUES ({bucket}, 'long', 'u1', 'a', 0, 'enqueue', 'secret', '{{}}', true, true, 'c', 't', true);
+         INSERT INTO open_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request, memory, stream_seq, incarnation)
+         VALUES ({bucket}, 'long', 'u2', 'a', 0, 'enqueue', 'secret', '{{}}', true, true, 1, 's');
+         INSERT INTO idempotency_keys (bucket, thread_id, key, digest, turn_id) VALUES ({bucket}, 'long', 'k', '', 'u1');
+         INSERT INTO compactions (bucket, thread_id, compaction_id, through, strategy) VALUES ({bucket}, 'long', 1, 1, 'age'), ({other}, 'other', 1, 1, 'age')"
+    ))
+    .await;
+    let kept = "SELECT * FROM messages WHERE thread_id = 'other' ORDER BY position";
+    let before = desk.rows(kept).await;
+    let dry = desk.json("threads erase long").await;
+    assert_eq!(
+        (&dry["erased"], &dry["tables"]["messages"], &dry["tables"]["dead_letters"]),
+        (&json!(false), &json!(1801), &json!(2))
+    );
+    assert_eq!(desk.number("SELECT count(*) FROM messages WHERE thread_id = 'long'").await, 1801);
+    let receipt = desk.json("threads erase long --yes --actor ada").await;
+    assert_eq!((&receipt["actor"], &receipt["erased"]), (&json!("ada"), &json!(true)));
+    assert!(receipt["erased_at"].is_string());
+    // Every table that knows threads is on the receipt, and has nothing of this one.
+    let tables = desk
+        .rows(
+            "SELECT c.table_name FROM information_schema.columns AS c
+             JOIN information_schema.tables AS t USING (table_schema, table_name)
+             WHERE c.table_schema = 'public' AND c.column_name = 'thread_id' AND t.table_type = 'BASE TABLE'
+               AND c.table_name <> 'erased_threads'",
+        )
+        .await;
+    assert!(tables.len() >= 9);
+    for table in tables {
+        let table = table["table_name"].as_str().unwrap();
+        let left = desk.number(&format!("SELECT count(*) FROM {table} WHERE thread_id = 'long'")).await;
+        assert_eq!(left, 0, "{table}");
+        assert_eq!(receipt["tables"][table], dry["tables"][table], "{table}");
+        assert!(receipt["tables"][table].as_i64().unwrap() > 0, "{table} was not tried");
+    }
+    assert_eq!(desk.rows(kept).await, before);
+    assert_eq!(desk.number("SELECT count(*) FROM compactions").await, 1);
+    assert_eq!(desk.refused("threads show long").await, "there is no thread long");
+    assert_eq!(desk.json("threads erase long --yes").await["tables"], receipt["tables"], "twice is once");
+    assert_eq!(desk.refused("threads erase nobody --yes").await, "there is no thread nobody");
+    // It does not come back by import.
+    let source = with_much().await;
+    source.export("a").await;
+    let why = desk.refused(&format!("threads import --file {}", source.path("a").display())).await;
+    assert!(why.starts_with("thread long was erased at "), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_words_end_with_one_line() {
+    let desk = Desk::new().await;
+    for (words, code, says) in [
+        ("batches list a.b", 2, "invalid value 'a.b'"),
+        ("batches show t -5", 2, "unexpected argument '-5'"),
+        ("threads export", 2, "required arguments were not provided"),
+        ("threads import --legacy", 2, "required arguments were not provided"),
+        ("batches list none", 1, "there is no thread none"),
+        ("batches show none 7", 1, "there is no batch 7 in thread none"),
+        ("threads export none", 1, "there is no thread none"),
+        ("threads import --file /nonexistent", 1, "/nonexistent cannot be read"),
+        ("threads import", 1, "line 0: the file ends before its trailer"),
+    ] {
+        let done = desk.invoke(words).await;
+        assert_eq!(done.code, Some(code), "{words}: {}", done.stderr);
+        assert!(done.stderr.contains(says), "{words}: {}", done.stderr);
+        assert_eq!(done.stderr.lines().count(), 1, "{words}: {}", done.stderr);
+        assert_eq!(done.stdout, "", "{words}");
+    }
+    let table = desk.invoke("threads export --all").await;
+    assert!(table.stdout.starts_with("{\"antiphon_export\":1}\n{\"trailer\""), "{}", table.stdout);
+}

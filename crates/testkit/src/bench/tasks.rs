@@ -46,10 +46,10 @@ pub struct Options {
     #[arg(long, default_value_t = 3)]
     pub rounds: usize,
     /// Tasks a second, of all agents together, where latency is measured.
-    #[arg(long, default_value_t = 200.0)]
+    #[arg(long, default_value_t = 50.0)]
     pub rate: f64,
     /// How long latency is measured.
-    #[arg(long, default_value_t = 10.0)]
+    #[arg(long, default_value_t = 20.0)]
     pub seconds: f64,
     /// Seconds after which a round is cut and counts as far as it came.
     #[arg(long, default_value_t = 120.0)]

@@ -293,7 +293,7 @@ fn hostile_tasks_are_refused_with_their_reason() {
         |it| it.task_id.clear(),
         |it| it.task_id = "a b".to_owned(),
         |it| it.task_id = "x".repeat(129),
-        |it| it.kind = 3,
+        |it| it.kind = 4,
         |it| it.kind = i32::MIN,
         |it| it.content = "\0".to_owned(),
     ];

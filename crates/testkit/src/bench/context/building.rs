@@ -91,7 +91,7 @@ pub(super) async fn rows(ground: &Ground, threads: &[Thread], times: u32) -> Res
     }
     let store = ground.store().await?;
     for case in &cases {
-        for _ in 0..WARM_UP {
+        for _ in 0..times.min(WARM_UP) {
             build(&store, &case.thread.id, &case.agent, None).await?;
         }
     }

@@ -23,8 +23,8 @@ use super::{
 
 /// What the context may have afterwards.
 const BUDGET: u64 = BUDGETS[1];
-/// Contexts that are built before and after in each round.
-const CONTEXTS: usize = 100;
+/// Most contexts that are built before and after in each round.
+const CONTEXTS: u32 = 100;
 
 /// The steps of a compaction, what it does to contexts, and Postgres' own way to read as much.
 #[derive(Debug, Default)]
@@ -41,19 +41,19 @@ struct Steps {
 }
 
 /// Compacts the thread and takes it back, so many times.
-pub(super) async fn rows(ground: &Ground, thread: &Thread, rounds: u32) -> Result<Vec<Row>> {
+pub(super) async fn rows(ground: &Ground, thread: &Thread, rounds: u32, contexts: u32) -> Result<Vec<Row>> {
     let store = ground.store().await?;
     let mut steps = Steps::default();
     let meter = ground.meter();
     let mut last = None;
     for _ in 0..rounds {
-        contexts(&store, thread, &mut steps.before).await?;
+        build(&store, thread, contexts, &mut steps.before).await?;
         let begun = Instant::now();
         let compaction = steps.plan(&store, thread, now()?).await?;
         let write = async { Ok(store.add_compaction(&thread.id, &compaction, None, "bench").await?) };
         ensure!(steps.writing.time(write).await?, "there is a compaction already");
         steps.all.since(begun);
-        contexts(&store, thread, &mut steps.after).await?;
+        build(&store, thread, contexts, &mut steps.after).await?;
         steps.copying.time(copy_out(ground, thread, |_| ())).await?;
         let mut connection = ground.connection().await?;
         execute(&mut connection, "DELETE FROM compactions").await?;
@@ -67,11 +67,11 @@ pub(super) async fn rows(ground: &Ground, thread: &Thread, rounds: u32) -> Resul
     Ok(steps.rows(thread, &last, foreign))
 }
 
-async fn contexts(store: &Store, thread: &Thread, timings: &mut Timings) -> Result<()> {
+async fn build(store: &Store, thread: &Thread, times: u32, timings: &mut Timings) -> Result<()> {
     let agent = agent(BUDGETS[0])?;
     // Statements are prepared by the first one.
     building::build(store, &thread.id, &agent, None).await?;
-    for _ in 0..CONTEXTS {
+    for _ in 0..times.min(CONTEXTS) {
         let built = timings.time(building::build(store, &thread.id, &agent, None)).await?;
         ensure!(built.is_sound, "something had to be mended");
     }

@@ -95,7 +95,7 @@ pub(super) async fn rows(ground: &Ground, thread: &Thread, times: u32) -> Result
     }
     let store = ground.store().await?;
     for case in &cases {
-        for _ in 0..WARM_UP {
+        for _ in 0..times.min(WARM_UP) {
             case.kind.read(&store, thread, case.first).await?;
         }
     }

@@ -10,6 +10,8 @@
 //! | [`chat_completions`] | OpenAI chat completions | none |
 //! | [`agui`] | AG-UI 1.0 | the whole run again |
 //!
+//! An answer that is in the history already happens once more from there: [`stored`].
+//!
 //! Nothing here knows a socket, a subject, a table or a clock.
 
 pub mod agui;
@@ -25,6 +27,7 @@ mod outline;
 pub mod request;
 pub mod responses;
 mod sse;
+pub mod stored;
 pub mod ui_message;
 mod usage;
 
@@ -35,4 +38,5 @@ pub use happening::{Happening, Output, Protocol, Then};
 pub use native::{Encoded, FailureNote, Native};
 pub use openai::ToolCalls;
 pub use responses::Responses;
+pub use stored::{StoredAnswer, StoredMessage};
 pub use ui_message::UiMessage;

@@ -171,7 +171,8 @@ impl Outline {
 
     fn speak<'a>(&mut self, text: &'a str, is_reasoning: bool, changes: &mut Vec<Change<'a>>) {
         if text.is_empty() {
-            return;
+            // It begins the next step of the history, too, though there is nothing to show of it yet.
+            return self.end_step_with_results(changes);
         }
         self.begin_step(changes);
         let span = match self.span.filter(|span| span.is_reasoning == is_reasoning) {
@@ -228,12 +229,15 @@ impl Outline {
 
     /// The model speaks: after a result, in a new step.
     fn begin_step(&mut self, changes: &mut Vec<Change<'_>>) {
-        if self.has_results {
+        self.end_step_with_results(changes);
+        self.open_step(changes);
+    }
+
+    fn end_step_with_results(&mut self, changes: &mut Vec<Change<'_>>) {
+        if std::mem::take(&mut self.has_results) {
             self.close(changes);
             self.step += 1;
-            self.has_results = false;
         }
-        self.open_step(changes);
     }
 
     fn open_step(&mut self, changes: &mut Vec<Change<'_>>) {

@@ -78,6 +78,5 @@ const understood = {
 };
 const bodies = [...new Set(server.posted.map((body) => JSON.stringify(body)))].map((body) => JSON.parse(body));
 understood.posted = bodies;
-console.log(JSON.stringify(understood, null, 2));
-server.close();
-process.exit(0);
+// Some clients keep connections open, and a pipe takes only so much at once.
+process.stdout.write(JSON.stringify(understood), () => process.exit(0));

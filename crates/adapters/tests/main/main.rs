@@ -4,6 +4,7 @@
 mod clients;
 mod cuts;
 mod golden;
+mod history;
 mod protocols;
 mod scenarios;
 mod shuffles;

@@ -114,7 +114,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         "It rains",
         " at noon.",
     ];
-    let bad = ["call:a:{\"city\"", "call:b:[1", "call:c:", "call:d:{}", "call:d:{}", "done:e:7"];
+    let bad = ["call:a:{\"city\"", "call:b:[1", "call:c:", "call:d:{}", "done:e:7"];
     let bad_results = [
         "result:c:ok",
         "fault:a:error: the arguments are not a JSON object",
@@ -155,6 +155,11 @@ pub(crate) fn all() -> Vec<Scenario> {
             End::Complete,
         ),
         scenario("bad_arguments", chunks(&[&bad[..], &bad_results].concat(), json!({})), End::Complete),
+        scenario(
+            "doubled_arguments",
+            chunks(&["call:a:{\"n\":", "call:a:1}", "call:a:{\"n\":1}", "result:a:1", "One."], json!({})),
+            End::Complete,
+        ),
         scenario(
             "long_result",
             chunks(&["call:a:{}", "result:a:one, ", "note:{}", "result:a:two", "Two."], json!({})),

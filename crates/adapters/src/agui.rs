@@ -227,3 +227,6 @@ impl Writer {
         sse::data(out, &Event::ToolCallResult { message_id, tool_call_id: &call.id, content, role: "tool" });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -319,3 +319,6 @@ fn reason(reason: &str) -> &'static str {
         _ => "stop",
     }
 }
+
+#[cfg(test)]
+mod tests;

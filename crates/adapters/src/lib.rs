@@ -28,6 +28,8 @@ pub mod request;
 pub mod responses;
 mod sse;
 pub mod stored;
+#[cfg(test)]
+mod testing;
 pub mod ui_message;
 mod usage;
 

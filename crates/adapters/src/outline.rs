@@ -302,3 +302,6 @@ impl OpenCall {
 fn text_at<'a>(chunk: &'a Chunk, key: &str) -> &'a str {
     chunk.metadata.get(key).and_then(Value::as_str).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

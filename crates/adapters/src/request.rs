@@ -339,3 +339,6 @@ pub(crate) fn instructions_of(
     texts.retain(|text| !text.trim().is_empty());
     Ok(Instructions { messages, text: (!texts.is_empty()).then(|| texts.join("\n\n")) })
 }
+
+#[cfg(test)]
+mod tests;

@@ -84,3 +84,6 @@ impl Protocol for Responses {
         self.0.apply(happening)
     }
 }
+
+#[cfg(test)]
+mod tests;

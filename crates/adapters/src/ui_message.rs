@@ -262,3 +262,6 @@ fn reason(reason: &str) -> &'static str {
         _ => "other",
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,7 +30,7 @@ export async function start(folder) {
   await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
   const url = (scenario, cut) =>
     `http://127.0.0.1:${server.address().port}/${scenario}${cut === undefined ? "" : `/cut/${cut}`}`;
-  return { url, posted, close: () => server.close() };
+  return { url, posted };
 }
 
 function answer(folder, request, body, response) {

@@ -20,7 +20,7 @@ use model::{MessageId, Metadata, Timestamp};
 use serde::Serialize;
 
 use crate::fold::{End, Fold, Words};
-use crate::openai::{ApiError, ErrorObject, ToolCalls};
+use crate::openai::{ApiError, ErrorObject};
 use crate::outline::{Call, Change};
 use crate::request::{ErrorBody, Rejection};
 use crate::usage::{self, Usage};
@@ -42,6 +42,17 @@ pub struct Terms {
     pub include_usage: bool,
     /// Whether the calls of tools are part of it.
     pub tool_calls: ToolCalls,
+}
+
+/// Whether a client is shown the tool calls of an answer. They were made here: a client that takes them for its own to make,
+/// as the helpers of some libraries do, needs an answer without them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ToolCalls {
+    /// As calls of functions.
+    #[default]
+    Shown,
+    /// Not at all.
+    Hidden,
 }
 
 /// The fold for one answer.

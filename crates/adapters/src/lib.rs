@@ -38,7 +38,6 @@ pub use chat_completions::ChatCompletions;
 pub use cursor::{Cursor, InvalidCursor, Seen};
 pub use happening::{Happening, Output, Protocol, Then};
 pub use native::{Encoded, FailureNote, Native};
-pub use openai::ToolCalls;
 pub use responses::Responses;
 pub use stored::{StoredAnswer, StoredMessage};
 pub use ui_message::UiMessage;

@@ -7,17 +7,6 @@ use serde::Serialize;
 use crate::json;
 use crate::request::{ErrorBody, Rejection};
 
-/// Whether a client is shown the tool calls of an answer. They were made here: a client that takes them for its own to make,
-/// as the helpers of some libraries do, needs an answer without them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ToolCalls {
-    /// As calls of functions.
-    #[default]
-    Shown,
-    /// Not at all.
-    Hidden,
-}
-
 /// The `error` of a body and of an event.
 #[derive(Debug, Serialize)]
 pub(crate) struct ApiError<'a> {

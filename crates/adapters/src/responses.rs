@@ -4,8 +4,7 @@
 //! <https://platform.openai.com/docs/api-reference/responses> and
 //! <https://platform.openai.com/docs/api-reference/responses-streaming>.
 //!
-//! Every span of text or reasoning and every call is an item of the output, in the order in which they began. The results
-//! of calls have no item that clients do not take for something to do, and are left out.
+//! Every span of text or reasoning and every call is an item of the output, in the order in which they began; see [`Calls`].
 //!
 //! Resume: `starting_after` ([`Resume`]). Numbers are those of the fold: the events of attempt `a` begin at `a` thousand
 //! million, so that a client that has seen a part of an attempt that was given up gets the whole of the next one.
@@ -21,7 +20,6 @@ use bytes::Bytes;
 use model::{MessageId, Metadata, ThreadId, Timestamp};
 
 use crate::fold::Fold;
-use crate::openai::ToolCalls;
 use crate::{Happening, Output, Protocol, json};
 
 use writer::Writer;
@@ -47,8 +45,20 @@ pub struct Terms {
     pub previous_response_id: Option<String>,
     /// The request's metadata.
     pub metadata: Metadata,
-    /// Whether the calls of tools are part of it.
-    pub tool_calls: ToolCalls,
+    /// How the calls of tools are shown.
+    pub calls: Calls,
+}
+
+/// How a client is shown the tool calls of an answer, which were made here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Calls {
+    /// As `function_call` items, without their results. Some clients take these for calls that they have to make.
+    #[default]
+    Functions,
+    /// As `mcp_call` items: calls that were made elsewhere, with their results.
+    Hosted,
+    /// Not at all.
+    Hidden,
 }
 
 /// The id of the response that an answer is.

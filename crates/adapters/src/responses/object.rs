@@ -155,6 +155,7 @@ pub(super) enum Item {
     Message { status: Status, content: Vec<Content> },
     Reasoning { status: Status, content: Vec<Content> },
     FunctionCall { status: Status, call_id: String, name: String, arguments: String },
+    McpCall { status: Status, name: String, arguments: String, result: Option<Result<String, String>> },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -163,6 +164,8 @@ pub(super) enum Status {
     InProgress,
     Completed,
     Incomplete,
+    /// Of a call whose result is an error.
+    Failed,
 }
 
 /// A part of an item.
@@ -198,14 +201,22 @@ impl Entry {
     pub(super) fn content(&self) -> Option<&Content> {
         match &self.item {
             Item::Message { content, .. } | Item::Reasoning { content, .. } => content.first(),
-            Item::FunctionCall { .. } => None,
+            Item::FunctionCall { .. } | Item::McpCall { .. } => None,
         }
     }
 
     pub(super) fn content_mut(&mut self) -> Option<&mut Vec<Content>> {
         match &mut self.item {
             Item::Message { content, .. } | Item::Reasoning { content, .. } => Some(content),
-            Item::FunctionCall { .. } => None,
+            Item::FunctionCall { .. } | Item::McpCall { .. } => None,
+        }
+    }
+
+    /// Of a call.
+    pub(super) fn arguments_mut(&mut self) -> Option<&mut String> {
+        match &mut self.item {
+            Item::FunctionCall { arguments, .. } | Item::McpCall { arguments, .. } => Some(arguments),
+            Item::Message { .. } | Item::Reasoning { .. } => None,
         }
     }
 
@@ -213,7 +224,8 @@ impl Entry {
         match &mut self.item {
             Item::Message { status, .. }
             | Item::Reasoning { status, .. }
-            | Item::FunctionCall { status, .. } => *status = new,
+            | Item::FunctionCall { status, .. }
+            | Item::McpCall { status, .. } => *status = new,
         }
     }
 }
@@ -222,10 +234,38 @@ impl Entry {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Written<'a> {
-    Message { id: &'a str, status: Status, role: &'static str, content: &'a [Content] },
-    Reasoning { id: &'a str, status: Status, summary: [(); 0], content: &'a [Content] },
-    FunctionCall { id: &'a str, status: Status, call_id: &'a str, name: &'a str, arguments: &'a str },
+    Message {
+        id: &'a str,
+        status: Status,
+        role: &'static str,
+        content: &'a [Content],
+    },
+    Reasoning {
+        id: &'a str,
+        status: Status,
+        summary: [(); 0],
+        content: &'a [Content],
+    },
+    FunctionCall {
+        id: &'a str,
+        status: Status,
+        call_id: &'a str,
+        name: &'a str,
+        arguments: &'a str,
+    },
+    McpCall {
+        id: &'a str,
+        status: Status,
+        server_label: &'static str,
+        name: &'a str,
+        arguments: &'a str,
+        output: Option<&'a str>,
+        error: Option<&'a str>,
+    },
 }
+
+/// Who is said to have made the calls.
+const SERVER: &str = "antiphon";
 
 impl Serialize for Entry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -239,6 +279,14 @@ impl Serialize for Entry {
             }
             Item::FunctionCall { status, call_id, name, arguments } => {
                 Written::FunctionCall { id, status: *status, call_id, name, arguments }
+            }
+            Item::McpCall { status, name, arguments, result } => {
+                let (output, error) = match result {
+                    Some(Ok(output)) => (Some(output.as_str()), None),
+                    Some(Err(error)) => (None, Some(error.as_str())),
+                    None => (None, None),
+                };
+                Written::McpCall { id, status: *status, server_label: SERVER, name, arguments, output, error }
             }
         };
         written.serialize(serializer)

@@ -11,7 +11,7 @@ fn answer(background: bool) -> Responses {
         background,
         previous_response_id: None,
         metadata: Metadata::EMPTY,
-        tool_calls: ToolCalls::Shown,
+        calls: Calls::Functions,
     };
     Responses::new(terms, Resume::Start)
 }

@@ -1,19 +1,16 @@
 //! Writes the events and keeps the output.
 
-use std::sync::Arc;
-
 use model::Metadata;
 use serde::Serialize;
 
 use crate::fold::{End, Words};
-use crate::openai::ToolCalls;
-use crate::outline::{Call, Change, Span};
+use crate::outline::{Call, Change, Span, Whole};
 use crate::usage::{self, Usage};
 use crate::{Then, sse};
 
 use super::numbers::Numbers;
 use super::object::{Content, Entry, Item, Named, Object, Progress, Status, Text};
-use super::{Resume, Terms, id_of};
+use super::{Calls, Resume, Terms, id_of};
 
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -86,7 +83,8 @@ struct Done<'a> {
 struct ArgumentsDone<'a> {
     #[serde(flatten)]
     place: Place<'a>,
-    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
     arguments: &'a str,
 }
 
@@ -109,15 +107,22 @@ impl Words for Writer {
 
     fn change(&mut self, change: Change<'_>, out: &mut Vec<u8>) {
         self.begin_attempt(out);
-        let shows_calls = self.terms.tool_calls == ToolCalls::Shown;
         match change {
             Change::SpanBegan(span) => self.begin_span(span, out),
             Change::SpanGrew(span, text) => self.grow_span(span, text, out),
             Change::SpanEnded(span) => self.end_span(span, out),
-            Change::CallBegan(call) if shows_calls => self.begin_call(&call, out),
-            Change::CallGrew(call, text) if shows_calls => self.grow_call(&call, text, out),
-            Change::CallEnded(call, arguments) if shows_calls => self.end_call(&call, &arguments, out),
-            _ => {}
+            _ if self.terms.calls == Calls::Hidden => {}
+            Change::CallBegan(call) => self.begin_call(&call, out),
+            Change::CallGrew(call, text) => self.grow_call(&call, text, out),
+            Change::CallEnded(call, arguments) => self.end_call(&call, &arguments, out),
+            Change::ResultEnded(call, whole) if self.is_hosted() => self.result(&call, Some(whole), out),
+            Change::Unanswered(call) if self.is_hosted() => self.result(&call, None, out),
+            Change::StepBegan
+            | Change::StepEnded
+            | Change::ResultBegan(..)
+            | Change::ResultEnded(..)
+            | Change::Unanswered(_)
+            | Change::Noted(_) => {}
         }
     }
 
@@ -245,40 +250,73 @@ impl Writer {
         let text = self.output[index].content().map_or("", Content::text);
         event(name, number, Done { place: self.place(index, Some(0)), text, logprobs }, out);
         self.part("response.content_part.done", index, out);
-        self.end_item(index, out);
+        self.end_item(index, self.closed_as, out);
     }
 
-    fn begin_call(&mut self, call: &Arc<Call>, out: &mut Vec<u8>) {
-        let item = Item::FunctionCall {
-            status: Status::InProgress,
-            call_id: call.id.clone(),
-            name: call.tool.clone(),
-            arguments: String::new(),
+    fn is_hosted(&self) -> bool {
+        self.terms.calls == Calls::Hosted
+    }
+
+    fn begin_call(&mut self, call: &Call, out: &mut Vec<u8>) {
+        let (status, name, arguments) = (Status::InProgress, call.tool.clone(), String::new());
+        let (prefix, item) = match self.is_hosted() {
+            true => ("mcp", Item::McpCall { status, name, arguments, result: None }),
+            false => ("fc", Item::FunctionCall { status, call_id: call.id.clone(), name, arguments }),
         };
-        let index = self.push(call.part, "fc", item);
+        let index = self.push(call.part, prefix, item);
         self.item("response.output_item.added", index, out);
+        if self.is_hosted() {
+            self.placed("response.mcp_call.in_progress", index, out);
+        }
     }
 
-    fn grow_call(&mut self, call: &Arc<Call>, delta: &str, out: &mut Vec<u8>) {
+    fn grow_call(&mut self, call: &Call, delta: &str, out: &mut Vec<u8>) {
         let Some(index) = self.find(call.part) else { return };
-        if let Item::FunctionCall { arguments, .. } = &mut self.output[index].item {
+        if let Some(arguments) = self.output[index].arguments_mut() {
             arguments.push_str(delta);
         }
+        let name = match self.is_hosted() {
+            true => "response.mcp_call_arguments.delta",
+            false => "response.function_call_arguments.delta",
+        };
         let number = self.numbers.event();
-        let fields = Delta { place: self.place(index, None), delta, logprobs: None };
-        event("response.function_call_arguments.delta", number, fields, out);
+        event(name, number, Delta { place: self.place(index, None), delta, logprobs: None }, out);
     }
 
-    fn end_call(&mut self, call: &Arc<Call>, arguments: &str, out: &mut Vec<u8>) {
+    fn end_call(&mut self, call: &Call, arguments: &str, out: &mut Vec<u8>) {
         let Some(index) = self.find(call.part) else { return };
         let number = self.numbers.event();
-        let fields = ArgumentsDone { place: self.place(index, None), name: &call.tool, arguments };
+        let place = self.place(index, None);
+        if self.is_hosted() {
+            let fields = ArgumentsDone { place, name: None, arguments };
+            return event("response.mcp_call_arguments.done", number, fields, out);
+        }
+        let fields = ArgumentsDone { place, name: Some(&call.tool), arguments };
         event("response.function_call_arguments.done", number, fields, out);
-        self.end_item(index, out);
+        self.end_item(index, self.closed_as, out);
     }
 
-    fn end_item(&mut self, index: usize, out: &mut Vec<u8>) {
-        self.output[index].set_status(self.closed_as);
+    /// The result of a hosted call, or that there is none.
+    fn result(&mut self, call: &Call, whole: Option<Whole>, out: &mut Vec<u8>) {
+        let Some(index) = self.find(call.part) else { return };
+        let (status, said) = match whole {
+            Some(whole) if whole.is_error => (Status::Failed, Some(Err(whole.text))),
+            Some(whole) => (Status::Completed, Some(Ok(whole.text))),
+            None => (Status::Incomplete, None),
+        };
+        if let Item::McpCall { result, .. } = &mut self.output[index].item {
+            *result = said;
+        }
+        match status {
+            Status::Completed => self.placed("response.mcp_call.completed", index, out),
+            Status::Failed => self.placed("response.mcp_call.failed", index, out),
+            Status::InProgress | Status::Incomplete => {}
+        }
+        self.end_item(index, status, out);
+    }
+
+    fn end_item(&mut self, index: usize, status: Status, out: &mut Vec<u8>) {
+        self.output[index].set_status(status);
         self.item("response.output_item.done", index, out);
     }
 
@@ -304,6 +342,11 @@ impl Writer {
     fn item(&mut self, name: &str, output_index: usize, out: &mut Vec<u8>) {
         let number = self.numbers.event();
         event(name, number, ItemEvent { output_index, item: &self.output[output_index] }, out);
+    }
+
+    fn placed(&mut self, name: &str, index: usize, out: &mut Vec<u8>) {
+        let number = self.numbers.event();
+        event(name, number, self.place(index, None), out);
     }
 
     fn part(&mut self, name: &str, index: usize, out: &mut Vec<u8>) {

@@ -1,8 +1,8 @@
 // OpenAI's own library: Responses and chat completions.
 import OpenAI from "openai";
 
-const client = (server, scenario, cut) =>
-  new OpenAI({ apiKey: "none", baseURL: `${server.url(scenario, cut)}/v1`, maxRetries: 0 });
+const client = (server, scenario, cut, variant) =>
+  new OpenAI({ apiKey: "none", baseURL: `${server.url(scenario, cut, variant)}/v1`, maxRetries: 0 });
 
 async function orError(promise) {
   try {
@@ -18,8 +18,10 @@ function said({ id, status, output_text, error, incomplete_details, usage, outpu
   return JSON.parse(JSON.stringify({ id, status, output_text, error, incomplete_details, usage, output }, added));
 }
 
-export async function responses(server, scenario) {
-  const { responses } = client(server, scenario);
+export const hosted = (server, scenario) => responses(server, scenario, "/hosted");
+
+export async function responses(server, scenario, variant = "") {
+  const { responses } = client(server, scenario, undefined, variant);
   const numbers = [];
   const whole = await orError((async () => {
     const stream = responses.stream({ model: "talk", input: "hello" });

@@ -1,7 +1,8 @@
 //! A connection that is cut anywhere, and the client that comes back by the rule of its protocol.
 
+use adapters::chat_completions::ToolCalls;
 use adapters::responses::Resume;
-use adapters::{Happening, Protocol, Then, ToolCalls};
+use adapters::{Happening, Protocol, Then};
 use model::Chunk;
 
 use crate::protocols::{self, NAMES};

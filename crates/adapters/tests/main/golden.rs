@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use adapters::{Protocol, ToolCalls, responses::Resume};
+use adapters::{Protocol, chat_completions::ToolCalls, responses::Resume};
 
 use crate::protocols::{self, NAMES};
 use crate::scenarios::{self, told};
@@ -23,13 +23,16 @@ fn the_streams() {
 fn the_objects() {
     for scenario in scenarios::all() {
         let mut response = protocols::response(false, Resume::Start);
+        let mut hosted = protocols::hosted();
         let mut completion = protocols::completion(ToolCalls::Shown);
         for happening in scenario.happenings() {
             response.apply(happening);
+            hosted.apply(happening);
             assert_eq!(completion.object(), None, "only at the end");
             completion.apply(happening);
         }
         check(&format!("responses/{}.json", scenario.name), &line(&response.object()));
+        check(&format!("responses_hosted/{}.json", scenario.name), &line(&hosted.object()));
         let object = completion.object().unwrap().unwrap_or_else(|error| error.bytes);
         check(&format!("chat_completions/{}.json", scenario.name), &line(&object));
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use adapters::chat_completions::ToolCalls;
 use adapters::responses::Resume;
-use adapters::{Happening, Protocol, StoredAnswer, StoredMessage, ToolCalls};
+use adapters::{Happening, Protocol, StoredAnswer, StoredMessage};
 use batches::{Ending, TurnMessage, fold_turn};
 use model::{Chunk, Position};
 use serde_json::Value;

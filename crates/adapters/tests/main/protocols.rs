@@ -1,15 +1,15 @@
 //! The protocols, by their names in the golden files.
 
-use adapters::responses::Resume;
-use adapters::{
-    AgUi, ChatCompletions, Protocol, Responses, ToolCalls, UiMessage, chat_completions, responses,
-};
+use adapters::chat_completions::ToolCalls;
+use adapters::responses::{Calls, Resume};
+use adapters::{AgUi, ChatCompletions, Protocol, Responses, UiMessage, chat_completions, responses};
 use model::{MessageId, Metadata, ThreadId, Timestamp};
 
-pub(crate) const NAMES: [&str; 6] = [
+pub(crate) const NAMES: [&str; 7] = [
     "ui_message",
     "responses",
     "responses_background",
+    "responses_hosted",
     "chat_completions",
     "chat_completions_hidden",
     "agui",
@@ -20,6 +20,7 @@ pub(crate) fn of(name: &str) -> Box<dyn Protocol> {
         "ui_message" => Box::new(UiMessage::new(message())),
         "responses" => Box::new(response(false, Resume::Start)),
         "responses_background" => Box::new(response(true, Resume::Start)),
+        "responses_hosted" => Box::new(hosted()),
         "chat_completions" => Box::new(completion(ToolCalls::Shown)),
         "chat_completions_hidden" => Box::new(completion(ToolCalls::Hidden)),
         "agui" => Box::new(AgUi::new(thread(), "run-1", message())),
@@ -28,7 +29,16 @@ pub(crate) fn of(name: &str) -> Box<dyn Protocol> {
 }
 
 pub(crate) fn response(background: bool, resume: Resume) -> Responses {
-    let terms = responses::Terms {
+    Responses::new(terms(background, Calls::Functions), resume)
+}
+
+/// With the calls and their results as those of somebody else.
+pub(crate) fn hosted() -> Responses {
+    Responses::new(terms(false, Calls::Hosted), Resume::Start)
+}
+
+fn terms(background: bool, calls: Calls) -> responses::Terms {
+    responses::Terms {
         thread: thread(),
         message: message(),
         model: "talk".to_owned(),
@@ -36,9 +46,8 @@ pub(crate) fn response(background: bool, resume: Resume) -> Responses {
         background,
         previous_response_id: background.then(|| "resp_u0001-w-a".to_owned()),
         metadata: Metadata::EMPTY,
-        tool_calls: ToolCalls::Shown,
-    };
-    Responses::new(terms, resume)
+        calls,
+    }
 }
 
 /// With the usage when calls are shown, without it when they are not.

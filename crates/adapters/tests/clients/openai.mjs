@@ -18,6 +18,17 @@ function said({ id, status, output_text, error, incomplete_details, usage, outpu
   return JSON.parse(JSON.stringify({ id, status, output_text, error, incomplete_details, usage, output }, added));
 }
 
+/** The last state of a streamed response. */
+export async function whole(server, scenario, variant = "") {
+  const { responses } = client(server, scenario, undefined, variant);
+  return orError(responses.stream({ model: "talk", input: "hello" }).finalResponse());
+}
+
+export async function completed(server, scenario) {
+  const messages = [{ role: "user", content: "hello" }];
+  return orError(client(server, scenario).chat.completions.stream({ model: "talk", messages }).finalChatCompletion());
+}
+
 export const hosted = (server, scenario) => responses(server, scenario, "/hosted");
 
 export async function responses(server, scenario, variant = "") {

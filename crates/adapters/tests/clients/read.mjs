@@ -1,23 +1,19 @@
 // node read.mjs <golden files>: lets the real clients read the golden files, and prints what they understood as JSON.
-import { readdirSync } from "node:fs";
-import { join } from "node:path";
 import { createParser } from "eventsource-parser";
 import * as agui from "./agui.mjs";
 import * as ai from "./ai.mjs";
 import * as openai from "./openai.mjs";
-import { eventsOf, golden, start } from "./server.mjs";
+import { eventsOf, golden, namesOf, start } from "./server.mjs";
 
 // The client of AG-UI rejects a promise of nobody's when a connection is cut; node would end.
 process.on("unhandledRejection", () => {});
 
 const folder = process.argv[2];
-const names = (protocol) =>
-  readdirSync(join(folder, protocol)).filter((file) => file.endsWith(".txt")).map((file) => file.slice(0, -4)).sort();
 const server = await start(folder);
 
 async function each(protocol, read) {
   const told = {};
-  for (const scenario of names(protocol)) told[scenario] = await read(server, scenario);
+  for (const scenario of namesOf(folder, protocol)) told[scenario] = await read(server, scenario);
   return told;
 }
 
@@ -67,7 +63,7 @@ const understood = {
   parser: Object.fromEntries(
     ["ui_message", "responses", "chat_completions", "agui"].map((protocol) => [
       protocol,
-      Object.fromEntries(names(protocol).map((scenario) => [scenario, parsed(protocol, scenario)])),
+      Object.fromEntries(namesOf(folder, protocol).map((scenario) => [scenario, parsed(protocol, scenario)])),
     ]),
   ),
   cuts: {

@@ -1,13 +1,19 @@
 // Serves the golden files as a gateway would: /<scenario>[/hosted][/cut/<events>]/<path of the protocol>. With /cut the connection is
 // destroyed after so many events, as when a gateway dies.
 import { createServer } from "node:http";
-import { readFileSync } from "node:fs";
+import { readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 
 const STREAM = { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache, no-store, no-transform" };
 
 export function golden(folder, protocol, scenario, extension = "txt") {
   return readFileSync(join(folder, protocol, `${scenario}.${extension}`), "utf8");
+}
+
+/** The scenarios of a protocol. */
+export function namesOf(folder, protocol) {
+  const streams = readdirSync(join(folder, protocol)).filter((file) => file.endsWith(".txt"));
+  return streams.map((file) => file.slice(0, -4)).sort();
 }
 
 export function eventsOf(text) {

@@ -92,6 +92,46 @@ fn spent(input: u64, output: u64) -> Value {
     json!({"finish_reason": "stop", "model": "m-1", "tokens_used": input + output, "usage": usage})
 }
 
+/// An answer of a producer that follows no rule, another one for each seed.
+pub(crate) fn random(seed: u64) -> Scenario {
+    let words = [
+        "one ",
+        "two ",
+        "",
+        "think:hm ",
+        "think:ah ",
+        "call:a:{\"x\":",
+        "call:a:1}",
+        "call:b:{}",
+        "done:c:[",
+        "call:d:",
+        "call:a:\"",
+        "result:a:A",
+        "result:b:B",
+        "fault:b:no",
+        "result:z:Z",
+        "note:{}",
+        "note:{\"n\":1}",
+    ];
+    let mut next = dice(seed);
+    let script: Vec<&str> = (0..next(30)).map(|_| words[next(words.len())]).collect();
+    match next(4) {
+        0 => scenario("random", chunks(&script, Value::Null), End::Stopped),
+        _ => scenario("random", chunks(&script, spent(1, 2)), End::Complete),
+    }
+}
+
+/// Numbers below what is asked for (xorshift): the same for a seed each time.
+pub(crate) fn dice(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    }
+}
+
 fn scenario(name: &'static str, chunks: Vec<Chunk>, end: End) -> Scenario {
     Scenario { name, attempt: 0, chunks, end }
 }

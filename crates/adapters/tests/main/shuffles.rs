@@ -5,7 +5,7 @@ use model::{Chunk, Timestamp};
 use reorder::{Insert, Limits, Piece, Reorder};
 
 use crate::protocols::{self, NAMES};
-use crate::scenarios::{self, Scenario, happening, told};
+use crate::scenarios::{self, Scenario, dice, happening, told};
 
 const SHUFFLES: u64 = 1_000;
 
@@ -33,15 +33,9 @@ fn happenings<'a>(scenario: &'a Scenario, ordered: &'a [Chunk]) -> Vec<Happening
     all
 }
 
-/// Fisher and Yates with a generator of three lines (xorshift): each seed is one order. One chunk comes twice.
+/// By Fisher and Yates; each seed is one order. One chunk comes twice.
 fn shuffled(chunks: &[Chunk], seed: u64) -> Vec<Chunk> {
-    let mut state = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let mut next = |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state % below as u64) as usize
-    };
+    let mut next = dice(seed);
     let mut chunks = chunks.to_vec();
     for at in (1..chunks.len()).rev() {
         chunks.swap(at, next(at + 1));

@@ -8,12 +8,12 @@
 //!
 //! Resume: the protocol has no cursor. A client that comes back reads the run again from `RUN_STARTED`.
 //!
-//! State: what [`crate::outline`] keeps. Text is not kept.
+//! State: the arguments of calls that are still being written, one result, and the ids of the calls. Text is not kept.
 
 mod request;
 
 use model::{MessageId, Metadata, ThreadId};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::fold::{End, Fold, Words};
 use crate::outline::{Call, Change};
@@ -59,37 +59,37 @@ enum Event<'a> {
         protocol_version: &'static str,
     },
     TextMessageStart {
-        message_id: String,
+        message_id: Id<'a>,
         role: &'static str,
     },
     TextMessageContent {
-        message_id: String,
+        message_id: Id<'a>,
         delta: &'a str,
     },
     TextMessageEnd {
-        message_id: String,
+        message_id: Id<'a>,
     },
     ReasoningStart {
-        message_id: &'a str,
+        message_id: Id<'a>,
     },
     ReasoningMessageStart {
-        message_id: &'a str,
+        message_id: Id<'a>,
         role: &'static str,
     },
     ReasoningMessageContent {
-        message_id: String,
+        message_id: Id<'a>,
         delta: &'a str,
     },
     ReasoningMessageEnd {
-        message_id: &'a str,
+        message_id: Id<'a>,
     },
     ReasoningEnd {
-        message_id: &'a str,
+        message_id: Id<'a>,
     },
     ToolCallStart {
         tool_call_id: &'a str,
         tool_call_name: &'a str,
-        parent_message_id: String,
+        parent_message_id: Id<'a>,
     },
     ToolCallArgs {
         tool_call_id: &'a str,
@@ -99,7 +99,7 @@ enum Event<'a> {
         tool_call_id: &'a str,
     },
     ToolCallResult {
-        message_id: String,
+        message_id: Id<'a>,
         tool_call_id: &'a str,
         content: &'a str,
         role: &'static str,
@@ -121,6 +121,32 @@ enum Event<'a> {
         message: &'a str,
         code: &'a str,
     },
+}
+
+/// The id of a message of the answer, which is made from the answer's own.
+#[derive(Debug, Clone, Copy)]
+struct Id<'a> {
+    answer: &'a MessageId,
+    part: Part,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Step(u32),
+    /// The history counts results from 1.
+    Result(u32, usize),
+    Reasoning(u32),
+}
+
+impl Serialize for Id<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let answer = self.answer;
+        match self.part {
+            Part::Step(step) => serializer.collect_str(&format_args!("{answer}-s{step}")),
+            Part::Result(step, number) => serializer.collect_str(&format_args!("{answer}-s{step}-r{number}")),
+            Part::Reasoning(part) => serializer.collect_str(&format_args!("{answer}-p{part}")),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -148,33 +174,33 @@ impl Words for Writer {
         match change {
             Change::StepBegan | Change::StepEnded | Change::ResultBegan(..) => {}
             Change::SpanBegan(span) if span.is_reasoning => {
-                let message_id = &self.reasoning_id(span.part);
+                let message_id = self.id(Part::Reasoning(span.part));
                 sse::data(out, &Event::ReasoningStart { message_id });
                 sse::data(out, &Event::ReasoningMessageStart { message_id, role: "reasoning" });
             }
             Change::SpanGrew(span, delta) if span.is_reasoning => {
-                let message_id = self.reasoning_id(span.part);
+                let message_id = self.id(Part::Reasoning(span.part));
                 sse::data(out, &Event::ReasoningMessageContent { message_id, delta });
             }
             Change::SpanEnded(span) if span.is_reasoning => {
-                let message_id = &self.reasoning_id(span.part);
+                let message_id = self.id(Part::Reasoning(span.part));
                 sse::data(out, &Event::ReasoningMessageEnd { message_id });
                 sse::data(out, &Event::ReasoningEnd { message_id });
             }
             Change::SpanBegan(span) => {
-                let message_id = self.step_id(span.step);
+                let message_id = self.id(Part::Step(span.step));
                 sse::data(out, &Event::TextMessageStart { message_id, role: "assistant" });
             }
             Change::SpanGrew(span, delta) => {
-                let message_id = self.step_id(span.step);
+                let message_id = self.id(Part::Step(span.step));
                 sse::data(out, &Event::TextMessageContent { message_id, delta });
             }
             Change::SpanEnded(span) => {
-                sse::data(out, &Event::TextMessageEnd { message_id: self.step_id(span.step) });
+                sse::data(out, &Event::TextMessageEnd { message_id: self.id(Part::Step(span.step)) });
             }
             Change::CallBegan(call) => {
                 let (tool_call_id, tool_call_name) = (&*call.id, &*call.tool);
-                let parent_message_id = self.step_id(call.step);
+                let parent_message_id = self.id(Part::Step(call.step));
                 sse::data(out, &Event::ToolCallStart { tool_call_id, tool_call_name, parent_message_id });
             }
             Change::CallGrew(call, delta) => {
@@ -213,17 +239,12 @@ impl Words for Writer {
 }
 
 impl Writer {
-    fn step_id(&self, step: u32) -> String {
-        format!("{}-s{step}", self.message)
-    }
-
-    fn reasoning_id(&self, part: u32) -> String {
-        format!("{}-p{part}", self.message)
+    fn id(&self, part: Part) -> Id<'_> {
+        Id { answer: &self.message, part }
     }
 
     fn result(&self, call: &Call, content: &str, out: &mut Vec<u8>) {
-        // The history counts results from 1.
-        let message_id = format!("{}-s{}-r{}", self.message, call.step, call.number + 1);
+        let message_id = self.id(Part::Result(call.step, call.number + 1));
         sse::data(out, &Event::ToolCallResult { message_id, tool_call_id: &call.id, content, role: "tool" });
     }
 }

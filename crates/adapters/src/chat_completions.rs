@@ -9,7 +9,7 @@
 //!
 //! Resume: none. An answer that starts again after something of it was shown ends in an error.
 //!
-//! State: the text and the calls, for the whole completion; and what [`crate::outline`] keeps.
+//! State: the text and the calls, for the whole completion; so it grows with the answer, whose size owners bound.
 
 mod request;
 

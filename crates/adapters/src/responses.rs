@@ -9,7 +9,8 @@
 //! Resume: `starting_after` ([`Resume`]). Numbers are those of the fold: the events of attempt `a` begin at `a` thousand
 //! million, so that a client that has seen a part of an attempt that was given up gets the whole of the next one.
 //!
-//! State: the output with all of its text, for the objects in the events; and what [`crate::outline`] keeps.
+//! State: the output with all of its text, for the objects in the events; so it grows with the answer, whose size owners
+//! bound.
 
 mod numbers;
 mod object;

@@ -8,12 +8,12 @@
 //! Resume: the protocol has no cursor. A client that comes back reads the whole message again from its first event,
 //! which makes it forget what it had.
 //!
-//! State: what [`crate::outline`] keeps. Text is not kept.
+//! State: the arguments of calls that are still being written, one result, and the ids of the calls. Text is not kept.
 
 mod request;
 
 use model::{MessageId, Metadata};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::fold::{End, Fold, Words};
@@ -64,24 +64,24 @@ enum Part<'a> {
     StartStep,
     FinishStep,
     TextStart {
-        id: String,
+        id: PartId,
     },
     TextDelta {
-        id: String,
+        id: PartId,
         delta: &'a str,
     },
     TextEnd {
-        id: String,
+        id: PartId,
     },
     ReasoningStart {
-        id: String,
+        id: PartId,
     },
     ReasoningDelta {
-        id: String,
+        id: PartId,
         delta: &'a str,
     },
     ReasoningEnd {
-        id: String,
+        id: PartId,
     },
     ToolInputStart {
         tool_call_id: &'a str,
@@ -159,13 +159,13 @@ impl Words for Writer {
             }
             Change::StepEnded => sse::data(out, &Part::FinishStep),
             Change::SpanBegan(span) => {
-                let id = part_id(span.part);
+                let id = PartId(span.part);
                 let part =
                     if span.is_reasoning { Part::ReasoningStart { id } } else { Part::TextStart { id } };
                 sse::data(out, &part);
             }
             Change::SpanGrew(span, delta) => {
-                let id = part_id(span.part);
+                let id = PartId(span.part);
                 let part = match span.is_reasoning {
                     true => Part::ReasoningDelta { id, delta },
                     false => Part::TextDelta { id, delta },
@@ -173,7 +173,7 @@ impl Words for Writer {
                 sse::data(out, &part);
             }
             Change::SpanEnded(span) => {
-                let id = part_id(span.part);
+                let id = PartId(span.part);
                 let part = if span.is_reasoning { Part::ReasoningEnd { id } } else { Part::TextEnd { id } };
                 sse::data(out, &part);
             }
@@ -230,8 +230,13 @@ impl Words for Writer {
 const NO_RESULT: &str = "the answer ended before a result came";
 
 /// Ids of parts need to be unique in their message only.
-fn part_id(part: u32) -> String {
-    format!("p{part}")
+#[derive(Debug, Clone, Copy)]
+struct PartId(u32);
+
+impl Serialize for PartId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("p{}", self.0))
+    }
 }
 
 fn input<'a>(tool_call_id: &'a str, tool_name: &'a str, text: &'a str) -> Part<'a> {

@@ -18,6 +18,9 @@ CREATE TABLE compactions (
     provenance    jsonb       NOT NULL DEFAULT '{}',
     -- The one that counted before.
     previous_id   bigint,
+    -- A position: turns that began when the thread had come so far saw it. One that waits for a summary counts later than it was
+    -- planned.
+    counts_from   bigint      NOT NULL,
     -- A position: from there on it does not count any more.
     undone_at     bigint,
     undone_by     text,

@@ -9,7 +9,6 @@ mod import;
 mod options;
 mod output;
 mod progress;
-mod shown;
 mod threads;
 mod walk;
 

@@ -175,6 +175,9 @@ pub(crate) struct WorkerSettings {
     /// An Idempotency-Key may be used for another message after so long.
     #[arg(long, env = "ANTIPHON_IDEMPOTENCY_SECONDS", default_value = "86400", value_parser = seconds)]
     pub(crate) idempotency_seconds: Duration,
+    /// Between two looks at what agents' rules keep of their threads.
+    #[arg(long, env = "ANTIPHON_RETENTION_SECONDS", default_value = "600", value_parser = seconds)]
+    pub(crate) retention_seconds: Duration,
 }
 
 #[derive(Debug, Clone, Args)]

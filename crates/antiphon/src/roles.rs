@@ -222,6 +222,7 @@ fn worker_config(settings: &WorkerSettings, partitions: PartitionCount) -> Worke
     config.writers = settings.writers.into();
     config.purge_tail = settings.purge_tail_seconds;
     config.keep_keys = settings.idempotency_seconds;
+    config.retention_every = settings.retention_seconds;
     config.rules.deadline_ms = ms(settings.turn_deadline_seconds);
     config.rules.backoff_base_ms = ms(settings.backoff_base_seconds);
     config.rules.backoff_cap_ms = ms(settings.backoff_cap_seconds);

@@ -144,6 +144,8 @@ pub struct Compaction {
     pub provenance: Provenance,
     /// The one that counted before.
     pub previous: Option<Position>,
+    /// Turns that began when the thread had come so far saw it: later than it was planned, when its summary came late.
+    pub counts_from: Position,
     /// From here on it does not count any more.
     pub undone_at: Option<Position>,
 }
@@ -163,6 +165,6 @@ pub fn live(compactions: &[Compaction]) -> Option<&Compaction> {
 
 /// The compaction that counted when a message at this position was the newest.
 pub fn live_at(compactions: &[Compaction], at: Position) -> Option<&Compaction> {
-    let counted = |one: &&Compaction| one.id < at && one.undone_at.is_none_or(|undone| undone > at);
+    let counted = |one: &&Compaction| one.counts_from <= at && one.undone_at.is_none_or(|undone| undone > at);
     compactions.iter().filter(counted).max_by_key(|one| one.id)
 }

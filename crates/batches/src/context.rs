@@ -67,6 +67,17 @@ impl Context {
     pub fn over_budget(&self) -> u64 {
         self.tokens.saturating_sub(self.budget)
     }
+
+    /// Whether the batch to go on with had been given up before the input that is not stored yet: what comes of it comes late.
+    pub fn comes_late(&self, now: Timestamp, timeout_ms: i64) -> bool {
+        let active = self.batches.iter().find(|batch| self.active == Some(batch.id()));
+        active.is_some_and(|active| {
+            let stored = active.items().iter().filter(|item| item.position != Position::MAX).cloned();
+            let stored = Batch::new(active.id(), stored.collect());
+            let timeout_ms = stored.timeout_ms().unwrap_or(timeout_ms);
+            !stored.items().is_empty() && stored.is_abandoned(now, timeout_ms)
+        })
+    }
 }
 
 /// What is known of the messages before those that were read.

@@ -2,14 +2,13 @@
 //!
 //! Entry points: [`fold`] for a bare stream, [`fold_turn`] for the answer of a turn; [`group`] and [`Batch::state`] for what is
 //! whole; [`context::Builder`] for what a model sees, and [`render`] for how a provider takes it; [`compaction::plan`] and
-//! [`retention::due`] for what leaves; [`transfer`] and [`legacy`] for threads that travel.
+//! [`retention::Judge`] for what leaves; [`transfer`] and [`legacy`] for threads that travel.
 //!
 //! Invariants: a batch is in a context whole or not at all; what is stored is never repaired, only what is shown; nothing here
 //! knows where messages are kept.
 
 mod batch;
 pub mod compaction;
-mod complete;
 pub mod context;
 pub mod doctor;
 mod fold;
@@ -26,7 +25,6 @@ mod turn;
 
 pub use batch::{Batch, Exchange, Header, State, Why, group};
 pub use compaction::{Compaction, CompactionRules};
-pub use complete::{ContextRow, complete_turns};
 pub use context::Context;
 pub use fold::{Folded, fold};
 pub use item::{Call, Item};

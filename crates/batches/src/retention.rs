@@ -1,9 +1,10 @@
 //! Retention: which batches are due to be deleted, whole.
 
+use std::collections::BTreeMap;
+
 use model::{Position, Timestamp};
 use serde::{Deserialize, Serialize};
-
-use crate::Header;
+use serde_json::Value;
 
 /// How long and how much of a thread is kept. What is absent is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -46,42 +47,108 @@ impl Limit {
     }
 }
 
-/// The batches that are due, oldest first, each with the first rule that it breaks. The active ones are never due, but they count.
-/// A batch is due as a whole or not at all, complete or not.
-pub fn due(
-    batches: &[Header],
-    rules: &RetentionRules,
-    active: &[Position],
+/// What retention needs to know of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// The position of its first message.
+    pub id: Position,
+    /// The position of its last message.
+    pub last: Position,
+    /// How many messages it has.
+    pub messages: u64,
+    /// What it takes in storage, about.
+    pub bytes: u64,
+    /// When its last message was written.
+    pub last_at: Timestamp,
+}
+
+/// Judges the batches of a thread one by one, the newest first. A batch is due as a whole or not at all, complete or not.
+#[derive(Debug)]
+pub struct Judge {
+    rules: RetentionRules,
     now: Timestamp,
-) -> Vec<(Position, Limit)> {
-    let mut newest_first: Vec<&Header> = batches.iter().collect();
-    newest_first.sort_by_key(|batch| std::cmp::Reverse(batch.id));
-    newest_first.dedup_by_key(|batch| batch.id);
-    let (mut count, mut bytes, mut is_full) = (0, 0_u64, false);
-    let mut due = Vec::new();
-    for batch in newest_first {
-        let is_active = active.contains(&batch.id);
-        let is_old = rules.max_age_ms.is_some_and(|most| now.since_ms(batch.last_at) > most);
-        let is_beyond = rules.max_batches.is_some_and(|most| count >= most);
+    count: u64,
+    bytes: u64,
+    is_full: bool,
+}
+
+impl Judge {
+    /// Nothing seen yet.
+    pub fn new(rules: RetentionRules, now: Timestamp) -> Self {
+        Self { rules, now, count: 0, bytes: 0, is_full: false }
+    }
+
+    /// The first rule that the batch breaks. An active one is never due, but counts.
+    pub fn judge(&mut self, batch: &Extent, is_active: bool) -> Option<Limit> {
+        let (rules, bytes) = (&self.rules, self.bytes.saturating_add(batch.bytes));
+        let is_old = rules.max_age_ms.is_some_and(|most| self.now.since_ms(batch.last_at) > most);
+        let is_beyond = rules.max_batches.is_some_and(|most| self.count >= most);
         // What is older than a batch without room has none: what is kept has no holes for its size.
-        is_full |= rules.max_bytes.is_some_and(|most| bytes.saturating_add(batch.bytes) > most);
-        let limit = match (is_old, is_beyond, is_full) {
+        self.is_full |= rules.max_bytes.is_some_and(|most| bytes > most);
+        let limit = match (is_old, is_beyond, self.is_full) {
             _ if is_active => None,
             (true, _, _) => Some(Limit::Age),
             (_, true, _) => Some(Limit::Count),
             (_, _, true) => Some(Limit::Bytes),
             (false, false, false) => None,
         };
-        match limit {
-            Some(limit) => due.push((batch.id, limit)),
-            None => {
-                count += 1;
-                bytes = bytes.saturating_add(batch.bytes);
-            }
+        if limit.is_none() {
+            self.count += 1;
+            self.bytes = bytes;
         }
+        limit
     }
-    due.reverse();
-    due
+}
+
+/// Where a message stands, and what it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its position.
+    pub position: Position,
+    /// Its batch.
+    pub batch: Position,
+    /// Bytes.
+    pub bytes: u64,
+    /// When it was written.
+    pub at: Timestamp,
+}
+
+/// Puts the messages of a thread, read from the newest to the oldest, together to batches. It holds those only whose beginning
+/// has not been read.
+#[derive(Debug, Default)]
+pub struct Gathering {
+    open: BTreeMap<Position, Extent>,
+}
+
+impl Gathering {
+    /// The next older message; the batches that are whole with it, the newest first.
+    pub fn take(&mut self, place: Place) -> Vec<Extent> {
+        let new = Extent { id: place.batch, last: place.position, messages: 0, bytes: 0, last_at: place.at };
+        let extent = self.open.entry(place.batch).or_insert(new);
+        extent.messages += 1;
+        extent.bytes = extent.bytes.saturating_add(place.bytes);
+        extent.last_at = extent.last_at.max(place.at);
+        // A batch begins at the position that is its id: what is older is not of it.
+        self.open.split_off(&place.position).into_values().rev().collect()
+    }
+
+    /// There are no older messages: the rest, the newest first.
+    pub fn rest(self) -> Vec<Extent> {
+        self.open.into_values().rev().collect()
+    }
+}
+
+/// The rules in an agent's settings.
+///
+/// # Errors
+/// They are not in the form of [`RetentionRules`], or limit by less than nothing.
+pub fn rules(value: &Value) -> Result<RetentionRules, String> {
+    let rules: RetentionRules =
+        serde_json::from_value(value.clone()).map_err(|error| format!("retention: {error}"))?;
+    match rules.max_age_ms {
+        Some(..=0) => Err("retention: max_age_ms must be above 0".to_owned()),
+        _ => Ok(rules),
+    }
 }
 
 #[cfg(test)]
@@ -89,20 +156,34 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{items, position};
-    use crate::{Estimate, group};
+    use crate::testing::position;
 
-    /// Batches 10 to 50 of 1,000 bytes each; batch 10 ends at second 11.
-    fn headers() -> Vec<Header> {
-        let batches = group(items("1.0u 1.1a 2.0u 2.1a 3.0u 3.1A:c 4.0u 4.1a 5.0u 5.1a"));
-        let header = |batch| Header { bytes: 1_000, ..Header::of(batch, &Estimate) };
-        batches.iter().map(header).collect()
+    /// Batches 10 to 50 of 1,000 bytes each, which end at seconds 11 to 51; the newest first.
+    fn extents() -> Vec<Extent> {
+        let extent = |id: i64| Extent {
+            id: position(id),
+            last: position(id + 1),
+            messages: 2,
+            bytes: 1_000,
+            last_at: Timestamp((id + 1) * 1_000),
+        };
+        (1..=5).rev().map(|number| extent(number * 10)).collect()
+    }
+
+    fn due(batches: &[Extent], rules: RetentionRules, active: &[i64], now: i64) -> Vec<(i64, &'static str)> {
+        let mut judge = Judge::new(rules, Timestamp(now));
+        let mut due: Vec<_> = batches
+            .iter()
+            .filter_map(|batch| {
+                Some((batch.id.get(), judge.judge(batch, active.contains(&batch.id.get()))?.code()))
+            })
+            .collect();
+        due.reverse();
+        due
     }
 
     fn codes(rules: RetentionRules, active: &[i64], now: i64) -> Vec<(i64, &'static str)> {
-        let active: Vec<Position> = active.iter().copied().map(position).collect();
-        let due = due(&headers(), &rules, &active, Timestamp(now));
-        due.into_iter().map(|(batch, limit)| (batch.get(), limit.code())).collect()
+        due(&extents(), rules, active, now)
     }
 
     #[test]
@@ -113,15 +194,15 @@ mod tests {
 
     #[test]
     fn the_oldest_go_first_by_each_rule() {
-        let age = RetentionRules { max_age_ms: Some(10_000), ..RetentionRules::default() };
-        assert_eq!(codes(age, &[], 31_000), [(10, "age")]);
-        assert_eq!(codes(age, &[], 31_001), [(10, "age"), (20, "age")]);
+        let age = RetentionRules { max_age_ms: Some(20_000), ..RetentionRules::default() };
+        assert_eq!(codes(age, &[], 41_000), [(10, "age")]);
+        assert_eq!(codes(age, &[], 41_001), [(10, "age"), (20, "age")]);
         let count = RetentionRules { max_batches: Some(3), ..RetentionRules::default() };
         assert_eq!(codes(count, &[], 0), [(10, "count"), (20, "count")]);
         let bytes = RetentionRules { max_bytes: Some(4_999), ..RetentionRules::default() };
         assert_eq!(codes(bytes, &[], 0), [(10, "bytes")]);
-        let all = RetentionRules { max_age_ms: Some(10_000), max_batches: Some(2), max_bytes: Some(1_000) };
-        assert_eq!(codes(all, &[], 31_000), [(10, "age"), (20, "bytes"), (30, "bytes"), (40, "bytes")]);
+        let all = RetentionRules { max_age_ms: Some(20_000), max_batches: Some(2), max_bytes: Some(1_000) };
+        assert_eq!(codes(all, &[], 41_000), [(10, "age"), (20, "bytes"), (30, "bytes"), (40, "bytes")]);
     }
 
     #[test]
@@ -135,17 +216,39 @@ mod tests {
 
     #[test]
     fn a_batch_larger_than_the_limit_goes_with_what_is_older() {
-        let mut batches = headers();
-        batches[3].bytes = 9_000;
+        let mut batches = extents();
+        batches[1].bytes = 9_000;
         let rules = RetentionRules { max_bytes: Some(5_000), ..RetentionRules::default() };
-        let due = due(&batches, &rules, &[], Timestamp(0));
-        assert_eq!(due.iter().map(|(batch, _)| batch.get()).collect::<Vec<_>>(), [10, 20, 30, 40]);
+        let due = due(&batches, rules, &[], 0);
+        assert_eq!(due.iter().map(|(batch, _)| *batch).collect::<Vec<_>>(), [10, 20, 30, 40]);
+    }
+
+    #[test]
+    fn batches_are_gathered_whole_however_they_are_mixed() {
+        // 10 goes on after 20 has begun, and 5 has lost its beginning.
+        let places = [(23, 20), (22, 10), (21, 20), (20, 20), (11, 10), (10, 10), (7, 5)];
+        let (mut gathering, mut said) = (Gathering::default(), Vec::new());
+        for (at, batch) in places {
+            let place = Place {
+                position: position(at),
+                batch: position(batch),
+                bytes: 100,
+                at: Timestamp(at * 1_000),
+            };
+            let whole = gathering.take(place);
+            said.push(whole.iter().map(|extent| (extent.id.get(), extent.messages)).collect::<Vec<_>>());
+        }
+        assert_eq!(said, [vec![], vec![], vec![], vec![(20, 3)], vec![], vec![(10, 3)], vec![]]);
+        let [rest] = gathering.rest()[..] else { panic!() };
+        assert_eq!((rest.id, rest.last, rest.bytes), (position(5), position(7), 100));
     }
 
     #[test]
     fn rules_are_settings() {
-        let rules: RetentionRules = serde_json::from_value(json!({"max_batches": 3})).unwrap();
-        assert_eq!(rules, RetentionRules { max_batches: Some(3), ..RetentionRules::default() });
-        assert!(serde_json::from_value::<RetentionRules>(json!({"max_batch": 3})).is_err());
+        let said = RetentionRules { max_batches: Some(3), ..RetentionRules::default() };
+        assert_eq!(rules(&json!({"max_batches": 3})), Ok(said));
+        assert!(rules(&json!({"max_batch": 3})).unwrap_err().contains("unknown field `max_batch`"));
+        assert!(rules(&json!({"max_age_ms": 0})).unwrap_err().contains("above 0"));
+        assert!(rules(&json!(5)).is_err());
     }
 }

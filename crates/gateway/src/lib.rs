@@ -26,7 +26,7 @@ mod routes;
 mod seated;
 mod server;
 mod settings;
-mod shown;
+pub mod shown;
 mod standing;
 
 use std::io;

@@ -1,6 +1,7 @@
 //! Settings of agents: what the fleet itself understands is checked, the rest is the workflow's.
 
 use batches::context::{self, MOST_TOKENS};
+use batches::retention;
 use model::Metadata;
 use serde_json::{Map, Value};
 
@@ -74,10 +75,14 @@ pub(crate) fn checked(settings: Option<Map<String, Value>>) -> Result<Map<String
     {
         return Err(invalid("settings.backoff_base_ms is above settings.backoff_cap_ms".to_owned()));
     }
-    // jsonb refuses what metadata may not hold either.
-    if let Some(rules) = settings.get("compaction").filter(|rules| !rules.is_null()) {
+    let said = |name: &str| settings.get(name).filter(|rules| !rules.is_null());
+    if let Some(rules) = said("compaction") {
         context::compaction(rules).map_err(|error| invalid(format!("settings.{error}")))?;
     }
+    if let Some(rules) = said("retention") {
+        retention::rules(rules).map_err(|error| invalid(format!("settings.{error}")))?;
+    }
+    // jsonb refuses what metadata may not hold either.
     Metadata::new(settings.clone())
         .map_err(|error| invalid(error.to_string().replace("metadata", "settings")))?;
     Ok(settings)
@@ -102,7 +107,8 @@ mod tests {
     fn known_settings_are_checked_and_others_pass() {
         let good = json!({
             "deadline_ms": 60_000, "backoff_base_ms": 1, "backoff_cap_ms": 1, "max_attempts": null,
-            "context_tokens": 50, "compaction": {"strategy": "age", "max_age_ms": 5}, "work_request": false, "memory": true, "foreground_during_backoff": "refuse",
+            "context_tokens": 50, "compaction": {"strategy": "age", "max_age_ms": 5},
+            "retention": {"max_age_ms": 5, "max_batches": 0, "max_bytes": null}, "work_request": false, "memory": true, "foreground_during_backoff": "refuse",
             "system": "", "model": "m", "temperature": 0.5, "tools": [{"name": "t"}],
         });
         assert_eq!(check(good), Ok(()));
@@ -121,6 +127,7 @@ mod tests {
                 "settings.tokenizer must be one of estimate, o200k_base, cl100k_base",
             ),
             (json!({"compaction": {"strategy": "age"}}), "needs max_age_ms above 0"),
+            (json!({"retention": {"max_batch": 1}}), "unknown field `max_batch`"),
             (json!({"work_request": "yes"}), "true or false"),
             (json!({"memory": 1}), "true or false"),
             (json!({"foreground_during_backoff": "wait"}), "one of pass, refuse"),

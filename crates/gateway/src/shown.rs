@@ -1,11 +1,169 @@
-//! Forms in which values appear in JSON.
+//! Forms in which things appear in JSON: those of the HTTP API, which the operators' commands print as well.
 
-use model::Timestamp;
+use batches::{Batch, State, Why, tokens};
+use model::{BatchType, Position, Timestamp};
+use serde::Serialize;
+use serde_json::Value;
+use store::{StoredMessage, ThreadRow};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// A moment as RFC 3339.
-pub(crate) fn rfc3339(at: Timestamp) -> Option<String> {
+/// Characters of a batch's first message that are shown of it.
+const PREVIEW_CHARS: usize = 120;
+
+/// A moment as RFC 3339; `None` when no calendar has it.
+pub fn rfc3339(at: Timestamp) -> Option<String> {
     let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.0) * 1_000_000).ok()?;
     at.format(&Rfc3339).ok()
+}
+
+/// A thread.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
+pub struct ShownThread {
+    pub thread_id: String,
+    pub agent_id: String,
+    pub busy_policy: &'static str,
+    pub metadata: Value,
+    pub message_count: i64,
+    pub last_position: Option<Position>,
+    pub created_at: Option<String>,
+}
+
+impl From<&ThreadRow> for ShownThread {
+    fn from(row: &ThreadRow) -> Self {
+        let named = &row.named;
+        Self {
+            thread_id: named.thread.to_string(),
+            agent_id: named.agent.clone().unwrap_or_else(|| named.thread.agent()).to_string(),
+            busy_policy: named.policy.unwrap_or_default().name(),
+            metadata: named.metadata.to_value(),
+            message_count: row.messages,
+            last_position: row.head,
+            created_at: rfc3339(row.created_at),
+        }
+    }
+}
+
+/// A message of a history.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
+pub struct ShownMessage {
+    pub position: Position,
+    pub message_id: String,
+    pub batch_id: Position,
+    pub sequence_num: i32,
+    pub batch_type: &'static str,
+    pub role: &'static str,
+    pub content: String,
+    pub tool_calls: Option<Value>,
+    pub tool_call_id: Option<String>,
+    pub metadata: Value,
+    pub token_count: Option<i64>,
+    pub parent_id: Option<Position>,
+    pub created_at: Option<String>,
+}
+
+impl From<StoredMessage> for ShownMessage {
+    fn from(message: StoredMessage) -> Self {
+        Self {
+            position: message.position,
+            message_id: message.message_id.into(),
+            batch_id: message.batch_id,
+            sequence_num: message.sequence_num,
+            batch_type: message.batch_type.name(),
+            role: message.role.name(),
+            content: message.content,
+            tool_calls: message.tool_calls,
+            tool_call_id: message.tool_call_id,
+            metadata: message.metadata,
+            token_count: message.token_count,
+            parent_id: message.parent,
+            created_at: rfc3339(message.created_at),
+        }
+    }
+}
+
+/// A batch, without what it consists of.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
+pub struct ShownBatch {
+    pub batch_id: Position,
+    pub batch_type: Option<&'static str>,
+    pub state: &'static str,
+    pub incomplete_code: Option<&'static str>,
+    pub incomplete: Option<String>,
+    pub parent_batch: Option<Position>,
+    pub message_count: usize,
+    pub tokens: u64,
+    pub input: Option<String>,
+    pub last_at: Option<String>,
+}
+
+impl From<&Batch> for ShownBatch {
+    fn from(batch: &Batch) -> Self {
+        let why = match batch.state() {
+            State::Complete => None,
+            State::Incomplete(why) => Some(why),
+        };
+        let input = batch.items().first().map(|item| item.content.chars().take(PREVIEW_CHARS).collect());
+        Self {
+            batch_id: batch.id(),
+            batch_type: batch.batch_type().map(BatchType::name),
+            state: if why.is_none() { "complete" } else { "incomplete" },
+            incomplete_code: why.as_ref().map(Why::code),
+            incomplete: why.map(|why| why.to_string()),
+            parent_batch: batch.parent(),
+            message_count: batch.items().len(),
+            tokens: tokens::of_batch(batch, &batches::Estimate),
+            input,
+            last_at: rfc3339(batch.last_at()),
+        }
+    }
+}
+
+/// A batch with its calls and messages.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
+pub struct WholeBatch {
+    #[serde(flatten)]
+    pub batch: ShownBatch,
+    pub calls: Vec<ShownCall>,
+    pub messages: Vec<ShownMessage>,
+}
+
+impl WholeBatch {
+    /// The batch, of which these are the messages as they are stored.
+    pub fn new(batch: &Batch, messages: Vec<StoredMessage>) -> Self {
+        Self {
+            batch: batch.into(),
+            calls: ShownCall::all(batch),
+            messages: messages.into_iter().map(ShownMessage::from).collect(),
+        }
+    }
+}
+
+/// A call of a tool, and where its result stands.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
+pub struct ShownCall {
+    pub tool_call_id: String,
+    pub name: String,
+    pub call_at: Position,
+    pub result_at: Option<Position>,
+    pub is_answered: bool,
+}
+
+impl ShownCall {
+    fn all(batch: &Batch) -> Vec<Self> {
+        let exchanges = batch.exchanges();
+        let shown = exchanges.iter().map(|exchange| Self {
+            tool_call_id: exchange.id.clone(),
+            name: exchange.name.clone(),
+            call_at: exchange.call_at,
+            result_at: exchange.result.map(|(at, _)| at),
+            is_answered: exchange.is_answered,
+        });
+        shown.collect()
+    }
 }

@@ -1,5 +1,6 @@
 //! Where an input stands before it is sent: a new turn, one that is known by its key, or refused.
 
+use axum::http::StatusCode;
 use model::{AgentId, Bucket, BusyPolicy, Metadata, ThreadId, TurnId, TurnOpened};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -54,6 +55,11 @@ pub(crate) async fn of(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
         }
     };
     let (claim, thread) = tokio::try_join!(claim, store.thread(&input.thread))?;
+    if thread.is_none() && store.erased(&input.thread).await?.is_some() {
+        // Its owner would drop it without a word.
+        let detail = "the thread was erased; POST /v1/threads names it anew";
+        return Err(Problem::new(StatusCode::GONE, "thread_erased", detail));
+    }
     let digest = digest(input);
     let claimed = claim.map(|claim| same(claim, &digest)).transpose()?;
     if let Some(turn) = &claimed

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use model::{
-    AgentId, Failure, MessageKey, PartitionId, Position, Positions, QueuedTask, Refusal, Seq, Timestamp,
-    TurnId,
+    AgentId, Failure, MessageKey, PartitionId, Position, Positions, QueuedTask, Refusal, Seq, ThreadId,
+    Timestamp, TurnId,
 };
 
 use crate::action::{Action, Input, Release, Report};
@@ -21,6 +21,7 @@ use crate::turn::{TurnPhase, Work};
 use crate::turns::OutboxBatch;
 
 mod acts;
+mod after;
 mod committing;
 mod explaining;
 mod finishing;
@@ -254,6 +255,11 @@ impl Partition {
     pub fn load(&self) -> (usize, usize) {
         let count = self.messages.len() + self.orders.len() + self.work.turns.len();
         (count, self.messages.bytes + self.work.bytes)
+    }
+
+    /// The batches that turns under way, or waiting, go on with.
+    pub fn continued(&self) -> impl Iterator<Item = (&ThreadId, Position)> {
+        self.work.turns.values().filter_map(|turn| Some((&turn.thread, turn.metadata().continues()?)))
     }
 
     /// What happened since the last call.

@@ -53,6 +53,10 @@ pub struct Counters {
     pub tasks_failed: u64,
     /// Backoffs begun.
     pub backoffs: u64,
+    /// Batches that went on with a heartbeat.
+    pub heartbeats: u64,
+    /// Heartbeats that were not sent: too many in a row.
+    pub heartbeats_refused: u64,
     /// Acts taken.
     pub acts: u64,
 }

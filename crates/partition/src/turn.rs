@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hashbrown::{HashMap, HashSet};
 use model::{
-    AgentId, Failure, Position, QueuedTask, Seq, ThreadId, Timestamp, TokenKey, TurnId, TurnOpened, TurnToken,
+    AgentId, Failure, Metadata, Position, QueuedTask, Seq, ThreadId, Timestamp, TokenKey, TurnId, TurnOpened,
+    TurnToken,
 };
 use scheduling::{AgentQueue, Lane};
 
@@ -78,6 +79,14 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
+    /// The metadata of its input.
+    pub(crate) fn metadata(&self) -> &Metadata {
+        match &self.source {
+            Source::Input(opened) => &opened.metadata,
+            Source::Task(queued) => &queued.task.metadata,
+        }
+    }
+
     pub(crate) fn of_input(opened: Box<TurnOpened>, token: TurnToken) -> Self {
         let (id, thread, agent, run) =
             (opened.turn.clone(), opened.thread.clone(), opened.agent.clone(), opened.run);

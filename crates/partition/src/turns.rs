@@ -270,6 +270,8 @@ pub struct OpenTurn {
 pub enum Outgoing {
     /// A task for an agent, which may live in another partition.
     Task(Task),
+    /// The next input of a batch that goes on, in the same thread.
+    TurnOpened(Box<TurnOpened>),
     /// A turn's end, for integrators, on `turns.<thread>`.
     TurnEnded(TurnEnded),
 }

@@ -18,8 +18,8 @@ use crate::{Store, StoreError, StoredMessage};
 const FIRST_PAGE: i64 = 64;
 /// However small the budget is: that a whole batch has no room is seen only when it was read.
 const LEAST_PAGE: i64 = 8;
-/// Messages that are read when that was not enough.
-const NEXT_PAGE: i64 = 512;
+/// Pages after the first one double up to this: what is read for nothing is never more than what is needed.
+const MOST_PAGE: i64 = 512;
 
 /// A turn that is to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct StartContext {
     pub workflow: Option<String>,
     /// The agent's settings; empty when it has none.
     pub settings: Map<String, Value>,
-    /// The compaction that counts in the thread.
+    /// The compaction that counts in the thread. Its provenance is not read.
     pub compaction: Option<Compaction>,
     /// A newer one that waits for its summary.
     pub pending: Option<PendingCompaction>,
@@ -103,7 +103,7 @@ impl Store {
                 context.workflow = row.try_get("workflow")?;
                 context.settings =
                     row.try_get::<Option<Value>, _>("settings")?.map_or(Ok(Map::new()), object)?;
-                context.compaction = compaction(&row)?;
+                context.compaction = compaction(&row, Provenance::default())?;
                 context.pending = pending(&row)?;
             }
         }
@@ -130,7 +130,7 @@ impl Store {
                 Needs::Nothing => return Ok(()),
                 Needs::Older(before) => {
                     let page = self.before(thread, before, size).await?;
-                    size = NEXT_PAGE;
+                    size = (size * 2).min(MOST_PAGE);
                     builder.page(page.into_iter().map(Item::from));
                 }
                 Needs::Batches(wanted) => {
@@ -203,7 +203,7 @@ impl Store {
             .bind(bucket(thread.as_str()))
             .bind(thread.as_str().to_owned());
         let stored = |row: &PgRow| -> Result<Option<StoredCompaction>, StoreError> {
-            let Some(compaction) = compaction(row)? else { return Ok(None) };
+            let Some(compaction) = compaction(row, provenance(row)?)? else { return Ok(None) };
             let (actor, created_ms) = (row.try_get("actor")?, row.try_get("created_ms")?);
             let is_pending = row.try_get::<Option<String>, _>("pending_task")?.is_some();
             Ok(Some(StoredCompaction { compaction, actor, created_at: Timestamp(created_ms), is_pending }))
@@ -223,21 +223,25 @@ fn messages(rows: &[PgRow]) -> Result<Vec<StoredMessage>, StoreError> {
 }
 
 /// The compaction of a row; `None` when its id is NULL.
-fn compaction(row: &PgRow) -> Result<Option<Compaction>, StoreError> {
+fn compaction(row: &PgRow, provenance: Provenance) -> Result<Option<Compaction>, StoreError> {
     let Some(id) = position(row, "compaction_id")? else { return Ok(None) };
     let strategy: String = row.try_get("strategy")?;
-    let provenance: Value = row.try_get("provenance")?;
     Ok(Some(Compaction {
         id,
         through: Position::from_stored(row.try_get("through")?),
         kept: row.try_get::<Vec<i64>, _>("kept")?.into_iter().map(Position::from_stored).collect(),
         summary: row.try_get("summary")?,
         strategy: Strategy::from_name(&strategy).ok_or_else(|| unreadable("strategy", &strategy))?,
-        provenance: serde_json::from_value::<Provenance>(provenance.clone())
-            .map_err(|_| unreadable("provenance", &provenance))?,
+        provenance,
         previous: position(row, "previous_id")?,
+        counts_from: Position::from_stored(row.try_get("counts_from")?),
         undone_at: position(row, "undone_at")?,
     }))
+}
+
+fn provenance(row: &PgRow) -> Result<Provenance, StoreError> {
+    let value: Value = row.try_get("provenance")?;
+    serde_json::from_value(value.clone()).map_err(|_| unreadable("provenance", &value))
 }
 
 fn pending(row: &PgRow) -> Result<Option<PendingCompaction>, StoreError> {

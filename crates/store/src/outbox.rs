@@ -1,6 +1,8 @@
 //! What is published after a commit, as it stands in the outbox.
 
-use model::{AgentId, MessageId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, TurnId};
+use model::{
+    AgentId, BusyPolicy, MessageId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
+};
 use partition::{Outgoing, TurnEnded, TurnStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -17,6 +19,18 @@ enum Entry {
         /// A JSON object as text: jsonb writes numbers in another way, and then the digest of the task would be another.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<String>,
+    },
+    Opened {
+        id: String,
+        thread: ThreadId,
+        agent: AgentId,
+        content: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        metadata: Option<String>,
+        work_request: bool,
+        memory: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        correlation_id: Option<String>,
     },
     Turn {
         id: String,
@@ -55,7 +69,17 @@ impl From<&Outgoing> for Entry {
                 id: task.id.clone(),
                 kind: task.kind.name().to_owned(),
                 content: storable(&task.content),
-                metadata: task.metadata.as_map().and_then(|map| serde_json::to_string(map).ok()),
+                metadata: text(&task.metadata),
+            },
+            Outgoing::TurnOpened(opened) => Self::Opened {
+                id: opened.turn.as_str().to_owned(),
+                thread: opened.thread.clone(),
+                agent: opened.agent.clone(),
+                content: storable(&opened.content),
+                metadata: text(&opened.metadata),
+                work_request: opened.work_request,
+                memory: opened.memory,
+                correlation_id: opened.correlation_id.as_deref().map(storable),
             },
             Outgoing::TurnEnded(ended) => Self::Turn {
                 id: ended.turn.as_str().to_owned(),
@@ -82,6 +106,21 @@ impl TryFrom<Entry> for Outgoing {
                 content,
                 metadata: metadata.map_or(Ok(Metadata::EMPTY), |json| object(&json))?,
             }),
+            Entry::Opened { id, thread, agent, content, metadata, work_request, memory, correlation_id } => {
+                Self::TurnOpened(Box::new(TurnOpened {
+                    turn: TurnId::parse(&id).map_err(|error| error.to_string())?,
+                    thread,
+                    agent,
+                    run: 0,
+                    policy: BusyPolicy::Enqueue,
+                    content,
+                    metadata: metadata.map_or(Ok(Metadata::EMPTY), |json| object(&json))?,
+                    work_request,
+                    memory,
+                    actor: None,
+                    correlation_id: correlation_id.map(String::into_boxed_str),
+                }))
+            }
             Entry::Turn { id, thread, agent, status, task, message, batch, code } => {
                 Self::TurnEnded(TurnEnded {
                     turn: TurnId::parse(&id).map_err(|error| error.to_string())?,
@@ -96,6 +135,10 @@ impl TryFrom<Entry> for Outgoing {
             }
         })
     }
+}
+
+fn text(metadata: &Metadata) -> Option<String> {
+    metadata.as_map().and_then(|map| serde_json::to_string(map).ok())
 }
 
 fn object(json: &str) -> Result<Metadata, String> {

@@ -191,7 +191,8 @@ impl Store {
             .bind(one.strategy.name())
             .bind(provenance)
             .bind(one.previous.map(Position::get))
-            .bind(one.undone_at.map(Position::get));
+            .bind(one.undone_at.map(Position::get))
+            .bind(one.counts_from.get());
         let rows = self.rows(statement).await?;
         let outcome = |row: &PgRow| {
             parsed(row, "outcome", |name| match name {

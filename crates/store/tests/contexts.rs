@@ -48,6 +48,7 @@ fn compaction(through: i64, kept: &[i64]) -> Compaction {
         strategy: Strategy::Summarise,
         provenance: Provenance { batches: vec![at(10)], messages: 4, tokens_before: 9, tokens_after: 5 },
         previous: None,
+        counts_from: at(through + 9),
         undone_at: None,
     }
 }
@@ -55,13 +56,14 @@ fn compaction(through: i64, kept: &[i64]) -> Compaction {
 async fn keep(database: &Database, compaction: &Compaction) {
     let kept: Vec<_> = compaction.kept.iter().map(Position::to_string).collect();
     let sql = format!(
-        "INSERT INTO compactions (bucket, thread_id, compaction_id, through, kept, summary, strategy, provenance, undone_at)
-         VALUES ({}, 't', {}, {}, '{{{}}}', 'They talked.', 'summarise', '{}', {})",
+        "INSERT INTO compactions (bucket, thread_id, compaction_id, through, kept, summary, strategy, provenance, counts_from, undone_at)
+         VALUES ({}, 't', {}, {}, '{{{}}}', 'They talked.', 'summarise', '{}', {}, {})",
         model::Bucket::of(&thread("t")).get(),
         compaction.id,
         compaction.through,
         kept.join(","),
         serde_json::to_string(&compaction.provenance).unwrap(),
+        compaction.counts_from,
         compaction.undone_at.map_or("NULL".to_owned(), |at| at.to_string()),
     );
     database.execute(&sql).await;
@@ -93,7 +95,8 @@ async fn turns_start_from_settings_compactions_and_the_end_of_the_thread() {
     let first = &contexts[0];
     assert_eq!((first.workflow.as_deref(), &first.settings["system"]), (Some("w"), &json!("Be kind.")));
     assert_eq!((contexts[2].workflow.as_deref(), contexts[2].settings.len()), (None, 0));
-    assert_eq!(first.compaction, Some(compaction(50, &[20])), "the newest that is not undone");
+    let unread = Compaction { provenance: Provenance::default(), ..compaction(50, &[20]) };
+    assert_eq!(first.compaction, Some(unread), "the newest that is not undone");
     assert_eq!(contexts[1].compaction, None);
     let all = store.compactions(&thread("t")).await.unwrap();
     assert_eq!(all.iter().map(|one| one.compaction.id.get()).collect::<Vec<_>>(), [59, 89]);

@@ -75,7 +75,7 @@ impl Desk {
     async fn stored(&self) -> Vec<Value> {
         let mut all = self.rows("SELECT * FROM (SELECT bucket, thread_id, head_position, message_count, agent_id, metadata FROM threads) AS t ORDER BY 1, 2").await;
         all.extend(self.rows("SELECT * FROM messages ORDER BY bucket, thread_id, position").await);
-        all.extend(self.rows("SELECT bucket, thread_id, compaction_id, through, kept, summary, strategy, provenance, previous_id, undone_at FROM compactions ORDER BY 1, 2, 3").await);
+        all.extend(self.rows("SELECT bucket, thread_id, compaction_id, through, kept, summary, strategy, provenance, previous_id, counts_from, undone_at FROM compactions ORDER BY 1, 2, 3").await);
         all
     }
 
@@ -164,8 +164,8 @@ async fn with_talk() -> Desk {
     let desk = Desk::new().await;
     desk.put("t", TALK).await;
     desk.execute(&format!(
-        "INSERT INTO compactions (bucket, thread_id, compaction_id, through, kept, summary, strategy, provenance)
-         VALUES ({}, 't', 35, 20, '{{10}}', 'They talked.', 'summarise',
+        "INSERT INTO compactions (bucket, thread_id, compaction_id, through, kept, summary, strategy, counts_from, provenance)
+         VALUES ({}, 't', 35, 20, '{{10}}', 'They talked.', 'summarise', 36,
                  '{{\"batches\": [\"20\"], \"messages\": 2, \"tokens_before\": 9, \"tokens_after\": 5}}');
          INSERT INTO threads (bucket, thread_id, agent_id, metadata) VALUES ({}, 'u', 'kind', '{{\"title\": \"T\"}}')",
         bucket("t"),
@@ -483,7 +483,7 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
          INSERT INTO open_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request, memory, stream_seq, incarnation)
          VALUES ({bucket}, 'long', 'u2', 'a', 0, 'enqueue', 'secret', '{{}}', true, true, 1, 's');
          INSERT INTO idempotency_keys (bucket, thread_id, key, digest, turn_id) VALUES ({bucket}, 'long', 'k', '', 'u1');
-         INSERT INTO compactions (bucket, thread_id, compaction_id, through, strategy) VALUES ({bucket}, 'long', 1, 1, 'age'), ({other}, 'other', 1, 1, 'age')"
+         INSERT INTO compactions (bucket, thread_id, compaction_id, through, strategy, counts_from) VALUES ({bucket}, 'long', 1, 1, 'age', 1), ({other}, 'other', 1, 1, 'age', 1)"
     ))
     .await;
     let kept = "SELECT * FROM messages WHERE thread_id = 'other' ORDER BY position";

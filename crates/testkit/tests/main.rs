@@ -18,6 +18,7 @@ mod corners;
 mod demo;
 mod examples;
 mod figures;
+mod going_on;
 mod handover;
 mod inputs;
 mod losses;

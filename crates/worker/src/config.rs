@@ -33,6 +33,8 @@ pub struct WorkerConfig {
     pub purge_tail: Duration,
     /// Idempotency keys are kept for so long.
     pub keep_keys: Duration,
+    /// Between two looks at what agents' rules keep of their threads.
+    pub retention_every: Duration,
     /// How turns of agents are run whose settings do not say it.
     pub rules: TurnRules,
     /// Thinks for agents without settings.
@@ -56,6 +58,7 @@ impl WorkerConfig {
             writers: 2,
             purge_tail: Duration::from_secs(60),
             keep_keys: Duration::from_secs(86_400),
+            retention_every: Duration::from_secs(600),
             rules: TurnRules::default(),
             default_workflow,
             local_workflows: LocalWorkflows::default(),

@@ -15,6 +15,7 @@ mod lease;
 mod meter;
 mod ownership;
 mod purge;
+mod retaining;
 mod session;
 
 use std::sync::Arc;

@@ -37,6 +37,10 @@ pub(crate) fn describe() {
         ("antiphon_worker_stopped_turns_total", "Turns stopped and committed"),
         ("antiphon_worker_failed_turns_total", "Runs of turns that failed"),
         ("antiphon_worker_backoffs_total", "Backoffs of agents begun"),
+        ("antiphon_worker_heartbeats_total", "Batches that went on with a heartbeat"),
+        ("antiphon_worker_refused_heartbeats_total", "Heartbeats not sent: too many in a row"),
+        ("antiphon_worker_late_results_total", "Batches that went on after they had been abandoned"),
+        ("antiphon_worker_retired_batches_total", "Batches deleted by retention"),
         ("antiphon_worker_acts_total", "Acts of operators and clients taken"),
         ("antiphon_worker_stream_incidents_total", "Streams found made anew or shortened"),
         ("antiphon_worker_unknown_commits_total", "Commits whose outcome was unknown"),
@@ -124,6 +128,8 @@ impl Meter {
         count("antiphon_worker_stopped_turns_total", counters.turns_stopped);
         count("antiphon_worker_failed_turns_total", counters.turns_failed);
         count("antiphon_worker_backoffs_total", counters.backoffs);
+        count("antiphon_worker_heartbeats_total", counters.heartbeats);
+        count("antiphon_worker_refused_heartbeats_total", counters.heartbeats_refused);
         count("antiphon_worker_acts_total", counters.acts);
     }
 

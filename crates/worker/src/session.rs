@@ -24,6 +24,7 @@ use crate::feed::{Fed, Feed};
 use crate::lease::Lease;
 use crate::meter::Meter;
 use crate::purge::Purge;
+use crate::retaining::Retaining;
 use attach::attach;
 
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -74,6 +75,7 @@ struct Session<'a> {
     /// The checkpoint that the store has.
     applied: Seq,
     rounds: u32,
+    retaining: Retaining,
 }
 
 struct InFlight {
@@ -184,6 +186,7 @@ impl Session<'_> {
         if self.rounds.is_multiple_of(PURGE_EVERY) {
             self.purge.tick(&self.context.bus, self.applied);
         }
+        self.retaining.tick(self.context, &self.machine, &self.lease.lost);
         if stats.deferring {
             // What the other partitions freed is not seen by this one's own inputs.
             self.handle(Input::Tick).await;

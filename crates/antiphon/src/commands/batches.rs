@@ -1,11 +1,12 @@
 //! Looking at batches.
 
+use gateway::shown::{ShownBatch, WholeBatch};
 use serde_json::{Value, json};
 use store::Store;
 
 use super::options::{List, ShowBatch};
 use super::output::{self, Table, cell};
-use super::{shown, unknown};
+use super::unknown;
 use crate::roles::Stop;
 
 pub(super) async fn list(store: &Store, options: &List) -> Result<(), Stop> {
@@ -16,7 +17,8 @@ pub(super) async fn list(store: &Store, options: &List) -> Result<(), Stop> {
     ids.truncate(most as usize);
     let messages = store.batches(thread, &ids).await?;
     let batches = batches::group(messages.into_iter().map(Into::into));
-    let batches: Vec<Value> = batches.iter().rev().map(shown::batch).collect();
+    let batches: Vec<Value> =
+        batches.iter().rev().map(|batch| output::json(&ShownBatch::from(batch))).collect();
     let table = || {
         let mut table = Table::new(["BATCH", "TYPE", "STATE", "MESSAGES", "TOKENS", "LAST", "INPUT"]);
         for batch in &batches {
@@ -39,9 +41,7 @@ pub(super) async fn show(store: &Store, options: &ShowBatch) -> Result<(), Stop>
     let batches = batches::group(messages.iter().cloned().map(Into::into));
     let none = || Stop::Failed(format!("there is no batch {id} in thread {thread}"));
     let batch = batches.first().ok_or_else(none)?;
-    let mut json = shown::batch(batch);
-    json["calls"] = shown::calls(batch);
-    json["messages"] = messages.iter().map(shown::message).collect();
+    let json = output::json(&WholeBatch::new(batch, messages.clone()));
     let table = || {
         let mut table = Table::new(["NUMBER", "POSITION", "ROLE", "WHAT"]);
         for message in &messages {

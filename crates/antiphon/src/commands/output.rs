@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::options::Format;
@@ -42,6 +43,12 @@ impl Table {
 /// On one line, and without characters that move the cursor of a terminal.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// What the API would show, as it would show it.
+pub(super) fn json(shown: &impl Serialize) -> Value {
+    // Plain structures with string keys: there is nothing about them that JSON cannot say.
+    serde_json::to_value(shown).unwrap_or_default()
 }
 
 /// A value of JSON as a cell.

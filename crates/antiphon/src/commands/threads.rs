@@ -1,11 +1,12 @@
 //! Looking at threads, copying and erasing them.
 
+use gateway::shown::{self, ShownThread};
 use model::{Position, ThreadId};
 use serde_json::{Map, Value, json};
 use store::{Store, TABLES_OF_THREADS};
 
 use super::options::{Erase, Fork, ShowThread};
-use super::{output, shown, stored, unknown};
+use super::{output, stored, unknown};
 use crate::roles::Stop;
 
 /// Where something of a thread may be that no command reaches.
@@ -17,7 +18,7 @@ const ELSEWHERE: [(&str, &str); 4] = [
 ];
 
 pub(super) async fn show(store: &Store, options: &ShowThread) -> Result<(), Stop> {
-    let json = shown::thread(&stored(store, &options.thread).await?);
+    let json = output::json(&ShownThread::from(&stored(store, &options.thread).await?));
     output::print(options.database.format, &json, || output::pairs(&json))
 }
 

@@ -196,6 +196,7 @@ impl Plan {
                 tokens_after: self.tokens_after,
             },
             previous: self.previous,
+            counts_from: id,
             undone_at: None,
         }
     }

@@ -174,6 +174,7 @@ fn undoing_makes_the_one_before_count_again() {
         strategy: Strategy::DropOldest,
         provenance: Provenance::default(),
         previous: previous.map(position),
+        counts_from: position(id),
         undone_at: None,
     };
     let mut all = [made(105, 40, None), made(205, 140, Some(105))];
@@ -183,6 +184,9 @@ fn undoing_makes_the_one_before_count_again() {
     assert_eq!(live_at(&all, position(250)).map(|live| live.id), Some(position(205)), "as it was then");
     assert_eq!(live_at(&all, position(150)).map(|live| live.id), Some(position(105)));
     assert_eq!(live_at(&all, position(100)), None);
+    all[1] = Compaction { counts_from: position(240), undone_at: None, ..all[1].clone() };
+    assert_eq!(live_at(&all, position(239)), Some(&all[0]), "its summary had not come");
+    assert_eq!(live_at(&all, position(240)).map(|live| live.id), Some(position(205)));
 }
 
 #[test]

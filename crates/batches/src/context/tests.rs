@@ -27,6 +27,7 @@ fn compaction(id: i64, through: i64, kept: &[i64], summary: Option<&str>) -> Com
         strategy: Strategy::Summarise,
         provenance: Provenance::default(),
         previous: None,
+        counts_from: position(id),
         undone_at: None,
     }
 }

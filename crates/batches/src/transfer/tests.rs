@@ -24,6 +24,7 @@ fn compaction() -> Compaction {
             tokens_after: 3,
         },
         previous: None,
+        counts_from: position(25),
         undone_at: None,
     }
 }

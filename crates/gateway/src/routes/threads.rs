@@ -5,10 +5,10 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{AgentId, Bucket, BusyPolicy, Position, ThreadId, TurnId};
-use serde::Deserialize;
+use model::{AgentId, Bucket, BusyPolicy, ThreadId, TurnId};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use store::{NewThread, ThreadRow};
+use store::NewThread;
 use uuid::Uuid;
 use wire::explain::{About, Explanation};
 
@@ -17,7 +17,8 @@ use crate::body::{Bounded, Strict};
 use crate::hub::Hub;
 use crate::params::{self, Params};
 use crate::problem::Problem;
-use crate::{input, owner, shown};
+use crate::shown::ShownThread;
+use crate::{input, owner};
 
 /// Before a thread counts as unknown.
 const SECOND_LOOK: Duration = Duration::from_millis(150);
@@ -29,6 +30,15 @@ pub(super) struct ThreadBody {
     agent_id: Option<String>,
     busy_policy: Option<String>,
     metadata: Option<Map<String, Value>>,
+}
+
+/// A thread, and which turns it has at the moment.
+#[derive(Serialize)]
+struct Standing {
+    #[serde(flatten)]
+    thread: ShownThread,
+    #[serde(flatten)]
+    standing: Map<String, Value>,
 }
 
 impl Bounded for ThreadBody {
@@ -69,7 +79,7 @@ pub(super) async fn create(
     }
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let place = [(header::LOCATION, format!("/v1/threads/{}", new.thread))];
-    Ok((status, place, fresh(shown_thread(&row))).into_response())
+    Ok((status, place, fresh(ShownThread::from(&row))).into_response())
 }
 
 pub(super) async fn show(
@@ -88,14 +98,8 @@ pub(super) async fn show(
             known_otherwise(hub, &thread, explained.as_ref()).await?;
         }
     }
-    let mut shown = match &row {
-        Some(row) => shown_thread(row),
-        None => shown_begun(&thread),
-    };
-    if let Value::Object(fields) = &mut shown {
-        fields.extend(standing(hub, explained.as_ref()));
-    }
-    Ok(fresh(shown))
+    let shown = row.as_ref().map_or_else(|| shown_begun(&thread), ShownThread::from);
+    Ok(fresh(Standing { thread: shown, standing: standing(hub, explained.as_ref()) }))
 }
 
 /// What the owner says of the thread's turns.
@@ -139,29 +143,15 @@ fn standing(hub: &Hub, explained: Option<&Explanation>) -> Map<String, Value> {
     .collect()
 }
 
-fn shown_thread(row: &ThreadRow) -> Value {
-    let named = &row.named;
-    let agent = named.agent.clone().unwrap_or_else(|| named.thread.agent());
-    json!({
-        "thread_id": named.thread.as_str(),
-        "agent_id": agent.as_str(),
-        "busy_policy": named.policy.unwrap_or_default().name(),
-        "metadata": named.metadata.to_value(),
-        "message_count": row.messages,
-        "last_position": row.head.as_ref().map(Position::to_string),
-        "created_at": shown::rfc3339(row.created_at),
-    })
-}
-
 /// Nobody has named the thread, and none of its turns is in the history.
-fn shown_begun(thread: &ThreadId) -> Value {
-    json!({
-        "thread_id": thread.as_str(),
-        "agent_id": thread.agent().as_str(),
-        "busy_policy": BusyPolicy::default().name(),
-        "metadata": {},
-        "message_count": 0,
-        "last_position": null,
-        "created_at": null,
-    })
+fn shown_begun(thread: &ThreadId) -> ShownThread {
+    ShownThread {
+        thread_id: thread.to_string(),
+        agent_id: thread.agent().to_string(),
+        busy_policy: BusyPolicy::default().name(),
+        metadata: json!({}),
+        message_count: 0,
+        last_position: None,
+        created_at: None,
+    }
 }

@@ -2,10 +2,11 @@
 
 use model::{
     BatchType, Bucket, ErrorClass, ErrorHint, Failure, Message, MessageKey, Metadata, Outcome, Placement,
-    Position, QueuedTask, Role, Task, TaskId, TaskKind, Timestamp, TurnFault, TurnId, TurnOpened,
+    Position, QueuedTask, Role, Timestamp, TurnFault, TurnId,
 };
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
+use super::after::{self, Beat};
 use super::{InFlight, NO_SLOT, Partition};
 use crate::action::{Action, BufferState, Ending, Report};
 use crate::commit::Commit;
@@ -138,6 +139,12 @@ impl Partition {
         let batch = messages.first().map(|message| message.placement.batch_id);
         let Some(turn) = self.work.turns.get(id) else { return Outcome::Complete(position) };
         let is_stopped = *end == TurnEnd::Stopped;
+        let beat = match is_stopped {
+            true => Beat::None,
+            false => after::beat(turn, &messages),
+        };
+        self.counters.heartbeats += u64::from(matches!(beat, Beat::Sent(_)));
+        self.counters.heartbeats_refused += u64::from(beat == Beat::Refused);
         let status = if is_stopped { TurnStatus::Stopped } else { TurnStatus::Completed };
         let answer = id.answer(turn.run);
         let ended = TurnEnded { message: Some(answer.clone()), batch, ..turn_ended(turn, status, None) };
@@ -152,8 +159,9 @@ impl Partition {
                 (index, None, Otherwise::Task(failed))
             }
             Source::Input(opened) => {
-                if !is_stopped {
-                    outgoing.extend(after_turn(opened, &answer, batch).into_iter().map(Outgoing::Task));
+                // A batch that goes on is followed by what follows it when it has ended.
+                if !is_stopped && !matches!(beat, Beat::Sent(_)) {
+                    outgoing.extend(after::tasks(opened, &answer, batch).into_iter().map(Outgoing::Task));
                 }
                 let ends_failed = (turn.run > 0).then(|| turn.thread.clone());
                 let failed = FailedTurn {
@@ -165,6 +173,9 @@ impl Partition {
                 (None, ends_failed, Otherwise::Turn(Box::new(failed)))
             }
         };
+        if let Beat::Sent(next) = beat {
+            outgoing.push(*next);
+        }
         outgoing.push(Outgoing::TurnEnded(ended));
         commit.turns.push(TurnWrite { turn: id.clone(), messages, agent, ends_failed, otherwise });
         Outcome::Complete(position)
@@ -453,35 +464,4 @@ fn input_message(turn: &Turn, position: Position) -> Message {
         token_count: None,
         attempt: 0,
     }
-}
-
-/// The tasks that follow a turn with a person. Their ids come from the turn's, so that they happen once.
-fn after_turn(opened: &TurnOpened, answer: &model::MessageId, batch: Option<Position>) -> Vec<Task> {
-    let wanted = [
-        (opened.work_request, TaskKind::WorkRequest, "work", "Do the work that this turn asks for."),
-        (
-            opened.memory,
-            TaskKind::Memory,
-            "memory",
-            "Note the facts of this turn that are worth remembering.",
-        ),
-    ];
-    let task = |(_, kind, suffix, content): (bool, TaskKind, &str, &str)| {
-        let mut map = Map::new();
-        let mut note = |key: &str, value: &str| map.insert(key.to_owned(), Value::String(value.to_owned()));
-        note("thread_id", opened.thread.as_str());
-        note("turn_id", opened.turn.as_str());
-        note("assistant_message_id", answer.as_str());
-        if let Some(batch) = batch {
-            note("batch_id", &batch.to_string());
-        }
-        Some(Task {
-            agent: opened.agent.clone(),
-            id: TaskId::parse(&format!("{}-{suffix}", opened.turn)).ok()?,
-            kind,
-            content: content.to_owned(),
-            metadata: Metadata::new(map).ok()?,
-        })
-    };
-    wanted.into_iter().filter(|(wanted, ..)| *wanted).filter_map(task).collect()
 }

@@ -194,7 +194,7 @@ impl Tables {
         let outgoing = commit.outbox.iter().flat_map(|batch| &batch.outgoing);
         let has_ended = outgoing.into_iter().any(|outgoing| match outgoing {
             Outgoing::TurnEnded(ended) => ended.turn == turn,
-            Outgoing::Task(_) => false,
+            Outgoing::Task(_) | Outgoing::TurnOpened(_) => false,
         });
         if has_ended {
             return self.failed_run(agent, *position, run, code, applied);

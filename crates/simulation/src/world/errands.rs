@@ -139,6 +139,7 @@ impl World {
             self.coverage.relayed += 1;
             match outgoing {
                 Outgoing::Task(task) => self.publish_order(partition::Order::Task(task.clone())),
+                Outgoing::TurnOpened(opened) => self.publish_order(partition::Order::Turn(opened.clone())),
                 Outgoing::TurnEnded(ended) => self.turn_events.push(TurnEvent {
                     turn: ended.turn.clone(),
                     batch: batch.get(),

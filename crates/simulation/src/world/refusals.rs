@@ -2,6 +2,7 @@
 
 use model::{AgentId, Position, TurnId};
 use partition::{Commit, Otherwise, OutboxBatch, Outgoing, TurnStatus};
+use serde_json::Value;
 
 const UNSTORABLE: &str = "unstorable";
 
@@ -32,6 +33,9 @@ pub(super) fn refuse(commit: &mut Commit, turn: &TurnId, text: &str) -> Option<u
 pub(super) fn amend(batch: &mut OutboxBatch, turn: &TurnId) {
     batch.outgoing.retain(|outgoing| match outgoing {
         Outgoing::Task(task) => !task.id.as_str().starts_with(&format!("{turn}-")),
+        Outgoing::TurnOpened(opened) => {
+            opened.metadata.get("turn_id").and_then(Value::as_str) != Some(turn.as_str())
+        }
         Outgoing::TurnEnded(_) => true,
     });
     for outgoing in &mut batch.outgoing {

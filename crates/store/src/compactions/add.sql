@@ -1,10 +1,12 @@
 -- $1 bucket, $2 thread, $3 id, $4 through, $5 kept (array), $6 summary, $7 strategy, $8 provenance, $9 previous, $10 actor,
 -- $11 agent and $12 task that write the summary. Only where the one before is still the newest. Two that are planned from the same
 -- state have the same id, and one is written; should two pass all the same, each says everything, and the newer one counts.
-INSERT INTO compactions (bucket, thread_id, compaction_id, through, kept, summary, strategy, provenance, previous_id, actor,
-                         pending_agent, pending_task)
-SELECT $1, $2, $3, $4, $5, $6, $7, $8::jsonb, $9, $10, $11, $12
-WHERE EXISTS (SELECT FROM threads AS t WHERE t.bucket = $1 AND t.thread_id = $2)
+INSERT INTO compactions (bucket, thread_id, compaction_id, through, kept, summary, strategy, provenance, previous_id,
+                         counts_from, actor, pending_agent, pending_task)
+-- The turn that runs meanwhile began without it.
+SELECT $1, $2, $3, $4, $5, $6, $7, $8::jsonb, $9, greatest($3, t.head_position + 1), $10, $11, $12
+FROM threads AS t
+WHERE t.bucket = $1 AND t.thread_id = $2
 AND NOT EXISTS (
     SELECT FROM compactions AS c
     WHERE c.bucket = $1 AND c.thread_id = $2 AND c.undone_at IS NULL AND c.compaction_id > coalesce($9, 0)

@@ -1,6 +1,8 @@
 -- $1 bucket, $2 thread, $3 id, $4 summary; NULL: there will be none, and it never counts.
-UPDATE compactions
-SET summary = $4, pending_agent = NULL, pending_task = NULL,
-    undone_at = CASE WHEN $4 IS NULL THEN compaction_id ELSE undone_at END
-WHERE bucket = $1 AND thread_id = $2 AND compaction_id = $3 AND pending_task IS NOT NULL
+UPDATE compactions AS c
+SET summary = $4, counts_from = greatest(c.counts_from, t.head_position + 1), pending_agent = NULL, pending_task = NULL,
+    undone_at = CASE WHEN $4 IS NULL THEN c.compaction_id ELSE c.undone_at END
+FROM threads AS t
+WHERE t.bucket = $1 AND t.thread_id = $2
+  AND c.bucket = $1 AND c.thread_id = $2 AND c.compaction_id = $3 AND c.pending_task IS NOT NULL
 RETURNING true

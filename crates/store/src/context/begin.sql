@@ -1,5 +1,5 @@
 -- Arrays: $1 bucket, $2 agent, $3 bucket of the thread, $4 thread. A row for each: settings of the agent, and the compaction
--- that counts in the thread.
+-- that counts in the thread, without its provenance: that names every batch that left, and no turn needs to know.
 SELECT k.number, s.workflow, s.settings, c.*, p.*
 FROM unnest($1::smallint[], $2::text[], $3::smallint[], $4::text[])
      WITH ORDINALITY AS k (bucket, agent_id, thread_bucket, thread_id, number)
@@ -9,7 +9,7 @@ LEFT JOIN LATERAL (
     OFFSET 0
 ) AS s ON true
 LEFT JOIN LATERAL (
-    SELECT c.compaction_id, c.through, c.kept, c.summary, c.strategy, c.provenance, c.previous_id, c.undone_at
+    SELECT c.compaction_id, c.through, c.kept, c.summary, c.strategy, c.previous_id, c.counts_from, c.undone_at
     FROM compactions AS c
     WHERE c.bucket = k.thread_bucket AND c.thread_id = k.thread_id AND c.undone_at IS NULL AND c.pending_task IS NULL
     ORDER BY c.compaction_id DESC

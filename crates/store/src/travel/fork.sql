@@ -29,9 +29,9 @@ WITH next AS MATERIALIZED (
 )
 , compacted AS (
     INSERT INTO compactions (bucket, thread_id, compaction_id, through, kept, summary, strategy, provenance, previous_id,
-                             undone_at, actor, created_at)
+                             counts_from, undone_at, actor, created_at)
     SELECT $3, $4, c.compaction_id, c.through, c.kept, c.summary, c.strategy, c.provenance, c.previous_id,
-           CASE WHEN c.undone_at < n.position THEN c.undone_at END, c.actor, c.created_at
+           c.counts_from, CASE WHEN c.undone_at < n.position THEN c.undone_at END, c.actor, c.created_at
     FROM compactions AS c, next AS n
     WHERE c.bucket = $1 AND c.thread_id = $2 AND c.compaction_id < n.position AND EXISTS (SELECT FROM made)
 )

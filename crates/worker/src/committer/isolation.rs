@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use model::{Chunk, DeadLetter, DeadLetterSource, Failure, Message, MessageKey, Position, Seq, TurnId};
+use model::{
+    Chunk, DeadLetter, DeadLetterSource, Failure, Message, MessageKey, Metadata, Position, Seq, TurnId,
+};
 use partition::{Commit, Otherwise, OutboxBatch, Outgoing, TurnStatus, TurnWrite};
 use serde_json::Value;
 
@@ -125,7 +127,7 @@ impl Parts {
 /// Takes a refused turn out of what is published: it has failed, and nothing follows from it.
 pub(crate) fn amend(batch: &mut OutboxBatch, turn: &TurnId) {
     batch.outgoing.retain(|outgoing| match outgoing {
-        Outgoing::Task(_) => !is_of(outgoing, turn),
+        Outgoing::Task(_) | Outgoing::TurnOpened(_) => !is_of(outgoing, turn),
         Outgoing::TurnEnded(_) => true,
     });
     for outgoing in &mut batch.outgoing {
@@ -146,11 +148,13 @@ fn own_batch(turn: &TurnWrite, commit: &Commit) -> Option<OutboxBatch> {
     (!outgoing.is_empty()).then_some(OutboxBatch { id, outgoing })
 }
 
-/// Tasks that follow from a turn name it in their metadata.
+/// What follows from a turn names it in its metadata.
 fn is_of(outgoing: &Outgoing, turn: &TurnId) -> bool {
+    let names = |metadata: &Metadata| metadata.get("turn_id").and_then(Value::as_str) == Some(turn.as_str());
     match outgoing {
         Outgoing::TurnEnded(ended) => ended.turn == *turn,
-        Outgoing::Task(task) => task.metadata.get("turn_id").and_then(Value::as_str) == Some(turn.as_str()),
+        Outgoing::TurnOpened(opened) => names(&opened.metadata),
+        Outgoing::Task(task) => names(&task.metadata),
     }
 }
 

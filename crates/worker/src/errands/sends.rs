@@ -111,6 +111,13 @@ fn item(batch: Position, outgoing: &Outgoing, partitions: PartitionCount) -> Ite
             // Two agents of one partition may each have a task of this id.
             id: format!("{}.{}", task.agent, task.id),
         },
+        Outgoing::TurnOpened(opened) => Item {
+            batch,
+            subject: wire::subject::chunks_exact(partitions, &opened.thread),
+            payload: wire::encode_opened(opened),
+            content_type: wire::CONTENT_TYPE_PROTOBUF,
+            id: opened.turn.as_str().to_owned(),
+        },
         Outgoing::TurnEnded(ended) => Item {
             batch,
             subject: wire::subject::turns(&ended.thread),

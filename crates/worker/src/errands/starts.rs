@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use metrics::counter;
 use model::{Seq, Timestamp, TurnId, WorkflowName};
 use partition::{Input, Start, Started, TurnRules};
 use runtime::Backoff;
@@ -326,12 +327,16 @@ async fn made(
         tracing::warn!(agent = %start.agent, complaint, "a setting counts as absent");
     }
     let counter = of_context.tokenizer.counter();
+    let mut is_first = true;
     loop {
         let ask = || unless_hopeless(built(context, start, found, &of_context, counter.as_ref()));
         let built = match until_answered(ask, "reading a context", answered).await? {
             Ok(built) => built,
             Err(text) => return Some(Err(text)),
         };
+        if std::mem::take(&mut is_first) {
+            note_late(context, start, &of_context, &built);
+        }
         compacting.consider(context, start, found, &of_context, &built);
         let (settings, partitions) = (request::settings(start, &found.settings), context.config.partitions);
         let request = request::request(start, settings, workflow, rules, &built, partitions);
@@ -349,6 +354,15 @@ async fn made(
         }
         tracing::debug!(turn = %start.turn, size = payload.len(), most, "a context has to be smaller");
         of_context.tokens = built.tokens.min(of_context.tokens) / 2;
+    }
+}
+
+/// A batch was given up, and goes on all the same: what comes of it is kept, and somebody may want to know.
+fn note_late(context: &Context, start: &Start, rules: &ContextRules, built: &batches::Context) {
+    if built.comes_late(Timestamp(context.clock.now_ms()), rules.timeout_ms) {
+        counter!("antiphon_worker_late_results_total").increment(1);
+        let batch = built.active.map(|batch| batch.to_string());
+        tracing::info!(thread = %start.thread, turn = %start.turn, batch, "an abandoned batch goes on");
     }
 }
 

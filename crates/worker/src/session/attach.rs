@@ -16,6 +16,7 @@ use crate::feed::Feed;
 use crate::lease::Lease;
 use crate::meter::Meter;
 use crate::purge::Purge;
+use crate::retaining::Retaining;
 
 /// Loads the partition and opens its stream, for as long as it takes. `None` when the lease is gone.
 pub(super) async fn attach<'a>(context: &'a Context, grant: &Grant, lease: Lease) -> Option<Session<'a>> {
@@ -74,6 +75,7 @@ async fn try_attach<'a>(
         in_flight: None,
         applied: checkpoint,
         rounds: 0,
+        retaining: Retaining::new(partition, config.retention_every),
     }))
 }
 

@@ -2,6 +2,10 @@
 //!
 //! The thread of a person is `t`, the agent is `a`. Everything is new to the store unless a test says otherwise.
 
+mod crashes;
+mod following;
+mod tasks;
+
 use std::sync::Arc;
 
 use model::*;
@@ -82,7 +86,7 @@ fn act(id: &str, what: ActKind) -> Order {
     Order::Act(Act { id: ActId::parse(id).unwrap(), actor: "op".into(), subject, what })
 }
 
-/// `text`, `call:id:args`, `result:id:text` or `error:{json}`.
+/// `text`, `more:text` (and the batch goes on), `call:id:args`, `result:id:text` or `error:{json}`.
 fn chunk(id: u32, word: &str, is_final: bool) -> Arc<Chunk> {
     let parts: Vec<&str> = word.splitn(3, ':').collect();
     let call = |id: &str| json!({ "tool_call_id": id, "tool_name": "f" });
@@ -93,6 +97,7 @@ fn chunk(id: u32, word: &str, is_final: bool) -> Arc<Chunk> {
             let hint: Value = serde_json::from_str(&word[6..]).unwrap();
             (ChunkKind::Error, "broken", hint)
         }
+        ["more", text] => (ChunkKind::Content, *text, json!({ "continuation": true })),
         _ => (ChunkKind::Content, word, json!({})),
     };
     let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
@@ -327,103 +332,6 @@ fn a_retry_that_comes_before_its_failure_is_told_waits() {
 }
 
 #[test]
-fn tasks_run_in_order_one_at_a_time() {
-    let mut script = Script::new();
-    assert_eq!(script.task("t1"), ["start task run 0"]);
-    assert!(script.task("t2").is_empty() && script.task("t3").is_empty());
-    for (n, next) in [(1, Some("start task run 0")), (2, Some("start task run 0")), (3, None)] {
-        let said = script.say(0, &["ok!"]);
-        assert_eq!(said.get(1).map(String::as_str), next, "{n}");
-    }
-    let order: Vec<_> = script.starts.iter().map(|start| start.task.as_ref().unwrap().0.as_str()).collect();
-    assert_eq!(order, ["t1", "t2", "t3"]);
-    assert_eq!(script.history().len(), 3);
-    let commit = script.last_commit();
-    assert_eq!(commit.turns[0].messages[0].placement.batch_type, BatchType::AgentToAgent);
-    assert_eq!(commit.turns[0].messages[0].metadata.get("task_id"), Some(&json!("t3")));
-    let write = &commit.agents[commit.turns[0].agent.unwrap()];
-    assert_eq!((write.head, write.guard), (write.guard, write.head), "the head moves with its turn");
-    assert_eq!((write.wait, write.failures), (Wait::Keep, 0));
-}
-
-#[test]
-fn a_failing_task_stays_at_the_head_and_its_agent_backs_off() {
-    let mut script = Script::new();
-    script.task("t1");
-    script.task("t2");
-    script.say(0, &["error:{}"]);
-    let write = script.last_commit().agents[0].clone();
-    let Wait::Start(delay) = write.wait else { panic!("{write:?}") };
-    assert!((60_000..=120_000).contains(&delay), "{delay}");
-    assert_eq!((write.failures, write.run, write.head), (1, 1, Position::from_stored(0)));
-    assert!(script.last_commit().failed_tasks.is_empty());
-    assert!(script.later(delay - 1).is_empty(), "nothing of this agent starts while it waits");
-    assert_eq!(script.later(1), ["start task run 1"]);
-    assert_eq!(script.last_start().task.unwrap().0.as_str(), "t1");
-    let said = script.say(0, &["ok!"]);
-    assert_eq!(said, ["end task run 1 complete", "start task run 0"]);
-    let write = &script.commits[script.commits.len() - 1].agents[0];
-    assert_eq!((write.wait, write.failures, write.run), (Wait::Clear, 0, 0));
-}
-
-#[test]
-fn a_persons_message_passes_a_backoff() {
-    let mut script = Script::new();
-    script.task("t1");
-    script.say(0, &["error:{}"]);
-    let mut order = opened("x", 0, BusyPolicy::Enqueue);
-    if let Order::Turn(opened) = &mut order {
-        opened.thread = agent().thread();
-        opened.turn = TurnId::foreground(&agent().thread(), "x").unwrap();
-    }
-    assert_eq!(script.order(order), ["start x run 0"]);
-}
-
-#[test]
-fn retry_after_is_a_floor() {
-    let mut script = Script::new();
-    script.task("t1");
-    script.say(0, &[r#"error:{"retry_after": 7200}"#]);
-    assert_eq!(script.last_commit().agents[0].wait, Wait::Start(7_200_000));
-}
-
-#[test]
-fn a_permanent_error_fails_the_task_and_the_next_one_runs() {
-    let mut script = Script::new();
-    script.task("t1");
-    script.task("t2");
-    let said = script.say(0, &[r#"error:{"retryable": false}"#]);
-    assert_eq!(said, ["end task run 0 producer_error", "start task run 0"]);
-    let failed = script.commits.iter().flat_map(|commit| &commit.failed_tasks).next().unwrap();
-    assert_eq!((failed.code.as_str(), failed.text.as_str()), ("producer_error", "broken"));
-    assert_eq!(script.last_start().task.unwrap().0.as_str(), "t2");
-}
-
-#[test]
-fn an_auth_error_pauses_the_agent_until_somebody_resumes_it() {
-    let mut script = Script::new();
-    script.task("t1");
-    script.say(0, &[r#"error:{"class": "auth"}"#]);
-    let write = &script.last_commit().agents[0];
-    assert!(write.paused && write.failures == 0 && write.wait == Wait::Keep);
-    assert!(script.later(200_000).is_empty());
-    assert_eq!(script.order(act("r", ActKind::Resume)), ["start task run 1"]);
-    assert!(!script.last_commit().agents[0].paused);
-}
-
-#[test]
-fn with_max_attempts_a_task_is_given_up() {
-    let mut script = Script::new();
-    script.rules.max_attempts = Some(2);
-    script.task("t1");
-    script.say(0, &["error:{}"]);
-    assert!(script.last_commit().failed_tasks.is_empty());
-    script.later(120_000);
-    script.say(0, &["error:{}"]);
-    assert_eq!(script.last_commit().failed_tasks.len(), 1);
-}
-
-#[test]
 fn without_progress_for_the_deadline_a_run_fails() {
     let mut script = Script::new();
     script.rules.deadline_ms = 10_000;
@@ -468,6 +376,7 @@ fn only_who_was_asked_can_answer() {
 }
 
 /// A bare message of that id would be half a turn, and the turn would count as written already.
+
 #[test]
 fn ids_of_inputs_steps_and_results_are_nobodys() {
     let mut script = Script::new();
@@ -505,18 +414,6 @@ fn a_stopped_turn_keeps_its_partial_answer_and_the_next_message_works_at_once() 
 }
 
 #[test]
-fn a_stopped_task_keeps_its_answer_and_is_marked() {
-    let mut script = Script::new();
-    script.task("t1");
-    script.say(0, &["half"]);
-    script.order(act("s", ActKind::StopTurn(script.last_start().turn)));
-    let commit = script.last_commit();
-    assert_eq!(commit.failed_tasks[0].code, "stopped");
-    assert_eq!(commit.turns[0].messages.len(), 2);
-    assert!(commit.turns[0].agent.is_some());
-}
-
-#[test]
 fn the_four_policies_of_a_busy_thread() {
     let second = |policy| {
         let mut script = Script::new();
@@ -541,250 +438,6 @@ fn the_four_policies_of_a_busy_thread() {
     assert_eq!(said, "abandon x run 0, end x run 0 rolled_back, start y run 0");
     assert_eq!(script.last_commit().failed_turns[0].opened.content, "ask x");
     assert!(script.history().is_empty());
-}
-
-#[test]
-fn operators_pause_resume_and_clear() {
-    let mut script = Script::new();
-    script.order(act("p", ActKind::Pause));
-    assert!(script.task("t1").is_empty());
-    assert_eq!(script.order(act("r", ActKind::Resume)), ["start task run 0"]);
-    script.say(0, &["error:{}"]);
-    assert_eq!(script.order(act("c", ActKind::ClearBackoff)), ["start task run 1"]);
-    let write = &script.last_commit().agents[0];
-    assert_eq!((write.wait, write.failures, write.run), (Wait::Clear, 0, 1));
-    assert!(script.order(act("p", ActKind::Pause)).is_empty(), "the same act again does nothing");
-    let audit: Vec<_> = script.commits.iter().flat_map(|commit| &commit.audit).collect();
-    assert_eq!(
-        audit.iter().map(|a| a.what.as_str()).collect::<Vec<_>>(),
-        ["pause", "resume", "clear_backoff"]
-    );
-    assert!(audit.iter().all(|audit| audit.actor == "op" && audit.refused.is_none()));
-}
-
-#[test]
-fn operators_retry_drop_and_edit_tasks() {
-    let mut script = Script::new();
-    script.task("t1");
-    script.task("t2");
-    script.task("t3");
-    let positions: Vec<Position> =
-        script.commits.iter().flat_map(|commit| &commit.tasks).map(|task| task.queued.position).collect();
-    script.auto = false;
-    let act_on = |script: &mut Script, id: &str, what, is_failed, position| {
-        script.order(act(id, what));
-        let key = script.checks.pop().unwrap();
-        let verdict = Verdict::Task { position, is_failed };
-        script.handle(Input::Checked(vec![(key, verdict)]));
-        let commit = script.last_commit().clone();
-        script.handle(Input::Committed(Vec::new()));
-        commit
-    };
-    let task = |id| TaskId::parse(id).unwrap();
-    let edit = ActKind::EditTask { task: task("t3"), content: "new".into(), metadata: Metadata::EMPTY };
-    let commit = act_on(&mut script, "e", edit, false, positions[2]);
-    assert!(matches!(&commit.task_changes[0], TaskChange::Edit { content, .. } if content == "new"));
-    let commit = act_on(&mut script, "d1", ActKind::DropTask(task("t1")), false, positions[0]);
-    assert!(commit.audit[0].refused.as_ref().unwrap().contains("under way"), "{:?}", commit.audit);
-    let commit = act_on(&mut script, "d2", ActKind::DropTask(task("t2")), false, positions[1]);
-    assert_eq!(
-        (commit.failed_tasks[0].position, commit.failed_tasks[0].code.as_str()),
-        (positions[1], "dropped")
-    );
-    let commit = act_on(&mut script, "r", ActKind::RetryTask(task("t0")), true, Position::from_stored(5));
-    assert!(matches!(commit.task_changes[0], TaskChange::Requeue { from, .. } if from.get() == 5));
-    let commit = act_on(&mut script, "r2", ActKind::RetryTask(task("t3")), false, positions[2]);
-    assert!(commit.audit[0].refused.is_some());
-    script.auto = true;
-    script.say(0, &["ok!"]);
-    let start = script.last_start();
-    assert_eq!((start.task.unwrap().0.as_str(), start.content.as_str()), ("t3", "new"), "t2 was dropped");
-    assert_eq!(
-        script.say(0, &["ok!"])[1..],
-        [format!("load after {}", positions[2])],
-        "t0 waits in the store"
-    );
-}
-
-#[test]
-fn the_same_task_is_taken_once_and_another_payload_is_refused() {
-    let mut script = Script::new();
-    script.task("t1");
-    script.task("t1");
-    script.order(Order::Task(task_of("t1", "something else")));
-    let tasks: usize = script.commits.iter().map(|commit| commit.tasks.len()).sum();
-    assert_eq!(tasks, 1);
-    let letters: Vec<_> = script.commits.iter().flat_map(|commit| &commit.dead_letters).collect();
-    let DeadLetterSource::Entry { refusal, payload, .. } = &letters[0].source else { panic!("{letters:?}") };
-    assert_eq!((refusal.code, &payload[..], letters.len()), ("task_conflict", &b"p"[..], 1));
-}
-
-#[test]
-fn orders_for_unknown_agents_are_refused() {
-    let mut script = Script::new();
-    script.auto = false;
-    script.task("t1");
-    let key = script.checks.pop().unwrap();
-    script.handle(Input::Checked(vec![(key, Verdict::Unknown)]));
-    let DeadLetterSource::Entry { refusal, .. } = &script.last_commit().dead_letters[0].source else {
-        panic!()
-    };
-    assert_eq!(refusal.code, "unknown_agent");
-}
-
-#[test]
-fn what_follows_a_turn_leaves_with_its_commit() {
-    let mut script = Script::new();
-    let mut order = opened("x", 0, BusyPolicy::Enqueue);
-    if let Order::Turn(opened) = &mut order {
-        (opened.work_request, opened.memory) = (true, true);
-    }
-    script.order(order);
-    script.auto = false;
-    script.say(0, &["yes!"]);
-    let batch = script.last_commit().outbox.clone().unwrap();
-    let tasks: Vec<&Task> = batch
-        .outgoing
-        .iter()
-        .filter_map(|out| match out {
-            Outgoing::Task(task) => Some(task),
-            Outgoing::TurnEnded(_) => None,
-        })
-        .collect();
-    assert_eq!(
-        tasks.iter().map(|task| task.kind).collect::<Vec<_>>(),
-        [TaskKind::WorkRequest, TaskKind::Memory]
-    );
-    for task in tasks {
-        let answer = turn("x").answer(0);
-        assert_eq!(task.metadata.get("assistant_message_id"), Some(&json!(answer.as_str())));
-    }
-    let sent = script.machine.handle(Input::Committed(Vec::new()), script.now);
-    assert!(sent.contains(&Action::Send(batch.clone())), "not before the commit is applied");
-    script.handle(Input::Sent(batch.id));
-    script.auto = true;
-    script.open("y");
-    script.say(0, &["z!"]);
-    assert_eq!(script.last_commit().sent, [batch.id]);
-}
-
-#[test]
-fn a_heartbeat_continues_its_batch() {
-    let mut script = Script::new();
-    script.task("t1");
-    script.say(0, &["ok!"]);
-    let batch = script.last_commit().turns[0].messages[0].placement.position;
-    let beat = |id: &str, continues: Value| {
-        let metadata = Metadata::new(json!({ "continues": continues }).as_object().unwrap().clone()).unwrap();
-        Order::Task(Task { metadata, ..task_of(id, "go on") })
-    };
-    script.order(beat("t2", json!(batch.to_string())));
-    script.say(0, &["more!"]);
-    let places: Vec<_> = script.last_commit().turns[0].messages.iter().map(|m| m.placement).collect();
-    assert!(
-        places.iter().all(|place| place.batch_id == batch && place.batch_type == BatchType::Continuation)
-    );
-    for nonsense in [json!("9223372036854775807"), json!("-1"), json!(5), json!("x")] {
-        script.order(beat(&format!("t{}", script.seq), nonsense));
-        script.say(0, &["own!"]);
-        let first = script.last_commit().turns[0].messages[0].placement;
-        assert_eq!((first.batch_id, first.batch_type), (first.position, BatchType::AgentToAgent));
-    }
-}
-
-#[test]
-fn a_failed_turn_is_followed_by_nothing() {
-    let mut script = Script::new();
-    let mut order = opened("x", 0, BusyPolicy::Enqueue);
-    if let Order::Turn(opened) = &mut order {
-        opened.work_request = true;
-    }
-    script.order(order);
-    script.say(0, &["error:{}"]);
-    let outgoing = &script.last_commit().outbox.as_ref().unwrap().outgoing;
-    assert!(matches!(&outgoing[..], [Outgoing::TurnEnded(ended)] if ended.status == TurnStatus::Failed));
-}
-
-#[test]
-fn after_a_crash_the_answer_goes_on_without_a_second_request() {
-    let mut script = Script::new();
-    script.open("x");
-    script.say(0, &["Hel"]);
-    let log = script.log.clone();
-    let start = script.last_start();
-    let mut next = Script::with(quiet(), bare());
-    next.machine = Partition::new(bare(), quiet(), 9, T0);
-    (next.log, next.seq, next.auto) = (log.clone(), 2, false);
-    assert!(next.handle(Input::Entries { entries: log, room: 1_000 }).is_empty());
-    let keys = std::mem::take(&mut next.checks);
-    next.handle(Input::Checked(keys.into_iter().map(|key| (key, Verdict::New)).collect()));
-    next.auto = true;
-    assert_eq!(next.handle(Input::CaughtUp(true)), ["start x run 0 adopted"]);
-    next.say_as(&start, 0, 1, &["lo!"]);
-    assert_eq!(next.history(), [r#"user "ask x", assistant "Hello""#]);
-}
-
-#[test]
-fn after_a_crash_a_silent_turn_is_requested_again_under_a_higher_attempt() {
-    let mut script = Script::new();
-    script.task("t1");
-    let commit = script.last_commit().clone();
-    let queued = commit.tasks[0].queued.clone();
-    let saved = SavedAgent {
-        agent: agent(),
-        head: Position::from_stored(0),
-        run: 2,
-        failures: 2,
-        wait_ms: Some(5_000),
-        paused: false,
-        tasks: vec![queued],
-        more: false,
-    };
-    let takeover = Takeover { agents: vec![saved], ..next_takeover(&script) };
-    let mut next = Script::with(quiet(), takeover);
-    assert!(next.starts.is_empty(), "the wait is the stored one");
-    assert!(next.later(4_999).is_empty());
-    assert_eq!(next.later(1), ["start task run 2"]);
-    assert_eq!(next.last_start().attempt, 16);
-}
-
-#[test]
-fn an_input_that_waits_for_long_is_saved_and_restored() {
-    let limits = Limits { straggler_ms: 5_000, ..quiet() };
-    let mut script = Script::with(limits, bare());
-    script.open("x");
-    script.open("y");
-    script.later(6_000);
-    let saved: Vec<OpenTurn> = script.commits.iter().flat_map(|commit| commit.open_turns.clone()).collect();
-    assert_eq!(saved.iter().map(|saved| saved.seq.0).collect::<Vec<_>>(), [1, 2]);
-    assert_eq!(script.last_commit().checkpoint, Seq(2));
-    let start = script.last_start();
-    let takeover = Takeover { open_turns: saved, ..next_takeover(&script) };
-    let mut next = Script::with(quiet(), takeover);
-    assert_eq!(next.last_start().turn, turn("x"));
-    assert_eq!(next.say_as(&start, 0, 0, &["ok!"]), ["end x run 0 complete", "start y run 0"]);
-    assert_eq!(next.commits[0].ended_turns, [(thread("t"), turn("x"))]);
-}
-
-#[test]
-fn a_failure_that_comes_before_the_rules_is_judged_by_them() {
-    let mut script = Script::new();
-    script.task("t0");
-    script.auto = false;
-    script.say(0, &["ok!"]);
-    script.handle(Input::Committed(Vec::new()));
-    script.task("t1");
-    let key = script.checks.pop().unwrap();
-    script.handle(Input::Checked(vec![(key, Verdict::New)]));
-    script.handle(Input::Committed(Vec::new()));
-    let start = script.last_start();
-    let commits = script.commits.len();
-    script.say(0, &["error:{}"]);
-    assert_eq!(script.commits.len(), commits, "how long to wait is not known yet");
-    let rules = TurnRules { backoff_base_ms: 1_000, ..TurnRules::default() };
-    script.handle(Input::Started { turn: start.turn, run: 0, started: Started::Requested(rules) });
-    let Wait::Start(delay) = script.last_commit().agents[0].wait else { panic!() };
-    assert!((1_000..=2_000).contains(&delay), "{delay}");
 }
 
 #[test]

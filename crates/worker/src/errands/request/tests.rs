@@ -180,6 +180,7 @@ fn a_summary_stands_for_what_was_compacted() {
         strategy: batches::compaction::Strategy::Summarise,
         provenance: batches::compaction::Provenance::default(),
         previous: None,
+        counts_from: Position::from_stored(25),
         undone_at: None,
     };
     let newest = vec![

@@ -1,0 +1,102 @@
+//! What follows a completed turn: tasks for its agent, and the heartbeat that its answer asks for.
+
+use model::{BusyPolicy, Message, MessageId, Metadata, Position, Task, TaskId, TaskKind, TurnId, TurnOpened};
+use serde_json::{Map, Value, json};
+
+use crate::turn::{Source, Turn};
+use crate::turns::Outgoing;
+
+/// In the metadata of an answer, as `true`: its batch goes on, and wants a heartbeat.
+const CONTINUATION: &str = "continuation";
+/// In the metadata of a heartbeat: how many there were in a row, this one included.
+const HEARTBEAT: &str = "heartbeat";
+/// Heartbeats in a row. A model that never comes to an end must not think for ever.
+const MOST_HEARTBEATS: u64 = 50;
+/// What the model reads.
+const CONTENT: &str = "You asked for another step. Please go on where you stopped.";
+
+/// Whether a batch goes on.
+#[derive(Debug, PartialEq)]
+pub(super) enum Beat {
+    /// Nobody asked for it.
+    None,
+    /// With this input.
+    Sent(Box<Outgoing>),
+    /// There were too many in a row.
+    Refused,
+}
+
+/// The heartbeat that the last of these messages asks for: the next input of the same batch, through the stream like every
+/// other, so that it happens once and after whatever came before it. Its id comes from the answer's place, or the task's turn.
+pub(super) fn beat(turn: &Turn, messages: &[Message]) -> Beat {
+    let (Some(first), Some(answer)) = (messages.first(), messages.last()) else { return Beat::None };
+    if answer.metadata.get(CONTINUATION) != Some(&Value::Bool(true)) {
+        return Beat::None;
+    }
+    let number = turn.metadata().get(HEARTBEAT).and_then(Value::as_u64).unwrap_or(0) + 1;
+    if number > MOST_HEARTBEATS {
+        return Beat::Refused;
+    }
+    let map: Map<String, Value> = [
+        ("continues".to_owned(), json!(first.placement.batch_id.to_string())),
+        (HEARTBEAT.to_owned(), json!(number)),
+        ("synthetic".to_owned(), json!(true)),
+        ("turn_id".to_owned(), json!(turn.id.as_str())),
+    ]
+    .into_iter()
+    .collect();
+    let Ok(metadata) = Metadata::new(map) else { return Beat::None };
+    let next = match &turn.source {
+        Source::Input(opened) => opening(opened, answer.placement.position, metadata),
+        Source::Task(queued) => task(&queued.task, &turn.id, metadata),
+    };
+    next.map_or(Beat::None, |next| Beat::Sent(Box::new(next)))
+}
+
+fn opening(opened: &TurnOpened, answer: Position, metadata: Metadata) -> Option<Outgoing> {
+    Some(Outgoing::TurnOpened(Box::new(TurnOpened {
+        turn: TurnId::foreground(&opened.thread, &format!("h{answer}")).ok()?,
+        run: 0,
+        policy: BusyPolicy::Enqueue,
+        content: CONTENT.to_owned(),
+        metadata,
+        actor: None,
+        ..opened.clone()
+    })))
+}
+
+fn task(task: &Task, turn: &TurnId, metadata: Metadata) -> Option<Outgoing> {
+    let id = TaskId::parse(&format!("{turn}-h")).ok()?;
+    Some(Outgoing::Task(Task { id, content: CONTENT.to_owned(), metadata, ..task.clone() }))
+}
+
+/// The tasks that follow a turn with a person. Their ids come from the turn's, so that they happen once.
+pub(super) fn tasks(opened: &TurnOpened, answer: &MessageId, batch: Option<Position>) -> Vec<Task> {
+    let wanted = [
+        (opened.work_request, TaskKind::WorkRequest, "work", "Do the work that this turn asks for."),
+        (
+            opened.memory,
+            TaskKind::Memory,
+            "memory",
+            "Note the facts of this turn that are worth remembering.",
+        ),
+    ];
+    let task = |(_, kind, suffix, content): (bool, TaskKind, &str, &str)| {
+        let mut map = Map::new();
+        let mut note = |key: &str, value: &str| map.insert(key.to_owned(), Value::String(value.to_owned()));
+        note("thread_id", opened.thread.as_str());
+        note("turn_id", opened.turn.as_str());
+        note("assistant_message_id", answer.as_str());
+        if let Some(batch) = batch {
+            note("batch_id", &batch.to_string());
+        }
+        Some(Task {
+            agent: opened.agent.clone(),
+            id: TaskId::parse(&format!("{}-{suffix}", opened.turn)).ok()?,
+            kind,
+            content: content.to_owned(),
+            metadata: Metadata::new(map).ok()?,
+        })
+    };
+    wanted.into_iter().filter(|(wanted, ..)| *wanted).filter_map(task).collect()
+}

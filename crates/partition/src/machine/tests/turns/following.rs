@@ -1,0 +1,153 @@
+//! What follows a turn: tasks, and heartbeats.
+
+use super::*;
+
+#[test]
+fn what_follows_a_turn_leaves_with_its_commit() {
+    let mut script = Script::new();
+    let mut order = opened("x", 0, BusyPolicy::Enqueue);
+    if let Order::Turn(opened) = &mut order {
+        (opened.work_request, opened.memory) = (true, true);
+    }
+    script.order(order);
+    script.auto = false;
+    script.say(0, &["yes!"]);
+    let batch = script.last_commit().outbox.clone().unwrap();
+    let tasks: Vec<&Task> = batch
+        .outgoing
+        .iter()
+        .filter_map(|out| match out {
+            Outgoing::Task(task) => Some(task),
+            Outgoing::TurnOpened(_) | Outgoing::TurnEnded(_) => None,
+        })
+        .collect();
+    assert_eq!(
+        tasks.iter().map(|task| task.kind).collect::<Vec<_>>(),
+        [TaskKind::WorkRequest, TaskKind::Memory]
+    );
+    for task in tasks {
+        let answer = turn("x").answer(0);
+        assert_eq!(task.metadata.get("assistant_message_id"), Some(&json!(answer.as_str())));
+    }
+    let sent = script.machine.handle(Input::Committed(Vec::new()), script.now);
+    assert!(sent.contains(&Action::Send(batch.clone())), "not before the commit is applied");
+    script.handle(Input::Sent(batch.id));
+    script.auto = true;
+    script.open("y");
+    script.say(0, &["z!"]);
+    assert_eq!(script.last_commit().sent, [batch.id]);
+}
+
+#[test]
+fn a_heartbeat_continues_its_batch() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.say(0, &["ok!"]);
+    let batch = script.last_commit().turns[0].messages[0].placement.position;
+    let beat = |id: &str, continues: Value| {
+        let metadata = Metadata::new(json!({ "continues": continues }).as_object().unwrap().clone()).unwrap();
+        Order::Task(Task { metadata, ..task_of(id, "go on") })
+    };
+    script.order(beat("t2", json!(batch.to_string())));
+    script.say(0, &["more!"]);
+    let places: Vec<_> = script.last_commit().turns[0].messages.iter().map(|m| m.placement).collect();
+    assert!(
+        places.iter().all(|place| place.batch_id == batch && place.batch_type == BatchType::Continuation)
+    );
+    for nonsense in [json!("9223372036854775807"), json!("-1"), json!(5), json!("x")] {
+        script.order(beat(&format!("t{}", script.seq), nonsense));
+        script.say(0, &["own!"]);
+        let first = script.last_commit().turns[0].messages[0].placement;
+        assert_eq!((first.batch_id, first.batch_type), (first.position, BatchType::AgentToAgent));
+    }
+}
+
+#[test]
+fn a_failed_turn_is_followed_by_nothing() {
+    let mut script = Script::new();
+    let mut order = opened("x", 0, BusyPolicy::Enqueue);
+    if let Order::Turn(opened) = &mut order {
+        opened.work_request = true;
+    }
+    script.order(order);
+    script.say(0, &["error:{}"]);
+    let outgoing = &script.last_commit().outbox.as_ref().unwrap().outgoing;
+    assert!(matches!(&outgoing[..], [Outgoing::TurnEnded(ended)] if ended.status == TurnStatus::Failed));
+}
+
+/// What the last commit sends, without the ends of turns.
+fn sent(script: &Script) -> Vec<Outgoing> {
+    let batch = script.last_commit().outbox.clone().unwrap();
+    batch.outgoing.into_iter().filter(|outgoing| !matches!(outgoing, Outgoing::TurnEnded(_))).collect()
+}
+
+#[test]
+fn an_answer_that_asks_for_it_is_followed_by_a_heartbeat() {
+    let mut script = Script::new();
+    let mut order = opened("x", 0, BusyPolicy::Reject);
+    if let Order::Turn(opened) = &mut order {
+        opened.work_request = true;
+    }
+    script.order(order);
+    let mut batches = Vec::new();
+    for number in 1..=2 {
+        script.say(0, &["more:first part!"]);
+        let answer = script.last_commit().turns[0].messages.last().unwrap().clone();
+        batches.push(answer.placement.batch_id);
+        let [Outgoing::TurnOpened(next)] = &sent(&script)[..] else { panic!("{:?}", sent(&script)) };
+        assert_eq!(next.turn, turn(&format!("h{}", answer.placement.position)));
+        assert_eq!(next.metadata.get("continues"), Some(&json!(answer.placement.batch_id.to_string())));
+        assert_eq!(next.metadata.get("synthetic"), Some(&json!(true)));
+        assert_eq!(next.metadata.get("heartbeat"), Some(&json!(number)));
+        assert_eq!((next.policy, next.run, next.work_request), (BusyPolicy::Enqueue, 0, true));
+        let next = next.clone();
+        script.order(Order::Turn(next));
+    }
+    script.say(0, &["the end!"]);
+    let [Outgoing::Task(work)] = &sent(&script)[..] else { panic!("{:?}", sent(&script)) };
+    assert_eq!(work.kind, TaskKind::WorkRequest, "what follows a batch follows its end");
+    let last = script.last_commit().turns[0].messages.last().unwrap().placement;
+    batches.push(last.batch_id);
+    batches.dedup();
+    assert_eq!(batches.len(), 1, "all of it is one batch");
+    assert_eq!(last.batch_type, BatchType::Continuation);
+}
+
+#[test]
+fn a_task_goes_on_with_a_task() {
+    let mut script = Script::new();
+    script.task("t1");
+    let turn = script.last_start().turn;
+    script.say(0, &["more:first part!"]);
+    let [Outgoing::Task(next)] = &sent(&script)[..] else { panic!("{:?}", sent(&script)) };
+    assert_eq!(next.id.as_str(), format!("{turn}-h"));
+    assert_eq!((next.agent.clone(), next.kind), (agent(), TaskKind::Task));
+    assert_eq!(next.metadata.get("turn_id"), Some(&json!(turn.as_str())));
+}
+
+#[test]
+fn heartbeats_have_an_end() {
+    let mut script = Script::new();
+    let mut order = opened("x", 0, BusyPolicy::Enqueue);
+    let mut map = serde_json::Map::new();
+    map.insert("heartbeat".to_owned(), json!(50));
+    if let Order::Turn(opened) = &mut order {
+        opened.metadata = Metadata::new(map).unwrap();
+        opened.memory = true;
+    }
+    script.order(order);
+    script.say(0, &["more:and on!"]);
+    let [Outgoing::Task(memory)] = &sent(&script)[..] else { panic!("{:?}", sent(&script)) };
+    assert_eq!(memory.kind, TaskKind::Memory, "the batch has ended here");
+    let counters = script.machine.take_counters();
+    assert_eq!((counters.heartbeats, counters.heartbeats_refused), (0, 1));
+}
+
+#[test]
+fn who_stops_a_turn_wants_no_heartbeat() {
+    let mut script = Script::new();
+    script.open("x");
+    script.say(0, &["more:on"]);
+    script.order(act("s1", ActKind::StopTurn(turn("x"))));
+    assert_eq!(sent(&script), []);
+}

@@ -1,0 +1,201 @@
+//! Queues of agents, and what operators do to them.
+
+use super::*;
+
+#[test]
+fn tasks_run_in_order_one_at_a_time() {
+    let mut script = Script::new();
+    assert_eq!(script.task("t1"), ["start task run 0"]);
+    assert!(script.task("t2").is_empty() && script.task("t3").is_empty());
+    for (n, next) in [(1, Some("start task run 0")), (2, Some("start task run 0")), (3, None)] {
+        let said = script.say(0, &["ok!"]);
+        assert_eq!(said.get(1).map(String::as_str), next, "{n}");
+    }
+    let order: Vec<_> = script.starts.iter().map(|start| start.task.as_ref().unwrap().0.as_str()).collect();
+    assert_eq!(order, ["t1", "t2", "t3"]);
+    assert_eq!(script.history().len(), 3);
+    let commit = script.last_commit();
+    assert_eq!(commit.turns[0].messages[0].placement.batch_type, BatchType::AgentToAgent);
+    assert_eq!(commit.turns[0].messages[0].metadata.get("task_id"), Some(&json!("t3")));
+    let write = &commit.agents[commit.turns[0].agent.unwrap()];
+    assert_eq!((write.head, write.guard), (write.guard, write.head), "the head moves with its turn");
+    assert_eq!((write.wait, write.failures), (Wait::Keep, 0));
+}
+
+#[test]
+fn a_failing_task_stays_at_the_head_and_its_agent_backs_off() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.task("t2");
+    script.say(0, &["error:{}"]);
+    let write = script.last_commit().agents[0].clone();
+    let Wait::Start(delay) = write.wait else { panic!("{write:?}") };
+    assert!((60_000..=120_000).contains(&delay), "{delay}");
+    assert_eq!((write.failures, write.run, write.head), (1, 1, Position::from_stored(0)));
+    assert!(script.last_commit().failed_tasks.is_empty());
+    assert!(script.later(delay - 1).is_empty(), "nothing of this agent starts while it waits");
+    assert_eq!(script.later(1), ["start task run 1"]);
+    assert_eq!(script.last_start().task.unwrap().0.as_str(), "t1");
+    let said = script.say(0, &["ok!"]);
+    assert_eq!(said, ["end task run 1 complete", "start task run 0"]);
+    let write = &script.commits[script.commits.len() - 1].agents[0];
+    assert_eq!((write.wait, write.failures, write.run), (Wait::Clear, 0, 0));
+}
+
+#[test]
+fn a_persons_message_passes_a_backoff() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.say(0, &["error:{}"]);
+    let mut order = opened("x", 0, BusyPolicy::Enqueue);
+    if let Order::Turn(opened) = &mut order {
+        opened.thread = agent().thread();
+        opened.turn = TurnId::foreground(&agent().thread(), "x").unwrap();
+    }
+    assert_eq!(script.order(order), ["start x run 0"]);
+}
+
+#[test]
+fn retry_after_is_a_floor() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.say(0, &[r#"error:{"retry_after": 7200}"#]);
+    assert_eq!(script.last_commit().agents[0].wait, Wait::Start(7_200_000));
+}
+
+#[test]
+fn a_permanent_error_fails_the_task_and_the_next_one_runs() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.task("t2");
+    let said = script.say(0, &[r#"error:{"retryable": false}"#]);
+    assert_eq!(said, ["end task run 0 producer_error", "start task run 0"]);
+    let failed = script.commits.iter().flat_map(|commit| &commit.failed_tasks).next().unwrap();
+    assert_eq!((failed.code.as_str(), failed.text.as_str()), ("producer_error", "broken"));
+    assert_eq!(script.last_start().task.unwrap().0.as_str(), "t2");
+}
+
+#[test]
+fn an_auth_error_pauses_the_agent_until_somebody_resumes_it() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.say(0, &[r#"error:{"class": "auth"}"#]);
+    let write = &script.last_commit().agents[0];
+    assert!(write.paused && write.failures == 0 && write.wait == Wait::Keep);
+    assert!(script.later(200_000).is_empty());
+    assert_eq!(script.order(act("r", ActKind::Resume)), ["start task run 1"]);
+    assert!(!script.last_commit().agents[0].paused);
+}
+
+#[test]
+fn with_max_attempts_a_task_is_given_up() {
+    let mut script = Script::new();
+    script.rules.max_attempts = Some(2);
+    script.task("t1");
+    script.say(0, &["error:{}"]);
+    assert!(script.last_commit().failed_tasks.is_empty());
+    script.later(120_000);
+    script.say(0, &["error:{}"]);
+    assert_eq!(script.last_commit().failed_tasks.len(), 1);
+}
+
+#[test]
+fn a_stopped_task_keeps_its_answer_and_is_marked() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.say(0, &["half"]);
+    script.order(act("s", ActKind::StopTurn(script.last_start().turn)));
+    let commit = script.last_commit();
+    assert_eq!(commit.failed_tasks[0].code, "stopped");
+    assert_eq!(commit.turns[0].messages.len(), 2);
+    assert!(commit.turns[0].agent.is_some());
+}
+
+#[test]
+fn operators_pause_resume_and_clear() {
+    let mut script = Script::new();
+    script.order(act("p", ActKind::Pause));
+    assert!(script.task("t1").is_empty());
+    assert_eq!(script.order(act("r", ActKind::Resume)), ["start task run 0"]);
+    script.say(0, &["error:{}"]);
+    assert_eq!(script.order(act("c", ActKind::ClearBackoff)), ["start task run 1"]);
+    let write = &script.last_commit().agents[0];
+    assert_eq!((write.wait, write.failures, write.run), (Wait::Clear, 0, 1));
+    assert!(script.order(act("p", ActKind::Pause)).is_empty(), "the same act again does nothing");
+    let audit: Vec<_> = script.commits.iter().flat_map(|commit| &commit.audit).collect();
+    assert_eq!(
+        audit.iter().map(|a| a.what.as_str()).collect::<Vec<_>>(),
+        ["pause", "resume", "clear_backoff"]
+    );
+    assert!(audit.iter().all(|audit| audit.actor == "op" && audit.refused.is_none()));
+}
+
+#[test]
+fn operators_retry_drop_and_edit_tasks() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.task("t2");
+    script.task("t3");
+    let positions: Vec<Position> =
+        script.commits.iter().flat_map(|commit| &commit.tasks).map(|task| task.queued.position).collect();
+    script.auto = false;
+    let act_on = |script: &mut Script, id: &str, what, is_failed, position| {
+        script.order(act(id, what));
+        let key = script.checks.pop().unwrap();
+        let verdict = Verdict::Task { position, is_failed };
+        script.handle(Input::Checked(vec![(key, verdict)]));
+        let commit = script.last_commit().clone();
+        script.handle(Input::Committed(Vec::new()));
+        commit
+    };
+    let task = |id| TaskId::parse(id).unwrap();
+    let edit = ActKind::EditTask { task: task("t3"), content: "new".into(), metadata: Metadata::EMPTY };
+    let commit = act_on(&mut script, "e", edit, false, positions[2]);
+    assert!(matches!(&commit.task_changes[0], TaskChange::Edit { content, .. } if content == "new"));
+    let commit = act_on(&mut script, "d1", ActKind::DropTask(task("t1")), false, positions[0]);
+    assert!(commit.audit[0].refused.as_ref().unwrap().contains("under way"), "{:?}", commit.audit);
+    let commit = act_on(&mut script, "d2", ActKind::DropTask(task("t2")), false, positions[1]);
+    assert_eq!(
+        (commit.failed_tasks[0].position, commit.failed_tasks[0].code.as_str()),
+        (positions[1], "dropped")
+    );
+    let commit = act_on(&mut script, "r", ActKind::RetryTask(task("t0")), true, Position::from_stored(5));
+    assert!(matches!(commit.task_changes[0], TaskChange::Requeue { from, .. } if from.get() == 5));
+    let commit = act_on(&mut script, "r2", ActKind::RetryTask(task("t3")), false, positions[2]);
+    assert!(commit.audit[0].refused.is_some());
+    script.auto = true;
+    script.say(0, &["ok!"]);
+    let start = script.last_start();
+    assert_eq!((start.task.unwrap().0.as_str(), start.content.as_str()), ("t3", "new"), "t2 was dropped");
+    assert_eq!(
+        script.say(0, &["ok!"])[1..],
+        [format!("load after {}", positions[2])],
+        "t0 waits in the store"
+    );
+}
+
+#[test]
+fn the_same_task_is_taken_once_and_another_payload_is_refused() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.task("t1");
+    script.order(Order::Task(task_of("t1", "something else")));
+    let tasks: usize = script.commits.iter().map(|commit| commit.tasks.len()).sum();
+    assert_eq!(tasks, 1);
+    let letters: Vec<_> = script.commits.iter().flat_map(|commit| &commit.dead_letters).collect();
+    let DeadLetterSource::Entry { refusal, payload, .. } = &letters[0].source else { panic!("{letters:?}") };
+    assert_eq!((refusal.code, &payload[..], letters.len()), ("task_conflict", &b"p"[..], 1));
+}
+
+#[test]
+fn orders_for_unknown_agents_are_refused() {
+    let mut script = Script::new();
+    script.auto = false;
+    script.task("t1");
+    let key = script.checks.pop().unwrap();
+    script.handle(Input::Checked(vec![(key, Verdict::Unknown)]));
+    let DeadLetterSource::Entry { refusal, .. } = &script.last_commit().dead_letters[0].source else {
+        panic!()
+    };
+    assert_eq!(refusal.code, "unknown_agent");
+}

@@ -1,0 +1,122 @@
+//! Retention: reading what there is of a thread in numbers, and deleting batches, in small transactions.
+
+use batches::RetentionRules;
+use batches::retention::{self, Extent, Place};
+use model::{AgentId, Bucket, Position, ThreadId, Timestamp};
+use serde_json::Value;
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use crate::row::{count, unreadable};
+use crate::{Store, StoreError};
+
+/// A thread as retention sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptThread {
+    /// The thread.
+    pub thread: ThreadId,
+    /// Whose rules count.
+    pub agent: AgentId,
+    /// How many messages it has.
+    pub messages: u64,
+    /// The position of the last one that was written.
+    pub head: Option<Position>,
+    /// For how long its oldest message has been there, ms, by the database's clock; `None` when it has none.
+    pub oldest_ms: Option<i64>,
+}
+
+impl Store {
+    /// Whether any agent has rules at all: in most installations none has.
+    pub async fn has_retention(&self) -> Result<bool, StoreError> {
+        let statement = sqlx::query(
+            "SELECT EXISTS (SELECT FROM agent_settings WHERE jsonb_typeof(settings -> 'retention') = 'object') AS has",
+        );
+        let rows = self.rows(statement).await?;
+        rows.first().map_or(Ok(false), |row| Ok(row.try_get("has")?))
+    }
+
+    /// Threads of a bucket by id, after this one.
+    pub async fn kept_threads(
+        &self,
+        bucket: Bucket,
+        after: &str,
+        most: u32,
+    ) -> Result<Vec<KeptThread>, StoreError> {
+        let statement = sqlx::query(include_str!("retain/threads.sql"))
+            .bind(bucket.get() as i16)
+            .bind(after.to_owned())
+            .bind(i64::from(most));
+        self.rows(statement).await?.iter().map(kept).collect()
+    }
+
+    /// The rules of these agents, as far as they have some that can be read.
+    pub async fn retention_rules(
+        &self,
+        agents: &[AgentId],
+    ) -> Result<Vec<(AgentId, RetentionRules)>, StoreError> {
+        let statement = sqlx::query(include_str!("retain/rules.sql"))
+            .bind(agents.iter().map(|agent| Bucket::of_key(agent.as_str()).get() as i16).collect::<Vec<_>>())
+            .bind(agents.iter().map(AgentId::as_str).collect::<Vec<_>>());
+        let read = |row: &PgRow| -> Result<Option<(AgentId, RetentionRules)>, StoreError> {
+            let (id, value): (String, Value) = (row.try_get("agent_id")?, row.try_get("rules")?);
+            let agent = AgentId::parse(&id).map_err(|error| unreadable("agent_id", &error))?;
+            // What cannot be read deletes nothing.
+            Ok(retention::rules(&value).ok().map(|rules| (agent, rules)))
+        };
+        self.rows(statement).await?.iter().filter_map(|row| read(row).transpose()).collect()
+    }
+
+    /// Where the messages of a thread before this position stand, the newest first.
+    pub async fn places(
+        &self,
+        thread: &ThreadId,
+        before: Position,
+        most: u32,
+    ) -> Result<Vec<Place>, StoreError> {
+        let statement = sqlx::query(include_str!("retain/places.sql"))
+            .bind(Bucket::of(thread).get() as i16)
+            .bind(thread.as_str().to_owned())
+            .bind(before.get())
+            .bind(i64::from(most));
+        let place = |row: &PgRow| -> Result<Place, StoreError> {
+            let bytes: i64 = row.try_get("bytes")?;
+            Ok(Place {
+                position: Position::from_stored(row.try_get("position")?),
+                batch: Position::from_stored(row.try_get("batch_id")?),
+                bytes: bytes.unsigned_abs(),
+                at: Timestamp(row.try_get("created_ms")?),
+            })
+        };
+        self.rows(statement).await?.iter().map(place).collect()
+    }
+
+    /// Deletes these batches, all or none. The number of messages; `None` when the thread has gone on since `head` was its last
+    /// position, and nothing was deleted.
+    pub async fn retire_batches(
+        &self,
+        thread: &ThreadId,
+        head: Option<Position>,
+        batches: &[Extent],
+    ) -> Result<Option<u64>, StoreError> {
+        let statement = sqlx::query(include_str!("retain/delete.sql"))
+            .bind(Bucket::of(thread).get() as i16)
+            .bind(thread.as_str().to_owned())
+            .bind(head.map(Position::get))
+            .bind(batches.iter().map(|batch| batch.id.get()).collect::<Vec<_>>())
+            .bind(batches.iter().map(|batch| batch.last.get()).collect::<Vec<_>>());
+        let rows = self.rows(statement).await?;
+        if rows.is_empty() { Ok(None) } else { count(&rows).map(Some) }
+    }
+}
+
+fn kept(row: &PgRow) -> Result<KeptThread, StoreError> {
+    let (thread, agent): (String, String) = (row.try_get("thread_id")?, row.try_get("agent_id")?);
+    let messages: i64 = row.try_get("message_count")?;
+    Ok(KeptThread {
+        thread: ThreadId::parse(&thread).map_err(|error| unreadable("thread_id", &error))?,
+        agent: AgentId::parse(&agent).map_err(|error| unreadable("agent_id", &error))?,
+        messages: messages.unsigned_abs(),
+        head: row.try_get::<Option<i64>, _>("head_position")?.map(Position::from_stored),
+        oldest_ms: row.try_get("oldest_ms")?,
+    })
+}

@@ -1,0 +1,21 @@
+-- $1 bucket, $2 thread, $3 its head as it was when these batches were read; arrays: $4 batch, $5 its last message. All of them, or
+-- none when the thread has gone on since: one of them may have.
+WITH still AS MATERIALIZED (
+    SELECT t.bucket, t.thread_id FROM threads AS t
+    WHERE t.bucket = $1 AND t.thread_id = $2 AND t.head_position IS NOT DISTINCT FROM $3
+    FOR NO KEY UPDATE
+)
+, gone AS (
+    DELETE FROM messages AS m
+    USING unnest($4::bigint[], $5::bigint[]) AS k (first, last), still AS s
+    WHERE m.bucket = s.bucket AND m.thread_id = s.thread_id
+      AND m.bucket = $1 AND m.thread_id = $2 AND m.position BETWEEN k.first AND k.last AND m.batch_id = k.first
+    RETURNING 1
+)
+, counted AS (
+    UPDATE threads AS t
+    SET message_count = greatest(t.message_count - (SELECT count(*) FROM gone), 0)
+    FROM still AS s
+    WHERE t.bucket = s.bucket AND t.thread_id = s.thread_id AND EXISTS (SELECT FROM gone)
+)
+SELECT (SELECT count(*) FROM gone) AS count FROM still

@@ -1,0 +1,113 @@
+//! Batches that go on, and batches that go: heartbeats and retention.
+
+use serde_json::json;
+use testkit::tables::turns::TurnMessage;
+
+use crate::{
+    bed::Bed,
+    talk::{SOON, alone, asked_for, said, scripted},
+};
+
+fn places(messages: &[TurnMessage]) -> Vec<(bool, i32, &str)> {
+    let of_first = |message: &TurnMessage| message.batch_id == messages[0].position;
+    messages
+        .iter()
+        .map(|message| (of_first(message), message.sequence_num, message.batch_type.as_str()))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_wants_another_step_gets_it_in_the_same_batch_over_a_restart() {
+    let mut bed = Bed::with(alone).await;
+    // Whatever waits at all is abandoned here: what comes of it is kept, and counted.
+    bed.settle("talk", json!({"batch_timeout_ms": 1})).await;
+    let (api, by_hand) = (bed.api(), bed.by_hand().await);
+    let turn = api.say("talk", "count to three").await.unwrap();
+    let mut asked = asked_for(&by_hand, &turn).await;
+    let more = json!({"is_final": true, "metadata": {"continuation": true}});
+    asked.say_with("One, two", more).await.unwrap();
+    asked.ack().await.unwrap();
+    bed.until_messages("talk", 2).await;
+    bed.fleet.workers[0].kill().await.unwrap();
+    let first = bed.messages_of("talk").await;
+    let batch = first[0].batch_id.to_string();
+    let whole = format!("/v1/threads/talk/batches/{batch}");
+    let shown = api.call("GET", &whole, None).await.unwrap();
+    assert_eq!((&shown["state"], &shown["incomplete_code"]), (&json!("incomplete"), &json!("continues")));
+
+    bed.fleet.workers[0].spawn().unwrap();
+    let mut asked = by_hand.next(SOON).await.unwrap();
+    let context = asked.raw["context"].as_array().unwrap();
+    let seen: Vec<_> = context.iter().map(|message| message["content"].as_str().unwrap()).collect();
+    assert_eq!(&seen[..2], ["count to three", "One, two"], "the batch that goes on is in, whole or not");
+    asked.say_with(", three", json!({"is_final": true, "metadata": {"continuation": true}})).await.unwrap();
+    asked.ack().await.unwrap();
+    by_hand.next(SOON).await.unwrap().answer(".").await.unwrap();
+    let messages = bed.until_messages("talk", 6).await;
+    assert_eq!(
+        places(&messages),
+        [
+            (true, 0, "user_request"),
+            (true, 1, "user_request"),
+            (true, 2, "continuation"),
+            (true, 3, "continuation"),
+            (true, 4, "continuation"),
+            (true, 5, "continuation"),
+        ]
+    );
+    assert_eq!(messages[2].metadata["synthetic"], json!(true));
+    let history = api.history("talk").await.unwrap();
+    let history: Vec<_> = history.iter().map(|message| message["content"].as_str().unwrap()).collect();
+    assert_eq!(
+        history,
+        ["count to three", "One, two", ", three", "."],
+        "nobody sees that it was asked to go on"
+    );
+    assert_eq!(api.call("GET", &whole, None).await.unwrap()["state"], json!("complete"));
+    assert!(bed.metric("antiphon_worker_late_results_total").await >= 1.0);
+    bed.nobody_is_asked(&by_hand).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_rules_of_an_agent_do_not_keep_goes_in_whole_batches() {
+    let bed = Bed::with(|options| scripted(options).with_env("ANTIPHON_RETENTION_SECONDS", "0.2")).await;
+    let api = bed.api();
+    bed.settle("kept", json!({})).await;
+    bed.settle("short", json!({"retention": {"max_batches": 2}})).await;
+    for number in 0..5 {
+        for thread in ["kept", "short"] {
+            api.say(thread, &format!("tools {number}")).await.unwrap();
+        }
+    }
+    bed.until_messages("kept", 25).await;
+    bed.until("two batches are left", SOON, async || bed.messages_of("short").await.len() == 10).await;
+    let left = bed.messages_of("short").await;
+    assert_eq!((said(&left)[0], said(&left)[5]), (("user", "tools 3"), ("user", "tools 4")));
+    assert_eq!(api.thread("short").await.unwrap()["message_count"], json!(10));
+    assert_eq!(bed.messages_of("kept").await.len(), 25);
+    assert_eq!(bed.metric("antiphon_worker_retired_batches_total").await, 3.0);
+    // It goes on as if nothing had been.
+    api.say("short", "hello").await.unwrap();
+    bed.until("the newest two are left", SOON, async || {
+        let left = bed.messages_of("short").await;
+        left.len() == 7 && left[5].content == "hello"
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_that_was_erased_takes_nothing_until_it_is_named_again() {
+    let bed = Bed::with(scripted).await;
+    let api = bed.api();
+    sqlx::query("INSERT INTO erased_threads (bucket, thread_id, actor) VALUES ($1, 'gone', 'ada')")
+        .bind(model::Bucket::of_key("gone").get() as i16)
+        .execute(&bed.pool)
+        .await
+        .unwrap();
+    let refused = api.say_with("gone", &json!({"content": "hello"}), &[]).await.unwrap();
+    assert_eq!(refused.status, 410);
+    assert!(refused.text.contains("\"code\":\"thread_erased\""), "{}", refused.text);
+    api.create_thread(&json!({"thread_id": "gone"})).await.unwrap();
+    api.say("gone", "hello").await.unwrap();
+    assert_eq!(said(&bed.until_messages("gone", 2).await)[0], ("user", "hello"));
+}

@@ -1,0 +1,176 @@
+//! Retention: batches that the rules of their agents do not keep are deleted, whole, a few at a time.
+//!
+//! The owner of a partition does it for the threads of its buckets. Nothing depends on that: two who do it at once delete the
+//! same.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use batches::RetentionRules;
+use batches::retention::{Extent, Gathering, Judge, Limit};
+use metrics::counter;
+use model::{AgentId, Bucket, PartitionCount, PartitionId, Position, ThreadId, Timestamp};
+use partition::Partition;
+use runtime::{Clock, spawn_named};
+use store::{KeptThread, Store, StoreError};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::Context;
+
+/// Threads that are looked at with one question.
+const THREADS: u32 = 500;
+/// Messages that are looked at with one question.
+const PLACES: u32 = 2_000;
+/// Messages that one transaction deletes, but for a batch that has more of them.
+const MESSAGES: u64 = 500;
+/// After each transaction, so that those of turns come first.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// When one partition is looked at.
+#[derive(Debug)]
+pub(crate) struct Retaining {
+    partition: PartitionId,
+    every: Duration,
+    next: Instant,
+    under_way: Option<JoinHandle<()>>,
+}
+
+impl Retaining {
+    /// Partitions that were taken together do not come together.
+    pub(crate) fn new(partition: PartitionId, every: Duration) -> Self {
+        let next = Instant::now() + every.mul_f64(rand::random_range(0.0..1.0));
+        Self { partition, every, next, under_way: None }
+    }
+
+    /// To be called every second. Begins a round when it is time for one, and the one before has ended.
+    pub(crate) fn tick(&mut self, context: &Context, machine: &Partition, lost: &CancellationToken) {
+        let is_busy = self.under_way.as_ref().is_some_and(|round| !round.is_finished());
+        if is_busy || Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + self.every;
+        let round = Round {
+            store: context.store.clone(),
+            clock: context.clock,
+            partition: self.partition,
+            partitions: context.config.partitions,
+            active: machine.continued().map(|(thread, batch)| (thread.clone(), batch)).collect(),
+        };
+        let lost = lost.clone();
+        self.under_way = Some(spawn_named("retention", async move {
+            tokio::select! {
+                () = round.run() => {}
+                () = lost.cancelled() => {}
+            }
+        }));
+    }
+}
+
+/// A round over the threads of one partition.
+struct Round {
+    store: Store,
+    clock: Clock,
+    partition: PartitionId,
+    partitions: PartitionCount,
+    /// Batches that turns under way go on with.
+    active: HashSet<(ThreadId, Position)>,
+}
+
+impl Round {
+    /// What fails is made up for by the next round.
+    async fn run(self) {
+        if let Err(error) = self.all().await {
+            tracing::debug!(partition = %self.partition, %error, "a round of retention was not finished");
+        }
+    }
+
+    async fn all(&self) -> Result<(), StoreError> {
+        if !self.store.has_retention().await? {
+            return Ok(());
+        }
+        let buckets = (0..model::BUCKETS).map(Bucket::from_number);
+        for bucket in buckets.filter(|bucket| bucket.partition(self.partitions) == self.partition) {
+            self.bucket(bucket).await?;
+        }
+        Ok(())
+    }
+
+    async fn bucket(&self, bucket: Bucket) -> Result<(), StoreError> {
+        let mut after = String::new();
+        loop {
+            let page = self.store.kept_threads(bucket, &after, THREADS).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.thread.as_str().to_owned();
+            let agents: HashSet<&AgentId> = page.iter().map(|thread| &thread.agent).collect();
+            let agents: Vec<AgentId> = agents.into_iter().cloned().collect();
+            let rules: HashMap<_, _> = self.store.retention_rules(&agents).await?.into_iter().collect();
+            for thread in &page {
+                if let Some(rules) = rules.get(&thread.agent).filter(|rules| may_be_due(thread, rules)) {
+                    self.thread(thread, rules).await?;
+                }
+            }
+        }
+    }
+
+    async fn thread(&self, kept: &KeptThread, rules: &RetentionRules) -> Result<(), StoreError> {
+        let mut judge = Judge::new(*rules, Timestamp(self.clock.now_ms()));
+        let (mut gathering, mut before) = (Gathering::default(), Position::MAX);
+        let mut due: Vec<(Extent, Limit)> = Vec::new();
+        loop {
+            let places = self.store.places(&kept.thread, before, PLACES).await?;
+            let is_last = places.len() < PLACES as usize;
+            before = places.last().map_or(before, |place| place.position);
+            let mut whole: Vec<Extent> = places.into_iter().flat_map(|place| gathering.take(place)).collect();
+            if is_last {
+                whole.extend(std::mem::take(&mut gathering).rest());
+            }
+            for batch in whole {
+                let is_active = self.active.contains(&(kept.thread.clone(), batch.id));
+                due.extend(judge.judge(&batch, is_active).map(|limit| (batch, limit)));
+            }
+            while !due.is_empty() {
+                let some: Vec<_> = due.drain(..fitting(&due)).collect();
+                if !self.retire(kept, &some).await? {
+                    return Ok(());
+                }
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// False when the thread has gone on: the next round sees it as it is then.
+    async fn retire(&self, kept: &KeptThread, due: &[(Extent, Limit)]) -> Result<bool, StoreError> {
+        let batches: Vec<Extent> = due.iter().map(|(batch, _)| *batch).collect();
+        let Some(messages) = self.store.retire_batches(&kept.thread, kept.head, &batches).await? else {
+            return Ok(false);
+        };
+        for (_, limit) in due {
+            counter!("antiphon_worker_retired_batches_total", "limit" => limit.code()).increment(1);
+        }
+        tracing::info!(thread = %kept.thread, agent = %kept.agent, batches = due.len(), messages, "batches were retired");
+        tokio::time::sleep(PAUSE).await;
+        Ok(true)
+    }
+}
+
+/// Whether it is worth a look.
+fn may_be_due(thread: &KeptThread, rules: &RetentionRules) -> bool {
+    let Some(oldest_ms) = thread.oldest_ms else { return false };
+    let is_old = rules.max_age_ms.is_some_and(|most| oldest_ms > most);
+    let is_long = rules.max_batches.is_some_and(|most| thread.messages > most);
+    is_old || is_long || rules.max_bytes.is_some()
+}
+
+/// How many of them one transaction takes: at least one.
+fn fitting(due: &[(Extent, Limit)]) -> usize {
+    let mut messages = 0;
+    let fits = |(batch, _): &&(Extent, Limit)| {
+        messages += batch.messages;
+        messages <= MESSAGES
+    };
+    due.iter().take_while(fits).count().max(1)
+}

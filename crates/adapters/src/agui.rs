@@ -8,7 +8,8 @@
 //!
 //! Resume: the protocol has no cursor. A client that comes back reads the run again from `RUN_STARTED`.
 //!
-//! State: the arguments of calls that are still being written, one result, and the ids of the calls. Text is not kept.
+//! State: the arguments of calls that are still being written, the results of a step, and the ids of the calls. Text is not
+//! kept.
 
 mod request;
 
@@ -133,8 +134,8 @@ struct Id<'a> {
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Step(u32),
-    /// The history counts results from 1.
-    Result(u32, usize),
+    /// The history counts results from 1. With the bytes that a message before has.
+    Result(u32, usize, usize),
     Reasoning(u32),
 }
 
@@ -143,7 +144,12 @@ impl Serialize for Id<'_> {
         let answer = self.answer;
         match self.part {
             Part::Step(step) => serializer.collect_str(&format_args!("{answer}-s{step}")),
-            Part::Result(step, number) => serializer.collect_str(&format_args!("{answer}-s{step}-r{number}")),
+            Part::Result(step, number, 0) => {
+                serializer.collect_str(&format_args!("{answer}-s{step}-r{number}"))
+            }
+            Part::Result(step, number, told) => {
+                serializer.collect_str(&format_args!("{answer}-s{step}-r{number}-b{told}"))
+            }
             Part::Reasoning(part) => serializer.collect_str(&format_args!("{answer}-p{part}")),
         }
     }
@@ -209,10 +215,12 @@ impl Words for Writer {
             Change::CallEnded(call, _) => {
                 sse::data(out, &Event::ToolCallEnd { tool_call_id: &call.id });
             }
-            // A result is a message of its own and cannot grow.
-            Change::ResultEnded(call, whole) => self.result(&call, &whole.text, out),
+            // A result is a message of its own and cannot grow: what follows is another message.
+            Change::ResultEnded(call, whole) => {
+                self.result(&call, whole.text.get(whole.told..).unwrap_or_default(), whole.told, out);
+            }
             // As in the history: every call has a result, and this one is empty.
-            Change::Unanswered(call) => self.result(&call, "", out),
+            Change::Unanswered(call) => self.result(&call, "", 0, out),
             Change::Noted(value) => sse::data(out, &Event::Custom { name: "chunk_metadata", value }),
         }
     }
@@ -243,8 +251,8 @@ impl Writer {
         Id { answer: &self.message, part }
     }
 
-    fn result(&self, call: &Call, content: &str, out: &mut Vec<u8>) {
-        let message_id = self.id(Part::Result(call.step, call.number + 1));
+    fn result(&self, call: &Call, content: &str, told: usize, out: &mut Vec<u8>) {
+        let message_id = self.id(Part::Result(call.step, call.number + 1, told));
         sse::data(out, &Event::ToolCallResult { message_id, tool_call_id: &call.id, content, role: "tool" });
     }
 }

@@ -220,7 +220,18 @@ impl Words for Writer {
                 let function = Function { name: None, arguments: text };
                 self.call(ToolCall { index: Some(call.index), id: None, kind: None, function }, out);
             }
-            _ => {}
+            Change::StepBegan
+            | Change::StepEnded
+            | Change::SpanBegan(_)
+            | Change::SpanGrew(..)
+            | Change::SpanEnded(_)
+            | Change::CallBegan(_)
+            | Change::CallGrew(..)
+            | Change::CallEnded(..)
+            | Change::ResultBegan(..)
+            | Change::ResultEnded(..)
+            | Change::Unanswered(_)
+            | Change::Noted(_) => {}
         }
     }
 

@@ -4,7 +4,8 @@
 //! when, and what is closed at the end, is decided here once. Steps are cut as the history cuts them: the first text,
 //! reasoning or call after a result begins the next one.
 //!
-//! State: the arguments of calls that are still being written, one result, the ids of the calls. The text is not kept.
+//! State: the arguments of calls that are still being written, the results of the step, the ids of the calls. The text is not
+//! kept.
 
 pub(crate) mod arguments;
 
@@ -60,7 +61,7 @@ pub(crate) enum Change<'a> {
     CallEnded(Arc<Call>, String),
     /// The first piece of a result.
     ResultBegan(Arc<Call>, Piece<'a>),
-    /// The whole result.
+    /// The whole result, as far as anybody knows: where results come in pieces by turns, more may follow.
     ResultEnded(Arc<Call>, Whole),
     /// The step, or the answer, ended without a result.
     Unanswered(Arc<Call>),
@@ -76,12 +77,14 @@ pub(crate) struct Piece<'a> {
 }
 
 /// A whole result.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Whole {
     pub(crate) text: String,
     pub(crate) is_error: bool,
-    /// It came in one piece: [`Change::ResultBegan`] had all of it.
-    pub(crate) is_one_piece: bool,
+    /// Of how many pieces; of one, [`Change::ResultBegan`] had all of it.
+    pub(crate) pieces: u32,
+    /// Bytes of the text that were told as the whole before.
+    pub(crate) told: usize,
 }
 
 /// See the module.
@@ -95,7 +98,8 @@ pub(crate) struct Outline {
     span: Option<Span>,
     /// The calls of the step.
     calls: Vec<OpenCall>,
-    result: Option<(Arc<Call>, Whole)>,
+    /// The one of them whose result is coming.
+    result: Option<usize>,
     ids: BTreeSet<String>,
     next_part: u32,
     metadata: Metadata,
@@ -109,7 +113,7 @@ struct OpenCall {
     named: String,
     /// `None` when they have ended.
     arguments: Option<Arguments>,
-    has_result: bool,
+    result: Option<Whole>,
 }
 
 impl Outline {
@@ -160,7 +164,7 @@ impl Outline {
         self.end_result(changes);
         for mut open in std::mem::take(&mut self.calls) {
             open.end_arguments(changes);
-            if !open.has_result {
+            if open.result.is_none() {
                 changes.push(Change::Unanswered(open.call));
             }
         }
@@ -191,7 +195,8 @@ impl Outline {
     fn call<'a>(&mut self, chunk: &'a Chunk, changes: &mut Vec<Change<'a>>) {
         self.begin_step(changes);
         self.end_span(changes);
-        let open = self.open_call(chunk, changes);
+        let at = self.open_call(chunk, changes);
+        let open = &mut self.calls[at];
         // A producer that adds to what it has ended is not followed: nobody can take the end back.
         let Some(arguments) = &mut open.arguments else { return };
         if !chunk.text.is_empty() {
@@ -207,24 +212,23 @@ impl Outline {
         self.open_step(changes);
         self.end_span(changes);
         self.has_results = true;
-        let named = text_at(chunk, "tool_call_id");
-        let is_error = chunk.metadata.get("is_error") == Some(&Value::Bool(true));
-        let goes_on = |call: &Arc<Call>| {
-            self.calls.iter().any(|open| open.named == named && Arc::ptr_eq(&open.call, call))
-        };
-        if let Some((_, whole)) = self.result.as_mut().filter(|(call, _)| goes_on(call)) {
-            whole.text.push_str(&chunk.text);
-            whole.is_error |= is_error;
-            whole.is_one_piece = false;
-            return;
+        let known = self.known_call(chunk);
+        if known.is_none() || known != self.result {
+            self.end_result(changes);
         }
-        self.end_result(changes);
-        let open = self.open_call(chunk, changes);
+        let at = self.open_call(chunk, changes);
+        self.result = Some(at);
+        let open = &mut self.calls[at];
         open.end_arguments(changes);
-        open.has_result = true;
-        let call = Arc::clone(&open.call);
-        changes.push(Change::ResultBegan(Arc::clone(&call), Piece { text: &chunk.text, is_error }));
-        self.result = Some((call, Whole { text: chunk.text.to_string(), is_error, is_one_piece: true }));
+        let is_error = chunk.metadata.get("is_error") == Some(&Value::Bool(true));
+        if open.result.is_none() {
+            let piece = Piece { text: &chunk.text, is_error };
+            changes.push(Change::ResultBegan(Arc::clone(&open.call), piece));
+        }
+        let result = open.result.get_or_insert_default();
+        result.text.push_str(&chunk.text);
+        result.is_error |= is_error;
+        result.pieces += 1;
     }
 
     /// The model speaks: after a result, in a new step.
@@ -251,23 +255,29 @@ impl Outline {
     }
 
     fn end_result(&mut self, changes: &mut Vec<Change<'_>>) {
-        changes.extend(self.result.take().map(|(call, whole)| Change::ResultEnded(call, whole)));
+        let Some(open) = self.result.take().and_then(|at| self.calls.get_mut(at)) else { return };
+        if let Some(result) = &mut open.result {
+            changes.push(Change::ResultEnded(Arc::clone(&open.call), result.clone()));
+            result.told = result.text.len();
+        }
     }
 
     /// The call of the step that the chunk is about; a result without a call gets one, as in the history.
-    fn open_call(&mut self, chunk: &Chunk, changes: &mut Vec<Change<'_>>) -> &mut OpenCall {
+    fn open_call(&mut self, chunk: &Chunk, changes: &mut Vec<Change<'_>>) -> usize {
+        if let Some(at) = self.known_call(chunk) {
+            return at;
+        }
         let named = text_at(chunk, "tool_call_id");
-        let at = match self.calls.iter().position(|open| open.named == named) {
-            Some(at) => at,
-            None => {
-                let call = Arc::new(self.new_call(named, text_at(chunk, "tool_name")));
-                changes.push(Change::CallBegan(Arc::clone(&call)));
-                let arguments = Some(Arguments::default());
-                self.calls.push(OpenCall { call, named: named.to_owned(), arguments, has_result: false });
-                self.calls.len() - 1
-            }
-        };
-        &mut self.calls[at]
+        let call = Arc::new(self.new_call(named, text_at(chunk, "tool_name")));
+        changes.push(Change::CallBegan(Arc::clone(&call)));
+        let arguments = Some(Arguments::default());
+        self.calls.push(OpenCall { call, named: named.to_owned(), arguments, result: None });
+        self.calls.len() - 1
+    }
+
+    fn known_call(&self, chunk: &Chunk) -> Option<usize> {
+        let named = text_at(chunk, "tool_call_id");
+        self.calls.iter().position(|open| open.named == named)
     }
 
     fn new_call(&mut self, named: &str, tool: &str) -> Call {

@@ -8,7 +8,8 @@
 //! Resume: the protocol has no cursor. A client that comes back reads the whole message again from its first event,
 //! which makes it forget what it had.
 //!
-//! State: the arguments of calls that are still being written, one result, and the ids of the calls. Text is not kept.
+//! State: the arguments of calls that are still being written, the results of a step, and the ids of the calls. Text is not
+//! kept.
 
 mod request;
 
@@ -195,7 +196,7 @@ impl Words for Writer {
             Change::ResultBegan(call, piece) => {
                 sse::data(out, &result(&call.id, piece.text, piece.is_error));
             }
-            Change::ResultEnded(call, whole) if !whole.is_one_piece => {
+            Change::ResultEnded(call, whole) if whole.pieces > 1 => {
                 sse::data(out, &result(&call.id, &whole.text, whole.is_error));
             }
             Change::ResultEnded(..) => {}

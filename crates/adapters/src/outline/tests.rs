@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::testing::chunk;
 
@@ -30,7 +32,7 @@ fn word(change: &Change<'_>) -> String {
         Change::ResultBegan(call, piece) => format!("{}<{:?}", call.id, piece.text),
         Change::ResultEnded(call, whole) => {
             let marks = if whole.is_error { "!" } else { "" };
-            let pieces = if whole.is_one_piece { "" } else { "…" };
+            let pieces = if whole.pieces == 1 { "" } else { "…" };
             format!("{}{pieces}{marks}>{:?}", call.id, whole.text)
         }
         Change::Unanswered(call) => format!("{}?", call.id),
@@ -74,6 +76,10 @@ fn a_result_may_come_in_pieces() {
     assert_eq!(
         changes(&["call:a:{}", "result:a:1", "note:{}", "fault:a:2", "x"]),
         r#"{ a=f0.0.0.0[ a+{} a:{}] a<"1" a…!>"12" } { text1.1( "x" ) }"#
+    );
+    assert_eq!(
+        changes(&["call:a:{}", "call:b:{}", "result:a:1", "result:b:x", "result:a:2", "result:b:y"]),
+        r#"{ a=f0.0.0.0[ a+{} a:{}] b=f0.1.1.1[ b+{} b:{}] a<"1" a>"1" b<"x" b>"x" a…>"12" b…>"xy" }"#
     );
     assert_eq!(changes(&["result:a:1"]), r#"{ a=f0.0.0.0[ a:] a<"1" a>"1" }"#, "and without a call");
 }
@@ -160,7 +166,8 @@ struct Checker {
     writing: BTreeSet<String>,
     waiting: BTreeSet<String>,
     known: BTreeSet<String>,
-    result: Option<(String, String)>,
+    begun: Option<String>,
+    results: BTreeMap<String, String>,
     parts: u32,
 }
 
@@ -169,7 +176,7 @@ impl Checker {
         for change in changes {
             self.is_allowed(change).then_some(()).ok_or_else(|| format!("{change:?}"))?;
         }
-        let is_closed = !self.in_step && self.span.is_none() && self.result.is_none();
+        let is_closed = !self.in_step && self.span.is_none() && self.begun.is_none();
         (is_closed && self.writing.is_empty() && self.waiting.is_empty())
             .then_some(())
             .ok_or("left open".to_owned())
@@ -180,7 +187,7 @@ impl Checker {
             Change::StepBegan => !std::mem::replace(&mut self.in_step, true),
             Change::StepEnded => {
                 let is_clear = self.span.is_none() && self.writing.is_empty() && self.waiting.is_empty();
-                std::mem::take(&mut self.in_step) && is_clear && self.result.is_none()
+                std::mem::take(&mut self.in_step) && is_clear && self.begun.is_none()
             }
             Change::SpanBegan(span) => {
                 let is_next = span.part == self.parts && self.in_step;
@@ -199,15 +206,16 @@ impl Checker {
             Change::CallGrew(call, text) => self.writing.contains(&call.id) && !text.is_empty(),
             Change::CallEnded(call, _) => self.writing.remove(&call.id),
             Change::ResultBegan(call, piece) => {
-                let is_alone = self.result.replace((call.id.clone(), piece.text.to_owned())).is_none();
-                self.waiting.remove(&call.id);
-                is_alone && !self.writing.contains(&call.id) && self.known.contains(&call.id)
+                let is_alone = self.begun.replace(piece.text.to_owned()).is_none();
+                let is_first = self.waiting.remove(&call.id);
+                is_alone && is_first && !self.writing.contains(&call.id)
             }
-            Change::ResultEnded(call, whole) => self.result.take().is_some_and(|(id, first)| {
-                id == call.id
-                    && whole.text.starts_with(&first)
-                    && (whole.text == first || !whole.is_one_piece)
-            }),
+            Change::ResultEnded(call, whole) => {
+                let first = self.begun.take().unwrap_or_default();
+                let before = self.results.insert(call.id.clone(), whole.text.clone()).unwrap_or_default();
+                let goes_on = whole.text.starts_with(&before) && whole.told == before.len();
+                goes_on && whole.text.starts_with(&first) && !self.waiting.contains(&call.id)
+            }
             Change::Unanswered(call) => self.waiting.remove(&call.id) && !self.writing.contains(&call.id),
             Change::Noted(metadata) => !metadata.is_empty(),
         }

@@ -206,6 +206,14 @@ pub(crate) fn all() -> Vec<Scenario> {
             End::Complete,
         ),
         scenario(
+            "mixed_results",
+            chunks(
+                &["call:a:{}", "call:b:{}", "result:a:one, ", "result:b:B", "result:a:two", "Three."],
+                json!({}),
+            ),
+            End::Complete,
+        ),
+        scenario(
             "notes",
             chunks(
                 &["note:{\"source\":\"x\"}", "Cut of", "note:{\"score\":2}"],

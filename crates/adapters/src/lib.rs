@@ -1,10 +1,43 @@
 //! Client protocols as folds over ordered chunks: the same input gives the same bytes on every machine.
 //!
-//! [`native`] is Antiphon's own event stream. Nothing here knows a socket, a subject, a table or a clock.
+//! [`native`] is Antiphon's own event stream, of a whole thread. The others show the answer of one turn: each is a
+//! [`Protocol`], a fold over its [`Happening`]s, and reads what its clients ask for ([`request`]):
+//!
+//! | module | protocol | resume |
+//! |---|---|---|
+//! | [`ui_message`] | UI message stream of Vercel's AI SDK | the whole message again |
+//! | [`responses`] | OpenAI Responses | after a sequence number |
+//! | [`chat_completions`] | OpenAI chat completions | none |
+//! | [`agui`] | AG-UI 1.0 | the whole run again |
+//!
+//! An answer that is in the history already happens once more from there: [`stored`].
+//!
+//! Nothing here knows a socket, a subject, a table or a clock.
 
+pub mod agui;
+// tidy: allow(names): the protocol is called so.
+pub mod chat_completions;
 pub mod cursor;
+mod fold;
+mod happening;
 mod json;
 pub mod native;
+mod openai;
+mod outline;
+pub mod request;
+pub mod responses;
+mod sse;
+pub mod stored;
+#[cfg(test)]
+mod testing;
+pub mod ui_message;
+mod usage;
 
+pub use agui::AgUi;
+pub use chat_completions::ChatCompletions;
 pub use cursor::{Cursor, InvalidCursor, Seen};
+pub use happening::{Happening, Output, Protocol, Then};
 pub use native::{Encoded, FailureNote, Native};
+pub use responses::Responses;
+pub use stored::{StoredAnswer, StoredMessage};
+pub use ui_message::UiMessage;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use model::{Chunk, Failure, IdRange, MessageId, Position, Role, ThreadId};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use crate::{Cursor, Seen, json};
+use crate::{Cursor, Seen, sse};
 
 /// What a stream begins with: it makes proxies pass the headers on before the first chunk.
 pub const OPEN: &[u8] = b": open\n\n";
@@ -146,7 +146,7 @@ impl Native {
         let mut out = Vec::with_capacity(256);
         write_id(&mut out, &self.cursor);
         out.extend_from_slice(b"event: reset\n");
-        write_data(
+        sse::data(
             &mut out,
             &ResetEvent { session_id: self.thread.as_str(), message_id: message.as_str(), attempt },
         );
@@ -193,7 +193,7 @@ impl Native {
         let mut out = Vec::with_capacity(size + 96);
         write_id(&mut out, &self.cursor);
         let id_len = out.len();
-        write_data(&mut out, data);
+        sse::data(&mut out, data);
         Encoded { bytes: out.into(), id_len }
     }
 }
@@ -206,12 +206,6 @@ pub fn drain(retry_ms: u32) -> Bytes {
 fn write_id(out: &mut Vec<u8>, cursor: &Cursor) {
     // Writing to memory cannot fail.
     let _ = writeln!(out, "id: {cursor}");
-}
-
-fn write_data(out: &mut Vec<u8>, data: &impl Serialize) {
-    out.extend_from_slice(b"data: ");
-    json::append(out, data);
-    out.extend_from_slice(b"\n\n");
 }
 
 struct ChunkEvent<'a> {

@@ -1,13 +1,9 @@
 //! `bench` and `simulate`: what is measured and searched in the release profile.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path};
 
-use anyhow::{Context, Result, ensure};
-use xtask::workspace;
+use anyhow::{Result, ensure};
+use xtask::{npm, workspace};
 
 use super::{Tools, build, cargo, run, say, testkit};
 
@@ -49,35 +45,8 @@ fn install_peers() -> Result<()> {
         say("there is no npm: the peers that come from it are left out");
         return Ok(());
     }
-    install_npm_peers(&source.join("node"), &target.join("node"))
-}
-
-/// Copies the programs beside the folder of their packages, where node looks for those, and installs the packages unless the
-/// same ones are there.
-fn install_npm_peers(source: &Path, target: &Path) -> Result<()> {
-    const LOCK: &str = "package-lock.json";
-    fs::create_dir_all(target)?;
-    let installed = target.join("installed.json");
-    let lock = fs::read(source.join(LOCK)).with_context(|| format!("reading {LOCK}"))?;
-    for file in files(source)? {
-        fs::copy(&file, target.join(file.file_name().unwrap_or_default()))?;
-    }
-    if fs::read(&installed).is_ok_and(|before| before == lock) {
-        return Ok(());
-    }
-    say("peers from npm: npm ci");
-    let mut npm = Command::new("npm");
-    npm.args(["ci", "--no-audit", "--no-fund"]).current_dir(target);
-    ensure!(run(&mut npm)? == 0, "the peers from npm were not installed");
-    Ok(fs::write(installed, lock)?)
-}
-
-fn files(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        files.extend(Some(entry?.path()).filter(|path| path.is_file()));
-    }
-    Ok(files)
+    say("peers from npm: npm ci, unless they are there");
+    npm::install(&source.join("node"), &target.join("node"))
 }
 
 /// The benches by their files, `crates/testkit/src/bin/bench_<name>.rs`.

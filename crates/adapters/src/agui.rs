@@ -1,0 +1,261 @@
+//! AG-UI 1.0: a run of an agent for each turn, with an assistant message for each step.
+//!
+//! Entry types: [`AgUi`] for the answer, [`Request`] for what a client asks. Sources:
+//! <https://docs.ag-ui.com/concepts/events> and <https://ag-ui.com/spec/1.0/schema.json>.
+//!
+//! The messages of steps and results have the ids that the history gives them, but for the last step's, of which nobody
+//! knows while it is being written that it is the last.
+//!
+//! Resume: the protocol has no cursor. A client that comes back reads the run again from `RUN_STARTED`.
+//!
+//! State: the arguments of calls that are still being written, the results of a step, and the ids of the calls. Text is not
+//! kept.
+
+mod request;
+
+use model::{MessageId, Metadata, ThreadId};
+use serde::{Serialize, Serializer};
+
+use crate::fold::{End, Fold, Words};
+use crate::outline::{Call, Change};
+use crate::usage::Usage;
+use crate::{Happening, Output, Protocol, Then, sse};
+
+pub use request::{Request, error_body};
+
+/// The version of the protocol that is spoken.
+pub const PROTOCOL_VERSION: &str = "1.0";
+
+/// The fold for one answer.
+#[derive(Debug)]
+pub struct AgUi(Fold<Writer>);
+
+impl AgUi {
+    /// The stream of the answer `message`. `run`: what the client called the run, or any id for one that did not begin it.
+    pub fn new(thread: ThreadId, run: impl Into<String>, message: MessageId) -> Self {
+        Self(Fold::new(message.clone(), Writer { thread, run: run.into(), message }))
+    }
+}
+
+impl Protocol for AgUi {
+    fn apply(&mut self, happening: Happening<'_>) -> Output {
+        self.0.apply(happening)
+    }
+}
+
+#[derive(Debug)]
+struct Writer {
+    thread: ThreadId,
+    run: String,
+    message: MessageId,
+}
+
+/// The events of the protocol, as far as they are used.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE", rename_all_fields = "camelCase")]
+enum Event<'a> {
+    RunStarted {
+        thread_id: &'a ThreadId,
+        run_id: &'a str,
+        protocol_version: &'static str,
+    },
+    TextMessageStart {
+        message_id: Id<'a>,
+        role: &'static str,
+    },
+    TextMessageContent {
+        message_id: Id<'a>,
+        delta: &'a str,
+    },
+    TextMessageEnd {
+        message_id: Id<'a>,
+    },
+    ReasoningStart {
+        message_id: Id<'a>,
+    },
+    ReasoningMessageStart {
+        message_id: Id<'a>,
+        role: &'static str,
+    },
+    ReasoningMessageContent {
+        message_id: Id<'a>,
+        delta: &'a str,
+    },
+    ReasoningMessageEnd {
+        message_id: Id<'a>,
+    },
+    ReasoningEnd {
+        message_id: Id<'a>,
+    },
+    ToolCallStart {
+        tool_call_id: &'a str,
+        tool_call_name: &'a str,
+        parent_message_id: Id<'a>,
+    },
+    ToolCallArgs {
+        tool_call_id: &'a str,
+        delta: &'a str,
+    },
+    ToolCallEnd {
+        tool_call_id: &'a str,
+    },
+    ToolCallResult {
+        message_id: Id<'a>,
+        tool_call_id: &'a str,
+        content: &'a str,
+        role: &'static str,
+    },
+    Custom {
+        name: &'static str,
+        value: &'a Metadata,
+    },
+    RunFinished {
+        thread_id: &'a ThreadId,
+        run_id: &'a str,
+        outcome: Outcome,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        usage: Option<[Tokens; 1]>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        metadata: Option<&'a Metadata>,
+    },
+    RunError {
+        message: &'a str,
+        code: &'a str,
+    },
+}
+
+/// The id of a message of the answer, which is made from the answer's own.
+#[derive(Debug, Clone, Copy)]
+struct Id<'a> {
+    answer: &'a MessageId,
+    part: Part,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Step(u32),
+    /// The history counts results from 1. With the bytes that a message before has.
+    Result(u32, usize, usize),
+    Reasoning(u32),
+}
+
+impl Serialize for Id<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let answer = self.answer;
+        match self.part {
+            Part::Step(step) => serializer.collect_str(&format_args!("{answer}-s{step}")),
+            Part::Result(step, number, 0) => {
+                serializer.collect_str(&format_args!("{answer}-s{step}-r{number}"))
+            }
+            Part::Result(step, number, told) => {
+                serializer.collect_str(&format_args!("{answer}-s{step}-r{number}-b{told}"))
+            }
+            Part::Reasoning(part) => serializer.collect_str(&format_args!("{answer}-p{part}")),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Outcome {
+    Success,
+    Cancelled,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Tokens {
+    input_tokens: u64,
+    output_tokens: u64,
+    total_tokens: u64,
+}
+
+impl Words for Writer {
+    fn open(&mut self, out: &mut Vec<u8>) {
+        let (thread_id, run_id) = (&self.thread, self.run.as_str());
+        sse::data(out, &Event::RunStarted { thread_id, run_id, protocol_version: PROTOCOL_VERSION });
+    }
+
+    fn change(&mut self, change: Change<'_>, out: &mut Vec<u8>) {
+        match change {
+            Change::StepBegan | Change::StepEnded | Change::ResultBegan(..) => {}
+            Change::SpanBegan(span) if span.is_reasoning => {
+                let message_id = self.id(Part::Reasoning(span.part));
+                sse::data(out, &Event::ReasoningStart { message_id });
+                sse::data(out, &Event::ReasoningMessageStart { message_id, role: "reasoning" });
+            }
+            Change::SpanGrew(span, delta) if span.is_reasoning => {
+                let message_id = self.id(Part::Reasoning(span.part));
+                sse::data(out, &Event::ReasoningMessageContent { message_id, delta });
+            }
+            Change::SpanEnded(span) if span.is_reasoning => {
+                let message_id = self.id(Part::Reasoning(span.part));
+                sse::data(out, &Event::ReasoningMessageEnd { message_id });
+                sse::data(out, &Event::ReasoningEnd { message_id });
+            }
+            Change::SpanBegan(span) => {
+                let message_id = self.id(Part::Step(span.step));
+                sse::data(out, &Event::TextMessageStart { message_id, role: "assistant" });
+            }
+            Change::SpanGrew(span, delta) => {
+                let message_id = self.id(Part::Step(span.step));
+                sse::data(out, &Event::TextMessageContent { message_id, delta });
+            }
+            Change::SpanEnded(span) => {
+                sse::data(out, &Event::TextMessageEnd { message_id: self.id(Part::Step(span.step)) });
+            }
+            Change::CallBegan(call) => {
+                let (tool_call_id, tool_call_name) = (&*call.id, &*call.tool);
+                let parent_message_id = self.id(Part::Step(call.step));
+                sse::data(out, &Event::ToolCallStart { tool_call_id, tool_call_name, parent_message_id });
+            }
+            Change::CallGrew(call, delta) => {
+                sse::data(out, &Event::ToolCallArgs { tool_call_id: &call.id, delta });
+            }
+            Change::CallEnded(call, _) => {
+                sse::data(out, &Event::ToolCallEnd { tool_call_id: &call.id });
+            }
+            // A result is a message of its own and cannot grow: what follows is another message.
+            Change::ResultEnded(call, whole) => {
+                self.result(&call, whole.text.get(whole.told..).unwrap_or_default(), whole.told, out);
+            }
+            // As in the history: every call has a result, and this one is empty.
+            Change::Unanswered(call) => self.result(&call, "", 0, out),
+            Change::Noted(value) => sse::data(out, &Event::Custom { name: "chunk_metadata", value }),
+        }
+    }
+
+    fn end(&mut self, end: End<'_>, metadata: &Metadata, out: &mut Vec<u8>) {
+        let outcome = match end {
+            End::Complete => Outcome::Success,
+            End::Stopped => Outcome::Cancelled,
+            End::Failed(failure) => {
+                return sse::data(out, &Event::RunError { message: &failure.text, code: &failure.code });
+            }
+        };
+        let usage = Usage::of(metadata).map(|usage| {
+            [Tokens { input_tokens: usage.input, output_tokens: usage.output, total_tokens: usage.total }]
+        });
+        let metadata = Some(metadata).filter(|metadata| !metadata.is_empty());
+        let (thread_id, run_id) = (&self.thread, self.run.as_str());
+        sse::data(out, &Event::RunFinished { thread_id, run_id, outcome, usage, metadata });
+    }
+
+    fn restart(&mut self, _attempt: u32, was_shown: bool, _out: &mut Vec<u8>) -> Then {
+        if was_shown { Then::Cut } else { Then::Continue }
+    }
+}
+
+impl Writer {
+    fn id(&self, part: Part) -> Id<'_> {
+        Id { answer: &self.message, part }
+    }
+
+    fn result(&self, call: &Call, content: &str, told: usize, out: &mut Vec<u8>) {
+        let message_id = self.id(Part::Result(call.step, call.number + 1, told));
+        sse::data(out, &Event::ToolCallResult { message_id, tool_call_id: &call.id, content, role: "tool" });
+    }
+}
+
+#[cfg(test)]
+mod tests;

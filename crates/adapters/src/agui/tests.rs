@@ -1,0 +1,115 @@
+use super::*;
+use crate::testing::assert_told;
+
+fn answer() -> AgUi {
+    AgUi::new(ThreadId::parse("t").unwrap(), "r", MessageId::parse("m").unwrap())
+}
+
+const STARTED: &str = r#"{"type":"RUN_STARTED","threadId":"t","runId":"r","protocolVersion":"1.0"}"#;
+
+#[test]
+fn every_row_of_the_protocol() {
+    assert_told(
+        &mut answer(),
+        &[
+            ("open", &[STARTED]),
+            (
+                "think:Hm",
+                &[
+                    r#"{"type":"REASONING_START","messageId":"m-p0"}"#,
+                    r#"{"type":"REASONING_MESSAGE_START","messageId":"m-p0","role":"reasoning"}"#,
+                    r#"{"type":"REASONING_MESSAGE_CONTENT","messageId":"m-p0","delta":"Hm"}"#,
+                ],
+            ),
+            (
+                "Hi",
+                &[
+                    r#"{"type":"REASONING_MESSAGE_END","messageId":"m-p0"}"#,
+                    r#"{"type":"REASONING_END","messageId":"m-p0"}"#,
+                    r#"{"type":"TEXT_MESSAGE_START","messageId":"m-s0","role":"assistant"}"#,
+                    r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m-s0","delta":"Hi"}"#,
+                ],
+            ),
+            ("", &[]),
+            ("note:{}", &[]),
+            ("note:{\"x\":1}", &[r#"{"type":"CUSTOM","name":"chunk_metadata","value":{"x":1}}"#]),
+            (
+                "call:a:{\"q\":",
+                &[
+                    r#"{"type":"TEXT_MESSAGE_END","messageId":"m-s0"}"#,
+                    r#"{"type":"TOOL_CALL_START","toolCallId":"a","toolCallName":"f","parentMessageId":"m-s0"}"#,
+                    r#"{"type":"TOOL_CALL_ARGS","toolCallId":"a","delta":"{\"q\":"}"#,
+                ],
+            ),
+            (
+                "call:b=g:",
+                &[
+                    r#"{"type":"TOOL_CALL_START","toolCallId":"b","toolCallName":"g","parentMessageId":"m-s0"}"#,
+                ],
+            ),
+            (
+                "call:a:1}",
+                &[
+                    r#"{"type":"TOOL_CALL_ARGS","toolCallId":"a","delta":"1}"}"#,
+                    r#"{"type":"TOOL_CALL_END","toolCallId":"a"}"#,
+                ],
+            ),
+            ("result:b:one", &[r#"{"type":"TOOL_CALL_END","toolCallId":"b"}"#]),
+            ("result:b:, two", &[]),
+            (
+                "fault:a:no",
+                &[
+                    r#"{"type":"TOOL_CALL_RESULT","messageId":"m-s0-r2","toolCallId":"b","content":"one, two","role":"tool"}"#,
+                ],
+            ),
+            (
+                "So",
+                &[
+                    r#"{"type":"TOOL_CALL_RESULT","messageId":"m-s0-r1","toolCallId":"a","content":"no","role":"tool"}"#,
+                    r#"{"type":"TEXT_MESSAGE_START","messageId":"m-s1","role":"assistant"}"#,
+                    r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m-s1","delta":"So"}"#,
+                ],
+            ),
+            ("final:{\"tokens_used\":3}", &[r#"{"type":"TEXT_MESSAGE_END","messageId":"m-s1"}"#]),
+            (
+                "complete",
+                &[concat!(
+                    r#"{"type":"RUN_FINISHED","threadId":"t","runId":"r","outcome":{"type":"success"},"#,
+                    r#""usage":[{"inputTokens":0,"outputTokens":3,"totalTokens":3}],"metadata":{"tokens_used":3}}"#
+                )],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_run_that_was_stopped_is_cancelled_with_nothing_open() {
+    assert_told(
+        &mut answer(),
+        &[
+            ("open", &[STARTED]),
+            (
+                "call:a:{",
+                &[
+                    r#"{"type":"TOOL_CALL_START","toolCallId":"a","toolCallName":"f","parentMessageId":"m-s0"}"#,
+                    r#"{"type":"TOOL_CALL_ARGS","toolCallId":"a","delta":"{"}"#,
+                ],
+            ),
+            (
+                "stopped",
+                &[
+                    r#"{"type":"TOOL_CALL_END","toolCallId":"a"}"#,
+                    r#"{"type":"TOOL_CALL_RESULT","messageId":"m-s0-r1","toolCallId":"a","content":"","role":"tool"}"#,
+                    r#"{"type":"RUN_FINISHED","threadId":"t","runId":"r","outcome":{"type":"cancelled"}}"#,
+                ],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_run_that_failed_says_why() {
+    let error = r#"{"type":"RUN_ERROR","message":"no chunk arrived for too long","code":"stalled"}"#;
+    assert_told(&mut answer(), &[("failed:stalled:no chunk arrived for too long", &[STARTED, error])]);
+    assert_eq!(answer().headers(), []);
+}

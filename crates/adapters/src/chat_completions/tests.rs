@@ -1,0 +1,123 @@
+use super::*;
+use crate::testing::assert_told;
+
+fn answer(include_usage: bool, tool_calls: ToolCalls) -> ChatCompletions {
+    ChatCompletions::new(Terms {
+        message: MessageId::parse("m").unwrap(),
+        model: "a".to_owned(),
+        created_at: Timestamp(1_999),
+        include_usage,
+        tool_calls,
+    })
+}
+
+/// A chunk with this delta.
+macro_rules! delta {
+    ($delta:literal) => {
+        delta!($delta, "null", "")
+    };
+    ($delta:literal, $reason:literal, $usage:literal) => {
+        concat!(
+            r#"{"id":"chatcmpl-m","object":"chat.completion.chunk","created":1,"model":"a","#,
+            r#""choices":[{"index":0,"delta":"#,
+            $delta,
+            r#","logprobs":null,"finish_reason":"#,
+            $reason,
+            "}]",
+            $usage,
+            "}"
+        )
+    };
+}
+
+#[test]
+fn every_row_of_the_protocol() {
+    let mut answer = answer(false, ToolCalls::Shown);
+    assert_told(
+        &mut answer,
+        &[
+            ("open", &[delta!(r#"{"role":"assistant","content":""}"#)]),
+            ("think:Hm", &[]),
+            ("Hi", &[delta!(r#"{"content":"Hi"}"#)]),
+            ("", &[]),
+            ("note:{\"x\":1}", &[]),
+            (
+                "call:a:{",
+                &[
+                    delta!(
+                        r#"{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":""}}]}"#
+                    ),
+                    delta!(r#"{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}"#),
+                ],
+            ),
+            (
+                "call:b=g:",
+                &[delta!(
+                    r#"{"tool_calls":[{"index":1,"id":"b","type":"function","function":{"name":"g","arguments":""}}]}"#
+                )],
+            ),
+            ("call:a:}", &[delta!(r#"{"tool_calls":[{"index":0,"function":{"arguments":"}"}}]}"#)]),
+            ("result:a:one", &[]),
+            (" So", &[delta!(r#"{"content":" So"}"#)]),
+            ("final:{\"tokens_used\":3,\"finish_reason\":\"tool_calls\"}", &[]),
+            ("complete", &[delta!("{}", r#""stop""#, ""), "[DONE]"]),
+        ],
+    );
+    assert_eq!(
+        answer.object().unwrap().unwrap(),
+        concat!(
+            r#"{"id":"chatcmpl-m","object":"chat.completion","created":1,"model":"a","choices":[{"index":0,"#,
+            r#""message":{"role":"assistant","content":"Hi So","refusal":null,"tool_calls":["#,
+            r#"{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}},"#,
+            r#"{"id":"b","type":"function","function":{"name":"g","arguments":""}}]},"#,
+            r#""logprobs":null,"finish_reason":"stop"}],"#,
+            r#""usage":{"prompt_tokens":0,"completion_tokens":3,"total_tokens":3}}"#
+        )
+    );
+}
+
+#[test]
+fn usage_is_a_chunk_of_its_own_and_null_before() {
+    assert_told(
+        &mut answer(true, ToolCalls::Hidden),
+        &[
+            ("open", &[delta!(r#"{"role":"assistant","content":""}"#, "null", r#","usage":null"#)]),
+            ("call:a:{}", &[]),
+            ("final:{\"tokens_used\":3,\"finish_reason\":\"length\"}", &[]),
+            (
+                "complete",
+                &[
+                    delta!("{}", r#""length""#, r#","usage":null"#),
+                    concat!(
+                        r#"{"id":"chatcmpl-m","object":"chat.completion.chunk","created":1,"model":"a","choices":[],"#,
+                        r#""usage":{"prompt_tokens":0,"completion_tokens":3,"total_tokens":3}}"#
+                    ),
+                    "[DONE]",
+                ],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn what_was_stopped_ends_like_what_is_whole() {
+    assert_told(
+        &mut answer(false, ToolCalls::Shown),
+        &[
+            ("Hi", &[delta!(r#"{"role":"assistant","content":""}"#), delta!(r#"{"content":"Hi"}"#)]),
+            ("stopped", &[delta!("{}", r#""stop""#, ""), "[DONE]"]),
+        ],
+    );
+}
+
+#[test]
+fn a_failure_is_an_error_of_the_stream_and_of_the_object() {
+    let mut answer = answer(false, ToolCalls::Shown);
+    let error = r#"{"error":{"message":"no more","type":"server_error","param":null,"code":"stalled"}}"#;
+    assert_told(
+        &mut answer,
+        &[("open", &[delta!(r#"{"role":"assistant","content":""}"#)]), ("failed:stalled:no more", &[error])],
+    );
+    let body = answer.object().unwrap().unwrap_err();
+    assert_eq!((body.content_type, &*body.bytes), ("application/json", error.as_bytes()));
+}

@@ -1,0 +1,133 @@
+//! What the folds have in common: attempts, the order of opening, chunks and end, and what was shown.
+//!
+//! Entry type: [`Fold`], with the [`Words`] of a protocol.
+
+use bytes::Bytes;
+use model::{Chunk, MessageId, Metadata};
+
+use crate::outline::{Change, Outline};
+use crate::{FailureNote, Happening, Output, Then};
+
+/// How one protocol says what happens. Everything is appended to `out` as whole events.
+pub(crate) trait Words {
+    /// The stream begins.
+    fn open(&mut self, out: &mut Vec<u8>);
+
+    /// A chunk came, if only as a sign of life.
+    fn hear(&mut self, _out: &mut Vec<u8>) {}
+
+    /// Something changed in the outline.
+    fn change(&mut self, change: Change<'_>, out: &mut Vec<u8>);
+
+    /// The end has come, and what is open will be closed.
+    fn ending(&mut self, _end: End<'_>) {}
+
+    /// The end; everything that was open has been closed. `metadata`: of the final chunk.
+    fn end(&mut self, end: End<'_>, metadata: &Metadata, out: &mut Vec<u8>);
+
+    /// Another attempt begins from nothing. `was_shown`: something of the one before was, so this connection cannot go on.
+    fn restart(&mut self, attempt: u32, was_shown: bool, out: &mut Vec<u8>) -> Then;
+}
+
+/// How an answer ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum End<'a> {
+    Complete,
+    Stopped,
+    Failed(&'a FailureNote),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Fold<W> {
+    message: MessageId,
+    pub(crate) words: W,
+    outline: Outline,
+    attempt: u32,
+    is_open: bool,
+    was_shown: bool,
+    is_over: bool,
+}
+
+impl<W: Words> Fold<W> {
+    pub(crate) fn new(message: MessageId, words: W) -> Self {
+        let outline = Outline::new(message.clone());
+        Self { message, words, outline, attempt: 0, is_open: false, was_shown: false, is_over: false }
+    }
+
+    pub(crate) fn apply(&mut self, happening: Happening<'_>) -> Output {
+        let mut out = Vec::new();
+        if self.is_over {
+            return output(out, Then::End);
+        }
+        let then = match happening {
+            Happening::Opened => self.open(&mut out),
+            Happening::Chunk { attempt, chunk, .. } => self.chunk(attempt, chunk, &mut out),
+            Happening::Reset { attempt } => self.reset(attempt, &mut out),
+            Happening::Complete { .. } => self.end(End::Complete, &mut out),
+            Happening::Stopped => self.end(End::Stopped, &mut out),
+            Happening::Failed(failure) => self.end(End::Failed(failure), &mut out),
+        };
+        output(out, then)
+    }
+
+    fn open(&mut self, out: &mut Vec<u8>) -> Then {
+        if !std::mem::replace(&mut self.is_open, true) {
+            self.words.open(out);
+        }
+        Then::Continue
+    }
+
+    fn chunk(&mut self, attempt: u32, chunk: &Chunk, out: &mut Vec<u8>) -> Then {
+        if attempt < self.attempt {
+            return Then::Continue;
+        }
+        let then = self.reset(attempt, out);
+        if then != Then::Continue {
+            // The connection ends here; the state goes on, for whoever waits for the whole.
+            self.show(chunk, &mut Vec::new());
+            return then;
+        }
+        self.show(chunk, out);
+        Then::Continue
+    }
+
+    fn show(&mut self, chunk: &Chunk, out: &mut Vec<u8>) {
+        self.open(out);
+        self.words.hear(out);
+        for change in self.outline.chunk(chunk) {
+            self.was_shown = true;
+            self.words.change(change, out);
+        }
+    }
+
+    fn reset(&mut self, attempt: u32, out: &mut Vec<u8>) -> Then {
+        if attempt <= self.attempt {
+            return Then::Continue;
+        }
+        self.attempt = attempt;
+        self.outline = Outline::new(self.message.clone());
+        let was_shown = std::mem::take(&mut self.was_shown);
+        if was_shown {
+            self.is_open = false;
+        }
+        self.words.restart(attempt, was_shown, out)
+    }
+
+    fn end(&mut self, end: End<'_>, out: &mut Vec<u8>) -> Then {
+        self.open(out);
+        self.words.ending(end);
+        let mut changes = Vec::new();
+        self.outline.close(&mut changes);
+        for change in changes {
+            self.words.change(change, out);
+        }
+        self.words.end(end, self.outline.metadata(), out);
+        self.is_over = true;
+        Then::End
+    }
+}
+
+fn output(out: Vec<u8>, then: Then) -> Output {
+    Output { bytes: Bytes::from(out), then }
+}

@@ -1,0 +1,317 @@
+//! The outline of an answer: which text, reasoning, tool calls and results its chunks are, where each begins and ends.
+//!
+//! Entry type: [`Outline`]. All protocols but the native one show these changes, each in its own words, so what is open
+//! when, and what is closed at the end, is decided here once. Steps are cut as the history cuts them: the first text,
+//! reasoning or call after a result begins the next one.
+//!
+//! State: the arguments of calls that are still being written, the results of the step, the ids of the calls. The text is not
+//! kept.
+
+pub(crate) mod arguments;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::{Chunk, ChunkKind, MessageId, Metadata};
+use serde_json::Value;
+
+use arguments::Arguments;
+
+/// A run of text or of reasoning that nothing interrupts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Its number among all spans and calls of the answer.
+    pub(crate) part: u32,
+    /// The step that it belongs to.
+    pub(crate) step: u32,
+    /// Which of the two.
+    pub(crate) is_reasoning: bool,
+}
+
+/// A tool call, as it is shown.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// Unique in the answer: a producer that uses an id for two calls would make clients mix them up.
+    pub(crate) id: String,
+    /// The tool.
+    pub(crate) tool: String,
+    /// Its number among all spans and calls of the answer.
+    pub(crate) part: u32,
+    /// Its number among the calls of the answer.
+    pub(crate) index: u32,
+    /// The step that it belongs to.
+    pub(crate) step: u32,
+    /// Its number among the calls of its step.
+    pub(crate) number: usize,
+}
+
+/// What a chunk changes in the outline.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Change<'a> {
+    StepBegan,
+    StepEnded,
+    SpanBegan(Span),
+    /// Never empty.
+    SpanGrew(Span, &'a str),
+    SpanEnded(Span),
+    CallBegan(Arc<Call>),
+    /// Never empty.
+    CallGrew(Arc<Call>, &'a str),
+    /// All of its arguments: nothing of it follows but a result.
+    CallEnded(Arc<Call>, String),
+    /// The first piece of a result.
+    ResultBegan(Arc<Call>, Piece<'a>),
+    /// The whole result, as far as anybody knows: where results come in pieces by turns, more may follow.
+    ResultEnded(Arc<Call>, Whole),
+    /// The step, or the answer, ended without a result.
+    Unanswered(Arc<Call>),
+    /// Metadata that came before the end; never empty.
+    Noted(&'a Metadata),
+}
+
+/// A piece of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) is_error: bool,
+}
+
+/// A whole result.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Whole {
+    pub(crate) text: String,
+    pub(crate) is_error: bool,
+    /// Of how many pieces; of one, [`Change::ResultBegan`] had all of it.
+    pub(crate) pieces: u32,
+    /// Bytes of the text that were told as the whole before.
+    pub(crate) told: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Outline {
+    message: MessageId,
+    step: u32,
+    is_step_open: bool,
+    /// The step has a result: what the model says next belongs to another one.
+    has_results: bool,
+    span: Option<Span>,
+    /// The calls of the step.
+    calls: Vec<OpenCall>,
+    /// The one of them whose result is coming.
+    result: Option<usize>,
+    ids: BTreeSet<String>,
+    next_part: u32,
+    metadata: Metadata,
+}
+
+/// A call of the step that is open.
+#[derive(Debug)]
+struct OpenCall {
+    call: Arc<Call>,
+    /// The producer's id.
+    named: String,
+    /// `None` when they have ended.
+    arguments: Option<Arguments>,
+    result: Option<Whole>,
+}
+
+impl Outline {
+    pub(crate) fn new(message: MessageId) -> Self {
+        Self {
+            message,
+            step: 0,
+            is_step_open: false,
+            has_results: false,
+            span: None,
+            calls: Vec::new(),
+            result: None,
+            ids: BTreeSet::new(),
+            next_part: 0,
+            metadata: Metadata::EMPTY,
+        }
+    }
+
+    /// Metadata of the final chunk; empty before it.
+    pub(crate) fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Takes the next chunk.
+    pub(crate) fn chunk<'a>(&mut self, chunk: &'a Chunk) -> Vec<Change<'a>> {
+        let mut changes = Vec::new();
+        match chunk.kind {
+            ChunkKind::Content => self.speak(&chunk.text, false, &mut changes),
+            ChunkKind::Reasoning => self.speak(&chunk.text, true, &mut changes),
+            ChunkKind::ToolCall => self.call(chunk, &mut changes),
+            ChunkKind::ToolResult => self.answer(chunk, &mut changes),
+            ChunkKind::Metadata if !chunk.is_final && !chunk.metadata.is_empty() => {
+                changes.push(Change::Noted(&chunk.metadata));
+            }
+            // That an error is the end of the answer is the owner's decision, and comes as such.
+            ChunkKind::Metadata | ChunkKind::Error => {}
+        }
+        if chunk.is_final && chunk.kind != ChunkKind::Error {
+            self.metadata = chunk.metadata.clone();
+            self.close(&mut changes);
+        }
+        changes
+    }
+
+    /// Closes whatever is open.
+    pub(crate) fn close(&mut self, changes: &mut Vec<Change<'_>>) {
+        self.end_span(changes);
+        self.end_result(changes);
+        for mut open in std::mem::take(&mut self.calls) {
+            open.end_arguments(changes);
+            if open.result.is_none() {
+                changes.push(Change::Unanswered(open.call));
+            }
+        }
+        if std::mem::take(&mut self.is_step_open) {
+            changes.push(Change::StepEnded);
+        }
+    }
+
+    fn speak<'a>(&mut self, text: &'a str, is_reasoning: bool, changes: &mut Vec<Change<'a>>) {
+        if text.is_empty() {
+            // It begins the next step of the history, too, though there is nothing to show of it yet.
+            return self.end_step_with_results(changes);
+        }
+        self.begin_step(changes);
+        let span = match self.span.filter(|span| span.is_reasoning == is_reasoning) {
+            Some(span) => span,
+            None => {
+                self.end_span(changes);
+                let span = Span { part: self.take_part(), step: self.step, is_reasoning };
+                self.span = Some(span);
+                changes.push(Change::SpanBegan(span));
+                span
+            }
+        };
+        changes.push(Change::SpanGrew(span, text));
+    }
+
+    fn call<'a>(&mut self, chunk: &'a Chunk, changes: &mut Vec<Change<'a>>) {
+        self.begin_step(changes);
+        self.end_span(changes);
+        let at = self.open_call(chunk, changes);
+        let open = &mut self.calls[at];
+        // A producer that adds to what it has ended is not followed: nobody can take the end back.
+        let Some(arguments) = &mut open.arguments else { return };
+        if !chunk.text.is_empty() {
+            arguments.push(&chunk.text);
+            changes.push(Change::CallGrew(Arc::clone(&open.call), &chunk.text));
+        }
+        if arguments.are_whole() || chunk.metadata.get("args_done") == Some(&Value::Bool(true)) {
+            open.end_arguments(changes);
+        }
+    }
+
+    fn answer<'a>(&mut self, chunk: &'a Chunk, changes: &mut Vec<Change<'a>>) {
+        self.open_step(changes);
+        self.end_span(changes);
+        self.has_results = true;
+        let known = self.known_call(chunk);
+        if known.is_none() || known != self.result {
+            self.end_result(changes);
+        }
+        let at = self.open_call(chunk, changes);
+        self.result = Some(at);
+        let open = &mut self.calls[at];
+        open.end_arguments(changes);
+        let is_error = chunk.metadata.get("is_error") == Some(&Value::Bool(true));
+        if open.result.is_none() {
+            let piece = Piece { text: &chunk.text, is_error };
+            changes.push(Change::ResultBegan(Arc::clone(&open.call), piece));
+        }
+        let result = open.result.get_or_insert_default();
+        result.text.push_str(&chunk.text);
+        result.is_error |= is_error;
+        result.pieces += 1;
+    }
+
+    /// The model speaks: after a result, in a new step.
+    fn begin_step(&mut self, changes: &mut Vec<Change<'_>>) {
+        self.end_step_with_results(changes);
+        self.open_step(changes);
+    }
+
+    fn end_step_with_results(&mut self, changes: &mut Vec<Change<'_>>) {
+        if std::mem::take(&mut self.has_results) {
+            self.close(changes);
+            self.step += 1;
+        }
+    }
+
+    fn open_step(&mut self, changes: &mut Vec<Change<'_>>) {
+        if !std::mem::replace(&mut self.is_step_open, true) {
+            changes.push(Change::StepBegan);
+        }
+    }
+
+    fn end_span(&mut self, changes: &mut Vec<Change<'_>>) {
+        changes.extend(self.span.take().map(Change::SpanEnded));
+    }
+
+    fn end_result(&mut self, changes: &mut Vec<Change<'_>>) {
+        let Some(open) = self.result.take().and_then(|at| self.calls.get_mut(at)) else { return };
+        if let Some(result) = &mut open.result {
+            changes.push(Change::ResultEnded(Arc::clone(&open.call), result.clone()));
+            result.told = result.text.len();
+        }
+    }
+
+    /// The call of the step that the chunk is about; a result without a call gets one, as in the history.
+    fn open_call(&mut self, chunk: &Chunk, changes: &mut Vec<Change<'_>>) -> usize {
+        if let Some(at) = self.known_call(chunk) {
+            return at;
+        }
+        let named = text_at(chunk, "tool_call_id");
+        let call = Arc::new(self.new_call(named, text_at(chunk, "tool_name")));
+        changes.push(Change::CallBegan(Arc::clone(&call)));
+        let arguments = Some(Arguments::default());
+        self.calls.push(OpenCall { call, named: named.to_owned(), arguments, result: None });
+        self.calls.len() - 1
+    }
+
+    fn known_call(&self, chunk: &Chunk) -> Option<usize> {
+        let named = text_at(chunk, "tool_call_id");
+        self.calls.iter().position(|open| open.named == named)
+    }
+
+    fn new_call(&mut self, named: &str, tool: &str) -> Call {
+        let index = self.ids.len() as u32;
+        let mut id = match named {
+            "" => format!("{}-c{index}", self.message),
+            named => named.to_owned(),
+        };
+        while self.ids.contains(&id) {
+            id = format!("{id}-c{index}");
+        }
+        self.ids.insert(id.clone());
+        let tool = if tool.is_empty() { "unknown" } else { tool }.to_owned();
+        Call { id, tool, part: self.take_part(), index, step: self.step, number: self.calls.len() }
+    }
+
+    fn take_part(&mut self) -> u32 {
+        let part = self.next_part;
+        self.next_part += 1;
+        part
+    }
+}
+
+impl OpenCall {
+    fn end_arguments(&mut self, changes: &mut Vec<Change<'_>>) {
+        if let Some(arguments) = self.arguments.take() {
+            changes.push(Change::CallEnded(Arc::clone(&self.call), arguments.into_text()));
+        }
+    }
+}
+
+fn text_at<'a>(chunk: &'a Chunk, key: &str) -> &'a str {
+    chunk.metadata.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! The arguments of a call while they are being written: a JSON object in pieces.
+
+/// Knows without parsing when the object is whole: no JSON text goes on after the brace that closes it.
+#[derive(Debug, Default)]
+pub(crate) struct Arguments {
+    text: String,
+    depth: usize,
+    in_string: bool,
+    is_escaped: bool,
+    state: State,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Blank,
+    Object,
+    Whole,
+    /// Not an object; where it ends is for others to say.
+    Other,
+}
+
+impl Arguments {
+    pub(crate) fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        for byte in text.bytes() {
+            self.look_at(byte);
+        }
+    }
+
+    /// Whether nothing can follow.
+    pub(crate) fn are_whole(&self) -> bool {
+        self.state == State::Whole
+    }
+
+    pub(crate) fn into_text(self) -> String {
+        self.text
+    }
+
+    fn look_at(&mut self, byte: u8) {
+        match self.state {
+            State::Blank if byte.is_ascii_whitespace() => {}
+            State::Blank if byte == b'{' => (self.state, self.depth) = (State::Object, 1),
+            State::Blank => self.state = State::Other,
+            State::Object => self.look_inside(byte),
+            // White space after it changes nothing; anything else makes it no JSON.
+            State::Whole if byte.is_ascii_whitespace() => {}
+            State::Whole => self.state = State::Other,
+            State::Other => {}
+        }
+    }
+
+    fn look_inside(&mut self, byte: u8) {
+        if self.in_string {
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' => self.is_escaped = true,
+                b'"' => self.in_string = false,
+                _ => {}
+            }
+            return;
+        }
+        match byte {
+            b'"' => self.in_string = true,
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => self.depth -= 1,
+            _ => {}
+        }
+        if self.depth == 0 {
+            self.state = State::Whole;
+        }
+    }
+}
+
+/// The arguments as a JSON value; none at all are an empty object, which is what models mean by it.
+///
+/// # Errors
+/// They are no JSON; what is wrong with them.
+pub(crate) fn parse(text: &str) -> Result<serde_json::Value, serde_json::Error> {
+    match text.trim() {
+        "" => Ok(serde_json::Value::Object(serde_json::Map::new())),
+        text => serde_json::from_str(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole_after(pieces: &[&str]) -> Option<usize> {
+        let mut arguments = Arguments::default();
+        pieces.iter().position(|piece| {
+            arguments.push(piece);
+            arguments.are_whole()
+        })
+    }
+
+    #[test]
+    fn an_object_is_whole_with_the_brace_that_closes_it() {
+        assert_eq!(whole_after(&["{", "\"a\":", "{\"b\":[1]}", " ", "}"]), Some(4));
+        assert_eq!(whole_after(&[" \n", "{}"]), Some(1));
+        assert_eq!(whole_after(&[r#"{"a":"}"#, r#"\"}"#, r#"\\"}"#]), Some(2));
+        assert_eq!(whole_after(&["{\"é\":\"\u{2028}}\"", "}\n"]), Some(1));
+    }
+
+    #[test]
+    fn of_anything_else_nobody_knows_the_end() {
+        for never in ["", "[1]", "\"{}\"", "1", "{", "{\"a\":\"}", "{}{}", "x{}"] {
+            assert_eq!(whole_after(&[never]), None, "{never}");
+        }
+    }
+
+    #[test]
+    fn no_arguments_are_an_empty_object() {
+        assert_eq!(parse(" ").unwrap(), serde_json::json!({}));
+        assert_eq!(parse("{\"a\": 1}\n").unwrap(), serde_json::json!({"a": 1}));
+        assert!(parse("{\"a\"").is_err());
+    }
+}

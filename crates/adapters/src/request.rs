@@ -1,0 +1,344 @@
+//! What clients ask for: the one new input of a thread, whatever their protocol wraps around it.
+//!
+//! Entry types: [`BadRequest`] and [`Rejection`]; each protocol has a `Request` of its own. The history is ours: of the messages
+//! that a client sends along only the last one is read. What cannot be done is refused with its place in the body, never
+//! left out in silence; settings of the model (temperature and the like) belong to the agent and are not read.
+
+use bytes::Bytes;
+use model::{InvalidId, InvalidMetadata, Metadata};
+use serde_json::{Map, Value};
+
+/// Why a body cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadRequest {
+    /// Not JSON, or not an object.
+    #[error("the body must be a JSON object: {0}")]
+    NotAnObject(String),
+    /// A field that must be there is not.
+    #[error("`{param}` is missing")]
+    Missing {
+        /// The field.
+        param: String,
+    },
+    /// A field has another type, or a value that the protocol does not have.
+    #[error("`{param}` must be {expected}")]
+    Invalid {
+        /// The field.
+        param: String,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// A field that names something of ours does not hold an id.
+    #[error("`{param}`: {source}")]
+    InvalidId {
+        /// The field.
+        param: String,
+        /// What is wrong with it.
+        source: InvalidId,
+    },
+    /// Metadata that cannot be kept.
+    #[error("`{param}`: {source}")]
+    InvalidMetadata {
+        /// The field.
+        param: String,
+        /// What is wrong with it.
+        source: InvalidMetadata,
+    },
+    /// The protocol has it, and it cannot be done here.
+    #[error("`{param}`: {why}")]
+    Unsupported {
+        /// The field.
+        param: String,
+        /// Why not, or what to do instead.
+        why: &'static str,
+    },
+    /// The last message is not the user's, so there is nothing to answer.
+    #[error("`{param}` must end with a message of the user")]
+    NoInput {
+        /// The field with the messages.
+        param: String,
+    },
+    /// The input has no text.
+    #[error("`{param}` has no text")]
+    EmptyInput {
+        /// The field with the input.
+        param: String,
+    },
+    /// Earlier messages were sent along, but no thread was named in which they could be.
+    #[error("`{param}` has earlier messages, but the request names no thread: {name}")]
+    NoThread {
+        /// The field with the messages.
+        param: String,
+        /// How to name one.
+        name: &'static str,
+    },
+}
+
+impl BadRequest {
+    /// A stable code for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotAnObject(_) => "invalid_json",
+            Self::Missing { .. } => "missing_required_parameter",
+            Self::Invalid { .. } | Self::InvalidId { .. } | Self::InvalidMetadata { .. } => "invalid_value",
+            Self::Unsupported { .. } => "unsupported_parameter",
+            Self::NoInput { .. } => "no_input",
+            Self::EmptyInput { .. } => "empty_input",
+            Self::NoThread { .. } => "no_thread",
+        }
+    }
+
+    /// The field, as a path into the body.
+    pub fn param(&self) -> Option<&str> {
+        match self {
+            Self::NotAnObject(_) => None,
+            Self::Missing { param }
+            | Self::Invalid { param, .. }
+            | Self::InvalidId { param, .. }
+            | Self::InvalidMetadata { param, .. }
+            | Self::Unsupported { param, .. }
+            | Self::NoInput { param }
+            | Self::EmptyInput { param }
+            | Self::NoThread { param, .. } => Some(param),
+        }
+    }
+
+    /// The same as what a protocol writes.
+    pub fn rejection(&self) -> Rejection {
+        Rejection {
+            status: 400,
+            code: self.code().to_owned(),
+            message: self.to_string(),
+            param: self.param().map(str::to_owned),
+        }
+    }
+}
+
+/// A refusal, before a protocol gives it its form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// The HTTP status.
+    pub status: u16,
+    /// For programs.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// The field that is at fault.
+    pub param: Option<String>,
+}
+
+impl Rejection {
+    /// One that no field is at fault for.
+    pub fn new(status: u16, code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { status, code: code.into(), message: message.into(), param: None }
+    }
+}
+
+/// The body of a refusal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorBody {
+    /// Its media type.
+    pub content_type: &'static str,
+    /// The body.
+    pub bytes: Bytes,
+}
+
+/// An object of the body, with the path that leads to it.
+pub(crate) struct Fields<'a> {
+    map: &'a Map<String, Value>,
+    path: String,
+}
+
+/// The body as a JSON object.
+pub(crate) fn object(body: &[u8]) -> Result<Map<String, Value>, BadRequest> {
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(BadRequest::NotAnObject("it is another JSON value".to_owned())),
+        Err(error) => Err(BadRequest::NotAnObject(error.to_string())),
+    }
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn of(map: &'a Map<String, Value>) -> Self {
+        Self { map, path: String::new() }
+    }
+
+    /// An object inside.
+    pub(crate) fn inside(path: String, value: &'a Value) -> Result<Self, BadRequest> {
+        match value {
+            Value::Object(map) => Ok(Self { map, path }),
+            _ => Err(BadRequest::Invalid { param: path, expected: "an object" }),
+        }
+    }
+
+    pub(crate) fn path(&self, key: &str) -> String {
+        match self.path.as_str() {
+            "" => key.to_owned(),
+            path => format!("{path}.{key}"),
+        }
+    }
+
+    /// The value; `null` is the same as nothing.
+    pub(crate) fn get(&self, key: &str) -> Option<&'a Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&'a str>, BadRequest> {
+        self.typed(key, "a string", Value::as_str)
+    }
+
+    pub(crate) fn flag(&self, key: &str) -> Result<bool, BadRequest> {
+        Ok(self.typed(key, "true or false", Value::as_bool)?.unwrap_or(false))
+    }
+
+    pub(crate) fn array(&self, key: &str) -> Result<Option<&'a Vec<Value>>, BadRequest> {
+        self.typed(key, "an array", Value::as_array)
+    }
+
+    pub(crate) fn object(&self, key: &str) -> Result<Option<Fields<'a>>, BadRequest> {
+        self.get(key).map(|value| Self::inside(self.path(key), value)).transpose()
+    }
+
+    pub(crate) fn required<T>(&self, key: &str, value: Option<T>) -> Result<T, BadRequest> {
+        value.ok_or_else(|| BadRequest::Missing { param: self.path(key) })
+    }
+
+    /// An id of ours.
+    pub(crate) fn id<T>(
+        &self,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, InvalidId>,
+    ) -> Result<Option<T>, BadRequest> {
+        let invalid = |source| BadRequest::InvalidId { param: self.path(key), source };
+        self.text(key)?.map(|text| parse(text).map_err(invalid)).transpose()
+    }
+
+    /// Free metadata, as an object.
+    pub(crate) fn metadata(&self, key: &str) -> Result<Metadata, BadRequest> {
+        let invalid = |source| BadRequest::InvalidMetadata { param: self.path(key), source };
+        match self.object(key)? {
+            Some(fields) => Metadata::new(fields.map.clone()).map_err(invalid),
+            None => Ok(Metadata::EMPTY),
+        }
+    }
+
+    /// Refuses a field that is there and not empty.
+    pub(crate) fn refuse(&self, key: &str, why: &'static str) -> Result<(), BadRequest> {
+        let is_empty = |value: &Value| match value {
+            Value::Array(items) => items.is_empty(),
+            Value::Object(map) => map.is_empty(),
+            Value::Bool(flag) => !flag,
+            _ => false,
+        };
+        match self.get(key) {
+            Some(value) if !is_empty(value) => Err(self.unsupported(key, why)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn unsupported(&self, key: &str, why: &'static str) -> BadRequest {
+        BadRequest::Unsupported { param: self.path(key), why }
+    }
+
+    pub(crate) fn invalid(&self, key: &str, expected: &'static str) -> BadRequest {
+        BadRequest::Invalid { param: self.path(key), expected }
+    }
+
+    fn typed<T>(
+        &self,
+        key: &str,
+        expected: &'static str,
+        read: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, BadRequest> {
+        self.get(key).map(|value| read(value).ok_or_else(|| self.invalid(key, expected))).transpose()
+    }
+}
+
+/// How a protocol writes the content of a message.
+pub(crate) struct ContentRules {
+    /// The type of a part with text, whose field is `text`.
+    pub(crate) text_types: &'static [&'static str],
+    /// Types of parts that say nothing to the model, or begin of such types.
+    pub(crate) ignored: fn(&str) -> bool,
+}
+
+/// The text of the input. Whatever is not text is refused.
+pub(crate) fn input_of(message: &Fields<'_>, key: &str, rules: &ContentRules) -> Result<String, BadRequest> {
+    let text = text_of(message, key, rules)?;
+    if text.trim().is_empty() {
+        return Err(BadRequest::EmptyInput { param: message.path(key) });
+    }
+    Ok(text)
+}
+
+/// The text of a message: a string, or parts with text.
+pub(crate) fn text_of(message: &Fields<'_>, key: &str, rules: &ContentRules) -> Result<String, BadRequest> {
+    let text = match message.get(key) {
+        None => return Err(BadRequest::Missing { param: message.path(key) }),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => text_of_parts(&message.path(key), parts, rules)?,
+        Some(_) => return Err(message.invalid(key, "a string or an array of parts")),
+    };
+    if text.contains('\0') {
+        return Err(message.invalid(key, "text without a NUL character"));
+    }
+    Ok(text)
+}
+
+fn text_of_parts(path: &str, parts: &[Value], rules: &ContentRules) -> Result<String, BadRequest> {
+    let mut texts = Vec::new();
+    for (index, part) in parts.iter().enumerate() {
+        let part = Fields::inside(format!("{path}[{index}]"), part)?;
+        let kind = part.required("type", part.text("type")?)?;
+        if rules.text_types.contains(&kind) {
+            texts.push(part.required("text", part.text("text")?)?);
+        } else if !(rules.ignored)(kind) {
+            return Err(part.unsupported("type", "only text can be sent"));
+        }
+    }
+    Ok(texts.join("\n"))
+}
+
+/// The last of the messages, which must be the user's, and those before it.
+pub(crate) fn last_message<'a>(
+    fields: &Fields<'a>,
+    key: &str,
+) -> Result<(Fields<'a>, &'a [Value]), BadRequest> {
+    let messages = fields.required(key, fields.array(key)?)?;
+    let no_input = || BadRequest::NoInput { param: fields.path(key) };
+    let (last, earlier) = messages.split_last().ok_or_else(no_input)?;
+    let message = Fields::inside(format!("{}[{}]", fields.path(key), earlier.len()), last)?;
+    match message.required("role", message.text("role")?)? {
+        "user" => Ok((message, earlier)),
+        _ => Err(no_input()),
+    }
+}
+
+/// System and developer messages.
+pub(crate) struct Instructions {
+    /// How many there are.
+    pub(crate) messages: usize,
+    /// Their texts.
+    pub(crate) text: Option<String>,
+}
+
+/// Finds the instructions among messages that are not the input.
+pub(crate) fn instructions_of(
+    path: &str,
+    messages: &[Value],
+    rules: &ContentRules,
+) -> Result<Instructions, BadRequest> {
+    let mut texts = Vec::new();
+    for (index, message) in messages.iter().enumerate() {
+        let message = Fields::inside(format!("{path}[{index}]"), message)?;
+        if matches!(message.text("role")?, Some("system" | "developer")) {
+            texts.push(text_of(&message, "content", rules)?);
+        }
+    }
+    let messages = texts.len();
+    texts.retain(|text| !text.trim().is_empty());
+    Ok(Instructions { messages, text: (!texts.is_empty()).then(|| texts.join("\n\n")) })
+}
+
+#[cfg(test)]
+mod tests;

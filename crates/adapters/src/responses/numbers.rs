@@ -1,0 +1,85 @@
+//! The numbers of events, and which of them a client wants.
+
+/// Events of one attempt, by their numbers: more than any answer has.
+const ATTEMPT: u64 = 1_000_000_000;
+
+/// The events that a client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Resume {
+    /// All of them.
+    #[default]
+    Start,
+    /// Those with a higher number: `starting_after`.
+    After(u64),
+    /// The last one alone, with a higher number: for an answer of which only the history is left. The object in it has the
+    /// whole output, while the pieces that the client has seen a part of are not known any more.
+    EndAfter(u64),
+}
+
+/// Counts the events; numbers are given for those that are wanted.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    resume: Resume,
+    attempt: u64,
+    /// Numbers of the events before the first chunk, which are the same in all attempts.
+    opening: u64,
+    next: u64,
+    has_begun: bool,
+}
+
+impl Numbers {
+    pub(super) fn new(resume: Resume, opening: u64) -> Self {
+        Self { resume, attempt: 0, opening, next: opening, has_begun: false }
+    }
+
+    pub(super) fn restart(&mut self, attempt: u32) {
+        (self.attempt, self.next, self.has_begun) = (attempt.into(), self.opening, false);
+    }
+
+    /// Something of the attempt is told. True when it is the first of it, and this client has seen a part of an earlier one,
+    /// so that it must be told from the beginning.
+    pub(super) fn begin_attempt(&mut self) -> bool {
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        let has_seen_more = |after: u64| after / ATTEMPT < self.attempt && after % ATTEMPT >= self.opening;
+        is_first && matches!(self.resume, Resume::After(after) if has_seen_more(after))
+    }
+
+    /// The number of an event before the first chunk.
+    pub(super) fn opening(&self, slot: u64) -> Option<u64> {
+        self.wanted(slot)
+    }
+
+    /// The number of one that is told once more, in the attempt.
+    pub(super) fn opening_again(&self, slot: u64) -> Option<u64> {
+        self.wanted(self.attempt * ATTEMPT + slot)
+    }
+
+    /// The number of the next event.
+    pub(super) fn event(&mut self) -> Option<u64> {
+        let number = self.take();
+        self.wanted(number)
+    }
+
+    /// The number of the last event.
+    pub(super) fn terminal(&mut self) -> Option<u64> {
+        let number = self.take();
+        match self.resume {
+            Resume::EndAfter(after) => Some(number.max(after.saturating_add(1))),
+            Resume::Start | Resume::After(_) => self.wanted(number),
+        }
+    }
+
+    fn take(&mut self) -> u64 {
+        let number = self.attempt * ATTEMPT + self.next;
+        self.next += 1;
+        number
+    }
+
+    fn wanted(&self, number: u64) -> Option<u64> {
+        match self.resume {
+            Resume::Start => Some(number),
+            Resume::After(after) => (number > after).then_some(number),
+            Resume::EndAfter(_) => None,
+        }
+    }
+}

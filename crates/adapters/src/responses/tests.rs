@@ -1,0 +1,273 @@
+use super::*;
+use crate::Happening;
+use crate::testing::assert_told;
+
+fn answer(background: bool) -> Responses {
+    let terms = Terms {
+        thread: ThreadId::parse("t").unwrap(),
+        message: MessageId::parse("m").unwrap(),
+        model: "a".to_owned(),
+        created_at: Timestamp(1_999),
+        background,
+        previous_response_id: None,
+        metadata: Metadata::EMPTY,
+        calls: Calls::Functions,
+    };
+    Responses::new(terms, Resume::Start)
+}
+
+/// An event with its number and what follows it.
+macro_rules! event {
+    ($name:literal, $number:literal, $rest:expr) => {
+        concat!(
+            "event: response.",
+            $name,
+            "\ndata: {\"type\":\"response.",
+            $name,
+            "\",\"sequence_number\":",
+            $number,
+            ",",
+            $rest,
+            "}"
+        )
+    };
+}
+
+/// An event with the response in this state.
+macro_rules! lifecycle {
+    ($name:literal, $number:literal, $status:literal, $error:literal, $output:expr, $usage:literal) => {
+        event!($name, $number, concat!("\"response\":", object!($status, "false", $error, $output, $usage)))
+    };
+    ($name:literal, $number:literal, $status:literal) => {
+        event!($name, $number, concat!("\"response\":", object!($status, "true", "null", "", "null")))
+    };
+}
+
+macro_rules! object {
+    ($status:literal, $background:literal, $error:literal, $output:expr, $usage:literal) => {
+        concat!(
+            r#"{"id":"resp_m","object":"response","created_at":1,"status":""#,
+            $status,
+            r#"","background":"#,
+            $background,
+            r#","conversation":{"id":"t"},"error":"#,
+            $error,
+            r#","incomplete_details":null,"instructions":null,"max_output_tokens":null,"metadata":{},"#,
+            r#""model":"a","output":["#,
+            $output,
+            r#"],"parallel_tool_calls":true,"previous_response_id":null,"store":true,"temperature":null,"#,
+            r#""text":{"format":{"type":"text"}},"tool_choice":"auto","tools":[],"top_p":null,"#,
+            r#""truncation":"disabled","usage":"#,
+            $usage,
+            "}"
+        )
+    };
+}
+
+macro_rules! message {
+    ($status:literal, $content:expr) => {
+        concat!(
+            r#"{"type":"message","id":"msg_m-p0","status":""#,
+            $status,
+            r#"","role":"assistant","content":["#,
+            $content,
+            "]}"
+        )
+    };
+}
+
+macro_rules! text {
+    ($text:literal) => {
+        concat!(r#"{"type":"output_text","text":""#, $text, r#"","annotations":[],"logprobs":[]}"#)
+    };
+}
+
+macro_rules! call {
+    ($status:literal, $arguments:literal) => {
+        concat!(
+            r#"{"type":"function_call","id":"fc_m-p1","status":""#,
+            $status,
+            r#"","call_id":"c","name":"f","arguments":""#,
+            $arguments,
+            r#""}"#
+        )
+    };
+}
+
+#[test]
+fn every_row_of_the_protocol() {
+    assert_told(
+        &mut answer(false),
+        &[
+            (
+                "open",
+                &[
+                    lifecycle!("created", 0, "in_progress", "null", "", "null"),
+                    lifecycle!("in_progress", 1, "in_progress", "null", "", "null"),
+                ],
+            ),
+            (
+                "Hi",
+                &[
+                    event!(
+                        "output_item.added",
+                        2,
+                        concat!(r#""output_index":0,"item":"#, message!("in_progress", ""))
+                    ),
+                    event!(
+                        "content_part.added",
+                        3,
+                        concat!(
+                            r#""item_id":"msg_m-p0","output_index":0,"content_index":0,"part":"#,
+                            text!("")
+                        )
+                    ),
+                    event!(
+                        "output_text.delta",
+                        4,
+                        r#""item_id":"msg_m-p0","output_index":0,"content_index":0,"delta":"Hi","logprobs":[]"#
+                    ),
+                ],
+            ),
+            ("", &[]),
+            ("note:{\"x\":1}", &[]),
+            (
+                "call:c:{",
+                &[
+                    event!(
+                        "output_text.done",
+                        5,
+                        r#""item_id":"msg_m-p0","output_index":0,"content_index":0,"text":"Hi","logprobs":[]"#
+                    ),
+                    event!(
+                        "content_part.done",
+                        6,
+                        concat!(
+                            r#""item_id":"msg_m-p0","output_index":0,"content_index":0,"part":"#,
+                            text!("Hi")
+                        )
+                    ),
+                    event!(
+                        "output_item.done",
+                        7,
+                        concat!(r#""output_index":0,"item":"#, message!("completed", text!("Hi")))
+                    ),
+                    event!(
+                        "output_item.added",
+                        8,
+                        concat!(r#""output_index":1,"item":"#, call!("in_progress", ""))
+                    ),
+                    event!(
+                        "function_call_arguments.delta",
+                        9,
+                        r#""item_id":"fc_m-p1","output_index":1,"delta":"{""#
+                    ),
+                ],
+            ),
+            (
+                "call:c:}",
+                &[
+                    event!(
+                        "function_call_arguments.delta",
+                        10,
+                        r#""item_id":"fc_m-p1","output_index":1,"delta":"}""#
+                    ),
+                    event!(
+                        "function_call_arguments.done",
+                        11,
+                        r#""item_id":"fc_m-p1","output_index":1,"name":"f","arguments":"{}""#
+                    ),
+                    event!(
+                        "output_item.done",
+                        12,
+                        concat!(r#""output_index":1,"item":"#, call!("completed", "{}"))
+                    ),
+                ],
+            ),
+            ("result:c:one", &[]),
+            ("final:{\"tokens_used\":3}", &[]),
+            (
+                "complete",
+                &[lifecycle!(
+                    "completed",
+                    13,
+                    "completed",
+                    "null",
+                    concat!(message!("completed", text!("Hi")), ",", call!("completed", "{}")),
+                    r#"{"input_tokens":0,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},"output_tokens":3,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":3}"#
+                )],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn reasoning_is_an_item_too() {
+    let mut answer = answer(false);
+    answer.apply(Happening::Opened);
+    let place = r#""item_id":"rs_m-p0","output_index":0,"content_index":0,"#;
+    let added = r#"{"type":"reasoning","id":"rs_m-p0","status":"in_progress","summary":[],"content":[]}"#;
+    let told = [
+        format!("output_item.added 2 \"output_index\":0,\"item\":{added}"),
+        format!("content_part.added 3 {place}\"part\":{{\"type\":\"reasoning_text\",\"text\":\"\"}}"),
+        format!("reasoning_text.delta 4 {place}\"delta\":\"Hm\""),
+    ];
+    let told = told.map(|event| {
+        let [name, number, rest] = event.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{event}") };
+        format!("event: response.{name}\ndata: {{\"type\":\"response.{name}\",\"sequence_number\":{number},{rest}}}")
+    });
+    assert_told(&mut answer, &[("think:Hm", &told.each_ref().map(String::as_str))]);
+}
+
+#[test]
+fn in_the_background_it_is_queued_until_something_comes() {
+    let mut answer = answer(true);
+    assert_told(
+        &mut answer,
+        &[
+            ("open", &[lifecycle!("created", 0, "queued"), lifecycle!("queued", 1, "queued")]),
+            ("note:{}", &[lifecycle!("in_progress", 2, "in_progress")]),
+        ],
+    );
+    assert_eq!(answer.object(), object!("in_progress", "true", "null", "", "null"));
+    // Nothing of the answer was shown: the number stays.
+    assert_told(&mut answer, &[("reset:1", &[])]);
+    assert_told(&mut answer, &[("stopped", &[lifecycle!("incomplete", 1000000003, "cancelled")])]);
+    assert_eq!(answer.object(), object!("cancelled", "true", "null", "", "null"));
+}
+
+#[test]
+fn a_failure_is_in_the_object() {
+    let mut answer = answer(false);
+    assert_told(
+        &mut answer,
+        &[
+            (
+                "open",
+                &[
+                    lifecycle!("created", 0, "in_progress", "null", "", "null"),
+                    lifecycle!("in_progress", 1, "in_progress", "null", "", "null"),
+                ],
+            ),
+            (
+                "failed:stalled:no more",
+                &[lifecycle!(
+                    "failed",
+                    2,
+                    "failed",
+                    r#"{"code":"server_error","message":"stalled: no more"}"#,
+                    "",
+                    "null"
+                )],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn ids_lead_to_answers_and_back() {
+    let message = MessageId::parse("u0001-x-a1").unwrap();
+    assert_eq!(id_of(&message), "resp_u0001-x-a1");
+    assert_eq!(message_of("resp_u0001-x-a1"), Some(message));
+    assert_eq!((message_of("chatcmpl-1"), message_of("resp_"), message_of("resp_a.b")), (None, None, None));
+}

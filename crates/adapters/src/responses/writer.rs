@@ -1,0 +1,365 @@
+//! Writes the events and keeps the output.
+
+use model::Metadata;
+use serde::Serialize;
+
+use crate::fold::{End, Words};
+use crate::outline::{Call, Change, Span, Whole};
+use crate::usage::{self, Usage};
+use crate::{Then, sse};
+
+use super::numbers::Numbers;
+use super::object::{Content, Entry, Item, Named, Object, Progress, Status, Text};
+use super::{Calls, Resume, Terms, id_of};
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    terms: Terms,
+    id: String,
+    numbers: Numbers,
+    output: Vec<Entry>,
+    progress: Progress,
+    usage: Option<Usage>,
+    /// What becomes of the items that are closed from now on.
+    closed_as: Status,
+}
+
+/// An event as it is written.
+#[derive(Serialize)]
+struct Event<'a, T> {
+    #[serde(rename = "type")]
+    name: &'a str,
+    sequence_number: u64,
+    #[serde(flatten)]
+    fields: T,
+}
+
+#[derive(Serialize)]
+struct Lifecycle<'a> {
+    response: Object<'a>,
+}
+
+#[derive(Serialize)]
+struct ItemEvent<'a> {
+    output_index: usize,
+    item: &'a Entry,
+}
+
+/// Where an event about a part of an item belongs.
+#[derive(Serialize)]
+struct Place<'a> {
+    item_id: &'a str,
+    output_index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_index: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct PartEvent<'a> {
+    #[serde(flatten)]
+    place: Place<'a>,
+    part: &'a Content,
+}
+
+#[derive(Serialize)]
+struct Delta<'a> {
+    #[serde(flatten)]
+    place: Place<'a>,
+    delta: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<[(); 0]>,
+}
+
+#[derive(Serialize)]
+struct Done<'a> {
+    #[serde(flatten)]
+    place: Place<'a>,
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<[(); 0]>,
+}
+
+#[derive(Serialize)]
+struct ArgumentsDone<'a> {
+    #[serde(flatten)]
+    place: Place<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    arguments: &'a str,
+}
+
+impl Words for Writer {
+    fn open(&mut self, out: &mut Vec<u8>) {
+        if !self.terms.background {
+            self.progress = Progress::Running;
+        }
+        self.lifecycle("response.created", self.numbers.opening(0), out);
+        let name = if self.terms.background { "response.queued" } else { "response.in_progress" };
+        self.lifecycle(name, self.numbers.opening(1), out);
+    }
+
+    fn hear(&mut self, out: &mut Vec<u8>) {
+        if self.progress == Progress::Queued {
+            self.progress = Progress::Running;
+            self.lifecycle("response.in_progress", self.numbers.opening(2), out);
+        }
+    }
+
+    fn change(&mut self, change: Change<'_>, out: &mut Vec<u8>) {
+        self.begin_attempt(out);
+        match change {
+            Change::SpanBegan(span) => self.begin_span(span, out),
+            Change::SpanGrew(span, text) => self.grow_span(span, text, out),
+            Change::SpanEnded(span) => self.end_span(span, out),
+            _ if self.terms.calls == Calls::Hidden => {}
+            Change::CallBegan(call) => self.begin_call(&call, out),
+            Change::CallGrew(call, text) => self.grow_call(&call, text, out),
+            Change::CallEnded(call, arguments) => self.end_call(&call, &arguments, out),
+            Change::ResultEnded(call, whole) if self.is_hosted() => self.result(&call, Some(whole), out),
+            Change::Unanswered(call) if self.is_hosted() => self.result(&call, None, out),
+            Change::StepBegan
+            | Change::StepEnded
+            | Change::ResultBegan(..)
+            | Change::ResultEnded(..)
+            | Change::Unanswered(_)
+            | Change::Noted(_) => {}
+        }
+    }
+
+    fn ending(&mut self, end: End<'_>) {
+        self.closed_as = match end {
+            End::Complete => Status::Completed,
+            End::Stopped | End::Failed(_) => Status::Incomplete,
+        };
+    }
+
+    fn end(&mut self, end: End<'_>, metadata: &Metadata, out: &mut Vec<u8>) {
+        self.begin_attempt(out);
+        self.usage = Usage::of(metadata);
+        let (progress, name) = match (end, usage::finish_reason(metadata)) {
+            (End::Failed(failure), _) => (Progress::Failed(failure.clone()), "response.failed"),
+            // There is no event for a response that was cancelled; this one is the nearest.
+            (End::Stopped, _) => (Progress::Cancelled, "response.incomplete"),
+            (End::Complete, "length") => (Progress::Incomplete("max_output_tokens"), "response.incomplete"),
+            (End::Complete, "content_filter") => {
+                (Progress::Incomplete("content_filter"), "response.incomplete")
+            }
+            (End::Complete, _) => (Progress::Completed, "response.completed"),
+        };
+        self.progress = progress;
+        let number = self.numbers.terminal();
+        self.lifecycle(name, number, out);
+    }
+
+    fn restart(&mut self, attempt: u32, was_shown: bool, _out: &mut Vec<u8>) -> Then {
+        self.numbers.restart(attempt);
+        self.output.clear();
+        if !was_shown {
+            return Then::Continue;
+        }
+        self.progress = Progress::Queued;
+        Then::Cut
+    }
+}
+
+impl Writer {
+    pub(super) fn new(terms: Terms, resume: Resume) -> Self {
+        let id = id_of(&terms.message);
+        let opening = if terms.background { 3 } else { 2 };
+        Self {
+            terms,
+            id,
+            numbers: Numbers::new(resume, opening),
+            output: Vec::new(),
+            progress: Progress::Queued,
+            usage: None,
+            closed_as: Status::Completed,
+        }
+    }
+
+    pub(super) fn object(&self) -> Object<'_> {
+        Object {
+            id: &self.id,
+            object: "response",
+            created_at: self.terms.created_at.0.div_euclid(1_000),
+            status: self.progress.status(),
+            background: self.terms.background,
+            conversation: Named { id: &self.terms.thread },
+            error: self.progress.error(),
+            incomplete_details: self.progress.incomplete(),
+            instructions: None,
+            max_output_tokens: None,
+            metadata: &self.terms.metadata,
+            model: &self.terms.model,
+            output: &self.output,
+            parallel_tool_calls: true,
+            previous_response_id: self.terms.previous_response_id.as_deref(),
+            store: true,
+            temperature: None,
+            text: Text::PLAIN,
+            tool_choice: "auto",
+            tools: [],
+            top_p: None,
+            truncation: "disabled",
+            usage: self.usage.map(Into::into),
+        }
+    }
+
+    /// A client that has seen a part of an attempt that was given up begins anew with this one.
+    fn begin_attempt(&mut self, out: &mut Vec<u8>) {
+        if self.numbers.begin_attempt() {
+            self.lifecycle("response.created", self.numbers.opening_again(0), out);
+            self.lifecycle("response.in_progress", self.numbers.opening_again(1), out);
+        }
+    }
+
+    fn begin_span(&mut self, span: Span, out: &mut Vec<u8>) {
+        let (status, content) = (Status::InProgress, Vec::new());
+        let (prefix, item) = match span.is_reasoning {
+            true => ("rs", Item::Reasoning { status, content }),
+            false => ("msg", Item::Message { status, content }),
+        };
+        let index = self.push(span.part, prefix, item);
+        self.item("response.output_item.added", index, out);
+        if let Some(content) = self.output[index].content_mut() {
+            content.push(Content::new(span.is_reasoning));
+        }
+        self.part("response.content_part.added", index, out);
+    }
+
+    fn grow_span(&mut self, span: Span, delta: &str, out: &mut Vec<u8>) {
+        let Some(index) = self.find(span.part) else { return };
+        if let Some(content) = self.output[index].content_mut().and_then(|parts| parts.first_mut()) {
+            content.push(delta);
+        }
+        let (name, logprobs) = match span.is_reasoning {
+            true => ("response.reasoning_text.delta", None),
+            false => ("response.output_text.delta", Some([])),
+        };
+        let number = self.numbers.event();
+        event(name, number, Delta { place: self.place(index, Some(0)), delta, logprobs }, out);
+    }
+
+    fn end_span(&mut self, span: Span, out: &mut Vec<u8>) {
+        let Some(index) = self.find(span.part) else { return };
+        let (name, logprobs) = match span.is_reasoning {
+            true => ("response.reasoning_text.done", None),
+            false => ("response.output_text.done", Some([])),
+        };
+        let number = self.numbers.event();
+        let text = self.output[index].content().map_or("", Content::text);
+        event(name, number, Done { place: self.place(index, Some(0)), text, logprobs }, out);
+        self.part("response.content_part.done", index, out);
+        self.end_item(index, self.closed_as, out);
+    }
+
+    fn is_hosted(&self) -> bool {
+        self.terms.calls == Calls::Hosted
+    }
+
+    fn begin_call(&mut self, call: &Call, out: &mut Vec<u8>) {
+        let (status, name, arguments) = (Status::InProgress, call.tool.clone(), String::new());
+        let (prefix, item) = match self.is_hosted() {
+            true => ("mcp", Item::McpCall { status, name, arguments, result: None }),
+            false => ("fc", Item::FunctionCall { status, call_id: call.id.clone(), name, arguments }),
+        };
+        let index = self.push(call.part, prefix, item);
+        self.item("response.output_item.added", index, out);
+        if self.is_hosted() {
+            self.placed("response.mcp_call.in_progress", index, out);
+        }
+    }
+
+    fn grow_call(&mut self, call: &Call, delta: &str, out: &mut Vec<u8>) {
+        let Some(index) = self.find(call.part) else { return };
+        if let Some(arguments) = self.output[index].arguments_mut() {
+            arguments.push_str(delta);
+        }
+        let name = match self.is_hosted() {
+            true => "response.mcp_call_arguments.delta",
+            false => "response.function_call_arguments.delta",
+        };
+        let number = self.numbers.event();
+        event(name, number, Delta { place: self.place(index, None), delta, logprobs: None }, out);
+    }
+
+    fn end_call(&mut self, call: &Call, arguments: &str, out: &mut Vec<u8>) {
+        let Some(index) = self.find(call.part) else { return };
+        let number = self.numbers.event();
+        let place = self.place(index, None);
+        if self.is_hosted() {
+            let fields = ArgumentsDone { place, name: None, arguments };
+            return event("response.mcp_call_arguments.done", number, fields, out);
+        }
+        let fields = ArgumentsDone { place, name: Some(&call.tool), arguments };
+        event("response.function_call_arguments.done", number, fields, out);
+        self.end_item(index, self.closed_as, out);
+    }
+
+    /// The result of a hosted call, or that there is none.
+    fn result(&mut self, call: &Call, whole: Option<Whole>, out: &mut Vec<u8>) {
+        let Some(index) = self.find(call.part) else { return };
+        let (status, said) = match whole {
+            Some(whole) if whole.is_error => (Status::Failed, Some(Err(whole.text))),
+            Some(whole) => (Status::Completed, Some(Ok(whole.text))),
+            None => (Status::Incomplete, None),
+        };
+        if let Item::McpCall { result, .. } = &mut self.output[index].item {
+            *result = said;
+        }
+        match status {
+            Status::Completed => self.placed("response.mcp_call.completed", index, out),
+            Status::Failed => self.placed("response.mcp_call.failed", index, out),
+            Status::InProgress | Status::Incomplete => {}
+        }
+        self.end_item(index, status, out);
+    }
+
+    fn end_item(&mut self, index: usize, status: Status, out: &mut Vec<u8>) {
+        self.output[index].set_status(status);
+        self.item("response.output_item.done", index, out);
+    }
+
+    fn push(&mut self, part: u32, prefix: &str, item: Item) -> usize {
+        let id = format!("{prefix}_{}-p{part}", self.terms.message);
+        self.output.push(Entry { part, id, item });
+        self.output.len() - 1
+    }
+
+    /// Most often it is the last one.
+    fn find(&self, part: u32) -> Option<usize> {
+        self.output.iter().rposition(|entry| entry.part == part)
+    }
+
+    fn place(&self, output_index: usize, content_index: Option<u32>) -> Place<'_> {
+        Place { item_id: &self.output[output_index].id, output_index, content_index }
+    }
+
+    fn lifecycle(&self, name: &str, number: Option<u64>, out: &mut Vec<u8>) {
+        event(name, number, Lifecycle { response: self.object() }, out);
+    }
+
+    fn item(&mut self, name: &str, output_index: usize, out: &mut Vec<u8>) {
+        let number = self.numbers.event();
+        event(name, number, ItemEvent { output_index, item: &self.output[output_index] }, out);
+    }
+
+    fn placed(&mut self, name: &str, index: usize, out: &mut Vec<u8>) {
+        let number = self.numbers.event();
+        event(name, number, self.place(index, None), out);
+    }
+
+    fn part(&mut self, name: &str, index: usize, out: &mut Vec<u8>) {
+        let number = self.numbers.event();
+        if let Some(part) = self.output[index].content() {
+            event(name, number, PartEvent { place: self.place(index, Some(0)), part }, out);
+        }
+    }
+}
+
+/// Writes an event that the client wants.
+fn event(name: &str, number: Option<u64>, fields: impl Serialize, out: &mut Vec<u8>) {
+    if let Some(sequence_number) = number {
+        sse::named(out, name, &Event { name, sequence_number, fields });
+    }
+}

@@ -1,0 +1,70 @@
+//! Happenings as words, for the tests of the protocols.
+
+use model::{Chunk, ChunkKind, Metadata, Position, Role};
+use serde_json::{Value, json};
+
+use crate::{FailureNote, Happening, Protocol, Then};
+
+/// A chunk: `text`, `think:…`, `call:id:args`, `done:id:args`, `result:id:text`, `fault:id:text`, `note:json`, `final:json`.
+pub(crate) fn chunk(id: u32, word: &str) -> Chunk {
+    let (kind, rest) = word.split_once(':').unwrap_or(("text", word));
+    let with = |kind, text: &str, metadata: Value| {
+        let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
+        Chunk { kind, metadata, ..Chunk::content(id, text, false) }
+    };
+    let read = |text| serde_json::from_str(text).unwrap();
+    match kind {
+        "think" => with(ChunkKind::Reasoning, rest, json!({})),
+        "note" => with(ChunkKind::Metadata, "", read(rest)),
+        "final" => Chunk { is_final: true, ..with(ChunkKind::Content, "", read(rest)) },
+        "call" | "done" | "result" | "fault" => {
+            let (call, text) = rest.split_once(':').unwrap();
+            let (call, tool) = call.split_once('=').unwrap_or((call, "f"));
+            let mut metadata = json!({"tool_call_id": call, "tool_name": tool});
+            match kind {
+                "done" => metadata["args_done"] = json!(true),
+                "fault" => metadata["is_error"] = json!(true),
+                _ => {}
+            }
+            let is_call = matches!(kind, "call" | "done");
+            with(if is_call { ChunkKind::ToolCall } else { ChunkKind::ToolResult }, text, metadata)
+        }
+        _ => Chunk::content(id, word, false),
+    }
+}
+
+/// What a protocol says to each word, event by event: a chunk, `open`, `reset:attempt`, `complete`, `stopped`, `failed:code:text`.
+/// The attempt is that of the last reset. Every other word than the last leaves the stream open.
+pub(crate) fn assert_told(protocol: &mut dyn Protocol, rows: &[(&str, &[&str])]) {
+    let mut attempt = 0;
+    for (id, (word, expected)) in (0..).zip(rows) {
+        let chunk = chunk(id, word);
+        let failure = match word.splitn(3, ':').collect::<Vec<_>>()[..] {
+            ["failed", code, text] => Some(FailureNote::new(code, text, true)),
+            _ => None,
+        };
+        let happening = match (*word, word.split_once(':')) {
+            ("open", _) => Happening::Opened,
+            ("complete", _) => Happening::Complete { position: Position::from_stored(7) },
+            ("stopped", _) => Happening::Stopped,
+            (_, Some(("reset", number))) => {
+                attempt = number.parse().unwrap();
+                Happening::Reset { attempt }
+            }
+            _ => match &failure {
+                Some(failure) => Happening::Failed(failure),
+                None => Happening::Chunk { attempt, role: Role::Assistant, chunk: &chunk },
+            },
+        };
+        let output = protocol.apply(happening);
+        let text = String::from_utf8(output.bytes.to_vec()).unwrap();
+        let told: Vec<&str> = text
+            .split_terminator("\n\n")
+            .map(|event| event.strip_prefix("data: ").unwrap_or(event))
+            .collect();
+        assert_eq!(told, *expected, "{word}");
+        let is_end =
+            matches!(happening, Happening::Complete { .. } | Happening::Stopped | Happening::Failed(_));
+        assert_eq!(output.then == Then::End, is_end, "{word}");
+    }
+}

@@ -1,0 +1,98 @@
+//! The real clients read the golden files: what they understood is in `tests/golden/understood`, and the bodies that they post
+//! are requests.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use adapters::{agui, chat_completions, responses, ui_message};
+use model::{Chunk, ChunkKind};
+use serde_json::{Value, json};
+use xtask::{npm, workspace};
+
+use crate::golden::{check, folder};
+use crate::protocols::{self, NAMES};
+use crate::scenarios::{self, End, Scenario, told};
+
+/// Answers of producers that follow no rule.
+const RANDOM: u64 = 300;
+
+/// One test, because two would install at the same time.
+#[test]
+fn the_real_clients_understand_it() {
+    let installed = workspace::target_dir().join("clients/adapters");
+    npm::install(&folder().with_file_name("clients"), &installed).unwrap();
+    they_read_the_golden_files(&installed);
+    they_take_whatever_a_producer_says(&installed);
+}
+
+fn they_read_the_golden_files(installed: &Path) {
+    let understood = node(installed, "read.mjs", &folder());
+    for (client, told) in understood.as_object().unwrap() {
+        check(&format!("understood/{client}.json"), format!("{told:#}\n").as_bytes());
+    }
+    no_client_takes_a_part_for_the_whole(&understood["cuts"]);
+    each_body_is_a_request(understood["posted"].as_array().unwrap());
+}
+
+fn they_take_whatever_a_producer_says(installed: &Path) {
+    let folder = workspace::target_dir().join("clients/random");
+    let scenarios: Vec<Scenario> = (0..RANDOM).map(scenarios::random).collect();
+    for name in NAMES {
+        fs::create_dir_all(folder.join(name)).unwrap();
+        for (number, scenario) in scenarios.iter().enumerate() {
+            let told = told(&mut *protocols::of(name), &scenario.happenings());
+            fs::write(folder.join(name).join(format!("{number}.txt")), told).unwrap();
+        }
+    }
+    let understood = node(installed, "random.mjs", &folder);
+    for (number, scenario) in scenarios.iter().enumerate() {
+        let is_text = |chunk: &&Chunk| chunk.kind == ChunkKind::Content;
+        let text: String = scenario.chunks.iter().filter(is_text).map(|chunk| &*chunk.text).collect();
+        for (client, told) in understood.as_object().unwrap() {
+            let expected = json!({"ended": ended(client, &scenario.end), "text": text});
+            assert_eq!(told[number.to_string()], expected, "{client}: {:?}", scenario.chunks);
+        }
+    }
+}
+
+/// How a client calls the end.
+fn ended(client: &str, end: &End) -> &'static str {
+    match (client, end) {
+        ("ui_message", _) => "ready",
+        ("chat_completions", _) => "stop",
+        ("agui", End::Complete) => "success",
+        (_, End::Complete) => "completed",
+        (_, _) => "cancelled",
+    }
+}
+
+/// Runs one of the programs.
+fn node(installed: &Path, program: &str, golden: &Path) -> Value {
+    let mut node = Command::new("node");
+    let output = node.arg(program).arg(golden).current_dir(installed).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn no_client_takes_a_part_for_the_whole(cuts: &Value) {
+    for (client, told) in cuts.as_object().unwrap() {
+        assert!(told["cuts"].as_u64().unwrap() > 9, "{client}: {told}");
+        assert_eq!(told["mistaken"], 0, "{client}: {told}");
+    }
+    assert_eq!(cuts["ui_message"]["differ"], 0, "after a return everything is there once");
+}
+
+fn each_body_is_a_request(posted: &[Value]) {
+    for body in posted {
+        let bytes = body.to_string().into_bytes();
+        let text = match body {
+            body if body.get("runId").is_some() => agui::Request::parse(&bytes).unwrap().text,
+            body if body.get("trigger").is_some() => ui_message::Request::parse(&bytes).unwrap().text,
+            body if body.get("input").is_some() => responses::Request::parse(&bytes).unwrap().text,
+            _ => chat_completions::Request::parse(&bytes, None).unwrap().text,
+        };
+        assert_eq!(text, "hello", "{body}");
+    }
+    assert!(posted.len() >= 5, "each client has posted something: {posted:?}");
+}

@@ -1,0 +1,165 @@
+//! A connection that is cut anywhere, and the client that comes back by the rule of its protocol.
+
+use adapters::chat_completions::ToolCalls;
+use adapters::responses::Resume;
+use adapters::{Happening, Protocol, Then};
+use model::Chunk;
+
+use crate::protocols::{self, NAMES};
+use crate::scenarios::{self, told};
+
+/// What only the end of an answer writes, in any of the protocols.
+const TERMINALS: [&str; 10] = [
+    "[DONE]",
+    "\"type\":\"finish\"",
+    "\"type\":\"abort\"",
+    "\"type\":\"error\"",
+    "event: response.completed",
+    "event: response.incomplete",
+    "event: response.failed",
+    "RUN_FINISHED",
+    "RUN_ERROR",
+    "\"error\":{\"message\"",
+];
+
+#[test]
+fn before_the_commit_there_is_no_terminal_and_after_it_there_is_one() {
+    for name in NAMES {
+        for scenario in scenarios::all() {
+            let happenings = scenario.happenings();
+            let (end, before) = happenings.split_last().unwrap();
+            let mut protocol = protocols::of(name);
+            for happening in before {
+                let output = protocol.apply(*happening);
+                let text = String::from_utf8(output.bytes.to_vec()).unwrap();
+                assert_eq!(output.then, Then::Continue);
+                assert!(!TERMINALS.iter().any(|terminal| text.contains(terminal)), "{name}: {text}");
+            }
+            let output = protocol.apply(*end);
+            let text = String::from_utf8(output.bytes.to_vec()).unwrap();
+            assert_eq!(output.then, Then::End);
+            assert!(TERMINALS.iter().any(|terminal| text.contains(terminal)), "{name}: {text}");
+            let after = protocol.apply(*end);
+            assert_eq!((after.bytes.len(), after.then), (0, Then::End), "{name}: only once");
+        }
+    }
+}
+
+#[test]
+fn whoever_begins_late_is_told_the_same() {
+    for name in NAMES {
+        for scenario in scenarios::all() {
+            let whole = told(&mut *protocols::of(name), &scenario.happenings());
+            assert!(told(&mut *protocols::of(name), &scenario.happenings()[1..]) == whole, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_response_goes_on_after_any_number() {
+    for background in [false, true] {
+        for scenario in scenarios::all() {
+            let happenings = scenario.happenings();
+            let whole = events(&told(&mut protocols::response(background, Resume::Start), &happenings));
+            for (at, (number, _)) in whole.iter().enumerate() {
+                let mut rest = protocols::response(background, Resume::After(*number));
+                assert_eq!(events(&told(&mut rest, &happenings)), whole[at + 1..], "{}", scenario.name);
+            }
+            assert!(whole.is_sorted_by(|(a, _), (b, _)| a < b));
+        }
+    }
+}
+
+#[test]
+fn of_a_response_in_the_history_only_the_end_is_told() {
+    let scenarios = scenarios::all();
+    let scenario = scenarios.iter().find(|scenario| scenario.name == "steps").unwrap();
+    let whole = events(&told(&mut protocols::response(false, Resume::Start), &scenario.happenings()));
+    for after in [0, 4_321] {
+        let mut rest = protocols::response(false, Resume::EndAfter(after));
+        let rest = events(&told(&mut rest, &scenario.happenings()));
+        assert_eq!(rest.len(), 1);
+        assert!(rest[0].0 > after);
+        let object = |text: &str| text.split_once("\"response\":").unwrap().1.to_owned();
+        assert_eq!(object(&rest[0].1), object(&whole.last().unwrap().1));
+    }
+}
+
+#[test]
+fn another_attempt_cuts_what_was_shown() {
+    for name in NAMES {
+        let scenarios = scenarios::all();
+        let scenario = scenarios.iter().find(|scenario| scenario.name == "attempt").unwrap();
+        let mut protocol = protocols::of(name);
+        protocol.apply(Happening::Opened);
+        let unseen = protocol.apply(Happening::Reset { attempt: 1 });
+        assert_eq!((unseen.bytes.len(), unseen.then), (0, Then::Continue), "{name}: nothing was shown");
+        let first = Chunk::content(0, "Once", false);
+        assert!(
+            !protocol.apply(scenarios::happening(0, &first)).bytes.starts_with(b"data"),
+            "{name}: too old"
+        );
+        protocol.apply(scenarios::happening(1, &first));
+        let cut = protocol.apply(Happening::Reset { attempt: 2 });
+        let has_no_resume = name.starts_with("chat");
+        assert_eq!(cut.then, if has_no_resume { Then::End } else { Then::Cut }, "{name}");
+        assert_eq!(cut.bytes.starts_with(b"data: {\"error\":"), has_no_resume, "{name}");
+        assert_eq!(cut.bytes.is_empty(), !has_no_resume, "{name}");
+        // Whoever waits for the whole goes on; whoever comes back is told the same.
+        let again = told(&mut *protocol, &scenario.happenings());
+        assert!(again == told(&mut *protocols::of(name), &scenario.happenings()), "{name}");
+    }
+}
+
+#[test]
+fn a_chunk_of_another_attempt_is_a_reset_too() {
+    let [first, second] = ["Once", "Again."].map(|text| Chunk::content(0, text, false));
+    let mut response = protocols::response(false, Resume::Start);
+    response.apply(scenarios::happening(0, &first));
+    assert_eq!(response.apply(scenarios::happening(1, &second)).then, Then::Cut);
+    let object = String::from_utf8(response.object().to_vec()).unwrap();
+    assert!(object.contains("Again.") && !object.contains("Once"), "{object}");
+    let mut completion = protocols::completion(ToolCalls::Shown);
+    completion.apply(scenarios::happening(0, &first));
+    completion.apply(scenarios::happening(1, &second));
+    completion.apply(Happening::Stopped);
+    let object = String::from_utf8(completion.object().unwrap().unwrap().to_vec()).unwrap();
+    assert!(object.contains("\"content\":\"Again.\""), "{object}");
+}
+
+#[test]
+fn a_client_of_an_attempt_that_was_given_up_is_told_the_next_from_its_beginning() {
+    let [first, second] = ["Once", "Again."].map(|text| Chunk::content(0, text, false));
+    let mut before = protocols::response(false, Resume::Start);
+    before.apply(Happening::Opened);
+    let seen = events(&before.apply(scenarios::happening(0, &first)).bytes).last().unwrap().0;
+    let names = |resume| {
+        let mut response = protocols::response(false, resume);
+        let happenings =
+            [Happening::Opened, Happening::Reset { attempt: 1 }, scenarios::happening(1, &second)];
+        let outputs = happenings.map(|happening| response.apply(happening).bytes.to_vec());
+        let name = |(number, text): (u64, String)| {
+            let name = text.lines().next().unwrap().trim_start_matches("event: response.").to_owned();
+            format!("{number} {name}")
+        };
+        events(&outputs.concat()).into_iter().map(name).collect::<Vec<_>>()
+    };
+    let told =
+        ["1000000002 output_item.added", "1000000003 content_part.added", "1000000004 output_text.delta"];
+    let again = ["1000000000 created", "1000000001 in_progress"];
+    assert_eq!(names(Resume::After(seen)), [&again[..], &told].concat());
+    // Of somebody who has seen no more than the opening nothing is taken back.
+    assert_eq!(names(Resume::After(1)), told);
+    assert_eq!(names(Resume::Start), [&["0 created", "1 in_progress"][..], &told].concat());
+}
+
+/// The events by their numbers.
+fn events(bytes: &[u8]) -> Vec<(u64, String)> {
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    let event = |event: &str| {
+        let (_, rest) = event.split_once("\"sequence_number\":").unwrap();
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        (digits.parse().unwrap(), event.to_owned())
+    };
+    text.split_terminator("\n\n").map(event).collect()
+}

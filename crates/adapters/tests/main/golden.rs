@@ -1,0 +1,83 @@
+//! The bytes of every scenario in every protocol, as they are in `tests/golden/<protocol>/<scenario>.txt`. With `GOLDEN=write`
+//! the files are written anew: read the difference before it is committed.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use adapters::{Protocol, chat_completions::ToolCalls, responses::Resume};
+
+use crate::protocols::{self, NAMES};
+use crate::scenarios::{self, told};
+
+#[test]
+fn the_streams() {
+    for name in NAMES {
+        for scenario in scenarios::all() {
+            let bytes = told(&mut *protocols::of(name), &scenario.happenings());
+            check(&format!("{name}/{}.txt", scenario.name), &bytes);
+        }
+    }
+}
+
+#[test]
+fn the_objects() {
+    for scenario in scenarios::all() {
+        let mut response = protocols::response(false, Resume::Start);
+        let mut hosted = protocols::hosted();
+        let mut completion = protocols::completion(ToolCalls::Shown);
+        for happening in scenario.happenings() {
+            response.apply(happening);
+            hosted.apply(happening);
+            assert_eq!(completion.object(), None, "only at the end");
+            completion.apply(happening);
+        }
+        check(&format!("responses/{}.json", scenario.name), &line(&response.object()));
+        check(&format!("responses_hosted/{}.json", scenario.name), &line(&hosted.object()));
+        let object = completion.object().unwrap().unwrap_or_else(|error| error.bytes);
+        check(&format!("chat_completions/{}.json", scenario.name), &line(&object));
+    }
+}
+
+#[test]
+fn no_reader_breaks_a_line_where_none_ends() {
+    for name in NAMES {
+        for scenario in scenarios::all() {
+            let told = told(&mut *protocols::of(name), &scenario.happenings());
+            let text = String::from_utf8(told).unwrap();
+            assert!(!text.contains(['\u{2028}', '\u{2029}', '\u{85}', '\r']), "{name} {}", scenario.name);
+            for event in text.split_terminator("\n\n") {
+                let lines: Vec<&str> = event.lines().collect();
+                let is_event = |line: &str| line.starts_with("data: ") || line.starts_with("event: ");
+                assert!(lines.len() <= 2 && lines.iter().all(|line| is_event(line)), "{event:?}");
+            }
+        }
+    }
+}
+
+fn line(json: &[u8]) -> Vec<u8> {
+    [json, b"\n"].concat()
+}
+
+/// The folder of the golden files.
+pub(crate) fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+/// Compares with a golden file.
+pub(crate) fn check(file: &str, bytes: &[u8]) {
+    let path = folder().join(file);
+    if is_writing() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, bytes).unwrap();
+    }
+    let golden = fs::read(&path).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let (golden, told) = (String::from_utf8(golden).unwrap(), String::from_utf8_lossy(bytes));
+    let differs = |(line, (a, b)): (usize, (&str, &str))| (a != b).then(|| format!("line {line}:\n{a}\n{b}"));
+    let first = golden.lines().zip(told.lines()).enumerate().find_map(differs);
+    assert!(golden == told, "{file} differs: {}", first.unwrap_or_else(|| "in its length".to_owned()));
+}
+
+#[allow(clippy::disallowed_methods, reason = "a test has no command line")]
+fn is_writing() -> bool {
+    env::var("GOLDEN").is_ok_and(|value| value == "write")
+}

@@ -1,0 +1,10 @@
+//! The protocols on whole answers: exact bytes, any order of arrival, any cut, and the real clients.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so when it fails")]
+
+mod clients;
+mod cuts;
+mod golden;
+mod history;
+mod protocols;
+mod scenarios;
+mod shuffles;

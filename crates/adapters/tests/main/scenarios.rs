@@ -1,0 +1,232 @@
+//! Answers as short scripts.
+
+use adapters::{FailureNote, Happening, Output, Protocol, Then};
+use model::{Chunk, ChunkKind, IdRange, Metadata, Position, Role};
+use serde_json::{Value, json};
+
+/// An answer from its opening to its end.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) attempt: u32,
+    pub(crate) chunks: Vec<Chunk>,
+    pub(crate) end: End,
+}
+
+pub(crate) enum End {
+    Complete,
+    Stopped,
+    Failed(FailureNote),
+}
+
+impl Scenario {
+    /// What happens, one after another.
+    pub(crate) fn happenings(&self) -> Vec<Happening<'_>> {
+        let mut happenings = vec![Happening::Opened];
+        happenings.extend(self.chunks.iter().map(|chunk| happening(self.attempt, chunk)));
+        happenings.push(self.end());
+        happenings
+    }
+
+    pub(crate) fn end(&self) -> Happening<'_> {
+        match &self.end {
+            End::Complete => Happening::Complete { position: Position::from_stored(77) },
+            End::Stopped => Happening::Stopped,
+            End::Failed(failure) => Happening::Failed(failure),
+        }
+    }
+}
+
+pub(crate) fn happening(attempt: u32, chunk: &Chunk) -> Happening<'_> {
+    let role = if chunk.kind == ChunkKind::ToolResult { Role::Tool } else { Role::Assistant };
+    Happening::Chunk { attempt, role, chunk }
+}
+
+/// Everything that the protocol says, which must end the stream with the last happening and not before.
+pub(crate) fn told(protocol: &mut dyn Protocol, happenings: &[Happening<'_>]) -> Vec<u8> {
+    let outputs: Vec<Output> = happenings.iter().map(|happening| protocol.apply(*happening)).collect();
+    let (last, before) = outputs.split_last().unwrap();
+    assert_eq!(last.then, Then::End);
+    assert!(before.iter().all(|output| output.then == Then::Continue));
+    outputs.iter().flat_map(|output| output.bytes.to_vec()).collect()
+}
+
+/// `text`, `think:…`, `call:id:args`, `done:id:args` (the last of them), `result:id:text`, `fault:id:text` (a result that is an
+/// error), `note:json`. A pause of a sign of life is `note:{}`.
+fn chunks(script: &[&str], last: Value) -> Vec<Chunk> {
+    let mut chunks: Vec<Chunk> = (0..).zip(script).map(|(id, word)| chunk(id, word)).collect();
+    if !last.is_null() {
+        let id = chunks.len() as u32;
+        chunks.push(Chunk { metadata: metadata(last), ..Chunk::content(id, "", true) });
+    }
+    chunks
+}
+
+fn chunk(id: u32, word: &str) -> Chunk {
+    let call = |kind, rest: &str, more: Value| {
+        let (call, text) = rest.split_once(':').unwrap();
+        let mut fields = json!({"tool_call_id": call, "tool_name": format!("tool_{call}")});
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        Chunk { kind, metadata: metadata(fields), ..Chunk::content(id, text, false) }
+    };
+    match word.split_once(':') {
+        Some(("think", text)) => Chunk { kind: ChunkKind::Reasoning, ..Chunk::content(id, text, false) },
+        Some(("call", rest)) => call(ChunkKind::ToolCall, rest, json!({})),
+        Some(("done", rest)) => call(ChunkKind::ToolCall, rest, json!({"args_done": true})),
+        Some(("result", rest)) => call(ChunkKind::ToolResult, rest, json!({})),
+        Some(("fault", rest)) => call(ChunkKind::ToolResult, rest, json!({"is_error": true})),
+        Some(("note", text)) => {
+            let metadata = metadata(serde_json::from_str(text).unwrap());
+            Chunk { kind: ChunkKind::Metadata, metadata, ..Chunk::content(id, "", false) }
+        }
+        _ => Chunk::content(id, word, false),
+    }
+}
+
+fn metadata(value: Value) -> Metadata {
+    Metadata::new(value.as_object().unwrap().clone()).unwrap()
+}
+
+/// What the reference workflow writes with its last chunk.
+fn spent(input: u64, output: u64) -> Value {
+    let usage = json!({"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output});
+    json!({"finish_reason": "stop", "model": "m-1", "tokens_used": input + output, "usage": usage})
+}
+
+/// An answer of a producer that follows no rule, another one for each seed.
+pub(crate) fn random(seed: u64) -> Scenario {
+    let words = [
+        "one ",
+        "two ",
+        "",
+        "think:hm ",
+        "think:ah ",
+        "call:a:{\"x\":",
+        "call:a:1}",
+        "call:b:{}",
+        "done:c:[",
+        "call:d:",
+        "call:a:\"",
+        "result:a:A",
+        "result:b:B",
+        "fault:b:no",
+        "result:z:Z",
+        "note:{}",
+        "note:{\"n\":1}",
+    ];
+    let mut next = dice(seed);
+    let script: Vec<&str> = (0..next(30)).map(|_| words[next(words.len())]).collect();
+    match next(4) {
+        0 => scenario("random", chunks(&script, Value::Null), End::Stopped),
+        _ => scenario("random", chunks(&script, spent(1, 2)), End::Complete),
+    }
+}
+
+/// Numbers below what is asked for (xorshift): the same for a seed each time.
+pub(crate) fn dice(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    }
+}
+
+fn scenario(name: &'static str, chunks: Vec<Chunk>, end: End) -> Scenario {
+    Scenario { name, attempt: 0, chunks, end }
+}
+
+/// All of them.
+pub(crate) fn all() -> Vec<Scenario> {
+    let missing = vec![IdRange { first: 2, last: 4 }];
+    let gap = FailureNote { missing, ..FailureNote::new("gap_timeout", "chunks never arrived: 2-4", true) };
+    let steps = [
+        "Let me ",
+        "look.",
+        "call:a:{\"city\":",
+        "call:b:{}",
+        "call:a:\"Bonn\"}",
+        "note:{}",
+        "result:b:noon",
+        "result:a:rain",
+        "think:So it",
+        "think: rains.",
+        "It rains",
+        " at noon.",
+    ];
+    let bad = ["call:a:{\"city\"", "call:b:[1", "call:c:", "call:d:{}", "done:e:7"];
+    let bad_results = [
+        "result:c:ok",
+        "fault:a:error: the arguments are not a JSON object",
+        "result:x:nobody asked",
+        "Well.",
+    ];
+    let all = vec![
+        scenario("text", chunks(&["Hel", "lo", "", " you"], spent(7, 3)), End::Complete),
+        scenario("steps", chunks(&steps, spent(120, 40)), End::Complete),
+        scenario(
+            "reasoning",
+            chunks(&["think:Hm.", "think: Yes.", "Yes", "think:Sure?", ", sure."], json!({"tokens_used": 9})),
+            End::Complete,
+        ),
+        scenario("error", chunks(&["Let me", "call:a:{\"q\":"], Value::Null), End::Failed(gap)),
+        scenario(
+            "refused",
+            Vec::new(),
+            End::Failed(FailureNote::new("busy", "the thread had a turn under way", false)),
+        ),
+        scenario(
+            "stopped",
+            chunks(&["I will", "call:a:{}", "call:b:{\"q\":\"never"], Value::Null),
+            End::Stopped,
+        ),
+        scenario("empty", chunks(&[], json!({})), End::Complete),
+        scenario(
+            "separators",
+            chunks(
+                &[
+                    "a\u{2028}b\u{2029}c\u{85}d\r\ne\n\n\u{1F600}\\",
+                    "call:a:{\"q\":\"\u{2028}\n\"}",
+                    "result:a:\u{85}",
+                    "é",
+                ],
+                json!({"note": "\u{2029}"}),
+            ),
+            End::Complete,
+        ),
+        scenario("bad_arguments", chunks(&[&bad[..], &bad_results].concat(), json!({})), End::Complete),
+        scenario(
+            "doubled_arguments",
+            chunks(&["call:a:{\"n\":", "call:a:1}", "call:a:{\"n\":1}", "result:a:1", "One."], json!({})),
+            End::Complete,
+        ),
+        scenario(
+            "long_result",
+            chunks(&["call:a:{}", "result:a:one, ", "note:{}", "result:a:two", "Two."], json!({})),
+            End::Complete,
+        ),
+        scenario(
+            "mixed_results",
+            chunks(
+                &["call:a:{}", "call:b:{}", "result:a:one, ", "result:b:B", "result:a:two", "Three."],
+                json!({}),
+            ),
+            End::Complete,
+        ),
+        scenario(
+            "notes",
+            chunks(
+                &["note:{\"source\":\"x\"}", "Cut of", "note:{\"score\":2}"],
+                json!({"finish_reason": "length"}),
+            ),
+            End::Complete,
+        ),
+        scenario(
+            "same_id",
+            chunks(&["call:a:{}", "result:a:1", "call:a:{}", "result:a:2", "Two."], json!({})),
+            End::Complete,
+        ),
+        Scenario { attempt: 2, ..scenario("attempt", chunks(&["Again."], json!({})), End::Complete) },
+    ];
+    all
+}

@@ -1,0 +1,38 @@
+//! Programs for node with packages from npm, installed below cargo's target folder and never beside their sources.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, ensure};
+
+const LOCK: &str = "package-lock.json";
+
+/// Copies the programs of a folder beside the folder of their packages, where node looks for those, and installs the packages
+/// unless the same ones are there.
+pub fn install(source: &Path, target: &Path) -> Result<()> {
+    fs::create_dir_all(target)?;
+    let installed = target.join("installed.json");
+    let lock = fs::read(source.join(LOCK)).with_context(|| format!("reading {LOCK}"))?;
+    for file in files(source)? {
+        fs::copy(&file, target.join(file.file_name().unwrap_or_default()))?;
+    }
+    if fs::read(&installed).is_ok_and(|before| before == lock) {
+        return Ok(());
+    }
+    let mut npm = Command::new("npm");
+    npm.args(["ci", "--no-audit", "--no-fund"]).current_dir(target);
+    let status = npm.status().context("starting npm")?;
+    ensure!(status.success(), "npm ci in {}: {status}", target.display());
+    Ok(fs::write(installed, lock)?)
+}
+
+fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        files.extend(Some(entry?.path()).filter(|path| path.is_file()));
+    }
+    Ok(files)
+}

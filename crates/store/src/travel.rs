@@ -9,6 +9,7 @@ use sqlx::postgres::PgRow;
 
 use crate::history::message;
 use crate::row::{count, parsed, unsigned};
+use crate::store::Statement;
 use crate::{Store, StoreError, StoredMessage};
 
 /// Where a message stands, without what it says.
@@ -106,6 +107,35 @@ impl Store {
         self.rows(statement).await?.iter().map(place).collect()
     }
 
+    /// Whether any message of the thread is marked as standing apart from its batch.
+    pub async fn has_detached(&self, thread: &ThreadId) -> Result<bool, StoreError> {
+        let statement = sqlx::query(
+            "SELECT EXISTS (SELECT FROM messages WHERE bucket = $1 AND thread_id = $2 AND detached) AS has",
+        );
+        let rows = self.rows(statement.bind(bucket(thread)).bind(thread.as_str().to_owned())).await?;
+        rows.first().map_or(Ok(false), |row| Ok(row.try_get("has")?))
+    }
+
+    /// The messages of the thread after one position and up to another, in their order: at most `limit`, and no more than
+    /// `bytes` bytes but for the last. None: there are no more.
+    pub async fn straight(
+        &self,
+        thread: &ThreadId,
+        after: Option<Position>,
+        through: Position,
+        limit: u32,
+        bytes: u64,
+    ) -> Result<Vec<StoredMessage>, StoreError> {
+        let statement = sqlx::query(include_str!("travel/straight.sql"))
+            .bind(bucket(thread))
+            .bind(thread.as_str().to_owned())
+            .bind(after.map_or(i64::MIN, Position::get))
+            .bind(through.get())
+            .bind(i64::from(limit))
+            .bind(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.rows(statement).await?.iter().filter_map(|row| message(row).transpose()).collect()
+    }
+
     /// All messages of a batch wherever they stand, by position. [`Store::batches`] finds the same, unless the marks of those
     /// that stand apart are wrong; this reads the whole thread from the batch on.
     pub async fn scattered(
@@ -150,27 +180,41 @@ impl Store {
         if items.is_empty() {
             return Ok(Taken::Stored(0));
         }
-        let text = |value: &Option<Value>| value.as_ref().map(Value::to_string);
-        let statement = sqlx::query(include_str!("travel/take.sql"))
-            .bind(bucket(thread))
-            .bind(thread.as_str().to_owned())
-            .bind(column(items, |item| item.position.get()))
-            .bind(column(items, |item| item.message_id.as_str().to_owned()))
-            .bind(column(items, |item| item.batch_id.get()))
-            .bind(column(items, |item| item.sequence_num))
-            .bind(column(items, |item| item.batch_type.name()))
-            .bind(column(items, |item| item.role.name()))
-            .bind(column(items, |item| item.content.clone()))
-            .bind(column(items, |item| text(&item.tool_calls)))
-            .bind(column(items, |item| item.tool_call_id.clone()))
-            .bind(column(items, |item| item.metadata.to_value().to_string()))
-            .bind(column(items, |item| item.token_count.and_then(|count| i64::try_from(count).ok())))
-            .bind(column(items, |item| item.created_at.0))
+        if beside.is_empty()
+            && let Some(new) = self.append(thread, items).await?
+        {
+            return Ok(Taken::Stored(new));
+        }
+        let statement = with_items(sqlx::query(include_str!("travel/take.sql")), thread, items)
             .bind(column(beside, |batch| batch.get()));
         let rows = self.rows(statement).await?;
         match rows.first().map(refusal).transpose()?.flatten() {
             Some(refused) => Ok(refused),
             None => Ok(Taken::Stored(count(&rows)?)),
+        }
+    }
+
+    /// What an import of a new thread does all the time, without the questions of the general case. `None` when it is not
+    /// that: nothing was written.
+    async fn append(&self, thread: &ThreadId, items: &[Item]) -> Result<Option<u64>, StoreError> {
+        let (Some(first), Some(last)) = (items.first(), items.last()) else { return Ok(None) };
+        if !stand_one_after_the_other(items) {
+            return Ok(None);
+        }
+        let before = std::iter::once(None).chain(items.iter().map(|item| Some(item.position.get())));
+        let parents: Vec<Option<i64>> = before.take(items.len()).collect();
+        let statement = with_items(sqlx::query(include_str!("travel/append.sql")), thread, items)
+            .bind(parents)
+            .bind(first.position.get())
+            .bind(last.position.get());
+        match self.rows(statement).await {
+            Ok(rows) if rows.is_empty() => Ok(None),
+            Ok(rows) => count(&rows).map(Some),
+            // An id is there already: the general case says which.
+            Err(StoreError::Statement(sqlx::Error::Database(error))) if error.is_unique_violation() => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -253,4 +297,33 @@ fn column<R, T>(rows: &[R], value: impl Fn(&R) -> T) -> Vec<T> {
 
 fn bucket(thread: &ThreadId) -> i16 {
     Bucket::of(thread).get() as i16
+}
+
+fn with_items(statement: Statement, thread: &ThreadId, items: &[Item]) -> Statement {
+    let text = |value: &Option<Value>| value.as_ref().map(Value::to_string);
+    statement
+        .bind(bucket(thread))
+        .bind(thread.as_str().to_owned())
+        .bind(column(items, |item| item.position.get()))
+        .bind(column(items, |item| item.message_id.as_str().to_owned()))
+        .bind(column(items, |item| item.batch_id.get()))
+        .bind(column(items, |item| item.sequence_num))
+        .bind(column(items, |item| item.batch_type.name()))
+        .bind(column(items, |item| item.role.name()))
+        .bind(column(items, |item| item.content.clone()))
+        .bind(column(items, |item| text(&item.tool_calls)))
+        .bind(column(items, |item| item.tool_call_id.clone()))
+        .bind(column(items, |item| item.metadata.to_value().to_string()))
+        .bind(column(items, |item| item.token_count.and_then(|count| i64::try_from(count).ok())))
+        .bind(column(items, |item| item.created_at.0))
+}
+
+/// Whether each begins where its batch does or goes on with the batch of the one before, at a higher place.
+fn stand_one_after_the_other(items: &[Item]) -> bool {
+    let is_start = |item: &Item| item.position == item.batch_id;
+    items.first().is_some_and(is_start)
+        && items.windows(2).all(|pair| {
+            pair[0].position < pair[1].position
+                && (pair[1].batch_id == pair[0].batch_id || is_start(&pair[1]))
+        })
 }

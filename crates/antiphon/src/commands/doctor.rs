@@ -55,7 +55,7 @@ impl Round<'_> {
         self.threads += 1;
         // Messages that readers of a batch do not find would look like holes in it: they come first.
         let apart = self.apart(thread, head).await?;
-        let mut walk = Walk::new(self.store, thread, head);
+        let mut walk = Walk::new(self.store, thread, head, None);
         while let Some(stride) = walk.next().await? {
             let is_apart = |batch: &Position| apart.contains(batch) || stride.headless.contains(batch);
             let starts: Vec<_> = stride.starts.iter().copied().filter(|batch| !is_apart(batch)).collect();
@@ -73,7 +73,7 @@ impl Round<'_> {
     /// Marks messages that stand apart from their batches; says which batches have some.
     async fn apart(&mut self, thread: &ThreadId, head: Position) -> Result<BTreeSet<Position>, Stop> {
         let mut batches = BTreeSet::new();
-        let mut walk = Walk::new(self.store, thread, head);
+        let mut walk = Walk::new(self.store, thread, head, None);
         while let Some(stride) = walk.next().await? {
             for place in stride.unmarked {
                 batches.insert(place.batch_id);

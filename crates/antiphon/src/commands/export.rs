@@ -1,4 +1,7 @@
 //! Writing threads as JSON Lines.
+//!
+//! Nearly every thread is its batches one after the other: those are read in one go. Where a batch goes on behind another, or
+//! something is damaged, the rest is put together batch by batch.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -6,10 +9,11 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use batches::transfer::{Thread, Writer};
-use batches::{Batch, State, Why};
+use batches::{Batch, Item, State, Why};
 use model::{Position, ThreadId};
 use serde_json::json;
-use store::Store;
+use store::{Store, StoreError};
+use tokio::task::JoinHandle;
 
 use super::options::{Export, Format};
 use super::output::{self, unwritable};
@@ -20,6 +24,9 @@ use crate::roles::Stop;
 
 /// Threads whose ids are read at once.
 const PAGE: u32 = 500;
+/// Messages that are read at once, and bytes of these; a single one may have more.
+const MESSAGES: u32 = 2_000;
+const MESSAGES_BYTES: u64 = 8 << 20;
 
 pub(super) async fn run(store: &Store, options: &Export) -> Result<(), Stop> {
     for thread in &options.threads {
@@ -97,9 +104,68 @@ impl Exporter<'_> {
         Ok(())
     }
 
+    /// Batches as long as they stand one after the other. The next messages are read while these are written.
+    async fn straight(&mut self, id: &ThreadId, head: Position, sink: &mut Sink) -> Result<Reached, Stop> {
+        let mut done = None;
+        let mut open: Vec<Item> = Vec::new();
+        let mut page = reading(self.store, id, None, head);
+        loop {
+            let items = page.await.map_err(|error| Stop::Failed(error.to_string()))??;
+            let Some(last) = items.last().map(|item| item.position) else { break };
+            page = reading(self.store, id, Some(last), head);
+            for item in items {
+                let goes_on = open.last().is_some_and(|last| last.batch_id == item.batch_id);
+                if !goes_on {
+                    done = self.whole(id, &mut open, sink)?.or(done);
+                    if item.batch_id != item.position {
+                        page.abort();
+                        return Ok(Reached::Tangle(done));
+                    }
+                }
+                open.push(item);
+            }
+            self.show();
+        }
+        self.whole(id, &mut open, sink)?;
+        Ok(Reached::End)
+    }
+
+    /// Writes the batch of these messages, and says where it ends.
+    fn whole(
+        &mut self,
+        id: &ThreadId,
+        open: &mut Vec<Item>,
+        sink: &mut Sink,
+    ) -> Result<Option<Position>, Stop> {
+        let last = open.last().map(|item| item.position);
+        for batch in batches::group(std::mem::take(open)) {
+            self.batch(id, &batch, sink)?;
+        }
+        Ok(last)
+    }
+
+    fn batch(&mut self, id: &ThreadId, batch: &Batch, sink: &mut Sink) -> Result<(), Stop> {
+        if let Some(why) = damage(batch) {
+            self.damaged.push((id.clone(), format!("batch {}: {why}", batch.id())));
+        }
+        sink.write(&self.writer.batch(batch))
+    }
+
+    fn show(&mut self) {
+        let counts = self.writer.counts();
+        self.progress.show(|| format!("{} messages of {} threads", counts.messages, counts.threads));
+    }
+
     async fn batches(&mut self, id: &ThreadId, head: Position, sink: &mut Sink) -> Result<(), Stop> {
-        let (before, mut there, mut last) = (self.writer.counts().messages, 0, None);
-        let mut walk = Walk::new(self.store, id, head);
+        let after = match self.store.has_detached(id).await? {
+            true => None,
+            false => match self.straight(id, head, sink).await? {
+                Reached::End => return Ok(()),
+                Reached::Tangle(after) => after,
+            },
+        };
+        let (before, mut there, mut last) = (self.writer.counts().messages, 0, after);
+        let mut walk = Walk::new(self.store, id, head, after);
         while let Some(stride) = walk.next().await? {
             there += stride.messages;
             let items = walk::read(self.store, id, &stride.starts, &stride.headless, head).await?;
@@ -110,13 +176,9 @@ impl Exporter<'_> {
                     continue;
                 }
                 last = Some(batch.id());
-                if let Some(why) = damage(&batch) {
-                    self.damaged.push((id.clone(), format!("batch {}: {why}", batch.id())));
-                }
-                sink.write(&self.writer.batch(&batch))?;
+                self.batch(id, &batch, sink)?;
             }
-            let counts = self.writer.counts();
-            self.progress.show(|| format!("{} messages of {} threads", counts.messages, counts.threads));
+            self.show();
         }
         let written = self.writer.counts().messages - before;
         if written != there {
@@ -125,6 +187,27 @@ impl Exporter<'_> {
         }
         Ok(())
     }
+}
+
+/// How far batches stood one after the other.
+enum Reached {
+    End,
+    /// Up to here; what comes then has to be put together.
+    Tangle(Option<Position>),
+}
+
+/// Reads messages in a task of its own, so that the ones before are written meanwhile.
+fn reading(
+    store: &Store,
+    thread: &ThreadId,
+    after: Option<Position>,
+    head: Position,
+) -> JoinHandle<Result<Vec<Item>, StoreError>> {
+    let (store, thread) = (store.clone(), thread.clone());
+    runtime::spawn_named("export", async move {
+        let page = store.straight(&thread, after, head, MESSAGES, MESSAGES_BYTES).await?;
+        Ok(page.into_iter().map(Item::from).collect())
+    })
 }
 
 /// What no turn leaves behind.

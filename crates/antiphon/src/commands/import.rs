@@ -12,9 +12,10 @@ use batches::transfer::{Cursor, Damage, Fault, Limits, Reader, Record, Thread};
 use batches::{Item, legacy};
 use model::{Metadata, Position, ThreadId, Timestamp};
 use serde_json::{Value, json};
-use store::{Store, Taken, TakenCompaction};
+use store::{Store, StoreError, Taken, TakenCompaction};
+use tokio::task::JoinHandle;
 
-use self::cursor::CursorFile;
+use self::cursor::{CursorFile, Mark};
 use self::lines::Lines;
 use super::options::Import;
 use super::output::{self, note};
@@ -73,6 +74,16 @@ impl Totals {
     }
 }
 
+/// Batches that are being written, while the next ones are read.
+struct Flight {
+    written: JoinHandle<Result<Taken, StoreError>>,
+    thread: ThreadId,
+    /// With their last lines.
+    lines: Vec<(Position, u64)>,
+    /// How far the import has got with them.
+    mark: Option<Mark>,
+}
+
 struct Importer<'a> {
     store: &'a Store,
     progress: Progress,
@@ -87,6 +98,7 @@ struct Importer<'a> {
     lines: Vec<(Position, u64)>,
     /// Batches of it that are written and reach beyond where the next one may begin, with their last messages.
     beside: Vec<(Position, Position)>,
+    flight: Option<Flight>,
 }
 
 impl<'a> Importer<'a> {
@@ -101,6 +113,7 @@ impl<'a> Importer<'a> {
             bytes: 0,
             lines: Vec::new(),
             beside: Vec::new(),
+            flight: None,
         })
     }
 
@@ -137,7 +150,7 @@ impl<'a> Importer<'a> {
     /// Everything before the fault is written; an export that was cut can be gone on with.
     async fn faulty(&mut self, fault: &Fault) -> Stop {
         self.progress.clear();
-        if let Err(stop) = self.write().await {
+        if let Err(stop) = self.flush().await {
             return stop;
         }
         let stored = format!("{} new messages before it are stored", self.totals.new_messages);
@@ -147,7 +160,7 @@ impl<'a> Importer<'a> {
     async fn record(&mut self, record: Record) -> Result<(), Stop> {
         match record {
             Record::Thread(thread) => {
-                self.write().await?;
+                self.flush().await?;
                 self.begin(&thread).await
             }
             Record::Batch { items, cursor, .. } => self.batch(items, cursor).await,
@@ -156,7 +169,7 @@ impl<'a> Importer<'a> {
                 Ok(())
             }
             Record::Compaction { thread, compaction } => {
-                self.write().await?;
+                self.flush().await?;
                 self.totals.compactions += 1;
                 let id = compaction.id;
                 let why = match self.store.take_compaction(&thread, &compaction).await? {
@@ -170,7 +183,7 @@ impl<'a> Importer<'a> {
                 };
                 Err(Stop::Failed(format!("compaction {id} of thread {thread}: {why}")))
             }
-            Record::End(_) => self.write().await,
+            Record::End(_) => self.flush().await,
         }
     }
 
@@ -211,29 +224,49 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Writes the batches that were gathered, in one transaction.
+    /// Writes the batches that were gathered, and waits until they are stored.
+    async fn flush(&mut self) -> Result<(), Stop> {
+        self.write().await?;
+        self.settle().await
+    }
+
+    /// Begins to write the batches that were gathered, in one transaction, once those before them are stored.
     async fn write(&mut self) -> Result<(), Stop> {
+        self.settle().await?;
         let Some(thread) = self.thread.clone().filter(|_| !self.group.is_empty()) else { return Ok(()) };
         self.distinct(&thread)?;
         let beside: Vec<Position> = self.beside.iter().map(|(batch, _)| *batch).collect();
-        match self.store.take_batches(&thread, &self.group, &beside).await? {
-            Taken::Stored(new) => self.totals.new_messages += new,
-            Taken::Refused { batch, message, why } => {
-                let line = self.lines.iter().find(|(id, _)| *id == batch).map(|(_, line)| *line);
-                let line =
-                    line.filter(|line| *line > 0).map_or(String::new(), |line| format!("line {line}, "));
-                let message = message.map_or(String::new(), |message| format!("message {message:?}, "));
-                let what = format!("{line}{message}batch {batch} of thread {thread}: {why}");
-                let from = self.lines.first().map_or(batch, |(first, _)| *first);
-                self.progress.clear();
-                return Err(Stop::Failed(format!("{what}; nothing from batch {from} on is written")));
-            }
-        }
         self.remember();
+        let (items, lines) = (std::mem::take(&mut self.group), std::mem::take(&mut self.lines));
+        self.bytes = 0;
+        let (store, of) = (self.store.clone(), thread.clone());
+        let written =
+            runtime::spawn_named("import", async move { store.take_batches(&of, &items, &beside).await });
+        self.flight = Some(Flight { written, thread, lines, mark: self.file.mark(&self.beside) });
+        Ok(())
+    }
+
+    /// Waits for what is being written.
+    async fn settle(&mut self) -> Result<(), Stop> {
+        let Some(Flight { written, thread, lines, mark }) = self.flight.take() else { return Ok(()) };
+        let taken = written.await.map_err(|error| Stop::Failed(error.to_string()))??;
+        let (batch, message, why) = match taken {
+            Taken::Stored(new) => {
+                self.totals.new_messages += new;
+                return mark.map_or(Ok(()), |mark| self.file.write(&mark));
+            }
+            Taken::Refused { batch, message, why } => (batch, message, why),
+        };
+        let line = lines.iter().find(|(id, _)| *id == batch).map(|(_, line)| *line);
+        let line = line.filter(|line| *line > 0).map_or(String::new(), |line| format!("line {line}, "));
+        let message = message.map_or(String::new(), |message| format!("message {message:?}, "));
+        let what = format!("{line}{message}batch {batch} of thread {thread}: {why}");
+        let from = lines.first().map_or(batch, |(first, _)| *first);
+        self.progress.clear();
+        // Nothing after it may be written either.
         self.group.clear();
         self.lines.clear();
-        self.bytes = 0;
-        self.file.write(&self.beside)
+        Err(Stop::Failed(format!("{what}; nothing from batch {from} on is written")))
     }
 
     /// Batches come by their ids, so only those can be beside the next ones that go on after the last.
@@ -288,6 +321,6 @@ impl<'a> Importer<'a> {
             self.batch(batch.items().to_vec(), cursor).await?;
             self.progress.show(|| format!("{} messages", self.totals.messages));
         }
-        self.write().await
+        self.flush().await
     }
 }

@@ -43,9 +43,15 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(store: &'a Store, thread: &'a ThreadId, through: Position) -> Self {
+    /// From behind `after`, or from the beginning.
+    pub(super) fn new(
+        store: &'a Store,
+        thread: &'a ThreadId,
+        through: Position,
+        after: Option<Position>,
+    ) -> Self {
         let places = VecDeque::new();
-        Self { store, thread, through, after: None, is_read: false, places, together: None, before: None }
+        Self { store, thread, through, after, is_read: false, places, together: None, before: None }
     }
 
     /// The next part; `None` at the end.

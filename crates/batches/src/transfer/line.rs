@@ -50,24 +50,53 @@ pub(super) struct MessageLine {
     created_ms: i64,
 }
 
-impl MessageLine {
-    pub(super) fn of(item: &Item) -> Self {
+/// A line with a [`MessageLine`], as it is written: nothing is copied before.
+#[derive(Debug, Serialize)]
+pub(super) struct Said<'a> {
+    pub(super) message: Words<'a>,
+}
+
+/// A [`MessageLine`], likewise.
+#[derive(Debug, Serialize)]
+pub(super) struct Words<'a> {
+    position: Position,
+    message_id: &'a str,
+    batch_id: Position,
+    sequence_num: i32,
+    batch_type: &'static str,
+    role: &'static str,
+    content: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_count: Option<u64>,
+    created_ms: i64,
+}
+
+impl<'a> Words<'a> {
+    pub(super) fn of(item: &'a Item) -> Self {
         Self {
             position: item.position,
-            message_id: item.message_id.as_str().to_owned(),
+            message_id: item.message_id.as_str(),
             batch_id: item.batch_id,
             sequence_num: item.sequence_num,
-            batch_type: item.batch_type.name().to_owned(),
-            role: item.role.name().to_owned(),
-            content: item.content.clone(),
-            tool_calls: item.tool_calls.clone(),
-            tool_call_id: item.tool_call_id.clone(),
-            metadata: item.metadata.as_map().cloned().unwrap_or_default(),
+            batch_type: item.batch_type.name(),
+            role: item.role.name(),
+            content: &item.content,
+            tool_calls: item.tool_calls.as_ref(),
+            tool_call_id: item.tool_call_id.as_deref(),
+            metadata: item.metadata.as_map(),
             token_count: item.token_count,
             created_ms: item.created_at.0,
         }
     }
+}
 
+impl MessageLine {
     pub(super) fn calls(&self) -> usize {
         self.tool_calls.as_ref().and_then(Value::as_array).map_or(0, Vec::len)
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::line::{Header, Line, MessageLine, Trailer};
+use super::line::{Header, Line, Said, Trailer, Words};
 use super::{Counts, Thread, VERSION};
 use crate::{Batch, Compaction};
 
@@ -40,8 +40,7 @@ impl Writer {
     pub fn batch(&mut self, batch: &Batch) -> String {
         self.counts.batches += 1;
         self.counts.messages += batch.items().len() as u64;
-        let lines = batch.items().iter().map(|item| Line::Message(Box::new(MessageLine::of(item))));
-        lines.map(|line| self.written(&line)).collect()
+        batch.items().iter().map(|item| self.written(&Said { message: Words::of(item) })).collect()
     }
 
     /// A compaction of the thread.

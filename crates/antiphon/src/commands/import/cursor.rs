@@ -19,6 +19,10 @@ pub(super) struct Saved {
     pub(super) beside: Vec<(Position, Position)>,
 }
 
+/// A place in the import.
+#[derive(Debug)]
+pub(super) struct Mark(String);
+
 /// The file, if one is wanted.
 #[derive(Debug)]
 pub(super) struct CursorFile {
@@ -51,14 +55,19 @@ impl CursorFile {
         self.reached = Some(cursor);
     }
 
-    /// Everything that was read is stored.
-    pub(super) fn write(&mut self, beside: &[(Position, Position)]) -> Result<(), Stop> {
-        let (Some(path), Some(cursor)) = (&self.path, &self.reached) else { return Ok(()) };
-        let text = json!({ "cursor": cursor, "beside": beside }).to_string();
+    /// How far the import has got when everything that was read so far is stored; `None` when nobody wants to know.
+    pub(super) fn mark(&self, beside: &[(Position, Position)]) -> Option<Mark> {
+        let cursor = self.path.as_ref().and(self.reached.as_ref())?;
+        Some(Mark(json!({ "cursor": cursor, "beside": beside }).to_string()))
+    }
+
+    /// Everything up to the mark is stored.
+    pub(super) fn write(&self, mark: &Mark) -> Result<(), Stop> {
+        let Some(path) = &self.path else { return Ok(()) };
         let mut name = path.as_os_str().to_owned();
         name.push(".partial");
         let partial = PathBuf::from(name);
-        fs::write(&partial, text)
+        fs::write(&partial, &mark.0)
             .and_then(|()| fs::rename(&partial, path))
             .map_err(|error| failed(path, &error))
     }

@@ -21,8 +21,6 @@ pub struct KeptThread {
     pub messages: u64,
     /// The position of the last one that was written.
     pub head: Option<Position>,
-    /// For how long its oldest message has been there, ms, by the database's clock; `None` when it has none.
-    pub oldest_ms: Option<i64>,
 }
 
 impl Store {
@@ -47,6 +45,18 @@ impl Store {
             .bind(after.to_owned())
             .bind(i64::from(most));
         self.rows(statement).await?.iter().map(kept).collect()
+    }
+
+    /// For how long the oldest message of a thread has been there, ms, by the database's clock; `None` when it has none.
+    pub async fn oldest_ms(&self, thread: &ThreadId) -> Result<Option<i64>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT (extract(epoch FROM clock_timestamp() - created_at) * 1000)::bigint AS oldest_ms FROM messages
+             WHERE bucket = $1 AND thread_id = $2 ORDER BY position LIMIT 1",
+        )
+        .bind(Bucket::of(thread).get() as i16)
+        .bind(thread.as_str().to_owned());
+        let rows = self.rows(statement).await?;
+        rows.first().map_or(Ok(None), |row| Ok(row.try_get("oldest_ms")?))
     }
 
     /// The rules of these agents, as far as they have some that can be read.
@@ -117,6 +127,5 @@ fn kept(row: &PgRow) -> Result<KeptThread, StoreError> {
         agent: AgentId::parse(&agent).map_err(|error| unreadable("agent_id", &error))?,
         messages: messages.unsigned_abs(),
         head: row.try_get::<Option<i64>, _>("head_position")?.map(Position::from_stored),
-        oldest_ms: row.try_get("oldest_ms")?,
     })
 }

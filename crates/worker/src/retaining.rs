@@ -107,11 +107,22 @@ impl Round {
             let agents: Vec<AgentId> = agents.into_iter().cloned().collect();
             let rules: HashMap<_, _> = self.store.retention_rules(&agents).await?.into_iter().collect();
             for thread in &page {
-                if let Some(rules) = rules.get(&thread.agent).filter(|rules| may_be_due(thread, rules)) {
+                if let Some(rules) = rules.get(&thread.agent)
+                    && self.may_be_due(thread, rules).await?
+                {
                     self.thread(thread, rules).await?;
                 }
             }
         }
+    }
+
+    /// Whether it is worth a look at all of it.
+    async fn may_be_due(&self, thread: &KeptThread, rules: &RetentionRules) -> Result<bool, StoreError> {
+        if rules.max_bytes.is_some() || rules.max_batches.is_some_and(|most| thread.messages > most) {
+            return Ok(true);
+        }
+        let Some(most) = rules.max_age_ms else { return Ok(false) };
+        Ok(self.store.oldest_ms(&thread.thread).await?.is_some_and(|oldest| oldest > most))
     }
 
     async fn thread(&self, kept: &KeptThread, rules: &RetentionRules) -> Result<(), StoreError> {
@@ -155,14 +166,6 @@ impl Round {
         tokio::time::sleep(PAUSE).await;
         Ok(true)
     }
-}
-
-/// Whether it is worth a look.
-fn may_be_due(thread: &KeptThread, rules: &RetentionRules) -> bool {
-    let Some(oldest_ms) = thread.oldest_ms else { return false };
-    let is_old = rules.max_age_ms.is_some_and(|most| oldest_ms > most);
-    let is_long = rules.max_batches.is_some_and(|most| thread.messages > most);
-    is_old || is_long || rules.max_bytes.is_some()
 }
 
 /// How many of them one transaction takes: at least one.

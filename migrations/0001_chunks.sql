@@ -82,8 +82,9 @@ CREATE TABLE messages (
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- Serves history, newest and oldest first.
     PRIMARY KEY (bucket, thread_id, position),
-    -- Serves "once": look-ups, and the wall behind them.
-    UNIQUE (bucket, thread_id, message_id)
+    -- Serves "once": look-ups, and the wall behind them. The message before the thread: who has only the id of an answer finds its
+    -- thread by it.
+    UNIQUE (bucket, message_id, thread_id)
 ) WITH (
     -- Insert-only: freeze early and in small pieces instead of all at once.
     autovacuum_vacuum_insert_scale_factor = 0.05

@@ -11,6 +11,10 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{Cursor, Seen, sse};
 
+mod reader;
+
+pub use reader::{Reader, Told};
+
 /// What a stream begins with: it makes proxies pass the headers on before the first chunk.
 pub const OPEN: &[u8] = b": open\n\n";
 /// A comment for idle times.
@@ -116,11 +120,31 @@ impl Native {
 
     /// The next chunk of a message.
     pub fn chunk(&mut self, message: &MessageId, attempt: u32, role: Role, chunk: &Chunk) -> Encoded {
+        self.shown(message, attempt, role, chunk, false)
+    }
+
+    /// What the store has of a message beyond what was shown, as one chunk (`"compacted": true`): the text of all that is missing, and
+    /// none of the calls and results between.
+    pub fn compacted(&mut self, message: &MessageId, attempt: u32, role: Role, chunk: &Chunk) -> Encoded {
+        self.shown(message, attempt, role, chunk, true)
+    }
+
+    fn shown(
+        &mut self,
+        message: &MessageId,
+        attempt: u32,
+        role: Role,
+        chunk: &Chunk,
+        is_compacted: bool,
+    ) -> Encoded {
         let mut seen = self.seen_of(message, attempt);
         seen.advance(chunk);
         self.cursor.set(message, seen);
         let thread = &self.thread;
-        self.event(chunk.text.len() + 256, &ChunkEvent { thread, message, attempt, role, chunk })
+        self.event(
+            chunk.text.len() + 256,
+            &ChunkEvent { thread, message, attempt, role, chunk, is_compacted },
+        )
     }
 
     /// A chunk that takes its number but is not shown.
@@ -214,6 +238,7 @@ struct ChunkEvent<'a> {
     attempt: u32,
     role: Role,
     chunk: &'a Chunk,
+    is_compacted: bool,
 }
 
 impl Serialize for ChunkEvent<'_> {
@@ -238,6 +263,9 @@ impl Serialize for ChunkEvent<'_> {
         }
         if self.role != Role::Assistant {
             map.serialize_entry("role", self.role.name())?;
+        }
+        if self.is_compacted {
+            map.serialize_entry("compacted", &true)?;
         }
         map.end()
     }

@@ -16,6 +16,8 @@ use crate::problem::Problem;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// So much of a body that is too large is read all the same, so that its sender gets to read the answer.
 const READ_IN_VAIN: usize = 8 << 20;
+/// Of requests in other protocols.
+const RAW_BYTES: usize = 8 << 20;
 /// Of requests that say everything in their address.
 const EMPTY_BYTES: usize = 1 << 10;
 
@@ -34,10 +36,24 @@ impl<T: Bounded, S: Send + Sync> FromRequest<S> for Strict<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         if !is_json(request.headers()) {
-            let detail = "the body must be JSON, and Content-Type must say so: application/json";
-            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail));
+            return Err(no_json());
         }
         parse(&read(request.into_body(), T::MAX_BYTES).await?).map(Self)
+    }
+}
+
+/// The body of another protocol, as it is: its clients send the whole history along.
+#[derive(Debug)]
+pub(crate) struct Raw(pub(crate) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Raw {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        if !is_json(request.headers()) {
+            return Err(no_json());
+        }
+        read(request.into_body(), RAW_BYTES).await.map(Self)
     }
 }
 
@@ -55,6 +71,11 @@ impl<S: Send + Sync> FromRequest<S> for Empty {
             _ => Err(Problem::bad_request("unexpected_body", "this request takes no body")),
         }
     }
+}
+
+fn no_json() -> Problem {
+    let detail = "the body must be JSON, and Content-Type must say so: application/json";
+    Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail)
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -9,6 +9,7 @@
 //! with the last event's id.
 
 mod acts;
+mod adapted;
 mod body;
 mod driver;
 pub mod feed;

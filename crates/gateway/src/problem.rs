@@ -1,5 +1,6 @@
 //! Errors as `application/problem+json` (RFC 9457).
 
+use adapters::request::Rejection;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -73,6 +74,12 @@ impl Problem {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail)
             }
         }
+    }
+
+    /// For a protocol that says it in its own form; and after how many seconds to try again.
+    pub(crate) fn rejection(&self) -> (Rejection, Option<u32>) {
+        metrics::refused(self.code);
+        (Rejection::new(self.status.as_u16(), self.code, &self.detail), self.retry_after_s)
     }
 
     /// The same may succeed later, after so many seconds at the earliest.

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use adapters::FailureNote;
-use model::{MessageId, MessageKey, Position, ThreadId, TurnId};
-use store::{ShownMessage, Store, StoreError, StoredOutcome, TurnState};
+use adapters::{FailureNote, StoredAnswer, stored};
+use model::{MessageId, MessageKey, Metadata, Position, ThreadId, TurnId};
+use store::{Range, ShownMessage, Store, StoreError, StoredMessage, StoredOutcome, TurnState};
 
 use crate::feed::{Committed, Known, StoreRead, View};
 
@@ -39,6 +39,45 @@ pub(crate) async fn view(store: &Store, thread: &ThreadId, read: &StoreRead) -> 
         }
     }
     Ok(View { after: read.after, committed, is_whole, known, keys: read.keys.clone() })
+}
+
+/// An answer that is in the history, with its steps; `None` when it is not there.
+pub(crate) async fn answer(
+    store: &Store,
+    thread: &ThreadId,
+    message: &MessageId,
+) -> Result<Option<StoredAnswer>, StoreError> {
+    let key = MessageKey { thread: thread.clone(), message: message.clone() };
+    let outcomes = store.outcome_of(std::slice::from_ref(&key)).await?;
+    let Some(StoredOutcome::Complete { position, .. }) =
+        outcomes.into_iter().next().map(|(_, outcome)| outcome)
+    else {
+        return Ok(None);
+    };
+    let range =
+        Range { after: Some(Position::from_stored(position.get() - 1)), before: None, with_synthetic: true };
+    let found = store.history(thread, range, 1).await?.unwrap_or_default();
+    let Some(last) = found.first().filter(|last| last.position == position) else { return Ok(None) };
+    let batch = store.batches(thread, &[last.batch_id]).await?;
+    // A batch that goes on has several answers.
+    let step = format!("{message}-s");
+    let is_of =
+        |one: &&StoredMessage| one.message_id == *message || one.message_id.as_str().starts_with(&step);
+    let steps: Vec<(&StoredMessage, Metadata)> =
+        batch.iter().filter(is_of).map(|one| (one, metadata_of(one))).collect();
+    let told = steps.iter().map(|(one, metadata)| stored::StoredMessage {
+        role: one.role,
+        content: &one.content,
+        tool_calls: one.tool_calls.as_ref(),
+        tool_call_id: one.tool_call_id.as_deref(),
+        metadata,
+    });
+    Ok(Some(StoredAnswer::new(told, last.attempt, position)))
+}
+
+fn metadata_of(message: &StoredMessage) -> Metadata {
+    let map = message.metadata.as_object().cloned().unwrap_or_default();
+    Metadata::new(map).unwrap_or_default()
 }
 
 async fn resolve(

@@ -7,6 +7,7 @@ mod events;
 mod failed_turns;
 mod history;
 mod messages;
+mod protocols;
 mod tasks;
 mod threads;
 mod turns;
@@ -54,6 +55,7 @@ pub(crate) fn router(desk: Desk, health: Health) -> Router {
         .route("/", get(about))
         .merge(of_threads())
         .merge(of_agents())
+        .merge(of_protocols())
         .with_state(desk)
         .merge(runtime::endpoint::probes_router(health))
         .fallback(|| async { Problem::not_found("unknown_address", "there is nothing at this address") })
@@ -92,6 +94,22 @@ fn of_agents() -> Router<Desk> {
         .route("/v1/agents/{agent}/tasks", get(tasks::page).post(tasks::send))
         .route(task, get(tasks::show).patch(tasks::edit).delete(tasks::drop_one))
         .route(&format!("{task}/retry"), post(tasks::retry))
+}
+
+/// What front ends and libraries speak already.
+fn of_protocols() -> Router<Desk> {
+    use protocols::{agui, completions, responses, ui_message};
+    let response = "/v1/responses/{response}";
+    Router::new()
+        .route("/api/chat", post(ui_message::post))
+        .route("/api/chat/{thread}/stream", get(ui_message::resume))
+        .route("/api/chat/{thread}/stop", post(ui_message::stop))
+        .route("/v1/chat/completions", post(completions::post))
+        .route("/v1/responses", post(responses::post))
+        .route(response, get(responses::show))
+        .route(&format!("{response}/cancel"), post(responses::cancel))
+        .route("/agui", post(agui::post))
+        .route("/agui/connect", post(agui::connect))
 }
 
 async fn about() -> Json<Value> {

@@ -84,6 +84,11 @@ impl TurnId {
         self.0.as_str()
     }
 
+    /// Whether it answers a person, and no task.
+    pub fn is_foreground(&self) -> bool {
+        self.as_str().starts_with('u')
+    }
+
     /// The bucket of its thread.
     pub fn bucket(&self) -> Bucket {
         let digits = self.as_str().get(1..5).unwrap_or_default();

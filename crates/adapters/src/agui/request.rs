@@ -26,6 +26,18 @@ pub struct Request {
 const RULES: ContentRules = ContentRules { text_types: &["text"], ignored: |_| false };
 
 impl Request {
+    /// Reads the body of a request to follow what there is: thread and run, without an input.
+    ///
+    /// # Errors
+    /// It is no such body.
+    pub fn parse_connect(body: &[u8]) -> Result<(ThreadId, String), BadRequest> {
+        let body = object(body)?;
+        let fields = Fields::of(&body);
+        let thread = fields.required("threadId", fields.id("threadId", ThreadId::parse)?)?;
+        let run = fields.required("runId", fields.text("runId")?)?.to_owned();
+        Ok((thread, run))
+    }
+
     /// Reads a body.
     ///
     /// # Errors

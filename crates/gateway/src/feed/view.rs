@@ -287,7 +287,7 @@ fn rest_of(native: &mut Native, committed: &Committed, shown: Option<(Seen, bool
     let mut chunk = Chunk::content(seen.next, rest, true);
     chunk.metadata = committed.metadata.clone();
     chunk.kind = if rest.is_empty() { ChunkKind::Metadata } else { ChunkKind::Content };
-    out.push(native.chunk(message, *attempt, *role, &chunk).bytes());
+    out.push(native.compacted(message, *attempt, *role, &chunk).bytes());
     out
 }
 

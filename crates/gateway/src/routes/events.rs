@@ -55,7 +55,11 @@ pub(super) fn refused(refused: Refused) -> Problem {
     Problem::unavailable(refused.code(), refused.to_string())
 }
 
-pub(super) fn stream(body: Seated<LaneBody>) -> Response {
+pub(super) fn stream<B>(body: B) -> Response
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
     let mut response = Response::new(Body::new(body));
     let headers = response.headers_mut();
     let mut set = |name: HeaderName, value| headers.insert(name, HeaderValue::from_static(value));

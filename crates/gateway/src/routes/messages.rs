@@ -14,6 +14,7 @@ use super::{Connection, Desk, events, fresh, thread_id, threads};
 use crate::body::{Bounded, Strict};
 use crate::hub::Hub;
 use crate::input::{self, MAX_INPUT_BODY};
+use crate::lane::LaneBody;
 use crate::params::{self, Params};
 use crate::problem::Problem;
 use crate::seated::Seated;
@@ -98,9 +99,26 @@ async fn in_line(
 ) -> Result<Response, Problem> {
     let turn = standing.turn().clone();
     let answer = awaited(&standing)?;
+    let body = watch(desk, hub, connection, thread, &standing, &answer).await?;
+    let mut response = events::stream(body);
+    if let Ok(turn) = HeaderValue::from_str(turn.as_str()) {
+        response.headers_mut().insert("x-antiphon-turn", turn);
+    }
+    Ok(response)
+}
+
+/// A place in the thread's feed up to the answer's end; then the turn is opened, if it is a new one.
+pub(super) async fn watch(
+    desk: &Desk,
+    hub: &Hub,
+    connection: Connection,
+    thread: &ThreadId,
+    standing: &Standing,
+    answer: &MessageId,
+) -> Result<Seated<LaneBody>, Problem> {
     let tip = reads::tip(hub.store(), thread).await?;
     let (lane, body) = events::lane(desk, connection);
-    let (seat, joined) = hub.attach_until(thread, lane, tip, &answer).map_err(events::refused)?;
+    let (seat, joined) = hub.attach_until(thread, lane, tip, answer).map_err(events::refused)?;
     // Dropped with an error, the body gives the place back.
     let body = Seated::new(body, seat);
     match tokio::time::timeout(JOIN_PATIENCE, joined).await {
@@ -110,18 +128,14 @@ async fn in_line(
             return Err(Problem::unavailable("nats_unavailable", detail));
         }
     }
-    if let Standing::New(opened) = &standing {
+    if let Standing::New(opened) = standing {
         orders::open_turn(hub.context(), opened).await?;
     }
-    let mut response = events::stream(body);
-    if let Ok(turn) = HeaderValue::from_str(turn.as_str()) {
-        response.headers_mut().insert("x-antiphon-turn", turn);
-    }
-    Ok(response)
+    Ok(body)
 }
 
 /// The message whose end ends the stream.
-fn awaited(standing: &Standing) -> Result<MessageId, Problem> {
+pub(super) fn awaited(standing: &Standing) -> Result<MessageId, Problem> {
     let run = match standing {
         Standing::New(opened) => opened.run,
         Standing::Known(_, None) => 0,

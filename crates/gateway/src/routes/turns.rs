@@ -41,7 +41,7 @@ pub(super) async fn stop(
 
 /// Only its owner knows the thread of a turn that has just begun, and without it the act has no subject: for some time,
 /// which is longer than that of a takeover, the owner is waited for.
-async fn thread_of(hub: &Hub, turn: &TurnId) -> Result<ThreadId, Problem> {
+pub(super) async fn thread_of(hub: &Hub, turn: &TurnId) -> Result<ThreadId, Problem> {
     let about = About::Turn(turn.clone());
     let mut pauses = PAUSES.into_iter();
     let give_up_at = Instant::now() + Duration::from_millis(hub.context().limits.owner_patience_ms);

@@ -49,6 +49,14 @@ impl Store {
         let rows = self.rows(statement).await?;
         Ok(rows.first().map(|row| row.try_get("position")).transpose()?.map(Position::from_stored))
     }
+
+    /// The last answer to a person in the thread.
+    pub async fn last_answer(&self, thread: &ThreadId) -> Result<Option<MessageId>, StoreError> {
+        let statement = sqlx::query(include_str!("messages/last_answer.sql"))
+            .bind(thread_bucket(thread))
+            .bind(thread.as_str());
+        self.rows(statement).await?.first().map(message_id).transpose()
+    }
 }
 
 fn shown(row: &PgRow) -> Result<ShownMessage, StoreError> {

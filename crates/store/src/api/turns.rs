@@ -164,6 +164,25 @@ impl Store {
         rows.first().map(|row| parsed(row, "thread_id", ThreadId::parse)).transpose()
     }
 
+    /// The thread in whose history a message of this turn stands, or that has the turn as a failed one.
+    pub async fn thread_of_turn(
+        &self,
+        turn: &TurnId,
+        message: &MessageId,
+    ) -> Result<Option<ThreadId>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT thread_id FROM messages WHERE bucket = $1 AND message_id = $2
+             UNION ALL
+             SELECT thread_id FROM failed_turns WHERE bucket = $1 AND turn_id = $3
+             LIMIT 1",
+        )
+        .bind(turn.bucket().get() as i16)
+        .bind(message.to_string())
+        .bind(turn.to_string());
+        let rows = self.rows(statement).await?;
+        rows.first().map(|row| parsed(row, "thread_id", ThreadId::parse)).transpose()
+    }
+
     /// At most `limit` failed turns of the thread with ids after `after`, in the order of their ids; `None` when there is
     /// no such thread.
     pub async fn failed_turns(

@@ -1,0 +1,230 @@
+//! The protocols of other clients, over the same turns.
+//!
+//! Each handler reads its protocol's request ([`adapters`]), opens or finds the turn as the native API does, and answers with a fold
+//! over what the turn's viewers are told, or over what the history has of it.
+
+pub(super) mod agui;
+pub(super) mod completions;
+pub(super) mod responses;
+pub(super) mod ui_message;
+
+use std::time::Duration;
+
+use adapters::request::{BadRequest, ErrorBody, Rejection};
+use adapters::{FailureNote, Happening, Protocol, StoredAnswer};
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use model::{Bucket, MessageId, ThreadId, TurnId};
+use store::TurnState;
+use wire::explain::{About, Explanation};
+
+use super::{Connection, Desk, events, messages};
+use crate::adapted::{self, Adapted, Telling};
+use crate::hub::Hub;
+use crate::lane::LaneBody;
+use crate::problem::Problem;
+use crate::seated::Seated;
+use crate::standing::{self, Input, Standing};
+use crate::{input, owner, reads};
+
+/// Before a thread counts as idle: an input is stored before its owner knows of it.
+const SECOND_LOOK: Duration = Duration::from_millis(150);
+/// Longest id of a client's that is a key of its input.
+const MAX_KEY: usize = 200;
+
+/// Why a request is not answered as it wished.
+pub(super) enum Trouble {
+    Problem(Problem),
+    Bad(BadRequest),
+}
+
+impl From<Problem> for Trouble {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<BadRequest> for Trouble {
+    fn from(bad: BadRequest) -> Self {
+        Self::Bad(bad)
+    }
+}
+
+impl From<store::StoreError> for Trouble {
+    fn from(error: store::StoreError) -> Self {
+        Self::Problem(error.into())
+    }
+}
+
+/// A refusal in the form of the protocol.
+pub(super) fn answered(
+    outcome: Result<Response, Trouble>,
+    error_body: fn(&Rejection) -> ErrorBody,
+) -> Response {
+    let (rejection, retry_after) = match outcome {
+        Ok(response) => return response,
+        Err(Trouble::Bad(bad)) => (bad.rejection(), None),
+        Err(Trouble::Problem(problem)) => problem.rejection(),
+    };
+    let body = error_body(&rejection);
+    let status = StatusCode::from_u16(rejection.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = (status, body.bytes).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(body.content_type));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Some(seconds) = retry_after {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// An answer, as far as it is.
+pub(super) enum Answer {
+    /// It comes.
+    Live(Seated<LaneBody>),
+    /// It is in the history.
+    Stored(StoredAnswer),
+    /// There is none.
+    Failed(FailureNote),
+}
+
+/// Opens the turn of an input, or finds it: the same key is the same turn.
+pub(super) async fn open(
+    desk: &Desk,
+    connection: Connection,
+    input: &Input,
+) -> Result<(TurnId, MessageId, Answer), Trouble> {
+    input::content(&input.content)?;
+    let hub = desk.hub()?;
+    let standing = standing::of(hub, input).await?;
+    let (turn, thread) = (standing.turn().clone(), &input.thread);
+    if let Standing::Known(_, Some(TurnState::Failed { run })) = &standing {
+        let failure = hub.store().run_failure(thread, &turn, *run).await?;
+        let note = failure
+            .map(|failure| FailureNote::new(failure.code, failure.text, failure.is_retryable))
+            .unwrap_or_else(|| FailureNote::new("failed", "the turn failed", true));
+        return Ok((turn.clone(), turn.answer(*run), Answer::Failed(note)));
+    }
+    let message = messages::awaited(&standing)?;
+    if let Standing::Known(_, Some(TurnState::Done { .. })) = &standing
+        && let Some(stored) = reads::answer(hub.store(), thread, &message).await?
+    {
+        return Ok((turn, message, Answer::Stored(stored)));
+    }
+    let lane = messages::watch(desk, hub, connection, thread, &standing, &message).await?;
+    Ok((turn, message, Answer::Live(lane)))
+}
+
+/// An answer that somebody comes back to.
+pub(super) async fn find(
+    desk: &Desk,
+    connection: Connection,
+    thread: &ThreadId,
+    message: &MessageId,
+) -> Result<Answer, Trouble> {
+    let hub = desk.hub()?;
+    if let Some(stored) = reads::answer(hub.store(), thread, message).await? {
+        return Ok(Answer::Stored(stored));
+    }
+    let (lane, body) = events::lane(desk, connection);
+    let tip = reads::tip(hub.store(), thread).await?;
+    let (seat, _) = hub.attach_until(thread, lane, tip, message).map_err(events::refused)?;
+    Ok(Answer::Live(Seated::new(body, seat)))
+}
+
+/// The turn with a person that is under way in a thread, or the first that waits; `None` when there is none. Tasks that run in
+/// the thread of their agent are nobody's answer.
+pub(super) async fn active(hub: &Hub, thread: &ThreadId) -> Result<Option<(TurnId, MessageId)>, Trouble> {
+    let ask = async || owner::why(hub.context(), Bucket::of(thread), &About::Thread(thread.clone())).await;
+    let of = |explained: &Explanation| {
+        let waiting = || {
+            let turn = explained.waiting.iter().find(|turn| turn.is_foreground())?;
+            Some((turn.clone(), turn.answer(0)))
+        };
+        let active = explained.active.as_ref().filter(|active| active.turn.is_foreground());
+        active.map(|active| (active.turn.clone(), active.message.clone())).or_else(waiting)
+    };
+    let first = ask().await;
+    if let Some(active) = first.as_ref().and_then(of) {
+        return Ok(Some(active));
+    }
+    tokio::time::sleep(SECOND_LOOK).await;
+    match ask().await {
+        Some(explained) if !owner::is_catching_up(&explained) => Ok(of(&explained)),
+        _ => Err(Problem::unavailable("no_owner", "nobody owns the thread at the moment").into()),
+    }
+}
+
+/// The answer as a stream.
+pub(super) fn stream<P>(fold: P, message: MessageId, answer: Answer) -> Response
+where
+    P: Protocol + Unpin + Send + 'static,
+{
+    let demanded = fold.headers();
+    let mut response = match answer {
+        Answer::Live(lane) => events::stream(Adapted::new(lane, fold, message)),
+        Answer::Stored(stored) => {
+            let mut fold = fold;
+            events::stream(Body::from(adapted::stored(&mut fold, &stored)))
+        }
+        Answer::Failed(note) => {
+            let mut fold = fold;
+            let mut out = fold.apply(Happening::Opened).bytes.to_vec();
+            out.extend_from_slice(&fold.apply(Happening::Failed(&note)).bytes);
+            events::stream(Body::from(out))
+        }
+    };
+    for (name, value) in demanded {
+        response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// The fold at its end, for a client that waits for the whole.
+pub(super) async fn whole<P: Protocol>(
+    hub: &Hub,
+    thread: &ThreadId,
+    make: impl Fn() -> P,
+    message: MessageId,
+    answer: Answer,
+) -> Result<P, Trouble> {
+    let mut fold = make();
+    let stored = match answer {
+        Answer::Stored(stored) => Some(stored),
+        Answer::Failed(note) => {
+            fold.apply(Happening::Opened);
+            fold.apply(Happening::Failed(&note));
+            return Ok(fold);
+        }
+        Answer::Live(lane) => {
+            let (mut telling, _) = Telling::new(fold, message.clone());
+            let cut = || Problem::unavailable("stream_cut", "the answer goes on; ask again for it");
+            if adapted::until_end(lane, &mut telling).await.map_err(|_| cut())? {
+                return Ok(telling.into_fold());
+            }
+            fold = make();
+            reads::answer(hub.store(), thread, &message).await?
+        }
+    };
+    let gone = || Problem::not_found("unknown_answer", "there is no such answer any more");
+    adapted::stored(&mut fold, &stored.ok_or_else(gone)?);
+    Ok(fold)
+}
+
+/// A JSON answer that no cache keeps.
+pub(super) fn json(bytes: Bytes) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "application/json"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, bytes).into_response()
+}
+
+/// A client's own id of an input, as a key: the same again is the same input.
+pub(super) fn key(protocol: &str, id: Option<&str>) -> Option<String> {
+    let id = id.filter(|id| !id.is_empty() && id.len() <= MAX_KEY && !id.contains('\0'))?;
+    Some(format!("{protocol}:{id}"))
+}

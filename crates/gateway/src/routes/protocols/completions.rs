@@ -1,0 +1,82 @@
+//! OpenAI's chat completions.
+
+use adapters::ChatCompletions;
+use adapters::chat_completions::{Request, Terms, ToolCalls, error_body};
+use axum::extract::{Extension, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use model::ThreadId;
+use uuid::Uuid;
+
+use super::{Trouble, answered, json, open, stream, whole};
+use crate::body::Raw;
+use crate::params;
+use crate::problem::Problem;
+use crate::routes::{Connection, Desk};
+use crate::standing::Input;
+
+/// Names the thread of a completion, as `metadata.thread_id` does.
+const THREAD: &str = "x-antiphon-thread";
+
+pub(in crate::routes) async fn post(
+    State(desk): State<Desk>,
+    Extension(connection): Extension<Connection>,
+    headers: HeaderMap,
+    Raw(body): Raw,
+) -> Response {
+    answered(complete(&desk, connection, &headers, &body).await, error_body)
+}
+
+async fn complete(
+    desk: &Desk,
+    connection: Connection,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Response, Trouble> {
+    let request = Request::parse(body, named(headers)?)?;
+    let hub = desk.hub()?;
+    let thread = match request.thread {
+        Some(thread) => thread,
+        None => params::id("thread", &Uuid::now_v7().simple().to_string(), ThreadId::parse)?,
+    };
+    let input = Input {
+        thread: thread.clone(),
+        agent: Some(request.agent.clone()),
+        policy: None,
+        content: request.text,
+        metadata: request.metadata,
+        key: params::idempotency_key(headers)?,
+        correlation_id: params::correlation_id(headers)?,
+    };
+    let (_, message, answer) = open(desk, connection, &input).await?;
+    let terms = Terms {
+        message: message.clone(),
+        model: request.agent.to_string(),
+        created_at: hub.context().now(),
+        include_usage: request.include_usage,
+        // They were made here; the helpers of some libraries would make them again.
+        tool_calls: ToolCalls::Hidden,
+    };
+    let mut response = if request.stream {
+        stream(ChatCompletions::new(terms), message, answer)
+    } else {
+        let make = || ChatCompletions::new(terms.clone());
+        match whole(hub, &thread, make, message, answer).await?.object() {
+            Some(Ok(object)) => json(object),
+            Some(Err(body)) => {
+                (StatusCode::BAD_GATEWAY, [("content-type", body.content_type)], body.bytes).into_response()
+            }
+            None => return Err(Problem::unavailable("stream_cut", "the answer goes on").into()),
+        }
+    };
+    if let Ok(thread) = thread.as_str().parse() {
+        response.headers_mut().insert(THREAD, thread);
+    }
+    Ok(response)
+}
+
+fn named(headers: &HeaderMap) -> Result<Option<ThreadId>, Problem> {
+    let Some(value) = headers.get(THREAD) else { return Ok(None) };
+    let text = value.to_str().map_err(|_| Problem::bad_request("invalid_id", "the thread is not ASCII"))?;
+    params::id("thread", text, ThreadId::parse).map(Some)
+}

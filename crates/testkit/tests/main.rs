@@ -12,6 +12,7 @@
 mod acts;
 mod bed;
 mod chaos;
+mod clients;
 mod commands;
 mod contracts;
 mod corners;

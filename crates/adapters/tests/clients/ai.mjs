@@ -2,7 +2,7 @@
 import { AbstractChat, DefaultChatTransport } from "ai";
 
 /** What a page keeps of a chat. */
-class State {
+export class State {
   status = "ready";
   error = undefined;
   messages = [];

@@ -1,0 +1,228 @@
+//! The real clients of other protocols on a real fleet, cut all the time: what they have in the end is what is stored.
+
+use std::{collections::BTreeMap, process::Stdio, time::Duration};
+
+use serde_json::{Value, json};
+use testkit::{fleet::FleetOptions, tables::turns::TurnMessage};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    process::{Child, Command},
+    time::timeout,
+};
+use xtask::{npm, workspace};
+
+use crate::{bed::Bed, talk::scripted};
+
+/// Whose threads they are; its turns with people bring no tasks after them.
+const AGENT: &str = "talk";
+const PROTOCOLS: [&str; 4] = ["ui_message", "agui", "responses", "chat_completions"];
+/// Over all protocols, each of which makes a quarter.
+const CUTS: u64 = 200;
+/// Where the cuts are made; when they are depends on the machine.
+const SEED: u64 = 7;
+const LIMIT: Duration = Duration::from_secs(120);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_clients_have_everything_once_however_often_they_are_cut() {
+    let mut bed = Bed::with(two_gateways).await;
+    bed.quiet(AGENT).await;
+    let mut clients = Clients::start(&bed);
+    clients.until_half().await;
+    bed.fleet.gateways[1].kill().await.unwrap();
+    let told = clients.report().await;
+    println!("{}", summary(&told));
+    assert!(told["refused"].as_u64().unwrap() > 0, "nobody has missed the second gateway");
+    for protocol in PROTOCOLS {
+        assert!(told["cuts"][protocol].as_u64().unwrap() >= CUTS / 4, "{protocol}: {}", told["cuts"]);
+        assert_eq!(told["mistaken"][protocol], 0, "{protocol} took a part for the whole");
+    }
+    let faults = compare(&bed, told["turns"].as_array().unwrap()).await;
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    stops_are_what_is_stored(&bed, &told["others"]).await;
+    the_rest_is_as_it_should_be(&bed, &told["others"]).await;
+    every_library_shows_why_it_was_refused(&told["others"]["refusals"]);
+}
+
+fn two_gateways(options: FleetOptions) -> FleetOptions {
+    let mut options = scripted(options);
+    options.gateways = 2;
+    options
+}
+
+/// The program with the clients.
+struct Clients {
+    node: Child,
+    lines: BufReader<tokio::process::ChildStdout>,
+}
+
+impl Clients {
+    fn start(bed: &Bed) -> Self {
+        let source = workspace::root().join("crates/adapters/tests/clients");
+        // Not where the tests of the adapters install, which may do so at the same time.
+        let installed = workspace::target_dir().join("clients/fleet");
+        npm::install(&source, &installed).unwrap();
+        let gateways: Vec<_> =
+            bed.fleet.gateway_addrs().iter().map(|addr| format!("http://{addr}")).collect();
+        let asked = json!({"gateways": gateways, "cuts": CUTS, "seed": SEED, "agent": AGENT});
+        let mut node = Command::new("node");
+        node.arg("fleet.mjs").arg(asked.to_string()).current_dir(installed);
+        node.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut node = node.spawn().unwrap();
+        let lines = BufReader::new(node.stdout.take().unwrap());
+        Self { node, lines }
+    }
+
+    async fn until_half(&mut self) {
+        let mut line = String::new();
+        timeout(LIMIT, self.lines.read_line(&mut line)).await.unwrap().unwrap();
+        if line != "half\n" {
+            self.panic_with_errors().await;
+        }
+    }
+
+    async fn report(mut self) -> Value {
+        let mut report = String::new();
+        timeout(LIMIT, self.lines.read_to_string(&mut report)).await.unwrap().unwrap();
+        match serde_json::from_str(&report) {
+            Ok(report) => report,
+            Err(_) => self.panic_with_errors().await,
+        }
+    }
+
+    async fn panic_with_errors(&mut self) -> ! {
+        let mut errors = String::new();
+        self.node.stderr.take().unwrap().read_to_string(&mut errors).await.unwrap();
+        panic!("the clients gave up: {errors}");
+    }
+}
+
+fn summary(told: &Value) -> Value {
+    let mut told = told.clone();
+    told["turns"] = told["turns"].as_array().map(Vec::len).into();
+    told["others"].take();
+    told
+}
+
+/// What the history has of a turn.
+#[derive(Debug, PartialEq, Default)]
+struct Spoken {
+    input: String,
+    text: String,
+    /// Name, arguments and result of each call.
+    tools: Vec<Value>,
+}
+
+fn spoken(messages: &[TurnMessage]) -> Vec<Spoken> {
+    let result_of = |id: &Value| {
+        let mut results = messages.iter().filter(|message| message.tool_call_id.as_deref() == id.as_str());
+        results.next().map(|result| result.content.clone())
+    };
+    let mut turns: Vec<Spoken> = Vec::new();
+    for message in messages {
+        if message.role == "user" {
+            turns.push(Spoken { input: message.content.clone(), ..Spoken::default() });
+            continue;
+        }
+        let turn = turns.last_mut().expect("an input is first");
+        if message.role == "assistant" {
+            turn.text.push_str(&message.content);
+        }
+        for call in message.tool_calls.iter().flat_map(|calls| calls.as_array().unwrap()) {
+            let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+            turn.tools.push(json!([call["name"], arguments, result_of(&call["id"])]));
+        }
+    }
+    turns
+}
+
+async fn only_turn_of(bed: &Bed, thread: &Value) -> Spoken {
+    let mut turns = spoken(&bed.messages_of(thread.as_str().unwrap()).await);
+    assert_eq!(turns.len(), 1, "{thread}");
+    turns.remove(0)
+}
+
+/// Every turn is stored once and as its client has it.
+async fn compare(bed: &Bed, told: &[Value]) -> Vec<String> {
+    let mut threads: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for turn in told {
+        threads.entry(turn["thread"].as_str().unwrap()).or_default().push(turn);
+    }
+    let mut faults = Vec::new();
+    for (thread, told) in threads {
+        let stored = spoken(&bed.messages_of(thread).await);
+        let inputs = |turn: &&Value| turn["input"].as_str().unwrap().to_owned();
+        let said: Vec<_> = told.iter().map(inputs).collect();
+        let kept: Vec<_> = stored.iter().map(|turn| turn.input.clone()).collect();
+        if said != kept {
+            faults.push(format!("{thread}: said {said:?}, stored {kept:?}"));
+        }
+        for (told, stored) in told.into_iter().zip(&stored) {
+            faults.extend(
+                faults_of(told, stored).into_iter().map(|fault| format!("{thread}: {fault}: {told}")),
+            );
+        }
+    }
+    faults
+}
+
+fn faults_of(told: &Value, stored: &Spoken) -> Vec<String> {
+    let mut faults = Vec::new();
+    // Where a client shows pieces, all of them together must be the text, too.
+    for text in ["text", "pieces"].into_iter().filter_map(|name| told[name].as_str()) {
+        if text != stored.text {
+            let what = if text.len() < stored.text.len() { "lost" } else { "repeated" };
+            faults.push(format!("{what}: {text:?} instead of {:?}", stored.text));
+        }
+    }
+    let shows_tools = told["protocol"] != "chat_completions";
+    if shows_tools && told["tools"] != json!(stored.tools) {
+        faults.push(format!("the tools are {:?}", stored.tools));
+    }
+    if told["wrong"] != json!([]) {
+        faults.push("what it had at a cut is no beginning of what it has".to_owned());
+    }
+    faults
+}
+
+async fn stops_are_what_is_stored(bed: &Bed, others: &Value) {
+    for name in ["stopped", "cancelled"] {
+        let told = &others[name];
+        let stored = only_turn_of(bed, &told["thread"]).await;
+        assert_eq!(told["text"], stored.text, "{name}");
+        let full = format!("Slowly {0} and {0} and {0}", stored.input);
+        assert!(stored.text.len() < full.len() && full.starts_with(&stored.text), "{name}: {stored:?}");
+    }
+    assert_eq!((&others["stopped"]["page"], &others["stopped"]["status"]), (&json!("ready"), &json!(200)));
+    let cancelled = &others["cancelled"];
+    assert_eq!(cancelled["statuses"], json!(["cancelled", "cancelled", "cancelled"]));
+    assert_eq!(cancelled["isSame"], true, "{cancelled}");
+}
+
+async fn the_rest_is_as_it_should_be(bed: &Bed, others: &Value) {
+    let background = &others["background"];
+    assert_eq!(background["text"], only_turn_of(bed, &background["thread"]).await.text);
+    assert_eq!((&background["first"], &background["last"]), (&json!("queued"), &json!("completed")));
+    let chained = &others["chained"];
+    assert_eq!((&chained["threads"][0], &chained["follows"]), (&chained["threads"][1], &json!(true)));
+    let stored = spoken(&bed.messages_of(chained["threads"][0].as_str().unwrap()).await);
+    let stored: Vec<_> = stored.iter().map(|turn| json!({"text": turn.text, "tools": turn.tools})).collect();
+    assert_eq!(chained["said"], json!(stored));
+    assert_eq!(chained["refused"]["status"], 409, "{chained}");
+    assert_eq!(chained["refused"]["code"], "not_the_last_response", "{chained}");
+    let new = &others["new_thread"];
+    assert_eq!(new["text"], only_turn_of(bed, &new["thread"]).await.text);
+}
+
+fn every_library_shows_why_it_was_refused(told: &Value) {
+    let page = &told["ui_message"];
+    assert_eq!(*page, json!({"page": "error", "message": "`messages[0].parts` has no text"}));
+    let agui = &told["agui"];
+    let payload = json!({"message": "`messages[0].content` has no text", "code": "empty_input"});
+    assert_eq!((&agui["status"], &agui["payload"]), (&json!(400), &payload), "{agui}");
+    for (protocol, field) in [("responses", "input"), ("chat_completions", "messages[0].content")] {
+        let shown = &told[protocol];
+        let expected = (&json!("BadRequestError"), &json!("empty_input"));
+        assert_eq!((&shown["name"], &shown["code"]), expected, "{shown}");
+        assert_eq!(shown["message"], format!("400 `{field}` has no text"));
+    }
+}

@@ -180,9 +180,7 @@ impl Store {
         if items.is_empty() {
             return Ok(Taken::Stored(0));
         }
-        if beside.is_empty()
-            && let Some(new) = self.append(thread, items).await?
-        {
+        if let Some(new) = self.append(thread, items).await? {
             return Ok(Taken::Stored(new));
         }
         let statement = with_items(sqlx::query(include_str!("travel/take.sql")), thread, items)

@@ -16,8 +16,10 @@ use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use model::{Bucket, MessageId, ThreadId, TurnId};
-use store::TurnState;
+use model::{Bucket, MessageId, ThreadId, TurnFault, TurnId};
+use sha2::{Digest, Sha256};
+use store::{RunFailure, TurnState};
+use uuid::Uuid;
 use wire::explain::{About, Explanation};
 
 use super::{Connection, Desk, events, messages};
@@ -27,7 +29,7 @@ use crate::lane::LaneBody;
 use crate::problem::Problem;
 use crate::seated::Seated;
 use crate::standing::{self, Input, Standing};
-use crate::{input, owner, reads};
+use crate::{input, owner, params, reads};
 
 /// Before a thread counts as idle: an input is stored before its owner knows of it.
 const SECOND_LOOK: Duration = Duration::from_millis(150);
@@ -88,6 +90,18 @@ pub(super) enum Answer {
     Stored(StoredAnswer),
     /// There is none.
     Failed(FailureNote),
+    /// The turn was stopped before it began.
+    Stopped,
+}
+
+impl Answer {
+    /// What a run has left behind that failed.
+    pub(super) fn of_failure(failure: RunFailure) -> Self {
+        match failure.code == TurnFault::Stopped.code() {
+            true => Self::Stopped,
+            false => Self::Failed(FailureNote::new(failure.code, failure.text, failure.is_retryable)),
+        }
+    }
 }
 
 /// Opens the turn of an input, or finds it: the same key is the same turn.
@@ -102,10 +116,8 @@ pub(super) async fn open(
     let (turn, thread) = (standing.turn().clone(), &input.thread);
     if let Standing::Known(_, Some(TurnState::Failed { run })) = &standing {
         let failure = hub.store().run_failure(thread, &turn, *run).await?;
-        let note = failure
-            .map(|failure| FailureNote::new(failure.code, failure.text, failure.is_retryable))
-            .unwrap_or_else(|| FailureNote::new("failed", "the turn failed", true));
-        return Ok((turn.clone(), turn.answer(*run), Answer::Failed(note)));
+        let unsaid = || Answer::Failed(FailureNote::new("failed", "the turn failed", true));
+        return Ok((turn.clone(), turn.answer(*run), failure.map_or_else(unsaid, Answer::of_failure)));
     }
     let message = messages::awaited(&standing)?;
     if let Standing::Known(_, Some(TurnState::Done { .. })) = &standing
@@ -169,17 +181,20 @@ where
             let mut fold = fold;
             events::stream(Body::from(adapted::stored(&mut fold, &stored)))
         }
-        Answer::Failed(note) => {
-            let mut fold = fold;
-            let mut out = fold.apply(Happening::Opened).bytes.to_vec();
-            out.extend_from_slice(&fold.apply(Happening::Failed(&note)).bytes);
-            events::stream(Body::from(out))
-        }
+        Answer::Failed(note) => events::stream(Body::from(told(fold, Happening::Failed(&note)))),
+        Answer::Stopped => events::stream(Body::from(told(fold, Happening::Stopped))),
     };
     for (name, value) in demanded {
         response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
     response
+}
+
+/// An answer of which there is nothing but its end.
+fn told(mut fold: impl Protocol, end: Happening<'_>) -> Vec<u8> {
+    let mut out = fold.apply(Happening::Opened).bytes.to_vec();
+    out.extend_from_slice(&fold.apply(end).bytes);
+    out
 }
 
 /// The fold at its end, for a client that waits for the whole.
@@ -196,6 +211,11 @@ pub(super) async fn whole<P: Protocol>(
         Answer::Failed(note) => {
             fold.apply(Happening::Opened);
             fold.apply(Happening::Failed(&note));
+            return Ok(fold);
+        }
+        Answer::Stopped => {
+            fold.apply(Happening::Opened);
+            fold.apply(Happening::Stopped);
             return Ok(fold);
         }
         Answer::Live(lane) => {
@@ -221,6 +241,19 @@ pub(super) fn json(bytes: Bytes) -> Response {
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
     (headers, bytes).into_response()
+}
+
+/// A thread that begins with this input. With a key it is the same one whenever the same is sent again: keys are those of a thread.
+pub(super) fn new_thread(key: Option<&str>) -> Result<ThreadId, Problem> {
+    let id = match key {
+        Some(key) => {
+            let hash = Sha256::digest(key.as_bytes());
+            let name: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+            format!("k{name}")
+        }
+        None => Uuid::now_v7().simple().to_string(),
+    };
+    params::id("thread", &id, ThreadId::parse)
 }
 
 /// A client's own id of an input, as a key: the same again is the same input.

@@ -1,10 +1,10 @@
 //! The messages of a thread that viewers are shown: bare ones, and the answers of turns.
 
-use model::{MessageId, Metadata, Position, Role, ThreadId};
+use model::{MessageId, Metadata, Position, Role, ThreadId, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::thread_bucket;
+use super::{at, thread_bucket};
 use crate::row::{message_id, metadata, role, unsigned};
 use crate::{Store, StoreError};
 
@@ -50,12 +50,13 @@ impl Store {
         Ok(rows.first().map(|row| row.try_get("position")).transpose()?.map(Position::from_stored))
     }
 
-    /// The last answer to a person in the thread.
-    pub async fn last_answer(&self, thread: &ThreadId) -> Result<Option<MessageId>, StoreError> {
+    /// The last answer to a person in the thread, and when it was written.
+    pub async fn last_answer(&self, thread: &ThreadId) -> Result<Option<(MessageId, Timestamp)>, StoreError> {
         let statement = sqlx::query(include_str!("messages/last_answer.sql"))
             .bind(thread_bucket(thread))
             .bind(thread.as_str());
-        self.rows(statement).await?.first().map(message_id).transpose()
+        let rows = self.rows(statement).await?;
+        rows.first().map(|row| Ok((message_id(row)?, at(row, "created_ms")?))).transpose()
     }
 }
 

@@ -5,13 +5,18 @@ use adapters::agui::{Request, error_body};
 use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use model::Metadata;
+use model::{MessageId, Metadata, ThreadId};
+use store::RunFailure;
 
-use super::{Trouble, active, answered, find, key, open, stream};
+use super::{Answer, Trouble, active, answered, find, key, open, stream};
 use crate::body::Raw;
-use crate::params;
+use crate::hub::Hub;
 use crate::routes::{Connection, Desk};
 use crate::standing::Input;
+use crate::{params, reads};
+
+/// Failed turns that are looked at for the last one.
+const MOST_FAILED: u32 = 200;
 
 pub(in crate::routes) async fn post(
     State(desk): State<Desk>,
@@ -51,13 +56,35 @@ pub(in crate::routes) async fn connect(
     let outcome = async {
         let (thread, run) = Request::parse_connect(&body)?;
         let hub = desk.hub()?;
-        let message = match active(hub, &thread).await? {
-            Some((_, message)) => Some(message),
-            None => hub.store().last_answer(&thread).await?,
+        let (message, answer) = match active(hub, &thread).await? {
+            Some((_, message)) => {
+                let answer = find(&desk, connection, &thread, &message).await?;
+                (message, answer)
+            }
+            None => match last(hub, &thread).await? {
+                Some(last) => last,
+                None => return Ok(StatusCode::NO_CONTENT.into_response()),
+            },
         };
-        let Some(message) = message else { return Ok(StatusCode::NO_CONTENT.into_response()) };
-        let answer = find(&desk, connection, &thread, &message).await?;
         Ok(stream(AgUi::new(thread, run, message.clone()), message, answer))
     };
     answered(outcome.await, error_body)
+}
+
+/// What the last turn with a person has left behind: an answer, or a failure.
+async fn last(hub: &Hub, thread: &ThreadId) -> Result<Option<(MessageId, Answer)>, Trouble> {
+    let store = hub.store();
+    let answered = store.last_answer(thread).await?;
+    let failed = store.failed_turns(thread, None, MOST_FAILED).await?.unwrap_or_default();
+    let failed = failed.into_iter().max_by_key(|failed| failed.failed_at);
+    if let Some(failed) =
+        failed.filter(|failed| answered.as_ref().is_none_or(|(_, at)| failed.failed_at > *at))
+    {
+        let message = failed.opened.turn.answer(failed.opened.run);
+        let (code, text, is_retryable) = (failed.code, failed.text, failed.is_retryable);
+        return Ok(Some((message, Answer::of_failure(RunFailure { code, text, is_retryable }))));
+    }
+    let Some((message, _)) = answered else { return Ok(None) };
+    let stored = reads::answer(store, thread, &message).await?;
+    Ok(stored.map(|stored| (message, Answer::Stored(stored))))
 }

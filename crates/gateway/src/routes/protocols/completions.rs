@@ -6,9 +6,8 @@ use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use model::ThreadId;
-use uuid::Uuid;
 
-use super::{Trouble, answered, json, open, stream, whole};
+use super::{Trouble, answered, json, new_thread, open, stream, whole};
 use crate::body::Raw;
 use crate::params;
 use crate::problem::Problem;
@@ -35,17 +34,15 @@ async fn complete(
 ) -> Result<Response, Trouble> {
     let request = Request::parse(body, named(headers)?)?;
     let hub = desk.hub()?;
-    let thread = match request.thread {
-        Some(thread) => thread,
-        None => params::id("thread", &Uuid::now_v7().simple().to_string(), ThreadId::parse)?,
-    };
+    let key = params::idempotency_key(headers)?;
+    let thread = request.thread.map_or_else(|| new_thread(key.as_deref()), Ok)?;
     let input = Input {
         thread: thread.clone(),
         agent: Some(request.agent.clone()),
         policy: None,
         content: request.text,
         metadata: request.metadata,
-        key: params::idempotency_key(headers)?,
+        key,
         correlation_id: params::correlation_id(headers)?,
     };
     let (_, message, answer) = open(desk, connection, &input).await?;

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use store::NewThread;
 use uuid::Uuid;
 
-use super::{Answer, Trouble, active, answered, find, json, open, stream, whole};
+use super::{Answer, Trouble, active, answered, find, json, new_thread, open, stream, whole};
 use crate::body::{Empty, Raw};
 use crate::hub::Hub;
 use crate::params::{self, Asked, Params};
@@ -42,14 +42,15 @@ async fn respond(
 ) -> Result<Response, Trouble> {
     let request = Request::parse(body)?;
     let hub = desk.hub()?;
-    let thread = place(hub, &request).await?;
+    let key = params::idempotency_key(headers)?;
+    let thread = place(hub, &request, key.as_deref()).await?;
     let input = Input {
         thread: thread.clone(),
         agent: request.agent.clone(),
         policy: None,
         content: request.text.clone(),
         metadata: request.metadata.clone(),
-        key: params::idempotency_key(headers)?,
+        key,
         correlation_id: params::correlation_id(headers)?,
     };
     let (turn, message, answer) = open(desk, connection, &input).await?;
@@ -57,7 +58,8 @@ async fn respond(
     if let Some(agent) = &request.agent {
         terms.model = agent.to_string();
     }
-    terms.background = request.background;
+    // The numbers of a stream's events depend on it, and other gateways do not know of it.
+    terms.background = request.background && !request.stream;
     terms.metadata = request.metadata;
     if let Follows::Response(before) = request.follows {
         terms.previous_response_id = Some(before);
@@ -79,12 +81,12 @@ fn begun(mut fold: Responses) -> bytes::Bytes {
 }
 
 /// Where the input is said. A thread that begins here is named, so that every gateway knows whose it is.
-async fn place(hub: &Hub, request: &Request) -> Result<ThreadId, Trouble> {
+async fn place(hub: &Hub, request: &Request, key: Option<&str>) -> Result<ThreadId, Trouble> {
     let before = match &request.follows {
         Follows::Thread(thread) => return Ok(thread.clone()),
         Follows::Response(before) => before,
         Follows::Nothing => {
-            let thread = params::id("thread", &Uuid::now_v7().simple().to_string(), ThreadId::parse)?;
+            let thread = new_thread(key)?;
             let new = NewThread {
                 thread: thread.clone(),
                 agent: request.agent.clone(),
@@ -97,10 +99,16 @@ async fn place(hub: &Hub, request: &Request) -> Result<ThreadId, Trouble> {
     };
     let (turn, message) = named(before)?;
     let thread = thread_of(hub, &turn, &message).await?;
+    if let Some(key) = key
+        && hub.store().key_claim(&thread, key).await?.is_some()
+    {
+        // It is said again: what was the last response then is not any more.
+        return Ok(thread);
+    }
     let under_way = active(hub, &thread).await?.map(|(_, message)| message);
     let last = match under_way {
         Some(message) => Some(message),
-        None => hub.store().last_answer(&thread).await?,
+        None => hub.store().last_answer(&thread).await?.map(|(message, _)| message),
     };
     if last.as_ref() != Some(&message) {
         let detail =
@@ -145,7 +153,7 @@ async fn shown(
             (None, _) => Resume::Start,
             (Some(after), Answer::Live(_)) => Resume::After(after),
             // The pieces are not known any more.
-            (Some(after), Answer::Stored(_) | Answer::Failed(_)) => Resume::EndAfter(after),
+            (Some(after), Answer::Stored(_) | Answer::Failed(_) | Answer::Stopped) => Resume::EndAfter(after),
         };
         return Ok(stream(Responses::new(terms, resume), message, answer));
     }
@@ -202,7 +210,12 @@ async fn thread_of(hub: &Hub, turn: &TurnId, message: &MessageId) -> Result<Thre
     if let Some(thread) = hub.store().thread_of_turn(turn, message).await? {
         return Ok(thread);
     }
-    Ok(turns::thread_of(hub, turn).await?)
+    let problem = match turns::thread_of(hub, turn).await {
+        Ok(thread) => return Ok(thread),
+        Err(problem) => problem,
+    };
+    // It may have ended meanwhile.
+    hub.store().thread_of_turn(turn, message).await?.ok_or(Trouble::Problem(problem))
 }
 
 /// What became of the answer, if it has ended.
@@ -217,9 +230,7 @@ async fn ended(
     }
     let run = TurnId::of_answer(message).map_or(0, |(_, run)| run);
     let failure = hub.store().run_failure(thread, turn, run).await?;
-    Ok(failure.map(|failure| {
-        Answer::Failed(adapters::FailureNote::new(failure.code, failure.text, failure.is_retryable))
-    }))
+    Ok(failure.map(Answer::of_failure))
 }
 
 /// What every gateway knows of a response.

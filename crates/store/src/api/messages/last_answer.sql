@@ -1,5 +1,5 @@
 -- $1 bucket, $2 thread. The last answer to a person: turns of tasks have other ids.
-SELECT m.message_id
+SELECT m.message_id, (extract(epoch FROM m.created_at) * 1000)::bigint AS created_ms
 FROM messages AS m
 WHERE m.bucket = $1 AND m.thread_id = $2 AND m.role = 'assistant' AND m.message_id ~ '^u[0-9a-f]{4}-.*-a([1-9][0-9]*)?$'
 ORDER BY m.position DESC

@@ -19,6 +19,7 @@ mod queues;
 mod random;
 mod reads;
 mod refusals;
+mod retention;
 mod stragglers;
 mod takeover;
 mod turns;

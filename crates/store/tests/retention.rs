@@ -1,0 +1,83 @@
+//! What retention reads of threads, and what it deletes.
+
+use batches::RetentionRules;
+use batches::retention::{Extent, Gathering};
+use model::{Bucket, Position};
+use serde_json::json;
+use store::Store;
+
+use crate::fixture::{Database, Owner, thread};
+use crate::words::{at, finishes, turn};
+
+/// Turns of four messages in `t`: batches 10, 20, …
+async fn with_turns(count: i64) -> (Database, Store) {
+    let (database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = owner.empty();
+    let turn_of = |number: i64| finishes("t", &turn("t", &format!("n{number}")), 0, number * 10, None);
+    commit.turns = (1..=count).map(turn_of).collect();
+    owner.commit(&commit).await.unwrap();
+    (database, store)
+}
+
+/// All batches of `t`, the newest first, read by pages of three.
+async fn extents(store: &Store) -> Vec<Extent> {
+    let (mut gathering, mut whole, mut before) = (Gathering::default(), Vec::new(), Position::MAX);
+    loop {
+        let page = store.places(&thread("t"), before, 3).await.unwrap();
+        let Some(last) = page.last() else { break };
+        before = last.position;
+        whole.extend(page.into_iter().flat_map(|place| gathering.take(place)));
+    }
+    whole.extend(gathering.rest());
+    whole
+}
+
+#[tokio::test]
+async fn batches_are_measured_and_deleted_whole() {
+    let (database, store) = with_turns(4).await;
+    let all = extents(&store).await;
+    let shape: Vec<_> = all.iter().map(|one| (one.id.get(), one.last.get(), one.messages)).collect();
+    assert_eq!(shape, [(40, 43, 4), (30, 33, 4), (20, 23, 4), (10, 13, 4)]);
+    assert!(all.iter().all(|one| one.bytes > 0));
+    assert!(store.oldest_ms(&thread("t")).await.unwrap().is_some_and(|ms| ms >= 0));
+
+    let [kept] = &store.kept_threads(Bucket::of(&thread("t")), "", 10).await.unwrap()[..] else { panic!() };
+    assert_eq!((kept.agent.as_str(), kept.messages, kept.head), ("t", 16, Some(at(43))));
+    assert_eq!(store.kept_threads(Bucket::of(&thread("t")), "t", 10).await.unwrap(), []);
+
+    // Not if the thread has gone on since.
+    assert_eq!(store.retire_batches(&thread("t"), Some(at(33)), &all[2..]).await.unwrap(), None);
+    assert_eq!(database.number("SELECT count(*) FROM messages").await, 16);
+    assert_eq!(store.retire_batches(&thread("t"), Some(at(43)), &all[2..]).await.unwrap(), Some(8));
+    assert_eq!(database.number("SELECT min(position) FROM messages").await, 30);
+    assert_eq!(database.number("SELECT message_count FROM threads").await, 8);
+    // Twice is once.
+    assert_eq!(store.retire_batches(&thread("t"), Some(at(43)), &all[2..]).await.unwrap(), Some(0));
+    assert_eq!(database.number("SELECT message_count FROM threads").await, 8);
+    assert_eq!(store.retire_batches(&thread("none"), None, &all).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn rules_that_cannot_be_read_delete_nothing() {
+    let (database, store) = Database::new(2).await;
+    assert!(!store.has_retention().await.unwrap());
+    for (agent, settings) in [
+        ("a", json!({"retention": {"max_batches": 3}})),
+        ("b", json!({"retention": {"max_batch": 3}})),
+        ("c", json!({"retention": null})),
+        ("d", json!({})),
+    ] {
+        let bucket = Bucket::of_key(agent).get();
+        database
+            .execute(&format!(
+                "INSERT INTO agent_settings (bucket, agent_id, workflow, settings) VALUES ({bucket}, '{agent}', 'w', '{settings}')"
+            ))
+            .await;
+    }
+    assert!(store.has_retention().await.unwrap());
+    let agents = ["a", "b", "c", "d", "e"].map(crate::words::agent);
+    let rules = store.retention_rules(&agents).await.unwrap();
+    let said = RetentionRules { max_batches: Some(3), ..RetentionRules::default() };
+    assert_eq!(rules, [(crate::words::agent("a"), said)]);
+}

@@ -88,20 +88,20 @@ enum Event<'a> {
         message_id: Id<'a>,
     },
     ToolCallStart {
-        tool_call_id: &'a str,
+        tool_call_id: CallName<'a>,
         tool_call_name: &'a str,
         parent_message_id: Id<'a>,
     },
     ToolCallArgs {
-        tool_call_id: &'a str,
+        tool_call_id: CallName<'a>,
         delta: &'a str,
     },
     ToolCallEnd {
-        tool_call_id: &'a str,
+        tool_call_id: CallName<'a>,
     },
     ToolCallResult {
         message_id: Id<'a>,
-        tool_call_id: &'a str,
+        tool_call_id: CallName<'a>,
         content: &'a str,
         role: &'static str,
     },
@@ -205,15 +205,15 @@ impl Words for Writer {
                 sse::data(out, &Event::TextMessageEnd { message_id: self.id(Part::Step(span.step)) });
             }
             Change::CallBegan(call) => {
-                let (tool_call_id, tool_call_name) = (&*call.id, &*call.tool);
+                let (tool_call_id, tool_call_name) = (self.call(call.id.as_ref()), &*call.tool);
                 let parent_message_id = self.id(Part::Step(call.step));
                 sse::data(out, &Event::ToolCallStart { tool_call_id, tool_call_name, parent_message_id });
             }
             Change::CallGrew(call, delta) => {
-                sse::data(out, &Event::ToolCallArgs { tool_call_id: &call.id, delta });
+                sse::data(out, &Event::ToolCallArgs { tool_call_id: self.call(&call.id), delta });
             }
             Change::CallEnded(call, _) => {
-                sse::data(out, &Event::ToolCallEnd { tool_call_id: &call.id });
+                sse::data(out, &Event::ToolCallEnd { tool_call_id: self.call(&call.id) });
             }
             // A result is a message of its own and cannot grow: what follows is another message.
             Change::ResultEnded(call, whole) => {
@@ -253,7 +253,26 @@ impl Writer {
 
     fn result(&self, call: &Call, content: &str, told: usize, out: &mut Vec<u8>) {
         let message_id = self.id(Part::Result(call.step, call.number + 1, told));
-        sse::data(out, &Event::ToolCallResult { message_id, tool_call_id: &call.id, content, role: "tool" });
+        let tool_call_id = self.call(&call.id);
+        sse::data(out, &Event::ToolCallResult { message_id, tool_call_id, content, role: "tool" });
+    }
+
+    /// Producers count their calls anew in each turn, and a client takes a call of the same id for the same call.
+    fn call<'a>(&'a self, id: &'a str) -> CallName<'a> {
+        CallName { answer: &self.message, id }
+    }
+}
+
+/// The id of a call, unique over all answers.
+#[derive(Debug, Clone, Copy)]
+struct CallName<'a> {
+    answer: &'a MessageId,
+    id: &'a str,
+}
+
+impl Serialize for CallName<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{}-{}", self.answer, self.id))
     }
 }
 

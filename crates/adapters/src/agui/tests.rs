@@ -37,35 +37,35 @@ fn every_row_of_the_protocol() {
                 "call:a:{\"q\":",
                 &[
                     r#"{"type":"TEXT_MESSAGE_END","messageId":"m-s0"}"#,
-                    r#"{"type":"TOOL_CALL_START","toolCallId":"a","toolCallName":"f","parentMessageId":"m-s0"}"#,
-                    r#"{"type":"TOOL_CALL_ARGS","toolCallId":"a","delta":"{\"q\":"}"#,
+                    r#"{"type":"TOOL_CALL_START","toolCallId":"m-a","toolCallName":"f","parentMessageId":"m-s0"}"#,
+                    r#"{"type":"TOOL_CALL_ARGS","toolCallId":"m-a","delta":"{\"q\":"}"#,
                 ],
             ),
             (
                 "call:b=g:",
                 &[
-                    r#"{"type":"TOOL_CALL_START","toolCallId":"b","toolCallName":"g","parentMessageId":"m-s0"}"#,
+                    r#"{"type":"TOOL_CALL_START","toolCallId":"m-b","toolCallName":"g","parentMessageId":"m-s0"}"#,
                 ],
             ),
             (
                 "call:a:1}",
                 &[
-                    r#"{"type":"TOOL_CALL_ARGS","toolCallId":"a","delta":"1}"}"#,
-                    r#"{"type":"TOOL_CALL_END","toolCallId":"a"}"#,
+                    r#"{"type":"TOOL_CALL_ARGS","toolCallId":"m-a","delta":"1}"}"#,
+                    r#"{"type":"TOOL_CALL_END","toolCallId":"m-a"}"#,
                 ],
             ),
-            ("result:b:one", &[r#"{"type":"TOOL_CALL_END","toolCallId":"b"}"#]),
+            ("result:b:one", &[r#"{"type":"TOOL_CALL_END","toolCallId":"m-b"}"#]),
             ("result:b:, two", &[]),
             (
                 "fault:a:no",
                 &[
-                    r#"{"type":"TOOL_CALL_RESULT","messageId":"m-s0-r2","toolCallId":"b","content":"one, two","role":"tool"}"#,
+                    r#"{"type":"TOOL_CALL_RESULT","messageId":"m-s0-r2","toolCallId":"m-b","content":"one, two","role":"tool"}"#,
                 ],
             ),
             (
                 "So",
                 &[
-                    r#"{"type":"TOOL_CALL_RESULT","messageId":"m-s0-r1","toolCallId":"a","content":"no","role":"tool"}"#,
+                    r#"{"type":"TOOL_CALL_RESULT","messageId":"m-s0-r1","toolCallId":"m-a","content":"no","role":"tool"}"#,
                     r#"{"type":"TEXT_MESSAGE_START","messageId":"m-s1","role":"assistant"}"#,
                     r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m-s1","delta":"So"}"#,
                 ],
@@ -91,15 +91,15 @@ fn a_run_that_was_stopped_is_cancelled_with_nothing_open() {
             (
                 "call:a:{",
                 &[
-                    r#"{"type":"TOOL_CALL_START","toolCallId":"a","toolCallName":"f","parentMessageId":"m-s0"}"#,
-                    r#"{"type":"TOOL_CALL_ARGS","toolCallId":"a","delta":"{"}"#,
+                    r#"{"type":"TOOL_CALL_START","toolCallId":"m-a","toolCallName":"f","parentMessageId":"m-s0"}"#,
+                    r#"{"type":"TOOL_CALL_ARGS","toolCallId":"m-a","delta":"{"}"#,
                 ],
             ),
             (
                 "stopped",
                 &[
-                    r#"{"type":"TOOL_CALL_END","toolCallId":"a"}"#,
-                    r#"{"type":"TOOL_CALL_RESULT","messageId":"m-s0-r1","toolCallId":"a","content":"","role":"tool"}"#,
+                    r#"{"type":"TOOL_CALL_END","toolCallId":"m-a"}"#,
+                    r#"{"type":"TOOL_CALL_RESULT","messageId":"m-s0-r1","toolCallId":"m-a","content":"","role":"tool"}"#,
                     r#"{"type":"RUN_FINISHED","threadId":"t","runId":"r","outcome":{"type":"cancelled"}}"#,
                 ],
             ),

@@ -161,7 +161,7 @@ export class Agui {
         await (told.isKnown ? agent.connectAgent({ runId: id }, subscriber) : agent.runAgent({ runId: id }, subscriber));
       } catch (error) {
         excuse(this.lane, error);
-        this.seen.push(saidByAgent(agent.messages.slice(kept.length)).text);
+        this.seen.push(textOf(agent.messages.slice(kept.length)));
         return undefined;
       }
       if (told.outcome !== "success") throw new Error(`${this.lane.name}: ended as ${JSON.stringify(told)}`);
@@ -170,11 +170,15 @@ export class Agui {
   }
 }
 
+/** Of a part of an answer, too, whose arguments may not be whole. */
+const textOf = (messages) =>
+  joined(messages.filter((message) => message.role === "assistant").map((message) => message.content));
+
 function saidByAgent(messages) {
   const results = new Map(messages.map((message) => [message.toolCallId, message.content]));
   const calls = messages.flatMap((message) => message.toolCalls ?? []);
   return {
-    text: joined(messages.filter((message) => message.role === "assistant").map((message) => message.content)),
+    text: textOf(messages),
     tools: calls.map((call) => [call.function.name, JSON.parse(call.function.arguments), results.get(call.id)]),
   };
 }

@@ -20,14 +20,12 @@ const { gateways, cuts, seed, agent } = JSON.parse(process.argv[2]);
 const cutter = await new Cutter(gateways, seed).start();
 const plain = cutter.lane("plain");
 
-/**
- * What is said in a thread; by its words the scripted service knows what to answer. It counts its calls in each turn anew, and the client
- * of AG-UI takes a call of the same id for the same call: one turn with tools in a thread.
- */
+/** What is said in a thread; by its words the scripted service knows what to answer. It counts its calls in each turn anew. */
 const TEXTS = [
   (name) => `slowly, ${name}: Grüße aus Zürich, привет, 你好`,
   (name) => `${name} with tools: 🦀 and 👩‍👩‍👧`,
   (name) => `slowly ${name}`,
+  (name) => `${name}, once more with tools`,
   (name) => `${name}: plain ñandú`,
 ];
 

@@ -18,13 +18,6 @@ pub struct RetentionRules {
     pub max_bytes: Option<u64>,
 }
 
-impl RetentionRules {
-    /// Whether they keep everything.
-    pub fn keep_everything(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// Which rule a batch breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
@@ -188,7 +181,6 @@ mod tests {
 
     #[test]
     fn without_rules_everything_stays() {
-        assert!(RetentionRules::default().keep_everything());
         assert_eq!(codes(RetentionRules::default(), &[], i64::MAX), []);
     }
 

@@ -24,13 +24,15 @@ pub struct KeptThread {
 }
 
 impl Store {
-    /// Whether any agent has rules at all: in most installations none has.
-    pub async fn has_retention(&self) -> Result<bool, StoreError> {
+    /// The time by the database's clock, by which messages are judged: what is deleted for its age must not depend on the clock of
+    /// a worker. `None` when no agent has rules, as in most installations.
+    pub async fn retention_time(&self) -> Result<Option<Timestamp>, StoreError> {
         let statement = sqlx::query(
-            "SELECT EXISTS (SELECT FROM agent_settings WHERE jsonb_typeof(settings -> 'retention') = 'object') AS has",
+            "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms
+             WHERE EXISTS (SELECT FROM agent_settings WHERE jsonb_typeof(settings -> 'retention') = 'object')",
         );
         let rows = self.rows(statement).await?;
-        rows.first().map_or(Ok(false), |row| Ok(row.try_get("has")?))
+        rows.first().map(|row| Ok(Timestamp(row.try_get("now_ms")?))).transpose()
     }
 
     /// Threads of a bucket by id, after this one.

@@ -11,7 +11,7 @@ use batches::retention::{Extent, Gathering, Judge, Limit};
 use metrics::counter;
 use model::{AgentId, Bucket, PartitionCount, PartitionId, Position, ThreadId, Timestamp};
 use partition::Partition;
-use runtime::{Clock, spawn_named};
+use runtime::spawn_named;
 use store::{KeptThread, Store, StoreError};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -53,7 +53,6 @@ impl Retaining {
         self.next = Instant::now() + self.every;
         let round = Round {
             store: context.store.clone(),
-            clock: context.clock,
             partition: self.partition,
             partitions: context.config.partitions,
             active: machine.continued().map(|(thread, batch)| (thread.clone(), batch)).collect(),
@@ -71,7 +70,6 @@ impl Retaining {
 /// A round over the threads of one partition.
 struct Round {
     store: Store,
-    clock: Clock,
     partition: PartitionId,
     partitions: PartitionCount,
     /// Batches that turns under way go on with.
@@ -87,17 +85,15 @@ impl Round {
     }
 
     async fn all(&self) -> Result<(), StoreError> {
-        if !self.store.has_retention().await? {
-            return Ok(());
-        }
+        let Some(now) = self.store.retention_time().await? else { return Ok(()) };
         let buckets = (0..model::BUCKETS).map(Bucket::from_number);
         for bucket in buckets.filter(|bucket| bucket.partition(self.partitions) == self.partition) {
-            self.bucket(bucket).await?;
+            self.bucket(bucket, now).await?;
         }
         Ok(())
     }
 
-    async fn bucket(&self, bucket: Bucket) -> Result<(), StoreError> {
+    async fn bucket(&self, bucket: Bucket, now: Timestamp) -> Result<(), StoreError> {
         let mut after = String::new();
         loop {
             let page = self.store.kept_threads(bucket, &after, THREADS).await?;
@@ -110,7 +106,7 @@ impl Round {
                 if let Some(rules) = rules.get(&thread.agent)
                     && self.may_be_due(thread, rules).await?
                 {
-                    self.thread(thread, rules).await?;
+                    self.thread(thread, Judge::new(*rules, now)).await?;
                 }
             }
         }
@@ -125,8 +121,7 @@ impl Round {
         Ok(self.store.oldest_ms(&thread.thread).await?.is_some_and(|oldest| oldest > most))
     }
 
-    async fn thread(&self, kept: &KeptThread, rules: &RetentionRules) -> Result<(), StoreError> {
-        let mut judge = Judge::new(*rules, Timestamp(self.clock.now_ms()));
+    async fn thread(&self, kept: &KeptThread, mut judge: Judge) -> Result<(), StoreError> {
         let (mut gathering, mut before) = (Gathering::default(), Position::MAX);
         let mut due: Vec<(Extent, Limit)> = Vec::new();
         loop {

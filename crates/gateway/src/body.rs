@@ -43,18 +43,11 @@ impl<T: Bounded, S: Send + Sync> FromRequest<S> for Strict<T> {
 }
 
 /// The body of another protocol, as it is: its clients send the whole history along.
-#[derive(Debug)]
-pub(crate) struct Raw(pub(crate) Bytes);
-
-impl<S: Send + Sync> FromRequest<S> for Raw {
-    type Rejection = Problem;
-
-    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        if !is_json(request.headers()) {
-            return Err(no_json());
-        }
-        read(request.into_body(), RAW_BYTES).await.map(Self)
+pub(crate) async fn raw(request: Request) -> Result<Bytes, Problem> {
+    if !is_json(request.headers()) {
+        return Err(no_json());
     }
+    read(request.into_body(), RAW_BYTES).await
 }
 
 /// No body, or an empty object.

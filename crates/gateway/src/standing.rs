@@ -55,10 +55,8 @@ pub(crate) async fn of(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
         }
     };
     let (claim, thread) = tokio::try_join!(claim, store.thread(&input.thread))?;
-    if thread.is_none() && store.erased(&input.thread).await?.is_some() {
-        // Its owner would drop it without a word.
-        let detail = "the thread was erased; POST /v1/threads names it anew";
-        return Err(Problem::new(StatusCode::GONE, "thread_erased", detail));
+    if thread.is_none() {
+        refuse_erased(hub, &input.thread).await?;
     }
     let digest = digest(input);
     let claimed = claim.map(|claim| same(claim, &digest)).transpose()?;
@@ -93,6 +91,15 @@ pub(crate) async fn of(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
         actor: None,
         correlation_id: input.correlation_id.clone(),
     })))
+}
+
+/// Refuses an input to a thread that was erased: its owner would drop it without a word. One that was named again is taken.
+pub(crate) async fn refuse_erased(hub: &Hub, thread: &ThreadId) -> Result<(), Problem> {
+    if hub.store().erased(thread).await?.is_none() || hub.store().thread(thread).await?.is_some() {
+        return Ok(());
+    }
+    let detail = "the thread was erased; POST /v1/threads names it anew";
+    Err(Problem::new(StatusCode::GONE, "thread_erased", detail))
 }
 
 /// From the key and the input, so that the same is the same turn whatever becomes of the key's row, and that another

@@ -13,7 +13,8 @@ use std::time::Duration;
 use adapters::request::{BadRequest, ErrorBody, Rejection};
 use adapters::{FailureNote, Happening, Protocol, StoredAnswer};
 use axum::body::Body;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use model::{Bucket, MessageId, ThreadId, TurnFault, TurnId};
@@ -29,12 +30,48 @@ use crate::lane::LaneBody;
 use crate::problem::Problem;
 use crate::seated::Seated;
 use crate::standing::{self, Input, Standing};
-use crate::{input, owner, params, reads};
+use crate::{body, input, owner, params, reads};
 
 /// Before a thread counts as idle: an input is stored before its owner knows of it.
 const SECOND_LOOK: Duration = Duration::from_millis(150);
 /// Longest id of a client's that is a key of its input.
 const MAX_KEY: usize = 200;
+
+/// A request with a body, in whatever protocol.
+pub(super) struct Posted {
+    desk: Desk,
+    connection: Connection,
+    key: Option<String>,
+    correlation_id: Option<Box<str>>,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// Reads a request, has it handled, and says in the protocol's form what is wrong with it.
+pub(super) async fn posted<F, A>(
+    desk: Desk,
+    connection: Connection,
+    request: Request,
+    handle: F,
+    error_body: fn(&Rejection) -> ErrorBody,
+) -> Response
+where
+    F: FnOnce(Posted) -> A,
+    A: Future<Output = Result<Response, Trouble>>,
+{
+    let headers = request.headers().clone();
+    let read = async {
+        let (key, correlation_id) = (params::idempotency_key(&headers)?, params::correlation_id(&headers)?);
+        Ok::<_, Problem>((key, correlation_id, body::raw(request).await?))
+    };
+    let outcome = match read.await {
+        Ok((key, correlation_id, body)) => {
+            handle(Posted { desk, connection, key, correlation_id, headers, body }).await
+        }
+        Err(problem) => Err(problem.into()),
+    };
+    answered(outcome, error_body)
+}
 
 /// Why a request is not answered as it wished.
 pub(super) enum Trouble {
@@ -257,7 +294,7 @@ pub(super) fn new_thread(key: Option<&str>) -> Result<ThreadId, Problem> {
 }
 
 /// A client's own id of an input, as a key: the same again is the same input.
-pub(super) fn key(protocol: &str, id: Option<&str>) -> Option<String> {
+pub(super) fn own_key(protocol: &str, id: Option<&str>) -> Option<String> {
     let id = id.filter(|id| !id.is_empty() && id.len() <= MAX_KEY && !id.contains('\0'))?;
     Some(format!("{protocol}:{id}"))
 }

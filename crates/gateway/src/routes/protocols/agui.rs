@@ -3,17 +3,16 @@
 use adapters::AgUi;
 use adapters::agui::{Request, error_body};
 use axum::extract::{Extension, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use model::{MessageId, Metadata, ThreadId};
 use store::RunFailure;
 
-use super::{Answer, Trouble, active, answered, find, key, open, stream};
-use crate::body::Raw;
+use super::{Answer, Posted, Trouble, active, find, open, own_key, posted, stream};
 use crate::hub::Hub;
+use crate::reads;
 use crate::routes::{Connection, Desk};
 use crate::standing::Input;
-use crate::{params, reads};
 
 /// Failed turns that are looked at for the last one.
 const MOST_FAILED: u32 = 200;
@@ -21,54 +20,49 @@ const MOST_FAILED: u32 = 200;
 pub(in crate::routes) async fn post(
     State(desk): State<Desk>,
     Extension(connection): Extension<Connection>,
-    headers: HeaderMap,
-    Raw(body): Raw,
+    request: axum::extract::Request,
 ) -> Response {
-    answered(say(&desk, connection, &headers, &body).await, error_body)
+    posted(desk, connection, request, say, error_body).await
 }
 
-async fn say(
-    desk: &Desk,
-    connection: Connection,
-    headers: &HeaderMap,
-    body: &[u8],
-) -> Result<Response, Trouble> {
-    let request = Request::parse(body)?;
+async fn say(posted: Posted) -> Result<Response, Trouble> {
+    let Posted { desk, connection, key, correlation_id, body, .. } = posted;
+    let request = Request::parse(&body)?;
     let input = Input {
         thread: request.thread.clone(),
         agent: None,
         policy: None,
         content: request.text,
         metadata: Metadata::EMPTY,
-        key: params::idempotency_key(headers)?.or_else(|| key("agui", Some(&request.run))),
-        correlation_id: params::correlation_id(headers)?,
+        key: key.or_else(|| own_key("agui", Some(&request.run))),
+        correlation_id,
     };
-    let (_, message, answer) = open(desk, connection, &input).await?;
+    let (_, message, answer) = open(&desk, connection, &input).await?;
     Ok(stream(AgUi::new(request.thread, request.run, message.clone()), message, answer))
 }
 
-/// The answer under way, or the last one of the thread, from its beginning; 204 when there is none.
 pub(in crate::routes) async fn connect(
     State(desk): State<Desk>,
     Extension(connection): Extension<Connection>,
-    Raw(body): Raw,
+    request: axum::extract::Request,
 ) -> Response {
-    let outcome = async {
-        let (thread, run) = Request::parse_connect(&body)?;
-        let hub = desk.hub()?;
-        let (message, answer) = match active(hub, &thread).await? {
-            Some((_, message)) => {
-                let answer = find(&desk, connection, &thread, &message).await?;
-                (message, answer)
-            }
-            None => match last(hub, &thread).await? {
-                Some(last) => last,
-                None => return Ok(StatusCode::NO_CONTENT.into_response()),
-            },
-        };
-        Ok(stream(AgUi::new(thread, run, message.clone()), message, answer))
+    posted(desk, connection, request, follow, error_body).await
+}
+
+/// The answer under way, or the last one of the thread, from its beginning; 204 when there is none.
+async fn follow(posted: Posted) -> Result<Response, Trouble> {
+    let Posted { desk, connection, body, .. } = posted;
+    let (thread, run) = Request::parse_connect(&body)?;
+    let hub = desk.hub()?;
+    let found = match active(hub, &thread).await? {
+        Some((_, message)) => {
+            let answer = find(&desk, connection, &thread, &message).await?;
+            Some((message, answer))
+        }
+        None => last(hub, &thread).await?,
     };
-    answered(outcome.await, error_body)
+    let Some((message, answer)) = found else { return Ok(StatusCode::NO_CONTENT.into_response()) };
+    Ok(stream(AgUi::new(thread, run, message.clone()), message, answer))
 }
 
 /// What the last turn with a person has left behind: an answer, or a failure.

@@ -7,8 +7,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use model::ThreadId;
 
-use super::{Trouble, answered, json, new_thread, open, stream, whole};
-use crate::body::Raw;
+use super::{Posted, Trouble, json, new_thread, open, posted, stream, whole};
 use crate::params;
 use crate::problem::Problem;
 use crate::routes::{Connection, Desk};
@@ -20,21 +19,15 @@ const THREAD: &str = "x-antiphon-thread";
 pub(in crate::routes) async fn post(
     State(desk): State<Desk>,
     Extension(connection): Extension<Connection>,
-    headers: HeaderMap,
-    Raw(body): Raw,
+    request: axum::extract::Request,
 ) -> Response {
-    answered(complete(&desk, connection, &headers, &body).await, error_body)
+    posted(desk, connection, request, complete, error_body).await
 }
 
-async fn complete(
-    desk: &Desk,
-    connection: Connection,
-    headers: &HeaderMap,
-    body: &[u8],
-) -> Result<Response, Trouble> {
-    let request = Request::parse(body, named(headers)?)?;
+async fn complete(posted: Posted) -> Result<Response, Trouble> {
+    let Posted { desk, connection, key, correlation_id, headers, body } = posted;
+    let request = Request::parse(&body, named(&headers)?)?;
     let hub = desk.hub()?;
-    let key = params::idempotency_key(headers)?;
     let thread = request.thread.map_or_else(|| new_thread(key.as_deref()), Ok)?;
     let input = Input {
         thread: thread.clone(),
@@ -43,9 +36,9 @@ async fn complete(
         content: request.text,
         metadata: request.metadata,
         key,
-        correlation_id: params::correlation_id(headers)?,
+        correlation_id,
     };
-    let (_, message, answer) = open(desk, connection, &input).await?;
+    let (_, message, answer) = open(&desk, connection, &input).await?;
     let terms = Terms {
         message: message.clone(),
         model: request.agent.to_string(),

@@ -12,14 +12,14 @@ use serde::Deserialize;
 use store::NewThread;
 use uuid::Uuid;
 
-use super::{Answer, Trouble, active, answered, find, json, new_thread, open, stream, whole};
-use crate::body::{Empty, Raw};
+use super::{Answer, Posted, Trouble, active, answered, find, json, new_thread, open, posted, stream, whole};
+use crate::body::Empty;
 use crate::hub::Hub;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
 use crate::routes::{Connection, Desk, turns};
 use crate::standing::Input;
-use crate::{acts, reads};
+use crate::{acts, reads, standing};
 
 /// How long a cancelled response is waited for, so that it can be shown as it ended.
 const CANCEL_LOOKS: u32 = 20;
@@ -28,21 +28,15 @@ const CANCEL_PAUSE: Duration = Duration::from_millis(100);
 pub(in crate::routes) async fn post(
     State(desk): State<Desk>,
     Extension(connection): Extension<Connection>,
-    headers: HeaderMap,
-    Raw(body): Raw,
+    request: axum::extract::Request,
 ) -> Response {
-    answered(respond(&desk, connection, &headers, &body).await, error_body)
+    posted(desk, connection, request, respond, error_body).await
 }
 
-async fn respond(
-    desk: &Desk,
-    connection: Connection,
-    headers: &HeaderMap,
-    body: &[u8],
-) -> Result<Response, Trouble> {
-    let request = Request::parse(body)?;
+async fn respond(posted: Posted) -> Result<Response, Trouble> {
+    let Posted { desk, connection, key, correlation_id, body, .. } = posted;
+    let request = Request::parse(&body)?;
     let hub = desk.hub()?;
-    let key = params::idempotency_key(headers)?;
     let thread = place(hub, &request, key.as_deref()).await?;
     let input = Input {
         thread: thread.clone(),
@@ -51,9 +45,9 @@ async fn respond(
         content: request.text.clone(),
         metadata: request.metadata.clone(),
         key,
-        correlation_id: params::correlation_id(headers)?,
+        correlation_id,
     };
-    let (turn, message, answer) = open(desk, connection, &input).await?;
+    let (turn, message, answer) = open(&desk, connection, &input).await?;
     let mut terms = terms(hub, &thread, &turn, &message).await?;
     if let Some(agent) = &request.agent {
         terms.model = agent.to_string();
@@ -87,6 +81,8 @@ async fn place(hub: &Hub, request: &Request, key: Option<&str>) -> Result<Thread
         Follows::Response(before) => before,
         Follows::Nothing => {
             let thread = new_thread(key)?;
+            // With a key it may be one that there was.
+            standing::refuse_erased(hub, &thread).await?;
             let new = NewThread {
                 thread: thread.clone(),
                 agent: request.agent.clone(),

@@ -7,9 +7,9 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use model::ActKind;
 
-use super::{Trouble, active, answered, find, key, open, stream};
+use super::{Posted, Trouble, active, answered, find, open, own_key, posted, stream};
 use crate::acts;
-use crate::body::{Empty, Raw};
+use crate::body::Empty;
 use crate::params::{self, Params};
 use crate::routes::{Connection, Desk, thread_id};
 use crate::standing::Input;
@@ -17,29 +17,24 @@ use crate::standing::Input;
 pub(in crate::routes) async fn post(
     State(desk): State<Desk>,
     Extension(connection): Extension<Connection>,
-    headers: HeaderMap,
-    Raw(body): Raw,
+    request: axum::extract::Request,
 ) -> Response {
-    answered(say(&desk, connection, &headers, &body).await, error_body)
+    posted(desk, connection, request, say, error_body).await
 }
 
-async fn say(
-    desk: &Desk,
-    connection: Connection,
-    headers: &HeaderMap,
-    body: &[u8],
-) -> Result<Response, Trouble> {
-    let request = Request::parse(body)?;
+async fn say(posted: Posted) -> Result<Response, Trouble> {
+    let Posted { desk, connection, key, correlation_id, body, .. } = posted;
+    let request = Request::parse(&body)?;
     let input = Input {
         thread: request.thread,
         agent: None,
         policy: None,
         content: request.text,
         metadata: request.metadata,
-        key: params::idempotency_key(headers)?.or_else(|| key("ui", request.input_id.as_deref())),
-        correlation_id: params::correlation_id(headers)?,
+        key: key.or_else(|| own_key("ui", request.input_id.as_deref())),
+        correlation_id,
     };
-    let (_, message, answer) = open(desk, connection, &input).await?;
+    let (_, message, answer) = open(&desk, connection, &input).await?;
     Ok(stream(UiMessage::new(message.clone()), message, answer))
 }
 

@@ -1,0 +1,246 @@
+//! What the simulation found in the machine, each as the shortest history that shows it.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod turns;
+
+use std::sync::Arc;
+
+use model::{
+    Act, ActId, ActKind, AgentId, Arrival, BusyPolicy, Chunk, Frame, MessageId, MessageKey, Metadata,
+    Outcome, PartitionId, Position, QueuedTask, Role, Seq, Task, TaskId, TaskKind, ThreadId, Timestamp,
+    TokenKey, TurnId, TurnOpened,
+};
+use partition::{
+    Action, Body, Commit, Entry, Input, Known, Limits, Order, OrderKey, Partition, Raw, Report, SavedAgent,
+    Started, Straggler, Takeover, TurnRules, Verdict,
+};
+
+const START: Timestamp = Timestamp(1_800_000_000_000);
+
+struct Script {
+    machine: Partition,
+    now: Timestamp,
+}
+
+fn key(message: &str) -> MessageKey {
+    MessageKey { thread: ThreadId::parse("t").unwrap(), message: MessageId::parse(message).unwrap() }
+}
+
+fn chunk(id: u32, is_final: bool) -> Arc<Chunk> {
+    Arc::new(Chunk::content(id, &format!("{id} "), is_final))
+}
+
+fn entry(seq: u64, message: &str, attempt: u32, chunk: Arc<Chunk>) -> Entry {
+    let arrival = Arrival { message: key(message).message, attempt, step: 0, role: Role::Assistant, chunk };
+    let body = Body::Frame(Frame { thread: key(message).thread, chunks: vec![arrival], token: None });
+    Entry { seq: Seq(seq), stored_at: START, body }
+}
+
+fn straggler(gap_ms: i64, ids: &[u32]) -> Straggler {
+    Straggler {
+        key: key("a"),
+        attempt: 0,
+        role: Role::Assistant,
+        first_seq: Seq(1),
+        open_ms: gap_ms,
+        gap_ms: Some(gap_ms),
+        idle_ms: gap_ms,
+        chunks: ids.iter().map(|id| chunk(*id, false)).collect(),
+    }
+}
+
+fn token_key() -> TokenKey {
+    TokenKey::new(&[7; 32]).unwrap()
+}
+
+fn bare() -> Takeover {
+    Takeover::bare(PartitionId(0), 1, Seq(0), Timestamp(0), token_key())
+}
+
+impl Script {
+    fn new(limits: Limits, stragglers: Vec<Straggler>) -> Self {
+        Self::taken_over(limits, Takeover { stragglers, ..bare() })
+    }
+
+    fn taken_over(limits: Limits, takeover: Takeover) -> Self {
+        Self { machine: Partition::new(takeover, limits, 7, START), now: START }
+    }
+
+    fn take(&mut self, input: Input) -> Vec<Action> {
+        self.machine.handle(input, self.now)
+    }
+
+    fn read(&mut self, entries: Vec<Entry>, room: usize) -> Vec<Action> {
+        self.take(Input::Entries { entries, room })
+    }
+
+    fn found(&mut self, message: &str, known: Known) -> Vec<Action> {
+        self.take(Input::Found(vec![(key(message), known)]))
+    }
+
+    /// Time passes, with a tick each second; what is committed meanwhile is applied.
+    fn pass(&mut self, seconds: i64) -> Vec<Action> {
+        let mut all = Vec::new();
+        for _ in 0..seconds {
+            self.now = self.now.plus_ms(1_000);
+            let mut actions = self.take(Input::Tick);
+            while actions.iter().any(|action| matches!(action, Action::Commit(_))) {
+                all.append(&mut actions);
+                actions = self.take(Input::Committed(Vec::new()));
+            }
+            all.append(&mut actions);
+        }
+        all
+    }
+}
+
+fn failures(actions: &[Action]) -> usize {
+    let commits = actions.iter().filter_map(|action| match action {
+        Action::Commit(commit) => Some(commit),
+        _ => None,
+    });
+    commits.map(|commit: &Commit| commit.dead_letters.len()).sum()
+}
+
+#[test]
+fn a_straggler_is_not_given_up_before_the_stream_has_been_read() {
+    let mut script = Script::new(Limits::default(), vec![straggler(60_000, &[1])]);
+    assert_eq!(failures(&script.pass(40)), 0);
+    script.read(vec![entry(1, "a", 0, chunk(0, false)), entry(2, "a", 0, chunk(2, true))], 9);
+    script.take(Input::CaughtUp(true));
+    assert_eq!(failures(&script.pass(5)), 0, "the missing chunk was in the stream");
+
+    let mut script = Script::new(Limits::default(), vec![straggler(60_000, &[1])]);
+    script.take(Input::CaughtUp(true));
+    assert_eq!(failures(&script.pass(2)), 1, "the missing chunk is nowhere");
+}
+
+#[test]
+fn reading_a_backlog_does_not_age_a_straggler_once_more() {
+    let mut script = Script::new(Limits::default(), vec![straggler(20_000, &[1])]);
+    let later = |seq: u64| Entry {
+        stored_at: START.plus_ms(seq as i64 * 1_000),
+        ..entry(seq, "b", 0, chunk(seq as u32, false))
+    };
+    script.read((1..=15).map(later).collect(), 9);
+    script.take(Input::CaughtUp(true));
+    assert_eq!(failures(&script.pass(8)), 0);
+    assert_eq!(failures(&script.pass(4)), 1);
+}
+
+#[test]
+fn only_the_oldest_gap_of_a_straggler_has_its_age() {
+    let mut script = Script::new(Limits::default(), vec![straggler(29_000, &[1, 3])]);
+    script.take(Input::CaughtUp(true));
+    script.read(vec![entry(1, "a", 0, chunk(0, false))], 9);
+    assert_eq!(failures(&script.pass(10)), 0);
+    assert_eq!(failures(&script.pass(21)), 1);
+}
+
+#[test]
+fn a_standstill_of_the_process_is_no_silence_of_the_publisher() {
+    let mut script = Script::new(Limits::default(), Vec::new());
+    script.take(Input::CaughtUp(true));
+    script.read(vec![entry(1, "a", 0, chunk(1, false))], 9);
+    script.found("a", Known::Absent);
+    script.now = script.now.plus_ms(60_000);
+    assert_eq!(failures(&script.take(Input::Tick)), 0);
+    script.take(Input::Committed(Vec::new()));
+    assert_eq!(failures(&script.pass(30)), 1);
+}
+
+#[test]
+fn what_is_complete_ends_so_whenever_the_store_answers() {
+    for early in [true, false] {
+        let mut script = Script::new(Limits::default(), Vec::new());
+        let mut actions = script.read(vec![entry(1, "a", 0, chunk(0, true))], 9);
+        if early {
+            actions.extend(script.found("a", Known::Absent));
+        }
+        actions.extend(script.read(vec![entry(2, "a", 1, chunk(0, false))], 9));
+        if !early {
+            actions.extend(script.found("a", Known::Absent));
+        }
+        let attempts: Vec<u32> = actions
+            .iter()
+            .filter_map(|action| match action {
+                Action::Commit(commit) => commit.messages.first().map(|message| message.attempt),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(attempts, [0], "answered early: {early}");
+    }
+}
+
+/// Two open messages, the larger one at entry 1, the other at 2; the first one's memory is shed.
+fn shed_the_first(limits: Limits) -> Script {
+    let mut script = Script::new(limits, Vec::new());
+    let large = Arc::new(Chunk::content(0, "larger than the other one", false));
+    script.read(vec![entry(1, "a", 0, large), entry(2, "b", 0, chunk(0, false))], 9);
+    script.found("a", Known::Absent);
+    script.found("b", Known::Absent);
+    script.take(Input::Shed(1));
+    script
+}
+
+#[test]
+fn a_reader_that_was_set_back_is_no_negative_lag() {
+    let mut script = shed_the_first(Limits { straggler_entries: 100, ..Limits::default() });
+    assert_eq!(script.take(Input::Room), [Action::Reread(Seq(1))], "nothing is saved");
+}
+
+#[test]
+fn memory_shed_from_beyond_the_read_position_skips_nothing() {
+    let mut script = shed_the_first(Limits::default());
+    assert_eq!(script.take(Input::Room), [Action::Reread(Seq(1))]);
+    // The reader stands before both entries again when the second message goes as well.
+    script.take(Input::Shed(1));
+    assert_eq!(script.machine.load().0, 0);
+    assert_eq!(script.take(Input::Room), []);
+    assert_eq!(script.machine.last_seq(), Seq(0));
+}
+
+#[test]
+fn an_answer_for_a_forgotten_message_does_not_count_for_one_opened_again() {
+    let limits = Limits { remembered: 0, ..Limits::default() };
+    let mut script = Script::new(limits, Vec::new());
+    let whole = || vec![entry(1, "a", 0, chunk(0, true))];
+    script.read(whole(), 9);
+    script.take(Input::Shed(1));
+    script.take(Input::Room);
+    script.read(whole(), 9);
+    // Two look-ups are under way: the first answer decides nothing.
+    assert_eq!(script.found("a", Known::Absent), []);
+    let actions = script.found("a", Known::Absent);
+    assert!(actions.iter().any(|action| matches!(action, Action::Commit(_))), "{actions:?}");
+    let ended = script.take(Input::Committed(Vec::new()));
+    assert!(
+        ended
+            .iter()
+            .any(|action| matches!(action, Action::End(end) if matches!(end.outcome, Outcome::Complete(_))))
+    );
+}
+
+#[test]
+fn a_straggler_that_was_given_up_holds_what_comes_until_its_end_is_committed() {
+    let limits = Limits { commit_turns: 1, ..Limits::default() };
+    let mut script = Script::new(limits, vec![straggler(0, &[1])]);
+    script.take(Input::CaughtUp(true));
+    // One commit is in flight and another one waits, so that the end of the straggler has to wait for both.
+    script.read(vec![entry(1, "b", 0, chunk(0, true)), entry(2, "c", 0, chunk(0, true))], 9);
+    script.found("b", Known::Absent);
+    script.found("c", Known::Absent);
+    let given_up = |action: &Action| matches!(action, Action::Report(Report::GivenUp { .. }));
+    assert!(script.pass(31).iter().any(given_up));
+    script.read(vec![entry(3, "a", 0, chunk(5, false))], 9);
+    let commits = |actions: &[Action]| -> Vec<(u64, usize)> {
+        let commits = actions.iter().filter_map(|action| match action {
+            Action::Commit(commit) => Some((commit.checkpoint.0, commit.dead_letters.len())),
+            _ => None,
+        });
+        commits.collect()
+    };
+    assert_eq!(commits(&script.take(Input::Committed(Vec::new()))), [(2, 0)]);
+    assert_eq!(commits(&script.take(Input::Committed(Vec::new()))), [(3, 1)]);
+}

@@ -55,7 +55,7 @@ struct Writer {
 #[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE", rename_all_fields = "camelCase")]
 enum Event<'a> {
     RunStarted {
-        thread_id: &'a ThreadId,
+        thread_id: &'a str,
         run_id: &'a str,
         protocol_version: &'static str,
     },
@@ -110,7 +110,7 @@ enum Event<'a> {
         value: &'a Metadata,
     },
     RunFinished {
-        thread_id: &'a ThreadId,
+        thread_id: &'a str,
         run_id: &'a str,
         outcome: Outcome,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -172,7 +172,7 @@ struct Tokens {
 
 impl Words for Writer {
     fn open(&mut self, out: &mut Vec<u8>) {
-        let (thread_id, run_id) = (&self.thread, self.run.as_str());
+        let (thread_id, run_id) = (self.thread.name(), self.run.as_str());
         sse::data(out, &Event::RunStarted { thread_id, run_id, protocol_version: PROTOCOL_VERSION });
     }
 
@@ -237,7 +237,7 @@ impl Words for Writer {
             [Tokens { input_tokens: usage.input, output_tokens: usage.output, total_tokens: usage.total }]
         });
         let metadata = Some(metadata).filter(|metadata| !metadata.is_empty());
-        let (thread_id, run_id) = (&self.thread, self.run.as_str());
+        let (thread_id, run_id) = (self.thread.name(), self.run.as_str());
         sse::data(out, &Event::RunFinished { thread_id, run_id, outcome, usage, metadata });
     }
 

@@ -172,7 +172,7 @@ impl Native {
         out.extend_from_slice(b"event: reset\n");
         sse::data(
             &mut out,
-            &ResetEvent { session_id: self.thread.as_str(), message_id: message.as_str(), attempt },
+            &ResetEvent { session_id: self.thread.name(), message_id: message.as_str(), attempt },
         );
         out.into()
     }
@@ -183,7 +183,7 @@ impl Native {
         let event = CompleteEvent {
             chunk_type: "system",
             chunk: "message_complete",
-            session_id: self.thread.as_str(),
+            session_id: self.thread.name(),
             message_id: message.as_str(),
             position,
         };
@@ -197,7 +197,7 @@ impl Native {
             chunk_type: "error",
             chunk: &failure.text,
             is_final: true,
-            session_id: self.thread.as_str(),
+            session_id: self.thread.name(),
             message_id: message.as_str(),
             metadata: ErrorMetadata {
                 code: &failure.code,
@@ -245,7 +245,7 @@ impl Serialize for ChunkEvent<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let chunk = self.chunk;
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("session_id", self.thread.as_str())?;
+        map.serialize_entry("session_id", self.thread.name())?;
         map.serialize_entry("message_id", self.message.as_str())?;
         map.serialize_entry("chunk_id", &chunk.id)?;
         map.serialize_entry("chunk", &chunk.text)?;

@@ -9,7 +9,7 @@ use adapters::{Cursor, Native, Seen, native};
 use bus::Bus;
 use bytes::Bytes;
 use futures_util::future::join_all;
-use model::{Bucket, MessageId, PartitionCount, PartitionId, Position, ThreadId, Timestamp};
+use model::{Bucket, MessageId, PartitionCount, PartitionId, Position, Tenant, ThreadId, Timestamp};
 use runtime::{Clock, Heartbeat, spawn_named};
 use store::Store;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -153,6 +153,12 @@ impl Hub {
         let (feeds, goodbyes) = (Arc::default(), Arc::default());
         let context = Context { bus, store, limits, drain, clock, count, feeds, goodbyes };
         Self { context, doubts: Arc::new(count.all().map(|_| watch::Sender::new(0)).collect()) }
+    }
+
+    /// The same for the requests of a tenant: what is read and written for them stands behind the database's wall.
+    pub(crate) fn of_tenant(&self, tenant: Option<Tenant>) -> Self {
+        let store = self.context.store.of_tenant(tenant);
+        Self { context: Context { store, ..self.context.clone() }, doubts: Arc::clone(&self.doubts) }
     }
 
     pub(crate) fn store(&self) -> &Store {

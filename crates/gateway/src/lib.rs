@@ -11,6 +11,7 @@
 mod acts;
 mod adapted;
 mod body;
+mod desk;
 mod driver;
 pub mod feed;
 mod guarded;
@@ -105,14 +106,14 @@ impl Gateway {
     pub async fn serve(self, bus: Bus, store: Store, health: Health, clock: Clock, drain: CancellationToken) {
         metrics::describe();
         health.set_ready(READINESS, false);
-        let desk = routes::Desk { hub: Arc::new(OnceLock::new()), limits: self.limits };
-        let router = routes::router(desk.clone(), health.clone());
+        let counter = desk::Counter { hub: Arc::new(OnceLock::new()), limits: self.limits };
+        let router = routes::router(counter.clone(), health.clone());
         let limits = self.limits;
         let (stop, ready) = (drain.clone(), health.clone());
         let prepare = async move {
             let count = partition_count(&store).await;
             let hub = hub::Hub::new(bus, store, clock, count, limits, stop);
-            if desk.hub.set(hub.clone()).is_ok() {
+            if counter.hub.set(hub.clone()).is_ok() {
                 tracing::info!(partitions = count.get(), "the gateway is ready");
                 ready.set_ready(READINESS, true);
             }

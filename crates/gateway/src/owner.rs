@@ -44,7 +44,7 @@ pub(crate) fn is_catching_up(explanation: &Explanation) -> bool {
 pub(crate) fn shown_turn(context: &Context, active: &ActiveTurn) -> Value {
     json!({
         "turn_id": active.turn.as_str(),
-        "thread_id": active.thread.as_str(),
+        "thread_id": active.thread.name(),
         "run": active.run,
         "message_id": active.message.as_str(),
         "waiting": active.waits_for.map(|reason| shown_reason(context, reason)),

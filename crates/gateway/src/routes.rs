@@ -12,21 +12,19 @@ mod tasks;
 mod threads;
 mod turns;
 
-use std::sync::{Arc, OnceLock};
-
-use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use model::{ActId, AgentId, ThreadId};
+use model::ActId;
 use runtime::Health;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::AuditRow;
 use tokio_util::sync::CancellationToken;
 
-use crate::hub::{Hub, Limits};
+use crate::desk::{Counter, Desk};
+use crate::hub::Hub;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
 use crate::shown;
@@ -35,34 +33,19 @@ use crate::shown;
 #[derive(Debug, Clone)]
 pub(crate) struct Connection(pub(crate) CancellationToken);
 
-/// What handlers need; the hub is there once the number of partitions is known.
-#[derive(Clone)]
-pub(crate) struct Desk {
-    pub(crate) hub: Arc<OnceLock<Hub>>,
-    pub(crate) limits: Limits,
-}
-
-impl Desk {
-    fn hub(&self) -> Result<&Hub, Problem> {
-        self.hub
-            .get()
-            .ok_or_else(|| Problem::unavailable("starting", "the database has not been reached yet"))
-    }
-}
-
-pub(crate) fn router(desk: Desk, health: Health) -> Router {
+pub(crate) fn router(counter: Counter, health: Health) -> Router {
     Router::new()
         .route("/", get(about))
         .merge(of_threads())
         .merge(of_agents())
         .merge(of_protocols())
-        .with_state(desk)
+        .with_state(counter)
         .merge(runtime::endpoint::probes_router(health))
         .fallback(|| async { Problem::not_found("unknown_address", "there is nothing at this address") })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
 }
 
-fn of_threads() -> Router<Desk> {
+fn of_threads() -> Router<Counter> {
     let failed = "/v1/threads/{thread}/failed-turns";
     Router::new()
         .route("/v1/threads", post(threads::create))
@@ -82,7 +65,7 @@ fn of_threads() -> Router<Desk> {
         .route("/v1/turns/{turn}/stop", post(turns::stop))
 }
 
-fn of_agents() -> Router<Desk> {
+fn of_agents() -> Router<Counter> {
     let task = "/v1/agents/{agent}/tasks/{task}";
     Router::new()
         .route("/v1/agents", get(agents::page))
@@ -97,7 +80,7 @@ fn of_agents() -> Router<Desk> {
 }
 
 /// What front ends and libraries speak already.
-fn of_protocols() -> Router<Desk> {
+fn of_protocols() -> Router<Counter> {
     use protocols::{agui, completions, responses, ui_message};
     let response = "/v1/responses/{response}";
     Router::new()
@@ -122,14 +105,6 @@ fn fresh(body: impl Serialize) -> Response {
         .into_response()
 }
 
-fn thread_id(text: &str) -> Result<ThreadId, Problem> {
-    params::id("thread", text, ThreadId::parse)
-}
-
-fn agent_id(text: &str) -> Result<AgentId, Problem> {
-    params::id("agent", text, AgentId::parse)
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AuditQuery {
@@ -138,12 +113,12 @@ struct AuditQuery {
 }
 
 async fn audit_of_agent(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params(agent): Params<String>,
     Asked(query): Asked<AuditQuery>,
 ) -> Result<Response, Problem> {
-    let (agent, hub) = (agent_id(&agent)?, desk.hub()?);
-    let page = audit(hub, agent.as_str(), query).await?;
+    let (agent, hub) = (desk.agent(&agent)?, desk.hub()?);
+    let page = audit(hub, agent.as_str(), agent.name(), query).await?;
     if page["acts"] == json!([]) && hub.store().agent(&agent).await?.is_none() {
         return Err(agents::unknown());
     }
@@ -151,25 +126,25 @@ async fn audit_of_agent(
 }
 
 async fn audit_of_thread(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params(thread): Params<String>,
     Asked(query): Asked<AuditQuery>,
 ) -> Result<Response, Problem> {
-    let (thread, hub) = (thread_id(&thread)?, desk.hub()?);
-    let page = audit(hub, thread.as_str(), query).await?;
+    let (thread, hub) = (desk.thread(&thread)?, desk.hub()?);
+    let page = audit(hub, thread.as_str(), thread.name(), query).await?;
     if page["acts"] == json!([]) && hub.store().thread(&thread).await?.is_none() {
         return Err(threads::unknown());
     }
     Ok(fresh(page))
 }
 
-async fn audit(hub: &Hub, subject: &str, query: AuditQuery) -> Result<Value, Problem> {
+async fn audit(hub: &Hub, subject: &str, name: &str, query: AuditQuery) -> Result<Value, Problem> {
     let limit = params::limit(query.limit.as_deref())?;
     let before = query.before.map(|id| params::id("before", &id, ActId::parse)).transpose()?;
     let mut acts = hub.store().acts(subject, before.as_ref(), limit + 1).await?;
     let has_more = params::has_more(&mut acts, limit);
     let acts: Vec<_> = acts.iter().map(shown_act).collect();
-    Ok(json!({ "subject_id": subject, "acts": acts, "has_more": has_more }))
+    Ok(json!({ "subject_id": name, "acts": acts, "has_more": has_more }))
 }
 
 fn shown_act(row: &AuditRow) -> Value {

@@ -30,12 +30,22 @@ pub struct ShownThread {
     pub created_at: Option<String>,
 }
 
+impl ShownThread {
+    /// As those see it who look at all tenants: ids say whose they are.
+    pub fn of_fleet(row: &ThreadRow) -> Self {
+        let named = &row.named;
+        let agent = named.agent.clone().unwrap_or_else(|| named.thread.agent());
+        Self { thread_id: named.thread.to_string(), agent_id: agent.to_string(), ..row.into() }
+    }
+}
+
+/// As its tenant sees it.
 impl From<&ThreadRow> for ShownThread {
     fn from(row: &ThreadRow) -> Self {
         let named = &row.named;
         Self {
-            thread_id: named.thread.to_string(),
-            agent_id: named.agent.clone().unwrap_or_else(|| named.thread.agent()).to_string(),
+            thread_id: named.thread.name().to_owned(),
+            agent_id: named.agent.clone().unwrap_or_else(|| named.thread.agent()).name().to_owned(),
             busy_policy: named.policy.unwrap_or_default().name(),
             metadata: named.metadata.to_value(),
             message_count: row.messages,

@@ -6,8 +6,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest identifier, in bytes.
+/// Longest identifier, in bytes, without its tenant.
 pub const MAX_ID_LEN: usize = 128;
+
+/// Longest name of a tenant, in bytes.
+pub const MAX_TENANT_LEN: usize = 32;
+
+/// Stands between a tenant and the name of what belongs to it. No name has it, so what belongs to whom can be read off every id.
+pub const TENANT_MARK: char = '~';
 
 /// An identifier that does not match `[A-Za-z0-9_-]{1,128}`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,6 +27,11 @@ pub enum InvalidId {
     /// A character that would have a meaning in a subject or a URL, or that is not ASCII.
     #[error("the id has the character {0:?}; letters, digits, '_' and '-' are allowed")]
     Character(char),
+    /// What stands before [`TENANT_MARK`] names no tenant.
+    #[error(
+        "{0:?} is no tenant: lower-case letters, digits and '-' are allowed, at most {MAX_TENANT_LEN}, no '-' first"
+    )]
+    Tenant(String),
 }
 
 fn check(text: &str) -> Result<(), InvalidId> {
@@ -37,8 +48,29 @@ fn check(text: &str) -> Result<(), InvalidId> {
     }
 }
 
+fn check_owned(text: &str) -> Result<(), InvalidId> {
+    match text.split_once(TENANT_MARK) {
+        Some((tenant, name)) => check_tenant(tenant).and_then(|()| check(name)),
+        None => check(text),
+    }
+}
+
+fn check_tenant(text: &str) -> Result<(), InvalidId> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    match text.chars().find(|c| !allowed(*c)) {
+        _ if text.is_empty() || text.starts_with('-') || text.len() > MAX_TENANT_LEN => {
+            Err(InvalidId::Tenant(text.chars().take(MAX_TENANT_LEN).collect()))
+        }
+        Some(_) => Err(InvalidId::Tenant(text.to_owned())),
+        None => Ok(()),
+    }
+}
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
+        id! { $(#[$doc])* $name, check }
+    };
+    ($(#[$doc:meta])* $name:ident, $check:ident) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -47,7 +79,7 @@ macro_rules! id {
         impl $name {
             /// Checks the alphabet and the length.
             pub fn parse(text: &str) -> Result<Self, InvalidId> {
-                check(text).map(|()| Self(Arc::from(text)))
+                $check(text).map(|()| Self(Arc::from(text)))
             }
 
             /// An identifier made from others, which are known to be valid and short.
@@ -97,8 +129,14 @@ macro_rules! id {
 }
 
 id! {
-    /// A conversation, durable and ordered. The wire calls it `session_id`.
-    ThreadId
+    /// Whose threads and agents they are: `[a-z0-9][a-z0-9-]{0,31}`. What belongs to none belongs to the default tenant, which has
+    /// no name.
+    Tenant, check_tenant
+}
+
+id! {
+    /// A conversation, durable and ordered. The wire calls it `session_id`. `<name>`, or `<tenant>~<name>`.
+    ThreadId, check_owned
 }
 
 id! {
@@ -107,9 +145,41 @@ id! {
 }
 
 id! {
-    /// An addressable actor with a queue of tasks, a workflow that thinks for it, and a backoff.
-    AgentId
+    /// An addressable actor with a queue of tasks, a workflow that thinks for it, and a backoff. `<name>`, or `<tenant>~<name>`.
+    AgentId, check_owned
 }
+
+macro_rules! owned {
+    ($name:ident) => {
+        impl $name {
+            /// What `tenant` calls `name`; for the default tenant the name itself.
+            ///
+            /// # Errors
+            /// `name` is none; one that begins with a tenant's name is none either.
+            pub fn of_tenant(tenant: Option<&Tenant>, name: &str) -> Result<Self, InvalidId> {
+                check(name)?;
+                Ok(Self(match tenant {
+                    Some(tenant) => Arc::from(format!("{tenant}{TENANT_MARK}{name}")),
+                    None => Arc::from(name),
+                }))
+            }
+
+            /// Whose it is; `None`: the default tenant's.
+            pub fn tenant(&self) -> Option<Tenant> {
+                let (tenant, _) = self.0.split_once(TENANT_MARK)?;
+                Some(Tenant(Arc::from(tenant)))
+            }
+
+            /// What its tenant calls it.
+            pub fn name(&self) -> &str {
+                self.0.split_once(TENANT_MARK).map_or(&*self.0, |(_, name)| name)
+            }
+        }
+    };
+}
+
+owned!(ThreadId);
+owned!(AgentId);
 
 id! {
     /// One unit of work of an agent, named by whoever sends it; unique for seven days.
@@ -168,6 +238,34 @@ mod tests {
         assert_eq!(ThreadId::parse(&"x".repeat(129)), Err(InvalidId::TooLong(129)));
         for bad in ["a.b", "a b", "*", ">", "../", "a\0", "é", "'; --", "%00"] {
             assert!(matches!(MessageId::parse(bad), Err(InvalidId::Character(_))), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn ids_tell_whose_they_are() {
+        let tenant = Tenant::parse("acme-2").unwrap();
+        let thread = ThreadId::of_tenant(Some(&tenant), "t1").unwrap();
+        assert_eq!((thread.as_str(), thread.name(), thread.tenant()), ("acme-2~t1", "t1", Some(tenant)));
+        assert_eq!(ThreadId::parse("acme-2~t1"), Ok(thread.clone()));
+        assert_eq!(thread.agent().name(), "t1");
+        let plain = ThreadId::of_tenant(None, "acme-2").unwrap();
+        assert_eq!((plain.as_str(), plain.name(), plain.tenant()), ("acme-2", "acme-2", None));
+        let longest = format!("{}~{}", "a".repeat(32), "x".repeat(128));
+        assert!(AgentId::parse(&longest).is_ok());
+    }
+
+    #[test]
+    fn nobody_names_what_is_another_tenants() {
+        for name in ["acme~t1", "~", "~t1", "acme~", ""] {
+            assert!(ThreadId::of_tenant(None, name).is_err(), "{name:?}");
+            assert!(ThreadId::of_tenant(Tenant::parse("b").ok().as_ref(), name).is_err(), "{name:?}");
+        }
+        for id in ["~t1", "acme~", "Acme~t1", "-~t1", "a~b~c", "a.b~c", "a~b.c"] {
+            assert!(ThreadId::parse(id).is_err(), "{id:?}");
+        }
+        assert!(MessageId::parse("a~b").is_err());
+        for tenant in ["", "-a", "A", "a_b", "a~b", &"x".repeat(33)] {
+            assert!(Tenant::parse(tenant).is_err(), "{tenant:?}");
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use model::Tenant;
+
 /// Where the database is and what its sessions may take. The defaults suit everything but the URL.
 #[derive(Clone)]
 pub struct StoreConfig {
@@ -14,16 +16,42 @@ pub struct StoreConfig {
     pub statement_timeout: Duration,
     /// The server gives waiting for a lock up after this.
     pub lock_timeout: Duration,
+    /// What statements see for which nothing else is said ([`crate::Store::of_tenant`], [`crate::Store::of_all`]).
+    pub sees: Sees,
+}
+
+/// What a statement sees of tables that hold rows of tenants. Postgres' row-level security sees to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sees {
+    /// Everything: for workers and operators.
+    All,
+    /// What belongs to a tenant; `None`: to the default tenant.
+    Tenant(Option<Tenant>),
+    /// Nothing.
+    Nothing,
+}
+
+impl Sees {
+    /// The value of the setting `antiphon.tenant`.
+    pub(crate) fn setting(&self) -> String {
+        match self {
+            Self::All => "*".to_owned(),
+            Self::Tenant(None) => "-".to_owned(),
+            Self::Tenant(Some(tenant)) => tenant.to_string(),
+            Self::Nothing => String::new(),
+        }
+    }
 }
 
 impl StoreConfig {
-    /// The defaults: 8 connections for reads, statements of 5 s, locks of 2 s.
+    /// The defaults: 8 connections for reads, statements of 5 s, locks of 2 s, and everything is seen.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
             read_connections: 8,
             statement_timeout: Duration::from_secs(5),
             lock_timeout: Duration::from_secs(2),
+            sees: Sees::All,
         }
     }
 

@@ -22,6 +22,7 @@ pub(crate) fn options(config: &StoreConfig) -> Result<PgConnectOptions, StoreErr
     }
     let base = PgConnectOptions::from_str(&config.url).map_err(StoreError::Url)?;
     Ok(base.application_name("antiphon").options([
+        ("antiphon.tenant", config.sees.setting()),
         ("statement_timeout", millis(config.statement_timeout)),
         ("lock_timeout", millis(config.lock_timeout)),
         ("idle_in_transaction_session_timeout", "5000".to_owned()),

@@ -29,6 +29,7 @@ mod row;
 mod store;
 mod takeover;
 mod travel;
+mod walls;
 
 pub use api::{
     AgentError, AgentRow, AgentSettings, AgentStanding, AgentWaiting, AuditRow, COUNTED_TASKS, FailedTurnRow,
@@ -37,7 +38,7 @@ pub use api::{
 };
 pub use commit::{CommitError, Committed, Submission, Writer};
 pub use compactions::{PendingCompaction, Written};
-pub use config::StoreConfig;
+pub use config::{Sees, StoreConfig};
 pub use context::{ContextWanted, StartContext, StoredCompaction};
 pub use dead_letters::StoredDeadLetter;
 pub use erase::{Erased, TABLES_OF_THREADS};

@@ -1,15 +1,17 @@
 //! The handle that everything but commits goes through.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use model::{PartitionCount, ThreadId};
+use model::{PartitionCount, Tenant, ThreadId};
 use sqlx::postgres::{PgArguments, PgPool, PgPoolOptions, PgRow};
 use sqlx::query::Query;
 use sqlx::{Connection, Postgres, Row};
 
 use crate::connect::{self, detached};
 use crate::error::sqlstate;
-use crate::{StoreConfig, StoreError, Writer};
+use crate::walls::{Answered, walled};
+use crate::{Sees, StoreConfig, StoreError, Writer};
 
 /// After this much idleness a connection is tried before it is used: the other end may be gone without a word.
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(30);
@@ -21,7 +23,9 @@ pub(crate) type Statement = Query<'static, Postgres, PgArguments>;
 #[derive(Debug, Clone)]
 pub struct Store {
     pool: PgPool,
-    config: StoreConfig,
+    config: Arc<StoreConfig>,
+    /// `None`: what the session sees.
+    sees: Option<Sees>,
 }
 
 impl Store {
@@ -41,7 +45,35 @@ impl Store {
                 )
             })
             .connect_lazy_with(options);
-        Ok(Self { pool, config: config.clone() })
+        Ok(Self { pool, config: Arc::new(config.clone()), sees: None })
+    }
+
+    /// The same database as a tenant sees it: every statement is a transaction of its own in which row-level security shows what is
+    /// the tenant's, and nothing else can be written. `None`: the default tenant.
+    #[must_use]
+    pub fn of_tenant(&self, tenant: Option<Tenant>) -> Self {
+        Self { sees: Some(Sees::Tenant(tenant)), ..self.clone() }
+    }
+
+    /// The same database without walls, for what concerns the whole fleet.
+    #[must_use]
+    pub fn of_all(&self) -> Self {
+        let sees = (self.config.sees != Sees::All).then_some(Sees::All);
+        Self { sees, ..self.clone() }
+    }
+
+    /// The tenant whose rows are seen, as in [`Sees::setting`]; `None` without a wall.
+    pub(crate) fn tenant_seen(&self) -> Option<String> {
+        let sees = self.sees.as_ref().unwrap_or(&self.config.sees);
+        (*sees != Sees::All).then(|| sees.setting())
+    }
+
+    /// Whether the role passes every wall, as superusers do: then only the gateway's own checks separate tenants.
+    pub async fn passes_walls(&self) -> Result<bool, StoreError> {
+        let sql = "SELECT rolsuper OR rolbypassrls AS passes FROM pg_roles WHERE rolname = current_user";
+        let rows = self.rows(sqlx::query(sql)).await?;
+        let passes = rows.first().map(|row| row.try_get("passes")).transpose()?;
+        Ok(passes.unwrap_or(false))
     }
 
     /// A writer that commits as `owner`, over a connection of its own that opens with its first commit.
@@ -91,17 +123,33 @@ impl Store {
 
     /// Runs one statement to its end, in a task of its own, and gives its rows.
     pub(crate) async fn rows(&self, statement: Statement) -> Result<Vec<PgRow>, StoreError> {
-        let (pool, limit) = (self.pool.clone(), self.config.answer_timeout());
-        detached(async move { answer(&pool, statement, limit).await })
+        let (pool, limit, sees) = (self.pool.clone(), self.config.answer_timeout(), self.sees.clone());
+        detached(async move { answer(&pool, statement, limit, sees).await })
             .await
             .unwrap_or(Err(StoreError::Stopping))
     }
 }
 
-async fn answer(pool: &PgPool, statement: Statement, limit: Duration) -> Result<Vec<PgRow>, StoreError> {
+async fn answer(
+    pool: &PgPool,
+    statement: Statement,
+    limit: Duration,
+    sees: Option<Sees>,
+) -> Result<Vec<PgRow>, StoreError> {
     let mut connection = pool.acquire().await?;
-    match tokio::time::timeout(limit, statement.fetch_all(&mut *connection)).await {
-        Ok(rows) => Ok(rows?),
+    let answered = async {
+        match &sees {
+            None => Answered::Whole(statement.fetch_all(&mut *connection).await),
+            Some(sees) => walled(&mut connection, statement, sees).await,
+        }
+    };
+    match tokio::time::timeout(limit, answered).await {
+        Ok(Answered::Whole(rows)) => Ok(rows?),
+        Ok(Answered::Broken(error)) => {
+            // Its transaction may be open still, and with it what it sees.
+            drop(connection.detach());
+            Err(error.into())
+        }
         Err(_) => {
             // Its answer may still come: it must never be taken for that of another statement.
             drop(connection.detach());

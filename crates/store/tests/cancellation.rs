@@ -73,7 +73,8 @@ fn no_operation_begins_a_transaction() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else {
+            } else if !path.ends_with("walls.rs") {
+                // That one runs detached: see the test of walls.
                 let text = std::fs::read_to_string(&path).unwrap();
                 assert!(!text.contains(".begin") && !text.contains("BEGIN"), "{}", path.display());
             }

@@ -13,6 +13,12 @@ use store::{CommitError, Committed, Grant, Store, StoreConfig, Submission, Write
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 pub(crate) const INCARNATION: &str = "stream-1";
 
+/// Several tests do it at once.
+const OWNER: &str = "DO $$ BEGIN
+    CREATE ROLE antiphon LOGIN PASSWORD 'antiphon' IN ROLE pg_monitor, pg_signal_backend, pg_checkpoint;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+END $$";
+
 /// A database that goes with the value.
 pub(crate) struct Database {
     pub(crate) url: String,
@@ -37,8 +43,14 @@ impl Database {
             .rfind('/')
             .filter(|at| *at > front.find("//").map_or(0, |at| at + 1))
             .unwrap_or(front.len());
-        let url = format!("{}/{name}{query}", &front[..slash]);
-        execute_at(&server, &format!("CREATE DATABASE {name}")).await;
+        // The role that owns the tables is no superuser, as in production, so that walls between tenants hold for it.
+        let (scheme, host) = front[..slash].split_once("://").unwrap();
+        let host = &host[host.rfind('@').map_or(0, |at| at + 1)..];
+        let joint = if query.is_empty() { '?' } else { '&' };
+        let all = "options=-c%20antiphon.tenant%3D*";
+        let url = format!("{scheme}://antiphon:antiphon@{host}/{name}{query}{joint}{all}");
+        execute_at(&server, OWNER).await;
+        execute_at(&server, &format!("CREATE DATABASE {name} OWNER antiphon")).await;
         Self { url, server, name }
     }
 

@@ -23,4 +23,5 @@ mod retention;
 mod stragglers;
 mod takeover;
 mod turns;
+mod walls;
 mod words;

@@ -52,7 +52,7 @@ async fn what_waiting_cannot_cure_is_said_at_once() {
         let error = Store::connect(&StoreConfig::new(url)).await.unwrap_err();
         assert!(matches!(error, StoreError::Url(_)), "{url}: {error:?}");
     }
-    let missing = format!("{}_not", database.url);
+    let missing = database.url.replace("?", "_not?");
     let error = Store::connect(&StoreConfig::new(missing)).await.unwrap_err();
     assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
     assert_eq!(error.disposition(), Disposition::Fatal);

@@ -120,8 +120,10 @@ impl TestDatabase {
     /// Makes one on the server of `admin_url`, whose user may create databases.
     pub async fn create_on(admin_url: &str) -> Result<Self> {
         let name = format!("antiphon_test_{:016x}", rand::random::<u64>());
-        execute(admin_url, &format!("CREATE DATABASE {name}")).await?;
-        let url = with_database(admin_url, &name)?;
+        // As in production: the fleet's role owns its tables and is no superuser, so that walls between tenants hold for it.
+        execute(admin_url, OWNER).await?;
+        execute(admin_url, &format!("CREATE DATABASE {name} OWNER antiphon")).await?;
+        let url = as_owner(&with_database(admin_url, &name)?)?;
         Ok(Self { admin_url: admin_url.to_owned(), name, url })
     }
 
@@ -165,6 +167,21 @@ async fn execute(url: &str, statement: &str) -> Result<()> {
     Ok(connection.close().await?)
 }
 
+/// Several processes do it at once.
+const OWNER: &str = "DO $$ BEGIN
+    CREATE ROLE antiphon LOGIN PASSWORD 'antiphon' IN ROLE pg_monitor, pg_signal_backend, pg_checkpoint;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+END $$";
+
+/// The url with the user that owns the database. Whoever looks at tables from outside sees everything, unless it says otherwise.
+fn as_owner(url: &str) -> Result<String> {
+    let (scheme, rest) = url.split_once("://").context("a database url without a scheme")?;
+    let host = rest.split_once('/').map_or(rest, |(host, _)| host);
+    let after = host.rfind('@').map_or(0, |at| at + 1);
+    let joint = if rest.contains('?') { '&' } else { '?' };
+    Ok(format!("{scheme}://antiphon:antiphon@{}{joint}options=-c%20antiphon.tenant%3D*", &rest[after..]))
+}
+
 /// The url with another database; what follows a `?` is kept.
 fn with_database(url: &str, name: &str) -> Result<String> {
     let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
@@ -190,6 +207,9 @@ mod tests {
             "postgres://u:p@h:1/new?sslmode=disable"
         );
         assert_eq!(replaced("postgres://h"), "postgres://h/new");
+        let owner = "postgres://antiphon:antiphon@h:1/d?options=-c%20antiphon.tenant%3D*";
+        assert_eq!(as_owner("postgres://u:p@h:1/d").unwrap(), owner);
+        assert_eq!(as_owner("postgres://h:1/d").unwrap(), owner);
     }
 
     #[tokio::test(flavor = "multi_thread")]

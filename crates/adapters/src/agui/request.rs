@@ -1,6 +1,6 @@
 //! `RunAgentInput`, what an AG-UI client posts to start a run.
 
-use model::ThreadId;
+use model::{Tenant, ThreadId};
 use serde::Serialize;
 
 use crate::json;
@@ -26,26 +26,28 @@ pub struct Request {
 const RULES: ContentRules = ContentRules { text_types: &["text"], ignored: |_| false };
 
 impl Request {
-    /// Reads the body of a request to follow what there is: thread and run, without an input.
+    /// Reads the body of a request to follow what there is: thread and run, without an input. `tenant` is whose they are.
     ///
     /// # Errors
     /// It is no such body.
-    pub fn parse_connect(body: &[u8]) -> Result<(ThreadId, String), BadRequest> {
+    pub fn parse_connect(body: &[u8], tenant: Option<&Tenant>) -> Result<(ThreadId, String), BadRequest> {
         let body = object(body)?;
         let fields = Fields::of(&body);
-        let thread = fields.required("threadId", fields.id("threadId", ThreadId::parse)?)?;
+        let thread =
+            fields.required("threadId", fields.id("threadId", |name| ThreadId::of_tenant(tenant, name))?)?;
         let run = fields.required("runId", fields.text("runId")?)?.to_owned();
         Ok((thread, run))
     }
 
-    /// Reads a body.
+    /// Reads a body of `tenant`, whose threads and agents it names.
     ///
     /// # Errors
     /// It is no such body, or asks for what cannot be done: other parts than text, an answer to an interrupt.
-    pub fn parse(body: &[u8]) -> Result<Self, BadRequest> {
+    pub fn parse(body: &[u8], tenant: Option<&Tenant>) -> Result<Self, BadRequest> {
         let body = object(body)?;
         let fields = Fields::of(&body);
-        let thread = fields.required("threadId", fields.id("threadId", ThreadId::parse)?)?;
+        let thread =
+            fields.required("threadId", fields.id("threadId", |name| ThreadId::of_tenant(tenant, name))?)?;
         let run = fields.required("runId", fields.text("runId")?)?.to_owned();
         fields.refuse("resume", "runs are not interrupted here, so there is nothing to answer")?;
         let (message, _) = last_message(&fields, "messages")?;

@@ -1,6 +1,6 @@
 //! What is posted to `/v1/chat/completions`.
 
-use model::{AgentId, Metadata, ThreadId};
+use model::{AgentId, Metadata, Tenant, ThreadId};
 
 use crate::request::{BadRequest, ContentRules, Fields, input_of, instructions_of, last_message, object};
 
@@ -28,20 +28,20 @@ pub struct Request {
 const RULES: ContentRules = ContentRules { text_types: &["text"], ignored: |_| false };
 
 impl Request {
-    /// Reads a body. `thread`: named outside of it, by a header for example; `metadata.thread_id` names one, too. Without
+    /// Reads a body of `tenant`, whose threads and agents it names. `thread`: named outside of it, by a header for example; `metadata.thread_id` names one, too. Without
     /// either the thread is new, and then no earlier messages can have been said in it.
     ///
     /// # Errors
     /// It is no such body, or asks for what cannot be done: tools of the client, images, formats, several choices.
-    pub fn parse(body: &[u8], thread: Option<ThreadId>) -> Result<Self, BadRequest> {
+    pub fn parse(body: &[u8], thread: Option<ThreadId>, tenant: Option<&Tenant>) -> Result<Self, BadRequest> {
         let body = object(body)?;
         let fields = Fields::of(&body);
         refuse_unsupported(&fields)?;
-        let agent = fields.required("model", fields.id("model", AgentId::parse)?)?;
+        let agent = fields.required("model", fields.id("model", |name| AgentId::of_tenant(tenant, name))?)?;
         let (message, earlier) = last_message(&fields, "messages")?;
         let metadata = fields.metadata("metadata")?;
         let named = match fields.object("metadata")? {
-            Some(metadata) => metadata.id("thread_id", ThreadId::parse)?,
+            Some(metadata) => metadata.id("thread_id", |name| ThreadId::of_tenant(tenant, name))?,
             None => None,
         };
         let thread = thread.or(named);

@@ -45,12 +45,12 @@ mod of_the_ai_sdk {
     }
 
     fn parse(field: &str, value: Value) -> Result<ui_message::Request, BadRequest> {
-        ui_message::Request::parse(&with(&body(), field, value))
+        ui_message::Request::parse(&with(&body(), field, value), None)
     }
 
     #[test]
     fn the_last_message_is_the_input() {
-        let request = ui_message::Request::parse(&bytes(&body())).unwrap();
+        let request = ui_message::Request::parse(&bytes(&body()), None).unwrap();
         assert_eq!((request.thread, &*request.text), (thread("t1"), "What\nis it?"));
         assert_eq!(request.input_id.as_deref(), Some("3"));
         assert_eq!(request.metadata.get("x"), Some(&json!(1)));
@@ -80,7 +80,7 @@ mod of_the_ai_sdk {
 
     #[test]
     fn a_refusal_is_what_the_page_shows() {
-        let error = ui_message::Request::parse(b"[").unwrap_err();
+        let error = ui_message::Request::parse(b"[", None).unwrap_err();
         let body = ui_message::error_body(&error.rejection());
         assert_eq!(body.content_type, "text/plain; charset=utf-8");
         assert_eq!(body.bytes, "the body must be a JSON object: EOF while parsing a list at line 1 column 1");
@@ -91,7 +91,7 @@ mod of_responses {
     use super::*;
 
     fn parse(body: Value) -> Result<responses::Request, BadRequest> {
-        responses::Request::parse(&bytes(&body))
+        responses::Request::parse(&bytes(&body), None)
     }
 
     #[test]
@@ -160,12 +160,12 @@ mod of_completions {
     }
 
     fn parse(field: &str, value: Value) -> Result<chat_completions::Request, BadRequest> {
-        chat_completions::Request::parse(&with(&body(), field, value), None)
+        chat_completions::Request::parse(&with(&body(), field, value), None, None)
     }
 
     #[test]
     fn the_last_message_is_the_input() {
-        let request = chat_completions::Request::parse(&bytes(&body()), None).unwrap();
+        let request = chat_completions::Request::parse(&bytes(&body()), None, None).unwrap();
         assert_eq!((request.agent.as_str(), &*request.text, request.thread), ("talk", "hello", None));
         assert_eq!(request.instructions.as_deref(), Some("be brief"));
         assert!(request.stream && request.include_usage);
@@ -181,7 +181,7 @@ mod of_completions {
             {"role": "user", "content": "b"}
         ]);
         let body = json!({"model": "talk", "messages": messages});
-        let parse = chat_completions::Request::parse;
+        let parse = |body: &[u8], named| chat_completions::Request::parse(body, named, None);
         assert_eq!(refused(parse(&bytes(&body), None)), "no_thread messages");
         let request = parse(&bytes(&body), Some(thread("t1"))).unwrap();
         assert_eq!((request.thread, &*request.text), (Some(thread("t1")), "b"));
@@ -242,12 +242,12 @@ mod of_ag_ui {
     }
 
     fn parse(field: &str, value: Value) -> Result<agui::Request, BadRequest> {
-        agui::Request::parse(&with(&body(), field, value))
+        agui::Request::parse(&with(&body(), field, value), None)
     }
 
     #[test]
     fn the_last_message_is_the_input() {
-        let request = agui::Request::parse(&bytes(&body())).unwrap();
+        let request = agui::Request::parse(&bytes(&body()), None).unwrap();
         assert_eq!((request.thread, &*request.run, &*request.text), (thread("t1"), "run 1", "hello"));
         assert_eq!(request.input_id.as_deref(), Some("3"));
     }
@@ -275,11 +275,11 @@ fn whatever_bytes_come_there_is_an_answer() {
     let nasty: [&[u8]; 7] =
         [b"", b"null", b"[]", b"{", b"\xff", b"{\"messages\":[[]],\"id\":\"t\"}", b"{\"input\":[[]]}"];
     for body in nasty {
-        assert!(ui_message::Request::parse(body).is_err());
-        assert!(responses::Request::parse(body).is_err());
-        assert!(chat_completions::Request::parse(body, None).is_err());
-        assert!(agui::Request::parse(body).is_err());
+        assert!(ui_message::Request::parse(body, None).is_err());
+        assert!(responses::Request::parse(body, None).is_err());
+        assert!(chat_completions::Request::parse(body, None, None).is_err());
+        assert!(agui::Request::parse(body, None).is_err());
     }
     let deep = format!("{}1{}", "{\"a\":".repeat(500), "}".repeat(500));
-    assert!(responses::Request::parse(deep.as_bytes()).is_err());
+    assert!(responses::Request::parse(deep.as_bytes(), None).is_err());
 }

@@ -1,6 +1,6 @@
 //! The response object and the items of its output.
 
-use model::{Metadata, ThreadId};
+use model::Metadata;
 use serde::{Serialize, Serializer};
 
 use crate::FailureNote;
@@ -37,7 +37,7 @@ pub(super) struct Object<'a> {
 
 #[derive(Serialize)]
 pub(super) struct Named<'a> {
-    pub(super) id: &'a ThreadId,
+    pub(super) id: &'a str,
 }
 
 /// The protocol has a closed set of codes; ours stands before the text.

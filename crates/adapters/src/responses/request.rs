@@ -1,6 +1,6 @@
 //! What is posted to `/v1/responses`.
 
-use model::{AgentId, Metadata, ThreadId};
+use model::{AgentId, Metadata, Tenant, ThreadId};
 use serde_json::Value;
 
 use crate::request::{BadRequest, ContentRules, Fields, input_of, instructions_of, last_message, object};
@@ -41,20 +41,20 @@ pub enum Follows {
 const RULES: ContentRules = ContentRules { text_types: &["input_text"], ignored: |_| false };
 
 impl Request {
-    /// Reads a body.
+    /// Reads a body of `tenant`, whose threads and agents it names.
     ///
     /// # Errors
     /// It is no such body, or asks for what cannot be done: tools of the client, images, files, several inputs, formats.
-    pub fn parse(body: &[u8]) -> Result<Self, BadRequest> {
+    pub fn parse(body: &[u8], tenant: Option<&Tenant>) -> Result<Self, BadRequest> {
         let body = object(body)?;
         let fields = Fields::of(&body);
         refuse_unsupported(&fields)?;
-        let follows = follows(&fields)?;
+        let follows = follows(&fields, tenant)?;
         let (text, said) = input(&fields, &follows)?;
         let given = fields.text("instructions")?.map(str::to_owned);
         let instructions: Vec<String> = given.into_iter().chain(said).collect();
         Ok(Self {
-            agent: fields.id("model", AgentId::parse)?,
+            agent: fields.id("model", |name| AgentId::of_tenant(tenant, name))?,
             follows,
             text,
             instructions: (!instructions.is_empty()).then(|| instructions.join("\n\n")),
@@ -65,14 +65,16 @@ impl Request {
     }
 }
 
-fn follows(fields: &Fields<'_>) -> Result<Follows, BadRequest> {
+fn follows(fields: &Fields<'_>, tenant: Option<&Tenant>) -> Result<Follows, BadRequest> {
     let response = fields.text("previous_response_id")?;
     let thread = match fields.get("conversation") {
         Some(Value::Object(_)) => match fields.object("conversation")? {
-            Some(named) => Some(named.required("id", named.id("id", ThreadId::parse)?)?),
+            Some(named) => {
+                Some(named.required("id", named.id("id", |name| ThreadId::of_tenant(tenant, name))?)?)
+            }
             None => None,
         },
-        _ => fields.id("conversation", ThreadId::parse)?,
+        _ => fields.id("conversation", |name| ThreadId::of_tenant(tenant, name))?,
     };
     match (response, thread) {
         (Some(_), Some(_)) => {

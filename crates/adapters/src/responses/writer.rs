@@ -184,7 +184,7 @@ impl Writer {
             created_at: self.terms.created_at.0.div_euclid(1_000),
             status: self.progress.status(),
             background: self.terms.background,
-            conversation: Named { id: &self.terms.thread },
+            conversation: Named { id: self.terms.thread.name() },
             error: self.progress.error(),
             incomplete_details: self.progress.incomplete(),
             instructions: None,

@@ -1,7 +1,7 @@
 //! What `useChat` posts.
 
 use bytes::Bytes;
-use model::{Metadata, ThreadId};
+use model::{Metadata, Tenant, ThreadId};
 
 use crate::request::{
     BadRequest, ContentRules, ErrorBody, Fields, Rejection, input_of, last_message, object,
@@ -26,14 +26,14 @@ const RULES: ContentRules =
     ContentRules { text_types: &["text"], ignored: |kind| kind.starts_with("data-") || kind == "step-start" };
 
 impl Request {
-    /// Reads a body.
+    /// Reads a body of `tenant`, whose threads and agents it names.
     ///
     /// # Errors
     /// It is no such body, or asks for what cannot be done: `regenerate-message`, files.
-    pub fn parse(body: &[u8]) -> Result<Self, BadRequest> {
+    pub fn parse(body: &[u8], tenant: Option<&Tenant>) -> Result<Self, BadRequest> {
         let body = object(body)?;
         let fields = Fields::of(&body);
-        let thread = fields.required("id", fields.id("id", ThreadId::parse)?)?;
+        let thread = fields.required("id", fields.id("id", |name| ThreadId::of_tenant(tenant, name))?)?;
         match fields.text("trigger")? {
             None | Some("submit-message") => {}
             Some("regenerate-message") => {

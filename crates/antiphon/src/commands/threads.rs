@@ -18,7 +18,7 @@ const ELSEWHERE: [(&str, &str); 4] = [
 ];
 
 pub(super) async fn show(store: &Store, options: &ShowThread) -> Result<(), Stop> {
-    let json = output::json(&ShownThread::from(&stored(store, &options.thread).await?));
+    let json = output::json(&ShownThread::of_fleet(&stored(store, &options.thread).await?));
     output::print(options.database.format, &json, || output::pairs(&json))
 }
 

@@ -1,16 +1,16 @@
 //! Agents: their settings, their queues, and what operators do to them.
 
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use model::{ActKind, AgentId, Bucket, WorkflowName};
+use model::{ActKind, Bucket, WorkflowName};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use store::{AgentRow, AgentWaiting, PutAgent};
 use wire::explain::{About, Explanation};
 
-use super::{Desk, agent_id, fresh};
+use super::fresh;
 use crate::body::{Bounded, Empty, Strict};
+use crate::desk::Desk;
 use crate::hub::{Context, Hub};
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
@@ -35,22 +35,22 @@ pub(super) fn unknown() -> Problem {
 }
 
 pub(super) async fn put(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params(agent): Params<String>,
     headers: HeaderMap,
     Strict(body): Strict<AgentBody>,
 ) -> Result<Response, Problem> {
     let put = PutAgent {
-        agent: agent_id(&agent)?,
+        agent: desk.agent(&agent)?,
         workflow: params::id("workflow", &body.workflow, WorkflowName::parse)?,
         settings: settings::checked(body.settings)?,
         act: acts::new_id()?,
-        actor: params::actor(&headers)?,
+        actor: desk.actor(&headers)?,
     };
-    let version = desk.hub()?.store().put_agent(&put).await?;
+    let version = desk.store()?.put_agent(&put).await?;
     let status = if version == 1 { StatusCode::CREATED } else { StatusCode::OK };
     let shown = json!({
-        "agent_id": put.agent.as_str(),
+        "agent_id": put.agent.name(),
         "workflow": put.workflow.as_str(),
         "settings": put.settings,
         "version": version,
@@ -58,11 +58,8 @@ pub(super) async fn put(
     Ok((status, fresh(shown)).into_response())
 }
 
-pub(super) async fn show(
-    State(desk): State<Desk>,
-    Params(agent): Params<String>,
-) -> Result<Response, Problem> {
-    let (agent, hub) = (agent_id(&agent)?, desk.hub()?);
+pub(super) async fn show(desk: Desk, Params(agent): Params<String>) -> Result<Response, Problem> {
+    let (agent, hub) = (desk.agent(&agent)?, desk.hub()?);
     let row = hub.store().agent(&agent).await?.ok_or_else(unknown)?;
     let context = hub.context();
     let about = About::Agent(agent.clone());
@@ -101,19 +98,16 @@ pub(super) struct AgentsQuery {
     limit: Option<String>,
 }
 
-pub(super) async fn page(
-    State(desk): State<Desk>,
-    Asked(query): Asked<AgentsQuery>,
-) -> Result<Response, Problem> {
+pub(super) async fn page(desk: Desk, Asked(query): Asked<AgentsQuery>) -> Result<Response, Problem> {
     let waiting = match query.waiting.as_deref() {
         None => None,
         Some("backoff") => Some(AgentWaiting::Backoff),
         Some("paused") => Some(AgentWaiting::Paused),
         Some(_) => return Err(Problem::bad_request("invalid_query", "waiting must be backoff or paused")),
     };
-    let after = query.after.map(|id| params::id("after", &id, AgentId::parse)).transpose()?;
+    let after = query.after.map(|id| desk.agent_in("after", &id)).transpose()?;
     let limit = params::limit(query.limit.as_deref())?;
-    let mut agents = desk.hub()?.store().agents(waiting, after.as_ref(), limit + 1).await?;
+    let mut agents = desk.store()?.agents(waiting, after.as_ref(), limit + 1).await?;
     let has_more = params::has_more(&mut agents, limit);
     let agents: Vec<_> = agents.iter().map(shown_agent).collect();
     Ok(fresh(json!({ "agents": agents, "has_more": has_more })))
@@ -125,7 +119,7 @@ fn shown_agent(row: &AgentRow) -> Map<String, Value> {
         |error| json!({ "code": error.code, "text": error.text, "at": error.at.and_then(shown::rfc3339) }),
     );
     let shown = json!({
-        "agent_id": row.agent.as_str(),
+        "agent_id": row.agent.name(),
         "workflow": settings.map_or(DEFAULT_WORKFLOW, |settings| settings.workflow.as_str()),
         "settings": settings.map(|settings| settings.settings.clone()).unwrap_or_default(),
         "version": settings.map_or(0, |settings| settings.version),
@@ -146,7 +140,7 @@ fn shown_agent(row: &AgentRow) -> Map<String, Value> {
 }
 
 pub(super) async fn pause(
-    desk: State<Desk>,
+    desk: Desk,
     agent: Params<String>,
     headers: HeaderMap,
     _: Empty,
@@ -155,7 +149,7 @@ pub(super) async fn pause(
 }
 
 pub(super) async fn resume(
-    desk: State<Desk>,
+    desk: Desk,
     agent: Params<String>,
     headers: HeaderMap,
     _: Empty,
@@ -164,7 +158,7 @@ pub(super) async fn resume(
 }
 
 pub(super) async fn clear_backoff(
-    desk: State<Desk>,
+    desk: Desk,
     agent: Params<String>,
     headers: HeaderMap,
     _: Empty,
@@ -173,7 +167,7 @@ pub(super) async fn clear_backoff(
 }
 
 async fn act(desk: &Desk, agent: &str, headers: &HeaderMap, what: ActKind) -> Result<Response, Problem> {
-    let (agent, actor) = (agent_id(agent)?, params::actor(headers)?);
+    let (agent, actor) = (desk.agent(agent)?, desk.actor(headers)?);
     let hub: &Hub = desk.hub()?;
     Ok(acts::perform(hub, actor, agent, what).await?.into_response())
 }

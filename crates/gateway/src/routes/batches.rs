@@ -1,11 +1,11 @@
 //! Batches: their messages, their calls and results, and whether they are whole.
 
-use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Desk, fresh, thread_id, threads};
+use super::{fresh, threads};
+use crate::desk::Desk;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
 use crate::shown::{ShownBatch, WholeBatch};
@@ -19,28 +19,29 @@ pub(super) struct BatchesQuery {
 
 /// Newest first.
 pub(super) async fn page(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params(thread): Params<String>,
     Asked(query): Asked<BatchesQuery>,
 ) -> Result<Response, Problem> {
-    let (thread, before) = (thread_id(&thread)?, params::position("before", query.before)?);
+    let (thread, before) = (desk.thread(&thread)?, params::position("before", query.before)?);
     let limit = params::limit(query.limit.as_deref())?;
-    let store = desk.hub()?.store();
+    let store = desk.store()?;
     let mut ids = store.batch_ids(&thread, before, limit + 1).await?.ok_or_else(threads::unknown)?;
     let has_more = params::has_more(&mut ids, limit);
     let messages = store.batches(&thread, &ids).await?;
     let batches = batches::group(messages.into_iter().map(Into::into));
     let batches: Vec<_> = batches.iter().rev().map(ShownBatch::from).collect();
-    Ok(fresh(json!({ "thread_id": thread.as_str(), "batches": batches, "has_more": has_more })))
+    Ok(fresh(json!({ "thread_id": thread.name(), "batches": batches, "has_more": has_more })))
 }
 
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params((thread, batch)): Params<(String, String)>,
 ) -> Result<Response, Problem> {
     let unknown = || Problem::not_found("unknown_batch", "there is no such batch in this thread");
-    let (thread, batch) = (thread_id(&thread)?, params::position("batch", Some(batch))?.ok_or_else(unknown)?);
-    let messages = desk.hub()?.store().batches(&thread, &[batch]).await?;
+    let (thread, batch) =
+        (desk.thread(&thread)?, params::position("batch", Some(batch))?.ok_or_else(unknown)?);
+    let messages = desk.store()?.batches(&thread, &[batch]).await?;
     let batches = batches::group(messages.iter().cloned().map(Into::into));
     let found = batches.first().ok_or_else(unknown)?;
     Ok(fresh(WholeBatch::new(found, messages)))

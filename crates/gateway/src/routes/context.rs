@@ -1,6 +1,5 @@
 //! What a model would see of a thread, and why.
 
-use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use batches::compaction::live_at;
@@ -11,8 +10,9 @@ use model::{AgentId, Position, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Desk, fresh, thread_id, threads};
+use super::{fresh, threads};
 use crate::body::Empty;
+use crate::desk::Desk;
 use crate::hub::Hub;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
@@ -32,16 +32,16 @@ pub(super) struct ContextQuery {
 }
 
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params(thread): Params<String>,
     Asked(query): Asked<ContextQuery>,
 ) -> Result<Response, Problem> {
-    let (thread, hub) = (thread_id(&thread)?, desk.hub()?);
+    let (thread, hub) = (desk.thread(&thread)?, desk.hub()?);
     let render = format(query.format.as_deref())?;
     let (at, budget) = (params::position("at", query.at)?, budget(query.tokens.as_deref())?);
     let row = hub.store().thread(&thread).await?.ok_or_else(threads::unknown)?;
     let agent = match query.agent {
-        Some(id) => params::id("agent", &id, AgentId::parse)?,
+        Some(id) => desk.agent(&id)?,
         None => row.named.agent.unwrap_or_else(|| thread.agent()),
     };
     let (mut rules, complaints) = rules(hub, &agent).await?;
@@ -59,8 +59,8 @@ pub(super) async fn show(
     let context = builder.build();
     let rendered = without_ending(render(&context));
     Ok(fresh(json!({
-        "thread_id": thread.as_str(),
-        "agent_id": agent.as_str(),
+        "thread_id": thread.name(),
+        "agent_id": agent.name(),
         "at": at,
         "tokens": context.tokens,
         "budget": context.budget,
@@ -76,11 +76,8 @@ pub(super) async fn show(
 }
 
 /// Every compaction of the thread, newest first.
-pub(super) async fn compactions(
-    State(desk): State<Desk>,
-    Params(thread): Params<String>,
-) -> Result<Response, Problem> {
-    let (thread, hub) = (thread_id(&thread)?, desk.hub()?);
+pub(super) async fn compactions(desk: Desk, Params(thread): Params<String>) -> Result<Response, Problem> {
+    let (thread, hub) = (desk.thread(&thread)?, desk.hub()?);
     let stored = hub.store().compactions(&thread).await?;
     if stored.is_empty() && hub.store().thread(&thread).await?.is_none() {
         return Err(threads::unknown());
@@ -101,20 +98,20 @@ pub(super) async fn compactions(
         shown
     });
     let shown: Vec<_> = shown.collect();
-    Ok(fresh(json!({ "thread_id": thread.as_str(), "compactions": shown })))
+    Ok(fresh(json!({ "thread_id": thread.name(), "compactions": shown })))
 }
 
 /// The newest does not count any more.
 pub(super) async fn undo(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params(thread): Params<String>,
     headers: HeaderMap,
     _: Empty,
 ) -> Result<Response, Problem> {
-    let (thread, actor, hub) = (thread_id(&thread)?, params::actor(&headers)?, desk.hub()?);
+    let (thread, actor, hub) = (desk.thread(&thread)?, desk.actor(&headers)?, desk.hub()?);
     let none = || Problem::not_found("no_compaction", "there is no compaction in this thread that counts");
     let undone = hub.store().undo_compaction(&thread, &actor).await?.ok_or_else(none)?;
-    Ok(fresh(json!({ "thread_id": thread.as_str(), "undone": undone })))
+    Ok(fresh(json!({ "thread_id": thread.name(), "undone": undone })))
 }
 
 type Render = fn(&Context) -> Rendered;

@@ -2,14 +2,15 @@
 
 use adapters::{Cursor, Seen, native};
 use axum::body::Body;
-use axum::extract::{Extension, State};
+use axum::extract::Extension;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 use model::{MessageId, ThreadId};
 use serde::Deserialize;
 
-use super::{Connection, Desk, thread_id};
+use super::Connection;
+use crate::desk::Desk;
 use crate::hub::{Hub, Refused};
 use crate::lane::{Lane, LaneBody};
 use crate::params::{self, Asked, Params};
@@ -27,13 +28,13 @@ pub(super) struct EventsQuery {
 }
 
 pub(super) async fn follow(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params(thread): Params<String>,
     Asked(query): Asked<EventsQuery>,
     Extension(connection): Extension<Connection>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let thread = thread_id(&thread)?;
+    let thread = desk.thread(&thread)?;
     let hub = desk.hub()?;
     let cursor = match last_event_id(&headers)? {
         Some(cursor) => Some(cursor),

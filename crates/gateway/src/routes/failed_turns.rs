@@ -1,6 +1,5 @@
 //! Turns that failed: their inputs are kept.
 
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use model::{ActKind, TurnId, TurnOpened};
@@ -9,8 +8,9 @@ use serde_json::{Value, json};
 use store::FailedTurnRow;
 
 use super::turns::turn_id;
-use super::{Desk, fresh, messages, thread_id, threads};
+use super::{fresh, messages, threads};
 use crate::body::Empty;
+use crate::desk::Desk;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
 use crate::{acts, orders, shown};
@@ -27,28 +27,28 @@ fn unknown() -> Problem {
 }
 
 pub(super) async fn page(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params(thread): Params<String>,
     Asked(query): Asked<FailedQuery>,
 ) -> Result<Response, Problem> {
-    let thread = thread_id(&thread)?;
+    let thread = desk.thread(&thread)?;
     let after = query.after.map(|id| params::id("after", &id, TurnId::parse)).transpose()?;
     let limit = params::limit(query.limit.as_deref())?;
-    let failed = desk.hub()?.store().failed_turns(&thread, after.as_ref(), limit + 1).await?;
+    let failed = desk.store()?.failed_turns(&thread, after.as_ref(), limit + 1).await?;
     let mut failed = failed.ok_or_else(threads::unknown)?;
     let has_more = params::has_more(&mut failed, limit);
     let failed: Vec<_> = failed.iter().map(shown_turn).collect();
-    Ok(fresh(json!({ "thread_id": thread.as_str(), "failed_turns": failed, "has_more": has_more })))
+    Ok(fresh(json!({ "thread_id": thread.name(), "failed_turns": failed, "has_more": has_more })))
 }
 
 /// Opens the turn again as its next run. The same request again is the same run.
 pub(super) async fn retry(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params((thread, turn)): Params<(String, String)>,
     headers: HeaderMap,
     _: Empty,
 ) -> Result<Response, Problem> {
-    let (thread, turn, actor) = (thread_id(&thread)?, turn_id(&turn)?, params::actor(&headers)?);
+    let (thread, turn, actor) = (desk.thread(&thread)?, turn_id(&turn)?, desk.actor(&headers)?);
     let hub = desk.hub()?;
     let row = hub.store().failed_turn(&thread, &turn).await?.ok_or_else(unknown)?;
     let opened = TurnOpened { run: row.opened.run + 1, actor: Some(actor.into()), ..row.opened };
@@ -58,12 +58,12 @@ pub(super) async fn retry(
 }
 
 pub(super) async fn drop_one(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params((thread, turn)): Params<(String, String)>,
     headers: HeaderMap,
     _: Empty,
 ) -> Result<Response, Problem> {
-    let (thread, turn, actor) = (thread_id(&thread)?, turn_id(&turn)?, params::actor(&headers)?);
+    let (thread, turn, actor) = (desk.thread(&thread)?, turn_id(&turn)?, desk.actor(&headers)?);
     let hub = desk.hub()?;
     hub.store().failed_turn(&thread, &turn).await?.ok_or_else(unknown)?;
     let acted = acts::perform(hub, actor, thread.agent(), ActKind::DropFailedTurn(turn)).await?;
@@ -74,7 +74,7 @@ fn shown_turn(row: &FailedTurnRow) -> Value {
     let opened = &row.opened;
     json!({
         "turn_id": opened.turn.as_str(),
-        "agent_id": opened.agent.as_str(),
+        "agent_id": opened.agent.name(),
         "run": opened.run,
         "message_id": opened.turn.answer(opened.run).as_str(),
         "content": opened.content,

@@ -1,11 +1,11 @@
 //! What is committed in a thread.
 
-use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use store::Range;
 
-use super::{Desk, fresh, thread_id, threads};
+use super::{fresh, threads};
+use crate::desk::Desk;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
 use crate::shown::ShownMessage;
@@ -27,18 +27,18 @@ struct HistoryPage {
 }
 
 pub(super) async fn page(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params(thread): Params<String>,
     Asked(query): Asked<HistoryQuery>,
 ) -> Result<Response, Problem> {
-    let thread = thread_id(&thread)?;
+    let thread = desk.thread(&thread)?;
     let range = Range {
         after: params::position("after", query.after)?,
         before: params::position("before", query.before)?,
         with_synthetic: query.synthetic.unwrap_or(false),
     };
     let limit = params::limit(query.limit.as_deref())?;
-    let read = desk.hub()?.store().history(&thread, range, limit + 1).await?;
+    let read = desk.store()?.history(&thread, range, limit + 1).await?;
     let mut messages = read.ok_or_else(threads::unknown)?;
     let has_more = messages.len() > limit as usize;
     if has_more {
@@ -47,5 +47,5 @@ pub(super) async fn page(
         let _ = if backwards { messages.remove(0) } else { messages.remove(limit as usize) };
     }
     let messages = messages.into_iter().map(ShownMessage::from).collect();
-    Ok(fresh(HistoryPage { session_id: thread.to_string(), messages, has_more }))
+    Ok(fresh(HistoryPage { session_id: thread.name().to_owned(), messages, has_more }))
 }

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use axum::extract::{Extension, State};
+use axum::extract::Extension;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{AgentId, MessageId, ThreadId, TurnId};
+use model::{MessageId, ThreadId, TurnId};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use store::TurnState;
 
-use super::{Connection, Desk, events, fresh, thread_id, threads};
+use super::{Connection, events, fresh, threads};
 use crate::body::{Bounded, Strict};
+use crate::desk::Desk;
 use crate::hub::Hub;
 use crate::input::{self, MAX_INPUT_BODY};
 use crate::lane::LaneBody;
@@ -38,16 +39,16 @@ impl Bounded for MessageBody {
 }
 
 pub(super) async fn take(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params(thread): Params<String>,
     Extension(connection): Extension<Connection>,
     headers: HeaderMap,
     Strict(body): Strict<MessageBody>,
 ) -> Result<Response, Problem> {
-    let thread = thread_id(&thread)?;
+    let thread = desk.thread(&thread)?;
     input::content(&body.content)?;
     let input = Input {
-        agent: body.agent_id.map(|id| params::id("agent_id", &id, AgentId::parse)).transpose()?,
+        agent: body.agent_id.map(|id| desk.agent_in("agent_id", &id)).transpose()?,
         policy: threads::policy(body.busy_policy.as_deref())?,
         metadata: input::metadata(body.metadata)?,
         key: params::idempotency_key(&headers)?,
@@ -72,11 +73,11 @@ pub(super) fn accepted(thread: &ThreadId, turn: &TurnId, run: u32) -> Value {
     let answer = turn.answer(run);
     json!({
         "turn_id": turn.as_str(),
-        "thread_id": thread.as_str(),
+        "thread_id": thread.name(),
         "run": run,
         "message_id": answer.as_str(),
         "input_message_id": turn.input().as_str(),
-        "events_url": format!("/v1/threads/{thread}/events?message={answer}"),
+        "events_url": format!("/v1/threads/{}/events?message={answer}", thread.name()),
         "stop_url": format!("/v1/turns/{turn}/stop"),
     })
 }

@@ -23,8 +23,9 @@ use store::{RunFailure, TurnState};
 use uuid::Uuid;
 use wire::explain::{About, Explanation};
 
-use super::{Connection, Desk, events, messages};
+use super::{Connection, events, messages};
 use crate::adapted::{self, Adapted, Telling};
+use crate::desk::Desk;
 use crate::hub::Hub;
 use crate::lane::LaneBody;
 use crate::problem::Problem;
@@ -281,7 +282,7 @@ pub(super) fn json(bytes: Bytes) -> Response {
 }
 
 /// A thread that begins with this input. With a key it is the same one whenever the same is sent again: keys are those of a thread.
-pub(super) fn new_thread(key: Option<&str>) -> Result<ThreadId, Problem> {
+pub(super) fn new_thread(desk: &Desk, key: Option<&str>) -> Result<ThreadId, Problem> {
     let id = match key {
         Some(key) => {
             let hash = Sha256::digest(key.as_bytes());
@@ -290,7 +291,7 @@ pub(super) fn new_thread(key: Option<&str>) -> Result<ThreadId, Problem> {
         }
         None => Uuid::now_v7().simple().to_string(),
     };
-    params::id("thread", &id, ThreadId::parse)
+    desk.thread(&id)
 }
 
 /// A client's own id of an input, as a key: the same again is the same input.

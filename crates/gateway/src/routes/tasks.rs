@@ -1,6 +1,5 @@
 //! Tasks of agents.
 
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::{ActKind, AgentId, Position, Task, TaskId, TaskKind};
@@ -9,8 +8,9 @@ use serde_json::{Map, Value, json};
 use store::{TaskRow, TaskStatus};
 use uuid::Uuid;
 
-use super::{Desk, agent_id, agents, fresh};
+use super::{agents, fresh};
 use crate::body::{Bounded, Empty, Strict};
+use crate::desk::Desk;
 use crate::hub::Hub;
 use crate::input::{self, MAX_INPUT_BODY};
 use crate::params::{self, Asked, Params};
@@ -38,11 +38,11 @@ fn task_id(text: &str) -> Result<TaskId, Problem> {
 }
 
 pub(super) async fn send(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params(agent): Params<String>,
     Strict(body): Strict<TaskBody>,
 ) -> Result<Response, Problem> {
-    let agent = agent_id(&agent)?;
+    let agent = desk.agent(&agent)?;
     let id = body.task_id.unwrap_or_else(|| Uuid::now_v7().simple().to_string());
     let id = params::id("task_id", &id, TaskId::parse)?;
     input::content(&body.content)?;
@@ -55,8 +55,8 @@ pub(super) async fn send(
         return Err(Problem::conflict("task_conflict", detail));
     }
     orders::send_task(hub.context(), &task).await?;
-    let place = format!("/v1/agents/{}/tasks/{}", task.agent, task.id);
-    let shown = json!({ "task_id": task.id.as_str(), "agent_id": task.agent.as_str(), "task_url": place });
+    let place = format!("/v1/agents/{}/tasks/{}", task.agent.name(), task.id);
+    let shown = json!({ "task_id": task.id.as_str(), "agent_id": task.agent.name(), "task_url": place });
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, place)], fresh(shown)).into_response())
 }
 
@@ -69,11 +69,11 @@ pub(super) struct TasksQuery {
 }
 
 pub(super) async fn page(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params(agent): Params<String>,
     Asked(query): Asked<TasksQuery>,
 ) -> Result<Response, Problem> {
-    let agent = agent_id(&agent)?;
+    let agent = desk.agent(&agent)?;
     let known = |name: &str| {
         let all = TaskStatus::ALL.map(TaskStatus::name).join(", ");
         let detail = format!("status must be one of {all}");
@@ -82,22 +82,22 @@ pub(super) async fn page(
     let status = query.status.as_deref().map(known).transpose()?;
     let after = params::position("after", query.after)?.unwrap_or(Position::from_stored(i64::MIN));
     let limit = params::limit(query.limit.as_deref())?;
-    let store = desk.hub()?.store();
+    let store = desk.store()?;
     let mut tasks = store.tasks(&agent, status, after, limit + 1).await?;
     if tasks.is_empty() && store.agent(&agent).await?.is_none() {
         return Err(agents::unknown());
     }
     let has_more = params::has_more(&mut tasks, limit);
     let tasks: Vec<_> = tasks.iter().map(shown_task).collect();
-    Ok(fresh(json!({ "agent_id": agent.as_str(), "tasks": tasks, "has_more": has_more })))
+    Ok(fresh(json!({ "agent_id": agent.name(), "tasks": tasks, "has_more": has_more })))
 }
 
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params((agent, task)): Params<(String, String)>,
 ) -> Result<Response, Problem> {
-    let (agent, task) = (agent_id(&agent)?, task_id(&task)?);
-    let row = desk.hub()?.store().task(&agent, &task).await?.ok_or_else(unknown)?;
+    let (agent, task) = (desk.agent(&agent)?, task_id(&task)?);
+    let row = desk.store()?.task(&agent, &task).await?.ok_or_else(unknown)?;
     Ok(fresh(shown_task(&row)))
 }
 
@@ -130,12 +130,12 @@ impl Bounded for EditBody {
 
 /// What the body leaves out stays as it is.
 pub(super) async fn edit(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params((agent, task)): Params<(String, String)>,
     headers: HeaderMap,
     Strict(body): Strict<EditBody>,
 ) -> Result<Response, Problem> {
-    let (agent, task, actor) = (agent_id(&agent)?, task_id(&task)?, params::actor(&headers)?);
+    let (agent, task, actor) = (desk.agent(&agent)?, task_id(&task)?, desk.actor(&headers)?);
     if body.content.is_none() && body.metadata.is_none() {
         return Err(Problem::bad_request("invalid_body", "there is neither content nor metadata to change"));
     }
@@ -153,22 +153,22 @@ pub(super) async fn edit(
 }
 
 pub(super) async fn drop_one(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params((agent, task)): Params<(String, String)>,
     headers: HeaderMap,
     _: Empty,
 ) -> Result<Response, Problem> {
-    let (agent, task, actor) = (agent_id(&agent)?, task_id(&task)?, params::actor(&headers)?);
+    let (agent, task, actor) = (desk.agent(&agent)?, task_id(&task)?, desk.actor(&headers)?);
     act(desk.hub()?, agent, &task, actor, ActKind::DropTask(task.clone())).await
 }
 
 pub(super) async fn retry(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params((agent, task)): Params<(String, String)>,
     headers: HeaderMap,
     _: Empty,
 ) -> Result<Response, Problem> {
-    let (agent, task, actor) = (agent_id(&agent)?, task_id(&task)?, params::actor(&headers)?);
+    let (agent, task, actor) = (desk.agent(&agent)?, task_id(&task)?, desk.actor(&headers)?);
     act(desk.hub()?, agent, &task, actor, ActKind::RetryTask(task.clone())).await
 }
 

@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{AgentId, Bucket, BusyPolicy, ThreadId, TurnId};
+use model::{Bucket, BusyPolicy, ThreadId, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use store::NewThread;
 use uuid::Uuid;
 use wire::explain::{About, Explanation};
 
-use super::{Desk, fresh, thread_id};
+use super::fresh;
 use crate::body::{Bounded, Strict};
+use crate::desk::Desk;
 use crate::hub::Hub;
-use crate::params::{self, Params};
+use crate::params::Params;
 use crate::problem::Problem;
 use crate::shown::ShownThread;
 use crate::{input, owner};
@@ -59,15 +59,12 @@ pub(super) fn policy(text: Option<&str>) -> Result<Option<BusyPolicy>, Problem> 
     text.map(known).transpose()
 }
 
-pub(super) async fn create(
-    State(desk): State<Desk>,
-    Strict(body): Strict<ThreadBody>,
-) -> Result<Response, Problem> {
+pub(super) async fn create(desk: Desk, Strict(body): Strict<ThreadBody>) -> Result<Response, Problem> {
     let thread = match &body.thread_id {
-        Some(id) => params::id("thread_id", id, ThreadId::parse)?,
-        None => params::id("thread_id", &Uuid::now_v7().simple().to_string(), ThreadId::parse)?,
+        Some(name) => desk.thread_in("thread_id", name)?,
+        None => desk.thread(&Uuid::now_v7().simple().to_string())?,
     };
-    let agent = body.agent_id.map(|id| params::id("agent_id", &id, AgentId::parse)).transpose()?;
+    let agent = body.agent_id.map(|id| desk.agent_in("agent_id", &id)).transpose()?;
     let policy = policy(body.busy_policy.as_deref())?;
     let new = NewThread { thread, agent, policy, metadata: input::metadata(body.metadata)? };
     let hub = desk.hub()?;
@@ -78,15 +75,12 @@ pub(super) async fn create(
         return Err(Problem::conflict("thread_exists", detail));
     }
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    let place = [(header::LOCATION, format!("/v1/threads/{}", new.thread))];
+    let place = [(header::LOCATION, format!("/v1/threads/{}", new.thread.name()))];
     Ok((status, place, fresh(ShownThread::from(&row))).into_response())
 }
 
-pub(super) async fn show(
-    State(desk): State<Desk>,
-    Params(thread): Params<String>,
-) -> Result<Response, Problem> {
-    let (thread, hub) = (thread_id(&thread)?, desk.hub()?);
+pub(super) async fn show(desk: Desk, Params(thread): Params<String>) -> Result<Response, Problem> {
+    let (thread, hub) = (desk.thread(&thread)?, desk.hub()?);
     let mut row = hub.store().thread(&thread).await?;
     let mut explained = ask(hub, &thread).await;
     if row.is_none() && !is_begun(explained.as_ref()) {
@@ -146,8 +140,8 @@ fn standing(hub: &Hub, explained: Option<&Explanation>) -> Map<String, Value> {
 /// Nobody has named the thread, and none of its turns is in the history.
 fn shown_begun(thread: &ThreadId) -> ShownThread {
     ShownThread {
-        thread_id: thread.to_string(),
-        agent_id: thread.agent().to_string(),
+        thread_id: thread.name().to_owned(),
+        agent_id: thread.name().to_owned(),
         busy_policy: BusyPolicy::default().name(),
         metadata: json!({}),
         message_count: 0,

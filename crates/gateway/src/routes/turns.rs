@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use model::{ActKind, ThreadId, TurnId};
@@ -11,7 +10,6 @@ use wire::explain::About;
 
 use super::Desk;
 use crate::body::Empty;
-use crate::hub::Hub;
 use crate::params::{self, Params};
 use crate::problem::Problem;
 use crate::{acts, owner};
@@ -27,21 +25,22 @@ pub(super) fn turn_id(text: &str) -> Result<TurnId, Problem> {
 }
 
 pub(super) async fn stop(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params(turn): Params<String>,
     headers: HeaderMap,
     _: Empty,
 ) -> Result<Response, Problem> {
-    let (turn, actor) = (turn_id(&turn)?, params::actor(&headers)?);
+    let (turn, actor) = (turn_id(&turn)?, desk.actor(&headers)?);
     let hub = desk.hub()?;
-    let thread = thread_of(hub, &turn).await?;
+    let thread = thread_of(&desk, &turn).await?;
     let acted = acts::perform(hub, actor, thread.agent(), ActKind::StopTurn(turn)).await?;
     Ok(acted.into_response())
 }
 
 /// Only its owner knows the thread of a turn that has just begun, and without it the act has no subject: for some time,
 /// which is longer than that of a takeover, the owner is waited for.
-pub(super) async fn thread_of(hub: &Hub, turn: &TurnId) -> Result<ThreadId, Problem> {
+pub(super) async fn thread_of(desk: &Desk, turn: &TurnId) -> Result<ThreadId, Problem> {
+    let hub = desk.hub()?;
     let about = About::Turn(turn.clone());
     let mut pauses = PAUSES.into_iter();
     let give_up_at = Instant::now() + Duration::from_millis(hub.context().limits.owner_patience_ms);
@@ -49,10 +48,12 @@ pub(super) async fn thread_of(hub: &Hub, turn: &TurnId) -> Result<ThreadId, Prob
         let explained = owner::why(hub.context(), turn.bucket(), &about).await;
         let is_away = explained.as_ref().is_none_or(owner::is_catching_up);
         let active = explained.and_then(|explained| explained.active).filter(|active| active.turn == *turn);
-        if let Some(active) = active {
-            return Ok(active.thread);
-        }
-        if let Some(thread) = hub.store().thread_of_open_turn(turn).await? {
+        let found = match active {
+            Some(active) => Some(active.thread),
+            None => hub.store().thread_of_open_turn(turn).await?,
+        };
+        // Another tenant's is looked for as long as one that nobody has.
+        if let Some(thread) = found.and_then(|thread| desk.own(thread)) {
             return Ok(thread);
         }
         let pause = if is_away { Some(OWNER_PAUSE) } else { pauses.next() };

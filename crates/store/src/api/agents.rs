@@ -129,7 +129,7 @@ impl Store {
         })
     }
 
-    /// At most `limit` agents after `after`, in the order of buckets and ids.
+    /// At most `limit` agents after `after`, in the order of buckets and ids; only those that this handle sees.
     pub async fn agents(
         &self,
         waiting: Option<AgentWaiting>,
@@ -144,8 +144,11 @@ impl Store {
         let statement = sqlx::query(sql)
             .bind(after.map_or(-1, agent_bucket))
             .bind(after.map(AgentId::to_string).unwrap_or_default())
-            .bind(i64::from(limit));
-        let rows = self.rows(statement).await?;
+            .bind(i64::from(limit))
+            .bind(self.tenant_seen());
+        // Without the wall, which would read the tasks of other tenants one by one instead of going from agent to agent. What is shown
+        // of the agents is read behind it.
+        let rows = self.of_all().rows(statement).await?;
         let ids = rows.iter().map(|row| row.try_get("agent_id")).collect::<Result<_, sqlx::Error>>()?;
         self.agent_rows(ids).await
     }

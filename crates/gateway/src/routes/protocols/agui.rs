@@ -2,23 +2,24 @@
 
 use adapters::AgUi;
 use adapters::agui::{Request, error_body};
-use axum::extract::{Extension, State};
+use axum::extract::Extension;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use model::{MessageId, Metadata, ThreadId};
 use store::RunFailure;
 
 use super::{Answer, Posted, Trouble, active, find, open, own_key, posted, stream};
+use crate::desk::Desk;
 use crate::hub::Hub;
 use crate::reads;
-use crate::routes::{Connection, Desk};
+use crate::routes::Connection;
 use crate::standing::Input;
 
 /// Failed turns that are looked at for the last one.
 const MOST_FAILED: u32 = 200;
 
 pub(in crate::routes) async fn post(
-    State(desk): State<Desk>,
+    desk: Desk,
     Extension(connection): Extension<Connection>,
     request: axum::extract::Request,
 ) -> Response {
@@ -27,7 +28,7 @@ pub(in crate::routes) async fn post(
 
 async fn say(posted: Posted) -> Result<Response, Trouble> {
     let Posted { desk, connection, key, correlation_id, body, .. } = posted;
-    let request = Request::parse(&body)?;
+    let request = Request::parse(&body, desk.tenant())?;
     let input = Input {
         thread: request.thread.clone(),
         agent: None,
@@ -42,7 +43,7 @@ async fn say(posted: Posted) -> Result<Response, Trouble> {
 }
 
 pub(in crate::routes) async fn connect(
-    State(desk): State<Desk>,
+    desk: Desk,
     Extension(connection): Extension<Connection>,
     request: axum::extract::Request,
 ) -> Response {
@@ -52,7 +53,7 @@ pub(in crate::routes) async fn connect(
 /// The answer under way, or the last one of the thread, from its beginning; 204 when there is none.
 async fn follow(posted: Posted) -> Result<Response, Trouble> {
     let Posted { desk, connection, body, .. } = posted;
-    let (thread, run) = Request::parse_connect(&body)?;
+    let (thread, run) = Request::parse_connect(&body, desk.tenant())?;
     let hub = desk.hub()?;
     let found = match active(hub, &thread).await? {
         Some((_, message)) => {

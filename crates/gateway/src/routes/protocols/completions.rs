@@ -2,22 +2,22 @@
 
 use adapters::ChatCompletions;
 use adapters::chat_completions::{Request, Terms, ToolCalls, error_body};
-use axum::extract::{Extension, State};
+use axum::extract::Extension;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use model::ThreadId;
 
 use super::{Posted, Trouble, json, new_thread, open, posted, stream, whole};
-use crate::params;
+use crate::desk::Desk;
 use crate::problem::Problem;
-use crate::routes::{Connection, Desk};
+use crate::routes::Connection;
 use crate::standing::Input;
 
 /// Names the thread of a completion, as `metadata.thread_id` does.
 const THREAD: &str = "x-antiphon-thread";
 
 pub(in crate::routes) async fn post(
-    State(desk): State<Desk>,
+    desk: Desk,
     Extension(connection): Extension<Connection>,
     request: axum::extract::Request,
 ) -> Response {
@@ -26,9 +26,9 @@ pub(in crate::routes) async fn post(
 
 async fn complete(posted: Posted) -> Result<Response, Trouble> {
     let Posted { desk, connection, key, correlation_id, headers, body } = posted;
-    let request = Request::parse(&body, named(&headers)?)?;
+    let request = Request::parse(&body, named(&desk, &headers)?, desk.tenant())?;
     let hub = desk.hub()?;
-    let thread = request.thread.map_or_else(|| new_thread(key.as_deref()), Ok)?;
+    let thread = request.thread.map_or_else(|| new_thread(&desk, key.as_deref()), Ok)?;
     let input = Input {
         thread: thread.clone(),
         agent: Some(request.agent.clone()),
@@ -41,7 +41,7 @@ async fn complete(posted: Posted) -> Result<Response, Trouble> {
     let (_, message, answer) = open(&desk, connection, &input).await?;
     let terms = Terms {
         message: message.clone(),
-        model: request.agent.to_string(),
+        model: request.agent.name().to_owned(),
         created_at: hub.context().now(),
         include_usage: request.include_usage,
         // They were made here; the helpers of some libraries would make them again.
@@ -59,14 +59,14 @@ async fn complete(posted: Posted) -> Result<Response, Trouble> {
             None => return Err(Problem::unavailable("stream_cut", "the answer goes on").into()),
         }
     };
-    if let Ok(thread) = thread.as_str().parse() {
+    if let Ok(thread) = thread.name().parse() {
         response.headers_mut().insert(THREAD, thread);
     }
     Ok(response)
 }
 
-fn named(headers: &HeaderMap) -> Result<Option<ThreadId>, Problem> {
+fn named(desk: &Desk, headers: &HeaderMap) -> Result<Option<ThreadId>, Problem> {
     let Some(value) = headers.get(THREAD) else { return Ok(None) };
     let text = value.to_str().map_err(|_| Problem::bad_request("invalid_id", "the thread is not ASCII"))?;
-    params::id("thread", text, ThreadId::parse).map(Some)
+    desk.thread(text).map(Some)
 }

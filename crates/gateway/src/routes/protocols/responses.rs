@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use adapters::responses::{Calls, Follows, Request, Resume, Terms, error_body, message_of};
 use adapters::{Happening, Protocol, Responses};
-use axum::extract::{Extension, State};
+use axum::extract::Extension;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use model::{ActKind, AgentId, MessageId, Metadata, ThreadId, Timestamp, TurnId};
@@ -14,10 +14,11 @@ use uuid::Uuid;
 
 use super::{Answer, Posted, Trouble, active, answered, find, json, new_thread, open, posted, stream, whole};
 use crate::body::Empty;
+use crate::desk::Desk;
 use crate::hub::Hub;
-use crate::params::{self, Asked, Params};
+use crate::params::{Asked, Params};
 use crate::problem::Problem;
-use crate::routes::{Connection, Desk, turns};
+use crate::routes::{Connection, turns};
 use crate::standing::Input;
 use crate::{acts, reads, standing};
 
@@ -26,7 +27,7 @@ const CANCEL_LOOKS: u32 = 20;
 const CANCEL_PAUSE: Duration = Duration::from_millis(100);
 
 pub(in crate::routes) async fn post(
-    State(desk): State<Desk>,
+    desk: Desk,
     Extension(connection): Extension<Connection>,
     request: axum::extract::Request,
 ) -> Response {
@@ -35,9 +36,9 @@ pub(in crate::routes) async fn post(
 
 async fn respond(posted: Posted) -> Result<Response, Trouble> {
     let Posted { desk, connection, key, correlation_id, body, .. } = posted;
-    let request = Request::parse(&body)?;
+    let request = Request::parse(&body, desk.tenant())?;
     let hub = desk.hub()?;
-    let thread = place(hub, &request, key.as_deref()).await?;
+    let thread = place(&desk, &request, key.as_deref()).await?;
     let input = Input {
         thread: thread.clone(),
         agent: request.agent.clone(),
@@ -50,7 +51,7 @@ async fn respond(posted: Posted) -> Result<Response, Trouble> {
     let (turn, message, answer) = open(&desk, connection, &input).await?;
     let mut terms = terms(hub, &thread, &turn, &message).await?;
     if let Some(agent) = &request.agent {
-        terms.model = agent.to_string();
+        terms.model = agent.name().to_owned();
     }
     // The numbers of a stream's events depend on it, and other gateways do not know of it.
     terms.background = request.background && !request.stream;
@@ -75,12 +76,13 @@ fn begun(mut fold: Responses) -> bytes::Bytes {
 }
 
 /// Where the input is said. A thread that begins here is named, so that every gateway knows whose it is.
-async fn place(hub: &Hub, request: &Request, key: Option<&str>) -> Result<ThreadId, Trouble> {
+async fn place(desk: &Desk, request: &Request, key: Option<&str>) -> Result<ThreadId, Trouble> {
+    let hub = desk.hub()?;
     let before = match &request.follows {
         Follows::Thread(thread) => return Ok(thread.clone()),
         Follows::Response(before) => before,
         Follows::Nothing => {
-            let thread = new_thread(key)?;
+            let thread = new_thread(desk, key)?;
             // With a key it may be one that there was.
             standing::refuse_erased(hub, &thread).await?;
             let new = NewThread {
@@ -94,7 +96,7 @@ async fn place(hub: &Hub, request: &Request, key: Option<&str>) -> Result<Thread
         }
     };
     let (turn, message) = named(before)?;
-    let thread = thread_of(hub, &turn, &message).await?;
+    let thread = thread_of(desk, &turn, &message).await?;
     if let Some(key) = key
         && hub.store().key_claim(&thread, key).await?.is_some()
     {
@@ -121,7 +123,7 @@ pub(in crate::routes) struct ShowQuery {
 }
 
 pub(in crate::routes) async fn show(
-    State(desk): State<Desk>,
+    desk: Desk,
     Extension(connection): Extension<Connection>,
     Params(response): Params<String>,
     Asked(query): Asked<ShowQuery>,
@@ -137,7 +139,7 @@ async fn shown(
 ) -> Result<Response, Trouble> {
     let hub = desk.hub()?;
     let (turn, message) = named(response)?;
-    let thread = thread_of(hub, &turn, &message).await?;
+    let thread = thread_of(desk, &turn, &message).await?;
     let terms = terms(hub, &thread, &turn, &message).await?;
     let answer = ended(hub, &thread, &turn, &message).await?;
     let answer = match answer {
@@ -161,15 +163,15 @@ async fn shown(
 }
 
 pub(in crate::routes) async fn cancel(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params(response): Params<String>,
     headers: HeaderMap,
     _: Empty,
 ) -> Response {
     let outcome = async {
-        let (actor, hub) = (params::actor(&headers)?, desk.hub()?);
+        let (actor, hub) = (desk.actor(&headers)?, desk.hub()?);
         let (turn, message) = named(&response)?;
-        let thread = thread_of(hub, &turn, &message).await?;
+        let thread = thread_of(&desk, &turn, &message).await?;
         let terms = terms(hub, &thread, &turn, &message).await?;
         let make = || Responses::new(terms.clone(), Resume::Start);
         let mut answer = ended(hub, &thread, &turn, &message).await?;
@@ -202,16 +204,18 @@ fn named(response: &str) -> Result<(TurnId, MessageId), Problem> {
     Ok((turn, message))
 }
 
-async fn thread_of(hub: &Hub, turn: &TurnId, message: &MessageId) -> Result<ThreadId, Trouble> {
-    if let Some(thread) = hub.store().thread_of_turn(turn, message).await? {
-        return Ok(thread);
+async fn thread_of(desk: &Desk, turn: &TurnId, message: &MessageId) -> Result<ThreadId, Trouble> {
+    let store = desk.store()?;
+    if let Some(thread) = store.thread_of_turn(turn, message).await? {
+        return desk.own(thread).ok_or_else(|| unknown().into());
     }
-    let problem = match turns::thread_of(hub, turn).await {
+    let problem = match turns::thread_of(desk, turn).await {
         Ok(thread) => return Ok(thread),
         Err(problem) => problem,
     };
     // It may have ended meanwhile.
-    hub.store().thread_of_turn(turn, message).await?.ok_or(Trouble::Problem(problem))
+    let found = store.thread_of_turn(turn, message).await?.and_then(|thread| desk.own(thread));
+    found.ok_or(Trouble::Problem(problem))
 }
 
 /// What became of the answer, if it has ended.
@@ -236,7 +240,7 @@ async fn terms(hub: &Hub, thread: &ThreadId, turn: &TurnId, message: &MessageId)
     Ok(Terms {
         thread: thread.clone(),
         message: message.clone(),
-        model: agent.unwrap_or_else(|| thread.agent()).to_string(),
+        model: agent.unwrap_or_else(|| thread.agent()).name().to_owned(),
         created_at: opened_at(turn),
         background: false,
         previous_response_id: None,

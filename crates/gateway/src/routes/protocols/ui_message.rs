@@ -2,7 +2,7 @@
 
 use adapters::UiMessage;
 use adapters::ui_message::{Request, error_body};
-use axum::extract::{Extension, State};
+use axum::extract::Extension;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use model::ActKind;
@@ -10,12 +10,13 @@ use model::ActKind;
 use super::{Posted, Trouble, active, answered, find, open, own_key, posted, stream};
 use crate::acts;
 use crate::body::Empty;
-use crate::params::{self, Params};
-use crate::routes::{Connection, Desk, thread_id};
+use crate::desk::Desk;
+use crate::params::Params;
+use crate::routes::Connection;
 use crate::standing::Input;
 
 pub(in crate::routes) async fn post(
-    State(desk): State<Desk>,
+    desk: Desk,
     Extension(connection): Extension<Connection>,
     request: axum::extract::Request,
 ) -> Response {
@@ -24,7 +25,7 @@ pub(in crate::routes) async fn post(
 
 async fn say(posted: Posted) -> Result<Response, Trouble> {
     let Posted { desk, connection, key, correlation_id, body, .. } = posted;
-    let request = Request::parse(&body)?;
+    let request = Request::parse(&body, desk.tenant())?;
     let input = Input {
         thread: request.thread,
         agent: None,
@@ -40,12 +41,12 @@ async fn say(posted: Posted) -> Result<Response, Trouble> {
 
 /// The answer under way, from its beginning; 204 when there is none.
 pub(in crate::routes) async fn resume(
-    State(desk): State<Desk>,
+    desk: Desk,
     Extension(connection): Extension<Connection>,
     Params(thread): Params<String>,
 ) -> Response {
     let outcome = async {
-        let thread = thread_id(&thread)?;
+        let thread = desk.thread(&thread)?;
         let Some((_, message)) = active(desk.hub()?, &thread).await? else {
             return Ok(StatusCode::NO_CONTENT.into_response());
         };
@@ -56,13 +57,13 @@ pub(in crate::routes) async fn resume(
 }
 
 pub(in crate::routes) async fn stop(
-    State(desk): State<Desk>,
+    desk: Desk,
     Params(thread): Params<String>,
     headers: HeaderMap,
     _: Empty,
 ) -> Response {
     let outcome = async {
-        let (thread, actor, hub) = (thread_id(&thread)?, params::actor(&headers)?, desk.hub()?);
+        let (thread, actor, hub) = (desk.thread(&thread)?, desk.actor(&headers)?, desk.hub()?);
         let Some((turn, _)) = active(hub, &thread).await? else {
             return Ok(StatusCode::NO_CONTENT.into_response());
         };

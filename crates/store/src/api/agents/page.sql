@@ -1,4 +1,4 @@
--- $1, $2 after this bucket and agent, $3 limit. An agent that nobody has configured may have tasks only: the loose scan goes
+-- $1, $2 after this bucket and agent, $3 limit, $4 of this tenant only ('-': the default tenant) or NULL. An agent that nobody has configured may have tasks only: the loose scan goes
 -- from agent to agent by the index.
 WITH RECURSIVE busy AS (
     (SELECT t.bucket, t.agent_id FROM tasks AS t
@@ -13,13 +13,15 @@ WITH RECURSIVE busy AS (
 )
 SELECT u.bucket, u.agent_id
 FROM (
-    (SELECT bucket, agent_id FROM busy LIMIT $3)
+    (SELECT bucket, agent_id FROM busy WHERE $4 IS NULL OR antiphon_tenant_of(agent_id) = $4 LIMIT $3)
     UNION
     (SELECT bucket, agent_id FROM agent_settings
-     WHERE (bucket, agent_id) > ($1, $2) ORDER BY bucket, agent_id LIMIT $3)
+     WHERE (bucket, agent_id) > ($1, $2) AND ($4 IS NULL OR antiphon_tenant_of(agent_id) = $4)
+     ORDER BY bucket, agent_id LIMIT $3)
     UNION
     (SELECT bucket, agent_id FROM agents
-     WHERE (bucket, agent_id) > ($1, $2) ORDER BY bucket, agent_id LIMIT $3)
+     WHERE (bucket, agent_id) > ($1, $2) AND ($4 IS NULL OR antiphon_tenant_of(agent_id) = $4)
+     ORDER BY bucket, agent_id LIMIT $3)
 ) AS u
 ORDER BY u.bucket, u.agent_id
 LIMIT $3

@@ -1,0 +1,144 @@
+//! The second wall between tenants: what Postgres itself shows and takes.
+
+use model::{AgentId, Metadata, Tenant, ThreadId};
+use sqlx::Row;
+use store::{NewThread, Sees, Store, StoreConfig, StoreError};
+
+use crate::fixture::Database;
+
+fn tenant(name: &str) -> Tenant {
+    Tenant::parse(name).unwrap()
+}
+
+fn thread_of(name: Option<&str>, thread: &str) -> ThreadId {
+    ThreadId::of_tenant(name.map(tenant).as_ref(), thread).unwrap()
+}
+
+async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
+    let (thread, metadata) = (thread.clone(), Metadata::EMPTY);
+    store.name_thread(&NewThread { thread, agent: None, policy: None, metadata }).await
+}
+
+/// Every table that holds something of a tenant, and its column that tells whose.
+const OWNED: [(&str, &str); 15] = [
+    ("threads", "thread_id"),
+    ("messages", "thread_id"),
+    ("stragglers", "thread_id"),
+    ("straggler_chunks", "thread_id"),
+    ("failed_turns", "thread_id"),
+    ("open_turns", "thread_id"),
+    ("idempotency_keys", "thread_id"),
+    ("compactions", "thread_id"),
+    ("erased_threads", "thread_id"),
+    ("dead_letters", "thread_id"),
+    ("agents", "agent_id"),
+    ("agent_settings", "agent_id"),
+    ("tasks", "agent_id"),
+    ("task_ids", "agent_id"),
+    ("failed_tasks", "agent_id"),
+];
+
+#[tokio::test]
+async fn a_tenant_sees_and_writes_what_is_its_own() {
+    let (_database, store) = Database::new(2).await;
+    let (acme, other, default) =
+        (store.of_tenant(Some(tenant("acme"))), store.of_tenant(Some(tenant("acm"))), store.of_tenant(None));
+    let all = [(&acme, Some("acme")), (&other, Some("acm")), (&default, None)];
+    for (own, whose) in all {
+        assert!(name(own, &thread_of(whose, "t")).await.unwrap());
+    }
+    for (own, whose) in all {
+        for (_, another) in all {
+            let found = own.thread(&thread_of(another, "t")).await.unwrap();
+            assert_eq!(found.is_some(), whose == another, "{whose:?} {another:?}");
+            if whose != another {
+                let refused = name(own, &thread_of(another, "new")).await.unwrap_err();
+                assert!(refused.to_string().contains("row-level security"), "{refused}");
+            }
+        }
+    }
+    // A statement that failed left no transaction behind, and nothing of what it saw.
+    assert!(store.thread(&thread_of(Some("acm"), "t")).await.unwrap().is_some());
+    assert!(acme.thread(&thread_of(Some("acme"), "t")).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_session_that_says_nothing_sees_nothing() {
+    let (database, store) = Database::new(2).await;
+    name(&store, &thread_of(None, "t")).await.unwrap();
+    let config = StoreConfig { sees: Sees::Nothing, read_connections: 1, ..StoreConfig::new(&database.url) };
+    let blind = Store::connect(&config).await.unwrap();
+    let thread = thread_of(None, "t");
+    assert_eq!(blind.thread(&thread).await.unwrap(), None);
+    assert_eq!(blind.partition_count().await.unwrap(), None);
+    // One connection serves all of them in turn: what one saw is not what the next sees.
+    assert!(blind.of_tenant(None).thread(&thread).await.unwrap().is_some());
+    assert_eq!(blind.thread(&thread).await.unwrap(), None);
+    assert!(blind.of_all().thread(&thread).await.unwrap().is_some());
+    assert_eq!(blind.thread(&thread).await.unwrap(), None);
+    assert!(!blind.passes_walls().await.unwrap());
+}
+
+/// The wall does not depend on a single condition in our statements: it stands where none is written.
+#[tokio::test]
+async fn every_table_has_its_wall() {
+    let (database, _store) = Database::new(2).await;
+    let mut session = database.session().await;
+    let sql = "SELECT relname::text AS name, relrowsecurity AND relforcerowsecurity AS walled,
+                      EXISTS (SELECT FROM pg_policy WHERE polrelid = pg_class.oid) AS ruled
+               FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')";
+    let tables = sqlx::query(sql).fetch_all(&mut session).await.unwrap();
+    for table in &tables {
+        let name: String = table.get("name");
+        let has_wall = table.get::<bool, _>("walled") && table.get::<bool, _>("ruled");
+        assert!(has_wall || name == "_sqlx_migrations", "{name} has no wall");
+    }
+    assert!(tables.len() > OWNED.len() + 4);
+    for (table, id) in OWNED {
+        let sql = format!("SELECT antiphon_tenant_of({id}) FROM {table}");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut session).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn agents_of_others_are_not_listed() {
+    let (database, store) = Database::new(2).await;
+    for agent in ["acme~a", "acme~b", "other~a", "plain"] {
+        let bucket = model::Bucket::of_key(agent).get();
+        let insert = format!(
+            "INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content)
+             SELECT {bucket}, '{agent}', n, 't' || n, 'task', 'x' FROM generate_series(1, 3) AS n"
+        );
+        database.execute(&insert).await;
+    }
+    let listed = async |store: &Store, after: Option<&AgentId>| -> Vec<String> {
+        let rows = store.agents(None, after, 10).await.unwrap();
+        rows.iter().map(|row| row.agent.to_string()).collect()
+    };
+    let mut acme = listed(&store.of_tenant(Some(tenant("acme"))), None).await;
+    acme.sort();
+    assert_eq!(acme, ["acme~a", "acme~b"]);
+    assert_eq!(listed(&store.of_tenant(None), None).await, ["plain"]);
+    assert_eq!(listed(&store, None).await.len(), 4);
+    assert!(listed(&store.of_tenant(Some(tenant("nobody"))), None).await.is_empty());
+}
+
+#[tokio::test]
+async fn who_loses_interest_leaves_no_transaction_open() {
+    let (database, store) = Database::new(2).await;
+    let acme = store.of_tenant(Some(tenant("acme")));
+    for n in 0..200_u64 {
+        let thread = thread_of(Some("acme"), &format!("t{n}"));
+        let named = name(&acme, &thread);
+        tokio::time::timeout(std::time::Duration::from_micros(n * 7), named).await.ok();
+    }
+    let stuck = "SELECT count(*) FROM pg_stat_activity
+                 WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
+    for _ in 0..100 {
+        if database.number(stuck).await == 0 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("a transaction is open");
+}

@@ -1,0 +1,23 @@
+//! Who may: credentials, roles and limits, decided from values.
+//!
+//! A request shows a credential, and checking it gives a [`Principal`], which says in whose name and for which tenant
+//! the request is served and [what it may do](Permission):
+//!
+//! | credential | looks like | entry |
+//! |---|---|---|
+//! | API key | `ant_<id>_<secret>` | [`PresentedKey`], made by [`NewKey`] |
+//!
+//! Whatever is not exactly right is refused. What a client is told is the same for all reasons; the reasons are for
+//! logs, and no text or `Debug` form of a value here shows a secret.
+//!
+//! Nothing here knows a clock, a random source, a socket or a table: the time and random bytes come in as arguments.
+
+mod key;
+mod permission;
+mod principal;
+mod tenant;
+
+pub use key::{KeyId, KeyRefused, NewKey, PresentedKey, StoredKey};
+pub use permission::{InvalidScope, Permission, Permissions, Role};
+pub use principal::{Principal, Source};
+pub use tenant::{InvalidTenantName, TenantName};

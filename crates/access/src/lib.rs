@@ -12,6 +12,7 @@
 //!
 //! Nothing here knows a clock, a random source, a socket or a table: the time and random bytes come in as arguments.
 
+pub mod jwt;
 mod key;
 mod permission;
 mod principal;

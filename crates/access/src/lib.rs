@@ -17,6 +17,7 @@ mod key;
 mod permission;
 mod principal;
 mod tenant;
+pub mod ticket;
 
 pub use key::{KeyId, KeyRefused, NewKey, PresentedKey, StoredKey};
 pub use permission::{InvalidScope, Permission, Permissions, Role};

@@ -1,4 +1,5 @@
 //! Tokens that are really signed, good and bad.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use access::{
     Permission, Permissions, Role, Source,

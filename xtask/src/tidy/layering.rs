@@ -4,7 +4,7 @@ use super::{SourceFile, Violation};
 
 /// Crates that decide: no I/O, no clock, no random source, no logging.
 pub(super) const PURE: &[&str] =
-    &["model", "wire", "reorder", "batches", "scheduling", "partition", "adapters"];
+    &["model", "wire", "reorder", "batches", "scheduling", "partition", "adapters", "access"];
 /// For development only: may use anything.
 const DEV: &[&str] = &["testkit", "simulation", "xtask"];
 
@@ -17,6 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("scheduling", &["model"]),
     ("partition", &["model", "reorder", "batches", "scheduling"]),
     ("adapters", &["model"]),
+    ("access", &["model"]),
     ("store", &["model", "batches", "scheduling", "partition"]),
     ("bus", &["model", "wire"]),
     ("runtime", &[]),
@@ -37,9 +38,20 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     (
         "gateway",
-        &["model", "wire", "reorder", "batches", "scheduling", "adapters", "store", "bus", "runtime"],
+        &[
+            "model",
+            "wire",
+            "reorder",
+            "batches",
+            "scheduling",
+            "adapters",
+            "access",
+            "store",
+            "bus",
+            "runtime",
+        ],
     ),
-    ("mcp", &["model", "batches", "store", "runtime"]),
+    ("mcp", &["model", "batches", "access", "store", "runtime"]),
     ("workflow", &["model", "wire", "bus", "runtime"]),
 ];
 

@@ -1,0 +1,192 @@
+//! Which pages of other origins may read answers (the CORS protocol of the Fetch standard).
+//!
+//! Entry: [`CorsRules`]. No answer here depends on a cookie, so credentials in the sense of that protocol are never allowed: a
+//! page sends its key, token or ticket itself.
+
+/// Methods that are used here.
+const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+/// Headers of requests that are read here, and some that client libraries of the protocols add by themselves.
+const REQUEST_HEADERS: [&str; 12] = [
+    "authorization",
+    "content-type",
+    "idempotency-key",
+    "last-event-id",
+    "x-correlation-id",
+    "x-antiphon-actor",
+    "accept",
+    // Stand-ins for `EventSource` that can send headers.
+    "cache-control",
+    "x-requested-with",
+    // The AI SDK.
+    "user-agent",
+    // OpenAI's library, together with `x-stainless-…`.
+    "openai-organization",
+    "openai-project",
+];
+/// OpenAI's library describes itself in headers of this prefix.
+const DESCRIBING: &str = "x-stainless-";
+/// Headers of answers that a page may read.
+const EXPOSED: &str = "retry-after, location, www-authenticate, x-correlation-id, x-antiphon-turn, x-antiphon-thread, \
+                       x-vercel-ai-ui-message-stream";
+/// How long a browser may keep the answer to a preflight, in s. None keeps it longer.
+const MAX_AGE_S: &str = "7200";
+/// Longest list of headers in a preflight, in bytes.
+const LONGEST_LIST: usize = 2048;
+
+const ALLOW_ORIGIN: &str = "access-control-allow-origin";
+
+/// A header and its value.
+pub type HeaderPair = (&'static str, String);
+
+/// The origins whose pages may read answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CorsRules(Origins);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Origins {
+    Any,
+    These(Vec<String>),
+}
+
+/// An origin in the settings that no browser would send.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the origin {origin:?} cannot be allowed: {why}")]
+pub struct InvalidOrigin {
+    /// As it was written.
+    pub origin: String,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+impl CorsRules {
+    /// Reads origins, each as a browser sends it (`https://app.example`, `http://localhost:3000`), or `*` alone. None at all:
+    /// no page of another origin may read anything.
+    ///
+    /// # Errors
+    /// An origin that no browser would send so, or `*` beside others.
+    pub fn parse<'a>(origins: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidOrigin> {
+        let origins: Vec<&str> = origins.into_iter().collect();
+        if origins == ["*"] {
+            return Ok(Self(Origins::Any));
+        }
+        for origin in &origins {
+            check(origin).map_err(|why| InvalidOrigin { origin: (*origin).to_owned(), why })?;
+        }
+        Ok(Self(Origins::These(origins.into_iter().map(str::to_owned).collect())))
+    }
+
+    /// The answer to a preflight (an `OPTIONS` with `Access-Control-Request-Method`): its headers, for a 204. Nothing when the
+    /// request that would follow is not allowed: then an answer without such headers, 403.
+    ///
+    /// `headers` is the value of `Access-Control-Request-Headers`.
+    pub fn preflight(&self, origin: &str, method: &str, headers: Option<&str>) -> Option<Vec<HeaderPair>> {
+        let allowed = self.allowed(origin)?;
+        if !METHODS.contains(&method) {
+            return None;
+        }
+        let mut answer = vec![
+            (ALLOW_ORIGIN, allowed.to_owned()),
+            ("access-control-allow-methods", METHODS.join(", ")),
+            ("access-control-max-age", MAX_AGE_S.to_owned()),
+            ("vary", "Origin, Access-Control-Request-Method, Access-Control-Request-Headers".to_owned()),
+        ];
+        if let Some(headers) = headers.filter(|headers| !headers.is_empty()) {
+            answer.push(("access-control-allow-headers", allowed_headers(headers)?));
+        }
+        Some(answer)
+    }
+
+    /// What every other answer has, errors too, whether or not the request says an origin.
+    pub fn actual(&self, origin: Option<&str>) -> Vec<HeaderPair> {
+        let mut answer = Vec::new();
+        if let Some(allowed) = origin.and_then(|origin| self.allowed(origin)) {
+            answer.push((ALLOW_ORIGIN, allowed.to_owned()));
+            answer.push(("access-control-expose-headers", EXPOSED.to_owned()));
+        }
+        // Even where nothing is allowed: a cache must not show one origin what another one was told.
+        if self.0 != Origins::These(Vec::new()) {
+            answer.push(("vary", "Origin".to_owned()));
+        }
+        answer
+    }
+
+    /// What to say for this origin, if it may read.
+    fn allowed<'a>(&'a self, origin: &str) -> Option<&'a str> {
+        match &self.0 {
+            Origins::Any => Some("*"),
+            Origins::These(origins) => origins.iter().find(|allowed| *allowed == origin).map(String::as_str),
+        }
+    }
+}
+
+/// The same headers, if all may be sent. Named one by one: `*` would not stand for `authorization`.
+fn allowed_headers(list: &str) -> Option<String> {
+    if list.len() > LONGEST_LIST {
+        return None;
+    }
+    let names = list.split(',').map(|name| name.trim_matches([' ', '\t']).to_ascii_lowercase());
+    let names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
+    names.iter().all(|name| may_be_sent(name)).then(|| names.join(", "))
+}
+
+fn may_be_sent(name: &str) -> bool {
+    let describes = name.strip_prefix(DESCRIBING).is_some_and(|rest| {
+        !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+    });
+    describes || REQUEST_HEADERS.contains(&name)
+}
+
+/// What is wrong with an origin, which must be just as a browser writes it.
+fn check(origin: &str) -> Result<(), &'static str> {
+    match origin {
+        "*" => return Err("`*` allows every origin, so it stands alone"),
+        "null" => return Err("`null` is the origin of any sandboxed page; it cannot be trusted"),
+        _ => {}
+    }
+    if origin.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return Err("browsers send origins in lower case");
+    }
+    let (scheme, rest) = origin.split_once("://").ok_or("it must begin with a scheme, as in `https://`")?;
+    let named = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_scheme = scheme.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase())
+        && scheme.bytes().all(|byte| named(byte) || b"+-.".contains(&byte));
+    if !is_scheme {
+        return Err("its scheme is not one, as in `https://`");
+    }
+    if rest.contains(['/', '?', '#']) {
+        return Err("an origin ends after the host or the port: no slash, no path");
+    }
+    if rest.contains('@') {
+        return Err("an origin has no user");
+    }
+    let (host, port) = match rest.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (rest, None),
+    };
+    let is_name = host.split('.').all(|label| {
+        !label.is_empty() && label.bytes().all(|byte| named(byte) || byte == b'-' || byte == b'_')
+    });
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_address = inner.is_some_and(|address| {
+        address.contains(':') && address.bytes().all(|byte| byte.is_ascii_hexdigit() || b":.".contains(&byte))
+    });
+    if host.contains('*') {
+        return Err("each host is named in full: a star within it stands for nothing");
+    }
+    if !is_name && !is_address {
+        return Err("its host is not a name or an address (in ASCII, with xn-- where need be)");
+    }
+    port.map_or(Ok(()), |port| check_port(scheme, port))
+}
+
+fn check_port(scheme: &str, port: &str) -> Result<(), &'static str> {
+    let number = port.parse::<u16>().ok().filter(|number| *number > 0 && number.to_string() == port);
+    match (scheme, number) {
+        (_, None) => Err("its port is not a number from 1 to 65535"),
+        ("http", Some(80)) | ("https", Some(443)) => Err("browsers leave the usual port out"),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! When the keys of an identity provider are fetched again.
+
+use std::sync::Arc;
+
+use model::Timestamp;
+
+use super::Jwks;
+
+/// Least time between two fetches, in ms, however many tokens name keys that are not known.
+const PAUSE_MS: i64 = 30_000;
+/// After this time they are fetched anyway, in ms, so that a key that was taken back is taken back here.
+const FRESH_MS: i64 = 10 * 60_000;
+/// After this time without a fetch that succeeded they count no longer, in ms.
+const STALE_MS: i64 = 24 * 3_600_000;
+
+/// The keys as they were last fetched, and when they may be fetched again. Fetching is the caller's.
+#[derive(Debug, Default)]
+pub struct RefetchGate {
+    fetched: Option<(Arc<Jwks>, Timestamp)>,
+    tried_at: Option<Timestamp>,
+}
+
+/// Why the keys should be fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refetch {
+    /// Time has passed. To be asked every some seconds.
+    Age,
+    /// A token names a key that is not known.
+    UnknownKey,
+}
+
+impl RefetchGate {
+    /// Without keys: the first question for [`Refetch::Age`] is answered with yes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The keys; none before the first fetch, and none when the last one that succeeded is 24 hours ago.
+    pub fn keys(&self, now: Timestamp) -> Option<Arc<Jwks>> {
+        let (keys, at) = self.fetched.as_ref()?;
+        (now.since_ms(*at) < STALE_MS).then(|| Arc::clone(keys))
+    }
+
+    /// Whether to fetch now. A yes counts as a fetch that was tried: it is said to one of many who ask, and not again for
+    /// 30 s. When the fetch fails, nothing is to be told: the keys stay, and the next question in 30 s begins the next one.
+    #[must_use]
+    pub fn may_fetch(&mut self, why: Refetch, now: Timestamp) -> bool {
+        let wanted = why == Refetch::UnknownKey
+            || self.fetched.as_ref().is_none_or(|(_, at)| has_passed(*at, now, FRESH_MS));
+        let may = wanted && self.tried_at.is_none_or(|at| has_passed(at, now, PAUSE_MS));
+        if may {
+            self.tried_at = Some(now);
+        }
+        may
+    }
+
+    /// Takes keys that have just been fetched.
+    pub fn fetched(&mut self, keys: Jwks, now: Timestamp) {
+        self.fetched = Some((Arc::new(keys), now));
+    }
+}
+
+/// A time in the future is one that a clock said before it was set back: who waits for it may wait for days.
+fn has_passed(since: Timestamp, now: Timestamp, ms: i64) -> bool {
+    now < since || now.since_ms(since) >= ms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: i64 = 1_000_000;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp(START + seconds * 1000)
+    }
+
+    fn keys() -> Jwks {
+        Jwks::secret(&[7; 32]).unwrap()
+    }
+
+    #[test]
+    fn a_flood_of_unknown_keys_is_one_fetch_in_thirty_seconds() {
+        let mut gate = RefetchGate::new();
+        assert!(gate.may_fetch(Refetch::Age, at(0)));
+        gate.fetched(keys(), at(1));
+        let fetches = (0..60_000).filter(|i| gate.may_fetch(Refetch::UnknownKey, at(i / 1000)));
+        assert_eq!(fetches.count(), 1);
+        assert!(gate.may_fetch(Refetch::UnknownKey, at(60)));
+        assert!(!gate.may_fetch(Refetch::UnknownKey, Timestamp(at(90).0 - 1)));
+    }
+
+    #[test]
+    fn keys_are_fetched_again_after_ten_minutes() {
+        let mut gate = RefetchGate::new();
+        assert!(gate.keys(at(0)).is_none());
+        assert!(gate.may_fetch(Refetch::Age, at(0)));
+        assert!(!gate.may_fetch(Refetch::Age, at(29)) && gate.may_fetch(Refetch::Age, at(30)));
+        gate.fetched(keys(), at(31));
+        assert!(!gate.may_fetch(Refetch::Age, at(630)) && gate.may_fetch(Refetch::Age, at(631)));
+    }
+
+    #[test]
+    fn keys_stay_while_fetching_fails_but_not_for_ever() {
+        let mut gate = RefetchGate::new();
+        gate.fetched(keys(), at(0));
+        let day = 24 * 3600;
+        let tries = (600..day).filter(|second| gate.may_fetch(Refetch::Age, at(*second))).count();
+        assert_eq!(tries, (day as usize - 600) / 30);
+        assert!(gate.keys(at(day - 1)).is_some() && gate.keys(at(day)).is_none());
+        gate.fetched(keys(), at(day));
+        assert!(gate.keys(at(day)).is_some());
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_stops_nothing() {
+        let mut gate = RefetchGate::new();
+        assert!(gate.may_fetch(Refetch::Age, at(100_000)));
+        gate.fetched(keys(), at(100_000));
+        assert!(gate.keys(at(0)).is_some());
+        assert!(gate.may_fetch(Refetch::Age, at(0)) && !gate.may_fetch(Refetch::UnknownKey, at(29)));
+    }
+}

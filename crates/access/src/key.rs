@@ -1,0 +1,222 @@
+//! API keys: `ant_<id>_<secret>`, 64 and 256 random bits in lower-case hexadecimal digits.
+//!
+//! The secret is never stored: a stored key has the SHA-256 of the whole text. A slow hash would protect a secret that
+//! people choose; this one has 256 random bits.
+
+use std::fmt;
+
+use model::Timestamp;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::{Permissions, Principal, Role, TenantName, principal::Source};
+
+const PREFIX: &str = "ant_";
+const ID_DIGITS: usize = 16;
+const SECRET_DIGITS: usize = 64;
+
+/// The public part of an API key, by which it is looked up.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId([u8; 8]);
+
+/// An API key that has just been made. The only value that holds the secret.
+pub struct NewKey {
+    text: String,
+    id: KeyId,
+}
+
+/// A key as it is stored.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoredKey {
+    /// Its public part.
+    pub id: KeyId,
+    /// SHA-256 of its text.
+    pub digest: [u8; 32],
+    /// To whom it gives access.
+    pub tenant: TenantName,
+    /// What it is for.
+    pub role: Role,
+    /// To what its role is narrowed, if it is ([`Role::narrowed`]).
+    pub scopes: Option<Permissions>,
+    /// What people call it. Not checked, not shown in the audit.
+    pub name: String,
+    /// When it ends by itself.
+    pub expires_at: Option<Timestamp>,
+    /// When it was ended. Any time: a key is not revoked for later.
+    pub revoked_at: Option<Timestamp>,
+}
+
+/// A text that has the form of a key; what it is worth is yet to be said. Does not hold the secret.
+pub struct PresentedKey {
+    id: KeyId,
+    digest: [u8; 32],
+}
+
+/// Why a key opens nothing. The client is told none of it: each is the same 401.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum KeyRefused {
+    /// The text is not a key.
+    #[error("the text is not an API key")]
+    Malformed,
+    /// The secret is wrong, or the stored key is another one.
+    #[error("the API key is wrong")]
+    Wrong,
+    /// It was revoked.
+    #[error("the API key was revoked")]
+    Revoked,
+    /// Its time is over.
+    #[error("the API key has expired")]
+    Expired,
+}
+
+impl KeyId {
+    /// Reads 16 lower-case hexadecimal digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        is_lower_hex(text, ID_DIGITS).then(|| text.as_bytes().chunks_exact(2)).map(|pairs| {
+            let mut bytes = [0; 8];
+            for (byte, pair) in bytes.iter_mut().zip(pairs) {
+                *byte = pair.iter().fold(0, |value, digit| value << 4 | hex_value(*digit));
+            }
+            Self(bytes)
+        })
+    }
+}
+
+impl NewKey {
+    /// Makes a key of random bytes. They must come from a source that is fit for cryptography.
+    pub fn from_random(id: [u8; 8], secret: [u8; 32]) -> Self {
+        let id = KeyId(id);
+        let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { text: format!("{PREFIX}{id}_{secret}"), id }
+    }
+
+    /// The key, to be shown once.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Its public part.
+    pub fn id(&self) -> KeyId {
+        self.id
+    }
+
+    /// What is stored of it: SHA-256 of its text.
+    pub fn digest(&self) -> [u8; 32] {
+        Sha256::digest(&self.text).into()
+    }
+}
+
+impl PresentedKey {
+    /// Whether a credential claims to be an API key, so that it is not taken for a token.
+    pub fn is_meant(text: &str) -> bool {
+        text.starts_with(PREFIX)
+    }
+
+    /// Reads a key exactly: nothing before, between or after.
+    ///
+    /// # Errors
+    /// [`KeyRefused::Malformed`].
+    pub fn parse(text: &str) -> Result<Self, KeyRefused> {
+        let parts = text.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_'));
+        let (id, secret) = parts.ok_or(KeyRefused::Malformed)?;
+        let id = KeyId::parse(id).ok_or(KeyRefused::Malformed)?;
+        if !is_lower_hex(secret, SECRET_DIGITS) {
+            return Err(KeyRefused::Malformed);
+        }
+        Ok(Self { id, digest: Sha256::digest(text).into() })
+    }
+
+    /// By what to look the stored key up.
+    pub fn id(&self) -> KeyId {
+        self.id
+    }
+
+    /// Holds it against the stored key. The time that it takes does not depend on where the two differ.
+    ///
+    /// # Errors
+    /// The secret is wrong, or the key was revoked or has expired.
+    pub fn check(&self, stored: &StoredKey, now: Timestamp) -> Result<Principal, KeyRefused> {
+        let same = self.digest.ct_eq(&stored.digest) & self.id.0.ct_eq(&stored.id.0);
+        if !bool::from(same) {
+            return Err(KeyRefused::Wrong);
+        }
+        stored.principal(now)
+    }
+}
+
+impl StoredKey {
+    /// Who speaks by this key. To be asked again, with the key as it is stored by then, while a stream is open.
+    ///
+    /// # Errors
+    /// The key was revoked or has expired.
+    pub fn principal(&self, now: Timestamp) -> Result<Principal, KeyRefused> {
+        if self.revoked_at.is_some() {
+            return Err(KeyRefused::Revoked);
+        }
+        if self.expires_at.is_some_and(|end| end <= now) {
+            return Err(KeyRefused::Expired);
+        }
+        let role = self.role.permissions();
+        Ok(Principal {
+            tenant: self.tenant.clone(),
+            name: format!("key:{}", self.id).into(),
+            // Narrowed once more: what is stored may be older than the role.
+            permissions: self.scopes.map_or(role, |scopes| scopes.and(role)),
+            thread: None,
+            expires_at: self.expires_at,
+            source: Source::Key { id: self.id },
+        })
+    }
+}
+
+fn is_lower_hex(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn hex_value(digit: u8) -> u8 {
+    if digit.is_ascii_digit() { digit - b'0' } else { digit - b'a' + 10 }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Secrets do not belong into logs.
+impl fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NewKey({}, …)", self.id)
+    }
+}
+
+/// Without the digest.
+impl fmt::Debug for PresentedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PresentedKey({}, …)", self.id)
+    }
+}
+
+/// Without the digest.
+impl fmt::Debug for StoredKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredKey")
+            .field("id", &self.id)
+            .field("tenant", &self.tenant)
+            .field("role", &self.role)
+            .field("scopes", &self.scopes)
+            .field("name", &self.name)
+            .field("expires_at", &self.expires_at)
+            .field("revoked_at", &self.revoked_at)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! Who may: credentials, roles and limits, decided from values.
+//!
+//! A request shows a credential, and checking it gives a [`Principal`], which says in whose name and for which tenant
+//! the request is served and [what it may do](Permission):
+//!
+//! | credential | looks like | entry |
+//! |---|---|---|
+//! | API key | `ant_<id>_<secret>` | [`PresentedKey`], made by [`NewKey`] |
+//! | token of an identity provider | a JWT | [`jwt::verify`], with keys that [`jwt::RefetchGate`] keeps fresh |
+//! | ticket for one thread's stream | `tkt_<payload>.<mac>` | [`ticket::check`], made by [`ticket::issue`] |
+//! | none, where none is asked for | | [`Principal::local`] |
+//!
+//! Beside that, how much a tenant may ask for ([`Tenants`]), and which pages of other origins may read answers
+//! ([`CorsRules`]).
+//!
+//! Whatever is not exactly right is refused. What a client is told is the same for all reasons; the reasons are for
+//! logs, and no message or `Debug` form of a value here shows a secret.
+//!
+//! Nothing here knows a clock, a random source, a socket or a table: the time and random bytes come in as arguments.
+
+mod cors;
+pub mod jwt;
+mod key;
+mod limits;
+mod permission;
+mod principal;
+mod tenant;
+pub mod ticket;
+
+pub use cors::{CorsRules, HeaderPair, InvalidOrigin};
+pub use key::{KeyId, KeyRefused, NewKey, PresentedKey, StoredKey};
+pub use limits::{Bucket, Class, InvalidRate, Limit, Limits, OverLimit, Rate, StreamPermit, Tenants};
+pub use permission::{InvalidScope, Permission, Permissions, Role};
+pub use principal::{Principal, Source};
+pub use tenant::{InvalidTenantName, TenantName};

@@ -1,0 +1,181 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const START: Timestamp = Timestamp(1_800_000_000_000);
+
+fn rate(per_second: u32, burst: u32) -> Rate {
+    Rate::new(per_second, burst).unwrap()
+}
+
+fn tenant(name: &str) -> TenantName {
+    TenantName::parse(name).unwrap()
+}
+
+fn tenants(most: usize, streams: u32) -> Tenants {
+    let limits = Limits { reads: Some(rate(10, 2)), writes: Some(rate(1, 1)), streams: Some(streams) };
+    Tenants { most, ..Tenants::new(limits) }
+}
+
+#[test]
+fn a_bucket_gives_a_burst_and_then_the_rate() {
+    let mut bucket = Bucket::new(rate(2, 3), START);
+    assert_eq!((0..4).map(|_| bucket.take(1, START)).collect::<Vec<_>>(), [Ok(()), Ok(()), Ok(()), Err(1)]);
+    assert_eq!(bucket.take(1, START.plus_ms(499)), Err(1));
+    assert_eq!(bucket.take(1, START.plus_ms(500)), Ok(()));
+    assert_eq!(bucket.take(3, START.plus_ms(500)), Err(2));
+    assert_eq!(bucket.take(3, START.plus_ms(1999)), Err(1));
+    assert_eq!(bucket.take(3, START.plus_ms(2000)), Ok(()));
+    // However long the pause: no more than a burst.
+    assert_eq!(bucket.take(9, START.plus_ms(i64::MAX)), Ok(()));
+    assert_eq!(bucket.take(1, START.plus_ms(i64::MAX)), Err(1));
+    assert_eq!((Rate::new(0, 1), Rate::new(1, 0)), (Err(InvalidRate), Err(InvalidRate)));
+}
+
+#[test]
+fn a_clock_that_goes_back_harms_nothing() {
+    let mut bucket = Bucket::new(rate(1, 1), START);
+    assert_eq!(bucket.take(1, START), Ok(()));
+    let back = START.plus_ms(-3_600_000);
+    assert_eq!(bucket.take(1, back), Err(1));
+    assert_eq!(bucket.take(1, back.plus_ms(1000)), Ok(()));
+    assert_eq!(bucket.take(1, Timestamp(i64::MIN)), Err(1));
+    assert_eq!(bucket.take(1, Timestamp(i64::MAX)), Ok(()));
+}
+
+#[test]
+fn tenants_and_classes_have_buckets_of_their_own() {
+    let mut tenants = tenants(10, 1);
+    let (a, b) = (tenant("a"), TenantName::default());
+    assert_eq!(tenants.admit(&a, Class::Write, START), Ok(()));
+    let over = tenants.admit(&a, Class::Write, START).unwrap_err();
+    assert_eq!(over, OverLimit { what: Limit::Writes, retry_after_s: 1 });
+    assert_eq!(over.to_string(), "too many writes; retry after 1 s");
+    assert_eq!(tenants.admit(&a, Class::Read, START), Ok(()));
+    assert_eq!(tenants.admit(&b, Class::Write, START), Ok(()));
+    assert_eq!(tenants.admit(&a, Class::Write, START.plus_ms(1000)), Ok(()));
+    let mut free = Tenants::new(Limits::default());
+    assert!((0..1000).all(|_| free.admit(&a, Class::Read, START).is_ok()));
+    let _open = free.open_stream(&a, START).unwrap();
+}
+
+#[test]
+fn streams_count_until_they_are_released() {
+    let mut tenants = tenants(10, 2);
+    let a = tenant("a");
+    let first = tenants.open_stream(&a, START).unwrap();
+    let second = tenants.open_stream(&a, START).unwrap();
+    let over = tenants.open_stream(&a, START.plus_ms(86_400_000)).unwrap_err();
+    assert_eq!((over.what, over.retry_after_s), (Limit::Streams, 5));
+    assert_eq!(tenants.open_streams(), 2);
+    let other = tenants.open_stream(&tenant("b"), START).unwrap();
+    tenants.release(first);
+    let third = tenants.open_stream(&a, START).unwrap();
+    assert!(tenants.open_stream(&a, START).is_err());
+    for permit in [second, third, other] {
+        tenants.release(permit);
+    }
+    assert_eq!(tenants.open_streams(), 0);
+}
+
+#[test]
+fn the_one_idle_the_longest_is_forgotten() {
+    let mut tenants = tenants(3, 1);
+    let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(tenant);
+    let permit = tenants.open_stream(&a, START).unwrap();
+    for name in [&b, &c] {
+        tenants.admit(name, Class::Write, START).unwrap();
+    }
+    assert!(tenants.admit(&b, Class::Write, START).is_err());
+    tenants.admit(&d, Class::Write, START).unwrap();
+    // c has gone: it was used before b, and a has a stream open.
+    assert_eq!(tenants.known.keys().collect::<Vec<_>>(), [&a, &b, &d]);
+    assert!(tenants.open_stream(&a, START).is_err());
+    tenants.admit(&c, Class::Write, START).unwrap();
+    assert_eq!(tenants.known.keys().collect::<Vec<_>>(), [&a, &c, &d]);
+
+    // When all have streams, even one of those.
+    let kept = [&c, &d].map(|name| tenants.open_stream(name, START).unwrap());
+    let last = tenants.open_stream(&e, START).unwrap();
+    assert_eq!(tenants.known.keys().collect::<Vec<_>>(), [&c, &d, &e]);
+    // What was forgotten is not given back to one of the same name.
+    tenants.release(last);
+    let again = tenants.open_stream(&a, START).unwrap();
+    tenants.release(permit);
+    assert_eq!(tenants.open_streams(), 3);
+    tenants.release(again);
+    kept.into_iter().for_each(|permit| tenants.release(permit));
+    assert_eq!((tenants.open_streams(), tenants.known.len(), tenants.idle.len()), (0, 3, 3));
+}
+
+#[test]
+fn ten_thousand_tenants_are_remembered() {
+    let mut tenants = Tenants::new(Limits { reads: Some(rate(1, 1)), ..Limits::default() });
+    for i in 0..10_500 {
+        tenants.admit(&tenant(&format!("t{i}")), Class::Read, START).unwrap();
+    }
+    assert_eq!((tenants.known.len(), tenants.idle.len()), (10_000, 10_000));
+    assert!(tenants.admit(&tenant("t10499"), Class::Read, START).is_err());
+    assert!(tenants.admit(&tenant("t0"), Class::Read, START).is_ok());
+}
+
+proptest! {
+    #[test]
+    fn retry_after_is_the_first_second_at_which_it_passes(
+        per_second in 1_u32..50,
+        burst in 1_u32..200,
+        steps in prop::collection::vec((-5_000_i64..5_000, 0_u32..300), 1..50),
+    ) {
+        let mut bucket = Bucket::new(rate(per_second, burst), START);
+        let mut now = START;
+        for (ms, n) in steps {
+            now = now.plus_ms(ms);
+            if let Err(seconds) = bucket.take(n, now) {
+                let later = |seconds: u32| bucket.clone().take(n, now.plus_ms(i64::from(seconds) * 1000));
+                prop_assert!(seconds >= 1);
+                prop_assert_eq!(later(seconds), Ok(()));
+                prop_assert!(later(seconds - 1).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_passes_than_burst_and_rate(
+        per_second in 1_u32..50,
+        burst in 1_u32..50,
+        steps in prop::collection::vec((0_i64..500, 1_u32..50), 1..100),
+    ) {
+        let mut bucket = Bucket::new(rate(per_second, burst), START);
+        let (mut now, mut passed) = (START, 0_i64);
+        for (ms, n) in steps {
+            now = now.plus_ms(ms);
+            if bucket.take(n, now).is_ok() {
+                passed += i64::from(n.min(burst));
+            }
+            let most = i64::from(burst) * 1000 + now.since_ms(START) * i64::from(per_second);
+            prop_assert!(passed * 1000 <= most);
+        }
+    }
+
+    #[test]
+    fn streams_never_pass_their_limit(ops in prop::collection::vec((0_u8..4, prop::bool::ANY), 1..200)) {
+        // Four names and room for two: the count of those that are remembered is right all the same.
+        let mut tenants = tenants(2, 3);
+        let mut open: Vec<StreamPermit> = Vec::new();
+        for (name, opens) in ops {
+            let name = tenant(&format!("t{name}"));
+            if opens {
+                open.extend(tenants.open_stream(&name, START));
+            } else if let Some(at) = open.iter().position(|permit| permit.tenant == name) {
+                tenants.release(open.swap_remove(at));
+            }
+            for (name, usage) in &tenants.known {
+                let held = open.iter().filter(|p| p.tenant == *name && p.born == usage.born).count();
+                prop_assert!(usage.streams <= 3);
+                prop_assert_eq!(usage.streams as usize, held);
+            }
+            prop_assert!(tenants.known.len() <= 2);
+            prop_assert_eq!(tenants.known.len(), tenants.idle.len());
+        }
+    }
+}

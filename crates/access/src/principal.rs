@@ -1,0 +1,136 @@
+//! Who speaks: what is left of a credential once it has been checked.
+
+use model::{ThreadId, Timestamp};
+
+use crate::{KeyId, Permission, Permissions, Role, TenantName};
+
+/// The one in whose name a request is served. Only a checked credential makes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal {
+    pub(crate) tenant: TenantName,
+    pub(crate) name: Box<str>,
+    pub(crate) permissions: Permissions,
+    pub(crate) thread: Option<ThreadId>,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) source: Source,
+}
+
+/// The kind of credential that was shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// An API key.
+    Key {
+        /// Which one.
+        id: KeyId,
+    },
+    /// A signed token of an identity provider.
+    Jwt,
+    /// A ticket for one thread's stream.
+    Ticket {
+        /// The API key that asked for it, if one did: when it is revoked, its tickets end.
+        key: Option<KeyId>,
+    },
+    /// None: the installation asks for no credentials.
+    Insecure,
+}
+
+impl Principal {
+    /// The one who speaks where no credentials are asked for: may do everything in the default tenant, is called `local`.
+    pub fn local() -> Self {
+        Self {
+            tenant: TenantName::default(),
+            name: "local".into(),
+            permissions: Role::Admin.permissions(),
+            thread: None,
+            expires_at: None,
+            source: Source::Insecure,
+        }
+    }
+
+    /// The tenant to which everything belongs that may be seen or changed.
+    pub fn tenant(&self) -> &TenantName {
+        &self.tenant
+    }
+
+    /// The actor for the audit: `key:<id>`, `jwt:<subject>` or `local`, at most 128 visible ASCII characters. A ticket bears
+    /// the name of who asked for it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// All that may be done. Nothing for a ticket.
+    pub fn permissions(&self) -> Permissions {
+        self.permissions
+    }
+
+    /// The only thread that a ticket may follow.
+    pub fn thread(&self) -> Option<&ThreadId> {
+        self.thread.as_ref()
+    }
+
+    /// When the credential ends by itself.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.expires_at
+    }
+
+    /// The kind of credential.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// The API key on which this depends, directly or through a ticket.
+    pub fn key(&self) -> Option<KeyId> {
+        match self.source {
+            Source::Key { id } => Some(id),
+            Source::Ticket { key } => key,
+            Source::Jwt | Source::Insecure => None,
+        }
+    }
+
+    /// Whether it may be done. A ticket may do nothing but follow: see [`Principal::may_follow`].
+    pub fn may(&self, permission: Permission) -> bool {
+        self.permissions.has(permission)
+    }
+
+    /// Whether the events of this thread may be followed. The one question that a ticket answers with yes.
+    pub fn may_follow(&self, thread: &ThreadId) -> bool {
+        match &self.thread {
+            Some(only) => only == thread,
+            None => self.may(Permission::ReadThreads),
+        }
+    }
+
+    /// Whether the credential has ended by itself. To be asked again while a stream is open.
+    pub fn has_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|end| end <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_may_everything() {
+        let local = Principal::local();
+        assert!(Permission::ALL.into_iter().all(|permission| local.may(permission)));
+        assert!(local.may_follow(&ThreadId::parse("t").unwrap()));
+        assert_eq!((local.name(), local.tenant().as_str(), local.key()), ("local", None, None));
+        assert!(!local.has_expired(Timestamp(i64::MAX)));
+    }
+
+    #[test]
+    fn a_principal_of_one_thread_follows_no_other() {
+        let thread = ThreadId::parse("t").unwrap();
+        let only =
+            Principal { permissions: Permissions::NONE, thread: Some(thread.clone()), ..Principal::local() };
+        assert!(only.may_follow(&thread) && !only.may_follow(&ThreadId::parse("T").unwrap()));
+        assert!(!only.may(Permission::ReadThreads));
+    }
+
+    #[test]
+    fn the_end_is_not_part_of_the_time() {
+        let ends = Principal { expires_at: Some(Timestamp(5)), ..Principal::local() };
+        assert!(!ends.has_expired(Timestamp(4)) && ends.has_expired(Timestamp(5)));
+    }
+}

@@ -1,0 +1,201 @@
+//! Tickets: what a browser's `EventSource` shows in the URL, because it can send no header.
+//!
+//! A ticket follows one thread until it ends, and does nothing else. It is stateless, so that any gateway can check it, and
+//! is good for more than one use, because a browser that reconnects asks for the same URL. It ends no later than the
+//! credential that asked for it; an API key is named in it, so that revoking the key ends its tickets.
+//!
+//! Text: `tkt_<payload>.<mac>` in base64url without padding. Payload: version (1 byte), end in s (8 bytes), tenant, asker and
+//! thread, each with its length before it (1 byte). HMAC-SHA256 over a prefix of its own and the payload.
+
+use std::fmt;
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use hmac::{Hmac, KeyInit, Mac};
+use model::{ThreadId, Timestamp};
+use sha2::Sha256;
+
+use crate::{KeyId, Permissions, Principal, TenantName, principal::Source};
+
+const PREFIX: &str = "tkt_";
+const VERSION: u8 = 1;
+/// The key may serve other ends one day: none of them can make a ticket by chance.
+const DOMAIN: &[u8] = b"antiphon stream ticket\0";
+/// Longest ticket, in bytes. The longest possible names make 448.
+const LONGEST: usize = 512;
+
+/// Shortest time that a ticket is good for, in s.
+pub const SHORTEST_LIFETIME_S: u32 = 1;
+/// Longest time that a ticket is good for, in s.
+pub const LONGEST_LIFETIME_S: u32 = 15 * 60;
+/// The usual time that a ticket is good for, in s.
+pub const USUAL_LIFETIME_S: u32 = 5 * 60;
+
+/// The key of an installation's tickets. The same for all gateways, and never sent.
+#[derive(Clone)]
+pub struct TicketKey([u8; 32]);
+
+/// Bytes that are no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a ticket key has {0} bytes; it must have 32")]
+pub struct InvalidTicketKey(pub usize);
+
+/// A ticket that has just been made.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Ticket {
+    /// What goes into the URL.
+    pub text: String,
+    /// When it ends: a full second.
+    pub expires_at: Timestamp,
+}
+
+/// Why no ticket is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotIssued {
+    /// Not from 1 s to 15 min.
+    #[error("a ticket lives from {SHORTEST_LIFETIME_S} to {LONGEST_LIFETIME_S} seconds")]
+    Lifetime,
+    /// The one who asks may not follow the thread, or shows a ticket: that would never end.
+    #[error("this credential may not ask for a ticket")]
+    NotAllowed,
+    /// The credential ends within a second.
+    #[error("the credential has expired")]
+    Expired,
+}
+
+/// Why a ticket opens nothing. The client is told none of it: each is the same 401.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TicketRefused {
+    /// The text is no ticket.
+    #[error("the text is not a ticket")]
+    Malformed,
+    /// It was not made with this key.
+    #[error("the ticket is forged, or was made with another key")]
+    Forged,
+    /// Its time is over.
+    #[error("the ticket has expired")]
+    Expired,
+}
+
+impl TicketKey {
+    /// Takes 32 random bytes.
+    ///
+    /// # Errors
+    /// Another number of bytes.
+    pub fn new(bytes: &[u8]) -> Result<Self, InvalidTicketKey> {
+        bytes.try_into().map(Self).map_err(|_| InvalidTicketKey(bytes.len()))
+    }
+
+    fn mac(&self, payload: &[u8]) -> Option<Hmac<Sha256>> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
+        mac.update(DOMAIN);
+        mac.update(payload);
+        Some(mac)
+    }
+}
+
+/// Makes a ticket with which `asker` can follow `thread` for `lifetime_s` from now, or for as long as its own credential
+/// is good, if that is shorter.
+///
+/// # Errors
+/// The lifetime is out of its bounds, or the asker may not follow the thread, or shows a ticket itself.
+pub fn issue(
+    asker: &Principal,
+    thread: &ThreadId,
+    lifetime_s: u32,
+    key: &TicketKey,
+    now: Timestamp,
+) -> Result<Ticket, NotIssued> {
+    if !(SHORTEST_LIFETIME_S..=LONGEST_LIFETIME_S).contains(&lifetime_s) {
+        return Err(NotIssued::Lifetime);
+    }
+    if matches!(asker.source, Source::Ticket { .. }) || !asker.may_follow(thread) {
+        return Err(NotIssued::NotAllowed);
+    }
+    // Whole seconds: the end is rounded up, so that a ticket lives as long as was asked, and never past its credential.
+    let wanted = now.plus_ms(i64::from(lifetime_s) * 1000).0.saturating_add(999).div_euclid(1000);
+    let end_s = asker.expires_at.map_or(wanted, |end| wanted.min(end.0.div_euclid(1000)));
+    let expires_at = Timestamp(end_s.saturating_mul(1000));
+    if expires_at <= now {
+        return Err(NotIssued::Expired);
+    }
+    let mut payload = vec![VERSION];
+    payload.extend(end_s.to_be_bytes());
+    for part in [asker.tenant.as_str().unwrap_or_default(), &asker.name, thread.as_str()] {
+        payload.push(u8::try_from(part.len()).map_err(|_| NotIssued::NotAllowed)?);
+        payload.extend(part.as_bytes());
+    }
+    let mac = key.mac(&payload).ok_or(NotIssued::NotAllowed)?.finalize().into_bytes();
+    let text = format!("{PREFIX}{}.{}", URL_SAFE_NO_PAD.encode(&payload), URL_SAFE_NO_PAD.encode(mac));
+    Ok(Ticket { text, expires_at })
+}
+
+/// Checks a ticket and says who follows by it: a principal that [may follow](Principal::may_follow) one thread and may do
+/// nothing else. Where it names an [API key](Principal::key), the caller looks whether that still stands.
+///
+/// # Errors
+/// Anything but a ticket of this key whose time is not over.
+pub fn check(text: &str, key: &TicketKey, now: Timestamp) -> Result<Principal, TicketRefused> {
+    if text.len() > LONGEST {
+        return Err(TicketRefused::Malformed);
+    }
+    let parts = text.strip_prefix(PREFIX).and_then(|rest| rest.split_once('.'));
+    let (payload, mac) = parts.ok_or(TicketRefused::Malformed)?;
+    // This decoder takes one text alone for the same bytes, so a changed text is a changed ticket.
+    let decoded = |text| URL_SAFE_NO_PAD.decode(text).map_err(|_| TicketRefused::Malformed);
+    let (payload, mac) = (decoded(payload)?, decoded(mac)?);
+    let expected = key.mac(&payload).ok_or(TicketRefused::Forged)?;
+    expected.verify_slice(&mac).map_err(|_| TicketRefused::Forged)?;
+    let principal = read(&payload).ok_or(TicketRefused::Malformed)?;
+    if principal.has_expired(now) {
+        return Err(TicketRefused::Expired);
+    }
+    Ok(principal)
+}
+
+/// Whether a credential claims to be a ticket.
+pub fn is_meant(text: &str) -> bool {
+    text.starts_with(PREFIX)
+}
+
+fn read(payload: &[u8]) -> Option<Principal> {
+    let (version, rest) = payload.split_first()?;
+    let (end_s, rest) = rest.split_first_chunk()?;
+    let (tenant, rest) = part(rest)?;
+    let (name, rest) = part(rest)?;
+    let (thread, rest) = part(rest)?;
+    if *version != VERSION || !rest.is_empty() {
+        return None;
+    }
+    let tenant = if tenant.is_empty() { TenantName::default() } else { TenantName::parse(tenant).ok()? };
+    Some(Principal {
+        tenant,
+        name: name.into(),
+        permissions: Permissions::NONE,
+        thread: Some(ThreadId::parse(thread).ok()?),
+        expires_at: Some(Timestamp(i64::from_be_bytes(*end_s).saturating_mul(1000))),
+        source: Source::Ticket { key: name.strip_prefix("key:").and_then(KeyId::parse) },
+    })
+}
+
+fn part(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let (length, rest) = bytes.split_first()?;
+    let (part, rest) = rest.split_at_checked(usize::from(*length))?;
+    Some((std::str::from_utf8(part).ok()?, rest))
+}
+
+/// Keys do not belong into logs.
+impl fmt::Debug for TicketKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TicketKey(…)")
+    }
+}
+
+/// Nor do tickets.
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket").field("expires_at", &self.expires_at).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Permission, Role};
+
+const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+fn key() -> TicketKey {
+    TicketKey::new(&[7; 32]).unwrap()
+}
+
+fn thread(name: &str) -> ThreadId {
+    ThreadId::parse(name).unwrap()
+}
+
+fn asker() -> Principal {
+    let id = KeyId::parse("00010203abcdefff").unwrap();
+    Principal {
+        tenant: TenantName::parse("acme").unwrap(),
+        name: format!("key:{id}").into(),
+        permissions: Role::Viewer.permissions(),
+        thread: None,
+        expires_at: None,
+        source: Source::Key { id },
+    }
+}
+
+fn made() -> Ticket {
+    issue(&asker(), &thread("t"), USUAL_LIFETIME_S, &key(), NOW).unwrap()
+}
+
+/// A text with the right MAC over any payload.
+fn sealed(payload: &[u8]) -> String {
+    let mac = key().mac(payload).unwrap().finalize().into_bytes();
+    format!("tkt_{}.{}", URL_SAFE_NO_PAD.encode(payload), URL_SAFE_NO_PAD.encode(mac))
+}
+
+#[test]
+fn a_ticket_follows_one_thread_and_does_nothing_else() {
+    let ticket = made();
+    assert_eq!(ticket.expires_at, NOW.plus_ms(300_000));
+    // More than once: a browser reconnects to the same URL.
+    for _ in 0..2 {
+        let principal = check(&ticket.text, &key(), NOW).unwrap();
+        assert!(principal.may_follow(&thread("t")) && !principal.may_follow(&thread("u")));
+        assert!(Permission::ALL.into_iter().all(|permission| !principal.may(permission)));
+        assert_eq!((principal.tenant(), principal.name()), (asker().tenant(), asker().name()));
+        assert_eq!((principal.key(), principal.expires_at()), (asker().key(), Some(ticket.expires_at)));
+        assert_eq!(principal.source(), Source::Ticket { key: asker().key() });
+    }
+    assert!(is_meant(&ticket.text) && !is_meant("ant_x"));
+}
+
+#[test]
+fn a_ticket_ends_when_it_says_or_with_its_credential() {
+    let ticket = made();
+    let just_before = Timestamp(ticket.expires_at.0 - 1);
+    assert!(check(&ticket.text, &key(), just_before).is_ok());
+    assert_eq!(check(&ticket.text, &key(), ticket.expires_at), Err(TicketRefused::Expired));
+
+    let until = |ms| Principal { expires_at: Some(NOW.plus_ms(ms)), ..asker() };
+    let issued = |asker: &Principal, now| issue(asker, &thread("t"), 60, &key(), now).map(|t| t.expires_at);
+    assert_eq!(issued(&until(20_999), NOW), Ok(NOW.plus_ms(20_000)));
+    assert_eq!(issued(&until(999), NOW), Err(NotIssued::Expired));
+    assert_eq!(issued(&until(-1), NOW), Err(NotIssued::Expired));
+    assert_eq!(issued(&asker(), NOW.plus_ms(1)), Ok(NOW.plus_ms(61_000)));
+}
+
+#[test]
+fn who_may_not_follow_gets_no_ticket() {
+    let issued = |asker: &Principal, lifetime_s| {
+        issue(asker, &thread("t"), lifetime_s, &key(), NOW).map(|ticket| ticket.expires_at)
+    };
+    let blind = Principal { permissions: Permissions::of(&[Permission::WriteThreads]), ..asker() };
+    assert_eq!(issued(&blind, 60), Err(NotIssued::NotAllowed));
+    // Or tickets would beget each other for ever.
+    let holder = check(&made().text, &key(), NOW).unwrap();
+    assert_eq!(issued(&holder, 60), Err(NotIssued::NotAllowed));
+    for wrong in [0, 901, u32::MAX] {
+        assert_eq!(issued(&asker(), wrong), Err(NotIssued::Lifetime));
+    }
+    assert_eq!(issued(&asker(), 1), Ok(NOW.plus_ms(1000)));
+    assert_eq!(issued(&asker(), 900), Ok(NOW.plus_ms(900_000)));
+}
+
+#[test]
+fn other_keys_and_other_ends_make_no_tickets() {
+    let ticket = made();
+    let other = TicketKey::new(&[8; 32]).unwrap();
+    assert_eq!(check(&ticket.text, &other, NOW), Err(TicketRefused::Forged));
+    assert_eq!(TicketKey::new(&[7; 31]).map(|_| ()), Err(InvalidTicketKey(31)));
+    // A MAC of the same key over the same bytes, but without our prefix.
+    let (payload, _) = ticket.text[4..].split_once('.').unwrap();
+    let mut bare = Hmac::<Sha256>::new_from_slice(&[7; 32]).unwrap();
+    bare.update(&URL_SAFE_NO_PAD.decode(payload).unwrap());
+    let mac = URL_SAFE_NO_PAD.encode(bare.finalize().into_bytes());
+    assert_eq!(check(&format!("tkt_{payload}.{mac}"), &key(), NOW), Err(TicketRefused::Forged));
+}
+
+#[test]
+fn other_texts_are_no_tickets() {
+    let text = made().text;
+    let (payload, mac) = text[4..].split_once('.').unwrap();
+    let bad = [
+        String::new(),
+        "tkt_".to_owned(),
+        "tkt_.".to_owned(),
+        format!("tkt_{payload}"),
+        format!("tkt_{payload}."),
+        format!("tkt_.{mac}"),
+        format!("tkt_{mac}.{payload}"),
+        format!("tkt_{payload}.{}", &mac[..mac.len() - 1]),
+        format!("tkt_{payload}.{}", &mac[..22]),
+        format!("{text}\n"),
+        format!("{text}="),
+        format!("{text}A"),
+        format!("{text}.{mac}"),
+        format!(" {text}"),
+        text.replacen("tkt_", "TKT_", 1),
+        text.replacen("tkt_", "", 1),
+        format!("tkt_{}.{mac}", "A".repeat(1 << 20)),
+    ];
+    for bad in bad {
+        assert!(check(&bad, &key(), NOW).is_err(), "{bad:?}");
+    }
+}
+
+/// The key is ours, and the payload is of another version of this program or of none.
+#[test]
+fn a_payload_that_is_not_exact_is_refused() {
+    let (payload, _) = made().text[4..].split_once('.').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    let payload = URL_SAFE_NO_PAD.decode(payload).unwrap();
+    assert!(check(&sealed(&payload), &key(), NOW).is_ok());
+    for end in 0..payload.len() {
+        assert_eq!(check(&sealed(&payload[..end]), &key(), NOW), Err(TicketRefused::Malformed), "{end}");
+    }
+    let mut longer = payload.clone();
+    longer.push(0);
+    let mut newer = payload.clone();
+    newer[0] = 2;
+    let mut tenant = payload.clone();
+    tenant[10] = b'A';
+    let mut thread = payload.clone();
+    *thread.last_mut().unwrap() = b'/';
+    for payload in [longer, newer, tenant, thread] {
+        assert_eq!(check(&sealed(&payload), &key(), NOW), Err(TicketRefused::Malformed));
+    }
+}
+
+#[test]
+fn the_longest_names_fit() {
+    let asker = Principal {
+        tenant: TenantName::parse(&"a".repeat(32)).unwrap(),
+        name: "n".repeat(128).into(),
+        source: Source::Jwt,
+        ..asker()
+    };
+    let thread = thread(&"t".repeat(128));
+    let ticket = issue(&asker, &thread, 60, &key(), NOW).unwrap();
+    assert_eq!(ticket.text.len(), 448);
+    let principal = check(&ticket.text, &key(), NOW).unwrap();
+    assert!(principal.may_follow(&thread));
+    assert_eq!(principal.source(), Source::Ticket { key: None });
+    let local = issue(&Principal::local(), &thread, 60, &key(), NOW).unwrap();
+    assert_eq!(check(&local.text, &key(), NOW).unwrap().tenant().as_str(), None);
+}
+
+#[test]
+fn nothing_shows_the_ticket() {
+    let ticket = made();
+    let shown = format!("{ticket:?} {:?} {:?}", key(), check(&ticket.text, &key(), NOW));
+    assert!(!shown.contains("tkt_") && !shown.contains("7, 7"), "{shown}");
+}
+
+proptest! {
+    #[test]
+    fn a_ticket_with_a_flipped_bit_is_refused(at in 0_usize..1000, bit in 0_u8..8) {
+        let ticket = made();
+        let mut bytes = ticket.text.into_bytes();
+        let at = at % bytes.len();
+        bytes[at] ^= 1 << bit;
+        if let Ok(text) = String::from_utf8(bytes) {
+            prop_assert!(check(&text, &key(), NOW).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_text_breaks_the_reader(text: String, payload: Vec<u8>) {
+        prop_assert!(check(&text, &key(), NOW).is_err());
+        let prefixed = format!("tkt_{text}");
+        prop_assert!(check(&prefixed, &key(), NOW).is_err());
+        prop_assert!(check(&sealed(&payload), &key(), NOW).is_err());
+    }
+}

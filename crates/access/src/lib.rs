@@ -32,4 +32,4 @@ pub use key::{KeyId, KeyRefused, NewKey, PresentedKey, StoredKey};
 pub use limits::{Bucket, Class, InvalidRate, Limit, Limits, OverLimit, Rate, StreamPermit, Tenants};
 pub use permission::{InvalidScope, Permission, Permissions, Role};
 pub use principal::{Principal, Source};
-pub use tenant::{InvalidTenantName, TenantName};
+pub use tenant::TenantName;

@@ -6,6 +6,7 @@ pub mod backoff;
 pub mod clock;
 pub mod endpoint;
 pub mod health;
+pub mod http;
 pub mod metrics;
 pub mod shutdown;
 pub mod spawn;

@@ -5,6 +5,7 @@
 
 mod agents;
 mod audit;
+mod keys;
 mod messages;
 mod tasks;
 mod threads;
@@ -12,6 +13,7 @@ mod turns;
 
 pub use agents::{AgentError, AgentRow, AgentSettings, AgentStanding, AgentWaiting, COUNTED_TASKS, PutAgent};
 pub use audit::AuditRow;
+pub use keys::KeyRow;
 pub use messages::ShownMessage;
 pub use tasks::{TaskFailure, TaskRow, TaskStatus};
 pub use threads::{NewThread, ThreadRow};

@@ -33,8 +33,8 @@ mod walls;
 
 pub use api::{
     AgentError, AgentRow, AgentSettings, AgentStanding, AgentWaiting, AuditRow, COUNTED_TASKS, FailedTurnRow,
-    KeyClaim, NewThread, PutAgent, RunFailure, ShownMessage, TaskFailure, TaskRow, TaskStatus, ThreadRow,
-    TurnState,
+    KeyClaim, KeyRow, NewThread, PutAgent, RunFailure, ShownMessage, TaskFailure, TaskRow, TaskStatus,
+    ThreadRow, TurnState,
 };
 pub use commit::{CommitError, Committed, Submission, Writer};
 pub use compactions::{PendingCompaction, Written};

@@ -10,7 +10,6 @@
 
 mod draft;
 mod engine;
-mod http;
 mod metrics;
 mod openai;
 mod part;
@@ -27,8 +26,8 @@ use model::WorkflowName;
 use runtime::{Clock, Health};
 use tokio_util::sync::CancellationToken;
 
-pub use http::ClientError;
 pub use openai::{EndpointError, OpenAiConfig};
+pub use runtime::http::ClientError;
 pub use script::serve::{ScriptServer, ServedCounts};
 pub use script::{Script, ScriptError};
 pub use tools::{Tools, ToolsError};

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::http::{self, ClientError};
 use crate::metrics;
+use runtime::http::{self, ClientError};
 
 /// Names a call for the tool, the same in every run and attempt of its turn: a tool that has done it answers what it
 /// answered then.

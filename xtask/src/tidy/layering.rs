@@ -18,7 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("partition", &["model", "reorder", "batches", "scheduling"]),
     ("adapters", &["model"]),
     ("access", &["model"]),
-    ("store", &["model", "batches", "scheduling", "partition"]),
+    ("store", &["model", "access", "batches", "scheduling", "partition"]),
     ("bus", &["model", "wire"]),
     ("runtime", &[]),
     (

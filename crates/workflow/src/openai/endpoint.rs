@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::errors;
 use super::events::{Events, Trouble};
-use crate::http::{self, ClientError};
 use crate::part::Failure;
+use runtime::http::{self, ClientError};
 
 /// Bytes of one response; a whole message of the fleet has 4 MiB at most.
 const LONGEST_RESPONSE: usize = 32 << 20;

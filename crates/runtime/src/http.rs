@@ -1,5 +1,5 @@
-//! The HTTP client for models and tools: rustls with ring, no proxy from the environment, no redirect, for a redirect would
-//! carry a prompt and perhaps a key to somebody else.
+//! The HTTP client for what is outside: rustls with ring, no proxy from the environment, no redirect, for a redirect would
+//! carry what is sent, and perhaps a key, to somebody else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,11 @@ pub enum ClientError {
     Build(#[from] reqwest::Error),
 }
 
-/// A client whose responses may be silent for so long.
-pub(crate) fn client(silence: Option<Duration>) -> Result<Client, ClientError> {
+/// A client whose responses may be silent for so long; `None`: for ever.
+///
+/// # Errors
+/// TLS cannot be set up.
+pub fn client(silence: Option<Duration>) -> Result<Client, ClientError> {
     let builder = Client::builder()
         .tls_backend_preconfigured(tls()?)
         .no_proxy()
@@ -47,11 +50,11 @@ fn tls() -> Result<ClientConfig, rustls::Error> {
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// The body up to so many bytes, and whether there was more.
-pub(crate) async fn read_at_most(
-    mut response: Response,
-    limit: usize,
-) -> Result<(Vec<u8>, bool), reqwest::Error> {
+/// The body up to `limit` bytes, and whether there was more.
+///
+/// # Errors
+/// The body broke off.
+pub async fn read_at_most(mut response: Response, limit: usize) -> Result<(Vec<u8>, bool), reqwest::Error> {
     let mut body = Vec::new();
     while let Some(bytes) = response.chunk().await? {
         let room = limit - body.len();

@@ -229,8 +229,12 @@ fn refusal(error: &ErrorKind) -> JwtRefused {
 
 fn principal(claims: &Map<String, Value>, rules: &JwtRules, now: Timestamp) -> Result<Principal, JwtRefused> {
     // The library takes a list with our issuer among others, too.
-    if claims.get("iss").and_then(Value::as_str) != Some(&rules.issuer) {
+    if claims.get("iss").and_then(Value::as_str) != Some(&rules.issuer) || rules.issuer.is_empty() {
         return Err(JwtRefused::OtherIssuer);
+    }
+    // A setting that was left empty must not be met by a claim that is empty.
+    if rules.audience.is_empty() {
+        return Err(JwtRefused::OtherAudience);
     }
     let expires_at = lifetime(claims, rules, now)?;
     let subject = claims.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty());

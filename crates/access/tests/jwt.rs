@@ -367,6 +367,12 @@ fn issuer_and_audience_are_ours() {
     for audience in [json!(["antiphon", 1]), json!({ "antiphon": true }), json!(1)] {
         assert_eq!(judged(&token(&with(json!({ "aud": audience })))), claim("aud"), "{audience}");
     }
+    let empty =
+        |rules: JwtRules, changes: Value| verify(&token(&with(changes)), &set(), &rules, NOW).map(|_| ());
+    let nobody = JwtRules { audience: String::new(), ..rules() };
+    assert_eq!(empty(nobody, json!({ "aud": "" })), Err(JwtRefused::OtherAudience));
+    let nobody = JwtRules { issuer: String::new(), ..rules() };
+    assert_eq!(empty(nobody, json!({ "iss": "" })), Err(JwtRefused::OtherIssuer));
     for name in ["iss", "aud", "sub", "exp", "iat"] {
         assert_eq!(judged(&token(&with(json!({ name: null })))), claim(name));
     }

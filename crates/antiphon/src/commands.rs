@@ -6,6 +6,7 @@ mod batches;
 mod doctor;
 mod export;
 mod import;
+mod keys;
 mod options;
 mod output;
 mod progress;
@@ -17,8 +18,8 @@ use std::time::Duration;
 use model::ThreadId;
 use store::{Store, StoreConfig, ThreadRow};
 
-pub(crate) use options::{Batches, Threads};
-use options::{BatchesCommand, Database, ThreadsCommand};
+pub(crate) use options::{Batches, Keys, Threads};
+use options::{BatchesCommand, Database, KeysCommand, ThreadsCommand};
 
 use crate::roles::Stop;
 
@@ -44,6 +45,15 @@ pub(crate) async fn run_threads(options: Threads) -> Result<(), Stop> {
         ThreadsCommand::Import(import) => import::run(&connect(&import.database).await?, &import).await,
         ThreadsCommand::Fork(fork) => threads::fork(&connect(&fork.database).await?, &fork).await,
         ThreadsCommand::Erase(erase) => threads::erase(&connect(&erase.database).await?, &erase).await,
+    }
+}
+
+/// Runs a command on API keys.
+pub(crate) async fn run_keys(options: Keys) -> Result<(), Stop> {
+    match options.command {
+        KeysCommand::Create(create) => keys::create(&connect(&create.database).await?, &create).await,
+        KeysCommand::List(list) => keys::list(&connect(&list.database).await?, &list).await,
+        KeysCommand::Revoke(revoke) => keys::revoke(&connect(&revoke.database).await?, &revoke).await,
     }
 }
 

@@ -1,5 +1,6 @@
 //! `antiphon`: one binary, a subcommand per role. Reads the configuration and composes; no logic of its own.
 
+mod access_options;
 mod commands;
 mod healthcheck;
 mod options;

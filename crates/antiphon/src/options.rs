@@ -8,7 +8,8 @@ use clap::{Args, Parser, Subcommand};
 use model::{PartitionCount, WorkflowName};
 use runtime::telemetry::Format;
 
-use crate::commands::{Batches, Threads};
+use crate::access_options::AccessSettings;
+use crate::commands::{Batches, Keys, Threads};
 use crate::workflow_role::{Workflow, WorkflowSettings};
 
 /// Ordered, durable answers of AI workflows: from NATS to clients and Postgres.
@@ -40,6 +41,8 @@ pub(crate) enum Command {
     Batches(Batches),
     /// Look at threads, export and import them, copy and erase them.
     Threads(Threads),
+    /// Make, list and revoke API keys.
+    Keys(Keys),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -185,6 +188,8 @@ pub(crate) struct GatewaySettings {
     /// Where the API is served.
     #[arg(long, env = "ANTIPHON_HTTP_ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) http_addr: SocketAddr,
+    #[command(flatten)]
+    pub(crate) access: Box<AccessSettings>,
 }
 
 #[derive(Debug, Clone, Args)]

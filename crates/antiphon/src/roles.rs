@@ -9,7 +9,7 @@ use model::PartitionCount;
 use runtime::metrics::Recorder;
 use runtime::shutdown::Cause;
 use runtime::{Clock, Health, Shutdown, endpoint, spawn_named, telemetry};
-use store::{MigrateError, Store, StoreConfig, StoreError};
+use store::{MigrateError, Sees, Store, StoreConfig, StoreError};
 use tokio_util::sync::CancellationToken;
 use worker::WorkerConfig;
 
@@ -38,6 +38,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Stop> {
         // What a signal ends at once: nothing of it is half done.
         Command::Batches(options) => return commands::run_batches(options).await,
         Command::Threads(options) => return commands::run_threads(options).await,
+        Command::Keys(options) => return commands::run_keys(options).await,
         role => role,
     };
     let shutdown = Shutdown::on_signals().map_err(|error| Stop::Failed(error.to_string()))?;
@@ -48,7 +49,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Stop> {
             Command::Gateway(options) => run_gateway(options, &shutdown).await,
             Command::Workflow(options) => workflow_role::run(options, &shutdown).await,
             Command::All(options) => run_all(options, &shutdown).await,
-            Command::Healthcheck(_) | Command::Batches(_) | Command::Threads(_) => Ok(()),
+            Command::Healthcheck(_) | Command::Batches(_) | Command::Threads(_) | Command::Keys(_) => Ok(()),
         }
     };
     work.await
@@ -156,13 +157,15 @@ async fn run_worker(options: Worker, shutdown: &Shutdown) -> Result<(), Stop> {
 }
 
 async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), Stop> {
+    let config = gateway_config(&options.gateway).await?;
     let ground = ground(&options.process, "antiphon gateway", &[gateway::READINESS], shutdown).await?;
     let Some(ground) = ground else { return Ok(()) };
-    gateway_role(&ground, &options.gateway, shutdown.token()).await
+    gateway_role(&ground, &options.process, config, shutdown.token()).await
 }
 
 /// The roles together; when one ends the others drain.
 async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), Stop> {
+    let config = gateway_config(&options.gateway).await?;
     let workflow = match options.workflow.is_wanted() {
         true => Some(options.workflow.prepare().await?),
         false => None,
@@ -180,7 +183,7 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), Stop> {
         ended
     };
     let gateway = async {
-        let ended = gateway_role(&ground, &options.gateway, shutdown.token()).await;
+        let ended = gateway_role(&ground, &options.process, config, shutdown.token()).await;
         shutdown.trip(Cause::Internal);
         ended
     };
@@ -236,13 +239,27 @@ fn worker_config(settings: &WorkerSettings, partitions: PartitionCount) -> Worke
     config
 }
 
+async fn gateway_config(settings: &GatewaySettings) -> Result<GatewayConfig, Stop> {
+    let config = GatewayConfig::new(settings.http_addr, settings.access.config().await?);
+    config.check().map_err(|error| Stop::Configuration(error.to_string()))?;
+    Ok(config)
+}
+
 async fn gateway_role(
     ground: &Ground,
-    settings: &GatewaySettings,
+    process: &Process,
+    config: GatewayConfig,
     stop: CancellationToken,
 ) -> Result<(), Stop> {
-    let config = GatewayConfig::new(settings.http_addr);
-    let (bus, store, health) = (ground.bus.clone(), ground.store.clone(), ground.health.clone());
+    let (bus, health) = (ground.bus.clone(), ground.health.clone());
+    let store = match config.access.insecure {
+        true => ground.store.clone(),
+        // Sessions that see nothing unless a request says for whom it reads.
+        false => {
+            let sees = Sees::Nothing;
+            Store::connect(&StoreConfig { sees, ..StoreConfig::new(&process.servers.database_url) }).await?
+        }
+    };
     let served = gateway::run(config, bus, store, health, ground.clock, stop).await;
     served.map_err(|error| Stop::Configuration(error.to_string()))
 }

@@ -1,45 +1,78 @@
 //! What a handler works with: who asks, and what of the fleet is theirs.
 
-use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 
+use access::ticket::Ticket;
+use access::{Principal, Source};
+use adapters::native;
 use axum::extract::FromRequestParts;
-use axum::http::HeaderMap;
 use axum::http::request::Parts;
-use model::{AgentId, Tenant, ThreadId};
+use axum::http::{HeaderMap, StatusCode};
+use bytes::Bytes;
+use model::{AgentId, Tenant, ThreadId, Timestamp};
+use runtime::Clock;
 use store::Store;
 
+use crate::credentials::{self, Credentials};
+use crate::guard::{OpenStream, Usage};
 use crate::hub::{Hub, Limits};
+use crate::lane::{Lane, LaneBody};
 use crate::params;
 use crate::problem::Problem;
+use crate::routes::Connection;
+use crate::vigil::Vigil;
+
+/// What every stream begins with. The pause is long enough for a load balancer to notice a gateway that is gone, short enough for a
+/// reader to wait.
+const FIRST: [&[u8]; 2] = [native::OPEN, b"retry: 1000\n\n"];
+/// Longest name of an actor, in bytes.
+const MAX_ACTOR: usize = 128;
 
 /// What all requests share; the hub is there once the number of partitions is known.
 #[derive(Clone)]
 pub(crate) struct Counter {
     pub(crate) hub: Arc<OnceLock<Hub>>,
     pub(crate) limits: Limits,
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) usage: Usage,
+    pub(crate) vigil: Vigil,
+    pub(crate) clock: Clock,
 }
 
-/// Who asks.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Caller {
-    pub(crate) tenant: Option<Tenant>,
+impl Counter {
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp(self.clock.now_ms())
+    }
 }
+
+/// Who asks; the guard of a route puts it into the request.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller(pub(crate) Arc<Principal>);
 
 /// One request's share: everything it names belongs to the tenant of whoever asks.
 pub(crate) struct Desk {
+    counter: Counter,
     hub: Option<Hub>,
     pub(crate) limits: Limits,
-    caller: Caller,
+    principal: Arc<Principal>,
 }
 
 impl FromRequestParts<Counter> for Desk {
-    type Rejection = Infallible;
+    type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, counter: &Counter) -> Result<Self, Infallible> {
-        let caller = parts.extensions.get::<Caller>().cloned().unwrap_or_default();
-        let hub = counter.hub.get().cloned();
-        Ok(Self { hub, limits: counter.limits, caller })
+    async fn from_request_parts(parts: &mut Parts, counter: &Counter) -> Result<Self, Problem> {
+        // A route without a guard serves nobody.
+        let Some(Caller(principal)) = parts.extensions.get::<Caller>().cloned() else {
+            let detail = "this address is not guarded, and so it is closed";
+            return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail));
+        };
+        let hub = counter.hub.get().map(|hub| match principal.source() {
+            Source::Insecure => hub.clone(),
+            Source::Key { .. } | Source::Jwt | Source::Ticket { .. } => {
+                hub.of_tenant(principal.tenant().tenant().cloned())
+            }
+        });
+        Ok(Self { counter: counter.clone(), hub, limits: counter.limits, principal })
     }
 }
 
@@ -55,7 +88,7 @@ impl Desk {
     }
 
     pub(crate) fn tenant(&self) -> Option<&Tenant> {
-        self.caller.tenant.as_ref()
+        self.principal.tenant().tenant()
     }
 
     /// The thread that the caller calls `name`.
@@ -83,8 +116,53 @@ impl Desk {
         (thread.tenant().as_ref() == self.tenant()).then_some(thread)
     }
 
-    /// Who acts, for the audit.
+    /// Who acts, for the audit: whoever the credential names, and for whom he says that he acts.
     pub(crate) fn actor(&self, headers: &HeaderMap) -> Result<String, Problem> {
-        params::actor(headers)
+        let said = params::actor(headers)?;
+        if self.principal.source() == Source::Insecure {
+            return Ok(said.unwrap_or_else(|| params::DEFAULT_ACTOR.to_owned()));
+        }
+        let mut actor = self.principal.name().to_owned();
+        if let Some(said) = said {
+            actor.push('/');
+            actor.push_str(&said);
+            actor.truncate(MAX_ACTOR);
+        }
+        Ok(actor)
+    }
+
+    pub(crate) fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// The caller may follow the thread: a ticket is for one only.
+    pub(crate) fn check_follows(&self, thread: &ThreadId) -> Result<(), Problem> {
+        match self.principal.may_follow(thread) {
+            true => Ok(()),
+            false => {
+                let detail = "the ticket is for another thread";
+                Err(Problem::new(StatusCode::FORBIDDEN, "insufficient_scope", detail))
+            }
+        }
+    }
+
+    /// A ticket for the events of a thread.
+    pub(crate) fn ticket(&self, thread: &ThreadId, lifetime_s: u32) -> Result<Ticket, Problem> {
+        let now = self.counter.now();
+        self.counter.credentials.ticket(&self.principal, thread, lifetime_s, now)
+    }
+
+    /// A lane that has begun; what the stream uses is given back when the last part is dropped.
+    pub(crate) fn lane(
+        &self,
+        connection: Connection,
+    ) -> Result<(Lane, LaneBody, Option<OpenStream>), Problem> {
+        let place = self.counter.usage.open_stream(&self.principal, self.counter.now())?;
+        let (lane, body) = Lane::new(connection.0, self.limits.lag_bytes);
+        lane.push_first(FIRST.map(Bytes::from_static));
+        if credentials::may_end(&self.principal) {
+            self.counter.vigil.watch(&self.principal, &lane);
+        }
+        Ok((lane, body, place))
     }
 }

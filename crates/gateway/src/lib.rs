@@ -11,9 +11,11 @@
 mod acts;
 mod adapted;
 mod body;
+mod credentials;
 mod desk;
 mod driver;
 pub mod feed;
+mod guard;
 mod guarded;
 mod hub;
 mod input;
@@ -30,6 +32,7 @@ mod server;
 mod settings;
 pub mod shown;
 mod standing;
+mod vigil;
 
 use std::io;
 use std::net::SocketAddr;
@@ -37,16 +40,24 @@ use std::sync::{Arc, OnceLock};
 
 use bus::Bus;
 use model::PartitionCount;
-use runtime::{Backoff, Clock, Health, spawn_named};
+use runtime::{Backoff, Clock, Health, Heartbeat, spawn_named};
 use store::Store;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use credentials::Credentials;
+
+pub use credentials::{AccessConfig, TokenConfig, TokenError, TokenKeys};
 pub use hub::Limits;
+
+/// How often it is looked whether credentials still count.
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(4);
 
 /// Settings of a gateway.
 #[derive(Debug, Clone)]
 pub struct GatewayConfig {
+    /// Who may use it.
+    pub access: AccessConfig,
     /// Where HTTP is served; port 0 takes any.
     pub addr: SocketAddr,
     /// Bounds.
@@ -55,8 +66,19 @@ pub struct GatewayConfig {
 
 impl GatewayConfig {
     /// A gateway at `addr` with the default bounds.
-    pub fn new(addr: SocketAddr) -> Self {
-        Self { addr, limits: Limits::default() }
+    pub fn new(addr: SocketAddr, access: AccessConfig) -> Self {
+        Self { access, addr, limits: Limits::default() }
+    }
+
+    /// Says what no waiting can cure, before anything is waited for.
+    ///
+    /// # Errors
+    /// Whoever reaches the address could do anything, or the settings of tokens are no good.
+    pub fn check(&self) -> Result<(), GatewayError> {
+        if self.access.insecure && !self.addr.ip().is_loopback() {
+            return Err(GatewayError::Insecure(self.addr));
+        }
+        Ok(Credentials::new(&self.access).map(drop)?)
     }
 }
 
@@ -74,6 +96,14 @@ pub enum GatewayError {
         /// Why.
         source: io::Error,
     },
+    /// Anybody who reaches the address could do anything.
+    #[error(
+        "--insecure (ANTIPHON_INSECURE) is for loopback only, and {0} (ANTIPHON_HTTP_ADDR) is not: make keys with `antiphon keys create`"
+    )]
+    Insecure(SocketAddr),
+    /// Tokens could not be checked.
+    #[error(transparent)]
+    Tokens(#[from] TokenError),
 }
 
 /// A gateway that listens and does not serve yet.
@@ -82,18 +112,23 @@ pub struct Gateway {
     listener: TcpListener,
     addr: SocketAddr,
     limits: Limits,
+    access: AccessConfig,
+    credentials: Arc<Credentials>,
 }
 
 impl Gateway {
     /// Takes the address, so that a port in use stops the start at once. Must be called within the runtime.
     ///
     /// # Errors
-    /// The address cannot be listened on.
+    /// The address cannot be listened on, or whoever reaches it could do anything, or the settings of tokens are no good.
     pub fn bind(config: &GatewayConfig) -> Result<Self, GatewayError> {
+        config.check()?;
+        let credentials = Arc::new(Credentials::new(&config.access)?);
         let failed = |source| GatewayError::Bind { addr: config.addr, source };
         let listener = server::bind(config.addr).map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, addr, limits: config.limits })
+        let access = config.access.clone();
+        Ok(Self { listener, addr, limits: config.limits, access, credentials })
     }
 
     /// The address that was taken.
@@ -106,18 +141,33 @@ impl Gateway {
     pub async fn serve(self, bus: Bus, store: Store, health: Health, clock: Clock, drain: CancellationToken) {
         metrics::describe();
         health.set_ready(READINESS, false);
-        let counter = desk::Counter { hub: Arc::new(OnceLock::new()), limits: self.limits };
-        let router = routes::router(counter.clone(), health.clone());
+        if self.access.insecure {
+            tracing::warn!("--insecure: whoever reaches this address may do everything");
+        }
+        let counter = desk::Counter {
+            hub: Arc::new(OnceLock::new()),
+            limits: self.limits,
+            credentials: self.credentials,
+            usage: guard::Usage::new(self.access.limits, !self.access.insecure),
+            vigil: vigil::Vigil::default(),
+            clock,
+        };
+        let router = routes::router(counter.clone(), self.access.cors, health.clone());
         let limits = self.limits;
         let (stop, ready) = (drain.clone(), health.clone());
         let prepare = async move {
-            let count = partition_count(&store).await;
+            let whole = store.of_all();
+            let count = partition_count(&whole).await;
+            if !self.access.insecure {
+                secure(&whole, &counter.credentials).await;
+            }
             let hub = hub::Hub::new(bus, store, clock, count, limits, stop);
             if counter.hub.set(hub.clone()).is_ok() {
                 tracing::info!(partitions = count.get(), "the gateway is ready");
                 ready.set_ready(READINESS, true);
             }
-            hub.watch(ready.register_loop("gateway watch")).await;
+            let looking = look_after(&counter, &whole, ready.register_loop("gateway credentials"));
+            tokio::join!(hub.watch(ready.register_loop("gateway watch")), looking);
         };
         let token = drain.clone();
         let prepared = spawn_named("gateway watch", async move {
@@ -151,6 +201,36 @@ pub async fn run(
     let gateway = Gateway::bind(&config)?;
     gateway.serve(bus, store, health, clock, drain).await;
     Ok(())
+}
+
+/// Reads what tickets are signed with, and says when the second wall between tenants does not stand.
+async fn secure(store: &Store, credentials: &Credentials) {
+    let mut backoff = Backoff::default();
+    loop {
+        match tokio::try_join!(store.signing_key(), store.passes_walls()) {
+            Ok((key, passes)) => {
+                credentials.sign_with(&key);
+                if passes {
+                    tracing::warn!(
+                        "the role of DATABASE_URL passes row-level security: only the gateway separates tenants"
+                    );
+                }
+                return;
+            }
+            Err(error) => tracing::warn!(%error, "waiting for the database"),
+        }
+        backoff.wait().await;
+    }
+}
+
+/// Looks at credentials again while streams are open in their name.
+async fn look_after(counter: &desk::Counter, store: &Store, heartbeat: Heartbeat) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let now = counter.now();
+        counter.credentials.keep_fresh(store, now, &heartbeat).await;
+        counter.vigil.look(&counter.credentials, store, now).await;
+    }
 }
 
 async fn partition_count(store: &Store) -> PartitionCount {

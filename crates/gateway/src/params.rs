@@ -12,7 +12,7 @@ const DEFAULT_LIMIT: u32 = 50;
 const MAX_LIMIT: u32 = 200;
 const MAX_HEADER_LEN: usize = 255;
 const MAX_ACTOR_LEN: usize = 128;
-const DEFAULT_ACTOR: &str = "api";
+pub(crate) const DEFAULT_ACTOR: &str = "api";
 
 /// The variable parts of the address.
 #[derive(Debug)]
@@ -93,10 +93,9 @@ pub(crate) fn has_more<T>(items: &mut Vec<T>, limit: u32) -> bool {
     has_more
 }
 
-/// Who acts, for the audit. Whoever does not say it is [`DEFAULT_ACTOR`].
-pub(crate) fn actor(headers: &HeaderMap) -> Result<String, Problem> {
-    let said = one_of(headers, "x-antiphon-actor", "invalid_actor", "X-Antiphon-Actor", MAX_ACTOR_LEN)?;
-    Ok(said.unwrap_or_else(|| DEFAULT_ACTOR.to_owned()))
+/// For whom the caller says that it acts.
+pub(crate) fn actor(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    one_of(headers, "x-antiphon-actor", "invalid_actor", "X-Antiphon-Actor", MAX_ACTOR_LEN)
 }
 
 /// The key under which an input is sent once, however often it comes.

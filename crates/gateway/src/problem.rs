@@ -112,6 +112,15 @@ impl IntoResponse for Problem {
         if let Some(seconds) = self.retry_after_s {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        challenge(&mut response);
         response
+    }
+}
+
+/// Says with a 401 how to show a credential (RFC 9110, 11.6.1; RFC 6750).
+pub(crate) fn challenge(response: &mut Response) {
+    if response.status() == StatusCode::UNAUTHORIZED {
+        let how = HeaderValue::from_static("Bearer realm=\"antiphon\"");
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, how);
     }
 }

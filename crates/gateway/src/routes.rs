@@ -6,16 +6,21 @@ mod context;
 mod events;
 mod failed_turns;
 mod history;
+mod keys;
 mod messages;
-mod protocols;
+pub(crate) mod protocols;
 mod tasks;
 mod threads;
+mod tickets;
 mod turns;
 
+use std::sync::Arc;
+
+use access::{CorsRules, Permission};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::routing::{delete, get, patch, post, put};
+use axum::{Json, Router, middleware};
 use model::ActId;
 use runtime::Health;
 use serde::{Deserialize, Serialize};
@@ -24,6 +29,7 @@ use store::AuditRow;
 use tokio_util::sync::CancellationToken;
 
 use crate::desk::{Counter, Desk};
+use crate::guard::{self, Guarded};
 use crate::hub::Hub;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
@@ -33,66 +39,86 @@ use crate::shown;
 #[derive(Debug, Clone)]
 pub(crate) struct Connection(pub(crate) CancellationToken);
 
-pub(crate) fn router(counter: Counter, health: Health) -> Router {
-    Router::new()
+pub(crate) fn router(counter: Counter, cors: CorsRules, health: Health) -> Router {
+    let routes = Router::new()
         .route("/", get(about))
-        .merge(of_threads())
-        .merge(of_agents())
-        .merge(of_protocols())
+        .merge(of_threads(&counter))
+        .merge(of_agents(&counter))
+        .merge(of_protocols(&counter))
         .with_state(counter)
         .merge(runtime::endpoint::probes_router(health))
         .fallback(|| async { Problem::not_found("unknown_address", "there is nothing at this address") })
-        .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
+        .method_not_allowed_fallback(|| async { Problem::method_not_allowed() });
+    routes.layer(middleware::from_fn_with_state(Arc::new(cors), guard::cross_origin))
 }
 
-fn of_threads() -> Router<Counter> {
+fn of_threads(counter: &Counter) -> Router<Counter> {
+    use Permission::{OperateAgents, ReadAudit, ReadThreads, WriteThreads};
+    let routes = Guarded { counter };
+    let needs = |permission, handlers| routes.needs(permission, handlers);
     let failed = "/v1/threads/{thread}/failed-turns";
     Router::new()
-        .route("/v1/threads", post(threads::create))
-        .route("/v1/threads/{thread}", get(threads::show))
-        .route("/v1/threads/{thread}/events", get(events::follow))
-        .route("/v1/threads/{thread}/history", get(history::page))
-        .route("/v1/threads/{thread}/messages", post(messages::take))
-        .route("/v1/threads/{thread}/context", get(context::show))
-        .route("/v1/threads/{thread}/compactions", get(context::compactions))
-        .route("/v1/threads/{thread}/compactions/undo", post(context::undo))
-        .route("/v1/threads/{thread}/batches", get(batches::page))
-        .route("/v1/threads/{thread}/batches/{batch}", get(batches::show))
-        .route("/v1/threads/{thread}/audit", get(audit_of_thread))
-        .route(failed, get(failed_turns::page))
-        .route(&format!("{failed}/{{turn}}"), axum::routing::delete(failed_turns::drop_one))
-        .route(&format!("{failed}/{{turn}}/retry"), post(failed_turns::retry))
-        .route("/v1/turns/{turn}/stop", post(turns::stop))
+        .route("/v1/threads", needs(WriteThreads, post(threads::create)))
+        .route("/v1/threads/{thread}", needs(ReadThreads, get(threads::show)))
+        .route("/v1/threads/{thread}/events", routes.stream(get(events::follow)))
+        .route("/v1/threads/{thread}/tickets", needs(ReadThreads, post(tickets::make)))
+        .route("/v1/threads/{thread}/history", needs(ReadThreads, get(history::page)))
+        .route("/v1/threads/{thread}/messages", needs(WriteThreads, post(messages::take)))
+        .route("/v1/threads/{thread}/context", needs(ReadThreads, get(context::show)))
+        .route("/v1/threads/{thread}/compactions", needs(ReadThreads, get(context::compactions)))
+        .route("/v1/threads/{thread}/compactions/undo", needs(OperateAgents, post(context::undo)))
+        .route("/v1/threads/{thread}/batches", needs(ReadThreads, get(batches::page)))
+        .route("/v1/threads/{thread}/batches/{batch}", needs(ReadThreads, get(batches::show)))
+        .route("/v1/threads/{thread}/audit", needs(ReadAudit, get(audit_of_thread)))
+        .route(failed, needs(ReadThreads, get(failed_turns::page)))
+        .route(&format!("{failed}/{{turn}}"), needs(OperateAgents, delete(failed_turns::drop_one)))
+        .route(&format!("{failed}/{{turn}}/retry"), needs(OperateAgents, post(failed_turns::retry)))
+        .route("/v1/turns/{turn}/stop", needs(WriteThreads, post(turns::stop)))
 }
 
-fn of_agents() -> Router<Counter> {
+fn of_agents(counter: &Counter) -> Router<Counter> {
+    use Permission::{ConfigureAgents, ManageKeys, OperateAgents, ReadAgents, ReadAudit, SendTasks};
+    let routes = Guarded { counter };
+    let needs = |permission, handlers| routes.needs(permission, handlers);
     let task = "/v1/agents/{agent}/tasks/{task}";
+    let agent = needs(ReadAgents, get(agents::show)).merge(needs(ConfigureAgents, put(agents::put)));
+    let queue = needs(ReadAgents, get(tasks::page)).merge(needs(SendTasks, post(tasks::send)));
+    let acts = patch(tasks::edit).delete(tasks::drop_one);
     Router::new()
-        .route("/v1/agents", get(agents::page))
-        .route("/v1/agents/{agent}", get(agents::show).put(agents::put))
-        .route("/v1/agents/{agent}/pause", post(agents::pause))
-        .route("/v1/agents/{agent}/resume", post(agents::resume))
-        .route("/v1/agents/{agent}/clear-backoff", post(agents::clear_backoff))
-        .route("/v1/agents/{agent}/audit", get(audit_of_agent))
-        .route("/v1/agents/{agent}/tasks", get(tasks::page).post(tasks::send))
-        .route(task, get(tasks::show).patch(tasks::edit).delete(tasks::drop_one))
-        .route(&format!("{task}/retry"), post(tasks::retry))
+        .route("/v1/agents", needs(ReadAgents, get(agents::page)))
+        .route("/v1/agents/{agent}", agent)
+        .route("/v1/agents/{agent}/pause", needs(OperateAgents, post(agents::pause)))
+        .route("/v1/agents/{agent}/resume", needs(OperateAgents, post(agents::resume)))
+        .route("/v1/agents/{agent}/clear-backoff", needs(OperateAgents, post(agents::clear_backoff)))
+        .route("/v1/agents/{agent}/audit", needs(ReadAudit, get(audit_of_agent)))
+        .route("/v1/agents/{agent}/tasks", queue)
+        .route(task, needs(ReadAgents, get(tasks::show)).merge(needs(OperateAgents, acts)))
+        .route(&format!("{task}/retry"), needs(OperateAgents, post(tasks::retry)))
+        .route("/v1/keys", needs(ManageKeys, get(keys::page).post(keys::make)))
+        .route("/v1/keys/{key}", needs(ManageKeys, delete(keys::revoke)))
 }
 
 /// What front ends and libraries speak already.
-fn of_protocols() -> Router<Counter> {
+fn of_protocols(counter: &Counter) -> Router<Counter> {
+    use Permission::{ReadThreads, WriteThreads};
+    use adapters::{agui as ag_ui, chat_completions as chat, responses as openai, ui_message as ai_sdk};
     use protocols::{agui, completions, responses, ui_message};
+    let routes = Guarded { counter };
     let response = "/v1/responses/{response}";
+    let of_ai_sdk = |permission, handlers| routes.needs_in(ai_sdk::error_body, permission, handlers);
+    let of_openai = |permission, handlers| routes.needs_in(openai::error_body, permission, handlers);
+    let of_chat = |permission, handlers| routes.needs_in(chat::error_body, permission, handlers);
+    let of_ag_ui = |permission, handlers| routes.needs_in(ag_ui::error_body, permission, handlers);
     Router::new()
-        .route("/api/chat", post(ui_message::post))
-        .route("/api/chat/{thread}/stream", get(ui_message::resume))
-        .route("/api/chat/{thread}/stop", post(ui_message::stop))
-        .route("/v1/chat/completions", post(completions::post))
-        .route("/v1/responses", post(responses::post))
-        .route(response, get(responses::show))
-        .route(&format!("{response}/cancel"), post(responses::cancel))
-        .route("/agui", post(agui::post))
-        .route("/agui/connect", post(agui::connect))
+        .route("/api/chat", of_ai_sdk(WriteThreads, post(ui_message::post)))
+        .route("/api/chat/{thread}/stream", of_ai_sdk(ReadThreads, get(ui_message::resume)))
+        .route("/api/chat/{thread}/stop", of_ai_sdk(WriteThreads, post(ui_message::stop)))
+        .route("/v1/chat/completions", of_chat(WriteThreads, post(completions::post)))
+        .route("/v1/responses", of_openai(WriteThreads, post(responses::post)))
+        .route(response, of_openai(ReadThreads, get(responses::show)))
+        .route(&format!("{response}/cancel"), of_openai(WriteThreads, post(responses::cancel)))
+        .route("/agui", of_ag_ui(WriteThreads, post(agui::post)))
+        .route("/agui/connect", of_ag_ui(ReadThreads, post(agui::connect)))
 }
 
 async fn about() -> Json<Value> {

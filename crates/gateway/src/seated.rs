@@ -1,21 +1,23 @@
-//! A response body that keeps its viewer's seat taken until it is dropped.
+//! A response body that keeps its viewer's seat taken, and counts among its tenant's streams, until it is dropped.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use http_body::{Body, Frame};
 
+use crate::guard::OpenStream;
 use crate::hub::Seat;
 
 #[derive(Debug)]
 pub(crate) struct Seated<B> {
     body: B,
     _seat: Seat,
+    _place: Option<OpenStream>,
 }
 
 impl<B> Seated<B> {
-    pub(crate) fn new(body: B, seat: Seat) -> Self {
-        Self { body, _seat: seat }
+    pub(crate) fn new(body: B, seat: Seat, place: Option<OpenStream>) -> Self {
+        Self { body, _seat: seat, _place: place }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Forms in which things appear in JSON: those of the HTTP API, which the operators' commands print as well.
 
+use access::{NewKey, Permission};
 use batches::{Batch, State, Why, tokens};
 use model::{BatchType, Position, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
-use store::{StoredMessage, ThreadRow};
+use store::{KeyRow, StoredMessage, ThreadRow};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -176,4 +177,47 @@ impl ShownCall {
         });
         shown.collect()
     }
+}
+
+/// An API key, without its secret.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
+pub struct ShownKey {
+    pub key_id: String,
+    pub tenant: Option<String>,
+    pub name: String,
+    pub role: &'static str,
+    pub scopes: Vec<&'static str>,
+    pub created_by: String,
+    pub created_at: Option<String>,
+    pub expires_at: Option<String>,
+    pub revoked_at: Option<String>,
+    pub revoked_by: Option<String>,
+    pub last_used_at: Option<String>,
+}
+
+impl From<&KeyRow> for ShownKey {
+    fn from(row: &KeyRow) -> Self {
+        let key = &row.key;
+        let scopes = key.scopes.unwrap_or_else(|| key.role.permissions());
+        Self {
+            key_id: key.id.to_string(),
+            tenant: key.tenant.as_str().map(str::to_owned),
+            name: key.name.clone(),
+            role: key.role.name(),
+            scopes: scopes.iter().map(Permission::scope).collect(),
+            created_by: row.created_by.clone(),
+            created_at: rfc3339(row.created_at),
+            expires_at: key.expires_at.and_then(rfc3339),
+            revoked_at: key.revoked_at.and_then(rfc3339),
+            revoked_by: row.revoked_by.clone(),
+            last_used_at: row.last_used_at.and_then(rfc3339),
+        }
+    }
+}
+
+/// A key of 256 random bits; its text is shown once and never stored.
+pub fn new_key() -> NewKey {
+    // The generator of the process is one for cryptography, seeded by the system.
+    NewKey::from_random(rand::random(), rand::random())
 }

@@ -249,6 +249,10 @@ async fn a_wrong_setting_stops_the_start_with_one_line() {
         ("worker", "ANTIPHON_LOG_FORMAT", "xml"),
         ("worker", "ANTIPHON_WORKER_ID", "a b"),
         ("gateway", "NATS_URL", "http://x"),
+        ("gateway", "ANTIPHON_JWT_ISSUER", "https://idp.example"),
+        ("gateway", "ANTIPHON_JWT_ALGORITHMS", "none"),
+        ("gateway", "ANTIPHON_CORS_ORIGINS", "https://app.example/path"),
+        ("gateway", "ANTIPHON_CORS_ORIGINS", "*,https://app.example"),
         ("worker", "DATABASE_URL", "mysql://x"),
         ("worker", "DATABASE_URL", ""),
     ];

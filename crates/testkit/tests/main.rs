@@ -9,6 +9,7 @@
     reason = "tests say what went wrong by panicking"
 )]
 
+mod access;
 mod acts;
 mod bed;
 mod chaos;

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use access::{KeyId, Role};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
-use model::{Position, ThreadId};
+use model::{Position, Tenant, ThreadId};
 
 /// Where Postgres is, and the form of what is said.
 #[derive(Debug, Clone, Args)]
@@ -194,4 +196,72 @@ fn position(text: &str) -> Result<Position, String> {
 fn actor(text: &str) -> Result<String, String> {
     let is_fit = (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_fit.then(|| text.to_owned()).ok_or_else(|| "it must have 1 to 128 visible ASCII characters".to_owned())
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Keys {
+    #[command(subcommand)]
+    pub(super) command: KeysCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(super) enum KeysCommand {
+    /// Make a key. Its text is shown once, on standard output, and is nowhere else.
+    Create(CreateKey),
+    /// The keys of a tenant, without their secrets.
+    List(ListKeys),
+    /// End a key, within seconds everywhere.
+    Revoke(RevokeKey),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct CreateKey {
+    /// What people call it.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(super) name: String,
+    /// viewer, operator or admin.
+    #[arg(long, value_parser = role)]
+    pub(super) role: Role,
+    /// Only this of what the role may, separated by commas: threads:read, threads:write, agents:read, tasks:write,
+    /// agents:operate, agents:configure, audit:read, keys:manage.
+    #[arg(long, value_delimiter = ',')]
+    pub(super) scopes: Option<Vec<String>>,
+    /// Whose threads and agents; the default tenant's without it.
+    #[arg(long, value_parser = tenant)]
+    pub(super) tenant: Option<Tenant>,
+    /// It ends by itself after so many days.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3_650))]
+    pub(super) days: Option<u32>,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct ListKeys {
+    /// Whose; the default tenant's without it.
+    #[arg(long, value_parser = tenant)]
+    pub(super) tenant: Option<Tenant>,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct RevokeKey {
+    /// The id: the 16 digits after `ant_`.
+    #[arg(value_parser = key)]
+    pub(super) key: KeyId,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+fn tenant(text: &str) -> Result<Tenant, String> {
+    Tenant::parse(text).map_err(|error| error.to_string())
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    Role::of_name(text).ok_or_else(|| "it must be viewer, operator or admin".to_owned())
+}
+
+fn key(text: &str) -> Result<KeyId, String> {
+    KeyId::parse(text).ok_or_else(|| "the id of a key has 16 hexadecimal digits".to_owned())
 }

@@ -1,6 +1,6 @@
 //! The event streams of threads.
 
-use adapters::{Cursor, Seen, native};
+use adapters::{Cursor, Seen};
 use axum::body::Body;
 use axum::extract::Extension;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -12,19 +12,18 @@ use serde::Deserialize;
 use super::Connection;
 use crate::desk::Desk;
 use crate::hub::{Hub, Refused};
-use crate::lane::{Lane, LaneBody};
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
 use crate::reads;
 use crate::seated::Seated;
 
-/// Long enough for a load balancer to notice a gateway that is gone, short enough for a reader to wait.
-const RETRY: &[u8] = b"retry: 1000\n\n";
-
 #[derive(Debug, Deserialize)]
 pub(super) struct EventsQuery {
     after: Option<String>,
     message: Option<String>,
+    /// Read by the guard.
+    #[serde(rename = "ticket")]
+    _ticket: Option<String>,
 }
 
 pub(super) async fn follow(
@@ -35,21 +34,15 @@ pub(super) async fn follow(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let thread = desk.thread(&thread)?;
+    desk.check_follows(&thread)?;
     let hub = desk.hub()?;
     let cursor = match last_event_id(&headers)? {
         Some(cursor) => Some(cursor),
         None => cursor_of(hub, &thread, query).await?,
     };
-    let (lane, body) = lane(&desk, connection);
+    let (lane, body, place) = desk.lane(connection)?;
     let seat = hub.attach(&thread, lane, cursor);
-    Ok(stream(Seated::new(body, seat.map_err(refused)?)))
-}
-
-/// A lane that has begun.
-pub(super) fn lane(desk: &Desk, connection: Connection) -> (Lane, LaneBody) {
-    let (lane, body) = Lane::new(connection.0, desk.limits.lag_bytes);
-    lane.push_first([Bytes::from_static(native::OPEN), Bytes::from_static(RETRY)]);
-    (lane, body)
+    Ok(stream(Seated::new(body, seat.map_err(refused)?, place)))
 }
 
 pub(super) fn refused(refused: Refused) -> Problem {

@@ -118,10 +118,10 @@ pub(super) async fn watch(
     answer: &MessageId,
 ) -> Result<Seated<LaneBody>, Problem> {
     let tip = reads::tip(hub.store(), thread).await?;
-    let (lane, body) = events::lane(desk, connection);
+    let (lane, body, place) = desk.lane(connection)?;
     let (seat, joined) = hub.attach_until(thread, lane, tip, answer).map_err(events::refused)?;
     // Dropped with an error, the body gives the place back.
-    let body = Seated::new(body, seat);
+    let body = Seated::new(body, seat, place);
     match tokio::time::timeout(JOIN_PATIENCE, joined).await {
         Ok(Ok(())) => {}
         Ok(Err(_)) | Err(_) => {

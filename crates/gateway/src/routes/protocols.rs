@@ -28,7 +28,7 @@ use crate::adapted::{self, Adapted, Telling};
 use crate::desk::Desk;
 use crate::hub::Hub;
 use crate::lane::LaneBody;
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 use crate::seated::Seated;
 use crate::standing::{self, Input, Standing};
 use crate::{body, input, owner, params, reads};
@@ -75,7 +75,7 @@ where
 }
 
 /// Why a request is not answered as it wished.
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     Problem(Problem),
     Bad(BadRequest),
 }
@@ -99,7 +99,7 @@ impl From<store::StoreError> for Trouble {
 }
 
 /// A refusal in the form of the protocol.
-pub(super) fn answered(
+pub(crate) fn answered(
     outcome: Result<Response, Trouble>,
     error_body: fn(&Rejection) -> ErrorBody,
 ) -> Response {
@@ -117,6 +117,7 @@ pub(super) fn answered(
     if let Some(seconds) = retry_after {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
+    problem::challenge(&mut response);
     response
 }
 
@@ -178,10 +179,10 @@ pub(super) async fn find(
     if let Some(stored) = reads::answer(hub.store(), thread, message).await? {
         return Ok(Answer::Stored(stored));
     }
-    let (lane, body) = events::lane(desk, connection);
+    let (lane, body, place) = desk.lane(connection)?;
     let tip = reads::tip(hub.store(), thread).await?;
     let (seat, _) = hub.attach_until(thread, lane, tip, message).map_err(events::refused)?;
-    Ok(Answer::Live(Seated::new(body, seat)))
+    Ok(Answer::Live(Seated::new(body, seat, place)))
 }
 
 /// The turn with a person that is under way in a thread, or the first that waits; `None` when there is none. Tasks that run in

@@ -65,7 +65,8 @@ impl Town {
     }
 
     async fn open_gateway(&mut self, limits: Limits) {
-        let mut config = GatewayConfig::new("127.0.0.1:0".parse().unwrap());
+        let mut config =
+            GatewayConfig::new("127.0.0.1:0".parse().unwrap(), gateway::AccessConfig::insecure());
         config.limits = limits;
         let gateway = Gateway::bind(&config).unwrap();
         self.gateways.push(gateway.addr());

@@ -84,7 +84,7 @@ pub(super) fn tasks(opened: &TurnOpened, answer: &MessageId, batch: Option<Posit
     let task = |(_, kind, suffix, content): (bool, TaskKind, &str, &str)| {
         let mut map = Map::new();
         let mut note = |key: &str, value: &str| map.insert(key.to_owned(), Value::String(value.to_owned()));
-        note("thread_id", opened.thread.as_str());
+        note("thread_id", opened.thread.name());
         note("turn_id", opened.turn.as_str());
         note("assistant_message_id", answer.as_str());
         if let Some(batch) = batch {

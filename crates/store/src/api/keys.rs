@@ -58,15 +58,20 @@ impl Store {
         rows.first().map(key_row).transpose()
     }
 
-    /// At most `limit` keys that this handle sees, in the order of their ids, after `after`.
-    pub async fn keys(&self, after: Option<KeyId>, limit: u32) -> Result<Vec<KeyRow>, StoreError> {
+    /// At most `limit` keys of a tenant (`None`: the default one), in the order of their ids, after `after`.
+    pub async fn keys(
+        &self,
+        tenant: Option<&Tenant>,
+        after: Option<KeyId>,
+        limit: u32,
+    ) -> Result<Vec<KeyRow>, StoreError> {
         let sql = sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM api_keys
-             WHERE key_id > $1 AND ($2 IS NULL OR coalesce(tenant, '-') = $2) ORDER BY key_id LIMIT $3"
+             WHERE key_id > $1 AND tenant IS NOT DISTINCT FROM $2 ORDER BY key_id LIMIT $3"
         ));
         let statement = sqlx::query(sql)
             .bind(after.map(|id| id.to_string()).unwrap_or_default())
-            .bind(self.tenant_seen())
+            .bind(tenant.map(Tenant::to_string))
             .bind(i64::from(limit));
         self.rows(statement).await?.iter().map(key_row).collect()
     }
@@ -76,11 +81,10 @@ impl Store {
         let statement = sqlx::query(
             "UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp()),
                     revoked_by = coalesce(revoked_by, $2)
-             WHERE key_id = $1 AND ($3 IS NULL OR coalesce(tenant, '-') = $3) RETURNING true",
+             WHERE key_id = $1 RETURNING true",
         )
         .bind(id.to_string())
-        .bind(actor.to_owned())
-        .bind(self.tenant_seen());
+        .bind(actor.to_owned());
         Ok(!self.rows(statement).await?.is_empty())
     }
 

@@ -59,6 +59,9 @@ impl Process {
         let (http, metrics) = (Port::reserve()?, Port::reserve()?);
         env.push(("ANTIPHON_HTTP_ADDR".to_owned(), local(&http).to_string()));
         env.push(("ANTIPHON_METRICS_ADDR".to_owned(), local(&metrics).to_string()));
+        if !env.iter().any(|(name, _)| name == "ANTIPHON_INSECURE") {
+            env.push(("ANTIPHON_INSECURE".to_owned(), "true".to_owned()));
+        }
         let log = dir.join(format!("{name}.log"));
         Ok(Self { name, program, env, http, metrics, log, child: None })
     }

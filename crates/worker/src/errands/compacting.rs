@@ -241,7 +241,7 @@ impl Due {
         compaction: Position,
     ) -> Result<(), Trouble> {
         let mut map = Map::new();
-        map.insert("thread_id".to_owned(), json!(self.thread.as_str()));
+        map.insert("thread_id".to_owned(), json!(self.thread.name()));
         map.insert("compaction_id".to_owned(), json!(compaction));
         let metadata = Metadata::new(map).map_err(|error| Trouble::Task(error.to_string()))?;
         let task = Task { agent: self.agent.clone(), id, kind: TaskKind::Compaction, content, metadata };

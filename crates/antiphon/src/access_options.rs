@@ -1,0 +1,123 @@
+//! Who may use a gateway, and how much, as the command line says it.
+
+use std::path::PathBuf;
+
+use access::jwt::{JwtAlgorithm, JwtRules};
+use access::{CorsRules, Limits, Rate};
+use clap::Args;
+use gateway::{AccessConfig, TokenConfig, TokenKeys};
+
+use crate::roles::Stop;
+
+/// A burst may be as much as this many seconds' worth.
+const BURST_SECONDS: u32 = 2;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AccessSettings {
+    /// Ask nobody who he is: everybody may do everything. On loopback only.
+    #[arg(long, env = "ANTIPHON_INSECURE")]
+    insecure: bool,
+    /// Take tokens (JWT) of this issuer, beside API keys.
+    #[arg(long, env = "ANTIPHON_JWT_ISSUER", requires = "jwt_audience", requires = "keys")]
+    jwt_issuer: Option<String>,
+    /// The audience that tokens must be for.
+    #[arg(long, env = "ANTIPHON_JWT_AUDIENCE", requires = "jwt_issuer")]
+    jwt_audience: Option<String>,
+    /// Where the issuer's keys are (JWKS): an address with https.
+    #[arg(long, env = "ANTIPHON_JWT_JWKS_URL", group = "keys", requires = "jwt_issuer")]
+    jwt_jwks_url: Option<String>,
+    /// The same in a file, which is read again every ten minutes.
+    #[arg(long, env = "ANTIPHON_JWT_JWKS_FILE", group = "keys", requires = "jwt_issuer")]
+    jwt_jwks_file: Option<PathBuf>,
+    /// A file with a secret of at least 32 bytes: tokens are signed with HS256.
+    #[arg(long, env = "ANTIPHON_JWT_SECRET_FILE", group = "keys", requires = "jwt_issuer")]
+    jwt_secret_file: Option<PathBuf>,
+    /// How tokens may be signed: RS256, PS256, ES256, EdDSA. With a secret it is always HS256.
+    #[arg(
+        long,
+        env = "ANTIPHON_JWT_ALGORITHMS",
+        value_delimiter = ',',
+        default_value = "RS256,PS256,ES256,EdDSA",
+        value_parser = algorithm
+    )]
+    jwt_algorithms: Vec<JwtAlgorithm>,
+    /// The claim that names the tenant.
+    #[arg(long, env = "ANTIPHON_JWT_TENANT_CLAIM", default_value = "tenant")]
+    jwt_tenant_claim: String,
+    /// A token without that claim is one of the default tenant; else it is refused.
+    #[arg(long, env = "ANTIPHON_JWT_DEFAULT_TENANT")]
+    jwt_default_tenant: bool,
+    /// The claim that names the role: viewer, operator or admin.
+    #[arg(long, env = "ANTIPHON_JWT_ROLE_CLAIM", default_value = "role")]
+    jwt_role_claim: String,
+    /// Longest time since a token was issued, whatever it says itself.
+    #[arg(long, env = "ANTIPHON_JWT_MAX_AGE_SECONDS", default_value_t = 86_400)]
+    jwt_max_age_seconds: u32,
+    /// Pages of these origins may read answers, separated by commas, for example https://app.example; * for all.
+    #[arg(long, env = "ANTIPHON_CORS_ORIGINS", value_delimiter = ',')]
+    cors_origins: Vec<String>,
+    /// Requests a second of one tenant that change nothing, at one gateway; 0 for no limit.
+    #[arg(long, env = "ANTIPHON_TENANT_READS", default_value_t = 500)]
+    tenant_reads: u32,
+    /// Inputs, tasks and acts a second of one tenant, at one gateway; 0 for no limit.
+    #[arg(long, env = "ANTIPHON_TENANT_WRITES", default_value_t = 100)]
+    tenant_writes: u32,
+    /// Event streams of one tenant that are open at a time, at one gateway; 0 for no limit.
+    #[arg(long, env = "ANTIPHON_TENANT_STREAMS", default_value_t = 2_000)]
+    tenant_streams: u32,
+}
+
+fn algorithm(text: &str) -> Result<JwtAlgorithm, String> {
+    let known = JwtAlgorithm::of_name(text.trim()).filter(|it| *it != JwtAlgorithm::Hs256);
+    known.ok_or_else(|| "it must be RS256, PS256, ES256 or EdDSA".to_owned())
+}
+
+impl AccessSettings {
+    /// What the gateway is told.
+    ///
+    /// # Errors
+    /// An origin that no browser sends, or a secret that cannot be read.
+    pub(crate) async fn config(&self) -> Result<AccessConfig, Stop> {
+        let origins =
+            self.cors_origins.iter().map(|origin| origin.trim()).filter(|origin| !origin.is_empty());
+        let cors = CorsRules::parse(origins)
+            .map_err(|error| Stop::Configuration(format!("ANTIPHON_CORS_ORIGINS: {error}")))?;
+        let rate = |per_second: u32| Rate::new(per_second, per_second.saturating_mul(BURST_SECONDS)).ok();
+        let limits = Limits {
+            reads: rate(self.tenant_reads),
+            writes: rate(self.tenant_writes),
+            streams: Some(self.tenant_streams).filter(|streams| *streams > 0),
+        };
+        let tokens = match (&self.jwt_issuer, &self.jwt_audience) {
+            (Some(issuer), Some(audience)) => Some(self.tokens(issuer, audience).await?),
+            _ => None,
+        };
+        Ok(AccessConfig { insecure: self.insecure, tokens, cors, limits })
+    }
+
+    async fn tokens(&self, issuer: &str, audience: &str) -> Result<TokenConfig, Stop> {
+        let mut rules = JwtRules::new(issuer, audience);
+        rules.algorithms.clone_from(&self.jwt_algorithms);
+        rules.tenant_claim.clone_from(&self.jwt_tenant_claim);
+        rules.role_claim.clone_from(&self.jwt_role_claim);
+        rules.default_tenant_allowed = self.jwt_default_tenant;
+        rules.max_age_s = self.jwt_max_age_seconds;
+        let keys = match (&self.jwt_jwks_url, &self.jwt_jwks_file, &self.jwt_secret_file) {
+            (Some(url), _, _) => TokenKeys::Url(url.clone()),
+            (_, Some(file), _) => TokenKeys::File(file.clone()),
+            (_, _, Some(file)) => {
+                rules.algorithms = vec![JwtAlgorithm::Hs256];
+                let read = tokio::fs::read(file).await;
+                let unread = |error| format!("ANTIPHON_JWT_SECRET_FILE {}: {error}", file.display());
+                let secret = read.map_err(|error| Stop::Configuration(unread(error)))?;
+                // Editors end files with a line break that nobody means.
+                TokenKeys::Secret(secret.trim_ascii_end().to_vec())
+            }
+            (None, None, None) => {
+                let needed = "ANTIPHON_JWT_ISSUER needs ANTIPHON_JWT_JWKS_URL, _JWKS_FILE or _SECRET_FILE";
+                return Err(Stop::Configuration(needed.to_owned()));
+            }
+        };
+        Ok(TokenConfig { rules, keys })
+    }
+}

@@ -1,0 +1,82 @@
+//! API keys: making, listing and revoking them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use access::{StoredKey, TenantName};
+use gateway::shown::{ShownKey, new_key};
+use model::Timestamp;
+use serde_json::{Value, json};
+use store::Store;
+
+use super::options::{CreateKey, ListKeys, RevokeKey};
+use super::output;
+use crate::roles::Stop;
+
+/// Who makes and ends keys from here.
+const ACTOR: &str = "cli";
+/// Keys of one page.
+const PAGE: u32 = 500;
+
+pub(super) async fn create(store: &Store, options: &CreateKey) -> Result<(), Stop> {
+    let scopes = options.scopes.as_ref().map(|scopes| {
+        let scopes: Vec<_> = scopes.iter().map(|scope| scope.trim()).collect();
+        options.role.narrowed(&scopes).map_err(|error| Stop::Configuration(error.to_string()))
+    });
+    let made = new_key();
+    let key = StoredKey {
+        id: made.id(),
+        digest: made.digest(),
+        tenant: TenantName::from(options.tenant.clone()),
+        role: options.role,
+        scopes: scopes.transpose()?,
+        name: options.name.clone(),
+        expires_at: options.days.map(in_days),
+        revoked_at: None,
+    };
+    store.add_key(&key, ACTOR).await?;
+    let row = store.key(key.id).await?;
+    let row = row.ok_or_else(|| Stop::Failed("the key is not there any more".to_owned()))?;
+    let mut json = output::json(&ShownKey::from(&row));
+    json["key"] = json!(made.text());
+    output::note("this is the only time that the key is shown");
+    // Nothing else, so that a shell can take it.
+    output::print(options.database.format, &json, || output::Table::new([made.text()]))
+}
+
+pub(super) async fn list(store: &Store, options: &ListKeys) -> Result<(), Stop> {
+    let (mut keys, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.keys(options.tenant.as_ref(), after, PAGE).await?;
+        after = page.last().map(|row| row.key.id);
+        keys.extend(page.iter().map(|row| output::json(&ShownKey::from(row))));
+        if page.len() < PAGE as usize {
+            break;
+        }
+    }
+    let json = json!({ "keys": keys });
+    output::print(options.database.format, &json, || {
+        let mut table = output::Table::new(["KEY", "NAME", "ROLE", "CREATED", "LAST USED", "ENDS"]);
+        for key in &keys {
+            let end = if key["revoked_at"] == Value::Null { &key["expires_at"] } else { &key["revoked_at"] };
+            let cells =
+                [&key["key_id"], &key["name"], &key["role"], &key["created_at"], &key["last_used_at"], end];
+            table.row(cells.map(output::cell));
+        }
+        table
+    })
+}
+
+pub(super) async fn revoke(store: &Store, options: &RevokeKey) -> Result<(), Stop> {
+    if !store.revoke_key(options.key, ACTOR).await? {
+        return Err(Stop::Failed(format!("there is no key {}", options.key)));
+    }
+    let row = store.key(options.key).await?;
+    let json = row.as_ref().map(|row| output::json(&ShownKey::from(row))).unwrap_or_default();
+    output::print(options.database.format, &json, || output::pairs(&json))
+}
+
+fn in_days(days: u32) -> Timestamp {
+    let end = SystemTime::now() + Duration::from_secs(u64::from(days) * 86_400);
+    let end = end.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(end.as_millis()).unwrap_or(i64::MAX))
+}

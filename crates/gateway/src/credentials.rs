@@ -1,0 +1,306 @@
+//! Who speaks: the credential of a request, checked.
+//!
+//! Entry: [`Credentials::who`]. API keys are looked up in the store and remembered for some seconds, tokens of an identity
+//! provider are checked with its keys, tickets with a key of the installation. A credential that counts no longer ends the
+//! streams that were opened with it ([`crate::vigil`]).
+
+mod keyring;
+mod provider;
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use access::jwt::{Jwks, JwtRefused, JwtRules};
+use access::ticket::{self, Ticket, TicketKey, TicketRefused};
+use access::{CorsRules, KeyRefused, Limits, PresentedKey, Principal, Source};
+use axum::http::{HeaderMap, StatusCode, header};
+use model::{ThreadId, Timestamp};
+use runtime::Heartbeat;
+use store::Store;
+
+use crate::problem::Problem;
+use keyring::Keyring;
+use provider::Provider;
+
+/// Who may use a gateway, and how much.
+#[derive(Debug, Clone)]
+pub struct AccessConfig {
+    /// Who speaks is not asked: everybody is the administrator of the default tenant. For loopback only.
+    pub insecure: bool,
+    /// Tokens of an identity provider, beside API keys.
+    pub tokens: Option<TokenConfig>,
+    /// Pages of which other origins may read answers.
+    pub cors: CorsRules,
+    /// How much a tenant may ask of one gateway.
+    pub limits: Limits,
+}
+
+/// Which tokens are taken.
+#[derive(Debug, Clone)]
+pub struct TokenConfig {
+    /// What they must say.
+    pub rules: JwtRules,
+    /// With what they are signed.
+    pub keys: TokenKeys,
+}
+
+/// Where the keys of an identity provider are.
+#[derive(Clone)]
+pub enum TokenKeys {
+    /// A JWKS document at an address, fetched again every ten minutes, and when a token names a key that is not in it.
+    Url(String),
+    /// The same in a file.
+    File(PathBuf),
+    /// A secret that both sides know, of at least 32 bytes: HS256.
+    Secret(Vec<u8>),
+}
+
+/// Secrets do not belong into logs.
+impl std::fmt::Debug for TokenKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Url(url) => f.debug_tuple("Url").field(url).finish(),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Secret(_) => f.write_str("Secret"),
+        }
+    }
+}
+
+impl AccessConfig {
+    /// Nobody is asked who he is, and nothing is limited. For loopback only.
+    pub fn insecure() -> Self {
+        Self { insecure: true, ..Self::keys_only() }
+    }
+
+    /// API keys, no pages of other origins, no limits.
+    pub fn keys_only() -> Self {
+        // An empty list has nothing wrong in it.
+        #[allow(clippy::expect_used, reason = "there is nothing that could be refused")]
+        let cors = CorsRules::parse([]).expect("no origins");
+        Self { insecure: false, tokens: None, cors, limits: Limits::default() }
+    }
+}
+
+/// Why a gateway cannot check tokens.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The secret is no good.
+    #[error("the secret of tokens: {0}")]
+    Secret(#[from] access::jwt::InvalidJwks),
+    /// The address of the keys is none.
+    #[error("the address of the JWKS must begin with https:// (or http:// on loopback)")]
+    Address,
+    /// No HTTP client.
+    #[error(transparent)]
+    Client(#[from] runtime::http::ClientError),
+}
+
+/// Checks credentials.
+#[derive(Debug)]
+pub(crate) struct Credentials {
+    insecure: bool,
+    keyring: Keyring,
+    provider: Option<Provider>,
+    /// Once the database has been reached.
+    tickets: OnceLock<TicketKey>,
+}
+
+/// Why nobody is let in.
+#[derive(Debug)]
+pub(crate) enum Denied {
+    /// No credential.
+    Missing,
+    /// One that counts nothing, and why: for the log.
+    Refused(String),
+    /// It cannot be said at the moment.
+    Away(&'static str),
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        let code = "unauthenticated";
+        match denied {
+            Denied::Missing => {
+                let detail = "an API key or a token is needed: Authorization: Bearer <key>";
+                Self::new(StatusCode::UNAUTHORIZED, code, detail)
+            }
+            Denied::Refused(why) => {
+                tracing::debug!(why, "a credential was refused");
+                // Whoever guesses learns nothing of how near it was.
+                Self::new(StatusCode::UNAUTHORIZED, code, "the credential is not valid")
+            }
+            Denied::Away(detail) => Self::unavailable("credentials_unavailable", detail),
+        }
+    }
+}
+
+impl Credentials {
+    pub(crate) fn new(config: &AccessConfig) -> Result<Self, TokenError> {
+        let provider = config.tokens.as_ref().map(Provider::new).transpose()?;
+        Ok(Self {
+            insecure: config.insecure,
+            keyring: Keyring::default(),
+            provider,
+            tickets: OnceLock::new(),
+        })
+    }
+
+    /// With what gateways sign tickets, from [`Store::signing_key`].
+    pub(crate) fn sign_with(&self, key: &[u8]) {
+        match TicketKey::new(key) {
+            Ok(key) => drop(self.tickets.set(key)),
+            Err(error) => tracing::error!(%error, "tickets cannot be made"),
+        }
+    }
+
+    /// Who sends a request. `ticket` is the one in its address, where tickets are taken.
+    pub(crate) async fn who(
+        &self,
+        store: Option<&Store>,
+        headers: &HeaderMap,
+        ticket: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Principal, Denied> {
+        if self.insecure {
+            return Ok(Principal::local());
+        }
+        match (shown(headers)?, ticket) {
+            // A key or a token says more than a ticket does.
+            (Some(text), _) if PresentedKey::is_meant(text) => self.by_key(store, text, now).await,
+            (Some(text), _) => match &self.provider {
+                Some(provider) => provider.verify(text, now).await,
+                None => Err(Denied::Refused("no tokens are taken here".to_owned())),
+            },
+            (None, Some(text)) => self.by_ticket(store, text, now).await,
+            (None, None) => Err(Denied::Missing),
+        }
+    }
+
+    /// A ticket for the events of one thread.
+    pub(crate) fn ticket(
+        &self,
+        asker: &Principal,
+        thread: &ThreadId,
+        lifetime_s: u32,
+        now: Timestamp,
+    ) -> Result<Ticket, Problem> {
+        let starting = || Problem::unavailable("starting", "the database has not been reached yet");
+        let key = self.tickets.get().ok_or_else(starting)?;
+        ticket::issue(asker, thread, lifetime_s, key, now)
+            .map_err(|error| Problem::bad_request("invalid_ticket", error.to_string()))
+    }
+
+    /// Why a stream that was opened in this name must end; `None` while it may go on, or nobody can say.
+    pub(crate) async fn ended(
+        &self,
+        store: &Store,
+        principal: &Principal,
+        now: Timestamp,
+    ) -> Option<&'static str> {
+        if principal.has_expired(now) {
+            return Some("credential_expired");
+        }
+        let id = principal.key()?;
+        match self.keyring.key(store, id, now).await {
+            Ok(Some(key)) => key.principal(now).is_err().then_some("credential_revoked"),
+            Ok(None) => Some("credential_revoked"),
+            Err(_) => None,
+        }
+    }
+
+    /// Fetches the keys of the provider again when they are old, and notes which API keys are used.
+    pub(crate) async fn keep_fresh(&self, store: &Store, now: Timestamp, heartbeat: &Heartbeat) {
+        heartbeat.beat();
+        if let Some(provider) = &self.provider {
+            provider.refresh(now).await;
+        }
+        self.keyring.note_used(store).await;
+    }
+
+    async fn by_key(&self, store: Option<&Store>, text: &str, now: Timestamp) -> Result<Principal, Denied> {
+        let refused = |error: KeyRefused| Denied::Refused(error.to_string());
+        let shown = PresentedKey::parse(text).map_err(refused)?;
+        let store = store.ok_or(Denied::Away("the database has not been reached yet"))?;
+        let known = self.keyring.key(store, shown.id(), now).await?;
+        let key = known.ok_or_else(|| Denied::Refused("there is no such API key".to_owned()))?;
+        let principal = shown.check(&key, now).map_err(refused)?;
+        self.keyring.used(key.id);
+        Ok(principal)
+    }
+
+    async fn by_ticket(
+        &self,
+        store: Option<&Store>,
+        text: &str,
+        now: Timestamp,
+    ) -> Result<Principal, Denied> {
+        let starting = Denied::Away("the database has not been reached yet");
+        let (Some(key), Some(store)) = (self.tickets.get(), store) else { return Err(starting) };
+        let refused = |error: TicketRefused| Denied::Refused(error.to_string());
+        let principal = ticket::check(text, key, now).map_err(refused)?;
+        match self.ended(store, &principal, now).await {
+            Some(why) => Err(Denied::Refused(why.to_owned())),
+            None => Ok(principal),
+        }
+    }
+}
+
+/// The credential in the header: `Authorization: Bearer <credential>`.
+fn shown(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let malformed = || Denied::Refused("the header Authorization is not `Bearer <credential>`".to_owned());
+    if values.next().is_some() {
+        return Err(malformed());
+    }
+    let (scheme, rest) = value.to_str().ok().and_then(|text| text.split_once(' ')).ok_or_else(malformed)?;
+    match scheme.eq_ignore_ascii_case("bearer") {
+        true => Ok(Some(rest.trim_matches(' '))),
+        false => Err(malformed()),
+    }
+}
+
+/// Whether a sender of tokens may be wrong about it for a while, so that newer keys are looked for.
+fn is_of_unknown_key(refused: &JwtRefused) -> bool {
+    matches!(refused, JwtRefused::UnknownKey { .. })
+}
+
+/// The keys in a document, with what was left out of it.
+fn parsed(json: &[u8]) -> Option<Jwks> {
+    match Jwks::parse(json) {
+        Ok(keys) => {
+            for skipped in keys.skipped() {
+                tracing::debug!(?skipped, "a key of the identity provider is not used");
+            }
+            Some(keys)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the keys of the identity provider cannot be read; those before stay");
+            None
+        }
+    }
+}
+
+/// Whether the kind of credential is one that is checked again while its streams are open.
+pub(crate) fn may_end(principal: &Principal) -> bool {
+    !matches!(principal.source(), Source::Insecure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(values: &[&str]) -> HeaderMap {
+        values.iter().map(|value| (header::AUTHORIZATION, value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn the_credential_stands_in_one_header() {
+        assert_eq!(shown(&headers(&[])).unwrap(), None);
+        assert_eq!(shown(&headers(&["Bearer x"])).unwrap(), Some("x"));
+        assert_eq!(shown(&headers(&["bearer  x "])).unwrap(), Some("x"));
+        for wrong in [&["x"][..], &["Basic eDp5"], &["Bearer"], &["Bearer a", "Bearer b"]] {
+            assert!(matches!(shown(&headers(wrong)), Err(Denied::Refused(_))), "{wrong:?}");
+        }
+    }
+}

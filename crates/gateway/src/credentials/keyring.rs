@@ -1,0 +1,162 @@
+//! API keys that were seen lately, so that not every request asks the store.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use access::{Bucket, KeyId, Rate, StoredKey};
+use model::Timestamp;
+use store::Store;
+
+use super::Denied;
+
+/// So long a key counts as it was read: a key that is revoked counts no longer than this.
+const FRESH_MS: i64 = 5_000;
+/// And so long while the store cannot be read: streams and inputs go on while Postgres is away.
+const STALE_MS: i64 = 5 * 60_000;
+/// Keys that are remembered, with those that do not exist.
+const MOST: usize = 10_000;
+/// Reads of the store for keys that are not remembered: who guesses ids costs the database no more than that.
+const READS: (u32, u32) = (200, 400);
+
+#[derive(Debug, Default)]
+pub(super) struct Keyring {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    seen: HashMap<KeyId, Seen>,
+    used: HashSet<KeyId>,
+    reads: Option<Bucket>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    key: Option<StoredKey>,
+    at: Timestamp,
+}
+
+impl Keyring {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The key as it is stored, or was some seconds ago; `None` when there is none.
+    pub(super) async fn key(
+        &self,
+        store: &Store,
+        id: KeyId,
+        now: Timestamp,
+    ) -> Result<Option<StoredKey>, Denied> {
+        if let Some(seen) = self.state().seen(id, now, FRESH_MS) {
+            return Ok(seen);
+        }
+        if !self.state().may_read(now) {
+            return Err(Denied::Away("too many credentials are being looked up; try again"));
+        }
+        match store.of_all().key(id).await {
+            Ok(row) => {
+                let key = row.map(|row| row.key);
+                self.state().remember(id, Seen { key: key.clone(), at: now });
+                Ok(key)
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a key cannot be looked up");
+                let known = self.state().seen(id, now, STALE_MS);
+                known.ok_or(Denied::Away("the database cannot be reached at the moment"))
+            }
+        }
+    }
+
+    pub(super) fn used(&self, id: KeyId) {
+        self.state().used.insert(id);
+    }
+
+    /// Writes which keys were used since the last time.
+    pub(super) async fn note_used(&self, store: &Store) {
+        let used: Vec<_> = self.state().used.drain().collect();
+        if used.is_empty() {
+            return;
+        }
+        if let Err(error) = store.of_all().keys_used(&used).await {
+            tracing::debug!(%error, "it cannot be noted which keys are used");
+        }
+    }
+}
+
+impl State {
+    fn seen(&self, id: KeyId, now: Timestamp, for_ms: i64) -> Option<Option<StoredKey>> {
+        let seen = self.seen.get(&id)?;
+        // A clock that was set back makes nothing older than it is.
+        (now.since_ms(seen.at) < for_ms).then(|| seen.key.clone())
+    }
+
+    fn may_read(&mut self, now: Timestamp) -> bool {
+        let full = || Rate::new(READS.0, READS.1).ok().map(|rate| Bucket::new(rate, now));
+        match self.reads.as_mut() {
+            Some(reads) => reads.take(1, now).is_ok(),
+            None => {
+                self.reads = full();
+                true
+            }
+        }
+    }
+
+    fn remember(&mut self, id: KeyId, seen: Seen) {
+        if self.seen.len() >= MOST {
+            // First what names nothing: whoever guesses must not make us forget those that exist.
+            self.seen.retain(|_, seen| seen.key.is_some());
+        }
+        if self.seen.len() >= MOST {
+            self.seen.clear();
+        }
+        self.seen.insert(id, seen);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use access::{NewKey, Role, TenantName};
+
+    use super::*;
+
+    fn id(n: u64) -> KeyId {
+        NewKey::from_random(n.to_be_bytes(), [0; 32]).id()
+    }
+
+    fn key(n: u64) -> StoredKey {
+        StoredKey {
+            id: id(n),
+            digest: [0; 32],
+            tenant: TenantName::default(),
+            role: Role::Viewer,
+            scopes: None,
+            name: String::new(),
+            expires_at: None,
+            revoked_at: None,
+        }
+    }
+
+    #[test]
+    fn who_guesses_fills_nothing_and_displaces_nobody() {
+        let (mut state, now) = (State::default(), Timestamp(1_000_000));
+        state.remember(id(0), Seen { key: Some(key(0)), at: now });
+        for n in 1..50_000 {
+            state.remember(id(n), Seen { key: None, at: now });
+        }
+        assert!(state.seen.len() <= MOST);
+        assert_eq!(state.seen(id(0), now, FRESH_MS), Some(Some(key(0))));
+        let reads = (0..10_000).filter(|_| state.may_read(now)).count();
+        assert_eq!(reads, READS.1 as usize + 1);
+    }
+
+    #[test]
+    fn a_key_counts_for_seconds_and_for_minutes_without_the_store() {
+        let mut state = State::default();
+        state.remember(id(1), Seen { key: Some(key(1)), at: Timestamp(0) });
+        assert!(state.seen(id(1), Timestamp(FRESH_MS - 1), FRESH_MS).is_some());
+        assert!(state.seen(id(1), Timestamp(FRESH_MS), FRESH_MS).is_none());
+        assert!(state.seen(id(1), Timestamp(FRESH_MS), STALE_MS).is_some());
+        assert!(state.seen(id(1), Timestamp(STALE_MS), STALE_MS).is_none());
+    }
+}

@@ -1,0 +1,248 @@
+//! Tokens of an identity provider, and its keys.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use access::Principal;
+use access::jwt::{self, Jwks, JwtRefused, JwtRules, Refetch, RefetchGate};
+use model::Timestamp;
+use reqwest::{Client, Url};
+
+use super::{Denied, TokenConfig, TokenError, TokenKeys, is_of_unknown_key, parsed};
+
+/// How long the document may take to come.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest document.
+const MAX_BYTES: usize = 64 << 10;
+
+#[derive(Debug)]
+pub(super) struct Provider {
+    rules: JwtRules,
+    place: Place,
+    gate: Mutex<RefetchGate>,
+}
+
+#[derive(Debug)]
+enum Place {
+    Url(Client, Box<Url>),
+    File(PathBuf),
+    /// There is nothing to fetch.
+    Secret(Vec<u8>),
+}
+
+impl Provider {
+    pub(super) fn new(config: &TokenConfig) -> Result<Self, TokenError> {
+        let place = match &config.keys {
+            TokenKeys::Url(url) => {
+                let url = Url::parse(url).ok().filter(is_safe).ok_or(TokenError::Address)?;
+                Place::Url(runtime::http::client(Some(PATIENCE))?, Box::new(url))
+            }
+            TokenKeys::File(path) => Place::File(path.clone()),
+            TokenKeys::Secret(secret) => {
+                Jwks::secret(secret)?;
+                Place::Secret(secret.clone())
+            }
+        };
+        Ok(Self { rules: config.rules.clone(), place, gate: Mutex::new(RefetchGate::new()) })
+    }
+
+    fn gate(&self) -> MutexGuard<'_, RefetchGate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) async fn verify(&self, token: &str, now: Timestamp) -> Result<Principal, Denied> {
+        let keys = self.gate().keys(now);
+        let keys = match keys {
+            Some(keys) => keys,
+            None => {
+                self.refresh(now).await;
+                self.gate()
+                    .keys(now)
+                    .ok_or(Denied::Away("the keys of the identity provider are not there"))?
+            }
+        };
+        let refused = |refused: JwtRefused| Denied::Refused(refused.to_string());
+        match jwt::verify(token, &keys, &self.rules, now) {
+            Err(unknown) if is_of_unknown_key(&unknown) => {
+                if !self.gate().may_fetch(Refetch::UnknownKey, now) {
+                    return Err(refused(unknown));
+                }
+                self.fetch(now).await;
+                let newer = self.gate().keys(now).unwrap_or(keys);
+                jwt::verify(token, &newer, &self.rules, now).map_err(refused)
+            }
+            verified => verified.map_err(refused),
+        }
+    }
+
+    /// Fetches the keys when they are old.
+    pub(super) async fn refresh(&self, now: Timestamp) {
+        let is_due = self.gate().may_fetch(Refetch::Age, now);
+        if is_due {
+            self.fetch(now).await;
+        }
+    }
+
+    async fn fetch(&self, now: Timestamp) {
+        let fetched = match &self.place {
+            Place::Secret(secret) => Jwks::secret(secret).ok(),
+            Place::File(path) => match tokio::fs::read(path).await {
+                Ok(json) if json.len() <= MAX_BYTES => parsed(&json),
+                Ok(_) => complain("it is too long"),
+                Err(error) => complain(&error.to_string()),
+            },
+            Place::Url(client, url) => match document(client, url).await {
+                Ok(json) => parsed(&json),
+                Err(error) => complain(&error),
+            },
+        };
+        if let Some(keys) = fetched {
+            self.gate().fetched(keys, now);
+        }
+    }
+}
+
+fn complain(error: &str) -> Option<Jwks> {
+    tracing::warn!(error, "the keys of the identity provider cannot be fetched; those before stay");
+    None
+}
+
+async fn document(client: &Client, url: &Url) -> Result<Vec<u8>, String> {
+    let fetched = async {
+        let response = client.get(url.clone()).send().await.map_err(|error| error.to_string())?;
+        if !response.status().is_success() {
+            return Err(format!("the provider answers {}", response.status()));
+        }
+        match runtime::http::read_at_most(response, MAX_BYTES).await {
+            Ok((body, false)) => Ok(body),
+            Ok((_, true)) => Err(format!("it is longer than {MAX_BYTES} bytes")),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    tokio::time::timeout(PATIENCE, fetched).await.unwrap_or_else(|_| Err("it takes too long".to_owned()))
+}
+
+/// Whoever can change the document on its way can make tokens: it travels encrypted, or not beyond this machine.
+fn is_safe(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    url.scheme() == "https" || (url.scheme() == "http" && is_loopback)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use ring::signature::{Ed25519KeyPair, KeyPair as _};
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// An identity provider whose document a test changes.
+    struct Idp {
+        url: String,
+        document: Arc<Mutex<String>>,
+        fetches: Arc<AtomicUsize>,
+    }
+
+    impl Idp {
+        async fn new() -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}/jwks", listener.local_addr().unwrap());
+            let (document, fetches) = (Arc::new(Mutex::new(String::new())), Arc::new(AtomicUsize::new(0)));
+            let (said, counted) = (Arc::clone(&document), Arc::clone(&fetches));
+            runtime::spawn_named("test idp", async move {
+                loop {
+                    let (mut stream, _) = listener.accept().await.unwrap();
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    let mut request = [0; 4_096];
+                    stream.read(&mut request).await.unwrap();
+                    let body = said.lock().unwrap().clone();
+                    let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length";
+                    stream
+                        .write_all(format!("{head}: {}\r\n\r\n{body}", body.len()).as_bytes())
+                        .await
+                        .unwrap();
+                }
+            });
+            Self { url, document, fetches }
+        }
+
+        fn says(&self, keys: &[(&str, &Ed25519KeyPair)]) {
+            let jwk = |(kid, key): &(&str, &Ed25519KeyPair)| {
+                let x = URL_SAFE_NO_PAD.encode(key.public_key());
+                json!({"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": kid, "x": x})
+            };
+            let keys: Vec<Value> = keys.iter().map(jwk).collect();
+            *self.document.lock().unwrap() = json!({ "keys": keys }).to_string();
+        }
+    }
+
+    fn pair(seed: u8) -> Ed25519KeyPair {
+        Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap()
+    }
+
+    fn token(kid: &str, key: &Ed25519KeyPair, now: Timestamp) -> String {
+        let part = |json: Value| URL_SAFE_NO_PAD.encode(json.to_string());
+        let seconds = now.0 / 1_000;
+        let claims = json!({
+            "iss": "https://idp.example", "aud": "antiphon", "sub": "ann", "tenant": "acme", "role": "viewer",
+            "iat": seconds, "exp": seconds + 60,
+        });
+        let signed = format!("{}.{}", part(json!({"alg": "EdDSA", "kid": kid})), part(claims));
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes())))
+    }
+
+    #[tokio::test]
+    async fn keys_are_fetched_when_a_token_names_a_new_one() {
+        let (idp, first, second) = (Idp::new().await, pair(1), pair(2));
+        idp.says(&[("a", &first)]);
+        let rules = JwtRules::new("https://idp.example", "antiphon");
+        let provider = Provider::new(&TokenConfig { rules, keys: TokenKeys::Url(idp.url.clone()) }).unwrap();
+        let now = Timestamp(1_800_000_000_000);
+        let ann = provider.verify(&token("a", &first, now), now).await.unwrap();
+        assert_eq!((ann.name(), ann.tenant().as_str()), ("jwt:ann", Some("acme")));
+        // A flood of tokens with unknown keys is one fetch in half a minute.
+        idp.says(&[("a", &first), ("b", &second)]);
+        for _ in 0..50 {
+            assert!(provider.verify(&token("b", &second, now), now).await.is_err());
+        }
+        let later = now.plus_ms(31_000);
+        assert!(provider.verify(&token("b", &second, later), later).await.is_ok());
+        assert_eq!(idp.fetches.load(Ordering::SeqCst), 2);
+        // A document that says nothing, or a provider that is away, takes no key back.
+        *idp.document.lock().unwrap() = "{".to_owned();
+        let later = now.plus_ms(700_000);
+        provider.refresh(later).await;
+        assert_eq!(idp.fetches.load(Ordering::SeqCst), 3);
+        assert!(provider.verify(&token("a", &first, later), later).await.is_ok());
+        // One that was taken back is taken back here.
+        idp.says(&[("b", &second)]);
+        let later = now.plus_ms(800_000);
+        provider.refresh(later).await;
+        assert!(provider.verify(&token("a", &first, later), later).await.is_err());
+        assert!(provider.verify(&token("b", &second, later), later).await.is_ok());
+    }
+
+    #[test]
+    fn keys_come_over_tls_or_from_this_machine() {
+        let safe = |url| is_safe(&Url::parse(url).unwrap());
+        for good in
+            ["https://idp.example/jwks", "http://127.0.0.1:1/x", "http://localhost/x", "http://[::1]/x"]
+        {
+            assert!(safe(good), "{good}");
+        }
+        for bad in
+            ["http://idp.example/jwks", "ftp://localhost/x", "http://127.0.0.1.example/x", "file:///etc/x"]
+        {
+            assert!(!safe(bad), "{bad}");
+        }
+    }
+}

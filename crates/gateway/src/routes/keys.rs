@@ -1,0 +1,125 @@
+//! API keys of the caller's tenant.
+
+use access::{KeyId, Role, StoredKey};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+
+use super::fresh;
+use crate::body::{Bounded, Strict};
+use crate::desk::Desk;
+use crate::params::{self, Asked, Params};
+use crate::problem::Problem;
+use crate::shown::{ShownKey, new_key};
+
+/// Longest name of a key, in bytes.
+const MAX_NAME: usize = 200;
+/// Ten years.
+const MAX_LIFETIME_S: i64 = 3_650 * 86_400;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeyBody {
+    name: String,
+    role: String,
+    scopes: Option<Vec<String>>,
+    expires_in_s: Option<i64>,
+}
+
+impl Bounded for KeyBody {
+    const MAX_BYTES: usize = 16 << 10;
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeysQuery {
+    after: Option<String>,
+    limit: Option<String>,
+}
+
+/// A key that has just been made. Its text is nowhere else.
+#[derive(Serialize)]
+struct MadeKey {
+    key: String,
+    #[serde(flatten)]
+    shown: ShownKey,
+}
+
+#[derive(Serialize)]
+struct KeysPage {
+    keys: Vec<ShownKey>,
+    has_more: bool,
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("unknown_key", "there is no such key")
+}
+
+pub(super) async fn make(
+    desk: Desk,
+    headers: HeaderMap,
+    Strict(body): Strict<KeyBody>,
+) -> Result<Response, Problem> {
+    let invalid = |detail: String| Problem::bad_request("invalid_key", detail);
+    if body.name.is_empty() || body.name.len() > MAX_NAME || body.name.contains('\0') {
+        return Err(invalid(format!("name must have from 1 to {MAX_NAME} bytes, and no NUL")));
+    }
+    let all = Role::ALL.map(Role::name).join(", ");
+    let role = Role::of_name(&body.role).ok_or_else(|| invalid(format!("role must be one of {all}")))?;
+    let scopes = body.scopes.map(|scopes| {
+        role.narrowed(&scopes.iter().map(String::as_str).collect::<Vec<_>>())
+            .map_err(|error| invalid(error.to_string()))
+    });
+    let scopes = scopes.transpose()?;
+    let wanted = scopes.unwrap_or_else(|| role.permissions());
+    if let Some(beyond) = wanted.iter().find(|permission| !desk.principal().may(*permission)) {
+        let detail = format!("nobody gives what he does not have: {}", beyond.scope());
+        return Err(Problem::new(StatusCode::FORBIDDEN, "insufficient_scope", detail));
+    }
+    let lifetime = body.expires_in_s.map(|seconds| match (1..=MAX_LIFETIME_S).contains(&seconds) {
+        true => Ok(seconds),
+        false => Err(invalid(format!("expires_in_s must be from 1 to {MAX_LIFETIME_S}"))),
+    });
+    let lifetime = lifetime.transpose()?;
+    let (hub, actor, made) = (desk.hub()?, desk.actor(&headers)?, new_key());
+    let key = StoredKey {
+        id: made.id(),
+        digest: made.digest(),
+        tenant: desk.principal().tenant().clone(),
+        role,
+        scopes,
+        name: body.name,
+        expires_at: lifetime.map(|seconds| hub.context().now().plus_ms(seconds * 1_000)),
+        revoked_at: None,
+    };
+    hub.store().add_key(&key, &actor).await?;
+    let row = hub.store().key(key.id).await?.ok_or_else(unknown)?;
+    tracing::info!(key = %key.id, actor, role = role.name(), "an API key was made");
+    let shown = MadeKey { key: made.text().to_owned(), shown: ShownKey::from(&row) };
+    Ok((StatusCode::CREATED, fresh(shown)).into_response())
+}
+
+pub(super) async fn page(desk: Desk, Asked(query): Asked<KeysQuery>) -> Result<Response, Problem> {
+    let invalid = || Problem::bad_request("invalid_id", "after: not the id of a key");
+    let after = query.after.map(|id| KeyId::parse(&id).ok_or_else(invalid)).transpose()?;
+    let limit = params::limit(query.limit.as_deref())?;
+    let mut keys = desk.store()?.keys(desk.tenant(), after, limit + 1).await?;
+    let has_more = params::has_more(&mut keys, limit);
+    Ok(fresh(KeysPage { keys: keys.iter().map(ShownKey::from).collect(), has_more }))
+}
+
+/// Ends a key, within seconds everywhere, and the streams that were opened with it.
+pub(super) async fn revoke(
+    desk: Desk,
+    Params(key): Params<String>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let id = KeyId::parse(&key).ok_or_else(unknown)?;
+    let (store, actor) = (desk.store()?, desk.actor(&headers)?);
+    let row = store.key(id).await?.filter(|row| row.key.tenant == *desk.principal().tenant());
+    row.ok_or_else(unknown)?;
+    store.revoke_key(id, &actor).await?;
+    tracing::info!(key = %id, actor, "an API key was revoked");
+    let row = store.key(id).await?.ok_or_else(unknown)?;
+    Ok(fresh(ShownKey::from(&row)))
+}

@@ -1,0 +1,45 @@
+//! Tickets for clients that cannot send headers: a browser's `EventSource`.
+
+use access::ticket::USUAL_LIFETIME_S;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+
+use super::fresh;
+use crate::body::{Bounded, Strict};
+use crate::desk::Desk;
+use crate::params::Params;
+use crate::problem::Problem;
+use crate::shown;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TicketBody {
+    /// From 1 to 900.
+    lifetime_s: Option<u32>,
+}
+
+impl Bounded for TicketBody {
+    const MAX_BYTES: usize = 1 << 10;
+}
+
+#[derive(Serialize)]
+struct ShownTicket {
+    ticket: String,
+    expires_at: Option<String>,
+    events_url: String,
+}
+
+pub(super) async fn make(
+    desk: Desk,
+    Params(thread): Params<String>,
+    Strict(body): Strict<TicketBody>,
+) -> Result<Response, Problem> {
+    let thread = desk.thread(&thread)?;
+    let ticket = desk.ticket(&thread, body.lifetime_s.unwrap_or(USUAL_LIFETIME_S))?;
+    let events_url = format!("/v1/threads/{}/events?ticket={}", thread.name(), ticket.text);
+    let place = [(header::LOCATION, events_url.clone())];
+    let shown =
+        ShownTicket { ticket: ticket.text, expires_at: shown::rfc3339(ticket.expires_at), events_url };
+    Ok((StatusCode::CREATED, place, fresh(shown)).into_response())
+}

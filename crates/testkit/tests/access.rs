@@ -1,0 +1,524 @@
+//! Who may: every route, asked by everybody. A fleet whose gateway wants credentials, on a database whose walls hold.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::{Value, json};
+use sha2::Sha256;
+use testkit::{
+    api::Api,
+    fleet::invoke,
+    http::{self, Answer},
+};
+use tokio::time::{Instant, sleep, timeout};
+use xtask::services::ScratchDir;
+
+use crate::{
+    bed::Bed,
+    talk::{SOON, scripted},
+};
+
+const SECRET: &str = "a secret of both sides that has more than 32 bytes";
+const ISSUER: &str = "https://idp.example";
+
+/// A fleet that wants credentials, and how to get some.
+struct Gate {
+    bed: Bed,
+    database_url: String,
+    _folder: ScratchDir,
+}
+
+/// Whoever asks with a credential.
+#[derive(Clone)]
+struct Caller {
+    api: Api,
+    credential: String,
+}
+
+impl Gate {
+    async fn new(more: &[(&str, &str)]) -> Self {
+        let folder = ScratchDir::new("access").unwrap();
+        let secret = folder.path().join("secret");
+        std::fs::write(&secret, format!("{SECRET}\n")).unwrap();
+        let mut url = String::new();
+        let bed = Bed::with(|options| {
+            url = options.database_url.clone();
+            let mut options = scripted(options)
+                .with_env("ANTIPHON_INSECURE", "false")
+                .with_env("ANTIPHON_JWT_ISSUER", ISSUER)
+                .with_env("ANTIPHON_JWT_AUDIENCE", "antiphon")
+                .with_env("ANTIPHON_JWT_SECRET_FILE", secret.display());
+            for (name, value) in more {
+                options = options.with_env(name, value);
+            }
+            options
+        });
+        let bed = bed.await;
+        Self { bed, database_url: url, _folder: folder }
+    }
+
+    fn caller(&self, credential: &str) -> Caller {
+        Caller { api: self.bed.api(), credential: credential.to_owned() }
+    }
+
+    async fn command(&self, words: &[&str]) -> Value {
+        let env = [("DATABASE_URL".to_owned(), self.database_url.clone())];
+        let done = invoke(&[words, &["-o", "json"]].concat(), &env).await.unwrap();
+        assert_eq!(done.code, Some(0), "{words:?}: {}", done.stderr);
+        serde_json::from_str(&done.stdout).unwrap()
+    }
+
+    /// A key as an operator makes it.
+    async fn key(&self, tenant: Option<&str>, role: &str, scopes: Option<&str>) -> Caller {
+        let mut words = vec!["keys", "create", "for a test", "--role", role];
+        words.extend(tenant.iter().flat_map(|tenant| ["--tenant", tenant]));
+        words.extend(scopes.iter().flat_map(|scopes| ["--scopes", scopes]));
+        let made = self.command(&words).await;
+        self.caller(made["key"].as_str().unwrap())
+    }
+
+    /// A token as the identity provider makes it.
+    fn token(&self, changes: Value) -> Caller {
+        self.caller(&signed(&json!({"alg": "HS256", "typ": "JWT"}), &claims(changes), SECRET))
+    }
+}
+
+fn claims(changes: Value) -> Value {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let mut claims = json!({
+        "iss": ISSUER, "aud": "antiphon", "sub": "ann", "tenant": "acme", "role": "admin",
+        "iat": now, "exp": now + 600,
+    });
+    for (name, value) in changes.as_object().unwrap() {
+        claims[name] = value.clone();
+    }
+    claims
+}
+
+fn signed(header: &Value, claims: &Value, secret: &str) -> String {
+    let part = |json: &Value| URL_SAFE_NO_PAD.encode(json.to_string());
+    let signed = format!("{}.{}", part(header), part(claims));
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
+    mac.update(signed.as_bytes());
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
+}
+
+impl Caller {
+    async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
+        let bearer = format!("Bearer {}", self.credential);
+        self.api.send(method, path, body, &[("authorization", &bearer)]).await.unwrap()
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, None).await
+    }
+
+    /// Says something and waits until the answer is in the history.
+    async fn talk(&self, thread: &str) -> Value {
+        let path = format!("/v1/threads/{thread}/messages");
+        let said = self.ask("POST", &path, Some(&json!({"content": "hello"}))).await;
+        assert_eq!(said.status, 202, "{}", said.text);
+        let began = Instant::now();
+        loop {
+            let history = self.get(&format!("/v1/threads/{thread}/history")).await;
+            if history.status == 200 && history.json().unwrap()["messages"].as_array().unwrap().len() >= 2 {
+                return said.json().unwrap();
+            }
+            assert!(began.elapsed() < SOON, "{}", history.text);
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// Every route that needs a permission, with a body that is right.
+fn routes() -> Vec<(&'static str, &'static str, &'static str, Option<Value>)> {
+    let empty = || Some(json!({}));
+    let said = || Some(json!({"content": "hi"}));
+    vec![
+        ("POST", "/v1/threads", "threads:write", empty()),
+        ("GET", "/v1/threads/t1", "threads:read", None),
+        ("GET", "/v1/threads/t1/history", "threads:read", None),
+        ("GET", "/v1/threads/t1/context", "threads:read", None),
+        ("GET", "/v1/threads/t1/compactions", "threads:read", None),
+        ("GET", "/v1/threads/t1/batches", "threads:read", None),
+        ("GET", "/v1/threads/t1/batches/1", "threads:read", None),
+        ("GET", "/v1/threads/t1/failed-turns", "threads:read", None),
+        ("POST", "/v1/threads/t1/tickets", "threads:read", empty()),
+        ("POST", "/v1/threads/t1/messages", "threads:write", said()),
+        ("POST", "/v1/threads/t1/compactions/undo", "agents:operate", empty()),
+        ("DELETE", "/v1/threads/t1/failed-turns/u0000-x", "agents:operate", None),
+        ("POST", "/v1/threads/t1/failed-turns/u0000-x/retry", "agents:operate", empty()),
+        ("GET", "/v1/threads/t1/audit", "audit:read", None),
+        ("POST", "/v1/turns/u0000-x/stop", "threads:write", empty()),
+        ("GET", "/v1/agents", "agents:read", None),
+        ("GET", "/v1/agents/a1", "agents:read", None),
+        ("PUT", "/v1/agents/a1", "agents:configure", Some(json!({"workflow": "default"}))),
+        ("POST", "/v1/agents/a1/pause", "agents:operate", empty()),
+        ("POST", "/v1/agents/a1/resume", "agents:operate", empty()),
+        ("POST", "/v1/agents/a1/clear-backoff", "agents:operate", empty()),
+        ("GET", "/v1/agents/a1/audit", "audit:read", None),
+        ("GET", "/v1/agents/a1/tasks", "agents:read", None),
+        ("POST", "/v1/agents/a1/tasks", "tasks:write", said()),
+        ("GET", "/v1/agents/a1/tasks/x", "agents:read", None),
+        ("PATCH", "/v1/agents/a1/tasks/x", "agents:operate", said()),
+        ("DELETE", "/v1/agents/a1/tasks/x", "agents:operate", None),
+        ("POST", "/v1/agents/a1/tasks/x/retry", "agents:operate", empty()),
+        ("GET", "/v1/keys", "keys:manage", None),
+        (
+            "POST",
+            "/v1/keys",
+            "keys:manage",
+            Some(json!({"name": "k", "role": "admin", "scopes": ["keys:manage"]})),
+        ),
+        ("DELETE", "/v1/keys/0123456789abcdef", "keys:manage", None),
+        ("POST", "/api/chat", "threads:write", empty()),
+        ("GET", "/api/chat/idle/stream", "threads:read", None),
+        ("POST", "/api/chat/idle/stop", "threads:write", empty()),
+        ("POST", "/v1/chat/completions", "threads:write", empty()),
+        ("POST", "/v1/responses", "threads:write", empty()),
+        ("GET", "/v1/responses/resp_x", "threads:read", None),
+        ("POST", "/v1/responses/resp_x/cancel", "threads:write", empty()),
+        ("POST", "/agui", "threads:write", empty()),
+        ("POST", "/agui/connect", "threads:read", empty()),
+    ]
+}
+
+const ROLES: [(&str, &[&str]); 3] = [
+    ("viewer", &["threads:read", "agents:read"]),
+    (
+        "operator",
+        &["threads:read", "agents:read", "threads:write", "tasks:write", "agents:operate", "audit:read"],
+    ),
+    (
+        "admin",
+        &[
+            "threads:read",
+            "agents:read",
+            "threads:write",
+            "tasks:write",
+            "agents:operate",
+            "audit:read",
+            "agents:configure",
+            "keys:manage",
+        ],
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_asks_who_and_whether_he_may() {
+    let gate = Gate::new(&[]).await;
+    let admin = gate.key(Some("acme"), "admin", None).await;
+    admin.talk("t1").await;
+    let revoked = gate.key(Some("acme"), "admin", None).await;
+    gate.command(&["keys", "revoke", &revoked.credential[4..20]]).await;
+    let ticket = admin.ask("POST", "/v1/threads/t1/tickets", Some(&json!({}))).await.json().unwrap();
+    let ticket = ticket["ticket"].as_str().unwrap().to_owned();
+    let other_secret = signed(&json!({"alg": "HS256"}), &claims(json!({})), &SECRET.replace('a', "b"));
+    let unsigned = signed(&json!({"alg": "none"}), &claims(json!({})), SECRET);
+    let strangers = [
+        gate.caller(""),
+        gate.caller("nonsense"),
+        gate.caller(&admin.credential[..20]),
+        gate.caller(&admin.credential.to_uppercase()),
+        gate.caller(&format!("{}0", &admin.credential[..admin.credential.len() - 1])),
+        revoked,
+        gate.caller(&ticket),
+        gate.caller(&other_secret),
+        gate.caller(&unsigned),
+        gate.caller(unsigned.rsplit_once('.').unwrap().0),
+        gate.token(json!({"exp": 1})),
+        gate.token(json!({"nbf": 9_999_999_999_u64})),
+        gate.token(json!({"aud": "another"})),
+        gate.token(json!({"aud": null})),
+        gate.token(json!({"iss": "https://elsewhere.example"})),
+        gate.token(json!({"tenant": null})),
+        gate.token(json!({"tenant": "Acme~x"})),
+        gate.token(json!({"role": "root"})),
+    ];
+    let mut wrong = Vec::new();
+    for (method, path, scope, body) in routes() {
+        for (number, stranger) in strangers.iter().enumerate() {
+            let answer = stranger.ask(method, path, body.as_ref()).await;
+            if answer.status != 401 || answer.header("www-authenticate").is_none() {
+                wrong.push(format!("stranger {number}: {method} {path}: {}", answer.status));
+            }
+        }
+        let bare = gate.bed.api().send(method, path, body.as_ref(), &[]).await.unwrap();
+        if bare.status != 401 {
+            wrong.push(format!("without a credential: {method} {path}: {}", bare.status));
+        }
+        for (role, scopes) in ROLES {
+            let may = scopes.contains(&scope);
+            let answers = [
+                gate.token(json!({"role": role})).ask(method, path, body.as_ref()).await,
+                gate.token(json!({"role": "admin", "scope": if may { scope } else { "openid" }}))
+                    .ask(method, path, body.as_ref())
+                    .await,
+            ];
+            for answer in answers {
+                let passed = answer.status != 401 && answer.status != 403;
+                if passed != may || answer.status >= 500 {
+                    wrong.push(format!("{role}: {method} {path}: {} {}", answer.status, answer.text));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let logs: String =
+        gate.bed.fleet.gateways.iter().map(|it| std::fs::read_to_string(it.log()).unwrap()).collect();
+    for secret in [&admin.credential[21..], &ticket, SECRET] {
+        assert!(!logs.contains(secret), "a secret is in the log");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_do_not_know_of_each_other() {
+    let gate = Gate::new(&[]).await;
+    let acme = gate.key(Some("acme"), "admin", None).await;
+    let other = gate.token(json!({"tenant": "other"}));
+    let default = gate.key(None, "admin", None).await;
+    let turn = acme.talk("t1").await;
+    acme.ask("PUT", "/v1/agents/a1", Some(&json!({"workflow": "default"}))).await;
+    acme.ask("POST", "/v1/agents/a1/tasks", Some(&json!({"content": "x", "task_id": "x"}))).await;
+    let batch = acme.get("/v1/threads/t1/history").await.json().unwrap()["messages"][0]["batch_id"].clone();
+    let key = acme.get("/v1/keys").await.json().unwrap()["keys"][0]["key_id"].as_str().unwrap().to_owned();
+    let stranger_of = |path: &str| path.replace("t1", "t9").replace("a1", "a9").replace("u0", "u1");
+    let reads = [
+        "/v1/threads/t1".to_owned(),
+        "/v1/threads/t1/history".to_owned(),
+        "/v1/threads/t1/context".to_owned(),
+        "/v1/threads/t1/compactions".to_owned(),
+        "/v1/threads/t1/batches".to_owned(),
+        format!("/v1/threads/t1/batches/{}", batch.as_str().unwrap()),
+        "/v1/threads/t1/failed-turns".to_owned(),
+        "/v1/threads/t1/audit".to_owned(),
+        "/v1/agents/a1".to_owned(),
+        "/v1/agents/a1/tasks".to_owned(),
+        "/v1/agents/a1/tasks/x".to_owned(),
+        "/v1/agents/a1/audit".to_owned(),
+    ];
+    for path in &reads {
+        assert_eq!(acme.get(path).await.status, 200, "{path}");
+        for foreign in [&other, &default] {
+            let (seen, unknown) = (foreign.get(path).await, foreign.get(&stranger_of(path)).await);
+            assert_eq!((seen.status, &seen.text), (unknown.status, &unknown.text), "{path}");
+            assert!(seen.status == 404, "{path}: {} {}", seen.status, seen.text);
+        }
+        assert!(!acme.get(path).await.text.contains('~'), "{path} shows whose it is");
+    }
+    // What is found by the id of a turn alone.
+    let response = format!("resp_{}", turn["message_id"].as_str().unwrap());
+    let found = acme.get(&format!("/v1/responses/{response}")).await;
+    assert_eq!(found.status, 200, "{}", found.text);
+    assert!(!found.text.contains('~'), "{}", found.text);
+    for foreign in [&other, &default] {
+        assert_eq!(foreign.get(&format!("/v1/responses/{response}")).await.status, 404);
+        let cancel = foreign.ask("POST", &format!("/v1/responses/{response}/cancel"), None).await;
+        assert_eq!(cancel.status, 404, "{}", cancel.text);
+        assert_eq!(foreign.ask("DELETE", &format!("/v1/keys/{key}"), None).await.status, 404);
+        assert!(foreign.get("/v1/agents").await.json().unwrap()["agents"].as_array().unwrap().is_empty());
+    }
+    let stop = json!({"content": "slowly please, and wait for it"});
+    let running = acme.ask("POST", "/v1/threads/t2/messages", Some(&stop)).await.json().unwrap();
+    let path = format!("/v1/turns/{}/stop", running["turn_id"].as_str().unwrap());
+    assert_eq!(other.ask("POST", &path, Some(&json!({}))).await.status, 404);
+    assert_eq!(acme.ask("POST", &path, Some(&json!({}))).await.status, 200);
+    // The same name is another thread.
+    other.talk("t1").await;
+    default.talk("t1").await;
+    for caller in [&acme, &other, &default] {
+        let history = caller.get("/v1/threads/t1/history").await.json().unwrap();
+        let messages = history["messages"].as_array().unwrap().iter();
+        assert_eq!(messages.filter(|message| message["batch_type"] == "user_request").count(), 2);
+    }
+    // Nobody reaches it by writing whose it is.
+    for path in ["/v1/threads/acme~t1", "/v1/threads/acme%7Et1/history", "/v1/agents/acme~a1"] {
+        assert_eq!(default.get(path).await.status, 400, "{path}");
+    }
+    let named =
+        json!({"id": "acme~t1", "messages": [{"role": "user", "parts": [{"type": "text", "text": "x"}]}]});
+    assert_eq!(default.ask("POST", "/api/chat", Some(&named)).await.status, 400);
+    let keys = acme.get("/v1/keys").await.json().unwrap()["keys"].as_array().unwrap().clone();
+    assert!(keys.iter().all(|key| key["tenant"] == "acme"), "{keys:?}");
+}
+
+/// Reads a stream until it ends or is cut, no longer than `limit`.
+async fn read_all(response: &mut http::Response, limit: Duration) -> String {
+    let mut bytes = Vec::new();
+    let reading = async { while response.body.read(&mut bytes).await.unwrap_or(0) > 0 {} };
+    let ended = timeout(limit, reading).await.is_ok();
+    assert!(ended, "the stream goes on: {}", String::from_utf8_lossy(&bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tickets_open_one_stream_and_end() {
+    let gate = Gate::new(&[]).await;
+    let key = gate.key(Some("acme"), "operator", None).await;
+    key.talk("t1").await;
+    let addr = gate.bed.fleet.gateways[0].http_addr();
+    let made = key.ask("POST", "/v1/threads/t1/tickets", Some(&json!({"lifetime_s": 3}))).await;
+    assert_eq!(made.status, 201, "{}", made.text);
+    let url = made.json().unwrap()["events_url"].as_str().unwrap().to_owned();
+    let mut stream = http::open(addr, &url, &[]).await.unwrap();
+    assert_eq!(stream.status, 200);
+    let other = http::get(addr, &url.replace("t1", "t2")).await.unwrap();
+    assert_eq!((other.status, other.text.contains("insufficient_scope")), (403, true));
+    let history = http::get(addr, &url.replace("events", "history")).await.unwrap();
+    assert_eq!(history.status, 401);
+    let forged = url[..url.len() - 1].to_owned() + if url.ends_with('A') { "B" } else { "A" };
+    assert_eq!(http::get(addr, &forged).await.unwrap().status, 401);
+    let told = read_all(&mut stream, Duration::from_secs(15)).await;
+    assert!(told.contains("event: auth_expired") && told.contains("credential_expired"), "{told}");
+    assert!(!told.contains('~'), "{told}");
+    assert_eq!(http::get(addr, &url).await.unwrap().status, 401);
+    for lifetime in [0, 901] {
+        let refused = key.ask("POST", "/v1/threads/t1/tickets", Some(&json!({"lifetime_s": lifetime}))).await;
+        assert_eq!(refused.status, 400, "{}", refused.text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_revoked_ends_its_streams_and_its_tickets() {
+    let gate = Gate::new(&[]).await;
+    let admin = gate.key(Some("acme"), "admin", None).await;
+    let made = admin.ask("POST", "/v1/keys", Some(&json!({"name": "k", "role": "viewer"}))).await;
+    assert_eq!(made.status, 201, "{}", made.text);
+    let made = made.json().unwrap();
+    let key = gate.caller(made["key"].as_str().unwrap());
+    assert_eq!(made["created_by"], json!(format!("key:{}", &admin.credential[4..20])));
+    admin.talk("t1").await;
+    let ticket = key.ask("POST", "/v1/threads/t1/tickets", Some(&json!({}))).await.json().unwrap();
+    let addr = gate.bed.fleet.gateways[0].http_addr();
+    let bearer = format!("Bearer {}", key.credential);
+    let headers = [("authorization", bearer.as_str())];
+    let mut by_key = http::open(addr, "/v1/threads/t1/events", &headers).await.unwrap();
+    let mut by_ticket = http::open(addr, ticket["events_url"].as_str().unwrap(), &[]).await.unwrap();
+    let mut others = http::open(
+        addr,
+        "/v1/threads/t1/events",
+        &[("authorization", &format!("Bearer {}", admin.credential))],
+    )
+    .await
+    .unwrap();
+    assert_eq!((by_key.status, by_ticket.status, others.status), (200, 200, 200));
+    let path = format!("/v1/keys/{}", made["key_id"].as_str().unwrap());
+    let revoked = admin.ask("DELETE", &path, None).await;
+    assert_eq!(revoked.status, 200, "{}", revoked.text);
+    for stream in [&mut by_key, &mut by_ticket] {
+        let told = read_all(stream, Duration::from_secs(20)).await;
+        assert!(told.contains("credential_revoked"), "{told}");
+    }
+    assert_eq!(key.get("/v1/threads/t1").await.status, 401);
+    let mut first = Vec::new();
+    others.body.read(&mut first).await.unwrap();
+    let goes_on = timeout(Duration::from_millis(300), async {
+        while !String::from_utf8_lossy(&first).contains("auth_expired") {
+            others.body.read(&mut first).await.unwrap();
+        }
+    });
+    assert!(goes_on.await.is_err(), "another key's stream has ended");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_gives_what_he_does_not_have() {
+    let gate = Gate::new(&[]).await;
+    let narrow = gate.key(Some("acme"), "admin", Some("keys:manage,threads:read")).await;
+    let make = async |body: Value| narrow.ask("POST", "/v1/keys", Some(&body)).await.status;
+    assert_eq!(make(json!({"name": "k", "role": "admin"})).await, 403);
+    assert_eq!(make(json!({"name": "k", "role": "viewer"})).await, 403);
+    assert_eq!(make(json!({"name": "k", "role": "viewer", "scopes": ["threads:read"]})).await, 201);
+    assert_eq!(make(json!({"name": "k", "role": "viewer", "scopes": ["threads:write"]})).await, 400);
+    assert_eq!(make(json!({"name": "k", "role": "viewer", "scopes": ["everything"]})).await, 400);
+    assert_eq!(make(json!({"name": "", "role": "viewer"})).await, 400);
+    assert_eq!(make(json!({"name": "k", "role": "viewer", "tenant": "other"})).await, 400);
+    // Who acts for somebody says so; what he is called himself stays.
+    let operator = gate.key(Some("acme"), "operator", None).await;
+    let bearer = format!("Bearer {}", operator.credential);
+    let headers = [("authorization", bearer.as_str()), ("x-antiphon-actor", "ann")];
+    operator.ask("POST", "/v1/agents/a1/tasks", Some(&json!({"content": "x"}))).await;
+    let paused = operator.api.send("POST", "/v1/agents/a1/pause", None, &headers).await.unwrap();
+    assert_eq!(paused.status, 200, "{}", paused.text);
+    let audit = operator.get("/v1/agents/a1/audit").await.json().unwrap();
+    assert_eq!(audit["acts"][0]["actor"], json!(format!("key:{}/ann", &operator.credential[4..20])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_that_asks_too_much_is_told_when_to_come_back() {
+    let limits = [
+        ("ANTIPHON_TENANT_WRITES", "2"),
+        ("ANTIPHON_TENANT_READS", "20"),
+        ("ANTIPHON_TENANT_STREAMS", "2"),
+        ("ANTIPHON_CORS_ORIGINS", "https://app.example"),
+    ];
+    let gate = Gate::new(&limits).await;
+    let (acme, other) = (gate.token(json!({})), gate.token(json!({"tenant": "other"})));
+    let mut refused = None;
+    for _ in 0..30 {
+        let answer = acme.ask("POST", "/v1/threads", Some(&json!({}))).await;
+        if answer.status == 429 {
+            refused = Some(answer);
+            break;
+        }
+        assert_eq!(answer.status, 201, "{}", answer.text);
+    }
+    let refused = refused.expect("nothing was too much");
+    let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    let problem = refused.json().unwrap();
+    assert_eq!((&problem["code"], &problem["retryable"]), (&json!("rate_limited"), &json!(true)));
+    assert_eq!(other.ask("POST", "/v1/threads", Some(&json!({}))).await.status, 201, "others are not slowed");
+    sleep(Duration::from_secs(seconds)).await;
+    assert_eq!(acme.ask("POST", "/v1/threads", Some(&json!({}))).await.status, 201);
+    // Streams count while they are open.
+    let addr = gate.bed.fleet.gateways[0].http_addr();
+    let bearer = format!("Bearer {}", acme.credential);
+    let headers = [("authorization", bearer.as_str())];
+    let open = async || http::open(addr, "/v1/threads/t1/events", &headers).await.unwrap();
+    let (first, second, third) = (open().await, open().await, open().await);
+    assert_eq!((first.status, second.status, third.status), (200, 200, 429));
+    assert!(third.header("retry-after").is_some());
+    drop(first);
+    let began = Instant::now();
+    while open().await.status != 200 {
+        assert!(began.elapsed() < SOON, "the place was not given back");
+        sleep(Duration::from_millis(100)).await;
+    }
+    // Pages of another origin.
+    let page = |origin| {
+        [
+            ("origin", origin),
+            ("access-control-request-method", "POST"),
+            ("access-control-request-headers", "authorization"),
+        ]
+    };
+    let preflight =
+        acme.api.send("OPTIONS", "/v1/threads", None, &page("https://app.example")).await.unwrap();
+    assert_eq!(
+        (preflight.status, preflight.header("access-control-allow-origin")),
+        (204, Some("https://app.example"))
+    );
+    let evil = acme.api.send("OPTIONS", "/v1/threads", None, &page("https://evil.example")).await.unwrap();
+    assert_eq!((evil.status, evil.header("access-control-allow-origin")), (403, None));
+    let unauthenticated =
+        acme.api.send("GET", "/v1/agents", None, &page("https://app.example")[..1]).await.unwrap();
+    assert_eq!(
+        unauthenticated.header("access-control-allow-origin"),
+        Some("https://app.example"),
+        "errors are read too"
+    );
+}
+
+#[tokio::test]
+async fn a_gateway_that_asks_nobody_stays_on_loopback() {
+    let env = [
+        ("DATABASE_URL", "postgres://127.0.0.1:9/x"),
+        ("ANTIPHON_METRICS_ADDR", "127.0.0.1:0"),
+        ("ANTIPHON_HTTP_ADDR", "0.0.0.0:0"),
+        ("ANTIPHON_INSECURE", "true"),
+    ];
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let run = invoke(&["gateway"], &env).await.unwrap();
+    assert_eq!((run.code, run.stderr.contains("for loopback only")), (Some(2), true), "{}", run.stderr);
+}

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bus::{Bus, BusConfig, BusError, StreamOptions};
-use gateway::GatewayConfig;
+use gateway::{GatewayConfig, HttpLimits};
 use model::PartitionCount;
 use runtime::metrics::Recorder;
 use runtime::shutdown::Cause;
@@ -241,10 +241,24 @@ async fn gateway_role(
     settings: &GatewaySettings,
     stop: CancellationToken,
 ) -> Result<(), Stop> {
-    let config = GatewayConfig::new(settings.http_addr);
+    let config = gateway_config(settings);
     let (bus, store, health) = (ground.bus.clone(), ground.store.clone(), ground.health.clone());
     let served = gateway::run(config, bus, store, health, ground.clock, stop).await;
     served.map_err(|error| Stop::Configuration(error.to_string()))
+}
+
+fn gateway_config(settings: &GatewaySettings) -> GatewayConfig {
+    let (mut config, http) = (GatewayConfig::new(settings.http_addr), &settings.http);
+    config.limits.connections = http.connections as usize;
+    config.limits.lag_bytes = http.lag_bytes as usize;
+    config.limits.http = HttpLimits {
+        connections_per_peer: http.connections_per_peer as usize,
+        head_timeout: http.head_timeout_seconds,
+        body_timeout: http.body_timeout_seconds,
+        write_timeout: http.write_timeout_seconds,
+        drain: http.http_drain_seconds,
+    };
+    config
 }
 
 pub(crate) fn bus_config(nats: &Nats, name: &str) -> BusConfig {

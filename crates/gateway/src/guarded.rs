@@ -1,25 +1,57 @@
-//! A socket whose writes may stall only for so long. A client that keeps its connection open and reads nothing is
-//! not noticed by anything above: the body is not polled while the socket is full.
+//! A socket whose writes may stall only for so long, and which can tell the versions of HTTP apart. A client that keeps
+//! its connection open and reads nothing is not noticed by anything above: the body is not polled while the socket is full.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
+
+use crate::metrics;
+
+/// What every HTTP/2 connection begins with, and no request of HTTP/1.
+const PREFACE: [u8; 24] = *b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    Http1,
+    Http2,
+}
 
 #[derive(Debug)]
 pub(crate) struct Guarded {
     stream: TcpStream,
     patience: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
+    /// What was read to tell the versions apart, from `given` on still to be handed on.
+    ahead: [u8; PREFACE.len()],
+    read: usize,
+    given: usize,
 }
 
 impl Guarded {
     pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
-        Self { stream, patience, stalled: None }
+        Self { stream, patience, stalled: None, ahead: [0; PREFACE.len()], read: 0, given: 0 }
+    }
+
+    /// What the client speaks; nothing of it is lost. `None` when it closes without a word.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub(crate) async fn sniff(&mut self) -> io::Result<Option<Version>> {
+        while self.read < PREFACE.len() && self.ahead[..self.read] == PREFACE[..self.read] {
+            match self.stream.read(&mut self.ahead[self.read..]).await? {
+                0 if self.read == 0 => return Ok(None),
+                // Half a preface is no head of HTTP/1 either: it is for that to say so.
+                0 => return Ok(Some(Version::Http1)),
+                read => self.read += read,
+            }
+        }
+        Ok(Some(if self.ahead == PREFACE { Version::Http2 } else { Version::Http1 }))
     }
 
     fn watch<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -30,6 +62,7 @@ impl Guarded {
         let deadline = Instant::now() + self.patience;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         ready!(stalled.as_mut().poll(context));
+        metrics::stalled();
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
     }
 }
@@ -40,6 +73,12 @@ impl AsyncRead for Guarded {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.given < self.read {
+            let length = buffer.remaining().min(self.read - self.given);
+            buffer.put_slice(&self.ahead[self.given..self.given + length]);
+            self.given += length;
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
@@ -82,6 +121,43 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+
+    async fn sniffed(pieces: &[&[u8]]) -> (Option<Version>, Vec<u8>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let client = async {
+            let mut client = TcpStream::connect(addr).await.unwrap();
+            for piece in pieces {
+                client.write_all(piece).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let server = async {
+            let mut guarded = Guarded::new(listener.accept().await.unwrap().0, Duration::from_secs(1));
+            let version = guarded.sniff().await.unwrap();
+            let mut all = Vec::new();
+            guarded.read_to_end(&mut all).await.unwrap();
+            (version, all)
+        };
+        tokio::join!(client, server).1
+    }
+
+    #[tokio::test]
+    async fn the_versions_are_told_apart_and_nothing_is_lost() {
+        let preface = &PREFACE[..];
+        for (pieces, version) in [
+            (&[preface, b"more"][..], Some(Version::Http2)),
+            (&[&preface[..1], &preface[1..20], &[&preface[20..], b"more"].concat()], Some(Version::Http2)),
+            (&[b"GET / HTTP/1.1\r\n\r\n"], Some(Version::Http1)),
+            (&[b"P", b"OST / HTTP/1.1\r\n\r\n"], Some(Version::Http1)),
+            (&[b"PRI * HTTP/1.1\r\n\r\n"], Some(Version::Http1)),
+            (&[&preface[..10]], Some(Version::Http1)),
+            (&[b"\x16\x03\x01"], Some(Version::Http1)),
+            (&[], None),
+        ] {
+            assert_eq!(sniffed(pieces).await, (version, pieces.concat()), "{pieces:?}");
+        }
+    }
 
     #[tokio::test]
     async fn a_peer_that_takes_nothing_fails_the_write() {

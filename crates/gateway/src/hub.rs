@@ -42,6 +42,24 @@ pub struct Limits {
     pub linger_ms: i64,
     /// How long a stop waits for the owner of its turn, ms.
     pub owner_patience_ms: u64,
+    /// Of connections.
+    pub http: HttpLimits,
+}
+
+/// Bounds of connections.
+#[derive(Debug, Clone, Copy)]
+pub struct HttpLimits {
+    /// Connections, and requests under way on HTTP/2 ones, of one peer: an IPv4 address or an IPv6 network of 64 bits. 0 is
+    /// no bound, for behind a proxy all have its address.
+    pub connections_per_peer: usize,
+    /// How long a head may take, and how long a connection may have nothing to do.
+    pub head_timeout: Duration,
+    /// How long a body may take.
+    pub body_timeout: Duration,
+    /// How long a client may take nothing of what is there for it.
+    pub write_timeout: Duration,
+    /// How long connections have to end when the gateway drains.
+    pub drain: Duration,
 }
 
 impl Default for Limits {
@@ -55,6 +73,19 @@ impl Default for Limits {
             linger_ms: 5_000,
             // A lease that nobody renews runs out, and the next owner reads what there is.
             owner_patience_ms: 15_000,
+            http: HttpLimits::default(),
+        }
+    }
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            connections_per_peer: 1_000,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            drain: Duration::from_secs(10),
         }
     }
 }

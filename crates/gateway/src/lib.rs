@@ -11,9 +11,11 @@
 mod acts;
 mod adapted;
 mod body;
+mod connection;
 mod driver;
 pub mod feed;
 mod guarded;
+mod heads;
 mod hub;
 mod input;
 mod lane;
@@ -21,6 +23,7 @@ mod metrics;
 mod orders;
 mod owner;
 mod params;
+mod peers;
 mod problem;
 mod reads;
 mod routes;
@@ -29,6 +32,7 @@ mod server;
 mod settings;
 pub mod shown;
 mod standing;
+mod streams;
 
 use std::io;
 use std::net::SocketAddr;
@@ -41,7 +45,7 @@ use store::Store;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-pub use hub::Limits;
+pub use hub::{HttpLimits, Limits};
 
 /// Settings of a gateway.
 #[derive(Debug, Clone)]
@@ -129,7 +133,7 @@ impl Gateway {
             closed.cancelled().await;
             closing.set_ready(READINESS, false);
         });
-        server::serve(self.listener, router, limits.connections, drain).await;
+        server::serve(self.listener, router, limits, drain).await;
         unready.abort();
         prepared.abort();
     }

@@ -25,6 +25,7 @@ mod inputs;
 mod losses;
 mod outages;
 mod refusals;
+mod rough;
 mod streams;
 mod talk;
 mod tasks;

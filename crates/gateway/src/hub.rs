@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use adapters::{Cursor, Native, Seen, native};
@@ -101,6 +101,14 @@ pub(crate) struct Context {
     clock: Clock,
     feeds: Arc<Mutex<HashMap<ThreadId, Entry>>>,
     goodbyes: Arc<AtomicU32>,
+    leaving: Arc<Leaving>,
+}
+
+/// Who leaves in a drain.
+#[derive(Debug, Default)]
+struct Leaving {
+    all: OnceLock<u32>,
+    next: AtomicU32,
 }
 
 struct Entry {
@@ -149,6 +157,17 @@ impl Context {
         200 + self.goodbyes.fetch_add(1, Ordering::Relaxed).wrapping_mul(997) % 2_800
     }
 
+    /// How long after the drain began the next viewer gets its notice: a thousand a second, but all within half the time
+    /// that connections have.
+    pub(crate) fn leaves_in(&self) -> Duration {
+        let viewers = |entry: &Entry| Arc::strong_count(&entry.viewers).saturating_sub(1);
+        let count = || self.feeds().values().map(viewers).sum::<usize>().try_into().unwrap_or(u32::MAX);
+        let all = *self.leaving.all.get_or_init(count);
+        let number = self.leaving.next.fetch_add(1, Ordering::Relaxed).min(all);
+        let spread = Duration::from_millis(all.into()).min(self.limits.http.drain / 2);
+        spread * number / all.max(1)
+    }
+
     /// Forgets a thread without viewers; false when one came in the meantime.
     pub(crate) fn retire(&self, thread: &ThreadId) -> bool {
         let mut feeds = self.feeds();
@@ -181,8 +200,8 @@ impl Hub {
         limits: Limits,
         drain: CancellationToken,
     ) -> Self {
-        let (feeds, goodbyes) = (Arc::default(), Arc::default());
-        let context = Context { bus, store, limits, drain, clock, count, feeds, goodbyes };
+        let (feeds, goodbyes, leaving) = (Arc::default(), Arc::default(), Arc::default());
+        let context = Context { bus, store, limits, drain, clock, count, feeds, goodbyes, leaving };
         Self { context, doubts: Arc::new(count.all().map(|_| watch::Sender::new(0)).collect()) }
     }
 

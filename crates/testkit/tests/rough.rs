@@ -2,6 +2,7 @@
 //! nobody else notices.
 
 mod crowds;
+mod drain;
 mod http1;
 mod http2;
 mod raw_http2;

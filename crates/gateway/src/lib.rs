@@ -12,6 +12,7 @@ mod acts;
 mod adapted;
 mod body;
 mod connection;
+mod cursors;
 mod driver;
 pub mod feed;
 mod guarded;

@@ -2,6 +2,7 @@
 //! nobody else notices.
 
 mod crowds;
+mod cursors;
 mod drain;
 mod http1;
 mod http2;

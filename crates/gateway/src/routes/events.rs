@@ -10,6 +10,7 @@ use model::{MessageId, ThreadId};
 use serde::Deserialize;
 
 use super::{Connection, Desk, thread_id};
+use crate::cursors;
 use crate::hub::{Hub, Refused};
 use crate::lane::{Lane, LaneBody};
 use crate::params::{self, Asked, Params};
@@ -36,7 +37,10 @@ pub(super) async fn follow(
     let thread = thread_id(&thread)?;
     let hub = desk.hub()?;
     let cursor = match last_event_id(&headers)? {
-        Some(cursor) => Some(cursor),
+        Some(cursor) => {
+            cursors::check(hub, &thread, &cursor).await?;
+            Some(cursor)
+        }
         None => cursor_of(hub, &thread, query).await?,
     };
     let (lane, body) = lane(&desk, connection);
@@ -81,6 +85,9 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Problem> {
 /// `message` is a message that the reader waits for and has nothing of: it is shown whole, whatever became of it.
 async fn cursor_of(hub: &Hub, thread: &ThreadId, query: EventsQuery) -> Result<Option<Cursor>, Problem> {
     let after = query.after.as_deref().map(parsed).transpose()?;
+    if let Some(cursor) = &after {
+        cursors::check(hub, thread, cursor).await?;
+    }
     let Some(message) = query.message else { return Ok(after) };
     let message = params::id("message", &message, MessageId::parse)?;
     let mut cursor = match after {

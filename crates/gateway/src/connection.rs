@@ -144,11 +144,20 @@ fn is_stream(response: &Response) -> bool {
 }
 
 async fn http1(shared: &Shared, io: Guarded, cut: CancellationToken) -> hyper::Result<()> {
-    let own = Connection(cut.clone());
+    let (own, ends) = (Connection(cut.clone()), io.ends());
     let is_used = AtomicBool::new(false);
     let service = service_fn(|request| {
         is_used.store(true, Ordering::Relaxed);
-        shared.answer(request, own.clone())
+        let has_no_chunks = request.version() < hyper::Version::HTTP_11;
+        let answer = shared.answer(request, own.clone());
+        let ends = &ends;
+        async move {
+            let answer = answer.await;
+            if has_no_chunks && answer.as_ref().is_ok_and(is_stream) {
+                ends.by_reset();
+            }
+            answer
+        }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -3,9 +3,12 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
@@ -31,11 +34,47 @@ pub(crate) struct Guarded {
     ahead: [u8; PREFACE.len()],
     read: usize,
     given: usize,
+    ends: Ends,
+    resets: bool,
+}
+
+/// How the socket is closed should it be closed now. Clones share it.
+///
+/// A body without a length and without chunks, as HTTP/1.0 has it, ends with its connection: there a proxy can tell a cut from
+/// an end only when the connection is reset, which the kernel then does even for a process that was killed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ends(Arc<AtomicBool>);
+
+impl Ends {
+    /// From the next write on, anything but an orderly shutdown resets the connection.
+    pub(crate) fn by_reset(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Guarded {
     pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
-        Self { stream, patience, stalled: None, ahead: [0; PREFACE.len()], read: 0, given: 0 }
+        let (ends, ahead) = (Ends::default(), [0; PREFACE.len()]);
+        Self { stream, patience, stalled: None, ahead, read: 0, given: 0, ends, resets: false }
+    }
+
+    pub(crate) fn ends(&self) -> Ends {
+        self.ends.clone()
+    }
+
+    fn set_resets(&mut self, resets: bool) {
+        let linger = resets.then_some(Duration::ZERO);
+        if let Err(error) = SockRef::from(&self.stream).set_linger(linger) {
+            tracing::debug!(%error, "SO_LINGER was refused");
+        }
+        self.resets = resets;
+    }
+
+    /// Before anything is written of a body that must not end by itself.
+    fn heed_ends(&mut self) {
+        if !self.resets && self.ends.0.load(Ordering::Relaxed) {
+            self.set_resets(true);
+        }
     }
 
     /// What the client speaks; nothing of it is lost. `None` when it closes without a word.
@@ -89,6 +128,7 @@ impl AsyncWrite for Guarded {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.heed_ends();
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.watch(context, written)
     }
@@ -98,6 +138,7 @@ impl AsyncWrite for Guarded {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.heed_ends();
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
         self.watch(context, written)
     }
@@ -111,6 +152,9 @@ impl AsyncWrite for Guarded {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.resets {
+            self.set_resets(false);
+        }
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

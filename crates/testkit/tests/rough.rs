@@ -6,6 +6,7 @@ mod cursors;
 mod drain;
 mod http1;
 mod http2;
+mod proxied;
 mod raw_http2;
 
 use std::{net::SocketAddr, time::Duration};

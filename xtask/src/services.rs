@@ -1,16 +1,18 @@
 //! Ephemeral `nats-server` and Postgres as child processes, for tests, the demo, benches and chaos.
 //!
-//! Entry: [`Nats::start`] and [`Postgres::start`]. Both can be killed (SIGKILL, as a crash does it) and restarted on the
+//! Entry: [`Nats::start`], [`Postgres::start`] and [`Nginx::start`]. The first two can be killed (SIGKILL, as a crash does it) and restarted on the
 //! same port with the same data. They end with their owner: on `Drop`, and when the process dies, however it dies.
 //! Everything blocks and is `Send`; async callers use `spawn_blocking`.
 
 mod nats;
+mod nginx;
 mod port;
 mod postgres;
 mod process;
 mod scratch;
 
 pub use nats::{Nats, NatsOptions};
+pub use nginx::{Nginx, Server};
 pub use port::Port;
 pub use postgres::{Postgres, PostgresOptions};
 pub use scratch::ScratchDir;

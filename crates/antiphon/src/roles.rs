@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bus::{Bus, BusConfig, BusError, StreamOptions};
-use gateway::GatewayConfig;
+use gateway::{GatewayConfig, HttpLimits};
 use model::PartitionCount;
 use runtime::metrics::Recorder;
 use runtime::shutdown::Cause;
@@ -240,7 +240,17 @@ fn worker_config(settings: &WorkerSettings, partitions: PartitionCount) -> Worke
 }
 
 async fn gateway_config(settings: &GatewaySettings) -> Result<GatewayConfig, Stop> {
-    let config = GatewayConfig::new(settings.http_addr, settings.access.config().await?);
+    let mut config = GatewayConfig::new(settings.http_addr, settings.access.config().await?);
+    let http = &settings.http;
+    config.limits.connections = http.connections as usize;
+    config.limits.lag_bytes = http.lag_bytes as usize;
+    config.limits.http = HttpLimits {
+        connections_per_peer: http.connections_per_peer as usize,
+        head_timeout: http.head_timeout_seconds,
+        body_timeout: http.body_timeout_seconds,
+        write_timeout: http.write_timeout_seconds,
+        drain: http.http_drain_seconds,
+    };
     config.check().map_err(|error| Stop::Configuration(error.to_string()))?;
     Ok(config)
 }

@@ -12,8 +12,17 @@ use serde_json::error::Category;
 
 use crate::problem::Problem;
 
-/// How long a body may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a body may take to arrive, as an extension of its request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience(pub(crate) Duration);
+
+impl Patience {
+    fn of(request: &Request) -> Self {
+        request.extensions().get().copied().unwrap_or(Self(DEFAULT_PATIENCE))
+    }
+}
+
+const DEFAULT_PATIENCE: Duration = Duration::from_secs(30);
 /// So much of a body that is too large is read all the same, so that its sender gets to read the answer.
 const READ_IN_VAIN: usize = 8 << 20;
 /// Of requests in other protocols.
@@ -38,7 +47,7 @@ impl<T: Bounded, S: Send + Sync> FromRequest<S> for Strict<T> {
         if !is_json(request.headers()) {
             return Err(no_json());
         }
-        parse(&read(request.into_body(), T::MAX_BYTES).await?).map(Self)
+        parse(&read(request, T::MAX_BYTES).await?).map(Self)
     }
 }
 
@@ -47,7 +56,7 @@ pub(crate) async fn raw(request: Request) -> Result<Bytes, Problem> {
     if !is_json(request.headers()) {
         return Err(no_json());
     }
-    read(request.into_body(), RAW_BYTES).await
+    read(request, RAW_BYTES).await
 }
 
 /// No body, or an empty object.
@@ -58,7 +67,7 @@ impl<S: Send + Sync> FromRequest<S> for Empty {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let body = read(request.into_body(), EMPTY_BYTES).await?;
+        let body = read(request, EMPTY_BYTES).await?;
         match body.trim_ascii() {
             b"" | b"{}" => Ok(Self),
             _ => Err(Problem::bad_request("unexpected_body", "this request takes no body")),
@@ -71,19 +80,28 @@ fn no_json() -> Problem {
     Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail)
 }
 
+/// JSON is UTF-8: another charset is none of JSON, and a parameter that we do not know changes nothing.
 fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let essence = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim());
-    essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+    let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();
+    let (Some(Ok(kind)), None) = (kinds.next().map(|kind| kind.to_str()), kinds.next()) else { return false };
+    let mut parts = kind.split(';').map(str::trim);
+    let essence = parts.next().unwrap_or_default();
+    let charset = parts.find_map(|part| {
+        let (name, value) = part.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"'))
+    });
+    essence.eq_ignore_ascii_case("application/json")
+        && charset.is_none_or(|charset| charset.eq_ignore_ascii_case("utf-8"))
 }
 
-async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
-    match tokio::time::timeout(PATIENCE, read_bounded(body, most)).await {
+async fn read(request: Request, most: usize) -> Result<Bytes, Problem> {
+    let Patience(patience) = Patience::of(&request);
+    match tokio::time::timeout(patience, read_bounded(request.into_body(), most)).await {
         Ok(read) => read,
         Err(_) => Err(Problem::new(
             StatusCode::REQUEST_TIMEOUT,
             "body_timeout",
-            format!("the body did not arrive within {} s", PATIENCE.as_secs()),
+            format!("the body did not arrive within {} s", patience.as_secs_f64()),
         )),
     }
 }
@@ -145,6 +163,11 @@ mod tests {
     async fn bodies_are_read_strictly() {
         assert_eq!(code("application/json; charset=utf-8", r#"{"name":"x"}"#).await, "ok");
         assert_eq!(code("text/plain", r#"{"name":"x"}"#).await, "unsupported_media_type");
+        assert_eq!(
+            code("application/json; charset=latin1", r#"{"name":"x"}"#).await,
+            "unsupported_media_type"
+        );
+        assert_eq!(code("application/json;v=1;Charset=\"UTF-8\"", r#"{"name":"x"}"#).await, "ok");
         assert_eq!(code("application/jsonp", r#"{"name":"x"}"#).await, "unsupported_media_type");
         for wrong in ["", "{", r#"{"name":"x"}{}"#, r#"{"name":"\ud800"}"#, "\u{feff}{}", "{'name':1}"] {
             assert_eq!(code("application/json", wrong).await, "invalid_json", "{wrong}");

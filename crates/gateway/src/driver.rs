@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use model::{MessageId, Position, ThreadId, Timestamp};
 use runtime::Backoff;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 use wire::ask::AskReply;
 
 use crate::feed::{Event, Feed, Join, StoreRead, View};
@@ -61,6 +62,8 @@ struct Driver {
     /// True when the feed wanted it: else it is for viewers who wait alone.
     read: Option<(bool, BoxFuture<'static, Option<View>>)>,
     idle_since: Option<Timestamp>,
+    /// While the gateway drains: when each viewer gets its notice, the next one last.
+    leaving: Option<Vec<(Instant, Lane)>>,
 }
 
 /// Runs until the thread has had no viewer for some seconds, or the gateway drains.
@@ -71,20 +74,18 @@ pub(crate) async fn run(
     doubts: watch::Receiver<u64>,
 ) {
     metrics::feeds(1.0);
-    let drain = context.drain.clone();
-    let drained = async {
-        let (frames, tip, doubt) = begin(&context, &thread).await;
+    let begun = tokio::select! {
+        begun = begin(&context, &thread) => Some(begun),
+        // Viewers of a feed that has not begun yet get their notice all the same.
+        () = context.drain.cancelled() => None,
+    };
+    if let Some((frames, tip, doubt)) = begun {
         let now = context.now();
         let mut feed = Feed::new(thread.clone(), tip, context.limits.feed_bytes, now);
         if doubt {
             feed.on_doubt();
         }
         Driver::new(context.clone(), feed).drive(&thread, frames, &mut commands, doubts).await;
-    };
-    tokio::select! {
-        () = drained => {}
-        // Viewers of a feed that has not begun yet get their notice all the same.
-        () = async { drain.cancelled().await; tokio::time::sleep(Duration::from_secs(1)).await } => {}
     }
     commands.close();
     while let Some(Command::Join(viewer)) = commands.recv().await {
@@ -131,7 +132,7 @@ async fn listen(context: &Context, thread: &ThreadId) -> OutSubscription {
 impl Driver {
     fn new(context: Context, feed: Feed) -> Self {
         let (viewers, waiting) = (Vec::new(), Vec::new());
-        Self { context, feed, viewers, waiting, ask: None, read: None, idle_since: None }
+        Self { context, feed, viewers, waiting, ask: None, read: None, idle_since: None, leaving: None }
     }
 
     async fn drive(
@@ -147,7 +148,7 @@ impl Driver {
         loop {
             tokio::select! {
                 biased;
-                () = drain.cancelled() => return self.goodbye(),
+                () = drain.cancelled(), if self.leaving.is_none() => self.begin_leaving(),
                 Some(command) = commands.recv() => self.on_command(command),
                 reply = or_never(&mut self.ask) => self.on_reply(reply),
                 (wanted, view) = read_or_never(&mut self.read) => self.on_view(wanted, view),
@@ -160,11 +161,17 @@ impl Driver {
             }
             self.pump();
             self.fetch(thread);
+            if self.say_goodbyes() {
+                return;
+            }
         }
     }
 
     fn on_command(&mut self, command: Command) {
         let Command::Join(viewer) = command;
+        if self.leaving.is_some() {
+            return say_goodbye(&self.context, &viewer.lane);
+        }
         let now = self.context.now();
         self.idle_since = None;
         self.pump();
@@ -323,8 +330,24 @@ impl Driver {
         Some((is_wanted, read))
     }
 
-    fn goodbye(self) {
-        self.all_lanes().for_each(|lane| say_goodbye(&self.context, lane));
+    /// A drain does not send all away at once: they would all come back at once. Until its notice a viewer is shown what
+    /// comes.
+    fn begin_leaving(&mut self) {
+        let now = Instant::now();
+        let leaving = self.all_lanes().map(|lane| (now + self.context.leaves_in(), lane.clone()));
+        let mut leaving: Vec<_> = leaving.collect();
+        leaving.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+        self.leaving = Some(leaving);
+    }
+
+    /// True when nobody is left.
+    fn say_goodbyes(&mut self) -> bool {
+        let Some(leaving) = &mut self.leaving else { return false };
+        let now = Instant::now();
+        while let Some((_, lane)) = leaving.pop_if(|(at, _)| *at <= now) {
+            say_goodbye(&self.context, &lane);
+        }
+        leaving.is_empty()
     }
 
     fn fail(self) {

@@ -1,25 +1,96 @@
-//! A socket whose writes may stall only for so long. A client that keeps its connection open and reads nothing is
-//! not noticed by anything above: the body is not polled while the socket is full.
+//! A socket whose writes may stall only for so long, and which can tell the versions of HTTP apart. A client that keeps
+//! its connection open and reads nothing is not noticed by anything above: the body is not polled while the socket is full.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
+
+use crate::metrics;
+
+/// What every HTTP/2 connection begins with, and no request of HTTP/1.
+const PREFACE: [u8; 24] = *b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    Http1,
+    Http2,
+}
 
 #[derive(Debug)]
 pub(crate) struct Guarded {
     stream: TcpStream,
     patience: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
+    /// What was read to tell the versions apart, from `given` on still to be handed on.
+    ahead: [u8; PREFACE.len()],
+    read: usize,
+    given: usize,
+    ends: Ends,
+    resets: bool,
+}
+
+/// How the socket is closed should it be closed now. Clones share it.
+///
+/// A body without a length and without chunks, as HTTP/1.0 has it, ends with its connection: there a proxy can tell a cut from
+/// an end only when the connection is reset, which the kernel then does even for a process that was killed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ends(Arc<AtomicBool>);
+
+impl Ends {
+    /// From the next write on, anything but an orderly shutdown resets the connection.
+    pub(crate) fn by_reset(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Guarded {
     pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
-        Self { stream, patience, stalled: None }
+        let (ends, ahead) = (Ends::default(), [0; PREFACE.len()]);
+        Self { stream, patience, stalled: None, ahead, read: 0, given: 0, ends, resets: false }
+    }
+
+    pub(crate) fn ends(&self) -> Ends {
+        self.ends.clone()
+    }
+
+    fn set_resets(&mut self, resets: bool) {
+        let linger = resets.then_some(Duration::ZERO);
+        if let Err(error) = SockRef::from(&self.stream).set_linger(linger) {
+            tracing::debug!(%error, "SO_LINGER was refused");
+        }
+        self.resets = resets;
+    }
+
+    /// Before anything is written of a body that must not end by itself.
+    fn heed_ends(&mut self) {
+        if !self.resets && self.ends.0.load(Ordering::Relaxed) {
+            self.set_resets(true);
+        }
+    }
+
+    /// What the client speaks; nothing of it is lost. `None` when it closes without a word.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub(crate) async fn sniff(&mut self) -> io::Result<Option<Version>> {
+        while self.read < PREFACE.len() && self.ahead[..self.read] == PREFACE[..self.read] {
+            match self.stream.read(&mut self.ahead[self.read..]).await? {
+                0 if self.read == 0 => return Ok(None),
+                // Half a preface is no head of HTTP/1 either: it is for that to say so.
+                0 => return Ok(Some(Version::Http1)),
+                read => self.read += read,
+            }
+        }
+        Ok(Some(if self.ahead == PREFACE { Version::Http2 } else { Version::Http1 }))
     }
 
     fn watch<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -30,6 +101,7 @@ impl Guarded {
         let deadline = Instant::now() + self.patience;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         ready!(stalled.as_mut().poll(context));
+        metrics::stalled();
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
     }
 }
@@ -40,6 +112,12 @@ impl AsyncRead for Guarded {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.given < self.read {
+            let length = buffer.remaining().min(self.read - self.given);
+            buffer.put_slice(&self.ahead[self.given..self.given + length]);
+            self.given += length;
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
@@ -50,6 +128,7 @@ impl AsyncWrite for Guarded {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.heed_ends();
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.watch(context, written)
     }
@@ -59,6 +138,7 @@ impl AsyncWrite for Guarded {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.heed_ends();
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
         self.watch(context, written)
     }
@@ -72,6 +152,9 @@ impl AsyncWrite for Guarded {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.resets {
+            self.set_resets(false);
+        }
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
@@ -82,6 +165,43 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+
+    async fn sniffed(pieces: &[&[u8]]) -> (Option<Version>, Vec<u8>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let client = async {
+            let mut client = TcpStream::connect(addr).await.unwrap();
+            for piece in pieces {
+                client.write_all(piece).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let server = async {
+            let mut guarded = Guarded::new(listener.accept().await.unwrap().0, Duration::from_secs(1));
+            let version = guarded.sniff().await.unwrap();
+            let mut all = Vec::new();
+            guarded.read_to_end(&mut all).await.unwrap();
+            (version, all)
+        };
+        tokio::join!(client, server).1
+    }
+
+    #[tokio::test]
+    async fn the_versions_are_told_apart_and_nothing_is_lost() {
+        let preface = &PREFACE[..];
+        for (pieces, version) in [
+            (&[preface, b"more"][..], Some(Version::Http2)),
+            (&[&preface[..1], &preface[1..20], &[&preface[20..], b"more"].concat()], Some(Version::Http2)),
+            (&[b"GET / HTTP/1.1\r\n\r\n"], Some(Version::Http1)),
+            (&[b"P", b"OST / HTTP/1.1\r\n\r\n"], Some(Version::Http1)),
+            (&[b"PRI * HTTP/1.1\r\n\r\n"], Some(Version::Http1)),
+            (&[&preface[..10]], Some(Version::Http1)),
+            (&[b"\x16\x03\x01"], Some(Version::Http1)),
+            (&[], None),
+        ] {
+            assert_eq!(sniffed(pieces).await, (version, pieces.concat()), "{pieces:?}");
+        }
+    }
 
     #[tokio::test]
     async fn a_peer_that_takes_nothing_fails_the_write() {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use adapters::{Cursor, Native, Seen, native};
@@ -42,6 +42,24 @@ pub struct Limits {
     pub linger_ms: i64,
     /// How long a stop waits for the owner of its turn, ms.
     pub owner_patience_ms: u64,
+    /// Of connections.
+    pub http: HttpLimits,
+}
+
+/// Bounds of connections.
+#[derive(Debug, Clone, Copy)]
+pub struct HttpLimits {
+    /// Connections, and requests under way on HTTP/2 ones, of one peer: an IPv4 address or an IPv6 network of 64 bits. 0 is
+    /// no bound, for behind a proxy all have its address.
+    pub connections_per_peer: usize,
+    /// How long a head may take, and how long a connection may have nothing to do.
+    pub head_timeout: Duration,
+    /// How long a body may take.
+    pub body_timeout: Duration,
+    /// How long a client may take nothing of what is there for it.
+    pub write_timeout: Duration,
+    /// How long connections have to end when the gateway drains.
+    pub drain: Duration,
 }
 
 impl Default for Limits {
@@ -55,6 +73,19 @@ impl Default for Limits {
             linger_ms: 5_000,
             // A lease that nobody renews runs out, and the next owner reads what there is.
             owner_patience_ms: 15_000,
+            http: HttpLimits::default(),
+        }
+    }
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            connections_per_peer: 1_000,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            drain: Duration::from_secs(10),
         }
     }
 }
@@ -70,6 +101,14 @@ pub(crate) struct Context {
     clock: Clock,
     feeds: Arc<Mutex<HashMap<ThreadId, Entry>>>,
     goodbyes: Arc<AtomicU32>,
+    leaving: Arc<Leaving>,
+}
+
+/// Who leaves in a drain.
+#[derive(Debug, Default)]
+struct Leaving {
+    all: OnceLock<u32>,
+    next: AtomicU32,
 }
 
 struct Entry {
@@ -118,6 +157,17 @@ impl Context {
         200 + self.goodbyes.fetch_add(1, Ordering::Relaxed).wrapping_mul(997) % 2_800
     }
 
+    /// How long after the drain began the next viewer gets its notice: a thousand a second, but all within half the time
+    /// that connections have.
+    pub(crate) fn leaves_in(&self) -> Duration {
+        let viewers = |entry: &Entry| Arc::strong_count(&entry.viewers).saturating_sub(1);
+        let count = || self.feeds().values().map(viewers).sum::<usize>().try_into().unwrap_or(u32::MAX);
+        let all = *self.leaving.all.get_or_init(count);
+        let number = self.leaving.next.fetch_add(1, Ordering::Relaxed).min(all);
+        let spread = Duration::from_millis(all.into()).min(self.limits.http.drain / 2);
+        spread * number / all.max(1)
+    }
+
     /// Forgets a thread without viewers; false when one came in the meantime.
     pub(crate) fn retire(&self, thread: &ThreadId) -> bool {
         let mut feeds = self.feeds();
@@ -150,8 +200,8 @@ impl Hub {
         limits: Limits,
         drain: CancellationToken,
     ) -> Self {
-        let (feeds, goodbyes) = (Arc::default(), Arc::default());
-        let context = Context { bus, store, limits, drain, clock, count, feeds, goodbyes };
+        let (feeds, goodbyes, leaving) = (Arc::default(), Arc::default(), Arc::default());
+        let context = Context { bus, store, limits, drain, clock, count, feeds, goodbyes, leaving };
         Self { context, doubts: Arc::new(count.all().map(|_| watch::Sender::new(0)).collect()) }
     }
 

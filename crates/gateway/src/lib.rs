@@ -11,12 +11,15 @@
 mod acts;
 mod adapted;
 mod body;
+mod connection;
 mod credentials;
+mod cursors;
 mod desk;
 mod driver;
 pub mod feed;
 mod guard;
 mod guarded;
+mod heads;
 mod hub;
 mod input;
 mod lane;
@@ -24,6 +27,7 @@ mod metrics;
 mod orders;
 mod owner;
 mod params;
+mod peers;
 mod problem;
 mod reads;
 mod routes;
@@ -32,6 +36,7 @@ mod server;
 mod settings;
 pub mod shown;
 mod standing;
+mod streams;
 mod vigil;
 
 use std::io;
@@ -48,7 +53,7 @@ use tokio_util::sync::CancellationToken;
 use credentials::Credentials;
 
 pub use credentials::{AccessConfig, TokenConfig, TokenError, TokenKeys};
-pub use hub::Limits;
+pub use hub::{HttpLimits, Limits};
 
 /// How often it is looked whether credentials still count.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(4);
@@ -180,7 +185,7 @@ impl Gateway {
             closed.cancelled().await;
             closing.set_ready(READINESS, false);
         });
-        server::serve(self.listener, router, limits.connections, drain).await;
+        server::serve(self.listener, router, limits, drain).await;
         unready.abort();
         prepared.abort();
     }

@@ -3,6 +3,8 @@
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 
 const CONNECTIONS: &str = "antiphon_gateway_connections";
+const CONNECTIONS_REFUSED: &str = "antiphon_gateway_connections_refused_total";
+const STALLS: &str = "antiphon_gateway_stalled_total";
 const VIEWERS: &str = "antiphon_gateway_viewers";
 const FEEDS: &str = "antiphon_gateway_feeds";
 const EVENTS: &str = "antiphon_gateway_events_sent_total";
@@ -77,6 +79,14 @@ impl Cut {
 /// Help texts for the metrics endpoint.
 pub(crate) fn describe() {
     describe_gauge!(CONNECTIONS, "Open HTTP connections");
+    describe_counter!(
+        CONNECTIONS_REFUSED,
+        "Connections closed at once because their peer has as many as it may have"
+    );
+    describe_counter!(
+        STALLS,
+        "Connections and HTTP/2 streams cut because the client took nothing for too long"
+    );
     describe_gauge!(VIEWERS, "Open event streams");
     describe_gauge!(
         FEEDS,
@@ -110,6 +120,14 @@ pub(crate) fn describe() {
 
 pub(crate) fn connections(change: f64) {
     gauge!(CONNECTIONS).increment(change);
+}
+
+pub(crate) fn refused_connection() {
+    counter!(CONNECTIONS_REFUSED).increment(1);
+}
+
+pub(crate) fn stalled() {
+    counter!(STALLS).increment(1);
 }
 
 pub(crate) fn viewers(change: f64) {

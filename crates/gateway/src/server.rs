@@ -1,34 +1,31 @@
-//! The accept loop: a bounded number of connections, bounded waits for heads and for stalled writes.
+//! The accept loop: a bounded number of connections, in all and of one peer, and the end of all of them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use runtime::spawn_named;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::Service;
 
-use crate::guarded::Guarded;
+use crate::connection::{self, Shared};
+use crate::hub::Limits;
 use crate::metrics;
-use crate::routes::Connection;
+use crate::peers::{Peers, Place};
 
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-const WRITE_PATIENCE: Duration = Duration::from_secs(30);
-/// After the drain notice connections have this long to take it.
-const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
 /// Buffers between us and the client hide how far it lags behind: they are kept small.
 const SEND_BUFFER: u32 = 256 * 1024;
-const HTTP_BUFFER: usize = 64 * 1024;
+/// What the kernel takes beyond what is on its way: the rest waits where it counts as lag.
+#[cfg(target_os = "linux")]
+const NOT_SENT: u32 = 16 * 1024;
 const BACKLOG: u32 = 1_024;
+/// How long those in the backlog are taken when a drain begins.
+const LAST_ACCEPT: Duration = Duration::from_millis(50);
 
 /// Listens on `addr`.
 pub(crate) fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
@@ -41,14 +38,23 @@ pub(crate) fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Serves until `drain`, then waits for the connections, up to a deadline.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    router: Router,
-    connections: usize,
-    drain: CancellationToken,
-) {
-    let places = Arc::new(Semaphore::new(connections));
-    let (tracker, abort) = (TaskTracker::new(), CancellationToken::new());
+pub(crate) async fn serve(listener: TcpListener, router: Router, limits: Limits, drain: CancellationToken) {
+    let tracker = TaskTracker::new();
+    let shared = Arc::new(Shared {
+        router,
+        limits: limits.http,
+        peers: Peers::new(limits.http.connections_per_peer),
+        streams: Arc::new(Semaphore::new(limits.connections)),
+        drain: drain.clone(),
+        abort: CancellationToken::new(),
+    });
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let begin = |stream: TcpStream, addr: SocketAddr, place: OwnedSemaphorePermit| {
+        let Some(of_peer) = shared.peers.admit(addr.ip()) else { return refuse(&stream, addr) };
+        prepare(&stream, shared.limits.write_timeout);
+        let served = serve_one(Arc::clone(&shared), stream, addr.ip(), (place, of_peer));
+        spawn_named("http connection", tracker.track_future(served));
+    };
     loop {
         // Taken before a connection is: beyond the bound, clients wait in the backlog instead of in our memory.
         let place = tokio::select! {
@@ -56,15 +62,12 @@ pub(crate) async fn serve(
             () = drain.cancelled() => break,
         };
         let Ok(place) = place else { break };
-        let stream = tokio::select! {
+        let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = drain.cancelled() => break,
         };
-        match stream {
-            Ok((stream, _)) => {
-                let served = connection(stream, router.clone(), place, drain.clone(), abort.clone());
-                spawn_named("http connection", tracker.track_future(served));
-            }
+        match accepted {
+            Ok((stream, addr)) => begin(stream, addr, place),
             Err(error) => {
                 // Usually out of file descriptors: those that end give theirs back.
                 tracing::warn!(%error, "cannot accept a connection");
@@ -72,52 +75,53 @@ pub(crate) async fn serve(
             }
         }
     }
+    // Who is in the backlog may have sent a head already: closed with the listener, it would get a reset for an answer.
+    let rest = async {
+        while let Ok(place) = Arc::clone(&places).try_acquire_owned()
+            && let Ok((stream, addr)) = listener.accept().await
+        {
+            begin(stream, addr, place);
+        }
+    };
+    let _ = tokio::time::timeout(LAST_ACCEPT, rest).await;
     drop(listener);
     tracker.close();
-    if tokio::time::timeout(DRAIN_DEADLINE, tracker.wait()).await.is_err() {
+    if tokio::time::timeout(shared.limits.drain, tracker.wait()).await.is_err() {
         tracing::warn!(connections = tracker.len(), "connections did not end in time and are dropped");
-        abort.cancel();
+        shared.abort.cancel();
         tracker.wait().await;
     }
 }
 
-async fn connection(
+async fn serve_one(
+    shared: Arc<Shared>,
     stream: TcpStream,
-    router: Router,
-    _place: OwnedSemaphorePermit,
-    drain: CancellationToken,
-    abort: CancellationToken,
+    peer: IpAddr,
+    _places: (OwnedSemaphorePermit, Place),
 ) {
-    metrics::connections(1.0);
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY was refused");
-    }
-    let cut = abort.child_token();
-    let own = Connection(cut.clone());
-    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(own.clone());
-        router.clone().call(request)
-    });
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(HTTP_BUFFER)
-        .serve_connection(TokioIo::new(Guarded::new(stream, WRITE_PATIENCE)), service);
-    let mut served = std::pin::pin!(served);
-    let ended = tokio::select! {
-        ended = served.as_mut() => ended,
-        () = cut.cancelled() => Ok(()),
-        () = drain.cancelled() => {
-            served.as_mut().graceful_shutdown();
-            tokio::select! {
-                ended = served.as_mut() => ended,
-                () = cut.cancelled() => Ok(()),
-            }
+    connection::serve(shared, stream, peer).await;
+}
+
+/// Reset, so that nothing of it stays with us.
+fn refuse(stream: &TcpStream, addr: SocketAddr) {
+    metrics::refused_connection();
+    tracing::debug!(%addr, "the peer has as many connections as it may have");
+    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+}
+
+fn prepare(stream: &TcpStream, patience: Duration) {
+    let socket = SockRef::from(stream);
+    let set = || {
+        socket.set_tcp_nodelay(true)?;
+        #[cfg(target_os = "linux")]
+        {
+            socket.set_tcp_notsent_lowat(NOT_SENT)?;
+            // What was sent and is not acknowledged for so long ends the connection: the client is gone.
+            socket.set_tcp_user_timeout(Some(patience))?;
         }
+        Ok::<_, io::Error>(())
     };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection broke");
+    if let Err(error) = set() {
+        tracing::debug!(%error, "an option of a socket was refused");
     }
-    metrics::connections(-1.0);
 }

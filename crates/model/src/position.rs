@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Bucket, Timestamp};
+use crate::{BUCKETS, Bucket, Timestamp};
 
 /// 2024-01-01T00:00:00Z: 41 bits of milliseconds from here last until 2093.
 const EPOCH_MS: i64 = 1_704_067_200_000;
@@ -36,6 +36,11 @@ impl Position {
     /// The millisecond it was given at.
     pub fn timestamp(self) -> Timestamp {
         Timestamp((self.0 >> (BUCKET_BITS + SEQUENCE_BITS)) + EPOCH_MS)
+    }
+
+    /// The bucket of its thread.
+    pub fn bucket(self) -> Bucket {
+        Bucket::from_number(((self.0 >> SEQUENCE_BITS) & i64::from(BUCKETS - 1)) as u16)
     }
 
     fn compose(at: Timestamp, bucket: Bucket, sequence: u16) -> Self {
@@ -117,6 +122,7 @@ mod tests {
         assert!(given.is_sorted_by(|a, b| a < b));
         assert_eq!(given[4_095].timestamp(), NOW);
         assert_eq!(given[4_096].timestamp(), NOW.plus_ms(1));
+        assert!(given.iter().all(|position| position.bucket() == Bucket::of_key("t")));
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod inputs;
 mod losses;
 mod outages;
 mod refusals;
+mod rough;
 mod streams;
 mod talk;
 mod tasks;

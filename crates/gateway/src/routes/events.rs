@@ -10,6 +10,7 @@ use model::{MessageId, ThreadId};
 use serde::Deserialize;
 
 use super::Connection;
+use crate::cursors;
 use crate::desk::Desk;
 use crate::hub::{Hub, Refused};
 use crate::params::{self, Asked, Params};
@@ -37,7 +38,10 @@ pub(super) async fn follow(
     desk.check_follows(&thread)?;
     let hub = desk.hub()?;
     let cursor = match last_event_id(&headers)? {
-        Some(cursor) => Some(cursor),
+        Some(cursor) => {
+            cursors::check(hub, &thread, &cursor).await?;
+            Some(cursor)
+        }
         None => cursor_of(hub, &thread, query).await?,
     };
     let (lane, body, place) = desk.lane(connection)?;
@@ -75,6 +79,9 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Problem> {
 /// `message` is a message that the reader waits for and has nothing of: it is shown whole, whatever became of it.
 async fn cursor_of(hub: &Hub, thread: &ThreadId, query: EventsQuery) -> Result<Option<Cursor>, Problem> {
     let after = query.after.as_deref().map(parsed).transpose()?;
+    if let Some(cursor) = &after {
+        cursors::check(hub, thread, cursor).await?;
+    }
     let Some(message) = query.message else { return Ok(after) };
     let message = params::id("message", &message, MessageId::parse)?;
     let mut cursor = match after {

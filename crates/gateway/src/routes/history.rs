@@ -37,6 +37,9 @@ pub(super) async fn page(
         before: params::position("before", query.before)?,
         with_synthetic: query.synthetic.unwrap_or(false),
     };
+    if range.after.zip(range.before).is_some_and(|(after, before)| after > before) {
+        return Err(Problem::bad_request("invalid_range", "after is above before"));
+    }
     let limit = params::limit(query.limit.as_deref())?;
     let read = desk.store()?.history(&thread, range, limit + 1).await?;
     let mut messages = read.ok_or_else(threads::unknown)?;

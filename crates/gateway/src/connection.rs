@@ -1,0 +1,260 @@
+//! One connection: which HTTP it speaks, its requests one after the other or beside each other, and its end.
+//!
+//! Invariant: what is cut never ends cleanly. Over HTTP/1.1 the connection is dropped before the last chunk, over HTTP/2 the
+//! stream is reset.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+use crate::body::Patience;
+use crate::guarded::{Guarded, Version};
+use crate::heads;
+use crate::hub::{HttpLimits, Refused};
+use crate::metrics;
+use crate::peers::{Peers, Place};
+use crate::problem::Problem;
+use crate::routes::Connection;
+use crate::streams::{Own, Paced, Streams};
+
+/// Buffers between us and the client hide how far it lags behind: they are kept small.
+const HTTP1_BUFFER: usize = 64 * 1024;
+/// Of one stream.
+const HTTP2_SEND_BUFFER: usize = 64 * 1024;
+/// The longest cursor, which may be a header, has 20 KiB.
+const HTTP2_HEADER_BYTES: u32 = 32 * 1024;
+const HTTP2_STREAMS: u32 = 256;
+/// What a peer may send of bodies that nobody has read yet: of one stream, and of all on a connection.
+const HTTP2_STREAM_WINDOW: u32 = 64 * 1024;
+const HTTP2_CONNECTION_WINDOW: u32 = 256 * 1024;
+/// A peer that answers no ping for as long again is gone.
+const HTTP2_PING_EVERY: Duration = Duration::from_secs(20);
+/// During a drain a connection has this long to say what it was opened for.
+const LATE_HEAD: Duration = Duration::from_secs(1);
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) router: Router,
+    pub(crate) limits: HttpLimits,
+    pub(crate) peers: Peers,
+    /// Requests that may be under way on HTTP/2 connections.
+    pub(crate) streams: Arc<Semaphore>,
+    /// Nothing new is begun.
+    pub(crate) drain: CancellationToken,
+    /// Nothing is waited for any more.
+    pub(crate) abort: CancellationToken,
+}
+
+/// Serves a connection to its end.
+pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: IpAddr) {
+    metrics::connections(1.0);
+    let cut = shared.abort.child_token();
+    // Streams of HTTP/2 are tasks of their own.
+    let _ends = cut.clone().drop_guard();
+    let mut io = Guarded::new(stream, shared.limits.write_timeout);
+    let ended = match shared.sniff(&mut io).await {
+        Some(Version::Http1) => Box::pin(http1(&shared, io, cut)).await,
+        Some(Version::Http2) => Box::pin(http2(&shared, io, peer, cut)).await,
+        None => Ok(()),
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection broke");
+    }
+    metrics::connections(-1.0);
+}
+
+impl Shared {
+    /// `None` when the client says nothing, or too little, for too long.
+    async fn sniff(&self, io: &mut Guarded) -> Option<Version> {
+        let too_late = async {
+            tokio::select! {
+                () = tokio::time::sleep(self.limits.head_timeout) => {}
+                () = async { self.drain.cancelled().await; tokio::time::sleep(LATE_HEAD).await } => {}
+                () = self.abort.cancelled() => {}
+            }
+        };
+        tokio::select! {
+            version = io.sniff() => version.ok().flatten(),
+            () = too_late => None,
+        }
+    }
+
+    async fn answer(
+        &self,
+        request: hyper::Request<Incoming>,
+        connection: Connection,
+    ) -> Result<Response, Infallible> {
+        let mut request = request.map(Body::new);
+        let extensions = request.extensions_mut();
+        extensions.insert(connection);
+        extensions.insert(Patience(self.limits.body_timeout));
+        let is_repeatable =
+            request.method() == Method::GET || request.headers().contains_key("idempotency-key");
+        let is_http1 = request.version() < hyper::Version::HTTP_2;
+        let mut response = match heads::check(&request) {
+            Ok(()) => self.router.clone().call(request).await?,
+            Err(problem) => problem.into_response(),
+        };
+        if !self.drain.is_cancelled() {
+            return Ok(response);
+        }
+        // It would be cut at once. An input without a key may be stored: its sender gets to know of which turn.
+        if is_repeatable && is_stream(&response) {
+            response = Problem::unavailable("draining", Refused::Draining.to_string()).into_response();
+        }
+        if is_http1 {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(response)
+    }
+
+    /// A place for a request beside others.
+    fn seat(&self, peer: IpAddr) -> Result<(OwnedSemaphorePermit, Place), Problem> {
+        let place = self.peers.admit(peer).ok_or_else(|| {
+            let detail = "this address has as many requests under way here as it may have";
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", detail).retry_after(1)
+        })?;
+        let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
+            let detail = "this gateway has as many requests under way as it may have; try another";
+            Problem::unavailable("too_many_streams", detail)
+        })?;
+        Ok((permit, place))
+    }
+}
+
+fn is_stream(response: &Response) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+}
+
+async fn http1(shared: &Shared, io: Guarded, cut: CancellationToken) -> hyper::Result<()> {
+    let (own, ends) = (Connection(cut.clone()), io.ends());
+    let is_used = AtomicBool::new(false);
+    let service = service_fn(|request| {
+        is_used.store(true, Ordering::Relaxed);
+        let has_no_chunks = request.version() < hyper::Version::HTTP_11;
+        let answer = shared.answer(request, own.clone());
+        let ends = &ends;
+        async move {
+            let answer = answer.await;
+            if has_no_chunks && answer.as_ref().is_ok_and(is_stream) {
+                ends.by_reset();
+            }
+            answer
+        }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(shared.limits.head_timeout)
+        .max_buf_size(HTTP1_BUFFER)
+        .serve_connection(TokioIo::new(io), service);
+    let mut served = std::pin::pin!(served);
+    let leaves = async {
+        shared.drain.cancelled().await;
+        // Told to close, hyper drops a connection of which it has read nothing: but a head may be on its way.
+        if !is_used.load(Ordering::Relaxed) {
+            tokio::time::sleep(LATE_HEAD).await;
+        }
+    };
+    tokio::select! {
+        ended = served.as_mut() => return ended,
+        () = cut.cancelled() => return Ok(()),
+        () = leaves => served.as_mut().graceful_shutdown(),
+    }
+    tokio::select! {
+        ended = served.as_mut() => ended,
+        () = cut.cancelled() => Ok(()),
+    }
+}
+
+async fn http2(shared: &Arc<Shared>, io: Guarded, peer: IpAddr, cut: CancellationToken) -> hyper::Result<()> {
+    let streams = Streams::new(cut.clone(), shared.limits.write_timeout);
+    let service = service_fn(|request| {
+        let shared = Arc::clone(shared);
+        async move { Ok::<_, Infallible>(beside_others(&shared, request, peer).await) }
+    });
+    // How many resets, settings and parts of heads a peer may send is left to h2, which ends the connection.
+    let served = http2::Builder::new(streams.clone())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(HTTP2_STREAMS)
+        .max_send_buf_size(HTTP2_SEND_BUFFER)
+        .max_header_list_size(HTTP2_HEADER_BYTES)
+        .initial_stream_window_size(HTTP2_STREAM_WINDOW)
+        .initial_connection_window_size(HTTP2_CONNECTION_WINDOW)
+        .keep_alive_interval(HTTP2_PING_EVERY)
+        .serve_connection(TokioIo::new(io), service);
+    let mut served = std::pin::pin!(served);
+    let (mut is_closing, mut idle) = (false, Idle::new(shared.limits.head_timeout));
+    loop {
+        tokio::select! {
+            ended = served.as_mut() => return ended,
+            () = cut.cancelled() => return Ok(()),
+            () = shared.drain.cancelled(), if !is_closing => {}
+            // As over HTTP/1.1 a connection on which nothing is asked ends after the time for a head; a peer that does
+            // not take its leave is dropped after as long again.
+            () = idle.lasts(&streams) => if is_closing { return Ok(()) },
+        }
+        // GOAWAY: what is under way goes on.
+        is_closing = true;
+        served.as_mut().graceful_shutdown();
+    }
+}
+
+/// How long a connection has had nothing to do.
+struct Idle {
+    ticks: tokio::time::Interval,
+    in_a_row: u32,
+}
+
+impl Idle {
+    const TICKS: u32 = 2;
+
+    fn new(patience: Duration) -> Self {
+        let every = patience / Self::TICKS;
+        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        Self { ticks, in_a_row: 0 }
+    }
+
+    /// Returns after each patience without a stream.
+    async fn lasts(&mut self, streams: &Streams) {
+        while self.in_a_row < Self::TICKS {
+            self.ticks.tick().await;
+            self.in_a_row = if streams.open() == 0 { self.in_a_row + 1 } else { 0 };
+        }
+        self.in_a_row = 0;
+    }
+}
+
+async fn beside_others(
+    shared: &Shared,
+    request: hyper::Request<Incoming>,
+    peer: IpAddr,
+) -> hyper::Response<Paced<Option<(OwnedSemaphorePermit, Place)>>> {
+    let own = Own::get();
+    let (response, seat) = match shared.seat(peer) {
+        Ok(seat) => {
+            let cut = own.as_ref().map(|own| own.cut.clone()).unwrap_or_default();
+            let Ok(response) = shared.answer(request, Connection(cut)).await;
+            (response, Some(seat))
+        }
+        Err(problem) => (problem.into_response(), None),
+    };
+    response.map(|body| Paced::new(body, own.as_ref(), seat))
+}

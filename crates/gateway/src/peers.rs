@@ -1,0 +1,101 @@
+//! How many connections and requests each peer has, so that one of them cannot take all places.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bits of an IPv6 address that name a peer: whoever has one address has the rest of its network as well.
+const V6_PREFIX: u32 = 64;
+
+/// Counts by peer. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct Peers {
+    most: usize,
+    taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+/// One place of a peer; dropped, it is free again.
+#[derive(Debug)]
+pub(crate) struct Place {
+    peers: Peers,
+    /// `None` when peers are not counted.
+    peer: Option<IpAddr>,
+}
+
+impl Peers {
+    /// At most `most` places for each peer; 0 counts nobody.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, taken: Arc::default() }
+    }
+
+    /// A place for the peer at `addr`; `None` when it has as many as it may.
+    pub(crate) fn admit(&self, addr: IpAddr) -> Option<Place> {
+        if self.most == 0 {
+            return Some(Place { peers: self.clone(), peer: None });
+        }
+        let peer = peer(addr);
+        let mut all = self.taken();
+        let taken = all.entry(peer).or_default();
+        if *taken >= self.most {
+            return None;
+        }
+        *taken += 1;
+        Some(Place { peers: self.clone(), peer: Some(peer) })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some(peer) = self.peer else { return };
+        let mut all = self.peers.taken();
+        if let Some(taken) = all.get_mut(&peer) {
+            *taken -= 1;
+            if *taken == 0 {
+                all.remove(&peer);
+            }
+        }
+    }
+}
+
+fn peer(addr: IpAddr) -> IpAddr {
+    match addr.to_canonical() {
+        IpAddr::V6(addr) => Ipv6Addr::from_bits(addr.to_bits() & (u128::MAX << (128 - V6_PREFIX))).into(),
+        addr => addr,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_peer_has_so_many_places_and_gets_them_back() {
+        let peers = Peers::new(2);
+        let first = peers.admit(addr("10.0.0.1")).unwrap();
+        // The same peer in the form of a socket that takes both families.
+        let _second = peers.admit(addr("::ffff:10.0.0.1")).unwrap();
+        assert!(peers.admit(addr("10.0.0.1")).is_none() && peers.admit(addr("10.0.0.2")).is_some());
+        drop(first);
+        assert!(peers.admit(addr("10.0.0.1")).is_some());
+        assert_eq!(peers.taken().len(), 1, "who has gone is forgotten");
+    }
+
+    #[test]
+    fn a_network_of_version_6_is_one_peer_and_0_counts_nobody() {
+        let peers = Peers::new(1);
+        let _place = peers.admit(addr("2001:db8::1")).unwrap();
+        assert!(peers.admit(addr("2001:db8::ffff:2")).is_none());
+        assert!(peers.admit(addr("2001:db8:0:1::1")).is_some());
+        let peers = Peers::new(0);
+        let places: Vec<_> = (0..100).map(|_| peers.admit(addr("10.0.0.1"))).collect();
+        assert!(places.iter().all(Option::is_some) && peers.taken().is_empty());
+    }
+}

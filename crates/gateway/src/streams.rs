@@ -1,0 +1,245 @@
+//! The streams of one HTTP/2 connection, each cut alone.
+//!
+//! A response is a task of its own ([`Streams`] spawns them for hyper). Dropped, it resets its stream, and h2 lets go what
+//! was queued: so a viewer that is cut, and a peer that gives one stream no window, cost the others on the connection nothing.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use runtime::spawn_named;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics;
+
+/// A body goes to h2 in pieces of this size, and the next one only when the peer has room for more: what waits for a
+/// window is bounded by the send buffer and one piece.
+const PIECE: usize = 16 * 1024;
+
+tokio::task_local! {
+    static OWN: Own;
+}
+
+/// What the task of a response knows of itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Own {
+    /// Cancelled, the stream is reset.
+    pub(crate) cut: CancellationToken,
+    progress: Progress,
+}
+
+impl Own {
+    /// Of the stream whose task this is called in; `None` in any other.
+    pub(crate) fn get() -> Option<Self> {
+        OWN.try_with(Clone::clone).ok()
+    }
+}
+
+/// Runs the responses of one connection. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Streams {
+    connection: CancellationToken,
+    patience: Duration,
+    open: Arc<AtomicUsize>,
+}
+
+impl Streams {
+    /// Streams that end with `connection`, and whose peers may take nothing for as long as `patience`.
+    pub(crate) fn new(connection: CancellationToken, patience: Duration) -> Self {
+        Self { connection, patience, open: Arc::default() }
+    }
+
+    /// How many responses are under way.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+impl<F> hyper::rt::Executor<F> for Streams
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, response: F) {
+        let (cut, progress) = (self.connection.child_token(), Progress::default());
+        let own = Own { cut: cut.clone(), progress: progress.clone() };
+        let counted = Counted::new(&self.open);
+        let mut stall = Stall { progress, patience: self.patience, sleep: None };
+        spawn_named("http stream", async move {
+            let _counted = counted;
+            let mut response = pin!(OWN.scope(own, response));
+            tokio::select! {
+                // The response first: the others look at what it did.
+                biased;
+                () = cut.cancelled() => {}
+                () = response.as_mut() => {}
+                () = poll_fn(|context| stall.poll(context)) => metrics::stalled(),
+            }
+        });
+    }
+}
+
+#[derive(Debug)]
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(open))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Since when the last piece of a body waits for the peer's window.
+#[derive(Debug, Clone, Default)]
+struct Progress(Arc<Mutex<Option<Instant>>>);
+
+impl Progress {
+    fn waiting_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ready when a piece has waited for too long. It is polled whenever the response was, in the same task, and so sees all
+/// that the response does.
+#[derive(Debug)]
+struct Stall {
+    progress: Progress,
+    patience: Duration,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stall {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let Some(since) = *self.progress.waiting_since() else { return Poll::Pending };
+            let deadline = since + self.patience;
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+            ready!(sleep.as_mut().poll(context));
+            if sleep.deadline() >= deadline {
+                return Poll::Ready(());
+            }
+            // It was set for an earlier piece: moved only now, it costs nothing while all goes well.
+            sleep.as_mut().reset(deadline);
+        }
+    }
+}
+
+/// A body that is handed on in pieces, and says when it waits for the peer. It keeps `kept` until it has ended.
+#[derive(Debug)]
+pub(crate) struct Paced<K> {
+    body: Body,
+    rest: Bytes,
+    progress: Option<Progress>,
+    _kept: K,
+}
+
+impl<K> Paced<K> {
+    pub(crate) fn new(body: Body, own: Option<&Own>, kept: K) -> Self {
+        let progress = own.map(|own| own.progress.clone());
+        Self { body, rest: Bytes::new(), progress, _kept: kept }
+    }
+}
+
+impl<K: Unpin> http_body::Body for Paced<K> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = &mut *self;
+        if let Some(progress) = &this.progress {
+            *progress.waiting_since() = None;
+        }
+        if this.rest.is_empty() {
+            let frame = match ready!(Pin::new(&mut this.body).poll_frame(context)) {
+                Some(Ok(frame)) => frame,
+                ended => return Poll::Ready(ended),
+            };
+            match frame.into_data() {
+                Ok(data) => this.rest = data,
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
+        let length = this.rest.len().min(PIECE);
+        let piece = this.rest.split_to(length);
+        if let Some(progress) = &this.progress {
+            *progress.waiting_since() = Some(Instant::now());
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut whole = SizeHint::new();
+        whole.set_lower(hint.lower() + rest);
+        if let Some(upper) = hint.upper() {
+            whole.set_upper(upper + rest);
+        }
+        whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body::Body as _;
+
+    use super::*;
+
+    fn own() -> Own {
+        Own { cut: CancellationToken::new(), progress: Progress::default() }
+    }
+
+    #[tokio::test]
+    async fn a_body_comes_in_pieces_and_ends_with_the_last() {
+        let own = own();
+        let whole = Bytes::from((0..40_000_u32).map(|byte| byte as u8).collect::<Vec<_>>());
+        let mut body = Paced::new(Body::from(whole.clone()), Some(&own), ());
+        assert_eq!(body.size_hint().exact(), Some(40_000));
+        let mut got = Vec::new();
+        let mut sizes = Vec::new();
+        while !body.is_end_stream() {
+            let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await.unwrap().unwrap();
+            let piece = frame.into_data().unwrap();
+            sizes.push(piece.len());
+            got.extend_from_slice(&piece);
+            assert_eq!(body.size_hint().exact(), Some(40_000 - got.len() as u64));
+        }
+        assert_eq!((got, sizes), (whole.to_vec(), vec![PIECE, PIECE, 40_000 - 2 * PIECE]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_piece_that_waits_is_a_stall() {
+        let own = own();
+        let patience = Duration::from_secs(30);
+        let mut stall = Stall { progress: own.progress.clone(), patience, sleep: None };
+        let mut is_stalled = async |within: u64| {
+            let stalled = poll_fn(|context| stall.poll(context));
+            tokio::time::timeout(Duration::from_secs(within), stalled).await.is_ok()
+        };
+        assert!(!is_stalled(100).await, "nothing waits");
+        let mut body = Paced::new(Body::from(vec![0; 3 * PIECE]), Some(&own), ());
+        for _ in 0..2 {
+            poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await.unwrap().unwrap();
+            assert!(!is_stalled(20).await, "the peer takes its time, and takes it");
+        }
+        assert!(is_stalled(11).await);
+    }
+}

@@ -1,0 +1,92 @@
+//! Many at once: viewers that come, and come again, and more than may.
+
+use std::time::Instant;
+
+use futures_util::{StreamExt, stream};
+use testkit::http::Response;
+
+use super::*;
+use crate::bed::short;
+
+const CROWD: usize = 2_000;
+
+/// Opens `CROWD` streams of the thread, a hundred at a time.
+async fn crowd(addr: SocketAddr, thread: &str, cursor: Option<&str>) -> Vec<Response> {
+    let path = format!("/v1/threads/{thread}/events");
+    let headers: Vec<_> = cursor.map(|cursor| ("last-event-id", cursor)).into_iter().collect();
+    let open = async |_| {
+        let response = timeout(LIMIT, http::open(addr, &path, &headers)).await.unwrap().unwrap();
+        assert_eq!(response.status, 200);
+        response
+    };
+    stream::iter(0..CROWD).map(open).buffer_unordered(100).collect().await
+}
+
+/// Reads until this is in what came.
+async fn until(response: &mut Response, wanted: &str) -> String {
+    let mut all = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&all).into_owned();
+        if text.contains(wanted) {
+            return text;
+        }
+        let read = timeout(LIMIT, response.body.read(&mut all)).await.expect("nothing came").expect("a cut");
+        assert!(read > 0, "ended before {wanted}: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_thousand_viewers_come_and_come_again() {
+    let mut bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_CONNECTIONS", 3_000)).await;
+    let (addr, gateway) = (bed.fleet.gateway_addrs()[0], 0);
+    bed.quiet("unharmed").await;
+    let before = Held::by(&bed.fleet.gateways[gateway]);
+    let began = Instant::now();
+    let mut all = crowd(addr, "crowd", None).await;
+    let held = Held::by(&bed.fleet.gateways[gateway]);
+    println!("{CROWD} streams in {:?}, {held:?}", began.elapsed());
+    assert!(held.files >= before.files + CROWD);
+    bed.send(&short("crowd", "m-1", 1)).await;
+    let mut cursor = None;
+    for response in &mut all {
+        let text = until(response, "message_complete").await;
+        cursor = text.lines().rev().find_map(|line| line.strip_prefix("id: ")).map(str::to_owned);
+    }
+    drop(all);
+    // All at once, from where they were; something has happened since.
+    bed.send(&short("crowd", "m-2", 2)).await;
+    bed.until_ended(LIMIT).await;
+    let began = Instant::now();
+    let mut all = crowd(addr, "crowd", cursor.as_deref()).await;
+    for response in &mut all {
+        let text = until(response, "message_complete").await;
+        assert!(text.contains("\"m-2\"") && !text.contains("\"m-1\""), "{text}");
+    }
+    println!("{CROWD} resumed in {:?}", began.elapsed());
+    drop(all);
+    unharmed(&bed, before, 120).await;
+    bed.audit(vec![]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_address_has_so_many_places_and_gets_them_back() {
+    let bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_CONNECTIONS_PER_PEER", 5)).await;
+    let (addr, path) = (bed.fleet.gateway_addrs()[0], "/v1/threads/few/events");
+    let mut all = Vec::new();
+    for _ in 0..5 {
+        all.push(http::open(addr, path, &[]).await.unwrap());
+    }
+    let refused = async || {
+        bed.fleet.gateways[0].metrics().await.unwrap().sum("antiphon_gateway_connections_refused_total")
+    };
+    for count in 1..=3 {
+        let said = shout(addr, &get("/livez", "")).await;
+        assert!(said.text.is_empty(), "{said:?}");
+        assert_eq!(refused().await, f64::from(count));
+    }
+    all.pop();
+    bed.until("its place is free again", LIMIT, async || {
+        shout(addr, &get("/livez", "")).await.status() == Some(200)
+    })
+    .await;
+}

@@ -1,0 +1,106 @@
+//! Cursors that are none, or not of this thread, or ahead of everything.
+
+use model::Bucket;
+use testkit::sse::Event;
+
+use super::*;
+use crate::bed::short;
+
+async fn refusal(addr: SocketAddr, thread: &str, cursor: &str) -> (u16, String) {
+    let by_header = format!("last-event-id: {cursor}\r\n");
+    let said = shout(addr, &get(&format!("/v1/threads/{thread}/events"), &by_header)).await;
+    let problem: serde_json::Value = serde_json::from_str(said.body()).unwrap_or_default();
+    (said.status().unwrap_or(0), problem["code"].as_str().unwrap_or_default().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_cursor_is_refused_with_its_reason() {
+    let mut bed = Bed::with(impatient).await;
+    let addr = bed.fleet.gateway_addrs()[0];
+    let followers = [bed.following("mine").await, bed.following("yours").await];
+    for thread in ["mine", "yours"] {
+        bed.send(&short(thread, "m", 1)).await;
+    }
+    let mut positions = Vec::new();
+    for follower in followers {
+        follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+        let found = follower.inspect(|all| {
+            all[0].events.iter().find_map(|received| match &received.event {
+                Event::Complete { position, .. } => position.clone(),
+                _ => None,
+            })
+        });
+        positions.push(found.unwrap());
+    }
+    let [mine, yours] = positions.try_into().unwrap();
+    let head: i64 = mine.parse().unwrap();
+    let later = (head + 1).to_string();
+    let far = (head + (3_600_000 << 22)).to_string();
+    let megabyte = "1".repeat(1 << 20);
+    let long = format!("{head}{}", "~a".repeat(11_000));
+    for (cursor, status, code) in [
+        ("-1", 400, "invalid_cursor"),
+        ("+1", 400, "invalid_cursor"),
+        (" ~", 400, "invalid_cursor"),
+        ("now", 400, "invalid_cursor"),
+        ("1e3", 400, "invalid_cursor"),
+        ("9223372036854775808", 400, "invalid_cursor"),
+        ("1; DROP TABLE messages; --", 400, "invalid_cursor"),
+        ("1' OR '1'='1", 400, "invalid_cursor"),
+        ("1~a.1.2", 400, "invalid_cursor"),
+        ("1~a.99999999999.1.1", 400, "invalid_cursor"),
+        ("1~a~a", 400, "invalid_cursor"),
+        ("\u{e9}", 400, "invalid_cursor"),
+        (long.as_str(), 400, "invalid_cursor"),
+        ("1\0", 400, ""),
+        (megabyte.as_str(), 431, ""),
+        (yours.as_str(), 404, "unknown_cursor"),
+        (later.as_str(), 409, "cursor_ahead"),
+        (far.as_str(), 409, "cursor_ahead"),
+        ("9223372036854775807", 409, "cursor_ahead"),
+    ] {
+        let shown: String = cursor.chars().take(40).collect();
+        let (got, why) = refusal(addr, "mine", cursor).await;
+        // The answer to a head of a megabyte may be lost with the rest of it.
+        assert!(got == status || (status == 431 && got == 0), "{shown:?}: {got} {why}");
+        assert_eq!(why, code, "{shown:?}");
+    }
+    for query in ["after=", "after=%00", "after=-1", "after=1%27--", "after=9223372036854775808", "after=%ff"]
+    {
+        let said = shout(addr, &get(&format!("/v1/threads/mine/events?{query}"), "")).await;
+        assert_eq!(said.status(), Some(400), "{query}: {said:?}");
+    }
+    // Nobody has said anything there, so nobody has read anything there.
+    let none =
+        (0..).map(|n| format!("none-{n}")).find(|id| Bucket::of_key(id) == Bucket::of_key("mine")).unwrap();
+    assert_eq!(refusal(addr, &none, &mine).await, (409, "cursor_ahead".to_owned()));
+    assert_eq!(refusal(addr, "nobody", &mine).await, (404, "unknown_cursor".to_owned()));
+    for fit in [mine.as_str(), "", "0"] {
+        let headers = [("last-event-id", fit)];
+        let response = http::open(addr, "/v1/threads/mine/events", &headers).await.unwrap();
+        assert_eq!(response.status, 200, "{fit:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_committed_a_moment_ago_is_not_the_future() {
+    let mut bed = Bed::with(|mut options| {
+        options.gateways = 2;
+        impatient(options)
+    })
+    .await;
+    let gateways = bed.fleet.gateway_addrs();
+    let follower =
+        testkit::sse::Follower::start(&gateways[..1], "fresh", testkit::sse::FollowOptions::default());
+    follower.opened().await.unwrap();
+    for salt in 0..30 {
+        bed.send(&short("fresh", &format!("m-{salt}"), salt)).await;
+        follower.wait(LIMIT, |progress| progress.terminals == salt + 1).await.unwrap();
+        let id = follower.inspect(|all| all[0].events.last().and_then(|last| last.id.clone())).unwrap();
+        // At the gateway that has nothing of the thread, as fast as a client can.
+        let response =
+            http::open(gateways[1], "/v1/threads/fresh/events", &[("last-event-id", &id)]).await.unwrap();
+        assert_eq!(response.status, 200, "{id}");
+    }
+    bed.audit(vec![follower]).await;
+}

@@ -14,6 +14,7 @@ mod body;
 mod desk;
 mod driver;
 pub mod feed;
+mod forms;
 mod guarded;
 mod hub;
 mod input;

@@ -1,9 +1,14 @@
 //! Settings of agents: what the fleet itself understands is checked, the rest is the workflow's.
 
+use std::borrow::Cow;
+
 use batches::context::{self, MOST_TOKENS};
 use batches::retention;
 use model::Metadata;
 use serde_json::{Map, Value};
+use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::problem::Problem;
 
@@ -37,7 +42,46 @@ const RULES: [(&str, Rule); 12] = [
     ("model", Rule::Text(256)),
 ];
 
+/// Settings of an agent, for the description of the API.
+#[derive(Debug)]
+pub(crate) enum AgentSettings {}
+
+impl PartialSchema for AgentSettings {
+    fn schema() -> RefOr<Schema> {
+        let described = "Settings of an agent. Further ones are kept for its workflow.";
+        let known = ObjectBuilder::new().schema_type(Type::Object).description(Some(described));
+        let known = RULES.iter().fold(known, |known, (name, rule)| known.property(*name, rule.schema()));
+        let rules = || ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::Object, Type::Null]));
+        let compaction = "How contexts are compacted; null: not at all.";
+        let retention = "What is deleted of the agent's threads; null: nothing.";
+        let known = known.property("compaction", rules().description(Some(compaction)));
+        known.property("retention", rules().description(Some(retention))).into()
+    }
+}
+
+impl ToSchema for AgentSettings {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("AgentSettings")
+    }
+}
+
 impl Rule {
+    fn schema(&self) -> ObjectBuilder {
+        let new = ObjectBuilder::new();
+        match self {
+            Self::Number(low, high) => {
+                new.schema_type(Type::Integer).minimum(Some(*low)).maximum(Some(*high))
+            }
+            Self::NumberOrNull(low, high) => {
+                let kind = SchemaType::from_iter([Type::Integer, Type::Null]);
+                new.schema_type(kind).minimum(Some(*low)).maximum(Some(*high))
+            }
+            Self::Bool => new.schema_type(Type::Boolean),
+            Self::OneOf(all) => new.schema_type(Type::String).enum_values(Some(all.iter().copied())),
+            Self::Text(most) => new.schema_type(Type::String).max_length(Some(*most)),
+        }
+    }
+
     fn allows(&self, value: &Value) -> bool {
         let within =
             |low: u64, high: u64| value.as_u64().is_some_and(|number| (low..=high).contains(&number));

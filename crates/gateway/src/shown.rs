@@ -7,6 +7,9 @@ use serde_json::Value;
 use store::{StoredMessage, ThreadRow};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use utoipa::ToSchema;
+
+use crate::forms;
 
 /// Characters of a batch's first message that are shown of it.
 const PREVIEW_CHARS: usize = 120;
@@ -18,15 +21,22 @@ pub fn rfc3339(at: Timestamp) -> Option<String> {
 }
 
 /// A thread.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct ShownThread {
+    #[schema(value_type = forms::ThreadName)]
     pub thread_id: String,
+    #[schema(value_type = forms::AgentName)]
     pub agent_id: String,
+    #[schema(value_type = forms::BusyPolicyText)]
     pub busy_policy: &'static str,
+    #[schema(value_type = Object)]
     pub metadata: Value,
+    #[schema(minimum = 0)]
     pub message_count: i64,
+    #[schema(value_type = Option<forms::PositionText>, required)]
     pub last_position: Option<Position>,
+    #[schema(value_type = Option<forms::Moment>, required)]
     pub created_at: Option<String>,
 }
 
@@ -56,21 +66,32 @@ impl From<&ThreadRow> for ShownThread {
 }
 
 /// A message of a history.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct ShownMessage {
+    #[schema(value_type = forms::PositionText)]
     pub position: Position,
+    #[schema(value_type = forms::MessageName)]
     pub message_id: String,
+    #[schema(value_type = forms::PositionText)]
     pub batch_id: Position,
     pub sequence_num: i32,
+    #[schema(value_type = forms::BatchTypeText)]
     pub batch_type: &'static str,
+    #[schema(value_type = forms::RoleText)]
     pub role: &'static str,
     pub content: String,
+    #[schema(value_type = Option<Vec<Object>>, required)]
     pub tool_calls: Option<Value>,
+    #[schema(required)]
     pub tool_call_id: Option<String>,
+    #[schema(value_type = Object)]
     pub metadata: Value,
+    #[schema(required)]
     pub token_count: Option<i64>,
+    #[schema(value_type = Option<forms::PositionText>, required)]
     pub parent_id: Option<Position>,
+    #[schema(value_type = Option<forms::Moment>, required)]
     pub created_at: Option<String>,
 }
 
@@ -95,18 +116,26 @@ impl From<StoredMessage> for ShownMessage {
 }
 
 /// A batch, without what it consists of.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct ShownBatch {
+    #[schema(value_type = forms::PositionText)]
     pub batch_id: Position,
+    #[schema(value_type = Option<forms::BatchTypeText>, required)]
     pub batch_type: Option<&'static str>,
+    #[schema(value_type = forms::BatchStateText)]
     pub state: &'static str,
+    #[schema(value_type = Option<String>, required)]
     pub incomplete_code: Option<&'static str>,
+    #[schema(required)]
     pub incomplete: Option<String>,
+    #[schema(value_type = Option<forms::PositionText>, required)]
     pub parent_batch: Option<Position>,
     pub message_count: usize,
     pub tokens: u64,
+    #[schema(required)]
     pub input: Option<String>,
+    #[schema(value_type = Option<forms::Moment>, required)]
     pub last_at: Option<String>,
 }
 
@@ -133,7 +162,7 @@ impl From<&Batch> for ShownBatch {
 }
 
 /// A batch with its calls and messages.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct WholeBatch {
     #[serde(flatten)]
@@ -154,12 +183,14 @@ impl WholeBatch {
 }
 
 /// A call of a tool, and where its result stands.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct ShownCall {
     pub tool_call_id: String,
     pub name: String,
+    #[schema(value_type = forms::PositionText)]
     pub call_at: Position,
+    #[schema(value_type = Option<forms::PositionText>, required)]
     pub result_at: Option<Position>,
     pub is_answered: bool,
 }

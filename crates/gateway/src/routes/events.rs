@@ -8,9 +8,11 @@ use axum::response::Response;
 use bytes::Bytes;
 use model::{MessageId, ThreadId};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::Connection;
 use crate::desk::Desk;
+use crate::forms;
 use crate::hub::{Hub, Refused};
 use crate::lane::{Lane, LaneBody};
 use crate::params::{self, Asked, Params};
@@ -21,9 +23,13 @@ use crate::seated::Seated;
 /// Long enough for a load balancer to notice a gateway that is gone, short enough for a reader to wait.
 const RETRY: &[u8] = b"retry: 1000\n\n";
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct EventsQuery {
+    /// Strictly after this event, or after the message at this position.
+    #[param(value_type = Option<forms::CursorText>)]
     after: Option<String>,
+    /// A message that is shown from its beginning, whatever became of it; the stream goes on after it.
+    #[param(value_type = Option<forms::MessageName>)]
     message: Option<String>,
 }
 

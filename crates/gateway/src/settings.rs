@@ -120,6 +120,13 @@ pub(crate) fn checked(settings: Option<Map<String, Value>>) -> Result<Map<String
         return Err(invalid("settings.backoff_base_ms is above settings.backoff_cap_ms".to_owned()));
     }
     let said = |name: &str| settings.get(name).filter(|rules| !rules.is_null());
+    // An array with a value for each of them would be read as well.
+    if let Some(name) = ["compaction", "retention"]
+        .into_iter()
+        .find(|name| said(name).is_some_and(|rules| !rules.is_object()))
+    {
+        return Err(invalid(format!("settings.{name} must be null or an object")));
+    }
     if let Some(rules) = said("compaction") {
         context::compaction(rules).map_err(|error| invalid(format!("settings.{error}")))?;
     }
@@ -172,6 +179,8 @@ mod tests {
             ),
             (json!({"compaction": {"strategy": "age"}}), "needs max_age_ms above 0"),
             (json!({"retention": {"max_batch": 1}}), "unknown field `max_batch`"),
+            (json!({"retention": [null, 3]}), "settings.retention must be null or an object"),
+            (json!({"compaction": ["age"]}), "settings.compaction must be null or an object"),
             (json!({"work_request": "yes"}), "true or false"),
             (json!({"memory": 1}), "true or false"),
             (json!({"foreground_during_backoff": "wait"}), "one of pass, refuse"),

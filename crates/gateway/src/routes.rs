@@ -3,6 +3,8 @@
 mod agents;
 mod batches;
 mod context;
+mod description;
+mod docs;
 mod events;
 mod failed_turns;
 mod history;
@@ -38,6 +40,9 @@ pub(crate) struct Connection(pub(crate) CancellationToken);
 pub(crate) fn router(counter: Counter, health: Health) -> Router {
     Router::new()
         .route("/", get(about))
+        .route("/openapi.json", get(docs::description))
+        .route("/docs", get(docs::page))
+        .route("/docs/{file}", get(docs::file))
         .merge(of_threads())
         .merge(of_agents())
         .merge(of_protocols())

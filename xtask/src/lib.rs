@@ -1,5 +1,5 @@
 //! The workspace's own tooling, as far as other crates use it: [`tools`] finds or fetches `nats-server` and
-//! Postgres, [`services`] starts them as child processes, [`npm`] installs what runs in node. [`tidy`] holds the static checks of `cargo xtask tidy`.
+//! Postgres, [`services`] starts them as child processes, [`npm`] and [`pip`] install what runs in node and Python. [`tidy`] holds the static checks of `cargo xtask tidy`.
 //!
 //! Plain blocking std: async callers wrap calls in `spawn_blocking`. Few dependencies, because a newcomer's first
 //! command waits for this crate alone.
@@ -9,6 +9,7 @@
 )]
 
 pub mod npm;
+pub mod pip;
 pub mod services;
 pub mod tidy;
 pub mod tools;

@@ -18,6 +18,7 @@ cargo xtask <command>
   simulate --seeds N [--from S] [--bug NAME]
                             seeded simulation with faults (release build)
   chaos --minutes N [args]  real processes, killed at random
+  fuzz [N]                  the API against its description, N requests made up for each operation (default: 200)
   bench [name] [args]       benches in the release profile; without a name: the list
 
 Environment:
@@ -54,6 +55,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
         "services" => commands::demo::services(),
         "simulate" => commands::bench::simulate(args),
         "chaos" => commands::demo::chaos(args),
+        "fuzz" => commands::test::fuzz(args),
         "bench" => commands::bench::bench(args),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -8,8 +8,10 @@ use axum::response::{IntoResponse, Response};
 use model::{Act, ActId, ActKind, AgentId};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::forms;
 use crate::hub::Hub;
 use crate::orders;
 use crate::problem::Problem;
@@ -34,12 +36,17 @@ enum Outcome {
     Pending,
 }
 
-#[derive(Serialize)]
-struct Shown<'a> {
-    act_id: &'a str,
+/// What became of an act.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ShownAct {
+    #[schema(value_type = forms::ActName)]
+    act_id: String,
+    /// The owner has done it.
     done: bool,
+    /// Why not, when its owner refused it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    refused: Option<&'a str>,
+    #[schema(nullable = false)]
+    refused: Option<String>,
 }
 
 impl Acted {
@@ -59,7 +66,8 @@ impl IntoResponse for Acted {
             Outcome::Done | Outcome::Refused(_) => StatusCode::OK,
         };
         let done = self.outcome == Outcome::Done;
-        (status, Json(Shown { act_id: self.act.as_str(), done, refused: self.refused() })).into_response()
+        let refused = self.refused().map(str::to_owned);
+        (status, Json(ShownAct { act_id: self.act.as_str().to_owned(), done, refused })).into_response()
     }
 }
 

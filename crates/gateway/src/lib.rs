@@ -17,6 +17,7 @@ mod cursors;
 mod desk;
 mod driver;
 pub mod feed;
+mod forms;
 mod guard;
 mod guarded;
 mod heads;

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use model::Bucket;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 use wire::explain::{About, ActiveTurn, Explanation, WaitReason};
 
+use crate::forms;
 use crate::hub::Context;
 use crate::metrics;
 use crate::shown;
@@ -41,29 +43,70 @@ pub(crate) fn is_catching_up(explanation: &Explanation) -> bool {
 }
 
 /// A turn under way, as clients see it.
-pub(crate) fn shown_turn(context: &Context, active: &ActiveTurn) -> Value {
-    json!({
-        "turn_id": active.turn.as_str(),
-        "thread_id": active.thread.name(),
-        "run": active.run,
-        "message_id": active.message.as_str(),
-        "waiting": active.waits_for.map(|reason| shown_reason(context, reason)),
-        "idle_ms": active.idle_ms,
-    })
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShownTurn {
+    #[schema(value_type = forms::TurnName)]
+    turn_id: String,
+    #[schema(value_type = forms::ThreadName)]
+    thread_id: String,
+    /// One more after each failure, from 0.
+    run: u32,
+    /// The answer's id.
+    #[schema(value_type = forms::MessageName)]
+    message_id: String,
+    /// What it waits for; null while chunks come.
+    #[schema(required)]
+    waiting: Option<ShownReason>,
+    /// For how long nothing has come, ms.
+    idle_ms: i64,
 }
 
-/// A reason as clients see it.
-pub(crate) fn shown_reason(context: &Context, reason: WaitReason) -> Value {
-    let until = match reason {
-        WaitReason::Backoff { for_ms } => shown::rfc3339(context.now().plus_ms(for_ms)),
-        WaitReason::HeadOfLine
-        | WaitReason::Gap
-        | WaitReason::Paused
-        | WaitReason::NoWorkflow
-        | WaitReason::Capacity
-        | WaitReason::CatchingUp => None,
-    };
-    json!({ "reason": reason.name(), "until": until })
+impl ShownTurn {
+    pub(crate) fn new(context: &Context, active: &ActiveTurn) -> Self {
+        Self {
+            turn_id: active.turn.as_str().to_owned(),
+            thread_id: active.thread.name().to_owned(),
+            run: active.run,
+            message_id: active.message.as_str().to_owned(),
+            waiting: active.waits_for.map(|reason| ShownReason::new(context, reason)),
+            idle_ms: active.idle_ms,
+        }
+    }
+}
+
+/// Why something waits, as clients see it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShownReason {
+    #[schema(value_type = forms::WaitReasonText)]
+    reason: &'static str,
+    /// Until when it waits, if somebody knows.
+    #[schema(value_type = Option<forms::Moment>, required)]
+    until: Option<String>,
+}
+
+impl ShownReason {
+    pub(crate) fn new(context: &Context, reason: WaitReason) -> Self {
+        let until = match reason {
+            WaitReason::Backoff { for_ms } => shown::rfc3339(context.now().plus_ms(for_ms)),
+            WaitReason::HeadOfLine
+            | WaitReason::Gap
+            | WaitReason::Paused
+            | WaitReason::NoWorkflow
+            | WaitReason::Capacity
+            | WaitReason::CatchingUp => None,
+        };
+        Self { reason: reason.name(), until }
+    }
+
+    /// That the agent is paused, as it is stored.
+    pub(crate) fn paused() -> Self {
+        Self { reason: WaitReason::Paused.name(), until: None }
+    }
+
+    /// That the agent backs off, as it is stored.
+    pub(crate) fn backoff(until: Option<String>) -> Self {
+        Self { reason: WaitReason::Backoff { for_ms: 0 }.name(), until }
+    }
 }
 
 /// Whether the owner answered, for clients.

@@ -8,10 +8,10 @@ use serde::de::DeserializeOwned;
 
 use crate::problem::Problem;
 
-const DEFAULT_LIMIT: u32 = 50;
-const MAX_LIMIT: u32 = 200;
-const MAX_HEADER_LEN: usize = 255;
-const MAX_ACTOR_LEN: usize = 128;
+pub(crate) const DEFAULT_LIMIT: u32 = 50;
+pub(crate) const MAX_LIMIT: u32 = 200;
+pub(crate) const MAX_HEADER_LEN: usize = 255;
+pub(crate) const MAX_ACTOR_LEN: usize = 128;
 pub(crate) const DEFAULT_ACTOR: &str = "api";
 
 /// The variable parts of the address.

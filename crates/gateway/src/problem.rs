@@ -6,6 +6,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use store::{Disposition, StoreError};
+use utoipa::ToSchema;
 
 use crate::metrics;
 
@@ -19,14 +20,22 @@ pub(crate) struct Problem {
     retry_after_s: Option<u32>,
 }
 
-#[derive(Serialize)]
-struct Body<'a> {
+/// What is wrong with a request, and whether to try again.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct ProblemBody<'a> {
+    /// `about:blank`: the status and the code say all.
     #[serde(rename = "type")]
     kind: &'static str,
+    /// The status in words.
     title: &'a str,
+    #[schema(minimum = 400, maximum = 599)]
     status: u16,
+    /// For programs. It stays what it is.
     code: &'static str,
+    /// The same request may succeed later; Retry-After says after how many seconds.
     retryable: bool,
+    /// For people.
     detail: &'a str,
 }
 
@@ -97,7 +106,7 @@ impl From<StoreError> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         metrics::refused(self.code);
-        let body = Body {
+        let body = ProblemBody {
             kind: "about:blank",
             title: self.status.canonical_reason().unwrap_or("Error"),
             status: self.status.as_u16(),

@@ -3,6 +3,8 @@
 mod agents;
 mod batches;
 mod context;
+mod description;
+mod docs;
 mod events;
 mod failed_turns;
 mod history;
@@ -24,16 +26,18 @@ use axum::{Json, Router, middleware};
 use model::ActId;
 use runtime::Health;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use store::AuditRow;
 use tokio_util::sync::CancellationToken;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::desk::{Counter, Desk};
 use crate::guard::{self, Guarded};
 use crate::hub::Hub;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
-use crate::shown;
+use crate::{forms, shown};
+
+pub(crate) use context::COMPACTION_STATES;
 
 /// The connection that a request came on; cancelled, it is dropped at once.
 #[derive(Debug, Clone)]
@@ -42,6 +46,9 @@ pub(crate) struct Connection(pub(crate) CancellationToken);
 pub(crate) fn router(counter: Counter, cors: CorsRules, health: Health) -> Router {
     let routes = Router::new()
         .route("/", get(about))
+        .route("/openapi.json", get(docs::description))
+        .route("/docs", get(docs::page))
+        .route("/docs/{file}", get(docs::file))
         .merge(of_threads(&counter))
         .merge(of_agents(&counter))
         .merge(of_protocols(&counter))
@@ -121,8 +128,8 @@ fn of_protocols(counter: &Counter) -> Router<Counter> {
         .route("/agui/connect", of_ag_ui(ReadThreads, post(agui::connect)))
 }
 
-async fn about() -> Json<Value> {
-    Json(json!({ "name": "antiphon", "version": env!("CARGO_PKG_VERSION") }))
+async fn about() -> Json<About> {
+    Json(About { name: "antiphon", version: env!("CARGO_PKG_VERSION") })
 }
 
 /// A JSON answer that no cache keeps.
@@ -131,11 +138,48 @@ fn fresh(body: impl Serialize) -> Response {
         .into_response()
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct AuditQuery {
+    /// The last id of the page before.
+    #[param(value_type = Option<forms::ActName>)]
     before: Option<String>,
+    #[param(value_type = Option<forms::Limit>)]
     limit: Option<String>,
+}
+
+/// Acts, newest first.
+#[derive(Serialize, ToSchema)]
+struct AuditPage {
+    /// The thread or agent.
+    subject_id: String,
+    acts: Vec<AuditedAct>,
+    has_more: bool,
+}
+
+/// What somebody did.
+#[derive(Serialize, ToSchema)]
+struct AuditedAct {
+    #[schema(value_type = forms::ActName)]
+    act_id: String,
+    actor: String,
+    what: String,
+    /// The task or turn that it was about.
+    #[schema(required)]
+    target: Option<String>,
+    done: bool,
+    /// Why not.
+    #[schema(required)]
+    refused: Option<String>,
+    #[schema(value_type = Option<forms::Moment>, required)]
+    at: Option<String>,
+}
+
+/// What answers here.
+#[derive(Serialize, ToSchema)]
+struct About {
+    name: &'static str,
+    version: &'static str,
 }
 
 async fn audit_of_agent(
@@ -145,7 +189,7 @@ async fn audit_of_agent(
 ) -> Result<Response, Problem> {
     let (agent, hub) = (desk.agent(&agent)?, desk.hub()?);
     let page = audit(hub, agent.as_str(), agent.name(), query).await?;
-    if page["acts"] == json!([]) && hub.store().agent(&agent).await?.is_none() {
+    if page.acts.is_empty() && hub.store().agent(&agent).await?.is_none() {
         return Err(agents::unknown());
     }
     Ok(fresh(page))
@@ -158,29 +202,31 @@ async fn audit_of_thread(
 ) -> Result<Response, Problem> {
     let (thread, hub) = (desk.thread(&thread)?, desk.hub()?);
     let page = audit(hub, thread.as_str(), thread.name(), query).await?;
-    if page["acts"] == json!([]) && hub.store().thread(&thread).await?.is_none() {
+    if page.acts.is_empty() && hub.store().thread(&thread).await?.is_none() {
         return Err(threads::unknown());
     }
     Ok(fresh(page))
 }
 
-async fn audit(hub: &Hub, subject: &str, name: &str, query: AuditQuery) -> Result<Value, Problem> {
+async fn audit(hub: &Hub, subject: &str, name: &str, query: AuditQuery) -> Result<AuditPage, Problem> {
     let limit = params::limit(query.limit.as_deref())?;
     let before = query.before.map(|id| params::id("before", &id, ActId::parse)).transpose()?;
     let mut acts = hub.store().acts(subject, before.as_ref(), limit + 1).await?;
     let has_more = params::has_more(&mut acts, limit);
-    let acts: Vec<_> = acts.iter().map(shown_act).collect();
-    Ok(json!({ "subject_id": name, "acts": acts, "has_more": has_more }))
+    let acts = acts.into_iter().map(AuditedAct::from).collect();
+    Ok(AuditPage { subject_id: name.to_owned(), acts, has_more })
 }
 
-fn shown_act(row: &AuditRow) -> Value {
-    json!({
-        "act_id": row.act.as_str(),
-        "actor": row.actor,
-        "what": row.what,
-        "target": row.target,
-        "done": row.refused.is_none(),
-        "refused": row.refused,
-        "at": shown::rfc3339(row.at),
-    })
+impl From<AuditRow> for AuditedAct {
+    fn from(row: AuditRow) -> Self {
+        Self {
+            act_id: row.act.as_str().to_owned(),
+            done: row.refused.is_none(),
+            actor: row.actor,
+            what: row.what,
+            target: row.target,
+            refused: row.refused,
+            at: shown::rfc3339(row.at),
+        }
+    }
 }

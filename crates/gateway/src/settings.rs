@@ -1,9 +1,14 @@
 //! Settings of agents: what the fleet itself understands is checked, the rest is the workflow's.
 
+use std::borrow::Cow;
+
 use batches::context::{self, MOST_TOKENS};
 use batches::retention;
 use model::Metadata;
 use serde_json::{Map, Value};
+use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::problem::Problem;
 
@@ -37,7 +42,46 @@ const RULES: [(&str, Rule); 12] = [
     ("model", Rule::Text(256)),
 ];
 
+/// Settings of an agent, for the description of the API.
+#[derive(Debug)]
+pub(crate) enum AgentSettings {}
+
+impl PartialSchema for AgentSettings {
+    fn schema() -> RefOr<Schema> {
+        let described = "Settings of an agent. Further ones are kept for its workflow.";
+        let known = ObjectBuilder::new().schema_type(Type::Object).description(Some(described));
+        let known = RULES.iter().fold(known, |known, (name, rule)| known.property(*name, rule.schema()));
+        let rules = || ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::Object, Type::Null]));
+        let compaction = "How contexts are compacted; null: not at all.";
+        let retention = "What is deleted of the agent's threads; null: nothing.";
+        let known = known.property("compaction", rules().description(Some(compaction)));
+        known.property("retention", rules().description(Some(retention))).into()
+    }
+}
+
+impl ToSchema for AgentSettings {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("AgentSettings")
+    }
+}
+
 impl Rule {
+    fn schema(&self) -> ObjectBuilder {
+        let new = ObjectBuilder::new();
+        match self {
+            Self::Number(low, high) => {
+                new.schema_type(Type::Integer).minimum(Some(*low)).maximum(Some(*high))
+            }
+            Self::NumberOrNull(low, high) => {
+                let kind = SchemaType::from_iter([Type::Integer, Type::Null]);
+                new.schema_type(kind).minimum(Some(*low)).maximum(Some(*high))
+            }
+            Self::Bool => new.schema_type(Type::Boolean),
+            Self::OneOf(all) => new.schema_type(Type::String).enum_values(Some(all.iter().copied())),
+            Self::Text(most) => new.schema_type(Type::String).max_length(Some(*most)),
+        }
+    }
+
     fn allows(&self, value: &Value) -> bool {
         let within =
             |low: u64, high: u64| value.as_u64().is_some_and(|number| (low..=high).contains(&number));
@@ -76,6 +120,13 @@ pub(crate) fn checked(settings: Option<Map<String, Value>>) -> Result<Map<String
         return Err(invalid("settings.backoff_base_ms is above settings.backoff_cap_ms".to_owned()));
     }
     let said = |name: &str| settings.get(name).filter(|rules| !rules.is_null());
+    // An array with a value for each of them would be read as well.
+    if let Some(name) = ["compaction", "retention"]
+        .into_iter()
+        .find(|name| said(name).is_some_and(|rules| !rules.is_object()))
+    {
+        return Err(invalid(format!("settings.{name} must be null or an object")));
+    }
     if let Some(rules) = said("compaction") {
         context::compaction(rules).map_err(|error| invalid(format!("settings.{error}")))?;
     }
@@ -128,6 +179,8 @@ mod tests {
             ),
             (json!({"compaction": {"strategy": "age"}}), "needs max_age_ms above 0"),
             (json!({"retention": {"max_batch": 1}}), "unknown field `max_batch`"),
+            (json!({"retention": [null, 3]}), "settings.retention must be null or an object"),
+            (json!({"compaction": ["age"]}), "settings.compaction must be null or an object"),
             (json!({"work_request": "yes"}), "true or false"),
             (json!({"memory": 1}), "true or false"),
             (json!({"foreground_during_backoff": "wait"}), "one of pass, refuse"),

@@ -8,6 +8,9 @@ use serde_json::Value;
 use store::{KeyRow, StoredMessage, ThreadRow};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use utoipa::ToSchema;
+
+use crate::forms;
 
 /// Characters of a batch's first message that are shown of it.
 const PREVIEW_CHARS: usize = 120;
@@ -19,15 +22,22 @@ pub fn rfc3339(at: Timestamp) -> Option<String> {
 }
 
 /// A thread.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct ShownThread {
+    #[schema(value_type = forms::ThreadName)]
     pub thread_id: String,
+    #[schema(value_type = forms::AgentName)]
     pub agent_id: String,
+    #[schema(value_type = forms::BusyPolicyText)]
     pub busy_policy: &'static str,
+    #[schema(value_type = Object)]
     pub metadata: Value,
+    #[schema(minimum = 0)]
     pub message_count: i64,
+    #[schema(value_type = Option<forms::PositionText>, required)]
     pub last_position: Option<Position>,
+    #[schema(value_type = Option<forms::Moment>, required)]
     pub created_at: Option<String>,
 }
 
@@ -57,21 +67,32 @@ impl From<&ThreadRow> for ShownThread {
 }
 
 /// A message of a history.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct ShownMessage {
+    #[schema(value_type = forms::PositionText)]
     pub position: Position,
+    #[schema(value_type = forms::MessageName)]
     pub message_id: String,
+    #[schema(value_type = forms::PositionText)]
     pub batch_id: Position,
     pub sequence_num: i32,
+    #[schema(value_type = forms::BatchTypeText)]
     pub batch_type: &'static str,
+    #[schema(value_type = forms::RoleText)]
     pub role: &'static str,
     pub content: String,
+    #[schema(value_type = Option<Vec<Object>>, required)]
     pub tool_calls: Option<Value>,
+    #[schema(required)]
     pub tool_call_id: Option<String>,
+    #[schema(value_type = Object)]
     pub metadata: Value,
+    #[schema(required)]
     pub token_count: Option<i64>,
+    #[schema(value_type = Option<forms::PositionText>, required)]
     pub parent_id: Option<Position>,
+    #[schema(value_type = Option<forms::Moment>, required)]
     pub created_at: Option<String>,
 }
 
@@ -96,18 +117,26 @@ impl From<StoredMessage> for ShownMessage {
 }
 
 /// A batch, without what it consists of.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct ShownBatch {
+    #[schema(value_type = forms::PositionText)]
     pub batch_id: Position,
+    #[schema(value_type = Option<forms::BatchTypeText>, required)]
     pub batch_type: Option<&'static str>,
+    #[schema(value_type = forms::BatchStateText)]
     pub state: &'static str,
+    #[schema(value_type = Option<String>, required)]
     pub incomplete_code: Option<&'static str>,
+    #[schema(required)]
     pub incomplete: Option<String>,
+    #[schema(value_type = Option<forms::PositionText>, required)]
     pub parent_batch: Option<Position>,
     pub message_count: usize,
     pub tokens: u64,
+    #[schema(required)]
     pub input: Option<String>,
+    #[schema(value_type = Option<forms::Moment>, required)]
     pub last_at: Option<String>,
 }
 
@@ -134,7 +163,7 @@ impl From<&Batch> for ShownBatch {
 }
 
 /// A batch with its calls and messages.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct WholeBatch {
     #[serde(flatten)]
@@ -155,12 +184,14 @@ impl WholeBatch {
 }
 
 /// A call of a tool, and where its result stands.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct ShownCall {
     pub tool_call_id: String,
     pub name: String,
+    #[schema(value_type = forms::PositionText)]
     pub call_at: Position,
+    #[schema(value_type = Option<forms::PositionText>, required)]
     pub result_at: Option<Position>,
     pub is_answered: bool,
 }
@@ -180,19 +211,29 @@ impl ShownCall {
 }
 
 /// An API key, without its secret.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct ShownKey {
+    #[schema(value_type = forms::KeyName)]
     pub key_id: String,
+    /// `null`: the default tenant.
+    #[schema(required)]
     pub tenant: Option<String>,
     pub name: String,
+    #[schema(value_type = forms::CredentialRole)]
     pub role: &'static str,
+    #[schema(value_type = Vec<forms::ScopeText>)]
     pub scopes: Vec<&'static str>,
     pub created_by: String,
+    #[schema(value_type = Option<forms::Moment>, required)]
     pub created_at: Option<String>,
+    #[schema(value_type = Option<forms::Moment>, required)]
     pub expires_at: Option<String>,
+    #[schema(value_type = Option<forms::Moment>, required)]
     pub revoked_at: Option<String>,
+    #[schema(required)]
     pub revoked_by: Option<String>,
+    #[schema(value_type = Option<forms::Moment>, required)]
     pub last_used_at: Option<String>,
 }
 

@@ -20,6 +20,7 @@ mod corners;
 mod demo;
 mod examples;
 mod figures;
+mod fuzz;
 mod going_on;
 mod handover;
 mod inputs;

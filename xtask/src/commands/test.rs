@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use anyhow::Result;
 use xtask::{services::PostgresOptions, tidy, workspace};
 
-use super::{BUILD_BINARIES, Tools, antiphon, cargo, database, interrupt, run, say, version_of};
+use super::{BUILD_BINARIES, Tools, antiphon, build, cargo, database, interrupt, run, say, version_of};
 
 /// The stages, in order. Locally the first failure ends the run; with `--ci` the rest still runs, so that one run tells
 /// everything. Either way the exit code is the first failure's, and the test runner's summary comes last.
@@ -36,6 +36,24 @@ pub(crate) fn test(args: &[String]) -> Result<i32> {
     runner.env("DATABASE_URL", &database.url).env("ANTIPHON_BIN", antiphon("debug"));
     failures.note("tests", run(&mut runner)?);
     Ok(failures.exit_code())
+}
+
+/// The long form of the test that fuzzes the API; cargo's own runner knows no limit of time.
+pub(crate) fn fuzz(args: &[String]) -> Result<i32> {
+    let examples = args.first().map_or("200", String::as_str);
+    anyhow::ensure!(
+        examples.parse::<u32>().is_ok_and(|count| count > 0),
+        "`{examples}` is no number of requests"
+    );
+    let tools = Tools::resolve()?;
+    let database = database(|| Ok(PostgresOptions::new(&tools.pg_bin)))?;
+    if let Some(code) = build(BUILD_BINARIES)? {
+        return Ok(code);
+    }
+    let mut runner = cargo(&["test", "-p", "testkit", "--test", "main", "fuzz::", "--", "--nocapture"]);
+    tools.export(&mut runner);
+    runner.env("DATABASE_URL", &database.url).env("ANTIPHON_BIN", antiphon("debug"));
+    run(runner.env("ANTIPHON_FUZZ_EXAMPLES", examples))
 }
 
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];

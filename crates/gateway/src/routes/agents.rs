@@ -3,27 +3,61 @@
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use model::{ActKind, Bucket, WorkflowName};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use store::{AgentRow, AgentWaiting, PutAgent};
+use utoipa::{IntoParams, ToSchema};
 use wire::explain::{About, Explanation};
 
 use super::fresh;
 use crate::body::{Bounded, Empty, Strict};
 use crate::desk::Desk;
 use crate::hub::{Context, Hub};
+use crate::owner::{ShownReason, ShownTurn};
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
-use crate::{acts, owner, settings, shown};
+use crate::{acts, forms, owner, settings, shown};
 
 /// What an agent without settings has.
 const DEFAULT_WORKFLOW: &str = "default";
 
-#[derive(Debug, Deserialize)]
+/// What an agent is to be.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentBody {
+    #[schema(value_type = forms::WorkflowText)]
     workflow: String,
+    /// What the fleet itself understands is checked; the rest is the workflow's.
+    #[schema(value_type = Option<settings::AgentSettings>)]
     settings: Option<Map<String, Value>>,
+}
+
+/// The settings as they are now.
+#[derive(Serialize, ToSchema)]
+pub(super) struct PutAnswer {
+    #[schema(value_type = forms::AgentName)]
+    agent_id: String,
+    #[schema(value_type = forms::WorkflowText)]
+    workflow: String,
+    #[schema(value_type = Object)]
+    settings: Map<String, Value>,
+    /// One more with each change, from 1.
+    version: u64,
+}
+
+/// An agent, and what it does at the moment.
+#[derive(Serialize, ToSchema)]
+pub(super) struct AgentNow {
+    #[serde(flatten)]
+    agent: ShownAgent,
+    #[schema(value_type = forms::PresenceText)]
+    owner: &'static str,
+    /// The turn that runs in the agent's own thread.
+    #[schema(required)]
+    active_turn: Option<ShownTurn>,
+    /// Why its head does not start.
+    #[schema(required)]
+    waiting: Option<ShownReason>,
 }
 
 impl Bounded for AgentBody {
@@ -49,12 +83,12 @@ pub(super) async fn put(
     };
     let version = desk.store()?.put_agent(&put).await?;
     let status = if version == 1 { StatusCode::CREATED } else { StatusCode::OK };
-    let shown = json!({
-        "agent_id": put.agent.name(),
-        "workflow": put.workflow.as_str(),
-        "settings": put.settings,
-        "version": version,
-    });
+    let shown = PutAnswer {
+        agent_id: put.agent.name().to_owned(),
+        workflow: put.workflow.as_str().to_owned(),
+        settings: put.settings,
+        version,
+    };
     Ok((status, fresh(shown)).into_response())
 }
 
@@ -64,37 +98,42 @@ pub(super) async fn show(desk: Desk, Params(agent): Params<String>) -> Result<Re
     let context = hub.context();
     let about = About::Agent(agent.clone());
     let explained = owner::why(context, Bucket::of_key(agent.as_str()), &about).await;
-    let mut shown = shown_agent(&row);
-    shown.insert("owner".to_owned(), json!(owner::presence(explained.is_some())));
     let active = explained.as_ref().and_then(|explained| explained.active.as_ref());
-    shown.insert("active_turn".to_owned(), json!(active.map(|active| owner::shown_turn(context, active))));
-    shown.insert("waiting".to_owned(), waiting(context, &row, explained.as_ref()));
-    Ok(fresh(shown))
+    Ok(fresh(AgentNow {
+        agent: ShownAgent::from(&row),
+        owner: owner::presence(explained.is_some()),
+        active_turn: active.map(|active| ShownTurn::new(context, active)),
+        waiting: waiting(context, &row, explained.as_ref()),
+    }))
 }
 
 /// Why the agent's head does not start. Without its owner only what is stored is known.
-fn waiting(context: &Context, row: &AgentRow, explained: Option<&Explanation>) -> Value {
+fn waiting(context: &Context, row: &AgentRow, explained: Option<&Explanation>) -> Option<ShownReason> {
     let until = row.backoff_next_run_at.filter(|_| row.backoff_left_ms.is_some());
-    let stored = |reason: &str, until: Option<String>| json!({ "reason": reason, "until": until });
     match explained {
         Some(Explanation { reason: Some(wire::explain::WaitReason::Backoff { .. }), .. })
             if until.is_some() =>
         {
-            stored("backoff until", until.and_then(shown::rfc3339))
+            Some(ShownReason::backoff(until.and_then(shown::rfc3339)))
         }
-        Some(explained) => json!(explained.reason.map(|reason| owner::shown_reason(context, reason))),
-        None if row.head.is_none() => Value::Null,
-        None if row.paused => stored("paused", None),
-        None if until.is_some() => stored("backoff until", until.and_then(shown::rfc3339)),
-        None => Value::Null,
+        Some(explained) => explained.reason.map(|reason| ShownReason::new(context, reason)),
+        None if row.head.is_none() => None,
+        None if row.paused => Some(ShownReason::paused()),
+        None if until.is_some() => Some(ShownReason::backoff(until.and_then(shown::rfc3339))),
+        None => None,
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentsQuery {
+    /// Only those that back off, or only those that are paused.
+    #[param(value_type = Option<forms::AgentWaitingText>)]
     waiting: Option<String>,
+    /// The last id of the page before.
+    #[param(value_type = Option<forms::AgentName>)]
     after: Option<String>,
+    #[param(value_type = Option<forms::Limit>)]
     limit: Option<String>,
 }
 
@@ -109,34 +148,89 @@ pub(super) async fn page(desk: Desk, Asked(query): Asked<AgentsQuery>) -> Result
     let limit = params::limit(query.limit.as_deref())?;
     let mut agents = desk.store()?.agents(waiting, after.as_ref(), limit + 1).await?;
     let has_more = params::has_more(&mut agents, limit);
-    let agents: Vec<_> = agents.iter().map(shown_agent).collect();
-    Ok(fresh(json!({ "agents": agents, "has_more": has_more })))
+    Ok(fresh(AgentsPage { agents: agents.iter().map(ShownAgent::from).collect(), has_more }))
 }
 
-fn shown_agent(row: &AgentRow) -> Map<String, Value> {
-    let settings = row.settings.as_ref();
-    let error = row.error.as_ref().map(
-        |error| json!({ "code": error.code, "text": error.text, "at": error.at.and_then(shown::rfc3339) }),
-    );
-    let shown = json!({
-        "agent_id": row.agent.name(),
-        "workflow": settings.map_or(DEFAULT_WORKFLOW, |settings| settings.workflow.as_str()),
-        "settings": settings.map(|settings| settings.settings.clone()).unwrap_or_default(),
-        "version": settings.map_or(0, |settings| settings.version),
-        "created_at": settings.and_then(|settings| shown::rfc3339(settings.created_at)),
-        "updated_at": settings.and_then(|settings| shown::rfc3339(settings.updated_at)),
-        "pending": row.pending,
-        "failed": row.failed,
-        "head_task_id": row.head.as_ref().map(|(task, _)| task.as_str()),
-        "paused": row.paused,
-        "backoff_attempt_count": row.backoff_attempt_count,
-        "backoff_next_run_at": row.backoff_next_run_at.and_then(shown::rfc3339),
-        "last_error": error,
-    });
-    match shown {
-        Value::Object(map) => map,
-        _ => Map::new(),
+/// Agents, by their ids.
+#[derive(Serialize, ToSchema)]
+pub(super) struct AgentsPage {
+    agents: Vec<ShownAgent>,
+    has_more: bool,
+}
+
+/// An agent: its settings and its queue.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ShownAgent {
+    #[schema(value_type = forms::AgentName)]
+    agent_id: String,
+    /// Whose services think for it.
+    #[schema(value_type = forms::WorkflowText)]
+    workflow: String,
+    #[schema(value_type = Object)]
+    settings: Map<String, Value>,
+    /// One more with each change of the settings; 0 without any.
+    version: u64,
+    #[schema(value_type = Option<forms::Moment>, required)]
+    created_at: Option<String>,
+    #[schema(value_type = Option<forms::Moment>, required)]
+    updated_at: Option<String>,
+    /// Tasks that wait. Beyond some number they are not counted.
+    #[schema(minimum = 0)]
+    pending: i64,
+    /// Tasks that were given up; likewise.
+    #[schema(minimum = 0)]
+    failed: i64,
+    /// The oldest task that waits.
+    #[schema(value_type = Option<forms::TaskName>, required)]
+    head_task_id: Option<String>,
+    /// Its tasks do not start.
+    paused: bool,
+    /// Failures since the last success.
+    backoff_attempt_count: u32,
+    /// When the head may run again.
+    #[schema(value_type = Option<forms::Moment>, required)]
+    backoff_next_run_at: Option<String>,
+    /// Why the head failed last.
+    #[schema(required)]
+    last_error: Option<ShownError>,
+}
+
+impl From<&AgentRow> for ShownAgent {
+    fn from(row: &AgentRow) -> Self {
+        let settings = row.settings.as_ref();
+        let error = row.error.as_ref().map(|error| ShownError {
+            code: error.code.clone(),
+            text: error.text.clone(),
+            at: error.at.and_then(shown::rfc3339),
+        });
+        Self {
+            agent_id: row.agent.name().to_owned(),
+            workflow: settings.map_or(DEFAULT_WORKFLOW, |settings| settings.workflow.as_str()).to_owned(),
+            settings: settings.map(|settings| settings.settings.clone()).unwrap_or_default(),
+            version: settings.map_or(0, |settings| settings.version),
+            created_at: settings.and_then(|settings| shown::rfc3339(settings.created_at)),
+            updated_at: settings.and_then(|settings| shown::rfc3339(settings.updated_at)),
+            pending: row.pending,
+            failed: row.failed,
+            head_task_id: row.head.as_ref().map(|(task, _)| task.as_str().to_owned()),
+            paused: row.paused,
+            backoff_attempt_count: row.backoff_attempt_count,
+            backoff_next_run_at: row.backoff_next_run_at.and_then(shown::rfc3339),
+            last_error: error,
+        }
     }
+}
+
+/// Why something failed.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ShownError {
+    /// For programs.
+    pub(super) code: String,
+    /// For people.
+    #[schema(required)]
+    pub(super) text: Option<String>,
+    #[schema(value_type = Option<forms::Moment>, required)]
+    pub(super) at: Option<String>,
 }
 
 pub(super) async fn pause(

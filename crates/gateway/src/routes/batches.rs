@@ -1,20 +1,33 @@
 //! Batches: their messages, their calls and results, and whether they are whole.
 
 use axum::response::Response;
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::{fresh, threads};
 use crate::desk::Desk;
+use crate::forms;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
 use crate::shown::{ShownBatch, WholeBatch};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BatchesQuery {
+    /// Only batches that began before this position.
+    #[param(value_type = Option<forms::PositionText>)]
     before: Option<String>,
+    #[param(value_type = Option<forms::Limit>)]
     limit: Option<String>,
+}
+
+/// Batches, newest first.
+#[derive(Serialize, ToSchema)]
+pub(super) struct BatchesPage {
+    #[schema(value_type = forms::ThreadName)]
+    thread_id: String,
+    batches: Vec<ShownBatch>,
+    has_more: bool,
 }
 
 /// Newest first.
@@ -30,8 +43,8 @@ pub(super) async fn page(
     let has_more = params::has_more(&mut ids, limit);
     let messages = store.batches(&thread, &ids).await?;
     let batches = batches::group(messages.into_iter().map(Into::into));
-    let batches: Vec<_> = batches.iter().rev().map(ShownBatch::from).collect();
-    Ok(fresh(json!({ "thread_id": thread.name(), "batches": batches, "has_more": has_more })))
+    let batches = batches.iter().rev().map(ShownBatch::from).collect();
+    Ok(fresh(BatchesPage { thread_id: thread.name().to_owned(), batches, has_more }))
 }
 
 pub(super) async fn show(

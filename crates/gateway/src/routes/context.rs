@@ -7,8 +7,9 @@ use batches::context::{Builder, ContextRules, Decision, MOST_TOKENS, Older, Verd
 use batches::render::{self, Mend, Rendered, Repair};
 use batches::{Compaction, Context};
 use model::{AgentId, Position, Timestamp};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
 
 use super::{fresh, threads};
 use crate::body::Empty;
@@ -16,19 +17,163 @@ use crate::desk::Desk;
 use crate::hub::Hub;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
-use crate::shown;
+use crate::{forms, shown};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ContextQuery {
-    /// `openai` or `anthropic`.
+    /// The form of the messages; `openai` without it.
+    #[param(value_type = Option<forms::FormatText>)]
     format: Option<String>,
     /// Whose settings count; the thread's agent without it.
+    #[param(value_type = Option<forms::AgentName>)]
     agent: Option<String>,
     /// Another budget than that of the settings.
+    #[param(value_type = Option<forms::Tokens>)]
     tokens: Option<String>,
     /// As it was when the message at this position had just been written.
+    #[param(value_type = Option<forms::PositionText>)]
     at: Option<String>,
+}
+
+/// What a model would see of a thread.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ShownContext {
+    #[schema(value_type = forms::ThreadName)]
+    thread_id: String,
+    /// Whose settings count.
+    #[schema(value_type = forms::AgentName)]
+    agent_id: String,
+    #[schema(value_type = Option<forms::PositionText>, required)]
+    at: Option<Position>,
+    /// Tokens that the batches take which are in.
+    tokens: u64,
+    /// Tokens that they may take.
+    budget: u64,
+    tokenizer: &'static str,
+    /// The one that counts.
+    #[schema(required)]
+    compaction: Option<ShownCompaction>,
+    older: ShownOlder,
+    /// Those that were read, newest first.
+    batches: Vec<ShownDecision>,
+    /// Instructions and summary, where they do not stand among the messages.
+    #[schema(required)]
+    system: Option<Value>,
+    /// In the form that was asked for.
+    #[schema(value_type = Vec<Object>)]
+    messages: Vec<Value>,
+    /// What was changed in what is shown, so that a provider takes it.
+    repairs: Vec<ShownRepair>,
+    /// What of the agent's settings cannot be used.
+    complaints: Vec<String>,
+}
+
+/// What is older than what was read.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "code", rename_all = "snake_case")]
+pub(super) enum ShownOlder {
+    /// There is nothing.
+    Nothing,
+    /// It is compacted.
+    Compacted {
+        #[schema(value_type = forms::PositionText)]
+        through: Position,
+    },
+    /// There was no room left for it.
+    Unread {
+        /// The oldest message that was read.
+        #[schema(value_type = Option<forms::PositionText>, required)]
+        before: Option<Position>,
+    },
+}
+
+/// Whether a batch is in, and why not.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ShownDecision {
+    #[schema(value_type = forms::PositionText)]
+    batch_id: Position,
+    #[serde(rename = "in")]
+    is_in: bool,
+    /// Why it is out, for programs.
+    #[schema(required)]
+    code: Option<&'static str>,
+    /// Likewise, for people.
+    #[schema(required)]
+    why: Option<String>,
+    message_count: usize,
+    tokens: u64,
+}
+
+/// Batches that left the contexts of a thread.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ShownCompaction {
+    #[schema(value_type = forms::PositionText)]
+    compaction_id: Position,
+    strategy: &'static str,
+    /// Batches up to this one are out.
+    #[schema(value_type = forms::PositionText)]
+    through: Position,
+    /// But not these.
+    #[schema(value_type = Vec<forms::PositionText>)]
+    kept: Vec<Position>,
+    /// What stands for them.
+    #[schema(required)]
+    summary: Option<String>,
+    /// How many it was made from.
+    batches: usize,
+    /// How many it was made from.
+    messages: u64,
+    tokens_before: u64,
+    tokens_after: u64,
+    /// The one that counted before.
+    #[schema(value_type = Option<forms::PositionText>, required)]
+    previous: Option<Position>,
+    /// From here on it does not count any more.
+    #[schema(value_type = Option<forms::PositionText>, required)]
+    undone_at: Option<Position>,
+}
+
+/// A compaction, and whether it counts.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ListedCompaction {
+    #[serde(flatten)]
+    compaction: ShownCompaction,
+    #[schema(value_type = forms::CompactionStateText)]
+    state: &'static str,
+    /// Who wanted it.
+    actor: String,
+    #[schema(value_type = Option<forms::Moment>, required)]
+    created_at: Option<String>,
+}
+
+/// All compactions of a thread, newest first.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Compactions {
+    #[schema(value_type = forms::ThreadName)]
+    thread_id: String,
+    compactions: Vec<ListedCompaction>,
+}
+
+/// The compaction that does not count any more.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Undone {
+    #[schema(value_type = forms::ThreadName)]
+    thread_id: String,
+    #[schema(value_type = forms::PositionText)]
+    undone: Position,
+}
+
+/// A change of what is shown.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ShownRepair {
+    /// The message that it concerns.
+    #[schema(value_type = Option<forms::PositionText>, required)]
+    position: Option<Position>,
+    /// For programs.
+    code: &'static str,
+    /// For people.
+    what: String,
 }
 
 pub(super) async fn show(
@@ -58,21 +203,21 @@ pub(super) async fn show(
     hub.store().fill(&thread, &mut builder).await?;
     let context = builder.build();
     let rendered = without_ending(render(&context));
-    Ok(fresh(json!({
-        "thread_id": thread.name(),
-        "agent_id": agent.name(),
-        "at": at,
-        "tokens": context.tokens,
-        "budget": context.budget,
-        "tokenizer": rules.tokenizer.name(),
-        "compaction": compaction.as_ref().map(shown_compaction),
-        "older": shown_older(&context),
-        "batches": context.decisions.iter().rev().map(shown_decision).collect::<Vec<_>>(),
-        "system": rendered.system,
-        "messages": rendered.messages,
-        "repairs": rendered.repairs.iter().map(shown_repair).collect::<Vec<_>>(),
-        "complaints": complaints,
-    })))
+    Ok(fresh(ShownContext {
+        thread_id: thread.name().to_owned(),
+        agent_id: agent.name().to_owned(),
+        at,
+        tokens: context.tokens,
+        budget: context.budget,
+        tokenizer: rules.tokenizer.name(),
+        compaction: compaction.as_ref().map(ShownCompaction::from),
+        older: ShownOlder::from(&context.older),
+        batches: context.decisions.iter().rev().map(ShownDecision::from).collect(),
+        system: rendered.system,
+        messages: rendered.messages,
+        repairs: rendered.repairs.iter().map(ShownRepair::from).collect(),
+        complaints,
+    }))
 }
 
 /// Every compaction of the thread, newest first.
@@ -85,21 +230,27 @@ pub(super) async fn compactions(desk: Desk, Params(thread): Params<String>) -> R
     let done: Vec<_> =
         stored.iter().filter(|one| !one.is_pending).map(|one| one.compaction.clone()).collect();
     let live = live_at(&done, Position::MAX).map(|live| live.id);
-    let shown = stored.iter().rev().map(|one| {
-        let mut shown = shown_compaction(&one.compaction);
-        shown["state"] = json!(match (one.is_pending, live == Some(one.compaction.id)) {
-            (true, _) => "waiting for its summary",
-            (_, true) => "counts",
-            (false, false) if one.compaction.undone_at.is_some() => "undone",
-            (false, false) => "replaced",
-        });
-        shown["actor"] = json!(one.actor);
-        shown["created_at"] = json!(shown::rfc3339(one.created_at));
-        shown
+    let listed = stored.into_iter().rev().map(|one| ListedCompaction {
+        compaction: ShownCompaction::from(&one.compaction),
+        state: match (one.is_pending, live == Some(one.compaction.id)) {
+            (true, _) => WAITING,
+            (_, true) => COUNTS,
+            (false, false) if one.compaction.undone_at.is_some() => UNDONE,
+            (false, false) => REPLACED,
+        },
+        actor: one.actor,
+        created_at: shown::rfc3339(one.created_at),
     });
-    let shown: Vec<_> = shown.collect();
-    Ok(fresh(json!({ "thread_id": thread.name(), "compactions": shown })))
+    Ok(fresh(Compactions { thread_id: thread.name().to_owned(), compactions: listed.collect() }))
 }
+
+const WAITING: &str = "waiting for its summary";
+const COUNTS: &str = "counts";
+const UNDONE: &str = "undone";
+const REPLACED: &str = "replaced";
+
+/// What a compaction may be.
+pub(crate) const COMPACTION_STATES: [&str; 4] = [WAITING, COUNTS, UNDONE, REPLACED];
 
 /// The newest does not count any more.
 pub(super) async fn undo(
@@ -111,7 +262,7 @@ pub(super) async fn undo(
     let (thread, actor, hub) = (desk.thread(&thread)?, desk.actor(&headers)?, desk.hub()?);
     let none = || Problem::not_found("no_compaction", "there is no compaction in this thread that counts");
     let undone = hub.store().undo_compaction(&thread, &actor).await?.ok_or_else(none)?;
-    Ok(fresh(json!({ "thread_id": thread.name(), "undone": undone })))
+    Ok(fresh(Undone { thread_id: thread.name().to_owned(), undone }))
 }
 
 type Render = fn(&Context) -> Rendered;
@@ -148,45 +299,53 @@ async fn rules(hub: &Hub, agent: &AgentId) -> Result<(ContextRules, Vec<String>)
     Ok(ContextRules::of(&settings))
 }
 
-fn shown_decision(decision: &Decision) -> Value {
-    let (is_in, reason) = match &decision.verdict {
-        Verdict::In => (true, None),
-        Verdict::Out(reason) => (false, Some(reason)),
-    };
-    json!({
-        "batch_id": decision.batch,
-        "in": is_in,
-        "code": reason.map(batches::context::Reason::code),
-        "why": reason.map(ToString::to_string),
-        "message_count": decision.messages,
-        "tokens": decision.tokens,
-    })
-}
-
-fn shown_older(context: &Context) -> Value {
-    match context.older {
-        Older::Nothing => json!({ "code": "nothing" }),
-        Older::Compacted { through } => json!({ "code": "compacted", "through": through }),
-        Older::Unread { before } => json!({ "code": "unread", "before": before }),
+impl From<&Decision> for ShownDecision {
+    fn from(decision: &Decision) -> Self {
+        let (is_in, reason) = match &decision.verdict {
+            Verdict::In => (true, None),
+            Verdict::Out(reason) => (false, Some(reason)),
+        };
+        Self {
+            batch_id: decision.batch,
+            is_in,
+            code: reason.map(batches::context::Reason::code),
+            why: reason.map(ToString::to_string),
+            message_count: decision.messages,
+            tokens: decision.tokens,
+        }
     }
 }
 
-fn shown_compaction(compaction: &Compaction) -> Value {
-    json!({
-        "compaction_id": compaction.id,
-        "strategy": compaction.strategy.name(),
-        "through": compaction.through,
-        "kept": compaction.kept,
-        "summary": compaction.summary,
-        "batches": compaction.provenance.batches.len(),
-        "messages": compaction.provenance.messages,
-        "tokens_before": compaction.provenance.tokens_before,
-        "tokens_after": compaction.provenance.tokens_after,
-        "previous": compaction.previous,
-        "undone_at": compaction.undone_at,
-    })
+impl From<&Older> for ShownOlder {
+    fn from(older: &Older) -> Self {
+        match *older {
+            Older::Nothing => Self::Nothing,
+            Older::Compacted { through } => Self::Compacted { through },
+            Older::Unread { before } => Self::Unread { before },
+        }
+    }
 }
 
-fn shown_repair(repair: &Repair) -> Value {
-    json!({ "position": repair.message, "code": repair.mend.code(), "what": repair.mend.to_string() })
+impl From<&Compaction> for ShownCompaction {
+    fn from(compaction: &Compaction) -> Self {
+        Self {
+            compaction_id: compaction.id,
+            strategy: compaction.strategy.name(),
+            through: compaction.through,
+            kept: compaction.kept.clone(),
+            summary: compaction.summary.clone(),
+            batches: compaction.provenance.batches.len(),
+            messages: compaction.provenance.messages,
+            tokens_before: compaction.provenance.tokens_before,
+            tokens_after: compaction.provenance.tokens_after,
+            previous: compaction.previous,
+            undone_at: compaction.undone_at,
+        }
+    }
+}
+
+impl From<&Repair> for ShownRepair {
+    fn from(repair: &Repair) -> Self {
+        Self { position: repair.message, code: repair.mend.code(), what: repair.mend.to_string() }
+    }
 }

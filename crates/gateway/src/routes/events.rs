@@ -8,22 +8,30 @@ use axum::response::Response;
 use bytes::Bytes;
 use model::{MessageId, ThreadId};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::Connection;
 use crate::cursors;
 use crate::desk::Desk;
+use crate::forms;
 use crate::hub::{Hub, Refused};
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
 use crate::reads;
 use crate::seated::Seated;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct EventsQuery {
+    /// Strictly after this event, or after the message at this position.
+    #[param(value_type = Option<forms::CursorText>)]
     after: Option<String>,
+    /// A message that is shown from its beginning, whatever became of it; the stream goes on after it.
+    #[param(value_type = Option<forms::MessageName>)]
     message: Option<String>,
-    /// Read by the guard.
+    /// A credential for these events alone, for clients that cannot send headers.
+    // Read by the guard.
     #[serde(rename = "ticket")]
+    #[param(value_type = Option<forms::TicketText>)]
     _ticket: Option<String>,
 }
 

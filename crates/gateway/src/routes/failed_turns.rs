@@ -3,23 +3,62 @@
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use model::{ActKind, TurnId, TurnOpened};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use store::FailedTurnRow;
+use utoipa::{IntoParams, ToSchema};
 
+use super::messages::Accepted;
 use super::turns::turn_id;
-use super::{fresh, messages, threads};
+use super::{fresh, threads};
 use crate::body::Empty;
 use crate::desk::Desk;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
-use crate::{acts, orders, shown};
+use crate::{acts, forms, orders, shown};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FailedQuery {
+    /// The last id of the page before.
+    #[param(value_type = Option<forms::TurnName>)]
     after: Option<String>,
+    #[param(value_type = Option<forms::Limit>)]
     limit: Option<String>,
+}
+
+/// Turns of a thread that failed, by their ids.
+#[derive(Serialize, ToSchema)]
+pub(super) struct FailedTurns {
+    #[schema(value_type = forms::ThreadName)]
+    thread_id: String,
+    failed_turns: Vec<FailedTurn>,
+    has_more: bool,
+}
+
+/// A turn that failed, with its input.
+#[derive(Serialize, ToSchema)]
+pub(super) struct FailedTurn {
+    #[schema(value_type = forms::TurnName)]
+    turn_id: String,
+    #[schema(value_type = forms::AgentName)]
+    agent_id: String,
+    /// The run that failed.
+    run: u32,
+    /// The id that its answer would have had.
+    #[schema(value_type = forms::MessageName)]
+    message_id: String,
+    content: String,
+    #[schema(value_type = Object)]
+    metadata: Value,
+    /// Why, for programs.
+    code: String,
+    /// Likewise, for people.
+    text: String,
+    /// Whether trying again may help.
+    retryable: bool,
+    #[schema(value_type = Option<forms::Moment>, required)]
+    failed_at: Option<String>,
 }
 
 fn unknown() -> Problem {
@@ -37,8 +76,8 @@ pub(super) async fn page(
     let failed = desk.store()?.failed_turns(&thread, after.as_ref(), limit + 1).await?;
     let mut failed = failed.ok_or_else(threads::unknown)?;
     let has_more = params::has_more(&mut failed, limit);
-    let failed: Vec<_> = failed.iter().map(shown_turn).collect();
-    Ok(fresh(json!({ "thread_id": thread.name(), "failed_turns": failed, "has_more": has_more })))
+    let failed_turns = failed.into_iter().map(FailedTurn::from).collect();
+    Ok(fresh(FailedTurns { thread_id: thread.name().to_owned(), failed_turns, has_more }))
 }
 
 /// Opens the turn again as its next run. The same request again is the same run.
@@ -53,7 +92,7 @@ pub(super) async fn retry(
     let row = hub.store().failed_turn(&thread, &turn).await?.ok_or_else(unknown)?;
     let opened = TurnOpened { run: row.opened.run + 1, actor: Some(actor.into()), ..row.opened };
     orders::open_turn(hub.context(), &opened).await?;
-    let accepted = messages::accepted(&thread, &turn, opened.run);
+    let accepted = Accepted::new(&thread, &turn, opened.run);
     Ok((StatusCode::ACCEPTED, fresh(accepted)).into_response())
 }
 
@@ -70,18 +109,20 @@ pub(super) async fn drop_one(
     Ok(acted.into_response())
 }
 
-fn shown_turn(row: &FailedTurnRow) -> Value {
-    let opened = &row.opened;
-    json!({
-        "turn_id": opened.turn.as_str(),
-        "agent_id": opened.agent.name(),
-        "run": opened.run,
-        "message_id": opened.turn.answer(opened.run).as_str(),
-        "content": opened.content,
-        "metadata": opened.metadata.to_value(),
-        "code": row.code,
-        "text": row.text,
-        "retryable": row.is_retryable,
-        "failed_at": shown::rfc3339(row.failed_at),
-    })
+impl From<FailedTurnRow> for FailedTurn {
+    fn from(row: FailedTurnRow) -> Self {
+        let opened = row.opened;
+        Self {
+            turn_id: opened.turn.as_str().to_owned(),
+            agent_id: opened.agent.name().to_owned(),
+            run: opened.run,
+            message_id: opened.turn.answer(opened.run).as_str().to_owned(),
+            content: opened.content,
+            metadata: opened.metadata.to_value(),
+            code: row.code,
+            text: row.text,
+            retryable: row.is_retryable,
+            failed_at: shown::rfc3339(row.failed_at),
+        }
+    }
 }

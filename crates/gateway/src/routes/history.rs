@@ -3,24 +3,33 @@
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use store::Range;
+use utoipa::{IntoParams, ToSchema};
 
 use super::{fresh, threads};
 use crate::desk::Desk;
+use crate::forms;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
 use crate::shown::ShownMessage;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct HistoryQuery {
+    /// Only messages after this position: the page begins there.
+    #[param(value_type = Option<forms::PositionText>)]
     after: Option<String>,
+    /// Only messages before this position: the page ends there, unless `after` is said as well.
+    #[param(value_type = Option<forms::PositionText>)]
     before: Option<String>,
+    #[param(value_type = Option<forms::Limit>)]
     limit: Option<String>,
     /// Also what the system made up: for operators.
     synthetic: Option<bool>,
 }
 
-#[derive(Serialize)]
-struct HistoryPage {
+/// Messages, oldest first.
+#[derive(Serialize, ToSchema)]
+pub(super) struct HistoryPage {
+    #[schema(value_type = forms::ThreadName)]
     session_id: String,
     messages: Vec<ShownMessage>,
     has_more: bool,

@@ -4,10 +4,12 @@ use access::{KeyId, Role, StoredKey};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::fresh;
 use crate::body::{Bounded, Strict};
 use crate::desk::Desk;
+use crate::forms;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
 use crate::shown::{ShownKey, new_key};
@@ -17,12 +19,19 @@ const MAX_NAME: usize = 200;
 /// Ten years.
 const MAX_LIFETIME_S: i64 = 3_650 * 86_400;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeyBody {
+    /// What people call it.
+    #[schema(min_length = 1, max_length = 200)]
     name: String,
+    #[schema(value_type = forms::CredentialRole)]
     role: String,
+    /// Only this of what the role may.
+    #[schema(value_type = Option<Vec<forms::ScopeText>>)]
     scopes: Option<Vec<String>>,
+    /// It ends by itself after so many seconds.
+    #[schema(minimum = 1, maximum = 315_360_000)]
     expires_in_s: Option<i64>,
 }
 
@@ -30,23 +39,27 @@ impl Bounded for KeyBody {
     const MAX_BYTES: usize = 16 << 10;
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeysQuery {
+    /// After this key.
+    #[param(value_type = Option<forms::KeyName>)]
     after: Option<String>,
+    #[param(value_type = Option<forms::Limit>)]
     limit: Option<String>,
 }
 
 /// A key that has just been made. Its text is nowhere else.
-#[derive(Serialize)]
-struct MadeKey {
+#[derive(Serialize, ToSchema)]
+pub(super) struct MadeKey {
+    #[schema(pattern = "^ant_[0-9a-f]{16}_[0-9a-f]{64}$")]
     key: String,
     #[serde(flatten)]
     shown: ShownKey,
 }
 
-#[derive(Serialize)]
-struct KeysPage {
+#[derive(Serialize, ToSchema)]
+pub(super) struct KeysPage {
     keys: Vec<ShownKey>,
     has_more: bool,
 }

@@ -6,9 +6,10 @@ use axum::extract::Extension;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::{MessageId, ThreadId, TurnId};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use store::TurnState;
+use utoipa::ToSchema;
 
 use super::{Connection, events, fresh, threads};
 use crate::body::{Bounded, Strict};
@@ -20,18 +21,47 @@ use crate::params::{self, Params};
 use crate::problem::Problem;
 use crate::seated::Seated;
 use crate::standing::{self, Input, Standing};
-use crate::{orders, reads};
+use crate::{forms, orders, reads};
 
 /// How long a stream in line waits for its place in the thread's feed.
 const JOIN_PATIENCE: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Deserialize)]
+/// An input.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MessageBody {
+    #[schema(value_type = forms::InputText)]
     content: String,
+    #[schema(value_type = Option<forms::MetadataObject>)]
     metadata: Option<Map<String, Value>>,
+    /// Whose workflow answers; the thread's agent without it.
+    #[schema(value_type = Option<forms::AgentName>)]
     agent_id: Option<String>,
+    /// The thread's policy without it.
+    #[schema(value_type = Option<forms::BusyPolicyText>)]
     busy_policy: Option<String>,
+}
+
+/// A turn that is or will be under way, and what a client needs to follow it.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Accepted {
+    #[schema(value_type = forms::TurnName)]
+    turn_id: String,
+    #[schema(value_type = forms::ThreadName)]
+    thread_id: String,
+    /// One more after each failure, from 0.
+    run: u32,
+    /// The answer's id.
+    #[schema(value_type = forms::MessageName)]
+    message_id: String,
+    #[schema(value_type = forms::MessageName)]
+    input_message_id: String,
+    /// Where the answer is streamed.
+    #[schema(format = "uri-reference")]
+    events_url: String,
+    /// Where the turn is stopped.
+    #[schema(format = "uri-reference")]
+    stop_url: String,
 }
 
 impl Bounded for MessageBody {
@@ -65,21 +95,22 @@ pub(super) async fn take(
     if let Standing::New(opened) = standing {
         orders::open_turn(hub.context(), &opened).await?;
     }
-    Ok((StatusCode::ACCEPTED, fresh(accepted(&input.thread, &turn, 0))).into_response())
+    Ok((StatusCode::ACCEPTED, fresh(Accepted::new(&input.thread, &turn, 0))).into_response())
 }
 
-/// What a client needs to follow the turn.
-pub(super) fn accepted(thread: &ThreadId, turn: &TurnId, run: u32) -> Value {
-    let answer = turn.answer(run);
-    json!({
-        "turn_id": turn.as_str(),
-        "thread_id": thread.name(),
-        "run": run,
-        "message_id": answer.as_str(),
-        "input_message_id": turn.input().as_str(),
-        "events_url": format!("/v1/threads/{}/events?message={answer}", thread.name()),
-        "stop_url": format!("/v1/turns/{turn}/stop"),
-    })
+impl Accepted {
+    pub(super) fn new(thread: &ThreadId, turn: &TurnId, run: u32) -> Self {
+        let answer = turn.answer(run);
+        Self {
+            turn_id: turn.as_str().to_owned(),
+            thread_id: thread.name().to_owned(),
+            run,
+            message_id: answer.as_str().to_owned(),
+            input_message_id: turn.input().as_str().to_owned(),
+            events_url: format!("/v1/threads/{}/events?message={answer}", thread.name()),
+            stop_url: format!("/v1/turns/{turn}/stop"),
+        }
+    }
 }
 
 fn wants_stream(headers: &HeaderMap) -> bool {

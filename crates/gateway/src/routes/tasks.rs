@@ -2,27 +2,46 @@
 
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{ActKind, AgentId, Position, Task, TaskId, TaskKind};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use model::{ActKind, AgentId, Metadata, Position, Task, TaskId, TaskKind};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use store::{TaskRow, TaskStatus};
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::{agents, fresh};
+use super::agents::{self, ShownError};
+use super::fresh;
 use crate::body::{Bounded, Empty, Strict};
 use crate::desk::Desk;
 use crate::hub::Hub;
 use crate::input::{self, MAX_INPUT_BODY};
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
-use crate::{acts, orders, shown};
+use crate::{acts, forms, orders, shown};
 
-#[derive(Debug, Deserialize)]
+/// A task.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TaskBody {
+    /// The same again is the same task. Without it one is made.
+    #[schema(value_type = Option<forms::TaskName>)]
     task_id: Option<String>,
+    #[schema(value_type = forms::InputText)]
     content: String,
+    #[schema(value_type = Option<forms::MetadataObject>)]
     metadata: Option<Map<String, Value>>,
+}
+
+/// A task that is in the stream and will be in the agent's queue.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TaskAccepted {
+    #[schema(value_type = forms::TaskName)]
+    task_id: String,
+    #[schema(value_type = forms::AgentName)]
+    agent_id: String,
+    /// Where it is looked at.
+    #[schema(format = "uri-reference")]
+    task_url: String,
 }
 
 impl Bounded for TaskBody {
@@ -56,16 +75,56 @@ pub(super) async fn send(
     }
     orders::send_task(hub.context(), &task).await?;
     let place = format!("/v1/agents/{}/tasks/{}", task.agent.name(), task.id);
-    let shown = json!({ "task_id": task.id.as_str(), "agent_id": task.agent.name(), "task_url": place });
+    let shown = TaskAccepted {
+        task_id: task.id.as_str().to_owned(),
+        agent_id: task.agent.name().to_owned(),
+        task_url: place.clone(),
+    };
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, place)], fresh(shown)).into_response())
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TasksQuery {
+    /// Only those.
+    #[param(value_type = Option<forms::TaskStatusText>)]
     status: Option<String>,
+    /// The last position of the page before.
+    #[param(value_type = Option<forms::PositionText>)]
     after: Option<String>,
+    #[param(value_type = Option<forms::Limit>)]
     limit: Option<String>,
+}
+
+/// Tasks of an agent, in the order of its queue.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TasksPage {
+    #[schema(value_type = forms::AgentName)]
+    agent_id: String,
+    tasks: Vec<ShownTask>,
+    has_more: bool,
+}
+
+/// A task, and what became of it.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ShownTask {
+    #[schema(value_type = forms::TaskName)]
+    task_id: String,
+    /// Its place in the queue.
+    #[schema(value_type = forms::PositionText)]
+    position: Position,
+    #[schema(value_type = forms::TaskKindText)]
+    kind: &'static str,
+    #[schema(value_type = forms::TaskStatusText)]
+    status: &'static str,
+    content: String,
+    #[schema(value_type = Object)]
+    metadata: Metadata,
+    /// Why it failed.
+    #[schema(required)]
+    failure: Option<ShownError>,
+    #[schema(value_type = Option<forms::Moment>, required)]
+    created_at: Option<String>,
 }
 
 pub(super) async fn page(
@@ -88,8 +147,8 @@ pub(super) async fn page(
         return Err(agents::unknown());
     }
     let has_more = params::has_more(&mut tasks, limit);
-    let tasks: Vec<_> = tasks.iter().map(shown_task).collect();
-    Ok(fresh(json!({ "agent_id": agent.name(), "tasks": tasks, "has_more": has_more })))
+    let tasks = tasks.into_iter().map(ShownTask::from).collect();
+    Ok(fresh(TasksPage { agent_id: agent.name().to_owned(), tasks, has_more }))
 }
 
 pub(super) async fn show(
@@ -98,29 +157,36 @@ pub(super) async fn show(
 ) -> Result<Response, Problem> {
     let (agent, task) = (desk.agent(&agent)?, task_id(&task)?);
     let row = desk.store()?.task(&agent, &task).await?.ok_or_else(unknown)?;
-    Ok(fresh(shown_task(&row)))
+    Ok(fresh(ShownTask::from(row)))
 }
 
-fn shown_task(row: &TaskRow) -> Value {
-    let failure = row.failure.as_ref().map(
-        |failure| json!({ "code": failure.code, "text": failure.text, "at": shown::rfc3339(failure.at) }),
-    );
-    json!({
-        "task_id": row.task.as_str(),
-        "position": row.position,
-        "kind": row.kind.name(),
-        "status": row.status.name(),
-        "content": row.content,
-        "metadata": row.metadata,
-        "failure": failure,
-        "created_at": shown::rfc3339(row.created_at),
-    })
+impl From<TaskRow> for ShownTask {
+    fn from(row: TaskRow) -> Self {
+        let failure = row.failure.map(|failure| ShownError {
+            code: failure.code,
+            text: Some(failure.text),
+            at: shown::rfc3339(failure.at),
+        });
+        Self {
+            task_id: row.task.as_str().to_owned(),
+            position: row.position,
+            kind: row.kind.name(),
+            status: row.status.name(),
+            content: row.content,
+            metadata: row.metadata,
+            failure,
+            created_at: shown::rfc3339(row.created_at),
+        }
+    }
 }
 
-#[derive(Debug, Deserialize)]
+/// What of a task is to be changed: one of the two, or both.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EditBody {
+    #[schema(value_type = Option<forms::InputText>)]
     content: Option<String>,
+    #[schema(value_type = Option<forms::MetadataObject>)]
     metadata: Option<Map<String, Value>>,
 }
 

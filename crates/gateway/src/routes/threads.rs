@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{Bucket, BusyPolicy, ThreadId, TurnId};
+use model::{Bucket, BusyPolicy, ThreadId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use store::NewThread;
+use utoipa::ToSchema;
 use uuid::Uuid;
 use wire::explain::{About, Explanation};
 
@@ -15,30 +16,56 @@ use super::fresh;
 use crate::body::{Bounded, Strict};
 use crate::desk::Desk;
 use crate::hub::Hub;
+use crate::owner::ShownTurn;
 use crate::params::Params;
 use crate::problem::Problem;
 use crate::shown::ShownThread;
-use crate::{input, owner};
+use crate::{forms, input, owner};
 
 /// Before a thread counts as unknown.
 const SECOND_LOOK: Duration = Duration::from_millis(150);
 
-#[derive(Debug, Deserialize)]
+/// A thread that is to be.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ThreadBody {
+    /// Without it one is made.
+    #[schema(value_type = Option<forms::ThreadName>)]
     thread_id: Option<String>,
+    /// Who answers in it; the agent of the thread's own id without it.
+    #[schema(value_type = Option<forms::AgentName>)]
     agent_id: Option<String>,
+    #[schema(value_type = Option<forms::BusyPolicyText>)]
     busy_policy: Option<String>,
+    #[schema(value_type = Option<forms::MetadataObject>)]
     metadata: Option<Map<String, Value>>,
 }
 
 /// A thread, and which turns it has at the moment.
-#[derive(Serialize)]
-struct Standing {
+#[derive(Serialize, ToSchema)]
+pub(super) struct ThreadNow {
     #[serde(flatten)]
     thread: ShownThread,
-    #[serde(flatten)]
-    standing: Map<String, Value>,
+    #[schema(value_type = forms::PresenceText)]
+    owner: &'static str,
+    #[schema(required)]
+    active_turn: Option<ShownTurn>,
+    /// In the order in which they will begin.
+    #[schema(value_type = Vec<forms::TurnName>)]
+    waiting_turns: Vec<String>,
+}
+
+impl ThreadNow {
+    fn new(hub: &Hub, thread: ShownThread, explained: Option<&Explanation>) -> Self {
+        let active = explained.and_then(|explained| explained.active.as_ref());
+        let waiting = explained.iter().flat_map(|explained| &explained.waiting);
+        Self {
+            thread,
+            owner: owner::presence(explained.is_some()),
+            active_turn: active.map(|active| ShownTurn::new(hub.context(), active)),
+            waiting_turns: waiting.map(|turn| turn.as_str().to_owned()).collect(),
+        }
+    }
 }
 
 impl Bounded for ThreadBody {
@@ -93,7 +120,7 @@ pub(super) async fn show(desk: Desk, Params(thread): Params<String>) -> Result<R
         }
     }
     let shown = row.as_ref().map_or_else(|| shown_begun(&thread), ShownThread::from);
-    Ok(fresh(Standing { thread: shown, standing: standing(hub, explained.as_ref()) }))
+    Ok(fresh(ThreadNow::new(hub, shown, explained.as_ref())))
 }
 
 /// What the owner says of the thread's turns.
@@ -122,19 +149,6 @@ async fn known_otherwise(
             Problem::unavailable("no_owner", detail)
         }
     })
-}
-
-fn standing(hub: &Hub, explained: Option<&Explanation>) -> Map<String, Value> {
-    let active = explained.and_then(|explained| explained.active.as_ref());
-    let waiting: Vec<_> =
-        explained.iter().flat_map(|explained| &explained.waiting).map(TurnId::as_str).collect();
-    [
-        ("owner".to_owned(), json!(owner::presence(explained.is_some()))),
-        ("active_turn".to_owned(), json!(active.map(|active| owner::shown_turn(hub.context(), active)))),
-        ("waiting_turns".to_owned(), json!(waiting)),
-    ]
-    .into_iter()
-    .collect()
 }
 
 /// Nobody has named the thread, and none of its turns is in the history.

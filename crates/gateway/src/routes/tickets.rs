@@ -4,18 +4,21 @@ use access::ticket::USUAL_LIFETIME_S;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::fresh;
 use crate::body::{Bounded, Strict};
 use crate::desk::Desk;
+use crate::forms;
 use crate::params::Params;
 use crate::problem::Problem;
 use crate::shown;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TicketBody {
-    /// From 1 to 900.
+    /// How long it opens the events, in seconds.
+    #[schema(minimum = 1, maximum = 900)]
     lifetime_s: Option<u32>,
 }
 
@@ -23,9 +26,10 @@ impl Bounded for TicketBody {
     const MAX_BYTES: usize = 1 << 10;
 }
 
-#[derive(Serialize)]
-struct ShownTicket {
+#[derive(Serialize, ToSchema)]
+pub(super) struct ShownTicket {
     ticket: String,
+    #[schema(value_type = Option<forms::Moment>, required)]
     expires_at: Option<String>,
     events_url: String,
 }

@@ -10,11 +10,13 @@ use axum::response::Response;
 use model::{ActKind, AgentId, MessageId, Metadata, ThreadId, Timestamp, TurnId};
 use serde::Deserialize;
 use store::NewThread;
+use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::{Answer, Posted, Trouble, active, answered, find, json, new_thread, open, posted, stream, whole};
 use crate::body::Empty;
 use crate::desk::Desk;
+use crate::forms;
 use crate::hub::Hub;
 use crate::params::{Asked, Params};
 use crate::problem::Problem;
@@ -116,9 +118,12 @@ async fn place(desk: &Desk, request: &Request, key: Option<&str>) -> Result<Thre
     Ok(thread)
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 pub(in crate::routes) struct ShowQuery {
+    /// As a stream of events.
     stream: Option<bool>,
+    /// Only events after this number.
+    #[param(value_type = Option<forms::EventNumber>)]
     starting_after: Option<u64>,
 }
 

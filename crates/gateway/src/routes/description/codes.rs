@@ -1,0 +1,192 @@
+//! The codes of errors: the status of each, and when it is given.
+
+use axum::http::StatusCode;
+
+/// What is said of a code.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Code {
+    pub(super) name: &'static str,
+    pub(super) status: StatusCode,
+    /// The same request may succeed later; then `Retry-After` says when.
+    pub(super) is_retryable: bool,
+    pub(super) text: &'static str,
+}
+
+/// Every secured operation may say these.
+pub(super) const SECURED: [&str; 9] = [
+    "unauthenticated",
+    "credentials_unavailable",
+    "insufficient_scope",
+    "rate_limited",
+    "too_many_requests",
+    "invalid_id",
+    "starting",
+    "store_unavailable",
+    "internal_error",
+];
+
+/// What a body may lead to.
+pub(super) const BODY: [&str; 7] = [
+    "unsupported_media_type",
+    "body_too_large",
+    "body_timeout",
+    "body_cut",
+    "invalid_json",
+    "invalid_body",
+    "internal_error",
+];
+
+/// What an act or an order may lead to, which goes through the stream.
+pub(super) const ORDER: [&str; 2] = ["nats_unavailable", "stream_refuses"];
+
+/// What an input may lead to.
+pub(super) const INPUT: [&str; 5] =
+    ["empty_input", "invalid_content", "input_too_large", "invalid_metadata", "metadata_too_large"];
+
+/// What a stream of events may lead to.
+pub(super) const STREAM: [&str; 3] = ["too_many_viewers", "too_many_threads", "draining"];
+
+/// What a request of another protocol may lead to.
+pub(super) const SPOKEN: [&str; 11] = [
+    "missing_required_parameter",
+    "invalid_value",
+    "unsupported_parameter",
+    "no_input",
+    "empty_input",
+    "no_thread",
+    "invalid_json",
+    "unsupported_media_type",
+    "body_too_large",
+    "body_timeout",
+    "body_cut",
+];
+
+const fn code(name: &'static str, status: StatusCode, text: &'static str) -> Code {
+    let is_retryable = matches!(status, StatusCode::SERVICE_UNAVAILABLE);
+    Code { name, status, is_retryable, text }
+}
+
+const fn passing(name: &'static str, status: StatusCode, text: &'static str) -> Code {
+    Code { is_retryable: true, ..code(name, status, text) }
+}
+
+/// All of them, by their names.
+pub(super) const ALL: &[Code] = &[
+    passing("agent_backing_off", StatusCode::CONFLICT, "the agent backs off and takes no messages meanwhile"),
+    code("body_cut", StatusCode::BAD_REQUEST, "the body ended too early"),
+    code("body_timeout", StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+    code("body_too_large", StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
+    code(
+        "credentials_unavailable",
+        StatusCode::SERVICE_UNAVAILABLE,
+        "credentials cannot be checked at the moment",
+    ),
+    code("cursor_ahead", StatusCode::CONFLICT, "the cursor is ahead of all that the thread has"),
+    code("draining", StatusCode::SERVICE_UNAVAILABLE, "the gateway is about to stop"),
+    code("empty_input", StatusCode::BAD_REQUEST, "the input has no text"),
+    code("idempotency_key_reused", StatusCode::UNPROCESSABLE_ENTITY, "the key was used with another input"),
+    code("input_too_large", StatusCode::PAYLOAD_TOO_LARGE, "the input is too large"),
+    code("insufficient_scope", StatusCode::FORBIDDEN, "the credential does not allow this"),
+    code("internal_error", StatusCode::INTERNAL_SERVER_ERROR, "something is wrong here; the log says what"),
+    code("invalid_actor", StatusCode::BAD_REQUEST, "X-Antiphon-Actor is not 1 to 128 visible characters"),
+    code("invalid_body", StatusCode::BAD_REQUEST, "the body has other fields or types"),
+    code("invalid_busy_policy", StatusCode::BAD_REQUEST, "there is no such policy"),
+    code("invalid_content", StatusCode::BAD_REQUEST, "the text holds what cannot be stored"),
+    code(
+        "invalid_correlation_id",
+        StatusCode::BAD_REQUEST,
+        "X-Correlation-Id is not 1 to 255 visible characters",
+    ),
+    code("invalid_cursor", StatusCode::BAD_REQUEST, "this is no id of an event"),
+    code("invalid_format", StatusCode::BAD_REQUEST, "there is no such format"),
+    code("invalid_id", StatusCode::BAD_REQUEST, "an id holds what ids do not hold"),
+    code(
+        "invalid_idempotency_key",
+        StatusCode::BAD_REQUEST,
+        "Idempotency-Key is not 1 to 255 visible characters",
+    ),
+    code("invalid_json", StatusCode::BAD_REQUEST, "the body is no JSON"),
+    code("invalid_key", StatusCode::BAD_REQUEST, "no key can be like this"),
+    code("invalid_limit", StatusCode::BAD_REQUEST, "the limit is not in its range"),
+    code("invalid_metadata", StatusCode::BAD_REQUEST, "the metadata holds what cannot be kept"),
+    code("invalid_position", StatusCode::BAD_REQUEST, "this is no position"),
+    code("invalid_query", StatusCode::BAD_REQUEST, "the query has other fields or values"),
+    code("invalid_settings", StatusCode::BAD_REQUEST, "a setting is not what it may be"),
+    code("invalid_ticket", StatusCode::BAD_REQUEST, "no ticket can be like this"),
+    code("invalid_tokens", StatusCode::BAD_REQUEST, "the number of tokens is not in its range"),
+    code("invalid_value", StatusCode::BAD_REQUEST, "a field has another type or value"),
+    code("metadata_too_large", StatusCode::PAYLOAD_TOO_LARGE, "the metadata is too large"),
+    code("missing_required_parameter", StatusCode::BAD_REQUEST, "a field is missing"),
+    code("nats_unavailable", StatusCode::SERVICE_UNAVAILABLE, "NATS cannot be reached at the moment"),
+    code("no_compaction", StatusCode::NOT_FOUND, "no compaction counts in this thread"),
+    code("no_input", StatusCode::BAD_REQUEST, "the last message is not the user's"),
+    code("no_owner", StatusCode::SERVICE_UNAVAILABLE, "nobody owns the partition at the moment"),
+    code("no_thread", StatusCode::BAD_REQUEST, "earlier messages were sent along, and no thread was named"),
+    code("not_acceptable", StatusCode::NOT_ACCEPTABLE, "this is there with gzip only"),
+    code(
+        "not_the_last_response",
+        StatusCode::CONFLICT,
+        "only the last response of its thread can be followed",
+    ),
+    passing("rate_limited", StatusCode::TOO_MANY_REQUESTS, "the tenant asks for more than it may"),
+    code("starting", StatusCode::SERVICE_UNAVAILABLE, "the gateway has not reached the database yet"),
+    code(
+        "store_unavailable",
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the database cannot be reached at the moment",
+    ),
+    code(
+        "stream_cut",
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the answer goes on; the same request goes on with it",
+    ),
+    code("stream_refuses", StatusCode::SERVICE_UNAVAILABLE, "the stream takes nothing at the moment"),
+    code("task_conflict", StatusCode::CONFLICT, "the agent knows a task of that id with another payload"),
+    passing(
+        "thread_busy",
+        StatusCode::CONFLICT,
+        "the thread has a turn under way, and its policy is `reject`",
+    ),
+    code("thread_erased", StatusCode::GONE, "the thread was erased"),
+    code("thread_exists", StatusCode::CONFLICT, "there is a thread of that id, and it is another one"),
+    passing(
+        "too_many_requests",
+        StatusCode::TOO_MANY_REQUESTS,
+        "the address has more requests under way than it may",
+    ),
+    code(
+        "too_many_threads",
+        StatusCode::SERVICE_UNAVAILABLE,
+        "this gateway follows as many threads as it may",
+    ),
+    code(
+        "too_many_viewers",
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the thread has as many viewers here as it may",
+    ),
+    code("turn_dropped", StatusCode::GONE, "the turn of this key failed, and somebody dropped it"),
+    code("unauthenticated", StatusCode::UNAUTHORIZED, "there is no credential, or it does not count"),
+    code("unexpected_body", StatusCode::BAD_REQUEST, "this request takes no body"),
+    code("unknown_address", StatusCode::NOT_FOUND, "there is nothing at this address"),
+    code("unknown_agent", StatusCode::NOT_FOUND, "there is no such agent"),
+    code("unknown_answer", StatusCode::NOT_FOUND, "there is no such answer any more"),
+    code("unknown_batch", StatusCode::NOT_FOUND, "there is no such batch in this thread"),
+    code("unknown_cursor", StatusCode::NOT_FOUND, "the cursor is not one of this thread"),
+    code("unknown_failed_turn", StatusCode::NOT_FOUND, "there is no such failed turn in this thread"),
+    code("unknown_key", StatusCode::NOT_FOUND, "there is no such key"),
+    code("unknown_response", StatusCode::NOT_FOUND, "there is no such response"),
+    code("unknown_task", StatusCode::NOT_FOUND, "the agent has no such task"),
+    code("unknown_thread", StatusCode::NOT_FOUND, "there is no such thread"),
+    code("unknown_turn", StatusCode::NOT_FOUND, "no such turn is under way or waits"),
+    code("unsupported_media_type", StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body is not application/json"),
+    code(
+        "unsupported_parameter",
+        StatusCode::BAD_REQUEST,
+        "the protocol has this field, and it cannot be done here",
+    ),
+];
+
+/// What is said of a code; a test holds that every code which an operation names is there.
+pub(super) fn of(name: &str) -> Option<&'static Code> {
+    ALL.iter().find(|code| code.name == name)
+}

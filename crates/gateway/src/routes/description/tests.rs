@@ -1,0 +1,182 @@
+//! The description and the router say the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode, header};
+use axum::response::Response;
+use runtime::{Clock, Health};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+use super::{codes, operations};
+use crate::credentials::{AccessConfig, Credentials};
+use crate::desk::Counter;
+use crate::guard::Usage;
+use crate::hub::Limits;
+use crate::routes::{Connection, router};
+use crate::vigil::Vigil;
+
+fn bare() -> Router {
+    let access = AccessConfig::insecure();
+    let counter = Counter {
+        hub: Arc::new(OnceLock::new()),
+        limits: Limits::default(),
+        credentials: Arc::new(Credentials::new(&access).unwrap()),
+        usage: Usage::new(access.limits, false),
+        vigil: Vigil::default(),
+        clock: Clock::start(),
+    };
+    router(counter, access.cors, Health::default())
+}
+
+async fn asked(router: &Router, method: &str, path: &str) -> Response {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", "application/json")
+        .extension(Connection(CancellationToken::new()));
+    router.clone().call(request.body(Body::from("{}")).unwrap()).await.unwrap()
+}
+
+/// The address with something in the place of each variable.
+fn filled(path: &str) -> String {
+    let parts = path.split('/').map(|part| match part {
+        "{turn}" => "u0001-x",
+        "{batch}" => "1",
+        "{file}" => "start.js",
+        part if part.starts_with('{') => "x",
+        part => part,
+    });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+/// All addresses of a router, as its own description of itself names them.
+fn addresses(router: &Router) -> BTreeSet<String> {
+    let described = format!("{router:?}");
+    let begin = described.find("paths: {").expect("a router names its paths") + "paths: {".len();
+    // Patterns hold braces, so the list ends where no text follows any more.
+    let mut found = BTreeSet::new();
+    let mut rest = &described[begin..];
+    while let Some((_, after)) = rest.split_once(": \"").filter(|(before, _)| before.len() < 32) {
+        let (path, after) = after.split_once('"').expect("a text ends");
+        found.insert(path.to_owned());
+        rest = after;
+    }
+    found
+}
+
+/// The methods of an address, as a refusal names them.
+async fn methods(router: &Router, path: &str) -> BTreeSet<String> {
+    let refused = asked(router, "BREW", &filled(path)).await;
+    assert_eq!(refused.status(), StatusCode::METHOD_NOT_ALLOWED, "{path}");
+    let allowed = refused.headers()[header::ALLOW].to_str().unwrap();
+    allowed.split(',').filter(|method| *method != "HEAD").map(str::to_lowercase).collect()
+}
+
+fn described() -> BTreeMap<String, BTreeSet<String>> {
+    let mut described: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for operation in operations() {
+        let is_new =
+            described.entry(operation.path().to_owned()).or_default().insert(operation.method().to_owned());
+        assert!(is_new, "{} {} is there twice", operation.method(), operation.path());
+    }
+    described
+}
+
+#[tokio::test]
+async fn every_route_is_described_and_everything_described_is_a_route() {
+    let router = bare();
+    let mut routed = BTreeMap::new();
+    for path in addresses(&router) {
+        let methods = methods(&router, &path).await;
+        routed.insert(path, methods);
+    }
+    assert_eq!(described(), routed);
+}
+
+#[tokio::test]
+async fn everything_described_is_answered_by_its_own_handler() {
+    let router = bare();
+    for operation in operations() {
+        let method = Method::from_bytes(operation.method().to_uppercase().as_bytes()).unwrap();
+        let response = asked(&router, method.as_str(), &filled(operation.path())).await;
+        let (status, what) = (response.status(), format!("{method} {}", operation.path()));
+        assert!(
+            ![StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED].contains(&status),
+            "{what}: {status}"
+        );
+        let described = operation.described();
+        assert!(described["responses"].get(status.as_str()).is_some(), "{what} answers {status}");
+    }
+}
+
+#[test]
+fn every_code_has_a_place_and_a_meaning() {
+    let names: Vec<_> = codes::ALL.iter().map(|code| code.name).collect();
+    assert!(names.is_sorted(), "{names:?}");
+    let used: BTreeSet<_> = operations().iter().flat_map(|operation| operation.codes().clone()).collect();
+    assert_eq!(used, names.into_iter().collect());
+}
+
+/// Whoever makes up a code has to say here when it is given.
+#[test]
+fn every_code_of_the_gateway_is_described() {
+    let known: BTreeSet<_> = codes::ALL.iter().map(|code| code.name).collect();
+    let mut missing = BTreeSet::new();
+    for file in sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))) {
+        let text = fs::read_to_string(&file).unwrap();
+        let calls = ["bad_request(", "not_found(", "conflict(", "too_large(", "unavailable("];
+        for call in calls {
+            let after = text.split(call).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
+            missing.extend(
+                after
+                    .filter_map(|rest| rest.split_once('"'))
+                    .map(|(code, _)| (file.clone(), code.to_owned())),
+            );
+        }
+    }
+    missing.retain(|(_, code)| !known.contains(code.as_str()));
+    assert_eq!(missing, BTreeSet::new());
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let found = entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
+    let found = found.filter(|path| !path.ends_with("tests.rs"));
+    found.filter(|path| path.extension().is_some_and(|ending| ending == "rs")).collect()
+}
+
+#[test]
+fn every_operation_has_a_name_of_its_own_a_tag_and_answers() {
+    let mut ids = BTreeSet::new();
+    let tags: BTreeSet<_> = super::TAGS.iter().map(|(name, _)| *name).collect();
+    for operation in operations() {
+        let described = operation.described();
+        let id = described["operationId"].as_str().unwrap();
+        assert!(ids.insert(id.to_owned()), "{id} twice");
+        assert!(tags.contains(described["tags"][0].as_str().unwrap()), "{id}");
+        let is_open = operation.path() == "/"
+            || !operation.path().starts_with("/v1") && described["tags"][0] == "gateway";
+        let secured = described["security"].as_array().unwrap();
+        assert_eq!(secured.is_empty(), is_open, "{id}");
+        for status in ["401", "403", "429"] {
+            assert_eq!(described["responses"].get(status).is_some(), !is_open, "{id} {status}");
+        }
+    }
+}
+
+#[test]
+fn everything_that_is_referred_to_is_there() {
+    let document: Value = serde_json::from_slice(&super::document()).unwrap();
+    let text = document.to_string();
+    for reference in text.split("\"$ref\":\"#/components/schemas/").skip(1) {
+        let (name, _) = reference.split_once('"').unwrap();
+        assert!(document["components"]["schemas"].get(name).is_some(), "{name}");
+    }
+}

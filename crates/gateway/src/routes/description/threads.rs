@@ -1,0 +1,311 @@
+//! Threads and their turns.
+
+use serde_json::{Value, json};
+
+use super::answers::Answer;
+use super::codes::{INPUT, ORDER, STREAM};
+use super::events::Stream;
+use super::operation::{Operation, Scope};
+use super::{THREADS, TURNS};
+use crate::acts::ShownAct;
+use crate::routes::batches::{BatchesPage, BatchesQuery};
+use crate::routes::context::{Compactions, ContextQuery, ShownContext, Undone};
+use crate::routes::events::EventsQuery;
+use crate::routes::failed_turns::{FailedQuery, FailedTurns};
+use crate::routes::history::{HistoryPage, HistoryQuery};
+use crate::routes::messages::{Accepted, MessageBody};
+use crate::routes::threads::{ThreadBody, ThreadNow};
+use crate::routes::{AuditPage, AuditQuery};
+use crate::shown::{ShownThread, WholeBatch};
+
+pub(super) fn operations() -> Vec<Operation> {
+    let mut all = of_threads();
+    all.extend(of_what_is_written());
+    all.extend(of_turns());
+    all
+}
+
+fn of_threads() -> Vec<Operation> {
+    let place = || json!({ "type": "string", "format": "uri-reference" });
+    vec![
+        Operation::post("/v1/threads", "createThread", "Name a thread")
+            .tag(THREADS)
+            .says("Threads are made by use as well. The same body again is the same thread.")
+            .needs(Scope::WriteThreads)
+            .body::<ThreadBody>(json!({ "thread_id": "hello", "agent_id": "ann", "busy_policy": "enqueue" }))
+            .answers::<ShownThread>(201, "It is new", thread())
+            .with_header("Location", "Where it is.", place())
+            .answers::<ShownThread>(200, "There was one, and it is the same", thread())
+            .with_header("Location", "Where it is.", place())
+            .may_say(&["invalid_busy_policy", "invalid_metadata", "metadata_too_large", "thread_exists"])
+            .may_say(&["unknown_thread"]),
+        Operation::get("/v1/threads/{thread}", "showThread", "A thread, and its turns at the moment")
+            .tag(THREADS)
+            .needs(Scope::ReadThreads)
+            .answers::<ThreadNow>(200, "The thread", thread_now())
+            .may_say(&["unknown_thread", "no_owner"]),
+        Operation::get("/v1/threads/{thread}/events", "followThread", "The live stream of a thread")
+            .tag(THREADS)
+            .says(
+                "Late joiners get all that is open, then what comes. Between events there may be comments. The stream does not end by \
+                 itself but before a `drain`.",
+            )
+            .needs(Scope::ReadThreads)
+            .asks::<EventsQuery>()
+            .takes_last_event_id()
+            .answers_with(Answer::stream("The stream", &Stream::Native))
+            .may_say(&STREAM)
+            .may_say(&["invalid_cursor", "unknown_cursor", "cursor_ahead"])
+            .with_schemas_of(Stream::Native),
+        Operation::post("/v1/threads/{thread}/messages", "sendMessage", "Send a message, which opens a turn")
+            .tag(THREADS)
+            .says(
+                "202 once the input is durable. With `Accept: text/event-stream` the answer is streamed in line, and the stream ends with \
+                 it; then `X-Antiphon-Turn` names the turn.",
+            )
+            .needs(Scope::WriteThreads)
+            .takes_input_headers()
+            .body::<MessageBody>(json!({ "content": "How is the weather?", "metadata": { "channel": "web" } }))
+            .answers::<Accepted>(202, "The turn is or will be under way", accepted())
+            .answers_with(Answer::stream("The answer, with `Accept: text/event-stream`", &Stream::Native))
+            .with_header("X-Antiphon-Turn", "The turn.", json!({ "type": "string" }))
+            .with_schemas_of(Stream::Native)
+            .may_say(&INPUT)
+            .may_say(&ORDER)
+            .may_say(&STREAM)
+            .may_say(&["invalid_busy_policy", "thread_busy", "agent_backing_off", "thread_erased"])
+            .may_say(&["idempotency_key_reused", "turn_dropped"]),
+        Operation::get("/v1/threads/{thread}/audit", "auditThread", "Who stopped, retried or dropped turns")
+            .tag(THREADS)
+            .needs(Scope::ReadAudit)
+            .asks::<AuditQuery>()
+            .answers::<AuditPage>(200, "Acts, newest first", audit("hello"))
+            .may_say(&["unknown_thread", "invalid_limit"]),
+    ]
+}
+
+fn of_what_is_written() -> Vec<Operation> {
+    vec![
+        Operation::get("/v1/threads/{thread}/history", "showHistory", "What is committed in a thread")
+            .tag(THREADS)
+            .needs(Scope::ReadThreads)
+            .asks::<HistoryQuery>()
+            .answers::<HistoryPage>(
+                200,
+                "Messages, oldest first",
+                json!({ "session_id": "hello", "messages": [message()], "has_more": false }),
+            )
+            .may_say(&["unknown_thread", "invalid_position", "invalid_limit"]),
+        Operation::get(
+            "/v1/threads/{thread}/batches",
+            "listBatches",
+            "The turns of a thread, whole or why not",
+        )
+        .tag(THREADS)
+        .needs(Scope::ReadThreads)
+        .asks::<BatchesQuery>()
+        .answers::<BatchesPage>(
+            200,
+            "Batches, newest first",
+            json!({ "thread_id": "hello", "batches": [batch()], "has_more": false }),
+        )
+        .may_say(&["unknown_thread", "invalid_position", "invalid_limit"]),
+        Operation::get(
+            "/v1/threads/{thread}/batches/{batch}",
+            "showBatch",
+            "A batch with its messages and calls",
+        )
+        .tag(THREADS)
+        .needs(Scope::ReadThreads)
+        .answers::<WholeBatch>(200, "The batch", whole_batch())
+        .may_say(&["unknown_batch", "invalid_position"]),
+        Operation::get(
+            "/v1/threads/{thread}/context",
+            "showContext",
+            "What a model sees of a thread, and why",
+        )
+        .tag(THREADS)
+        .needs(Scope::ReadThreads)
+        .asks::<ContextQuery>()
+        .answers::<ShownContext>(200, "The context", context())
+        .may_say(&["unknown_thread", "invalid_format", "invalid_position", "invalid_tokens"]),
+        Operation::get(
+            "/v1/threads/{thread}/compactions",
+            "listCompactions",
+            "What has left the contexts of a thread",
+        )
+        .tag(THREADS)
+        .needs(Scope::ReadThreads)
+        .answers::<Compactions>(
+            200,
+            "Compactions, newest first",
+            json!({ "thread_id": "hello", "compactions": [compaction()] }),
+        )
+        .may_say(&["unknown_thread"]),
+        Operation::post(
+            "/v1/threads/{thread}/compactions/undo",
+            "undoCompaction",
+            "Undo the compaction that counts",
+        )
+        .tag(THREADS)
+        .says("Contexts are exactly as before it.")
+        .needs(Scope::OperateAgents)
+        .takes_actor()
+        .no_body()
+        .answers::<Undone>(
+            200,
+            "It does not count any more",
+            json!({ "thread_id": "hello", "undone": "7524873984012345344" }),
+        )
+        .may_say(&["no_compaction"]),
+    ]
+}
+
+fn of_turns() -> Vec<Operation> {
+    let failed = "/v1/threads/{thread}/failed-turns";
+    vec![
+        Operation::post("/v1/turns/{turn}/stop", "stopTurn", "Stop a turn")
+            .tag(TURNS)
+            .says("The partial answer is kept and marked. It waits some seconds for a worker that owns the turn.")
+            .needs(Scope::WriteThreads)
+            .takes_actor()
+            .no_body()
+            .acts()
+            .may_say(&["unknown_turn", "no_owner"]),
+        Operation::get(failed, "listFailedTurns", "Inputs whose turn failed")
+            .tag(TURNS)
+            .needs(Scope::ReadThreads)
+            .asks::<FailedQuery>()
+            .answers::<FailedTurns>(200, "Failed turns, by their ids", failed_turns())
+            .may_say(&["unknown_thread", "invalid_limit"]),
+        Operation::post("/v1/threads/{thread}/failed-turns/{turn}/retry", "retryFailedTurn", "Open a failed turn again")
+            .tag(TURNS)
+            .needs(Scope::OperateAgents)
+            .takes_actor()
+            .no_body()
+            .answers::<Accepted>(202, "Its next run is or will be under way", accepted())
+            .may_say(&ORDER)
+            .may_say(&INPUT)
+            .may_say(&["unknown_failed_turn"]),
+        Operation::delete("/v1/threads/{thread}/failed-turns/{turn}", "dropFailedTurn", "Drop a failed turn")
+            .tag(TURNS)
+            .needs(Scope::OperateAgents)
+            .takes_actor()
+            .no_body()
+            .acts()
+            .may_say(&["unknown_failed_turn"]),
+    ]
+}
+
+impl Operation {
+    /// The answers of an act.
+    pub(super) fn acts(self) -> Self {
+        let act = |done: bool| json!({ "act_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "done": done });
+        self.answers::<ShownAct>(200, "It is done, or its owner refused it", act(true))
+            .answers::<ShownAct>(
+                202,
+                "Its owner has not said yet; it will be done, and the audit shows it",
+                act(false),
+            )
+            .may_say(&ORDER)
+    }
+}
+
+pub(super) fn audit(subject: &str) -> Value {
+    let act = json!({
+        "act_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "actor": "ann@example.org", "what": "stop_turn",
+        "target": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "done": true, "refused": null,
+        "at": "2026-11-22T11:49:44.123Z",
+    });
+    json!({ "subject_id": subject, "acts": [act], "has_more": false })
+}
+
+fn thread() -> Value {
+    json!({
+        "thread_id": "hello", "agent_id": "ann", "busy_policy": "enqueue", "metadata": {}, "message_count": 2,
+        "last_position": "7524873984012345345", "created_at": "2026-11-22T11:49:44.123Z",
+    })
+}
+
+fn thread_now() -> Value {
+    let mut thread = thread();
+    thread["owner"] = json!("present");
+    thread["active_turn"] = active_turn();
+    thread["waiting_turns"] = json!([]);
+    thread
+}
+
+pub(super) fn active_turn() -> Value {
+    json!({
+        "turn_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "thread_id": "hello", "run": 0,
+        "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "idle_ms": 40,
+        "waiting": { "reason": "no workflow", "until": null },
+    })
+}
+
+fn accepted() -> Value {
+    let turn = "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610";
+    json!({
+        "turn_id": turn, "thread_id": "hello", "run": 0, "message_id": format!("{turn}-a"),
+        "input_message_id": format!("{turn}-u"), "stop_url": format!("/v1/turns/{turn}/stop"),
+        "events_url": format!("/v1/threads/hello/events?message={turn}-a"),
+    })
+}
+
+fn message() -> Value {
+    json!({
+        "position": "7524873984012345345", "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a",
+        "batch_id": "7524873984012345344", "sequence_num": 1, "batch_type": "user_request", "role": "assistant",
+        "content": "Sunny.", "tool_calls": null, "tool_call_id": null, "metadata": {}, "token_count": 3,
+        "parent_id": null, "created_at": "2026-11-22T11:49:44.123Z",
+    })
+}
+
+fn batch() -> Value {
+    json!({
+        "batch_id": "7524873984012345344", "batch_type": "user_request", "state": "complete",
+        "incomplete_code": null, "incomplete": null, "parent_batch": null, "message_count": 2, "tokens": 12,
+        "input": "How is the weather?", "last_at": "2026-11-22T11:49:44.123Z",
+    })
+}
+
+fn whole_batch() -> Value {
+    let mut batch = batch();
+    batch["messages"] = json!([message()]);
+    batch["calls"] = json!([{
+        "tool_call_id": "call-1", "name": "weather", "call_at": "7524873984012345345",
+        "result_at": "7524873984012345346", "is_answered": true,
+    }]);
+    batch
+}
+
+fn compaction() -> Value {
+    json!({
+        "compaction_id": "7524873984012345344", "strategy": "drop_oldest", "through": "7524873984012345000",
+        "kept": [], "summary": null, "batches": 3, "messages": 9, "tokens_before": 30_000, "tokens_after": 18_000,
+        "previous": null, "undone_at": null, "state": "counts", "actor": "antiphon",
+        "created_at": "2026-11-22T11:49:44.123Z",
+    })
+}
+
+fn context() -> Value {
+    json!({
+        "thread_id": "hello", "agent_id": "ann", "at": null, "tokens": 12, "budget": 32_000, "tokenizer": "estimate",
+        "compaction": null, "older": { "code": "nothing" }, "system": null,
+        "batches": [{
+            "batch_id": "7524873984012345344", "in": true, "code": null, "why": null, "message_count": 2, "tokens": 12,
+        }],
+        "messages": [{ "role": "user", "content": "How is the weather?" }, { "role": "assistant", "content": "Sunny." }],
+        "repairs": [], "complaints": [],
+    })
+}
+
+fn failed_turns() -> Value {
+    let failed = json!({
+        "turn_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "agent_id": "ann", "run": 0,
+        "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "content": "How is the weather?", "metadata": {},
+        "code": "deadline", "text": "nobody answered for 120 s", "retryable": true,
+        "failed_at": "2026-11-22T11:49:44.123Z",
+    });
+    json!({ "thread_id": "hello", "failed_turns": [failed], "has_more": false })
+}

@@ -1,0 +1,76 @@
+"""Whether a description of an API is valid OpenAPI 3.1, and whether each of its examples is what its schema says.
+
+`check.py <file>`; prints what is wrong, and ends with 1 then.
+"""
+
+import json
+import sys
+
+import jsonschema_rs
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+document = json.load(open(sys.argv[1], encoding="utf-8"))
+faults = [f"{'/'.join(map(str, fault.path))}: {fault.message}" for fault in OpenAPIV31SpecValidator(document).iter_errors()]
+checked = 0
+
+
+def validate(schema, value, place):
+    """Holds a value against a schema, and what is JSON inside of its texts against `contentSchema`."""
+    global checked
+    checked += 1
+    rooted = {"$schema": "https://json-schema.org/draft/2020-12/schema", "components": document["components"], "allOf": [schema]}
+    for fault in jsonschema_rs.Draft202012Validator(rooted, validate_formats=True).iter_errors(value):
+        faults.append(f"{place}: {fault.message[:300]}")
+
+
+def contents(schema):
+    """All schemas of content in a schema of an event."""
+    if isinstance(schema, dict):
+        if "contentSchema" in schema:
+            yield schema["contentSchema"]
+        for inner in schema.values():
+            yield from contents(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from contents(inner)
+
+
+def examples(holder):
+    if "example" in holder:
+        yield "example", holder["example"]
+    for name, example in holder.get("examples", {}).items():
+        yield name, example["value"]
+
+
+def media(content, place):
+    for kind, holder in content.items():
+        found = list(examples(holder))
+        if kind in ("application/json", "application/problem+json", "text/event-stream") and "schema" not in holder:
+            faults.append(f"{place} {kind}: there is no schema")
+        for name, value in found:
+            validate(holder["schema"], value, f"{place} {kind} {name}")
+            if kind == "text/event-stream":
+                data = value["data"]
+                validate({"anyOf": list(contents(holder["schema"]))}, json.loads(data), f"{place} {kind} {name} data")
+        if not found and kind == "application/json":
+            faults.append(f"{place} {kind}: there is no example")
+
+
+for path, item in document["paths"].items():
+    for method, operation in item.items():
+        place = f"{method} {path}"
+        for parameter in operation.get("parameters", []):
+            for value in parameter.get("schema", {}).get("examples", []):
+                validate(parameter["schema"], value, f"{place} {parameter['name']}")
+        media(operation.get("requestBody", {}).get("content", {}), place)
+        for status, answer in operation["responses"].items():
+            # What stands in front of the gateway may have codes of its own.
+            content = answer.get("content", {}) if status not in ("401", "403", "429") else {}
+            media(content, f"{place} {status}")
+for name, schema in document["components"]["schemas"].items():
+    for value in schema.get("examples", []):
+        validate(schema, value, name)
+
+print(f"{checked} examples")
+print("\n".join(faults))
+sys.exit(1 if faults else 0)

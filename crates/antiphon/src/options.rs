@@ -197,11 +197,11 @@ pub(crate) struct GatewaySettings {
 /// Bounds of the API's connections.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct HttpSettings {
-    /// Open connections, and requests under way on HTTP/2 ones; further ones wait.
+    /// Open connections, and as many requests under way on HTTP/2 ones; further connections wait, further requests get 503.
     #[arg(long, env = "ANTIPHON_CONNECTIONS", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
-    /// Of both, those of one address (IPv6: of one /64); further ones are closed. Behind a proxy all have its address: 0 is no
-    /// bound.
+    /// Both together of one address (IPv6: of one /64); further connections are closed, further requests get 429. Behind a proxy
+    /// all have its address: 0 is no bound.
     #[arg(long, env = "ANTIPHON_CONNECTIONS_PER_PEER", default_value_t = 1_000)]
     pub(crate) connections_per_peer: u32,
     /// How long the head of a request may take, and a connection have nothing to do.

@@ -13,6 +13,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -68,7 +69,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: IpAddr) 
     // Streams of HTTP/2 are tasks of their own.
     let _ends = cut.clone().drop_guard();
     let mut io = Guarded::new(stream, shared.limits.write_timeout);
-    let ended = match shared.sniff(&mut io).await {
+    // Boxed, it is given back: what is left must be small, for most connections wait.
+    let ended = match Box::pin(shared.sniff(&mut io)).await {
         Some(Version::Http1) => Box::pin(http1(&shared, io, cut)).await,
         Some(Version::Http2) => Box::pin(http2(&shared, io, peer, cut)).await,
         None => Ok(()),
@@ -149,15 +151,13 @@ async fn http1(shared: &Shared, io: Guarded, cut: CancellationToken) -> hyper::R
     let service = service_fn(|request| {
         is_used.store(true, Ordering::Relaxed);
         let has_no_chunks = request.version() < hyper::Version::HTTP_11;
-        let answer = shared.answer(request, own.clone());
-        let ends = &ends;
-        async move {
-            let answer = answer.await;
+        let (answer, ends) = (shared.answer(request, own.clone()), &ends);
+        // hyper keeps the room of a request's future for as long as the connection lasts.
+        Box::pin(answer.inspect(move |answer| {
             if has_no_chunks && answer.as_ref().is_ok_and(is_stream) {
                 ends.by_reset();
             }
-            answer
-        }
+        }))
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

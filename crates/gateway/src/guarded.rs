@@ -116,7 +116,11 @@ impl AsyncRead for Guarded {
             let length = buffer.remaining().min(self.read - self.given);
             buffer.put_slice(&self.ahead[self.given..self.given + length]);
             self.given += length;
-            return Poll::Ready(Ok(()));
+            // Together with what follows: after a short read hyper doubles its buffer for every connection.
+            return match Pin::new(&mut self.stream).poll_read(context, buffer) {
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(())),
+            };
         }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }

@@ -85,6 +85,8 @@ impl FleetOptions {
             ("DATABASE_URL", database_url),
             ("ANTIPHON_PARTITIONS", &partitions),
             ("ANTIPHON_LOG", &log),
+            // All clients of a test or a bench have one address.
+            ("ANTIPHON_CONNECTIONS_PER_PEER", "0"),
         ];
         let own = own.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
         own.chain(self.env.iter().cloned()).collect()

@@ -26,7 +26,7 @@ use crate::{bed::Bed, talk::scripted};
 /// How long heads and bodies may take here, and a connection be idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a client may take nothing.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 /// After this the gateway hangs.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -36,7 +36,6 @@ fn impatient(options: FleetOptions) -> FleetOptions {
         .with_env("ANTIPHON_HEAD_TIMEOUT_SECONDS", HEAD_TIMEOUT.as_secs())
         .with_env("ANTIPHON_BODY_TIMEOUT_SECONDS", 1)
         .with_env("ANTIPHON_WRITE_TIMEOUT_SECONDS", WRITE_TIMEOUT.as_secs())
-        .with_env("ANTIPHON_CONNECTIONS_PER_PEER", 0)
 }
 
 /// What came back on a socket until it was closed.

@@ -46,6 +46,8 @@ async fn two_thousand_viewers_come_and_come_again() {
     let held = Held::by(&bed.fleet.gateways[gateway]);
     println!("{CROWD} streams in {:?}, {held:?}", began.elapsed());
     assert!(held.files >= before.files + CROWD);
+    // 18 KiB a stream, of which hyper's buffers are sixteen.
+    assert!(held.rss_mb < before.rss_mb + 48, "before {before:?}, with {CROWD} streams {held:?}");
     bed.send(&short("crowd", "m-1", 1)).await;
     let mut cursor = None;
     for response in &mut all {

@@ -18,6 +18,8 @@ cargo xtask <command>
   simulate --seeds N [--from S] [--bug NAME]
                             seeded simulation with faults (release build)
   chaos --minutes N [args]  real processes, killed at random
+  cuts [--number N] [--seed S]
+                            the real clients of other protocols, cut off a fleet so many times
   bench [name] [args]       benches in the release profile; without a name: the list
 
 Environment:
@@ -54,6 +56,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
         "services" => commands::demo::services(),
         "simulate" => commands::bench::simulate(args),
         "chaos" => commands::demo::chaos(args),
+        "cuts" => commands::demo::cuts(args),
         "bench" => commands::bench::bench(args),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -19,6 +19,8 @@ cargo xtask <command>
                             seeded simulation with faults (release build)
   chaos --minutes N [args]  real processes, killed at random
   fuzz [N]                  the API against its description, N requests made up for each operation (default: 200)
+  cuts [--number N] [--seed S]
+                            the real clients of other protocols, cut off a fleet so many times
   bench [name] [args]       benches in the release profile; without a name: the list
 
 Environment:
@@ -56,6 +58,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
         "simulate" => commands::bench::simulate(args),
         "chaos" => commands::demo::chaos(args),
         "fuzz" => commands::test::fuzz(args),
+        "cuts" => commands::demo::cuts(args),
         "bench" => commands::bench::bench(args),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

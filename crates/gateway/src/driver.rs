@@ -1,6 +1,7 @@
 //! Drives one feed: listens to its thread, asks its owner, reads the store, and hands its events to the viewers.
 //! Live events never wait for a question or a read.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use adapters::{Cursor, native};
@@ -10,7 +11,7 @@ use futures_util::future::BoxFuture;
 use model::{MessageId, Position, ThreadId, Timestamp};
 use runtime::Backoff;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use wire::ask::AskReply;
 
 use crate::feed::{Event, Feed, Join, StoreRead, View};
@@ -20,6 +21,8 @@ use crate::metrics::{self, Asked, Cut};
 use crate::reads;
 
 const TICK: Duration = Duration::from_millis(100);
+/// Of a feed that is calm: most of them, at most times, and ten ticks a second of ten thousand feeds would take a core.
+const CALM_TICK: Duration = Duration::from_secs(2);
 const ASK_TIMEOUT: Duration = Duration::from_millis(500);
 /// A viewer whose cursor is ahead of everything is tried again after this pause, and cut after this patience.
 const AHEAD_PAUSE_MS: i64 = 300;
@@ -75,7 +78,8 @@ pub(crate) async fn run(
 ) {
     metrics::feeds(1.0);
     let begun = tokio::select! {
-        begun = begin(&context, &thread) => Some(begun),
+        // On the heap, and gone afterwards: what reads the store is large, and would stay part of each feed for its life.
+        begun = Box::pin(begin(&context, &thread)) => Some(begun),
         // Viewers of a feed that has not begun yet get their notice all the same.
         () = context.drain.cancelled() => None,
     };
@@ -85,7 +89,8 @@ pub(crate) async fn run(
         if doubt {
             feed.on_doubt();
         }
-        Driver::new(context.clone(), feed).drive(&thread, frames, &mut commands, doubts).await;
+        // On the heap once: every hand that a future goes through on its way into a task keeps room for it.
+        Box::pin(Driver::new(context.clone(), feed).drive(&thread, frames, &mut commands, doubts)).await;
     }
     commands.close();
     while let Some(Command::Join(viewer)) = commands.recv().await {
@@ -143,9 +148,9 @@ impl Driver {
         mut doubts: watch::Receiver<u64>,
     ) {
         let drain = self.context.drain.clone();
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut tick = pin!(sleep(TICK));
         loop {
+            let mut has_ticked = false;
             tokio::select! {
                 biased;
                 () = drain.cancelled(), if self.leaving.is_none() => self.begin_leaving(),
@@ -157,14 +162,32 @@ impl Driver {
                     Some(frame) => self.on_frame(&frame),
                     None => return self.fail(),
                 },
-                _ = tick.tick() => if self.on_tick(thread) { return },
+                () = tick.as_mut() => {
+                    if self.on_tick(thread) {
+                        return;
+                    }
+                    has_ticked = true;
+                }
             }
             self.pump();
             self.fetch(thread);
             if self.say_goodbyes() {
                 return;
             }
+            let next = Instant::now() + self.until_tick();
+            if has_ticked || next < tick.deadline() {
+                tick.as_mut().reset(next);
+            }
         }
+    }
+
+    /// How long nothing that only a tick brings can be due.
+    fn until_tick(&self) -> Duration {
+        let is_calm = self.feed.is_calm()
+            && self.waiting.is_empty()
+            && !self.viewers.is_empty()
+            && self.leaving.is_none();
+        if is_calm { CALM_TICK } else { TICK }
     }
 
     fn on_command(&mut self, command: Command) {

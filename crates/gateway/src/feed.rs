@@ -150,6 +150,15 @@ impl Feed {
         self.verified
     }
 
+    /// Nothing is open, and nothing is to be fetched but what is compared as a routine: until something comes there is no hurry to
+    /// ask again what is wanted.
+    pub fn is_calm(&self) -> bool {
+        let Self { asks, reads, .. } = self;
+        let asks = asks.everything || asks.in_round || asks.under_way || self.left_out;
+        let reads = reads.verify.is_some() || reads.force_at.is_some() || reads.under_way;
+        self.open.is_empty() && !asks && !reads
+    }
+
     /// A frame of the owner.
     pub fn on_frame(&mut self, frame: OutFrame, now: Timestamp) {
         if frame.thread != self.thread {

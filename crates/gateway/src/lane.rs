@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use ::metrics::Counter;
 use adapters::native;
 use bytes::Bytes;
 use http_body::Frame;
@@ -71,7 +72,13 @@ impl Lane {
         let shared = Arc::new(Shared { queue, drained: Notify::new(), connection, max_lag });
         metrics::viewers(1.0);
         let heartbeat = Box::pin(tokio::time::sleep(HEARTBEAT_EVERY));
-        (Self { shared: Arc::clone(&shared) }, LaneBody { shared, heartbeat })
+        let body = LaneBody {
+            shared: Arc::clone(&shared),
+            heartbeat,
+            written_at: Instant::now(),
+            bytes: metrics::bytes(),
+        };
+        (Self { shared }, body)
     }
 
     /// Queues what the viewer gets before it stands where the feed stands.
@@ -184,15 +191,21 @@ impl Queue {
     /// Everything that is ready, up to the size of a write. A single part is handed on as it is.
     fn take(&mut self) -> Option<Bytes> {
         let first = self.pop()?;
-        let fits =
-            |joined: usize, next: Option<&Bytes>| next.is_some_and(|next| joined + next.len() <= WRITE_BYTES);
-        if !fits(first.len(), self.parts.front()) {
+        let (mut bytes, mut further) = (first.len(), 0);
+        for part in &self.parts {
+            if bytes + part.len() > WRITE_BYTES {
+                break;
+            }
+            bytes += part.len();
+            further += 1;
+        }
+        if further == 0 {
             return Some(first);
         }
-        let mut joined = Vec::with_capacity(WRITE_BYTES);
+        // As much as is needed: a thousand viewers of a burst have a thousand of these at the same time.
+        let mut joined = Vec::with_capacity(bytes);
         joined.extend_from_slice(&first);
-        while fits(joined.len(), self.parts.front()) {
-            let Some(part) = self.pop() else { break };
+        for part in std::iter::from_fn(|| self.pop()).take(further) {
             joined.extend_from_slice(&part);
         }
         Some(joined.into())
@@ -204,7 +217,26 @@ impl Queue {
 #[derive(Debug)]
 pub(crate) struct LaneBody {
     shared: Arc<Shared>,
+    /// Not set anew with each write: when it fires it looks at `written_at`.
     heartbeat: Pin<Box<Sleep>>,
+    written_at: Instant,
+    /// Looked up once, for it counts with each write.
+    bytes: Counter,
+}
+
+impl LaneBody {
+    /// Waits until nothing was written for as long as a client may hear nothing.
+    fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            std::task::ready!(self.heartbeat.as_mut().poll(context));
+            let due = self.written_at + HEARTBEAT_EVERY;
+            let is_due = due <= Instant::now();
+            self.heartbeat.as_mut().reset(if is_due { Instant::now() + HEARTBEAT_EVERY } else { due });
+            if is_due {
+                return Poll::Ready(());
+            }
+        }
+    }
 }
 
 /// The body was cut; hyper then drops the connection without the last chunk.
@@ -243,20 +275,21 @@ impl http_body::Body for LaneBody {
         };
         let bytes = match taken {
             Some(bytes) => bytes,
-            None => {
+            None if leaves || leaving => {
                 if leaves {
                     // hyper writes what it was given while it waits for more, and drops it on an error.
                     self.heartbeat.as_mut().reset(Instant::now() + LAST_EVENT);
                 }
                 std::task::ready!(self.heartbeat.as_mut().poll(context));
-                if leaving {
-                    return Poll::Ready(Some(Err(StreamCut)));
-                }
+                return Poll::Ready(Some(Err(StreamCut)));
+            }
+            None => {
+                std::task::ready!(self.poll_silence(context));
                 Bytes::from_static(native::HEARTBEAT)
             }
         };
-        self.heartbeat.as_mut().reset(Instant::now() + HEARTBEAT_EVERY);
-        metrics::bytes(bytes.len());
+        self.written_at = Instant::now();
+        self.bytes.increment(bytes.len() as u64);
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 }

@@ -1,6 +1,6 @@
 //! What a gateway counts. Every metric is declared here, once.
 
-use metrics::{counter, describe_counter, describe_gauge, gauge};
+use metrics::{Counter, counter, describe_counter, describe_gauge, gauge};
 
 const CONNECTIONS: &str = "antiphon_gateway_connections";
 const CONNECTIONS_REFUSED: &str = "antiphon_gateway_connections_refused_total";
@@ -142,8 +142,9 @@ pub(crate) fn events(count: u64) {
     counter!(EVENTS).increment(count);
 }
 
-pub(crate) fn bytes(count: usize) {
-    counter!(BYTES).increment(count as u64);
+/// Of one viewer, who keeps it.
+pub(crate) fn bytes() -> Counter {
+    counter!(BYTES)
 }
 
 pub(crate) fn ask(outcome: Asked) {

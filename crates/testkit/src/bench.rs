@@ -11,6 +11,7 @@ mod latency;
 mod ordering;
 mod reading;
 mod report;
+pub mod sse;
 mod table;
 pub mod tasks;
 mod usage;

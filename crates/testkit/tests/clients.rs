@@ -1,6 +1,6 @@
 //! The real clients of other protocols on a real fleet, cut all the time: what they have in the end is what is stored.
 
-use std::{collections::BTreeMap, process::Stdio, time::Duration};
+use std::{collections::BTreeMap, env, process::Stdio, time::Duration};
 
 use serde_json::{Value, json};
 use testkit::{fleet::FleetOptions, tables::turns::TurnMessage};
@@ -16,24 +16,43 @@ use crate::{bed::Bed, talk::scripted};
 /// Whose threads they are; its turns with people bring no tasks after them.
 const AGENT: &str = "talk";
 const PROTOCOLS: [&str; 4] = ["ui_message", "agui", "responses", "chat_completions"];
-/// Over all protocols, each of which makes a quarter.
-const CUTS: u64 = 200;
-/// Where the cuts are made; when they are depends on the machine.
-const SEED: u64 = 7;
-const LIMIT: Duration = Duration::from_secs(120);
+/// What is asked for, with its numbers from the environment: `cargo xtask cuts` asks for more.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    /// Over all protocols, each of which makes a quarter.
+    cuts: u64,
+    /// Where the cuts are made; when they are depends on the machine.
+    seed: u64,
+}
+
+impl Asked {
+    fn from_environment() -> Self {
+        let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().expect(name));
+        Self { cuts: number("ANTIPHON_CUTS").unwrap_or(200), seed: number("ANTIPHON_CUTS_SEED").unwrap_or(7) }
+    }
+
+    /// For clients that are cut some ten times a second, each answer in between whole.
+    fn limit(self) -> Duration {
+        Duration::from_secs(90) + Duration::from_millis(100) * u32::try_from(self.cuts).unwrap()
+    }
+}
+
+/// How much longer than the clients themselves we wait for them.
+const GRACE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_real_clients_have_everything_once_however_often_they_are_cut() {
     let mut bed = Bed::with(two_gateways).await;
     bed.quiet(AGENT).await;
-    let mut clients = Clients::start(&bed);
+    let asked = Asked::from_environment();
+    let mut clients = Clients::start(&bed, asked);
     clients.until_half().await;
     bed.fleet.gateways[1].kill().await.unwrap();
     let told = clients.report().await;
     println!("{}", summary(&told));
     assert!(told["refused"].as_u64().unwrap() > 0, "nobody has missed the second gateway");
     for protocol in PROTOCOLS {
-        assert!(told["cuts"][protocol].as_u64().unwrap() >= CUTS / 4, "{protocol}: {}", told["cuts"]);
+        assert!(told["cuts"][protocol].as_u64().unwrap() >= asked.cuts / 4, "{protocol}: {}", told["cuts"]);
         assert_eq!(told["mistaken"][protocol], 0, "{protocol} took a part for the whole");
     }
     let faults = compare(&bed, told["turns"].as_array().unwrap()).await;
@@ -53,28 +72,32 @@ fn two_gateways(options: FleetOptions) -> FleetOptions {
 struct Clients {
     node: Child,
     lines: BufReader<tokio::process::ChildStdout>,
+    limit: Duration,
 }
 
 impl Clients {
-    fn start(bed: &Bed) -> Self {
+    fn start(bed: &Bed, asked: Asked) -> Self {
         let source = workspace::root().join("crates/adapters/tests/clients");
         // Not where the tests of the adapters install, which may do so at the same time.
         let installed = workspace::target_dir().join("clients/fleet");
         npm::install(&source, &installed).unwrap();
         let gateways: Vec<_> =
             bed.fleet.gateway_addrs().iter().map(|addr| format!("http://{addr}")).collect();
-        let asked = json!({"gateways": gateways, "cuts": CUTS, "seed": SEED, "agent": AGENT});
+        let Asked { cuts, seed } = asked;
+        let limit_ms = u64::try_from(asked.limit().as_millis()).unwrap();
+        let told =
+            json!({"gateways": gateways, "cuts": cuts, "seed": seed, "agent": AGENT, "limit_ms": limit_ms});
         let mut node = Command::new("node");
-        node.arg("fleet.mjs").arg(asked.to_string()).current_dir(installed);
+        node.arg("fleet.mjs").arg(told.to_string()).current_dir(installed);
         node.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut node = node.spawn().unwrap();
         let lines = BufReader::new(node.stdout.take().unwrap());
-        Self { node, lines }
+        Self { node, lines, limit: asked.limit() + GRACE }
     }
 
     async fn until_half(&mut self) {
         let mut line = String::new();
-        timeout(LIMIT, self.lines.read_line(&mut line)).await.unwrap().unwrap();
+        timeout(self.limit, self.lines.read_line(&mut line)).await.unwrap().unwrap();
         if line != "half\n" {
             self.panic_with_errors().await;
         }
@@ -82,7 +105,7 @@ impl Clients {
 
     async fn report(mut self) -> Value {
         let mut report = String::new();
-        timeout(LIMIT, self.lines.read_to_string(&mut report)).await.unwrap().unwrap();
+        timeout(self.limit, self.lines.read_to_string(&mut report)).await.unwrap().unwrap();
         match serde_json::from_str(&report) {
             Ok(report) => report,
             Err(_) => self.panic_with_errors().await,

@@ -1,11 +1,11 @@
-//! `demo`, `services` and `chaos`: Antiphon on this machine, with services of its own.
+//! `demo`, `services`, `chaos` and `cuts`: Antiphon on this machine, with services of its own.
 
 use std::{thread, time::Duration};
 
 use anyhow::Result;
 use xtask::services::PostgresOptions;
 
-use super::{BUILD_BINARIES, Tools, build, database, interrupt, nats, run, say, testkit};
+use super::{BUILD_BINARIES, Tools, antiphon, build, cargo, database, interrupt, nats, run, say, testkit};
 
 /// Builds, starts services unless they are given, and runs testkit's `demo`.
 pub(crate) fn demo(args: &[String]) -> Result<i32> {
@@ -49,6 +49,66 @@ pub(crate) fn chaos(args: &[String]) -> Result<i32> {
     run(&mut chaos)
 }
 
+/// The long form of the test that cuts the real clients of other protocols off a fleet.
+pub(crate) fn cuts(args: &[String]) -> Result<i32> {
+    let Some(Cuts { number, seed }) = Cuts::parse(args) else {
+        eprintln!("error: cargo xtask cuts [--number N] [--seed S]");
+        return Ok(2);
+    };
+    if let Some(code) = build(BUILD_BINARIES)? {
+        return Ok(code);
+    }
+    let tools = Tools::resolve()?;
+    let database = database(development_postgres)?;
+    say(&format!("{number} cuts, a quarter by each protocol, seed {seed}"));
+    let test = "clients::the_real_clients_have_everything_once_however_often_they_are_cut";
+    let mut clients =
+        cargo(&["test", "-p", "testkit", "--test", "main", test, "--", "--exact", "--nocapture"]);
+    tools.export(&mut clients);
+    clients.env("DATABASE_URL", &database.url).env("ANTIPHON_BIN", antiphon("debug"));
+    clients.env("ANTIPHON_CUTS", number.to_string()).env("ANTIPHON_CUTS_SEED", seed.to_string());
+    run(&mut clients)
+}
+
+/// What `cuts` is asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Cuts {
+    number: u64,
+    seed: u64,
+}
+
+impl Cuts {
+    fn parse(args: &[String]) -> Option<Self> {
+        let seed = u64::from(std::process::id());
+        let mut cuts = Self { number: 40_000, seed };
+        for pair in args.chunks(2) {
+            match pair {
+                [name, value] if name == "--number" => cuts.number = value.parse().ok()?,
+                [name, value] if name == "--seed" => cuts.seed = value.parse().ok()?,
+                _ => return None,
+            }
+        }
+        Some(cuts)
+    }
+}
+
 fn development_postgres() -> Result<PostgresOptions> {
     Ok(PostgresOptions::new(xtask::tools::postgres()?.path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_are_ten_thousand_a_protocol_unless_said_otherwise() {
+        let parse =
+            |args: &[&str]| Cuts::parse(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>());
+        assert_eq!(parse(&[]).map(|cuts| cuts.number), Some(40_000));
+        assert_eq!(parse(&["--seed", "3", "--number", "8"]), Some(Cuts { number: 8, seed: 3 }));
+        for wrong in [["--number", "x"], ["--cuts", "8"]] {
+            assert_eq!(parse(&wrong), None);
+        }
+        assert_eq!(parse(&["--number"]), None);
+    }
 }

@@ -1,6 +1,6 @@
-// node fleet.mjs '{"gateways": ["http://127.0.0.1:8080", …], "cuts": 200, "seed": 1, "agent": "talk"}': the real clients talk to real
-// gateways through a proxy that cuts their answers. Prints the line `half` in the middle, from when on a gateway may die, and at last as
-// JSON what each client has in the end.
+// node fleet.mjs '{"gateways": ["http://127.0.0.1:8080", …], "cuts": 200, "seed": 1, "agent": "talk", "limit_ms": 90000}':
+// the real clients talk to real gateways through a proxy that cuts their answers. Prints the line `half` in the middle, from when on a
+// gateway may die, and at last as JSON what each client has in the end.
 import { HttpAgent } from "@ag-ui/client";
 import { Agui, Completer, Page, Responder, openai, saidByPage, saidByResponse } from "./comeback.mjs";
 import { Cutter, randomOf } from "./cutter.mjs";
@@ -14,9 +14,8 @@ const CLIENTS = { ui_message: Page, agui: Agui, responses: Responder, chat_compl
 /** Threads of a protocol. */
 const AT_ONCE = 3;
 const CUTS_A_TURN = [3, 8];
-const LIMIT_MS = 90_000;
 
-const { gateways, cuts, seed, agent } = JSON.parse(process.argv[2]);
+const { gateways, cuts, seed, agent, limit_ms } = JSON.parse(process.argv[2]);
 const cutter = await new Cutter(gateways, seed).start();
 const plain = cutter.lane("plain");
 
@@ -188,7 +187,7 @@ function fail(error) {
   process.stderr.write(`${lines.join("\n")}\n`, () => process.exit(1));
 }
 
-setTimeout(() => fail(new Error(`not done after ${LIMIT_MS} ms: ${cutter.standing()}`)), LIMIT_MS).unref();
+setTimeout(() => fail(new Error(`not done after ${limit_ms} ms: ${cutter.standing()}`)), limit_ms).unref();
 try {
   const asked = others();
   const [told, other] = await Promise.all([talks(asked.then(() => process.stdout.write("half\n"))), asked]);

@@ -333,3 +333,26 @@ fn more_open_messages_than_a_cursor_names_wait_for_their_turn() {
     feed.on_reply(reply(&[("m64", 0, 0, "a")]), NOW);
     assert!(shown(&mut feed).ends_with("m0! m64:a"));
 }
+
+#[test]
+fn a_feed_is_calm_only_when_nothing_can_become_due() {
+    let asking = Feed::new(ThreadId::parse("t").unwrap(), Position::from_stored(10), 1 << 20, NOW);
+    assert!(!asking.is_calm(), "it has a question to ask");
+    let mut feed = feed();
+    assert!(feed.is_calm());
+    feed.on_frame(frame("m", 0, 0, "ab."), NOW);
+    assert!(!feed.is_calm(), "a message is open");
+    feed.on_frame(end("m", 2, 11), NOW);
+    assert!(feed.is_calm());
+    feed.on_doubt();
+    assert!(!feed.is_calm());
+    assert!(feed.want_ask(NOW).is_some() && feed.want_store(NOW).is_some());
+    feed.on_ask_failed(NOW);
+    feed.on_store_failed(NOW);
+    assert!(!feed.is_calm(), "both are tried again");
+    assert!(feed.want_ask(NOW.plus_ms(2_000)).is_some() && feed.want_store(NOW.plus_ms(2_000)).is_some());
+    feed.on_reply(reply(&[]), NOW);
+    assert!(!feed.is_calm(), "the store has not answered yet");
+    feed.on_view(&view(10, &[stored("m", 11, "ab")], &[]), NOW);
+    assert!(feed.is_calm());
+}

@@ -41,3 +41,16 @@ async fn idle_times_have_a_heartbeat_and_a_drain_is_told_and_then_cuts() {
     assert!(next(&mut body).await.unwrap().is_ok());
     assert!(next(&mut body).await.unwrap().is_err(), "no clean end");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_comes_when_nothing_was_written_for_its_time_and_not_before() {
+    let (lane, mut body) = Lane::new(CancellationToken::new(), 100);
+    let began = Instant::now();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(lane.push(&Bytes::from_static(b"x")));
+    assert_eq!(next(&mut body).await.unwrap().unwrap(), "x");
+    for seconds in [25, 40] {
+        assert_eq!(next(&mut body).await.unwrap().unwrap(), native::HEARTBEAT);
+        assert_eq!(began.elapsed().as_secs(), seconds);
+    }
+}

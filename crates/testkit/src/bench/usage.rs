@@ -21,6 +21,11 @@ pub(super) fn resident(pid: u32) -> u64 {
     stat(pid).map_or(0, |stat| stat.resident_pages * PAGE_BYTES)
 }
 
+/// The same of a process with its children that live: what they share counts for each of them.
+pub(super) fn resident_of_all(pid: u32) -> u64 {
+    resident(pid) + children_of(pid).into_iter().map(resident).sum::<u64>()
+}
+
 /// Processor time that the whole machine has used.
 pub(super) fn machine() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();

@@ -206,9 +206,34 @@ const ROLES: [(&str, &[&str]); 3] = [
     ),
 ];
 
+/// The routes above are all that are described, with the scopes that are described.
+async fn matches_the_description(api: Api) {
+    let description = api.call("GET", "/openapi.json", None).await.unwrap();
+    let is_of = |template: &str, path: &str| {
+        let (template, path) = (template.split('/'), path.split('/'));
+        template.clone().count() == path.clone().count()
+            && template.zip(path).all(|(part, found)| part.starts_with('{') || part == found)
+    };
+    let mut asked = routes();
+    asked.push(("GET", "/v1/threads/t1/events", "threads:read", None));
+    let mut described = 0;
+    for (template, operations) in description["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let Some(scope) = operation["security"][0]["bearer"][0].as_str() else { continue };
+            let found = asked
+                .iter()
+                .find(|(asked, path, ..)| asked.eq_ignore_ascii_case(method) && is_of(template, path));
+            assert_eq!(found.map(|(_, _, scope, _)| *scope), Some(scope), "{method} {template}");
+            described += 1;
+        }
+    }
+    assert_eq!(described, asked.len());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_asks_who_and_whether_he_may() {
     let gate = Gate::new(&[]).await;
+    matches_the_description(gate.bed.api()).await;
     let admin = gate.key(Some("acme"), "admin", None).await;
     admin.talk("t1").await;
     let revoked = gate.key(Some("acme"), "admin", None).await;
@@ -306,13 +331,13 @@ async fn tenants_do_not_know_of_each_other() {
             assert_eq!((seen.status, &seen.text), (unknown.status, &unknown.text), "{path}");
             assert!(seen.status == 404, "{path}: {} {}", seen.status, seen.text);
         }
-        assert!(!acme.get(path).await.text.contains('~'), "{path} shows whose it is");
+        assert!(!acme.get(path).await.text.contains("acme~"), "{path} shows whose it is");
     }
     // What is found by the id of a turn alone.
     let response = format!("resp_{}", turn["message_id"].as_str().unwrap());
     let found = acme.get(&format!("/v1/responses/{response}")).await;
     assert_eq!(found.status, 200, "{}", found.text);
-    assert!(!found.text.contains('~'), "{}", found.text);
+    assert!(!found.text.contains("acme~"), "{}", found.text);
     for foreign in [&other, &default] {
         assert_eq!(foreign.get(&format!("/v1/responses/{response}")).await.status, 404);
         let cancel = foreign.ask("POST", &format!("/v1/responses/{response}/cancel"), None).await;
@@ -372,7 +397,7 @@ async fn tickets_open_one_stream_and_end() {
     assert_eq!(http::get(addr, &forged).await.unwrap().status, 401);
     let told = read_all(&mut stream, Duration::from_secs(15)).await;
     assert!(told.contains("event: auth_expired") && told.contains("credential_expired"), "{told}");
-    assert!(!told.contains('~'), "{told}");
+    assert!(!told.contains("acme~"), "{told}");
     assert_eq!(http::get(addr, &url).await.unwrap().status, 401);
     for lifetime in [0, 901] {
         let refused = key.ask("POST", "/v1/threads/t1/tickets", Some(&json!({"lifetime_s": lifetime}))).await;

@@ -127,7 +127,8 @@ pub(super) async fn revoke(
     Params(key): Params<String>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let id = KeyId::parse(&key).ok_or_else(unknown)?;
+    let invalid = || Problem::bad_request("invalid_id", "key: the id of a key has 16 hexadecimal digits");
+    let id = KeyId::parse(&key).ok_or_else(invalid)?;
     let (store, actor) = (desk.store()?, desk.actor(&headers)?);
     let row = store.key(id).await?.filter(|row| row.key.tenant == *desk.principal().tenant());
     row.ok_or_else(unknown)?;

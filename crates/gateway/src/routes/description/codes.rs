@@ -13,12 +13,14 @@ pub(super) struct Code {
 }
 
 /// Every secured operation may say these.
-pub(super) const SECURED: [&str; 9] = [
+pub(super) const SECURED: [&str; 11] = [
     "unauthenticated",
     "credentials_unavailable",
     "insufficient_scope",
     "rate_limited",
     "too_many_requests",
+    "too_many_streams",
+    "invalid_host",
     "invalid_id",
     "starting",
     "store_unavailable",
@@ -99,6 +101,7 @@ pub(super) const ALL: &[Code] = &[
     ),
     code("invalid_cursor", StatusCode::BAD_REQUEST, "this is no id of an event"),
     code("invalid_format", StatusCode::BAD_REQUEST, "there is no such format"),
+    code("invalid_host", StatusCode::BAD_REQUEST, "there is not exactly one Host"),
     code("invalid_id", StatusCode::BAD_REQUEST, "an id holds what ids do not hold"),
     code(
         "invalid_idempotency_key",
@@ -111,6 +114,7 @@ pub(super) const ALL: &[Code] = &[
     code("invalid_metadata", StatusCode::BAD_REQUEST, "the metadata holds what cannot be kept"),
     code("invalid_position", StatusCode::BAD_REQUEST, "this is no position"),
     code("invalid_query", StatusCode::BAD_REQUEST, "the query has other fields or values"),
+    code("invalid_range", StatusCode::BAD_REQUEST, "after is beyond before"),
     code("invalid_settings", StatusCode::BAD_REQUEST, "a setting is not what it may be"),
     code("invalid_ticket", StatusCode::BAD_REQUEST, "no ticket can be like this"),
     code("invalid_tokens", StatusCode::BAD_REQUEST, "the number of tokens is not in its range"),
@@ -153,6 +157,11 @@ pub(super) const ALL: &[Code] = &[
         "too_many_requests",
         StatusCode::TOO_MANY_REQUESTS,
         "the address has more requests under way than it may",
+    ),
+    code(
+        "too_many_streams",
+        StatusCode::SERVICE_UNAVAILABLE,
+        "this gateway has as many requests under way as it may",
     ),
     code(
         "too_many_threads",

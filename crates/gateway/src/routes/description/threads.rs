@@ -95,7 +95,7 @@ fn of_what_is_written() -> Vec<Operation> {
                 "Messages, oldest first",
                 json!({ "session_id": "hello", "messages": [message()], "has_more": false }),
             )
-            .may_say(&["unknown_thread", "invalid_position", "invalid_limit"]),
+            .may_say(&["unknown_thread", "invalid_position", "invalid_limit", "invalid_range"]),
         Operation::get(
             "/v1/threads/{thread}/batches",
             "listBatches",

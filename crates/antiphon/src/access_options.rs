@@ -63,7 +63,7 @@ pub(crate) struct AccessSettings {
     #[arg(long, env = "ANTIPHON_TENANT_WRITES", default_value_t = 100)]
     tenant_writes: u32,
     /// Event streams of one tenant that are open at a time, at one gateway; 0 for no limit.
-    #[arg(long, env = "ANTIPHON_TENANT_STREAMS", default_value_t = 2_000)]
+    #[arg(long, env = "ANTIPHON_TENANT_STREAMS", default_value_t = 10_000)]
     tenant_streams: u32,
 }
 

@@ -8,6 +8,8 @@ use crate::problem::Problem;
 
 /// Longest body with an input: its text may be escaped six times over.
 pub(crate) const MAX_INPUT_BODY: usize = 2 << 20;
+/// What follow-ups say of themselves.
+const RESERVED: [&str; 3] = ["synthetic", "trigger_type", "trigger_reason"];
 /// Largest metadata of an input or a thread.
 const MAX_METADATA_BYTES: usize = 64 << 10;
 
@@ -31,14 +33,25 @@ pub(crate) fn metadata(map: Option<Map<String, Value>>) -> Result<Metadata, Prob
         return Err(Problem::bad_request("invalid_metadata", detail));
     }
     let metadata = Metadata::new(map).map_err(invalid)?;
-    metadata.tokens_used().map_err(invalid)?;
+    client_metadata(&metadata)?;
+    Ok(metadata)
+}
+
+/// What a client may say in metadata, whatever protocol it speaks.
+pub(crate) fn client_metadata(metadata: &Metadata) -> Result<(), Problem> {
+    let invalid = |detail: String| Problem::bad_request("invalid_metadata", detail);
+    metadata.tokens_used().map_err(|error| invalid(error.to_string()))?;
+    if let Some(name) = RESERVED.into_iter().find(|name| metadata.get(name).is_some()) {
+        // Whoever could say it could hide from histories what he has said.
+        return Err(invalid(format!("metadata.{name} is the system's to say")));
+    }
     match metadata.size() {
         size if size > MAX_METADATA_BYTES => Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "metadata_too_large",
             format!("metadata has {size} bytes; at most {MAX_METADATA_BYTES} are allowed"),
         )),
-        _ => Ok(metadata),
+        _ => Ok(()),
     }
 }
 

@@ -172,8 +172,12 @@ impl Gateway {
                 tracing::info!(partitions = count.get(), "the gateway is ready");
                 ready.set_ready(READINESS, true);
             }
-            let looking = look_after(&counter, &whole, ready.register_loop("gateway credentials"));
-            tokio::join!(hub.watch(ready.register_loop("gateway watch")), looking);
+            let fresh = keep_fresh(&counter, &whole, ready.register_loop("gateway credentials"));
+            tokio::join!(
+                hub.watch(ready.register_loop("gateway watch")),
+                look_after(&counter, &whole),
+                fresh
+            );
         };
         let token = drain.clone();
         let prepared = spawn_named("gateway watch", async move {
@@ -230,12 +234,18 @@ async fn secure(store: &Store, credentials: &Credentials) {
 }
 
 /// Looks at credentials again while streams are open in their name.
-async fn look_after(counter: &desk::Counter, store: &Store, heartbeat: Heartbeat) {
+async fn look_after(counter: &desk::Counter, store: &Store) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let now = counter.now();
-        counter.credentials.keep_fresh(store, now, &heartbeat).await;
-        counter.vigil.look(&counter.credentials, store, now).await;
+        counter.vigil.look(&counter.credentials, store, counter.now()).await;
+    }
+}
+
+/// Beside it, for an identity provider may take its time.
+async fn keep_fresh(counter: &desk::Counter, store: &Store, heartbeat: Heartbeat) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        counter.credentials.keep_fresh(store, counter.now(), &heartbeat).await;
     }
 }
 

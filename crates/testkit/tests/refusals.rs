@@ -37,6 +37,13 @@ async fn inputs_and_tasks_that_cannot_be_are_refused_over_http() {
             400,
             "invalid_metadata",
         ),
+        (
+            "POST",
+            messages("talk"),
+            json!({"content": "x", "metadata": {"synthetic": true}}),
+            400,
+            "invalid_metadata",
+        ),
         ("POST", messages("talk"), json!({"content": 7}), 400, "invalid_body"),
         ("POST", messages("talk"), json!({}), 400, "invalid_body"),
         (

@@ -13,6 +13,8 @@ use super::Denied;
 const FRESH_MS: i64 = 5_000;
 /// And so long while the store cannot be read: streams and inputs go on while Postgres is away.
 const STALE_MS: i64 = 5 * 60_000;
+/// So long nobody else reads a key that somebody reads.
+const READ_MS: i64 = 1_000;
 /// Keys that are remembered, with those that do not exist.
 const MOST: usize = 10_000;
 /// Reads of the store for keys that are not remembered: who guesses ids costs the database no more than that.
@@ -34,6 +36,8 @@ struct State {
 struct Seen {
     key: Option<StoredKey>,
     at: Timestamp,
+    /// When it was last tried to read it again.
+    asked_at: Timestamp,
 }
 
 impl Keyring {
@@ -51,13 +55,15 @@ impl Keyring {
         if let Some(seen) = self.state().seen(id, now, FRESH_MS) {
             return Ok(seen);
         }
-        if !self.state().may_read(now) {
-            return Err(Denied::Away("too many credentials are being looked up; try again"));
+        if !self.state().reads_now(id, now) {
+            // Somebody reads it at the moment, or too much is being read: what was known goes on counting.
+            let known = self.state().seen(id, now, STALE_MS);
+            return known.ok_or(Denied::Away("too many credentials are being looked up; try again"));
         }
         match store.of_all().key(id).await {
             Ok(row) => {
                 let key = row.map(|row| row.key);
-                self.state().remember(id, Seen { key: key.clone(), at: now });
+                self.state().remember(id, Seen { key: key.clone(), at: now, asked_at: now });
                 Ok(key)
             }
             Err(error) => {
@@ -89,6 +95,18 @@ impl State {
         let seen = self.seen.get(&id)?;
         // A clock that was set back makes nothing older than it is.
         (now.since_ms(seen.at) < for_ms).then(|| seen.key.clone())
+    }
+
+    /// Whether this caller is the one who reads the key now.
+    fn reads_now(&mut self, id: KeyId, now: Timestamp) -> bool {
+        if self.seen.get(&id).is_some_and(|seen| now.since_ms(seen.asked_at) < READ_MS) {
+            return false;
+        }
+        let may = self.may_read(now);
+        if let Some(seen) = self.seen.get_mut(&id).filter(|_| may) {
+            seen.asked_at = now;
+        }
+        may
     }
 
     fn may_read(&mut self, now: Timestamp) -> bool {
@@ -137,12 +155,27 @@ mod tests {
         }
     }
 
+    fn seen(key: Option<StoredKey>, at: Timestamp) -> Seen {
+        Seen { key, at, asked_at: at }
+    }
+
+    #[test]
+    fn one_of_many_reads_a_key_again() {
+        let mut state = State::default();
+        state.remember(id(1), seen(Some(key(1)), Timestamp(0)));
+        let now = Timestamp(FRESH_MS);
+        assert_eq!((0..100).filter(|_| state.reads_now(id(1), now)).count(), 1);
+        // Who reads it may never come back.
+        assert!(state.reads_now(id(1), now.plus_ms(READ_MS)));
+        assert!(state.seen(id(1), now, STALE_MS).is_some());
+    }
+
     #[test]
     fn who_guesses_fills_nothing_and_displaces_nobody() {
         let (mut state, now) = (State::default(), Timestamp(1_000_000));
-        state.remember(id(0), Seen { key: Some(key(0)), at: now });
+        state.remember(id(0), seen(Some(key(0)), now));
         for n in 1..50_000 {
-            state.remember(id(n), Seen { key: None, at: now });
+            state.remember(id(n), seen(None, now));
         }
         assert!(state.seen.len() <= MOST);
         assert_eq!(state.seen(id(0), now, FRESH_MS), Some(Some(key(0))));
@@ -153,7 +186,7 @@ mod tests {
     #[test]
     fn a_key_counts_for_seconds_and_for_minutes_without_the_store() {
         let mut state = State::default();
-        state.remember(id(1), Seen { key: Some(key(1)), at: Timestamp(0) });
+        state.remember(id(1), seen(Some(key(1)), Timestamp(0)));
         assert!(state.seen(id(1), Timestamp(FRESH_MS - 1), FRESH_MS).is_some());
         assert!(state.seen(id(1), Timestamp(FRESH_MS), FRESH_MS).is_none());
         assert!(state.seen(id(1), Timestamp(FRESH_MS), STALE_MS).is_some());

@@ -150,6 +150,7 @@ pub(super) async fn open(
     input: &Input,
 ) -> Result<(TurnId, MessageId, Answer), Trouble> {
     input::content(&input.content)?;
+    input::client_metadata(&input.metadata)?;
     let hub = desk.hub()?;
     let standing = standing::of(hub, input).await?;
     let (turn, thread) = (standing.turn().clone(), &input.thread);

@@ -31,8 +31,8 @@ const AHEAD_PATIENCE_MS: i64 = 20_000;
 /// What the hub tells a driver.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Let a viewer in.
-    Join(Viewer),
+    /// Let a viewer in. Boxed, for every feed's channel has room for some dozens from the beginning.
+    Join(Box<Viewer>),
 }
 
 /// Who wants events.
@@ -78,8 +78,12 @@ pub(crate) async fn run(
     let drain = context.drain.clone();
     // On the heap once: every hand that a future goes through on its way into a task keeps room for it.
     let drained = Box::pin(async {
-        // This too, and gone afterwards: what reads the store is large, and would stay part of each feed for its life.
-        let (frames, tip, doubt) = Box::pin(begin(&context, &thread)).await;
+        let (frames, tip, doubt) = {
+            // Never closed, so there is a place. When ten thousand threads are wanted at once, they wait small.
+            let _place = context.beginning.acquire().await;
+            // This too on the heap, and gone afterwards: what reads the store would stay part of each feed for its life.
+            Box::pin(begin(&context, &thread)).await
+        };
         let now = context.now();
         let mut feed = Feed::new(thread.clone(), tip, context.limits.feed_bytes, now);
         if doubt {
@@ -190,10 +194,10 @@ impl Driver {
         self.idle_since = None;
         self.pump();
         if viewer.cursor.is_some() {
-            return self.waiting.push(Waiting { viewer, since: now, try_at: now });
+            return self.waiting.push(Waiting { viewer: *viewer, since: now, try_at: now });
         }
         match self.feed.join(None, None) {
-            Join::Joined(first) => self.admit(viewer, first, false, now),
+            Join::Joined(first) => self.admit(*viewer, first, false, now),
             _ => viewer.lane.cut(Cut::OverBudget),
         }
     }

@@ -31,8 +31,8 @@ const AHEAD_PATIENCE_MS: i64 = 20_000;
 /// What the hub tells a driver.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Let a viewer in.
-    Join(Viewer),
+    /// Let a viewer in. Boxed, for every feed's channel has room for some dozens from the beginning.
+    Join(Box<Viewer>),
 }
 
 /// Who wants events.
@@ -77,9 +77,14 @@ pub(crate) async fn run(
     doubts: watch::Receiver<u64>,
 ) {
     metrics::feeds(1.0);
-    let begun = tokio::select! {
+    let beginning = async {
+        // Never closed, so there is a place. When ten thousand threads are wanted at once, they wait small.
+        let _place = context.beginning.acquire().await;
         // On the heap, and gone afterwards: what reads the store is large, and would stay part of each feed for its life.
-        begun = Box::pin(begin(&context, &thread)) => Some(begun),
+        Box::pin(begin(&context, &thread)).await
+    };
+    let begun = tokio::select! {
+        begun = beginning => Some(begun),
         // Viewers of a feed that has not begun yet get their notice all the same.
         () = context.drain.cancelled() => None,
     };
@@ -199,10 +204,10 @@ impl Driver {
         self.idle_since = None;
         self.pump();
         if viewer.cursor.is_some() {
-            return self.waiting.push(Waiting { viewer, since: now, try_at: now });
+            return self.waiting.push(Waiting { viewer: *viewer, since: now, try_at: now });
         }
         match self.feed.join(None, None) {
-            Join::Joined(first) => self.admit(viewer, first, false, now),
+            Join::Joined(first) => self.admit(*viewer, first, false, now),
             _ => viewer.lane.cut(Cut::OverBudget),
         }
     }

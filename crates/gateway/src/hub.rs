@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use model::{Bucket, MessageId, PartitionCount, PartitionId, Position, Tenant, ThreadId, Timestamp};
 use runtime::{Clock, Heartbeat, spawn_named};
 use store::Store;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::{self, Command, Viewer};
@@ -24,6 +24,8 @@ use crate::reads;
 /// How often each partition with viewers is asked who owns it.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
 const WATCH_TIMEOUT: Duration = Duration::from_secs(1);
+/// Feeds that begin at the same time: more than the store has connections for would only wait there, and larger.
+const BEGINNING: usize = 64;
 
 /// Bounds of a gateway.
 #[derive(Debug, Clone, Copy)]
@@ -101,6 +103,8 @@ pub(crate) struct Context {
     clock: Clock,
     feeds: Arc<Mutex<HashMap<ThreadId, Entry>>>,
     goodbyes: Arc<AtomicU32>,
+    /// Places for feeds that begin: each reads the store.
+    pub(crate) beginning: Arc<Semaphore>,
     leaving: Arc<Leaving>,
 }
 
@@ -201,7 +205,9 @@ impl Hub {
         drain: CancellationToken,
     ) -> Self {
         let (feeds, goodbyes, leaving) = (Arc::default(), Arc::default(), Arc::default());
-        let context = Context { bus, store, limits, drain, clock, count, feeds, goodbyes, leaving };
+        let beginning = Arc::new(Semaphore::new(BEGINNING));
+        let context =
+            Context { bus, store, limits, drain, clock, count, feeds, goodbyes, beginning, leaving };
         Self { context, doubts: Arc::new(count.all().map(|_| watch::Sender::new(0)).collect()) }
     }
 
@@ -253,9 +259,10 @@ impl Hub {
             let lane = viewer.lane.clone();
             let joined = async {
                 if let Some(cursor) = viewer.cursor.take() {
-                    viewer.cursor = Some(bring_near(&context, &thread, &lane, cursor).await);
+                    // On the heap: most viewers have no cursor, and all who wait for one feed wait here.
+                    viewer.cursor = Some(Box::pin(bring_near(&context, &thread, &lane, cursor)).await);
                 }
-                if commands.send(Command::Join(viewer)).await.is_err() {
+                if commands.send(Command::Join(Box::new(viewer))).await.is_err() {
                     lane.cut(Cut::Internal);
                 }
             };

@@ -99,17 +99,16 @@ impl Options {
         }
         let viewers = least(1_000, 200);
         shapes.extend([1, viewers].map(|threads| Shape::Storm { threads, viewers }));
+        let idle = if self.short { IDLE_SECONDS } else { self.seconds.max(2.0 * IDLE_SECONDS) };
+        let idle = |connections: usize, threads| {
+            let duration = Duration::from_secs_f64(idle);
+            Shape::Idle { threads, connections, duration }
+        };
         let connections = least(10_000, 1_000);
-        let duration = Duration::from_secs_f64(if self.short {
-            IDLE_SECONDS
-        } else {
-            self.seconds.max(2.0 * IDLE_SECONDS)
-        });
-        shapes.extend([connections / 100, connections].map(|threads| Shape::Idle {
-            threads,
-            connections,
-            duration,
-        }));
+        shapes.push(idle(connections, connections / 100));
+        // One server has a file for each thread and one for each connection, and a process may often have 20,000.
+        let connections = least(9_000, 1_000);
+        shapes.push(idle(connections, connections));
         let alone = long(stream(1, 90, 200.0, 1, 1_024), SLOW_SECONDS);
         shapes.push(Shape::Slow(alone));
         shapes.push(Shape::Slow(Stream { viewers: 100, slow_every: Some(10), ..alone }));

@@ -61,6 +61,11 @@ pub(super) fn allow_files(wanted: u64) -> Result<()> {
     #[allow(unsafe_code, reason = "std knows no limits")]
     let is_raised = unsafe {
         let known = libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0;
+        // Only root may allow more than is allowed.
+        let all = libc::rlimit { rlim_cur: wanted, rlim_max: wanted };
+        if known && limit.rlim_max < wanted && libc::setrlimit(libc::RLIMIT_NOFILE, &raw const all) == 0 {
+            limit = all;
+        }
         limit.rlim_cur = limit.rlim_max;
         known && libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) == 0
     };

@@ -194,7 +194,8 @@ pub(super) async fn idle(
     viewers: usize,
     duration: Duration,
 ) -> Result<Round> {
-    cores::allow_files(viewers as u64 + 500)?;
+    let files = if kind == Kind::Durable { viewers + threads } else { viewers };
+    cores::allow_files(files as u64 + 1_000)?;
     let stage = Stage::set(servers, kind, threads).await?;
     let slab = cores::slab_bytes();
     let place = |number: usize| Place { thread: number % threads, is_slow: false };

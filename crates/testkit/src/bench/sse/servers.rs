@@ -38,6 +38,8 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 /// The default of the worker, which a chunk road of other benches turns off.
 const PURGE_TAIL_SECONDS: u32 = 60;
+/// Of a partition's stream: more than comes in that time, and not more than a small disk can promise.
+const STREAM_BYTES: u64 = 256 << 20;
 
 /// A server that runs; dropped, it ends.
 #[derive(Debug)]
@@ -131,8 +133,10 @@ impl Antiphon {
     async fn start() -> Result<Self> {
         let ground = Ground::start(super::PARTITIONS)?;
         let database = ground.database().await?;
-        let options =
-            ground.fleet(database.url(), 1, 1).with_env("ANTIPHON_PURGE_TAIL_SECONDS", PURGE_TAIL_SECONDS);
+        let options = ground
+            .fleet(database.url(), 1, 1)
+            .with_env("ANTIPHON_PURGE_TAIL_SECONDS", PURGE_TAIL_SECONDS)
+            .with_env("ANTIPHON_STREAM_MAX_BYTES", STREAM_BYTES);
         let fleet = Fleet::start(options).await?;
         Ok(Self { fleet, _database: database, ground })
     }

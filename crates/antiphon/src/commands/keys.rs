@@ -1,10 +1,9 @@
 //! API keys: making, listing and revoking them.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use access::{StoredKey, TenantName};
 use gateway::shown::{ShownKey, new_key};
 use model::Timestamp;
+use runtime::Clock;
 use serde_json::{Value, json};
 use store::Store;
 
@@ -76,7 +75,5 @@ pub(super) async fn revoke(store: &Store, options: &RevokeKey) -> Result<(), Sto
 }
 
 fn in_days(days: u32) -> Timestamp {
-    let end = SystemTime::now() + Duration::from_secs(u64::from(days) * 86_400);
-    let end = end.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(end.as_millis()).unwrap_or(i64::MAX))
+    Timestamp(Clock::start().now_ms()).plus_ms(i64::from(days) * 86_400_000)
 }

@@ -163,7 +163,7 @@ mod tests {
                     let (mut stream, _) = listener.accept().await.unwrap();
                     counted.fetch_add(1, Ordering::SeqCst);
                     let mut request = [0; 4_096];
-                    stream.read(&mut request).await.unwrap();
+                    assert!(stream.read(&mut request).await.unwrap() > 0);
                     let body = said.lock().unwrap().clone();
                     let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length";
                     stream

@@ -20,7 +20,7 @@ mod writer;
 use bytes::Bytes;
 use model::{MessageId, Metadata, ThreadId, Timestamp};
 
-use crate::fold::Fold;
+use crate::fold::{Fold, Words};
 use crate::{Happening, Output, Protocol, json};
 
 use writer::Writer;
@@ -80,6 +80,16 @@ impl Responses {
     /// The response of an answer, with the events that a client wants.
     pub fn new(terms: Terms, resume: Resume) -> Self {
         Self(Fold::new(terms.message.clone(), Writer::new(terms, resume)))
+    }
+
+    /// The response of an answer of which nothing is known but that it is under way: `queued` until a workflow works on it.
+    pub fn under_way(terms: Terms, is_running: bool) -> Bytes {
+        let mut response = Self::new(terms, Resume::Start);
+        response.apply(Happening::Opened);
+        if is_running {
+            response.0.words.hear(&mut Vec::new());
+        }
+        response.object()
     }
 
     /// The response as it stands now: what `GET /v1/responses/{id}` answers, and at the end a `POST` without `stream`.

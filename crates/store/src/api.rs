@@ -1,12 +1,13 @@
 //! What the HTTP API reads and writes: threads, turns, agents, tasks, the audit.
 //!
-//! Gateways write three things only: threads that a client names, settings of agents, and idempotency keys. All else
-//! goes through the partition's stream and is written by its owner.
+//! Gateways write four things only: threads that a client names, settings of agents, idempotency keys, and what responses were
+//! asked for with. All else goes through the partition's stream and is written by its owner.
 
 mod agents;
 mod audit;
 mod keys;
 mod messages;
+mod responses;
 mod tasks;
 mod threads;
 mod turns;
@@ -15,6 +16,7 @@ pub use agents::{AgentError, AgentRow, AgentSettings, AgentStanding, AgentWaitin
 pub use audit::AuditRow;
 pub use keys::KeyRow;
 pub use messages::ShownMessage;
+pub use responses::{AskedResponse, ResponseRow};
 pub use tasks::{TaskFailure, TaskRow, TaskStatus};
 pub use threads::{NewThread, ThreadRow};
 pub use turns::{FailedTurnRow, KeyClaim, RunFailure, TurnState};

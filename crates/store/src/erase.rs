@@ -13,11 +13,12 @@ const ROWS_AT_ONCE: i64 = 500;
 
 /// Every table that has rows of threads, but for the mark of those that are erased. What is written of a thread while the
 /// first ones are erased is found in a later one, or by erasing again.
-pub const TABLES_OF_THREADS: [&str; 9] = [
+pub const TABLES_OF_THREADS: [&str; 10] = [
     "threads",
     "open_turns",
     "failed_turns",
     "idempotency_keys",
+    "responses",
     "stragglers",
     "straggler_chunks",
     "dead_letters",

@@ -32,9 +32,9 @@ mod travel;
 mod walls;
 
 pub use api::{
-    AgentError, AgentRow, AgentSettings, AgentStanding, AgentWaiting, AuditRow, COUNTED_TASKS, FailedTurnRow,
-    KeyClaim, KeyRow, NewThread, PutAgent, RunFailure, ShownMessage, TaskFailure, TaskRow, TaskStatus,
-    ThreadRow, TurnState,
+    AgentError, AgentRow, AgentSettings, AgentStanding, AgentWaiting, AskedResponse, AuditRow, COUNTED_TASKS,
+    FailedTurnRow, KeyClaim, KeyRow, NewThread, PutAgent, ResponseRow, RunFailure, ShownMessage, TaskFailure,
+    TaskRow, TaskStatus, ThreadRow, TurnState,
 };
 pub use commit::{CommitError, Committed, Submission, Writer};
 pub use compactions::{PendingCompaction, Written};

@@ -2,7 +2,9 @@
 
 use model::{ActId, AgentId, BusyPolicy, Position, TaskId, ThreadId, TurnId, WorkflowName};
 use serde_json::json;
-use store::{AgentStanding, AgentWaiting, NewThread, PutAgent, RunFailure, Store, TaskStatus, TurnState};
+use store::{
+    AgentStanding, AgentWaiting, AskedResponse, NewThread, PutAgent, RunFailure, Store, TaskStatus, TurnState,
+};
 
 use crate::fixture::{Database, metadata, thread};
 
@@ -410,4 +412,38 @@ async fn the_audit_is_read_from_its_end() {
     );
     assert_eq!(row.refused.as_deref(), Some("no such task"));
     assert_eq!(store.act("b", &act("act-4")).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn what_a_response_was_asked_for_with_stays_as_it_was_first() {
+    let (database, store) = Database::new(2).await;
+    let (t, first) = (thread("t"), turn(&thread("t"), "x"));
+    assert_eq!(store.response(&t, &first).await.unwrap(), None);
+    let asked = |model: &str| AskedResponse {
+        model: model.to_owned(),
+        background: true,
+        previous_response_id: Some("resp_a".to_owned()),
+        metadata: metadata(json!({"order": "7"})),
+    };
+    let rows = (0..10).map(|n| {
+        let (store, t, first, asked) = (store.clone(), t.clone(), first.clone(), asked(&format!("m{n}")));
+        async move { store.put_response(&t, &first, &asked).await.unwrap() }
+    });
+    let rows = futures_util::future::join_all(rows).await;
+    assert!(rows.iter().all(|row| *row == rows[0]), "{rows:?}");
+    assert_eq!(rows[0].asked, asked(&rows[0].asked.model));
+    assert!(rows[0].created_at.0 > 1_700_000_000_000);
+    assert_eq!(store.response(&t, &first).await.unwrap().as_ref(), Some(&rows[0]));
+    assert_eq!(store.response(&thread("u"), &first).await.unwrap(), None);
+    let (hour, others) = (std::time::Duration::from_secs(3_600), ["y", "z"].map(|name| turn(&t, name)));
+    for other in &others {
+        store.put_response(&t, other, &asked("m")).await.unwrap();
+    }
+    assert_eq!(store.purge_responses(hour, 10).await.unwrap(), 0);
+    let age = "UPDATE responses SET created_at = now() - interval '1 hour 1 second' WHERE model = 'm'";
+    database.execute(age).await;
+    assert_eq!(store.purge_responses(2 * hour, 10).await.unwrap(), 0);
+    assert_eq!(store.purge_responses(hour, 1).await.unwrap(), 1);
+    assert_eq!(store.purge_responses(hour, 10).await.unwrap(), 1);
+    assert_eq!(store.response(&t, &first).await.unwrap().as_ref(), Some(&rows[0]));
 }

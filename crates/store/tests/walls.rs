@@ -20,7 +20,7 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
 }
 
 /// Every table that holds something of a tenant, and its column that tells whose.
-const OWNED: [(&str, &str); 15] = [
+const OWNED: [(&str, &str); 16] = [
     ("threads", "thread_id"),
     ("messages", "thread_id"),
     ("stragglers", "thread_id"),
@@ -28,6 +28,7 @@ const OWNED: [(&str, &str); 15] = [
     ("failed_turns", "thread_id"),
     ("open_turns", "thread_id"),
     ("idempotency_keys", "thread_id"),
+    ("responses", "thread_id"),
     ("compactions", "thread_id"),
     ("erased_threads", "thread_id"),
     ("dead_letters", "thread_id"),

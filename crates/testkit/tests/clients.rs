@@ -224,9 +224,17 @@ async fn stops_are_what_is_stored(bed: &Bed, others: &Value) {
 async fn the_rest_is_as_it_should_be(bed: &Bed, others: &Value) {
     let background = &others["background"];
     assert_eq!(background["text"], only_turn_of(bed, &background["thread"]).await.text);
-    assert_eq!((&background["first"], &background["last"]), (&json!("queued"), &json!("completed")));
+    let mut statuses: Vec<_> =
+        background["statuses"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    statuses.dedup();
+    assert_eq!((statuses[0], statuses[1], *statuses.last().unwrap()), ("queued", "in_progress", "completed"));
+    // What was asked for is shown by every gateway at any time, and with a key it is the same response.
+    let kept = background["kept"].as_array().unwrap();
+    assert!(kept.len() == 1 && kept[0][1].as_i64().unwrap() > 1_700_000_000, "{background}");
+    assert_eq!((&kept[0][2], &kept[0][3]), (&json!(true), &json!({"order": "7"})));
     let chained = &others["chained"];
     assert_eq!((&chained["threads"][0], &chained["follows"]), (&chained["threads"][1], &json!(true)));
+    assert_eq!(chained["isSame"], true, "a response that is asked for again is another one");
     let stored = spoken(&bed.messages_of(chained["threads"][0].as_str().unwrap()).await);
     let stored: Vec<_> = stored.iter().map(|turn| json!({"text": turn.text, "tools": turn.tools})).collect();
     assert_eq!(chained["said"], json!(stored));

@@ -483,6 +483,7 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
          INSERT INTO open_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request, memory, stream_seq, incarnation)
          VALUES ({bucket}, 'long', 'u2', 'a', 0, 'enqueue', 'secret', '{{}}', true, true, 1, 's');
          INSERT INTO idempotency_keys (bucket, thread_id, key, digest, turn_id) VALUES ({bucket}, 'long', 'k', '', 'u1');
+         INSERT INTO responses (bucket, thread_id, turn_id, model, background, metadata) VALUES ({bucket}, 'long', 'u1', 'm', false, '{{}}');
          INSERT INTO compactions (bucket, thread_id, compaction_id, through, strategy, counts_from) VALUES ({bucket}, 'long', 1, 1, 'age', 1), ({other}, 'other', 1, 1, 'age', 1)"
     ))
     .await;
@@ -506,7 +507,7 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
                AND c.table_name <> 'erased_threads'",
         )
         .await;
-    assert!(tables.len() >= 9);
+    assert!(tables.len() >= 10);
     for table in tables {
         let table = table["table_name"].as_str().unwrap();
         let left = desk.number(&format!("SELECT count(*) FROM {table} WHERE thread_id = 'long'")).await;

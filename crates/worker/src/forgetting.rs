@@ -1,4 +1,5 @@
-//! Forgetting old ids of tasks and old idempotency keys, so that their tables do not grow for ever.
+//! Forgetting old ids of tasks, old idempotency keys and what old responses were asked for with, so that their tables do not grow
+//! for ever.
 
 use std::time::Duration;
 
@@ -9,10 +10,13 @@ use tokio_util::sync::CancellationToken;
 const FIRST: Duration = Duration::from_secs(4);
 /// Between two rounds. Every worker does it: it is little, and nobody has to be in charge.
 const EVERY: Duration = Duration::from_secs(600);
+/// As long as OpenAI keeps responses. The answers themselves stay as long as their threads.
+const KEEP_RESPONSES: Duration = Duration::from_secs(30 * 86_400);
 /// Rows of one statement.
 const MOST: u32 = 5_000;
 
-/// Forgets ids of tasks that have outlived their seven days, and idempotency keys older than `keep_keys`, until `stop`.
+/// Forgets ids of tasks that have outlived their seven days, idempotency keys older than `keep_keys`, and what responses were asked
+/// for with more than thirty days ago, until `stop`.
 pub(crate) async fn forget_old(store: Store, keep_keys: Duration, stop: CancellationToken) {
     let mut pause = FIRST;
     loop {
@@ -24,6 +28,7 @@ pub(crate) async fn forget_old(store: Store, keep_keys: Duration, stop: Cancella
         }
         until_less("the ids of old tasks", &stop, || store.purge_task_ids(MOST)).await;
         until_less("old idempotency keys", &stop, || store.purge_keys(keep_keys, MOST)).await;
+        until_less("old responses", &stop, || store.purge_responses(KEEP_RESPONSES, MOST)).await;
     }
 }
 

@@ -123,23 +123,34 @@ async function cancelledResponse() {
 async function backgroundResponse() {
   const { responses } = openai(plain);
   const thread = `background-${seed}`;
-  let response = await responses.create({ model: agent, input: "slowly in the background", conversation: thread, background: true });
-  const first = response.status;
+  const body = { model: agent, input: "slowly in the background", conversation: thread, background: true };
+  const headers = { "Idempotency-Key": thread };
+  const asked = () => responses.create({ ...body, metadata: { order: "7" } }, { headers });
+  const first = await asked();
+  const seen = [first, await asked()];
   await until(async () => {
-    response = await responses.retrieve(response.id);
-    return !["queued", "in_progress"].includes(response.status);
+    seen.push(await responses.retrieve(first.id));
+    return !["queued", "in_progress"].includes(seen.at(-1).status);
   });
-  return { thread, first, last: response.status, ...saidByResponse(response) };
+  const kept = seen.map(({ id, created_at, background, metadata }) => JSON.stringify([id, created_at, background, metadata]));
+  return {
+    thread,
+    statuses: seen.map(({ status }) => status),
+    kept: [...new Set(kept)].map(JSON.parse),
+    ...saidByResponse(seen.at(-1)),
+  };
 }
 
 async function chainedResponses() {
   const { responses } = openai(plain);
   const first = await responses.create({ model: agent, input: "first with tools" });
   const second = await responses.create({ model: agent, input: "second", previous_response_id: first.id });
+  const again = await responses.retrieve(second.id);
   const refused = await refusal(responses.create({ model: agent, input: "third", previous_response_id: first.id }));
   return {
     threads: [first.conversation.id, second.conversation.id],
     follows: second.previous_response_id === first.id,
+    isSame: JSON.stringify(again) === JSON.stringify(second),
     said: [first, second].map(saidByResponse),
     refused,
   };

@@ -113,13 +113,19 @@ async fn whatever_the_last_owner_left_unsent_is_sent_in_its_order_before_what_is
 }
 
 #[tokio::test]
-async fn old_idempotency_keys_are_forgotten() {
+async fn old_idempotency_keys_and_responses_are_forgotten() {
     let bed = Bed::with(|config| config.keep_keys = std::time::Duration::from_secs(3_600)).await;
     bed.execute(
         "INSERT INTO idempotency_keys (bucket, thread_id, key, digest, turn_id, created_at)
          SELECT 0, 't1', n, '', 'u0000-x', now() - make_interval(hours => n) FROM generate_series(0, 4) AS n",
     )
     .await;
+    bed.execute(
+        "INSERT INTO responses (bucket, thread_id, turn_id, model, background, metadata, created_at)
+         SELECT 0, 't1', n, 'm', false, '{}', now() - make_interval(days => n) FROM generate_series(29, 31) AS n",
+    )
+    .await;
     until("the old ones are gone", async || bed.count("idempotency_keys").await == 1).await;
+    until("and of responses too", async || bed.count("responses").await == 1).await;
     bed.end().await;
 }

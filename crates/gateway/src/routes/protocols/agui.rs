@@ -38,7 +38,7 @@ async fn say(posted: Posted) -> Result<Response, Trouble> {
         key: key.or_else(|| own_key("agui", Some(&request.run))),
         correlation_id,
     };
-    let (_, message, answer) = open(&desk, connection, &input).await?;
+    let (message, answer) = open(&desk, connection, &input).await?;
     Ok(stream(AgUi::new(request.thread, request.run, message.clone()), message, answer))
 }
 

@@ -38,7 +38,7 @@ async fn complete(posted: Posted) -> Result<Response, Trouble> {
         key,
         correlation_id,
     };
-    let (_, message, answer) = open(&desk, connection, &input).await?;
+    let (message, answer) = open(&desk, connection, &input).await?;
     let terms = Terms {
         message: message.clone(),
         model: request.agent.name().to_owned(),

@@ -2,18 +2,22 @@
 
 use std::time::Duration;
 
+use adapters::Responses;
 use adapters::responses::{Calls, Follows, Request, Resume, Terms, error_body, message_of};
-use adapters::{Happening, Protocol, Responses};
 use axum::extract::Extension;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use model::{ActKind, AgentId, MessageId, Metadata, ThreadId, Timestamp, TurnId};
+use bytes::Bytes;
+use model::{ActKind, AgentId, Bucket, MessageId, Metadata, ThreadId, Timestamp, TurnId};
 use serde::Deserialize;
-use store::NewThread;
+use store::{AskedResponse, NewThread};
 use utoipa::IntoParams;
 use uuid::Uuid;
+use wire::explain::About;
 
-use super::{Answer, Posted, Trouble, active, answered, find, json, new_thread, open, posted, stream, whole};
+use super::{
+    Answer, Posted, Trouble, active, answered, enter, find, json, new_thread, placed, posted, stream, whole,
+};
 use crate::body::Empty;
 use crate::desk::Desk;
 use crate::forms;
@@ -22,7 +26,7 @@ use crate::params::{Asked, Params};
 use crate::problem::Problem;
 use crate::routes::{Connection, turns};
 use crate::standing::Input;
-use crate::{acts, reads, standing};
+use crate::{acts, owner, reads, standing};
 
 /// How long a cancelled response is waited for, so that it can be shown as it ended.
 const CANCEL_LOOKS: u32 = 20;
@@ -50,31 +54,29 @@ async fn respond(posted: Posted) -> Result<Response, Trouble> {
         key,
         correlation_id,
     };
-    let (turn, message, answer) = open(&desk, connection, &input).await?;
-    let mut terms = terms(hub, &thread, &turn, &message).await?;
-    if let Some(agent) = &request.agent {
-        terms.model = agent.name().to_owned();
-    }
-    // The numbers of a stream's events depend on it, and other gateways do not know of it.
-    terms.background = request.background && !request.stream;
-    terms.metadata = request.metadata;
-    if let Follows::Response(before) = request.follows {
-        terms.previous_response_id = Some(before);
-    }
+    let standing = placed(&desk, &input).await?;
+    let model = match &request.agent {
+        Some(agent) => agent.name().to_owned(),
+        None => model_of(hub, &thread).await?,
+    };
+    let previous_response_id = match request.follows {
+        Follows::Response(before) => Some(before),
+        Follows::Thread(_) | Follows::Nothing => None,
+    };
+    let background = request.background;
+    let asked = AskedResponse { model, background, previous_response_id, metadata: request.metadata };
+    // Kept before the turn begins: whoever knows of the response finds it whole, at any gateway.
+    let row = hub.store().put_response(&thread, standing.turn(), &asked).await?;
+    let (message, answer) = enter(&desk, connection, &thread, standing).await?;
+    let terms = terms(&thread, &message, row.asked, row.created_at);
     let make = || Responses::new(terms.clone(), Resume::Start);
     if request.stream {
         return Ok(stream(make(), message, answer));
     }
     if request.background && matches!(answer, Answer::Live(_)) {
-        return Ok(json(begun(make())));
+        return Ok(json(Responses::under_way(terms, false)));
     }
     Ok(json(whole(hub, &thread, make, message, answer).await?.object()))
-}
-
-/// The object of a response of which nothing is known but that it is under way.
-fn begun(mut fold: Responses) -> bytes::Bytes {
-    fold.apply(Happening::Opened);
-    fold.object()
 }
 
 /// Where the input is said. A thread that begins here is named, so that every gateway knows whose it is.
@@ -145,7 +147,7 @@ async fn shown(
     let hub = desk.hub()?;
     let (turn, message) = named(response)?;
     let thread = thread_of(desk, &turn, &message).await?;
-    let terms = terms(hub, &thread, &turn, &message).await?;
+    let terms = known_terms(hub, &thread, &turn, &message).await?;
     let answer = ended(hub, &thread, &turn, &message).await?;
     let answer = match answer {
         Some(answer) => answer,
@@ -162,7 +164,7 @@ async fn shown(
     }
     let make = || Responses::new(terms.clone(), Resume::Start);
     match answer {
-        Answer::Live(_) => Ok(json(begun(make()))),
+        Answer::Live(_) => Ok(json(under_way(hub, terms, &turn).await)),
         ended => Ok(json(whole(hub, &thread, make, message, ended).await?.object())),
     }
 }
@@ -177,7 +179,7 @@ pub(in crate::routes) async fn cancel(
         let (actor, hub) = (desk.actor(&headers)?, desk.hub()?);
         let (turn, message) = named(&response)?;
         let thread = thread_of(&desk, &turn, &message).await?;
-        let terms = terms(hub, &thread, &turn, &message).await?;
+        let terms = known_terms(hub, &thread, &turn, &message).await?;
         let make = || Responses::new(terms.clone(), Resume::Start);
         let mut answer = ended(hub, &thread, &turn, &message).await?;
         if answer.is_none() {
@@ -192,7 +194,7 @@ pub(in crate::routes) async fn cancel(
         }
         match answer {
             Some(answer) => Ok(json(whole(hub, &thread, make, message, answer).await?.object())),
-            None => Ok(json(begun(make()))),
+            None => Ok(json(under_way(hub, terms, &turn).await)),
         }
     };
     answered(outcome.await, error_body)
@@ -238,24 +240,56 @@ async fn ended(
     Ok(failure.map(Answer::of_failure))
 }
 
-/// What every gateway knows of a response.
-async fn terms(hub: &Hub, thread: &ThreadId, turn: &TurnId, message: &MessageId) -> Result<Terms, Trouble> {
-    let row = hub.store().thread(thread).await?;
-    let agent: Option<AgentId> = row.and_then(|row| row.named.agent);
-    Ok(Terms {
-        thread: thread.clone(),
-        message: message.clone(),
-        model: agent.unwrap_or_else(|| thread.agent()).name().to_owned(),
-        created_at: opened_at(turn),
+/// What is kept of the request, or known without it: of an input that came by another protocol, or long ago.
+async fn known_terms(
+    hub: &Hub,
+    thread: &ThreadId,
+    turn: &TurnId,
+    message: &MessageId,
+) -> Result<Terms, Trouble> {
+    if let Some(row) = hub.store().response(thread, turn).await? {
+        return Ok(terms(thread, message, row.asked, row.created_at));
+    }
+    let asked = AskedResponse {
+        model: model_of(hub, thread).await?,
         background: false,
         previous_response_id: None,
         metadata: Metadata::EMPTY,
-        // As calls that were made elsewhere, with their results: by their shape the others ask a client to make them.
-        calls: Calls::Hosted,
-    })
+    };
+    Ok(terms(thread, message, asked, opened_at(turn)))
 }
 
-/// Turns without a key bear the time in their id (a UUID of version 7); of others it is not known here.
+fn terms(thread: &ThreadId, message: &MessageId, asked: AskedResponse, created_at: Timestamp) -> Terms {
+    Terms {
+        thread: thread.clone(),
+        message: message.clone(),
+        model: asked.model,
+        created_at,
+        background: asked.background,
+        previous_response_id: asked.previous_response_id,
+        metadata: asked.metadata,
+        // As calls that were made elsewhere, with their results: by their shape the others ask a client to make them.
+        calls: Calls::Hosted,
+    }
+}
+
+/// The agent of the thread, by the name that clients know.
+async fn model_of(hub: &Hub, thread: &ThreadId) -> Result<String, Trouble> {
+    let row = hub.store().thread(thread).await?;
+    let agent: Option<AgentId> = row.and_then(|row| row.named.agent);
+    Ok(agent.unwrap_or_else(|| thread.agent()).name().to_owned())
+}
+
+/// The response of a turn that has not ended. Nobody who asks waits for an owner that is away.
+async fn under_way(hub: &Hub, terms: Terms, turn: &TurnId) -> Bytes {
+    let about = About::Thread(terms.thread.clone());
+    let explained = owner::why(hub.context(), Bucket::of(&terms.thread), &about).await;
+    let is_running =
+        explained.is_some_and(|explained| explained.active.is_some_and(|active| active.turn == *turn));
+    Responses::under_way(terms, is_running)
+}
+
+/// Turns without a key bear the time in their id (a UUID of version 7); of others it is not known.
 fn opened_at(turn: &TurnId) -> Timestamp {
     let unique = turn.as_str().split_once('-').map(|(_, unique)| unique).unwrap_or_default();
     let id = Uuid::try_parse(unique).ok().filter(|id| id.get_version_num() == 7);

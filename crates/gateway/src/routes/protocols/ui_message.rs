@@ -35,7 +35,7 @@ async fn say(posted: Posted) -> Result<Response, Trouble> {
         key: key.or_else(|| own_key("ui", request.input_id.as_deref())),
         correlation_id,
     };
-    let (_, message, answer) = open(&desk, connection, &input).await?;
+    let (message, answer) = open(&desk, connection, &input).await?;
     Ok(stream(UiMessage::new(message.clone()), message, answer))
 }
 

@@ -13,7 +13,7 @@ use model::Timestamp;
 
 use crate::desk::{Caller, Counter};
 use crate::problem::Problem;
-use crate::routes::protocols::{Trouble, answered};
+use crate::routes::protocols;
 
 /// A route that asks for a permission.
 #[derive(Clone)]
@@ -65,15 +65,17 @@ impl Guarded<'_> {
 }
 
 async fn stand_before(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
-    match guard.admit(request.headers(), request.uri()).await {
+    let mut response = match guard.admit(request.headers(), request.uri()).await {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        Err(problem) => match guard.form {
-            Some(form) => answered(Err(Trouble::from(problem)), form),
-            None => problem.into_response(),
-        },
+        Err(problem) => problem.into_response(),
+    };
+    // Whoever refused it: the guard, what reads paths, queries and bodies, or the handler.
+    match (guard.form, response.extensions_mut().remove::<Problem>()) {
+        (Some(form), Some(problem)) => protocols::refusal(&problem, form),
+        _ => response,
     }
 }
 

@@ -87,8 +87,12 @@ impl Problem {
 
     /// For a protocol that says it in its own form; and after how many seconds to try again.
     pub(crate) fn rejection(&self) -> (Rejection, Option<u32>) {
-        metrics::refused(self.code);
         (Rejection::new(self.status.as_u16(), self.code, &self.detail), self.retry_after_s)
+    }
+
+    /// Counts it; [`IntoResponse`] does so by itself.
+    pub(crate) fn count(&self) {
+        metrics::refused(self.code);
     }
 
     /// The same may succeed later, after so many seconds at the earliest.
@@ -104,8 +108,9 @@ impl From<StoreError> for Problem {
 }
 
 impl IntoResponse for Problem {
+    /// It is in the extensions of the response, too: where a protocol has a form of its own, it is said again in that.
     fn into_response(self) -> Response {
-        metrics::refused(self.code);
+        self.count();
         let body = ProblemBody {
             kind: "about:blank",
             title: self.status.canonical_reason().unwrap_or("Error"),
@@ -122,6 +127,7 @@ impl IntoResponse for Problem {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         challenge(&mut response);
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -75,7 +75,7 @@ where
 }
 
 /// Why a request is not answered as it wished.
-pub(crate) enum Trouble {
+pub(super) enum Trouble {
     Problem(Problem),
     Bad(BadRequest),
 }
@@ -98,17 +98,30 @@ impl From<store::StoreError> for Trouble {
     }
 }
 
-/// A refusal in the form of the protocol.
-pub(crate) fn answered(
-    outcome: Result<Response, Trouble>,
+/// The answer, or a refusal in the form of the protocol.
+fn answered(outcome: Result<Response, Trouble>, error_body: fn(&Rejection) -> ErrorBody) -> Response {
+    match outcome {
+        Ok(response) => response,
+        Err(Trouble::Bad(bad)) => in_form(&bad.rejection(), None, error_body),
+        Err(Trouble::Problem(problem)) => {
+            problem.count();
+            refusal(&problem, error_body)
+        }
+    }
+}
+
+/// A refusal that was counted, in the form of a protocol.
+pub(crate) fn refusal(problem: &Problem, error_body: fn(&Rejection) -> ErrorBody) -> Response {
+    let (rejection, retry_after) = problem.rejection();
+    in_form(&rejection, retry_after, error_body)
+}
+
+fn in_form(
+    rejection: &Rejection,
+    retry_after: Option<u32>,
     error_body: fn(&Rejection) -> ErrorBody,
 ) -> Response {
-    let (rejection, retry_after) = match outcome {
-        Ok(response) => return response,
-        Err(Trouble::Bad(bad)) => (bad.rejection(), None),
-        Err(Trouble::Problem(problem)) => problem.rejection(),
-    };
-    let body = error_body(&rejection);
+    let body = error_body(rejection);
     let status = StatusCode::from_u16(rejection.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = (status, body.bytes).into_response();
     let headers = response.headers_mut();
@@ -148,25 +161,40 @@ pub(super) async fn open(
     desk: &Desk,
     connection: Connection,
     input: &Input,
-) -> Result<(TurnId, MessageId, Answer), Trouble> {
+) -> Result<(MessageId, Answer), Trouble> {
+    let standing = placed(desk, input).await?;
+    enter(desk, connection, &input.thread, standing).await
+}
+
+/// Checks an input and reads where it stands; nothing is opened yet.
+async fn placed(desk: &Desk, input: &Input) -> Result<Standing, Trouble> {
     input::content(&input.content)?;
     input::client_metadata(&input.metadata)?;
+    Ok(standing::of(desk.hub()?, input).await?)
+}
+
+/// Opens the turn if it is a new one.
+async fn enter(
+    desk: &Desk,
+    connection: Connection,
+    thread: &ThreadId,
+    standing: Standing,
+) -> Result<(MessageId, Answer), Trouble> {
     let hub = desk.hub()?;
-    let standing = standing::of(hub, input).await?;
-    let (turn, thread) = (standing.turn().clone(), &input.thread);
+    let turn = standing.turn();
     if let Standing::Known(_, Some(TurnState::Failed { run })) = &standing {
-        let failure = hub.store().run_failure(thread, &turn, *run).await?;
+        let failure = hub.store().run_failure(thread, turn, *run).await?;
         let unsaid = || Answer::Failed(FailureNote::new("failed", "the turn failed", true));
-        return Ok((turn.clone(), turn.answer(*run), failure.map_or_else(unsaid, Answer::of_failure)));
+        return Ok((turn.answer(*run), failure.map_or_else(unsaid, Answer::of_failure)));
     }
     let message = messages::awaited(&standing)?;
     if let Standing::Known(_, Some(TurnState::Done { .. })) = &standing
         && let Some(stored) = reads::answer(hub.store(), thread, &message).await?
     {
-        return Ok((turn, message, Answer::Stored(stored)));
+        return Ok((message, Answer::Stored(stored)));
     }
     let lane = messages::watch(desk, hub, connection, thread, &standing, &message).await?;
-    Ok((turn, message, Answer::Live(lane)))
+    Ok((message, Answer::Live(lane)))
 }
 
 /// An answer that somebody comes back to.

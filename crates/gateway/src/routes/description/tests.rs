@@ -180,3 +180,28 @@ fn everything_that_is_referred_to_is_there() {
         assert!(document["components"]["schemas"].get(name).is_some(), "{name}");
     }
 }
+
+/// Also where the path, the query or a body is refused before the handler is called.
+#[tokio::test]
+async fn protocols_are_refused_in_their_own_form() {
+    let router = bare();
+    for (method, path, body, kind, begin) in [
+        ("GET", "/v1/responses/%ff", "", "application/json", "{\"error\":{"),
+        ("GET", "/v1/responses/x?stream=maybe", "", "application/json", "{\"error\":{"),
+        ("POST", "/v1/responses/x/cancel", "x", "application/json", "{\"error\":{"),
+        ("GET", "/api/chat/%ff/stream", "", "text/plain; charset=utf-8", ""),
+        ("POST", "/api/chat/x/stop", "x", "text/plain; charset=utf-8", ""),
+        ("POST", "/v1/threads/%ff/messages", "{}", "application/problem+json", "{\"type\":"),
+    ] {
+        let request =
+            Request::builder().method(method).uri(path).extension(Connection(CancellationToken::new()));
+        let response = router.clone().call(request.body(Body::from(body)).unwrap()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{path}");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], kind, "{path}");
+        let text = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+        assert!(
+            text.starts_with(begin.as_bytes()) && text.starts_with(b"{") != begin.is_empty(),
+            "{path}: {text:?}"
+        );
+    }
+}

@@ -30,6 +30,7 @@ use crate::hub::{HttpLimits, Refused};
 use crate::metrics;
 use crate::peers::{Peers, Place};
 use crate::problem::Problem;
+use crate::rarely::Rarely;
 use crate::routes::Connection;
 use crate::streams::{Own, Paced, Streams};
 
@@ -165,22 +166,38 @@ async fn http1(shared: &Shared, io: Guarded, cut: CancellationToken) -> hyper::R
         .max_buf_size(HTTP1_BUFFER)
         .serve_connection(TokioIo::new(io), service);
     let mut served = std::pin::pin!(served);
-    let leaves = async {
-        shared.drain.cancelled().await;
-        // Told to close, hyper drops a connection of which it has read nothing: but a head may be on its way.
-        if !is_used.load(Ordering::Relaxed) {
-            tokio::time::sleep(LATE_HEAD).await;
+    let signal = async {
+        let leaves = async {
+            shared.drain.cancelled().await;
+            // Told to close, hyper drops a connection of which it has read nothing: but a head may be on its way.
+            if !is_used.load(Ordering::Relaxed) {
+                tokio::time::sleep(LATE_HEAD).await;
+            }
+        };
+        tokio::select! {
+            () = cut.cancelled() => Signal::Cut,
+            () = leaves => Signal::Leave,
         }
     };
     tokio::select! {
+        biased;
         ended = served.as_mut() => return ended,
-        () = cut.cancelled() => return Ok(()),
-        () = leaves => served.as_mut().graceful_shutdown(),
+        signal = Rarely::new(signal) => match signal {
+            Signal::Cut => return Ok(()),
+            Signal::Leave => served.as_mut().graceful_shutdown(),
+        },
     }
     tokio::select! {
         ended = served.as_mut() => ended,
         () = cut.cancelled() => Ok(()),
     }
+}
+
+/// What a connection is told beside its requests.
+#[derive(Debug, Clone, Copy)]
+enum Signal {
+    Cut,
+    Leave,
 }
 
 async fn http2(shared: &Arc<Shared>, io: Guarded, peer: IpAddr, cut: CancellationToken) -> hyper::Result<()> {

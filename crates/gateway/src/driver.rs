@@ -23,6 +23,11 @@ use crate::reads;
 const TICK: Duration = Duration::from_millis(100);
 /// Of a feed that is calm: most of them, at most times, and ten ticks a second of ten thousand feeds would take a core.
 const CALM_TICK: Duration = Duration::from_secs(2);
+/// Frames that are taken in before viewers are shown what is in them.
+const FRAMES: usize = 64;
+/// Viewers that are handed an event before the first of them write it: so few that what was touched for it is still in the
+/// processor's cache.
+const GROUP: usize = 32;
 const ASK_TIMEOUT: Duration = Duration::from_millis(500);
 /// A viewer whose cursor is ahead of everything is tried again after this pause, and cut after this patience.
 const AHEAD_PAUSE_MS: i64 = 300;
@@ -159,12 +164,19 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = drain.cancelled(), if self.leaving.is_none() => self.begin_leaving(),
-                Some(command) = commands.recv() => self.on_command(command),
+                Some(command) = commands.recv() => self.on_command(command).await,
                 reply = or_never(&mut self.ask) => self.on_reply(reply),
-                (wanted, view) = read_or_never(&mut self.read) => self.on_view(wanted, view),
+                (wanted, view) = read_or_never(&mut self.read) => self.on_view(wanted, view).await,
                 Ok(()) = doubts.changed() => self.feed.on_doubt(),
                 frame = frames.next() => match frame {
-                    Some(frame) => self.on_frame(&frame),
+                    Some(frame) => {
+                        self.on_frame(&frame);
+                        // What has come with it is shown with it.
+                        for _ in 1..FRAMES {
+                            let Some(Some(frame)) = frames.next().now_or_never() else { break };
+                            self.on_frame(&frame);
+                        }
+                    }
                     None => return self.fail(),
                 },
                 () = tick.as_mut() => {
@@ -174,7 +186,7 @@ impl Driver {
                     has_ticked = true;
                 }
             }
-            self.pump();
+            self.pump().await;
             self.fetch(thread);
             if self.say_goodbyes() {
                 return;
@@ -195,14 +207,14 @@ impl Driver {
         if is_calm { CALM_TICK } else { TICK }
     }
 
-    fn on_command(&mut self, command: Command) {
+    async fn on_command(&mut self, command: Command) {
         let Command::Join(viewer) = command;
         if self.leaving.is_some() {
             return say_goodbye(&self.context, &viewer.lane);
         }
         let now = self.context.now();
         self.idle_since = None;
-        self.pump();
+        self.pump().await;
         if viewer.cursor.is_some() {
             return self.waiting.push(Waiting { viewer: *viewer, since: now, try_at: now });
         }
@@ -231,7 +243,7 @@ impl Driver {
         }
     }
 
-    fn on_view(&mut self, wanted: bool, view: Option<View>) {
+    async fn on_view(&mut self, wanted: bool, view: Option<View>) {
         self.read = None;
         let now = self.context.now();
         match &view {
@@ -241,7 +253,7 @@ impl Driver {
         }
         if let Some(view) = view.filter(|_| !self.waiting.is_empty()) {
             self.feed.settle(&view, true, now);
-            self.pump();
+            self.pump().await;
             self.let_in(&view, now);
         }
     }
@@ -293,22 +305,45 @@ impl Driver {
     }
 
     /// Hands every event on.
-    fn pump(&mut self) {
+    async fn pump(&mut self) {
+        let mut events = Vec::new();
         while let Some(event) = self.feed.next_event() {
             match event {
-                Event::Part(bytes) => self.show(&bytes),
+                Event::Part(bytes) => events.push(bytes),
                 Event::End(message, bytes) => {
-                    self.show(&bytes);
+                    events.push(bytes);
+                    self.show(&mut events).await;
                     self.let_go(&message, Lane::finish);
                 }
-                Event::Missed(message) => self.let_go(&message, |lane| lane.cut(Cut::Internal)),
+                Event::Missed(message) => {
+                    self.show(&mut events).await;
+                    self.let_go(&message, |lane| lane.cut(Cut::Internal));
+                }
             }
         }
+        self.show(&mut events).await;
     }
 
-    fn show(&mut self, event: &bytes::Bytes) {
-        metrics::events(self.viewers.len() as u64);
-        self.viewers.retain(|viewer| viewer.lane.push(event));
+    /// A burst is handed to each viewer at once, and is one write there.
+    async fn show(&mut self, events: &mut Vec<bytes::Bytes>) {
+        if events.is_empty() {
+            return;
+        }
+        metrics::events((events.len() * self.viewers.len()) as u64);
+        let mut are_all_open = true;
+        let mut groups = self.viewers.chunks(GROUP).peekable();
+        while let Some(group) = groups.next() {
+            for viewer in group {
+                are_all_open &= viewer.lane.push(events);
+            }
+            if groups.peek().is_some() {
+                tokio::task::yield_now().await;
+            }
+        }
+        if !are_all_open {
+            self.viewers.retain(|viewer| viewer.lane.is_open());
+        }
+        events.clear();
     }
 
     /// Lets those go who wanted this message only.

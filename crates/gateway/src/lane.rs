@@ -22,6 +22,7 @@ use crate::metrics::{self, Cut};
 /// Small events are joined up to this size, so that a burst is one write.
 const WRITE_BYTES: usize = 16 * 1024;
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
+const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// How long the last event has to reach the socket before the connection is cut.
 const LAST_EVENT: Duration = Duration::from_millis(100);
 
@@ -48,6 +49,8 @@ struct Queue {
     free: usize,
     state: State,
     waker: Option<Waker>,
+    /// Somebody waits until it is empty: rare, and telling nobody costs a lock.
+    is_awaited: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -72,11 +75,14 @@ impl Lane {
         let shared = Arc::new(Shared { queue, drained: Notify::new(), connection, max_lag });
         metrics::viewers(1.0);
         let heartbeat = Box::pin(tokio::time::sleep(HEARTBEAT_EVERY));
+        let now = Instant::now();
         let body = LaneBody {
             shared: Arc::clone(&shared),
             heartbeat,
-            written_at: Instant::now(),
+            written_at: now,
             bytes: metrics::bytes(),
+            uncounted: 0,
+            counted_at: now,
         };
         (Self { shared }, body)
     }
@@ -93,19 +99,21 @@ impl Lane {
         queue.wake();
     }
 
-    /// Queues a live event; false when the viewer is gone, or is cut by it.
-    pub(crate) fn push(&self, event: &Bytes) -> bool {
+    /// Queues live events; false when the viewer is gone, or is cut by them.
+    pub(crate) fn push(&self, events: &[Bytes]) -> bool {
         let mut queue = self.shared.lock();
         if queue.state != State::Open {
             return false;
         }
-        if queue.lag > 0 && queue.lag + event.len() > self.shared.max_lag {
-            drop(queue);
-            self.cut(Cut::Lag);
-            return false;
+        for event in events {
+            if queue.lag > 0 && queue.lag + event.len() > self.shared.max_lag {
+                drop(queue);
+                self.cut(Cut::Lag);
+                return false;
+            }
+            queue.lag += event.len();
+            queue.parts.push_back(event.clone());
         }
-        queue.lag += event.len();
-        queue.parts.push_back(event.clone());
         queue.wake();
         true
     }
@@ -149,10 +157,11 @@ impl Lane {
         loop {
             let drained = self.shared.drained.notified();
             {
-                let queue = self.shared.lock();
+                let mut queue = self.shared.lock();
                 if queue.parts.is_empty() || queue.state != State::Open {
                     return;
                 }
+                queue.is_awaited = true;
             }
             drained.await;
         }
@@ -220,11 +229,23 @@ pub(crate) struct LaneBody {
     /// Not set anew with each write: when it fires it looks at `written_at`.
     heartbeat: Pin<Box<Sleep>>,
     written_at: Instant,
-    /// Looked up once, for it counts with each write.
+    /// Looked up once.
     bytes: Counter,
+    /// Bytes that are not counted yet, and since when.
+    uncounted: u64,
+    counted_at: Instant,
 }
 
 impl LaneBody {
+    /// All connections share the counter, so that it is told of their writes by the second.
+    fn count(&mut self, bytes: usize) {
+        self.uncounted += bytes as u64;
+        if self.written_at.duration_since(self.counted_at) >= COUNT_EVERY {
+            self.counted_at = self.written_at;
+            self.bytes.increment(std::mem::take(&mut self.uncounted));
+        }
+    }
+
     /// Waits until nothing was written for as long as a client may hear nothing.
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
@@ -268,7 +289,7 @@ impl http_body::Body for LaneBody {
                     State::Open => queue.waker = Some(context.waker().clone()),
                 }
             }
-            if queue.parts.is_empty() {
+            if queue.parts.is_empty() && std::mem::take(&mut queue.is_awaited) {
                 self.shared.drained.notify_waiters();
             }
             taken
@@ -289,13 +310,14 @@ impl http_body::Body for LaneBody {
             }
         };
         self.written_at = Instant::now();
-        self.bytes.increment(bytes.len() as u64);
+        self.count(bytes.len());
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 }
 
 impl Drop for LaneBody {
     fn drop(&mut self) {
+        self.bytes.increment(self.uncounted);
         metrics::viewers(-1.0);
         self.shared.lock().close(State::Gone);
         self.shared.drained.notify_waiters();

@@ -30,6 +30,7 @@ mod owner;
 mod params;
 mod peers;
 mod problem;
+mod rarely;
 mod reads;
 mod routes;
 mod seated;

@@ -18,6 +18,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics;
+use crate::rarely::Rarely;
 
 /// A body goes to h2 in pieces of this size, and the next one only when the peer has room for more: what waits for a
 /// window is bounded by the send buffer and one piece.
@@ -75,10 +76,10 @@ where
             let _counted = counted;
             let mut response = pin!(OWN.scope(own, response));
             tokio::select! {
-                // The response first: the others look at what it did.
+                // The response before the stall, which looks at what it did.
                 biased;
-                () = cut.cancelled() => {}
                 () = response.as_mut() => {}
+                () = Rarely::new(cut.cancelled()) => {}
                 () = poll_fn(|context| stall.poll(context)) => metrics::stalled(),
             }
         });

@@ -13,9 +13,9 @@ async fn next(body: &mut LaneBody) -> Option<Result<Bytes, StreamCut>> {
 async fn a_burst_is_one_write_and_a_single_event_is_not_copied() {
     let (lane, mut body) = Lane::new(CancellationToken::new(), 1 << 20);
     let event = Bytes::from(vec![b'x'; 6_000]);
-    assert!(lane.push(&event));
+    assert!(lane.push(std::slice::from_ref(&event)));
     assert_eq!(next(&mut body).await.unwrap().unwrap().as_ptr(), event.as_ptr());
-    (0..5).for_each(|_| assert!(lane.push(&event)));
+    (0..5).for_each(|_| assert!(lane.push(std::slice::from_ref(&event))));
     let sizes = [next(&mut body).await, next(&mut body).await, next(&mut body).await];
     assert_eq!(sizes.map(|part| part.unwrap().unwrap().len()), [12_000, 12_000, 6_000]);
 }
@@ -26,8 +26,12 @@ async fn too_much_lag_cuts_and_what_came_first_is_no_lag() {
     let (lane, mut body) = Lane::new(connection.clone(), 100);
     lane.push_first([Bytes::from(vec![b'p'; 1_000])]);
     let event = Bytes::from(vec![b'x'; 60]);
-    assert!(lane.push(&event) && !connection.is_cancelled());
-    assert!(!lane.push(&event) && connection.is_cancelled() && !lane.push(&event));
+    assert!(lane.push(std::slice::from_ref(&event)) && !connection.is_cancelled());
+    assert!(
+        !lane.push(std::slice::from_ref(&event))
+            && connection.is_cancelled()
+            && !lane.push(std::slice::from_ref(&event))
+    );
     assert!(next(&mut body).await.unwrap().is_err(), "no clean end");
 }
 
@@ -47,10 +51,35 @@ async fn a_heartbeat_comes_when_nothing_was_written_for_its_time_and_not_before(
     let (lane, mut body) = Lane::new(CancellationToken::new(), 100);
     let began = Instant::now();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert!(lane.push(&Bytes::from_static(b"x")));
+    assert!(lane.push(&[Bytes::from_static(b"x")]));
     assert_eq!(next(&mut body).await.unwrap().unwrap(), "x");
     for seconds in [25, 40] {
         assert_eq!(next(&mut body).await.unwrap().unwrap(), native::HEARTBEAT);
         assert_eq!(began.elapsed().as_secs(), seconds);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_until_everything_was_taken_is_told_also_when_it_is_cut() {
+    let (lane, mut body) = Lane::new(CancellationToken::new(), 100);
+    let waits = || {
+        let lane = lane.clone();
+        runtime::spawn_named("waits", async move { lane.drained().await })
+    };
+    let told = async |waiting| tokio::time::timeout(Duration::from_secs(1), waiting).await.is_ok();
+    let x = [Bytes::from_static(b"x")];
+    assert!(lane.push(&x));
+    let (first, second) = (waits(), waits());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!first.is_finished() && !second.is_finished());
+    assert!(next(&mut body).await.unwrap().is_ok());
+    assert!(told(first).await && told(second).await);
+    assert!(lane.push(&x));
+    let third = waits();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    lane.cut(Cut::Lag);
+    assert!(next(&mut body).await.unwrap().is_err());
+    // As hyper does with a body that has failed.
+    drop(body);
+    assert!(told(third).await);
 }

@@ -1,0 +1,124 @@
+//! A future beside a busy one in the same task.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Polled only when it was woken itself, and not whenever its task was: to look whether a token was cancelled takes a lock
+/// each time, which a connection would do with every event that it writes. One flag is looked at instead.
+#[derive(Debug)]
+pub(crate) struct Rarely<F> {
+    future: Pin<Box<F>>,
+    alarm: Arc<Alarm>,
+    /// Rings the alarm.
+    ringer: Waker,
+    /// As the alarm has it.
+    task: Option<Waker>,
+}
+
+/// Invariant: what rings sets the flag before it looks for the task, and the task is there before the flag is looked at.
+#[derive(Debug)]
+struct Alarm {
+    has_rung: AtomicBool,
+    task: Mutex<Option<Waker>>,
+}
+
+impl Alarm {
+    fn task(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.has_rung.store(true, Ordering::Release);
+        if let Some(task) = &*self.task() {
+            task.wake_by_ref();
+        }
+    }
+}
+
+impl<F: Future> Rarely<F> {
+    pub(crate) fn new(future: F) -> Self {
+        // Rung, for it has not been polled yet.
+        let alarm = Arc::new(Alarm { has_rung: AtomicBool::new(true), task: Mutex::new(None) });
+        let ringer = Waker::from(Arc::clone(&alarm));
+        Self { future: Box::pin(future), alarm, ringer, task: None }
+    }
+}
+
+impl<F: Future> Future for Rarely<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = &mut *self;
+        if !this.task.as_ref().is_some_and(|task| task.will_wake(context.waker())) {
+            *this.alarm.task() = Some(context.waker().clone());
+            this.task = Some(context.waker().clone());
+        }
+        if !this.alarm.has_rung.load(Ordering::Acquire) {
+            return Poll::Pending;
+        }
+        // What was done before a ring that is taken back here is seen by the poll.
+        this.alarm.has_rung.swap(false, Ordering::AcqRel);
+        this.future.as_mut().poll(&mut Context::from_waker(&this.ringer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use tokio::time::sleep;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_wakes_its_task_does_not_poll_it_and_what_wakes_it_does() {
+        let (token, polls) = (CancellationToken::new(), Cell::new(0));
+        let mut cancelled = pin!(token.cancelled());
+        let counted = poll_fn(|context| {
+            polls.set(polls.get() + 1);
+            cancelled.as_mut().poll(context)
+        });
+        let mut rarely = pin!(Rarely::new(counted));
+        for _ in 0..100 {
+            tokio::select! {
+                biased;
+                () = rarely.as_mut() => panic!("nothing was cancelled"),
+                () = sleep(Duration::from_millis(1)) => {}
+            }
+        }
+        assert_eq!(polls.get(), 1);
+        token.cancel();
+        rarely.as_mut().await;
+        assert_eq!(polls.get(), 2);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn it_wakes_the_task_that_it_is_in_now() {
+        for round in 0..500 {
+            let token = CancellationToken::new();
+            let mut rarely = Rarely::new(token.clone().cancelled_owned());
+            assert!((&mut rarely).now_or_never().is_none());
+            let elsewhere = runtime::spawn_named("elsewhere", rarely);
+            if round % 2 == 0 {
+                tokio::task::yield_now().await;
+            }
+            token.cancel();
+            let woken = tokio::time::timeout(Duration::from_secs(10), elsewhere).await;
+            assert!(woken.is_ok(), "round {round}");
+        }
+    }
+}

@@ -49,7 +49,7 @@ pub(crate) fn chaos(args: &[String]) -> Result<i32> {
     run(&mut chaos)
 }
 
-/// The long form of the test that cuts the real clients of other protocols off a fleet.
+/// The long form of the test that cuts the real clients of all protocols off a fleet.
 pub(crate) fn cuts(args: &[String]) -> Result<i32> {
     let Some(Cuts { number, seed }) = Cuts::parse(args) else {
         eprintln!("error: cargo xtask cuts [--number N] [--seed S]");
@@ -60,7 +60,7 @@ pub(crate) fn cuts(args: &[String]) -> Result<i32> {
     }
     let tools = Tools::resolve()?;
     let database = database(development_postgres)?;
-    say(&format!("{number} cuts, a quarter by each protocol, seed {seed}"));
+    say(&format!("{number} cuts, a fifth by each protocol, seed {seed}"));
     let test = "clients::the_real_clients_have_everything_once_however_often_they_are_cut";
     let mut clients =
         cargo(&["test", "-p", "testkit", "--test", "main", test, "--", "--exact", "--nocapture"]);
@@ -80,7 +80,7 @@ struct Cuts {
 impl Cuts {
     fn parse(args: &[String]) -> Option<Self> {
         let seed = u64::from(std::process::id());
-        let mut cuts = Self { number: 40_000, seed };
+        let mut cuts = Self { number: 50_000, seed };
         for pair in args.chunks(2) {
             match pair {
                 [name, value] if name == "--number" => cuts.number = value.parse().ok()?,
@@ -104,7 +104,7 @@ mod tests {
     fn cuts_are_ten_thousand_a_protocol_unless_said_otherwise() {
         let parse =
             |args: &[&str]| Cuts::parse(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>());
-        assert_eq!(parse(&[]).map(|cuts| cuts.number), Some(40_000));
+        assert_eq!(parse(&[]).map(|cuts| cuts.number), Some(50_000));
         assert_eq!(parse(&["--seed", "3", "--number", "8"]), Some(Cuts { number: 8, seed: 3 }));
         for wrong in [["--number", "x"], ["--cuts", "8"]] {
             assert_eq!(parse(&wrong), None);

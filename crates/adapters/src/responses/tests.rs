@@ -3,7 +3,11 @@ use crate::Happening;
 use crate::testing::assert_told;
 
 fn answer(background: bool) -> Responses {
-    let terms = Terms {
+    Responses::new(terms(background), Resume::Start)
+}
+
+fn terms(background: bool) -> Terms {
+    Terms {
         thread: ThreadId::parse("t").unwrap(),
         message: MessageId::parse("m").unwrap(),
         model: "a".to_owned(),
@@ -12,8 +16,7 @@ fn answer(background: bool) -> Responses {
         previous_response_id: None,
         metadata: Metadata::EMPTY,
         calls: Calls::Functions,
-    };
-    Responses::new(terms, Resume::Start)
+    }
 }
 
 /// An event with its number and what follows it.
@@ -217,6 +220,14 @@ fn reasoning_is_an_item_too() {
         format!("event: response.{name}\ndata: {{\"type\":\"response.{name}\",\"sequence_number\":{number},{rest}}}")
     });
     assert_told(&mut answer, &[("think:Hm", &told.each_ref().map(String::as_str))]);
+}
+
+#[test]
+fn under_way_it_is_queued_only_in_the_background_and_until_somebody_works_on_it() {
+    let begun = |background, is_running| Responses::under_way(terms(background), is_running);
+    assert_eq!(begun(true, false), object!("queued", "true", "null", "", "null"));
+    assert_eq!(begun(true, true), object!("in_progress", "true", "null", "", "null"));
+    assert_eq!(begun(false, false), object!("in_progress", "false", "null", "", "null"));
 }
 
 #[test]

@@ -9,10 +9,10 @@ import { accumulateResponse } from "openai/lib/responses/ResponseAccumulator";
 import { State } from "./ai.mjs";
 
 const TRIES = 60;
-const PAUSE_MS = 250;
+export const PAUSE_MS = 250;
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
-const joined = (texts) => texts.filter((text) => typeof text === "string").join("");
+export const joined = (texts) => texts.filter((text) => typeof text === "string").join("");
 
 /** Tries until an attempt has an answer. `isWhole`: what the proxy let pass of a cut answer has the protocol's end. */
 async function persist(client, isWhole, attempt) {
@@ -126,6 +126,19 @@ export function saidByPage(message) {
     text: joined(message.parts.filter((part) => part.type === "text").map((part) => part.text)),
     tools: tools.map((part) => [part.toolName, part.input, part.output]),
   };
+}
+
+/** A thread is named and spoken in by plain requests; again until a gateway answers, for one may die in the middle of it. */
+export async function post(url, path, body, key) {
+  const headers = { "content-type": "application/json", ...(key && { "idempotency-key": key }) };
+  for (;;) {
+    const asked = fetch(`${url}${path}`, { method: "POST", headers, body: JSON.stringify(body) });
+    const answer = await asked.catch(() => undefined);
+    const text = await answer?.text().catch(() => undefined);
+    if (answer?.ok && text !== undefined) return { status: answer.status, body: text && JSON.parse(text) };
+    if (answer?.status < 500) throw new Error(`${path}: ${answer.status} ${text}`);
+    await pause(20);
+  }
 }
 
 /** The library has no way of its own to connect to a run: whoever hosts the agent says where. */

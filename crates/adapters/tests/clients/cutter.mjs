@@ -34,7 +34,7 @@ class Lane {
   begin() {
     // More often early than late: what comes back with a cursor is short.
     const at = this.due > 0 ? Math.floor(this.random() ** 2 * this.#reach) : Infinity;
-    this.last = { at, cut: false, died: false, status: 0, passed: "" };
+    this.last = { at, cut: false, died: false, ended: false, status: 0, passed: "" };
     return this.last;
   }
 
@@ -136,6 +136,7 @@ export class Cutter {
     answer.on("error", () => this.#lost(exchange));
     answer.on("end", () => {
       if (fate.cut) return;
+      fate.ended = true;
       lane.learn(bytes);
       response.end();
     });

@@ -2,20 +2,21 @@
 // the real clients talk to real gateways through a proxy that cuts their answers. Prints the line `half` in the middle, from when on a
 // gateway may die, and at last as JSON what each client has in the end.
 import { HttpAgent } from "@ag-ui/client";
-import { Agui, Completer, Page, Responder, openai, saidByPage, saidByResponse } from "./comeback.mjs";
+import { Agui, Completer, Page, Responder, openai, post, saidByPage, saidByResponse } from "./comeback.mjs";
 import { Cutter, randomOf } from "./cutter.mjs";
+import { Native } from "./native.mjs";
 
 // The client of AG-UI rejects a promise of nobody's when a connection is cut; node would end.
 process.on("unhandledRejection", () => {});
 // It also complains of every cut here.
 console.error = () => {};
 
-const CLIENTS = { ui_message: Page, agui: Agui, responses: Responder, chat_completions: Completer };
-/** Threads of a protocol. */
-const AT_ONCE = 3;
+const CLIENTS = { native: Native, ui_message: Page, agui: Agui, responses: Responder, chat_completions: Completer };
 const CUTS_A_TURN = [3, 8];
 
 const { gateways, cuts, seed, agent, limit_ms } = JSON.parse(process.argv[2]);
+/** Threads of a protocol. Most of a turn is waiting: many cuts are made beside each other. */
+const AT_ONCE = cuts > 1_000 ? 10 : 3;
 const cutter = await new Cutter(gateways, seed).start();
 const plain = cutter.lane("plain");
 
@@ -28,19 +29,8 @@ const TEXTS = [
   (name) => `${name}: plain ñandú`,
 ];
 
-/** Until a gateway answers: one may die in the middle of it. */
-async function post(path, body) {
-  const headers = { "content-type": "application/json" };
-  for (;;) {
-    const asked = fetch(`${plain.url}${path}`, { method: "POST", headers, body: JSON.stringify(body) });
-    const answer = await asked.catch(() => undefined);
-    if (answer?.ok) return answer.status;
-    if (answer?.status < 500) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
-  }
-}
-
 /** A thread whose turns bring no tasks after them. */
-const named = (thread_id) => post("/v1/threads", { thread_id, agent_id: agent });
+const named = (thread_id) => post(plain.url, "/v1/threads", { thread_id, agent_id: agent });
 
 /** One thread with a turn for each text. */
 async function talk(protocol, number, told) {
@@ -94,7 +84,7 @@ async function stoppedPage() {
   const { chat } = new Page(plain, thread, 0);
   const asked = chat.sendMessage({ text: `slowly ${"and on ".repeat(40)}` });
   await until(() => chat.lastMessage?.role === "assistant" && saidByPage(chat.lastMessage).text.length > 10);
-  const status = await post(`/api/chat/${thread}/stop`);
+  const { status } = await post(plain.url, `/api/chat/${thread}/stop`);
   await asked;
   return { thread, status, page: chat.status, ...saidByPage(chat.lastMessage) };
 }

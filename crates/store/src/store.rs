@@ -124,7 +124,8 @@ impl Store {
     /// Runs one statement to its end, in a task of its own, and gives its rows.
     pub(crate) async fn rows(&self, statement: Statement) -> Result<Vec<PgRow>, StoreError> {
         let (pool, limit, sees) = (self.pool.clone(), self.config.answer_timeout(), self.sees.clone());
-        detached(async move { answer(&pool, statement, limit, sees).await })
+        // On the heap: else it would be a part of everything that may once ask the store, requests above all.
+        detached(Box::pin(async move { answer(&pool, statement, limit, sees).await }))
             .await
             .unwrap_or(Err(StoreError::Stopping))
     }

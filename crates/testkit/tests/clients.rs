@@ -52,7 +52,11 @@ async fn the_real_clients_have_everything_once_however_often_they_are_cut() {
     println!("{}", summary(&told));
     assert!(told["refused"].as_u64().unwrap() > 0, "nobody has missed the second gateway");
     for protocol in PROTOCOLS {
-        assert!(told["cuts"][protocol].as_u64().unwrap() >= asked.cuts / PROTOCOLS.len() as u64, "{protocol}: {}", told["cuts"]);
+        assert!(
+            told["cuts"][protocol].as_u64().unwrap() >= asked.cuts / PROTOCOLS.len() as u64,
+            "{protocol}: {}",
+            told["cuts"]
+        );
         assert_eq!(told["mistaken"][protocol], 0, "{protocol} took a part for the whole");
     }
     let faults = compare(&bed, told["turns"].as_array().unwrap()).await;

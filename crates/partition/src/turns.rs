@@ -384,6 +384,8 @@ pub struct Explanation {
     pub paused: bool,
     /// The head of the queue.
     pub head: Option<TaskId>,
+    /// Whatever an entry up to here has ordered is known.
+    pub known_up_to: Seq,
 }
 
 /// A turn under way.

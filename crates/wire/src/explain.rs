@@ -1,7 +1,7 @@
 //! Why something waits: what gateways ask owners on `ask.<p>`, and the answer.
 
 use bytes::Bytes;
-use model::{AgentId, MessageId, TaskId, ThreadId, TurnId};
+use model::{AgentId, MessageId, Seq, TaskId, ThreadId, TurnId};
 use prost::Message as _;
 
 use crate::{DecodeError, InvalidField, convert, order, pb};
@@ -30,6 +30,8 @@ pub struct Explanation {
     pub paused: bool,
     /// The head of the queue.
     pub head: Option<TaskId>,
+    /// Whatever an entry of the stream up to here has ordered is known to the owner.
+    pub known_up_to: Seq,
 }
 
 /// A turn under way.
@@ -125,6 +127,7 @@ pub fn encode_explanation(epoch: u64, explanation: &Explanation) -> Bytes {
         reason: explanation.reason.map(pb_reason),
         paused: explanation.paused,
         head_task_id: explanation.head.as_ref().map(TaskId::as_str).unwrap_or_default().to_owned(),
+        known_up_to: explanation.known_up_to.0,
     };
     let reply = pb::AskReply { epoch, explanation: Some(explanation), ..pb::AskReply::default() };
     reply.encode_to_vec().into()
@@ -144,6 +147,7 @@ pub fn decode_explanation(payload: &Bytes) -> Result<Explanation, DecodeError> {
         reason: explained.reason.map(reason).transpose()?,
         paused: explained.paused,
         head: head.transpose()?,
+        known_up_to: Seq(explained.known_up_to),
     })
 }
 

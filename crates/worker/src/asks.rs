@@ -82,6 +82,7 @@ fn explained(explanation: Explanation) -> explain::Explanation {
         reason: explanation.reason.map(reason),
         paused: explanation.paused,
         head: explanation.head,
+        known_up_to: explanation.known_up_to,
     }
 }
 

@@ -195,7 +195,14 @@ impl Town {
 
 /// Nothing is under way and nothing waits.
 pub(crate) fn idle() -> Explanation {
-    Explanation { active: None, waiting: Vec::new(), reason: None, paused: false, head: None }
+    Explanation {
+        active: None,
+        waiting: Vec::new(),
+        reason: None,
+        paused: false,
+        head: None,
+        known_up_to: Seq(0),
+    }
 }
 
 /// Ends with its value, as an owner does that is killed.

@@ -1,6 +1,6 @@
 //! Why something waits.
 
-use model::{AgentId, ThreadId, Timestamp, TurnId};
+use model::{AgentId, Seq, ThreadId, Timestamp, TurnId};
 use scheduling::Head;
 
 use super::Partition;
@@ -16,6 +16,7 @@ impl Partition {
             reason: None,
             paused: false,
             head: None,
+            known_up_to: self.known_up_to(),
         };
         match &question.about {
             About::Agent(agent) => {
@@ -41,14 +42,21 @@ impl Partition {
     }
 
     fn explain_thread(&mut self, thread: &ThreadId, explanation: &mut Explanation, now: Timestamp) {
-        let Some(lane) = self.work.lanes.get(thread) else {
-            explanation.reason = self.is_not_known_yet();
-            return;
-        };
-        explanation.waiting = lane.waiting().cloned().collect();
-        if let Some(active) = lane.active().cloned() {
-            explanation.active = self.active_turn(&active, now);
+        if let Some(lane) = self.work.lanes.get(thread) {
+            explanation.waiting = lane.waiting().cloned().collect();
+            if let Some(active) = lane.active().cloned() {
+                explanation.active = self.active_turn(&active, now);
+            }
         }
+        if explanation.active.is_none() && explanation.waiting.is_empty() {
+            explanation.reason = self.is_not_known_yet();
+        }
+    }
+
+    /// Orders after it wait for the store's word, or for room.
+    fn known_up_to(&self) -> Seq {
+        let waiting = [self.orders.first(), self.deferring].into_iter().flatten().min();
+        waiting.map_or(self.last_seq, |seq| self.last_seq.min(Seq(seq.0.saturating_sub(1))))
     }
 
     /// What is not known may stand unread in the stream.

@@ -1,4 +1,4 @@
-use model::{MessageId, PartitionCount, PartitionId};
+use model::{MessageId, PartitionCount, PartitionId, Seq};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -186,7 +186,7 @@ proptest! {
         });
         let reason = reason.map(|index| reasons[index]);
         let head = head.map(|head| TaskId::parse(&head).unwrap());
-        let explanation = Explanation { active, waiting, reason, paused, head };
+        let explanation = Explanation { active, waiting, reason, paused, head, known_up_to: Seq(77) };
         let payload = explain::encode_explanation(epoch, &explanation);
         prop_assert_eq!(explain::decode_explanation(&payload).unwrap(), explanation);
         prop_assert_eq!(ask::decode_reply(&payload).unwrap().epoch, epoch);

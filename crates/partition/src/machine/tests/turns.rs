@@ -466,6 +466,26 @@ fn no_more_turns_than_allowed_are_under_way() {
 }
 
 #[test]
+fn what_waits_for_the_word_of_the_store_is_not_known_yet() {
+    let mut script = Script::new();
+    script.open("x");
+    script.say(0, &["done!"]);
+    let ask = |script: &mut Script| {
+        let question = Question { token: 7, about: About::Thread(thread("t")) };
+        match script.machine.handle(Input::Question(question), script.now).remove(0) {
+            Action::Explain(explanation) => explanation,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(ask(&mut script).known_up_to, Seq(script.seq));
+    script.auto = false;
+    script.open("y");
+    let explanation = ask(&mut script);
+    assert_eq!((explanation.active, explanation.waiting), (None, Vec::new()));
+    assert_eq!(explanation.known_up_to, Seq(script.seq - 1));
+}
+
+#[test]
 fn why_things_wait() {
     let mut script = Script::new();
     let ask = |script: &mut Script, about| {
@@ -478,6 +498,7 @@ fn why_things_wait() {
     script.open("x");
     script.open("y");
     let thread_state = ask(&mut script, About::Thread(thread("t")));
+    assert_eq!(thread_state.known_up_to, Seq(script.seq));
     assert_eq!(thread_state.active.unwrap().waits_for, Some(WaitReason::NoWorkflow));
     assert_eq!(thread_state.waiting, [turn("y")]);
     assert_eq!(ask(&mut script, About::Turn(turn("y"))).reason, Some(WaitReason::HeadOfLine));

@@ -2,7 +2,7 @@
 //!
 //! Entry type: [`StoredAnswer`]. The steps, texts, calls and results are those of the answer as it was spoken, so that objects and
 //! messages come out the same; the pieces are not, because the history does not keep them: a stream is not continued with
-//! these chunks, it is told from its beginning (or by its end alone, see [`crate::responses::Resume::EndAfter`]).
+//! these chunks, it is told from its beginning (or by its end alone, see [`crate::Protocol::recall`]).
 
 use model::{Chunk, ChunkKind, Metadata, Position, Role};
 use serde_json::{Map, Value, json};
@@ -78,8 +78,11 @@ impl Writer {
         if message.role == Role::Tool {
             // A result that was made up for a call without one is made up again.
             if !has_mark(message.metadata, "missing") && !has_mark(message.metadata, "stopped") {
-                let metadata = fields(&[("tool_call_id", message.tool_call_id.unwrap_or_default())]);
-                self.push(ChunkKind::ToolResult, message.content, metadata);
+                let mut metadata = json!({"tool_call_id": message.tool_call_id.unwrap_or_default()});
+                if has_mark(message.metadata, "is_error") {
+                    metadata["is_error"] = true.into();
+                }
+                self.push(ChunkKind::ToolResult, message.content, fields(metadata));
             }
             return;
         }
@@ -90,8 +93,8 @@ impl Writer {
         self.push(ChunkKind::Content, message.content, Metadata::EMPTY);
         for call in message.tool_calls.and_then(Value::as_array).into_iter().flatten() {
             let text = |key: &str| call.get(key).and_then(Value::as_str).unwrap_or_default();
-            let metadata = fields(&[("tool_call_id", text("id")), ("tool_name", text("name"))]);
-            self.push(ChunkKind::ToolCall, text("arguments"), metadata);
+            let metadata = json!({"tool_call_id": text("id"), "tool_name": text("name")});
+            self.push(ChunkKind::ToolCall, text("arguments"), fields(metadata));
         }
     }
 
@@ -111,9 +114,8 @@ impl Writer {
     }
 }
 
-fn fields(fields: &[(&str, &str)]) -> Metadata {
-    let map: Map<String, Value> =
-        fields.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+fn fields(fields: Value) -> Metadata {
+    let map = if let Value::Object(map) = fields { map } else { Map::new() };
     Metadata::new(map).unwrap_or_default()
 }
 

@@ -20,8 +20,8 @@ pub struct TurnMessage {
     pub tool_call_id: Option<String>,
     /// The step, from 0.
     pub step: u32,
-    /// Of the last message that of the final chunk; `reasoning` when there was any; `stopped` or `missing` where the turn
-    /// ended without it.
+    /// Of the last message that of the final chunk; `reasoning` when there was any; `is_error` on a result that is one; `stopped` or
+    /// `missing` where the turn ended without it.
     pub metadata: Metadata,
     /// `tokens_used` of the final chunk, on the last message.
     pub token_count: Option<i64>,
@@ -81,6 +81,8 @@ struct Call {
     name: String,
     arguments: String,
     result: Option<String>,
+    /// A part of the result says that it is an error.
+    is_error: bool,
 }
 
 impl Step {
@@ -94,7 +96,9 @@ impl Step {
             ChunkKind::Reasoning => self.reasoning.push_str(&chunk.text),
             ChunkKind::ToolCall => self.call(chunk).arguments.push_str(&chunk.text),
             ChunkKind::ToolResult => {
-                self.call(chunk).result.get_or_insert_default().push_str(&chunk.text);
+                let call = self.call(chunk);
+                call.result.get_or_insert_default().push_str(&chunk.text);
+                call.is_error |= chunk.metadata.get("is_error") == Some(&Value::Bool(true));
             }
             ChunkKind::Metadata | ChunkKind::Error => {}
         }
@@ -134,10 +138,10 @@ impl Step {
         for call in self.calls {
             messages.push(TurnMessage {
                 role: Role::Tool,
-                metadata: if call.result.is_some() {
-                    Metadata::EMPTY
-                } else {
-                    mark(Metadata::EMPTY, ending)?
+                metadata: match call.result {
+                    Some(_) if call.is_error => marked("is_error")?,
+                    Some(_) => Metadata::EMPTY,
+                    None => mark(ending)?,
                 },
                 content: call.result.unwrap_or_default(),
                 tool_calls: None,
@@ -161,7 +165,7 @@ impl Step {
                 let count = last.tokens_used()?.map(|count| count as i64);
                 (last, count)
             }
-            Ending::Stopped => (mark(Metadata::EMPTY, ending)?, None),
+            Ending::Stopped => (mark(ending)?, None),
         };
         Ok(TurnMessage {
             role: Role::Assistant,
@@ -175,32 +179,34 @@ impl Step {
     }
 }
 
-fn mark(metadata: Metadata, ending: Ending) -> Result<Metadata, InvalidMetadata> {
-    let mut map: Map<String, Value> = metadata.as_map().cloned().unwrap_or_default();
-    let key = match ending {
+fn mark(ending: Ending) -> Result<Metadata, InvalidMetadata> {
+    marked(match ending {
         Ending::Final => "missing",
         Ending::Stopped => "stopped",
-    };
-    map.insert(key.to_owned(), Value::Bool(true));
-    Metadata::new(map)
+    })
+}
+
+fn marked(key: &str) -> Result<Metadata, InvalidMetadata> {
+    Metadata::new(Map::from_iter([(key.to_owned(), Value::Bool(true))]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// `text`, `think:…`, `call:id:args`, `result:id:text`, the last one final.
+    /// `text`, `think:…`, `call:id:args`, `result:id:text`, `fault:id:text` (a result that is an error), the last one final.
     fn answer(script: &[&str]) -> Vec<Arc<Chunk>> {
         let chunk = |(id, word): (usize, &&str)| {
             let parts: Vec<&str> = word.splitn(3, ':').collect();
             let (kind, call, text) = match parts.as_slice() {
                 ["call", call, text] => (ChunkKind::ToolCall, *call, *text),
-                ["result", call, text] => (ChunkKind::ToolResult, *call, *text),
+                ["result" | "fault", call, text] => (ChunkKind::ToolResult, *call, *text),
                 ["think", text] => (ChunkKind::Reasoning, "", *text),
                 _ => (ChunkKind::Content, "", *word),
             };
             let metadata = match call {
                 "" => json!({}),
+                call if word.starts_with("fault") => json!({ "tool_call_id": call, "is_error": true }),
                 call => json!({ "tool_call_id": call, "tool_name": format!("tool_{call}") }),
             };
             let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
@@ -242,6 +248,14 @@ mod tests {
         assert_eq!(
             folded(&["let me", "call:a:1", "call:b:2", "result:b:B", "result:a:A", "so", " it is"]),
             "0assistant \"let me\"tool_a(1),tool_b(2) | 0tool a=\"A\" | 0tool b=\"B\" | 1assistant \"so it is\""
+        );
+    }
+
+    #[test]
+    fn a_result_that_is_an_error_says_so() {
+        assert_eq!(
+            folded(&["call:a:1", "call:b:2", "result:a:n", "fault:a:o", "result:b:B", "so"]),
+            "0assistant \"\"tool_a(1),tool_b(2) | 0tool a=\"no\"{\"is_error\":true} | 0tool b=\"B\" | 1assistant \"so\""
         );
     }
 

@@ -13,8 +13,8 @@ use crate::protocols::{self, NAMES};
 use crate::scenarios::{self, End, Scenario, told};
 
 /// Those whose parts are in the order of the history: it keeps reasoning, text and calls of a step apart, each in one piece.
-const IN_ORDER: [&str; 8] =
-    ["text", "steps", "stopped", "empty", "separators", "long_result", "mixed_results", "attempt"];
+const IN_ORDER: [&str; 9] =
+    ["text", "steps", "stopped", "empty", "separators", "long_result", "mixed_results", "attempt", "faults"];
 
 fn folded(scenario: &Scenario) -> Option<Vec<TurnMessage>> {
     let chunks: Vec<Arc<Chunk>> = scenario.chunks.iter().cloned().map(Arc::new).collect();

@@ -154,6 +154,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         "It rains",
         " at noon.",
     ];
+    let faults = ["call:a:{}", "call:b:{}", "fault:a:it is ", "fault:a:away", "result:b:noon", "At noon."];
     let bad = ["call:a:{\"city\"", "call:b:[1", "call:c:", "call:d:{}", "done:e:7"];
     let bad_results = [
         "result:c:ok",
@@ -164,6 +165,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     let all = vec![
         scenario("text", chunks(&["Hel", "lo", "", " you"], spent(7, 3)), End::Complete),
         scenario("steps", chunks(&steps, spent(120, 40)), End::Complete),
+        scenario("faults", chunks(&faults, spent(12, 4)), End::Complete),
         scenario(
             "reasoning",
             chunks(&["think:Hm.", "think: Yes.", "Yes", "think:Sure?", ", sure."], json!({"tokens_used": 9})),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use adapters::Cursor;
 use axum::http::StatusCode;
 use model::{Bucket, Position, ThreadId};
-use store::{Range, StoreError};
+use store::{Placed, Store, StoreError};
 
 use crate::hub::Hub;
 use crate::problem::Problem;
@@ -18,29 +18,31 @@ const SKEW_MS: i64 = 60_000;
 /// Refuses a cursor of another thread, and one that is ahead of all that exists.
 ///
 /// A client has a position only after its commit, and the thread's head is read after the client has named it: so what was
-/// just committed is never taken for the future. While the store does not answer, only what the clock forbids is refused.
+/// just committed is never taken for the future, whatever the clocks of the fleet say. While the store does not answer, only what
+/// the clock forbids is refused.
 pub(crate) async fn check(hub: &Hub, thread: &ThreadId, cursor: &Cursor) -> Result<(), Problem> {
     let base = cursor.base();
     // Where a thread without messages stands.
     if base.get() == 0 {
         return Ok(());
     }
-    if base.timestamp().since_ms(hub.context().now()) > SKEW_MS {
-        return Err(ahead());
-    }
-    match tokio::time::timeout(PATIENCE, placed(hub, thread, base)).await {
-        Ok(Ok(Placed::Here)) => Ok(()),
-        Ok(Ok(Placed::Elsewhere)) => {
-            let detail = "the cursor is not one of this thread";
-            Err(Problem::not_found("unknown_cursor", detail))
+    match tokio::time::timeout(PATIENCE, find(hub, thread, base)).await {
+        Ok(Ok(found)) => found,
+        unanswered => {
+            if let Ok(Err(error)) = unanswered {
+                tracing::debug!(%thread, %error, "a cursor could not be checked");
+            }
+            if is_in_the_future(hub, base) { Err(ahead()) } else { Ok(()) }
         }
-        Ok(Ok(Placed::Ahead)) => Err(ahead()),
-        Ok(Err(error)) => {
-            tracing::debug!(%thread, %error, "a cursor could not be checked");
-            Ok(())
-        }
-        Err(_) => Ok(()),
     }
+}
+
+fn is_in_the_future(hub: &Hub, base: Position) -> bool {
+    base.timestamp().since_ms(hub.context().now()) > SKEW_MS
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("unknown_cursor", "the cursor is not one of this thread")
 }
 
 fn ahead() -> Problem {
@@ -49,25 +51,23 @@ fn ahead() -> Problem {
     Problem::new(StatusCode::CONFLICT, "cursor_ahead", detail)
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Placed {
-    Here,
-    Elsewhere,
-    Ahead,
+/// Whether it is neither of another thread nor ahead.
+async fn find(hub: &Hub, thread: &ThreadId, base: Position) -> Result<Result<(), Problem>, StoreError> {
+    let store = hub.store();
+    Ok(match store.placed(thread, base).await? {
+        Placed::Here => Ok(()),
+        _ if is_in_the_future(hub, base) => Err(ahead()),
+        // Messages that were brought from another system may bear positions of no bucket; here they would have been found.
+        _ if base.bucket() != Bucket::of(thread) => Err(unknown()),
+        Placed::Ahead => Err(ahead()),
+        Placed::Nowhere if forgets(store, thread).await? => Ok(()),
+        Placed::Nowhere => Err(unknown()),
+    })
 }
 
-async fn placed(hub: &Hub, thread: &ThreadId, base: Position) -> Result<Placed, StoreError> {
-    // Messages that were brought from another system may bear positions of no bucket: those are looked for.
-    if base.bucket() != Bucket::of(thread) && !has(hub, thread, base).await? {
-        return Ok(Placed::Elsewhere);
-    }
-    let head = hub.store().thread(thread).await?.and_then(|row| row.head);
-    Ok(if head.is_some_and(|head| base <= head) { Placed::Here } else { Placed::Ahead })
-}
-
-async fn has(hub: &Hub, thread: &ThreadId, position: Position) -> Result<bool, StoreError> {
-    let after = Some(Position::from_stored(position.get() - 1));
-    let range = Range { after, before: None, with_synthetic: true };
-    let found = hub.store().history(thread, range, 1).await?.unwrap_or_default();
-    Ok(found.first().is_some_and(|message| message.position == position))
+/// Whether messages of the thread are deleted in time, so that a client may know more than there is.
+async fn forgets(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
+    let named = store.thread(thread).await?.and_then(|row| row.named.agent);
+    let standing = store.agent_standing(&named.unwrap_or_else(|| thread.agent())).await?;
+    Ok(standing.settings.contains_key("retention"))
 }

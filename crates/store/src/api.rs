@@ -18,7 +18,7 @@ pub use keys::KeyRow;
 pub use messages::ShownMessage;
 pub use responses::{AskedResponse, ResponseRow};
 pub use tasks::{TaskFailure, TaskRow, TaskStatus};
-pub use threads::{NewThread, ThreadRow};
+pub use threads::{NewThread, Placed, ThreadRow};
 pub use turns::{FailedTurnRow, KeyClaim, RunFailure, TurnState};
 
 use model::{AgentId, Bucket, Metadata, ThreadId, Timestamp};

@@ -33,8 +33,8 @@ mod walls;
 
 pub use api::{
     AgentError, AgentRow, AgentSettings, AgentStanding, AgentWaiting, AskedResponse, AuditRow, COUNTED_TASKS,
-    FailedTurnRow, KeyClaim, KeyRow, NewThread, PutAgent, ResponseRow, RunFailure, ShownMessage, TaskFailure,
-    TaskRow, TaskStatus, ThreadRow, TurnState,
+    FailedTurnRow, KeyClaim, KeyRow, NewThread, Placed, PutAgent, ResponseRow, RunFailure, ShownMessage,
+    TaskFailure, TaskRow, TaskStatus, ThreadRow, TurnState,
 };
 pub use commit::{CommitError, Committed, Submission, Writer};
 pub use compactions::{PendingCompaction, Written};

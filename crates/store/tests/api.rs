@@ -3,10 +3,11 @@
 use model::{ActId, AgentId, BusyPolicy, Position, TaskId, ThreadId, TurnId, WorkflowName};
 use serde_json::json;
 use store::{
-    AgentStanding, AgentWaiting, AskedResponse, NewThread, PutAgent, RunFailure, Store, TaskStatus, TurnState,
+    AgentStanding, AgentWaiting, AskedResponse, NewThread, Placed, PutAgent, RunFailure, Store, TaskStatus,
+    TurnState,
 };
 
-use crate::fixture::{Database, metadata, thread};
+use crate::fixture::{Database, Owner, message, metadata, thread};
 
 fn agent(id: &str) -> AgentId {
     AgentId::parse(id).unwrap()
@@ -446,4 +447,28 @@ async fn what_a_response_was_asked_for_with_stays_as_it_was_first() {
     assert_eq!(store.purge_responses(hour, 1).await.unwrap(), 1);
     assert_eq!(store.purge_responses(hour, 10).await.unwrap(), 1);
     assert_eq!(store.response(&t, &first).await.unwrap().as_ref(), Some(&rows[0]));
+}
+
+#[tokio::test]
+async fn a_position_is_that_of_a_message_or_ahead_or_nowhere() {
+    let (_database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let t = thread("t");
+    let placed = async |position| store.placed(&t, Position::from_stored(position)).await.unwrap();
+    assert_eq!(placed(1).await, Placed::Ahead, "there is no such thread");
+    store.create_thread(&t).await.unwrap();
+    assert_eq!(placed(1).await, Placed::Ahead, "nothing was said there");
+    let mut commit = owner.empty();
+    commit.messages = vec![message("t", "first", 10), message("t", "second", 20), message("u", "other", 15)];
+    owner.commit(&commit).await.unwrap();
+    for (position, wanted) in [
+        (9, Placed::Nowhere),
+        (10, Placed::Here),
+        (15, Placed::Nowhere),
+        (20, Placed::Here),
+        (21, Placed::Ahead),
+        (i64::MAX, Placed::Ahead),
+    ] {
+        assert_eq!(placed(position).await, wanted, "{position}");
+    }
 }

@@ -34,6 +34,17 @@ pub struct ThreadRow {
     pub created_at: Timestamp,
 }
 
+/// Where a position stands in a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placed {
+    /// A message of the thread is there.
+    Here,
+    /// None is, and later ones are there: it is not of this thread, or its message was deleted since.
+    Nowhere,
+    /// All of the thread's messages are before it.
+    Ahead,
+}
+
 impl Store {
     /// Names a thread; false when there is one of that id already, which stays as it is.
     pub async fn name_thread(&self, new: &NewThread) -> Result<bool, StoreError> {
@@ -59,6 +70,25 @@ impl Store {
         .bind(thread_bucket(thread))
         .bind(thread.as_str());
         self.rows(statement).await?.first().map(thread_row).transpose()
+    }
+
+    /// Where a position stands in a thread, also in one of which nothing is stored.
+    pub async fn placed(&self, thread: &ThreadId, position: Position) -> Result<Placed, StoreError> {
+        let statement = sqlx::query(
+            "SELECT coalesce(t.head_position, 0) < $3 AS is_ahead,
+                    EXISTS (SELECT FROM messages AS m
+                            WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position = $3) AS is_here
+             FROM threads AS t WHERE t.bucket = $1 AND t.thread_id = $2",
+        )
+        .bind(thread_bucket(thread))
+        .bind(thread.as_str())
+        .bind(position.get());
+        let Some(row) = self.rows(statement).await?.pop() else { return Ok(Placed::Ahead) };
+        Ok(match (row.try_get("is_here")?, row.try_get("is_ahead")?) {
+            (true, _) => Placed::Here,
+            (false, true) => Placed::Ahead,
+            (false, false) => Placed::Nowhere,
+        })
     }
 }
 

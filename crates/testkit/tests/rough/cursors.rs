@@ -17,22 +17,11 @@ async fn refusal(addr: SocketAddr, thread: &str, cursor: &str) -> (u16, String) 
 async fn a_wrong_cursor_is_refused_with_its_reason() {
     let mut bed = Bed::with(impatient).await;
     let addr = bed.fleet.gateway_addrs()[0];
-    let followers = [bed.following("mine").await, bed.following("yours").await];
-    for thread in ["mine", "yours"] {
-        bed.send(&short(thread, "m", 1)).await;
-    }
-    let mut positions = Vec::new();
-    for follower in followers {
-        follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
-        let found = follower.inspect(|all| {
-            all[0].events.iter().find_map(|received| match &received.event {
-                Event::Complete { position, .. } => position.clone(),
-                _ => None,
-            })
-        });
-        positions.push(found.unwrap());
-    }
-    let [mine, yours] = positions.try_into().unwrap();
+    // One of another bucket, and one that no position tells from mine.
+    let twin = twin_of("mine");
+    let yours = committed(&mut bed, "yours").await;
+    let twins = committed(&mut bed, &twin).await;
+    let mine = committed(&mut bed, "mine").await;
     let head: i64 = mine.parse().unwrap();
     let later = (head + 1).to_string();
     let far = (head + (3_600_000 << 22)).to_string();
@@ -55,6 +44,7 @@ async fn a_wrong_cursor_is_refused_with_its_reason() {
         ("1\0", 400, ""),
         (megabyte.as_str(), 431, ""),
         (yours.as_str(), 404, "unknown_cursor"),
+        (twins.as_str(), 404, "unknown_cursor"),
         (later.as_str(), 409, "cursor_ahead"),
         (far.as_str(), 409, "cursor_ahead"),
         ("9223372036854775807", 409, "cursor_ahead"),
@@ -71,15 +61,59 @@ async fn a_wrong_cursor_is_refused_with_its_reason() {
         assert_eq!(said.status(), Some(400), "{query}: {said:?}");
     }
     // Nobody has said anything there, so nobody has read anything there.
-    let none =
-        (0..).map(|n| format!("none-{n}")).find(|id| Bucket::of_key(id) == Bucket::of_key("mine")).unwrap();
+    let none = twin_of(&twin);
     assert_eq!(refusal(addr, &none, &mine).await, (409, "cursor_ahead".to_owned()));
     assert_eq!(refusal(addr, "nobody", &mine).await, (404, "unknown_cursor".to_owned()));
     for fit in [mine.as_str(), "", "0"] {
-        let headers = [("last-event-id", fit)];
-        let response = http::open(addr, "/v1/threads/mine/events", &headers).await.unwrap();
-        assert_eq!(response.status, 200, "{fit:?}");
+        assert_eq!(status_of(addr, "mine", fit).await, 200, "{fit:?}");
     }
+    // Where messages are deleted in time, a client may have read one that is there no more.
+    bed.settle("mine", serde_json::json!({"retention": {"max_batches": 1_000}})).await;
+    assert_eq!(status_of(addr, "mine", &twins).await, 200);
+}
+
+/// Positions are those of the thread and no clocks: one of an owner whose clock was an hour ahead is as good as any.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_position_from_a_clock_that_is_ahead_is_a_position() {
+    let mut bed = Bed::with(impatient).await;
+    let addr = bed.fleet.gateway_addrs()[0];
+    let at = committed(&mut bed, "early").await;
+    let later = (at.parse::<i64>().unwrap() + (3_600_000 << 22)).to_string();
+    assert_eq!(refusal(addr, "early", &later).await, (409, "cursor_ahead".to_owned()));
+    for statement in [
+        "UPDATE messages SET position = $1, batch_id = $1 WHERE thread_id = 'early'",
+        "UPDATE threads SET head_position = $1 WHERE thread_id = 'early'",
+    ] {
+        sqlx::query(statement).bind(later.parse::<i64>().unwrap()).execute(&bed.pool).await.unwrap();
+    }
+    assert_eq!(status_of(addr, "early", &later).await, 200);
+    let beyond = (later.parse::<i64>().unwrap() + 1).to_string();
+    assert_eq!(refusal(addr, "early", &beyond).await, (409, "cursor_ahead".to_owned()));
+}
+
+async fn status_of(addr: SocketAddr, thread: &str, cursor: &str) -> u16 {
+    let path = format!("/v1/threads/{thread}/events");
+    http::open(addr, &path, &[("last-event-id", cursor)]).await.unwrap().status
+}
+
+/// A message of a thread, and the position that a client has of it.
+async fn committed(bed: &mut Bed, thread: &str) -> String {
+    let follower = bed.following(thread).await;
+    bed.send(&short(thread, "m", 1)).await;
+    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    let found = follower.inspect(|all| {
+        all[0].events.iter().find_map(|received| match &received.event {
+            Event::Complete { position, .. } => position.clone(),
+            _ => None,
+        })
+    });
+    found.unwrap()
+}
+
+/// Another thread of the same bucket.
+fn twin_of(thread: &str) -> String {
+    let names = (0..).map(|number| format!("{thread}-{number}"));
+    names.into_iter().find(|name| Bucket::of_key(name) == Bucket::of_key(thread)).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,9 @@
-//! The UI message stream of Vercel's AI SDK, versions 5 and 6: one UI message for a turn, with a step for each call of the
+//! The UI message stream of Vercel's AI SDK, versions 5 to 7: one UI message for a turn, with a step for each call of the
 //! model and a dynamic tool part for each call of a tool.
 //!
 //! Entry types: [`UiMessage`] for the answer, [`Request`] for what a client asks. Source:
-//! <https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol>. Only types that version 6 knows are written: a client ends the stream
-//! over one that it does not.
+//! <https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol>. Only types and fields that version 5.0.100 knows are written: a client
+//! ends the stream over one that it does not.
 //!
 //! Resume: the protocol has no cursor. A client that comes back reads the whole message again from its first event,
 //! which makes it forget what it had.
@@ -129,9 +129,7 @@ enum Part<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         message_metadata: Option<&'a Metadata>,
     },
-    Abort {
-        reason: &'static str,
-    },
+    Abort,
     Error {
         error_text: String,
     },
@@ -213,7 +211,7 @@ impl Words for Writer {
                 finish_reason: reason(finish_reason(metadata)),
                 message_metadata: Some(metadata).filter(|metadata| !metadata.is_empty()),
             },
-            End::Stopped => Part::Abort { reason: "stopped" },
+            End::Stopped => Part::Abort,
             End::Failed(failure) => Part::Error { error_text: format!("{}: {}", failure.code, failure.text) },
         };
         sse::data(out, &part);

@@ -119,7 +119,7 @@ fn an_end_before_the_final_chunk_closes_what_is_open() {
                     r#"{"type":"tool-input-error","toolCallId":"a","toolName":"f","input":"[","errorText":"the arguments are no JSON: EOF while parsing a list at line 1 column 1","providerExecuted":true,"dynamic":true}"#,
                     r#"{"type":"tool-output-error","toolCallId":"b","errorText":"the answer ended before a result came","providerExecuted":true,"dynamic":true}"#,
                     r#"{"type":"finish-step"}"#,
-                    r#"{"type":"abort","reason":"stopped"}"#,
+                    r#"{"type":"abort"}"#,
                     "[DONE]",
                 ],
             ),

@@ -132,10 +132,7 @@ pub(super) enum UiPart {
         #[schema(value_type = Object, required = false)]
         message_metadata: Value,
     },
-    #[serde(rename_all = "camelCase")]
-    Abort {
-        reason: String,
-    },
+    Abort {},
     #[serde(rename_all = "camelCase")]
     Error {
         error_text: String,

@@ -127,22 +127,61 @@ fn every_code_has_a_place_and_a_meaning() {
 /// Whoever makes up a code has to say here when it is given.
 #[test]
 fn every_code_of_the_gateway_is_described() {
-    let known: BTreeSet<_> = codes::ALL.iter().map(|code| code.name).collect();
-    let mut missing = BTreeSet::new();
+    // The names of statuses as the code has them.
+    let named =
+        |status: StatusCode| status.canonical_reason().unwrap().to_uppercase().replace([' ', '-'], "_");
+    let all: Vec<_> = codes::ALL.iter().map(|code| (code.name, named(code.status))).collect();
+    let known: BTreeSet<_> = all.iter().map(|(name, status)| (*name, status.as_str())).collect();
+    let mut said = BTreeSet::new();
     for file in sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))) {
         let text = fs::read_to_string(&file).unwrap();
-        let calls = ["bad_request(", "not_found(", "conflict(", "too_large(", "unavailable("];
-        for call in calls {
-            let after = text.split(call).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
-            missing.extend(
-                after
-                    .filter_map(|rest| rest.split_once('"'))
-                    .map(|(code, _)| (file.clone(), code.to_owned())),
-            );
+        for (call, status) in CONSTRUCTORS {
+            let codes = text.split(call).skip(1).filter_map(literal);
+            said.extend(codes.map(|code| (code.to_owned(), status.to_owned())));
+        }
+        for call in text.split("::new(").skip(1) {
+            let Some((status, code)) = call.split_once(',') else { continue };
+            let Some((_, status)) = status.split_once("StatusCode::") else { continue };
+            said.extend(literal(code).map(|code| (code.to_owned(), status.to_owned())));
         }
     }
-    missing.retain(|(_, code)| !known.contains(code.as_str()));
-    assert_eq!(missing, BTreeSet::new());
+    assert!(said.len() > 40, "too few are found: {said:?}");
+    said.retain(|(code, status)| !known.contains(&(code.as_str(), status.as_str())));
+    // Neither is an answer of an operation: there is none of that method, or it is asked before one.
+    let outside = [("method_not_allowed", "METHOD_NOT_ALLOWED"), ("origin_not_allowed", "FORBIDDEN")];
+    let outside = outside.map(|(code, status)| (code.to_owned(), status.to_owned()));
+    assert_eq!(said, BTreeSet::from(outside), "these are not described, or with another status");
+}
+
+/// What makes a problem, and its status.
+const CONSTRUCTORS: [(&str, &str); 5] = [
+    ("bad_request(", "BAD_REQUEST"),
+    ("not_found(", "NOT_FOUND"),
+    ("conflict(", "CONFLICT"),
+    ("too_large(", "PAYLOAD_TOO_LARGE"),
+    ("unavailable(", "SERVICE_UNAVAILABLE"),
+];
+
+/// The text that follows, if one does.
+fn literal(code: &str) -> Option<&str> {
+    code.trim_start().strip_prefix('"')?.split('"').next()
+}
+
+/// Likewise, of those that are no problems when they are made up.
+#[test]
+fn every_refusal_of_a_body_or_a_viewer_is_described() {
+    let known: BTreeSet<_> = codes::ALL.iter().map(|code| code.name).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for file in ["../adapters/src/request.rs", "src/hub.rs"] {
+        let text = fs::read_to_string(root.join(file)).unwrap();
+        let (_, body) = text.split_once("fn code(").unwrap();
+        let arms = body.split("\n    }").next().unwrap().split("=>").skip(1).filter_map(literal);
+        let codes: Vec<_> = arms.collect();
+        assert!(codes.len() >= 3, "{file}");
+        for code in codes {
+            assert!(known.contains(code), "{code} of {file} is not described");
+        }
+    }
 }
 
 fn sources(folder: &Path) -> Vec<PathBuf> {

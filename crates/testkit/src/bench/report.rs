@@ -9,7 +9,7 @@ use super::{
     draining::Drain,
     latency::{Latency, Timed},
     ordering,
-    table::Row,
+    table::{Row, median},
     usage::Used,
 };
 
@@ -243,11 +243,4 @@ fn per_chunk(used: Duration, chunks: u64) -> f64 {
 
 fn rate_text(rate: f64, unit: &str) -> String {
     format!("{rate:.0} {unit}/s")
-}
-
-/// The middle one; 0 without any.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }

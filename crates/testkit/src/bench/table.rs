@@ -5,6 +5,13 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+/// The middle one; 0 without any.
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
 /// A line of the table.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {

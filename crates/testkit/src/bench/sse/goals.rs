@@ -24,55 +24,27 @@ pub(super) fn rows(entries: &[Entry]) -> Vec<Row> {
             entries.iter().filter(good).find(same).map(|entry| middle(&entry.rounds))
         };
         let (figures, nchan, durable) = (middle(&ours.rounds), beside(Kind::Nchan), beside(Kind::Durable));
+        let cpu = |goal| {
+            let theirs = nchan.as_ref().map(|it| it.server_us);
+            ratio(ours, "processor time / nchan's", figures.server_us, theirs, goal)
+        };
+        let p99 = |goal| {
+            let theirs = durable.as_ref().map(|it| it.p99_ms);
+            ratio(ours, "p99 / that of durable-streams", figures.p99_ms, theirs, goal)
+        };
+        let time = |what, theirs: &Option<Round>| {
+            ratio(ours, what, figures.whole_ms, theirs.as_ref().map(|it| it.whole_ms), None)
+        };
         match ours.shape {
             Shape::Fanout(load) => {
                 let goal = if load.burst > 1 { BURST_RATIO } else { SINGLE_RATIO };
-                rows.extend(ratio(
-                    ours,
-                    "processor time / nchan's",
-                    figures.server_us,
-                    nchan.map(|it| it.server_us),
-                    Some(goal),
-                ));
-                rows.extend(ratio(
-                    ours,
-                    "p99 / that of durable-streams",
-                    figures.p99_ms,
-                    durable.map(|it| it.p99_ms),
-                    Some(P99_RATIO),
-                ));
+                rows.extend(cpu(Some(goal)));
+                rows.extend(p99(Some(P99_RATIO)));
             }
-            Shape::Threads(_) => {
-                rows.extend(ratio(
-                    ours,
-                    "processor time / nchan's",
-                    figures.server_us,
-                    nchan.map(|it| it.server_us),
-                    None,
-                ));
-                rows.extend(ratio(
-                    ours,
-                    "p99 / that of durable-streams",
-                    figures.p99_ms,
-                    durable.map(|it| it.p99_ms),
-                    None,
-                ));
-            }
+            Shape::Threads(_) => rows.extend([cpu(None), p99(None)].into_iter().flatten()),
             Shape::Storm { .. } => {
-                rows.extend(ratio(
-                    ours,
-                    "time / nchan's",
-                    figures.whole_ms,
-                    nchan.map(|it| it.whole_ms),
-                    None,
-                ));
-                rows.extend(ratio(
-                    ours,
-                    "time / that of durable-streams",
-                    figures.whole_ms,
-                    durable.map(|it| it.whole_ms),
-                    None,
-                ));
+                rows.extend(time("time / nchan's", &nchan));
+                rows.extend(time("time / that of durable-streams", &durable));
             }
             Shape::Idle { .. } => {
                 let kb = figures.resident_per_viewer / 1e3;

@@ -1,6 +1,9 @@
 //! From rounds to rows.
 
-use super::{super::table::Row, Entry, Round, Shape};
+use super::{
+    super::table::{Row, median},
+    Entry, Round, Shape,
+};
 
 /// A server's lines: medians of its rounds, and what it took to bring the events to it.
 pub(super) fn rows(entry: &Entry) -> Vec<Row> {
@@ -131,13 +134,6 @@ pub(super) fn middle(rounds: &[Round]) -> Round {
         memory_grown: of(|round| round.memory_grown as f64) as u64,
         foreign_cores: of(|round| round.foreign_cores),
     }
-}
-
-/// The middle one; 0 without any.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]

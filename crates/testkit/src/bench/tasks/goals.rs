@@ -1,11 +1,11 @@
 //! What the figures should be, from the medians of the contenders' rounds.
 
 use super::{
-    super::table::Row,
+    super::table::{Row, median},
     Entry, Round,
     peer::{self, sized_worker},
     raw::raw,
-    report::{median, rate},
+    report::rate,
     road,
 };
 

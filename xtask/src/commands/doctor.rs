@@ -13,9 +13,10 @@ use super::version_of;
 pub(crate) fn doctor() -> Result<i32> {
     println!("antiphon doctor: fetches what can be fetched into {}", workspace::tools_cache().display());
     let mut missing = Vec::new();
-    for (kind, url) in [(Kind::Nats, "NATS_URL"), (Kind::Postgres, "DATABASE_URL")] {
+    let kinds = [(Kind::Nats, Some("NATS_URL")), (Kind::Postgres, Some("DATABASE_URL")), (Kind::Nginx, None)];
+    for (kind, url) in kinds {
         println!("\n{} ({} names one outright)", kind.name(), kind.variable());
-        if env::var_os(url).is_some_and(|value| !value.is_empty()) {
+        if let Some(url) = url.filter(|url| env::var_os(url).is_some_and(|value| !value.is_empty())) {
             println!("  {url} is set: demo and services use that server");
         }
         let resolution = tools::resolve(kind);
@@ -49,6 +50,12 @@ const OTHERS: &[(&str, &str, &[&str], &str)] = &[
     ("cargo-deny", "cargo-deny", &["--version"], "absent: tidy skips licences and bans"),
     ("git", "git", &["--version"], "absent: tidy walks the folders itself"),
     ("python3", "python3", &["--version"], "absent: the pip link of the chain fails"),
-    ("pip", "python3", &["-m", "pip", "--version"], "absent: the pip link of the chain fails"),
-    ("npm", "npm", &["--version"], "absent: the npm link of the chain fails"),
+    (
+        "pip",
+        "python3",
+        &["-m", "pip", "--version"],
+        "absent: the pip link of the chain fails, and the fuzz of the API",
+    ),
+    ("npm", "npm", &["--version"], "absent: the npm link of the chain fails, and the tests of clients"),
+    ("node", "node", &["--version"], "absent: the tests of clients fail"),
 ];

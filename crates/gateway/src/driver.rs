@@ -25,6 +25,8 @@ const TICK: Duration = Duration::from_millis(100);
 const CALM_TICK: Duration = Duration::from_secs(2);
 /// Frames that are taken in before viewers are shown what is in them.
 const FRAMES: usize = 64;
+/// Of what a viewer may lag, one in so many is handed to it at once.
+const LAG_PARTS: usize = 8;
 /// Viewers that are handed an event before the first of them write it: so few that what was touched for it is still in the
 /// processor's cache.
 const GROUP: usize = 32;
@@ -304,12 +306,22 @@ impl Driver {
         now.since_ms(idle_since) > self.context.limits.linger_ms && self.context.retire(thread)
     }
 
-    /// Hands every event on.
+    /// Hands every event on. A burst of more than a part of what a viewer may lag is handed on in such parts, with time between them to
+    /// take one: else it would cut everybody, however fast.
     async fn pump(&mut self) {
-        let mut events = Vec::new();
+        let most = self.context.limits.lag_bytes / LAG_PARTS;
+        let (mut events, mut size) = (Vec::new(), 0);
         while let Some(event) = self.feed.next_event() {
             match event {
-                Event::Part(bytes) => events.push(bytes),
+                Event::Part(bytes) => {
+                    if size + bytes.len() > most && size > 0 {
+                        self.show(&mut events).await;
+                        tokio::task::yield_now().await;
+                        size = 0;
+                    }
+                    size += bytes.len();
+                    events.push(bytes);
+                }
                 Event::End(message, bytes) => {
                     events.push(bytes);
                     self.show(&mut events).await;

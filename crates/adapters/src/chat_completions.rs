@@ -22,7 +22,6 @@ use serde::Serialize;
 use crate::fold::{End, Fold, Words};
 use crate::openai::{ApiError, ErrorObject};
 use crate::outline::{Call, Change};
-use crate::request::{ErrorBody, Rejection};
 use crate::usage::{self, Usage};
 use crate::{FailureNote, Happening, Output, Protocol, Then, json, sse};
 
@@ -73,8 +72,8 @@ impl ChatCompletions {
     /// The whole completion, for a request without `stream`; `None` before the end.
     ///
     /// # Errors
-    /// The turn failed; what to answer then.
-    pub fn object(&self) -> Option<Result<Bytes, ErrorBody>> {
+    /// The turn failed.
+    pub fn object(&self) -> Option<Result<Bytes, &FailureNote>> {
         self.0.words.object()
     }
 }
@@ -287,10 +286,10 @@ impl Writer {
         sse::data(out, &chunk);
     }
 
-    fn object(&self) -> Option<Result<Bytes, ErrorBody>> {
+    fn object(&self) -> Option<Result<Bytes, &FailureNote>> {
         let (finish_reason, usage) = match self.ended.as_ref()? {
             Ended::Well { finish_reason, usage } => (*finish_reason, *usage),
-            Ended::Failed(failure) => return Some(Err(error_body(&rejection(failure)))),
+            Ended::Failed(failure) => return Some(Err(failure)),
         };
         let message = Message {
             role: "assistant",
@@ -325,12 +324,6 @@ fn error(failure: &FailureNote) -> ApiError<'_> {
     let error =
         ErrorObject { message: &failure.text, kind: "server_error", param: None, code: &failure.code };
     ApiError { error }
-}
-
-/// 503 says that the same again may succeed, and clients try again by themselves.
-fn rejection(failure: &FailureNote) -> Rejection {
-    let status = if failure.is_retryable { 503 } else { 500 };
-    Rejection::new(status, failure.code.clone(), failure.text.clone())
 }
 
 /// The protocol's names of reasons. `tool_calls` would make the client call tools that were called here.

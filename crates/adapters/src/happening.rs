@@ -71,6 +71,10 @@ pub trait Protocol {
     /// because it only waits for the whole. After [`Then::End`] nothing more is to be handed in.
     fn apply(&mut self, happening: Happening<'_>) -> Output;
 
+    /// What follows is the answer as the history has it, whose pieces are not those that a client may have seen before.
+    /// Nothing of it has been handed in yet.
+    fn recall(&mut self) {}
+
     /// Headers that the protocol demands, beyond those of any stream of server-sent events.
     fn headers(&self) -> &'static [(&'static str, &'static str)] {
         &[]

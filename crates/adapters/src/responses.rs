@@ -7,7 +7,9 @@
 //! Every span of text or reasoning and every call is an item of the output, in the order in which they began; see [`Calls`].
 //!
 //! Resume: `starting_after` ([`Resume`]). Numbers are those of the fold: the events of attempt `a` begin at `a` thousand
-//! million, so that a client that has seen a part of an attempt that was given up gets the whole of the next one.
+//! million, so that a client that has seen a part of an attempt that was given up gets the whole of the next one. Of an answer of which only the
+//! history is left, the last event is told alone: the object in it has the whole output, while the pieces that the client has seen
+//! a part of are not known any more. The last event is always told, also to a client that names a number ahead of it.
 //!
 //! State: the output with all of its text, for the objects in the events; so it grows with the answer, whose size owners
 //! bound.
@@ -103,6 +105,10 @@ impl Responses {
 impl Protocol for Responses {
     fn apply(&mut self, happening: Happening<'_>) -> Output {
         self.0.apply(happening)
+    }
+
+    fn recall(&mut self) {
+        self.0.words.recall();
     }
 }
 

@@ -61,6 +61,8 @@ pub(crate) enum Cut {
     Ahead,
     /// Text of an open message had been let go.
     OverBudget,
+    /// Its protocol cannot take back what it has shown of an attempt that was given up.
+    Retold,
     /// The feed or the store failed it.
     Internal,
 }
@@ -71,6 +73,7 @@ impl Cut {
             Self::Lag => "lag",
             Self::Ahead => "ahead",
             Self::OverBudget => "over_budget",
+            Self::Retold => "retold",
             Self::Internal => "internal",
         }
     }
@@ -107,7 +110,7 @@ pub(crate) fn describe() {
     describe_counter!(DOUBTS, "Times when something may have been missed: an owner changed, NATS was away");
     describe_counter!(
         CUTS,
-        "Viewers cut without an end, by reason: lag, ahead, over_budget, internal; each may resume"
+        "Viewers cut without an end, by reason: lag, ahead, over_budget, retold, internal; each may resume"
     );
     describe_counter!(REFUSALS, "Requests answered with an error, by code");
     describe_counter!(ORDERS, "Orders that a stream has stored, by kind: turn, retry_turn, task, act");

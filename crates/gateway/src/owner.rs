@@ -2,17 +2,23 @@
 
 use std::time::Duration;
 
-use model::Bucket;
+use model::{Bucket, ThreadId};
 use serde::Serialize;
+use tokio::time::Instant;
 use utoipa::ToSchema;
 use wire::explain::{About, ActiveTurn, Explanation, WaitReason};
 
 use crate::forms;
 use crate::hub::Context;
 use crate::metrics;
+use crate::problem::Problem;
 use crate::shown;
 
 const PATIENCE: Duration = Duration::from_millis(700);
+/// Between two looks at what it has read.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long an owner may take to read what is stored.
+const READING: Duration = Duration::from_secs(3);
 
 /// What the owner of the bucket knows; `None` when it does not answer.
 pub(crate) async fn why(context: &Context, bucket: Bucket, about: &About) -> Option<Explanation> {
@@ -33,6 +39,41 @@ pub(crate) async fn why(context: &Context, bucket: Bucket, about: &About) -> Opt
             metrics::ask(metrics::Asked::Undecodable);
             tracing::warn!(%error, "an explanation of an owner cannot be read");
             None
+        }
+    }
+}
+
+/// What the owner knows of a thread once it has read all that had been stored when it was asked: so whatever a client was told is there
+/// is known. An owner that dies is waited for, for longer than a takeover lasts.
+///
+/// # Errors
+/// Nobody owns the thread, or NATS does not answer.
+pub(crate) async fn knows(context: &Context, thread: &ThreadId) -> Result<Explanation, Problem> {
+    let bucket = Bucket::of(thread);
+    let about = About::Thread(thread.clone());
+    let stored = match context.bus.stream_state(bucket.partition(context.count)).await {
+        Ok(state) => state.last_seq,
+        Err(error) => {
+            tracing::debug!(%error, "a stream was not seen");
+            return Err(Problem::unavailable("nats_unavailable", "NATS does not answer at the moment"));
+        }
+    };
+    let began = Instant::now();
+    let patience = Duration::from_millis(context.limits.owner_patience_ms);
+    loop {
+        let explained = why(context, bucket, &about).await;
+        let waited = began.elapsed();
+        match explained {
+            Some(explained) if explained.known_up_to >= stored => return Ok(explained),
+            // It is busy, or what it counts is not what we count.
+            Some(explained) if waited >= READING.min(patience) && !is_catching_up(&explained) => {
+                return Ok(explained);
+            }
+            _ if waited + PAUSE > patience => {
+                let detail = "nobody owns the thread at the moment";
+                return Err(Problem::unavailable("no_owner", detail));
+            }
+            _ => tokio::time::sleep(PAUSE).await,
         }
     }
 }

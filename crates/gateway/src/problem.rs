@@ -20,6 +20,15 @@ pub(crate) struct Problem {
     retry_after_s: Option<u32>,
 }
 
+/// Whether the same request may succeed later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Again {
+    Never,
+    Maybe,
+    /// After so many seconds at the earliest.
+    After(u32),
+}
+
 /// What is wrong with a request, and whether to try again.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
@@ -85,9 +94,14 @@ impl Problem {
         }
     }
 
-    /// For a protocol that says it in its own form; and after how many seconds to try again.
-    pub(crate) fn rejection(&self) -> (Rejection, Option<u32>) {
-        (Rejection::new(self.status.as_u16(), self.code, &self.detail), self.retry_after_s)
+    /// For a protocol that says it in its own form.
+    pub(crate) fn rejection(&self) -> (Rejection, Again) {
+        let again = match self.retry_after_s {
+            Some(seconds) => Again::After(seconds),
+            None if self.is_retryable => Again::Maybe,
+            None => Again::Never,
+        };
+        (Rejection::new(self.status.as_u16(), self.code, &self.detail), again)
     }
 
     /// Counts it; [`IntoResponse`] does so by itself.

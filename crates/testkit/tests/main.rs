@@ -26,6 +26,7 @@ mod handover;
 mod inputs;
 mod losses;
 mod outages;
+mod protocols;
 mod refusals;
 mod rough;
 mod streams;

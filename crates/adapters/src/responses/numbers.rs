@@ -11,15 +11,14 @@ pub enum Resume {
     Start,
     /// Those with a higher number: `starting_after`.
     After(u64),
-    /// The last one alone, with a higher number: for an answer of which only the history is left. The object in it has the
-    /// whole output, while the pieces that the client has seen a part of are not known any more.
-    EndAfter(u64),
 }
 
 /// Counts the events; numbers are given for those that are wanted.
 #[derive(Debug)]
 pub(super) struct Numbers {
     resume: Resume,
+    /// Of an answer from the history, whoever has seen a part of it is told the end alone.
+    is_recalled: bool,
     attempt: u64,
     /// Numbers of the events before the first chunk, which are the same in all attempts.
     opening: u64,
@@ -29,7 +28,11 @@ pub(super) struct Numbers {
 
 impl Numbers {
     pub(super) fn new(resume: Resume, opening: u64) -> Self {
-        Self { resume, attempt: 0, opening, next: opening, has_begun: false }
+        Self { resume, is_recalled: false, attempt: 0, opening, next: opening, has_begun: false }
+    }
+
+    pub(super) fn recall(&mut self) {
+        self.is_recalled = true;
     }
 
     pub(super) fn restart(&mut self, attempt: u32) {
@@ -60,12 +63,12 @@ impl Numbers {
         self.wanted(number)
     }
 
-    /// The number of the last event.
-    pub(super) fn terminal(&mut self) -> Option<u64> {
+    /// The number of the last event, which everybody is told: without it nobody knows that the stream is whole.
+    pub(super) fn terminal(&mut self) -> u64 {
         let number = self.take();
         match self.resume {
-            Resume::EndAfter(after) => Some(number.max(after.saturating_add(1))),
-            Resume::Start | Resume::After(_) => self.wanted(number),
+            Resume::After(after) => number.max(after.saturating_add(1)),
+            Resume::Start => number,
         }
     }
 
@@ -78,8 +81,7 @@ impl Numbers {
     fn wanted(&self, number: u64) -> Option<u64> {
         match self.resume {
             Resume::Start => Some(number),
-            Resume::After(after) => (number > after).then_some(number),
-            Resume::EndAfter(_) => None,
+            Resume::After(after) => (number > after && !self.is_recalled).then_some(number),
         }
     }
 }

@@ -148,7 +148,7 @@ impl Words for Writer {
         };
         self.progress = progress;
         let number = self.numbers.terminal();
-        self.lifecycle(name, number, out);
+        self.lifecycle(name, Some(number), out);
     }
 
     fn restart(&mut self, attempt: u32, was_shown: bool, _out: &mut Vec<u8>) -> Then {
@@ -175,6 +175,10 @@ impl Writer {
             usage: None,
             closed_as: Status::Completed,
         }
+    }
+
+    pub(super) fn recall(&mut self) {
+        self.numbers.recall();
     }
 
     pub(super) fn object(&self) -> Object<'_> {

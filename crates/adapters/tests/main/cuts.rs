@@ -63,7 +63,11 @@ fn a_response_goes_on_after_any_number() {
             let whole = events(&told(&mut protocols::response(background, Resume::Start), &happenings));
             for (at, (number, _)) in whole.iter().enumerate() {
                 let mut rest = protocols::response(background, Resume::After(*number));
-                assert_eq!(events(&told(&mut rest, &happenings)), whole[at + 1..], "{}", scenario.name);
+                let rest = events(&told(&mut rest, &happenings));
+                match &whole[at + 1..] {
+                    [] => assert_eq!(ends(&rest), [(number + 1, last_of(&whole))], "{}", scenario.name),
+                    left => assert_eq!(rest, left, "{}", scenario.name),
+                }
             }
             assert!(whole.is_sorted_by(|(a, _), (b, _)| a < b));
         }
@@ -76,13 +80,39 @@ fn of_a_response_in_the_history_only_the_end_is_told() {
     let scenario = scenarios.iter().find(|scenario| scenario.name == "steps").unwrap();
     let whole = events(&told(&mut protocols::response(false, Resume::Start), &scenario.happenings()));
     for after in [0, 4_321] {
-        let mut rest = protocols::response(false, Resume::EndAfter(after));
+        let mut rest = protocols::response(false, Resume::After(after));
+        rest.recall();
         let rest = events(&told(&mut rest, &scenario.happenings()));
-        assert_eq!(rest.len(), 1);
-        assert!(rest[0].0 > after);
-        let object = |text: &str| text.split_once("\"response\":").unwrap().1.to_owned();
-        assert_eq!(object(&rest[0].1), object(&whole.last().unwrap().1));
+        let number = whole.last().unwrap().0.max(after + 1);
+        assert_eq!(ends(&rest), [(number, last_of(&whole))]);
     }
+    let mut all = protocols::response(false, Resume::Start);
+    all.recall();
+    assert_eq!(events(&told(&mut all, &scenario.happenings())), whole);
+}
+
+#[test]
+fn whoever_claims_to_have_seen_more_than_there_is_is_told_the_end() {
+    for scenario in scenarios::all() {
+        let happenings = scenario.happenings();
+        let whole = events(&told(&mut protocols::response(false, Resume::Start), &happenings));
+        for (after, number) in [(1 << 40, (1 << 40) + 1), (u64::MAX, u64::MAX)] {
+            let mut rest = protocols::response(false, Resume::After(after));
+            let rest = events(&told(&mut rest, &happenings));
+            assert_eq!(ends(&rest), [(number, last_of(&whole))], "{}", scenario.name);
+        }
+    }
+}
+
+/// Events that are the last ones of their streams: their numbers, and the response as it ended.
+fn ends(events: &[(u64, String)]) -> Vec<(u64, String)> {
+    let end =
+        |(number, text): &(u64, String)| (*number, text.split_once("\"response\":").unwrap().1.to_owned());
+    events.iter().map(end).collect()
+}
+
+fn last_of(events: &[(u64, String)]) -> String {
+    ends(&events[events.len() - 1..])[0].1.clone()
 }
 
 #[test]

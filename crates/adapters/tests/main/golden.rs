@@ -4,14 +4,19 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use adapters::{Protocol, chat_completions::ToolCalls, responses::Resume};
+use adapters::{
+    Protocol,
+    chat_completions::{self, ToolCalls},
+    request::Rejection,
+    responses::Resume,
+};
 
-use crate::protocols::{self, NAMES};
+use crate::protocols::{self, ALL, NAMES};
 use crate::scenarios::{self, told};
 
 #[test]
 fn the_streams() {
-    for name in NAMES {
+    for name in ALL {
         for scenario in scenarios::all() {
             let bytes = told(&mut *protocols::of(name), &scenario.happenings());
             check(&format!("{name}/{}.txt", scenario.name), &bytes);
@@ -33,7 +38,9 @@ fn the_objects() {
         }
         check(&format!("responses/{}.json", scenario.name), &line(&response.object()));
         check(&format!("responses_hosted/{}.json", scenario.name), &line(&hosted.object()));
-        let object = completion.object().unwrap().unwrap_or_else(|error| error.bytes);
+        let object = completion.object().unwrap().unwrap_or_else(|failure| {
+            chat_completions::error_body(&Rejection::new(502, &*failure.code, &*failure.text)).bytes
+        });
         check(&format!("chat_completions/{}.json", scenario.name), &line(&object));
     }
 }

@@ -2,8 +2,16 @@
 
 use adapters::chat_completions::ToolCalls;
 use adapters::responses::{Calls, Resume};
-use adapters::{AgUi, ChatCompletions, Protocol, Responses, UiMessage, chat_completions, responses};
-use model::{MessageId, Metadata, ThreadId, Timestamp};
+use adapters::{
+    AgUi, ChatCompletions, Cursor, Happening, Native, Output, Protocol, Responses, Then, UiMessage,
+    chat_completions, responses,
+};
+use bytes::Bytes;
+use model::{MessageId, Metadata, Position, ThreadId, Timestamp};
+
+/// And the native one, which has a connection and a cursor of its own.
+pub(crate) const ALL: [&str; 8] =
+    ["native", NAMES[0], NAMES[1], NAMES[2], NAMES[3], NAMES[4], NAMES[5], NAMES[6]];
 
 pub(crate) const NAMES: [&str; 7] = [
     "ui_message",
@@ -23,6 +31,7 @@ pub(crate) fn of(name: &str) -> Box<dyn Protocol> {
         "responses_hosted" => Box::new(hosted()),
         "chat_completions" => Box::new(completion(ToolCalls::Shown)),
         "chat_completions_hidden" => Box::new(completion(ToolCalls::Hidden)),
+        "native" => Box::new(NativeStream(Native::new(thread(), Cursor::at(Position::from_stored(7))))),
         "agui" => Box::new(AgUi::new(thread(), "run-1", message())),
         other => panic!("no protocol {other}"),
     }
@@ -67,4 +76,26 @@ pub(crate) fn thread() -> ThreadId {
 
 pub(crate) fn message() -> MessageId {
     MessageId::parse("u0001-x-a").unwrap()
+}
+
+/// What a thread's native stream has of the message.
+struct NativeStream(Native);
+
+impl Protocol for NativeStream {
+    fn apply(&mut self, happening: Happening<'_>) -> Output {
+        let Self(native) = self;
+        let end = |bytes| (bytes, Then::End);
+        let (bytes, then) = match happening {
+            Happening::Opened => (Bytes::new(), Then::Continue),
+            Happening::Chunk { attempt, role, chunk } => {
+                (native.chunk(&message(), attempt, role, chunk).bytes(), Then::Continue)
+            }
+            Happening::Reset { attempt } => (native.reset(&message(), attempt), Then::Continue),
+            Happening::Complete { position } => end(native.complete(&message(), position).bytes()),
+            // A turn that was stopped is complete where it stands.
+            Happening::Stopped => end(native.complete(&message(), Position::from_stored(77)).bytes()),
+            Happening::Failed(failure) => end(native.failed(&message(), failure).bytes()),
+        };
+        Output { bytes, then }
+    }
 }

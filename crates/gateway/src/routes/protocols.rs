@@ -8,8 +8,6 @@ pub(super) mod completions;
 pub(super) mod responses;
 pub(super) mod ui_message;
 
-use std::time::Duration;
-
 use adapters::request::{BadRequest, ErrorBody, Rejection};
 use adapters::{FailureNote, Happening, Protocol, StoredAnswer};
 use axum::body::Body;
@@ -24,17 +22,16 @@ use uuid::Uuid;
 use wire::explain::{About, Explanation};
 
 use super::{Connection, events, messages};
-use crate::adapted::{self, Adapted, Telling};
+use crate::adapted::{self, Adapted, Live, Telling};
 use crate::desk::Desk;
 use crate::hub::Hub;
-use crate::lane::LaneBody;
-use crate::problem::{self, Problem};
+use crate::problem::{self, Again, Problem};
 use crate::seated::Seated;
 use crate::standing::{self, Input, Standing};
-use crate::{body, input, owner, params, reads};
+use crate::{body, input, metrics, owner, params, reads};
 
-/// Before a thread counts as idle: an input is stored before its owner knows of it.
-const SECOND_LOOK: Duration = Duration::from_millis(150);
+/// What OpenAI's libraries ask before the status.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// Longest id of a client's that is a key of its input.
 const MAX_KEY: usize = 200;
 
@@ -102,7 +99,10 @@ impl From<store::StoreError> for Trouble {
 fn answered(outcome: Result<Response, Trouble>, error_body: fn(&Rejection) -> ErrorBody) -> Response {
     match outcome {
         Ok(response) => response,
-        Err(Trouble::Bad(bad)) => in_form(&bad.rejection(), None, error_body),
+        Err(Trouble::Bad(bad)) => {
+            metrics::refused(bad.code());
+            in_form(&bad.rejection(), Again::Never, error_body)
+        }
         Err(Trouble::Problem(problem)) => {
             problem.count();
             refusal(&problem, error_body)
@@ -112,23 +112,25 @@ fn answered(outcome: Result<Response, Trouble>, error_body: fn(&Rejection) -> Er
 
 /// A refusal that was counted, in the form of a protocol.
 pub(crate) fn refusal(problem: &Problem, error_body: fn(&Rejection) -> ErrorBody) -> Response {
-    let (rejection, retry_after) = problem.rejection();
-    in_form(&rejection, retry_after, error_body)
+    let (rejection, again) = problem.rejection();
+    in_form(&rejection, again, error_body)
 }
 
-fn in_form(
-    rejection: &Rejection,
-    retry_after: Option<u32>,
-    error_body: fn(&Rejection) -> ErrorBody,
-) -> Response {
+/// With what the libraries of these protocols go by: they try again by themselves after some statuses, without the key by which the
+/// second time would be the first, unless they are told not to.
+fn in_form(rejection: &Rejection, again: Again, error_body: fn(&Rejection) -> ErrorBody) -> Response {
     let body = error_body(rejection);
     let status = StatusCode::from_u16(rejection.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = (status, body.bytes).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(body.content_type));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if let Some(seconds) = retry_after {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    match again {
+        Again::After(seconds) => drop(headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds))),
+        Again::Never if matches!(rejection.status, 408 | 409 | 429 | 500..) => {
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        Again::Never | Again::Maybe => {}
     }
     problem::challenge(&mut response);
     response
@@ -137,7 +139,7 @@ fn in_form(
 /// An answer, as far as it is.
 pub(super) enum Answer {
     /// It comes.
-    Live(Seated<LaneBody>),
+    Live(Live),
     /// It is in the history.
     Stored(StoredAnswer),
     /// There is none.
@@ -194,7 +196,7 @@ async fn enter(
         return Ok((message, Answer::Stored(stored)));
     }
     let lane = messages::watch(desk, hub, connection, thread, &standing, &message).await?;
-    Ok((message, Answer::Live(lane)))
+    Ok((message, Answer::Live(Live::new(lane, hub.store(), thread))))
 }
 
 /// An answer that somebody comes back to.
@@ -211,30 +213,38 @@ pub(super) async fn find(
     let (lane, body, place) = desk.lane(connection)?;
     let tip = reads::tip(hub.store(), thread).await?;
     let (seat, _) = hub.attach_until(thread, lane, tip, message).map_err(events::refused)?;
-    Ok(Answer::Live(Seated::new(body, seat, place)))
+    Ok(Answer::Live(Live::new(Seated::new(body, seat, place), hub.store(), thread)))
 }
 
 /// The turn with a person that is under way in a thread, or the first that waits; `None` when there is none. Tasks that run in
 /// the thread of their agent are nobody's answer.
 pub(super) async fn active(hub: &Hub, thread: &ThreadId) -> Result<Option<(TurnId, MessageId)>, Trouble> {
-    let ask = async || owner::why(hub.context(), Bucket::of(thread), &About::Thread(thread.clone())).await;
-    let of = |explained: &Explanation| {
-        let waiting = || {
-            let turn = explained.waiting.iter().find(|turn| turn.is_foreground())?;
-            Some((turn.clone(), turn.answer(0)))
-        };
-        let active = explained.active.as_ref().filter(|active| active.turn.is_foreground());
-        active.map(|active| (active.turn.clone(), active.message.clone())).or_else(waiting)
+    // Most who come back find it at once.
+    let about = About::Thread(thread.clone());
+    if let Some(explained) = owner::why(hub.context(), Bucket::of(thread), &about).await
+        && let Some(found) = foreground(hub, thread, &explained).await?
+    {
+        return Ok(Some(found));
+    }
+    foreground(hub, thread, &owner::knows(hub.context(), thread).await?).await
+}
+
+async fn foreground(
+    hub: &Hub,
+    thread: &ThreadId,
+    explained: &Explanation,
+) -> Result<Option<(TurnId, MessageId)>, Trouble> {
+    if let Some(active) = explained.active.as_ref().filter(|active| active.turn.is_foreground()) {
+        return Ok(Some((active.turn.clone(), active.message.clone())));
+    }
+    let Some(turn) = explained.waiting.iter().find(|turn| turn.is_foreground()) else { return Ok(None) };
+    // One that has failed waits for its next run.
+    let run = match hub.store().turn_state(thread, turn).await? {
+        Some(TurnState::Failed { run }) => run + 1,
+        Some(TurnState::Open { run }) => run,
+        Some(TurnState::Done { .. } | TurnState::Dropped) | None => 0,
     };
-    let first = ask().await;
-    if let Some(active) = first.as_ref().and_then(of) {
-        return Ok(Some(active));
-    }
-    tokio::time::sleep(SECOND_LOOK).await;
-    match ask().await {
-        Some(explained) if !owner::is_catching_up(&explained) => Ok(of(&explained)),
-        _ => Err(Problem::unavailable("no_owner", "nobody owns the thread at the moment").into()),
-    }
+    Ok(Some((turn.clone(), turn.answer(run))))
 }
 
 /// The answer as a stream.
@@ -244,7 +254,7 @@ where
 {
     let demanded = fold.headers();
     let mut response = match answer {
-        Answer::Live(lane) => events::stream(Adapted::new(lane, fold, message)),
+        Answer::Live(live) => events::stream(Adapted::new(live, fold, message)),
         Answer::Stored(stored) => {
             let mut fold = fold;
             events::stream(Body::from(adapted::stored(&mut fold, &stored)))
@@ -286,10 +296,10 @@ pub(super) async fn whole<P: Protocol>(
             fold.apply(Happening::Stopped);
             return Ok(fold);
         }
-        Answer::Live(lane) => {
+        Answer::Live(live) => {
             let (mut telling, _) = Telling::new(fold, message.clone());
             let cut = || Problem::unavailable("stream_cut", "the answer goes on; ask again for it");
-            if adapted::until_end(lane, &mut telling).await.map_err(|_| cut())? {
+            if adapted::until_end(live.into_lane(), &mut telling).await.map_err(|_| cut())? {
                 return Ok(telling.into_fold());
             }
             fold = make();
@@ -299,6 +309,14 @@ pub(super) async fn whole<P: Protocol>(
     let gone = || Problem::not_found("unknown_answer", "there is no such answer any more");
     adapted::stored(&mut fold, &stored.ok_or_else(gone)?);
     Ok(fold)
+}
+
+/// What is said of a turn that failed, to a client that has waited for the whole.
+fn failed(failure: &FailureNote, error_body: fn(&Rejection) -> ErrorBody) -> Response {
+    metrics::refused("turn_failed");
+    let again = if failure.is_retryable { Again::Maybe } else { Again::Never };
+    let status = StatusCode::BAD_GATEWAY.as_u16();
+    in_form(&Rejection::new(status, failure.code.clone(), failure.text.clone()), again, error_body)
 }
 
 /// A JSON answer that no cache keeps.

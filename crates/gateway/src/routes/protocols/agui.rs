@@ -5,15 +5,15 @@ use adapters::agui::{Request, error_body};
 use axum::extract::Extension;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use model::{MessageId, Metadata, ThreadId};
+use model::{MessageId, Metadata, ThreadId, TurnId};
 use store::RunFailure;
 
-use super::{Answer, Posted, Trouble, active, find, open, own_key, posted, stream};
+use super::{Answer, Posted, Trouble, active, enter, find, open, own_key, posted, stream};
 use crate::desk::Desk;
 use crate::hub::Hub;
-use crate::reads;
 use crate::routes::Connection;
-use crate::standing::Input;
+use crate::standing::{Input, Standing};
+use crate::{owner, reads};
 
 /// Failed turns that are looked at for the last one.
 const MOST_FAILED: u32 = 200;
@@ -50,20 +50,53 @@ pub(in crate::routes) async fn connect(
     posted(desk, connection, request, follow, error_body).await
 }
 
-/// The answer under way, or the last one of the thread, from its beginning; 204 when there is none.
+/// The answer of the run, or without one of this name that under way, or the last one of the thread, from its beginning; 204 when
+/// there is none.
 async fn follow(posted: Posted) -> Result<Response, Trouble> {
     let Posted { desk, connection, body, .. } = posted;
     let (thread, run) = Request::parse_connect(&body, desk.tenant())?;
     let hub = desk.hub()?;
-    let found = match active(hub, &thread).await? {
-        Some((_, message)) => {
-            let answer = find(&desk, connection, &thread, &message).await?;
-            Some((message, answer))
-        }
-        None => last(hub, &thread).await?,
+    let found = match named(&desk, connection.clone(), &thread, &run).await? {
+        Some(found) => Some(found),
+        None => match active(hub, &thread).await? {
+            Some((_, message)) => {
+                let answer = find(&desk, connection, &thread, &message).await?;
+                Some((message, answer))
+            }
+            None => last(hub, &thread).await?,
+        },
     };
     let Some((message, answer)) = found else { return Ok(StatusCode::NO_CONTENT.into_response()) };
     Ok(stream(AgUi::new(thread, run, message.clone()), message, answer))
+}
+
+/// The answer of the turn that a run has opened. Clients that come back name the run that they have begun, or make up a name for that
+/// of the connection: of those there is no turn.
+async fn named(
+    desk: &Desk,
+    connection: Connection,
+    thread: &ThreadId,
+    run: &str,
+) -> Result<Option<(MessageId, Answer)>, Trouble> {
+    let Some(key) = own_key("agui", Some(run)) else { return Ok(None) };
+    let hub = desk.hub()?;
+    let Some(claim) = hub.store().key_claim(thread, &key).await? else { return Ok(None) };
+    let mut state = hub.store().turn_state(thread, &claim.turn).await?;
+    if state.is_none() && !is_known(hub, thread, &claim.turn).await? {
+        // It has ended meanwhile, or its gateway died before it began.
+        state = hub.store().turn_state(thread, &claim.turn).await?;
+        if state.is_none() {
+            return Ok(None);
+        }
+    }
+    enter(desk, connection, thread, Standing::Known(claim.turn, state)).await.map(Some)
+}
+
+/// Whether a turn of which nothing is stored is under way, or waits.
+async fn is_known(hub: &Hub, thread: &ThreadId, turn: &TurnId) -> Result<bool, Trouble> {
+    let explained = owner::knows(hub.context(), thread).await?;
+    let active = explained.active.map(|active| active.turn);
+    Ok(active.iter().chain(&explained.waiting).any(|known| known == turn))
 }
 
 /// What the last turn with a person has left behind: an answer, or a failure.

@@ -3,11 +3,11 @@
 use adapters::ChatCompletions;
 use adapters::chat_completions::{Request, Terms, ToolCalls, error_body};
 use axum::extract::Extension;
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::http::HeaderMap;
+use axum::response::Response;
 use model::ThreadId;
 
-use super::{Posted, Trouble, json, new_thread, open, posted, stream, whole};
+use super::{Posted, Trouble, failed, json, new_thread, open, posted, stream, whole};
 use crate::desk::Desk;
 use crate::problem::Problem;
 use crate::routes::Connection;
@@ -53,9 +53,7 @@ async fn complete(posted: Posted) -> Result<Response, Trouble> {
         let make = || ChatCompletions::new(terms.clone());
         match whole(hub, &thread, make, message, answer).await?.object() {
             Some(Ok(object)) => json(object),
-            Some(Err(body)) => {
-                (StatusCode::BAD_GATEWAY, [("content-type", body.content_type)], body.bytes).into_response()
-            }
+            Some(Err(failure)) => failed(failure, error_body),
             None => return Err(Problem::unavailable("stream_cut", "the answer goes on").into()),
         }
     };

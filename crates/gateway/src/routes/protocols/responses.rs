@@ -149,24 +149,19 @@ async fn shown(
     let thread = thread_of(desk, &turn, &message).await?;
     let terms = known_terms(hub, &thread, &turn, &message).await?;
     let answer = ended(hub, &thread, &turn, &message).await?;
+    let streams = query.stream.unwrap_or(false);
     let answer = match answer {
         Some(answer) => answer,
+        // Whoever only looks takes no viewer's place.
+        None if !streams => return Ok(json(under_way(hub, terms, &turn).await)),
         None => find(desk, connection, &thread, &message).await?,
     };
-    if query.stream.unwrap_or(false) {
-        let resume = match (query.starting_after, &answer) {
-            (None, _) => Resume::Start,
-            (Some(after), Answer::Live(_)) => Resume::After(after),
-            // The pieces are not known any more.
-            (Some(after), Answer::Stored(_) | Answer::Failed(_) | Answer::Stopped) => Resume::EndAfter(after),
-        };
+    if streams {
+        let resume = query.starting_after.map_or(Resume::Start, Resume::After);
         return Ok(stream(Responses::new(terms, resume), message, answer));
     }
     let make = || Responses::new(terms.clone(), Resume::Start);
-    match answer {
-        Answer::Live(_) => Ok(json(under_way(hub, terms, &turn).await)),
-        ended => Ok(json(whole(hub, &thread, make, message, ended).await?.object())),
-    }
+    Ok(json(whole(hub, &thread, make, message, answer).await?.object()))
 }
 
 pub(in crate::routes) async fn cancel(

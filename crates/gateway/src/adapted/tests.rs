@@ -1,0 +1,125 @@
+use adapters::chat_completions::{self, ToolCalls};
+use adapters::responses::{self, Calls, Resume};
+use adapters::{ChatCompletions, Cursor, FailureNote, Native, Responses};
+use model::{Chunk, Metadata, Position, Role, Timestamp};
+use serde_json::{Value, json};
+
+use super::*;
+
+fn message() -> MessageId {
+    MessageId::parse("m").unwrap()
+}
+
+/// The native stream of an answer.
+struct Stream(Native, Vec<u8>);
+
+impl Stream {
+    fn new() -> Self {
+        Self(Native::new(ThreadId::parse("t").unwrap(), Cursor::at(Position::from_stored(1))), Vec::new())
+    }
+
+    fn says(mut self, attempt: u32, id: u32, text: &str) -> Self {
+        let is_final = text.ends_with('.');
+        let chunk = Chunk::content(id, text, is_final);
+        self.1.extend(self.0.chunk(&message(), attempt, Role::Assistant, &chunk).bytes());
+        self
+    }
+
+    fn resets(mut self, attempt: u32) -> Self {
+        self.1.extend(self.0.reset(&message(), attempt));
+        self
+    }
+
+    fn completes(mut self) -> Self {
+        self.1.extend(self.0.complete(&message(), Position::from_stored(9)).bytes());
+        self
+    }
+
+    fn fails(mut self, note: &FailureNote) -> Self {
+        self.1.extend(self.0.failed(&message(), note).bytes());
+        self
+    }
+}
+
+fn response() -> Telling<Responses> {
+    let terms = responses::Terms {
+        thread: ThreadId::parse("t").unwrap(),
+        message: message(),
+        model: "a".to_owned(),
+        created_at: Timestamp(0),
+        background: false,
+        previous_response_id: None,
+        metadata: Metadata::EMPTY,
+        calls: Calls::Hosted,
+    };
+    Telling::new(Responses::new(terms, Resume::Start), message()).0
+}
+
+fn completion() -> Telling<ChatCompletions> {
+    let terms = chat_completions::Terms {
+        message: message(),
+        model: "a".to_owned(),
+        created_at: Timestamp(0),
+        include_usage: false,
+        tool_calls: ToolCalls::Hidden,
+    };
+    Telling::new(ChatCompletions::new(terms), message()).0
+}
+
+fn object(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap()
+}
+
+/// All at once, or byte after byte: what comes together depends on the load.
+fn heard<P: Protocol>(mut telling: Telling<P>, bytes: &[u8], size: usize) -> (Option<Heard>, P) {
+    let mut heard = None;
+    for piece in bytes.chunks(size) {
+        assert_eq!(heard, None, "something follows the end");
+        heard = telling.hear(piece);
+    }
+    (heard, telling.into_fold())
+}
+
+#[test]
+fn whoever_waits_for_the_whole_has_all_of_the_last_attempt() {
+    let bytes = Stream::new()
+        .says(0, 0, "I tr")
+        .resets(1)
+        .says(1, 0, "Once ")
+        .resets(2)
+        .says(2, 0, "At ")
+        .says(2, 1, "last.")
+        .completes()
+        .1;
+    for size in [1, 7, bytes.len()] {
+        let (end, response) = heard(response(), &bytes, size);
+        let response = object(&response.object());
+        assert_eq!((end, &response["status"]), (Some(Heard::End), &json!("completed")), "{response}");
+        assert_eq!(response["output"][0]["content"][0]["text"], "At last.", "{response}");
+        let (end, completion) = heard(completion(), &bytes, size);
+        let completion = object(&completion.object().unwrap().unwrap());
+        assert_eq!(end, Some(Heard::End));
+        assert_eq!(completion["choices"][0]["message"]["content"], "At last.", "{completion}");
+    }
+}
+
+#[test]
+fn whoever_waits_for_the_whole_hears_of_a_stop_and_of_a_failure() {
+    let begun = || Stream::new().says(0, 0, "I tr").resets(1).says(1, 0, "Once ");
+    let stopped = begun().completes().1;
+    let (end, response) = heard(response(), &stopped, stopped.len());
+    assert_eq!((end, &object(&response.object())["status"]), (Some(Heard::End), &json!("cancelled")));
+    let failed = begun().fails(&FailureNote::new("stalled", "no more", true)).1;
+    let (end, completion) = heard(completion(), &failed, failed.len());
+    assert_eq!((end, &*completion.object().unwrap().unwrap_err().code), (Some(Heard::End), "stalled"));
+}
+
+#[test]
+fn a_connection_is_cut_where_something_was_shown_that_does_not_count_any_more() {
+    let bytes = Stream::new().says(0, 0, "I tr").resets(1).says(1, 0, "At last.").completes().1;
+    let mut telling = response();
+    let output = telling.feed(&bytes);
+    assert_eq!(output.then, Then::Cut);
+    let text = String::from_utf8(output.bytes.to_vec()).unwrap();
+    assert!(text.contains("I tr") && !text.contains("At last"), "{text}");
+}

@@ -1,0 +1,115 @@
+//! The protocols of other clients over a real fleet, where it matters which answer a client comes back to.
+
+use std::{net::SocketAddr, time::Duration};
+
+use serde_json::{Value, json};
+use testkit::{http, sse::Parser};
+
+use crate::{
+    bed::Bed,
+    talk::{SOON, said, scripted},
+};
+
+/// How long a whole answer may take.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A stream's events until its clean end, as JSON; what the protocol ends with that is no JSON is left out.
+async fn stream(addr: SocketAddr, method: &str, path: &str, body: Option<&Value>) -> Vec<Value> {
+    let bytes = body.map(Value::to_string).unwrap_or_default();
+    let request = http::Request {
+        method,
+        path,
+        headers: &[("content-type", "application/json")][..usize::from(body.is_some())],
+        body: bytes.as_bytes(),
+    };
+    let mut response = http::begin(addr, request).await.unwrap();
+    assert_eq!(response.status, 200, "{path}");
+    let (mut parser, mut bytes, mut events) = (Parser::default(), Vec::new(), Vec::new());
+    let read = async {
+        // A connection that is cut is an error here.
+        while response.body.read(&mut bytes).await.unwrap() > 0 {
+            for item in parser.feed(&std::mem::take(&mut bytes)) {
+                if let testkit::sse::Item::Event { data, .. } = item {
+                    events.extend(serde_json::from_str(&data));
+                }
+            }
+        }
+    };
+    tokio::time::timeout(LIMIT, read).await.unwrap();
+    events
+}
+
+async fn agui(addr: SocketAddr, path: &str, thread: &str, run: &str, text: &str) -> Vec<Value> {
+    let messages = json!([{"id": format!("q-{run}"), "role": "user", "content": text}]);
+    let body = json!({"threadId": thread, "runId": run, "messages": messages, "tools": [], "context": [], "state": {},
+        "forwardedProps": {}});
+    stream(addr, "POST", path, Some(&body)).await
+}
+
+/// The text of a run, and the name that it was told under.
+fn spoken(events: &[Value]) -> (String, String) {
+    let texts = events.iter().filter(|event| event["type"] == "TEXT_MESSAGE_CONTENT");
+    let text = texts.map(|event| event["delta"].as_str().unwrap()).collect();
+    let end = events.last().unwrap();
+    assert_eq!(end["type"], "RUN_FINISHED", "{events:?}");
+    (text, end["runId"].as_str().unwrap().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_comes_back_to_a_run_of_ag_ui_gets_that_run() {
+    let bed = Bed::with(scripted).await;
+    bed.quiet("talk").await;
+    let addr = bed.fleet.gateway_addrs()[0];
+    let texts = ["slowly one", "slowly two"];
+    let told = |text: &str| format!("Slowly {text} and {text} and {text}");
+    // Two tabs: the second turn waits for the first.
+    let first = tokio::spawn(async move { agui(addr, "/agui", "talk", "one", texts[0]).await });
+    bed.until("the first turn is under way", SOON, async || {
+        !bed.messages_of("talk").await.is_empty()
+            || testkit::tables::turns::unsettled(&bed.pool).await.is_ok_and(|(open, _)| open == 1)
+    })
+    .await;
+    let second = tokio::spawn(async move { agui(addr, "/agui", "talk", "two", texts[1]).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let back = |run: &'static str| async move { agui(addr, "/agui/connect", "talk", run, "").await };
+    let [waiting, active] = tokio::join!(back("two"), back("one")).into();
+    assert_eq!(spoken(&waiting), (told(texts[1]), "two".to_owned()));
+    assert_eq!(spoken(&active), (told(texts[0]), "one".to_owned()));
+    assert_eq!(spoken(&first.await.unwrap()), (told(texts[0]), "one".to_owned()));
+    assert_eq!(spoken(&second.await.unwrap()), (told(texts[1]), "two".to_owned()));
+    // They have ended; a name of no run is that of a connection, which gets the last.
+    for (run, text) in [("one", texts[0]), ("two", texts[1]), ("three", texts[1])] {
+        assert_eq!(spoken(&back(run).await), (told(text), run.to_owned()));
+    }
+    let messages = bed.messages_of("talk").await;
+    assert_eq!(said(&messages).len(), 4, "nobody was asked twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_is_told_to_its_end_whatever_number_a_client_names() {
+    let bed = Bed::with(scripted).await;
+    bed.quiet("talk").await;
+    let addr = bed.fleet.gateway_addrs()[0];
+    let body = json!({"model": "talk", "input": "slowly", "conversation": "talk", "background": true});
+    let response = bed.api().call("POST", "/v1/responses", Some(&body)).await.unwrap();
+    let path = format!("/v1/responses/{}?stream=true&starting_after=", response["id"].as_str().unwrap());
+    let after = async |number: u64| stream(addr, "GET", &format!("{path}{number}"), None).await;
+    let number = |event: &Value| event["sequence_number"].as_u64().unwrap();
+    // Under way, and over: of what is ahead there is the end, with a number above it.
+    for far in [1_000_000_000, 5_000_000_000] {
+        let [live, stored] = [after(far).await, after(far).await];
+        assert_eq!(live, stored, "{far}");
+        assert_eq!((live.len(), number(&live[0])), (1, far + 1));
+        assert_eq!(live[0]["type"], "response.completed");
+        assert_eq!(
+            live[0]["response"]["output"][0]["content"][0]["text"],
+            "Slowly slowly and slowly and slowly"
+        );
+    }
+    for wrong in ["-1", "x", "18446744073709551616", "1.5", ""] {
+        let refused = http::get(addr, &format!("{path}{wrong}")).await.unwrap();
+        let error = &refused.json().unwrap()["error"];
+        assert_eq!(refused.status, 400, "{wrong:?}: {}", refused.text);
+        assert_eq!(error["type"], "invalid_request_error", "{wrong:?}: {}", refused.text);
+    }
+}

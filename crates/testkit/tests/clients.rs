@@ -28,7 +28,7 @@ struct Asked {
 impl Asked {
     fn from_environment() -> Self {
         let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().expect(name));
-        Self { cuts: number("ANTIPHON_CUTS").unwrap_or(250), seed: number("ANTIPHON_CUTS_SEED").unwrap_or(7) }
+        Self { cuts: number("ANTIPHON_CUTS").unwrap_or(1_000), seed: number("ANTIPHON_CUTS_SEED").unwrap_or(7) }
     }
 
     /// For clients that are cut some ten times a second, each answer in between whole.
@@ -47,7 +47,10 @@ async fn the_real_clients_have_everything_once_however_often_they_are_cut() {
     let asked = Asked::from_environment();
     let mut clients = Clients::start(&bed, asked);
     clients.until_half().await;
+    // A gateway is gone for good, and the only owner comes back: answers that it was in the middle of go on.
     bed.fleet.gateways[1].kill().await.unwrap();
+    bed.fleet.workers[0].kill().await.unwrap();
+    bed.fleet.workers[0].spawn().unwrap();
     let told = clients.report().await;
     println!("{}", summary(&told));
     assert!(told["refused"].as_u64().unwrap() > 0, "nobody has missed the second gateway");

@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use testkit::{
-    fleet::{Fleet, READY_LIMIT},
+    fleet::{Fleet, Process, READY_LIMIT},
+    http,
     services::{NatsServer, PostgresServer},
     tables,
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::bed::{Bed, long, options, pool};
 
 const LIMIT: Duration = Duration::from_secs(40);
+/// After this a stream with nothing to tell says that it lives.
+const QUIET: Duration = Duration::from_secs(15);
 
 /// A fleet on servers of its own, migrated but not started.
 async fn apart() -> (Fleet, NatsServer, PostgresServer) {
@@ -62,20 +66,114 @@ async fn without_postgres_text_streams_on_and_ends_wait() {
     fleet.spawn().unwrap();
     fleet.ready(READY_LIMIT).await.unwrap();
     let mut bed = Bed::on(fleet, nats, pool(postgres.url()).await, None).await;
-    let follower = bed.following("outage").await;
+    let (follower, idle) = (bed.following("outage").await, bed.following("idle").await);
+    let mut chat = unanswered_chat(&bed).await;
     let message = long("outage", "m");
     bed.send_part(&message, 0..100).await;
     follower.wait(LIMIT, |progress| progress.events >= 100).await.unwrap();
     postgres.kill().await.unwrap();
     bed.send_part(&message, 100..message.chunks.len()).await;
     bed.send_many("meanwhile", 30).await;
-    sleep(Duration::from_secs(4)).await;
+    let watch = Watch::begin(&bed);
+    let away_for = outage(QUIET + Duration::from_secs(2));
+    while watch.began.elapsed() < away_for {
+        it_is_said_that_the_database_is_away(&bed).await;
+        sleep(Duration::from_millis(250)).await;
+    }
+    watch.nobody_spins_or_hoards(&bed);
     assert_eq!(follower.progress().terminals, 0, "no end before the commit");
+    // What is quiet says that it lives, in every protocol.
+    let heartbeat = |comment: &(usize, String)| comment.1.trim() == "heartbeat";
+    assert!(idle.inspect(|all| all[0].comments.iter().any(heartbeat)), "{:?}", idle.transcripts());
+    let mut bytes = Vec::new();
+    while !String::from_utf8_lossy(&bytes).contains("\n: heartbeat\n\n") {
+        let read = timeout(Duration::from_secs(1), chat.body.read(&mut bytes)).await;
+        let shown = || String::from_utf8_lossy(&bytes).into_owned();
+        assert!(read.is_ok_and(|read| read.is_ok_and(|read| read > 0)), "{}", shown());
+    }
     postgres.restart().await.unwrap();
     bed.pool = pool(postgres.url()).await;
     bed.until_ended(LIMIT).await;
     follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
-    bed.audit(vec![follower]).await;
+    assert_eq!((follower.progress().opened, idle.progress().opened), (1, 1), "they were cut");
+    bed.audit(vec![follower, idle]).await;
+}
+
+/// How long the servers are away: `ANTIPHON_OUTAGE_SECONDS`, for minutes of it.
+fn outage(usual: Duration) -> Duration {
+    std::env::var("ANTIPHON_OUTAGE_SECONDS")
+        .map_or(usual, |text| Duration::from_secs(text.parse().expect("ANTIPHON_OUTAGE_SECONDS")))
+}
+
+/// A stream that has nothing to tell: nobody thinks here.
+async fn unanswered_chat(bed: &Bed) -> http::Response {
+    bed.quiet("chat").await;
+    let body =
+        br#"{"id":"chat","messages":[{"id":"q","role":"user","parts":[{"type":"text","text":"hello"}]}]}"#;
+    let headers = [("content-type", "application/json")];
+    let request = http::Request { method: "POST", path: "/api/chat", headers: &headers, body };
+    let response = http::begin(bed.fleet.gateway_addrs()[0], request).await.unwrap();
+    assert_eq!(response.status, 200, "{response:?}");
+    response
+}
+
+async fn it_is_said_that_the_database_is_away(bed: &Bed) {
+    let gateway = bed.fleet.gateway_addrs()[0];
+    let history = http::get(gateway, "/v1/threads/outage/history");
+    let body = json!({"content": "hello"}).to_string();
+    let post = |path| {
+        let headers = &[("content-type", "application/json")];
+        http::exchange(gateway, http::Request { method: "POST", path, headers, body: body.as_bytes() })
+    };
+    let (history, input) = tokio::join!(history, post("/v1/threads/outage/messages"));
+    for answer in [history.unwrap(), input.unwrap()] {
+        let problem = answer.json().unwrap();
+        assert_eq!((answer.status, &problem["code"]), (503, &json!("store_unavailable")), "{answer:?}");
+        assert_eq!(problem["retryable"], true);
+        assert!(answer.header("retry-after").is_some(), "{answer:?}");
+    }
+}
+
+/// Workers and gateways while a server is away.
+struct Watch {
+    began: Instant,
+    /// Processor time and memory of each.
+    before: Vec<(Duration, u64)>,
+}
+
+impl Watch {
+    fn begin(bed: &Bed) -> Self {
+        Self { began: Instant::now(), before: all(bed).map(used).collect() }
+    }
+
+    fn nobody_spins_or_hoards(&self, bed: &Bed) {
+        let elapsed = self.began.elapsed();
+        for (process, (cpu, memory)) in all(bed).zip(&self.before) {
+            let (cpu_now, memory_now) = used(process);
+            let (spent, grown) = (cpu_now - *cpu, memory_now.saturating_sub(*memory) >> 20);
+            println!("{}: {spent:?} of {elapsed:?}, {grown} MiB more", process.name());
+            assert!(spent < elapsed / 3, "{} spins: {spent:?} of {elapsed:?}", process.name());
+            assert!(grown < 64, "{} hoards: {grown} MiB", process.name());
+        }
+    }
+}
+
+fn all(bed: &Bed) -> impl Iterator<Item = &Process> {
+    bed.fleet.workers.iter().chain(&bed.fleet.gateways)
+}
+
+/// Processor time and resident bytes.
+fn used(process: &Process) -> (Duration, u64) {
+    let read = |file: &str| {
+        let pid = process.pid().expect("it runs");
+        std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap()
+    };
+    // After the name, which may have spaces: user and system time are the 12th and 13th, in hundredths.
+    let stat = read("stat");
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = [11, 12].map(|at| fields[at].parse::<u64>().unwrap()).iter().sum();
+    let pages: u64 = read("statm").split_whitespace().nth(1).unwrap().parse().unwrap();
+    (Duration::from_millis(ticks * 10), pages * 4_096)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,7 +183,9 @@ async fn nats_may_be_killed_in_the_middle() {
     let message = long("killed", "m");
     bed.send_part(&message, 0..100).await;
     bed.nats.kill().await.unwrap();
-    sleep(Duration::from_secs(3)).await;
+    let watch = Watch::begin(&bed);
+    sleep(outage(Duration::from_secs(3))).await;
+    watch.nobody_spins_or_hoards(&bed);
     bed.nats.restart().await.unwrap();
     bed.send_part(&message, 100..message.chunks.len()).await;
     bed.send_many("after", 20).await;

@@ -14,6 +14,8 @@ use std::{net::SocketAddr, time::Duration};
 use testkit::{
     fleet::{FleetOptions, Process},
     http,
+    load::PlannedMessage,
+    sse::{FollowOptions, Follower},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use testkit::{
     http,
-    sse::{Event, FollowOptions, Follower},
+    sse::{End, Event, FollowOptions, Follower},
 };
 
-use crate::bed::{Bed, LEASE, long, short};
+use crate::bed::{Bed, LEASE, PARTITIONS, long, short};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -147,4 +147,53 @@ async fn clients_see_only_a_pause_when_the_owner_dies() {
     follower.wait(LEASE + LIMIT, |progress| progress.terminals == 1).await.unwrap();
     assert_eq!(follower.progress().opened, 1, "the connection stays");
     bed.audit(vec![follower]).await;
+}
+
+/// What the stream has let go comes from Postgres, at a gateway that has never heard of the thread.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_comes_back_after_the_stream_was_purged() {
+    let mut bed = Bed::with(|mut options| {
+        options.gateways = 2;
+        options.with_env("ANTIPHON_PURGE_TAIL_SECONDS", "0.1")
+    })
+    .await;
+    let gateways = bed.fleet.gateway_addrs();
+    let once = || FollowOptions { once: true, ..FollowOptions::default() };
+    let early = Follower::start(&gateways[..1], "purged", once());
+    early.opened().await.unwrap();
+    let (first, second) = (short("purged", "m-1", 1), long("purged", "m-2"));
+    bed.send(&first).await;
+    early.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    bed.send_part(&second, 0..200).await;
+    early.wait(LIMIT, |progress| progress.events >= first.chunks.len() + 1 + 200).await.unwrap();
+    let before = early.stop().remove(0);
+    bed.send_part(&second, 200..second.chunks.len()).await;
+    bed.until_ended(LIMIT).await;
+    let stream = format!("PARTITION_{}", model::Bucket::of_key("purged").get() % PARTITIONS);
+    let jetstream = bed.publisher.context().clone();
+    bed.until("the stream is purged", LIMIT, async || {
+        // A purge comes with a checkpoint, and a checkpoint with what is said in another thread of the partition.
+        bed.send_part(&short("purged", &format!("n-{}", bed.ledger.len()), 2), 0..10).await;
+        let mut stream = jetstream.get_stream(&stream).await.unwrap();
+        stream.info().await.unwrap().state.first_sequence > 250
+    })
+    .await;
+    // From the middle of a message, and from the end of the one before.
+    let id_of = |wanted: &dyn Fn(&Event) -> bool| {
+        let found = before.events.iter().rev().find(|received| wanted(&received.event));
+        found.and_then(|received| received.id.clone()).unwrap()
+    };
+    let middle = id_of(&|_| true);
+    let end_of_first = id_of(&|event| event.terminal() == Some("m-1"));
+    for (cursor, seen) in [(middle, before.text_of("m-2")), (end_of_first, String::new())] {
+        let options = FollowOptions { last_event_id: Some(cursor.clone()), ..once() };
+        let late = Follower::start(&gateways[1..], "purged", options);
+        late.wait(LIMIT, |progress| progress.terminals >= 1).await.unwrap();
+        let rest = late.stop().remove(0);
+        assert!(!matches!(rest.end, Some(End::Refused(..))), "{cursor}: {:?}", rest.end);
+        assert_eq!(seen + &rest.text_of("m-2"), second.text(), "{cursor}");
+        assert_eq!(rest.text_of("m-1"), "", "{cursor}: it had that");
+        let ends = rest.events.iter().filter(|received| received.event.terminal() == Some("m-2")).count();
+        assert_eq!(ends, 1, "{cursor}");
+    }
 }

@@ -92,3 +92,19 @@ async fn one_address_has_so_many_places_and_gets_them_back() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_connections_than_there_is_room_for_wait_for_a_place() {
+    let bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_CONNECTIONS", 4)).await;
+    let (addr, path) = (bed.fleet.gateway_addrs()[0], "/v1/threads/few/events");
+    let mut all = Vec::new();
+    for _ in 0..4 {
+        all.push(http::open(addr, path, &[]).await.unwrap());
+    }
+    let request = get("/livez", "");
+    let mut waiting = Box::pin(shout(addr, &request));
+    assert!(timeout(Duration::from_millis(700), waiting.as_mut()).await.is_err(), "a fifth connection");
+    all.pop();
+    let said = timeout(LIMIT, waiting).await.unwrap();
+    assert_eq!(said.status(), Some(200), "{said:?}");
+}

@@ -267,6 +267,32 @@ async fn a_viewer_that_takes_nothing_is_cut_and_its_lag_is_small() {
     bed.audit(vec![quick]).await;
 }
 
+/// It comes back with its cursor, and has lost and repeated nothing; nor have others noticed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_viewer_that_is_cut_for_its_lag_goes_on_where_it_was() {
+    let bed = Bed::with(|options| scripted(options).with_env("ANTIPHON_LAG_BYTES", 65_536)).await;
+    let gateways = bed.fleet.gateway_addrs();
+    let pause = Duration::from_millis(5);
+    let slow = Follower::start(&gateways, "slow", FollowOptions { pause, ..FollowOptions::default() });
+    slow.opened().await.unwrap();
+    let quick = bed.following("slow").await;
+    let mut sent = 0;
+    while slow.progress().ended == 0 {
+        assert!(sent < 2_000, "it is never cut");
+        let (id, text) = (format!("m-{sent}"), "x".repeat(16_000));
+        let message = PlannedMessage::of_pieces("slow", &id, &[text]);
+        bed.send_part(&message.unwrap(), 0..1).await;
+        sent += 1;
+        quick.wait(LIMIT, |progress| progress.terminals == sent).await.unwrap();
+    }
+    slow.wait(LIMIT * 3, |progress| progress.terminals == sent).await.unwrap();
+    let metrics = bed.fleet.gateways[0].metrics().await.unwrap();
+    let cuts = metrics.sum_where("antiphon_gateway_viewers_cut_total", "reason", "lag");
+    println!("{sent} messages, cut {cuts} times");
+    assert_eq!(quick.progress().opened, 1);
+    bed.audit(vec![slow, quick]).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_standard_allows_works() {
     let bed = Bed::with(impatient).await;

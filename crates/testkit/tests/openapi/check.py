@@ -1,9 +1,12 @@
-"""Whether a description of an API is valid OpenAPI 3.1, and whether each of its examples is what its schema says.
+"""Whether a description of an API is valid OpenAPI 3.1, and whether each of its examples is what its schema says, and each event that the
+protocols write.
 
-`check.py <file>`; prints what is wrong, and ends with 1 then.
+`check.py <file> <folder>`: the description, and the golden files of the protocols, in folders by their names. Prints what is wrong, and ends
+with 1 then.
 """
 
 import json
+import pathlib
 import sys
 
 import jsonschema_rs
@@ -70,6 +73,25 @@ for path, item in document["paths"].items():
 for name, schema in document["components"]["schemas"].items():
     for value in schema.get("examples", []):
         validate(schema, value, name)
+
+# Where the gateway writes the streams of which there are golden files.
+WRITTEN = {
+    "native": ("get", "/v1/threads/{thread}/events"),
+    "ui_message": ("post", "/api/chat"),
+    "agui": ("post", "/agui"),
+    "responses_hosted": ("post", "/v1/responses"),
+    "chat_completions_hidden": ("post", "/v1/chat/completions"),
+}
+for folder, (method, path) in WRITTEN.items():
+    schema = document["paths"][path][method]["responses"]["200"]["content"]["text/event-stream"]["schema"]
+    said = {"anyOf": list(contents(schema))}
+    before = checked
+    for file in sorted(pathlib.Path(sys.argv[2], folder).glob("*.txt")):
+        for line in file.read_text(encoding="utf-8").split("\n"):
+            if line.startswith("data: ") and line != "data: [DONE]":
+                validate(said, json.loads(line.removeprefix("data: ")), f"{folder}/{file.name} {line[:200]}")
+    if checked == before:
+        faults.append(f"{folder} has no events")
 
 print(f"{checked} examples")
 print("\n".join(faults))

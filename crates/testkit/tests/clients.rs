@@ -28,7 +28,10 @@ struct Asked {
 impl Asked {
     fn from_environment() -> Self {
         let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().expect(name));
-        Self { cuts: number("ANTIPHON_CUTS").unwrap_or(1_000), seed: number("ANTIPHON_CUTS_SEED").unwrap_or(7) }
+        Self {
+            cuts: number("ANTIPHON_CUTS").unwrap_or(1_000),
+            seed: number("ANTIPHON_CUTS_SEED").unwrap_or(7),
+        }
     }
 
     /// For clients that are cut some ten times a second, each answer in between whole.

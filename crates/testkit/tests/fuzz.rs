@@ -2,7 +2,7 @@
 //!
 //! `ANTIPHON_FUZZ_EXAMPLES` says how many are made up for each operation; `cargo xtask fuzz` runs many.
 
-use std::{env, path::PathBuf, process::Stdio, time::Duration};
+use std::{collections::BTreeSet, env, path::PathBuf, process::Stdio, time::Duration};
 
 use serde_json::{Value, json};
 use testkit::http;
@@ -18,7 +18,7 @@ use crate::{bed::Bed, talk::scripted};
 const EXAMPLES: u32 = 3;
 /// The runs, side by side: each is one process of one thread, for most of the time is spent waiting.
 const RUNS: [&[&str]; 4] =
-    [&["threads"], &["turns", "agents", "tasks"], &["openai"], &["ai-sdk", "ag-ui", "gateway"]];
+    [&["threads"], &["turns", "agents", "tasks"], &["openai"], &["ai-sdk", "ag-ui", "keys", "gateway"]];
 /// How long they may take by themselves.
 const LIMIT: Duration = Duration::from_secs(150);
 /// What a gateway may say for a moment of a busy machine, and how often.
@@ -34,6 +34,9 @@ async fn what_is_described_is_what_is_answered() {
     let description = http::get(address, "/openapi.json").await.unwrap();
     assert_eq!(description.header("content-type"), Some("application/json"));
     python.check(&description.text).await;
+    let tags = description.json().unwrap()["tags"].as_array().unwrap().clone();
+    let tags: BTreeSet<_> = tags.iter().map(|tag| tag["name"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(tags, RUNS.concat().into_iter().map(str::to_owned).collect(), "some are never asked");
 
     let known = known(&bed).await;
     let limit = LIMIT * examples.div_ceil(EXAMPLES);

@@ -190,22 +190,20 @@ impl Credentials {
             .map_err(|error| Problem::bad_request("invalid_ticket", error.to_string()))
     }
 
-    /// Why a stream that was opened in this name must end; `None` while it may go on, or nobody can say.
+    /// Why a stream that was opened in this name must end, if it must.
     pub(crate) async fn ended(
         &self,
         store: &Store,
         principal: &Principal,
         now: Timestamp,
-    ) -> Option<&'static str> {
+    ) -> Result<Option<&'static str>, Denied> {
         if principal.has_expired(now) {
-            return Some("credential_expired");
+            return Ok(Some("credential_expired"));
         }
-        let id = principal.key()?;
-        match self.keyring.key(store, id, now).await {
-            Ok(Some(key)) => key.principal(now).is_err().then_some("credential_revoked"),
-            Ok(None) => Some("credential_revoked"),
-            Err(_) => None,
-        }
+        let Some(id) = principal.key() else { return Ok(None) };
+        let key = self.keyring.key(store, id, now).await?;
+        let counts = key.is_some_and(|key| key.principal(now).is_ok());
+        Ok((!counts).then_some("credential_revoked"))
     }
 
     /// Fetches the keys of the provider again when they are old, and notes which API keys are used.
@@ -238,7 +236,8 @@ impl Credentials {
         let (Some(key), Some(store)) = (self.tickets.get(), store) else { return Err(starting) };
         let refused = |error: TicketRefused| Denied::Refused(error.to_string());
         let principal = ticket::check(text, key, now).map_err(refused)?;
-        match self.ended(store, &principal, now).await {
+        // Where it cannot be said whether its key still counts, the ticket opens nothing.
+        match self.ended(store, &principal, now).await? {
             Some(why) => Err(Denied::Refused(why.to_owned())),
             None => Ok(principal),
         }

@@ -46,7 +46,8 @@ impl Vigil {
             let known = principal.key().and_then(|key| asked.get(&key).copied());
             let ended = match known {
                 Some(ended) if !principal.has_expired(now) => ended,
-                _ => credentials.ended(store, &principal, now).await,
+                // A stream goes on while nobody can say.
+                _ => credentials.ended(store, &principal, now).await.unwrap_or(None),
             };
             if let Some(key) = principal.key()
                 && !principal.has_expired(now)

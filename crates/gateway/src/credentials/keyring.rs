@@ -17,8 +17,9 @@ const STALE_MS: i64 = 5 * 60_000;
 const READ_MS: i64 = 1_000;
 /// Keys that are remembered, with those that do not exist.
 const MOST: usize = 10_000;
-/// Reads of the store for keys that are not remembered: who guesses ids costs the database no more than that.
-const READS: (u32, u32) = (200, 400);
+/// Reads of the store in a second, and at once, for ids of which no key is known: who guesses ids costs the database no more than
+/// that. Keys that are known do not pay: whoever guesses must not keep them from being looked at again.
+const GUESSES: (u32, u32) = (200, 400);
 
 #[derive(Debug, Default)]
 pub(super) struct Keyring {
@@ -29,7 +30,7 @@ pub(super) struct Keyring {
 struct State {
     seen: HashMap<KeyId, Seen>,
     used: HashSet<KeyId>,
-    reads: Option<Bucket>,
+    guesses: Option<Bucket>,
 }
 
 #[derive(Debug)]
@@ -99,22 +100,23 @@ impl State {
 
     /// Whether this caller is the one who reads the key now.
     fn reads_now(&mut self, id: KeyId, now: Timestamp) -> bool {
-        if self.seen.get(&id).is_some_and(|seen| now.since_ms(seen.asked_at) < READ_MS) {
+        let seen = self.seen.get(&id);
+        if seen.is_some_and(|seen| now.since_ms(seen.asked_at) < READ_MS) {
             return false;
         }
-        let may = self.may_read(now);
+        let may = seen.is_some_and(|seen| seen.key.is_some()) || self.may_guess(now);
         if let Some(seen) = self.seen.get_mut(&id).filter(|_| may) {
             seen.asked_at = now;
         }
         may
     }
 
-    fn may_read(&mut self, now: Timestamp) -> bool {
-        let full = || Rate::new(READS.0, READS.1).ok().map(|rate| Bucket::new(rate, now));
-        match self.reads.as_mut() {
-            Some(reads) => reads.take(1, now).is_ok(),
+    fn may_guess(&mut self, now: Timestamp) -> bool {
+        let full = || Rate::new(GUESSES.0, GUESSES.1).ok().map(|rate| Bucket::new(rate, now));
+        match self.guesses.as_mut() {
+            Some(guesses) => guesses.take(1, now).is_ok(),
             None => {
-                self.reads = full();
+                self.guesses = full();
                 true
             }
         }
@@ -179,8 +181,13 @@ mod tests {
         }
         assert!(state.seen.len() <= MOST);
         assert_eq!(state.seen(id(0), now, FRESH_MS), Some(Some(key(0))));
-        let reads = (0..10_000).filter(|_| state.may_read(now)).count();
-        assert_eq!(reads, READS.1 as usize + 1);
+        let reads = (50_000..60_000).filter(|n| state.reads_now(id(*n), now)).count();
+        assert_eq!(reads, GUESSES.1 as usize + 1);
+        // The one that is known is read again all the same, or it would count although it was revoked.
+        let later = now.plus_ms(FRESH_MS);
+        assert!((60_000..70_000).any(|n| !state.reads_now(id(n), later)));
+        assert!(!state.reads_now(id(70_000), later));
+        assert!(state.reads_now(id(0), later));
     }
 
     #[test]

@@ -7,12 +7,13 @@
 mod keyring;
 mod provider;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use access::jwt::{Jwks, JwtRefused, JwtRules};
 use access::ticket::{self, Ticket, TicketKey, TicketRefused};
-use access::{CorsRules, KeyRefused, Limits, PresentedKey, Principal, Source};
+use access::{CorsRules, KeyId, KeyRefused, Limits, PresentedKey, Principal, Source};
 use axum::http::{HeaderMap, StatusCode, header};
 use model::{ThreadId, Timestamp};
 use runtime::Heartbeat;
@@ -190,8 +191,23 @@ impl Credentials {
             .map_err(|error| Problem::bad_request("invalid_ticket", error.to_string()))
     }
 
-    /// Why a stream that was opened in this name must end, if it must.
-    pub(crate) async fn ended(
+    /// Those of the keys that count no longer, asked for all at once. None while nobody can say: streams go on.
+    pub(crate) async fn revoked(
+        &self,
+        store: &Store,
+        keys: &HashSet<KeyId>,
+        now: Timestamp,
+    ) -> HashSet<KeyId> {
+        self.keyring.read_again(store, keys, now).await;
+        let counts_not = |id: &&KeyId| {
+            let known = self.keyring.known(**id, now);
+            known.is_some_and(|key| key.is_none_or(|key| key.principal(now).is_err()))
+        };
+        keys.iter().filter(counts_not).copied().collect()
+    }
+
+    /// Why nothing may be done in this name any more, if it may not.
+    async fn ended(
         &self,
         store: &Store,
         principal: &Principal,

@@ -238,7 +238,11 @@ async fn secure(store: &Store, credentials: &Credentials) {
 async fn look_after(counter: &desk::Counter, store: &Store) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        counter.vigil.look(&counter.credentials, store, counter.now()).await;
+        let now = counter.now();
+        // What ends by itself ends, whether or not the store can be asked.
+        let keys = counter.vigil.end_expired(now);
+        let revoked = counter.credentials.revoked(store, &keys, now).await;
+        counter.vigil.end_revoked(&revoked);
     }
 }
 

@@ -75,6 +75,32 @@ impl Keyring {
         }
     }
 
+    /// Reads these keys again, all in one statement: however many there are, a store that is away is waited for once.
+    pub(super) async fn read_again(&self, store: &Store, ids: &HashSet<KeyId>, now: Timestamp) {
+        let stale: Vec<_> = {
+            let state = self.state();
+            ids.iter().filter(|id| state.seen(**id, now, FRESH_MS).is_none()).copied().collect()
+        };
+        if stale.is_empty() {
+            return;
+        }
+        match store.of_all().keys_of(&stale).await {
+            Ok(rows) => {
+                let mut found: HashMap<_, _> = rows.into_iter().map(|row| (row.key.id, row.key)).collect();
+                let mut state = self.state();
+                for id in stale {
+                    state.remember(id, Seen { key: found.remove(&id), at: now, asked_at: now });
+                }
+            }
+            Err(error) => tracing::debug!(%error, "keys cannot be looked up"),
+        }
+    }
+
+    /// What is remembered of a key, though it may be old; nothing when nothing is.
+    pub(super) fn known(&self, id: KeyId, now: Timestamp) -> Option<Option<StoredKey>> {
+        self.state().seen(id, now, STALE_MS)
+    }
+
     pub(super) fn used(&self, id: KeyId) {
         self.state().used.insert(id);
     }

@@ -58,6 +58,13 @@ impl Store {
         rows.first().map(key_row).transpose()
     }
 
+    /// Those of these keys that there are.
+    pub async fn keys_of(&self, ids: &[KeyId]) -> Result<Vec<KeyRow>, StoreError> {
+        let sql = sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM api_keys WHERE key_id = ANY ($1)"));
+        let ids: Vec<_> = ids.iter().map(KeyId::to_string).collect();
+        self.rows(sqlx::query(sql).bind(ids)).await?.iter().map(key_row).collect()
+    }
+
     /// At most `limit` keys of a tenant (`None`: the default one), in the order of their ids, after `after`.
     pub async fn keys(
         &self,

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use access::jwt::{Jwks, JwtRefused, JwtRules};
+use access::jwt::JwtRules;
 use access::ticket::{self, Ticket, TicketKey, TicketRefused};
 use access::{CorsRules, KeyId, KeyRefused, Limits, PresentedKey, Principal, Source};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -272,27 +272,6 @@ fn shown(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
     match scheme.eq_ignore_ascii_case("bearer") {
         true => Ok(Some(rest.trim_matches(' '))),
         false => Err(malformed()),
-    }
-}
-
-/// Whether a sender of tokens may be wrong about it for a while, so that newer keys are looked for.
-fn is_of_unknown_key(refused: &JwtRefused) -> bool {
-    matches!(refused, JwtRefused::UnknownKey { .. })
-}
-
-/// The keys in a document, with what was left out of it.
-fn parsed(json: &[u8]) -> Option<Jwks> {
-    match Jwks::parse(json) {
-        Ok(keys) => {
-            for skipped in keys.skipped() {
-                tracing::debug!(?skipped, "a key of the identity provider is not used");
-            }
-            Some(keys)
-        }
-        Err(error) => {
-            tracing::warn!(%error, "the keys of the identity provider cannot be read; those before stay");
-            None
-        }
     }
 }
 

@@ -2,15 +2,16 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use access::Principal;
 use access::jwt::{self, Jwks, JwtRefused, JwtRules, Refetch, RefetchGate};
 use model::Timestamp;
 use reqwest::{Client, Url};
+use runtime::spawn_named;
 
-use super::{Denied, TokenConfig, TokenError, TokenKeys, is_of_unknown_key, parsed};
+use super::{Denied, TokenConfig, TokenError, TokenKeys};
 
 /// How long the document may take to come.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -20,6 +21,12 @@ const MAX_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Provider {
     rules: JwtRules,
+    source: Arc<Source>,
+}
+
+/// The keys, and where they come from.
+#[derive(Debug)]
+struct Source {
     place: Place,
     gate: Mutex<RefetchGate>,
 }
@@ -45,11 +52,12 @@ impl Provider {
                 Place::Secret(secret.clone())
             }
         };
-        Ok(Self { rules: config.rules.clone(), place, gate: Mutex::new(RefetchGate::new()) })
+        let source = Arc::new(Source { place, gate: Mutex::new(RefetchGate::new()) });
+        Ok(Self { rules: config.rules.clone(), source })
     }
 
     fn gate(&self) -> MutexGuard<'_, RefetchGate> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+        self.source.gate()
     }
 
     pub(super) async fn verify(&self, token: &str, now: Timestamp) -> Result<Principal, Denied> {
@@ -65,7 +73,8 @@ impl Provider {
         };
         let refused = |refused: JwtRefused| Denied::Refused(refused.to_string());
         match jwt::verify(token, &keys, &self.rules, now) {
-            Err(unknown) if is_of_unknown_key(&unknown) => {
+            // Whoever made the token may be ahead of us.
+            Err(unknown @ JwtRefused::UnknownKey { .. }) => {
                 if !self.gate().may_fetch(Refetch::UnknownKey, now) {
                     return Err(refused(unknown));
                 }
@@ -85,6 +94,20 @@ impl Provider {
         }
     }
 
+    /// In a task of its own: the gate lets one fetch pass in half a minute, and a request that is given up must not take it along.
+    async fn fetch(&self, now: Timestamp) {
+        let source = Arc::clone(&self.source);
+        let fetched = spawn_named("identity provider", async move { source.fetch(now).await });
+        // A panic is in the log already, and the keys stay.
+        let _ = fetched.await;
+    }
+}
+
+impl Source {
+    fn gate(&self) -> MutexGuard<'_, RefetchGate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn fetch(&self, now: Timestamp) {
         let fetched = match &self.place {
             Place::Secret(secret) => Jwks::secret(secret).ok(),
@@ -100,6 +123,22 @@ impl Provider {
         };
         if let Some(keys) = fetched {
             self.gate().fetched(keys, now);
+        }
+    }
+}
+
+/// The keys in a document, with what was left out of it.
+fn parsed(json: &[u8]) -> Option<Jwks> {
+    match Jwks::parse(json) {
+        Ok(keys) => {
+            for skipped in keys.skipped() {
+                tracing::debug!(?skipped, "a key of the identity provider is not used");
+            }
+            Some(keys)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the keys of the identity provider cannot be read; those before stay");
+            None
         }
     }
 }
@@ -133,8 +172,8 @@ fn is_safe(url: &Url) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Poll;
 
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -229,6 +268,34 @@ mod tests {
         provider.refresh(later).await;
         assert!(provider.verify(&token("a", &first, later), later).await.is_err());
         assert!(provider.verify(&token("b", &second, later), later).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_leaves_stops_no_fetch() {
+        let (idp, first, second) = (Idp::new().await, pair(1), pair(2));
+        idp.says(&[("a", &first)]);
+        let rules = JwtRules::new("https://idp.example", "antiphon");
+        let provider = Provider::new(&TokenConfig { rules, keys: TokenKeys::Url(idp.url.clone()) }).unwrap();
+        let now = Timestamp(1_800_000_000_000);
+        provider.refresh(now).await;
+        idp.says(&[("b", &second)]);
+        let later = now.plus_ms(31_000);
+        let token = token("b", &second, later);
+        // It asks once, and is gone before there can be an answer.
+        let mut asking = Box::pin(provider.verify(&token, later));
+        std::future::poll_fn(|context| {
+            assert!(asking.as_mut().poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        drop(asking);
+        let fetched = async {
+            while provider.verify(&token, later).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, fetched).await.expect("the fetch was given up with its request");
+        assert_eq!(idp.fetches.load(Ordering::SeqCst), 2);
     }
 
     #[test]

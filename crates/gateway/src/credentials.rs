@@ -16,7 +16,6 @@ use access::ticket::{self, Ticket, TicketKey, TicketRefused};
 use access::{CorsRules, KeyId, KeyRefused, Limits, PresentedKey, Principal, Source};
 use axum::http::{HeaderMap, StatusCode, header};
 use model::{ThreadId, Timestamp};
-use runtime::Heartbeat;
 use store::Store;
 
 use crate::problem::Problem;
@@ -223,8 +222,7 @@ impl Credentials {
     }
 
     /// Fetches the keys of the provider again when they are old, and notes which API keys are used.
-    pub(crate) async fn keep_fresh(&self, store: &Store, now: Timestamp, heartbeat: &Heartbeat) {
-        heartbeat.beat();
+    pub(crate) async fn keep_fresh(&self, store: &Store, now: Timestamp) {
         if let Some(provider) = &self.provider {
             provider.refresh(now).await;
         }

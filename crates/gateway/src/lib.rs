@@ -47,7 +47,7 @@ use std::sync::{Arc, OnceLock};
 
 use bus::Bus;
 use model::PartitionCount;
-use runtime::{Backoff, Clock, Health, Heartbeat, spawn_named};
+use runtime::{Backoff, Clock, Health, spawn_named};
 use store::Store;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -173,7 +173,7 @@ impl Gateway {
                 tracing::info!(partitions = count.get(), "the gateway is ready");
                 ready.set_ready(READINESS, true);
             }
-            let fresh = keep_fresh(&counter, &whole, ready.register_loop("gateway credentials"));
+            let fresh = keep_fresh(&counter, &whole);
             tokio::join!(
                 hub.watch(ready.register_loop("gateway watch")),
                 look_after(&counter, &whole),
@@ -246,11 +246,12 @@ async fn look_after(counter: &desk::Counter, store: &Store) {
     }
 }
 
-/// Beside it, for an identity provider may take its time.
-async fn keep_fresh(counter: &desk::Counter, store: &Store, heartbeat: Heartbeat) {
+/// Beside it, for an identity provider may take its time. Neither loop has a heartbeat: they wait for others, and that these hang is no
+/// reason to restart the gateway.
+async fn keep_fresh(counter: &desk::Counter, store: &Store) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        counter.credentials.keep_fresh(store, counter.now(), &heartbeat).await;
+        counter.credentials.keep_fresh(store, counter.now()).await;
     }
 }
 

@@ -146,7 +146,9 @@ pub(super) async fn page(desk: Desk, Asked(query): Asked<AgentsQuery>) -> Result
     };
     let after = query.after.map(|id| desk.agent_in("after", &id)).transpose()?;
     let limit = params::limit(query.limit.as_deref())?;
-    let mut agents = desk.store()?.agents(waiting, after.as_ref(), limit + 1).await?;
+    // No id in the request says whose they are. Where nobody is asked who he is, too, these are the agents of one tenant.
+    let store = desk.store()?.of_tenant(desk.tenant().cloned());
+    let mut agents = store.agents(waiting, after.as_ref(), limit + 1).await?;
     let has_more = params::has_more(&mut agents, limit);
     Ok(fresh(AgentsPage { agents: agents.iter().map(ShownAgent::from).collect(), has_more }))
 }

@@ -1,6 +1,6 @@
 //! Agents: settings, state, what operators do.
 
-use model::{ActKind, AgentId, TaskId, TurnId};
+use model::{ActId, ActKind, AgentId, TaskId, TurnId, WorkflowName};
 use serde_json::{Value, json};
 use testkit::http;
 use wire::explain::{About, ActiveTurn, Explanation, WaitReason};
@@ -53,6 +53,24 @@ async fn settings_are_put_checked_and_audited() {
     assert_eq!(large.problem(), (413, "body_too_large".to_owned(), false));
     let shown = http::get_json(gateway, "/v1/agents/a1").await.unwrap();
     assert_eq!(shown["version"], 2, "what was refused changed nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_not_asked_is_of_the_default_tenant() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    for agent in ["mine", "acme~a1"] {
+        let put = store::PutAgent {
+            agent: AgentId::parse(agent).unwrap(),
+            workflow: WorkflowName::parse("default").unwrap(),
+            settings: serde_json::Map::new(),
+            act: ActId::parse(&format!("act-{}", agent.len())).unwrap(),
+            actor: "mia".to_owned(),
+        };
+        town.store.put_agent(&put).await.unwrap();
+    }
+    let listed = http::get_json(town.gateways[0], "/v1/agents").await.unwrap();
+    let agents = listed["agents"].as_array().unwrap().iter();
+    assert_eq!(agents.map(|agent| &agent["agent_id"]).collect::<Vec<_>>(), ["mine"]);
 }
 
 async fn queue(town: &Town) {

@@ -165,9 +165,7 @@ impl Gateway {
         let prepare = async move {
             let whole = store.of_all();
             let count = partition_count(&whole).await;
-            if !self.access.insecure {
-                secure(&whole, &counter.credentials).await;
-            }
+            secure(&whole, &counter.credentials, !self.access.insecure).await;
             let hub = hub::Hub::new(bus, store, clock, count, limits, stop);
             if counter.hub.set(hub.clone()).is_ok() {
                 tracing::info!(partitions = count.get(), "the gateway is ready");
@@ -214,14 +212,14 @@ pub async fn run(
     Ok(())
 }
 
-/// Reads what tickets are signed with, and says when the second wall between tenants does not stand.
-async fn secure(store: &Store, credentials: &Credentials) {
+/// Reads what tickets are signed with, and says when the second wall between tenants is wanted and does not stand.
+async fn secure(store: &Store, credentials: &Credentials, wants_wall: bool) {
     let mut backoff = Backoff::default();
     loop {
         match tokio::try_join!(store.signing_key(), store.passes_walls()) {
             Ok((key, passes)) => {
                 credentials.sign_with(&key);
-                if passes {
+                if passes && wants_wall {
                     tracing::warn!(
                         "the role of DATABASE_URL passes row-level security: only the gateway separates tenants"
                     );

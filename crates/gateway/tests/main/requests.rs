@@ -3,6 +3,8 @@
 use serde_json::Value;
 use testkit::http;
 
+use crate::client::Client;
+use crate::sending::post;
 use crate::town::Town;
 
 async fn problem(town: &Town, path: &str) -> (u16, String, bool) {
@@ -71,4 +73,13 @@ async fn history_is_paged_in_both_directions() {
         (&"text 1".into(), &"assistant".into(), &"system_trigger".into())
     );
     assert!(message["created_at"].as_str().unwrap().ends_with('Z'));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ticket_opens_events_where_nobody_is_asked_who_he_is() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    let made = post(town.gateways[0], "/v1/threads/t1/tickets", &serde_json::json!({})).await;
+    assert_eq!(made.status, 201, "{}", made.text);
+    let made = made.json();
+    Client::at(town.gateways[0], made["events_url"].as_str().unwrap(), None).await;
 }

@@ -110,6 +110,11 @@ impl CorsRules {
         answer
     }
 
+    /// Whether pages of this origin may read answers.
+    pub fn allows(&self, origin: &str) -> bool {
+        self.allowed(origin).is_some()
+    }
+
     /// What to say for this origin, if it may read.
     fn allowed<'a>(&'a self, origin: &str) -> Option<&'a str> {
         match &self.0 {

@@ -25,7 +25,7 @@ use tower::Service;
 
 use crate::body::Patience;
 use crate::guarded::{Guarded, Version};
-use crate::heads;
+use crate::heads::Heads;
 use crate::hub::{HttpLimits, Refused};
 use crate::metrics;
 use crate::peers::{Peers, Place};
@@ -53,6 +53,7 @@ const LATE_HEAD: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) router: Router,
+    pub(crate) heads: Heads,
     pub(crate) limits: HttpLimits,
     pub(crate) peers: Peers,
     /// Requests that may be under way on HTTP/2 connections.
@@ -110,7 +111,7 @@ impl Shared {
         let is_repeatable =
             request.method() == Method::GET || request.headers().contains_key("idempotency-key");
         let is_http1 = request.version() < hyper::Version::HTTP_2;
-        let mut response = match heads::check(&request) {
+        let mut response = match self.heads.check(&request) {
             Ok(()) => self.router.clone().call(request).await?,
             Err(problem) => problem.into_response(),
         };

@@ -1,13 +1,37 @@
 //! What a head must have before anybody looks at what it asks for.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use access::CorsRules;
 use axum::extract::Request;
-use axum::http::{Version, header};
+use axum::http::uri::Authority;
+use axum::http::{HeaderName, StatusCode, Version, header};
 
 use crate::problem::Problem;
 
+/// Which requests are taken.
+#[derive(Debug)]
+pub(crate) struct Heads {
+    pub(crate) cors: Arc<CorsRules>,
+    /// Nobody is asked who he is. Then every page that a browser of this machine shows could do everything: it sends requests here
+    /// without reading the answers, or gives its own name our address and reads them too.
+    pub(crate) is_insecure: bool,
+}
+
+impl Heads {
+    pub(crate) fn check(&self, request: &Request) -> Result<(), Problem> {
+        is_clear(request)?;
+        match self.is_insecure {
+            true => is_local(request, &self.cors),
+            false => Ok(()),
+        }
+    }
+}
+
 /// Refuses a head that other servers on its way may have read differently. Lengths and encodings of bodies are hyper's to
 /// judge: with both a length and chunks it reads chunks, and takes no further request on the connection.
-pub(crate) fn check(request: &Request) -> Result<(), Problem> {
+fn is_clear(request: &Request) -> Result<(), Problem> {
     let hosts = request.headers().get_all(header::HOST).iter().count();
     // HTTP/2 has the authority instead.
     let is_named = hosts > 0 || request.version() != Version::HTTP_11;
@@ -15,6 +39,36 @@ pub(crate) fn check(request: &Request) -> Result<(), Problem> {
         true => Err(Problem::bad_request("invalid_host", "a request must name its host once")),
         false => Ok(()),
     }
+}
+
+/// Refuses what is sent to another name than this machine's, or by a page of elsewhere that may not read answers.
+fn is_local(request: &Request, cors: &CorsRules) -> Result<(), Problem> {
+    let said = |name: HeaderName| {
+        request.headers().get_all(name).iter().map(|value| value.to_str().unwrap_or_default())
+    };
+    let mut hosts = request.uri().authority().map(Authority::as_str).into_iter().chain(said(header::HOST));
+    if !hosts.all(is_loopback) {
+        let detail = "with --insecure a gateway answers to localhost and to loopback addresses only";
+        return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "foreign_host", detail));
+    }
+    let is_ours = |origin: &str| {
+        cors.allows(origin) || origin.split_once("://").is_some_and(|(_, host)| is_loopback(host))
+    };
+    match said(header::ORIGIN).all(is_ours) {
+        true => Ok(()),
+        false => {
+            let detail = "with --insecure pages of elsewhere need ANTIPHON_CORS_ORIGINS";
+            Err(Problem::new(StatusCode::FORBIDDEN, "origin_not_allowed", detail))
+        }
+    }
+}
+
+/// Whether it is a name or address of this machine, with or without a port.
+fn is_loopback(authority: &str) -> bool {
+    let Ok(authority) = authority.parse::<Authority>() else { return false };
+    let host = authority.host();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -36,7 +90,38 @@ mod tests {
         ] {
             let named = (0..hosts).fold(Request::builder(), |named, _| named.header("host", "x"));
             let request = named.version(version).body(Body::empty()).unwrap();
-            assert_eq!(check(&request).is_ok(), is_fit, "{version:?} {hosts}");
+            assert_eq!(is_clear(&request).is_ok(), is_fit, "{version:?} {hosts}");
         }
+    }
+
+    #[test]
+    fn who_asks_nobody_serves_this_machine() {
+        let heads = |is_insecure| {
+            let cors = Arc::new(CorsRules::parse(["https://app.example"]).unwrap());
+            Heads { cors, is_insecure }
+        };
+        let status = |uri: &str, host: Option<&str>, origin: Option<&str>| {
+            let named = host.into_iter().fold(Request::builder(), |named, host| named.header("host", host));
+            let named = origin.into_iter().fold(named, |named, origin| named.header("origin", origin));
+            let request = named.version(Version::HTTP_2).uri(uri).body(Body::empty()).unwrap();
+            assert!(heads(false).check(&request).is_ok(), "{uri} {host:?} {origin:?}");
+            heads(true).check(&request).map_err(|problem| problem.rejection().0.status)
+        };
+        for host in ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "127.8.9.1", "[::1]", "[::1]:8080"] {
+            assert_eq!(status("/", Some(host), None), Ok(()), "{host}");
+            assert_eq!(status(&format!("http://{host}/"), None, None), Ok(()), "{host}");
+            assert_eq!(status("/", None, Some(&format!("http://{}", host.to_lowercase()))), Ok(()), "{host}");
+        }
+        for host in
+            ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "::1", ""]
+        {
+            assert_eq!(status("/", Some(host), None), Err(421), "{host}");
+            assert_eq!(status("/", None, Some(&format!("http://{host}"))), Err(403), "{host}");
+        }
+        assert_eq!(status("http://evil.example/", Some("localhost"), None), Err(421));
+        assert_eq!(status("/", Some("localhost"), Some("null")), Err(403));
+        assert_eq!(status("/", Some("localhost"), Some("localhost")), Err(403));
+        assert_eq!(status("/", Some("localhost"), Some("https://app.example")), Ok(()));
+        assert_eq!(status("/", Some("localhost"), Some("http://app.example")), Err(403));
     }
 }

@@ -159,7 +159,9 @@ impl Gateway {
             vigil: vigil::Vigil::default(),
             clock,
         };
-        let router = routes::router(counter.clone(), self.access.cors, health.clone());
+        let cors = Arc::new(self.access.cors);
+        let router = routes::router(counter.clone(), Arc::clone(&cors), health.clone());
+        let heads = heads::Heads { cors, is_insecure: self.access.insecure };
         let limits = self.limits;
         let (stop, ready) = (drain.clone(), health.clone());
         let prepare = async move {
@@ -189,7 +191,7 @@ impl Gateway {
             closed.cancelled().await;
             closing.set_ready(READINESS, false);
         });
-        server::serve(self.listener, router, limits, drain).await;
+        server::serve(self.listener, router, heads, limits, drain).await;
         unready.abort();
         prepared.abort();
     }

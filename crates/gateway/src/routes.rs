@@ -43,7 +43,7 @@ pub(crate) use context::COMPACTION_STATES;
 #[derive(Debug, Clone)]
 pub(crate) struct Connection(pub(crate) CancellationToken);
 
-pub(crate) fn router(counter: Counter, cors: CorsRules, health: Health) -> Router {
+pub(crate) fn router(counter: Counter, cors: Arc<CorsRules>, health: Health) -> Router {
     let routes = Router::new()
         .route("/", get(about))
         .route("/openapi.json", get(docs::description))
@@ -56,7 +56,7 @@ pub(crate) fn router(counter: Counter, cors: CorsRules, health: Health) -> Route
         .merge(runtime::endpoint::probes_router(health))
         .fallback(|| async { Problem::not_found("unknown_address", "there is nothing at this address") })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() });
-    routes.layer(middleware::from_fn_with_state(Arc::new(cors), guard::cross_origin))
+    routes.layer(middleware::from_fn_with_state(cors, guard::cross_origin))
 }
 
 fn of_threads(counter: &Counter) -> Router<Counter> {

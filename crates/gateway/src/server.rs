@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::{self, Shared};
+use crate::heads::Heads;
 use crate::hub::Limits;
 use crate::metrics;
 use crate::peers::{Peers, Place};
@@ -38,10 +39,17 @@ pub(crate) fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Serves until `drain`, then waits for the connections, up to a deadline.
-pub(crate) async fn serve(listener: TcpListener, router: Router, limits: Limits, drain: CancellationToken) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    heads: Heads,
+    limits: Limits,
+    drain: CancellationToken,
+) {
     let tracker = TaskTracker::new();
     let shared = Arc::new(Shared {
         router,
+        heads,
         limits: limits.http,
         peers: Peers::new(limits.http.connections_per_peer),
         streams: Arc::new(Semaphore::new(limits.connections)),

@@ -134,7 +134,7 @@ async fn bad_inputs_are_refused_and_nothing_is_stored() {
 async fn a_body_without_an_end_is_refused_by_its_length() {
     let town = Town::with(gateway::Limits::default(), 1).await;
     let mut request = format!(
-        "POST {MESSAGES} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
+        "POST {MESSAGES} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
          transfer-encoding: chunked\r\n\r\n"
     )
     .into_bytes();
@@ -483,7 +483,7 @@ async fn a_client_that_leaves_its_stream_in_line_leaves_nothing_behind() {
     let orders = quiet(&town).await;
     let body = r#"{"content":"x"}"#;
     let request = format!(
-        "POST {MESSAGES} HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\ncontent-type: application/json\r\n\
+        "POST {MESSAGES} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n{body}",
         body.len()
     );

@@ -47,13 +47,13 @@ async fn every_client_is_told_in_its_own_way() {
     // One says nothing yet, one is in the middle of its head.
     let mut late = TcpStream::connect(addr).await.unwrap();
     let mut half = TcpStream::connect(addr).await.unwrap();
-    half.write_all(b"GET /v1/threads/chat/events HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+    half.write_all(b"GET /v1/threads/chat/events HTTP/1.1\r\nhost: localhost\r\n").await.unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;
     let began = Instant::now();
     bed.fleet.gateways[0].terminate();
     tokio::time::sleep(Duration::from_millis(150)).await;
     half.write_all(b"\r\n").await.unwrap();
-    late.write_all(b"GET /v1/threads/chat/events HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    late.write_all(b"GET /v1/threads/chat/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     for said in [rest(&mut half).await, rest(&mut late).await] {
         assert_eq!((said.status(), said.answers()), (Some(503), 1), "{said:?}");
         assert!(said.has("retry-after: 1") && said.has("connection: close"), "{said:?}");

@@ -20,8 +20,9 @@ fn heads() -> Vec<Case> {
         (name.to_owned(), bytes.as_bytes().to_vec(), statuses)
     };
     let of_body = |name: &str, headers: &str, body: &str, statuses: &'static [u16]| {
-        let bytes =
-            format!("POST {MESSAGES} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{JSON}{headers}\r\n{body}");
+        let bytes = format!(
+            "POST {MESSAGES} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{JSON}{headers}\r\n{body}"
+        );
         (name.to_owned(), bytes.into_bytes(), statuses)
     };
     let chunked = "transfer-encoding: chunked\r\n";
@@ -36,7 +37,7 @@ fn heads() -> Vec<Case> {
         ("a blank before the colon".into(), get("/livez", "x-a : a\r\n"), &[400]),
         ("a header without a name".into(), get("/livez", ": a\r\n"), &[400]),
         case("HTTP/0.9", "GET /livez\r\n\r\n", &[400, 0]),
-        case("HTTP/3.0", "GET /livez HTTP/3.0\r\nhost: x\r\n\r\n", &[400, 0]),
+        case("HTTP/3.0", "GET /livez HTTP/3.0\r\nhost: localhost\r\n\r\n", &[400, 0]),
         case("half a preface", "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n", &[400, 0]),
         (
             "the hello of TLS".into(),
@@ -44,18 +45,30 @@ fn heads() -> Vec<Case> {
             &[400, 0],
         ),
         case("nothing but ends of lines", &"\r\n".repeat(2_000), &[400, 0]),
-        case("CONNECT", "CONNECT x:80 HTTP/1.1\r\nhost: x:80\r\nconnection: close\r\n\r\n", &[400, 404, 405]),
-        case("TRACE", "TRACE /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", &[405]),
-        case("OPTIONS *", "OPTIONS * HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", &[400, 404, 405]),
-        case("a method of nobody", "JUMP /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", &[405]),
+        case(
+            "CONNECT",
+            "CONNECT localhost:80 HTTP/1.1\r\nhost: localhost:80\r\nconnection: close\r\n\r\n",
+            &[400, 404, 405],
+        ),
+        case("TRACE", "TRACE /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n", &[405]),
+        case(
+            "OPTIONS *",
+            "OPTIONS * HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
+            &[400, 404, 405],
+        ),
+        case(
+            "a method of nobody",
+            "JUMP /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
+            &[405],
+        ),
         case(
             "the absolute form",
-            "GET http://x/livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+            "GET http://localhost/livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
             &[200],
         ),
         case(
             "an upgrade to h2c",
-            "GET /livez HTTP/1.1\r\nhost: x\r\nconnection: upgrade, http2-settings, close\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n",
+            "GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade, http2-settings, close\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n",
             &[200],
         ),
         of_body("two lengths", "content-length: 2\r\ncontent-length: 3\r\n", "{}}", &[400]),
@@ -139,7 +152,7 @@ fn bodies() -> Vec<Case> {
     };
     let endless = || {
         let mut bytes = format!(
-            "POST {MESSAGES} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{JSON}transfer-encoding: chunked\r\n\r\n"
+            "POST {MESSAGES} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{JSON}transfer-encoding: chunked\r\n\r\n"
         );
         let chunk = format!("10000\r\n{}\r\n", "a".repeat(0x10000));
         (0..1_024).for_each(|_| bytes.push_str(&chunk));
@@ -229,14 +242,15 @@ async fn the_slow_are_not_waited_for() {
         assert!(statuses.contains(&said.status().unwrap_or(0)), "{said:?}");
         assert!(began.elapsed() < HEAD_TIMEOUT * 4, "{first:?}: {:?}", began.elapsed());
     };
-    let body = format!("POST {MESSAGES} HTTP/1.1\r\nhost: x\r\n{JSON}content-length: 100000\r\n\r\n{{");
+    let body =
+        format!("POST {MESSAGES} HTTP/1.1\r\nhost: localhost\r\n{JSON}content-length: 100000\r\n\r\n{{");
     tokio::join!(
         silent(),
-        drips("GET /livez HTTP/1.1\r\nhost: x\r\n", b"", &[0, 408]),
-        drips("GET /livez HTTP/1.1\r\nhost: x\r\nx-a: ", b"a", &[0, 408]),
+        drips("GET /livez HTTP/1.1\r\nhost: localhost\r\n", b"", &[0, 408]),
+        drips("GET /livez HTTP/1.1\r\nhost: localhost\r\nx-a: ", b"a", &[0, 408]),
         drips("PRI * HT", b"", &[0, 400, 408]),
         drips(&body, b" ", &[408]),
-        drips("GET /livez HTTP/1.1\r\nhost: x\r\n\r\n", b"", &[200]),
+        drips("GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n", b"", &[200]),
     );
     unharmed(&bed, before, 64).await;
 }
@@ -299,14 +313,14 @@ async fn what_the_standard_allows_works() {
     let addr = bed.fleet.gateway_addrs()[0];
     bed.quiet("rough").await;
     // Three at once, answered in order.
-    let live = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
-    let three = format!("{live}GET /v1/threads/none HTTP/1.1\r\nhost: x\r\n\r\n{live}");
+    let live = "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let three = format!("{live}GET /v1/threads/none HTTP/1.1\r\nhost: localhost\r\n\r\n{live}");
     let said = shout(addr, three.as_bytes()).await;
     let statuses: Vec<_> = said.text.split("HTTP/1.1 ").skip(1).map(|part| part[..3].to_owned()).collect();
     assert_eq!(statuses, ["200", "404", "200"], "{said:?}");
     // A length and chunks are chunks, and what comes after them is no request.
     let both = format!(
-        "POST {MESSAGES} HTTP/1.1\r\nhost: x\r\n{JSON}content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{live}"
+        "POST {MESSAGES} HTTP/1.1\r\nhost: localhost\r\n{JSON}content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{live}"
     );
     let said = shout(addr, both.as_bytes()).await;
     assert_eq!((said.status(), said.answers()), (Some(400), 1), "{said:?}");

@@ -26,7 +26,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// A GET, as HPACK has it without a table: method and scheme by number, path and authority as text.
 fn request(path: &str) -> Vec<u8> {
     let path_length = u8::try_from(path.len()).unwrap();
-    [&[0x82, 0x86, 0x04, path_length], path.as_bytes(), &[0x01, 1, b'x']].concat()
+    [&[0x82, 0x86, 0x04, path_length], path.as_bytes(), &[0x01, 9], b"localhost"].concat()
 }
 
 fn get_frame(stream: u32, path: &str) -> Vec<u8> {

@@ -13,7 +13,7 @@ pub(super) struct Code {
 }
 
 /// Every secured operation may say these.
-pub(super) const SECURED: [&str; 11] = [
+pub(super) const SECURED: [&str; 13] = [
     "unauthenticated",
     "credentials_unavailable",
     "insufficient_scope",
@@ -21,6 +21,8 @@ pub(super) const SECURED: [&str; 11] = [
     "too_many_requests",
     "too_many_streams",
     "invalid_host",
+    "foreign_host",
+    "origin_not_allowed",
     "invalid_id",
     "starting",
     "store_unavailable",
@@ -86,6 +88,11 @@ pub(super) const ALL: &[Code] = &[
     code("cursor_ahead", StatusCode::CONFLICT, "the cursor is ahead of all that the thread has"),
     code("draining", StatusCode::SERVICE_UNAVAILABLE, "the gateway is about to stop"),
     code("empty_input", StatusCode::BAD_REQUEST, "the input has no text"),
+    code(
+        "foreign_host",
+        StatusCode::MISDIRECTED_REQUEST,
+        "with --insecure the Host must be localhost or a loopback address",
+    ),
     code("idempotency_key_reused", StatusCode::UNPROCESSABLE_ENTITY, "the key was used with another input"),
     code("input_too_large", StatusCode::PAYLOAD_TOO_LARGE, "the input is too large"),
     code("insufficient_scope", StatusCode::FORBIDDEN, "the credential does not allow this"),
@@ -132,6 +139,7 @@ pub(super) const ALL: &[Code] = &[
         StatusCode::CONFLICT,
         "only the last response of its thread can be followed",
     ),
+    code("origin_not_allowed", StatusCode::FORBIDDEN, "pages of this origin may not do this"),
     passing("rate_limited", StatusCode::TOO_MANY_REQUESTS, "the tenant asks for more than it may"),
     code("starting", StatusCode::SERVICE_UNAVAILABLE, "the gateway has not reached the database yet"),
     code(

@@ -32,7 +32,7 @@ fn bare() -> Router {
         vigil: Vigil::default(),
         clock: Clock::start(),
     };
-    router(counter, access.cors, Health::default())
+    router(counter, Arc::new(access.cors), Health::default())
 }
 
 async fn asked(router: &Router, method: &str, path: &str) -> Response {

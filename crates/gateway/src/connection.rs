@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use crate::body::Patience;
+use crate::guard;
 use crate::guarded::{Guarded, Version};
 use crate::heads::Heads;
 use crate::hub::{HttpLimits, Refused};
@@ -111,21 +112,28 @@ impl Shared {
         let is_repeatable =
             request.method() == Method::GET || request.headers().contains_key("idempotency-key");
         let is_http1 = request.version() < hyper::Version::HTTP_2;
+        let origin = guard::origin(request.headers());
         let mut response = match self.heads.check(&request) {
             Ok(()) => self.router.clone().call(request).await?,
-            Err(problem) => problem.into_response(),
+            Err(problem) => self.refusal(problem, origin.as_deref()),
         };
         if !self.drain.is_cancelled() {
             return Ok(response);
         }
         // It would be cut at once. An input without a key may be stored: its sender gets to know of which turn.
         if is_repeatable && is_stream(&response) {
-            response = Problem::unavailable("draining", Refused::Draining.to_string()).into_response();
+            let problem = Problem::unavailable("draining", Refused::Draining.to_string());
+            response = self.refusal(problem, origin.as_deref());
         }
         if is_http1 {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(response)
+    }
+
+    /// What the router has no part in is said here: a page may read that, too.
+    fn refusal(&self, problem: Problem, origin: Option<&str>) -> Response {
+        guard::readable(problem.into_response(), &self.heads.cors, origin)
     }
 
     /// A place for a request beside others.
@@ -272,7 +280,7 @@ async fn beside_others(
             let Ok(response) = shared.answer(request, Connection(cut)).await;
             (response, Some(seat))
         }
-        Err(problem) => (problem.into_response(), None),
+        Err(problem) => (shared.refusal(problem, guard::origin(request.headers()).as_deref()), None),
     };
     response.map(|body| Paced::new(body, own.as_ref(), seat))
 }

@@ -172,7 +172,7 @@ pub(crate) async fn cross_origin(
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    let origin = said(headers, header::ORIGIN);
+    let origin = origin(headers);
     let asked = said(headers, header::ACCESS_CONTROL_REQUEST_METHOD);
     let asked = asked.filter(|_| request.method() == Method::OPTIONS);
     if let (Some(origin), Some(method)) = (&origin, asked) {
@@ -186,7 +186,17 @@ pub(crate) async fn cross_origin(
             }
         };
     }
-    with(next.run(request).await, rules.actual(origin.as_deref()))
+    readable(next.run(request).await, &rules, origin.as_deref())
+}
+
+/// The page that asks.
+pub(crate) fn origin(headers: &HeaderMap) -> Option<String> {
+    said(headers, header::ORIGIN)
+}
+
+/// Says who may read an answer.
+pub(crate) fn readable(response: Response, rules: &CorsRules, origin: Option<&str>) -> Response {
+    with(response, rules.actual(origin))
 }
 
 fn said(headers: &HeaderMap, name: HeaderName) -> Option<String> {

@@ -50,6 +50,9 @@ pub(crate) struct AccessSettings {
     /// The claim that names the role: viewer, operator or admin.
     #[arg(long, env = "ANTIPHON_JWT_ROLE_CLAIM", default_value = "role")]
     jwt_role_claim: String,
+    /// The claim that lists the scopes to which the role is narrowed; empty: tokens have none for us, and may what the role may.
+    #[arg(long, env = "ANTIPHON_JWT_SCOPE_CLAIM", default_value = "scope")]
+    jwt_scope_claim: String,
     /// Longest time since a token was issued, whatever it says itself.
     #[arg(long, env = "ANTIPHON_JWT_MAX_AGE_SECONDS", default_value_t = 86_400)]
     jwt_max_age_seconds: u32,
@@ -100,6 +103,7 @@ impl AccessSettings {
         rules.algorithms.clone_from(&self.jwt_algorithms);
         rules.tenant_claim.clone_from(&self.jwt_tenant_claim);
         rules.role_claim.clone_from(&self.jwt_role_claim);
+        rules.scope_claim = Some(self.jwt_scope_claim.clone()).filter(|claim| !claim.is_empty());
         rules.default_tenant_allowed = self.jwt_default_tenant;
         rules.max_age_s = self.jwt_max_age_seconds;
         let keys = match (&self.jwt_jwks_url, &self.jwt_jwks_file, &self.jwt_secret_file) {

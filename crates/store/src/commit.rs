@@ -86,7 +86,7 @@ impl CommitError {
 
     /// Nothing was sent, for want of a connection.
     fn unsent(error: sqlx::Error) -> Self {
-        match StoreError::from(error) {
+        match StoreError::of_connect(error) {
             error @ (StoreError::Url(_) | StoreError::Refused(_)) => Self::Fatal(error.to_string()),
             error => Self::Retry(error.to_string()),
         }

@@ -69,7 +69,7 @@ pub(crate) async fn wait(options: &PgConnectOptions) -> Result<PgConnection, Sto
                 }
                 return Ok(connection);
             }
-            Err(error) if !may_pass(&error) => return Err(error.into()),
+            Err(error) if !may_pass(&error) => return Err(StoreError::of_connect(error)),
             Err(error) if !told => {
                 tracing::warn!(%error, host = options.get_host(), port = options.get_port(), "waiting for Postgres");
                 told = true;

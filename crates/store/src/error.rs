@@ -77,11 +77,21 @@ impl StoreError {
     }
 }
 
+impl StoreError {
+    /// Of a connection that could not be opened.
+    pub(crate) fn of_connect(error: sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::Database(ref refusal) if refuses_login(refusal.as_ref()) => Self::Refused(error),
+            error => error.into(),
+        }
+    }
+}
+
+/// Of a session that is open.
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         match error {
             sqlx::Error::Configuration(_) => Self::Url(error),
-            sqlx::Error::Database(ref refusal) if refuses_login(refusal.as_ref()) => Self::Refused(error),
             error => Self::Statement(error),
         }
     }
@@ -121,6 +131,8 @@ impl Cause {
             "40003" => Self::Lost,
             // A primary that has become a standby; the pool or the writer finds the new one.
             "25006" | "25P03" => Self::NotNow,
+            // A right was taken away, or not given yet: whoever does that mends it without starting anything anew.
+            "42501" => Self::NotNow,
             _ => match code.get(..2) {
                 // Inside a session this is a proxy that lost its server.
                 Some("08") => Self::Lost,
@@ -134,7 +146,8 @@ impl Cause {
     }
 }
 
-/// True for what waiting for a server to come up does not cure.
+/// True for what waiting for a server to come up does not cure. Of a connection that is being opened: in a session some of these codes
+/// say something else.
 pub(crate) fn refuses_login(error: &dyn DatabaseError) -> bool {
     matches!(sqlstate(error).as_ref(), "28000" | "28P01" | "3D000" | "42501")
 }
@@ -150,7 +163,7 @@ mod tests {
     #[test]
     fn sqlstates_say_what_to_do() {
         let all = [
-            (Cause::NotNow, "40001 40P01 53100 53300 55P03 57014 57P01 57P03 25006"),
+            (Cause::NotNow, "40001 40P01 53100 53300 55P03 57014 57P01 57P03 25006 42501"),
             (Cause::Lost, "08006 08P01 40003"),
             (Cause::Data, "22P05 22021 22P02 22003 22008 23514 23502 54000 54001"),
             (Cause::Other, "23505 42P01 42601 21000 XX000"),

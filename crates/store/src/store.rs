@@ -137,7 +137,7 @@ async fn answer(
     limit: Duration,
     sees: Option<Sees>,
 ) -> Result<Vec<PgRow>, StoreError> {
-    let mut connection = pool.acquire().await?;
+    let mut connection = pool.acquire().await.map_err(StoreError::of_connect)?;
     let answered = async {
         match &sees {
             None => Answered::Whole(statement.fetch_all(&mut *connection).await),

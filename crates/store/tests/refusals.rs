@@ -35,6 +35,20 @@ async fn two_messages_at_one_position_are_a_defect_and_not_a_duplicate() {
 }
 
 #[tokio::test]
+async fn a_right_that_is_missing_is_waited_for() {
+    let (database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let commit = owner.empty();
+    database.execute("REVOKE ALL ON partitions FROM CURRENT_USER").await;
+    let error = store.partitions_status().await.unwrap_err();
+    assert!(error.to_string().contains("permission denied"), "{error}");
+    assert_eq!(error.disposition(), Disposition::Retry);
+    assert_eq!(owner.commit(&commit).await.unwrap_err().disposition(), Disposition::Retry);
+    database.execute("GRANT ALL ON partitions TO CURRENT_USER").await;
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+}
+
+#[tokio::test]
 async fn a_database_without_our_tables_is_fatal() {
     let database = Database::empty().await;
     let store = store::Store::connect(&store::StoreConfig::new(&database.url)).await.unwrap();

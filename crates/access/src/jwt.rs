@@ -309,9 +309,10 @@ fn scopes(claims: &Map<String, Value>, rules: &JwtRules) -> Result<Permissions, 
 }
 
 /// The subject as a name for the audit. One that cannot be shown is replaced by its SHA-256, and so is one that looks
-/// like that already: nobody can pass for another.
+/// like that already, or has the slash after which stands for whom somebody acts: nobody can pass for another.
 fn actor(subject: &str) -> Box<str> {
-    let fits = subject.len() <= LONGEST_SUBJECT && subject.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_shown = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
+    let fits = subject.len() <= LONGEST_SUBJECT && subject.bytes().all(is_shown);
     if fits && !subject.starts_with(HASHED) {
         return format!("jwt:{subject}").into();
     }

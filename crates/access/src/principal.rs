@@ -52,8 +52,8 @@ impl Principal {
         &self.tenant
     }
 
-    /// The actor for the audit: `key:<id>`, `jwt:<subject>` or `local`, at most 128 visible ASCII characters. A ticket bears
-    /// the name of who asked for it.
+    /// The actor for the audit: `key:<id>`, `jwt:<subject>` or `local`, at most 128 visible ASCII characters without a
+    /// slash. A ticket bears the name of who asked for it.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -25,8 +25,6 @@ use crate::vigil::Vigil;
 /// What every stream begins with. The pause is long enough for a load balancer to notice a gateway that is gone, short enough for a
 /// reader to wait.
 const FIRST: [&[u8]; 2] = [native::OPEN, b"retry: 1000\n\n"];
-/// Longest name of an actor, in bytes.
-const MAX_ACTOR: usize = 128;
 
 /// What all requests share; the hub is there once the number of partitions is known.
 #[derive(Clone)]
@@ -127,7 +125,7 @@ impl Desk {
         if let Some(said) = said {
             actor.push('/');
             actor.push_str(&said);
-            actor.truncate(MAX_ACTOR);
+            actor.truncate(params::MAX_ACTOR_LEN);
         }
         Ok(actor)
     }

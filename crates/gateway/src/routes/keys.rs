@@ -30,7 +30,7 @@ pub(super) struct KeyBody {
     /// Only this of what the role may.
     #[schema(value_type = Option<Vec<forms::ScopeText>>)]
     scopes: Option<Vec<String>>,
-    /// It ends by itself after so many seconds.
+    /// It ends by itself after so many seconds, and never later than the credential that makes it.
     #[schema(minimum = 1, maximum = 315_360_000)]
     expires_in_s: Option<i64>,
 }
@@ -95,6 +95,9 @@ pub(super) async fn make(
     });
     let lifetime = lifetime.transpose()?;
     let (hub, actor, made) = (desk.hub()?, desk.actor(&headers)?, new_key());
+    let wanted_end = lifetime.map(|seconds| hub.context().now().plus_ms(seconds * 1_000));
+    // What is given away must not outlast what its giver has.
+    let expires_at = [wanted_end, desk.principal().expires_at()].into_iter().flatten().min();
     let key = StoredKey {
         id: made.id(),
         digest: made.digest(),
@@ -102,7 +105,7 @@ pub(super) async fn make(
         role,
         scopes,
         name: body.name,
-        expires_at: lifetime.map(|seconds| hub.context().now().plus_ms(seconds * 1_000)),
+        expires_at,
         revoked_at: None,
     };
     hub.store().add_key(&key, &actor).await?;

@@ -24,7 +24,7 @@ pub(super) fn operations() -> Vec<Operation> {
             .may_say(&["invalid_limit"]),
         Operation::post("/v1/keys", "makeKey", "Make an API key")
             .tag(KEYS)
-            .says("Its text is shown here and never again. Nobody gives what he does not have.")
+            .says("Its text is shown here and never again. Nobody gives what he does not have, or for longer than he has it himself.")
             .needs(Scope::ManageKeys)
             .takes_actor()
             .body::<KeyBody>(json!({ "name": "the web shop", "role": "operator", "expires_in_s": 7_776_000 }))

@@ -75,6 +75,12 @@ fn algorithm(text: &str) -> Result<JwtAlgorithm, String> {
     known.ok_or_else(|| "it must be RS256, PS256, ES256 or EdDSA".to_owned())
 }
 
+/// Editors end files with a line break that nobody means. One only: what is before it may be bytes of any value.
+fn without_end_of_line(secret: &[u8]) -> &[u8] {
+    let Some(line) = secret.strip_suffix(b"\n") else { return secret };
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
 impl AccessSettings {
     /// What the gateway is told.
     ///
@@ -114,8 +120,7 @@ impl AccessSettings {
                 let read = tokio::fs::read(file).await;
                 let unread = |error| format!("ANTIPHON_JWT_SECRET_FILE {}: {error}", file.display());
                 let secret = read.map_err(|error| Stop::Configuration(unread(error)))?;
-                // Editors end files with a line break that nobody means.
-                TokenKeys::Secret(secret.trim_ascii_end().to_vec())
+                TokenKeys::Secret(without_end_of_line(&secret).to_vec())
             }
             (None, None, None) => {
                 let needed = "ANTIPHON_JWT_ISSUER needs ANTIPHON_JWT_JWKS_URL, _JWKS_FILE or _SECRET_FILE";
@@ -123,5 +128,19 @@ impl AccessSettings {
             }
         };
         Ok(TokenConfig { rules, keys })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_loses_the_end_of_its_line_and_nothing_else() {
+        for (file, secret) in
+            [("a", "a"), ("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("a \t", "a \t"), ("a\r", "a\r")]
+        {
+            assert_eq!(without_end_of_line(file.as_bytes()), secret.as_bytes(), "{file:?}");
+        }
     }
 }

@@ -11,6 +11,8 @@ use crate::TenantName;
 
 /// Most tenants that are remembered.
 const MOST_TENANTS: usize = 10_000;
+/// When to come back after too many requests, in s: the slowest rate brings one by then.
+const RETRY_REQUEST_S: u32 = 1;
 /// When to come back after too many streams, in s. When one of them ends, nobody knows.
 const RETRY_STREAM_S: u32 = 5;
 /// A bucket holds thousandths, so that what flows in within a millisecond is a whole number.
@@ -141,23 +143,16 @@ impl Bucket {
         Self { rate, level: rate.full(), at: now }
     }
 
-    /// Takes `n` requests out. More than a burst counts as a whole burst, or it would never pass.
-    ///
-    /// # Errors
-    /// There is too little: the seconds, from 1, after which the same passes if nothing is taken in between. Nothing was taken.
-    pub fn take(&mut self, n: u32, now: Timestamp) -> Result<(), u32> {
-        let per_second = u64::from(self.rate.per_second);
+    /// Takes a request out; false when there is less than one, and nothing was taken.
+    pub fn take(&mut self, now: Timestamp) -> bool {
         // A clock that goes back brings nothing, and the time goes on from there.
         let passed_ms = u64::try_from(now.since_ms(self.at)).unwrap_or(0);
-        self.level = self.level.saturating_add(passed_ms.saturating_mul(per_second)).min(self.rate.full());
+        let brought = passed_ms.saturating_mul(self.rate.per_second.into());
+        self.level = self.level.saturating_add(brought).min(self.rate.full());
         self.at = now;
-        let wanted = u64::from(n.min(self.rate.burst)) * PARTS;
-        if let Some(left) = self.level.checked_sub(wanted) {
-            self.level = left;
-            return Ok(());
-        }
-        let seconds = (wanted - self.level).div_ceil(per_second * PARTS);
-        Err(u32::try_from(seconds).unwrap_or(u32::MAX))
+        let left = self.level.checked_sub(PARTS);
+        self.level = left.unwrap_or(self.level);
+        left.is_some()
     }
 }
 
@@ -177,8 +172,10 @@ impl Tenants {
             Class::Read => (&mut usage.reads, Limit::Reads),
             Class::Write => (&mut usage.writes, Limit::Writes),
         };
-        let taken = bucket.as_mut().map_or(Ok(()), |bucket| bucket.take(1, now));
-        taken.map_err(|retry_after_s| OverLimit { what, retry_after_s })
+        match bucket.as_mut().is_none_or(|bucket| bucket.take(now)) {
+            true => Ok(()),
+            false => Err(OverLimit { what, retry_after_s: RETRY_REQUEST_S }),
+        }
     }
 
     /// Lets a tenant open a stream. It costs no request, so that the clients of a gateway that has gone can all come back at
@@ -203,11 +200,6 @@ impl Tenants {
         if self.known.get(&permit.tenant).is_some_and(|usage| usage.born == permit.born) {
             self.count(&permit.tenant, |streams| streams.saturating_sub(1));
         }
-    }
-
-    /// How many streams are open, for a gauge.
-    pub fn open_streams(&self) -> u64 {
-        self.known.values().map(|usage| u64::from(usage.streams)).sum()
     }
 
     /// What the tenant has used, which is in use now.

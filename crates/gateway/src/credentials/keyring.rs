@@ -140,7 +140,7 @@ impl State {
     fn may_guess(&mut self, now: Timestamp) -> bool {
         let full = || Rate::new(GUESSES.0, GUESSES.1).ok().map(|rate| Bucket::new(rate, now));
         match self.guesses.as_mut() {
-            Some(guesses) => guesses.take(1, now).is_ok(),
+            Some(guesses) => guesses.take(now),
             None => {
                 self.guesses = full();
                 true

@@ -27,11 +27,11 @@ struct Guard {
 }
 
 /// Routes that ask for a permission.
-pub(crate) struct Guarded<'a> {
+pub(crate) struct Guards<'a> {
     pub(crate) counter: &'a Counter,
 }
 
-impl Guarded<'_> {
+impl Guards<'_> {
     /// Routes of the API.
     pub(crate) fn needs(&self, needs: Permission, routes: MethodRouter<Counter>) -> MethodRouter<Counter> {
         self.guarded(needs, false, None, routes)

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::desk::{Counter, Desk};
-use crate::guard::{self, Guarded};
+use crate::guard::{self, Guards};
 use crate::hub::Hub;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
@@ -61,7 +61,7 @@ pub(crate) fn router(counter: Counter, cors: Arc<CorsRules>, health: Health) -> 
 
 fn of_threads(counter: &Counter) -> Router<Counter> {
     use Permission::{OperateAgents, ReadAudit, ReadThreads, WriteThreads};
-    let routes = Guarded { counter };
+    let routes = Guards { counter };
     let needs = |permission, handlers| routes.needs(permission, handlers);
     let failed = "/v1/threads/{thread}/failed-turns";
     Router::new()
@@ -85,7 +85,7 @@ fn of_threads(counter: &Counter) -> Router<Counter> {
 
 fn of_agents(counter: &Counter) -> Router<Counter> {
     use Permission::{ConfigureAgents, ManageKeys, OperateAgents, ReadAgents, ReadAudit, SendTasks};
-    let routes = Guarded { counter };
+    let routes = Guards { counter };
     let needs = |permission, handlers| routes.needs(permission, handlers);
     let task = "/v1/agents/{agent}/tasks/{task}";
     let agent = needs(ReadAgents, get(agents::show)).merge(needs(ConfigureAgents, put(agents::put)));
@@ -110,7 +110,7 @@ fn of_protocols(counter: &Counter) -> Router<Counter> {
     use Permission::{ReadThreads, WriteThreads};
     use adapters::{agui as ag_ui, chat_completions as chat, responses as openai, ui_message as ai_sdk};
     use protocols::{agui, completions, responses, ui_message};
-    let routes = Guarded { counter };
+    let routes = Guards { counter };
     let response = "/v1/responses/{response}";
     let of_ai_sdk = |permission, handlers| routes.needs_in(ai_sdk::error_body, permission, handlers);
     let of_openai = |permission, handlers| routes.needs_in(openai::error_body, permission, handlers);

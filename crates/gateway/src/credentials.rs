@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 use access::jwt::JwtRules;
 use access::ticket::{self, Ticket, TicketKey, TicketRefused};
-use access::{CorsRules, KeyId, KeyRefused, Limits, PresentedKey, Principal, Source};
+use access::{CorsRules, KeyId, KeyRefused, Limits, NewKey, PresentedKey, Principal, Source};
 use axum::http::{HeaderMap, StatusCode, header};
 use model::{ThreadId, Timestamp};
 use store::Store;
@@ -256,6 +256,12 @@ impl Credentials {
             None => Ok(principal),
         }
     }
+}
+
+/// A key of 256 random bits; its text is shown once and never stored.
+pub fn new_key() -> NewKey {
+    // The generator of the process is one for cryptography, seeded by the system.
+    NewKey::from_random(rand::random(), rand::random())
 }
 
 /// The credential in the header: `Authorization: Bearer <credential>`.

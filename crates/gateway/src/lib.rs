@@ -54,7 +54,7 @@ use tokio_util::sync::CancellationToken;
 
 use credentials::Credentials;
 
-pub use credentials::{AccessConfig, TokenConfig, TokenError, TokenKeys};
+pub use credentials::{AccessConfig, TokenConfig, TokenError, TokenKeys, new_key};
 pub use hub::{HttpLimits, Limits};
 
 /// How often it is looked whether credentials still count.

@@ -1,6 +1,6 @@
 //! Forms in which things appear in JSON: those of the HTTP API, which the operators' commands print as well.
 
-use access::{NewKey, Permission};
+use access::Permission;
 use batches::{Batch, State, Why, tokens};
 use model::{BatchType, Position, Timestamp};
 use serde::Serialize;
@@ -255,10 +255,4 @@ impl From<&KeyRow> for ShownKey {
             last_used_at: row.last_used_at.and_then(rfc3339),
         }
     }
-}
-
-/// A key of 256 random bits; its text is shown once and never stored.
-pub fn new_key() -> NewKey {
-    // The generator of the process is one for cryptography, seeded by the system.
-    NewKey::from_random(rand::random(), rand::random())
 }

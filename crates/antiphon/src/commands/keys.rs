@@ -1,7 +1,8 @@
 //! API keys: making, listing and revoking them.
 
 use access::{StoredKey, TenantName};
-use gateway::shown::{ShownKey, new_key};
+use gateway::new_key;
+use gateway::shown::ShownKey;
 use model::Timestamp;
 use runtime::Clock;
 use serde_json::{Value, json};
@@ -66,11 +67,9 @@ pub(super) async fn list(store: &Store, options: &ListKeys) -> Result<(), Stop> 
 }
 
 pub(super) async fn revoke(store: &Store, options: &RevokeKey) -> Result<(), Stop> {
-    if !store.revoke_key(options.key, ACTOR).await? {
-        return Err(Stop::Failed(format!("there is no key {}", options.key)));
-    }
-    let row = store.key(options.key).await?;
-    let json = row.as_ref().map(|row| output::json(&ShownKey::from(row))).unwrap_or_default();
+    let row = store.revoke_key(options.key, None, ACTOR).await?;
+    let row = row.ok_or_else(|| Stop::Failed(format!("there is no key {}", options.key)))?;
+    let json = output::json(&ShownKey::from(&row));
     output::print(options.database.format, &json, || output::pairs(&json))
 }
 

@@ -7,14 +7,15 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::fresh;
-use crate::body::{Bounded, Strict};
+use crate::body::{Bounded, Empty, Strict};
+use crate::credentials::new_key;
 use crate::desk::Desk;
 use crate::forms;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
-use crate::shown::{ShownKey, new_key};
+use crate::shown::ShownKey;
 
-/// Longest name of a key, in bytes.
+/// Longest name of a key, in characters, as schemas count.
 const MAX_NAME: usize = 200;
 /// Ten years.
 const MAX_LIFETIME_S: i64 = 3_650 * 86_400;
@@ -68,14 +69,18 @@ fn unknown() -> Problem {
     Problem::not_found("unknown_key", "there is no such key")
 }
 
+fn is_name(text: &str) -> bool {
+    (1..=MAX_NAME).contains(&text.chars().count()) && !text.contains('\0')
+}
+
 pub(super) async fn make(
     desk: Desk,
     headers: HeaderMap,
     Strict(body): Strict<KeyBody>,
 ) -> Result<Response, Problem> {
     let invalid = |detail: String| Problem::bad_request("invalid_key", detail);
-    if body.name.is_empty() || body.name.len() > MAX_NAME || body.name.contains('\0') {
-        return Err(invalid(format!("name must have from 1 to {MAX_NAME} bytes, and no NUL")));
+    if !is_name(&body.name) {
+        return Err(invalid(format!("name must have from 1 to {MAX_NAME} characters, and no NUL")));
     }
     let all = Role::ALL.map(Role::name).join(", ");
     let role = Role::of_name(&body.role).ok_or_else(|| invalid(format!("role must be one of {all}")))?;
@@ -129,14 +134,24 @@ pub(super) async fn revoke(
     desk: Desk,
     Params(key): Params<String>,
     headers: HeaderMap,
+    _: Empty,
 ) -> Result<Response, Problem> {
     let invalid = || Problem::bad_request("invalid_id", "key: the id of a key has 16 hexadecimal digits");
     let id = KeyId::parse(&key).ok_or_else(invalid)?;
     let (store, actor) = (desk.store()?, desk.actor(&headers)?);
-    let row = store.key(id).await?.filter(|row| row.key.tenant == *desk.principal().tenant());
-    row.ok_or_else(unknown)?;
-    store.revoke_key(id, &actor).await?;
+    // Whether or not the database has its wall.
+    let row = store.revoke_key(id, Some(desk.principal().tenant()), &actor).await?.ok_or_else(unknown)?;
     tracing::info!(key = %id, actor, "an API key was revoked");
-    let row = store.key(id).await?.ok_or_else(unknown)?;
     Ok(fresh(ShownKey::from(&row)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_counted_in_characters() {
+        assert!(is_name("k") && is_name(&"\u{e4}".repeat(MAX_NAME)));
+        assert!(!is_name("") && !is_name(&"a".repeat(MAX_NAME + 1)) && !is_name("a\0"));
+    }
 }

@@ -83,16 +83,25 @@ impl Store {
         self.rows(statement).await?.iter().map(key_row).collect()
     }
 
-    /// Ends a key; who did it first stays. False when there is none that this handle sees.
-    pub async fn revoke_key(&self, id: KeyId, actor: &str) -> Result<bool, StoreError> {
-        let statement = sqlx::query(
+    /// Ends a key (of this tenant, if one is named) and gives it as it is then; who did it first stays. `None` when there is none that
+    /// this handle sees.
+    pub async fn revoke_key(
+        &self,
+        id: KeyId,
+        of: Option<&TenantName>,
+        actor: &str,
+    ) -> Result<Option<KeyRow>, StoreError> {
+        let sql = sqlx::AssertSqlSafe(format!(
             "UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp()),
                     revoked_by = coalesce(revoked_by, $2)
-             WHERE key_id = $1 RETURNING true",
-        )
-        .bind(id.to_string())
-        .bind(actor.to_owned());
-        Ok(!self.rows(statement).await?.is_empty())
+             WHERE key_id = $1 AND ($3 OR tenant IS NOT DISTINCT FROM $4) RETURNING {COLUMNS}"
+        ));
+        let statement = sqlx::query(sql)
+            .bind(id.to_string())
+            .bind(actor.to_owned())
+            .bind(of.is_none())
+            .bind(of.and_then(TenantName::as_str).map(str::to_owned));
+        self.rows(statement).await?.first().map(key_row).transpose()
     }
 
     /// Notes that keys were used, a quarter of an hour after the last time at the earliest.

@@ -35,6 +35,7 @@ pub(super) fn operations() -> Vec<Operation> {
             .says("Within seconds everywhere. The streams that were opened with it end.")
             .needs(Scope::ManageKeys)
             .takes_actor()
+            .no_body()
             .answers::<ShownKey>(200, "It counts no longer", key())
             .may_say(&["unknown_key"]),
         Operation::post("/v1/threads/{thread}/tickets", "makeTicket", "A ticket for the events of a thread")

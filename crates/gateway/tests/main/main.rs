@@ -5,6 +5,7 @@ mod agents;
 mod bounds;
 mod client;
 mod contexts;
+mod doors;
 mod inputs;
 mod playing;
 mod requests;

@@ -65,8 +65,12 @@ impl Town {
     }
 
     async fn open_gateway(&mut self, limits: Limits) {
-        let mut config =
-            GatewayConfig::new("127.0.0.1:0".parse().unwrap(), gateway::AccessConfig::insecure());
+        self.open_for(gateway::AccessConfig::insecure(), limits).await;
+    }
+
+    /// One more gateway, which lets these in.
+    pub(crate) async fn open_for(&mut self, access: gateway::AccessConfig, limits: Limits) -> Health {
+        let mut config = GatewayConfig::new("127.0.0.1:0".parse().unwrap(), access);
         config.limits = limits;
         let gateway = Gateway::bind(&config).unwrap();
         self.gateways.push(gateway.addr());
@@ -79,6 +83,7 @@ impl Town {
         while !ready.readyz().ok {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        ready
     }
 
     pub(crate) async fn send(&self, message: &str, first: u32, text: &str) {

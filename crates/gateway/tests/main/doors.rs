@@ -1,0 +1,69 @@
+//! Who is let in, before it is asked what for.
+
+use std::time::{Duration, Instant};
+
+use access::CorsRules;
+use access::jwt::JwtRules;
+use gateway::{AccessConfig, Limits, TokenConfig, TokenKeys};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::sending::exchange;
+use crate::town::Town;
+
+const ORIGIN: &str = "https://app.example";
+
+async fn town() -> Town {
+    let mut town = Town::with(Limits::default(), 0).await;
+    let cors = CorsRules::parse([ORIGIN]).unwrap();
+    town.open_for(AccessConfig { cors, ..AccessConfig::insecure() }, Limits::default()).await;
+    town
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_read_why_they_are_refused() {
+    let town = town().await;
+    for (host, status) in [("", 400), ("host: evil.example\r\n", 421)] {
+        let head = format!("GET /v1/agents HTTP/1.1\r\n{host}origin: {ORIGIN}\r\nconnection: close\r\n\r\n");
+        let refused = exchange(town.gateways[0], head.as_bytes()).await;
+        let allowed = refused.header("access-control-allow-origin");
+        assert_eq!((refused.status, allowed), (status, Some(ORIGIN)), "{host}");
+    }
+    let head = "POST /v1/agents/a1/pause HTTP/1.1\r\nhost: localhost\r\norigin: https://evil.example\r\n\
+        connection: close\r\ncontent-length: 0\r\n\r\n";
+    let refused = exchange(town.gateways[0], head.as_bytes()).await;
+    assert_eq!(refused.problem(), (403, "origin_not_allowed".to_owned(), false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_read_that_a_gateway_is_about_to_stop() {
+    let town = town().await;
+    let mut stream = TcpStream::connect(town.gateways[0]).await.unwrap();
+    stream.write_all(b"GET /v1/threads/t1/events HTTP/1.1\r\nhost: localhost\r\n").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    town.drain.cancel();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    stream.write_all(format!("origin: {ORIGIN}\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert!(answer.contains(&format!("access-control-allow-origin: {ORIGIN}")), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_hangs_makes_no_gateway_look_dead() {
+    let provider = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let keys = TokenKeys::Url(format!("http://{}/jwks", provider.local_addr().unwrap()));
+    let rules = JwtRules::new("https://idp.example", "antiphon");
+    let mut town = Town::with(Limits::default(), 0).await;
+    let tokens = Some(TokenConfig { rules, keys });
+    let health = town.open_for(AccessConfig { tokens, ..AccessConfig::insecure() }, Limits::default()).await;
+    let asked = tokio::time::timeout(Duration::from_secs(10), provider.accept()).await;
+    let (_silent, _) = asked.expect("the provider is asked").unwrap();
+    let began = Instant::now();
+    // As long as the provider is waited for, and the pause before.
+    while began.elapsed() < Duration::from_secs(12) {
+        assert!(health.livez().ok, "{}", health.livez().body);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}

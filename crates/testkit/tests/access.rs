@@ -1,6 +1,10 @@
 //! Who may: every route, asked by everybody. A fleet whose gateway wants credentials, on a database whose walls hold.
 
-use std::time::Duration;
+mod keys;
+mod tenants;
+mod tokens;
+
+use std::{path::PathBuf, time::Duration};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 use testkit::{
     api::Api,
-    fleet::invoke,
+    fleet::{Invocation, invoke},
     http::{self, Answer},
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -27,6 +31,8 @@ const ISSUER: &str = "https://idp.example";
 struct Gate {
     bed: Bed,
     database_url: String,
+    /// Where the keys of tokens are.
+    keys: PathBuf,
     _folder: ScratchDir,
 }
 
@@ -39,9 +45,14 @@ struct Caller {
 
 impl Gate {
     async fn new(more: &[(&str, &str)]) -> Self {
+        Self::with_keys("ANTIPHON_JWT_SECRET_FILE", &format!("{SECRET}\n"), more).await
+    }
+
+    /// `setting` names a file with these keys of tokens.
+    async fn with_keys(setting: &str, text: &str, more: &[(&str, &str)]) -> Self {
         let folder = ScratchDir::new("access").unwrap();
-        let secret = folder.path().join("secret");
-        std::fs::write(&secret, format!("{SECRET}\n")).unwrap();
+        let keys = folder.path().join("keys");
+        std::fs::write(&keys, text).unwrap();
         let mut url = String::new();
         let bed = Bed::with(|options| {
             url = options.database_url.clone();
@@ -49,23 +60,27 @@ impl Gate {
                 .with_env("ANTIPHON_INSECURE", "false")
                 .with_env("ANTIPHON_JWT_ISSUER", ISSUER)
                 .with_env("ANTIPHON_JWT_AUDIENCE", "antiphon")
-                .with_env("ANTIPHON_JWT_SECRET_FILE", secret.display());
+                .with_env(setting, keys.display());
             for (name, value) in more {
                 options = options.with_env(name, value);
             }
             options
         });
         let bed = bed.await;
-        Self { bed, database_url: url, _folder: folder }
+        Self { bed, database_url: url, keys, _folder: folder }
     }
 
     fn caller(&self, credential: &str) -> Caller {
         Caller { api: self.bed.api(), credential: credential.to_owned() }
     }
 
-    async fn command(&self, words: &[&str]) -> Value {
+    async fn run(&self, words: &[&str]) -> Invocation {
         let env = [("DATABASE_URL".to_owned(), self.database_url.clone())];
-        let done = invoke(&[words, &["-o", "json"]].concat(), &env).await.unwrap();
+        invoke(words, &env).await.unwrap()
+    }
+
+    async fn command(&self, words: &[&str]) -> Value {
+        let done = self.run(&[words, &["-o", "json"]].concat()).await;
         assert_eq!(done.code, Some(0), "{words:?}: {}", done.stderr);
         serde_json::from_str(&done.stdout).unwrap()
     }
@@ -77,6 +92,12 @@ impl Gate {
         words.extend(scopes.iter().flat_map(|scopes| ["--scopes", scopes]));
         let made = self.command(&words).await;
         self.caller(made["key"].as_str().unwrap())
+    }
+
+    /// How long a key has.
+    async fn seconds_left(&self, key: &str) -> i64 {
+        let sql = "SELECT extract(epoch FROM expires_at - clock_timestamp())::bigint FROM api_keys WHERE key_id = $1";
+        sqlx::query_scalar(sql).bind(key).fetch_one(&self.bed.pool).await.unwrap()
     }
 
     /// A token as the identity provider makes it.
@@ -112,7 +133,18 @@ fn another(credential: &str) -> String {
 }
 
 impl Caller {
+    /// A stream of events that begins: it goes on until it is dropped.
+    async fn open(&self, path: &str, more: &[(&str, &str)]) -> http::Response {
+        let bearer = format!("Bearer {}", self.credential);
+        let headers = [&[("authorization", bearer.as_str())], more].concat();
+        http::open(self.api.0, path, &headers).await.unwrap()
+    }
+
     async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
+        if path.ends_with("/events") {
+            let begun = self.open(path, &[]).await;
+            return Answer { status: begun.status, headers: begun.headers, text: String::new() };
+        }
         let bearer = format!("Bearer {}", self.credential);
         self.api.send(method, path, body, &[("authorization", &bearer)]).await.unwrap()
     }
@@ -145,6 +177,7 @@ fn routes() -> Vec<(&'static str, &'static str, &'static str, Option<Value>)> {
     vec![
         ("POST", "/v1/threads", "threads:write", empty()),
         ("GET", "/v1/threads/t1", "threads:read", None),
+        ("GET", "/v1/threads/t1/events", "threads:read", None),
         ("GET", "/v1/threads/t1/history", "threads:read", None),
         ("GET", "/v1/threads/t1/context", "threads:read", None),
         ("GET", "/v1/threads/t1/compactions", "threads:read", None),
@@ -220,8 +253,7 @@ async fn matches_the_description(api: Api) {
         template.clone().count() == path.clone().count()
             && template.zip(path).all(|(part, found)| part.starts_with('{') || part == found)
     };
-    let mut asked = routes();
-    asked.push(("GET", "/v1/threads/t1/events", "threads:read", None));
+    let asked = routes();
     let mut described = 0;
     for (template, operations) in description["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {
@@ -302,77 +334,6 @@ async fn every_route_asks_who_and_whether_he_may() {
     for secret in [&admin.credential[21..], &ticket, SECRET] {
         assert!(!logs.contains(secret), "a secret is in the log");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn tenants_do_not_know_of_each_other() {
-    let gate = Gate::new(&[]).await;
-    let acme = gate.key(Some("acme"), "admin", None).await;
-    let other = gate.token(json!({"tenant": "other"}));
-    let default = gate.key(None, "admin", None).await;
-    let turn = acme.talk("t1").await;
-    acme.ask("PUT", "/v1/agents/a1", Some(&json!({"workflow": "default"}))).await;
-    acme.ask("POST", "/v1/agents/a1/tasks", Some(&json!({"content": "x", "task_id": "x"}))).await;
-    let batch = acme.get("/v1/threads/t1/history").await.json().unwrap()["messages"][0]["batch_id"].clone();
-    let key = acme.get("/v1/keys").await.json().unwrap()["keys"][0]["key_id"].as_str().unwrap().to_owned();
-    let stranger_of = |path: &str| path.replace("t1", "t9").replace("a1", "a9").replace("u0", "u1");
-    let reads = [
-        "/v1/threads/t1".to_owned(),
-        "/v1/threads/t1/history".to_owned(),
-        "/v1/threads/t1/context".to_owned(),
-        "/v1/threads/t1/compactions".to_owned(),
-        "/v1/threads/t1/batches".to_owned(),
-        format!("/v1/threads/t1/batches/{}", batch.as_str().unwrap()),
-        "/v1/threads/t1/failed-turns".to_owned(),
-        "/v1/threads/t1/audit".to_owned(),
-        "/v1/agents/a1".to_owned(),
-        "/v1/agents/a1/tasks".to_owned(),
-        "/v1/agents/a1/tasks/x".to_owned(),
-        "/v1/agents/a1/audit".to_owned(),
-    ];
-    for path in &reads {
-        assert_eq!(acme.get(path).await.status, 200, "{path}");
-        for foreign in [&other, &default] {
-            let (seen, unknown) = (foreign.get(path).await, foreign.get(&stranger_of(path)).await);
-            assert_eq!((seen.status, &seen.text), (unknown.status, &unknown.text), "{path}");
-            assert!(seen.status == 404, "{path}: {} {}", seen.status, seen.text);
-        }
-        assert!(!acme.get(path).await.text.contains("acme~"), "{path} shows whose it is");
-    }
-    // What is found by the id of a turn alone.
-    let response = format!("resp_{}", turn["message_id"].as_str().unwrap());
-    let found = acme.get(&format!("/v1/responses/{response}")).await;
-    assert_eq!(found.status, 200, "{}", found.text);
-    assert!(!found.text.contains("acme~"), "{}", found.text);
-    for foreign in [&other, &default] {
-        assert_eq!(foreign.get(&format!("/v1/responses/{response}")).await.status, 404);
-        let cancel = foreign.ask("POST", &format!("/v1/responses/{response}/cancel"), None).await;
-        assert_eq!(cancel.status, 404, "{}", cancel.text);
-        assert_eq!(foreign.ask("DELETE", &format!("/v1/keys/{key}"), None).await.status, 404);
-        assert!(foreign.get("/v1/agents").await.json().unwrap()["agents"].as_array().unwrap().is_empty());
-    }
-    let stop = json!({"content": "slowly please, and wait for it"});
-    let running = acme.ask("POST", "/v1/threads/t2/messages", Some(&stop)).await.json().unwrap();
-    let path = format!("/v1/turns/{}/stop", running["turn_id"].as_str().unwrap());
-    assert_eq!(other.ask("POST", &path, Some(&json!({}))).await.status, 404);
-    assert_eq!(acme.ask("POST", &path, Some(&json!({}))).await.status, 200);
-    // The same name is another thread.
-    other.talk("t1").await;
-    default.talk("t1").await;
-    for caller in [&acme, &other, &default] {
-        let history = caller.get("/v1/threads/t1/history").await.json().unwrap();
-        let messages = history["messages"].as_array().unwrap().iter();
-        assert_eq!(messages.filter(|message| message["batch_type"] == "user_request").count(), 2);
-    }
-    // Nobody reaches it by writing whose it is.
-    for path in ["/v1/threads/acme~t1", "/v1/threads/acme%7Et1/history", "/v1/agents/acme~a1"] {
-        assert_eq!(default.get(path).await.status, 400, "{path}");
-    }
-    let named =
-        json!({"id": "acme~t1", "messages": [{"role": "user", "parts": [{"type": "text", "text": "x"}]}]});
-    assert_eq!(default.ask("POST", "/api/chat", Some(&named)).await.status, 400);
-    let keys = acme.get("/v1/keys").await.json().unwrap()["keys"].as_array().unwrap().clone();
-    assert!(keys.iter().all(|key| key["tenant"] == "acme"), "{keys:?}");
 }
 
 /// Reads a stream until it ends or is cut, no longer than `limit`.
@@ -465,6 +426,18 @@ async fn nobody_gives_what_he_does_not_have() {
     assert_eq!(make(json!({"name": "k", "role": "viewer", "scopes": ["everything"]})).await, 400);
     assert_eq!(make(json!({"name": "", "role": "viewer"})).await, 400);
     assert_eq!(make(json!({"name": "k", "role": "viewer", "tenant": "other"})).await, 400);
+    // Nor for longer than he has it.
+    let brief = gate.token(json!({}));
+    for body in [
+        json!({"name": "k", "role": "viewer"}),
+        json!({"name": "k", "role": "viewer", "expires_in_s": 9_000}),
+    ] {
+        let made = brief.ask("POST", "/v1/keys", Some(&body)).await.json().unwrap();
+        let ends = gate.seconds_left(made["key_id"].as_str().unwrap()).await;
+        assert!((1..=631).contains(&ends), "{ends}");
+    }
+    let unexpected = narrow.ask("DELETE", "/v1/keys/0123456789abcdef", Some(&json!({"why": "x"}))).await;
+    assert_eq!(unexpected.status, 400, "{}", unexpected.text);
     // Who acts for somebody says so; what he is called himself stays.
     let operator = gate.key(Some("acme"), "operator", None).await;
     let bearer = format!("Bearer {}", operator.credential);
@@ -502,6 +475,18 @@ async fn a_tenant_that_asks_too_much_is_told_when_to_come_back() {
     assert_eq!(other.ask("POST", "/v1/threads", Some(&json!({}))).await.status, 201, "others are not slowed");
     sleep(Duration::from_secs(seconds)).await;
     assert_eq!(acme.ask("POST", "/v1/threads", Some(&json!({}))).await.status, 201);
+    // A client of another protocol is told in its own form.
+    let mut spoken = acme.ask("POST", "/v1/responses", Some(&json!({}))).await;
+    for _ in 0..30 {
+        if spoken.status == 429 {
+            break;
+        }
+        spoken = acme.ask("POST", "/v1/responses", Some(&json!({}))).await;
+    }
+    assert_eq!((spoken.status, spoken.header("retry-after")), (429, Some("1")), "{}", spoken.text);
+    let error = spoken.json().unwrap()["error"].clone();
+    assert_eq!(error["code"], "rate_limited", "{error}");
+    assert!(error["message"].is_string() && error["type"].is_string(), "{error}");
     // Streams count while they are open.
     let addr = gate.bed.fleet.gateways[0].http_addr();
     let bearer = format!("Bearer {}", acme.credential);

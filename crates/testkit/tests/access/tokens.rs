@@ -1,0 +1,62 @@
+//! Tokens that are signed with a key of a set.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use serde_json::{Value, json};
+use tokio::time::{Duration, Instant, sleep};
+
+use super::{Gate, claims, read_all};
+
+/// A set is read again for a token with an unknown key, once in half a minute.
+const READ_AGAIN: Duration = Duration::from_secs(45);
+/// How long a token is taken after its end: the clocks may differ.
+const LEEWAY_S: u64 = 30;
+
+fn pair(seed: u8) -> Ed25519KeyPair {
+    Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap()
+}
+
+fn set(kid: &str, key: &Ed25519KeyPair) -> String {
+    let x = URL_SAFE_NO_PAD.encode(key.public_key());
+    json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": kid, "x": x}]})
+        .to_string()
+}
+
+fn token(kid: &str, key: &Ed25519KeyPair, changes: Value) -> String {
+    let part = |json: Value| URL_SAFE_NO_PAD.encode(json.to_string());
+    let signed = format!("{}.{}", part(json!({"alg": "EdDSA", "kid": kid})), part(claims(changes)));
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes())))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_in_a_file_is_read_again_and_tokens_end_their_streams() {
+    let (first, second) = (pair(1), pair(2));
+    // Scopes are for others.
+    let unread = [("ANTIPHON_JWT_SCOPE_CLAIM", "")];
+    let gate = Gate::with_keys("ANTIPHON_JWT_JWKS_FILE", &set("a", &first), &unread).await;
+    let ann = gate.caller(&token("a", &first, json!({"scope": "openid profile"})));
+    ann.talk("t1").await;
+    assert_eq!(gate.token(json!({})).get("/v1/agents").await.status, 401, "signed with a secret");
+    assert_eq!(gate.caller(&token("a", &second, json!({}))).get("/v1/agents").await.status, 401);
+
+    let now = claims(json!({}))["iat"].as_u64().unwrap();
+    let brief = json!({"iat": now - LEEWAY_S, "exp": now - LEEWAY_S + 4});
+    let brief = gate.caller(&token("a", &first, brief));
+    let mut stream = brief.open("/v1/threads/t1/events", &[]).await;
+    assert_eq!(stream.status, 200);
+    let told = read_all(&mut stream, Duration::from_secs(15)).await;
+    assert!(told.contains("event: auth_expired") && told.contains("credential_expired"), "{told}");
+    assert_eq!(brief.get("/v1/agents").await.status, 401);
+
+    let newer = gate.keys.with_extension("new");
+    std::fs::write(&newer, set("b", &second)).unwrap();
+    std::fs::rename(&newer, &gate.keys).unwrap();
+    let ben = gate.caller(&token("b", &second, json!({})));
+    let began = Instant::now();
+    while ben.get("/v1/agents").await.status != 200 {
+        assert!(began.elapsed() < READ_AGAIN, "the set was not read again");
+        sleep(Duration::from_millis(500)).await;
+    }
+    assert_eq!(ann.get("/v1/agents").await.status, 401, "its key was taken back");
+}

@@ -13,6 +13,7 @@ use crate::problem::Problem;
 use crate::shown::ShownMessage;
 
 #[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 pub(super) struct HistoryQuery {
     /// Only messages after this position: the page begins there.
     #[param(value_type = Option<forms::PositionText>)]

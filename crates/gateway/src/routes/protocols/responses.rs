@@ -120,6 +120,7 @@ async fn place(desk: &Desk, request: &Request, key: Option<&str>) -> Result<Thre
     Ok(thread)
 }
 
+/// Further fields are the protocol's own (`include`), and are not read.
 #[derive(Debug, Deserialize, IntoParams)]
 pub(in crate::routes) struct ShowQuery {
     /// As a stream of events.

@@ -36,7 +36,7 @@ CREATE TABLE api_keys (
     expires_at  timestamptz,
     revoked_at  timestamptz,
     revoked_by  text,
-    -- To the quarter of an hour: noting each use would write a row for each request.
+    -- To the hour or so: nobody waits for it.
     last_used_at timestamptz
 );
 

@@ -21,7 +21,8 @@ cargo xtask <command>
   fuzz [N]                  the API against its description, N requests made up for each operation (default: 200)
   cuts [--number N] [--seed S]
                             the real clients of all protocols, cut off a fleet so many times
-  bench [name] [args]       benches in the release profile; without a name: the list
+  bench [name] [--features F] [args]
+                            benches in the release profile, of the binary with a feature; without a name: the list
 
 Environment:
   NATS_URL, DATABASE_URL    use these servers instead of starting some

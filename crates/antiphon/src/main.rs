@@ -14,6 +14,10 @@ use clap::error::ErrorKind;
 
 use crate::options::{Command, Options};
 
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// How many tasks a busy thread runs before it looks at its sockets. A reader or a partition at a backlog takes about a
 /// millisecond each time: with tokio's default of 61 Postgres' answers would lie unread for tens of milliseconds.
 const EVENT_INTERVAL: u32 = 5;

@@ -21,7 +21,11 @@ pub(crate) fn bench(args: &[String]) -> Result<i32> {
         return Ok(2);
     }
     say(&format!("bench {name}: release build"));
-    if let Some(code) = build(&["build", "--release", "-p", "antiphon", "-p", "testkit", "--bins"])? {
+    let (features, args) = features(args);
+    let mut parts = vec!["build", "--release", "-p", "antiphon", "-p", "testkit", "--bins"];
+    let features = features.map(|features| format!("antiphon/{features}"));
+    parts.extend(features.iter().flat_map(|features| ["--features", features]));
+    if let Some(code) = build(&parts)? {
         return Ok(code);
     }
     match name.as_str() {
@@ -33,6 +37,14 @@ pub(crate) fn bench(args: &[String]) -> Result<i32> {
     let mut bench = testkit(&format!("bench_{name}"), "release", args)?;
     tools.export(&mut bench);
     run(&mut bench)
+}
+
+/// `--features <name>` first: how the binary that is measured is built.
+fn features(args: &[String]) -> (Option<&str>, &[String]) {
+    match args {
+        [flag, features, rest @ ..] if flag == "--features" => (Some(features), rest),
+        _ => (None, args),
+    }
 }
 
 /// The benches by their files, `crates/testkit/src/bin/bench_<name>.rs`.

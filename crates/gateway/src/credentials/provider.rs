@@ -192,6 +192,11 @@ mod tests {
     }
 
     impl Idp {
+        fn provider(&self) -> Provider {
+            let rules = JwtRules::new("https://idp.example", "antiphon");
+            Provider::new(&TokenConfig { rules, keys: TokenKeys::Url(self.url.clone()) }).unwrap()
+        }
+
         async fn new() -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("http://{}/jwks", listener.local_addr().unwrap());
@@ -243,8 +248,7 @@ mod tests {
     async fn keys_are_fetched_when_a_token_names_a_new_one() {
         let (idp, first, second) = (Idp::new().await, pair(1), pair(2));
         idp.says(&[("a", &first)]);
-        let rules = JwtRules::new("https://idp.example", "antiphon");
-        let provider = Provider::new(&TokenConfig { rules, keys: TokenKeys::Url(idp.url.clone()) }).unwrap();
+        let provider = idp.provider();
         let now = Timestamp(1_800_000_000_000);
         let ann = provider.verify(&token("a", &first, now), now).await.unwrap();
         assert_eq!((ann.name(), ann.tenant().as_str()), ("jwt:ann", Some("acme")));
@@ -274,8 +278,7 @@ mod tests {
     async fn a_client_that_leaves_stops_no_fetch() {
         let (idp, first, second) = (Idp::new().await, pair(1), pair(2));
         idp.says(&[("a", &first)]);
-        let rules = JwtRules::new("https://idp.example", "antiphon");
-        let provider = Provider::new(&TokenConfig { rules, keys: TokenKeys::Url(idp.url.clone()) }).unwrap();
+        let provider = idp.provider();
         let now = Timestamp(1_800_000_000_000);
         provider.refresh(now).await;
         idp.says(&[("b", &second)]);

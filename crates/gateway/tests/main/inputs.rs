@@ -400,6 +400,45 @@ async fn an_end_that_was_never_sent_is_found_in_the_store() {
     assert!(is_whole);
 }
 
+/// In protocols with steps a text from the store in one piece would be another answer: it is told from the store as a whole, and the
+/// stream ends as any other.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_which_only_the_store_has_heard_is_told_whole_in_every_protocol() {
+    for (path, body, texts, end) in [
+        (
+            "/api/chat",
+            json!({"id": "t1", "messages": [{"id": "q", "role": "user", "parts": [{"type": "text", "text": "x"}]}]}),
+            ["\"delta\":\"Let me see. \"", "\"delta\":\"It is 5.\""],
+            "data: [DONE]\n\n",
+        ),
+        (
+            "/v1/responses",
+            json!({"model": "t1", "input": "x", "conversation": "t1", "stream": true}),
+            ["\"delta\":\"Let me see. \"", "\"delta\":\"It is 5.\""],
+            "",
+        ),
+    ] {
+        let town = Town::with(gateway::Limits::default(), 1).await;
+        let _owner = town.owner(1, vec![]).await;
+        let orders = quiet(&town).await;
+        let playing = async {
+            let opened = orders.turn(0).await;
+            town.write_turn(&opened.turn, 0, 10, &["Let me see. ", "It is 5."]).await;
+            town.send_end(opened.turn.answer(0).as_str(), 2, 11).await;
+        };
+        let body = body.to_string();
+        let asked = send_with(town.gateways[0], "POST", path, &[JSON], body.as_bytes());
+        let (reply, ()) = tokio::join!(asked, playing);
+        assert!(reply.status == 200 && reply.is_whole, "{path}: {reply:?}");
+        for text in texts {
+            assert_eq!(reply.text.matches(text).count(), 1, "{path}: {}", reply.text);
+        }
+        assert!(reply.text.ends_with(end), "{path}: {}", reply.text);
+        let is_completed = reply.text.contains("response.completed") || reply.text.contains("\"finish\"");
+        assert!(is_completed, "{path}: {}", reply.text);
+    }
+}
+
 pub(crate) async fn fail(town: &Town, turn: &TurnId, run: u32) {
     town.write(&format!(
         "INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,

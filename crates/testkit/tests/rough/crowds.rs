@@ -70,14 +70,20 @@ async fn two_thousand_viewers_come_and_come_again() {
     bed.audit(vec![]).await;
 }
 
+/// So many viewers, one after the other.
+async fn few(bed: &Bed, count: usize) -> (SocketAddr, Vec<Response>) {
+    let addr = bed.fleet.gateway_addrs()[0];
+    let mut all = Vec::new();
+    for _ in 0..count {
+        all.push(http::open(addr, "/v1/threads/few/events", &[]).await.unwrap());
+    }
+    (addr, all)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_address_has_so_many_places_and_gets_them_back() {
     let bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_CONNECTIONS_PER_PEER", 5)).await;
-    let (addr, path) = (bed.fleet.gateway_addrs()[0], "/v1/threads/few/events");
-    let mut all = Vec::new();
-    for _ in 0..5 {
-        all.push(http::open(addr, path, &[]).await.unwrap());
-    }
+    let (addr, mut all) = few(&bed, 5).await;
     let refused = async || {
         bed.fleet.gateways[0].metrics().await.unwrap().sum("antiphon_gateway_connections_refused_total")
     };
@@ -96,11 +102,7 @@ async fn one_address_has_so_many_places_and_gets_them_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn more_connections_than_there_is_room_for_wait_for_a_place() {
     let bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_CONNECTIONS", 4)).await;
-    let (addr, path) = (bed.fleet.gateway_addrs()[0], "/v1/threads/few/events");
-    let mut all = Vec::new();
-    for _ in 0..4 {
-        all.push(http::open(addr, path, &[]).await.unwrap());
-    }
+    let (addr, mut all) = few(&bed, 4).await;
     let request = get("/livez", "");
     let mut waiting = Box::pin(shout(addr, &request));
     assert!(timeout(Duration::from_millis(700), waiting.as_mut()).await.is_err(), "a fifth connection");

@@ -126,17 +126,16 @@ async fn read_bounded(body: Body, most: usize) -> Result<Bytes, Problem> {
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    let parsed = serde_json::from_slice(body);
     // An array with a value for each field would do for serde as well.
-    if parsed.is_ok() && !body.trim_ascii_start().starts_with(b"{") {
-        return Err(Problem::bad_request("invalid_body", "the body must be a JSON object"));
-    }
-    parsed.map_err(|error| match error.classify() {
-        Category::Data => Problem::bad_request("invalid_body", error.to_string()),
-        Category::Syntax | Category::Eof | Category::Io => {
-            Problem::bad_request("invalid_json", error.to_string())
+    let is_object = body.trim_ascii_start().starts_with(b"{");
+    match serde_json::from_slice(body) {
+        Ok(parsed) if is_object => Ok(parsed),
+        Err(error) if error.classify() != Category::Data => {
+            Err(Problem::bad_request("invalid_json", error.to_string()))
         }
-    })
+        Err(error) if is_object => Err(Problem::bad_request("invalid_body", error.to_string())),
+        Ok(_) | Err(_) => Err(Problem::bad_request("invalid_body", "the body must be a JSON object")),
+    }
 }
 
 #[cfg(test)]
@@ -188,6 +187,10 @@ mod tests {
             assert_eq!(code("application/json", wrong).await, "invalid_body", "{wrong}");
         }
         assert_eq!(code("application/json", r#"{"name":"0123456789012345678901"}"#).await, "body_too_large");
+        for wrong in ["[]", r#"["x"]"#, "5", "null"] {
+            let problem = parse::<Named>(wrong.as_bytes()).unwrap_err();
+            assert_eq!(problem.rejection().0.message, "the body must be a JSON object", "{wrong}");
+        }
     }
 
     #[tokio::test]

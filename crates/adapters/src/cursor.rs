@@ -1,36 +1,37 @@
 //! Event ids of the native stream: how far a client has read, as a value that any gateway can continue from.
 //!
 //! ```text
-//! <base> ( "~" <message> "." <attempt> "." <next> "." <bytes> )* ( "~" <message> )*
-//! 7263004410880000~answer-7.0.12.480~answer-6
+//! <base> ( "~" <message> "." <attempt> "." <next> "." <bytes> [ "." <reasoning> "." <step> ( "." <call> )* ] [ ".f" ] )*
+//! <call> = <arguments> [ "-" <result> ]
+//! 7263004410880000~answer-7.0.12.480~answer-8.1.9.33.120.2.14-0
 //! ```
 //!
-//! - `base`: every message of the thread that is committed at this position or below is behind the client.
-//! - a message with three numbers is open for the client: of this attempt it has seen the chunks below `next`, and
-//!   with them `bytes` bytes (UTF-8) of the message's text. The second figure continues a message from Postgres,
-//!   which keeps the text and not its chunks.
-//! - a bare message has ended for the client, beyond the base.
+//! - `base`: the place of the last message of the thread whose end the client has seen: all ends up to there are behind it. It rises
+//!   with every end, so no id comes twice.
+//! - each message after it is open for the client: of this attempt it has seen the chunks below `next`, and with them `bytes` bytes
+//!   (UTF-8) of text. Where there was more than text, `reasoning` counts its bytes, `step` says in which step of the turn the client stands,
+//!   and each `call` of that step how many bytes of its arguments and result it has. `f`: the final chunk, too; `x`: more calls than are
+//!   named. The chunks themselves are gone with the commit; these figures continue a message from what Postgres keeps of it.
 //!
 //! A plain position is a cursor too: `?after=<position of the last message in the history>`. Numbers are decimal.
 //! A cursor holds positions, never clocks or sequence numbers of a gateway, and only characters that a URL and
 //! a header take as they are.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 
-use model::{Chunk, ChunkKind, MessageId, Position};
+use model::{Chunk, ChunkKind, MAX_CHUNK_ID, MessageId, Position};
+use serde_json::Value;
 
 /// Most messages that may be open in one cursor.
 pub const MAX_OPEN: usize = 64;
-/// Most ended messages that a cursor names; beyond it the oldest one moves the base.
-pub const MAX_ENDED: usize = 32;
-/// Most failed messages among them: no position ever passes those, and only the latest can still be told again.
-const MAX_FAILED: usize = 4;
+/// Most calls of one step of which a cursor tells how much was seen.
+const MAX_CALLS: usize = 8;
 /// Longest text that is read as a cursor, in bytes.
 pub const MAX_LEN: usize = 20 * 1024;
 
 /// How much of an open message a client has seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Seen {
     /// The attempt.
     pub attempt: u32,
@@ -38,15 +39,108 @@ pub struct Seen {
     pub next: u32,
     /// Bytes of text in them.
     pub bytes: u64,
+    /// Bytes of reasoning in them.
+    pub reasoning: u64,
+    /// The step of the turn in which the last of them stands.
+    pub step: u32,
+    /// The calls of that step, in the order in which they began.
+    pub calls: Vec<SeenCall>,
+    /// There were more calls than can be named.
+    pub is_inexact: bool,
+    /// The final chunk is among them.
+    pub is_final: bool,
+}
+
+/// How much of a call a client has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SeenCall {
+    /// Bytes of its arguments.
+    pub arguments: u64,
+    /// Bytes of its result; `None` while there is none.
+    pub result: Option<u64>,
 }
 
 impl Seen {
-    /// Takes `chunk` as shown.
+    /// Nothing of an attempt.
+    pub fn nothing(attempt: u32) -> Self {
+        Self { attempt, ..Self::default() }
+    }
+
+    /// Whether chunks of the message can have been seen as far as this says.
+    pub fn is_possible(&self) -> bool {
+        self.next <= MAX_CHUNK_ID + 1
+    }
+}
+
+/// [`Seen`] of a message while its chunks are shown, one after another.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    seen: Seen,
+    /// Of the calls of the step.
+    ids: Vec<String>,
+    has_steps: bool,
+}
+
+impl Progress {
+    /// Nothing of an attempt. `has_steps`: the message is the answer of a turn, in which a step begins with the first text, reasoning or call
+    /// after a result.
+    pub fn new(attempt: u32, has_steps: bool) -> Self {
+        Self { seen: Seen::nothing(attempt), ids: Vec::new(), has_steps }
+    }
+
+    /// So much was shown; `ids` are those of the calls of the step.
+    pub(crate) fn going_on(seen: Seen, ids: Vec<String>, has_steps: bool) -> Self {
+        Self { seen, ids, has_steps }
+    }
+
+    /// How much was shown.
+    pub fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
+    /// Takes the next chunk as shown.
     pub fn advance(&mut self, chunk: &Chunk) {
-        self.next = chunk.id + 1;
-        if chunk.kind == ChunkKind::Content {
-            self.bytes += chunk.text.len() as u64;
+        let seen = &mut self.seen;
+        seen.next = chunk.id + 1;
+        seen.is_final |= chunk.is_final;
+        let bytes = chunk.text.len() as u64;
+        let speaks = matches!(chunk.kind, ChunkKind::Content | ChunkKind::Reasoning | ChunkKind::ToolCall);
+        if speaks && self.has_steps && seen.calls.iter().any(|call| call.result.is_some()) {
+            seen.step += 1;
+            seen.calls.clear();
+            seen.is_inexact = false;
+            self.ids.clear();
         }
+        match chunk.kind {
+            ChunkKind::Content => seen.bytes += bytes,
+            ChunkKind::Reasoning => seen.reasoning += bytes,
+            ChunkKind::ToolCall => {
+                if let Some(call) = self.call(chunk) {
+                    call.arguments += bytes;
+                }
+            }
+            ChunkKind::ToolResult => {
+                if let Some(call) = self.call(chunk) {
+                    *call.result.get_or_insert_default() += bytes;
+                }
+            }
+            ChunkKind::Metadata | ChunkKind::Error => {}
+        }
+    }
+
+    fn call(&mut self, chunk: &Chunk) -> Option<&mut SeenCall> {
+        let id = chunk.metadata.get("tool_call_id").and_then(Value::as_str).unwrap_or_default();
+        let known = self.ids.iter().position(|known| known == id);
+        if known.is_none() && self.ids.len() == MAX_CALLS {
+            self.seen.is_inexact = true;
+            return None;
+        }
+        let index = known.unwrap_or_else(|| {
+            self.ids.push(id.to_owned());
+            self.seen.calls.push(SeenCall::default());
+            self.ids.len() - 1
+        });
+        self.seen.calls.get_mut(index)
     }
 }
 
@@ -55,16 +149,6 @@ impl Seen {
 pub struct Cursor {
     base: Position,
     open: BTreeMap<MessageId, Seen>,
-    ended: VecDeque<(MessageId, Ended)>,
-}
-
-/// What is known of a message that a cursor names as ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    At(Position),
-    Failed,
-    /// Read from text.
-    Unknown,
 }
 
 /// Text that is not a cursor.
@@ -76,8 +160,8 @@ pub enum InvalidCursor {
     /// The part before the first `~` is no position.
     #[error("the cursor must begin with a position, a whole number from 0 to 2^63-1")]
     Base,
-    /// An entry that is neither `message` nor `message.attempt.next.bytes`.
-    #[error("entry {0} of the cursor is neither a message nor message.attempt.next.bytes")]
+    /// An entry that is not of the form that the module describes.
+    #[error("entry {0} of the cursor is not message.attempt.next.bytes")]
     Entry(usize),
     /// More entries than a cursor may have, or one message twice.
     #[error("the cursor names too many messages, or one of them twice")]
@@ -87,7 +171,7 @@ pub enum InvalidCursor {
 impl Cursor {
     /// A client that has everything up to `base` and nothing beyond.
     pub fn at(base: Position) -> Self {
-        Self { base, open: BTreeMap::new(), ended: VecDeque::new() }
+        Self { base, open: BTreeMap::new() }
     }
 
     /// Reads an event id.
@@ -102,55 +186,27 @@ impl Cursor {
         let base = parts.next().and_then(number::<i64>).ok_or(InvalidCursor::Base)?;
         let mut cursor = Self::at(Position::from_stored(base));
         for (index, part) in parts.enumerate() {
-            cursor.parse_entry(part).ok_or(InvalidCursor::Entry(index + 1))??;
+            let (message, seen) = entry(part).ok_or(InvalidCursor::Entry(index + 1))?;
+            if cursor.open.len() == MAX_OPEN || cursor.open.insert(message, seen).is_some() {
+                return Err(InvalidCursor::Entries);
+            }
         }
         Ok(cursor)
     }
 
-    fn parse_entry(&mut self, text: &str) -> Option<Result<(), InvalidCursor>> {
-        let mut fields = text.split('.');
-        let message = MessageId::parse(fields.next()?).ok()?;
-        let seen = match (fields.next(), fields.next(), fields.next(), fields.next()) {
-            (None, ..) => None,
-            (Some(attempt), Some(next), Some(bytes), None) => {
-                Some(Seen { attempt: number(attempt)?, next: number(next)?, bytes: number(bytes)? })
-            }
-            _ => return None,
-        };
-        let known = self.open.contains_key(&message) || self.has_ended(&message);
-        if known || self.open.len() > MAX_OPEN || self.ended.len() > MAX_ENDED {
-            return Some(Err(InvalidCursor::Entries));
-        }
-        match seen {
-            Some(seen) => drop(self.open.insert(message, seen)),
-            None => self.ended.push_back((message, Ended::Unknown)),
-        }
-        Some(Ok(()))
-    }
-
-    /// Everything at or below is behind the client.
+    /// Everything that ended at or below is behind the client.
     pub fn base(&self) -> Position {
         self.base
     }
 
     /// What the client has seen of an open message.
-    pub fn seen(&self, message: &MessageId) -> Option<Seen> {
-        self.open.get(message).copied()
+    pub fn seen(&self, message: &MessageId) -> Option<&Seen> {
+        self.open.get(message)
     }
 
     /// The messages that are open for the client.
-    pub fn open(&self) -> impl Iterator<Item = (&MessageId, Seen)> {
-        self.open.iter().map(|(message, seen)| (message, *seen))
-    }
-
-    /// The messages beyond the base that have ended for the client.
-    pub fn ended(&self) -> impl Iterator<Item = &MessageId> {
-        self.ended.iter().map(|(message, _)| message)
-    }
-
-    /// True when the message is named as ended. One at or below the base is not named.
-    pub fn has_ended(&self, message: &MessageId) -> bool {
-        self.ended.iter().any(|(ended, _)| ended == message)
+    pub fn open(&self) -> impl Iterator<Item = (&MessageId, &Seen)> {
+        self.open.iter()
     }
 
     /// Sets how much of a message has been shown.
@@ -161,35 +217,47 @@ impl Cursor {
         }
     }
 
-    /// The client has nothing of this message.
+    /// The client has nothing of this message any more.
     pub fn forget(&mut self, message: &MessageId) {
         self.open.remove(message);
     }
 
-    /// The message has ended for the client; at `position` when it is committed.
-    pub fn end(&mut self, message: &MessageId, position: Option<Position>) {
-        self.open.remove(message);
-        if position.is_some_and(|position| position <= self.base) || self.has_ended(message) {
-            return;
-        }
-        self.ended.push_back((message.clone(), position.map_or(Ended::Failed, Ended::At)));
-        let is_failed = |(_, ended): &(MessageId, Ended)| *ended == Ended::Failed;
-        if position.is_none() && self.ended.iter().filter(|ended| is_failed(ended)).count() > MAX_FAILED {
-            self.ended.iter().position(is_failed).map(|oldest| self.ended.remove(oldest));
-        }
-        if self.ended.len() > MAX_ENDED
-            && let Some((_, Ended::At(position))) = self.ended.pop_front()
-        {
-            self.advance(position);
-        }
+    /// Nothing ended between the base and here.
+    pub fn pass(&mut self, position: Position) {
+        self.base = self.base.max(position);
     }
 
-    /// Everything at or below `base` is behind the client now.
-    pub fn advance(&mut self, base: Position) {
-        self.base = self.base.max(base);
-        let base = self.base;
-        self.ended.retain(|(_, ended)| !matches!(ended, Ended::At(position) if *position <= base));
+    /// The message has ended for the client, at `position`.
+    pub fn end(&mut self, message: &MessageId, position: Position) {
+        self.open.remove(message);
+        self.base = self.base.max(position);
     }
+}
+
+fn entry(text: &str) -> Option<(MessageId, Seen)> {
+    let mut fields = text.split('.').peekable();
+    let message = MessageId::parse(fields.next()?).ok()?;
+    let mut seen = Seen::nothing(number(fields.next()?)?);
+    (seen.next, seen.bytes) = (number(fields.next()?)?, number(fields.next()?)?);
+    let is_mark = |field: &&str| matches!(*field, "f" | "x");
+    if fields.peek().is_some_and(|field| !is_mark(field)) {
+        (seen.reasoning, seen.step) = (number(fields.next()?)?, number(fields.next()?)?);
+        while let Some(field) = fields.next_if(|field| !is_mark(field)) {
+            seen.calls.push(call(field)?);
+        }
+    }
+    seen.is_inexact = fields.next_if(|field| *field == "x").is_some();
+    seen.is_final = fields.next_if(|field| *field == "f").is_some();
+    (fields.next().is_none() && seen.calls.len() <= MAX_CALLS).then_some((message, seen))
+}
+
+fn call(text: &str) -> Option<SeenCall> {
+    Some(match text.split_once('-') {
+        Some((arguments, result)) => {
+            SeenCall { arguments: number(arguments)?, result: Some(number(result)?) }
+        }
+        None => SeenCall { arguments: number(text)?, result: None },
+    })
 }
 
 impl fmt::Display for Cursor {
@@ -197,8 +265,17 @@ impl fmt::Display for Cursor {
         self.base.fmt(f)?;
         for (message, seen) in &self.open {
             write!(f, "~{message}.{}.{}.{}", seen.attempt, seen.next, seen.bytes)?;
+            if seen.reasoning > 0 || seen.step > 0 || !seen.calls.is_empty() {
+                write!(f, ".{}.{}", seen.reasoning, seen.step)?;
+                for call in &seen.calls {
+                    write!(f, ".{}", call.arguments)?;
+                    call.result.map_or(Ok(()), |result| write!(f, "-{result}"))?;
+                }
+            }
+            f.write_str(if seen.is_inexact { ".x" } else { "" })?;
+            f.write_str(if seen.is_final { ".f" } else { "" })?;
         }
-        self.ended.iter().try_for_each(|(message, _)| write!(f, "~{message}"))
+        Ok(())
     }
 }
 

@@ -35,9 +35,9 @@ mod usage;
 
 pub use agui::AgUi;
 pub use chat_completions::ChatCompletions;
-pub use cursor::{Cursor, InvalidCursor, Seen};
+pub use cursor::{Cursor, InvalidCursor, Progress, Seen};
 pub use happening::{Happening, Output, Protocol, Then};
-pub use native::{Encoded, FailureNote, Native};
+pub use native::{Encoded, FailureNote, Header, Native};
 pub use responses::Responses;
-pub use stored::{StoredAnswer, StoredMessage};
+pub use stored::{Rest, StoredAnswer, StoredMessage};
 pub use ui_message::UiMessage;

@@ -6,7 +6,7 @@
 use std::io::Write as _;
 
 use bytes::Bytes;
-use model::{Chunk, Failure, IdRange, MessageId, Position, Role, ThreadId};
+use model::{BatchType, Chunk, Failure, IdRange, MessageId, Position, Role, ThreadId, TurnId};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{Cursor, Seen, sse};
@@ -80,6 +80,34 @@ impl From<&Failure> for FailureNote {
     }
 }
 
+/// What every event of a message says of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// Its id.
+    pub message: MessageId,
+    /// The attempt.
+    pub attempt: u32,
+    /// Who speaks.
+    pub role: Role,
+    /// What its batch began with.
+    pub batch_type: BatchType,
+    /// The turn whose answer it is; `None` when no turn asked for it.
+    turn: Option<TurnId>,
+}
+
+impl Header {
+    /// The turn follows from the message's id.
+    pub fn new(message: MessageId, attempt: u32, role: Role, batch_type: BatchType) -> Self {
+        let turn = TurnId::of_answer(&message).map(|(turn, _)| turn);
+        Self { message, attempt, role, batch_type, turn }
+    }
+
+    /// It is the answer of a turn, and has steps.
+    pub fn is_answer(&self) -> bool {
+        self.turn.is_some()
+    }
+}
+
 /// The fold: encodes what happens in a thread and keeps the cursor that each event carries.
 #[derive(Debug, Clone)]
 pub struct Native {
@@ -98,59 +126,26 @@ impl Native {
         &self.cursor
     }
 
-    /// See [`Cursor::advance`].
-    pub fn advance(&mut self, base: Position) {
-        self.cursor.advance(base);
-    }
-
-    /// A message has begun, with this attempt, and nothing of it is shown yet.
-    pub fn begin(&mut self, message: &MessageId, attempt: u32) {
-        self.cursor.set(message, Seen { attempt, next: 0, bytes: 0 });
-    }
-
-    /// Forgets a message that was begun and never shown.
+    /// The reader has nothing of a message any more.
     pub fn forget(&mut self, message: &MessageId) {
         self.cursor.forget(message);
     }
 
-    /// A message ended by failing without a word to this reader.
-    pub fn bury(&mut self, message: &MessageId) {
-        self.cursor.end(message, None);
+    /// Nothing ended between where the reader stands and here.
+    pub fn pass(&mut self, position: Position) {
+        self.cursor.pass(position);
     }
 
-    /// The next chunk of a message.
-    pub fn chunk(&mut self, message: &MessageId, attempt: u32, role: Role, chunk: &Chunk) -> Encoded {
-        self.shown(message, attempt, role, chunk, false)
-    }
-
-    /// What the store has of a message beyond what was shown, as one chunk (`"compacted": true`): the text of all that is missing, and
-    /// none of the calls and results between.
-    pub fn compacted(&mut self, message: &MessageId, attempt: u32, role: Role, chunk: &Chunk) -> Encoded {
-        self.shown(message, attempt, role, chunk, true)
-    }
-
-    fn shown(
-        &mut self,
-        message: &MessageId,
-        attempt: u32,
-        role: Role,
-        chunk: &Chunk,
-        is_compacted: bool,
-    ) -> Encoded {
-        let mut seen = self.seen_of(message, attempt);
-        seen.advance(chunk);
-        self.cursor.set(message, seen);
+    /// The next chunk of a message, after which the reader has `seen` of it. `is_compacted`: it holds what the store has of all chunks of a
+    /// kind that the reader lacks.
+    pub fn chunk(&mut self, header: &Header, seen: Seen, chunk: &Chunk, is_compacted: bool) -> Encoded {
+        self.cursor.set(&header.message, seen);
         let thread = &self.thread;
-        self.event(
-            chunk.text.len() + 256,
-            &ChunkEvent { thread, message, attempt, role, chunk, is_compacted },
-        )
+        self.event(chunk.text.len() + 320, &ChunkEvent { thread, header, chunk, is_compacted })
     }
 
     /// A chunk that takes its number but is not shown.
-    pub fn skip(&mut self, message: &MessageId, attempt: u32, chunk: &Chunk) {
-        let mut seen = self.seen_of(message, attempt);
-        seen.advance(chunk);
+    pub fn skip(&mut self, message: &MessageId, seen: Seen) {
         self.cursor.set(message, seen);
     }
 
@@ -166,7 +161,7 @@ impl Native {
     /// The text of the message starts again. It has an id: a reader that is cut here has forgotten the older attempt,
     /// and must not be continued by a gateway that has not heard of the newer one.
     pub fn reset(&mut self, message: &MessageId, attempt: u32) -> Bytes {
-        self.cursor.set(message, Seen { attempt, next: 0, bytes: 0 });
+        self.cursor.set(message, Seen::nothing(attempt));
         let mut out = Vec::with_capacity(256);
         write_id(&mut out, &self.cursor);
         out.extend_from_slice(b"event: reset\n");
@@ -177,40 +172,56 @@ impl Native {
         out.into()
     }
 
-    /// The message is persisted at `position`.
-    pub fn complete(&mut self, message: &MessageId, position: Position) -> Encoded {
-        self.cursor.end(message, Some(position));
+    /// What the reader has does not exist (any more): it forgets all that came after `cursor`, and all that is open.
+    pub fn restart(&mut self, cursor: Cursor) -> Bytes {
+        self.cursor = cursor;
+        let mut out = Vec::with_capacity(128);
+        write_id(&mut out, &self.cursor);
+        out.extend_from_slice(b"event: restart\n");
+        sse::data(&mut out, &RestartEvent { session_id: self.thread.name(), after: self.cursor.base() });
+        out.into()
+    }
+
+    /// The message is persisted at `position`; `is_stopped`: as far as it had come when its turn was stopped.
+    pub fn complete(&mut self, header: &Header, position: Position, is_stopped: bool) -> Encoded {
+        self.cursor.end(&header.message, position);
         let event = CompleteEvent {
             chunk_type: "system",
             chunk: "message_complete",
             session_id: self.thread.name(),
-            message_id: message.as_str(),
+            message_id: header.message.as_str(),
             position,
+            status: if is_stopped { "stopped" } else { "completed" },
+            role: header.role.name(),
+            batch_type: header.batch_type.name(),
+            turn_id: header.turn.as_ref().map(TurnId::as_str),
         };
-        self.event(256, &event)
+        self.event(320, &event)
     }
 
-    /// The message was given up.
-    pub fn failed(&mut self, message: &MessageId, failure: &FailureNote) -> Encoded {
-        self.cursor.end(message, None);
+    /// The message was given up. `position`: its place among the ends of the thread; `None` when it has none, because it was lost.
+    pub fn failed(&mut self, header: &Header, position: Option<Position>, failure: &FailureNote) -> Encoded {
+        match position {
+            Some(position) => self.cursor.end(&header.message, position),
+            None => self.cursor.forget(&header.message),
+        }
         let event = ErrorEvent {
             chunk_type: "error",
             chunk: &failure.text,
             is_final: true,
             session_id: self.thread.name(),
-            message_id: message.as_str(),
+            message_id: header.message.as_str(),
             metadata: ErrorMetadata {
                 code: &failure.code,
                 retryable: failure.is_retryable,
                 missing: &failure.missing,
             },
+            position,
+            role: header.role.name(),
+            batch_type: header.batch_type.name(),
+            turn_id: header.turn.as_ref().map(TurnId::as_str),
         };
-        self.event(384, &event)
-    }
-
-    fn seen_of(&self, message: &MessageId, attempt: u32) -> Seen {
-        let same = self.cursor.seen(message).filter(|seen| seen.attempt == attempt);
-        same.unwrap_or(Seen { attempt, ..Seen::default() })
+        self.event(448, &event)
     }
 
     fn event(&self, size: usize, data: &impl Serialize) -> Encoded {
@@ -240,19 +251,17 @@ fn write_id(out: &mut Vec<u8>, cursor: &Cursor) {
 
 struct ChunkEvent<'a> {
     thread: &'a ThreadId,
-    message: &'a MessageId,
-    attempt: u32,
-    role: Role,
+    header: &'a Header,
     chunk: &'a Chunk,
     is_compacted: bool,
 }
 
 impl Serialize for ChunkEvent<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let chunk = self.chunk;
+        let Self { header, chunk, .. } = self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("session_id", self.thread.name())?;
-        map.serialize_entry("message_id", self.message.as_str())?;
+        map.serialize_entry("message_id", header.message.as_str())?;
         map.serialize_entry("chunk_id", &chunk.id)?;
         map.serialize_entry("chunk", &chunk.text)?;
         map.serialize_entry("chunk_type", chunk.kind.name())?;
@@ -264,11 +273,13 @@ impl Serialize for ChunkEvent<'_> {
         if let Some(correlation_id) = &chunk.correlation_id {
             map.serialize_entry("correlation_id", correlation_id)?;
         }
-        if self.attempt > 0 {
-            map.serialize_entry("attempt", &self.attempt)?;
+        if header.attempt > 0 {
+            map.serialize_entry("attempt", &header.attempt)?;
         }
-        if self.role != Role::Assistant {
-            map.serialize_entry("role", self.role.name())?;
+        map.serialize_entry("role", header.role.name())?;
+        map.serialize_entry("batch_type", header.batch_type.name())?;
+        if let Some(turn) = &header.turn {
+            map.serialize_entry("turn_id", turn.as_str())?;
         }
         if self.is_compacted {
             map.serialize_entry("compacted", &true)?;
@@ -285,12 +296,23 @@ struct ResetEvent<'a> {
 }
 
 #[derive(Serialize)]
+struct RestartEvent<'a> {
+    session_id: &'a str,
+    after: Position,
+}
+
+#[derive(Serialize)]
 struct CompleteEvent<'a> {
     chunk_type: &'static str,
     chunk: &'static str,
     session_id: &'a str,
     message_id: &'a str,
     position: Position,
+    status: &'static str,
+    role: &'static str,
+    batch_type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turn_id: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -301,6 +323,12 @@ struct ErrorEvent<'a> {
     session_id: &'a str,
     message_id: &'a str,
     metadata: ErrorMetadata<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<Position>,
+    role: &'static str,
+    batch_type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turn_id: Option<&'a str>,
 }
 
 #[derive(Serialize)]

@@ -1,22 +1,23 @@
 //! An answer of which only the history is left, as chunks again, so that every protocol can tell it.
 //!
 //! Entry type: [`StoredAnswer`]. The steps, texts, calls and results are those of the answer as it was spoken, so that objects and
-//! messages come out the same; the pieces are not, because the history does not keep them: a stream is not continued with
-//! these chunks, it is told from its beginning (or by its end alone, see [`crate::Protocol::recall`]).
+//! messages come out the same; the pieces are not, because the history does not keep them. A client that has a part of the answer is
+//! told the rest of each text, call and result, in the order of the steps ([`StoredAnswer::rest`]).
 
 use model::{Chunk, ChunkKind, Metadata, Position, Role};
 use serde_json::{Map, Value, json};
 
 use crate::Happening;
+use crate::cursor::{Progress, Seen, SeenCall};
 
-/// A message of a turn after its input, as the history has it.
+/// A message of a turn after its input, or one that no turn asked for, as the history has it.
 #[derive(Debug, Clone, Copy)]
 pub struct StoredMessage<'a> {
     /// Assistant or tool.
     pub role: Role,
     /// Its text; of a tool message, the result.
     pub content: &'a str,
-    /// Of an assistant message that calls tools: `[{"id", "name", "arguments"}]`.
+    /// Of an assistant message that calls tools: `[{"id", "name", "arguments"}]`, with `"result"` where no turn asked for the message.
     pub tool_calls: Option<&'a Value>,
     /// Of a tool message: the call that it answers.
     pub tool_call_id: Option<&'a str>,
@@ -28,29 +29,77 @@ pub struct StoredMessage<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredAnswer {
     attempt: u32,
-    chunks: Vec<Chunk>,
-    is_stopped: bool,
     position: Position,
+    /// An answer of a turn, and not a message that no turn asked for.
+    has_steps: bool,
+    steps: Vec<Step>,
+    /// Of the final chunk; `None` when the turn was stopped before it.
+    metadata: Option<Metadata>,
+    /// All of it.
+    chunks: Vec<Chunk>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Step {
+    reasoning: String,
+    content: String,
+    calls: Vec<Call>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Call {
+    id: String,
+    name: String,
+    arguments: String,
+    result: Option<String>,
+    is_error: bool,
+}
+
+/// What a client lacks of an answer.
+#[derive(Debug, Clone)]
+pub struct Rest {
+    /// The client's part does not go together with the answer: it is told anew, from its beginning.
+    pub is_anew: bool,
+    /// Chunks whose ids go on after what the client has.
+    pub chunks: Vec<Chunk>,
+    /// What the client has, to be advanced with each of them.
+    pub progress: Progress,
 }
 
 impl StoredAnswer {
-    /// From the messages of the turn after its input, in their order. `attempt` and `position` are those of the last one.
+    /// From the messages of the turn after its input, in their order, or, unless `has_steps`, from the one message that no turn asked for.
+    /// `attempt` and `position` are those of the last one.
     pub fn new<'a>(
         messages: impl IntoIterator<Item = StoredMessage<'a>>,
+        has_steps: bool,
         attempt: u32,
         position: Position,
     ) -> Self {
-        let mut writer = Writer::default();
-        let mut last = None;
+        let (mut steps, mut last) = (Vec::new(), None);
         for message in messages {
-            writer.message(&message);
+            add(&mut steps, &message);
             last = Some(message.metadata);
         }
-        let is_stopped = last.is_some_and(|metadata| has_mark(metadata, "stopped"));
-        if !is_stopped {
-            writer.finish(last.unwrap_or(&Metadata::EMPTY));
-        }
-        Self { attempt, chunks: writer.chunks, is_stopped, position }
+        let metadata = last.unwrap_or(&Metadata::EMPTY);
+        let metadata = (!has_mark(metadata, "stopped")).then(|| without_reasoning(metadata));
+        let mut answer = Self { attempt, position, has_steps, steps, metadata, chunks: Vec::new() };
+        answer.chunks = answer.after(&Seen::nothing(attempt)).map(|(chunks, _)| chunks).unwrap_or_default();
+        answer
+    }
+
+    /// The attempt that produced it.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Where its last message stands.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Its turn was stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.metadata.is_none()
     }
 
     /// What happened, one after another.
@@ -60,58 +109,171 @@ impl StoredAnswer {
             let role = if chunk.kind == ChunkKind::ToolResult { Role::Tool } else { Role::Assistant };
             Happening::Chunk { attempt, role, chunk }
         });
-        let end = match self.is_stopped {
+        let end = match self.is_stopped() {
             true => Happening::Stopped,
             false => Happening::Complete { position: self.position },
         };
         std::iter::once(Happening::Opened).chain(chunks).chain([end])
     }
+
+    /// Whether a client can have seen so much of it.
+    pub fn has(&self, seen: &Seen) -> bool {
+        let text: usize = self.steps.iter().map(|step| step.content.len()).sum();
+        seen.is_possible() && (seen.attempt != self.attempt || seen.bytes <= text as u64)
+    }
+
+    /// What a client lacks who has seen so much.
+    pub fn rest(&self, seen: &Seen) -> Rest {
+        match self.after(seen).filter(|_| seen.attempt == self.attempt) {
+            Some((chunks, progress)) => Rest { is_anew: false, chunks, progress },
+            None => {
+                let progress = Progress::new(self.attempt, self.has_steps);
+                Rest { is_anew: seen.next > 0, chunks: self.chunks.clone(), progress }
+            }
+        }
+    }
+
+    /// `None` when what was seen is no part of this answer, or is not known exactly.
+    fn after(&self, seen: &Seen) -> Option<(Vec<Chunk>, Progress)> {
+        let mut writer = Writer { next: seen.next, chunks: Vec::new() };
+        let (mut said, mut thought) = (seen.bytes as usize, seen.reasoning as usize);
+        let mut ids = Vec::new();
+        if seen.is_inexact || (seen.next > 0 && seen.step as usize >= self.steps.len()) {
+            return None;
+        }
+        for (number, step) in (0_u32..).zip(&self.steps) {
+            if number < seen.step {
+                said = said.checked_sub(step.content.len())?;
+                thought = thought.checked_sub(step.reasoning.len())?;
+            } else if number > seen.step || seen.next == 0 {
+                writer.step(step);
+            } else {
+                writer.rest_of_step(step, said, thought, &seen.calls)?;
+                ids = step.calls.iter().take(seen.calls.len()).map(|call| call.id.clone()).collect();
+            }
+        }
+        if let Some(metadata) = self.metadata.as_ref().filter(|_| !seen.is_final) {
+            writer.push(ChunkKind::Content, "", metadata.clone(), true);
+        }
+        // Whoever has the final chunk lacks nothing.
+        let is_a_part = !seen.is_final || writer.chunks.is_empty();
+        is_a_part.then(|| (writer.chunks, Progress::going_on(seen.clone(), ids, self.has_steps)))
+    }
 }
 
-#[derive(Default)]
+fn add(steps: &mut Vec<Step>, message: &StoredMessage<'_>) {
+    if message.role == Role::Tool {
+        let id = message.tool_call_id.unwrap_or_default();
+        let call = steps.last_mut().and_then(|step| step.calls.iter_mut().find(|call| call.id == id));
+        // A result that was made up for a call without one is made up again.
+        let is_real = !has_mark(message.metadata, "missing") && !has_mark(message.metadata, "stopped");
+        if let Some(call) = call.filter(|_| is_real) {
+            call.result = Some(message.content.to_owned());
+            call.is_error = has_mark(message.metadata, "is_error");
+        }
+        return;
+    }
+    let calls = message.tool_calls.and_then(Value::as_array).into_iter().flatten().map(|call| {
+        let text = |key: &str| call.get(key).and_then(Value::as_str);
+        Call {
+            id: text("id").unwrap_or_default().to_owned(),
+            name: text("name").unwrap_or_default().to_owned(),
+            arguments: text("arguments").unwrap_or_default().to_owned(),
+            result: text("result").map(str::to_owned),
+            is_error: false,
+        }
+    });
+    let reasoning = message.metadata.get("reasoning").and_then(Value::as_str).unwrap_or_default();
+    let content = message.content.to_owned();
+    steps.push(Step { reasoning: reasoning.to_owned(), content, calls: calls.collect() });
+}
+
 struct Writer {
+    next: u32,
     chunks: Vec<Chunk>,
 }
 
 impl Writer {
-    fn message(&mut self, message: &StoredMessage<'_>) {
-        if message.role == Role::Tool {
-            // A result that was made up for a call without one is made up again.
-            if !has_mark(message.metadata, "missing") && !has_mark(message.metadata, "stopped") {
-                let mut metadata = json!({"tool_call_id": message.tool_call_id.unwrap_or_default()});
-                if has_mark(message.metadata, "is_error") {
-                    metadata["is_error"] = true.into();
-                }
-                self.push(ChunkKind::ToolResult, message.content, fields(metadata));
-            }
-            return;
-        }
-        if let Some(reasoning) = message.metadata.get("reasoning").and_then(Value::as_str) {
-            self.push(ChunkKind::Reasoning, reasoning, Metadata::EMPTY);
+    fn step(&mut self, step: &Step) {
+        if !step.reasoning.is_empty() {
+            self.push(ChunkKind::Reasoning, &step.reasoning, Metadata::EMPTY, false);
         }
         // An empty one begins its step, too.
-        self.push(ChunkKind::Content, message.content, Metadata::EMPTY);
-        for call in message.tool_calls.and_then(Value::as_array).into_iter().flatten() {
-            let text = |key: &str| call.get(key).and_then(Value::as_str).unwrap_or_default();
-            let metadata = json!({"tool_call_id": text("id"), "tool_name": text("name")});
-            self.push(ChunkKind::ToolCall, text("arguments"), fields(metadata));
+        self.push(ChunkKind::Content, &step.content, Metadata::EMPTY, false);
+        step.calls.iter().for_each(|call| self.call(call));
+        step.calls.iter().for_each(|call| self.result(call, 0));
+    }
+
+    /// Beyond so many bytes of text and reasoning, and of these calls.
+    fn rest_of_step(&mut self, step: &Step, said: usize, thought: usize, calls: &[SeenCall]) -> Option<()> {
+        let (content, reasoning) = (step.content.get(said..)?, step.reasoning.get(thought..)?);
+        let (begun, others) = step.calls.split_at_checked(calls.len())?;
+        let arguments = |(call, seen): (&Call, &SeenCall)| call.arguments.len() > seen.arguments as usize;
+        let lacks_calls = !others.is_empty() || begun.iter().zip(calls).any(arguments);
+        let has_results = calls.iter().any(|call| call.result.is_some());
+        // What is said after a result would begin the next step.
+        if has_results && (lacks_calls || !content.is_empty() || !reasoning.is_empty()) {
+            return None;
+        }
+        if !reasoning.is_empty() {
+            self.push(ChunkKind::Reasoning, reasoning, Metadata::EMPTY, false);
+        }
+        if !content.is_empty() {
+            self.push(ChunkKind::Content, content, Metadata::EMPTY, false);
+        }
+        for (call, seen) in begun.iter().zip(calls) {
+            let arguments = call.arguments.get(seen.arguments as usize..)?;
+            if !arguments.is_empty() {
+                self.push(ChunkKind::ToolCall, arguments, call.metadata(), false);
+            }
+        }
+        others.iter().for_each(|call| self.call(call));
+        for (call, seen) in begun.iter().zip(calls) {
+            match (seen.result, &call.result) {
+                (None, _) => self.result(call, 0),
+                (Some(seen), Some(result)) if seen as usize == result.len() => {}
+                (Some(seen), Some(result)) => {
+                    result.get(seen as usize..)?;
+                    self.result(call, seen as usize);
+                }
+                (Some(_), None) => return None,
+            }
+        }
+        others.iter().for_each(|call| self.result(call, 0));
+        Some(())
+    }
+
+    fn call(&mut self, call: &Call) {
+        self.push(ChunkKind::ToolCall, &call.arguments, call.metadata(), false);
+    }
+
+    fn result(&mut self, call: &Call, from: usize) {
+        if let Some(result) = &call.result {
+            let mut metadata = json!({"tool_call_id": call.id});
+            if call.is_error {
+                metadata["is_error"] = true.into();
+            }
+            self.push(ChunkKind::ToolResult, &result[from..], fields(metadata), false);
         }
     }
 
-    /// The final chunk; reasoning has been said.
-    fn finish(&mut self, metadata: &Metadata) {
-        let mut map = metadata.as_map().cloned().unwrap_or_default();
-        map.remove("reasoning");
-        self.push(ChunkKind::Content, "", Metadata::new(map).unwrap_or_default());
-        if let Some(last) = self.chunks.last_mut() {
-            last.is_final = true;
-        }
+    fn push(&mut self, kind: ChunkKind, text: &str, metadata: Metadata, is_final: bool) {
+        self.chunks.push(Chunk { kind, metadata, ..Chunk::content(self.next, text, is_final) });
+        self.next += 1;
     }
+}
 
-    fn push(&mut self, kind: ChunkKind, text: &str, metadata: Metadata) {
-        let id = self.chunks.len() as u32;
-        self.chunks.push(Chunk { kind, metadata, ..Chunk::content(id, text, false) });
+impl Call {
+    fn metadata(&self) -> Metadata {
+        fields(json!({"tool_call_id": self.id, "tool_name": self.name}))
     }
+}
+
+/// Of the final chunk; reasoning has been said.
+fn without_reasoning(metadata: &Metadata) -> Metadata {
+    let mut map = metadata.as_map().cloned().unwrap_or_default();
+    map.remove("reasoning");
+    Metadata::new(map).unwrap_or_default()
 }
 
 fn fields(fields: Value) -> Metadata {

@@ -41,11 +41,11 @@ fn is_in_the_future(hub: &Hub, base: Position) -> bool {
     base.timestamp().since_ms(hub.context().now()) > SKEW_MS
 }
 
-fn unknown() -> Problem {
+pub(crate) fn unknown() -> Problem {
     Problem::not_found("unknown_cursor", "the cursor is not one of this thread")
 }
 
-fn ahead() -> Problem {
+pub(crate) fn ahead() -> Problem {
     let detail =
         "the cursor is ahead of all that the thread has; read its history, and follow it without a cursor";
     Problem::new(StatusCode::CONFLICT, "cursor_ahead", detail)

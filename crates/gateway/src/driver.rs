@@ -1,24 +1,23 @@
 //! Drives one feed: listens to its thread, asks its owner, reads the store, and hands its events to the viewers.
-//! Live events never wait for a question or a read.
 
 use std::pin::pin;
 use std::time::Duration;
 
 use adapters::{Cursor, native};
 use bus::{AskError, OutSubscription};
+use feed::{BadCursor, Event, Fate, Feed, Join, Page, Read, Waiting};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use model::{MessageId, Position, ThreadId, Timestamp};
+use model::{MessageId, ThreadId, Timestamp};
 use runtime::Backoff;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 use wire::ask::AskReply;
 
-use crate::feed::{Event, Feed, Join, StoreRead, View};
 use crate::hub::Context;
 use crate::lane::Lane;
 use crate::metrics::{self, Asked, Cut};
-use crate::reads;
+use crate::reads::{self, Fetched};
 
 const TICK: Duration = Duration::from_millis(100);
 /// Of a feed that is calm: most of them, at most times, and ten ticks a second of ten thousand feeds would take a core.
@@ -30,16 +29,15 @@ const LAG_PARTS: usize = 8;
 /// Viewers that are handed an event before the first of them write it: so few that what was touched for it is still in the
 /// processor's cache.
 const GROUP: usize = 32;
-const ASK_TIMEOUT: Duration = Duration::from_millis(500);
-/// A viewer whose cursor is ahead of everything is tried again after this pause, and cut after this patience.
-const AHEAD_PAUSE_MS: i64 = 300;
-const AHEAD_PATIENCE_MS: i64 = 20_000;
-
+/// Whoever owns nothing answers at once that it does not; an owner may be busy, or far away.
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 /// What the hub tells a driver.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Let a viewer in. Boxed, for every feed's channel has room for some dozens from the beginning.
     Join(Box<Viewer>),
+    /// The owner of this epoch has sent frames of the thread up to this number.
+    Sent(u64, u64),
 }
 
 /// Who wants events.
@@ -49,28 +47,29 @@ pub(crate) struct Viewer {
     pub(crate) lane: Lane,
     /// It gets what comes strictly after; without one, what is open and what comes.
     pub(crate) cursor: Option<Cursor>,
-    /// It wants this message, and nothing after its end. Its cursor must name it, so that it is looked up.
+    /// It wants this message, and nothing after its end. The end is after its cursor.
     pub(crate) until: Option<MessageId>,
-    /// Told when it has been let in: from then on it misses nothing.
-    pub(crate) joined: Option<oneshot::Sender<()>>,
-}
-
-struct Waiting {
-    viewer: Viewer,
-    since: Timestamp,
-    try_at: Timestamp,
+    /// Told when it has been let in, or that its cursor is none of this thread's.
+    pub(crate) verdict: Option<oneshot::Sender<Result<(), BadCursor>>>,
 }
 
 type Reply = Result<AskReply, ()>;
 
+/// For whom the store is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    Feed,
+    Waiting,
+}
+
 struct Driver {
     context: Context,
+    thread: ThreadId,
     feed: Feed,
     viewers: Vec<Viewer>,
-    waiting: Vec<Waiting>,
+    waiting: Waiting<Viewer>,
     ask: Option<BoxFuture<'static, Reply>>,
-    /// True when the feed wanted it: else it is for viewers who wait alone.
-    read: Option<(bool, BoxFuture<'static, Option<View>>)>,
+    read: Option<(Reader, BoxFuture<'static, Option<Fetched>>)>,
     idle_since: Option<Timestamp>,
     /// While the gateway drains: when each viewer gets its notice, the next one last.
     leaving: Option<Vec<(Instant, Lane)>>,
@@ -87,26 +86,23 @@ pub(crate) async fn run(
     let beginning = async {
         // Never closed, so there is a place. When ten thousand threads are wanted at once, they wait small.
         let _place = context.beginning.acquire().await;
-        // On the heap, and gone afterwards: what reads the store is large, and would stay part of each feed for its life.
-        Box::pin(begin(&context, &thread)).await
+        Box::pin(listen(&context, &thread)).await
     };
     let begun = tokio::select! {
         begun = beginning => Some(begun),
         // Viewers of a feed that has not begun yet get their notice all the same.
         () = context.drain.cancelled() => None,
     };
-    if let Some((frames, tip, doubt)) = begun {
-        let now = context.now();
-        let mut feed = Feed::new(thread.clone(), tip, context.limits.feed_bytes, now);
-        if doubt {
-            feed.on_doubt();
-        }
+    if let Some(frames) = begun {
+        let driver = Driver::new(context.clone(), thread.clone());
         // On the heap once: every hand that a future goes through on its way into a task keeps room for it.
-        Box::pin(Driver::new(context.clone(), feed).drive(&thread, frames, &mut commands, doubts)).await;
+        Box::pin(driver.drive(frames, &mut commands, doubts)).await;
     }
     commands.close();
-    while let Some(Command::Join(viewer)) = commands.recv().await {
-        say_goodbye(&context, &viewer.lane);
+    while let Some(command) = commands.recv().await {
+        if let Command::Join(viewer) = command {
+            say_goodbye(&context, &viewer.lane);
+        }
     }
     metrics::feeds(-1.0);
 }
@@ -116,23 +112,6 @@ fn say_goodbye(context: &Context, lane: &Lane) {
         true => lane.end_with(native::drain(context.retry_ms())),
         false => lane.cut(Cut::Internal),
     }
-}
-
-/// Listens, and says from which position on the viewers have to be told of everything: where the thread stood when the
-/// first one came. Listening may take long while NATS is away; if something was committed meanwhile, nobody heard of it,
-/// and the feed is in doubt from the beginning.
-async fn begin(context: &Context, thread: &ThreadId) -> (OutSubscription, Position, bool) {
-    let (frames, before) = tokio::join!(listen(context, thread), reads::tip(&context.store, thread));
-    let mut backoff = Backoff::default();
-    let after = loop {
-        match reads::tip(&context.store, thread).await {
-            Ok(tip) => break tip,
-            Err(error) => tracing::debug!(%thread, %error, "cannot read the thread's last position yet"),
-        }
-        backoff.wait().await;
-    };
-    let tip = before.unwrap_or(after);
-    (frames, tip, tip != after)
 }
 
 async fn listen(context: &Context, thread: &ThreadId) -> OutSubscription {
@@ -147,14 +126,23 @@ async fn listen(context: &Context, thread: &ThreadId) -> OutSubscription {
 }
 
 impl Driver {
-    fn new(context: Context, feed: Feed) -> Self {
-        let (viewers, waiting) = (Vec::new(), Vec::new());
-        Self { context, feed, viewers, waiting, ask: None, read: None, idle_since: None, leaving: None }
+    fn new(context: Context, thread: ThreadId) -> Self {
+        let feed = Feed::new(thread.clone(), context.limits.feed_bytes);
+        Self {
+            context,
+            waiting: Waiting::new(thread.clone()),
+            thread,
+            feed,
+            viewers: Vec::new(),
+            ask: None,
+            read: None,
+            idle_since: None,
+            leaving: None,
+        }
     }
 
     async fn drive(
         mut self,
-        thread: &ThreadId,
         mut frames: OutSubscription,
         commands: &mut mpsc::Receiver<Command>,
         mut doubts: watch::Receiver<u64>,
@@ -166,9 +154,9 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = drain.cancelled(), if self.leaving.is_none() => self.begin_leaving(),
-                Some(command) = commands.recv() => self.on_command(command).await,
+                Some(command) = commands.recv() => self.on_command(command),
                 reply = or_never(&mut self.ask) => self.on_reply(reply),
-                (wanted, view) = read_or_never(&mut self.read) => self.on_view(wanted, view).await,
+                (reader, fetched) = read_or_never(&mut self.read) => self.on_fetched(reader, fetched),
                 Ok(()) = doubts.changed() => self.feed.on_doubt(),
                 frame = frames.next() => match frame {
                     Some(frame) => {
@@ -182,14 +170,15 @@ impl Driver {
                     None => return self.fail(),
                 },
                 () = tick.as_mut() => {
-                    if self.on_tick(thread) {
+                    if self.on_tick() {
                         return;
                     }
                     has_ticked = true;
                 }
             }
             self.pump().await;
-            self.fetch(thread);
+            self.let_in();
+            self.fetch();
             if self.say_goodbyes() {
                 return;
             }
@@ -209,21 +198,17 @@ impl Driver {
         if is_calm { CALM_TICK } else { TICK }
     }
 
-    async fn on_command(&mut self, command: Command) {
-        let Command::Join(viewer) = command;
+    fn on_command(&mut self, command: Command) {
+        let mut viewer = match command {
+            Command::Join(viewer) => *viewer,
+            Command::Sent(epoch, number) => return self.feed.on_sent(epoch, number),
+        };
         if self.leaving.is_some() {
             return say_goodbye(&self.context, &viewer.lane);
         }
-        let now = self.context.now();
         self.idle_since = None;
-        self.pump().await;
-        if viewer.cursor.is_some() {
-            return self.waiting.push(Waiting { viewer: *viewer, since: now, try_at: now });
-        }
-        match self.feed.join(None, None) {
-            Join::Joined(first) => self.admit(*viewer, first, false, now),
-            _ => viewer.lane.cut(Cut::OverBudget),
-        }
+        let (cursor, until) = (viewer.cursor.take(), viewer.until.take());
+        self.waiting.push(viewer, cursor, until, &self.feed);
     }
 
     fn on_frame(&mut self, frame: &bytes::Bytes) {
@@ -245,65 +230,81 @@ impl Driver {
         }
     }
 
-    async fn on_view(&mut self, wanted: bool, view: Option<View>) {
+    fn on_fetched(&mut self, reader: Reader, fetched: Option<Fetched>) {
         self.read = None;
         let now = self.context.now();
-        match &view {
-            Some(view) if wanted => self.feed.on_view(view, now),
-            None if wanted => self.feed.on_store_failed(now),
-            _ => {}
-        }
-        if let Some(view) = view.filter(|_| !self.waiting.is_empty()) {
-            self.feed.settle(&view, true, now);
-            self.pump().await;
-            self.let_in(&view, now);
+        match (reader, fetched) {
+            (Reader::Feed, Some(Fetched::Last(position))) => self.feed.on_last(position, now),
+            (Reader::Feed, Some(Fetched::Page(page))) => self.feed.on_page(&page, now),
+            (Reader::Feed, None) => self.feed.on_read_failed(now),
+            (Reader::Waiting, Some(Fetched::Page(page))) => self.catch_up(&page),
+            (Reader::Waiting, Some(Fetched::Last(_)) | None) => self.waiting.on_read_failed(now),
         }
     }
 
-    fn let_in(&mut self, view: &View, now: Timestamp) {
-        for waiting in std::mem::take(&mut self.waiting) {
-            match self.feed.join(waiting.viewer.cursor.as_ref(), Some(view)) {
-                Join::Joined(first) => {
-                    let has_ended = |message| view.known.contains_key(message);
-                    let is_last = waiting.viewer.until.as_ref().is_some_and(has_ended);
-                    self.admit(waiting.viewer, first, is_last, now);
-                }
-                Join::OverBudget => waiting.viewer.lane.cut(Cut::OverBudget),
-                _ if now.since_ms(waiting.since) > AHEAD_PATIENCE_MS => waiting.viewer.lane.cut(Cut::Ahead),
-                Join::ReadAgain => self.waiting.push(Waiting { try_at: now, ..waiting }),
-                Join::Ahead => self.waiting.push(Waiting { try_at: now.plus_ms(AHEAD_PAUSE_MS), ..waiting }),
+    /// Tells those who wait what they have missed of the ends on a page.
+    fn catch_up(&mut self, page: &Page) {
+        let tell = |viewer: &Viewer, events: Vec<bytes::Bytes>| {
+            metrics::events(events.len() as u64);
+            viewer.lane.push_first(events);
+        };
+        for (viewer, fate) in self.waiting.on_page(page, tell) {
+            self.settle(viewer, fate);
+        }
+    }
+
+    /// Lets those in who stand where the feed stands.
+    fn let_in(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        for (viewer, fate, until) in self.waiting.let_in(&mut self.feed, self.context.now()) {
+            self.settle(Viewer { until, ..viewer }, fate);
+        }
+    }
+
+    fn settle(&mut self, mut viewer: Viewer, fate: Fate) {
+        match fate {
+            Fate::Joined(first) => self.admit(viewer, first),
+            Fate::Finished => {
+                viewer.accept();
+                viewer.lane.finish();
             }
+            Fate::Refused(why) => self.refuse(viewer, why),
+            Fate::OverBudget => viewer.lane.cut(Cut::OverBudget),
         }
     }
 
-    fn admit(&mut self, mut viewer: Viewer, first: Vec<bytes::Bytes>, is_last: bool, now: Timestamp) {
+    fn admit(&mut self, mut viewer: Viewer, first: Vec<bytes::Bytes>) {
         metrics::events(first.len() as u64);
         viewer.lane.push_first(first);
-        // Whoever asked to be told may be gone.
-        viewer.joined.take().map(|joined| joined.send(()));
-        if is_last {
-            return viewer.lane.finish();
-        }
-        if let Some(message) = &viewer.until {
-            self.feed.expect(message, now);
-        }
+        viewer.accept();
         self.viewers.push(viewer);
     }
 
+    /// Its request is refused, if it has not been answered yet; else it is told to begin anew.
+    fn refuse(&mut self, mut viewer: Viewer, why: BadCursor) {
+        if viewer.verdict.take().is_some_and(|verdict| verdict.send(Err(why)).is_ok()) {
+            return;
+        }
+        match self.feed.restart() {
+            Join::Joined(first) => self.admit(viewer, first),
+            _ => viewer.lane.cut(Cut::OverBudget),
+        }
+    }
+
     /// True when the feed has ended.
-    fn on_tick(&mut self, thread: &ThreadId) -> bool {
+    fn on_tick(&mut self) -> bool {
         let now = self.context.now();
         metrics::feed(self.feed.take_counts());
         self.viewers.retain(|viewer| viewer.lane.is_open());
-        self.waiting.retain(|waiting| waiting.viewer.lane.is_open());
-        let viewers = &self.viewers;
-        self.feed.expect_only(|message| viewers.iter().any(|viewer| viewer.until.as_ref() == Some(message)));
+        self.waiting.retain(|viewer| viewer.lane.is_open());
         if !self.viewers.is_empty() || !self.waiting.is_empty() {
             self.idle_since = None;
             return false;
         }
         let idle_since = *self.idle_since.get_or_insert(now);
-        now.since_ms(idle_since) > self.context.limits.linger_ms && self.context.retire(thread)
+        now.since_ms(idle_since) > self.context.limits.linger_ms && self.context.retire(&self.thread)
     }
 
     /// Hands every event on. A burst of more than a part of what a viewer may lag is handed on in such parts, with time between them to
@@ -312,25 +313,20 @@ impl Driver {
         let most = self.context.limits.lag_bytes / LAG_PARTS;
         let (mut events, mut size) = (Vec::new(), 0);
         while let Some(event) = self.feed.next_event() {
-            match event {
-                Event::Part(bytes) => {
-                    if size + bytes.len() > most && size > 0 {
-                        self.show(&mut events).await;
-                        tokio::task::yield_now().await;
-                        size = 0;
-                    }
-                    size += bytes.len();
-                    events.push(bytes);
-                }
-                Event::End(message, bytes) => {
-                    events.push(bytes);
-                    self.show(&mut events).await;
-                    self.let_go(&message, Lane::finish);
-                }
-                Event::Missed(message) => {
-                    self.show(&mut events).await;
-                    self.let_go(&message, |lane| lane.cut(Cut::Internal));
-                }
+            let (bytes, ended) = match event {
+                Event::Part(bytes) => (bytes, None),
+                Event::End(message, bytes) => (bytes, Some(message)),
+            };
+            if size + bytes.len() > most && size > 0 {
+                self.show(&mut events).await;
+                tokio::task::yield_now().await;
+                size = 0;
+            }
+            size += bytes.len();
+            events.push(bytes);
+            if let Some(message) = ended.filter(|ended| self.is_awaited(ended)) {
+                self.show(&mut events).await;
+                self.let_go(&message);
             }
         }
         self.show(&mut events).await;
@@ -358,19 +354,23 @@ impl Driver {
         events.clear();
     }
 
+    fn is_awaited(&self, message: &MessageId) -> bool {
+        self.viewers.iter().any(|viewer| viewer.until.as_ref() == Some(message))
+    }
+
     /// Lets those go who wanted this message only.
-    fn let_go(&mut self, message: &MessageId, goodbye: impl Fn(&Lane)) {
+    fn let_go(&mut self, message: &MessageId) {
         self.viewers.retain(|viewer| {
             let is_last = viewer.until.as_ref() == Some(message);
             if is_last {
-                goodbye(&viewer.lane);
+                viewer.lane.finish();
             }
             !is_last
         });
     }
 
     /// Starts the question and the read that are wanted.
-    fn fetch(&mut self, thread: &ThreadId) {
+    fn fetch(&mut self) {
         let now = self.context.now();
         if self.ask.is_none()
             && let Some(ask) = self.feed.want_ask(now)
@@ -379,30 +379,19 @@ impl Driver {
             self.ask = Some(async move { put_question(&context, ask).await }.boxed());
         }
         if self.read.is_none()
-            && let Some((wanted, read)) = self.next_read(now)
+            && let Some((reader, read)) = self.next_read(now)
         {
-            let (context, thread) = (self.context.clone(), thread.clone());
-            self.read = Some((wanted, async move { read_store(&context, &thread, &read).await }.boxed()));
+            let (context, thread) = (self.context.clone(), self.thread.clone());
+            self.read = Some((reader, async move { read_store(&context, &thread, read).await }.boxed()));
         }
     }
 
-    /// What the feed wants, and what viewers need who wait to join: one read for all of them.
-    fn next_read(&mut self, now: Timestamp) -> Option<(bool, StoreRead)> {
-        let due: Vec<_> = self.waiting.iter().filter(|waiting| now >= waiting.try_at).collect();
-        let cursors: Vec<_> = due.iter().filter_map(|waiting| waiting.viewer.cursor.clone()).collect();
-        let wanted = self.feed.want_store(now);
-        let is_wanted = wanted.is_some();
-        if !is_wanted && cursors.is_empty() {
-            return None;
+    /// What the feed wants; else what those lack who wait.
+    fn next_read(&mut self, now: Timestamp) -> Option<(Reader, Read)> {
+        if let Some(read) = self.feed.want_read(now) {
+            return Some((Reader::Feed, read));
         }
-        let mut read = wanted.unwrap_or(StoreRead { after: self.feed.verified(), keys: Vec::new() });
-        for cursor in &cursors {
-            read.after = read.after.min(cursor.base());
-            read.keys.extend(cursor.open().map(|(message, _)| message).chain(cursor.ended()).cloned());
-        }
-        read.keys.sort();
-        read.keys.dedup();
-        Some((is_wanted, read))
+        self.waiting.want_read(&self.feed, now).map(|read| (Reader::Waiting, read))
     }
 
     /// A drain does not send all away at once: they would all come back at once. Until its notice a viewer is shown what
@@ -430,8 +419,15 @@ impl Driver {
     }
 
     fn all_lanes(&self) -> impl Iterator<Item = &Lane> {
-        let waiting = self.waiting.iter().map(|waiting| &waiting.viewer.lane);
+        let waiting = self.waiting.viewers().map(|viewer| &viewer.lane);
         self.viewers.iter().map(|viewer| &viewer.lane).chain(waiting)
+    }
+}
+
+impl Viewer {
+    /// Whoever asked to be told may be gone.
+    pub(crate) fn accept(&mut self) {
+        self.verdict.take().map(|verdict| verdict.send(Ok(())));
     }
 }
 
@@ -442,9 +438,11 @@ async fn or_never(ask: &mut Option<BoxFuture<'static, Reply>>) -> Reply {
     }
 }
 
-async fn read_or_never(read: &mut Option<(bool, BoxFuture<'static, Option<View>>)>) -> (bool, Option<View>) {
+async fn read_or_never(
+    read: &mut Option<(Reader, BoxFuture<'static, Option<Fetched>>)>,
+) -> (Reader, Option<Fetched>) {
     match read {
-        Some((wanted, read)) => (*wanted, read.await),
+        Some((reader, read)) => (*reader, read.await),
         None => std::future::pending().await,
     }
 }
@@ -452,11 +450,14 @@ async fn read_or_never(read: &mut Option<(bool, BoxFuture<'static, Option<View>>
 async fn put_question(context: &Context, ask: wire::ask::Ask) -> Reply {
     let partition = context.partition_of(&ask.thread);
     let reply = context.bus.ask(partition, wire::ask::encode_ask(&ask), ASK_TIMEOUT).await;
-    read_reply(reply)
+    read_reply(reply, wire::ask::decode_reply)
 }
 
 /// Counts and decodes an owner's answer.
-pub(crate) fn read_reply(reply: Result<bytes::Bytes, AskError>) -> Reply {
+pub(crate) fn read_reply<T>(
+    reply: Result<bytes::Bytes, AskError>,
+    decode: impl Fn(&bytes::Bytes) -> Result<T, wire::DecodeError>,
+) -> Result<T, ()> {
     let reply = match reply {
         Ok(reply) => reply,
         Err(error) => {
@@ -464,7 +465,7 @@ pub(crate) fn read_reply(reply: Result<bytes::Bytes, AskError>) -> Reply {
             return Err(());
         }
     };
-    match wire::ask::decode_reply(&reply) {
+    match decode(&reply) {
         Ok(reply) => {
             metrics::ask(Asked::Answered);
             Ok(reply)
@@ -478,9 +479,9 @@ pub(crate) fn read_reply(reply: Result<bytes::Bytes, AskError>) -> Reply {
     }
 }
 
-async fn read_store(context: &Context, thread: &ThreadId, read: &StoreRead) -> Option<View> {
-    match reads::view(&context.store, thread, read).await {
-        Ok(view) => Some(view),
+async fn read_store(context: &Context, thread: &ThreadId, read: Read) -> Option<Fetched> {
+    match reads::fetch(&context.store, thread, read).await {
+        Ok(fetched) => Some(fetched),
         Err(error) => {
             tracing::debug!(%thread, %error, "the store cannot be read");
             None

@@ -5,25 +5,27 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use adapters::{Cursor, Native, Seen, native};
+use adapters::{Cursor, Native, native};
 use bus::Bus;
-use bytes::Bytes;
 use futures_util::future::join_all;
 use model::{Bucket, MessageId, PartitionCount, PartitionId, Position, Tenant, ThreadId, Timestamp};
 use runtime::{Clock, Heartbeat, spawn_named};
 use store::Store;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
+use wire::ask::Sent;
 
 use crate::driver::{self, Command, Viewer};
-use crate::feed::{StoreRead, catch_up};
+use feed::{BadCursor, CatchUp, Noticed, Watch, catch_up};
 use crate::lane::Lane;
 use crate::metrics::{self, Cut};
 use crate::reads;
 
-/// How often each partition with viewers is asked who owns it.
+/// How often the owner of each partition with viewers is asked of which threads it has sent frames.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
-const WATCH_TIMEOUT: Duration = Duration::from_secs(1);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// A viewer that lacks fewer ends than this is near enough to join its feed.
+const NEAR: usize = 32;
 /// Feeds that begin at the same time: more than the store has connections for would only wait there, and larger.
 const BEGINNING: usize = 64;
 
@@ -141,6 +143,9 @@ impl Refused {
     }
 }
 
+/// Whether a viewer has been let in.
+pub(crate) type Verdict = oneshot::Receiver<Result<(), BadCursor>>;
+
 /// Keeps a viewer counted while its stream lives.
 #[derive(Debug)]
 pub(crate) struct Seat {
@@ -225,42 +230,45 @@ impl Hub {
         &self.context
     }
 
-    /// Lets a viewer in; what it gets comes through its lane. The seat must live as long as the stream.
+    /// Lets a viewer in; what it gets comes through its lane. The seat must live as long as the stream. The receiver is told when
+    /// the viewer has been let in, or that its cursor is none of the thread's; if nobody listens, the viewer is then told to begin anew.
     pub(crate) fn attach(
         &self,
         thread: &ThreadId,
         lane: Lane,
         cursor: Option<Cursor>,
-    ) -> Result<Seat, Refused> {
-        self.bring(thread, Viewer { lane, cursor, until: None, joined: None })
+    ) -> Result<(Seat, Verdict), Refused> {
+        self.bring(thread, lane, cursor, None)
     }
 
-    /// Lets a viewer in who wants one message and nothing after its end. When the receiver is told, the viewer misses
-    /// nothing of what is published from then on.
+    /// Lets a viewer in who wants one message, which ends after `after`, and nothing after its end.
     pub(crate) fn attach_until(
         &self,
         thread: &ThreadId,
         lane: Lane,
-        after: Position,
+        after: Cursor,
         message: &MessageId,
-    ) -> Result<(Seat, oneshot::Receiver<()>), Refused> {
-        let mut cursor = Cursor::at(after);
-        cursor.set(message, Seen::default());
-        let (joined, is_joined) = oneshot::channel();
-        let until = Some(message.clone());
-        let seat = self.bring(thread, Viewer { lane, cursor: Some(cursor), until, joined: Some(joined) })?;
-        Ok((seat, is_joined))
+    ) -> Result<(Seat, Verdict), Refused> {
+        self.bring(thread, lane, Some(after), Some(message.clone()))
     }
 
-    fn bring(&self, thread: &ThreadId, mut viewer: Viewer) -> Result<Seat, Refused> {
+    fn bring(
+        &self,
+        thread: &ThreadId,
+        lane: Lane,
+        cursor: Option<Cursor>,
+        until: Option<MessageId>,
+    ) -> Result<(Seat, Verdict), Refused> {
         let (seat, commands) = self.seat(thread)?;
         let (context, thread) = (self.context.clone(), thread.clone());
+        let (verdict, is_in) = oneshot::channel();
+        let mut viewer = Viewer { lane, cursor, until, verdict: Some(verdict) };
         spawn_named("attach", async move {
             let lane = viewer.lane.clone();
             let joined = async {
-                if let Some(cursor) = viewer.cursor.take() {
-                    // On the heap: most viewers have no cursor, and all who wait for one feed wait here.
-                    viewer.cursor = Some(Box::pin(bring_near(&context, &thread, &lane, cursor)).await);
+                // On the heap: most viewers have no cursor, and all who wait for one feed wait here.
+                if viewer.cursor.is_some() && !Box::pin(bring_near(&context, &thread, &mut viewer)).await {
+                    return;
                 }
                 if commands.send(Command::Join(Box::new(viewer))).await.is_err() {
                     lane.cut(Cut::Internal);
@@ -271,7 +279,7 @@ impl Hub {
                 () = context.drain.cancelled() => lane.end_with(native::drain(context.retry_ms())),
             }
         });
-        Ok(seat)
+        Ok((seat, is_in))
     }
 
     fn seat(&self, thread: &ThreadId) -> Result<(Seat, mpsc::Sender<Command>), Refused> {
@@ -300,10 +308,10 @@ impl Hub {
         Ok((seat, commands))
     }
 
-    /// Watches for what no frame tells: another owner (what the last one sent may be lost), and times without NATS.
+    /// Watches for what no frame tells: that the last one of a thread was lost, another owner (what the one before it sent may be lost), and
+    /// times without NATS.
     pub(crate) async fn watch(self, pulse: Heartbeat) {
-        let probes: Vec<_> = self.context.count.all().map(|p| probe(p, self.context.count)).collect();
-        let mut epochs: HashMap<PartitionId, u64> = HashMap::new();
+        let mut watch = Watch::default();
         let mut dropped = self.context.bus.slow_consumer_drops();
         let mut is_away = false;
         loop {
@@ -315,12 +323,13 @@ impl Hub {
                 dropped = drops;
                 self.context.count.all().for_each(|p| self.doubt(p));
             }
-            let watched = self.context.count.all().zip(&probes).filter(|(p, _)| self.is_watched(*p));
-            for (p, epoch) in join_all(watched.map(|(p, thread)| self.epoch_of(p, thread))).await {
-                if let Some(epoch) = epoch
-                    && epochs.insert(p, epoch).is_some_and(|known| known != epoch)
-                {
-                    self.doubt(p);
+            let watched = self.context.count.all().filter(|p| self.is_watched(*p));
+            let asked: Vec<_> = watched.map(|p| self.sent_after(p, &watch)).collect();
+            for (p, sent) in join_all(asked).await {
+                match sent.map(|sent| watch.on_sent(p, sent)) {
+                    Some(Noticed::Sent(epoch, threads)) => self.tell(p, epoch, &threads),
+                    Some(Noticed::Doubt) => self.doubt(p),
+                    None => {}
                 }
             }
         }
@@ -330,10 +339,22 @@ impl Hub {
         self.doubts[usize::from(p.0)].receiver_count() > 0
     }
 
-    async fn epoch_of(&self, p: PartitionId, thread: &ThreadId) -> (PartitionId, Option<u64>) {
-        let question = wire::ask::encode_ask(&wire::ask::Ask { thread: thread.clone(), have: Vec::new() });
-        let reply = driver::read_reply(self.context.bus.ask(p, question, WATCH_TIMEOUT).await);
-        (p, reply.ok().map(|reply| reply.epoch))
+    async fn sent_after(&self, p: PartitionId, watch: &Watch) -> (PartitionId, Option<Sent>) {
+        let question = wire::ask::encode_sent_after(&watch.question(p));
+        let reply = self.context.bus.ask(p, question, WATCH_TIMEOUT).await;
+        (p, driver::read_reply(reply, wire::ask::decode_sent).ok())
+    }
+
+    /// Tells the feeds up to which frame their owner has sent.
+    fn tell(&self, p: PartitionId, epoch: u64, threads: &[(ThreadId, u64)]) {
+        let feeds = self.context.feeds();
+        for (thread, number) in threads {
+            let Some(entry) = feeds.get(thread) else { continue };
+            let is_full = entry.commands.try_send(Command::Sent(epoch, *number)).is_err();
+            if is_full && !entry.commands.is_closed() {
+                return self.doubt(p);
+            }
+        }
     }
 
     fn doubt(&self, p: PartitionId) {
@@ -342,37 +363,41 @@ impl Hub {
     }
 }
 
-/// A thread of the partition that does not exist: an answer about it is an epoch and nothing else.
-fn probe(p: PartitionId, count: PartitionCount) -> ThreadId {
-    let names = (0_u32..).filter_map(|n| ThreadId::parse(&format!("-watch-{n}")).ok());
-    let mut own = names.filter(|thread| Bucket::of(thread).partition(count) == p);
-    // Every partition has names: FNV-1a spreads.
-    #[allow(clippy::expect_used, reason = "an endless iterator has a next element")]
-    own.next().expect("there are names without end")
-}
-
-/// Shows a viewer page by page what has been committed since its cursor, until what is left fits one page.
-async fn bring_near(context: &Context, thread: &ThreadId, lane: &Lane, cursor: Cursor) -> Cursor {
+/// Shows a viewer page by page what has been committed since its cursor, until what is left fits one page. False when nothing is left to do
+/// for it.
+async fn bring_near(context: &Context, thread: &ThreadId, viewer: &mut Viewer) -> bool {
+    let Some(cursor) = viewer.cursor.take() else { return true };
     let mut native = Native::new(thread.clone(), cursor);
     let mut backoff = runtime::Backoff::default();
-    loop {
-        let keys = native.cursor().open().map(|(message, _)| message.clone()).collect();
-        let read = StoreRead { after: native.cursor().base(), keys };
-        match reads::view(&context.store, thread, &read).await {
-            Ok(view) if view.is_whole => return native.cursor().clone(),
-            Ok(view) => {
-                let events: Vec<Bytes> = catch_up(&mut native, &view);
-                metrics::events(events.len() as u64);
-                lane.push_first(events);
-                lane.drained().await;
+    while viewer.lane.is_open() {
+        match reads::page(&context.store, thread, native.cursor().base(), Position::MAX).await {
+            Ok(page) if page.ends.len() < NEAR => {
+                viewer.cursor = Some(native.cursor().clone());
+                return true;
             }
+            Ok(page) => match catch_up(&mut native, &page, viewer.until.as_ref()) {
+                CatchUp::Told(events) => {
+                    metrics::events(events.len() as u64);
+                    viewer.lane.push_first(events);
+                    viewer.lane.drained().await;
+                }
+                CatchUp::Last(events) => {
+                    viewer.lane.push_first(events);
+                    viewer.accept();
+                    viewer.lane.finish();
+                    return false;
+                }
+                // Whoever waits for the verdict is told; a stream that has begun is told to begin anew by its feed.
+                CatchUp::Ahead => {
+                    viewer.cursor = Some(native.cursor().clone());
+                    return true;
+                }
+            },
             Err(error) => {
                 tracing::debug!(%thread, %error, "the store cannot be read");
                 backoff.wait().await;
             }
         }
-        if !lane.is_open() {
-            return native.cursor().clone();
-        }
     }
+    false
 }

@@ -1,7 +1,7 @@
 //! HTTP: turns, tasks and agents, event streams, history, probes.
 //!
 //! Entry: [`run`]. What a request changes it puts into the stream of its partition ([`orders`], [`acts`]); the owner does
-//! it. A request for events takes a place in the thread's feed ([`feed`], the pure part); a driver per thread listens to the
+//! it. A request for events takes a place in the thread's [`feed::Feed`]; a driver per thread listens to the
 //! thread's owner and hands each event, encoded once, to the lanes of all viewers.
 //!
 //! Invariants: a stream never ends cleanly but after the end of the one message that it was opened for; nothing is shown
@@ -16,7 +16,6 @@ mod credentials;
 mod cursors;
 mod desk;
 mod driver;
-pub mod feed;
 mod forms;
 mod guard;
 mod guarded;

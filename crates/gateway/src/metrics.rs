@@ -10,7 +10,7 @@ const FEEDS: &str = "antiphon_gateway_feeds";
 const EVENTS: &str = "antiphon_gateway_events_sent_total";
 const BYTES: &str = "antiphon_gateway_event_bytes_sent_total";
 const ASKS: &str = "antiphon_gateway_asks_total";
-const AUDITS: &str = "antiphon_gateway_audits_total";
+const LEFT_OUT: &str = "antiphon_gateway_messages_left_out_total";
 const HOLES: &str = "antiphon_gateway_holes_repaired_total";
 const FILTERED: &str = "antiphon_gateway_chunks_filtered_total";
 const DOUBTS: &str = "antiphon_gateway_doubts_total";
@@ -57,8 +57,6 @@ impl From<bus::AskError> for Asked {
 pub(crate) enum Cut {
     /// More than the allowed lag was queued.
     Lag,
-    /// Its cursor was ahead of everything for too long.
-    Ahead,
     /// Text of an open message had been let go.
     OverBudget,
     /// Its protocol cannot take back what it has shown of an attempt that was given up.
@@ -71,7 +69,6 @@ impl Cut {
     fn name(self) -> &'static str {
         match self {
             Self::Lag => "lag",
-            Self::Ahead => "ahead",
             Self::OverBudget => "over_budget",
             Self::Retold => "retold",
             Self::Internal => "internal",
@@ -101,8 +98,11 @@ pub(crate) fn describe() {
         ASKS,
         "Questions to owners, by outcome: answered, no_owner, timeout, away, undecodable"
     );
-    describe_counter!(AUDITS, "Open messages that were asked for because nothing was heard of them");
-    describe_counter!(HOLES, "Holes in a message that the owner or the store closed");
+    describe_counter!(
+        LEFT_OUT,
+        "Times when a thread had more open messages than are shown while they come; the others are told when they end"
+    );
+    describe_counter!(HOLES, "Times when frames of a thread were missing and its owner was asked how it stands");
     describe_counter!(
         FILTERED,
         "Chunks that were not shown because they had been, or were fenced by a higher attempt"
@@ -110,7 +110,7 @@ pub(crate) fn describe() {
     describe_counter!(DOUBTS, "Times when something may have been missed: an owner changed, NATS was away");
     describe_counter!(
         CUTS,
-        "Viewers cut without an end, by reason: lag, ahead, over_budget, retold, internal; each may resume"
+        "Viewers cut without an end, by reason: lag, over_budget, retold, internal; each may resume"
     );
     describe_counter!(REFUSALS, "Requests answered with an error, by code");
     describe_counter!(ORDERS, "Orders that a stream has stored, by kind: turn, retry_turn, task, act");
@@ -159,8 +159,8 @@ pub(crate) fn order(kind: &'static str, is_stored: bool) {
     counter!(name, "kind" => kind).increment(1);
 }
 
-pub(crate) fn feed(counts: crate::feed::Counts) {
-    counter!(AUDITS).increment(counts.audits);
+pub(crate) fn feed(counts: feed::Counts) {
+    counter!(LEFT_OUT).increment(counts.left_out);
     counter!(HOLES).increment(counts.holes_repaired);
     counter!(FILTERED).increment(counts.filtered);
 }

@@ -1,44 +1,113 @@
 //! Reading a thread from the store in the form that feeds take.
 
-use std::collections::HashMap;
+use adapters::{FailureNote, Header, StoredAnswer, stored};
+use feed::{Ended, How, Page, Read};
+use model::{MessageId, Metadata, Position, ThreadId, TurnId};
+use store::{EndRow, Said, Store, StoreError};
 
-use adapters::{FailureNote, StoredAnswer, stored};
-use model::{MessageId, MessageKey, Metadata, Position, ThreadId, TurnId};
-use store::{Range, ShownMessage, Store, StoreError, StoredMessage, StoredOutcome, TurnState};
+/// Rows of one page, and how many times as many when one answer alone has more.
+const PAGE: u32 = 256;
+const GROWTH: u32 = 8;
 
-use crate::feed::{Committed, Known, StoreRead, View};
-
-/// Messages of one page. Whoever wants more reads on from the last.
-const PAGE: u32 = 32;
-
-/// The position of the thread's last message that is shown; 0 when it has none.
-pub(crate) async fn tip(store: &Store, thread: &ThreadId) -> Result<Position, StoreError> {
-    Ok(store.last_shown(thread).await?.unwrap_or(Position::from_stored(0)))
+/// What a feed has asked the store for.
+#[derive(Debug)]
+pub(crate) enum Fetched {
+    Last(Position),
+    Page(Page),
 }
 
-/// A page of committed messages, and the messages that are asked for by id.
-pub(crate) async fn view(store: &Store, thread: &ThreadId, read: &StoreRead) -> Result<View, StoreError> {
-    let page = store.shown_after(thread, read.after, PAGE).await?;
-    let is_whole = page.len() < PAGE as usize;
-    let committed: Vec<_> = page.into_iter().map(committed).collect();
-    let mut known = HashMap::new();
-    if !read.keys.is_empty() {
-        let key = |message: &MessageId| MessageKey { thread: thread.clone(), message: message.clone() };
-        let keys: Vec<_> = read.keys.iter().map(key).collect();
-        for (key, outcome) in store.outcome_of(&keys).await? {
-            if let Some(outcome) = resolve(store, &key, outcome, &committed).await? {
-                known.insert(key.message, outcome);
-            }
-        }
-        for message in &read.keys {
-            if !known.contains_key(message)
-                && let Some(failure) = failure_of(store, thread, message).await?
-            {
-                known.insert(message.clone(), Known::Failed(failure));
-            }
-        }
+/// The position of the thread's last end; 0 when it has none.
+pub(crate) async fn tip(store: &Store, thread: &ThreadId) -> Result<Position, StoreError> {
+    last(store, thread, Position::MAX).await
+}
+
+async fn last(store: &Store, thread: &ThreadId, through: Position) -> Result<Position, StoreError> {
+    Ok(store.last_end(thread, through).await?.unwrap_or(Position::from_stored(0)))
+}
+
+/// Where a reader stands who is to be shown this message whole, whatever became or becomes of it, and what ends after it.
+pub(crate) async fn before(
+    store: &Store,
+    thread: &ThreadId,
+    message: &MessageId,
+) -> Result<Position, StoreError> {
+    // In this order: what ends in between is above the tip.
+    let tip = tip(store, thread).await?;
+    match store.end_of(thread, message).await? {
+        Some(end) => last(store, thread, Position::from_stored(end.get() - 1)).await,
+        None => Ok(tip),
     }
-    Ok(View { after: read.after, committed, is_whole, known, keys: read.keys.clone() })
+}
+
+/// What a feed wants.
+pub(crate) async fn fetch(store: &Store, thread: &ThreadId, read: Read) -> Result<Fetched, StoreError> {
+    match read {
+        Read::Last(through) => Ok(Fetched::Last(last(store, thread, through).await?)),
+        Read::Ends { after, through } => Ok(Fetched::Page(page(store, thread, after, through).await?)),
+    }
+}
+
+/// Ends of the thread after one position and up to another, as many as one page holds.
+pub(crate) async fn page(
+    store: &Store,
+    thread: &ThreadId,
+    after: Position,
+    through: Position,
+) -> Result<Page, StoreError> {
+    let mut limit = PAGE;
+    loop {
+        let rows = store.ends(thread, after, through, limit).await?;
+        let is_whole = rows.len() < limit as usize;
+        let ends = grouped(rows);
+        let last = ends.last().map(|ended| ended.position);
+        if last.is_none() && !is_whole {
+            // An answer of more rows than that.
+            limit = limit.saturating_mul(GROWTH);
+            continue;
+        }
+        // Of what is still to come nothing is known.
+        let is_all = is_whole && through < Position::MAX;
+        let through = if is_all { through } else { last.unwrap_or(after) };
+        return Ok(Page { after, ends, through });
+    }
+}
+
+/// Answers with their steps; the last one is left out when its rows are not all there.
+fn grouped(rows: Vec<EndRow>) -> Vec<Ended> {
+    let (mut ends, mut steps) = (Vec::new(), Vec::new());
+    for row in rows {
+        let header = Header::new(row.message_id.clone(), row.attempt, row.role, row.batch_type);
+        if matches!(row.said, Said::Message { .. }) && TurnId::is_reserved(&row.message_id) {
+            steps.push(row);
+            continue;
+        }
+        let (position, attempt) = (row.position, row.attempt);
+        let how = match row.said {
+            Said::Failure { code, text, missing, is_retryable } => {
+                How::Failed(FailureNote { code, text, missing, is_retryable })
+            }
+            Said::Message { .. } => {
+                let of_answer = format!("{}-s", row.message_id);
+                let is_of = |step: &EndRow| step.message_id.as_str().starts_with(&of_answer);
+                let own: Vec<EndRow> = std::mem::take(&mut steps).into_iter().filter(is_of).collect();
+                let messages = own.iter().chain([&row]).filter_map(stored_message);
+                How::Stored(StoredAnswer::new(messages, header.is_answer(), attempt, position))
+            }
+        };
+        ends.push(Ended { header, position, how });
+    }
+    ends
+}
+
+fn stored_message(row: &EndRow) -> Option<stored::StoredMessage<'_>> {
+    let Said::Message { content, tool_calls, tool_call_id, metadata } = &row.said else { return None };
+    Some(stored::StoredMessage {
+        role: row.role,
+        content,
+        tool_calls: tool_calls.as_ref(),
+        tool_call_id: tool_call_id.as_deref(),
+        metadata: if metadata.is_empty() { &Metadata::EMPTY } else { metadata },
+    })
 }
 
 /// An answer that is in the history, with its steps; `None` when it is not there.
@@ -47,91 +116,11 @@ pub(crate) async fn answer(
     thread: &ThreadId,
     message: &MessageId,
 ) -> Result<Option<StoredAnswer>, StoreError> {
-    let key = MessageKey { thread: thread.clone(), message: message.clone() };
-    let outcomes = store.outcome_of(std::slice::from_ref(&key)).await?;
-    let Some(StoredOutcome::Complete { position, .. }) =
-        outcomes.into_iter().next().map(|(_, outcome)| outcome)
-    else {
-        return Ok(None);
-    };
-    let range =
-        Range { after: Some(Position::from_stored(position.get() - 1)), before: None, with_synthetic: true };
-    let found = store.history(thread, range, 1).await?.unwrap_or_default();
-    let Some(last) = found.first().filter(|last| last.position == position) else { return Ok(None) };
-    let batch = store.batches(thread, &[last.batch_id]).await?;
-    // A batch that goes on has several answers.
-    let step = format!("{message}-s");
-    let is_of =
-        |one: &&StoredMessage| one.message_id == *message || one.message_id.as_str().starts_with(&step);
-    let steps: Vec<(&StoredMessage, Metadata)> =
-        batch.iter().filter(is_of).map(|one| (one, metadata_of(one))).collect();
-    let told = steps.iter().map(|(one, metadata)| stored::StoredMessage {
-        role: one.role,
-        content: &one.content,
-        tool_calls: one.tool_calls.as_ref(),
-        tool_call_id: one.tool_call_id.as_deref(),
-        metadata,
-    });
-    Ok(Some(StoredAnswer::new(told, last.attempt, position)))
-}
-
-fn metadata_of(message: &StoredMessage) -> Metadata {
-    let map = message.metadata.as_object().cloned().unwrap_or_default();
-    Metadata::new(map).unwrap_or_default()
-}
-
-async fn resolve(
-    store: &Store,
-    key: &MessageKey,
-    outcome: StoredOutcome,
-    page: &[Committed],
-) -> Result<Option<Known>, StoreError> {
-    let position = match outcome {
-        StoredOutcome::Complete { position, .. } => position,
-        StoredOutcome::Failed { code, text, missing, is_retryable, .. } => {
-            return Ok(Some(Known::Failed(FailureNote { code, text, missing, is_retryable })));
-        }
-    };
-    if let Some(committed) = page.iter().find(|committed| committed.position == position) {
-        return Ok(Some(Known::Complete(committed.clone())));
-    }
-    // An outcome has no metadata, and the final chunk must.
-    let before = Position::from_stored(position.get() - 1);
-    let found = store.shown_after(&key.thread, before, 1).await?;
-    let mut found = found.into_iter().filter(|message| message.position == position);
-    Ok(found.next().map(|message| Known::Complete(committed(message))))
-}
-
-/// Why the run failed whose answer the message would have been: of a turn nothing is kept under the answer's id.
-async fn failure_of(
-    store: &Store,
-    thread: &ThreadId,
-    message: &MessageId,
-) -> Result<Option<FailureNote>, StoreError> {
-    let Some((turn, run)) = TurnId::of_answer(message) else { return Ok(None) };
-    if let Some(failure) = store.run_failure(thread, &turn, run).await? {
-        return Ok(Some(FailureNote::new(failure.code, failure.text, failure.is_retryable)));
-    }
-    let later = match store.turn_state(thread, &turn).await? {
-        Some(TurnState::Done { answer }) => TurnId::of_answer(&answer).map(|(_, run)| run),
-        Some(TurnState::Open { run } | TurnState::Failed { run }) => Some(run),
-        Some(TurnState::Dropped) => return Ok(Some(FailureNote::new("dropped", DROPPED, false))),
-        None => None,
-    };
-    let is_over = later.is_some_and(|later| later > run);
-    Ok(is_over.then(|| FailureNote::new("superseded", SUPERSEDED, false)))
-}
-
-const DROPPED: &str = "the turn failed, and somebody dropped it";
-const SUPERSEDED: &str = "this run of the turn failed, and another followed";
-
-fn committed(message: ShownMessage) -> Committed {
-    Committed {
-        message: message.message_id,
-        position: message.position,
-        attempt: message.attempt,
-        role: message.role,
-        content: message.content,
-        metadata: message.metadata,
-    }
+    let Some(end) = store.end_of(thread, message).await? else { return Ok(None) };
+    let after = last(store, thread, Position::from_stored(end.get() - 1)).await?;
+    let mut page = page(store, thread, after, end).await?;
+    Ok(match page.ends.pop().map(|ended| ended.how) {
+        Some(How::Stored(answer)) => Some(answer),
+        Some(How::Failed(_)) | None => None,
+    })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{Chunk, ErrorClass, ErrorHint, MessageKey, Seq, TurnFault};
+use crate::{BatchType, Chunk, ErrorClass, ErrorHint, MessageKey, Position, Role, Seq, TurnFault};
 
 /// Chunk ids from `first` to `last`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -137,6 +137,23 @@ impl fmt::Display for Failure {
             Self::Unstorable { detail } => write!(f, "the store refused the message: {detail}"),
         }
     }
+}
+
+/// A message that failed, as clients are told who come later.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FailedMessage {
+    /// The thread and the message.
+    pub key: MessageKey,
+    /// Its place among the ends of the thread.
+    pub position: Position,
+    /// The attempt that failed.
+    pub attempt: u32,
+    /// Who spoke.
+    pub role: Role,
+    /// What its batch began with.
+    pub batch_type: BatchType,
+    /// Why.
+    pub failure: Failure,
 }
 
 /// Why one stream entry was refused as a whole; nothing else changed.

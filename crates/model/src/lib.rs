@@ -17,14 +17,14 @@ mod turn;
 
 pub use bucket::{BUCKETS, Bucket, InvalidPartitionCount, PartitionCount, PartitionId};
 pub use chunk::{Arrival, Chunk, ChunkKind, Frame, InvalidChunk, MAX_CHUNK_ID, Role};
-pub use failure::{DeadLetter, DeadLetterSource, Failure, IdRange, Refusal};
+pub use failure::{DeadLetter, DeadLetterSource, FailedMessage, Failure, IdRange, Refusal};
 pub use id::{
     ActId, AgentId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey, TENANT_MARK, TaskId,
     Tenant, ThreadId, WorkflowName,
 };
-pub use message::{BatchType, Message, OpenText, Outcome, Placement};
+pub use message::{BatchType, Cut, FrameNumber, Message, OpenText, Outcome, Placement};
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
-pub use position::{Position, Positions};
+pub use position::{Position, PositionMark, Positions};
 pub use task::{Act, ActKind, QueuedTask, Task, TaskKind};
 pub use time::{Seq, Timestamp};
 pub use token::{InvalidTokenKey, TokenKey, TurnToken};

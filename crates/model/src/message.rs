@@ -29,6 +29,14 @@ impl BatchType {
             Self::Continuation => "continuation",
         }
     }
+
+    /// All of them, in the order of their numbers on the wire.
+    pub const ALL: [Self; 4] = [Self::UserRequest, Self::AgentToAgent, Self::SystemTrigger, Self::Continuation];
+
+    /// The one of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
 }
 
 /// Where a message stands in its thread and batch.
@@ -88,6 +96,8 @@ pub struct OpenText {
     pub attempt: u32,
     /// Who speaks.
     pub role: Role,
+    /// What its batch began with.
+    pub batch_type: BatchType,
     /// Released chunks with consecutive ids.
     pub chunks: Vec<Arc<Chunk>>,
     /// The id that will be released next.
@@ -97,8 +107,35 @@ pub struct OpenText {
 /// How a message ended, as gateways and clients learn of it after the commit.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// Persisted at this position.
-    Complete(Position),
-    /// Given up; kept as a dead letter.
+    /// Persisted whole.
+    Complete,
+    /// Persisted as far as it had come when somebody stopped its turn.
+    Stopped,
+    /// Given up.
     Failed(crate::Failure),
+}
+
+/// The number of a frame among all that one owner sends: how a reader of one thread's frames notices that one is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameNumber {
+    /// The epoch of the owner's lease; it counts from 1 anew in each.
+    pub epoch: u64,
+    /// Counts all frames of the partition.
+    pub number: u64,
+    /// No frame of this thread has a number between this one and `number`.
+    pub after: u64,
+}
+
+/// What of a thread has been sent and committed at one moment, as its owner says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// The epoch of the owner's lease.
+    pub epoch: u64,
+    /// Every frame up to this number is in the cut, and none above it.
+    pub number: u64,
+    /// Every message of the thread at or below this position has ended, and no other one has.
+    pub committed: Position,
+    /// The owner has read all that its stream holds, as far as it knows: what is neither open nor committed does not exist, unless it has
+    /// come this very moment.
+    pub is_current: bool,
 }

@@ -72,6 +72,20 @@ impl<'de> Deserialize<'de> for Position {
     }
 }
 
+/// A place in the order in which the positions of one partition are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PositionMark {
+    at: Timestamp,
+    sequence: u16,
+}
+
+impl PositionMark {
+    /// The highest position of `bucket` that may have been given by then; every later one is above it.
+    pub fn of(self, bucket: Bucket) -> Position {
+        Position::compose(self.at, bucket, self.sequence)
+    }
+}
+
 /// Gives out positions for the buckets of one partition.
 ///
 /// Increasing even when the clock goes back: it never uses a millisecond below the last one, and the next owner
@@ -99,6 +113,11 @@ impl Positions {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         Position::compose(self.last_ms, bucket, sequence)
+    }
+
+    /// How far they have been given, in every bucket.
+    pub fn given(&self) -> PositionMark {
+        PositionMark { at: self.last_ms, sequence: self.next_sequence.saturating_sub(1) }
     }
 
     /// The highest millisecond used so far.
@@ -134,6 +153,19 @@ mod tests {
         let mut second = Positions::above(first.high_water());
         let by_new_owner = second.next(bucket, NOW.plus_ms(-7_200_000));
         assert!(before < after_step_back && after_step_back < by_new_owner);
+    }
+
+    #[test]
+    fn a_mark_divides_what_was_given_from_what_will_be_in_every_bucket() {
+        let (a, b) = (Bucket::of_key("a"), Bucket::of_key("b"));
+        let mut positions = Positions::above(NOW);
+        let begin = positions.given();
+        let first: Vec<_> = (0..5_000).map(|_| positions.next(a, NOW)).collect();
+        assert!(first.iter().all(|position| *position > begin.of(a)));
+        let mark = positions.given();
+        assert_eq!(mark.of(a), first[4_999]);
+        assert!(positions.next(b, NOW) > mark.of(b) && positions.next(a, NOW) > mark.of(a));
+        assert!(Positions::above(positions.high_water()).given().of(a) > first[4_999]);
     }
 
     #[test]

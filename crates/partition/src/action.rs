@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    AgentId, Chunk, Failure, Frame, MessageId, MessageKey, OpenText, Outcome, Position, QueuedTask, Refusal,
-    Role, Seq, ThreadId, Timestamp, TurnId,
+    AgentId, BatchType, Chunk, Cut, Failure, Frame, FrameNumber, MessageId, MessageKey, OpenText, Outcome,
+    Position, QueuedTask, Refusal, Role, Seq, ThreadId, Timestamp, TurnId,
 };
 
 use crate::commit::{Commit, Known};
@@ -49,8 +49,21 @@ pub struct Ask {
     pub thread: ThreadId,
     /// What the asker has: message, attempt, next id.
     pub have: Vec<(MessageId, u32, u32)>,
+    /// The answer names at most so many messages, and all that the asker has.
+    pub most_messages: usize,
     /// The answer holds at most this many bytes of chunks.
     pub max_bytes: usize,
+}
+
+/// A question of a gateway: of which threads were frames sent after this one?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AskSent {
+    /// Comes back with the answer.
+    pub token: u64,
+    /// The epoch in which the number counts; another one's are all news.
+    pub epoch: u64,
+    /// The last frame that was heard of.
+    pub number: u64,
 }
 
 /// Everything that can happen to a partition.
@@ -106,8 +119,10 @@ pub enum Input {
     Sent(Position),
     /// Somebody asks why something waits.
     Question(Question),
-    /// A gateway asks.
+    /// A gateway asks for a thread.
     Ask(Ask),
+    /// A gateway asks what was sent lately.
+    AskSent(AskSent),
     /// Time has passed: send it when [`crate::Partition::poll_timeout`] says so.
     Tick,
     /// There is room again for messages that wait in the stream; see [`Action::Reread`].
@@ -130,6 +145,8 @@ pub enum Action {
     End(Ending),
     /// Answer a gateway.
     Answer(Answer),
+    /// Answer a gateway that asked what was sent lately.
+    Sent(Sent),
     /// Ask the store what it knows of these orders; answer with [`Input::Checked`], in their order.
     Check(Vec<OrderKey>),
     /// Begin a turn.
@@ -169,6 +186,7 @@ impl Action {
             Self::Commit(_) => "commit",
             Self::End(_) => "end",
             Self::Answer(_) => "answer",
+            Self::Sent(_) => "sent",
             Self::Check(_) => "check",
             Self::Start(_) => "start",
             Self::Abandon { .. } => "abandon",
@@ -190,8 +208,12 @@ pub struct Release {
     pub attempt: u32,
     /// Who speaks.
     pub role: Role,
-    /// The chunks; may be empty when only the attempt rose.
+    /// What its batch began with.
+    pub batch_type: BatchType,
+    /// The chunks; may be empty when only the attempt rose. As many as fit into one frame.
     pub chunks: Vec<Arc<Chunk>>,
+    /// The number of the frame.
+    pub frame: FrameNumber,
 }
 
 /// The end of a message, decided by its commit.
@@ -203,10 +225,16 @@ pub struct Ending {
     pub attempt: u32,
     /// Who speaks.
     pub role: Role,
+    /// What its batch began with.
+    pub batch_type: BatchType,
+    /// Its place among the ends of the thread, which is that of the message if it is persisted.
+    pub position: Position,
     /// How many chunks were released.
     pub chunks: u32,
     /// How it ended.
     pub outcome: Outcome,
+    /// The number of the frame.
+    pub frame: FrameNumber,
 }
 
 /// The answer to an [`Ask`].
@@ -214,12 +242,29 @@ pub struct Ending {
 pub struct Answer {
     /// The asker's token.
     pub token: u64,
-    /// The epoch of the lease.
-    pub epoch: u64,
-    /// What is open, from the asker's cursors on.
+    /// As of when.
+    pub cut: Cut,
+    /// What is open, from what the asker has on.
     pub open: Vec<OpenText>,
+    /// More messages are open than it names.
+    pub left_out: bool,
     /// True when the size limit cut it: ask again.
     pub more: bool,
+}
+
+/// The answer to an [`AskSent`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    /// The asker's token.
+    pub token: u64,
+    /// The epoch of the lease.
+    pub epoch: u64,
+    /// The last frame that was sent.
+    pub number: u64,
+    /// The threads of which frames were sent after the one that the asker has heard of, with the last frame of each.
+    pub threads: Vec<(ThreadId, u64)>,
+    /// False when there may be other threads.
+    pub are_all: bool,
 }
 
 /// Something worth a line in the log and nothing else.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use model::{
-    Chunk, DeadLetter, Message, MessageKey, PartitionId, Position, Role, Seq, ThreadId, Timestamp, TokenKey,
+    Chunk, DeadLetter, FailedMessage, Message, MessageKey, PartitionId, Position, Role, Seq, ThreadId, Timestamp, TokenKey,
     TurnId,
 };
 
@@ -26,6 +26,8 @@ pub struct Commit {
     pub messages: Vec<Message>,
     /// Inputs given up on.
     pub dead_letters: Vec<DeadLetter>,
+    /// Messages that failed, for clients who come later: whatever is told as an end has a row here or is a message.
+    pub failed_messages: Vec<FailedMessage>,
     /// What is saved of messages that have been open for long, so that the checkpoint can pass them.
     pub stragglers: Vec<StragglerSave>,
     /// Messages that were saved as stragglers and have ended with this commit: their saved chunks go.
@@ -73,6 +75,7 @@ impl Commit {
             epoch,
             messages: Vec::new(),
             dead_letters: Vec::new(),
+            failed_messages: Vec::new(),
             stragglers: Vec::new(),
             ended_stragglers: Vec::new(),
             turns: Vec::new(),
@@ -105,6 +108,7 @@ impl Commit {
     pub fn is_empty(&self) -> bool {
         self.weight() == 0
             && self.stragglers.is_empty()
+            && self.failed_messages.is_empty()
             && self.failed_tasks.is_empty()
             && self.task_changes.is_empty()
             && self.failed_turns.is_empty()

@@ -10,6 +10,7 @@
 mod action;
 mod answer;
 mod commit;
+mod frames;
 mod limits;
 mod machine;
 mod messages;
@@ -20,7 +21,9 @@ mod stream_clock;
 mod turn;
 mod turns;
 
-pub use action::{Action, Answer, Ask, Body, BufferState, Ending, Entry, Input, Release, Report};
+pub use action::{
+    Action, Answer, Ask, AskSent, Body, BufferState, Ending, Entry, Input, Release, Report, Sent,
+};
 pub use commit::{Commit, Known, Straggler, StragglerSave, Takeover};
 pub use limits::Limits;
 pub use machine::Partition;

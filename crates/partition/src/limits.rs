@@ -36,6 +36,10 @@ pub struct Limits {
     pub active_turns: usize,
     /// Tasks of one agent that are in memory; the others wait in the store.
     pub queue_window: usize,
+    /// Bytes of chunks in one frame to gateways, well below what NATS takes in one message.
+    pub frame_bytes: usize,
+    /// Threads whose last frame is remembered; see [`FrameNumber`](model::FrameNumber).
+    pub numbered_threads: usize,
     /// Agents and threads may be created by using them.
     pub create_agents: bool,
 }
@@ -58,6 +62,8 @@ impl Default for Limits {
             stream_step_ms: 2_000,
             active_turns: 1_000,
             queue_window: 8,
+            frame_bytes: 256 << 10,
+            numbered_threads: 65_536,
             create_agents: true,
         }
     }

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use model::{
-    AgentId, Failure, MessageKey, PartitionId, Position, Positions, QueuedTask, Refusal, Seq, ThreadId,
-    Timestamp, TurnId,
+    AgentId, Cut, Failure, MessageKey, PartitionId, Position, PositionMark, Positions, QueuedTask, Refusal,
+    Seq, ThreadId, Timestamp, TurnId,
 };
 
-use crate::action::{Action, Input, Release, Report};
+use crate::action::{Action, Input, Release, Report, Sent};
 use crate::answer::answer;
 use crate::commit::{Known, Takeover};
+use crate::frames::Frames;
 use crate::limits::Limits;
 use crate::messages::{Messages, Slot};
 use crate::open::{Open, Phase};
@@ -44,6 +45,9 @@ pub struct Partition {
     messages: Messages,
     recent: Recent,
     positions: Positions,
+    /// What was given up to here has been committed, if ever.
+    committed: PositionMark,
+    frames: Frames,
     clock: StreamClock,
     /// Entries that the checkpoint must not pass, with the message that needs them.
     holds: BTreeSet<(Seq, Slot)>,
@@ -90,7 +94,7 @@ enum Ended {
 
 #[derive(Debug)]
 enum InFlight {
-    Message { slot: Slot, outcome: model::Outcome },
+    Message { slot: Slot, position: Position, outcome: model::Outcome },
     Turn(TurnInFlight),
 }
 
@@ -102,7 +106,12 @@ struct InFlightCommit {
     /// Agents whose pending tasks are changed, once for each change.
     more: Vec<AgentId>,
     outbox: Option<OutboxBatch>,
+    /// How far positions had been given.
+    given: Option<PositionMark>,
 }
+
+/// Threads that one answer names.
+const MOST_SENT: usize = 2_000;
 
 impl Partition {
     /// Starts from what the store has. `hash_seed` makes the tables of this process unpredictable to publishers;
@@ -115,6 +124,8 @@ impl Partition {
             messages: Messages::new(hash_seed),
             recent: Recent::new(limits.remembered, hash_seed),
             positions: Positions::above(takeover.position_high_water),
+            committed: Positions::above(takeover.position_high_water).given(),
+            frames: Frames::new(takeover.epoch, limits.numbered_threads, hash_seed),
             clock: StreamClock::new(limits.stream_step_ms),
             holds: BTreeSet::new(),
             ended: VecDeque::new(),
@@ -185,8 +196,16 @@ impl Partition {
                 actions.push(Action::Explain(explanation));
             }
             Input::Ask(ask) => {
+                // What a restored message has was not sent yet.
+                self.publish(&mut actions);
                 let messages = self.messages.of_thread(&ask.thread);
-                actions.push(Action::Answer(answer(&ask, self.epoch, messages)));
+                actions.push(Action::Answer(answer(&ask, self.cut(&ask.thread), messages)));
+            }
+            Input::AskSent(ask) => {
+                let (epoch, number) = (self.epoch, self.frames.number());
+                let after = if ask.epoch == epoch { ask.number } else { 0 };
+                let (threads, are_all) = self.frames.since(after, MOST_SENT);
+                actions.push(Action::Sent(Sent { token: ask.token, epoch, number, threads, are_all }));
             }
             Input::Tick => self.tick(now, &mut actions),
             Input::Room => self.reread(now, &mut actions),
@@ -403,10 +422,30 @@ impl Partition {
     fn publish(&mut self, actions: &mut Vec<Action>) {
         for slot in std::mem::take(&mut self.touched) {
             let Some(open) = self.messages.get_mut(slot) else { continue };
-            if let Some(chunks) = open.unpublished() {
+            let Some(mut chunks) = open.unpublished() else { continue };
+            loop {
+                let rest = chunks.split_off(frame_length(&chunks, self.limits.frame_bytes));
                 let (key, attempt, role) = (open.key.clone(), open.attempt, open.role);
-                actions.push(Action::Publish(Release { key, attempt, role, chunks }));
+                let (frame, batch_type) = (self.frames.next(&key.thread), open.batch_type());
+                actions.push(Action::Publish(Release { key, attempt, role, batch_type, chunks, frame }));
+                if rest.is_empty() {
+                    break;
+                }
+                chunks = rest;
             }
+        }
+    }
+
+    /// How a thread stands after everything that was decided so far.
+    fn cut(&self, thread: &ThreadId) -> Cut {
+        Cut {
+            epoch: self.epoch,
+            number: self.frames.number(),
+            committed: self.committed.of(model::Bucket::of(thread)),
+            is_current: self.has_caught_up
+                && self.clock.is_caught_up()
+                && self.deferring.is_none()
+                && self.orders.first().is_none(),
         }
     }
 
@@ -447,6 +486,17 @@ impl Partition {
         let deferred = self.deferring.map_or(self.last_seq, Seq::before);
         held.min(deferred).min(self.last_seq)
     }
+}
+
+/// How many of these chunks go into one frame: at least one.
+fn frame_length(chunks: &[std::sync::Arc<model::Chunk>], most_bytes: usize) -> usize {
+    let mut bytes = 0;
+    let fits = chunks.iter().take_while(|chunk| {
+        let first = bytes == 0;
+        bytes += chunk.size() + 64;
+        first || bytes <= most_bytes
+    });
+    fits.count()
 }
 
 #[cfg(test)]

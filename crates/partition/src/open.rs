@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    Arrival, Chunk, ChunkKind, ErrorHint, Failure, MessageKey, Role, Seq, Timestamp, TurnId, TurnToken,
+    Arrival, BatchType, Chunk, ChunkKind, ErrorHint, Failure, MessageKey, Role, Seq, Timestamp, TurnId,
+    TurnToken,
 };
 use reorder::{Insert, Piece, Rejection, Reorder};
 
@@ -30,6 +31,8 @@ pub(crate) struct TurnRef {
     pub(crate) id: TurnId,
     /// What its chunks must carry.
     pub(crate) token: TurnToken,
+    /// What its batch began with.
+    pub(crate) batch_type: BatchType,
 }
 
 /// An open message: its buffer, and what is needed to release, save, answer and end it.
@@ -201,6 +204,11 @@ impl Open {
         self.announce_reset |= self.published > 0;
         self.released.clear();
         self.published = 0;
+    }
+
+    /// What its batch began with: nobody asked for a bare stream of chunks.
+    pub(crate) fn batch_type(&self) -> BatchType {
+        self.turn.as_ref().map_or(BatchType::SystemTrigger, |turn| turn.batch_type)
     }
 
     /// Chunks that have not been sent, once; `None` when there is nothing to say.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hashbrown::{HashMap, HashSet};
 use model::{
-    AgentId, Failure, Metadata, Position, QueuedTask, Seq, ThreadId, Timestamp, TokenKey, TurnId, TurnOpened,
+    AgentId, BatchType, Failure, Metadata, Position, QueuedTask, Seq, ThreadId, Timestamp, TokenKey, TurnId, TurnOpened,
     TurnToken,
 };
 use scheduling::{AgentQueue, Lane};
@@ -121,6 +121,15 @@ impl Turn {
             requested_at: None,
             progress_at: Timestamp(0),
             is_heard: false,
+        }
+    }
+
+    /// What its batch begins with.
+    pub(crate) fn batch_type(&self) -> BatchType {
+        match (&self.source, self.metadata().continues()) {
+            (_, Some(_)) => BatchType::Continuation,
+            (Source::Input(_), None) => BatchType::UserRequest,
+            (Source::Task(_), None) => BatchType::AgentToAgent,
         }
     }
 

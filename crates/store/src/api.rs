@@ -15,7 +15,7 @@ mod turns;
 pub use agents::{AgentError, AgentRow, AgentSettings, AgentStanding, AgentWaiting, COUNTED_TASKS, PutAgent};
 pub use audit::AuditRow;
 pub use keys::KeyRow;
-pub use messages::ShownMessage;
+pub use messages::{EndRow, Said};
 pub use responses::{AskedResponse, ResponseRow};
 pub use tasks::{TaskFailure, TaskRow, TaskStatus};
 pub use threads::{NewThread, Placed, ThreadRow};

@@ -13,10 +13,11 @@ const ROWS_AT_ONCE: i64 = 500;
 
 /// Every table that has rows of threads, but for the mark of those that are erased. What is written of a thread while the
 /// first ones are erased is found in a later one, or by erasing again.
-pub const TABLES_OF_THREADS: [&str; 10] = [
+pub const TABLES_OF_THREADS: [&str; 11] = [
     "threads",
     "open_turns",
     "failed_turns",
+    "failed_messages",
     "idempotency_keys",
     "responses",
     "stragglers",

@@ -33,7 +33,8 @@ mod walls;
 
 pub use api::{
     AgentError, AgentRow, AgentSettings, AgentStanding, AgentWaiting, AskedResponse, AuditRow, COUNTED_TASKS,
-    FailedTurnRow, KeyClaim, KeyRow, NewThread, Placed, PutAgent, ResponseRow, RunFailure, ShownMessage,
+    EndRow,
+    FailedTurnRow, KeyClaim, KeyRow, NewThread, Placed, PutAgent, ResponseRow, RunFailure, Said,
     TaskFailure, TaskRow, TaskStatus, ThreadRow, TurnState,
 };
 pub use commit::{CommitError, Committed, Submission, Writer};

@@ -6,7 +6,7 @@ use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use crate::row::{columns, key, role, unsigned};
+use crate::row::{columns, key, missing, role, unsigned};
 use crate::{Store, StoreError};
 
 /// How a message ended, as the store keeps it.
@@ -89,16 +89,10 @@ fn outcome(row: &PgRow) -> Result<StoredOutcome, StoreError> {
             Ok(StoredOutcome::Failed {
                 code: row.try_get("reason")?,
                 text,
-                missing: missing(&detail),
+                missing: missing(&detail["missing"]),
                 is_retryable: detail["retryable"].as_bool().unwrap_or(true),
                 attempt,
             })
         }
     }
-}
-
-fn missing(detail: &Value) -> Vec<IdRange> {
-    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    let range = |range: &Value| Some(IdRange { first: id(&range["first"])?, last: id(&range["last"])? });
-    detail["missing"].as_array().map(|all| all.iter().filter_map(range).collect()).unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use model::{
-    AgentId, BatchType, Bucket, BusyPolicy, MessageId, MessageKey, Metadata, Position, QueuedTask, Role,
+    AgentId, BatchType, Bucket, BusyPolicy, IdRange, MessageId, MessageKey, Metadata, Position, QueuedTask, Role,
     Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
 };
 use serde_json::Value;
@@ -28,15 +28,7 @@ pub(crate) fn role(row: &PgRow) -> Result<Role, StoreError> {
 }
 
 pub(crate) fn batch_type(row: &PgRow) -> Result<BatchType, StoreError> {
-    parsed(row, "batch_type", |name| {
-        let all = [
-            BatchType::UserRequest,
-            BatchType::AgentToAgent,
-            BatchType::SystemTrigger,
-            BatchType::Continuation,
-        ];
-        all.into_iter().find(|kind| kind.name() == name).ok_or("no such batch type")
-    })
+    parsed(row, "batch_type", |name| BatchType::from_name(name).ok_or("no such batch type"))
 }
 
 /// A task of `agent` from the columns of `tasks`.
@@ -118,4 +110,11 @@ pub(crate) fn count(rows: &[PgRow]) -> Result<u64, StoreError> {
 /// A duration as Postgres adds it to a timestamp.
 pub(crate) fn interval(duration: Duration) -> PgInterval {
     PgInterval { months: 0, days: 0, microseconds: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX) }
+}
+
+/// Ranges of chunk ids, as `[{"first": …, "last": …}, …]`.
+pub(crate) fn missing(ranges: &Value) -> Vec<IdRange> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    let range = |range: &Value| Some(IdRange { first: id(&range["first"])?, last: id(&range["last"])? });
+    ranges.as_array().map(|all| all.iter().filter_map(range).collect()).unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use model::{
-    Arrival, Chunk, ChunkKind, InvalidChunk, InvalidId, InvalidMetadata, InvalidTurnId, MAX_CHUNK_ID,
+    Arrival, BatchType, Chunk, ChunkKind, InvalidChunk, InvalidId, InvalidMetadata, InvalidTurnId, MAX_CHUNK_ID,
     MessageId, Metadata, Role,
 };
 use prost_types::value::Kind;
@@ -55,6 +55,11 @@ pub(crate) fn message_id(text: &str) -> Result<MessageId, InvalidField> {
 pub(crate) fn role(number: i32) -> Result<Role, InvalidField> {
     let known = usize::try_from(number).ok().and_then(|index| Role::ALL.get(index).copied());
     known.ok_or_else(|| InvalidField::Enum("role", number.to_string()))
+}
+
+pub(crate) fn batch_type(number: i32) -> Result<BatchType, InvalidField> {
+    let known = usize::try_from(number).ok().and_then(|index| BatchType::ALL.get(index).copied());
+    known.ok_or_else(|| InvalidField::Enum("batch_type", number.to_string()))
 }
 
 pub(crate) fn kind(number: i32) -> Result<ChunkKind, InvalidField> {

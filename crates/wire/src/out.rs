@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    Chunk, ErrorClass, ErrorHint, Failure, IdRange, MessageId, Outcome, Position, Role, ThreadId, TurnFault,
+    BatchType, Chunk, ErrorClass, ErrorHint, Failure, FrameNumber, IdRange, MessageId, Outcome, Position,
+    Role, ThreadId, TurnFault,
 };
 use prost::Message as _;
 
@@ -22,6 +23,10 @@ pub struct OutFrame {
     pub attempt: u32,
     /// Who speaks.
     pub role: Role,
+    /// What its batch began with.
+    pub batch_type: BatchType,
+    /// Which of the owner's frames it is.
+    pub number: FrameNumber,
     /// Chunks with consecutive ids.
     pub chunks: Vec<Arc<Chunk>>,
     /// How it ended, after the commit.
@@ -31,6 +36,8 @@ pub struct OutFrame {
 /// How a message ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct End {
+    /// Its place among the ends of its thread.
+    pub position: Position,
     /// Chunks released before the end.
     pub chunks: u32,
     /// The outcome.
@@ -41,7 +48,7 @@ pub struct End {
 pub fn encode(frame: &OutFrame) -> Bytes {
     let text: usize = frame.chunks.iter().map(|chunk| chunk.text.len() + 24).sum();
     let mut out =
-        Writer(Vec::with_capacity(text + frame.thread.as_str().len() + frame.message.as_str().len() + 24));
+        Writer(Vec::with_capacity(text + frame.thread.as_str().len() + frame.message.as_str().len() + 48));
     out.bytes(1, frame.thread.as_str().as_bytes());
     out.bytes(2, frame.message.as_str().as_bytes());
     out.varint_field(3, frame.attempt.into());
@@ -55,6 +62,10 @@ pub fn encode(frame: &OutFrame) -> Bytes {
     if let Some(end) = &frame.terminal {
         out.bytes(6, &pb_terminal(end).encode_to_vec());
     }
+    out.varint_field(7, frame.number.epoch);
+    out.varint_field(8, frame.number.number);
+    out.varint_field(9, frame.number.after);
+    out.varint_field(10, frame.batch_type as u64);
     out.0.into()
 }
 
@@ -63,7 +74,8 @@ pub fn encode(frame: &OutFrame) -> Bytes {
 /// # Errors
 /// The bytes are not a frame, or a field breaks a rule of the model.
 pub fn decode(payload: &Bytes) -> Result<OutFrame, DecodeError> {
-    let (mut thread, mut message, mut attempt, mut role) = ("", "", 0, 0);
+    let (mut thread, mut message, mut attempt, mut role, mut batch_type) = ("", "", 0, 0, 0);
+    let mut number = FrameNumber { epoch: 0, number: 0, after: 0 };
     let (mut chunks, mut end) = (Vec::with_capacity(1), None::<pb::Terminal>);
     let mut fields = Fields(payload);
     while let Some(mut field) = fields.next()? {
@@ -74,6 +86,10 @@ pub fn decode(payload: &Bytes) -> Result<OutFrame, DecodeError> {
             4 => role = field.varint()? as i32,
             5 => chunks.push(convert::chunk(ChunkRef::read(field.bytes()?)?)?),
             6 => end.get_or_insert_default().merge(field.bytes()?)?,
+            7 => number.epoch = field.varint()?,
+            8 => number.number = field.varint()?,
+            9 => number.after = field.varint()?,
+            10 => batch_type = field.varint()? as i32,
             _ => field.skip()?,
         }
     }
@@ -82,17 +98,20 @@ pub fn decode(payload: &Bytes) -> Result<OutFrame, DecodeError> {
         message: convert::message_id(message)?,
         attempt,
         role: convert::role(role)?,
+        batch_type: convert::batch_type(batch_type)?,
+        number,
         chunks,
         terminal: end.map(terminal).transpose()?,
     })
 }
 
 fn terminal(terminal: pb::Terminal) -> Result<End, InvalidField> {
-    let outcome = match terminal.outcome.ok_or(InvalidField::Missing("outcome"))? {
-        pb::terminal::Outcome::Complete(position) => Outcome::Complete(Position::from_stored(position)),
-        pb::terminal::Outcome::Failed(failed) => Outcome::Failed(failure(failed)?),
+    let outcome = match terminal.failed {
+        Some(failed) => Outcome::Failed(failure(failed)?),
+        None if terminal.stopped => Outcome::Stopped,
+        None => Outcome::Complete,
     };
-    Ok(End { chunks: terminal.chunks, outcome })
+    Ok(End { position: Position::from_stored(terminal.position), chunks: terminal.chunks, outcome })
 }
 
 fn failure(failed: pb::Failed) -> Result<Failure, InvalidField> {
@@ -120,11 +139,12 @@ fn failure(failed: pb::Failed) -> Result<Failure, InvalidField> {
 }
 
 fn pb_terminal(end: &End) -> pb::Terminal {
-    let outcome = match &end.outcome {
-        Outcome::Complete(position) => pb::terminal::Outcome::Complete(position.get()),
-        Outcome::Failed(failure) => pb::terminal::Outcome::Failed(pb_failed(failure)),
+    let failed = match &end.outcome {
+        Outcome::Complete | Outcome::Stopped => None,
+        Outcome::Failed(failure) => Some(pb_failed(failure)),
     };
-    pb::Terminal { outcome: Some(outcome), chunks: end.chunks }
+    let stopped = end.outcome == Outcome::Stopped;
+    pb::Terminal { position: end.position.get(), failed, chunks: end.chunks, stopped }
 }
 
 fn pb_failed(failure: &Failure) -> pb::Failed {

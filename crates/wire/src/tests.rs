@@ -227,7 +227,7 @@ fn out_frames_survive() {
         Failure::Unstorable { detail: "22P05".into() },
     ];
     let outcomes =
-        failures.map(Outcome::Failed).into_iter().chain([Outcome::Complete(Position::from_stored(7))]);
+        failures.map(Outcome::Failed).into_iter().chain([Outcome::Complete, Outcome::Stopped]);
     for outcome in outcomes {
         let out = out::OutFrame {
             thread: ThreadId::parse("t1").unwrap(),
@@ -235,8 +235,41 @@ fn out_frames_survive() {
             attempt: 3,
             role: Role::Tool,
             chunks: vec![std::sync::Arc::new(Chunk::content(0, "a", false)), std::sync::Arc::new(rich())],
-            terminal: Some(out::End { chunks: 2, outcome }),
+            batch_type: model::BatchType::Continuation,
+            number: model::FrameNumber { epoch: 9, number: 1 << 40, after: 12 },
+            terminal: Some(out::End { position: Position::from_stored(7), chunks: 2, outcome }),
         };
         assert_eq!(out::decode(&out::encode(&out)).unwrap(), out);
+    }
+}
+
+#[test]
+fn cuts_and_what_was_sent_come_back_as_they_were() {
+    let thread = |name: &str| ThreadId::parse(name).unwrap();
+    let message = MessageId::parse("m1").unwrap();
+    let asked = ask::Ask { thread: thread("t1"), have: vec![(message.clone(), 1, 7)], most_messages: 64 };
+    let read = ask::decode_question(&ask::encode_ask(&asked)).unwrap();
+    assert_eq!(read, ask::Question::Open(asked));
+    let open = model::OpenText {
+        message,
+        attempt: 2,
+        role: Role::Tool,
+        batch_type: model::BatchType::AgentToAgent,
+        chunks: vec![std::sync::Arc::new(rich())],
+        next: 9,
+    };
+    let committed = Position::from_stored(1 << 60);
+    for (is_current, left_out, more) in [(true, false, true), (false, true, false)] {
+        let cut = model::Cut { epoch: 3, number: 44, committed, is_current };
+        let reply = ask::AskReply { cut, open: vec![open.clone()], left_out, more };
+        assert_eq!(ask::decode_reply(&ask::encode_reply(&reply)).unwrap(), reply);
+    }
+    let after = ask::SentAfter { epoch: 3, number: 44 };
+    let read = ask::decode_question(&ask::encode_sent_after(&after)).unwrap();
+    assert_eq!(read, ask::Question::Sent(after));
+    let threads = vec![(thread("acme~t1"), 45), (thread("t2"), 46)];
+    for are_all in [true, false] {
+        let sent = ask::Sent { epoch: 3, number: 46, threads: threads.clone(), are_all };
+        assert_eq!(ask::decode_sent(&ask::encode_sent(&sent)).unwrap(), sent);
     }
 }

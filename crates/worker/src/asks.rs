@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use bus::AskRequest;
 use bytes::Bytes;
-use partition::{About, Answer, Ask, Explanation, Input, WaitReason};
-use wire::ask::{AskReply, Question, decode_question, encode_reply};
+use partition::{About, Answer, Ask, AskSent, Explanation, Input, Sent, WaitReason};
+use wire::ask::{self, AskReply, Question, decode_question, encode_reply};
 use wire::explain::{self, encode_explanation};
 
 /// Bytes of chunks in one page: with what surrounds them they fit into a NATS message of 1 MB.
@@ -32,8 +32,15 @@ impl Asks {
         self.next_token += 1;
         self.waiting.insert(token, request);
         Some(match question {
-            Question::Open(ask) => {
-                Input::Ask(Ask { token, thread: ask.thread, have: ask.have, max_bytes: PAGE_BYTES })
+            Question::Open(ask) => Input::Ask(Ask {
+                token,
+                thread: ask.thread,
+                have: ask.have,
+                most_messages: ask.most_messages as usize,
+                max_bytes: PAGE_BYTES,
+            }),
+            Question::Sent(after) => {
+                Input::AskSent(AskSent { token, epoch: after.epoch, number: after.number })
             }
             Question::Why(about) => Input::Question(partition::Question { token, about: asked(about) }),
         })
@@ -41,8 +48,14 @@ impl Asks {
 
     /// Sends what is open. An answer that is lost is asked for again.
     pub(crate) async fn answer(&mut self, answer: Answer) {
-        let reply = AskReply { epoch: answer.epoch, open: answer.open, more: answer.more };
-        self.respond(answer.token, encode_reply(&reply)).await;
+        let Answer { token, cut, open, left_out, more } = answer;
+        self.respond(token, encode_reply(&AskReply { cut, open, left_out, more })).await;
+    }
+
+    /// Sends what was sent lately.
+    pub(crate) async fn sent(&mut self, sent: Sent) {
+        let Sent { token, epoch, number, threads, are_all } = sent;
+        self.respond(token, ask::encode_sent(&ask::Sent { epoch, number, threads, are_all })).await;
     }
 
     /// Sends why something waits.

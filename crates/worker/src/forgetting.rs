@@ -12,6 +12,8 @@ const FIRST: Duration = Duration::from_secs(4);
 const EVERY: Duration = Duration::from_secs(600);
 /// As long as OpenAI keeps responses. The answers themselves stay as long as their threads.
 const KEEP_RESPONSES: Duration = Duration::from_secs(30 * 86_400);
+/// How long a client may be away and is told still that a message failed meanwhile.
+const KEEP_FAILURES: Duration = Duration::from_secs(30 * 86_400);
 /// Rows of one statement.
 const MOST: u32 = 5_000;
 
@@ -28,6 +30,7 @@ pub(crate) async fn forget_old(store: Store, keep_keys: Duration, stop: Cancella
         }
         until_less("the ids of old tasks", &stop, || store.purge_task_ids(MOST)).await;
         until_less("old idempotency keys", &stop, || store.purge_keys(keep_keys, MOST)).await;
+        until_less("old failures", &stop, || store.purge_failed_messages(KEEP_FAILURES, MOST)).await;
         until_less("old responses", &stop, || store.purge_responses(KEEP_RESPONSES, MOST)).await;
     }
 }

@@ -4,7 +4,7 @@ use super::{SourceFile, Violation};
 
 /// Crates that decide: no I/O, no clock, no random source, no logging.
 pub(super) const PURE: &[&str] =
-    &["model", "wire", "reorder", "batches", "scheduling", "partition", "adapters", "access"];
+    &["model", "wire", "reorder", "batches", "scheduling", "partition", "adapters", "feed", "access"];
 /// For development only: may use anything.
 const DEV: &[&str] = &["testkit", "simulation", "xtask"];
 
@@ -17,6 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("scheduling", &["model"]),
     ("partition", &["model", "reorder", "batches", "scheduling"]),
     ("adapters", &["model"]),
+    ("feed", &["model", "wire", "adapters"]),
     ("access", &["model"]),
     ("store", &["model", "access", "batches", "scheduling", "partition"]),
     ("bus", &["model", "wire"]),
@@ -45,6 +46,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "batches",
             "scheduling",
             "adapters",
+            "feed",
             "access",
             "store",
             "bus",

@@ -22,7 +22,7 @@ pub enum Told {
         role: Role,
         /// The chunk.
         chunk: Chunk,
-        /// It stands for what only the store still had: texts of several chunks in one, and no calls or results between them.
+        /// It holds what the store has of several chunks.
         is_compacted: bool,
     },
     /// A message starts again.
@@ -38,6 +38,8 @@ pub enum Told {
         message: MessageId,
         /// Where it stands.
         position: Position,
+        /// As far as it had come when its turn was stopped.
+        is_stopped: bool,
     },
     /// A message was given up.
     Failed {
@@ -109,13 +111,18 @@ struct Said {
     #[serde(default)]
     compacted: bool,
     position: Option<Position>,
+    #[serde(default)]
+    status: String,
 }
 
 fn told(name: &str, said: Said) -> Option<Told> {
     let message = said.message_id.clone();
     match (name, said.chunk_type.as_str()) {
         ("reset", _) => Some(Told::Reset { message, attempt: said.attempt }),
-        ("", "system") => Some(Told::Complete { message, position: said.position? }),
+        ("", "system") => {
+            let is_stopped = said.status == "stopped";
+            Some(Told::Complete { message, position: said.position?, is_stopped })
+        }
         // An `error` chunk of the producer is not shown: this is the message's end.
         ("", "error") => Some(Told::Failed { message, note: note(&said) }),
         ("", _) => chunk(message, said),
@@ -157,7 +164,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{Cursor, Native, native};
+    use crate::{Cursor, Header, Native, Progress, native};
 
     fn message() -> MessageId {
         MessageId::parse("m").unwrap()
@@ -172,19 +179,26 @@ mod tests {
             Chunk::content(0, "a\u{2028}b\n\nc", false),
             Chunk { kind: ChunkKind::ToolCall, metadata, ..Chunk::content(1, "{}", false) },
         ];
+        let header = |attempt, role| Header::new(message(), attempt, role, model::BatchType::SystemTrigger);
+        let mut progress = Progress::new(3, false);
         for chunk in chunks {
             let role = if chunk.id == 0 { Role::Assistant } else { Role::Tool };
-            bytes.extend(native.chunk(&message(), 3, role, &chunk).bytes());
+            progress.advance(&chunk);
+            bytes.extend(native.chunk(&header(3, role), progress.seen().clone(), &chunk, false).bytes());
             wanted.push(Told::Chunk { message: message(), attempt: 3, role, chunk, is_compacted: false });
         }
         bytes.extend(native::HEARTBEAT);
         bytes.extend(native.reset(&message(), 4));
         wanted.push(Told::Reset { message: message(), attempt: 4 });
-        bytes.extend(native.complete(&message(), Position::from_stored(77)).bytes());
-        wanted.push(Told::Complete { message: message(), position: Position::from_stored(77) });
+        let header = header(4, Role::Assistant);
+        for (position, is_stopped) in [(77, false), (78, true)] {
+            let position = Position::from_stored(position);
+            bytes.extend(native.complete(&header, position, is_stopped).bytes());
+            wanted.push(Told::Complete { message: message(), position, is_stopped });
+        }
         let mut note = FailureNote::new("gap_timeout", "a gap", true);
         note.missing = vec![IdRange { first: 3, last: 5 }];
-        bytes.extend(native.failed(&message(), &note).bytes());
+        bytes.extend(native.failed(&header, Some(Position::from_stored(79)), &note).bytes());
         wanted.push(Told::Failed { message: message(), note });
         bytes.extend(native::drain(250));
         wanted.push(Told::Drain);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use adapters::chat_completions::ToolCalls;
 use adapters::responses::Resume;
-use adapters::{Happening, Protocol, StoredAnswer, StoredMessage};
+use adapters::{Cursor, Happening, Progress, Protocol, Seen, StoredAnswer, StoredMessage};
 use batches::{Ending, TurnMessage, fold_turn};
-use model::{Chunk, Position};
+use model::{Chunk, MessageId, Position};
 use serde_json::Value;
 
 use crate::protocols::{self, NAMES};
@@ -26,7 +26,7 @@ fn folded(scenario: &Scenario) -> Option<Vec<TurnMessage>> {
 }
 
 fn stored(messages: &[TurnMessage], attempt: u32) -> StoredAnswer {
-    StoredAnswer::new(messages.iter().map(stored_message), attempt, Position::from_stored(77))
+    StoredAnswer::new(messages.iter().map(stored_message), true, attempt, Position::from_stored(77))
 }
 
 fn stored_message(message: &TurnMessage) -> StoredMessage<'_> {
@@ -88,4 +88,53 @@ fn last_event(bytes: &[u8]) -> String {
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     let last = text.split_terminator("\n\n").filter(|event| !event.contains("[DONE]")).last().unwrap();
     last.split("\"sequence_number\"").next().unwrap().to_owned()
+}
+
+/// As the history keeps them: joined by kind and step.
+fn joined<'a>(chunks: impl Iterator<Item = &'a Chunk>, ending: Ending) -> Vec<TurnMessage> {
+    let chunks: Vec<Arc<Chunk>> = chunks.cloned().map(Arc::new).collect();
+    fold_turn(&chunks, ending).unwrap()
+}
+
+#[test]
+fn whoever_has_a_part_gets_the_rest_and_nothing_twice() {
+    let (mut exact, mut anew) = (0, 0);
+    for scenario in scenarios::all() {
+        let Some(messages) = folded(&scenario) else { continue };
+        let ending = if matches!(scenario.end, End::Complete) { Ending::Final } else { Ending::Stopped };
+        let stored = stored(&messages, scenario.attempt);
+        let mut progress = Progress::new(scenario.attempt, true);
+        for count in 0..=scenario.chunks.len() {
+            if let Some(last) = count.checked_sub(1) {
+                progress.advance(&scenario.chunks[last]);
+            }
+            assert!(stored.has(progress.seen()));
+            // It goes through the text of an event id.
+            let message = MessageId::parse("m").unwrap();
+            let mut cursor = Cursor::at(Position::from_stored(1));
+            cursor.set(&message, progress.seen().clone());
+            let cursor = Cursor::parse(&cursor.to_string()).unwrap();
+            let rest = stored.rest(cursor.seen(&message).unwrap());
+            let had = if rest.is_anew { &[][..] } else { &scenario.chunks[..count] };
+            (exact, anew) = (exact + u32::from(!rest.is_anew), anew + u32::from(rest.is_anew));
+            let all = joined(had.iter().chain(&rest.chunks), ending);
+            assert_eq!(all, messages, "{} after {count} chunks", scenario.name);
+            let first = rest.progress.seen().next;
+            let ids: Vec<u32> = rest.chunks.iter().map(|chunk| chunk.id).collect();
+            assert_eq!(ids, (first..).take(ids.len()).collect::<Vec<_>>(), "{}", scenario.name);
+        }
+    }
+    assert!(exact > 20 * anew, "{exact} continued, {anew} told anew");
+}
+
+#[test]
+fn what_nobody_can_have_seen_is_known_as_such() {
+    let scenario = scenarios::all().into_iter().find(|scenario| scenario.name == "text").unwrap();
+    let stored = stored(&folded(&scenario).unwrap(), 0);
+    let text: usize = scenario.chunks.iter().map(|chunk| chunk.text.len()).sum();
+    let seen = |next, bytes| Seen { next, bytes, ..Seen::default() };
+    assert!(stored.has(&seen(2, text as u64)));
+    assert!(!stored.has(&seen(2, text as u64 + 1)));
+    assert!(!stored.has(&seen(4_000_000_000, 1)));
+    assert!(stored.rest(&seen(2, 1 << 40)).is_anew);
 }

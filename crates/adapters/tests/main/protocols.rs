@@ -3,11 +3,11 @@
 use adapters::chat_completions::ToolCalls;
 use adapters::responses::{Calls, Resume};
 use adapters::{
-    AgUi, ChatCompletions, Cursor, Happening, Native, Output, Protocol, Responses, Then, UiMessage,
+    AgUi, ChatCompletions, Cursor, Happening, Header, Native, Output, Progress, Protocol, Responses, Then, UiMessage,
     chat_completions, responses,
 };
 use bytes::Bytes;
-use model::{MessageId, Metadata, Position, ThreadId, Timestamp};
+use model::{BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp};
 
 /// And the native one, which has a connection and a cursor of its own.
 pub(crate) const ALL: [&str; 8] =
@@ -31,7 +31,10 @@ pub(crate) fn of(name: &str) -> Box<dyn Protocol> {
         "responses_hosted" => Box::new(hosted()),
         "chat_completions" => Box::new(completion(ToolCalls::Shown)),
         "chat_completions_hidden" => Box::new(completion(ToolCalls::Hidden)),
-        "native" => Box::new(NativeStream(Native::new(thread(), Cursor::at(Position::from_stored(7))))),
+        "native" => Box::new(NativeStream {
+            native: Native::new(thread(), Cursor::at(Position::from_stored(7))),
+            progress: Progress::new(0, true),
+        }),
         "agui" => Box::new(AgUi::new(thread(), "run-1", message())),
         other => panic!("no protocol {other}"),
     }
@@ -79,22 +82,38 @@ pub(crate) fn message() -> MessageId {
 }
 
 /// What a thread's native stream has of the message.
-struct NativeStream(Native);
+struct NativeStream {
+    native: Native,
+    progress: Progress,
+}
+
+impl NativeStream {
+    fn header(&self, role: Role) -> Header {
+        Header::new(message(), self.progress.seen().attempt, role, BatchType::UserRequest)
+    }
+}
 
 impl Protocol for NativeStream {
     fn apply(&mut self, happening: Happening<'_>) -> Output {
-        let Self(native) = self;
-        let end = |bytes| (bytes, Then::End);
+        let (end, position) = (|bytes| (bytes, Then::End), Position::from_stored(77));
+        let header = self.header(Role::Assistant);
         let (bytes, then) = match happening {
             Happening::Opened => (Bytes::new(), Then::Continue),
             Happening::Chunk { attempt, role, chunk } => {
-                (native.chunk(&message(), attempt, role, chunk).bytes(), Then::Continue)
+                if attempt > self.progress.seen().attempt {
+                    self.progress = Progress::new(attempt, true);
+                }
+                self.progress.advance(chunk);
+                let (header, seen) = (self.header(role), self.progress.seen().clone());
+                (self.native.chunk(&header, seen, chunk, false).bytes(), Then::Continue)
             }
-            Happening::Reset { attempt } => (native.reset(&message(), attempt), Then::Continue),
-            Happening::Complete { position } => end(native.complete(&message(), position).bytes()),
-            // A turn that was stopped is complete where it stands.
-            Happening::Stopped => end(native.complete(&message(), Position::from_stored(77)).bytes()),
-            Happening::Failed(failure) => end(native.failed(&message(), failure).bytes()),
+            Happening::Reset { attempt } => {
+                self.progress = Progress::new(attempt, true);
+                (self.native.reset(&message(), attempt), Then::Continue)
+            }
+            Happening::Complete { position } => end(self.native.complete(&header, position, false).bytes()),
+            Happening::Stopped => end(self.native.complete(&header, position, true).bytes()),
+            Happening::Failed(failure) => end(self.native.failed(&header, Some(position), failure).bytes()),
         };
         Output { bytes, then }
     }

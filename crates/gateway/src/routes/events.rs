@@ -1,11 +1,14 @@
 //! The event streams of threads.
 
-use adapters::{Cursor, Seen};
+use std::time::Duration;
+
+use adapters::Cursor;
 use axum::body::Body;
 use axum::extract::Extension;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
+use feed::BadCursor;
 use model::{MessageId, ThreadId};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -19,6 +22,9 @@ use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
 use crate::reads;
 use crate::seated::Seated;
+
+/// How long a request waits to be told whether its cursor is one of the thread's.
+const VERDICT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct EventsQuery {
@@ -53,8 +59,17 @@ pub(super) async fn follow(
         None => cursor_of(hub, &thread, query).await?,
     };
     let (lane, body, place) = desk.lane(connection)?;
-    let seat = hub.attach(&thread, lane, cursor);
-    Ok(stream(Seated::new(body, seat.map_err(refused)?, place)))
+    let has_cursor = cursor.is_some();
+    let (seat, verdict) = hub.attach(&thread, lane, cursor).map_err(refused)?;
+    let body = Seated::new(body, seat, place);
+    // While nobody can say whether the cursor is one of the thread's, the stream begins.
+    if has_cursor && let Ok(Ok(Err(bad))) = tokio::time::timeout(VERDICT, verdict).await {
+        return Err(match bad {
+            BadCursor::Unknown => cursors::unknown(),
+            BadCursor::Ahead => cursors::ahead(),
+        });
+    }
+    Ok(stream(body))
 }
 
 pub(super) fn refused(refused: Refused) -> Problem {
@@ -84,7 +99,7 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Problem> {
     Some(text).filter(|text| !text.is_empty()).map(parsed).transpose()
 }
 
-/// `message` is a message that the reader waits for and has nothing of: it is shown whole, whatever became of it.
+/// `message` is a message that the reader waits for and has nothing of: it is shown whole, whatever became of it, and what ends after it.
 async fn cursor_of(hub: &Hub, thread: &ThreadId, query: EventsQuery) -> Result<Option<Cursor>, Problem> {
     let after = query.after.as_deref().map(parsed).transpose()?;
     if let Some(cursor) = &after {
@@ -92,14 +107,10 @@ async fn cursor_of(hub: &Hub, thread: &ThreadId, query: EventsQuery) -> Result<O
     }
     let Some(message) = query.message else { return Ok(after) };
     let message = params::id("message", &message, MessageId::parse)?;
-    let mut cursor = match after {
+    Ok(Some(match after {
         Some(cursor) => cursor,
-        None => Cursor::at(reads::tip(hub.store(), thread).await?),
-    };
-    if cursor.seen(&message).is_none() && !cursor.has_ended(&message) {
-        cursor.set(&message, Seen::default());
-    }
-    Ok(Some(cursor))
+        None => Cursor::at(reads::before(hub.store(), thread, &message).await?),
+    }))
 }
 
 fn parsed(text: &str) -> Result<Cursor, Problem> {

@@ -1,7 +1,6 @@
 //! Inputs of persons, which open turns.
 
-use std::time::Duration;
-
+use adapters::Cursor;
 use axum::extract::Extension;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -22,9 +21,6 @@ use crate::problem::Problem;
 use crate::seated::Seated;
 use crate::standing::{self, Input, Standing};
 use crate::{forms, orders, reads};
-
-/// How long a stream in line waits for its place in the thread's feed.
-const JOIN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// An input.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -120,8 +116,7 @@ fn wants_stream(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The thread's events until the answer's end. The place in the feed is taken before the input is stored, so that nothing
-/// is missed.
+/// The thread's events until the answer's end.
 async fn in_line(
     desk: &Desk,
     hub: &Hub,
@@ -148,18 +143,12 @@ pub(super) async fn watch(
     standing: &Standing,
     answer: &MessageId,
 ) -> Result<Seated<LaneBody>, Problem> {
-    let tip = reads::tip(hub.store(), thread).await?;
+    // Whatever becomes of the answer becomes of it after this.
+    let after = Cursor::at(reads::before(hub.store(), thread, answer).await?);
     let (lane, body, place) = desk.lane(connection)?;
-    let (seat, joined) = hub.attach_until(thread, lane, tip, answer).map_err(events::refused)?;
+    let (seat, _) = hub.attach_until(thread, lane, after, answer).map_err(events::refused)?;
     // Dropped with an error, the body gives the place back.
     let body = Seated::new(body, seat, place);
-    match tokio::time::timeout(JOIN_PATIENCE, joined).await {
-        Ok(Ok(())) => {}
-        Ok(Err(_)) | Err(_) => {
-            let detail = "the thread cannot be followed at the moment; nothing was stored";
-            return Err(Problem::unavailable("nats_unavailable", detail));
-        }
-    }
     if let Standing::New(opened) = standing {
         orders::open_turn(hub.context(), opened).await?;
     }

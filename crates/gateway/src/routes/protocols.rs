@@ -9,7 +9,7 @@ pub(super) mod responses;
 pub(super) mod ui_message;
 
 use adapters::request::{BadRequest, ErrorBody, Rejection};
-use adapters::{FailureNote, Happening, Protocol, StoredAnswer};
+use adapters::{Cursor, FailureNote, Happening, Protocol, StoredAnswer};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -22,9 +22,10 @@ use uuid::Uuid;
 use wire::explain::{About, Explanation};
 
 use super::{Connection, events, messages};
-use crate::adapted::{self, Adapted, Live, Telling};
+use crate::adapted::{self, Adapted, Telling};
 use crate::desk::Desk;
 use crate::hub::Hub;
+use crate::lane::LaneBody;
 use crate::problem::{self, Again, Problem};
 use crate::seated::Seated;
 use crate::standing::{self, Input, Standing};
@@ -139,7 +140,7 @@ fn in_form(rejection: &Rejection, again: Again, error_body: fn(&Rejection) -> Er
 /// An answer, as far as it is.
 pub(super) enum Answer {
     /// It comes.
-    Live(Live),
+    Live(Seated<LaneBody>),
     /// It is in the history.
     Stored(StoredAnswer),
     /// There is none.
@@ -196,7 +197,7 @@ async fn enter(
         return Ok((message, Answer::Stored(stored)));
     }
     let lane = messages::watch(desk, hub, connection, thread, &standing, &message).await?;
-    Ok((message, Answer::Live(Live::new(lane, hub.store(), thread))))
+    Ok((message, Answer::Live(lane)))
 }
 
 /// An answer that somebody comes back to.
@@ -210,10 +211,10 @@ pub(super) async fn find(
     if let Some(stored) = reads::answer(hub.store(), thread, message).await? {
         return Ok(Answer::Stored(stored));
     }
+    let after = Cursor::at(reads::before(hub.store(), thread, message).await?);
     let (lane, body, place) = desk.lane(connection)?;
-    let tip = reads::tip(hub.store(), thread).await?;
-    let (seat, _) = hub.attach_until(thread, lane, tip, message).map_err(events::refused)?;
-    Ok(Answer::Live(Live::new(Seated::new(body, seat, place), hub.store(), thread)))
+    let (seat, _) = hub.attach_until(thread, lane, after, message).map_err(events::refused)?;
+    Ok(Answer::Live(Seated::new(body, seat, place)))
 }
 
 /// The turn with a person that is under way in a thread, or the first that waits; `None` when there is none. Tasks that run in
@@ -254,7 +255,7 @@ where
 {
     let demanded = fold.headers();
     let mut response = match answer {
-        Answer::Live(live) => events::stream(Adapted::new(live, fold, message)),
+        Answer::Live(lane) => events::stream(Adapted::new(lane, fold, message)),
         Answer::Stored(stored) => {
             let mut fold = fold;
             events::stream(Body::from(adapted::stored(&mut fold, &stored)))
@@ -284,31 +285,28 @@ pub(super) async fn whole<P: Protocol>(
     answer: Answer,
 ) -> Result<P, Trouble> {
     let mut fold = make();
-    let stored = match answer {
-        Answer::Stored(stored) => Some(stored),
+    match answer {
+        Answer::Stored(stored) => {
+            adapted::stored(&mut fold, &stored);
+            Ok(fold)
+        }
         Answer::Failed(note) => {
             fold.apply(Happening::Opened);
             fold.apply(Happening::Failed(&note));
-            return Ok(fold);
+            Ok(fold)
         }
         Answer::Stopped => {
             fold.apply(Happening::Opened);
             fold.apply(Happening::Stopped);
-            return Ok(fold);
+            Ok(fold)
         }
-        Answer::Live(live) => {
-            let (mut telling, _) = Telling::new(fold, message.clone());
-            let cut = || Problem::unavailable("stream_cut", "the answer goes on; ask again for it");
-            if adapted::until_end(live.into_lane(), &mut telling).await.map_err(|_| cut())? {
-                return Ok(telling.into_fold());
-            }
-            fold = make();
-            reads::answer(hub.store(), thread, &message).await?
+        Answer::Live(lane) => {
+            let (mut telling, _) = Telling::new(fold, message);
+            let cut = |_| Problem::unavailable("stream_cut", "the answer goes on; ask again for it");
+            adapted::until_end(lane, &mut telling).await.map_err(cut)?;
+            Ok(telling.into_fold())
         }
-    };
-    let gone = || Problem::not_found("unknown_answer", "there is no such answer any more");
-    adapted::stored(&mut fold, &stored.ok_or_else(gone)?);
-    Ok(fold)
+    }
 }
 
 /// What is said of a turn that failed, to a client that has waited for the whole.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Bucket, DeadLetter, DeadLetterSource, Failure, Message, Outcome, Placement, Position, Seq, Timestamp,
+    Bucket, DeadLetter, DeadLetterSource, FailedMessage, Failure, Message, Outcome, Placement, Position, Seq, Timestamp,
     TurnId,
 };
 
@@ -39,6 +39,7 @@ impl Partition {
         commit.ended_stragglers.append(&mut self.orphans);
         in_flight.tasks = commit.tasks.iter().map(|task| task.queued.clone()).collect();
         in_flight.outbox.clone_from(&commit.outbox);
+        in_flight.given = Some(self.positions.given());
         self.checkpoint = commit.checkpoint;
         self.committed_at = now;
         self.in_flight = Some(in_flight);
@@ -71,8 +72,10 @@ impl Partition {
                     commit.dead_letters.push(letter);
                 }
                 Ended::Message(slot) => {
-                    let Some(outcome) = self.add_message(slot, commit, &mut size, now) else { continue };
-                    in_flight.push(InFlight::Message { slot, outcome });
+                    let Some((position, outcome)) = self.add_message(slot, commit, &mut size, now) else {
+                        continue;
+                    };
+                    in_flight.push(InFlight::Message { slot, position, outcome });
                 }
                 Ended::Turn(id) => {
                     in_flight.extend(self.add_turn(&id, commit, outgoing, now, actions));
@@ -89,7 +92,7 @@ impl Partition {
         commit: &mut Commit,
         size: &mut usize,
         now: Timestamp,
-    ) -> Option<Outcome> {
+    ) -> Option<(Position, Outcome)> {
         let open = self.messages.get_mut(slot)?;
         if let Some((seq, _)) = open.hold.take() {
             self.holds.remove(&(seq, slot));
@@ -102,14 +105,22 @@ impl Partition {
             Ok(message) => {
                 *size += message.size();
                 commit.messages.push(message);
-                return Some(Outcome::Complete(position));
+                return Some((position, Outcome::Complete));
             }
             Err(failure) => failure,
         };
         let letter = dead_letter(open, failure.clone());
         *size += letter.size();
         commit.dead_letters.push(letter);
-        Some(Outcome::Failed(failure))
+        commit.failed_messages.push(FailedMessage {
+            key: open.key.clone(),
+            position,
+            attempt: open.attempt,
+            role: open.role,
+            batch_type: open.batch_type(),
+            failure: failure.clone(),
+        });
+        Some((position, Outcome::Failed(failure)))
     }
 
     /// Saves what holds the checkpoint back for too long, lowest first.
@@ -162,11 +173,15 @@ impl Partition {
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
-        let Some(InFlightCommit { ended, tasks, more, outbox }) = self.in_flight.take() else { return };
+        let Some(in_flight) = self.in_flight.take() else { return };
+        let InFlightCommit { ended, tasks, more, outbox, given } = in_flight;
+        self.committed = given.unwrap_or(self.committed);
         let mut refused: BTreeMap<TurnId, String> = refused.into_iter().collect();
         for ended in ended {
             match ended {
-                InFlight::Message { slot, outcome } => self.message_committed(slot, outcome, actions),
+                InFlight::Message { slot, position, outcome } => {
+                    self.message_committed(slot, position, outcome, actions);
+                }
                 InFlight::Turn(turn) => {
                     let refused = refused.remove(&turn.id);
                     self.turn_committed(turn, refused, now, actions);
@@ -191,17 +206,33 @@ impl Partition {
         self.take_orders(now, actions);
     }
 
-    fn message_committed(&mut self, slot: Slot, outcome: Outcome, actions: &mut Vec<Action>) {
+    fn message_committed(
+        &mut self,
+        slot: Slot,
+        position: Position,
+        outcome: Outcome,
+        actions: &mut Vec<Action>,
+    ) {
         let Some(open) = self.messages.remove(slot) else { return };
         // Of a chunk that came while the commit was under way.
         if let Some((seq, _)) = open.hold {
             self.holds.remove(&(seq, slot));
         }
-        self.counters.completed += u64::from(matches!(outcome, Outcome::Complete(_)));
+        self.counters.completed += u64::from(outcome == Outcome::Complete);
         self.recent.insert(open.key.clone());
         let chunks = open.released.len() as u32;
+        let (batch_type, frame) = (open.batch_type(), self.frames.next(&open.key.thread));
         let (key, attempt, role) = (open.key, open.attempt, open.role);
-        actions.push(Action::End(Ending { key, attempt, role, chunks, outcome }));
+        actions.push(Action::End(Ending {
+            key,
+            attempt,
+            role,
+            batch_type,
+            position,
+            chunks,
+            outcome,
+            frame,
+        }));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Ended turns, new tasks and acts, turned into what a commit writes.
 
 use model::{
-    BatchType, Bucket, ErrorClass, ErrorHint, Failure, Message, MessageKey, Metadata, Outcome, Placement,
+    BatchType, Bucket, ErrorClass, ErrorHint, FailedMessage, Failure, FrameNumber, Message, MessageKey, Metadata, Outcome, Placement,
     Position, QueuedTask, Role, Timestamp, TurnFault, TurnId,
 };
 use serde_json::json;
@@ -24,6 +24,7 @@ const ANY: Position = Position::MAX;
 #[derive(Debug)]
 pub(super) struct TurnInFlight {
     pub(super) id: TurnId,
+    position: Position,
     outcome: Outcome,
     /// The agent waits for so long from the commit on, ms.
     wait_ms: Option<i64>,
@@ -67,16 +68,43 @@ impl Partition {
             }
         }
         let end = turn.end.clone()?;
-        let (outcome, wait_ms) = match self.messages_of(id, &end, now) {
-            Ok(messages) => (self.complete(id, messages, &end, commit, outgoing), None),
+        let (position, outcome, wait_ms) = match self.messages_of(id, &end, now) {
+            Ok(messages) => {
+                let position = messages.last().map_or(ANY, |message| message.placement.position);
+                (position, self.complete(id, messages, &end, commit, outgoing), None)
+            }
             Err(failure) => {
                 let (slot, time) = (self.work.turns.get(id).and_then(|turn| turn.slot), self.clock.now(now));
                 let buffer =
                     slot.and_then(|slot| self.messages.get(slot)).map(|open| open.buffer_state(time));
-                self.failed(id, failure, buffer, commit, outgoing, actions)
+                let position = self.add_failed_message(id, &failure, commit, now)?;
+                let (outcome, wait_ms) = self.failed(id, failure, buffer, commit, outgoing, actions);
+                (position, outcome, wait_ms)
             }
         };
-        Some(InFlight::Turn(TurnInFlight { id: id.clone(), outcome, wait_ms }))
+        Some(InFlight::Turn(TurnInFlight { id: id.clone(), position, outcome, wait_ms }))
+    }
+
+    /// What clients are told who come later; its place among the ends of the thread.
+    fn add_failed_message(
+        &mut self,
+        id: &TurnId,
+        failure: &Failure,
+        commit: &mut Commit,
+        now: Timestamp,
+    ) -> Option<Position> {
+        let turn = self.work.turns.get(id)?;
+        let position = self.positions.next(Bucket::of(&turn.thread), now);
+        let open = turn.slot.and_then(|slot| self.messages.get(slot));
+        commit.failed_messages.push(FailedMessage {
+            key: MessageKey { thread: turn.thread.clone(), message: id.answer(turn.run) },
+            position,
+            attempt: open.map_or(0, |open| open.attempt),
+            role: Role::Assistant,
+            batch_type: turn.batch_type(),
+            failure: failure.clone(),
+        });
+        Some(position)
     }
 
     /// Input, steps and answer, with their places; or why there are none.
@@ -135,10 +163,10 @@ impl Partition {
         commit: &mut Commit,
         outgoing: &mut Vec<Outgoing>,
     ) -> Outcome {
-        let position = messages.last().map_or(ANY, |message| message.placement.position);
         let batch = messages.first().map(|message| message.placement.batch_id);
-        let Some(turn) = self.work.turns.get(id) else { return Outcome::Complete(position) };
         let is_stopped = *end == TurnEnd::Stopped;
+        let outcome = if is_stopped { Outcome::Stopped } else { Outcome::Complete };
+        let Some(turn) = self.work.turns.get(id) else { return outcome };
         let beat = match is_stopped {
             true => Beat::None,
             false => after::beat(turn, &messages),
@@ -178,7 +206,7 @@ impl Partition {
         }
         outgoing.push(Outgoing::TurnEnded(ended));
         commit.turns.push(TurnWrite { turn: id.clone(), messages, agent, ends_failed, otherwise });
-        Outcome::Complete(position)
+        outcome
     }
 
     /// The task is done or given up: the head moves past it. The index of the write.
@@ -361,15 +389,15 @@ impl Partition {
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
-        let TurnInFlight { id, mut outcome, wait_ms } = ended;
+        let TurnInFlight { id, position, mut outcome, wait_ms } = ended;
         let Some(turn) = self.work.remove(&id) else { return };
         if let Some(detail) = refused {
             outcome = Outcome::Failed(Failure::Unstorable { detail });
         }
-        match (&outcome, &turn.end) {
-            (Outcome::Complete(_), Some(TurnEnd::Stopped)) => self.counters.turns_stopped += 1,
-            (Outcome::Complete(_), _) => self.counters.turns_completed += 1,
-            (Outcome::Failed(_), _) => {}
+        match &outcome {
+            Outcome::Stopped => self.counters.turns_stopped += 1,
+            Outcome::Complete => self.counters.turns_completed += 1,
+            Outcome::Failed(_) => {}
         }
         let open = turn.slot.and_then(|slot| {
             let open = self.messages.remove(slot)?;
@@ -381,7 +409,8 @@ impl Partition {
         if turn.is_abandoned {
             actions.push(Action::Abandon { turn: id.clone(), run: turn.run });
         }
-        actions.push(Action::End(ending(&turn, open, outcome)));
+        let frame = self.frames.next(&turn.thread);
+        actions.push(Action::End(ending(&turn, open, position, outcome, frame)));
         self.work.active -= 1;
         if turn.is_task()
             && let Some(queue) = self.work.queues.get_mut(&turn.agent)
@@ -398,11 +427,18 @@ impl Partition {
     }
 }
 
-fn ending(turn: &Turn, open: Option<Open>, outcome: Outcome) -> Ending {
+fn ending(
+    turn: &Turn,
+    open: Option<Open>,
+    position: Position,
+    outcome: Outcome,
+    frame: FrameNumber,
+) -> Ending {
     let key = MessageKey { thread: turn.thread.clone(), message: turn.id.answer(turn.run) };
     let attempt = open.as_ref().map_or(0, |open| open.attempt);
     let chunks = open.map_or(0, |open| open.released.len() as u32);
-    Ending { key, attempt, role: Role::Assistant, chunks, outcome }
+    let (role, batch_type) = (Role::Assistant, turn.batch_type());
+    Ending { key, attempt, role, batch_type, position, chunks, outcome, frame }
 }
 
 fn judge(failure: &Failure) -> Judgement {

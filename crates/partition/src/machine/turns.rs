@@ -73,7 +73,8 @@ impl Partition {
         (turn.slot, turn.progress_at, turn.is_heard) = (Some(slot), time, true);
         if let Some(open) = self.messages.get_mut(slot) {
             open.phase = Phase::Live;
-            open.turn = Some(TurnRef { id: id.clone(), token: turn.token.clone() });
+            let batch_type = turn.batch_type();
+            open.turn = Some(TurnRef { id: id.clone(), token: turn.token.clone(), batch_type });
         }
     }
 

@@ -1,53 +1,126 @@
-//! The messages of a thread that viewers are shown: bare ones, and the answers of turns.
+//! How the messages of a thread ended that viewers are shown: answers of turns, messages that no turn asked for, and those that failed.
 
-use model::{MessageId, Metadata, Position, Role, ThreadId, Timestamp};
+use std::time::Duration;
+
+use model::{BatchType, IdRange, MessageId, Metadata, Position, Role, ThreadId, Timestamp};
+use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{at, thread_bucket};
-use crate::row::{message_id, metadata, role, unsigned};
+use crate::row::{batch_type, count, interval, message_id, metadata, missing, role, unsigned};
 use crate::{Store, StoreError};
 
-/// A message as its viewers saw it while it was streamed: the answer of a turn holds the text of all its steps.
+/// A row that belongs to an end: a message, a step of an answer or its result before it, or a failure.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ShownMessage {
+pub struct EndRow {
     /// Its place in the thread.
     pub position: Position,
     /// Its id.
     pub message_id: MessageId,
+    /// What its batch began with.
+    pub batch_type: BatchType,
     /// Who speaks.
     pub role: Role,
-    /// Its whole text.
-    pub content: String,
-    /// The final chunk's metadata.
-    pub metadata: Metadata,
     /// The attempt that produced it.
     pub attempt: u32,
+    /// What it says.
+    pub said: Said,
+}
+
+/// What an [`EndRow`] says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Said {
+    /// It is persisted.
+    Message {
+        /// Its text.
+        content: String,
+        /// Calls of an assistant message, as a JSON array.
+        tool_calls: Option<Value>,
+        /// Which call a tool message answers.
+        tool_call_id: Option<String>,
+        /// The final chunk's metadata.
+        metadata: Metadata,
+    },
+    /// It was given up.
+    Failure {
+        /// See [`model::Failure::code`].
+        code: String,
+        /// What went wrong, for people.
+        text: String,
+        /// Chunk ids that never came.
+        missing: Vec<IdRange>,
+        /// Whether the same again may succeed.
+        is_retryable: bool,
+    },
 }
 
 impl Store {
-    /// At most `limit` messages of the thread after `after` that viewers are shown, in the order of their positions.
-    pub async fn shown_after(
+    /// At most `limit` rows of what ended in the thread after `after` and up to `through`, in the order of their positions. The rows of an
+    /// answer stand side by side, the answer last.
+    pub async fn ends(
         &self,
         thread: &ThreadId,
         after: Position,
+        through: Position,
         limit: u32,
-    ) -> Result<Vec<ShownMessage>, StoreError> {
-        let statement = sqlx::query(include_str!("messages/shown.sql"))
+    ) -> Result<Vec<EndRow>, StoreError> {
+        let statement = sqlx::query(include_str!("messages/ends.sql"))
             .bind(thread_bucket(thread))
             .bind(thread.as_str())
             .bind(after.get())
+            .bind(through.get())
             .bind(i64::from(limit));
-        self.rows(statement).await?.iter().map(shown).collect()
+        self.rows(statement).await?.iter().map(end_row).collect()
     }
 
-    /// The position of the last message of the thread that viewers are shown.
-    pub async fn last_shown(&self, thread: &ThreadId) -> Result<Option<Position>, StoreError> {
-        let statement = sqlx::query(include_str!("messages/last_shown.sql"))
+    /// The position of the thread's last end up to `through`.
+    pub async fn last_end(
+        &self,
+        thread: &ThreadId,
+        through: Position,
+    ) -> Result<Option<Position>, StoreError> {
+        let statement = sqlx::query(include_str!("messages/last_end.sql"))
             .bind(thread_bucket(thread))
-            .bind(thread.as_str());
+            .bind(thread.as_str())
+            .bind(through.get());
+        let rows = self.rows(statement).await?;
+        let position = rows.first().map(|row| row.try_get::<Option<i64>, _>("position")).transpose()?;
+        Ok(position.flatten().map(Position::from_stored))
+    }
+
+    /// Where a message of the thread ended; `None` when it has not, as far as is kept.
+    pub async fn end_of(
+        &self,
+        thread: &ThreadId,
+        message: &MessageId,
+    ) -> Result<Option<Position>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT position FROM messages WHERE bucket = $1 AND thread_id = $2 AND message_id = $3
+             UNION ALL
+             SELECT position FROM failed_messages WHERE bucket = $1 AND thread_id = $2 AND message_id = $3
+             LIMIT 1",
+        )
+        .bind(thread_bucket(thread))
+        .bind(thread.as_str())
+        .bind(message.as_str());
         let rows = self.rows(statement).await?;
         Ok(rows.first().map(|row| row.try_get("position")).transpose()?.map(Position::from_stored))
+    }
+
+    /// Forgets at most `limit` failures of messages older than `age`, and says how many; to be called until it says fewer. What is kept of
+    /// the inputs themselves stays.
+    pub async fn purge_failed_messages(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
+        let statement = sqlx::query(
+            "WITH gone AS (
+                 DELETE FROM failed_messages WHERE ctid = ANY (ARRAY(
+                     SELECT ctid FROM failed_messages WHERE created_at < clock_timestamp() - $1
+                     ORDER BY created_at LIMIT $2))
+                 RETURNING 1
+             )
+             SELECT count(*) AS count FROM gone",
+        );
+        count(&self.rows(statement.bind(interval(age)).bind(i64::from(limit))).await?)
     }
 
     /// The last answer to a person in the thread, and when it was written.
@@ -60,13 +133,27 @@ impl Store {
     }
 }
 
-fn shown(row: &PgRow) -> Result<ShownMessage, StoreError> {
-    Ok(ShownMessage {
+fn end_row(row: &PgRow) -> Result<EndRow, StoreError> {
+    let said = match row.try_get::<Option<String>, _>("code")? {
+        None => Said::Message {
+            content: row.try_get("content")?,
+            tool_calls: row.try_get("tool_calls")?,
+            tool_call_id: row.try_get("tool_call_id")?,
+            metadata: metadata(row)?,
+        },
+        Some(code) => Said::Failure {
+            code,
+            text: row.try_get("text")?,
+            missing: missing(&row.try_get("missing")?),
+            is_retryable: row.try_get("is_retryable")?,
+        },
+    };
+    Ok(EndRow {
         position: Position::from_stored(row.try_get("position")?),
         message_id: message_id(row)?,
+        batch_type: batch_type(row)?,
         role: role(row)?,
-        content: row.try_get("content")?,
-        metadata: metadata(row)?,
         attempt: unsigned(row, "attempt")?,
+        said,
     })
 }

@@ -75,19 +75,21 @@ impl Store {
     /// Where a position stands in a thread, also in one of which nothing is stored.
     pub async fn placed(&self, thread: &ThreadId, position: Position) -> Result<Placed, StoreError> {
         let statement = sqlx::query(
-            "SELECT coalesce(t.head_position, 0) < $3 AS is_ahead,
-                    EXISTS (SELECT FROM messages AS m
-                            WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position = $3) AS is_here
-             FROM threads AS t WHERE t.bucket = $1 AND t.thread_id = $2",
+            "SELECT EXISTS (SELECT FROM messages WHERE bucket = $1 AND thread_id = $2 AND position >= $3)
+                    OR EXISTS (SELECT FROM failed_messages WHERE bucket = $1 AND thread_id = $2 AND position >= $3)
+                       AS is_reached,
+                    EXISTS (SELECT FROM messages WHERE bucket = $1 AND thread_id = $2 AND position = $3)
+                    OR EXISTS (SELECT FROM failed_messages WHERE bucket = $1 AND thread_id = $2 AND position = $3)
+                       AS is_here",
         )
         .bind(thread_bucket(thread))
         .bind(thread.as_str())
         .bind(position.get());
         let Some(row) = self.rows(statement).await?.pop() else { return Ok(Placed::Ahead) };
-        Ok(match (row.try_get("is_here")?, row.try_get("is_ahead")?) {
+        Ok(match (row.try_get("is_here")?, row.try_get("is_reached")?) {
             (true, _) => Placed::Here,
-            (false, true) => Placed::Ahead,
-            (false, false) => Placed::Nowhere,
+            (false, false) => Placed::Ahead,
+            (false, true) => Placed::Nowhere,
         })
     }
 }

@@ -83,3 +83,18 @@
     DELETE FROM straggler_chunks AS c USING ended AS e
     WHERE c.bucket = e.bucket AND c.thread_id = e.thread_id AND c.message_id = e.message_id
 )
+-- Failed: $37 commit, $38 bucket, $39 thread, $40 position, $41 message, $42 attempt, $43 role, $44 batch_type, $45 code, $46 text,
+-- $47 missing, $48 is_retryable.
+, failures AS (
+    INSERT INTO failed_messages (bucket, thread_id, position, message_id, attempt, role, batch_type, code, text, missing,
+                                 is_retryable)
+    SELECT i.bucket, i.thread_id, i.position, i.message_id, i.attempt, i.role, i.batch_type, i.code, i.text,
+           i.missing::jsonb, i.is_retryable
+    FROM unnest($37::bigint[], $38::smallint[], $39::text[], $40::bigint[], $41::text[], $42::bigint[], $43::text[],
+                $44::text[], $45::text[], $46::text[], $47::text[], $48::boolean[])
+         AS i (number, bucket, thread_id, position, message_id, attempt, role, batch_type, code, text, missing,
+               is_retryable)
+    JOIN fence USING (number)
+    -- What failed once has been told so.
+    ON CONFLICT DO NOTHING
+)

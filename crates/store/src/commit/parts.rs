@@ -57,7 +57,7 @@ impl Parts {
             (self.has(Self::TASKS), include_str!("5_tasks.sql"), 12, Some(tasks::tasks)),
             (self.has(Self::OUTBOX), include_str!("6_outbox.sql"), 7, Some(tasks::outbox)),
             (self.has(Self::ORDERS), include_str!("7_orders.sql"), 61, Some(orders::orders)),
-            (self.has(Self::REST), include_str!("8_rest.sql"), 36, Some(rest::rest)),
+            (self.has(Self::REST), include_str!("8_rest.sql"), 48, Some(rest::rest)),
             (true, self.checkpoint(), 0, None),
         ];
         all.into_iter()
@@ -101,6 +101,7 @@ fn needed(commit: &Commit) -> usize {
     let turns = orders || !(commit.turns.is_empty() && commit.agents.is_empty());
     let messages = !commit.messages.is_empty() || commit.turns.iter().any(|turn| !turn.messages.is_empty());
     let rest = !(commit.dead_letters.is_empty()
+        && commit.failed_messages.is_empty()
         && commit.stragglers.is_empty()
         && commit.ended_stragglers.is_empty());
     [

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use model::{DeadLetter, DeadLetterSource, MessageKey, PartitionId};
+use model::{DeadLetter, DeadLetterSource, FailedMessage, MessageKey, PartitionId};
 use partition::StragglerSave;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::store::Statement;
 
 /// `8_rest.sql`.
 pub(super) fn rest(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    ended(saves(letters(statement, group), group), group)
+    failed(ended(saves(letters(statement, group), group), group), group)
 }
 
 /// `$1` to `$13`.
@@ -81,6 +81,28 @@ fn ended(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, key)| bucket(key)))
         .bind(column(&rows, |(_, key)| key.thread.as_str()))
         .bind(column(&rows, |(_, key)| key.message.as_str()))
+}
+
+/// `$37` to `$48`.
+fn failed(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let rows: Vec<(i64, &FailedMessage)> = numbered(group, |commit| &commit.failed_messages).collect();
+    let missing = |failed: &FailedMessage| match &failed.failure {
+        model::Failure::GapTimeout { missing } => json!(missing).to_string(),
+        _ => "[]".to_owned(),
+    };
+    statement
+        .bind(column(&rows, |(number, _)| *number))
+        .bind(column(&rows, |(_, failed)| bucket(&failed.key)))
+        .bind(column(&rows, |(_, failed)| failed.key.thread.as_str()))
+        .bind(column(&rows, |(_, failed)| failed.position.get()))
+        .bind(column(&rows, |(_, failed)| failed.key.message.as_str()))
+        .bind(column(&rows, |(_, failed)| i64::from(failed.attempt)))
+        .bind(column(&rows, |(_, failed)| failed.role.name()))
+        .bind(column(&rows, |(_, failed)| failed.batch_type.name()))
+        .bind(column(&rows, |(_, failed)| failed.failure.code()))
+        .bind(column(&rows, |(_, failed)| storable(&failed.failure.to_string())))
+        .bind(column(&rows, |(_, failed)| missing(failed)))
+        .bind(column(&rows, |(_, failed)| failed.failure.is_retryable()))
 }
 
 /// A row of `dead_letters`. Nothing in it can be refused: what is given up on must not stop its partition again.

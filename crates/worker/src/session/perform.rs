@@ -11,9 +11,6 @@ use wire::out::{End, OutFrame};
 use super::{Ended, InFlight, Session, now, report};
 use crate::committer::{Settled, amend};
 
-/// Bytes of chunks in one frame to gateways, well below what NATS takes in one message.
-const FRAME_BYTES: usize = 256 << 10;
-
 impl Session<'_> {
     pub(super) async fn perform(&mut self, actions: Vec<Action>) {
         for action in actions {
@@ -24,6 +21,7 @@ impl Session<'_> {
                 Action::LookUp(keys) => self.errands.look_up(keys),
                 Action::End(ending) => self.end(ending).await,
                 Action::Answer(answer) => self.asks.answer(answer).await,
+                Action::Sent(sent) => self.asks.sent(sent).await,
                 Action::Explain(explanation) => self.asks.explain(self.epoch, explanation).await,
                 Action::Reread(from) => self.feed.restart(from),
                 Action::Report(told) => report::log(&told),
@@ -71,23 +69,17 @@ impl Session<'_> {
     }
 
     async fn publish(&self, release: Release) {
-        let Release { key, attempt, role, mut chunks } = release;
-        loop {
-            let rest = chunks.split_off(frame_length(&chunks));
-            let frame = OutFrame {
-                thread: key.thread.clone(),
-                message: key.message.clone(),
-                attempt,
-                role,
-                chunks,
-                terminal: None,
-            };
-            self.send(&frame).await;
-            if rest.is_empty() {
-                return;
-            }
-            chunks = rest;
-        }
+        let frame = OutFrame {
+            thread: release.key.thread,
+            message: release.key.message,
+            attempt: release.attempt,
+            role: release.role,
+            batch_type: release.batch_type,
+            number: release.frame,
+            chunks: release.chunks,
+            terminal: None,
+        };
+        self.send(&frame).await;
     }
 
     async fn end(&self, ending: Ending) {
@@ -96,30 +88,25 @@ impl Session<'_> {
             message: ending.key.message,
             attempt: ending.attempt,
             role: ending.role,
+            batch_type: ending.batch_type,
+            number: ending.frame,
             chunks: Vec::new(),
-            terminal: Some(End { chunks: ending.chunks, outcome: ending.outcome }),
+            terminal: Some(End {
+                position: ending.position,
+                chunks: ending.chunks,
+                outcome: ending.outcome,
+            }),
         };
         self.send(&frame).await;
     }
 
-    /// Live frames may be lost; gateways notice and ask.
+    /// Live frames may be lost; gateways notice it by their numbers and ask.
     async fn send(&self, frame: &OutFrame) {
         if let Err(error) = self.context.bus.publish_out(&frame.thread, wire::out::encode(frame)).await {
             metrics::counter!("antiphon_worker_frames_not_sent_total").increment(1);
             tracing::debug!(thread = %frame.thread, %error, "a frame was not sent");
         }
     }
-}
-
-/// How many of these chunks go into one frame: at least one.
-fn frame_length(chunks: &[Arc<model::Chunk>]) -> usize {
-    let mut bytes = 0;
-    let fits = chunks.iter().take_while(|chunk| {
-        let first = bytes == 0;
-        bytes += chunk.size() + 64;
-        first || bytes <= FRAME_BYTES
-    });
-    fits.count()
 }
 
 /// The machine took these for complete; the store knows better.

@@ -1,0 +1,106 @@
+//! Messages that have ended, as the store tells of them, and how a reader is told.
+
+use adapters::{FailureNote, Header, Native, Seen, StoredAnswer};
+use bytes::Bytes;
+use model::{MessageId, Position};
+
+/// A message that has ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended {
+    /// Which message.
+    pub header: Header,
+    /// Its place among the ends of the thread.
+    pub position: Position,
+    /// How it ended.
+    pub how: How,
+}
+
+/// How a message ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum How {
+    /// Persisted, whole or as far as it had come.
+    Stored(StoredAnswer),
+    /// Given up.
+    Failed(FailureNote),
+}
+
+/// What to read from the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// The position of the thread's last end at or below this one.
+    Last(Position),
+    /// The ends of the thread after the first position, up to the second one.
+    Ends {
+        /// After this one.
+        after: Position,
+        /// Up to this one; [`Position::MAX`]: whatever there is.
+        through: Position,
+    },
+}
+
+/// Ends of a thread, in the order of their positions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// After this position.
+    pub after: Position,
+    /// The ends.
+    pub ends: Vec<Ended>,
+    /// There are no others up to here; less than was asked for when there are more than one page holds.
+    pub through: Position,
+}
+
+/// What a page says to a reader with a cursor of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CatchUp {
+    /// These events; the reader stands behind them now.
+    Told(Vec<Bytes>),
+    /// These events, the last of which is the end of the message that it wanted.
+    Last(Vec<Bytes>),
+    /// It claims to have seen more of a message than there is.
+    Ahead,
+}
+
+/// Tells a reader what ended after its cursor. `until`: nothing is told after the end of this message.
+pub fn catch_up(native: &mut Native, page: &Page, until: Option<&MessageId>) -> CatchUp {
+    let mut out = Vec::new();
+    for ended in page.ends.iter().filter(|ended| ended.position > page.after) {
+        if ended.position <= native.cursor().base() {
+            continue;
+        }
+        let message = &ended.header.message;
+        if let (How::Stored(answer), Some(seen)) = (&ended.how, native.cursor().seen(message))
+            && !answer.has(seen)
+        {
+            return CatchUp::Ahead;
+        }
+        tell(native, ended, &mut out);
+        if until == Some(message) {
+            return CatchUp::Last(out);
+        }
+    }
+    native.pass(page.through);
+    CatchUp::Told(out)
+}
+
+/// Tells what the reader lacks of a message, and its end.
+pub(crate) fn tell(native: &mut Native, ended: &Ended, out: &mut Vec<Bytes>) {
+    let Ended { header, position, how } = ended;
+    let message = &header.message;
+    match how {
+        How::Failed(failure) => out.push(native.failed(header, Some(*position), failure).bytes()),
+        How::Stored(answer) => {
+            let nothing = || Seen::nothing(answer.attempt());
+            let seen = native.cursor().seen(message).cloned().unwrap_or_else(nothing);
+            let mut rest = answer.rest(&seen);
+            if rest.is_anew {
+                out.push(native.reset(message, answer.attempt()));
+            }
+            for chunk in &rest.chunks {
+                rest.progress.advance(chunk);
+                let seen = rest.progress.seen().clone();
+                out.push(native.chunk(header, seen, chunk, true).bytes());
+            }
+            out.push(native.complete(header, *position, answer.is_stopped()).bytes());
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! The machine: see the crate's documentation.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use adapters::{Cursor, FailureNote, Header, Native, cursor};
+use bytes::Bytes;
+use model::{Chunk, MessageId, Outcome, Position, ThreadId, Timestamp};
+use wire::ask::{Ask, AskReply};
+use wire::out::{End, OutFrame};
+
+use crate::ended::{self, Page, Read};
+use crate::open::Open;
+
+/// Pause after a question without an answer: first, and at most.
+const ASK_PAUSE_MS: (i64, i64) = (250, 2_000);
+/// Pause before an owner that is not current, or does not name what was shown, is asked again.
+pub(crate) const AGAIN_MS: i64 = 2_000;
+/// A message that so many answers of a current owner in a row do not name is lost.
+const ABSENT: u32 = 2;
+/// Pause after the store could not be read.
+const READ_PAUSE_MS: i64 = 500;
+/// Frames that wait for an answer or for the store: at most so many bytes. Beyond it they are dropped, and a new cut is asked for.
+const PENDING_BYTES: usize = 1 << 20;
+
+/// What a feed counted since it was last asked.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Times when frames were missing and an owner's cut made up for them.
+    pub holes_repaired: u64,
+    /// Chunks that were already shown, or of a lower attempt or epoch.
+    pub filtered: u64,
+    /// Messages that were not shown while they came, because as many as can be were open.
+    pub left_out: u64,
+}
+
+/// Something for every viewer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A part of a message.
+    Part(Bytes),
+    /// A message ended; the last of it.
+    End(MessageId, Bytes),
+}
+
+/// See the crate's documentation.
+#[derive(Debug)]
+pub struct Feed {
+    thread: ThreadId,
+    pub(crate) native: Native,
+    pub(crate) open: BTreeMap<MessageId, Open>,
+    /// The last frame that is in, by epoch and number; `None` before the first cut.
+    mark: Option<(u64, u64)>,
+    /// Ends up to here have been told, or are older than the feed; `None` until it is known where it begins.
+    pub(crate) through: Option<Position>,
+    /// Ends up to here are known to exist.
+    target: Position,
+    /// An answer whose text is shown once the ends that it knows of are told.
+    reply: Option<AskReply>,
+    /// Frames that wait for an answer or for the store.
+    pending: BTreeMap<(u64, u64), OutFrame>,
+    pending_bytes: usize,
+    /// What comes next is missing: nothing is shown before an answer says how the thread stands.
+    is_blocked: bool,
+    pub(crate) asks: Asks,
+    reads: Reads,
+    /// More messages are open than are shown.
+    pub(crate) left_out: bool,
+    /// The last answer came from an owner that has read all there is.
+    pub(crate) is_current: bool,
+    events: VecDeque<Event>,
+    log_budget: usize,
+    log_bytes: usize,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Asks {
+    pub(crate) wanted: bool,
+    under_way: bool,
+    pub(crate) not_before: Timestamp,
+    pause_ms: i64,
+    /// How many answers have come.
+    pub(crate) answered: u64,
+}
+
+#[derive(Debug, Default)]
+struct Reads {
+    under_way: bool,
+    not_before: Timestamp,
+}
+
+impl Asks {
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+}
+
+impl Feed {
+    /// A feed that does not know yet how its thread stands. `log_budget`: bytes of open text that are kept for viewers who join late.
+    pub fn new(thread: ThreadId, log_budget: usize) -> Self {
+        Self {
+            native: Native::new(thread.clone(), Cursor::at(Position::from_stored(0))),
+            thread,
+            open: BTreeMap::new(),
+            mark: None,
+            through: None,
+            target: Position::from_stored(0),
+            reply: None,
+            pending: BTreeMap::new(),
+            pending_bytes: 0,
+            is_blocked: true,
+            asks: Asks { wanted: true, ..Asks::default() },
+            reads: Reads::default(),
+            left_out: false,
+            is_current: false,
+            events: VecDeque::new(),
+            log_budget,
+            log_bytes: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// The next event for every viewer.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What happened since the last call, for metrics.
+    pub fn take_counts(&mut self) -> Counts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// Where a viewer stands who got every event.
+    pub fn cursor(&self) -> &Cursor {
+        self.native.cursor()
+    }
+
+    pub(crate) fn thread(&self) -> &ThreadId {
+        &self.thread
+    }
+
+    /// It knows how its thread stands.
+    pub fn has_begun(&self) -> bool {
+        self.through.is_some()
+    }
+
+    /// Nothing is to be fetched.
+    pub fn is_calm(&self) -> bool {
+        let asks = self.asks.wanted || self.asks.under_way;
+        !asks && !self.reads.under_way && self.read().is_none()
+    }
+
+    /// A frame of an owner.
+    pub fn on_frame(&mut self, frame: OutFrame, now: Timestamp) {
+        let number = (frame.number.epoch, frame.number.number);
+        if frame.thread != self.thread || self.mark.is_some_and(|mark| number <= mark) {
+            self.counts.filtered += frame.chunks.len() as u64;
+            return;
+        }
+        self.pending_bytes += size(&frame);
+        if let Some(twice) = self.pending.insert(number, frame) {
+            self.pending_bytes -= size(&twice);
+        }
+        self.advance(now);
+        if self.pending_bytes > PENDING_BYTES {
+            self.pending.clear();
+            self.pending_bytes = 0;
+            self.block();
+        }
+    }
+
+    /// An owner has sent frames of this thread up to this one.
+    pub fn on_sent(&mut self, epoch: u64, number: u64) {
+        self.asks.wanted |= self.mark.is_none_or(|mark| mark < (epoch, number));
+    }
+
+    /// Something may have been missed: the connection was lost, the owner changed, a queue overflowed.
+    pub fn on_doubt(&mut self) {
+        self.asks.wanted = true;
+    }
+
+    /// An owner's answer.
+    pub fn on_reply(&mut self, reply: AskReply, now: Timestamp) {
+        let (cut, known) = (reply.cut, self.mark);
+        let mark = (cut.epoch, cut.number);
+        // Of an owner that is one no more.
+        if known.is_some_and(|(epoch, _)| mark.0 < epoch) {
+            return self.on_ask_failed(now);
+        }
+        (self.asks.under_way, self.asks.pause_ms) = (false, 0);
+        self.asks.answered += 1;
+        self.is_current = cut.is_current;
+        // Nothing was missing, and frames have overtaken the answer.
+        if known.is_some_and(|known| mark < known) {
+            return;
+        }
+        (self.mark, self.is_blocked) = (Some(mark), false);
+        self.pending = self.pending.split_off(&(mark.0, mark.1 + 1));
+        self.pending_bytes = self.pending.values().map(size).sum();
+        // Frames that are not missing have told the ends that were in them.
+        if known != Some(mark) {
+            self.counts.holes_repaired += u64::from(known.is_some());
+            self.target = self.target.max(cut.committed);
+        }
+        self.reply = Some(reply);
+        self.advance(now);
+    }
+
+    /// Nobody answered: no owner, a timeout, no connection.
+    pub fn on_ask_failed(&mut self, now: Timestamp) {
+        let asks = &mut self.asks;
+        (asks.under_way, asks.wanted) = (false, true);
+        asks.pause_ms = (asks.pause_ms * 2).clamp(ASK_PAUSE_MS.0, ASK_PAUSE_MS.1);
+        asks.not_before = now.plus_ms(asks.pause_ms);
+    }
+
+    /// The question to send now, if any; answer with [`Feed::on_reply`] or [`Feed::on_ask_failed`].
+    pub fn want_ask(&mut self, now: Timestamp) -> Option<Ask> {
+        // While an answer waits for the store a second one would be of no use.
+        if !self.asks.wanted || self.asks.under_way || now < self.asks.not_before || self.reply.is_some() {
+            return None;
+        }
+        (self.asks.wanted, self.asks.under_way) = (false, true);
+        let have = |(message, open): (&MessageId, &Open)| (message.clone(), open.seen().attempt, open.next());
+        let have = self.open.iter().map(have).collect();
+        Some(Ask { thread: self.thread.clone(), have, most_messages: cursor::MAX_OPEN as u32 })
+    }
+
+    /// What to read from the store now, if anything; answer with [`Feed::on_last`], [`Feed::on_page`] or [`Feed::on_read_failed`].
+    pub fn want_read(&mut self, now: Timestamp) -> Option<Read> {
+        if self.reads.under_way || now < self.reads.not_before {
+            return None;
+        }
+        let read = self.read()?;
+        self.reads.under_way = true;
+        Some(read)
+    }
+
+    fn read(&self) -> Option<Read> {
+        self.mark?;
+        let through = self.target;
+        match self.through {
+            None => Some(Read::Last(through)),
+            Some(after) => (after < through).then_some(Read::Ends { after, through }),
+        }
+    }
+
+    /// The answer to [`Read::Last`]: where the feed begins; 0 when nothing of the thread has ended.
+    pub fn on_last(&mut self, last: Position, now: Timestamp) {
+        self.reads.under_way = false;
+        if self.through.is_none() {
+            self.native = Native::new(self.thread.clone(), Cursor::at(last));
+            self.through = Some(self.target);
+        }
+        self.advance(now);
+    }
+
+    /// The answer to [`Read::Ends`].
+    pub fn on_page(&mut self, page: &Page, now: Timestamp) {
+        self.reads.under_way = false;
+        if self.through != Some(page.after) {
+            return;
+        }
+        for ended in page.ends.iter().filter(|ended| ended.position > page.after) {
+            let mut out = Vec::new();
+            ended::tell(&mut self.native, ended, &mut out);
+            self.let_go(&ended.header.message);
+            let end = out.pop();
+            self.events.extend(out.into_iter().map(Event::Part));
+            self.events.extend(end.map(|end| Event::End(ended.header.message.clone(), end)));
+        }
+        self.through = Some(page.through.max(page.after));
+        self.advance(now);
+    }
+
+    /// The store could not be read.
+    pub fn on_read_failed(&mut self, now: Timestamp) {
+        self.reads = Reads { under_way: false, not_before: now.plus_ms(READ_PAUSE_MS) };
+    }
+
+    /// Everything that is known so far has been shown.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.reply.is_none() && self.through.is_some_and(|through| through >= self.target)
+    }
+
+    /// Goes on as far as it can: ends that an answer knows of, then its text, then frames.
+    fn advance(&mut self, now: Timestamp) {
+        while self.through.is_some_and(|through| through >= self.target) {
+            if let Some(reply) = self.reply.take() {
+                self.show_open(reply, now);
+                continue;
+            }
+            let Some(mark) = self.mark else { return };
+            let Some((&number, frame)) = self.pending.first_key_value() else { return };
+            if number > mark && (number.0 != mark.0 || frame.number.after > mark.1) {
+                return self.block();
+            }
+            if self.is_blocked {
+                return;
+            }
+            let Some((number, frame)) = self.pending.pop_first() else { return };
+            self.pending_bytes -= size(&frame);
+            if number > mark {
+                self.mark = Some(number);
+                self.apply(frame);
+            }
+        }
+    }
+
+    /// The open text of a cut whose ends have been told.
+    fn show_open(&mut self, reply: AskReply, now: Timestamp) {
+        let named: BTreeSet<MessageId> = reply.open.iter().map(|open| open.message.clone()).collect();
+        let mut is_short = false;
+        for text in reply.open {
+            let header = Header::new(text.message, text.attempt, text.role, text.batch_type);
+            self.merge(header, &text.chunks, true);
+            is_short |= !text.chunks.is_empty();
+        }
+        self.look_for_lost(&named, reply.cut.is_current, now);
+        self.left_out = reply.left_out;
+        // An answer that is cut off and holds nothing new would come again for ever.
+        if reply.more && is_short {
+            self.block();
+        }
+    }
+
+    /// Something is missing: ask, and show nothing before there is an answer.
+    fn block(&mut self) {
+        (self.is_blocked, self.asks.wanted) = (true, true);
+    }
+
+    /// What was shown and is neither committed nor open in an owner that has read everything does not exist any more.
+    fn look_for_lost(&mut self, named: &BTreeSet<MessageId>, is_current: bool, now: Timestamp) {
+        let mut lost = Vec::new();
+        for (message, open) in &mut self.open {
+            let is_absent = !named.contains(message);
+            open.absent = if is_absent { open.absent + u32::from(is_current) } else { 0 };
+            if is_absent && (open.absent >= ABSENT || open.next() == 0) {
+                lost.push(message.clone());
+            } else if is_absent {
+                (self.asks.wanted, self.asks.not_before) = (true, now.plus_ms(AGAIN_MS));
+            }
+        }
+        for message in lost {
+            let Some(open) = self.let_go(&message).filter(|open| open.next() > 0) else { continue };
+            let note = FailureNote::new("lost", "what had come of the message was lost", true);
+            let event = self.native.failed(&open.header, None, &note).bytes();
+            self.events.push_back(Event::End(message, event));
+        }
+    }
+
+    fn apply(&mut self, frame: OutFrame) {
+        let OutFrame { message, attempt, role, batch_type, chunks, terminal, .. } = frame;
+        let header = Header::new(message, attempt, role, batch_type);
+        match terminal {
+            Some(end) => self.end(header, &end),
+            None => self.merge(header, &chunks, false),
+        }
+    }
+
+    /// Shows chunks with consecutive ids. `may_begin`: from the first on, or from what the message has; else a message that is not known is one
+    /// that was left out, unless it begins here.
+    fn merge(&mut self, header: Header, chunks: &[Arc<Chunk>], may_begin: bool) {
+        let message = header.message.clone();
+        let Some(open) = self.open.get_mut(&message) else {
+            let begins = may_begin || chunks.first().is_none_or(|chunk| chunk.id == 0);
+            if !begins || self.open.len() >= cursor::MAX_OPEN {
+                self.counts.left_out += u64::from(!self.left_out);
+                self.left_out = true;
+                return;
+            }
+            self.open.insert(message.clone(), Open::new(header));
+            return self.show(&message, chunks);
+        };
+        let known = open.seen().attempt;
+        if header.attempt < known {
+            self.counts.filtered += chunks.len() as u64;
+            return;
+        }
+        if header.attempt > known {
+            self.log_bytes -= open.log_bytes();
+            if open.next() > 0 {
+                self.events.push_back(Event::Part(self.native.reset(&message, header.attempt)));
+            }
+            *open = Open::new(header);
+        }
+        self.show(&message, chunks);
+    }
+
+    fn show(&mut self, message: &MessageId, chunks: &[Arc<Chunk>]) {
+        let Some(open) = self.open.get_mut(message) else { return };
+        open.absent = 0;
+        let before = open.log_bytes();
+        for chunk in chunks {
+            match chunk.id.cmp(&open.next()) {
+                std::cmp::Ordering::Less => self.counts.filtered += 1,
+                std::cmp::Ordering::Equal => {
+                    self.events.extend(open.show(&mut self.native, chunk).map(Event::Part));
+                }
+                // An owner that took over shows from the beginning what it reads again: it cannot be beyond. If it is, ask.
+                std::cmp::Ordering::Greater => (self.is_blocked, self.asks.wanted) = (true, true),
+            }
+        }
+        self.log_bytes = self.log_bytes + open.log_bytes() - before;
+        if self.log_bytes > self.log_budget {
+            self.log_bytes -= open.log_bytes();
+            open.drop_log();
+        }
+    }
+
+    fn end(&mut self, header: Header, end: &End) {
+        let through = self.through.unwrap_or(end.position);
+        if end.position <= through {
+            return;
+        }
+        let open = self.open.get(&header.message);
+        let has_all = open.map_or(0, Open::next) == end.chunks
+            && open.is_none_or(|open| open.seen().attempt == header.attempt);
+        let event = match &end.outcome {
+            Outcome::Failed(failure) => {
+                self.native.failed(&header, Some(end.position), &FailureNote::from(failure))
+            }
+            Outcome::Complete if has_all => self.native.complete(&header, end.position, false),
+            Outcome::Stopped if has_all => self.native.complete(&header, end.position, true),
+            // It was left out: the store has it.
+            Outcome::Complete | Outcome::Stopped => {
+                self.target = self.target.max(end.position);
+                return;
+            }
+        };
+        (self.through, self.target) = (Some(end.position), self.target.max(end.position));
+        self.let_go(&header.message);
+        self.events.push_back(Event::End(header.message, event.bytes()));
+    }
+
+    /// A message is not open any more; those that were left out may have room now.
+    fn let_go(&mut self, message: &MessageId) -> Option<Open> {
+        let open = self.open.remove(message)?;
+        self.log_bytes -= open.log_bytes();
+        self.native.forget(message);
+        if self.left_out {
+            self.block();
+        }
+        Some(open)
+    }
+}
+
+/// Bytes that a frame takes while it waits.
+fn size(frame: &OutFrame) -> usize {
+    frame.chunks.iter().map(|chunk| chunk.size() + 64).sum::<usize>() + 256
+}

@@ -1,0 +1,139 @@
+//! Viewers who join a feed.
+
+use adapters::{Cursor, Native, Seen};
+use bytes::Bytes;
+use model::{MessageId, Timestamp};
+
+use crate::feed::{AGAIN_MS, Feed};
+use crate::open::Open;
+
+/// What comes of a viewer's wish to join.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Join {
+    /// It gets these bytes first; from then on it stands where the feed stands.
+    Joined(Vec<Bytes>),
+    /// It has not been told of all ends that the feed has told: read those after its cursor, up to the feed's.
+    Behind,
+    /// It may know more than the feed, or the feed does not know yet how its thread stands. Try again when the feed has gone on.
+    Wait,
+    /// Its cursor names a message that does not exist.
+    Unknown(MessageId),
+    /// Its cursor is ahead of all that exists.
+    Ahead,
+    /// The text of an open message was let go.
+    OverBudget,
+}
+
+impl Feed {
+    /// What a viewer who comes now has to remember: an answer that has been asked for already may be older than what it knows.
+    pub fn asked(&self) -> u64 {
+        self.asks.answered + u64::from(self.asks.is_under_way())
+    }
+
+    /// Lets a viewer in: without a cursor it gets what is open from its first chunk on. `asked`: what [`Feed::asked`] said when it came.
+    pub fn join(&mut self, cursor: Option<&Cursor>, asked: u64, now: Timestamp) -> Join {
+        let Some(through) = self.through else { return Join::Wait };
+        let Some(cursor) = cursor else {
+            let mut native = Native::new(self.thread().clone(), Cursor::at(self.cursor().base()));
+            return self.join_open(&mut native);
+        };
+        let base = self.cursor().base();
+        if cursor.base() < base {
+            return Join::Behind;
+        }
+        if cursor.base() > base.max(through) {
+            return self.unless_newer(asked, now, Join::Ahead);
+        }
+        // Between the two nothing has ended.
+        let mut native = Native::new(self.thread().clone(), cursor.clone());
+        let mut forgotten = Vec::new();
+        for (message, seen) in cursor.open() {
+            match self.open.get(message) {
+                Some(open) if is_beyond(seen, open.seen()) => {
+                    return self.unless_newer(asked, now, Join::Ahead);
+                }
+                Some(_) => {}
+                None => match self.unless_newer(asked, now, Join::Unknown(message.clone())) {
+                    // It is there and not shown here: when it ends it is told anew.
+                    Join::Unknown(message) if self.left_out => forgotten.push(message),
+                    other => return other,
+                },
+            }
+        }
+        let mut out = Vec::new();
+        for message in forgotten {
+            let attempt = native.cursor().seen(&message).map_or(0, |seen| seen.attempt);
+            out.push(native.reset(&message, attempt));
+            native.forget(&message);
+        }
+        match self.join_open(&mut native) {
+            Join::Joined(events) => {
+                out.extend(events);
+                Join::Joined(out)
+            }
+            other => other,
+        }
+    }
+
+    /// For a viewer that has been waiting and whose cursor turned out to be none of this thread's: it forgets all that it has after the feed's
+    /// base, and joins as one that has come late.
+    pub fn restart(&self) -> Join {
+        let mut native = Native::new(self.thread().clone(), Cursor::at(self.cursor().base()));
+        let first = native.restart(Cursor::at(self.cursor().base()));
+        match self.join_open(&mut native) {
+            Join::Joined(mut events) => {
+                events.insert(0, first);
+                Join::Joined(events)
+            }
+            other => other,
+        }
+    }
+
+    /// A verdict needs an answer of an owner that was asked after the viewer came, and that has read all there is.
+    fn unless_newer(&mut self, asked: u64, now: Timestamp, verdict: Join) -> Join {
+        let is_newer = self.asks.answered > asked;
+        if is_newer && self.is_current && self.is_settled() {
+            return verdict;
+        }
+        if is_newer && !self.is_current {
+            self.asks.not_before = self.asks.not_before.max(now.plus_ms(AGAIN_MS / 8));
+        }
+        self.asks.wanted |= !self.asks.is_under_way();
+        Join::Wait
+    }
+
+    fn join_open(&self, native: &mut Native) -> Join {
+        let mut out = Vec::new();
+        for (message, open) in &self.open {
+            if !show_rest(native, message, open, &mut out) {
+                return Join::OverBudget;
+            }
+        }
+        Join::Joined(out)
+    }
+}
+
+fn is_beyond(seen: &Seen, shown: &Seen) -> bool {
+    (seen.attempt, seen.next) > (shown.attempt, shown.next)
+}
+
+/// What a viewer misses of an open message, from the log; false when that is gone.
+fn show_rest(native: &mut Native, message: &MessageId, open: &Open, out: &mut Vec<Bytes>) -> bool {
+    let known = native.cursor().seen(message).map(|seen| (seen.attempt, seen.next));
+    let next = match known {
+        Some((attempt, next)) if attempt == open.seen().attempt => next,
+        Some((_, next)) if next > 0 => {
+            out.push(native.reset(message, open.seen().attempt));
+            0
+        }
+        Some(_) | None => 0,
+    };
+    if next == open.next() {
+        return true;
+    }
+    let Some(log) = open.log() else { return false };
+    for shown in log.iter().filter(|shown| shown.seen.next > next) {
+        out.extend([native.again(message, shown.seen.clone()), shown.data.clone()]);
+    }
+    true
+}

@@ -1,0 +1,24 @@
+//! What the subscribers of a thread are shown: a machine without sockets that turns one consistent cut of the thread, and the frames
+//! after it, into one sequence of events.
+//!
+//! Entry type: [`Feed`]. Invariant, the *cut*: a feed stands at one frame of one owner. All ends up to a position have been told, in their
+//! order; open are these messages with this text; nothing between is missing. It moves by the next frame, whose number says that none
+//! was lost before it, or by a new cut from the owner: then the ends between the two are read from the store, and nothing else is shown
+//! before they are told. Whatever is doubtful (a missing number, another epoch, a lost connection) is cured by asking for a cut.
+//!
+//! Inputs are values, time is an argument. [`Feed::want_ask`] and [`Feed::want_read`] say what is to be fetched; whoever drives the feed
+//! fetches it and hands it in. All viewers of a feed stand at the same place after they have joined, so each event is encoded once, with
+//! one id. Nothing here knows NATS, SQL, HTTP or a clock.
+
+mod ended;
+mod feed;
+mod join;
+mod open;
+mod waiting;
+mod watch;
+
+pub use ended::{CatchUp, Ended, How, Page, Read, catch_up};
+pub use feed::{Counts, Event, Feed};
+pub use join::Join;
+pub use waiting::{BadCursor, Fate, Waiting};
+pub use watch::{Noticed, Watch};

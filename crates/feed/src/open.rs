@@ -1,0 +1,68 @@
+//! One message that has begun and not ended: what was shown of it.
+
+use adapters::{Header, Native, Progress, Seen};
+use bytes::Bytes;
+use model::{Chunk, ChunkKind};
+
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) header: Header,
+    progress: Progress,
+    /// How many answers of a current owner in a row have not named it.
+    pub(crate) absent: u32,
+    log: Option<Vec<Shown>>,
+    log_bytes: usize,
+}
+
+/// An event that was sent, and where its reader stands after it.
+#[derive(Debug, Clone)]
+pub(crate) struct Shown {
+    pub(crate) data: Bytes,
+    pub(crate) seen: Seen,
+}
+
+impl Open {
+    pub(crate) fn new(header: Header) -> Self {
+        let progress = Progress::new(header.attempt, header.is_answer());
+        Self { header, progress, absent: 0, log: Some(Vec::new()), log_bytes: 0 }
+    }
+
+    pub(crate) fn seen(&self) -> &Seen {
+        self.progress.seen()
+    }
+
+    /// The chunk that is shown next.
+    pub(crate) fn next(&self) -> u32 {
+        self.progress.seen().next
+    }
+
+    /// What was shown from chunk 0 on; `None` when it was let go.
+    pub(crate) fn log(&self) -> Option<&[Shown]> {
+        self.log.as_deref()
+    }
+
+    pub(crate) fn log_bytes(&self) -> usize {
+        self.log_bytes
+    }
+
+    /// Lets the log go.
+    pub(crate) fn drop_log(&mut self) {
+        (self.log, self.log_bytes) = (None, 0);
+    }
+
+    /// Shows the next chunk. An `error` chunk takes its number only: the message's end says what it says, once.
+    pub(crate) fn show(&mut self, native: &mut Native, chunk: &Chunk) -> Option<Bytes> {
+        self.progress.advance(chunk);
+        let seen = self.progress.seen().clone();
+        if chunk.kind == ChunkKind::Error {
+            native.skip(&self.header.message, seen);
+            return None;
+        }
+        let event = native.chunk(&self.header, seen.clone(), chunk, false);
+        if let Some(log) = &mut self.log {
+            self.log_bytes += event.len();
+            log.push(Shown { data: event.data(), seen });
+        }
+        Some(event.bytes())
+    }
+}

@@ -1,0 +1,152 @@
+//! Viewers who wait to join a feed: those who come with a cursor are told what ended since, until they stand where the feed stands.
+
+use adapters::{Cursor, Native};
+use bytes::Bytes;
+use model::{MessageId, Position, ThreadId, Timestamp};
+
+use crate::ended::{CatchUp, Page, Read, catch_up};
+use crate::feed::Feed;
+use crate::join::Join;
+
+/// Pause after the store could not be read.
+const READ_PAUSE_MS: i64 = 500;
+
+/// Why a viewer cannot go on from its cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadCursor {
+    /// It names a message that does not exist.
+    Unknown,
+    /// It is ahead of all that exists.
+    Ahead,
+}
+
+/// What became of a viewer that waits no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// It gets these bytes first; from then on it stands where the feed stands.
+    Joined(Vec<Bytes>),
+    /// It has been told of the end of the one message that it wanted.
+    Finished,
+    /// Its cursor is none of this thread's. Unless it can still be refused it begins anew: see [`Feed::restart`].
+    Refused(BadCursor),
+    /// The text of an open message was let go.
+    OverBudget,
+}
+
+/// Viewers who wait, each with what its driver needs of it.
+#[derive(Debug)]
+pub struct Waiting<V> {
+    thread: ThreadId,
+    all: Vec<Waiter<V>>,
+    /// The store is read from then on.
+    read_at: Timestamp,
+}
+
+#[derive(Debug)]
+struct Waiter<V> {
+    viewer: V,
+    /// Where it stands, if it came with a cursor.
+    native: Option<Native>,
+    /// Nothing is told to it after the end of this message.
+    until: Option<MessageId>,
+    /// See [`Feed::asked`].
+    asked: u64,
+    /// It lacks ends that the feed has told, or, while nobody knows how the thread stands, may lack some that are stored.
+    is_behind: bool,
+}
+
+impl<V> Waiting<V> {
+    /// Nobody waits.
+    pub fn new(thread: ThreadId) -> Self {
+        Self { thread, all: Vec::new(), read_at: Timestamp::default() }
+    }
+
+    /// Those who wait.
+    pub fn viewers(&self) -> impl Iterator<Item = &V> {
+        self.all.iter().map(|waiter| &waiter.viewer)
+    }
+
+    /// Nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Forgets those of whom this is not true.
+    pub fn retain(&mut self, keeps: impl Fn(&V) -> bool) {
+        self.all.retain(|waiter| keeps(&waiter.viewer));
+    }
+
+    /// A viewer comes. `until`: it wants this message, whose end is after its cursor, and nothing after that.
+    pub fn push(&mut self, viewer: V, cursor: Option<Cursor>, until: Option<MessageId>, feed: &Feed) {
+        let native = cursor.map(|cursor| Native::new(self.thread.clone(), cursor));
+        let is_behind = native.is_some() && !feed.has_begun();
+        self.all.push(Waiter { viewer, native, until, asked: feed.asked(), is_behind });
+    }
+
+    /// What to read from the store for them, from the one on who has the least; answer with [`Waiting::on_page`] or
+    /// [`Waiting::on_read_failed`]. While nobody knows how the thread stands, what is committed is told.
+    pub fn want_read(&self, feed: &Feed, now: Timestamp) -> Option<Read> {
+        let behind = self.all.iter().filter(|waiter| waiter.is_behind);
+        let bases = behind.filter_map(|waiter| Some(waiter.native.as_ref()?.cursor().base()));
+        let after = bases.min().filter(|_| now >= self.read_at)?;
+        let through = if feed.has_begun() { feed.cursor().base() } else { Position::MAX };
+        Some(Read::Ends { after, through })
+    }
+
+    /// The store could not be read.
+    pub fn on_read_failed(&mut self, now: Timestamp) {
+        self.read_at = now.plus_ms(READ_PAUSE_MS);
+    }
+
+    /// Tells them what they have missed of the ends on a page.
+    pub fn on_page(&mut self, page: &Page, mut tell: impl FnMut(&V, Vec<Bytes>)) -> Vec<(V, Fate)> {
+        let mut gone = Vec::new();
+        for mut waiter in std::mem::take(&mut self.all) {
+            let native = waiter.native.as_mut().filter(|native| native.cursor().base() >= page.after);
+            let Some(native) = native.filter(|_| waiter.is_behind) else {
+                self.all.push(waiter);
+                continue;
+            };
+            match catch_up(native, page, waiter.until.as_ref()) {
+                CatchUp::Told(events) => {
+                    // Without any, this is all that is stored.
+                    waiter.is_behind = !page.ends.is_empty();
+                    tell(&waiter.viewer, events);
+                    self.all.push(waiter);
+                }
+                CatchUp::Last(events) => {
+                    tell(&waiter.viewer, events);
+                    gone.push((waiter.viewer, Fate::Finished));
+                }
+                CatchUp::Ahead => gone.push((waiter.viewer, Fate::Refused(BadCursor::Ahead))),
+            }
+        }
+        gone
+    }
+
+    /// Lets those in who stand where the feed stands.
+    pub fn let_in(&mut self, feed: &mut Feed, now: Timestamp) -> Vec<(V, Fate, Option<MessageId>)> {
+        let mut gone = Vec::new();
+        for mut waiter in std::mem::take(&mut self.all) {
+            let cursor = waiter.native.as_ref().map(Native::cursor);
+            let fate = match feed.join(cursor, waiter.asked, now) {
+                Join::Behind => {
+                    waiter.is_behind = true;
+                    self.all.push(waiter);
+                    continue;
+                }
+                Join::Wait => {
+                    waiter.is_behind &= !feed.has_begun();
+                    self.all.push(waiter);
+                    continue;
+                }
+                Join::Joined(first) => Fate::Joined(first),
+                Join::Unknown(_) => Fate::Refused(BadCursor::Unknown),
+                Join::Ahead => Fate::Refused(BadCursor::Ahead),
+                Join::OverBudget => Fate::OverBudget,
+            };
+            gone.push((waiter.viewer, fate, waiter.until));
+        }
+        gone
+    }
+}

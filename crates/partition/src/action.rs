@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    AgentId, Chunk, Failure, Frame, MessageId, MessageKey, OpenText, Outcome, Position, QueuedTask, Refusal,
-    Role, Seq, ThreadId, Timestamp, TurnId,
+    AgentId, Chunk, Failure, Frame, IdRange, MessageId, MessageKey, OpenText, Outcome, Position, QueuedTask,
+    Refusal, Role, Seq, ThreadId, Timestamp, TurnId,
 };
 
 use crate::commit::{Commit, Known};
@@ -274,7 +274,7 @@ pub enum Report {
 }
 
 /// The buffer of a message that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BufferState {
     /// The id that was expected next.
     pub expected: u32,
@@ -282,6 +282,8 @@ pub struct BufferState {
     pub received: u32,
     /// How many had been released.
     pub released: u32,
-    /// For how long no chunk had come, ms.
+    /// The ids that were missing below the highest that had come; at most 64 ranges are named.
+    pub missing: Vec<IdRange>,
+    /// For how long no chunk had come that counted, ms.
     pub idle_ms: i64,
 }

@@ -23,6 +23,7 @@ struct Script {
     room: usize,
     to_find: Vec<MessageKey>,
     commits: Vec<Commit>,
+    reports: Vec<Report>,
     auto_found: bool,
     log: Vec<Entry>,
 }
@@ -52,6 +53,7 @@ impl Script {
             room: usize::MAX,
             to_find: Vec::new(),
             commits: Vec::new(),
+            reports: Vec::new(),
             auto_found: true,
             log: Vec::new(),
         };
@@ -117,6 +119,7 @@ impl Script {
                 }
                 Action::LookUp(keys) => self.to_find.extend(keys.iter().cloned()),
                 Action::Commit(commit) => self.commits.push(commit.clone()),
+                Action::Report(report) => self.reports.push(report.clone()),
                 _ => {}
             }
             out.push(render(&action));
@@ -324,6 +327,42 @@ fn no_gap_fails_while_the_missing_chunk_may_stand_unread() {
 #[test]
 fn silence_fails_as_stalled_at_a_sweep() {
     assert_eq!(run("0a +290s +9s +30s ok"), "a | - | - | given-up commit(dead:stalled/1 @1) | stalled");
+}
+
+#[test]
+fn repeated_chunks_keep_no_message_open() {
+    let mut script = Script::new();
+    assert_eq!(
+        script.run("0a +200s 0a +50s 0a 0x +49s 0a +1s"),
+        "a | - | - | - | - | conflict | - | - | given-up commit(dead:stalled/1 @5)"
+    );
+}
+
+#[test]
+fn what_is_missing_is_reported_with_a_message_that_is_given_up() {
+    let state = |words: &str| {
+        let mut script = Script::new();
+        script.run(words);
+        script.reports.pop().map(|report| match report {
+            Report::GivenUp { buffer, .. } => buffer,
+            other => panic!("{other:?}"),
+        })
+    };
+    let stalled = state("0a 1b +330s").unwrap();
+    assert_eq!((stalled.expected, stalled.received, stalled.released), (2, 2, 2));
+    assert_eq!(stalled.missing, []);
+    let gap = state("0a 2c 5f 6g +31s").unwrap();
+    assert_eq!((gap.expected, gap.received, gap.released), (1, 4, 1));
+    assert_eq!(gap.missing, [IdRange { first: 1, last: 1 }, IdRange { first: 3, last: 4 }]);
+}
+
+#[test]
+fn an_accepted_chunk_that_comes_again_as_final_fails_the_message_at_once() {
+    assert_eq!(
+        run("0a 1b 2c 3d 2c! ok"),
+        "a | b | c | d | given-up commit(dead:final_conflict/4 @5) | final_conflict"
+    );
+    assert_eq!(run("0a 0a! ok"), "a | given-up commit(dead:final_conflict/1 @2) | final_conflict");
 }
 
 #[test]

@@ -529,7 +529,13 @@ fn a_failing_turn_is_told_once_with_what_had_come_of_it() {
             }
         }
     }
-    let buffer = BufferState { expected: 1, received: 2, released: 1, idle_ms: 30_000 };
+    let buffer = BufferState {
+        expected: 1,
+        received: 2,
+        released: 1,
+        missing: vec![IdRange { first: 1, last: 1 }],
+        idle_ms: 30_000,
+    };
     let failed = Report::TurnFailed {
         turn: turn("x"),
         run: 0,

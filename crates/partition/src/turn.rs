@@ -69,7 +69,8 @@ pub(crate) struct Turn {
     pub(crate) is_unread: bool,
     /// The input is in the store and must go when it ends.
     pub(crate) is_saved: bool,
-    /// Its entry, while the stream must keep it, and since when.
+    /// The entry of its input, while the stream must keep it, and since when; of an ended turn also that of a chunk that came
+    /// too late.
     pub(crate) hold: Option<(Seq, Timestamp)>,
     /// When this owner requested it, by its own clock.
     pub(crate) requested_at: Option<Timestamp>,
@@ -160,7 +161,7 @@ pub(crate) struct Work {
     pub(crate) restored: BTreeSet<AgentId>,
     /// Turns under way, whose commit has not been applied.
     pub(crate) active: usize,
-    /// Inputs whose entries the stream must keep.
+    /// Turns whose entries the stream must keep.
     pub(crate) held: BTreeMap<Seq, TurnId>,
     /// Bytes of the inputs of turns and of queued tasks.
     pub(crate) bytes: usize,
@@ -210,7 +211,14 @@ impl Work {
         result
     }
 
-    /// The entry of the turn's input, which the stream need not keep any more.
+    /// The stream must keep this entry of the turn.
+    pub(crate) fn hold(&mut self, id: &TurnId, seq: Seq, now: Timestamp) {
+        let Some(turn) = self.turns.get_mut(id) else { return };
+        turn.hold = Some((seq, now));
+        self.held.insert(seq, id.clone());
+    }
+
+    /// The entry of the turn, which the stream need not keep any more.
     pub(crate) fn release(&mut self, id: &TurnId) -> Option<Seq> {
         let (seq, _) = self.turns.get_mut(id)?.hold.take()?;
         self.held.remove(&seq);

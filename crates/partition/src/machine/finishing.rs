@@ -362,6 +362,10 @@ impl Partition {
         actions: &mut Vec<Action>,
     ) {
         let TurnInFlight { id, mut outcome, wait_ms } = ended;
+        // Of a chunk that came while the commit was under way.
+        if let Some(seq) = self.work.release(&id) {
+            self.holds.remove(&(seq, NO_SLOT));
+        }
         let Some(turn) = self.work.remove(&id) else { return };
         if let Some(detail) = refused {
             outcome = Outcome::Failed(Failure::Unstorable { detail });

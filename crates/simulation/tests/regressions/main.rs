@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use model::{
     Act, ActId, ActKind, AgentId, Arrival, BusyPolicy, Chunk, Frame, MessageId, MessageKey, Metadata,
-    Outcome, PartitionId, Position, QueuedTask, Role, Seq, Task, TaskId, TaskKind, ThreadId, Timestamp,
-    TokenKey, TurnId, TurnOpened,
+    Outcome, PartitionId, Position, QueuedTask, Refusal, Role, Seq, Task, TaskId, TaskKind, ThreadId,
+    Timestamp, TokenKey, TurnId, TurnOpened,
 };
 use partition::{
     Action, Body, Commit, Entry, Input, Known, Limits, Order, OrderKey, Partition, Raw, Report, SavedAgent,

@@ -10,7 +10,7 @@ use model::{
 use scheduling::{AgentQueue, Lane};
 
 use crate::messages::Slot;
-use crate::turns::{AuditWrite, OrderKey, TurnRules, Wait};
+use crate::turns::{AuditWrite, TurnRules, Wait};
 
 type Hasher = foldhash::fast::FixedState;
 
@@ -280,36 +280,5 @@ impl Work {
     /// The head of an agent's queue as it is written; 0 while none is known.
     pub(crate) fn head(queue: &AgentQueue) -> Position {
         queue.head.unwrap_or(Position::from_stored(0))
-    }
-}
-
-/// Orders that were taken lately: a check that was on its way when they were committed does not know of them.
-#[derive(Debug)]
-pub(crate) struct RecentOrders {
-    digests: HashMap<OrderKey, u64, Hasher>,
-    order: VecDeque<OrderKey>,
-    capacity: usize,
-}
-
-impl RecentOrders {
-    pub(crate) fn new(capacity: usize, seed: u64) -> Self {
-        let digests = HashMap::with_hasher(Hasher::with_seed(seed));
-        Self { digests, order: VecDeque::new(), capacity }
-    }
-
-    pub(crate) fn insert(&mut self, key: OrderKey, digest: u64) {
-        if self.digests.insert(key.clone(), digest).is_some() {
-            return;
-        }
-        self.order.push_back(key);
-        if self.order.len() > self.capacity
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.digests.remove(&oldest);
-        }
-    }
-
-    pub(crate) fn get(&self, key: &OrderKey) -> Option<u64> {
-        self.digests.get(key).copied()
     }
 }

@@ -163,6 +163,7 @@ impl Partition {
         actions: &mut Vec<Action>,
     ) {
         let Some(InFlightCommit { ended, tasks, more, outbox }) = self.in_flight.take() else { return };
+        self.orders.stored(self.checkpoint);
         let mut refused: BTreeMap<TurnId, String> = refused.into_iter().collect();
         for ended in ended {
             match ended {
@@ -198,7 +199,7 @@ impl Partition {
             self.holds.remove(&(seq, slot));
         }
         self.counters.completed += u64::from(matches!(outcome, Outcome::Complete(_)));
-        self.recent.insert(open.key.clone());
+        self.remember(open.key.clone());
         let chunks = open.released.len() as u32;
         let (key, attempt, role) = (open.key, open.attempt, open.role);
         actions.push(Action::End(Ending { key, attempt, role, chunks, outcome }));

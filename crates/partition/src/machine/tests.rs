@@ -271,6 +271,44 @@ fn a_late_duplicate_that_is_not_remembered_is_looked_up_and_dropped() {
 }
 
 #[test]
+fn a_frame_of_many_messages_gets_on_by_as_many_as_there_is_room_for() {
+    let limits = Limits { remembered_bytes: 0, ..Limits::default() };
+    let mut script = Script::with(limits, takeover());
+    let frames = ["m0:0a!", "m1:0b!", "m2:0c!", "m3:0d!"].map(body).map(|body| match body {
+        Body::Frame(frame) => frame,
+        other => panic!("{other:?}"),
+    });
+    let chunks = frames.iter().flat_map(|frame| frame.chunks.clone()).collect();
+    let frame = Frame { chunks, ..frames[0].clone() };
+    let entry = Entry { seq: Seq(1), stored_at: script.now, body: Body::Frame(frame) };
+    script.room = 1;
+    for message in ["m0", "m1", "m2", "m3"] {
+        script.entries(vec![entry.clone()]);
+        script.run("ok room");
+        let written = script.last_commit().messages.iter().map(|message| message.key.message.to_string());
+        assert_eq!(written.collect::<Vec<_>>(), [message]);
+    }
+    assert_eq!(script.last_commit().checkpoint, Seq(1));
+}
+
+#[test]
+fn a_message_that_is_shed_is_read_again_wherever_it_stands_in_its_frame() {
+    let mut script = Script::new();
+    let (Body::Frame(one), Body::Frame(two)) = (body("m0:0a"), body("m1:0b!")) else { panic!() };
+    let chunks = [one.chunks.clone(), two.chunks].concat();
+    let frame = Frame { chunks, ..one };
+    let entry = Entry { seq: Seq(1), stored_at: script.now, body: Body::Frame(frame) };
+    script.room = 1;
+    assert_eq!(script.entries(vec![entry.clone()]), "deferring(1) m0:a");
+    // The reader is set back for the second message, and the first one is forgotten before it comes to it.
+    script.room = 2;
+    assert_eq!(script.run("room"), "reread(1)");
+    script.handle(Input::Shed(1));
+    assert_eq!(script.machine.load().0, 0);
+    assert_eq!(script.entries(vec![entry]), r#"m0:a m1:b commit(m1:"b" @0)"#);
+}
+
+#[test]
 fn nothing_is_released_before_the_store_has_said_that_the_message_is_new() {
     let mut script = Script::new();
     script.auto_found = false;

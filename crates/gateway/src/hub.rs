@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 use wire::ask::Sent;
 
 use crate::driver::{self, Command, Viewer};
-use feed::{BadCursor, CatchUp, Noticed, Watch, catch_up};
 use crate::lane::Lane;
 use crate::metrics::{self, Cut};
 use crate::reads;
+use feed::{BadCursor, CatchUp, Noticed, Watch, catch_up};
 
 /// How often the owner of each partition with viewers is asked of which threads it has sent frames.
 const WATCH_EVERY: Duration = Duration::from_secs(2);

@@ -102,7 +102,10 @@ pub(crate) fn describe() {
         LEFT_OUT,
         "Times when a thread had more open messages than are shown while they come; the others are told when they end"
     );
-    describe_counter!(HOLES, "Times when frames of a thread were missing and its owner was asked how it stands");
+    describe_counter!(
+        HOLES,
+        "Times when frames of a thread were missing and its owner was asked how it stands"
+    );
     describe_counter!(
         FILTERED,
         "Chunks that were not shown because they had been, or were fenced by a higher attempt"

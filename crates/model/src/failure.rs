@@ -17,6 +17,15 @@ pub struct IdRange {
     pub last: u32,
 }
 
+impl fmt::Display for IdRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.first == self.last {
+            true => write!(f, "{}", self.first),
+            false => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
+}
+
 /// Why a message failed. A message that failed has one terminal error event and one dead letter.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Failure {
@@ -27,7 +36,7 @@ pub enum Failure {
     },
     /// No chunk arrived for too long.
     Stalled,
-    /// Two finals, a chunk beyond the final, or a final below an accepted id.
+    /// Two finals, a chunk beyond the final, a final below an accepted id, or an accepted chunk that comes again as final.
     FinalConflict {
         /// The id of the final chunk that was known or came.
         final_id: u32,
@@ -117,10 +126,7 @@ impl fmt::Display for Failure {
         match self {
             Self::GapTimeout { missing } => {
                 f.write_str("chunks never arrived:")?;
-                missing.iter().try_for_each(|range| match range.first == range.last {
-                    true => write!(f, " {}", range.first),
-                    false => write!(f, " {}-{}", range.first, range.last),
-                })
+                missing.iter().try_for_each(|range| write!(f, " {range}"))
             }
             Self::Stalled => f.write_str("no chunk arrived for too long"),
             Self::FinalConflict { final_id, other_id } => {

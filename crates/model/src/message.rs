@@ -31,7 +31,8 @@ impl BatchType {
     }
 
     /// All of them, in the order of their numbers on the wire.
-    pub const ALL: [Self; 4] = [Self::UserRequest, Self::AgentToAgent, Self::SystemTrigger, Self::Continuation];
+    pub const ALL: [Self; 4] =
+        [Self::UserRequest, Self::AgentToAgent, Self::SystemTrigger, Self::Continuation];
 
     /// The one of that name.
     pub fn from_name(name: &str) -> Option<Self> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    AgentId, BatchType, Chunk, Cut, Failure, Frame, FrameNumber, MessageId, MessageKey, OpenText, Outcome,
-    Position, QueuedTask, Refusal, Role, Seq, ThreadId, Timestamp, TurnId,
+    AgentId, BatchType, Chunk, Cut, Failure, Frame, FrameNumber, IdRange, MessageId, MessageKey, OpenText,
+    Outcome, Position, QueuedTask, Refusal, Role, Seq, ThreadId, Timestamp, TurnId,
 };
 
 use crate::commit::{Commit, Known};
@@ -319,7 +319,7 @@ pub enum Report {
 }
 
 /// The buffer of a message that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BufferState {
     /// The id that was expected next.
     pub expected: u32,
@@ -327,6 +327,8 @@ pub struct BufferState {
     pub received: u32,
     /// How many had been released.
     pub released: u32,
-    /// For how long no chunk had come, ms.
+    /// The ids that were missing below the highest that had come; at most 64 ranges are named.
+    pub missing: Vec<IdRange>,
+    /// For how long no chunk had come that counted, ms.
     pub idle_ms: i64,
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    Chunk, DeadLetter, FailedMessage, Message, MessageKey, PartitionId, Position, Role, Seq, ThreadId, Timestamp, TokenKey,
-    TurnId,
+    Chunk, DeadLetter, FailedMessage, Message, MessageKey, PartitionId, Position, Role, Seq, ThreadId,
+    Timestamp, TokenKey, TurnId,
 };
 
 use crate::turns::{

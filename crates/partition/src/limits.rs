@@ -26,8 +26,9 @@ pub struct Limits {
     pub commit_bytes: usize,
     /// A checkpoint that moved without anything to write is written this often, ms.
     pub checkpoint_ms: i64,
-    /// Ended messages that are remembered, so that late duplicates need no look-up.
-    pub remembered: usize,
+    /// Bytes of the keys of ended messages that are remembered, so that duplicates that follow soon need no look-up. Whatever
+    /// is forgotten is looked up, so nothing but speed depends on it.
+    pub remembered_bytes: usize,
     /// Most that the time of gaps and stalls moves between two entries while the reader is behind, and between two
     /// inputs while it is not, ms: an outage of the stream or of this process is no silence of the publishers. Above
     /// `tick_ms`.
@@ -58,7 +59,7 @@ impl Default for Limits {
             commit_turns: 256,
             commit_bytes: 1 << 20,
             checkpoint_ms: 1_000,
-            remembered: 65_536,
+            remembered_bytes: 256 << 10,
             stream_step_ms: 2_000,
             active_turns: 1_000,
             queue_window: 8,

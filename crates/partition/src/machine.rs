@@ -36,6 +36,9 @@ use orders::Orders;
 /// In [`Partition::holds`] an entry that becomes a dead letter, or with an order, has no message.
 const NO_SLOT: Slot = Slot::MAX;
 
+/// An entry, and a chunk in its frame by its index; 0 in an entry that has none.
+type Place = (Seq, usize);
+
 /// One partition under one epoch. See the crate's documentation.
 #[derive(Debug)]
 pub struct Partition {
@@ -43,7 +46,8 @@ pub struct Partition {
     epoch: u64,
     limits: Limits,
     messages: Messages,
-    recent: Recent,
+    /// Messages that ended lately.
+    recent: Recent<MessageKey, ()>,
     positions: Positions,
     /// What was given up to here has been committed, if ever.
     committed: PositionMark,
@@ -69,8 +73,11 @@ pub struct Partition {
     has_caught_up: bool,
     /// The last entry that had been read by then: orders up to here are judged before anything begins.
     begins_after: Seq,
-    /// The lowest entry of a message that has to wait in the stream.
-    deferring: Option<Seq>,
+    /// The first that has to wait in the stream.
+    deferring: Option<Place>,
+    /// Chunks before this one in its frame have been taken, though their entry is read again for one that had to wait: messages
+    /// that ended meanwhile must not take its room anew each time.
+    resumes_at: Place,
     /// The checkpoint of the last commit handed out.
     checkpoint: Seq,
     committed_at: Timestamp,
@@ -122,7 +129,7 @@ impl Partition {
             epoch: takeover.epoch,
             limits,
             messages: Messages::new(hash_seed),
-            recent: Recent::new(limits.remembered, hash_seed),
+            recent: Recent::new(hash_seed),
             positions: Positions::above(takeover.position_high_water),
             committed: Positions::above(takeover.position_high_water).given(),
             frames: Frames::new(takeover.epoch, limits.numbered_threads, hash_seed),
@@ -130,7 +137,7 @@ impl Partition {
             holds: BTreeSet::new(),
             ended: VecDeque::new(),
             in_flight: None,
-            orders: Orders::new(&limits, hash_seed),
+            orders: Orders::new(takeover.checkpoint, hash_seed),
             work: Work::new(takeover.token_key.clone(), hash_seed),
             to_send: Vec::new(),
             unsent: takeover.outbox.len() + takeover.outbox_beyond,
@@ -140,6 +147,7 @@ impl Partition {
             has_caught_up: false,
             begins_after: Seq(0),
             deferring: None,
+            resumes_at: (Seq(0), 0),
             checkpoint: takeover.checkpoint,
             committed_at: now,
             ticked_at: now,
@@ -267,13 +275,14 @@ impl Partition {
             backing_off: self.work.timers.len(),
             queued_tasks: self.work.queues.values().map(scheduling::AgentQueue::len).sum(),
             unsent: self.unsent,
+            remembered_bytes: self.recent.bytes() + self.orders.remembered_bytes(),
         }
     }
 
     /// Open messages, orders and inputs, and their bytes: cheap, for budgets.
     pub fn load(&self) -> (usize, usize) {
         let count = self.messages.len() + self.orders.len() + self.work.turns.len();
-        (count, self.messages.bytes + self.work.bytes)
+        (count, self.messages.bytes + self.work.bytes + self.orders.remembered_bytes())
     }
 
     /// The batches that turns under way, or waiting, go on with.
@@ -314,7 +323,7 @@ impl Partition {
                     self.counters.late += open.received() as u64;
                     open.phase = Phase::Ended;
                     self.forget(slot);
-                    self.recent.insert(key);
+                    self.remember(key);
                     continue;
                 }
             }
@@ -365,6 +374,12 @@ impl Partition {
             true => self.answer_ended(slot),
             false => self.ended.push_back(Ended::Message(slot)),
         }
+    }
+
+    /// The message has ended: duplicates of its chunks that come soon are dropped without asking the store.
+    fn remember(&mut self, key: MessageKey) {
+        self.recent.insert(key, ());
+        self.recent.keep_within(self.limits.remembered_bytes);
     }
 
     /// Drops a message without a trace in the store.
@@ -450,7 +465,9 @@ impl Partition {
     }
 
     fn reread(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
-        let Some(from) = self.deferring.take() else { return };
+        let Some(place) = self.deferring.take() else { return };
+        let (from, _) = place;
+        self.resumes_at = place;
         self.last_seq = from.before();
         self.clock.set_caught_up(false, now);
         actions.push(Action::Reread(from));
@@ -473,8 +490,10 @@ impl Partition {
             let first = self.messages.get(slot).and_then(|open| open.hold).map(|(seq, _)| seq);
             // A reader that was set back comes to it anyway; to wait for it would skip what lies before.
             if let Some(first) = first.filter(|first| *first <= self.last_seq) {
-                self.deferring = Some(self.deferring.map_or(first, |from| from.min(first)));
+                self.deferring = Some(self.deferring.map_or((first, 0), |from| from.min((first, 0))));
             }
+            // Its chunks are to be taken again, wherever they stand.
+            self.resumes_at.1 = 0;
             self.forget(slot);
             self.counters.shed += 1;
         }
@@ -483,7 +502,7 @@ impl Partition {
     /// The highest sequence up to which nothing is needed again.
     fn low(&self) -> Seq {
         let held = self.holds.first().map_or(self.last_seq, |(seq, _)| seq.before());
-        let deferred = self.deferring.map_or(self.last_seq, Seq::before);
+        let deferred = self.deferring.map_or(self.last_seq, |(seq, _)| seq.before());
         held.min(deferred).min(self.last_seq)
     }
 }

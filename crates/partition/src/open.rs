@@ -12,7 +12,7 @@ use crate::action::BufferState;
 use crate::commit::{Straggler, StragglerSave};
 use crate::limits::Limits;
 
-/// Most missing ranges that a failure names.
+/// Most missing ranges that a failure or a buffer's state names.
 const NAMED_RANGES: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +62,7 @@ pub(crate) struct Open {
     /// The lowest entry that is needed to rebuild what is not saved, and since when.
     pub(crate) hold: Option<(Seq, Timestamp)>,
     opened_at: Timestamp,
+    /// The last chunk that counted; repetitions do not.
     last_chunk_at: Timestamp,
 }
 
@@ -160,8 +161,12 @@ impl Open {
         if arrival.attempt > self.attempt {
             self.reset(arrival, limits);
         }
-        self.last_chunk_at = time;
-        match self.insert(&arrival.chunk, time) {
+        let outcome = self.insert(&arrival.chunk, time);
+        // A chunk that is repeated is no sign that the message goes on.
+        if matches!(outcome, Insert::Ready | Insert::Held) {
+            self.last_chunk_at = time;
+        }
+        match outcome {
             Insert::Ready => Taken::Accepted { held: false },
             Insert::Held => Taken::Accepted { held: true },
             Insert::Duplicate => Taken::Duplicate,
@@ -254,7 +259,7 @@ impl Open {
         self.reorder.gap_opened_at().map(|opened_at| time.since_ms(opened_at))
     }
 
-    /// How long no chunk has come.
+    /// How long no chunk has come that counted.
     pub(crate) fn idle_ms(&self, time: Timestamp) -> i64 {
         time.since_ms(self.last_chunk_at)
     }
@@ -265,6 +270,7 @@ impl Open {
             expected: self.next(),
             received: self.received() as u32,
             released: self.released.len() as u32,
+            missing: self.reorder.missing(NAMED_RANGES),
             idle_ms: self.idle_ms(time),
         }
     }

@@ -90,4 +90,6 @@ pub struct Stats {
     pub queued_tasks: usize,
     /// Batches of the outbox that have not been published.
     pub unsent: usize,
+    /// Bytes of the keys of messages and orders that were done lately.
+    pub remembered_bytes: usize,
 }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hashbrown::{HashMap, HashSet};
 use model::{
-    AgentId, BatchType, Failure, Metadata, Position, QueuedTask, Seq, ThreadId, Timestamp, TokenKey, TurnId, TurnOpened,
-    TurnToken,
+    AgentId, BatchType, Failure, Metadata, Position, QueuedTask, Seq, ThreadId, Timestamp, TokenKey, TurnId,
+    TurnOpened, TurnToken,
 };
 use scheduling::{AgentQueue, Lane};
 
 use crate::messages::Slot;
-use crate::turns::{AuditWrite, OrderKey, TurnRules, Wait};
+use crate::turns::{AuditWrite, TurnRules, Wait};
 
 type Hasher = foldhash::fast::FixedState;
 
@@ -69,7 +69,8 @@ pub(crate) struct Turn {
     pub(crate) is_unread: bool,
     /// The input is in the store and must go when it ends.
     pub(crate) is_saved: bool,
-    /// Its entry, while the stream must keep it, and since when.
+    /// The entry of its input, while the stream must keep it, and since when; of an ended turn also that of a chunk that came
+    /// too late.
     pub(crate) hold: Option<(Seq, Timestamp)>,
     /// When this owner requested it, by its own clock.
     pub(crate) requested_at: Option<Timestamp>,
@@ -169,7 +170,7 @@ pub(crate) struct Work {
     pub(crate) restored: BTreeSet<AgentId>,
     /// Turns under way, whose commit has not been applied.
     pub(crate) active: usize,
-    /// Inputs whose entries the stream must keep.
+    /// Turns whose entries the stream must keep.
     pub(crate) held: BTreeMap<Seq, TurnId>,
     /// Bytes of the inputs of turns and of queued tasks.
     pub(crate) bytes: usize,
@@ -219,7 +220,14 @@ impl Work {
         result
     }
 
-    /// The entry of the turn's input, which the stream need not keep any more.
+    /// The stream must keep this entry of the turn.
+    pub(crate) fn hold(&mut self, id: &TurnId, seq: Seq, now: Timestamp) {
+        let Some(turn) = self.turns.get_mut(id) else { return };
+        turn.hold = Some((seq, now));
+        self.held.insert(seq, id.clone());
+    }
+
+    /// The entry of the turn, which the stream need not keep any more.
     pub(crate) fn release(&mut self, id: &TurnId) -> Option<Seq> {
         let (seq, _) = self.turns.get_mut(id)?.hold.take()?;
         self.held.remove(&seq);
@@ -281,36 +289,5 @@ impl Work {
     /// The head of an agent's queue as it is written; 0 while none is known.
     pub(crate) fn head(queue: &AgentQueue) -> Position {
         queue.head.unwrap_or(Position::from_stored(0))
-    }
-}
-
-/// Orders that were taken lately: a check that was on its way when they were committed does not know of them.
-#[derive(Debug)]
-pub(crate) struct RecentOrders {
-    digests: HashMap<OrderKey, u64, Hasher>,
-    order: VecDeque<OrderKey>,
-    capacity: usize,
-}
-
-impl RecentOrders {
-    pub(crate) fn new(capacity: usize, seed: u64) -> Self {
-        let digests = HashMap::with_hasher(Hasher::with_seed(seed));
-        Self { digests, order: VecDeque::new(), capacity }
-    }
-
-    pub(crate) fn insert(&mut self, key: OrderKey, digest: u64) {
-        if self.digests.insert(key.clone(), digest).is_some() {
-            return;
-        }
-        self.order.push_back(key);
-        if self.order.len() > self.capacity
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.digests.remove(&oldest);
-        }
-    }
-
-    pub(crate) fn get(&self, key: &OrderKey) -> Option<u64> {
-        self.digests.get(key).copied()
     }
 }

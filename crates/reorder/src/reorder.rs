@@ -51,7 +51,7 @@ pub enum Insert {
 /// Why a chunk breaks its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// Two finals, a chunk beyond the final, or a final below an accepted id.
+    /// Two finals, a chunk beyond the final, a final below an accepted id, or an accepted chunk that comes again as final.
     #[error("chunk {final_id} is final, but chunk {other_id} contradicts it")]
     FinalConflict {
         /// The id of the final chunk.
@@ -113,10 +113,18 @@ impl<T> Reorder<T> {
     /// Takes a chunk. After [`Insert::Ready`] drain [`Self::next_ready`].
     pub fn insert(&mut self, piece: Piece, item: T, now: Timestamp) -> Insert {
         debug_assert!(self.ready.is_none(), "drain next_ready after Insert::Ready");
-        if let Some(kept) = self.seen(piece.id) {
-            return if kept == piece.digest { Insert::Duplicate } else { Insert::Conflict { kept } };
+        let kept = self.seen(piece.id);
+        if kept == Some(piece.digest) {
+            return Insert::Duplicate;
         }
-        if let Err(rejection) = self.check(&piece) {
+        // Of a known chunk, too: whoever calls it the final one now has another end in mind than before.
+        if let Err(rejection) = self.check_final(&piece) {
+            return Insert::Rejected(rejection);
+        }
+        if let Some(kept) = kept {
+            return Insert::Conflict { kept };
+        }
+        if let Err(rejection) = self.check_size(&piece) {
             return Insert::Rejected(rejection);
         }
         self.bytes += piece.size;
@@ -222,15 +230,20 @@ impl<T> Reorder<T> {
         self.bytes
     }
 
-    fn check(&self, piece: &Piece) -> Result<(), Rejection> {
+    fn check_final(&self, piece: &Piece) -> Result<(), Rejection> {
         let contradiction = |final_id, other_id| Err(Rejection::FinalConflict { final_id, other_id });
         match (self.final_id, self.highest) {
-            (Some(last), _) if piece.id > last || piece.is_final => return contradiction(last, piece.id),
-            (None, Some(highest)) if piece.is_final && piece.id < highest => {
-                return contradiction(piece.id, highest);
+            (Some(last), _) if piece.id > last || (piece.is_final && piece.id < last) => {
+                contradiction(last, piece.id)
             }
-            _ => {}
+            (None, Some(highest)) if piece.is_final && piece.id <= highest => {
+                contradiction(piece.id, highest)
+            }
+            _ => Ok(()),
         }
+    }
+
+    fn check_size(&self, piece: &Piece) -> Result<(), Rejection> {
         if piece.id >= self.limits.chunks {
             return Err(Rejection::TooManyChunks);
         }

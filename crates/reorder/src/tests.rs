@@ -46,6 +46,7 @@ fn duplicates_and_conflicts_change_nothing() {
         run("0a 0b 2c 2d 1b! 1b"),
         "a | conflict | - | conflict | chunk 1 is final, but chunk 2 contradicts it | b c"
     );
+    assert_eq!(run("0a 1b! 1c!"), "a | b complete | conflict complete", "the end is the same");
     assert_eq!(run("0a 1b! 1b! 0a"), "a | b complete | duplicate complete | duplicate complete");
 }
 
@@ -55,6 +56,27 @@ fn finals_cannot_change() {
     assert_eq!(run("5f! 6g"), "- | chunk 5 is final, but chunk 6 contradicts it");
     assert_eq!(run("5f! 3d!"), "- | chunk 5 is final, but chunk 3 contradicts it");
     assert_eq!(run("7h 5f!"), "- | chunk 5 is final, but chunk 7 contradicts it");
+    assert_eq!(run("7h! 5f!"), "- | chunk 7 is final, but chunk 5 contradicts it");
+    assert_eq!(run("7h! 5f"), "- | -");
+}
+
+#[test]
+fn a_known_chunk_that_comes_again_as_final_contradicts_itself() {
+    let finality_is_content = |script: &str| run(&script.replace('!', "x!"));
+    let mut outcomes = Vec::new();
+    for script in ["0a 1b 2c 3d 2c!", "0a 1b 1b!", "0a 2c 2c!", "0a 2c! 1b 1b!", "0a 1b 3d! 1b!"] {
+        outcomes.push(finality_is_content(script));
+    }
+    assert_eq!(
+        outcomes,
+        [
+            "a | b | c | d | chunk 2 is final, but chunk 3 contradicts it",
+            "a | b | chunk 1 is final, but chunk 1 contradicts it",
+            "a | - | chunk 2 is final, but chunk 2 contradicts it",
+            "a | - | b cx complete | chunk 2 is final, but chunk 1 contradicts it complete",
+            "a | b | - | chunk 3 is final, but chunk 1 contradicts it",
+        ]
+    );
 }
 
 #[test]

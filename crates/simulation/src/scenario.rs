@@ -157,8 +157,7 @@ fn limits(rng: &mut Rng, tick_ms: i64, gap_timeout_ms: i64) -> Limits {
         commit_turns: rng.range(1, 4) as usize,
         commit_bytes: rng.pick([200, 1_000, 100_000]),
         checkpoint_ms: rng.range(50, 1_000),
-        // At least as many as a frame has messages: those are read again when one of them has to wait.
-        remembered: rng.range(6, 10) as usize,
+        remembered_bytes: rng.pick([0, 150, 1_000, 2_000]),
         stream_step_ms: tick_ms * 2,
         active_turns: rng.pick([1, 2, 1_000]),
         queue_window: rng.pick([1, 2, 8]),

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::{
-    Arrival, Chunk, DeadLetter, DeadLetterSource, Frame, MessageKey, PartitionId, Role, Seq, ThreadId,
-    Timestamp, TokenKey, TurnId,
+    Arrival, Chunk, ChunkKind, DeadLetter, DeadLetterSource, Frame, MessageKey, PartitionId, Role, Seq,
+    ThreadId, Timestamp, TokenKey, TurnId,
 };
 use partition::{Body, Commit, Known, Order, Straggler, StragglerSave, Takeover};
 
@@ -365,10 +365,10 @@ impl Store {
     }
 }
 
-/// Nothing that comes later counts.
+/// Nothing that comes later counts: everything is there up to the final chunk, or up to an error.
 fn is_whole(save: &StragglerSave) -> bool {
-    let last = save.chunks.iter().find(|chunk| chunk.is_final);
-    last.is_some_and(|last| (0..=last.id).all(|id| save.chunks.iter().any(|chunk| chunk.id == id)))
+    let mut ends = save.chunks.iter().filter(|chunk| chunk.is_final || chunk.kind == ChunkKind::Error);
+    ends.any(|last| (0..=last.id).all(|id| save.chunks.iter().any(|chunk| chunk.id == id)))
 }
 
 /// In the time of the simulation, as everything else that is compared.

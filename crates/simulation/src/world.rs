@@ -112,7 +112,10 @@ struct Worker {
     /// A new one with every start; names the owner of leases.
     incarnation: u64,
     is_up: bool,
+    is_paused: bool,
     paused_until: i64,
+    /// What comes while it stands still, in order.
+    waiting: VecDeque<(Address, SessionEvent)>,
     skew: i64,
     idle_until: i64,
     /// It never comes back.

@@ -33,8 +33,7 @@ mod walls;
 
 pub use api::{
     AgentError, AgentRow, AgentSettings, AgentStanding, AgentWaiting, AskedResponse, AuditRow, COUNTED_TASKS,
-    EndRow,
-    FailedTurnRow, KeyClaim, KeyRow, NewThread, Placed, PutAgent, ResponseRow, RunFailure, Said,
+    EndRow, FailedTurnRow, KeyClaim, KeyRow, NewThread, Placed, PutAgent, ResponseRow, RunFailure, Said,
     TaskFailure, TaskRow, TaskStatus, ThreadRow, TurnState,
 };
 pub use commit::{CommitError, Committed, Submission, Writer};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use model::{
-    AgentId, BatchType, Bucket, BusyPolicy, IdRange, MessageId, MessageKey, Metadata, Position, QueuedTask, Role,
-    Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
+    AgentId, BatchType, Bucket, BusyPolicy, IdRange, MessageId, MessageKey, Metadata, Position, QueuedTask,
+    Role, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
 };
 use serde_json::Value;
 use sqlx::Row;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    Arrival, BatchType, Chunk, ChunkKind, InvalidChunk, InvalidId, InvalidMetadata, InvalidTurnId, MAX_CHUNK_ID,
-    MessageId, Metadata, Role,
+    Arrival, BatchType, Chunk, ChunkKind, InvalidChunk, InvalidId, InvalidMetadata, InvalidTurnId,
+    MAX_CHUNK_ID, MessageId, Metadata, Role,
 };
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};

@@ -226,8 +226,7 @@ fn out_frames_survive() {
         Failure::Turn(model::TurnFault::Deadline),
         Failure::Unstorable { detail: "22P05".into() },
     ];
-    let outcomes =
-        failures.map(Outcome::Failed).into_iter().chain([Outcome::Complete, Outcome::Stopped]);
+    let outcomes = failures.map(Outcome::Failed).into_iter().chain([Outcome::Complete, Outcome::Stopped]);
     for outcome in outcomes {
         let out = out::OutFrame {
             thread: ThreadId::parse("t1").unwrap(),

@@ -60,6 +60,10 @@ pub(crate) fn describe() {
         ("antiphon_worker_open_messages", "Messages in memory"),
         ("antiphon_worker_buffered_chunks", "Chunks of open messages"),
         ("antiphon_worker_buffered_bytes", "Bytes of open messages"),
+        (
+            "antiphon_worker_remembered_bytes",
+            "Bytes of the keys of messages and orders done lately, so that repetitions are told",
+        ),
         ("antiphon_worker_chunks_per_message", "Average chunks per open message"),
         ("antiphon_worker_oldest_message_age_seconds", "Age of the oldest open message"),
         ("antiphon_worker_uncommitted_inputs", "Ended inputs that wait for their commit"),
@@ -148,6 +152,7 @@ impl Meter {
         set("antiphon_worker_backing_off_agents", stats.backing_off as f64);
         set("antiphon_worker_queued_tasks", stats.queued_tasks as f64);
         set("antiphon_worker_unsent_batches", stats.unsent as f64);
+        set("antiphon_worker_remembered_bytes", stats.remembered_bytes as f64);
         set("antiphon_worker_read_sequence", stats.last_seq as f64);
         set("antiphon_worker_checkpoint_sequence", stats.checkpoint as f64);
     }

@@ -112,10 +112,7 @@ fn ends_and_resets() {
     let stalled = text(&native.failed(&other, None, &FailureNote::from(&Failure::Stalled)));
     assert!(stalled.contains(r#""metadata":{"code":"stalled","retryable":true},"role""#), "{stalled}");
     let restarted = native.restart(Cursor::at(Position::from_stored(8)));
-    assert_eq!(
-        restarted,
-        "id: 8\nevent: restart\ndata: {\"session_id\":\"t1\",\"after\":\"8\"}\n\n"
-    );
+    assert_eq!(restarted, "id: 8\nevent: restart\ndata: {\"session_id\":\"t1\",\"after\":\"8\"}\n\n");
     assert_eq!(drain(250), "event: drain\ndata: {}\nretry: 250\n\n");
 }
 

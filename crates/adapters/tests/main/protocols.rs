@@ -3,8 +3,8 @@
 use adapters::chat_completions::ToolCalls;
 use adapters::responses::{Calls, Resume};
 use adapters::{
-    AgUi, ChatCompletions, Cursor, Happening, Header, Native, Output, Progress, Protocol, Responses, Then, UiMessage,
-    chat_completions, responses,
+    AgUi, ChatCompletions, Cursor, Happening, Header, Native, Output, Progress, Protocol, Responses, Then,
+    UiMessage, chat_completions, responses,
 };
 use bytes::Bytes;
 use model::{BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp};

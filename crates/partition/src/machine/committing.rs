@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Bucket, DeadLetter, DeadLetterSource, FailedMessage, Failure, Message, Outcome, Placement, Position, Seq, Timestamp,
-    TurnId,
+    Bucket, DeadLetter, DeadLetterSource, FailedMessage, Failure, Message, Outcome, Placement, Position, Seq,
+    Timestamp, TurnId,
 };
 
 use super::{Ended, InFlight, InFlightCommit, NO_SLOT, Partition};
@@ -176,6 +176,7 @@ impl Partition {
         let Some(in_flight) = self.in_flight.take() else { return };
         let InFlightCommit { ended, tasks, more, outbox, given } = in_flight;
         self.committed = given.unwrap_or(self.committed);
+        self.orders.stored(self.checkpoint);
         let mut refused: BTreeMap<TurnId, String> = refused.into_iter().collect();
         for ended in ended {
             match ended {
@@ -219,7 +220,7 @@ impl Partition {
             self.holds.remove(&(seq, slot));
         }
         self.counters.completed += u64::from(outcome == Outcome::Complete);
-        self.recent.insert(open.key.clone());
+        self.remember(open.key.clone());
         let chunks = open.released.len() as u32;
         let (batch_type, frame) = (open.batch_type(), self.frames.next(&open.key.thread));
         let (key, attempt, role) = (open.key, open.attempt, open.role);

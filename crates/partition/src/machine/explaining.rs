@@ -55,7 +55,7 @@ impl Partition {
 
     /// Orders after it wait for the store's word, or for room.
     fn known_up_to(&self) -> Seq {
-        let waiting = [self.orders.first(), self.deferring].into_iter().flatten().min();
+        let waiting = [self.orders.first(), self.deferring.map(|(seq, _)| seq)].into_iter().flatten().min();
         waiting.map_or(self.last_seq, |seq| self.last_seq.min(Seq(seq.0.saturating_sub(1))))
     }
 

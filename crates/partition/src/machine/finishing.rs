@@ -1,8 +1,8 @@
 //! Ended turns, new tasks and acts, turned into what a commit writes.
 
 use model::{
-    BatchType, Bucket, ErrorClass, ErrorHint, FailedMessage, Failure, FrameNumber, Message, MessageKey, Metadata, Outcome, Placement,
-    Position, QueuedTask, Role, Timestamp, TurnFault, TurnId,
+    BatchType, Bucket, ErrorClass, ErrorHint, FailedMessage, Failure, FrameNumber, Message, MessageKey,
+    Metadata, Outcome, Placement, Position, QueuedTask, Role, Timestamp, TurnFault, TurnId,
 };
 use serde_json::json;
 
@@ -390,6 +390,10 @@ impl Partition {
         actions: &mut Vec<Action>,
     ) {
         let TurnInFlight { id, position, mut outcome, wait_ms } = ended;
+        // Of a chunk that came while the commit was under way.
+        if let Some(seq) = self.work.release(&id) {
+            self.holds.remove(&(seq, NO_SLOT));
+        }
         let Some(turn) = self.work.remove(&id) else { return };
         if let Some(detail) = refused {
             outcome = Outcome::Failed(Failure::Unstorable { detail });

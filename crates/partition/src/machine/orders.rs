@@ -7,10 +7,10 @@ use model::{
 };
 use scheduling::Admission;
 
-use super::{Ended, NO_SLOT, Partition};
+use super::{Ended, NO_SLOT, Partition, Place};
 use crate::action::{Action, Report};
-use crate::limits::Limits;
-use crate::turn::{RecentOrders, Turn, TurnEnd};
+use crate::recent::Recent;
+use crate::turn::{Turn, TurnEnd};
 use crate::turns::{AuditWrite, FailedTask, Order, OrderKey, Raw, TaskChange, Verdict};
 
 /// Most orders that wait for the store's word; beyond it they wait in the stream.
@@ -23,13 +23,24 @@ pub(super) struct Orders {
     to_check: Vec<OrderKey>,
     /// The last entry with an order that was taken in: read again, it is not taken again.
     read: Seq,
-    recent: RecentOrders,
+    /// Orders that were taken and that a check under way, or the next one, may not know of.
+    recent: Recent<OrderKey, TakenOrder>,
+    /// The last checkpoint that is stored: whatever stands up to it is known to checks from then on.
+    stored: Seq,
     /// Places of tasks that were retried or dropped lately, and whether they were marked failed: a check that was on its way
     /// then names them still.
     moved: VecDeque<(Position, bool)>,
     /// Tasks that wait for a commit.
     pub(super) incoming: VecDeque<(Seq, Task, u64)>,
     pub(super) writes: Writes,
+}
+
+/// See [`Orders::recent`].
+#[derive(Debug)]
+struct TakenOrder {
+    seq: Seq,
+    /// [`Task::digest`] of a task, 0 otherwise.
+    digest: u64,
 }
 
 /// What acts write with the next commit.
@@ -52,22 +63,21 @@ enum Pending {
         order: Order,
         raw: Raw,
         verdict: Option<Verdict>,
+        /// What was stored when the store was asked.
+        stored: Seq,
     },
     /// Chunks of a turn that is not opened yet: only when the stream is read again.
-    Frame {
-        seq: Seq,
-        frame: Frame,
-    },
+    Frame { seq: Seq, frame: Frame },
 }
 
 impl Orders {
-    pub(super) fn new(limits: &Limits, seed: u64) -> Self {
+    pub(super) fn new(checkpoint: Seq, seed: u64) -> Self {
         Self {
             pending: VecDeque::new(),
             to_check: Vec::new(),
             read: Seq(0),
-            // No more than this can be committed while a check is on its way.
-            recent: RecentOrders::new(limits.remembered.max(2 * MOST_PENDING), seed),
+            recent: Recent::new(seed),
+            stored: checkpoint,
             moved: VecDeque::new(),
             incoming: VecDeque::new(),
             writes: Writes::default(),
@@ -77,6 +87,25 @@ impl Orders {
     /// Orders that are in memory and not in the store yet.
     pub(super) fn len(&self) -> usize {
         self.pending.len() + self.incoming.len()
+    }
+
+    /// Bytes of the keys of orders that are remembered.
+    pub(super) fn remembered_bytes(&self) -> usize {
+        self.recent.bytes()
+    }
+
+    /// Everything up to this checkpoint is stored. What every check that still counts was asked after is forgotten: so as
+    /// many orders are remembered as the checkpoint is behind, and no more.
+    pub(super) fn stored(&mut self, checkpoint: Seq) {
+        self.stored = checkpoint;
+        let asked = self.pending.iter().find_map(|pending| match pending {
+            Pending::Order { stored, .. } => Some(*stored),
+            Pending::Frame { .. } => None,
+        });
+        let known = asked.unwrap_or(checkpoint);
+        while self.recent.first().is_some_and(|taken| taken.seq <= known) {
+            self.recent.forget_first();
+        }
     }
 
     /// The first that waits for the store's word.
@@ -166,13 +195,19 @@ impl Partition {
             return;
         }
         if self.deferring.is_some() || *room == 0 || self.orders.pending.len() >= MOST_PENDING {
-            return self.defer(seq, actions);
+            return self.defer((seq, 0), actions);
         }
         *room -= 1;
         self.orders.read = seq;
         self.holds.insert((seq, NO_SLOT));
         self.orders.to_check.push(key_of(&order));
-        self.orders.pending.push_back(Pending::Order { seq, order, raw, verdict: None });
+        self.orders.pending.push_back(Pending::Order {
+            seq,
+            order,
+            raw,
+            verdict: None,
+            stored: self.orders.stored,
+        });
     }
 
     /// Keeps a frame back whose turn is about to be opened; true when it did.
@@ -215,7 +250,7 @@ impl Partition {
                     self.holds.remove(&(seq, NO_SLOT));
                     self.place(&frame, seq, &mut 0, now, actions);
                 }
-                Pending::Order { seq, order, raw, verdict: Some(verdict) }
+                Pending::Order { seq, order, raw, verdict: Some(verdict), .. }
                     if !self.must_wait(&order, verdict) =>
                 {
                     self.take_order(order, raw, seq, verdict, now);
@@ -242,7 +277,9 @@ impl Partition {
         let key = key_of(&order);
         let known = match verdict {
             Verdict::Known { digest } => Some(digest),
-            Verdict::New | Verdict::Unknown | Verdict::Task { .. } => self.orders.recent.get(&key),
+            Verdict::New | Verdict::Unknown | Verdict::Task { .. } => {
+                self.orders.recent.get(&key).map(|taken| taken.digest)
+            }
         };
         if let Some(digest) = known {
             match &order {
@@ -263,16 +300,16 @@ impl Partition {
         }
         match order {
             Order::Turn(opened) => {
-                self.orders.recent.insert(key, 0);
+                self.orders.recent.insert(key, TakenOrder { seq, digest: 0 });
                 self.open_turn(opened, seq, now);
             }
             Order::Task(task) => {
                 let digest = task.digest();
-                self.orders.recent.insert(key, digest);
+                self.orders.recent.insert(key, TakenOrder { seq, digest });
                 self.orders.incoming.push_back((seq, task, digest));
             }
             Order::Act(act) => {
-                self.orders.recent.insert(key, 0);
+                self.orders.recent.insert(key, TakenOrder { seq, digest: 0 });
                 self.counters.acts += 1;
                 let refused = self.act(&act, verdict, now);
                 let audited = audited(&act, refused);
@@ -346,11 +383,11 @@ impl Partition {
     }
 
     /// A new message or an order has to wait in the stream, and so do all that come after it.
-    pub(super) fn defer(&mut self, seq: Seq, actions: &mut Vec<Action>) {
+    pub(super) fn defer(&mut self, place: Place, actions: &mut Vec<Action>) {
         self.counters.deferred += 1;
         if self.deferring.is_none() {
-            self.deferring = Some(seq);
-            actions.push(Action::Report(Report::Deferring(seq)));
+            self.deferring = Some(place);
+            actions.push(Action::Report(Report::Deferring(place.0)));
         }
     }
 }

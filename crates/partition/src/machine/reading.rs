@@ -2,7 +2,7 @@
 
 use model::{Arrival, Frame, MessageKey, Seq, ThreadId, Timestamp, TurnId};
 
-use super::{Ended, NO_SLOT, Partition};
+use super::{Ended, NO_SLOT, Partition, Place};
 use crate::action::{Action, Body, Entry, Report};
 use crate::messages::Slot;
 use crate::open::{Open, Taken};
@@ -62,7 +62,9 @@ impl Partition {
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
-        for arrival in &frame.chunks {
+        let (resumed, first) = self.resumes_at;
+        let taken = if resumed == seq { first } else { 0 };
+        for (index, arrival) in frame.chunks.iter().enumerate().skip(taken) {
             let slot = match self.messages.find(&frame.thread, &arrival.message) {
                 Some(slot) if self.is_asked(slot, frame) => Some(slot),
                 Some(_) => {
@@ -75,7 +77,7 @@ impl Partition {
                         self.not_asked(&frame.thread, arrival, actions);
                         None
                     }
-                    None => self.open(&frame.thread, arrival, seq, room, now, actions),
+                    None => self.open(&frame.thread, arrival, (seq, index), room, now, actions),
                 },
             };
             if let Some(slot) = slot {
@@ -97,25 +99,25 @@ impl Partition {
         &mut self,
         thread: &ThreadId,
         arrival: &Arrival,
-        seq: Seq,
+        place: Place,
         room: &mut usize,
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) -> Option<Slot> {
         let key = MessageKey { thread: thread.clone(), message: arrival.message.clone() };
-        if self.recent.contains(&key) {
+        if self.recent.get(&key).is_some() {
             self.counters.late += 1;
             return None;
         }
         // Once one message waits, all later new ones do: what is read again must find them unopened.
         if self.deferring.is_some() || *room == 0 {
-            self.defer(seq, actions);
+            self.defer(place, actions);
             return None;
         }
         *room -= 1;
         let time = self.clock.now(now);
         self.to_look_up.push(key.clone());
-        Some(self.messages.insert(Open::new(key, arrival, seq, &self.limits, time)))
+        Some(self.messages.insert(Open::new(key, arrival, place.0, &self.limits, time)))
     }
 
     fn take(&mut self, slot: Slot, arrival: &Arrival, seq: Seq, now: Timestamp, actions: &mut Vec<Action>) {

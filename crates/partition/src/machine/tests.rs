@@ -23,6 +23,7 @@ struct Script {
     room: usize,
     to_find: Vec<MessageKey>,
     commits: Vec<Commit>,
+    reports: Vec<Report>,
     auto_found: bool,
     log: Vec<Entry>,
 }
@@ -52,6 +53,7 @@ impl Script {
             room: usize::MAX,
             to_find: Vec::new(),
             commits: Vec::new(),
+            reports: Vec::new(),
             auto_found: true,
             log: Vec::new(),
         };
@@ -117,6 +119,7 @@ impl Script {
                 }
                 Action::LookUp(keys) => self.to_find.extend(keys.iter().cloned()),
                 Action::Commit(commit) => self.commits.push(commit.clone()),
+                Action::Report(report) => self.reports.push(report.clone()),
                 _ => {}
             }
             out.push(render(&action));
@@ -268,6 +271,44 @@ fn a_late_duplicate_that_is_not_remembered_is_looked_up_and_dropped() {
 }
 
 #[test]
+fn a_frame_of_many_messages_gets_on_by_as_many_as_there_is_room_for() {
+    let limits = Limits { remembered_bytes: 0, ..Limits::default() };
+    let mut script = Script::with(limits, takeover());
+    let frames = ["m0:0a!", "m1:0b!", "m2:0c!", "m3:0d!"].map(body).map(|body| match body {
+        Body::Frame(frame) => frame,
+        other => panic!("{other:?}"),
+    });
+    let chunks = frames.iter().flat_map(|frame| frame.chunks.clone()).collect();
+    let frame = Frame { chunks, ..frames[0].clone() };
+    let entry = Entry { seq: Seq(1), stored_at: script.now, body: Body::Frame(frame) };
+    script.room = 1;
+    for message in ["m0", "m1", "m2", "m3"] {
+        script.entries(vec![entry.clone()]);
+        script.run("ok room");
+        let written = script.last_commit().messages.iter().map(|message| message.key.message.to_string());
+        assert_eq!(written.collect::<Vec<_>>(), [message]);
+    }
+    assert_eq!(script.last_commit().checkpoint, Seq(1));
+}
+
+#[test]
+fn a_message_that_is_shed_is_read_again_wherever_it_stands_in_its_frame() {
+    let mut script = Script::new();
+    let (Body::Frame(one), Body::Frame(two)) = (body("m0:0a"), body("m1:0b!")) else { panic!() };
+    let chunks = [one.chunks.clone(), two.chunks].concat();
+    let frame = Frame { chunks, ..one };
+    let entry = Entry { seq: Seq(1), stored_at: script.now, body: Body::Frame(frame) };
+    script.room = 1;
+    assert_eq!(script.entries(vec![entry.clone()]), "deferring(1) m0:a");
+    // The reader is set back for the second message, and the first one is forgotten before it comes to it.
+    script.room = 2;
+    assert_eq!(script.run("room"), "reread(1)");
+    script.handle(Input::Shed(1));
+    assert_eq!(script.machine.load().0, 0);
+    assert_eq!(script.entries(vec![entry]), r#"m0:a m1:b commit(m1:"b" @0)"#);
+}
+
+#[test]
 fn nothing_is_released_before_the_store_has_said_that_the_message_is_new() {
     let mut script = Script::new();
     script.auto_found = false;
@@ -324,6 +365,42 @@ fn no_gap_fails_while_the_missing_chunk_may_stand_unread() {
 #[test]
 fn silence_fails_as_stalled_at_a_sweep() {
     assert_eq!(run("0a +290s +9s +30s ok"), "a | - | - | given-up commit(dead:stalled/1 @1) | stalled");
+}
+
+#[test]
+fn repeated_chunks_keep_no_message_open() {
+    let mut script = Script::new();
+    assert_eq!(
+        script.run("0a +200s 0a +50s 0a 0x +49s 0a +1s"),
+        "a | - | - | - | - | conflict | - | - | given-up commit(dead:stalled/1 @5)"
+    );
+}
+
+#[test]
+fn what_is_missing_is_reported_with_a_message_that_is_given_up() {
+    let state = |words: &str| {
+        let mut script = Script::new();
+        script.run(words);
+        script.reports.pop().map(|report| match report {
+            Report::GivenUp { buffer, .. } => buffer,
+            other => panic!("{other:?}"),
+        })
+    };
+    let stalled = state("0a 1b +330s").unwrap();
+    assert_eq!((stalled.expected, stalled.received, stalled.released), (2, 2, 2));
+    assert_eq!(stalled.missing, []);
+    let gap = state("0a 2c 5f 6g +31s").unwrap();
+    assert_eq!((gap.expected, gap.received, gap.released), (1, 4, 1));
+    assert_eq!(gap.missing, [IdRange { first: 1, last: 1 }, IdRange { first: 3, last: 4 }]);
+}
+
+#[test]
+fn an_accepted_chunk_that_comes_again_as_final_fails_the_message_at_once() {
+    assert_eq!(
+        run("0a 1b 2c 3d 2c! ok"),
+        "a | b | c | d | given-up commit(dead:final_conflict/4 @5) | final_conflict"
+    );
+    assert_eq!(run("0a 0a! ok"), "a | given-up commit(dead:final_conflict/1 @2) | final_conflict");
 }
 
 #[test]

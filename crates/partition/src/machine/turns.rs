@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::{Arrival, Chunk, Failure, Frame, MessageKey, Role, Seq, Timestamp, TurnFault, TurnId};
 use scheduling::{AgentQueue, Head};
 
-use super::{Ended, Partition};
+use super::{Ended, NO_SLOT, Partition};
 use crate::action::{Action, Report};
 use crate::commit::Takeover;
 use crate::messages::Slot;
@@ -211,7 +211,7 @@ impl Partition {
         }
         let was_adopted = self.work.turns.get(id).is_some_and(|turn| turn.is_adopted);
         if !self.adopt(&frame.thread, id, run, now) {
-            self.counters.fenced += 1;
+            self.too_late(id, run, seq, now);
             return None;
         }
         let turn = self.work.turns.get(id)?;
@@ -223,6 +223,19 @@ impl Partition {
         let slot = self.messages.insert(Open::new(key, arrival, seq, &self.limits, time));
         self.attach(id, slot, now);
         Some(slot)
+    }
+
+    /// The first chunk of a run that is over. Until its end is committed, another owner may have to go on with it.
+    fn too_late(&mut self, id: &TurnId, run: u32, seq: Seq, now: Timestamp) {
+        let Some(turn) = self.work.turns.get(id).filter(|turn| turn.run == run) else {
+            self.counters.fenced += 1;
+            return;
+        };
+        self.counters.late += 1;
+        if turn.hold.is_none() {
+            self.work.hold(id, seq, now);
+            self.holds.insert((seq, NO_SLOT));
+        }
     }
 
     pub(super) fn not_asked(

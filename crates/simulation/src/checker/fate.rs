@@ -18,7 +18,7 @@ pub struct Fate {
     pub attempts: BTreeMap<u32, BTreeMap<u32, Arc<Chunk>>>,
     /// For how long a gap was open at most before the end, ms.
     pub longest_gap_ms: i64,
-    /// For how long no chunk came at most before the end, ms.
+    /// For how long no chunk came that counts at most before the end, ms.
     pub longest_silence_ms: i64,
     /// The sequence of the first chunk that still waits behind a gap.
     pub gap_since_seq: Option<u64>,
@@ -88,13 +88,16 @@ impl Fate {
             self.held.clear();
         }
         let chunks = self.attempts.entry(attempt).or_default();
-        if chunks.contains_key(&chunk.id) {
+        let highest = chunks.last_key_value().map(|(id, _)| *id);
+        let contradicts = match self.final_id {
+            Some(last) => chunk.id > last || (chunk.is_final && chunk.id < last),
+            None => chunk.is_final && highest >= Some(chunk.id),
+        };
+        if contradicts {
+            self.end = End::Failed("final_conflict");
             return;
         }
-        let highest = chunks.last_key_value().map(|(id, _)| *id);
-        let beyond = self.final_id.is_some_and(|last| chunk.id > last || chunk.is_final);
-        if beyond || (chunk.is_final && highest > Some(chunk.id)) {
-            self.end = End::Failed("final_conflict");
+        if chunks.contains_key(&chunk.id) {
             return;
         }
         if chunk.id >= rules.chunks_per_message {
@@ -106,12 +109,12 @@ impl Fate {
             self.final_id = Some(chunk.id);
         }
         self.held.push((chunk.id, seq, at_ms));
+        self.last_at_ms = self.last_at_ms.max(at_ms);
         self.advance();
     }
 
     fn measure(&mut self, at_ms: i64) {
         self.longest_silence_ms = self.longest_silence_ms.max(at_ms - self.last_at_ms);
-        self.last_at_ms = self.last_at_ms.max(at_ms);
         if let Some((_, _, since_ms)) = self.held.first() {
             self.longest_gap_ms = self.longest_gap_ms.max(at_ms - since_ms);
         }

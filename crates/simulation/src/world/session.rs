@@ -90,13 +90,12 @@ impl Session {
 
 impl World {
     pub(super) fn session_event(&mut self, address: Address, event: SessionEvent) {
-        let worker = &self.workers[address.worker];
+        let worker = &mut self.workers[address.worker];
         if !worker.is_up || worker.incarnation != address.incarnation {
             return;
         }
-        let rest = worker.paused_until - self.time;
-        if rest > 0 {
-            return self.schedule(rest, Event::Session(address, event));
+        if worker.is_paused {
+            return worker.waiting.push_back((address, event));
         }
         if address.session == 0 {
             if let SessionEvent::Reply(_, reply) = event {
@@ -187,7 +186,7 @@ impl World {
     pub(super) fn perform(&mut self, index: usize, partition: PartitionId) {
         loop {
             let worker = &mut self.workers[index];
-            if !worker.is_up || worker.paused_until > self.time {
+            if !worker.is_up || worker.is_paused {
                 return;
             }
             let Some(session) = worker.sessions.get_mut(&partition) else { return };

@@ -1,5 +1,7 @@
 //! Workers as processes: they start, die, stand still, take leases and give them back.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use super::{Address, Event, Grant, Reply, Session, Worker, World};
 use crate::bug::Bug;
 use crate::log::START;
@@ -12,11 +14,13 @@ impl Worker {
         Self {
             incarnation: 0,
             is_up: false,
+            is_paused: false,
             paused_until: 0,
+            waiting: VecDeque::new(),
             skew: 0,
             idle_until: 0,
             is_gone: false,
-            sessions: std::collections::BTreeMap::new(),
+            sessions: BTreeMap::new(),
         }
     }
 }
@@ -31,7 +35,8 @@ impl World {
         let skew = self.rng.range(-self.scenario.skew_ms, self.scenario.skew_ms);
         let worker = &mut self.workers[index];
         (worker.incarnation, worker.is_up, worker.skew) = (incarnation, true, skew);
-        (worker.paused_until, worker.idle_until) = (0, 0);
+        (worker.is_paused, worker.paused_until, worker.idle_until) = (false, 0, 0);
+        worker.waiting.clear();
         self.note(1, [index as u64, incarnation, skew as u64], || {
             format!("w{index} starts as {incarnation}, skew {skew}")
         });
@@ -125,20 +130,26 @@ impl World {
         self.coverage.pauses += 1;
         let pause = self.rng.range(20, self.scenario.lease_ms * 3);
         let worker = &mut self.workers[index];
-        worker.paused_until = self.time + pause;
+        (worker.is_paused, worker.paused_until) = (true, self.time + pause);
         let incarnation = worker.incarnation;
         self.note(4, [index as u64, pause as u64, 0], || format!("w{index} stands still for {pause} ms"));
         self.schedule(pause, Event::Resume(index, incarnation));
     }
 
     pub(super) fn resume(&mut self, index: usize, incarnation: u64) {
-        let worker = &self.workers[index];
+        let worker = &mut self.workers[index];
         if !worker.is_up || worker.incarnation != incarnation || worker.paused_until > self.time {
             return;
         }
+        worker.is_paused = false;
         let partitions: Vec<PartitionId> = worker.sessions.keys().copied().collect();
         for partition in partitions {
             self.perform(index, partition);
+        }
+        while !self.workers[index].is_paused
+            && let Some((address, event)) = self.workers[index].waiting.pop_front()
+        {
+            self.session_event(address, event);
         }
     }
 

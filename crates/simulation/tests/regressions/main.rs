@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use model::{
     Act, ActId, ActKind, AgentId, Arrival, BusyPolicy, Chunk, Frame, MessageId, MessageKey, Metadata,
-    Outcome, PartitionId, Position, QueuedTask, Role, Seq, Task, TaskId, TaskKind, ThreadId, Timestamp,
-    TokenKey, TurnId, TurnOpened,
+    Outcome, PartitionId, Position, QueuedTask, Refusal, Role, Seq, Task, TaskId, TaskKind, ThreadId,
+    Timestamp, TokenKey, TurnId, TurnOpened,
 };
 use partition::{
     Action, Body, Commit, Entry, Input, Known, Limits, Order, OrderKey, Partition, Raw, Report, SavedAgent,
@@ -203,7 +203,7 @@ fn memory_shed_from_beyond_the_read_position_skips_nothing() {
 
 #[test]
 fn an_answer_for_a_forgotten_message_does_not_count_for_one_opened_again() {
-    let limits = Limits { remembered: 0, ..Limits::default() };
+    let limits = Limits { remembered_bytes: 0, ..Limits::default() };
     let mut script = Script::new(limits, Vec::new());
     let whole = || vec![entry(1, "a", 0, chunk(0, true))];
     script.read(whole(), 9);

@@ -331,7 +331,7 @@ fn the_silence_of_a_restored_answer_is_counted_from_its_last_chunk() {
         Limits::default(),
         Takeover { stragglers: vec![saved], ..with_tasks(&[5], false) },
     );
-    // A backlog of 110 s; its last entry is the chunk that was saved.
+    // A backlog of 110 s; its last entry is the chunk that was saved, and has been counted with it.
     let later = |seq: u64, entry: Entry| Entry { stored_at: START.plus_ms(seq as i64 * 1_000), ..entry };
     let others = (1..=110).map(|seq| later(seq, entry(seq, "b", 0, chunk(seq as u32, false))));
     script.read(others.chain([later(111, answer(111, &turn, chunk(0, false)))]).collect(), 9);
@@ -340,7 +340,7 @@ fn the_silence_of_a_restored_answer_is_counted_from_its_last_chunk() {
     let failed = |actions: &[Action]| {
         actions.iter().any(|action| matches!(action, Action::Report(Report::TurnFailed { .. })))
     };
-    assert!(!failed(&script.pass(115)));
+    assert!(!failed(&script.pass(105)));
     assert!(failed(&script.pass(10)));
 }
 
@@ -381,4 +381,37 @@ fn what_is_read_after_a_standstill_is_no_silence_since_a_request() {
     };
     assert!(!failed(&script.pass(119)));
     assert!(failed(&script.pass(2)));
+}
+
+fn garbage(seq: u64) -> Entry {
+    let refusal = Refusal { code: "malformed", detail: String::new() };
+    let body = Body::Refused { subject: "s".to_owned(), payload: "?".into(), refusal };
+    Entry { seq: Seq(seq), stored_at: START, body }
+}
+
+#[test]
+fn the_first_chunk_of_a_run_whose_end_waits_for_its_commit_is_kept() {
+    let Order::Turn(opened) = input("x", BusyPolicy::Enqueue) else { return };
+    let saved = partition::OpenTurn { opened: *opened, seq: Seq(0) };
+    let limits = Limits { commit_turns: 1, ..Limits::default() };
+    let mut script = Script::taken_over(limits, Takeover { open_turns: vec![saved], ..bare() });
+    let turn = input_turn("x");
+    script.take(Input::CaughtUp(true));
+    script.started(&turn);
+    // One dead letter is on its way to the store, and the other goes before the turn.
+    script.read(vec![garbage(1), garbage(2)], 9);
+    script.pass(125);
+    script.read(vec![answer(3, &turn, chunk(0, false)), answer(4, &turn, chunk(1, false))], 9);
+    let checkpoint = |actions: &[Action]| {
+        actions.iter().find_map(|action| match action {
+            Action::Commit(commit) => Some((commit.checkpoint.0, commit.failed_turns.len())),
+            _ => None,
+        })
+    };
+    assert_eq!(checkpoint(&script.committed()), Some((2, 0)), "chunks for whoever goes on with the turn");
+    assert_eq!(checkpoint(&script.committed()), Some((4, 1)), "nobody does");
+    // One that comes while the end is on its way holds up nothing afterwards.
+    script.read(vec![answer(5, &turn, chunk(2, false))], 9);
+    script.committed();
+    assert_eq!(checkpoint(&script.pass(5)), Some((5, 0)));
 }

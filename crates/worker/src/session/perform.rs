@@ -91,11 +91,7 @@ impl Session<'_> {
             batch_type: ending.batch_type,
             number: ending.frame,
             chunks: Vec::new(),
-            terminal: Some(End {
-                position: ending.position,
-                chunks: ending.chunks,
-                outcome: ending.outcome,
-            }),
+            terminal: Some(End { position: ending.position, chunks: ending.chunks, outcome: ending.outcome }),
         };
         self.send(&frame).await;
     }

@@ -1,5 +1,6 @@
 //! What the machine reports, as lines in the log.
 
+use model::IdRange;
 use partition::{BufferState, Report};
 
 pub(super) fn log(report: &Report) {
@@ -8,16 +9,20 @@ pub(super) fn log(report: &Report) {
             key = %key, chunk_id, kept = format!("{kept:016x}"), dropped = format!("{dropped:016x}"),
             "two chunks with one id and different content: the first stays"
         ),
-        Report::GivenUp { key, failure, buffer: BufferState { expected, received, released, idle_ms } } => {
+        Report::GivenUp { key, failure, buffer } => {
+            let BufferState { expected, received, released, missing, idle_ms } = buffer;
             tracing::warn!(
-                key = %key, code = failure.code(), %failure, expected, received, released, idle_ms,
-                "a message was given up"
+                key = %key, code = failure.code(), %failure, expected, received, released,
+                missing = ranges(missing), idle_ms, "a message was given up"
             );
         }
         Report::TurnFailed { turn, run, code, text, backoff_ms, buffer } => tracing::warn!(
             %turn, run, code, text, backoff_ms,
-            expected = buffer.map(|buffer| buffer.expected), received = buffer.map(|buffer| buffer.received),
-            released = buffer.map(|buffer| buffer.released), idle_ms = buffer.map(|buffer| buffer.idle_ms),
+            expected = buffer.as_ref().map(|buffer| buffer.expected),
+            received = buffer.as_ref().map(|buffer| buffer.received),
+            released = buffer.as_ref().map(|buffer| buffer.released),
+            missing = buffer.as_ref().map(|buffer| ranges(&buffer.missing)),
+            idle_ms = buffer.as_ref().map(|buffer| buffer.idle_ms),
             "a run of a turn failed"
         ),
         Report::NotAsked(key) => {
@@ -26,4 +31,9 @@ pub(super) fn log(report: &Report) {
         Report::Hole { first, last } => tracing::error!(%first, %last, "the stream has lost entries"),
         Report::Deferring(from) => tracing::warn!(%from, "at capacity: new messages wait in the stream"),
     }
+}
+
+fn ranges(missing: &[IdRange]) -> String {
+    let ranges: Vec<String> = missing.iter().map(IdRange::to_string).collect();
+    ranges.join(" ")
 }

@@ -1,6 +1,6 @@
 //! Scenarios of turns and tasks: inputs of the machine in, the rendered actions out.
 //!
-//! The thread of a person is `t`, the agent is `a`. Everything is new to the store unless a test says otherwise.
+//! The thread of a person is `t`, the agent is `a`. The store knows what has been committed, unless a test says otherwise.
 
 mod crashes;
 mod following;
@@ -131,7 +131,8 @@ impl Script {
             out.extend(render(&action));
             let next = match action {
                 Action::Check(keys) if self.auto => {
-                    Input::Checked(keys.into_iter().map(|key| (key, Verdict::New)).collect())
+                    let judged = keys.into_iter().map(|key| (self.verdict(&key), key));
+                    Input::Checked(judged.map(|(verdict, key)| (key, verdict)).collect())
                 }
                 Action::Check(keys) => {
                     self.checks.extend(keys);
@@ -160,6 +161,24 @@ impl Script {
             out.extend(self.handle(next));
         }
         out
+    }
+
+    /// What a store says that has these commits.
+    fn verdict(&self, key: &OrderKey) -> Verdict {
+        let digest = self.commits.iter().find_map(|commit| match key {
+            OrderKey::Turn(_, turn, run) => {
+                let is_open = commit.open_turns.iter().any(|open| open.opened.turn == *turn);
+                let is_committed = commit.turns.iter().any(|write| write.turn == *turn);
+                let has_failed =
+                    |failed: &FailedTurn| failed.opened.turn == *turn && failed.opened.run >= *run;
+                (is_open || is_committed || commit.failed_turns.iter().any(has_failed)).then_some(0)
+            }
+            OrderKey::Task(_, id) => {
+                commit.tasks.iter().find(|write| write.queued.task.id == *id).map(|write| write.digest)
+            }
+            OrderKey::Act(_, id, _) => commit.audit.iter().any(|audited| audited.id == *id).then_some(0),
+        });
+        digest.map_or(Verdict::New, |digest| Verdict::Known { digest })
     }
 
     fn entry(&mut self, body: Body) -> Vec<String> {
@@ -529,7 +548,13 @@ fn a_failing_turn_is_told_once_with_what_had_come_of_it() {
             }
         }
     }
-    let buffer = BufferState { expected: 1, received: 2, released: 1, idle_ms: 30_000 };
+    let buffer = BufferState {
+        expected: 1,
+        received: 2,
+        released: 1,
+        missing: vec![IdRange { first: 1, last: 1 }],
+        idle_ms: 30_000,
+    };
     let failed = Report::TurnFailed {
         turn: turn("x"),
         run: 0,

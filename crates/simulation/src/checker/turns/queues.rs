@@ -268,9 +268,10 @@ impl Replay<'_> {
         at_ms: i64,
         group: &[Happened],
     ) {
-        let mine = Mine::of(agent, group, &self.places, (self.turns, self.errors));
+        let mut mine = Mine::of(agent, group, &self.places, (self.turns, self.errors));
         let queue = self.queues.entry(agent.clone()).or_default();
         let before = std::mem::replace(&mut queue.row, row.clone());
+        mine.drops_first = mine.drops_first(&before, &queue.tasks);
         let passed = queue.tasks.iter().filter(|(place, _)| **place > before.head && **place <= row.head);
         let lost: Vec<i64> = passed
             .filter(|(place, is_failed)| !**is_failed && !mine.done.contains(place))
@@ -307,7 +308,10 @@ struct Mine {
     /// A run failed and the task stayed: code and class.
     kept: Option<(String, ErrorClass, i64)>,
     lifts: bool,
-    drops: bool,
+    /// Places of tasks that were dropped.
+    dropped: BTreeSet<i64>,
+    /// One of them was the first of the queue: its failures went with it.
+    drops_first: bool,
     pauses: Option<bool>,
 }
 
@@ -342,6 +346,9 @@ impl Mine {
                         }
                     }
                 }
+                What::Marked { agent: of, position, code } if of == agent && code == "dropped" => {
+                    mine.dropped.insert(*position);
+                }
                 What::Acted { subject, act, is_done: true } if subject == agent => {
                     mine.acted(turns, agent, act)
                 }
@@ -356,9 +363,16 @@ impl Mine {
             Some(ActKind::Pause) => self.pauses = Some(true),
             Some(ActKind::Resume) => self.pauses = Some(false),
             Some(ActKind::ClearBackoff) => self.lifts = true,
-            Some(ActKind::DropTask(_)) => self.drops = true,
             _ => {}
         }
+    }
+
+    /// Whether the first task of the queue, as it was before, is among those that were dropped. They are marked in `tasks`.
+    fn drops_first(&self, before: &AgentRow, tasks: &BTreeMap<i64, bool>) -> bool {
+        let mut pending = tasks
+            .range(before.head + 1..)
+            .filter(|(place, is_failed)| !**is_failed || self.dropped.contains(place));
+        pending.next().is_some_and(|(place, _)| self.dropped.contains(place))
     }
 
     /// What is expected, when the row is something else.
@@ -381,8 +395,8 @@ impl Mine {
             return (!fresh).then(|| "no backoff after a task is done".to_owned());
         }
         if let Some((code, class, floor_ms)) = &self.kept {
-            let base = if self.drops || self.lifts { 0 } else { before.failures };
-            if row.run == 0 || (!self.drops && row.run != before.run + 1) {
+            let base = if self.drops_first || self.lifts { 0 } else { before.failures };
+            if row.run == 0 || (!self.drops_first && row.run != before.run + 1) {
                 return Some(format!("run {}", before.run + 1));
             }
             if !counts(code) || *class == ErrorClass::Auth {
@@ -393,7 +407,7 @@ impl Mine {
         }
         let is_same =
             (row.failures, row.next_run_at, row.run) == (before.failures, before.next_run_at, before.run);
-        let is_lifted = (self.lifts || self.drops) && row.failures == 0 && row.next_run_at.is_none();
+        let is_lifted = (self.lifts || self.drops_first) && row.failures == 0 && row.next_run_at.is_none();
         (!is_same && !is_lifted).then(|| "nothing changed".to_owned())
     }
 }

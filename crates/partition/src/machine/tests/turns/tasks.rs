@@ -199,3 +199,46 @@ fn orders_for_unknown_agents_are_refused() {
     };
     assert_eq!(refusal.code, "unknown_agent");
 }
+
+#[test]
+fn a_task_repeated_while_its_first_is_written_is_taken_once() {
+    let mut script = Script::new();
+    script.auto = false;
+    let new = |script: &mut Script| {
+        let keys = std::mem::take(&mut script.checks);
+        script.handle(Input::Checked(keys.into_iter().map(|key| (key, Verdict::New)).collect()))
+    };
+    script.task("t1");
+    new(&mut script);
+    // The store is asked before the commit is applied, and answers after it.
+    script.task("t1");
+    script.task("t2");
+    script.handle(Input::Committed(Vec::new()));
+    new(&mut script);
+    let tasks = |commit: &Commit| commit.tasks.iter().map(|task| task.queued.task.id.to_string()).collect();
+    let written: Vec<Vec<String>> = script.commits.iter().map(tasks).collect();
+    assert_eq!(written, [["t1"], ["t2"]]);
+    assert_eq!(script.machine.take_counters().duplicate_orders, 1);
+}
+
+#[test]
+fn orders_are_remembered_only_until_the_store_knows_them() {
+    let limits = Limits { checkpoint_ms: 1_000, ..quiet() };
+    let mut script = Script::with(limits, bare());
+    for number in 0..50 {
+        script.task(&format!("t{number}"));
+        script.order(act(&format!("p{number}"), ActKind::Pause));
+    }
+    script.later(2_000);
+    assert_eq!(script.machine.stats(script.now).remembered_bytes, 0);
+    // An input under way stands in the stream alone, and so does all that comes after it.
+    script.open("x");
+    let one = script.machine.stats(script.now).remembered_bytes;
+    assert!(one > 0);
+    script.task("t50");
+    script.later(2_000);
+    assert!(script.machine.stats(script.now).remembered_bytes > one);
+    script.order(act("stop", ActKind::StopTurn(turn("x"))));
+    script.later(2_000);
+    assert_eq!(script.machine.stats(script.now).remembered_bytes, 0);
+}

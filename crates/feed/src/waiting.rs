@@ -99,7 +99,12 @@ impl<V> Waiting<V> {
     }
 
     /// Tells them what they have missed of the ends on a page.
-    pub fn on_page(&mut self, page: &Page, mut tell: impl FnMut(&V, Vec<Bytes>)) -> Vec<(V, Fate)> {
+    pub fn on_page(
+        &mut self,
+        page: &Page,
+        feed: &Feed,
+        mut tell: impl FnMut(&V, Vec<Bytes>),
+    ) -> Vec<(V, Fate)> {
         let mut gone = Vec::new();
         for mut waiter in std::mem::take(&mut self.all) {
             let native = waiter.native.as_mut().filter(|native| native.cursor().base() >= page.after);
@@ -111,6 +116,8 @@ impl<V> Waiting<V> {
                 CatchUp::Told(events) => {
                     // Without any, this is all that is stored.
                     waiter.is_behind = !page.ends.is_empty();
+                    // It may know of more now than an answer that is on its way.
+                    waiter.asked = feed.asked();
                     tell(&waiter.viewer, events);
                     self.all.push(waiter);
                 }

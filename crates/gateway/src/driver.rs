@@ -248,7 +248,7 @@ impl Driver {
             metrics::events(events.len() as u64);
             viewer.lane.push_first(events);
         };
-        for (viewer, fate) in self.waiting.on_page(page, tell) {
+        for (viewer, fate) in self.waiting.on_page(page, &self.feed, tell) {
             self.settle(viewer, fate);
         }
     }

@@ -460,7 +460,8 @@ impl Partition {
             is_current: self.has_caught_up
                 && self.clock.is_caught_up()
                 && self.deferring.is_none()
-                && self.orders.first().is_none(),
+                && self.orders.first().is_none()
+                && self.messages.of_thread(thread).all(|open| open.phase != Phase::Unknown),
         }
     }
 

@@ -79,7 +79,10 @@ impl Client {
 
     /// It has been let in without a cursor by a feed whose ends up to here are history.
     pub(crate) fn joined(&mut self, base: i64) {
-        self.since.get_or_insert(base);
+        // Before its first event it has nothing to go on from.
+        if self.last_id.is_none() {
+            self.since = Some(base);
+        }
     }
 
     pub(crate) fn send(&mut self, events: Vec<Bytes>) {

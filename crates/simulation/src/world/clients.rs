@@ -153,11 +153,12 @@ impl World {
         if !events.is_empty() {
             told.extend(follower.viewers.iter().map(|viewer| (*viewer, events.clone())));
         }
-        let (mut let_in, mut cut) = (Vec::new(), Vec::new());
+        let (mut let_in, mut cut, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for (viewer, fate, _) in follower.waiting.let_in(&mut follower.feed, now) {
             let fate = match fate {
-                Fate::Refused(_) => {
+                Fate::Refused(why) => {
                     self.coverage.restarts += 1;
+                    refused.push((viewer.client, why));
                     match follower.feed.restart() {
                         feed::Join::Joined(first) => Fate::Joined(first),
                         _ => Fate::OverBudget,
@@ -189,6 +190,9 @@ impl World {
         follower.is_reading |= read.is_some();
         let needs_tick = !follower.feed.is_calm() || !follower.waiting.is_empty();
         let sets_tick = needs_tick && !std::mem::replace(&mut follower.has_tick, needs_tick);
+        for (client, why) in refused {
+            self.note(27, [client as u64, 0, 0], || format!("client {client} is told to begin anew: {why:?}"));
+        }
         for (client, base) in let_in {
             self.clients[client].joined(base);
         }
@@ -322,7 +326,9 @@ impl World {
             (Reader::Feed, Fetched::Page(page)) => follower.feed.on_page(&page, now),
             (Reader::Feed, Fetched::Failed) => follower.feed.on_read_failed(now),
             (Reader::Waiting, Fetched::Page(page)) => {
-                let gone = follower.waiting.on_page(&page, |viewer, events| told.push((*viewer, events)));
+                let gone = follower
+                    .waiting
+                    .on_page(&page, &follower.feed, |viewer, events| told.push((*viewer, events)));
                 for (viewer, fate) in gone {
                     if let (Fate::Refused(_), feed::Join::Joined(first)) = (fate, follower.feed.restart()) {
                         self.coverage.restarts += 1;

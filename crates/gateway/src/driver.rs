@@ -238,7 +238,12 @@ impl Driver {
             (Reader::Feed, Some(Fetched::Page(page))) => self.feed.on_page(&page, now),
             (Reader::Feed, None) => self.feed.on_read_failed(now),
             (Reader::Waiting, Some(Fetched::Page(page))) => self.catch_up(&page),
-            (Reader::Waiting, Some(Fetched::Last(_)) | None) => self.waiting.on_read_failed(now),
+            (Reader::Waiting, Some(Fetched::Last(last))) => {
+                self.waiting.on_last(last, &self.feed);
+                // An owner that is one no more may answer for a while.
+                self.waiting.on_read_failed(now);
+            }
+            (Reader::Waiting, None) => self.waiting.on_read_failed(now),
         }
     }
 

@@ -337,7 +337,11 @@ impl World {
                     }
                 }
             }
-            (Reader::Waiting, Fetched::Last(_) | Fetched::Failed) => follower.waiting.on_read_failed(now),
+            (Reader::Waiting, Fetched::Last(last)) => {
+                follower.waiting.on_last(last, &follower.feed);
+                follower.waiting.on_read_failed(now);
+            }
+            (Reader::Waiting, Fetched::Failed) => follower.waiting.on_read_failed(now),
         }
         self.tell(told);
     }

@@ -51,6 +51,8 @@ pub struct Feed {
     pub(crate) open: BTreeMap<MessageId, Open>,
     /// The last frame that is in, by epoch and number; `None` before the first cut.
     mark: Option<(u64, u64)>,
+    /// Owners of lower epochs are owners no more.
+    least_epoch: u64,
     /// Ends up to here have been told, or are older than the feed; `None` until it is known where it begins.
     pub(crate) through: Option<Position>,
     /// Ends up to here are known to exist.
@@ -104,6 +106,7 @@ impl Feed {
             thread,
             open: BTreeMap::new(),
             mark: None,
+            least_epoch: 0,
             through: None,
             target: Position::from_stored(0),
             reply: None,
@@ -175,6 +178,12 @@ impl Feed {
         self.asks.wanted |= self.mark.is_none_or(|mark| mark < (epoch, number));
     }
 
+    /// The partition has an owner of this epoch.
+    pub fn on_owner(&mut self, epoch: u64) {
+        self.least_epoch = self.least_epoch.max(epoch);
+        self.asks.wanted |= self.mark.is_some_and(|(known, _)| known < self.least_epoch);
+    }
+
     /// Something may have been missed: the connection was lost, the owner changed, a queue overflowed.
     pub fn on_doubt(&mut self) {
         self.asks.wanted = true;
@@ -185,7 +194,7 @@ impl Feed {
         let (cut, known) = (reply.cut, self.mark);
         let mark = (cut.epoch, cut.number);
         // Of an owner that is one no more.
-        if known.is_some_and(|(epoch, _)| mark.0 < epoch) {
+        if mark.0 < self.least_epoch.max(known.map_or(0, |(epoch, _)| epoch)) {
             return self.on_ask_failed(now);
         }
         (self.asks.under_way, self.asks.pause_ms) = (false, 0);

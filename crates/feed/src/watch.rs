@@ -13,11 +13,13 @@ pub struct Watch {
 
 /// What follows from an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Noticed {
-    /// Frames of these threads have been sent up to these numbers, under this epoch: whoever has not seen them asks.
-    Sent(u64, Vec<(ThreadId, u64)>),
-    /// Another owner, or more than can be named: everybody asks.
-    Doubt,
+pub struct Noticed {
+    /// The epoch of the owner: whoever has heard of a lower one only asks.
+    pub epoch: u64,
+    /// Frames of these threads have been sent up to these numbers: whoever has not seen them asks.
+    pub threads: Vec<(ThreadId, u64)>,
+    /// There were more than can be named: everybody asks.
+    pub is_doubtful: bool,
 }
 
 impl Watch {
@@ -27,16 +29,19 @@ impl Watch {
         known.map(|sent| SentAfter { epoch: sent.epoch, number: sent.number }).unwrap_or_default()
     }
 
-    /// Its answer.
-    pub fn on_sent(&mut self, partition: PartitionId, sent: Sent) -> Noticed {
-        let are_all = sent.are_all;
-        match self.known.insert(partition, sent.clone()) {
-            Some(earlier) if earlier.epoch == sent.epoch && are_all => {
-                Noticed::Sent(earlier.epoch, earlier.threads)
-            }
-            // Feeds ask by themselves when they begin.
-            None if are_all => Noticed::Sent(sent.epoch, Vec::new()),
-            Some(_) | None => Noticed::Doubt,
+    /// The highest epoch of a partition that was heard of; 0 before the first.
+    pub fn epoch(&self, partition: PartitionId) -> u64 {
+        self.known.get(&partition).map_or(0, |sent| sent.epoch)
+    }
+
+    /// Its answer; `None` when it comes from an owner that is one no more.
+    pub fn on_sent(&mut self, partition: PartitionId, sent: Sent) -> Option<Noticed> {
+        let (epoch, are_all) = (sent.epoch, sent.are_all);
+        if epoch < self.epoch(partition) {
+            return None;
         }
+        let earlier = self.known.insert(partition, sent).filter(|earlier| earlier.epoch == epoch);
+        let threads = earlier.map(|earlier| earlier.threads).unwrap_or_default();
+        Some(Noticed { epoch, threads, is_doubtful: !are_all })
     }
 }

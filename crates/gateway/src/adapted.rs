@@ -80,7 +80,7 @@ impl<P: Protocol> Telling<P> {
                     true => self.fold.apply(Happening::Stopped),
                 }
             }
-            Told::Failed { message, note } if *message == self.message => {
+            Told::Failed { message, note, .. } if *message == self.message => {
                 self.fold.apply(Happening::Failed(note))
             }
             Told::Drain => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{BatchType, Chunk, ErrorClass, ErrorHint, MessageKey, Position, Role, Seq, TurnFault};
+use crate::{BatchType, Chunk, ErrorClass, ErrorHint, Message, MessageKey, Position, Role, Seq, TurnFault};
 
 /// Chunk ids from `first` to `last`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -160,6 +160,20 @@ pub struct FailedMessage {
     pub batch_type: BatchType,
     /// Why.
     pub failure: Failure,
+}
+
+impl FailedMessage {
+    /// A message that was complete, or the answer of a turn that was, and that the store refuses: it fails where it would have stood.
+    pub fn unstorable(message: &Message, detail: String) -> Self {
+        Self {
+            key: message.key.clone(),
+            position: message.placement.position,
+            attempt: message.attempt,
+            role: message.role,
+            batch_type: message.placement.batch_type,
+            failure: Failure::Unstorable { detail },
+        }
+    }
 }
 
 /// Why one stream entry was refused as a whole; nothing else changed.

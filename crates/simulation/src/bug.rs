@@ -84,11 +84,33 @@ pub enum Bug {
     StopIgnored,
     /// Backoffs that are stored do not count for a new owner.
     BackoffForgotten,
+    /// A gateway takes the ends in the store for those that the owner has spoken of.
+    CutFromStore,
+    /// Gateways do not look at the numbers of frames.
+    FrameNumbersIgnored,
+    /// Gateways read beyond the cut.
+    PageBeyondCut,
+    /// Gateways do not notice that the last frame of a thread was lost.
+    LastFrameUnnoticed,
+    /// A resume knows of no open messages.
+    CursorForgotten,
+    /// What fails is not kept for those who come later.
+    FailureUnkept,
+    /// An owner says that everything it has handed to the store is committed.
+    CommittedTooEarly,
+    /// Whoever owned the partition before is listened to.
+    OldOwnerHeard,
+    /// An owner says nothing of what is open.
+    OpenTextForgotten,
+    /// A client comes back with the id before the last one.
+    CursorLags,
+    /// A page that holds a part of the ends is taken for all of them.
+    PageCutShort,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 49] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -127,6 +149,17 @@ impl Bug {
         Self::RetryRepeats,
         Self::StopIgnored,
         Self::BackoffForgotten,
+        Self::CutFromStore,
+        Self::FrameNumbersIgnored,
+        Self::PageBeyondCut,
+        Self::LastFrameUnnoticed,
+        Self::CursorForgotten,
+        Self::FailureUnkept,
+        Self::CommittedTooEarly,
+        Self::OldOwnerHeard,
+        Self::OpenTextForgotten,
+        Self::CursorLags,
+        Self::PageCutShort,
     ];
 
     /// The bug of that name, as `Debug` writes it; the case does not matter, nor do dashes.

@@ -30,6 +30,10 @@ pub enum Invariant {
     ClientText,
     /// I8.
     OneTerminal,
+    /// C17.
+    NothingMissed,
+    /// C13.
+    EventIds,
     /// I9.
     Epochs,
     /// Positions are unique and rise in a thread; each message names its predecessor.
@@ -73,6 +77,8 @@ impl Invariant {
             Self::Checkpoint => "I5 the checkpoint passes nothing that is not persisted",
             Self::ClientText => "I6 a client's text is a prefix of the persisted text, equal when complete",
             Self::OneTerminal => "I8 a connection sees at most one terminal of a message, and the right one",
+            Self::NothingMissed => "C17 a client is told of every end after it came, once, in their order",
+            Self::EventIds => "C13 an event id is unique for ever",
             Self::Epochs => "I9 epochs strictly rise",
             Self::Positions => "positions are unique and rise in a thread, parents link",
             Self::GapTimeout => "a gap that nothing closes fails its message in time",
@@ -140,6 +146,8 @@ pub struct Evidence {
     pub messages: Vec<StoredMessage>,
     /// The stored dead letters.
     pub dead_letters: Vec<StoredDeadLetter>,
+    /// How the messages of all threads ended that clients are told of, with their places; empty when nobody knows.
+    pub ends: Vec<(MessageKey, i64)>,
     /// What clients saw.
     pub transcripts: Vec<Transcript>,
     /// Every epoch in the order in which it was granted.
@@ -254,6 +262,8 @@ pub struct Transcript {
     pub client: String,
     /// The thread.
     pub thread: ThreadId,
+    /// All ends above this position have to be told, and none at or below; `None` when nobody knows.
+    pub since: Option<i64>,
     /// In order.
     pub seen: Vec<Seen>,
     /// It was connected at the end, so it must have seen the end of whatever it saw the beginning of.
@@ -279,12 +289,12 @@ pub enum Seen {
         /// The new attempt.
         attempt: u32,
     },
-    /// The rest of the text, from the store.
+    /// What was lacking of a text, a call or a result, from the store.
     Rest {
         /// The message.
         message: MessageId,
-        /// What was lacking.
-        text: String,
+        /// All of it as one chunk.
+        chunk: Arc<Chunk>,
     },
     /// The message is complete.
     Complete {
@@ -297,7 +307,18 @@ pub enum Seen {
     Failed {
         /// The message.
         message: MessageId,
+        /// Its place among the ends of the thread, if the client was told.
+        position: Option<i64>,
+        /// Its gateway said that it was lost.
+        is_lost: bool,
     },
+    /// An event had the id of an earlier one.
+    RepeatedId {
+        /// The id.
+        id: String,
+    },
+    /// The client had to begin anew: what it had was ahead of all that exists.
+    Restart,
     /// The connection was cut without a terminal.
     Cut,
 }

@@ -89,6 +89,20 @@ coverage! {
     key_conflicts,
     /// Answers to questions of gateways.
     answers,
+    /// Clients that came back with the last id.
+    resumes,
+    /// Gateways that were started anew.
+    gateway_restarts,
+    /// Frames, questions and answers that were on their way for long.
+    late_frames,
+    /// Pages of ends that gateways read.
+    pages,
+    /// Frames that were missing and made up for.
+    holes_repaired,
+    /// Messages that were not shown while they came.
+    left_out,
+    /// Clients that had to begin anew.
+    restarts,
     /// Connections of clients that were cut.
     client_cuts,
     /// Terminals that clients saw.

@@ -8,6 +8,7 @@
 mod bug;
 pub mod checker;
 mod client;
+mod gateway;
 mod coverage;
 mod log;
 mod publisher;

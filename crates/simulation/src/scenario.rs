@@ -12,6 +12,11 @@ pub(crate) struct Scenario {
     pub(crate) threads: usize,
     pub(crate) messages: usize,
     pub(crate) clients: usize,
+    pub(crate) gateways: usize,
+    /// How long what comes over NATS is on its way to each gateway, ms.
+    pub(crate) link_ms: Vec<i64>,
+    /// Open messages that one answer names.
+    pub(crate) most_shown: usize,
     /// Publishers begin messages, and faults happen, until then.
     pub(crate) faults_until: i64,
     pub(crate) limits: Limits,
@@ -125,6 +130,9 @@ impl Scenario {
             threads: rng.range(1, 6) as usize,
             messages: rng.range(if has_turns { 0 } else { 8 }, most_messages) as usize,
             clients: rng.range(1, 4) as usize,
+            gateways: 2,
+            link_ms: (0..2).map(|_| rng.pick([0, 0, 0, 0, 300, 1_500])).collect(),
+            most_shown: rng.pick([2, 64, 64]),
             faults_until,
             limits: limits(rng, tick_ms, gap_timeout_ms),
             max_open: rng.range(least_open, 8 + least_open * 2) as usize,
@@ -161,6 +169,8 @@ fn limits(rng: &mut Rng, tick_ms: i64, gap_timeout_ms: i64) -> Limits {
         stream_step_ms: tick_ms * 2,
         active_turns: rng.pick([1, 2, 1_000]),
         queue_window: rng.pick([1, 2, 8]),
+        frame_bytes: rng.pick([1, 300, 100_000]),
+        numbered_threads: rng.pick([1, 2, 1_000]),
         create_agents: true,
     }
 }

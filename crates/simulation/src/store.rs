@@ -1,12 +1,13 @@
 //! The double of the store: rows with locks and epochs, unique keys, one transaction per commit.
 
+mod ends;
 pub(crate) mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::{
-    Arrival, Chunk, ChunkKind, DeadLetter, DeadLetterSource, Frame, MessageKey, PartitionId, Role, Seq,
+    Arrival, Chunk, ChunkKind, DeadLetter, DeadLetterSource, Frame, MessageKey, PartitionId, Position, Seq,
     ThreadId, Timestamp, TokenKey, TurnId,
 };
 use partition::{Body, Commit, Known, Order, Straggler, StragglerSave, Takeover};
@@ -39,20 +40,11 @@ pub(crate) struct Grant {
     pub(crate) high_water: i64,
 }
 
-/// How a message ended.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Ended {
-    Message(usize),
-    Letter,
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pub(crate) rows: Vec<Row>,
     pub(crate) messages: Vec<StoredMessage>,
     pub(crate) letters: Vec<StoredDeadLetter>,
-    /// By thread, in the order of the commits: when, what, how.
-    pub(crate) ended: BTreeMap<ThreadId, Vec<(i64, MessageKey, Ended)>>,
     pub(crate) grants: Vec<(PartitionId, u64)>,
     pub(crate) violations: Vec<Violation>,
     /// Messages that were there already when a commit brought them.
@@ -70,8 +62,10 @@ pub(crate) struct Store {
     pub(crate) history: Vec<Happened>,
     /// Answers that clients may see as failed.
     pub(crate) failed_answers: BTreeSet<MessageKey>,
-    /// What clients see of an answer that has steps.
-    texts: BTreeMap<MessageKey, String>,
+    /// How the messages of each thread ended, as gateways read it.
+    ends_of: BTreeMap<ThreadId, BTreeMap<Position, feed::Ended>>,
+    /// Steps whose answer is still to come.
+    steps: BTreeMap<MessageKey, Vec<model::Message>>,
     /// Turns that were in the history already when a commit brought them, and stale queues.
     pub(crate) turn_conflicts: u64,
     commits: u64,
@@ -173,7 +167,7 @@ impl Store {
         let applied = tables.apply(commit, START + time, skew, self.bug);
         self.turn_conflicts += u64::from(applied.is_stale);
         for key in applied.failed {
-            self.end(&key, Ended::Letter, time);
+            self.end(&key, time);
             self.failed_answers.insert(key);
         }
         let (at_ms, number) = (time, self.commits);
@@ -184,6 +178,7 @@ impl Store {
             what,
         }));
         self.insert_messages(commit, &applied.turns, time);
+        self.keep_failures(commit);
         for letter in &commit.dead_letters {
             if self.bug == Some(Bug::DeadLetterOutside) {
                 self.letters_outside.push((partition, letter.clone()));
@@ -226,23 +221,9 @@ impl Store {
         for (message, is_of_turn) in &messages {
             if *is_of_turn {
                 self.rows_of_turns.push(turn_row(message, self.commits));
-                self.add_text(message);
             }
             self.insert_message(message, time);
         }
-    }
-
-    fn add_text(&mut self, message: &model::Message) {
-        let part = part_of(&message.key.message).filter(|_| message.role == Role::Assistant);
-        if let Some((turn, Part::Answer(run) | Part::Step(run))) = part {
-            let key = MessageKey { thread: message.key.thread.clone(), message: turn.answer(run) };
-            self.texts.entry(key).or_default().push_str(&message.content);
-        }
-    }
-
-    /// What a client sees of a stored message.
-    pub(crate) fn text<'a>(&'a self, stored: &'a StoredMessage) -> &'a str {
-        self.texts.get(&stored.key).unwrap_or(&stored.content)
     }
 
     fn insert_message(&mut self, message: &model::Message, time: i64) {
@@ -255,7 +236,6 @@ impl Store {
         let position = message.placement.position.get();
         let head = self.heads.get(&message.key.thread).copied();
         self.heads.insert(message.key.thread.clone(), head.unwrap_or(i64::MIN).max(position));
-        let ended = Ended::Message(self.messages.len());
         self.messages.push(StoredMessage {
             key: message.key.clone(),
             position,
@@ -267,8 +247,9 @@ impl Store {
         });
         // Clients are shown bare messages and answers.
         if !matches!(part_of(&message.key.message), Some((_, Part::Input | Part::Step(_)))) {
-            self.end(&message.key, ended, time);
+            self.end(&message.key, time);
         }
+        self.add_end(message);
     }
 
     pub(crate) fn insert_letter(&mut self, partition: PartitionId, letter: &DeadLetter, time: i64) {
@@ -288,17 +269,16 @@ impl Store {
                         code: failure.code().to_owned(),
                         chunks: chunks.clone(),
                     });
-                    self.end(key, Ended::Letter, time);
+                    self.end(key, time);
                 }
             }
         }
     }
 
-    fn end(&mut self, key: &MessageKey, ended: Ended, time: i64) {
+    fn end(&mut self, key: &MessageKey, time: i64) {
         if self.ends.insert(key.clone(), time).is_none() && part_of(&key.message).is_none() {
             self.bare_ends += 1;
         }
-        self.ended.entry(key.thread.clone()).or_default().push((time, key.clone(), ended));
     }
 
     /// I5, for the entries that the checkpoint has just passed.

@@ -18,12 +18,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use model::{AgentId, MessageKey, PartitionId, Position, ThreadId, TurnId};
-use partition::{Answer, Ask, Input, Known, OrderKey, Outgoing, Start, Takeover};
+use partition::{Ask, AskSent, Input, Known, OrderKey, Outgoing, Start, Takeover};
 
 use crate::bug::Bug;
 use crate::checker::turns::{Ordered, TurnEvent};
 use crate::checker::{self, Invariant, Publish, Rules, Transcript, Violation};
-use crate::client::{Client, OutFrame};
+use crate::client::Client;
+use crate::gateway::{Fetched, Gateway, Reader};
 use crate::coverage::Coverage;
 use crate::log::Log;
 use crate::publisher::{self, Planned};
@@ -37,6 +38,9 @@ use workflows::Workflows;
 
 /// Lines of the trace that are kept.
 const TRACE_LINES: usize = 4_000;
+
+/// When everything has ended, clients hear of it within so long, ms: the last frame of a thread may be lost, which is noticed at the second look.
+const CLIENTS_SETTLE_MS: i64 = 9_000;
 
 /// What came of one seed.
 #[derive(Debug)]
@@ -100,6 +104,12 @@ pub(crate) struct World {
     last_incarnation: u64,
     last_session: u64,
     clients: Vec<Client>,
+    gateways: Vec<Gateway>,
+    last_follower: u64,
+    last_ask: u64,
+    /// Questions that are on their way: whose they are.
+    asked: BTreeMap<u64, (usize, ThreadId, u64)>,
+    settled_at: Option<i64>,
     transcripts: Vec<Transcript>,
     is_quiet: bool,
     coverage: Coverage,
@@ -165,6 +175,7 @@ enum Event {
     LookUp(Address, Vec<MessageKey>),
     Load(Address, Grant),
     Client(usize, u64, ClientEvent),
+    Gateway(usize, GatewayEvent),
     Join(usize),
     /// The next of what is planned is published.
     Planned,
@@ -198,6 +209,7 @@ enum SessionEvent {
     Reply(usize, Reply),
     Timeout(usize),
     Ask(Ask),
+    AskSent(AskSent),
     Input(Box<Input>),
 }
 
@@ -219,10 +231,22 @@ enum Reply {
 }
 
 enum ClientEvent {
-    Frame(OutFrame),
-    Answer(Answer),
-    Ask,
-    Audit,
+    Read,
+    Connect,
+    Fault,
+}
+
+/// The thread, and the number of what follows it.
+#[derive(Debug)]
+enum GatewayEvent {
+    Frame(ThreadId, u64, Box<wire::out::OutFrame>),
+    Reply(ThreadId, u64, Box<wire::ask::AskReply>),
+    Unanswered(ThreadId, u64, u64),
+    Fetch(ThreadId, u64, Reader, feed::Read),
+    Fetched(ThreadId, u64, Reader, Fetched),
+    Tick(ThreadId, u64),
+    Watch(PartitionId),
+    Sent(PartitionId, u64, wire::ask::Sent),
 }
 
 impl World {
@@ -271,6 +295,11 @@ impl World {
             last_incarnation: 0,
             last_session: 0,
             clients: Vec::new(),
+            gateways: Vec::new(),
+            last_follower: 0,
+            last_ask: 0,
+            asked: BTreeMap::new(),
+            settled_at: None,
             transcripts: Vec::new(),
             is_quiet: false,
             coverage: Coverage::default(),
@@ -288,6 +317,14 @@ impl World {
             self.workers.push(Worker::new());
             let delay = self.rng.range(0, 50);
             self.schedule(delay, Event::Restart(worker));
+        }
+        for gateway in 0..self.scenario.gateways {
+            let link_ms = self.scenario.link_ms[gateway];
+            self.gateways.push(Gateway { link_ms, ..Gateway::default() });
+            for p in 0..self.scenario.partitions {
+                let at = self.rng.range(0, 2_000);
+                self.schedule(at, Event::Gateway(gateway, GatewayEvent::Watch(PartitionId(p))));
+            }
         }
         for client in 0..self.scenario.clients {
             let (thread, partition) = threads[self.rng.index(threads.len())].clone();
@@ -308,8 +345,11 @@ impl World {
         let limit = self.time_limit();
         while let Some(Reverse(Scheduled { at, order, event })) = self.heap.pop() {
             self.time = at;
-            if at > limit || (self.is_quiet && order.is_multiple_of(8) && self.is_settled()) {
+            if at > limit || self.settled_at.is_some_and(|settled| at > settled + CLIENTS_SETTLE_MS) {
                 break;
+            }
+            if self.settled_at.is_none() && self.is_quiet && order.is_multiple_of(8) && self.is_settled() {
+                self.settled_at = Some(at);
             }
             self.coverage.events += 1;
             self.dispatch(event);
@@ -329,6 +369,7 @@ impl World {
             Event::LookUp(address, keys) => self.look_up(address, &keys),
             Event::Load(address, grant) => self.load(address, grant),
             Event::Client(client, connection, event) => self.client_event(client, connection, event),
+            Event::Gateway(gateway, event) => self.gateway_event(gateway, event),
             Event::Join(client) => self.join(client),
             Event::Planned => self.publish_planned(),
             Event::Check(address, keys) => self.check_orders(address, &keys),

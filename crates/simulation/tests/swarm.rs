@@ -101,6 +101,16 @@ fn breaks(bug: Bug) -> Invariant {
         Bug::CheckAlwaysNew | Bug::PromptLost | Bug::StopIgnored => Invariant::OrdersEnd,
         Bug::OutboxBeforeCommit => Invariant::Outbox,
         Bug::OutboxForgotten | Bug::OpenTurnsLost => Invariant::Liveness,
+        Bug::CutFromStore
+        | Bug::FrameNumbersIgnored
+        | Bug::PageBeyondCut
+        | Bug::LastFrameUnnoticed
+        | Bug::FailureUnkept
+        | Bug::CommittedTooEarly
+        | Bug::CursorLags
+        | Bug::PageCutShort => Invariant::NothingMissed,
+        Bug::CursorForgotten => Invariant::ClientText,
+        Bug::OldOwnerHeard | Bug::OpenTextForgotten => Invariant::OneTerminal,
     }
 }
 

@@ -66,6 +66,7 @@ fn good() -> Evidence {
         transcripts: vec![Transcript {
             client: "c".to_owned(),
             thread: key("a").thread,
+            since: None,
             seen: vec![
                 seen_chunk("a", chunk(0, "Hel", false)),
                 complete_from_store(),
@@ -73,16 +74,17 @@ fn good() -> Evidence {
                 complete("b", 5),
                 Seen::Cut,
                 complete("a", 7),
-                Seen::Failed { message: key("gap").message },
+                Seen::Failed { message: key("gap").message, position: None, is_lost: false },
             ],
             is_connected: true,
         }],
+        ends: Vec::new(),
         grants: vec![(PartitionId(0), 1), (PartitionId(1), 1), (PartitionId(0), 2)],
     }
 }
 
 fn complete_from_store() -> Seen {
-    Seen::Rest { message: key("a").message, text: "lo".to_owned() }
+    Seen::Rest { message: key("a").message, chunk: Arc::new(Chunk::content(9, "lo", true)) }
 }
 
 /// The invariants that break when `spoil` has been at the evidence.
@@ -152,7 +154,7 @@ fn what_clients_saw_is_compared_with_both() {
     assert_eq!(broken(|e| seen(e, vec![complete("b", 5)])), [ClientText]);
     assert_eq!(broken(|e| seen(e, vec![whole(), complete("b", 6)])), [OneTerminal]);
     assert_eq!(broken(|e| seen(e, vec![whole(), complete("b", 5), complete("b", 5)])), [OneTerminal]);
-    assert_eq!(broken(|e| seen(e, vec![Seen::Failed { message: key("b").message }])), [OneTerminal]);
+    assert_eq!(broken(|e| seen(e, vec![Seen::Failed { message: key("b").message, position: None, is_lost: false }])), [OneTerminal]);
     assert_eq!(broken(|e| seen(e, vec![whole()])), [OneTerminal]);
     assert_eq!(broken(|e| e.transcripts[0].seen.push(complete("gap", 1))), [OneTerminal]);
     assert_eq!(broken(|e| e.transcripts[0].seen.push(complete_from_store())), [ClientText]);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ChunkKind, MessageId, MessageKey};
+use model::{Chunk, ChunkKind, MessageId, MessageKey};
 
 use super::turns::full_texts;
 use super::{Evidence, Fate, Invariant, Seen, StoredDeadLetter, StoredMessage, Transcript, Violation};
@@ -13,14 +13,31 @@ struct Shown {
     attempt: Option<u32>,
     next: u32,
     text: String,
+    /// Reasoning, and arguments and results of calls by their ids, as far as they have come.
+    others: BTreeMap<String, String>,
     from_store: bool,
     ended: bool,
+}
+
+impl Shown {
+    fn add(&mut self, chunk: &Chunk) {
+        let call = || chunk.metadata.get("tool_call_id").and_then(|id| id.as_str()).unwrap_or_default();
+        let others = match chunk.kind {
+            ChunkKind::Content => return self.text.push_str(&chunk.text),
+            ChunkKind::Reasoning => "reasoning".to_owned(),
+            ChunkKind::ToolCall => format!("call {}", call()),
+            ChunkKind::ToolResult => format!("result {}", call()),
+            ChunkKind::Metadata | ChunkKind::Error => return,
+        };
+        self.others.entry(others).or_default().push_str(&chunk.text);
+    }
 }
 
 /// What is stored, by key.
 pub(super) struct Ends<'a> {
     messages: BTreeMap<&'a MessageKey, &'a StoredMessage>,
     dead: BTreeSet<&'a MessageKey>,
+    all: &'a [(MessageKey, i64)],
     /// What clients see of a message, where that is more than its own text.
     texts: BTreeMap<MessageKey, String>,
 }
@@ -36,6 +53,7 @@ impl<'a> Ends<'a> {
         Self {
             messages: messages.rev().collect(),
             dead: dead.chain(failed).collect(),
+            all: &evidence.ends,
             texts: full_texts(evidence),
         }
     }
@@ -68,6 +86,7 @@ pub(super) fn check(
     for (message, shown) in all {
         check.at_the_end(message, &shown);
     }
+    check.ends();
 }
 
 impl<'a> Check<'a> {
@@ -92,25 +111,24 @@ impl<'a> Check<'a> {
                     self.report(Invariant::ClientText, message, expected, seen);
                 }
                 shown.next = chunk.id + 1;
-                if chunk.kind == ChunkKind::Content {
-                    shown.text.push_str(&chunk.text);
-                }
+                shown.add(chunk);
             }
             Seen::Reset { message, attempt } => {
                 let shown = all.entry(message).or_default();
                 let is_lower = shown.attempt.is_some_and(|before| before >= *attempt);
-                if shown.ended || (is_lower && !self.is_stopped(message)) {
+                let is_anew = shown.attempt == Some(*attempt);
+                if shown.ended || (is_lower && !is_anew && !self.is_stopped(message)) {
                     let expected = format!("an attempt above {:?}", shown.attempt);
                     self.report(Invariant::ClientText, message, expected, format!("reset to {attempt}"));
                 }
                 *shown = Shown { attempt: Some(*attempt), ..Shown::default() };
             }
-            Seen::Rest { message, text } => {
+            Seen::Rest { message, chunk } => {
                 let shown = all.entry(message).or_default();
-                if shown.ended || shown.from_store {
-                    self.report(Invariant::ClientText, message, "no more text", format!("{text:?}"));
+                if shown.ended {
+                    self.report(Invariant::ClientText, message, "nothing after its end", format!("{chunk:?}"));
                 }
-                shown.text.push_str(text);
+                shown.add(chunk);
                 shown.from_store = true;
             }
             Seen::Complete { message, position } => {
@@ -118,12 +136,59 @@ impl<'a> Check<'a> {
                 self.complete(message, *position, shown);
                 shown.ended = true;
             }
-            Seen::Failed { message } => {
+            Seen::Failed { message, is_lost, .. } => {
                 let shown = all.entry(message).or_default();
                 self.failed(message, shown);
+                if *is_lost {
+                    self.report(Invariant::OneTerminal, message, "not lost: it is in the log", "lost");
+                }
                 shown.ended = true;
             }
+            Seen::RepeatedId { id } => {
+                let subject = format!("client {}", self.transcript.client);
+                let violation = Violation::new(Invariant::EventIds, subject, "an id of its own", id);
+                self.violations.push(violation);
+            }
+            Seen::Restart => {
+                let subject = format!("client {}", self.transcript.client);
+                let seen = "a restart, though nothing was lost";
+                self.violations.push(Violation::new(Invariant::NothingMissed, subject, "to go on", seen));
+            }
         }
+    }
+
+    /// What the client was told of ends, against all that there are: every one above where it began, in their order, up to the last that it
+    /// heard of, or to the end of all if it was connected.
+    fn ends(&mut self) {
+        let Some(since) = self.transcript.since else { return };
+        let position = |seen: &'a Seen| match seen {
+            Seen::Complete { message, position } | Seen::Failed { message, position, .. } => {
+                position.map(|position| (position, message))
+            }
+            _ => None,
+        };
+        let told: Vec<(i64, &MessageId)> = self.transcript.seen.iter().filter_map(position).collect();
+        let is_last = self.is_settled && self.transcript.is_connected;
+        let until = if is_last { i64::MAX } else { told.last().map_or(since, |(position, _)| *position) };
+        let is_wanted = |(key, position): &&(MessageKey, i64)| {
+            key.thread == self.transcript.thread && *position > since && *position <= until
+        };
+        let wanted = self.ends.all.iter().filter(is_wanted).map(|(key, position)| (*position, &key.message));
+        let mut wanted: Vec<(i64, &MessageId)> = wanted.collect();
+        wanted.sort_unstable();
+        if told != wanted {
+            let subject = format!("{} at client {}", self.transcript.thread, self.transcript.client);
+            let (expected, seen) = (format!("after {since}: {wanted:?}"), format!("{told:?}"));
+            self.violations.push(Violation::new(Invariant::NothingMissed, subject, expected, seen));
+        }
+    }
+
+    /// Reasoning, calls and results of the attempt that was stored, as far as the log says.
+    fn others(&self, message: &MessageId, attempt: u32) -> Option<BTreeMap<String, String>> {
+        let fate = self.fates.get(&self.key(message))?;
+        let mut whole = Shown::default();
+        fate.attempts.get(&attempt)?.values().for_each(|chunk| whole.add(chunk));
+        Some(whole.others)
     }
 
     fn complete(&mut self, message: &MessageId, position: Option<i64>, shown: &Shown) {
@@ -142,6 +207,13 @@ impl<'a> Check<'a> {
             Some(stored) if self.ends.text(stored) != shown.text => {
                 let (expected, seen) = (format!("{:?}", self.ends.text(stored)), format!("{:?}", shown.text));
                 self.report(Invariant::ClientText, message, expected, seen);
+            }
+            Some(stored) if !self.is_stopped(message) => {
+                let wanted = self.others(message, stored.attempt).filter(|wanted| *wanted != shown.others);
+                if let Some(wanted) = wanted {
+                    let (expected, seen) = (format!("{wanted:?}"), format!("{:?}", shown.others));
+                    self.report(Invariant::ClientText, message, expected, seen);
+                }
             }
             Some(_) => {}
         }

@@ -1,34 +1,391 @@
-//! Frames, questions and answers between owners and the gateways of clients.
+//! Gateways and clients: frames, questions and answers between owners and the real feeds of gateways, and what clients are told.
 
-use partition::{Answer, Ask};
+use bytes::Bytes;
+use feed::{Event as Shown, Fate, Read};
+use model::{PartitionId, Position, ThreadId, Timestamp};
+use partition::{Answer, Ask, AskSent, Sent};
+use wire::ask::AskReply;
+use wire::out::OutFrame;
 
-use super::{Address, ClientEvent, Event, SessionEvent, World};
-use crate::client::OutFrame;
+use super::{Address, ClientEvent, Event, GatewayEvent, SessionEvent, World};
+use crate::bug::Bug;
+use crate::gateway::{Fetched, Follower, Reader, Viewer};
+use crate::log::START;
 
-/// Ends that did not come by themselves for so long are looked for in the store, ms.
-const GRACE_MS: i64 = 300;
+/// How often the owner of each partition is asked what it has sent, ms.
+const WATCH_MS: i64 = 2_000;
+const TICK_MS: i64 = 100;
+/// Rows of one page of the store.
+const PAGES: [usize; 3] = [1, 3, 50];
+/// An owner that does not answer for so long is taken for away, ms.
+const ASK_TIMEOUT_MS: i64 = 1_000;
+/// Marks a token of a question for what was sent.
+const SENT: u64 = 1 << 63;
 
 impl World {
     pub(super) fn join(&mut self, index: usize) {
-        let client = &mut self.clients[index];
-        client.join(&self.store);
-        let connection = client.connection;
-        self.note(20, [index as u64, connection, 0], || format!("client {index} joins"));
-        self.schedule(1, Event::Client(index, connection, ClientEvent::Ask));
-        self.schedule(200, Event::Client(index, connection, ClientEvent::Audit));
+        self.clients[index].begin();
+        self.note(20, [index as u64, 0, 0], || format!("client {index} begins"));
+        self.connect(index);
     }
 
-    /// Sends a frame to every client of the thread: some of them get it, late, in any order.
-    pub(super) fn broadcast(&mut self, thread: &model::ThreadId, frame: &OutFrame) {
-        for index in 0..self.clients.len() {
-            let client = &self.clients[index];
-            if client.thread != *thread || !client.is_connected || self.fault(|faults| faults.frame_lost) {
+    fn connect(&mut self, index: usize) {
+        let gateway = self.rng.index(self.gateways.len());
+        self.clients[index].connect(gateway);
+        let client = &self.clients[index];
+        let (thread, connection, cursor) = (client.thread.clone(), client.connection, client.cursor());
+        self.coverage.resumes += u64::from(cursor.is_some());
+        self.note(21, [index as u64, gateway as u64, connection], || {
+            format!(
+                "client {index} connects to gateway {gateway} with {}",
+                cursor.as_ref().map_or("nothing".to_owned(), ToString::to_string)
+            )
+        });
+        self.follow(gateway, &thread);
+        let viewer = Viewer { client: index, connection };
+        let cursor = match self.bug {
+            Some(Bug::CursorForgotten) => cursor.map(|cursor| adapters::Cursor::at(cursor.base())),
+            Some(Bug::CursorLags) => self.clients[index].cursor_before(),
+            _ => cursor,
+        };
+        if let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) {
+            follower.waiting.push(viewer, cursor, None, &follower.feed);
+        }
+        self.go_on(gateway, &thread);
+        let next = self.rng.range(100, 800);
+        self.schedule(next, Event::Client(index, connection, ClientEvent::Fault));
+    }
+
+    fn follow(&mut self, gateway: usize, thread: &ThreadId) {
+        if self.gateways[gateway].followers.contains_key(thread) {
+            return;
+        }
+        self.last_follower += 1;
+        let budget = self.rng.pick([200, 1 << 20]);
+        let mut follower = Follower::new(thread, self.last_follower, budget);
+        follower.feed.on_owner(self.gateways[gateway].watch.epoch(self.partition_of(thread)));
+        self.gateways[gateway].followers.insert(thread.clone(), follower);
+    }
+
+    /// Sends a frame to every gateway that follows the thread: some of them get it, late, in any order.
+    pub(super) fn broadcast(&mut self, frame: &OutFrame) {
+        for gateway in 0..self.gateways.len() {
+            let Some(follower) = self.gateways[gateway].followers.get(&frame.thread) else { continue };
+            let number = follower.number;
+            if self.fault(|faults| faults.frame_lost) {
                 continue;
             }
-            let connection = self.clients[index].connection;
-            let delay = self.rng.range(0, 15);
-            self.schedule(delay, Event::Client(index, connection, ClientEvent::Frame(frame.clone())));
+            let delay = self.on_the_way(gateway);
+            let event = GatewayEvent::Frame(frame.thread.clone(), number, Box::new(frame.clone()));
+            self.schedule(delay, Event::Gateway(gateway, event));
         }
+    }
+
+    fn on_the_way(&mut self, gateway: usize) -> i64 {
+        let link = if self.is_quiet { 0 } else { self.gateways[gateway].link_ms };
+        self.coverage.late_frames += u64::from(link > 0);
+        link + self.rng.range(0, 15)
+    }
+
+    pub(super) fn gateway_event(&mut self, gateway: usize, event: GatewayEvent) {
+        let now = self.gateway_time();
+        let planted = self.bug;
+        let (thread, number) = match &event {
+            GatewayEvent::Frame(thread, number, _)
+            | GatewayEvent::Reply(thread, number, _)
+            | GatewayEvent::Unanswered(thread, number, _)
+            | GatewayEvent::Fetch(thread, number, ..)
+            | GatewayEvent::Fetched(thread, number, ..)
+            | GatewayEvent::Tick(thread, number) => (thread.clone(), *number),
+            GatewayEvent::Watch(p) => return self.ask_sent(gateway, *p),
+            GatewayEvent::Sent(p, incarnation, sent) => return self.on_sent(gateway, *p, *incarnation, sent.clone()),
+        };
+        let Some(follower) = self.gateways[gateway].followers.get(&thread) else { return };
+        if follower.number != number {
+            return;
+        }
+        self.note(25, [gateway as u64, number, 0], || format!("gateway {gateway} {thread} {event:?}"));
+        let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) else { return };
+        match event {
+            GatewayEvent::Frame(_, _, mut frame) => {
+                if planted == Some(Bug::FrameNumbersIgnored) {
+                    frame.number.after = 0;
+                }
+                follower.feed.on_frame(*frame, now);
+            }
+            GatewayEvent::Reply(_, _, mut reply) => {
+                if planted == Some(Bug::CutFromStore) {
+                    // What is in the store is taken for what the owner has said.
+                    reply.cut.committed = self.store.last_end(&thread, Position::MAX);
+                }
+                let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) else { return };
+                follower.feed.on_reply(*reply, now);
+            }
+            GatewayEvent::Unanswered(_, _, asked) => {
+                if follower.asked == Some(asked) {
+                    follower.asked = None;
+                    follower.feed.on_ask_failed(now);
+                }
+            }
+            GatewayEvent::Fetch(_, _, reader, read) => return self.read_store(gateway, thread, number, reader, read),
+            GatewayEvent::Fetched(_, _, reader, fetched) => self.fetched(gateway, &thread, reader, fetched),
+            GatewayEvent::Tick(..) => follower.has_tick = false,
+            GatewayEvent::Watch(_) | GatewayEvent::Sent(..) => {}
+        }
+        self.go_on(gateway, &thread);
+    }
+
+    fn gateway_time(&self) -> Timestamp {
+        Timestamp(START + self.time)
+    }
+
+    /// Shows what is to be shown, lets in whoever can be, and asks for what is wanted.
+    fn go_on(&mut self, gateway: usize, thread: &ThreadId) {
+        let now = self.gateway_time();
+        let Some(follower) = self.gateways[gateway].followers.get_mut(thread) else { return };
+        let number = follower.number;
+        let mut told: Vec<(Viewer, Vec<Bytes>)> = Vec::new();
+        let events: Vec<Bytes> = std::iter::from_fn(|| follower.feed.next_event())
+            .map(|event| match event {
+                Shown::Part(bytes) | Shown::End(_, bytes) => bytes,
+            })
+            .collect();
+        if !events.is_empty() {
+            told.extend(follower.viewers.iter().map(|viewer| (*viewer, events.clone())));
+        }
+        let (mut let_in, mut cut) = (Vec::new(), Vec::new());
+        for (viewer, fate, _) in follower.waiting.let_in(&mut follower.feed, now) {
+            let fate = match fate {
+                Fate::Refused(_) => {
+                    self.coverage.restarts += 1;
+                    match follower.feed.restart() {
+                        feed::Join::Joined(first) => Fate::Joined(first),
+                        _ => Fate::OverBudget,
+                    }
+                }
+                other => other,
+            };
+            match fate {
+                Fate::Joined(first) => {
+                    follower.viewers.push(viewer);
+                    let_in.push((viewer.client, follower.feed.cursor().base().get()));
+                    told.push((viewer, first));
+                }
+                // It is cut, and comes back.
+                Fate::OverBudget => cut.push(viewer),
+                Fate::Finished | Fate::Refused(_) => {}
+            }
+        }
+        let counts = follower.feed.take_counts();
+        self.coverage.holes_repaired += counts.holes_repaired;
+        self.coverage.left_out += counts.left_out;
+        let ask = follower.feed.want_ask(now);
+        let read = match follower.is_reading {
+            true => None,
+            false => follower.feed.want_read(now).map(|read| (Reader::Feed, read)).or_else(|| {
+                follower.waiting.want_read(&follower.feed, now).map(|read| (Reader::Waiting, read))
+            }),
+        };
+        follower.is_reading |= read.is_some();
+        let needs_tick = !follower.feed.is_calm() || !follower.waiting.is_empty();
+        let sets_tick = needs_tick && !std::mem::replace(&mut follower.has_tick, needs_tick);
+        for (client, base) in let_in {
+            self.clients[client].joined(base);
+        }
+        self.tell(told);
+        for viewer in cut {
+            if self.clients[viewer.client].connection == viewer.connection {
+                self.cut(viewer.client);
+            }
+        }
+        if let Some(ask) = ask {
+            self.ask(gateway, ask, number);
+        }
+        if let Some((reader, read)) = read {
+            let delay = self.rng.range(0, 20);
+            let event = GatewayEvent::Fetch(thread.clone(), number, reader, read);
+            self.schedule(delay, Event::Gateway(gateway, event));
+        }
+        if sets_tick {
+            self.schedule(TICK_MS, Event::Gateway(gateway, GatewayEvent::Tick(thread.clone(), number)));
+        }
+    }
+
+    fn tell(&mut self, told: Vec<(Viewer, Vec<Bytes>)>) {
+        for (viewer, events) in told {
+            let client = &mut self.clients[viewer.client];
+            if client.connection != viewer.connection {
+                continue;
+            }
+            client.send(events);
+            if !std::mem::replace(&mut client.is_reading, true) {
+                let delay = self.rng.range(0, 5);
+                self.schedule(delay, Event::Client(viewer.client, viewer.connection, ClientEvent::Read));
+            }
+        }
+    }
+
+    /// Sessions that answer for a partition: a worker that has lost its lease may, too.
+    fn answering(&mut self, partition: PartitionId) -> Option<Address> {
+        let sessions: Vec<Address> = self
+            .workers
+            .iter()
+            .filter(|worker| worker.is_up)
+            .filter_map(|worker| worker.sessions.get(&partition).map(|session| session.address))
+            .collect();
+        (!sessions.is_empty()).then(|| sessions[self.rng.index(sessions.len())])
+    }
+
+    fn ask(&mut self, gateway: usize, ask: wire::ask::Ask, number: u64) {
+        let thread = ask.thread.clone();
+        self.last_ask += 1;
+        let asked = self.last_ask;
+        self.note(24, [gateway as u64, asked, 0], || format!("gateway {gateway} asks for {thread}"));
+        if let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) {
+            follower.asked = Some(asked);
+        }
+        let unanswered = GatewayEvent::Unanswered(thread.clone(), number, asked);
+        let partition = self.partition_of(&thread);
+        let Some(address) = self.answering(partition) else {
+            return self.schedule(1, Event::Gateway(gateway, unanswered));
+        };
+        let timeout = ASK_TIMEOUT_MS + 2 * self.gateways[gateway].link_ms;
+        self.schedule(timeout, Event::Gateway(gateway, unanswered));
+        if self.fault(|faults| faults.ask_lost) {
+            return;
+        }
+        self.asked.insert(asked, (gateway, thread.clone(), number));
+        let ask = Ask {
+            token: asked,
+            thread,
+            have: ask.have,
+            most_messages: (ask.most_messages as usize).min(self.scenario.most_shown),
+            max_bytes: self.scenario.ask_bytes,
+        };
+        let delay = self.on_the_way(gateway);
+        self.schedule(delay, Event::Session(address, SessionEvent::Ask(ask)));
+    }
+
+    pub(super) fn answered(&mut self, answer: Answer) {
+        let Some((gateway, thread, number)) = self.asked.remove(&answer.token) else { return };
+        self.coverage.answers += 1;
+        let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) else { return };
+        // What comes after its time is not heard.
+        if follower.number != number || follower.asked != Some(answer.token) {
+            return;
+        }
+        follower.asked = None;
+        let Answer { mut cut, mut open, left_out, more, .. } = answer;
+        follower.epoch = follower.epoch.max(cut.epoch);
+        match self.bug {
+            Some(Bug::CommittedTooEarly) => cut.committed = Position::MAX,
+            Some(Bug::OldOwnerHeard) => cut.epoch = follower.epoch,
+            Some(Bug::OpenTextForgotten) => open.clear(),
+            _ => {}
+        }
+        let reply = Box::new(AskReply { cut, open, left_out, more });
+        let delay = self.on_the_way(gateway);
+        self.schedule(delay, Event::Gateway(gateway, GatewayEvent::Reply(thread, number, reply)));
+    }
+
+    /// The store is read as it is when the question arrives.
+    fn read_store(&mut self, gateway: usize, thread: ThreadId, number: u64, reader: Reader, read: Read) {
+        let fetched = match read {
+            _ if self.fault(|faults| faults.refused) => Fetched::Failed,
+            Read::Last(through) => Fetched::Last(self.store.last_end(&thread, through)),
+            Read::Ends { after, through } => {
+                let through = match self.bug {
+                    Some(Bug::PageBeyondCut) => Position::MAX,
+                    _ => through,
+                };
+                let page = self.rng.pick(PAGES);
+                let mut page = self.store.page(&thread, after, through, page);
+                if self.bug == Some(Bug::PageCutShort) {
+                    page.through = page.through.max(through);
+                }
+                Fetched::Page(page)
+            }
+        };
+        self.coverage.pages += 1;
+        let delay = self.rng.range(0, 20);
+        let event = GatewayEvent::Fetched(thread, number, reader, fetched);
+        self.schedule(delay, Event::Gateway(gateway, event));
+    }
+
+    fn fetched(&mut self, gateway: usize, thread: &ThreadId, reader: Reader, fetched: Fetched) {
+        let now = self.gateway_time();
+        let Some(follower) = self.gateways[gateway].followers.get_mut(thread) else { return };
+        follower.is_reading = false;
+        let mut told = Vec::new();
+        match (reader, fetched) {
+            (Reader::Feed, Fetched::Last(last)) => follower.feed.on_last(last, now),
+            (Reader::Feed, Fetched::Page(page)) => follower.feed.on_page(&page, now),
+            (Reader::Feed, Fetched::Failed) => follower.feed.on_read_failed(now),
+            (Reader::Waiting, Fetched::Page(page)) => {
+                let gone = follower.waiting.on_page(&page, |viewer, events| told.push((*viewer, events)));
+                for (viewer, fate) in gone {
+                    if let (Fate::Refused(_), feed::Join::Joined(first)) = (fate, follower.feed.restart()) {
+                        self.coverage.restarts += 1;
+                        follower.viewers.push(viewer);
+                        told.push((viewer, first));
+                    }
+                }
+            }
+            (Reader::Waiting, Fetched::Last(_) | Fetched::Failed) => follower.waiting.on_read_failed(now),
+        }
+        self.tell(told);
+    }
+
+    /// Asks what was sent lately.
+    fn ask_sent(&mut self, gateway: usize, p: PartitionId) {
+        self.schedule(WATCH_MS, Event::Gateway(gateway, GatewayEvent::Watch(p)));
+        let Some(address) = self.answering(p) else { return };
+        if self.fault(|faults| faults.ask_lost) {
+            return;
+        }
+        let after = self.gateways[gateway].watch.question(p);
+        let token = SENT | (gateway as u64) << 32 | u64::from(p.0);
+        let ask = AskSent { token, epoch: after.epoch, number: after.number };
+        let delay = self.on_the_way(gateway);
+        self.schedule(delay, Event::Session(address, SessionEvent::AskSent(ask)));
+    }
+
+    pub(super) fn sent_lately(&mut self, sent: Sent) {
+        let gateway = ((sent.token & !SENT) >> 32) as usize;
+        let p = PartitionId((sent.token & 0xffff) as u16);
+        let incarnation = self.gateways[gateway].incarnation;
+        let Sent { epoch, number, threads, are_all, .. } = sent;
+        let sent = wire::ask::Sent { epoch, number, threads, are_all };
+        let delay = self.on_the_way(gateway);
+        self.schedule(delay, Event::Gateway(gateway, GatewayEvent::Sent(p, incarnation, sent)));
+    }
+
+    fn on_sent(&mut self, gateway: usize, p: PartitionId, incarnation: u64, sent: wire::ask::Sent) {
+        let of = &mut self.gateways[gateway];
+        if of.incarnation != incarnation {
+            return;
+        }
+        let noticed = of.watch.on_sent(p, sent);
+        self.note(26, [gateway as u64, p.0.into(), 0], || format!("gateway {gateway} {p} {noticed:?}"));
+        if self.bug == Some(Bug::LastFrameUnnoticed) {
+            return;
+        }
+        let Some(noticed) = noticed else { return };
+        let threads: Vec<ThreadId> = self.gateways[gateway].followers.keys().cloned().collect();
+        for thread in &threads {
+            if self.partition_of(thread) != p {
+                continue;
+            }
+            let Some(follower) = self.gateways[gateway].followers.get_mut(thread) else { continue };
+            follower.feed.on_owner(noticed.epoch);
+            if let Some((_, number)) = noticed.threads.iter().find(|(sent, _)| sent == thread) {
+                follower.feed.on_sent(noticed.epoch, *number);
+            }
+            if noticed.is_doubtful {
+                follower.feed.on_doubt();
+            }
+        }
+        threads.iter().for_each(|thread| self.go_on(gateway, thread));
     }
 
     pub(super) fn client_event(&mut self, index: usize, connection: u64, event: ClientEvent) {
@@ -36,91 +393,71 @@ impl World {
             return;
         }
         match event {
-            ClientEvent::Frame(frame) => {
-                if self.clients[index].frame(&frame) {
-                    self.ask_soon(index, 2);
+            ClientEvent::Read => {
+                let parts = self.rng.range(1, 6) as usize;
+                if self.clients[index].read(parts) {
+                    let delay = self.rng.range(0, 4);
+                    self.schedule(delay, Event::Client(index, connection, ClientEvent::Read));
+                } else {
+                    self.clients[index].is_reading = false;
                 }
             }
-            ClientEvent::Answer(answer) => {
-                self.coverage.answers += 1;
-                self.clients[index].is_asking = false;
-                if self.clients[index].answer(&answer) {
-                    self.ask_soon(index, 2);
-                }
-            }
-            ClientEvent::Ask => self.ask(index),
-            ClientEvent::Audit => self.audit(index),
+            ClientEvent::Fault => self.trouble(index, connection),
+            ClientEvent::Connect => self.connect(index),
         }
     }
 
-    fn ask_soon(&mut self, index: usize, delay: i64) {
-        let client = &mut self.clients[index];
-        if !std::mem::replace(&mut client.is_asking, true) {
-            let connection = client.connection;
-            self.schedule(delay, Event::Client(index, connection, ClientEvent::Ask));
-        }
-    }
-
-    /// Asks whoever listens for the partition: a worker that has lost its lease may answer, too.
-    fn ask(&mut self, index: usize) {
-        let partition = self.clients[index].partition;
-        let sessions: Vec<Address> = self
-            .workers
-            .iter()
-            .filter(|worker| worker.is_up)
-            .filter_map(|worker| worker.sessions.get(&partition).map(|session| session.address))
-            .collect();
-        if sessions.is_empty() || self.fault(|faults| faults.ask_lost) {
-            self.clients[index].is_asking = false;
-            return;
-        }
-        let address = sessions[self.rng.index(sessions.len())];
-        let client = &self.clients[index];
-        let ask = Ask {
-            token: (index as u64) << 32 | client.connection,
-            thread: client.thread.clone(),
-            have: client.have(),
-            max_bytes: self.scenario.ask_bytes,
-        };
-        let delay = self.rng.range(0, 5);
-        self.schedule(delay, Event::Session(address, SessionEvent::Ask(ask)));
-    }
-
-    pub(super) fn answered(&mut self, answer: Answer) {
-        let (index, connection) = ((answer.token >> 32) as usize, answer.token & 0xffff_ffff);
-        let delay = self.rng.range(0, 5);
-        self.schedule(delay, Event::Client(index, connection, ClientEvent::Answer(answer)));
-    }
-
-    fn audit(&mut self, index: usize) {
+    fn trouble(&mut self, index: usize, connection: u64) {
         if self.fault(|faults| faults.client_cut) {
             return self.cut(index);
         }
-        let before = self.time - GRACE_MS;
-        self.clients[index].look(&self.store, before);
-        if self.clients[index].has_open() {
-            // A question that was lost is no reason never to ask again.
-            self.clients[index].is_asking = false;
-            self.ask_soon(index, 1);
+        if self.fault(|faults| faults.client_cut / 8.0) {
+            return self.restart_gateway(self.clients[index].gateway);
         }
-        let (connection, next) = (self.clients[index].connection, self.rng.range(200, 600));
-        self.schedule(next, Event::Client(index, connection, ClientEvent::Audit));
+        let next = self.rng.range(100, 600);
+        self.schedule(next, Event::Client(index, connection, ClientEvent::Fault));
+    }
+
+    fn restart_gateway(&mut self, gateway: usize) {
+        self.coverage.gateway_restarts += 1;
+        self.note(22, [gateway as u64, 0, 0], || format!("gateway {gateway} restarts"));
+        let of = &mut self.gateways[gateway];
+        of.followers.clear();
+        of.watch = feed::Watch::default();
+        of.incarnation += 1;
+        let cut: Vec<usize> = (0..self.clients.len())
+            .filter(|index| self.clients[*index].is_connected && self.clients[*index].gateway == gateway)
+            .collect();
+        cut.into_iter().for_each(|index| self.cut(index));
     }
 
     fn cut(&mut self, index: usize) {
         self.coverage.client_cuts += 1;
-        self.clients[index].cut();
-        if self.rng.chance(0.5) {
-            self.clients[index].connect();
-            let connection = self.clients[index].connection;
-            let delay = self.rng.range(1, 800);
-            self.schedule(delay, Event::Client(index, connection, ClientEvent::Ask));
-            self.schedule(delay + 100, Event::Client(index, connection, ClientEvent::Audit));
+        let client = &mut self.clients[index];
+        let (gateway, thread) = (client.gateway, client.thread.clone());
+        client.cut();
+        let connection = client.connection;
+        self.note(23, [index as u64, 0, 0], || format!("client {index} is cut"));
+        let stays = self.rng.chance(0.5);
+        if let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) {
+            follower.viewers.retain(|viewer| viewer.client != index);
+            follower.waiting.retain(|viewer| viewer.client != index);
+            if !stays && follower.viewers.is_empty() && follower.waiting.is_empty() {
+                self.gateways[gateway].followers.remove(&thread);
+            }
+        }
+        let delay = self.rng.range(1, 800);
+        if self.rng.chance(0.7) {
+            self.schedule(delay, Event::Client(index, connection, ClientEvent::Connect));
         } else {
             let transcript = self.clients[index].transcript(index);
             self.transcripts.push(transcript);
-            let delay = self.rng.range(1, 800);
             self.schedule(delay, Event::Join(index));
         }
+    }
+
+    fn partition_of(&self, thread: &ThreadId) -> PartitionId {
+        let of = |client: &&crate::client::Client| client.thread == *thread;
+        self.clients.iter().find(of).map_or(PartitionId(0), |client| client.partition)
     }
 }

@@ -126,8 +126,6 @@ impl World {
             if client.connection == 0 {
                 continue;
             }
-            client.is_connected = true;
-            client.look(&self.store, i64::MAX);
             let transcript = client.transcript(index);
             self.transcripts.push(transcript);
         }
@@ -144,6 +142,7 @@ impl World {
             dead_letters: std::mem::take(&mut self.store.letters),
             transcripts: std::mem::take(&mut self.transcripts),
             grants: std::mem::take(&mut self.store.grants),
+            ends: self.store.ends_of_threads(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A store that refuses the messages of a turn: what is written and published instead, as the worker does it.
 
-use model::{AgentId, Position, TurnId};
+use model::{AgentId, FailedMessage, Position, TurnId};
 use partition::{Commit, Otherwise, OutboxBatch, Outgoing, TurnStatus};
 use serde_json::Value;
 
@@ -10,7 +10,9 @@ const UNSTORABLE: &str = "unstorable";
 pub(super) fn refuse(commit: &mut Commit, turn: &TurnId, text: &str) -> Option<u32> {
     let index = commit.turns.iter().position(|write| write.turn == *turn)?;
     let write = commit.turns.remove(index);
-    let run = TurnId::of_answer(&write.messages.last()?.key.message).map_or(0, |(_, run)| run);
+    let answer = write.messages.last()?;
+    let run = TurnId::of_answer(&answer.key.message).map_or(0, |(_, run)| run);
+    commit.failed_messages.push(FailedMessage::unstorable(answer, text.to_owned()));
     if let Some(batch) = &mut commit.outbox {
         amend(batch, turn);
     }

@@ -6,14 +6,14 @@ mod replies;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use model::{Chunk, Failure, MessageKey, PartitionId, Timestamp, TurnId};
+use model::{Chunk, Failure, FrameNumber, MessageKey, PartitionId, Timestamp, TurnId};
 use partition::{Action, Commit, Input, Partition, Report};
 
 use super::statements::Kind;
 use super::{Address, Event, Reply, SessionEvent, World, refusals};
 use crate::bug::Bug;
 use crate::checker::{Invariant, Violation};
-use crate::client::OutFrame;
+use wire::out::{End, OutFrame};
 use crate::log::START;
 
 pub(super) struct Session {
@@ -121,6 +121,7 @@ impl World {
             SessionEvent::Reply(number, reply) => self.reply(address, number, reply),
             SessionEvent::Timeout(number) => self.timeout(address, number),
             SessionEvent::Ask(ask) => self.drive(address, Input::Ask(ask)),
+            SessionEvent::AskSent(ask) => self.drive(address, Input::AskSent(ask)),
             SessionEvent::Input(input) => self.drive(address, *input),
         }
     }
@@ -212,15 +213,19 @@ impl World {
         });
         match action {
             Action::LookUp(keys) => self.request_look_up(address, keys),
-            Action::Publish(release) => {
-                let thread = release.key.thread.clone();
-                self.broadcast(&thread, &OutFrame::Release(Arc::new(release)));
-            }
-            Action::End(ending) => {
-                let thread = ending.key.thread.clone();
-                self.broadcast(&thread, &OutFrame::End(Arc::new(ending)));
-            }
+            Action::Publish(release) => self.broadcast(&OutFrame {
+                thread: release.key.thread,
+                message: release.key.message,
+                attempt: release.attempt,
+                role: release.role,
+                batch_type: release.batch_type,
+                number: release.frame,
+                chunks: release.chunks,
+                terminal: None,
+            }),
+            Action::End(ending) => self.broadcast(&end_frame(ending)),
             Action::Answer(answer) => self.answered(answer),
+            Action::Sent(sent) => self.sent_lately(sent),
             Action::Commit(commit) => self.commit(address, commit),
             Action::Reread(_) => {
                 self.coverage.rereads += 1;
@@ -268,14 +273,17 @@ impl World {
             Some(Bug::TerminalBeforeCommit) => {
                 for message in &commit.messages {
                     let chunks = self.lengths.get(&message.key).copied().unwrap_or_default();
-                    let ending = partition::Ending {
+                    let number = FrameNumber { epoch: commit.epoch, number: u64::MAX >> 8, after: 0 };
+                    self.broadcast(&end_frame(partition::Ending {
                         key: message.key.clone(),
                         attempt: message.attempt,
                         role: message.role,
+                        batch_type: message.placement.batch_type,
+                        position: message.placement.position,
                         chunks,
-                        outcome: model::Outcome::Complete(message.placement.position),
-                    };
-                    self.broadcast(&message.key.thread, &OutFrame::End(Arc::new(ending)));
+                        outcome: model::Outcome::Complete,
+                        frame: number,
+                    }));
                 }
             }
             Some(Bug::OutboxBeforeCommit) => {
@@ -414,18 +422,35 @@ fn brief(action: &Action) -> String {
         Action::Publish(release) => {
             let ids = (release.chunks.first(), release.chunks.last());
             let ids = (ids.0.map(|chunk| chunk.id), ids.1.map(|chunk| chunk.id));
-            format!("{} attempt {} chunks {ids:?}", release.key, release.attempt)
+            let frame = release.frame;
+            format!("{} attempt {} chunks {ids:?} {frame:?}", release.key, release.attempt)
         }
         Action::Commit(commit) => format!("checkpoint {} turns {}", commit.checkpoint, commit.weight()),
-        Action::End(ending) => format!("{} {:?}", ending.key, ending.outcome),
+        Action::End(ending) => {
+            format!("{} {:?} at {} {:?}", ending.key, ending.outcome, ending.position, ending.frame)
+        }
         Action::Reread(seq) => format!("{seq}"),
         Action::Report(report) => format!("{report:?}"),
-        Action::Answer(answer) => format!("{} open", answer.open.len()),
+        Action::Answer(answer) => format!("{:?} {} open", answer.cut, answer.open.len()),
+        Action::Sent(sent) => format!("up to {}", sent.number),
         Action::Check(keys) => format!("{keys:?}"),
         Action::Start(start) => format!("{} run {}", start.turn, start.run),
         Action::Abandon { turn, run } => format!("{turn} run {run}"),
         Action::LoadTasks { agent, after, .. } => format!("{agent} after {after}"),
         Action::Send(batch) => format!("{}", batch.id),
         Action::Explain(explanation) => format!("{explanation:?}"),
+    }
+}
+
+fn end_frame(ending: partition::Ending) -> OutFrame {
+    OutFrame {
+        thread: ending.key.thread,
+        message: ending.key.message,
+        attempt: ending.attempt,
+        role: ending.role,
+        batch_type: ending.batch_type,
+        number: ending.frame,
+        chunks: Vec::new(),
+        terminal: Some(End { position: ending.position, chunks: ending.chunks, outcome: ending.outcome }),
     }
 }

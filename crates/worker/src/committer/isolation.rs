@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use model::{
-    Chunk, DeadLetter, DeadLetterSource, Failure, Message, MessageKey, Metadata, Position, Seq, TurnId,
+    Chunk, DeadLetter, DeadLetterSource, FailedMessage, Failure, Message, MessageKey, Metadata, Position, Seq, TurnId,
 };
 use partition::{Commit, Otherwise, OutboxBatch, Outgoing, TurnStatus, TurnWrite};
 use serde_json::Value;
@@ -84,6 +84,7 @@ impl Parts {
         match part {
             Part::Message(message) => {
                 let key = message.key.clone();
+                self.rest.failed_messages.push(FailedMessage::unstorable(&message, detail.clone()));
                 self.rest.dead_letters.push(dead_letter(message, &detail));
                 self.unstorable.push((key, detail));
             }
@@ -91,6 +92,11 @@ impl Parts {
                 if let Some(batch) = &mut self.rest.outbox {
                     amend(batch, &turn.turn);
                 }
+                // The last of its messages is its answer.
+                let answer = turn.messages.last();
+                self.rest.failed_messages.extend(
+                    answer.map(|answer| FailedMessage::unstorable(answer, detail.clone())),
+                );
                 self.refused.push((turn.turn.clone(), detail.clone()));
                 self.write_otherwise(turn.otherwise, detail);
             }

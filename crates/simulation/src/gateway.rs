@@ -1,0 +1,69 @@
+//! A gateway: the real feed of each thread that it follows, and the viewers of it.
+
+use std::collections::BTreeMap;
+
+use feed::{Feed, Waiting, Watch};
+use model::ThreadId;
+
+/// A client's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Viewer {
+    pub(crate) client: usize,
+    pub(crate) connection: u64,
+}
+
+/// For whom the store is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reader {
+    Feed,
+    Waiting,
+}
+
+/// What the store has answered.
+#[derive(Debug)]
+pub(crate) enum Fetched {
+    Last(model::Position),
+    Page(feed::Page),
+    Failed,
+}
+
+#[derive(Debug)]
+pub(crate) struct Follower {
+    /// What comes for another one is dropped.
+    pub(crate) number: u64,
+    pub(crate) feed: Feed,
+    pub(crate) viewers: Vec<Viewer>,
+    pub(crate) waiting: Waiting<Viewer>,
+    /// The highest epoch that was heard of, for a planted bug.
+    pub(crate) epoch: u64,
+    /// The question that waits for an answer.
+    pub(crate) asked: Option<u64>,
+    pub(crate) is_reading: bool,
+    pub(crate) has_tick: bool,
+}
+
+impl Follower {
+    pub(crate) fn new(thread: &ThreadId, number: u64, log_budget: usize) -> Self {
+        Self {
+            number,
+            feed: Feed::new(thread.clone(), log_budget),
+            viewers: Vec::new(),
+            waiting: Waiting::new(thread.clone()),
+            epoch: 0,
+            asked: None,
+            is_reading: false,
+            has_tick: false,
+        }
+    }
+}
+
+/// One process of a gateway.
+#[derive(Debug, Default)]
+pub(crate) struct Gateway {
+    pub(crate) followers: BTreeMap<ThreadId, Follower>,
+    pub(crate) watch: Watch,
+    /// A new one with each start.
+    pub(crate) incarnation: u64,
+    /// How long whatever comes over NATS is on its way, ms.
+    pub(crate) link_ms: i64,
+}

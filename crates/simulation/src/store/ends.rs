@@ -1,0 +1,86 @@
+//! How the messages of each thread ended, as gateways read it from the store.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use adapters::{FailureNote, Header, StoredAnswer};
+use feed::{Ended, How, Page};
+use model::{MessageId, MessageKey, Position, ThreadId};
+use partition::Commit;
+
+use super::Store;
+use crate::bug::Bug;
+use crate::checker::turns::{Part, part_of};
+
+impl Store {
+    /// An answer with its steps, or a message that no turn asked for.
+    pub(super) fn add_end(&mut self, message: &model::Message) {
+        let MessageKey { thread, message: id } = &message.key;
+        if let Some((turn, Part::Input | Part::Step(_))) = part_of(id) {
+            let answer = id.as_str().rsplit_once("-s").filter(|_| *id != turn.input());
+            if let Some(answer) = answer.and_then(|(answer, _)| MessageId::parse(answer).ok()) {
+                let key = MessageKey { thread: thread.clone(), message: answer };
+                self.steps.entry(key).or_default().push(message.clone());
+            }
+            return;
+        }
+        let (placement, attempt) = (message.placement, message.attempt);
+        let header = Header::new(id.clone(), attempt, message.role, placement.batch_type);
+        let steps = self.steps.remove(&message.key).unwrap_or_default();
+        let messages = steps.iter().chain([message]).map(|message| adapters::StoredMessage {
+            role: message.role,
+            content: &message.content,
+            tool_calls: message.tool_calls.as_ref(),
+            tool_call_id: message.tool_call_id.as_deref(),
+            metadata: &message.metadata,
+        });
+        let answer = StoredAnswer::new(messages, header.is_answer(), attempt, placement.position);
+        let ended = Ended { header, position: placement.position, how: How::Stored(answer) };
+        self.ends_of.entry(thread.clone()).or_default().insert(placement.position, ended);
+    }
+
+    pub(super) fn keep_failures(&mut self, commit: &Commit) {
+        if self.bug == Some(Bug::FailureUnkept) {
+            return;
+        }
+        for failed in &commit.failed_messages {
+            let header =
+                Header::new(failed.key.message.clone(), failed.attempt, failed.role, failed.batch_type);
+            let ends = self.ends_of.entry(failed.key.thread.clone()).or_default();
+            // One row a message.
+            if ends.values().all(|ended| ended.header.message != failed.key.message) {
+                let how = How::Failed(FailureNote::from(&failed.failure));
+                ends.insert(failed.position, Ended { header, position: failed.position, how });
+            }
+        }
+    }
+
+    /// The position of the thread's last end up to there.
+    pub(crate) fn last_end(&self, thread: &ThreadId, through: Position) -> Position {
+        let last = self.ends_of.get(thread).and_then(|ends| ends.range(..=through).next_back());
+        last.map_or(Position::from_stored(0), |(position, _)| *position)
+    }
+
+    /// At most `limit` ends of the thread.
+    pub(crate) fn page(&self, thread: &ThreadId, after: Position, through: Position, limit: usize) -> Page {
+        let range = (Bound::Excluded(after), Bound::Included(through));
+        let ends = self.ends_of.get(thread).filter(|_| through > after);
+        let all: Vec<_> = ends.map(|ends| ends.range(range).collect()).unwrap_or_default();
+        let is_all = all.len() <= limit && through < Position::MAX;
+        let ends: Vec<Ended> = all.into_iter().take(limit).map(|(_, ended)| ended.clone()).collect();
+        let last = ends.last().map_or(after, |ended| ended.position);
+        Page { after, ends, through: if is_all { through } else { last } }
+    }
+
+    /// All ends, with their positions.
+    pub(crate) fn ends_of_threads(&self) -> Vec<(MessageKey, i64)> {
+        let of = |(thread, ends): (&ThreadId, &BTreeMap<Position, Ended>)| {
+            let key = |ended: &Ended| MessageKey {
+                thread: thread.clone(),
+                message: ended.header.message.clone(),
+            };
+            ends.values().map(|ended| (key(ended), ended.position.get())).collect::<Vec<_>>()
+        };
+        self.ends_of.iter().flat_map(of).collect()
+    }
+}

@@ -190,12 +190,14 @@ fn render(action: &Action) -> String {
         }
         Action::End(ending) => {
             let outcome = match &ending.outcome {
-                Outcome::Complete(_) => "complete",
+                Outcome::Complete => "complete",
+                Outcome::Stopped => "stopped",
                 Outcome::Failed(failure) => failure.code(),
             };
             format!("{}{outcome}", name(&ending.key))
         }
         Action::Answer(answer) => format!("answer({})", answer.open.len()),
+        Action::Sent(sent) => format!("sent({})", sent.threads.len()),
         Action::Reread(from) => format!("reread({from})"),
         Action::Check(_)
         | Action::Start(_)
@@ -524,7 +526,7 @@ fn an_answer_starts_at_the_cursor_and_says_when_it_was_cut() {
     script.run("0a 1b 2c");
     let mut ask = |next: u32, attempt: u32, max_bytes: usize| {
         let have = vec![(MessageId::parse("a").unwrap(), attempt, next)];
-        let ask = Ask { token: 1, thread: ThreadId::parse("t").unwrap(), have, max_bytes };
+        let ask = Ask { token: 1, thread: ThreadId::parse("t").unwrap(), have, most_messages: 8, max_bytes };
         let actions = script.machine.handle(Input::Ask(ask), script.now);
         let [Action::Answer(answer)] = actions.as_slice() else { panic!("{actions:?}") };
         let ids: Vec<u32> = answer.open[0].chunks.iter().map(|chunk| chunk.id).collect();

@@ -101,6 +101,11 @@ fn breaks(bug: Bug) -> Invariant {
         Bug::CheckAlwaysNew | Bug::PromptLost | Bug::StopIgnored => Invariant::OrdersEnd,
         Bug::OutboxBeforeCommit => Invariant::Outbox,
         Bug::OutboxForgotten | Bug::OpenTurnsLost => Invariant::Liveness,
+        Bug::AnswerRequestedAgain => Invariant::OneRequest,
+        Bug::StoppedTurnGoesOn => Invariant::AfterStop,
+        Bug::DeadlineForgotten | Bug::StallForgotten | Bug::OnlyFreeIsTaken => Invariant::InTime,
+        Bug::SavedAnswersStay | Bug::SavedInputsStay => Invariant::SavedRows,
+        Bug::NeverWithdrawn => Invariant::Withdrawn,
     }
 }
 

@@ -172,6 +172,8 @@ impl Partition {
                 }
                 self.clock.set_caught_up(caught_up, now);
                 if caught_up {
+                    // A stream that lost its end has nothing more to wait for.
+                    self.begins_after = self.begins_after.min(self.last_seq);
                     self.requests_are_read(now);
                 }
             }

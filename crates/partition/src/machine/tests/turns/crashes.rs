@@ -119,18 +119,33 @@ fn an_answer_that_stands_behind_an_order_without_room_is_not_asked_for_again() {
     let entries = [
         order(1, opened("x", 0, BusyPolicy::Enqueue)),
         order(2, opening),
-        answer(3, &turn, &thread, "Hello!"),
+        order(3, opened("z", 0, BusyPolicy::Enqueue)),
+        answer(4, &turn, &thread, "Hello!"),
     ];
     let mut script = taken_over(bare());
     script.handle(Input::Entries { entries: entries.to_vec(), room: 1 });
     assert_eq!(script.handle(Input::CaughtUp(true)), ["start x run 0"]);
-    assert!(script.machine.is_deferring());
+    script.seq = 4;
+    assert_eq!(script.say(0, &["ok!"]), ["end x run 0 complete"]);
     script.handle(Input::Room);
-    assert!(script.handle(Input::Entries { entries: entries[1..2].to_vec(), room: 1 }).is_empty());
+    assert!(script.handle(Input::Entries { entries: entries[1..3].to_vec(), room: 1 }).is_empty());
+    assert!(script.machine.is_deferring());
     assert!(script.machine.wants_entries(), "what answers it may be the next entry");
-    let told = script.handle(Input::Entries { entries: entries[2..].to_vec(), room: 1 });
+    let told = script.handle(Input::Entries { entries: entries[3..].to_vec(), room: 0 });
     assert_eq!(told[0], "start y run 0 adopted");
-    assert_eq!(script.history(), [r#"user "ask y", assistant "Hello""#]);
+    assert_eq!(script.history()[1..], [r#"user "ask y", assistant "Hello""#]);
+}
+
+#[test]
+fn a_stream_that_lost_its_end_is_not_waited_for() {
+    let mut script = taken_over(bare());
+    let entries =
+        [order(1, opened("x", 0, BusyPolicy::Enqueue)), order(2, opened("y", 0, BusyPolicy::Enqueue))];
+    script.handle(Input::Entries { entries: entries.to_vec(), room: 0 });
+    script.handle(Input::CaughtUp(true));
+    script.handle(Input::Room);
+    assert!(script.handle(Input::Entries { entries: entries[..1].to_vec(), room: 1 }).is_empty());
+    assert_eq!(script.handle(Input::CaughtUp(true)), ["start x run 0"]);
 }
 
 #[test]

@@ -10,6 +10,7 @@
 mod action;
 mod answer;
 mod commit;
+pub mod isolation;
 mod limits;
 mod machine;
 mod messages;

@@ -7,7 +7,6 @@ mod clients;
 mod errands;
 mod finish;
 mod people;
-mod refusals;
 mod session;
 mod statements;
 mod streams;

@@ -1,5 +1,9 @@
 //! The swarm: no violation without a planted bug, and each planted bug found.
-#![allow(clippy::print_stdout, reason = "says at which seed a bug was found")]
+#![allow(
+    clippy::print_stdout,
+    clippy::panic,
+    reason = "a test: says at which seed a bug was found, and fails with one"
+)]
 
 use simulation::checker::Invariant;
 use simulation::{Bug, Report, simulate, swarm};
@@ -96,6 +100,8 @@ fn simulation_20_000_seeds() {
         (c.tasks_failed, 1_000, "tasks given up"),
         (c.backoffs, 1_500, "backoffs"),
         (c.refused_turns, 400, "turns that the store refused"),
+        (c.parts_alone, 200, "parts of refused commits that were written alone"),
+        (c.parts_without_rest, 10, "refused commits that were written in part"),
         (c.retries, 1_200, "retries of failed turns"),
         (c.acts, 15_000, "acts"),
         (c.explained, 10_000, "questions answered"),

@@ -13,7 +13,7 @@ use partition::{Action, Commit, Input, Partition, Report};
 use promises::Promises;
 
 use super::statements::Kind;
-use super::{Address, Event, Reply, SessionEvent, World, refusals};
+use super::{Address, Event, Reply, SessionEvent, World};
 use crate::bug::Bug;
 use crate::checker::{Invariant, Violation};
 use crate::client::OutFrame;
@@ -181,14 +181,8 @@ impl World {
         };
         session.promises.told(&input);
         let mut actions = machine.handle(input, now);
-        for (turn, _) in &refused {
-            // Those of an earlier owner come first and are as they are stored.
-            if let Some(Action::Send(batch)) =
-                actions.iter_mut().rfind(|action| matches!(action, Action::Send(_)))
-            {
-                refusals::amend(batch, turn);
-            }
-        }
+        let refused: Vec<TurnId> = refused.into_iter().map(|(turn, _)| turn).collect();
+        partition::isolation::correct(&mut actions, &[], &refused);
         if bug == Some(Bug::NeverWithdrawn) {
             actions.retain(|action| !matches!(action, Action::Abandon { .. }));
         }

@@ -10,7 +10,7 @@ use crate::checker::{Invariant, Violation};
 use crate::log::START;
 use crate::world::Address;
 
-type Run = (TurnId, u32);
+type RunOfTurn = (TurnId, u32);
 
 /// What one session owes.
 #[derive(Default)]
@@ -18,9 +18,9 @@ pub(super) struct Promises {
     /// The end of the stream when it began: whatever stood there is read before anything begins.
     pub(super) tail: u64,
     /// Runs that were requested under it and have not ended.
-    silent: BTreeMap<Run, Silence>,
+    silent: BTreeMap<RunOfTurn, Silence>,
     /// Runs that the commit which was applied just now has ended, though their workflows do not know it.
-    pub(super) ended: Vec<Run>,
+    pub(super) ended: Vec<RunOfTurn>,
 }
 
 /// How long nothing was heard of a run in peace, ms, and how many entries had been by then.
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    pub(super) fn check_withdrawn(&mut self, address: Address, ended: Vec<Run>) {
+    pub(super) fn check_withdrawn(&mut self, address: Address, ended: Vec<RunOfTurn>) {
         for (turn, run) in ended {
             if self.workflows.is_outstanding(&turn, run) {
                 let subject = format!("run {run} of {turn} in partition {}", address.partition);

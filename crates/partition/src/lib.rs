@@ -11,6 +11,7 @@ mod action;
 mod answer;
 mod commit;
 mod frames;
+pub mod isolation;
 mod limits;
 mod machine;
 mod messages;

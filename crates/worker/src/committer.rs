@@ -1,19 +1,16 @@
 //! Group commit: while one statement is under way, the next gathers what has become ready.
 
-mod isolation;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use model::{MessageKey, PartitionId, TurnId};
 use partition::Commit;
+use partition::isolation::Parts;
 use runtime::{Backoff, spawn_named};
 use store::{CommitError, Committed, Disposition, Store, StoreError, Submission, Writer};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::WorkerConfig;
-use isolation::Parts;
-pub(crate) use isolation::amend;
 
 /// What became of a commit.
 #[derive(Debug)]
@@ -142,7 +139,7 @@ impl Committer {
         self.writer.commit(&submissions).await
     }
 
-    /// Finds what the store refuses, part by part, and writes what stands for it; see [`isolation`].
+    /// Finds what the store refuses, part by part, and writes what stands for it; see [`partition::isolation`].
     async fn isolate(&self, request: Request, error: CommitError) {
         tracing::warn!(%error, partition = %request.commit.partition, "looking for what the store refuses");
         let Request { commit, incarnation, settled } = request;

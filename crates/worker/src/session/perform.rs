@@ -3,13 +3,13 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use model::{Failure, MessageKey, Outcome, TurnId};
-use partition::{Action, Commit, Ending, Input, Release};
+use model::TurnId;
+use partition::{Action, Commit, Ending, Input, Release, isolation};
 use tokio::time::Instant;
 use wire::out::{End, OutFrame};
 
 use super::{Ended, InFlight, Session, now, report};
-use crate::committer::{Settled, amend};
+use crate::committer::Settled;
 
 impl Session<'_> {
     pub(super) async fn perform(&mut self, actions: Vec<Action>) {
@@ -48,8 +48,7 @@ impl Session<'_> {
                 self.applied = self.applied.max(in_flight.checkpoint);
                 let turns: Vec<TurnId> = refused.iter().map(|(turn, _)| turn.clone()).collect();
                 let mut actions = self.machine.handle(Input::Committed(refused), now(self.context));
-                mark_unstorable(&mut actions, unstorable);
-                take_refused_out(&mut actions, &turns);
+                isolation::correct(&mut actions, &unstorable, &turns);
                 self.perform(actions).await;
                 let (open, bytes) = self.machine.load();
                 self.share.settle(open, bytes);
@@ -101,28 +100,6 @@ impl Session<'_> {
         if let Err(error) = self.context.bus.publish_out(&frame.thread, wire::out::encode(frame)).await {
             metrics::counter!("antiphon_worker_frames_not_sent_total").increment(1);
             tracing::debug!(thread = %frame.thread, %error, "a frame was not sent");
-        }
-    }
-}
-
-/// The machine took these for complete; the store knows better.
-fn mark_unstorable(actions: &mut [Action], unstorable: Vec<(MessageKey, String)>) {
-    for (key, detail) in unstorable {
-        for action in actions.iter_mut() {
-            if let Action::End(ending) = action
-                && ending.key == key
-            {
-                ending.outcome = Outcome::Failed(Failure::Unstorable { detail: detail.clone() });
-            }
-        }
-    }
-}
-
-/// What was to be published of turns that the store has refused is not true any more.
-fn take_refused_out(actions: &mut [Action], refused: &[TurnId]) {
-    for action in actions {
-        if let Action::Send(batch) = action {
-            refused.iter().for_each(|turn| amend(batch, turn));
         }
     }
 }

@@ -21,7 +21,8 @@ struct State {
     started: bool,
     next_loop: u64,
     loops: BTreeMap<u64, Loop>,
-    conditions: BTreeMap<String, bool>,
+    /// What is wrong with each, if anything is.
+    conditions: BTreeMap<String, Option<String>>,
 }
 
 #[derive(Debug)]
@@ -60,10 +61,15 @@ impl Health {
 
     /// Sets a condition of readiness; one that was never set does not count.
     pub fn set_ready(&self, condition: &str, ready: bool) {
+        self.set_fault(condition, (!ready).then(|| "not ready".to_owned()));
+    }
+
+    /// Sets a condition of readiness: what is wrong with it, if anything is.
+    pub fn set_fault(&self, condition: &str, fault: Option<String>) {
         let mut state = self.lock();
         match state.conditions.get_mut(condition) {
-            Some(known) => *known = ready,
-            None => drop(state.conditions.insert(condition.to_owned(), ready)),
+            Some(known) => *known = fault,
+            None => drop(state.conditions.insert(condition.to_owned(), fault)),
         }
     }
 
@@ -91,8 +97,9 @@ impl Health {
     pub fn readyz(&self) -> Answer {
         let state = self.lock();
         let starting = (!state.started).then(|| "starting".to_owned());
-        let unmet = state.conditions.iter().filter(|(_, ready)| !**ready);
-        Answer::of(starting.into_iter().chain(unmet.map(|(name, _)| format!("{name}: not ready"))).collect())
+        let faults = state.conditions.iter().filter_map(|(name, fault)| fault.as_ref().map(|it| (name, it)));
+        let faults = faults.map(|(name, fault)| format!("{name}: {fault}"));
+        Answer::of(starting.into_iter().chain(faults).collect())
     }
 
     /// Has the start ended?

@@ -58,9 +58,11 @@ pub struct RawEntry {
 pub enum ReaderEvent {
     /// The next entries, at least one.
     Entries(Vec<RawEntry>),
-    /// True: everything in the stream has been handed out. False: for two seconds that has not been so, or is not
+    /// True: everything in the stream has been handed out. False: for two seconds and a round trip that has not been so, or is not
     /// known. Told when it changes; a new reader has not caught up.
     CaughtUp(bool),
+    /// Why the stream cannot be read at the moment; `None`: it is read again. Told when it changes.
+    Trouble(Option<String>),
     /// The stream is not the one that was opened: deleted, made anew, or shorter than what was read. Nothing more
     /// comes from this reader.
     StreamChanged,
@@ -85,6 +87,10 @@ pub struct Reader {
     restarts: u64,
     breaks: u32,
     missing_since: Option<Instant>,
+    /// See [`ReaderEvent::Trouble`].
+    trouble: Option<String>,
+    /// See [`Session::silence`]: that of the last one.
+    silence: Duration,
 }
 
 enum Phase {
@@ -132,7 +138,12 @@ impl Reader {
             restarts: 0,
             breaks: 0,
             missing_since: None,
+            trouble: None,
+            silence: SILENCE,
         };
+        if let Phase::Reading(session) = &reader.phase {
+            reader.silence = session.silence();
+        }
         reader.note_clear();
         Ok(reader)
     }
@@ -156,7 +167,7 @@ impl Reader {
             if let Some(event) = self.queued.take() {
                 return event;
             }
-            if self.caught_up && self.clear_at.elapsed() > SILENCE {
+            if self.caught_up && self.clear_at.elapsed() > self.silence {
                 self.caught_up = false;
                 return ReaderEvent::CaughtUp(false);
             }
@@ -204,7 +215,7 @@ impl Reader {
             Phase::Opening(opening) => {
                 let stale = async {
                     match self.caught_up {
-                        true => tokio::time::sleep_until(self.clear_at + SILENCE).await,
+                        true => tokio::time::sleep_until(self.clear_at + self.silence).await,
                         false => std::future::pending().await,
                     }
                 };
@@ -263,9 +274,10 @@ impl Reader {
                 tracing::debug!(partition = %self.partition, consumer = session.consumer, "reader reads");
                 self.missing_since = None;
                 self.stream = stream;
+                self.silence = session.silence();
                 self.phase = Phase::Reading(session);
                 self.note_clear();
-                None
+                self.trouble.take().map(|_| ReaderEvent::Trouble(None))
             }
             Ok(Opened::Changed(stream)) => Some(self.changed(Some(stream))),
             Ok(Opened::Fetched(entry)) => {
@@ -290,7 +302,12 @@ impl Reader {
         tracing::debug!(partition = %self.partition, %error, "reader cannot be opened yet");
         let delay = self.backoff.next_delay();
         self.phase = Phase::Opening(self.opening(None, delay));
-        None
+        let trouble = Some(error.to_string());
+        if self.trouble == trouble {
+            return None;
+        }
+        self.trouble = trouble.clone();
+        Some(ReaderEvent::Trouble(trouble))
     }
 
     fn changed(&mut self, stream: Option<StreamState>) -> ReaderEvent {

@@ -109,6 +109,7 @@ impl Ownership {
 
     async fn try_look(&mut self) -> Result<(), StoreError> {
         self.renew_if_due().await?;
+        self.pulse.beat();
         let share = self.fleet().await?.share(self.context.config.partitions);
         let staying = self.held.values().filter(|held| !held.lease.drain.is_cancelled()).count();
         if staying < share {
@@ -222,9 +223,10 @@ async fn hold(
     epoch: Arc<AtomicU64>,
 ) -> (PartitionId, Arc<AtomicU64>) {
     let partition = grant.partition;
+    let readable = context.health.condition(format!("partition {partition}"));
     let mut grant = grant;
     loop {
-        match session::run(&context, &grant, lease.clone()).await {
+        match session::run(&context, &grant, lease.clone(), &readable).await {
             Ended::Lost => break,
             Ended::Drained => {
                 release(&context, &grant).await;

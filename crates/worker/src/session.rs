@@ -11,6 +11,7 @@ use std::time::Duration;
 use bus::{AskRequest, AskServer};
 use model::{Seq, Timestamp};
 use partition::{Body, Entry, Input, Partition};
+use runtime::Condition;
 use store::Grant;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
@@ -43,14 +44,14 @@ pub(crate) enum Ended {
     Rebuild,
 }
 
-/// Runs the partition until it is drained, lost or in doubt.
-pub(crate) async fn run(context: &Context, grant: &Grant, lease: Lease) -> Ended {
+/// Runs the partition until it is drained, lost or in doubt. `readable` is met while it can be read.
+pub(crate) async fn run(context: &Context, grant: &Grant, lease: Lease, readable: &Condition) -> Ended {
     let (lost, drain) = (lease.lost.clone(), lease.drain.clone());
     let attached = tokio::select! {
         biased;
         () = lost.cancelled() => return Ended::Lost,
         () = drain.cancelled() => return Ended::Drained,
-        attached = attach(context, grant, lease) => attached,
+        attached = attach(context, grant, lease, readable) => attached,
     };
     match attached {
         Some(mut session) => session.run().await,
@@ -61,6 +62,7 @@ pub(crate) async fn run(context: &Context, grant: &Grant, lease: Lease) -> Ended
 struct Session<'a> {
     context: &'a Context,
     lease: Lease,
+    readable: &'a Condition,
     epoch: u64,
     machine: Partition,
     feed: Feed,
@@ -144,6 +146,8 @@ impl Session<'_> {
             }
             Event::Fed(Some(Fed::Entries(entries))) => self.read(entries).await,
             Event::Fed(Some(Fed::CaughtUp(caught_up))) => self.handle(Input::CaughtUp(caught_up)).await,
+            Event::Fed(Some(Fed::Trouble(Some(why)))) => self.readable.unmet(why),
+            Event::Fed(Some(Fed::Trouble(None))) => self.readable.met(),
             Event::Fed(Some(Fed::StreamChanged) | None) | Event::Asked(None) | Event::Answered(None) => {
                 return ControlFlow::Break(Ended::Rebuild);
             }

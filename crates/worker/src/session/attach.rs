@@ -5,7 +5,7 @@ use std::time::Duration;
 use bus::Reader;
 use model::Seq;
 use partition::Partition;
-use runtime::Backoff;
+use runtime::{Backoff, Condition};
 use store::Grant;
 
 use super::{Session, now};
@@ -19,17 +19,28 @@ use crate::purge::Purge;
 use crate::retaining::Retaining;
 
 /// Loads the partition and opens its stream, for as long as it takes. `None` when the lease is gone.
-pub(super) async fn attach<'a>(context: &'a Context, grant: &Grant, lease: Lease) -> Option<Session<'a>> {
+pub(super) async fn attach<'a>(
+    context: &'a Context,
+    grant: &Grant,
+    lease: Lease,
+    readable: &'a Condition,
+) -> Option<Session<'a>> {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
     let mut said = false;
     loop {
-        match try_attach(context, grant, lease.clone()).await {
-            Ok(session) => return session,
-            Err(error) if !said => {
-                tracing::warn!(partition = %grant.partition, %error, "a partition cannot start yet and keeps trying");
-                said = true;
+        let error = match try_attach(context, grant, lease.clone(), readable).await {
+            Ok(session) => {
+                readable.met();
+                return session;
             }
-            Err(error) => tracing::debug!(partition = %grant.partition, %error, "still waiting"),
+            Err(error) => error,
+        };
+        readable.unmet(error.to_string());
+        match std::mem::replace(&mut said, true) {
+            false => {
+                tracing::warn!(partition = %grant.partition, %error, "a partition cannot start yet and keeps trying");
+            }
+            true => tracing::debug!(partition = %grant.partition, %error, "still waiting"),
         }
         backoff.wait().await;
     }
@@ -39,6 +50,7 @@ async fn try_attach<'a>(
     context: &'a Context,
     grant: &Grant,
     lease: Lease,
+    readable: &'a Condition,
 ) -> Result<Option<Session<'a>>, Box<dyn std::error::Error + Send + Sync>> {
     let (config, partition) = (&context.config, grant.partition);
     let stream = context.bus.stream_state(partition).await?;
@@ -62,6 +74,7 @@ async fn try_attach<'a>(
     Ok(Some(Session {
         context,
         lease,
+        readable,
         epoch,
         machine: Partition::new(takeover, config.limits, rand::random(), now(context)),
         feed: Feed::start(reader, partition, limits),

@@ -47,7 +47,7 @@ pub use history::{Range, StoredMessage};
 pub use leases::{Fleet, Grant};
 pub use look_up::StoredOutcome;
 pub use mend::Mend;
-pub use migrate::{MigrateError, migrate};
+pub use migrate::{Layout, MigrateError, migrate};
 pub use partitions::PartitionStatus;
 pub use retain::KeptThread;
 pub use store::Store;

@@ -27,7 +27,7 @@ pub use config::BusConfig;
 pub use connection::Bus;
 pub use error::{BusError, Disposition};
 pub use out::OutSubscription;
-pub use reader::{RawEntry, Reader, ReaderEvent};
+pub use reader::{RawEntry, Reader, ReaderEvent, Same};
 pub use stop::StopSubscription;
 pub use stored::StoredAck;
 pub use stream::{INCARNATION, StreamOptions, StreamState};

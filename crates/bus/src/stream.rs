@@ -83,8 +83,12 @@ impl StreamState {
     }
 }
 
-pub(crate) fn to_ms(nanos: i128) -> i64 {
+fn to_ms(nanos: i128) -> i64 {
     i64::try_from(nanos / 1_000_000).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn to_ns(nanos: i128) -> i64 {
+    i64::try_from(nanos).unwrap_or(i64::MAX)
 }
 
 impl Bus {

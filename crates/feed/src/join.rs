@@ -18,8 +18,10 @@ pub enum Join {
     Wait,
     /// Its cursor names a message that does not exist.
     Unknown(MessageId),
-    /// Its cursor is ahead of all that exists.
+    /// It claims to have seen more of an open message than there is.
     Ahead,
+    /// It knows of an end that the owner does not know of. Unless the store knows of it, it is ahead of all that exists.
+    Beyond,
     /// The text of an open message was let go.
     OverBudget,
 }
@@ -42,7 +44,7 @@ impl Feed {
             return Join::Behind;
         }
         if cursor.base() > base.max(through) {
-            return self.unless_newer(asked, now, Join::Ahead);
+            return self.unless_newer(asked, now, Join::Beyond);
         }
         // Between the two nothing has ended.
         let mut native = Native::new(self.thread().clone(), cursor.clone());

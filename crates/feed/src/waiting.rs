@@ -42,6 +42,14 @@ pub struct Waiting<V> {
     read_at: Timestamp,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beyond {
+    /// The store is to be asked.
+    Asked,
+    /// It does not.
+    Confirmed,
+}
+
 #[derive(Debug)]
 struct Waiter<V> {
     viewer: V,
@@ -51,6 +59,8 @@ struct Waiter<V> {
     until: Option<MessageId>,
     /// See [`Feed::asked`].
     asked: u64,
+    /// It knows of an end that the owner does not know of: whether the store does.
+    beyond: Option<Beyond>,
     /// It lacks ends that the feed has told, or, while nobody knows how the thread stands, may lack some that are stored.
     is_behind: bool,
 }
@@ -80,15 +90,21 @@ impl<V> Waiting<V> {
     pub fn push(&mut self, viewer: V, cursor: Option<Cursor>, until: Option<MessageId>, feed: &Feed) {
         let native = cursor.map(|cursor| Native::new(self.thread.clone(), cursor));
         let is_behind = native.is_some() && !feed.has_begun();
-        self.all.push(Waiter { viewer, native, until, asked: feed.asked(), is_behind });
+        self.all.push(Waiter { viewer, native, until, asked: feed.asked(), beyond: None, is_behind });
     }
 
     /// What to read from the store for them, from the one on who has the least; answer with [`Waiting::on_page`] or
     /// [`Waiting::on_read_failed`]. While nobody knows how the thread stands, what is committed is told.
     pub fn want_read(&self, feed: &Feed, now: Timestamp) -> Option<Read> {
+        if now < self.read_at {
+            return None;
+        }
+        if self.all.iter().any(|waiter| waiter.beyond == Some(Beyond::Asked)) {
+            return Some(Read::Last(Position::MAX));
+        }
         let behind = self.all.iter().filter(|waiter| waiter.is_behind);
         let bases = behind.filter_map(|waiter| Some(waiter.native.as_ref()?.cursor().base()));
-        let after = bases.min().filter(|_| now >= self.read_at)?;
+        let after = bases.min()?;
         let through = if feed.has_begun() { feed.cursor().base() } else { Position::MAX };
         Some(Read::Ends { after, through })
     }
@@ -96,6 +112,16 @@ impl<V> Waiting<V> {
     /// The store could not be read.
     pub fn on_read_failed(&mut self, now: Timestamp) {
         self.read_at = now.plus_ms(READ_PAUSE_MS);
+    }
+
+    /// The thread's last end in the store. What an owner does not know of that is stored was committed by another one: it is an owner no more.
+    pub fn on_last(&mut self, last: Position, feed: &Feed) {
+        for waiter in self.all.iter_mut().filter(|waiter| waiter.beyond == Some(Beyond::Asked)) {
+            let base = waiter.native.as_ref().map(|native| native.cursor().base());
+            let is_stored = base.is_none_or(|base| base <= last);
+            waiter.beyond = (!is_stored).then_some(Beyond::Confirmed);
+            waiter.asked = if is_stored { feed.asked() } else { waiter.asked };
+        }
     }
 
     /// Tells them what they have missed of the ends on a page.
@@ -147,9 +173,14 @@ impl<V> Waiting<V> {
                     self.all.push(waiter);
                     continue;
                 }
+                Join::Beyond if waiter.beyond != Some(Beyond::Confirmed) => {
+                    waiter.beyond = Some(Beyond::Asked);
+                    self.all.push(waiter);
+                    continue;
+                }
                 Join::Joined(first) => Fate::Joined(first),
                 Join::Unknown(_) => Fate::Refused(BadCursor::Unknown),
-                Join::Ahead => Fate::Refused(BadCursor::Ahead),
+                Join::Ahead | Join::Beyond => Fate::Refused(BadCursor::Ahead),
                 Join::OverBudget => Fate::OverBudget,
             };
             gone.push((waiter.viewer, fate, waiter.until));

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 use wire::ask::AskReply;
 
-use crate::hub::Context;
+use crate::hub::{Context, Heard};
 use crate::lane::Lane;
 use crate::metrics::{self, Asked, Cut};
 use crate::reads::{self, Fetched};
@@ -80,7 +80,7 @@ pub(crate) async fn run(
     context: Context,
     thread: ThreadId,
     mut commands: mpsc::Receiver<Command>,
-    doubts: watch::Receiver<u64>,
+    heard: watch::Receiver<Heard>,
 ) {
     metrics::feeds(1.0);
     let beginning = async {
@@ -96,7 +96,7 @@ pub(crate) async fn run(
     if let Some(frames) = begun {
         let driver = Driver::new(context.clone(), thread.clone());
         // On the heap once: every hand that a future goes through on its way into a task keeps room for it.
-        Box::pin(driver.drive(frames, &mut commands, doubts)).await;
+        Box::pin(driver.drive(frames, &mut commands, heard)).await;
     }
     commands.close();
     while let Some(command) = commands.recv().await {
@@ -145,9 +145,11 @@ impl Driver {
         mut self,
         mut frames: OutSubscription,
         commands: &mut mpsc::Receiver<Command>,
-        mut doubts: watch::Receiver<u64>,
+        mut heard: watch::Receiver<Heard>,
     ) {
         let drain = self.context.drain.clone();
+        let mut known = *heard.borrow_and_update();
+        self.feed.on_owner(known.epoch);
         let mut tick = pin!(sleep(TICK));
         loop {
             let mut has_ticked = false;
@@ -157,7 +159,13 @@ impl Driver {
                 Some(command) = commands.recv() => self.on_command(command),
                 reply = or_never(&mut self.ask) => self.on_reply(reply),
                 (reader, fetched) = read_or_never(&mut self.read) => self.on_fetched(reader, fetched),
-                Ok(()) = doubts.changed() => self.feed.on_doubt(),
+                Ok(()) = heard.changed() => {
+                    let before = std::mem::replace(&mut known, *heard.borrow_and_update());
+                    self.feed.on_owner(known.epoch);
+                    if known.doubts != before.doubts {
+                        self.feed.on_doubt();
+                    }
+                }
                 frame = frames.next() => match frame {
                     Some(frame) => {
                         self.on_frame(&frame);
@@ -238,7 +246,12 @@ impl Driver {
             (Reader::Feed, Some(Fetched::Page(page))) => self.feed.on_page(&page, now),
             (Reader::Feed, None) => self.feed.on_read_failed(now),
             (Reader::Waiting, Some(Fetched::Page(page))) => self.catch_up(&page),
-            (Reader::Waiting, Some(Fetched::Last(_)) | None) => self.waiting.on_read_failed(now),
+            (Reader::Waiting, Some(Fetched::Last(last))) => {
+                self.waiting.on_last(last, &self.feed);
+                // An owner that is one no more may answer for a while.
+                self.waiting.on_read_failed(now);
+            }
+            (Reader::Waiting, None) => self.waiting.on_read_failed(now),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::lane::Lane;
 use crate::metrics::{self, Cut};
 use crate::reads;
 use crate::remembered::Remembered;
-use feed::{BadCursor, CatchUp, Noticed, Watch, catch_up};
+use feed::{BadCursor, CatchUp, Watch, catch_up};
 
 /// How often the owner of each partition with viewers is asked of which threads it has sent frames.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
@@ -125,6 +125,15 @@ struct Entry {
     viewers: Arc<()>,
 }
 
+/// What a gateway has heard of a partition.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Heard {
+    /// Rises when something may have been missed.
+    pub(crate) doubts: u64,
+    /// The highest epoch of its owners; 0 before the first.
+    pub(crate) epoch: u64,
+}
+
 /// Why a viewer is not let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
@@ -199,8 +208,8 @@ impl Context {
 #[derive(Clone)]
 pub(crate) struct Hub {
     context: Context,
-    /// One generation per partition; it rises when something may have been missed there.
-    doubts: Arc<Vec<watch::Sender<u64>>>,
+    /// What concerns every feed of a partition.
+    heard: Arc<Vec<watch::Sender<Heard>>>,
 }
 
 impl Hub {
@@ -228,13 +237,13 @@ impl Hub {
             leaving,
             remembered,
         };
-        Self { context, doubts: Arc::new(count.all().map(|_| watch::Sender::new(0)).collect()) }
+        Self { context, heard: Arc::new(count.all().map(|_| watch::Sender::default()).collect()) }
     }
 
     /// The same for the requests of a tenant: what is read and written for them stands behind the database's wall.
     pub(crate) fn of_tenant(&self, tenant: Option<Tenant>) -> Self {
         let store = self.context.store.of_tenant(tenant);
-        Self { context: Context { store, ..self.context.clone() }, doubts: Arc::clone(&self.doubts) }
+        Self { context: Context { store, ..self.context.clone() }, heard: Arc::clone(&self.heard) }
     }
 
     pub(crate) fn store(&self) -> &Store {
@@ -318,8 +327,8 @@ impl Hub {
         let viewers = Arc::new(());
         let seat = Seat { _viewers: Arc::clone(&viewers) };
         feeds.insert(thread.clone(), Entry { commands: commands.clone(), viewers });
-        let doubts = self.doubts[usize::from(context.partition_of(thread).0)].subscribe();
-        spawn_named("feed", driver::run(context.clone(), thread.clone(), inbox, doubts));
+        let heard = self.heard[usize::from(context.partition_of(thread).0)].subscribe();
+        spawn_named("feed", driver::run(context.clone(), thread.clone(), inbox, heard));
         Ok((seat, commands))
     }
 
@@ -341,17 +350,18 @@ impl Hub {
             let watched = self.context.count.all().filter(|p| self.is_watched(*p));
             let asked: Vec<_> = watched.map(|p| self.sent_after(p, &watch)).collect();
             for (p, sent) in join_all(asked).await {
-                match sent.map(|sent| watch.on_sent(p, sent)) {
-                    Some(Noticed::Sent(epoch, threads)) => self.tell(p, epoch, &threads),
-                    Some(Noticed::Doubt) => self.doubt(p),
-                    None => {}
+                let Some(noticed) = sent.and_then(|sent| watch.on_sent(p, sent)) else { continue };
+                self.owned(p, noticed.epoch);
+                self.tell(p, noticed.epoch, &noticed.threads);
+                if noticed.is_doubtful {
+                    self.doubt(p);
                 }
             }
         }
     }
 
     fn is_watched(&self, p: PartitionId) -> bool {
-        self.doubts[usize::from(p.0)].receiver_count() > 0
+        self.heard[usize::from(p.0)].receiver_count() > 0
     }
 
     async fn sent_after(&self, p: PartitionId, watch: &Watch) -> (PartitionId, Option<Sent>) {
@@ -372,9 +382,18 @@ impl Hub {
         }
     }
 
+    /// The partition has an owner of this epoch.
+    fn owned(&self, p: PartitionId, epoch: u64) {
+        self.heard[usize::from(p.0)].send_if_modified(|heard| {
+            let is_new = heard.epoch < epoch;
+            heard.epoch = heard.epoch.max(epoch);
+            is_new
+        });
+    }
+
     fn doubt(&self, p: PartitionId) {
         metrics::doubt();
-        self.doubts[usize::from(p.0)].send_modify(|generation| *generation += 1);
+        self.heard[usize::from(p.0)].send_modify(|heard| heard.doubts += 1);
     }
 }
 

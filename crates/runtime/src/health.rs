@@ -63,8 +63,12 @@ impl Health {
 
     /// Sets a condition of readiness; one that was never set does not count.
     pub fn set_ready(&self, condition: &str, ready: bool) {
-        let why = (!ready).then(|| "not ready".to_owned());
-        self.lock().conditions.insert((condition.to_owned(), 0), why);
+        self.set_fault(condition, (!ready).then(|| "not ready".to_owned()));
+    }
+
+    /// Sets a condition of readiness: what is wrong with it, if anything is.
+    pub fn set_fault(&self, condition: &str, fault: Option<String>) {
+        self.lock().conditions.insert((condition.to_owned(), 0), fault);
     }
 
     /// A condition of readiness for as long as a part of the process is there: met until it says otherwise.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use adapters::native::{Reader, Told};
 use adapters::Cursor;
+use adapters::native::{Reader, Told};
 use bytes::Bytes;
 use model::{PartitionId, ThreadId};
 

@@ -13,6 +13,7 @@ mod contexts;
 mod costs;
 mod fencing;
 mod fixture;
+mod going_back;
 mod leases;
 mod migrations;
 mod queues;

@@ -43,7 +43,8 @@ async fn a_right_that_is_missing_is_waited_for() {
     let error = store.partitions_status().await.unwrap_err();
     assert!(error.to_string().contains("permission denied"), "{error}");
     assert_eq!(error.disposition(), Disposition::Retry);
-    assert_eq!(owner.commit(&commit).await.unwrap_err().disposition(), Disposition::Retry);
+    let refused = owner.writer.commit(&[crate::fixture::submission(&commit, 0)]).await;
+    assert_eq!(refused.unwrap_err().disposition(), Disposition::Retry);
     database.execute("GRANT ALL ON partitions TO CURRENT_USER").await;
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
 }
@@ -54,7 +55,7 @@ async fn a_database_without_our_tables_is_fatal() {
     let store = store::Store::connect(&store::StoreConfig::new(&database.url)).await.unwrap();
     let writer = store.writer("a").unwrap();
     let commit = crate::fixture::commit(model::PartitionId(0), 1);
-    let group = [store::Submission { commit: &commit, incarnation: "s" }];
+    let group = [crate::fixture::submission(&commit, 0)];
     assert_eq!(writer.commit(&group).await.unwrap_err().disposition(), Disposition::Fatal);
     assert_eq!(store.partitions_status().await.unwrap_err().disposition(), Disposition::Fatal);
 }

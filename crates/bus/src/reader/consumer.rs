@@ -10,7 +10,7 @@ use async_nats::jetstream::stream::RawMessage;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::{StreamExt, TryStreamExt};
-use model::{PartitionId, Seq, Timestamp};
+use model::{Mark, PartitionId, Seq};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use wire::subject;
@@ -19,7 +19,7 @@ use super::session::Session;
 use super::{CONTENT_TYPE, RawEntry};
 use crate::connection::Bus;
 use crate::error::BusError;
-use crate::stream::{StreamState, to_ms};
+use crate::stream::{StreamState, to_ns};
 
 /// The server forgets a consumer that nobody has read from for so long.
 const FORGET_AFTER: Duration = Duration::from_secs(10);
@@ -34,8 +34,10 @@ pub(super) struct Opening {
     pub(super) epoch: u64,
     /// The first sequence to be read.
     pub(super) from: Seq,
-    /// The stream is the one that was read before.
-    pub(super) same: Option<Same>,
+    /// Nothing was read by this reader yet: consumers of predecessors are in its way.
+    pub(super) is_first: bool,
+    /// What the stream must still be.
+    pub(super) same: Same,
     /// The consumer that is given up.
     pub(super) previous: Option<String>,
     pub(super) delay: Duration,
@@ -44,10 +46,12 @@ pub(super) struct Opening {
 }
 
 /// What a stream must still be.
-#[derive(Debug, Clone)]
-pub(super) struct Same {
-    pub(super) incarnation: String,
-    pub(super) last_seen: Seq,
+#[derive(Debug, Clone, Default)]
+pub struct Same {
+    /// The stream; `None`: whichever there is.
+    pub incarnation: Option<String>,
+    /// An entry that it must still have, or have purged: the last one that was read.
+    pub read: Option<Mark>,
 }
 
 pub(super) enum Opened {
@@ -87,17 +91,24 @@ impl Opening {
         // replaced later takes the consumer with it.
         let (stream, ()) =
             tokio::try_join!(self.bus.stream_state(self.partition), self.evict_predecessors())?;
-        if self.is_same(&stream) {
+        if self.is_same(&stream).await? {
             return Ok(Opened::Session(Box::new(session), stream));
         }
         self.delete(&session.consumer).await;
         Ok(Opened::Changed(stream))
     }
 
-    fn is_same(&self, stream: &StreamState) -> bool {
-        let known = self.same.as_ref();
-        stream.last_seq >= self.from.before()
-            && known.is_none_or(|it| it.incarnation == stream.incarnation && it.last_seen <= stream.last_seq)
+    /// A stream that has lost its end and was written past it is as long as it was: only its entries tell.
+    async fn is_same(&self, stream: &StreamState) -> Result<bool, BusError> {
+        let Same { incarnation, read } = &self.same;
+        if stream.last_seq < self.from.before()
+            || incarnation.as_ref().is_some_and(|known| *known != stream.incarnation)
+        {
+            return Ok(false);
+        }
+        let Some(read) = read else { return Ok(true) };
+        let found = self.bus.stored_at_ns(self.partition, read.seq).await?;
+        Ok(read.seq <= stream.last_seq && read.agrees(stream.first_seq, found))
     }
 
     async fn create(&self) -> Result<Session, BusError> {
@@ -137,7 +148,7 @@ impl Opening {
 
     /// Deletes the consumers of lower epochs, once: a predecessor that is only slow reads no more.
     async fn evict_predecessors(&self) -> Result<(), BusError> {
-        if self.same.is_some() {
+        if !self.is_first {
             return Ok(());
         }
         let names = self.bus.stream(self.partition).await?.consumer_names();
@@ -152,24 +163,42 @@ impl Opening {
     /// The next entry by request: its headers come encoded, so that the client does not stumble over them.
     async fn fetch(&self) -> Result<Option<Opened>, BusError> {
         let stream = self.bus.stream_state(self.partition).await?;
-        if !self.is_same(&stream) {
+        if !self.is_same(&stream).await? {
             return Ok(Some(Opened::Changed(stream)));
         }
-        let subject = format!("STREAM.MSG.GET.{}", subject::stream_name(self.partition));
-        let next = NextAt { seq: self.from.0.max(1), next_by_subj: ">" };
-        match self.bus.shared.api.request::<_, _, Response<Stored>>(subject, &next).await? {
-            Response::Ok(stored) => Ok(Some(Opened::Fetched(stored.try_into()?))),
+        let next = NextAt { seq: self.from.0.max(1), next_by_subj: Some(">") };
+        let stored = self.bus.stored(self.partition, &next).await?;
+        Ok(stored.map(RawEntry::try_from).transpose()?.map(Opened::Fetched))
+    }
+}
+
+impl Bus {
+    /// When the stream stored what it has under this sequence, in ns of Unix time; `None` when it has nothing there.
+    ///
+    /// # Errors
+    /// As [`Self::stream_state`].
+    pub async fn stored_at_ns(&self, partition: PartitionId, seq: Seq) -> Result<Option<i64>, BusError> {
+        let stored = self.stored(partition, &NextAt { seq: seq.0.max(1), next_by_subj: None }).await?;
+        Ok(stored.map(|stored| to_ns(stored.message.time.unix_timestamp_nanos())))
+    }
+
+    /// Of the stream's leader.
+    async fn stored(&self, partition: PartitionId, at: &NextAt) -> Result<Option<Stored>, BusError> {
+        let subject = format!("STREAM.MSG.GET.{}", subject::stream_name(partition));
+        match self.shared.api.request::<_, _, Response<Stored>>(subject, at).await? {
+            Response::Ok(stored) => Ok(Some(stored)),
             Response::Err { error } if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
             Response::Err { error } => Err(BusError::api(&error)),
         }
     }
 }
 
-/// The first entry at or after a sequence, whatever its subject.
+/// The entry of a sequence, or the first one at or after it, whatever its subject.
 #[derive(Serialize)]
 struct NextAt {
     seq: u64,
-    next_by_subj: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_by_subj: Option<&'static str>,
 }
 
 #[derive(Deserialize)]
@@ -188,7 +217,7 @@ impl TryFrom<Stored> for RawEntry {
             subject: message.subject.into(),
             content_type: message.headers.as_deref().and_then(content_type),
             payload: payload.into(),
-            stored_at: Timestamp(to_ms(message.time.unix_timestamp_nanos())),
+            stored_at_ns: to_ns(message.time.unix_timestamp_nanos()),
         })
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_nats::{HeaderMap, Message, Subject, Subscriber};
 use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
-use model::{Seq, Timestamp};
+use model::Seq;
 use tokio::task::coop;
 use tokio::time::Instant;
 
@@ -223,7 +223,7 @@ impl Session {
             content_type: message.headers.as_ref().and_then(content_type),
             subject: message.subject,
             payload: message.payload,
-            stored_at: Timestamp(delivery.stored_at_ms),
+            stored_at_ns: delivery.stored_at_ns,
         });
     }
 

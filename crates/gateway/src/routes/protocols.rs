@@ -278,13 +278,10 @@ fn told(mut fold: impl Protocol, end: Happening<'_>) -> Vec<u8> {
 
 /// The fold at its end, for a client that waits for the whole.
 pub(super) async fn whole<P: Protocol>(
-    hub: &Hub,
-    thread: &ThreadId,
-    make: impl Fn() -> P,
+    mut fold: P,
     message: MessageId,
     answer: Answer,
 ) -> Result<P, Trouble> {
-    let mut fold = make();
     match answer {
         Answer::Stored(stored) => {
             adapted::stored(&mut fold, &stored);

@@ -190,12 +190,14 @@ fn render(action: &Action) -> String {
         }
         Action::End(ending) => {
             let outcome = match &ending.outcome {
-                Outcome::Complete(_) => "complete",
+                Outcome::Complete => "complete",
+                Outcome::Stopped => "stopped",
                 Outcome::Failed(failure) => failure.code(),
             };
             format!("{}{outcome}", name(&ending.key))
         }
         Action::Answer(answer) => format!("answer({})", answer.open.len()),
+        Action::Sent(sent) => format!("sent({})", sent.threads.len()),
         Action::Reread(from) => format!("reread({from})"),
         Action::Check(_)
         | Action::Start(_)
@@ -306,6 +308,28 @@ fn a_message_that_is_shed_is_read_again_wherever_it_stands_in_its_frame() {
     script.handle(Input::Shed(1));
     assert_eq!(script.machine.load().0, 0);
     assert_eq!(script.entries(vec![entry]), r#"m0:a m1:b commit(m1:"b" @0)"#);
+}
+
+#[test]
+fn an_answer_about_a_message_that_was_forgotten_does_not_count_for_it_opened_again() {
+    let again = || {
+        let mut script = Script::new();
+        script.auto_found = false;
+        script.run("0a!");
+        script.handle(Input::Shed(1));
+        assert_eq!(script.run("room"), "reread(1)");
+        let log = script.log.clone();
+        assert_eq!(script.entries(log), "look-up(1)");
+        script
+    };
+    let found = |known| Input::Found(vec![(key("a"), known)]);
+    let mut script = again();
+    assert_eq!(script.handle(found(Known::Absent)), "-", "it may have ended since");
+    assert_eq!(script.handle(found(Known::Absent)), r#"a commit("a" @1)"#);
+    let mut script = again();
+    assert_eq!(script.handle(found(Known::Ended)), "-");
+    assert_eq!(script.machine.stats(script.now).open, 0, "what has ended stays so");
+    assert_eq!(script.handle(found(Known::Ended)), "-");
 }
 
 #[test]
@@ -524,7 +548,7 @@ fn an_answer_starts_at_the_cursor_and_says_when_it_was_cut() {
     script.run("0a 1b 2c");
     let mut ask = |next: u32, attempt: u32, max_bytes: usize| {
         let have = vec![(MessageId::parse("a").unwrap(), attempt, next)];
-        let ask = Ask { token: 1, thread: ThreadId::parse("t").unwrap(), have, max_bytes };
+        let ask = Ask { token: 1, thread: ThreadId::parse("t").unwrap(), have, most_messages: 8, max_bytes };
         let actions = script.machine.handle(Input::Ask(ask), script.now);
         let [Action::Answer(answer)] = actions.as_slice() else { panic!("{actions:?}") };
         let ids: Vec<u32> = answer.open[0].chunks.iter().map(|chunk| chunk.id).collect();

@@ -126,7 +126,12 @@ impl<'a> Check<'a> {
             Seen::Rest { message, chunk } => {
                 let shown = all.entry(message).or_default();
                 if shown.ended {
-                    self.report(Invariant::ClientText, message, "nothing after its end", format!("{chunk:?}"));
+                    self.report(
+                        Invariant::ClientText,
+                        message,
+                        "nothing after its end",
+                        format!("{chunk:?}"),
+                    );
                 }
                 shown.add(chunk);
                 shown.from_store = true;

@@ -98,7 +98,9 @@ impl World {
             | GatewayEvent::Fetched(thread, number, ..)
             | GatewayEvent::Tick(thread, number) => (thread.clone(), *number),
             GatewayEvent::Watch(p) => return self.ask_sent(gateway, *p),
-            GatewayEvent::Sent(p, incarnation, sent) => return self.on_sent(gateway, *p, *incarnation, sent.clone()),
+            GatewayEvent::Sent(p, incarnation, sent) => {
+                return self.on_sent(gateway, *p, *incarnation, sent.clone());
+            }
         };
         let Some(follower) = self.gateways[gateway].followers.get(&thread) else { return };
         if follower.number != number {
@@ -127,7 +129,9 @@ impl World {
                     follower.feed.on_ask_failed(now);
                 }
             }
-            GatewayEvent::Fetch(_, _, reader, read) => return self.read_store(gateway, thread, number, reader, read),
+            GatewayEvent::Fetch(_, _, reader, read) => {
+                return self.read_store(gateway, thread, number, reader, read);
+            }
             GatewayEvent::Fetched(_, _, reader, fetched) => self.fetched(gateway, &thread, reader, fetched),
             GatewayEvent::Tick(..) => follower.has_tick = false,
             GatewayEvent::Watch(_) | GatewayEvent::Sent(..) => {}
@@ -191,7 +195,9 @@ impl World {
         let needs_tick = !follower.feed.is_calm() || !follower.waiting.is_empty();
         let sets_tick = needs_tick && !std::mem::replace(&mut follower.has_tick, needs_tick);
         for (client, why) in refused {
-            self.note(27, [client as u64, 0, 0], || format!("client {client} is told to begin anew: {why:?}"));
+            self.note(27, [client as u64, 0, 0], || {
+                format!("client {client} is told to begin anew: {why:?}")
+            });
         }
         for (client, base) in let_in {
             self.clients[client].joined(base);
@@ -337,7 +343,11 @@ impl World {
                     }
                 }
             }
-            (Reader::Waiting, Fetched::Last(_) | Fetched::Failed) => follower.waiting.on_read_failed(now),
+            (Reader::Waiting, Fetched::Last(last)) => {
+                follower.waiting.on_last(last, &follower.feed);
+                follower.waiting.on_read_failed(now);
+            }
+            (Reader::Waiting, Fetched::Failed) => follower.waiting.on_read_failed(now),
         }
         self.tell(told);
     }

@@ -1,4 +1,4 @@
-use model::{MessageId, PartitionCount, PartitionId, Seq};
+use model::{Cut, MessageId, PartitionCount, PartitionId, Position, Seq};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -189,13 +189,14 @@ proptest! {
         let explanation = Explanation { active, waiting, reason, paused, head, known_up_to: Seq(77) };
         let payload = explain::encode_explanation(epoch, &explanation);
         prop_assert_eq!(explain::decode_explanation(&payload).unwrap(), explanation);
-        prop_assert_eq!(ask::decode_reply(&payload).unwrap().epoch, epoch);
+        prop_assert_eq!(ask::decode_reply(&payload).unwrap().cut.epoch, epoch);
     }
 }
 
 #[test]
 fn both_kinds_of_questions_are_told_apart() {
-    let open = ask::Ask { thread: thread(), have: vec![(MessageId::parse("m1").unwrap(), 1, 9)] };
+    let have = vec![(MessageId::parse("m1").unwrap(), 1, 9)];
+    let open = ask::Ask { thread: thread(), have, most_messages: 16 };
     assert_eq!(ask::decode_question(&ask::encode_ask(&open)).unwrap(), ask::Question::Open(open));
     let all = [
         explain::About::Agent(AgentId::parse("a1").unwrap()),
@@ -208,7 +209,8 @@ fn both_kinds_of_questions_are_told_apart() {
     }
     let nothing = pb::Ask { about: Some(pb::About { what: None }), ..pb::Ask::default() }.encode_to_vec();
     assert!(ask::decode_question(&nothing.into()).is_err());
-    let of_text = ask::encode_reply(&ask::AskReply { epoch: 1, open: Vec::new(), more: false });
+    let cut = Cut { epoch: 1, number: 0, committed: Position::from_stored(0), is_current: true };
+    let of_text = ask::encode_reply(&ask::AskReply { cut, open: Vec::new(), left_out: false, more: false });
     assert!(explain::decode_explanation(&of_text).is_err(), "the answer to another question");
     let unknown = pb::Explanation { reason: Some(pb::WaitReason::default()), ..pb::Explanation::default() };
     let unknown = pb::AskReply { explanation: Some(unknown), ..pb::AskReply::default() };

@@ -50,8 +50,7 @@ async fn complete(posted: Posted) -> Result<Response, Trouble> {
     let mut response = if request.stream {
         stream(ChatCompletions::new(terms), message, answer)
     } else {
-        let make = || ChatCompletions::new(terms.clone());
-        match whole(hub, &thread, make, message, answer).await?.object() {
+        match whole(ChatCompletions::new(terms), message, answer).await?.object() {
             Some(Ok(object)) => json(object),
             Some(Err(failure)) => failed(failure, error_body),
             None => return Err(Problem::unavailable("stream_cut", "the answer goes on").into()),

@@ -69,14 +69,14 @@ async fn respond(posted: Posted) -> Result<Response, Trouble> {
     let row = hub.store().put_response(&thread, standing.turn(), &asked).await?;
     let (message, answer) = enter(&desk, connection, &thread, standing).await?;
     let terms = terms(&thread, &message, row.asked, row.created_at);
-    let make = || Responses::new(terms.clone(), Resume::Start);
-    if request.stream {
-        return Ok(stream(make(), message, answer));
-    }
-    if request.background && matches!(answer, Answer::Live(_)) {
+    if request.background && !request.stream && matches!(answer, Answer::Live(_)) {
         return Ok(json(Responses::under_way(terms, false)));
     }
-    Ok(json(whole(hub, &thread, make, message, answer).await?.object()))
+    let fold = Responses::new(terms, Resume::Start);
+    if request.stream {
+        return Ok(stream(fold, message, answer));
+    }
+    Ok(json(whole(fold, message, answer).await?.object()))
 }
 
 /// Where the input is said. A thread that begins here is named, so that every gateway knows whose it is.
@@ -161,8 +161,8 @@ async fn shown(
         let resume = query.starting_after.map_or(Resume::Start, Resume::After);
         return Ok(stream(Responses::new(terms, resume), message, answer));
     }
-    let make = || Responses::new(terms.clone(), Resume::Start);
-    Ok(json(whole(hub, &thread, make, message, answer).await?.object()))
+    let fold = Responses::new(terms, Resume::Start);
+    Ok(json(whole(fold, message, answer).await?.object()))
 }
 
 pub(in crate::routes) async fn cancel(
@@ -176,7 +176,6 @@ pub(in crate::routes) async fn cancel(
         let (turn, message) = named(&response)?;
         let thread = thread_of(&desk, &turn, &message).await?;
         let terms = known_terms(hub, &thread, &turn, &message).await?;
-        let make = || Responses::new(terms.clone(), Resume::Start);
         let mut answer = ended(hub, &thread, &turn, &message).await?;
         if answer.is_none() {
             acts::perform(hub, actor, thread.agent(), ActKind::StopTurn(turn.clone())).await?;
@@ -189,7 +188,10 @@ pub(in crate::routes) async fn cancel(
             answer = ended(hub, &thread, &turn, &message).await?;
         }
         match answer {
-            Some(answer) => Ok(json(whole(hub, &thread, make, message, answer).await?.object())),
+            Some(answer) => {
+                let fold = Responses::new(terms, Resume::Start);
+                Ok(json(whole(fold, message, answer).await?.object()))
+            }
             None => Ok(json(under_way(hub, terms, &turn).await)),
         }
     };

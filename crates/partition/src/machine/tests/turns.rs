@@ -2,6 +2,7 @@
 //!
 //! The thread of a person is `t`, the agent is `a`. The store knows what has been committed, unless a test says otherwise.
 
+mod corners;
 mod crashes;
 mod following;
 mod tasks;
@@ -268,7 +269,8 @@ fn render(action: &Action) -> Option<String> {
         Action::End(ending) => {
             let (turn, run) = TurnId::of_answer(&ending.key.message).unwrap();
             let outcome = match &ending.outcome {
-                Outcome::Complete(_) => "complete",
+                Outcome::Complete => "complete",
+                Outcome::Stopped => "stopped",
                 Outcome::Failed(failure) => failure.code(),
             };
             format!("end {} run {run} {outcome}", name(&turn))
@@ -419,7 +421,7 @@ fn a_stopped_turn_keeps_its_partial_answer_and_the_next_message_works_at_once() 
     let first = script.last_start();
     script.say(0, &["I am", "call:c:{}"]);
     let said = script.order(act("s", ActKind::StopTurn(turn("x"))));
-    assert_eq!(said, ["abandon x run 0", "end x run 0 complete"]);
+    assert_eq!(said, ["abandon x run 0", "end x run 0 stopped"]);
     assert_eq!(script.history(), [r#"user "ask x", assistant "I am", tool "", assistant """#]);
     let messages = &script.last_commit().turns[0].messages;
     assert!(messages[2..].iter().all(|message| message.metadata.get("stopped") == Some(&json!(true))));
@@ -450,7 +452,7 @@ fn the_four_policies_of_a_busy_thread() {
     assert_eq!(script.last_commit().failed_turns[0].opened.content, "ask y");
 
     let (script, said) = second(BusyPolicy::Interrupt);
-    assert_eq!(said, "abandon x run 0, end x run 0 complete, start y run 0");
+    assert_eq!(said, "abandon x run 0, end x run 0 stopped, start y run 0");
     assert_eq!(script.history(), [r#"user "ask x", assistant "half""#]);
 
     let (script, said) = second(BusyPolicy::Rollback);

@@ -22,7 +22,8 @@ cargo xtask <command>
   chaos --minutes N [args]  real processes, killed at random
   fuzz [N]                  the API against its description, N requests made up for each operation (default: 200)
   cuts [--number N] [--seed S]
-                            the real clients of all protocols, cut off a fleet so many times
+                            the real clients of all protocols, cut off a fleet so many times, and viewers
+                            of one thread for two minutes beside one that is never cut
   bench [name] [--features F] [args]
                             benches in the release profile, of the binary with a feature; without a name: the list
 

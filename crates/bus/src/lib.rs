@@ -14,6 +14,7 @@ mod connection;
 mod error;
 mod out;
 mod reader;
+mod servers;
 mod stop;
 mod stored;
 mod stream;

@@ -71,9 +71,11 @@ impl RawEntry {
 pub enum ReaderEvent {
     /// The next entries, at least one.
     Entries(Vec<RawEntry>),
-    /// True: everything in the stream has been handed out. False: for two seconds that has not been so, or is not
+    /// True: everything in the stream has been handed out. False: for two seconds and a round trip that has not been so, or is not
     /// known. Told when it changes; a new reader has not caught up.
     CaughtUp(bool),
+    /// Why the stream cannot be read at the moment; `None`: it is read again. Told when it changes.
+    Trouble(Option<String>),
     /// The stream is not the one that was opened: deleted, made anew, shorter than what was read, or written past a lost end. Nothing
     /// more comes from this reader.
     StreamChanged,
@@ -98,6 +100,10 @@ pub struct Reader {
     restarts: u64,
     breaks: u32,
     missing_since: Option<Instant>,
+    /// See [`ReaderEvent::Trouble`].
+    trouble: Option<String>,
+    /// See [`Session::silence`]: that of the last one.
+    silence: Duration,
 }
 
 enum Phase {
@@ -153,7 +159,12 @@ impl Reader {
             restarts: 0,
             breaks: 0,
             missing_since: None,
+            trouble: None,
+            silence: SILENCE,
         };
+        if let Phase::Reading(session) = &reader.phase {
+            reader.silence = session.silence();
+        }
         reader.note_clear();
         Ok(reader)
     }
@@ -177,7 +188,7 @@ impl Reader {
             if let Some(event) = self.queued.take() {
                 return event;
             }
-            if self.caught_up && self.clear_at.elapsed() > SILENCE {
+            if self.caught_up && self.clear_at.elapsed() > self.silence {
                 self.caught_up = false;
                 return ReaderEvent::CaughtUp(false);
             }
@@ -225,7 +236,7 @@ impl Reader {
             Phase::Opening(opening) => {
                 let stale = async {
                     match self.caught_up {
-                        true => tokio::time::sleep_until(self.clear_at + SILENCE).await,
+                        true => tokio::time::sleep_until(self.clear_at + self.silence).await,
                         false => std::future::pending().await,
                     }
                 };
@@ -284,9 +295,10 @@ impl Reader {
                 tracing::debug!(partition = %self.partition, consumer = session.consumer, "reader reads");
                 self.missing_since = None;
                 self.stream = stream;
+                self.silence = session.silence();
                 self.phase = Phase::Reading(session);
                 self.note_clear();
-                None
+                self.trouble.take().map(|_| ReaderEvent::Trouble(None))
             }
             Ok(Opened::Changed(stream)) => Some(self.changed(Some(stream))),
             Ok(Opened::Fetched(entry)) => {
@@ -311,7 +323,12 @@ impl Reader {
         tracing::debug!(partition = %self.partition, %error, "reader cannot be opened yet");
         let delay = self.backoff.next_delay();
         self.phase = Phase::Opening(self.opening(None, delay));
-        None
+        let trouble = Some(error.to_string());
+        if self.trouble == trouble {
+            return None;
+        }
+        self.trouble = trouble.clone();
+        Some(ReaderEvent::Trouble(trouble))
     }
 
     fn changed(&mut self, stream: Option<StreamState>) -> ReaderEvent {

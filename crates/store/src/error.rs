@@ -29,6 +29,12 @@ pub enum StoreError {
     /// The server is there and refuses us: wrong user, password or database name.
     #[error("Postgres refuses the connection: {0}")]
     Refused(#[source] sqlx::Error),
+    /// Between us and the server stands a pooler that hands out server sessions as it likes.
+    #[error(
+        "DATABASE_URL leads to a connection pooler ({0}); Antiphon needs sessions of its own, for their settings and prepared \
+         statements, and keeps few: give it the address of Postgres itself"
+    )]
+    Pooler(String),
     /// No answer in time; the connection was closed.
     #[error("Postgres did not answer in time")]
     TimedOut,
@@ -62,9 +68,12 @@ impl StoreError {
                 Cause::Connect | Cause::NotNow | Cause::Lost => Disposition::Retry,
                 Cause::Data | Cause::Other => Disposition::Fatal,
             },
-            Self::Url(_) | Self::Refused(_) | Self::Row(_) | Self::PartitionCount { .. } | Self::Stopping => {
-                Disposition::Fatal
-            }
+            Self::Url(_)
+            | Self::Refused(_)
+            | Self::Pooler(_)
+            | Self::Row(_)
+            | Self::PartitionCount { .. }
+            | Self::Stopping => Disposition::Fatal,
         }
     }
 
@@ -81,6 +90,9 @@ impl StoreError {
     /// Of a connection that could not be opened.
     pub(crate) fn of_connect(error: sqlx::Error) -> Self {
         match error {
+            sqlx::Error::Database(ref refusal) if is_of_pooler(refusal.as_ref()) => {
+                Self::Pooler(refusal.message().to_owned())
+            }
             sqlx::Error::Database(ref refusal) if refuses_login(refusal.as_ref()) => Self::Refused(error),
             error => error.into(),
         }
@@ -150,6 +162,11 @@ impl Cause {
 /// say something else.
 pub(crate) fn refuses_login(error: &dyn DatabaseError) -> bool {
     matches!(sqlstate(error).as_ref(), "28000" | "28P01" | "3D000" | "42501")
+}
+
+/// What pgbouncer says to settings that come with the first packet. Postgres has none that it would not take there.
+pub(crate) fn is_of_pooler(error: &dyn DatabaseError) -> bool {
+    error.message().contains("unsupported startup parameter")
 }
 
 pub(crate) fn sqlstate(error: &dyn DatabaseError) -> Cow<'_, str> {

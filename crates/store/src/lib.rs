@@ -49,7 +49,7 @@ pub use incidents::IncidentRow;
 pub use leases::{Applied, Fleet, Grant, Reclaimed, Renewed};
 pub use look_up::StoredOutcome;
 pub use mend::Mend;
-pub use migrate::{MigrateError, migrate};
+pub use migrate::{Layout, MigrateError, migrate};
 pub use partitions::PartitionStatus;
 pub use retain::KeptThread;
 pub use store::Store;

@@ -13,12 +13,12 @@ fn agent(id: &str) -> AgentId {
     AgentId::parse(id).unwrap()
 }
 
-fn turn(thread: &ThreadId, unique: &str) -> TurnId {
+pub(crate) fn turn(thread: &ThreadId, unique: &str) -> TurnId {
     TurnId::foreground(thread, unique).unwrap()
 }
 
 /// Runs a statement in which `$b(<key>)` stands for the bucket of a key.
-async fn write(database: &Database, statement: &str) {
+pub(crate) async fn write(database: &Database, statement: &str) {
     let mut parts = statement.split("$b(");
     let mut sql = parts.next().unwrap().to_owned();
     for part in parts {
@@ -82,8 +82,8 @@ async fn keys_go_when_they_are_old() {
     assert_eq!(left, [r#"{"key":"k5"}"#, r#"{"key":"k6"}"#]);
 }
 
-/// Rows of messages: thread, position, batch, id, role, content.
-async fn messages(database: &Database, rows: &[(i64, i64, &str, &str, &str, &str)]) {
+/// Rows of messages of the thread `t`: position, batch, id, batch type, role, content.
+pub(crate) async fn messages(database: &Database, rows: &[(i64, i64, &str, &str, &str, &str)]) {
     let row = |(position, batch, id, kind, role, content): &(i64, i64, &str, &str, &str, &str)| {
         format!(
             "($b(t), 't', {position}, '{id}', {batch}, {}, '{kind}', '{role}', '{content}')",
@@ -97,61 +97,6 @@ async fn messages(database: &Database, rows: &[(i64, i64, &str, &str, &str, &str
         rows.join(", ")
     );
     write(database, &sql).await;
-}
-
-#[tokio::test]
-async fn viewers_are_shown_answers_with_the_text_of_all_steps() {
-    let (database, store) = Database::new(2).await;
-    let t = thread("t");
-    let (x, y, z) = (turn(&t, "x-a7"), turn(&t, "y"), turn(&t, "z"));
-    let ids = |turn: &TurnId, run| {
-        let step = |n| turn.step(run, n).to_string();
-        (
-            turn.input().to_string(),
-            step(0),
-            turn.result(run, 0, 0).to_string(),
-            step(1),
-            turn.answer(run).to_string(),
-        )
-    };
-    let (xq, xs, xr, xs1, xa) = ids(&x, 0);
-    let (yq, _, _, _, ya) = ids(&y, 12);
-    let (zq, zs, _, _, za) = ids(&z, 1);
-    messages(
-        &database,
-        &[
-            (10, 10, "bare", "system_trigger", "assistant", "bare text"),
-            (20, 20, &xq, "user_request", "user", "question"),
-            (21, 20, &xs, "user_request", "assistant", "one "),
-            (22, 20, &xr, "user_request", "tool", "result"),
-            (23, 20, &xs1, "user_request", "assistant", "two "),
-            (24, 20, &xa, "user_request", "assistant", "three"),
-            (30, 30, "note-a", "system_trigger", "user", "bare too"),
-            (40, 40, &yq, "agent_to_agent", "user", "task"),
-            (41, 40, &ya, "agent_to_agent", "assistant", "done"),
-            // A continuation goes on in the batch of the turn before.
-            (50, 40, &zq, "continuation", "user", "go on"),
-            (51, 40, &zs, "continuation", "assistant", "more "),
-            (52, 40, &za, "continuation", "assistant", "text"),
-        ],
-    )
-    .await;
-    let shown = async |after: i64, limit| {
-        let all = store.shown_after(&t, Position::from_stored(after), limit).await.unwrap();
-        let short = all.iter().map(|it| format!("{}:{}", it.position, it.content));
-        short.collect::<Vec<_>>().join("|")
-    };
-    assert_eq!(shown(0, 9).await, "10:bare text|24:one two three|30:bare too|41:done|52:more text");
-    assert_eq!(shown(22, 2).await, "24:one two three|30:bare too", "from within a turn");
-    assert_eq!(shown(52, 9).await, "");
-    assert_eq!(store.last_shown(&t).await.unwrap(), Some(Position::from_stored(52)));
-    assert_eq!(store.last_shown(&thread("u")).await.unwrap(), None);
-    let answer = &store.shown_after(&t, Position::from_stored(20), 1).await.unwrap()[0];
-    assert_eq!((&answer.message_id, answer.attempt), (&x.answer(0), 0));
-    let done = |turn: &TurnId, run| Some(TurnState::Done { answer: turn.answer(run) });
-    for (turn, run) in [(&x, 0), (&y, 12), (&z, 1)] {
-        assert_eq!(store.turn_state(&t, turn).await.unwrap(), done(turn, run), "{turn}");
-    }
 }
 
 async fn insert_failed(database: &Database, turn: &TurnId, run: u32) {

@@ -3,7 +3,9 @@
 use model::{Failure, IdRange, MessageKey, Seq, Timestamp};
 use store::{Committed, Range};
 
-use crate::fixture::{Database, Owner, dead_entry, dead_message, key, message, submission, thread};
+use crate::fixture::{
+    Database, INCARNATION, Owner, dead_entry, dead_message, failed, key, message, submission, thread,
+};
 
 async fn chain(store: &store::Store, id: &str) -> Vec<(i64, Option<i64>)> {
     let history = store.history(&thread(id), Range::default(), 100).await.unwrap().unwrap();
@@ -17,8 +19,9 @@ async fn the_same_commit_twice_is_once() {
     let mut commit = owner.empty();
     commit.messages = vec![message("t", "m1", 10), message("u", "m1", 11), message("t", "m2", 12)];
     commit.dead_letters = vec![dead_entry(4, b"\xff\0"), dead_message(key("t", "m3"), 5, Failure::Stalled)];
+    commit.failed_messages = vec![failed(key("t", "m3"), 13, Failure::Stalled)];
     commit.checkpoint = Seq(9);
-    let tables = ["threads", "messages", "dead_letters", "stragglers", "straggler_chunks"];
+    let tables = ["threads", "messages", "failed_messages", "dead_letters", "stragglers", "straggler_chunks"];
     let mut seen = Vec::new();
     for _ in 0..2 {
         assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
@@ -28,7 +31,7 @@ async fn the_same_commit_twice_is_once() {
         }
         seen.push(now);
     }
-    assert_eq!(seen[0].len(), 2 + 3 + 2);
+    assert_eq!(seen[0].len(), 2 + 3 + 1 + 2);
     assert_eq!(seen[0], seen[1]);
 }
 

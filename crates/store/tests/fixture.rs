@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use model::{
-    BatchType, Bucket, DeadLetter, DeadLetterSource, Failure, Message, MessageId, MessageKey, Metadata,
-    PartitionCount, PartitionId, Placement, Position, Refusal, Role, Seq, ThreadId, Timestamp,
+    BatchType, Bucket, DeadLetter, DeadLetterSource, FailedMessage, Failure, Message, MessageId, MessageKey,
+    Metadata, PartitionCount, PartitionId, Placement, Position, Refusal, Role, Seq, ThreadId, Timestamp,
 };
 use partition::Commit;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
@@ -198,6 +198,17 @@ pub(crate) fn dead_message(key: MessageKey, seq: u64, failure: Failure) -> DeadL
     let chunks =
         vec![model::Chunk::content(0, "a", false).into(), model::Chunk::content(2, "c\0", true).into()];
     DeadLetter { seq: Seq(seq), source: DeadLetterSource::Message { key, attempt: 3, chunks, failure } }
+}
+
+pub(crate) fn failed(key: MessageKey, position: i64, failure: Failure) -> FailedMessage {
+    FailedMessage {
+        key,
+        position: Position::from_stored(position),
+        attempt: 3,
+        role: Role::Assistant,
+        batch_type: BatchType::SystemTrigger,
+        failure,
+    }
 }
 
 /// A thread id that belongs to the partition.

@@ -11,6 +11,7 @@ mod cancellation;
 mod commits;
 mod contexts;
 mod costs;
+mod ends;
 mod fencing;
 mod fixture;
 mod going_back;

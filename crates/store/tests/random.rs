@@ -14,7 +14,7 @@ use store::{Committed, Writer};
 
 use self::queues::{QUERIES, Queues};
 use crate::fixture::{
-    Database, INCARNATION, TTL, commit, dead_entry, dead_message, key, message, submission, thread_of,
+    Database, INCARNATION, TTL, commit, dead_entry, dead_message, failed, key, message, submission, thread_of,
 };
 
 const PARTITIONS: u64 = 2;
@@ -43,6 +43,8 @@ struct Expected {
     /// By thread and position: id and parent.
     messages: BTreeMap<(String, i64), (String, Option<i64>)>,
     letters: BTreeMap<String, u16>,
+    /// Failures by message, with their positions.
+    failures: BTreeMap<MessageKey, i64>,
     stragglers: BTreeMap<MessageKey, Saved>,
     queues: Queues,
 }
@@ -67,6 +69,9 @@ impl Expected {
                 model::DeadLetterSource::Message { key, .. } => key.to_string(),
             };
             self.letters.entry(key).or_insert(commit.partition.0);
+        }
+        for failed in &commit.failed_messages {
+            self.failures.entry(failed.key.clone()).or_insert(failed.position.get());
         }
         for save in &commit.stragglers {
             self.save(save);
@@ -134,6 +139,8 @@ impl Expected {
             .iter()
             .map(|(thread, (head, count))| json!({"thread": thread, "head": head, "count": count}));
         let letters = self.letters.iter().map(|(key, partition)| json!({"key": key, "partition": partition}));
+        let failures =
+            self.failures.iter().map(|(key, position)| json!({"key": key.to_string(), "position": position}));
         let stragglers = self.stragglers.iter().map(|(key, (attempt, open_ms, chunks))| {
             json!({"key": key.to_string(), "attempt": attempt, "open_ms": open_ms, "count": chunks.len(),
                    "chunks": chunks})
@@ -142,6 +149,7 @@ impl Expected {
             .chain(messages)
             .chain(heads)
             .chain(letters)
+            .chain(failures)
             .chain(stragglers)
             .chain(self.queues.rows())
             .collect()
@@ -156,6 +164,8 @@ async fn stored(database: &Database) -> Vec<Value> {
         r#"SELECT thread_id AS thread, head_position AS head, message_count AS count FROM threads
            ORDER BY thread_id COLLATE "C""#,
         r#"SELECT key, partition_id AS partition FROM dead_letters ORDER BY key COLLATE "C""#,
+        r#"SELECT thread_id || '/' || message_id AS key, position FROM failed_messages
+           ORDER BY thread_id COLLATE "C", message_id COLLATE "C""#,
         r#"SELECT thread_id || '/' || message_id AS key, attempt, open_ms, chunks AS count,
                   (SELECT coalesce(json_agg(c.chunk_id ORDER BY c.arrival), '[]') FROM straggler_chunks AS c
                    WHERE (c.bucket, c.thread_id, c.message_id) = (s.bucket, s.thread_id, s.message_id)) AS chunks
@@ -229,6 +239,8 @@ impl Author {
                 .dead_letters
                 .push(dead_entry(self.random.random_range(0..100) * 2 + partition as u64, b"\0"));
             let key = self.key(partition, 60);
+            self.position += 1;
+            commit.failed_messages.push(failed(key.clone(), self.position, Failure::Stalled));
             commit.dead_letters.push(dead_message(key, 1, Failure::Stalled));
         }
         for _ in 0..self.random.random_range(0..3) {

@@ -20,12 +20,13 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
 }
 
 /// Every table that holds something of a tenant, and its column that tells whose.
-const OWNED: [(&str, &str); 16] = [
+const OWNED: [(&str, &str); 17] = [
     ("threads", "thread_id"),
     ("messages", "thread_id"),
     ("stragglers", "thread_id"),
     ("straggler_chunks", "thread_id"),
     ("failed_turns", "thread_id"),
+    ("failed_messages", "thread_id"),
     ("open_turns", "thread_id"),
     ("idempotency_keys", "thread_id"),
     ("responses", "thread_id"),

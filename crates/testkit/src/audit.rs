@@ -18,7 +18,7 @@ use simulation::checker::{self, Publish, Published, Rules};
 use crate::{
     ledger::Sent,
     sse::Transcript,
-    tables::{StoredDeadLetter, StoredMessage},
+    tables::{StoredDeadLetter, StoredEnd, StoredMessage},
 };
 
 pub use log::read_log;
@@ -44,6 +44,8 @@ pub struct Evidence<'a> {
     pub messages: &'a [StoredMessage],
     /// The table `dead_letters`.
     pub dead_letters: &'a [StoredDeadLetter],
+    /// How messages ended that clients are told of, by thread and position.
+    pub ends: &'a [StoredEnd],
     /// Transcripts by thread, in the order of a client's connections.
     pub transcripts: &'a [(String, Vec<Transcript>)],
     /// A message with a gap that was open for so long may have been given up on although it is whole.
@@ -92,10 +94,10 @@ pub fn audit(evidence: &Evidence<'_>) -> Vec<Violation> {
     what_is_acknowledged_is_in_the_log(evidence, &mut findings);
     entries_are_refused_only_with_garbage(evidence, &mut findings);
     batches_begin_before_their_messages(evidence.messages, &mut findings);
+    failures_have_a_place(evidence, &mut findings);
     for (thread, transcripts) in evidence.transcripts {
         transcripts::check_ends(thread, transcripts, &mut findings);
         transcripts::check_reasons(thread, transcripts, evidence.dead_letters, &mut findings);
-        transcripts::check_missed(thread, transcripts, evidence.messages, &mut findings);
     }
     let shared = shared(evidence, &mut findings);
     findings.0.extend(checker::check(&shared).into_iter().map(Violation::from));
@@ -107,19 +109,33 @@ fn shared(evidence: &Evidence<'_>, findings: &mut Findings) -> checker::Evidence
     let gap_safe = evidence.gap_timeout.saturating_sub(ON_THE_WAY);
     let rules = Rules { gap_safe_ms: gap_safe.as_millis() as i64, ..Rules::default() };
     let messages = rows::messages(evidence.messages, findings);
-    let fates = checker::fates(evidence.log, &rules);
-    let known = transcripts::Known { fates, messages: &messages };
-    let transcripts = evidence.transcripts.iter().enumerate().filter_map(|(number, (thread, seen))| {
-        transcripts::translate(number, thread, seen, &known, findings)
-    });
+    let ends = rows::ends(evidence.ends, findings);
+    let transcripts = evidence
+        .transcripts
+        .iter()
+        .enumerate()
+        .filter_map(|(number, (thread, seen))| transcripts::translate(number, thread, seen, findings));
     let transcripts = transcripts.collect();
     checker::Evidence {
         rules,
         ledger: evidence.log.to_vec(),
         dead_letters: rows::dead_letters(evidence.dead_letters, findings),
         messages,
+        ends,
         transcripts,
         grants: Vec::new(),
+    }
+}
+
+/// What was given up on is told to whoever comes later, with the reason for which it was.
+fn failures_have_a_place(evidence: &Evidence<'_>, findings: &mut Findings) {
+    for letter in evidence.dead_letters.iter().filter(|letter| letter.kind == "message") {
+        let (Some(thread), Some(message)) = (&letter.thread_id, &letter.message_id) else { continue };
+        let end = evidence.ends.iter().find(|end| end.thread_id == *thread && end.message_id == *message);
+        if end.and_then(|end| end.code.as_ref()) != Some(&letter.reason) {
+            let found = format!("{end:?}, but the dead letter says {}", letter.reason);
+            findings.add("a failure has its place among the ends", format!("{thread}/{message}"), found);
+        }
     }
 }
 

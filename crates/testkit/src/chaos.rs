@@ -215,10 +215,10 @@ impl Stage {
     /// Waits as long as clients still learn of ends, with a limit.
     async fn let_clients_learn(&self, pool: &PgPool) -> Result<()> {
         let began = Instant::now();
-        let messages = tables::messages(pool).await?;
+        let ends = tables::ends(pool).await?;
         while began.elapsed() < Duration::from_secs(20) {
             let satisfied = |follower: &Follower| {
-                follower.inspect(|transcripts| audit::knows_all(follower.thread(), transcripts, &messages))
+                follower.inspect(|transcripts| audit::knows_all(follower.thread(), transcripts, &ends))
             };
             if self.followers.iter().all(satisfied) {
                 break;
@@ -248,6 +248,7 @@ impl Stage {
             turns,
             views,
             dead_letters: tables::dead_letters(&pool).await?,
+            ends: tables::ends(&pool).await?,
             partitions: tables::partitions(&pool).await?,
             transcripts: followers
                 .into_iter()
@@ -268,6 +269,7 @@ struct Collected {
     /// What clients saw of turns.
     views: Vec<(String, Vec<crate::sse::Transcript>)>,
     dead_letters: Vec<tables::StoredDeadLetter>,
+    ends: Vec<tables::StoredEnd>,
     partitions: Vec<tables::StoredPartition>,
     transcripts: Vec<(String, Vec<crate::sse::Transcript>)>,
 }
@@ -282,6 +284,7 @@ impl Collected {
             log: &self.log,
             messages: &self.messages,
             dead_letters: &self.dead_letters,
+            ends: &self.ends,
             transcripts: &self.transcripts,
             gap_timeout: settings.gap_timeout,
             allow_entry_letters: false,

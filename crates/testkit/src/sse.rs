@@ -77,11 +77,15 @@ pub enum Event {
         message: String,
         /// Its position.
         position: Option<String>,
+        /// As far as it had come when its turn was stopped.
+        is_stopped: bool,
     },
     /// The message was given up.
     Failed {
         /// The message.
         message: String,
+        /// Its place among the ends of the thread; `None` when it was lost.
+        position: Option<String>,
         /// Why: a code such as `gap_timeout`.
         code: String,
         /// Why, for people.
@@ -95,6 +99,11 @@ pub enum Event {
         message: String,
         /// Its new attempt.
         attempt: u32,
+    },
+    /// What the client has does not exist: it forgets all that came after a position, and all that is open.
+    Restart {
+        /// The position.
+        after: String,
     },
     /// Anything else, kept as it came.
     Other {
@@ -120,6 +129,8 @@ pub struct ChunkEvent {
     pub text: String,
     /// Whether it is the last one.
     pub is_final: bool,
+    /// It holds what the store has of all chunks of its type that the client lacks.
+    pub is_compacted: bool,
 }
 
 /// The JSON of all kinds of events.
@@ -138,21 +149,36 @@ struct Data {
     #[serde(default)]
     metadata: Value,
     position: Option<String>,
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    compacted: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct RestartData {
+    after: String,
 }
 
 impl Event {
     /// Reads what a dispatched SSE event says.
     pub fn read(name: Option<&str>, data: &str) -> Self {
         let other = || Self::Other { name: name.map(str::to_owned), data: data.to_owned() };
+        if name == Some("restart") {
+            let read = serde_json::from_str(data);
+            return read.map_or_else(|_| other(), |RestartData { after }| Self::Restart { after });
+        }
         let Ok(fields) = serde_json::from_str::<Data>(data) else { return other() };
         match (name, fields.chunk_type.as_str(), fields.chunk_id) {
             (Some("reset"), ..) => Self::Reset { message: fields.message_id, attempt: fields.attempt },
             (None, "system", _) if fields.chunk == "message_complete" => {
-                Self::Complete { message: fields.message_id, position: fields.position }
+                let is_stopped = fields.status == "stopped";
+                Self::Complete { message: fields.message_id, position: fields.position, is_stopped }
             }
             // A producer's own error chunk has a number; the terminal has none.
             (None, "error", None) => Self::Failed {
                 message: fields.message_id,
+                position: fields.position,
                 code: fields.metadata.get("code").and_then(Value::as_str).unwrap_or_default().to_owned(),
                 text: fields.chunk,
                 metadata: fields.metadata,
@@ -164,6 +190,7 @@ impl Event {
                 kind: kind.to_owned(),
                 text: fields.chunk,
                 is_final: fields.is_final,
+                is_compacted: fields.compacted,
             }),
             _ => other(),
         }
@@ -173,7 +200,7 @@ impl Event {
     pub fn terminal(&self) -> Option<&str> {
         match self {
             Self::Complete { message, .. } | Self::Failed { message, .. } => Some(message),
-            Self::Chunk(_) | Self::Reset { .. } | Self::Other { .. } => None,
+            Self::Chunk(_) | Self::Reset { .. } | Self::Restart { .. } | Self::Other { .. } => None,
         }
     }
 }
@@ -407,7 +434,7 @@ mod tests {
     #[test]
     fn events_are_told_apart() {
         let chunk = json!({"session_id": "t", "message_id": "m", "chunk_id": 3, "chunk": "x", "chunk_type": "content",
-            "is_final": true, "metadata": {}, "attempt": 2});
+            "is_final": true, "metadata": {}, "attempt": 2, "role": "assistant", "batch_type": "system_trigger"});
         let expected = ChunkEvent {
             message: "m".into(),
             attempt: 2,
@@ -415,20 +442,34 @@ mod tests {
             kind: "content".into(),
             text: "x".into(),
             is_final: true,
+            is_compacted: false,
         };
-        assert_eq!(Event::read(None, &chunk.to_string()), Event::Chunk(expected));
+        assert_eq!(Event::read(None, &chunk.to_string()), Event::Chunk(expected.clone()));
+        let mut rest = chunk;
+        rest["compacted"] = json!(true);
+        let expected = ChunkEvent { is_compacted: true, ..expected };
+        assert_eq!(Event::read(None, &rest.to_string()), Event::Chunk(expected));
         let complete = json!({"chunk_type": "system", "chunk": "message_complete", "session_id": "t", "message_id": "m",
             "position": "12"});
-        let expected = Event::Complete { message: "m".into(), position: Some("12".into()) };
-        assert_eq!(Event::read(None, &complete.to_string()), expected);
+        for status in ["completed", "stopped"] {
+            let mut complete = complete.clone();
+            complete["status"] = json!(status);
+            let (message, position) = ("m".into(), Some("12".into()));
+            let expected = Event::Complete { message, position, is_stopped: status == "stopped" };
+            assert_eq!(Event::read(None, &complete.to_string()), expected);
+        }
         let failed = json!({"chunk_type": "error", "chunk": "gone", "is_final": true, "message_id": "m",
-            "metadata": {"code": "gap_timeout"}});
-        assert!(
-            matches!(Event::read(None, &failed.to_string()), Event::Failed { code, .. } if code == "gap_timeout")
-        );
+            "metadata": {"code": "gap_timeout"}, "position": "13"});
+        let Event::Failed { position, code, text, .. } = Event::read(None, &failed.to_string()) else {
+            panic!("{failed}")
+        };
+        assert_eq!((position.as_deref(), &*code, &*text), (Some("13"), "gap_timeout", "gone"));
         let reset = json!({"session_id": "t", "message_id": "m", "attempt": 1});
         let expected = Event::Reset { message: "m".into(), attempt: 1 };
         assert_eq!(Event::read(Some("reset"), &reset.to_string()), expected);
+        let restart = json!({"session_id": "t", "after": "12"});
+        let expected = Event::Restart { after: "12".into() };
+        assert_eq!(Event::read(Some("restart"), &restart.to_string()), expected);
         assert!(matches!(Event::read(Some("drain"), "{}"), Event::Other { .. }));
     }
 }

@@ -56,6 +56,19 @@ pub struct StoredDeadLetter {
     pub raw: Vec<u8>,
 }
 
+/// The end of a message that clients are told of.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+pub struct StoredEnd {
+    /// Its thread.
+    pub thread_id: String,
+    /// The message.
+    pub message_id: String,
+    /// Its place among the ends of its thread.
+    pub position: i64,
+    /// Why it failed; `None` when it is persisted.
+    pub code: Option<String>,
+}
+
 /// A partition and its lease.
 #[derive(Debug, Clone, FromRow)]
 pub struct StoredPartition {
@@ -85,6 +98,18 @@ pub async fn dead_letters(pool: &PgPool) -> Result<Vec<StoredDeadLetter>> {
     let rows = sqlx::query_as(
         "SELECT kind, stream_seq, partition_id, subject, thread_id, message_id, attempt, reason, detail, raw
          FROM dead_letters ORDER BY created_at, stream_seq",
+    );
+    Ok(rows.fetch_all(pool).await?)
+}
+
+/// How all messages ended that clients are told of, by thread and position.
+pub async fn ends(pool: &PgPool) -> Result<Vec<StoredEnd>> {
+    let rows = sqlx::query_as(
+        "SELECT thread_id, message_id, position, NULL AS code FROM messages
+         WHERE batch_type = 'system_trigger' OR (role = 'assistant' AND message_id ~ '-a([1-9][0-9]*)?$')
+         UNION ALL
+         SELECT thread_id, message_id, position, code FROM failed_messages
+         ORDER BY thread_id, position",
     );
     Ok(rows.fetch_all(pool).await?)
 }

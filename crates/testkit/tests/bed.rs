@@ -175,6 +175,7 @@ impl Bed {
             log: &audit::read_log(self.publisher.context(), partitions).await.unwrap(),
             messages: &tables::messages(&self.pool).await.unwrap(),
             dead_letters: &tables::dead_letters(&self.pool).await.unwrap(),
+            ends: &tables::ends(&self.pool).await.unwrap(),
             transcripts: &transcripts,
             gap_timeout: self.gap_timeout,
             allow_entry_letters: true,

@@ -162,7 +162,7 @@ async fn a_request_that_comes_again_is_the_next_attempt_and_fences_the_one_befor
         Event::Chunk(chunk) => format!("{} {}", chunk.attempt, chunk.text),
         Event::Reset { attempt, .. } => format!("reset {attempt}"),
         Event::Complete { .. } => "complete".to_owned(),
-        Event::Failed { .. } | Event::Other { .. } => format!("{event:?}"),
+        Event::Failed { .. } | Event::Restart { .. } | Event::Other { .. } => format!("{event:?}"),
     };
     let seen: Vec<_> = events(&follower).iter().map(chunk).collect();
     assert_eq!(seen, ["0 The first ", "0 says", "reset 1", "1 The second", "1  counts", "complete"]);

@@ -19,6 +19,8 @@ pub(crate) enum Fed {
     Entries(Vec<Entry>, Option<Mark>),
     /// See [`partition::Input::CaughtUp`].
     CaughtUp(bool),
+    /// See [`ReaderEvent::Trouble`].
+    Trouble(Option<String>),
     /// The stream is another one now.
     StreamChanged,
 }
@@ -85,6 +87,7 @@ async fn read(
                         Fed::Entries(decoded.collect(), last)
                     }
                     ReaderEvent::CaughtUp(caught_up) => Fed::CaughtUp(caught_up),
+                    ReaderEvent::Trouble(trouble) => Fed::Trouble(trouble),
                     ReaderEvent::StreamChanged => Fed::StreamChanged,
                 };
                 if sender.send((generation, fed)).await.is_err() {

@@ -100,6 +100,7 @@ impl Ownership {
 
     async fn try_look(&mut self) -> Result<(), StoreError> {
         self.renew_if_due().await?;
+        self.pulse.beat();
         let share = self.fleet().await?.share(self.context.config.partitions);
         let staying = self.held.values().filter(|lease| !lease.drain.is_cancelled()).count();
         if staying < share {
@@ -220,9 +221,10 @@ impl Ownership {
 /// Runs sessions of one partition until it is given back or lost.
 async fn hold(context: Context, grant: Grant, lease: Lease) -> (PartitionId, Standing) {
     let partition = grant.partition;
+    let readable = context.health.condition(format!("partition {partition}"));
     let (mut grant, mut seen) = (grant, None);
     loop {
-        match session::run(&context, &grant, lease.clone(), &mut seen).await {
+        match session::run(&context, &grant, lease.clone(), &mut seen, &readable).await {
             Ended::Lost => break,
             Ended::Drained => {
                 release(&context, &grant).await;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bus::{AskRequest, AskServer};
 use model::{Mark, Seq, Timestamp};
 use partition::{Body, Entry, Input, Partition};
+use runtime::Condition;
 use store::{Applied, Gone, Grant};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
@@ -46,15 +47,21 @@ pub(crate) enum Ended {
 /// The last entry that sessions of one hold have read, with its stream: more than the store may know.
 pub(crate) type Seen = Option<(Arc<str>, Mark)>;
 
-/// Runs the partition until it is drained, lost or in doubt.
-pub(crate) async fn run(context: &Context, grant: &Grant, lease: Lease, seen: &mut Seen) -> Ended {
+/// Runs the partition until it is drained, lost or in doubt. `readable` is met while it can be read.
+pub(crate) async fn run(
+    context: &Context,
+    grant: &Grant,
+    lease: Lease,
+    seen: &mut Seen,
+    readable: &Condition,
+) -> Ended {
     let (lost, drain, doubt) = (lease.lost.clone(), lease.drain.clone(), Arc::clone(&lease.doubt));
     let attached = tokio::select! {
         biased;
         () = lost.cancelled() => return Ended::Lost,
         () = drain.cancelled() => return Ended::Drained,
         () = doubt.notified() => return Ended::Rebuild,
-        attached = attach(context, grant, lease, seen.clone()) => attached,
+        attached = attach(context, grant, lease, seen.clone(), readable) => attached,
     };
     let Some(mut session) = attached else { return Ended::Rebuild };
     let ended = session.run().await;
@@ -65,6 +72,7 @@ pub(crate) async fn run(context: &Context, grant: &Grant, lease: Lease, seen: &m
 struct Session<'a> {
     context: &'a Context,
     lease: Lease,
+    readable: &'a Condition,
     /// What the store has, as far as it has said.
     applied: Applied,
     machine: Partition,
@@ -154,6 +162,8 @@ impl Session<'_> {
             }
             Event::Fed(Some(Fed::Entries(entries, last))) => self.read(entries, last).await,
             Event::Fed(Some(Fed::CaughtUp(caught_up))) => self.handle(Input::CaughtUp(caught_up)).await,
+            Event::Fed(Some(Fed::Trouble(Some(why)))) => self.readable.unmet(why),
+            Event::Fed(Some(Fed::Trouble(None))) => self.readable.met(),
             Event::Fed(Some(Fed::StreamChanged) | None) | Event::Asked(None) | Event::Answered(None) => {
                 return ControlFlow::Break(Ended::Rebuild);
             }

@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::{StreamExt, TryStreamExt};
 use model::{Mark, PartitionId, Seq};
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use wire::subject;
 
 use super::session::Session;
@@ -22,7 +23,8 @@ use crate::stream::{StreamState, to_ns};
 
 /// The server forgets a consumer that nobody has read from for so long.
 const FORGET_AFTER: Duration = Duration::from_secs(10);
-const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Opening is some round trips, of which each has a limit of its own.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 const CONNECTED_CHECK: Duration = Duration::from_millis(50);
 
 /// What is to be opened. Owns everything, so that the work survives a caller who stops waiting.
@@ -68,8 +70,13 @@ impl Opening {
         while !self.bus.shared.control.is_connected() {
             tokio::time::sleep(CONNECTED_CHECK).await;
         }
-        let opened = tokio::time::timeout(OPEN_TIMEOUT, self.open()).await;
-        opened.unwrap_or(Err(BusError::Timeout("opening a reader")))
+        let mut control = self.bus.shared.control.watch();
+        tokio::select! {
+            opened = self.open() => opened,
+            // What was asked over a connection that was lost is never answered.
+            _ = control.lost() => Err(BusError::Away),
+            () = tokio::time::sleep(OPEN_TIMEOUT) => Err(BusError::Timeout("opening a reader")),
+        }
     }
 
     async fn open(&self) -> Result<Opened, BusError> {
@@ -80,12 +87,10 @@ impl Opening {
         }
         let (session, _) = tokio::join!(self.create(), self.delete_previous());
         let session = session?;
-        if self.is_first {
-            self.evict_predecessors().await?;
-        }
         // Asked after the consumer was made: a stream that is replaced before that shows here, and one that is
         // replaced later takes the consumer with it.
-        let stream = self.bus.stream_state(self.partition).await?;
+        let (stream, ()) =
+            tokio::try_join!(self.bus.stream_state(self.partition), self.evict_predecessors())?;
         if self.is_same(&stream).await? {
             return Ok(Opened::Session(Box::new(session), stream));
         }
@@ -123,9 +128,10 @@ impl Opening {
             memory_storage: true,
             ..pull::Config::default()
         };
+        let asked = Instant::now();
         let made = self.bus.shared.api.create_consumer_on_stream(config, stream.as_str()).await?;
-        let unread = made.cached_info().num_pending;
-        Ok(Session::new(link, watch, inbox.into(), subscriber, &stream, name, unread))
+        let (unread, round_trip) = (made.cached_info().num_pending, asked.elapsed());
+        Ok(Session::new(watch, inbox.into(), subscriber, &stream, name, unread, round_trip))
     }
 
     async fn delete_previous(&self) {
@@ -140,14 +146,17 @@ impl Opening {
         let _ = self.bus.shared.api.delete_consumer_from_stream(consumer, stream).await;
     }
 
-    /// Deletes the consumers of lower epochs: a predecessor that is only slow reads no more.
+    /// Deletes the consumers of lower epochs, once: a predecessor that is only slow reads no more.
     async fn evict_predecessors(&self) -> Result<(), BusError> {
+        if !self.is_first {
+            return Ok(());
+        }
         let names = self.bus.stream(self.partition).await?.consumer_names();
         let names =
             names.try_collect::<Vec<_>>().await.map_err(|error| BusError::Unexpected(error.to_string()))?;
         let older =
             names.iter().filter(|name| epoch_of(self.partition, name).is_some_and(|it| it < self.epoch));
-        futures_util::stream::iter(older).for_each(|name| self.delete(name)).await;
+        futures_util::stream::iter(older).for_each_concurrent(None, |name| self.delete(name)).await;
         Ok(())
     }
 

@@ -22,15 +22,21 @@ async fn read(reader: &mut Reader, count: usize) -> Result<Vec<RawEntry>> {
     while read.len() < count {
         match tokio::time::timeout(PATIENCE, reader.next_batch(MAX)).await? {
             ReaderEvent::Entries(entries) => read.extend(entries),
-            ReaderEvent::CaughtUp(_) => {}
+            ReaderEvent::CaughtUp(_) | ReaderEvent::Trouble(_) => {}
             ReaderEvent::StreamChanged => anyhow::bail!("the stream changed"),
         }
     }
     Ok(read)
 }
 
+/// The next event that is no trouble on the way.
 async fn next(reader: &mut Reader) -> Result<ReaderEvent> {
-    Ok(tokio::time::timeout(PATIENCE, reader.next_batch(MAX)).await?)
+    loop {
+        let event = tokio::time::timeout(PATIENCE, reader.next_batch(MAX)).await?;
+        if !matches!(event, ReaderEvent::Trouble(_)) {
+            return Ok(event);
+        }
+    }
 }
 
 fn seqs(entries: &[RawEntry]) -> Vec<u64> {
@@ -214,6 +220,30 @@ async fn a_server_that_hangs_is_noticed_and_read_again() -> Result<()> {
     server.resume()?;
     publish(&bus, 11..=20).await?;
     assert_eq!(seqs(&read(&mut reader, 10).await?), (11..=20).collect::<Vec<_>>());
+    Ok(())
+}
+
+#[tokio::test]
+async fn it_tells_why_its_stream_cannot_be_read_and_when_it_is_read_again() -> Result<()> {
+    let mut server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(1)).await?;
+    let trouble = async |reader: &mut Reader| loop {
+        let event = tokio::time::timeout(PATIENCE, reader.next_batch(MAX)).await?;
+        if let ReaderEvent::Trouble(trouble) = event {
+            return anyhow::Ok(trouble);
+        }
+    };
+    server.kill()?;
+    server.run_without_jetstream()?;
+    trouble(&mut reader).await?.context("why")?;
+    server.kill()?;
+    server.run()?;
+    while trouble(&mut reader).await?.is_some() {}
+    server.jetstream().await?.delete_stream("PARTITION_0").await?;
+    let told = trouble(&mut reader).await?.context("why")?;
+    assert!(told.contains("there is no stream"), "{told}");
+    assert_eq!(next(&mut reader).await?, ReaderEvent::StreamChanged);
     Ok(())
 }
 

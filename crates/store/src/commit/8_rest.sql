@@ -92,7 +92,7 @@
 )
 -- Failed: $37 commit, $38 bucket, $39 thread, $40 position, $41 message, $42 attempt, $43 role, $44 batch_type, $45 code, $46 text,
 -- $47 missing, $48 is_retryable.
-, failures AS (
+, failed_ends AS (
     INSERT INTO failed_messages (bucket, thread_id, position, message_id, attempt, role, batch_type, code, text, missing,
                                  is_retryable)
     SELECT i.bucket, i.thread_id, i.position, i.message_id, i.attempt, i.role, i.batch_type, i.code, i.text,

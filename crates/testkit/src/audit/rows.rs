@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use simulation::checker;
 
 use super::Findings;
-use crate::tables::{StoredDeadLetter, StoredMessage};
+use crate::tables::{StoredDeadLetter, StoredEnd, StoredMessage};
 
 const RULE: &str = "a row makes sense";
 
@@ -41,6 +41,17 @@ pub(super) fn dead_letters(
     let read = |row: &StoredDeadLetter| {
         let place = format!("dead letter of partition {} sequence {}", row.partition_id, row.stream_seq);
         dead_letter(row).map_err(|error| findings.add(RULE, place, format!("{error:#}"))).ok()
+    };
+    rows.iter().filter_map(read).collect()
+}
+
+pub(super) fn ends(rows: &[StoredEnd], findings: &mut Findings) -> Vec<(MessageKey, i64)> {
+    let read = |row: &StoredEnd| {
+        let place = format!("end of {}/{}", row.thread_id, row.message_id);
+        let key = key(&row.thread_id, &row.message_id);
+        key.map_err(|error| findings.add(RULE, place, format!("{error:#}")))
+            .ok()
+            .map(|key| (key, row.position))
     };
     rows.iter().filter_map(read).collect()
 }

@@ -1,7 +1,11 @@
 //! Each rule is shown to fail: a check that cannot fail proves nothing. Those of the shared checker have such tests
 //! where they are; here one of each kind shows that its evidence arrives there.
 
-use std::{net::SocketAddr, time::Instant};
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Instant,
+};
 
 use serde_json::json;
 use simulation::checker::Invariant;
@@ -18,6 +22,8 @@ struct Case {
     log: Vec<Publish>,
     messages: Vec<StoredMessage>,
     dead_letters: Vec<StoredDeadLetter>,
+    /// Those of the messages and dead letters, unless a test says otherwise.
+    ends: Option<Vec<StoredEnd>>,
     transcripts: Vec<Transcript>,
 }
 
@@ -29,28 +35,41 @@ fn chunk(id: u32, text: &str) -> Event {
         kind: "content".into(),
         text: text.into(),
         is_final: id == 1,
+        is_compacted: false,
     })
 }
 
 /// The rest from the store: final, whatever its number.
 fn rest(message: &str, id: u32, text: &str) -> Event {
     let Event::Chunk(chunk) = chunk(id, text) else { unreachable!() };
-    Event::Chunk(ChunkEvent { message: message.into(), is_final: true, ..chunk })
+    Event::Chunk(ChunkEvent { message: message.into(), is_final: true, is_compacted: true, ..chunk })
 }
 
 /// A message of which a client learns when it is persisted.
 fn from_store(message: &str, position: &str) -> [Event; 2] {
-    let complete = Event::Complete { message: message.into(), position: Some(position.into()) };
+    let complete =
+        Event::Complete { message: message.into(), position: Some(position.into()), is_stopped: false };
     [rest(message, 0, "ab"), complete]
 }
 
 fn complete() -> Event {
-    Event::Complete { message: "m".into(), position: Some("5".into()) }
+    Event::Complete { message: "m".into(), position: Some("5".into()), is_stopped: false }
 }
 
 fn failed(message: &str, code: &str) -> Event {
-    let (message, code) = (message.into(), code.into());
-    Event::Failed { message, code, text: String::new(), metadata: json!(null) }
+    let (message, code) = (message.to_owned(), code.into());
+    let position = Some(place(&message).to_string());
+    Event::Failed { message, position, code, text: String::new(), metadata: json!(null) }
+}
+
+/// Where a message ends in the thread, however it does.
+fn place(message: &str) -> i64 {
+    match message {
+        "gap" => 4,
+        "m" => 5,
+        "n" => 6,
+        _ => 7,
+    }
 }
 
 fn stored(message: &str, position: i64, parent_id: Option<i64>) -> StoredMessage {
@@ -94,8 +113,19 @@ fn entry_letter(seq: i64) -> StoredDeadLetter {
     }
 }
 
+/// Each event with an id of its own. What ended at 4 or below is history for the client.
 fn connection(events: Vec<Event>, end: Option<End>) -> Transcript {
-    let received = |event| Received { id: None, at: Instant::now(), event };
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let mut base = 4;
+    let received = |event| {
+        if let Event::Complete { position: Some(position), .. }
+        | Event::Failed { position: Some(position), .. } = &event
+        {
+            base = position.parse().unwrap_or(base);
+        }
+        let id = format!("{base}~m.0.{}.0", NUMBER.fetch_add(1, Ordering::Relaxed));
+        Received { id: Some(id), at: Instant::now(), event }
+    };
     Transcript {
         gateway: SocketAddr::from(([127, 0, 0, 1], 1)),
         last_event_id: None,
@@ -128,6 +158,7 @@ impl Case {
             log,
             messages: vec![stored("m", 5, None), stored("n", 6, Some(5))],
             dead_letters: vec![letter("gap", "gap_timeout", &kept)],
+            ends: None,
             transcripts: Vec::new(),
         };
         case.with_events(vec![chunk(0, "a"), chunk(1, "b"), complete()])
@@ -144,13 +175,28 @@ impl Case {
         self
     }
 
+    fn ends(&self) -> Vec<StoredEnd> {
+        let end = |message: &str, code: Option<&str>| StoredEnd {
+            thread_id: "t".into(),
+            message_id: message.into(),
+            position: place(message),
+            code: code.map(str::to_owned),
+        };
+        let messages = self.messages.iter().map(|message| end(&message.message_id, None));
+        let letters =
+            self.dead_letters.iter().filter_map(|letter| Some((letter.message_id.as_ref()?, letter)));
+        messages.chain(letters.map(|(message, letter)| end(message, Some(&letter.reason)))).collect()
+    }
+
     fn rules(&self) -> Vec<&'static str> {
+        let ends = self.ends.clone().unwrap_or_else(|| self.ends());
         let evidence = Evidence {
             partitions: PartitionCount::new(1).unwrap(),
             ledger: &self.ledger,
             log: &self.log,
             messages: &self.messages,
             dead_letters: &self.dead_letters,
+            ends: &ends,
             transcripts: &[("t".to_owned(), self.transcripts.clone())],
             gap_timeout: Duration::from_secs(5),
             allow_entry_letters: false,
@@ -219,10 +265,10 @@ fn connections_end_and_failures_are_named_as_they_must_be() {
     let events = |events| Case::good().with_events(events).rules();
     assert_eq!(events(vec![failed("gap", "gap_timeout")]), Vec::<&str>::new());
     assert_eq!(events(vec![failed("gap", "stalled")]), ["a failure names its reason"]);
-    let odd = Event::Complete { message: "m".into(), position: Some("five".into()) };
+    let odd = Event::Complete { message: "m".into(), position: Some("five".into()), is_stopped: false };
     assert!(events(vec![chunk(0, "a"), chunk(1, "b"), odd]).contains(&"an event makes sense"));
     let connections = vec![connection(vec![chunk(0, "a"), chunk(1, "b"), complete()], None)];
-    assert_eq!(Case::good().with_connections(connections).rules(), ["a client misses no message"]);
+    assert_eq!(Case::good().with_connections(connections).rules(), [Invariant::NothingMissed.statement()]);
 }
 
 #[test]
@@ -267,18 +313,80 @@ fn what_clients_saw_reaches_the_shared_checker() {
     assert_eq!(rules(vec![chunk(0, "a"), chunk(1, "b"), complete(), complete()]), [terminal]);
     assert_eq!(rules(vec![chunk(0, "a"), complete()]), [text]);
     assert_eq!(rules(vec![chunk(0, "a"), rest("m", 1, "c"), complete()]), [text]);
-    // Neither in the log nor next: no rest.
-    assert_eq!(rules(vec![chunk(0, "a"), rest("m", 2, "b"), complete()]), [text]);
+    // Not in the log, and not said to be a rest.
+    assert_eq!(rules(vec![chunk(0, "a"), chunk(2, "b"), complete()]), [text]);
     assert_eq!(rules(vec![failed("m", "stalled")]), [terminal]);
     assert_eq!(rules(vec![chunk(0, "a"), chunk(1, "b"), complete(), chunk(2, "c")]), [text]);
     assert_eq!(rules(vec![chunk(0, "a")]), [terminal]);
     let connections = vec![connection(vec![chunk(0, "a")], None), connection(vec![chunk(0, "a")], None)];
     assert!(Case::good().with_connections(connections).rules().contains(&text));
+    let lost = vec![chunk(0, "a"), failed("m", "lost"), chunk(1, "b"), complete()];
+    assert!(rules(lost).contains(&terminal));
+}
+
+#[test]
+fn every_end_is_told_once_and_in_order() {
+    let missed = Invariant::NothingMissed.statement();
+    let whole = || vec![chunk(0, "a"), chunk(1, "b"), complete()];
+    // What failed after the client came is told as well; and what it heard of last is not the last.
+    let late = |mut case: Case| {
+        let mut ends = case.ends();
+        ends.iter_mut().filter(|end| end.message_id == "gap").for_each(|end| end.position = 7);
+        case.ends = Some(ends);
+        case
+    };
+    assert_eq!(late(Case::good()).rules(), [missed]);
+    let gap = Event::Failed {
+        message: "gap".into(),
+        position: Some("7".into()),
+        code: "gap_timeout".into(),
+        text: String::new(),
+        metadata: json!(null),
+    };
+    let connection = |events: Vec<Event>| vec![connection(events, None)];
+    let told = [whole(), from_store("n", "6").to_vec(), vec![gap.clone()]].concat();
+    assert_eq!(late(Case::good()).with_connections(connection(told)).rules(), Vec::<&str>::new());
+    let swapped = [whole(), vec![gap], from_store("n", "6").to_vec()].concat();
+    assert_eq!(late(Case::good()).with_connections(connection(swapped)).rules(), [missed]);
+    // Nobody who has not seen it begin may be told to begin anew.
+    let anew = [vec![Event::Restart { after: "4".into() }], whole()].concat();
+    assert_eq!(Case::good().with_events(anew).rules(), [missed]);
+    let mut case = Case::good();
+    let id = case.transcripts[0].events[0].id.clone();
+    case.transcripts[0].events[1].id = id;
+    assert_eq!(case.rules(), [Invariant::EventIds.statement()]);
+}
+
+#[test]
+fn what_is_given_up_on_has_its_place_among_the_ends() {
+    let rule = "a failure has its place among the ends";
+    let mut case = Case::good();
+    let mut ends = case.ends();
+    let gap = ends.pop().unwrap();
+    case.ends = Some(ends.clone());
+    assert_eq!(case.rules(), [rule]);
+    ends.push(StoredEnd { code: Some("stalled".into()), ..gap });
+    case.ends = Some(ends);
+    assert_eq!(case.rules(), [rule]);
+}
+
+#[test]
+fn a_client_is_told_what_ends_after_its_cursor_or_from_its_first_event_on() {
+    let since = |transcripts: &[Transcript]| transcripts::since(transcripts);
+    let first = connection(vec![chunk(0, "a"), complete()], None);
+    assert_eq!(since(std::slice::from_ref(&first)), Some(4));
+    let end = connection(vec![complete()], None);
+    assert_eq!(since(std::slice::from_ref(&end)), Some(4), "before 5, its own end");
+    let silent = connection(Vec::new(), None);
+    assert_eq!(since(&[silent.clone(), end.clone()]), Some(4));
+    assert_eq!(since(&[silent.clone()]), None);
+    let resumed = Transcript { last_event_id: Some("3~m.0.1.1".into()), ..silent };
+    assert_eq!(since(&[resumed, end]), Some(3));
 }
 
 #[test]
 fn a_client_knows_all_when_nothing_is_open_or_missed() {
-    let knows = |events: Vec<Event>| knows_all("t", &[connection(events, None)], &Case::good().messages);
+    let knows = |events: Vec<Event>| knows_all("t", &[connection(events, None)], &Case::good().ends());
     assert!(knows(vec![]));
     assert!(!knows(vec![chunk(0, "a")]));
     assert!(!knows(vec![chunk(0, "a"), complete()]));

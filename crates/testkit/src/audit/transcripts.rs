@@ -1,25 +1,16 @@
 //! What clients saw: as the shared checker wants it, and by the rules that need the connections of HTTP.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use anyhow::{Context as _, Result};
-use model::{Chunk, ChunkKind, MessageId, MessageKey, ThreadId};
-use simulation::checker::{self, Fate, Seen};
+use model::{Chunk, ChunkKind, MessageId, ThreadId};
+use simulation::checker::{self, Seen};
 
 use super::Findings;
 use crate::{
     sse::{ChunkEvent, End, Event, Transcript},
-    tables::{StoredDeadLetter, StoredMessage},
+    tables::{StoredDeadLetter, StoredEnd},
 };
-
-/// What is known of every message.
-pub(super) struct Known<'a> {
-    pub(super) fates: BTreeMap<MessageKey, Fate>,
-    pub(super) messages: &'a [checker::StoredMessage],
-}
 
 /// The connections of one client as one transcript of the shared checker: its text goes on from connection to
 /// connection, as its cursor does.
@@ -27,85 +18,79 @@ pub(super) fn translate(
     number: usize,
     thread: &str,
     transcripts: &[Transcript],
-    known: &Known<'_>,
     findings: &mut Findings,
 ) -> Option<checker::Transcript> {
     let id = ThreadId::parse(thread)
         .map_err(|error| findings.add("a thread has an id", thread, error.to_string()));
-    let mut translation = Translation { thread: id.ok()?, known, at: BTreeMap::new(), seen: Vec::new() };
+    let (mut seen, mut ids) = (Vec::new(), BTreeSet::new());
     for (connection, transcript) in transcripts.iter().enumerate() {
         if connection > 0 {
-            translation.seen.push(Seen::Cut);
+            seen.push(Seen::Cut);
         }
         for received in &transcript.events {
-            if let Err(error) = translation.take(&received.event) {
-                let place = format!("{thread}, connection {connection} to {}", transcript.gateway);
-                findings.add("an event makes sense", place, format!("{:?}: {error:#}", received.event));
+            if let Some(id) = received.id.as_ref().filter(|id| !ids.insert(*id)) {
+                seen.push(Seen::RepeatedId { id: id.clone() });
+            }
+            match translated(&received.event) {
+                Ok(event) => seen.extend(event),
+                Err(error) => {
+                    let place = format!("{thread}, connection {connection} to {}", transcript.gateway);
+                    findings.add("an event makes sense", place, format!("{:?}: {error:#}", received.event));
+                }
             }
         }
     }
     Some(checker::Transcript {
         client: number.to_string(),
-        thread: translation.thread,
-        seen: translation.seen,
+        thread: id.ok()?,
+        since: since(transcripts),
+        seen,
         is_connected: true,
     })
 }
 
-struct Translation<'a> {
-    thread: ThreadId,
-    known: &'a Known<'a>,
-    /// Attempt and next chunk of each message.
-    at: BTreeMap<MessageId, (u32, u32)>,
-    seen: Vec<Seen>,
+/// The position after which a client is told of every end: that of the cursor with which it came, else what the id of its first event says.
+/// That of an end is the end's own, so that nothing is known of ends before it.
+pub(super) fn since(transcripts: &[Transcript]) -> Option<i64> {
+    let base = |id: &str| id.split('~').next().and_then(|base| base.parse::<i64>().ok());
+    if let Some(cursor) = transcripts.first().and_then(|first| first.last_event_id.as_deref()) {
+        return base(cursor);
+    }
+    let events = transcripts.iter().flat_map(|transcript| &transcript.events);
+    let (base, received) =
+        events.filter_map(|received| Some((base(received.id.as_deref()?)?, received))).next()?;
+    Some(if received.event.terminal().is_some() { base - 1 } else { base })
 }
 
-impl Translation<'_> {
-    fn take(&mut self, event: &Event) -> Result<()> {
-        let seen = match event {
-            Event::Chunk(event) => self.chunk(event)?,
-            Event::Reset { message, attempt } => {
-                let message = MessageId::parse(message)?;
-                self.at.insert(message.clone(), (*attempt, 0));
-                Seen::Reset { message, attempt: *attempt }
-            }
-            Event::Complete { message, position } => Seen::Complete {
-                message: MessageId::parse(message)?,
-                position: position.as_deref().map(str::parse).transpose()?,
-            },
-            Event::Failed { message, .. } => Seen::Failed { message: MessageId::parse(message)? },
-            Event::Other { .. } => return Ok(()),
-        };
-        self.seen.push(seen);
-        Ok(())
-    }
+fn translated(event: &Event) -> Result<Option<Seen>> {
+    let number = |position: &Option<String>| position.as_deref().map(str::parse).transpose();
+    Ok(Some(match event {
+        Event::Chunk(event) => chunk(event)?,
+        Event::Reset { message, attempt } => {
+            Seen::Reset { message: MessageId::parse(message)?, attempt: *attempt }
+        }
+        Event::Complete { message, position, .. } => {
+            Seen::Complete { message: MessageId::parse(message)?, position: number(position)? }
+        }
+        Event::Failed { message, position, code, .. } => Seen::Failed {
+            message: MessageId::parse(message)?,
+            position: number(position)?,
+            is_lost: code == "lost",
+        },
+        Event::Restart { .. } => Seen::Restart,
+        Event::Other { .. } => return Ok(None),
+    }))
+}
 
-    fn chunk(&mut self, event: &ChunkEvent) -> Result<Seen> {
-        let message = MessageId::parse(&event.message)?;
-        let kind = ChunkKind::from_name(&event.kind).context("an unknown type")?;
-        // Followers keep no metadata: what audited runs publish has none.
-        let chunk = Chunk { kind, ..Chunk::content(event.id, &event.text, event.is_final) };
-        let is_rest = self.is_rest(&message, event.attempt, &chunk);
-        self.at.insert(message.clone(), (event.attempt, event.id + 1));
-        Ok(match is_rest {
-            true => Seen::Rest { message, text: event.text.clone() },
-            false => Seen::Chunk { message, attempt: event.attempt, chunk: Arc::new(chunk) },
-        })
-    }
-
-    /// Of a persisted message a gateway sends the rest as one final chunk with the next number. Whatever else is not
-    /// in the log stays a chunk, and the checker says so.
-    fn is_rest(&self, message: &MessageId, attempt: u32, chunk: &Chunk) -> bool {
-        let key = MessageKey { thread: self.thread.clone(), message: message.clone() };
-        let fate = self.known.fates.get(&key);
-        let published = fate.and_then(|fate| fate.attempts.get(&attempt)?.get(&chunk.id));
-        let expected = self.at.get(message).copied().unwrap_or((attempt, 0));
-        let is_stored = |row: &checker::StoredMessage| row.key == key && row.attempt == attempt;
-        chunk.is_final
-            && published.is_none_or(|published| **published != *chunk)
-            && expected == (attempt, chunk.id)
-            && self.known.messages.iter().any(is_stored)
-    }
+fn chunk(event: &ChunkEvent) -> Result<Seen> {
+    let message = MessageId::parse(&event.message)?;
+    let kind = ChunkKind::from_name(&event.kind).context("an unknown type")?;
+    // Followers keep no metadata: what audited runs publish has none.
+    let chunk = Arc::new(Chunk { kind, ..Chunk::content(event.id, &event.text, event.is_final) });
+    Ok(match event.is_compacted {
+        true => Seen::Rest { message, chunk },
+        false => Seen::Chunk { message, attempt: event.attempt, chunk },
+    })
 }
 
 /// A body that ends in order says that there is nothing more: no message may be open then.
@@ -139,35 +124,12 @@ pub(super) fn check_reasons(
     }
 }
 
-/// No message is missing that was persisted after the first one that the client saw complete.
-pub(super) fn check_missed(
-    thread: &str,
-    transcripts: &[Transcript],
-    messages: &[StoredMessage],
-    findings: &mut Findings,
-) {
-    let (_, ended) = begun_and_ended(transcripts);
-    for missed in missed(thread, &ended, messages) {
-        findings.add("a client misses no message", thread, missed);
-    }
-}
-
-/// Whether a client has learned all that it must in the end: the end of what it saw begin, and every message after
-/// the first one that it saw complete.
-pub fn knows_all(thread: &str, transcripts: &[Transcript], messages: &[StoredMessage]) -> bool {
+/// Whether a client has learned all that it must in the end: the end of what it saw begin, and every end after where it began.
+pub fn knows_all(thread: &str, transcripts: &[Transcript], ends: &[StoredEnd]) -> bool {
     let (begun, ended) = begun_and_ended(transcripts);
-    begun.is_subset(&ended) && missed(thread, &ended, messages).next().is_none()
-}
-
-/// In the order of positions: everything after the first one.
-fn missed<'a>(
-    thread: &'a str,
-    ended: &'a BTreeSet<&str>,
-    messages: &'a [StoredMessage],
-) -> impl Iterator<Item = &'a str> {
-    let of_thread = messages.iter().filter(move |message| message.thread_id == thread);
-    let ids = of_thread.map(|message| message.message_id.as_str());
-    ids.skip_while(|id| !ended.contains(id)).filter(|id| !ended.contains(id))
+    let since = since(transcripts).unwrap_or(i64::MAX);
+    let mut wanted = ends.iter().filter(|end| end.thread_id == thread && end.position > since);
+    begun.is_subset(&ended) && wanted.all(|end| ended.contains(end.message_id.as_str()))
 }
 
 /// The messages of which a client saw a chunk, and those of which it saw the end.
@@ -179,7 +141,7 @@ fn begun_and_ended(transcripts: &[Transcript]) -> (BTreeSet<&str>, BTreeSet<&str
             Event::Complete { message, .. } | Event::Failed { message, .. } => {
                 _ = ended.insert(message.as_str())
             }
-            Event::Reset { .. } | Event::Other { .. } => {}
+            Event::Reset { .. } | Event::Restart { .. } | Event::Other { .. } => {}
         }
     }
     (begun, ended)

@@ -88,7 +88,7 @@ fn views(transcripts: &[Transcript]) -> BTreeMap<&str, View> {
             }
             Event::Reset { message, .. } => views.entry(message).or_default().text.clear(),
             Event::Complete { message, .. } => views.entry(message).or_default().completed += 1,
-            Event::Chunk(_) | Event::Failed { .. } | Event::Other { .. } => {}
+            Event::Chunk(_) | Event::Failed { .. } | Event::Restart { .. } | Event::Other { .. } => {}
         }
     }
     views
@@ -126,11 +126,19 @@ mod tests {
 
     fn chunk(text: &str) -> Event {
         let (message, kind) = ("u-a".to_owned(), "content".to_owned());
-        Event::Chunk(ChunkEvent { message, attempt: 0, id: 0, kind, text: text.into(), is_final: false })
+        Event::Chunk(ChunkEvent {
+            message,
+            attempt: 0,
+            id: 0,
+            kind,
+            text: text.into(),
+            is_final: false,
+            is_compacted: false,
+        })
     }
 
     fn complete(message: &str) -> Event {
-        Event::Complete { message: message.into(), position: None }
+        Event::Complete { message: message.into(), position: None, is_stopped: false }
     }
 
     fn broken(connections: Vec<Vec<Event>>, messages: &[TurnMessage]) -> Vec<&'static str> {

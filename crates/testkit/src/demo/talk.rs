@@ -261,6 +261,12 @@ impl Answer {
                 screen.dim("(another attempt: the answer starts again)");
                 false
             }
+            Seen::Restart => {
+                self.turn.text.clear();
+                screen.end_pieces();
+                screen.dim("(the stream begins anew)");
+                false
+            }
             Seen::Broken(why) => {
                 screen.end_pieces();
                 screen.dim(&format!("(the stream broke: {why}; reading on behind the last piece)"));

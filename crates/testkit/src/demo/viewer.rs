@@ -26,6 +26,8 @@ pub(super) enum Seen {
     Failed { message: String, code: String, text: String },
     /// The message starts again, in a further attempt.
     Reset { message: String },
+    /// The stream begins anew: nothing that has come of open messages counts.
+    Restart,
     /// The connection broke; another one goes on after the last event.
     Broken(String),
 }
@@ -123,6 +125,7 @@ fn seen(name: Option<&str>, data: &str) -> Option<Seen> {
         Event::Complete { message, .. } => Seen::Complete { message },
         Event::Failed { message, code, text, .. } => Seen::Failed { message, code, text },
         Event::Reset { message, .. } => Seen::Reset { message },
+        Event::Restart { .. } => Seen::Restart,
         Event::Other { .. } => return None,
     })
 }

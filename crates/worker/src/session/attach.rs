@@ -5,7 +5,7 @@ use std::time::Duration;
 use bus::{BusError, Reader, Same, StreamState};
 use model::{PartitionId, Seq};
 use partition::{Found, Incident, Kept, Partition, Place, place};
-use runtime::Backoff;
+use runtime::{Backoff, Condition};
 use store::{Applied, Grant};
 
 use super::{Seen, Session, now};
@@ -25,19 +25,26 @@ pub(super) async fn attach<'a>(
     grant: &Grant,
     lease: Lease,
     seen: Seen,
+    readable: &'a Condition,
 ) -> Option<Session<'a>> {
     // Moved by each try that came as far as that.
     let mut grant = grant.clone();
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
     let mut said = false;
     loop {
-        match try_attach(context, &mut grant, lease.clone(), &seen).await {
-            Ok(session) => return session,
-            Err(error) if !said => {
-                tracing::warn!(partition = %grant.partition, %error, "a partition cannot start yet and keeps trying");
-                said = true;
+        let error = match try_attach(context, &mut grant, lease.clone(), &seen, readable).await {
+            Ok(session) => {
+                readable.met();
+                return session;
             }
-            Err(error) => tracing::debug!(partition = %grant.partition, %error, "still waiting"),
+            Err(error) => error,
+        };
+        readable.unmet(error.to_string());
+        match std::mem::replace(&mut said, true) {
+            false => {
+                tracing::warn!(partition = %grant.partition, %error, "a partition cannot start yet and keeps trying");
+            }
+            true => tracing::debug!(partition = %grant.partition, %error, "still waiting"),
         }
         backoff.wait().await;
     }
@@ -48,6 +55,7 @@ async fn try_attach<'a>(
     grant: &mut Grant,
     lease: Lease,
     seen: &Seen,
+    readable: &'a Condition,
 ) -> Result<Option<Session<'a>>, Box<dyn std::error::Error + Send + Sync>> {
     let (config, partition) = (&context.config, grant.partition);
     let (place, stream) = find_place(context, grant, seen).await?;
@@ -74,6 +82,7 @@ async fn try_attach<'a>(
     Ok(Some(Session {
         context,
         lease,
+        readable,
         applied,
         machine: Partition::new(takeover, config.limits, rand::random(), now(context)),
         feed: Feed::start(reader, partition, limits),

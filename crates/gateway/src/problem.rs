@@ -95,7 +95,7 @@ impl Problem {
             (StoreError::Stopping, _) | (_, Disposition::Retry) => {
                 Self::unavailable(STORE_UNAVAILABLE, "the database cannot be reached at the moment")
             }
-            (_, Disposition::Unknown | Disposition::Data | Disposition::Fatal) => {
+            (_, Disposition::Unknown | Disposition::Data | Disposition::Damaged | Disposition::Fatal) => {
                 let detail = "something is wrong here; the log says what";
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail)
             }

@@ -84,6 +84,14 @@ pub enum CommitError {
         /// What Postgres says.
         detail: String,
     },
+    /// The server met something damaged; nothing was applied.
+    #[error("not committed, something in the store is damaged: {sqlstate} {detail}")]
+    Damaged {
+        /// The SQLSTATE.
+        sqlstate: String,
+        /// What Postgres says.
+        detail: String,
+    },
     /// A defect or a foreign database; nothing was applied.
     #[error("not committed: {0}")]
     Fatal(String),
@@ -96,6 +104,7 @@ impl CommitError {
             Self::Retry(_) => Disposition::Retry,
             Self::Unknown(_) => Disposition::Unknown,
             Self::Data { .. } => Disposition::Data,
+            Self::Damaged { .. } => Disposition::Damaged,
             Self::Fatal(_) => Disposition::Fatal,
         }
     }
@@ -115,13 +124,17 @@ impl CommitError {
                 sqlstate: sqlstate(error.as_ref()).into_owned(),
                 detail: error.message().to_owned(),
             },
+            (Cause::Damaged, sqlx::Error::Database(error)) => Self::Damaged {
+                sqlstate: sqlstate(error.as_ref()).into_owned(),
+                detail: error.message().to_owned(),
+            },
             // Too large for the protocol: found before anything is sent, and as hopeless as what the server refuses.
             (_, sqlx::Error::Encode(error)) => {
                 Self::Data { sqlstate: "54000".to_owned(), detail: error.to_string() }
             }
             (Cause::NotNow | Cause::Connect, error) => Self::Retry(error.to_string()),
             (Cause::Lost, error) => Self::Unknown(error.to_string()),
-            (Cause::Data | Cause::Other, error) => Self::Fatal(error.to_string()),
+            (Cause::Data | Cause::Damaged | Cause::Other, error) => Self::Fatal(error.to_string()),
         }
     }
 }

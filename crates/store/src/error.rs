@@ -15,6 +15,9 @@ pub enum Disposition {
     Unknown,
     /// Something in it can never be stored: halve the batch until it is alone, then give that one up.
     Data,
+    /// The server met something damaged, or a defect of its own: try a few times, and then as [`Self::Data`], so that a
+    /// damaged page holds up nothing but what lies on it.
+    Damaged,
     /// Neither waiting nor another batch helps: stop and say so.
     Fatal,
 }
@@ -66,7 +69,7 @@ impl StoreError {
             Self::TimedOut => Disposition::Retry,
             Self::Statement(error) => match Cause::of(error) {
                 Cause::Connect | Cause::NotNow | Cause::Lost => Disposition::Retry,
-                Cause::Data | Cause::Other => Disposition::Fatal,
+                Cause::Data | Cause::Damaged | Cause::Other => Disposition::Fatal,
             },
             Self::Url(_)
             | Self::Refused(_)
@@ -120,7 +123,9 @@ pub(crate) enum Cause {
     Lost,
     /// The server can never store what is in it.
     Data,
-    /// A defect, or a database that is not ours.
+    /// A page or an index that is damaged, or a defect of the server.
+    Damaged,
+    /// A defect of ours, or a database that is not ours.
     Other,
 }
 
@@ -152,6 +157,7 @@ impl Cause {
                 Some("40" | "53" | "55" | "57" | "58") => Self::NotNow,
                 // Values, constraints, limits.
                 Some("22" | "23" | "54") => Self::Data,
+                Some("XX") => Self::Damaged,
                 _ => Self::Other,
             },
         }
@@ -183,7 +189,8 @@ mod tests {
             (Cause::NotNow, "40001 40P01 53100 53300 55P03 57014 57P01 57P03 25006 42501"),
             (Cause::Lost, "08006 08P01 40003"),
             (Cause::Data, "22P05 22021 22P02 22003 22008 23514 23502 54000 54001"),
-            (Cause::Other, "23505 42P01 42601 21000 XX000"),
+            (Cause::Damaged, "XX000 XX001 XX002"),
+            (Cause::Other, "23505 42P01 42601 21000"),
         ];
         for (cause, codes) in all {
             for code in codes.split(' ') {

@@ -35,6 +35,31 @@ async fn two_messages_at_one_position_are_a_defect_and_not_a_duplicate() {
 }
 
 #[tokio::test]
+async fn what_is_damaged_is_told_from_what_is_a_defect() {
+    let (database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    database
+        .execute(
+            "CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE EXCEPTION 'invalid page in block 7' USING ERRCODE = 'XX001'; END $$",
+        )
+        .await;
+    database
+        .execute(
+            "CREATE TRIGGER damaged BEFORE INSERT ON messages FOR EACH ROW
+             WHEN (NEW.message_id = 'two') EXECUTE FUNCTION damaged()",
+        )
+        .await;
+    let mut commit = owner.empty();
+    commit.messages = vec![message("t", "one", 1), message("t", "two", 2)];
+    let error = owner.commit(&commit).await.unwrap_err();
+    assert_eq!(error.disposition(), Disposition::Damaged, "{error}");
+    assert_eq!(database.number("SELECT count(*) FROM messages").await, 0);
+    commit.messages.truncate(1);
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+}
+
+#[tokio::test]
 async fn a_right_that_is_missing_is_waited_for() {
     let (database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;

@@ -12,6 +12,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::config::WorkerConfig;
 
+/// How often a commit is tried again that meets something damaged in the store, before it is taken apart: what lies there becomes a
+/// dead letter or a failed turn, and everything else goes on.
+const TRIES_OF_DAMAGE: u32 = 4;
+
 /// What became of a commit.
 #[derive(Debug)]
 pub(crate) enum Settled {
@@ -112,6 +116,7 @@ impl Committer {
 
     async fn settle(&self, mut group: Vec<Request>) {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+        let mut damaged = 0;
         loop {
             // A session that was dropped meanwhile has lost its partition.
             group.retain(|request| !request.settled.is_closed());
@@ -133,13 +138,18 @@ impl Committer {
                         group.into_iter().for_each(|request| drop(request.settled.send(Settled::Unknown)));
                         return;
                     }
-                    Disposition::Data if group.len() > 1 => {
+                    Disposition::Damaged if damaged < TRIES_OF_DAMAGE => {
+                        damaged += 1;
+                        metrics::counter!("antiphon_worker_damaged_commits_total").increment(1);
+                        tracing::error!(%error, damaged, "something in the store is damaged");
+                    }
+                    Disposition::Data | Disposition::Damaged if group.len() > 1 => {
                         for request in group {
                             Box::pin(self.settle(vec![request])).await;
                         }
                         return;
                     }
-                    Disposition::Data => {
+                    Disposition::Data | Disposition::Damaged => {
                         if let Some(request) = group.pop() {
                             self.isolate(request, error).await;
                         }
@@ -198,6 +208,7 @@ impl Committer {
     /// `Err` is what the store said of data that it refuses.
     async fn commit_alone(&self, commit: &Commit, terms: &Terms) -> Result<Settled, String> {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+        let mut damaged = 0;
         loop {
             match self.writer.commit(&[terms.submission(commit)]).await {
                 Ok(outcomes) => {
@@ -205,7 +216,11 @@ impl Committer {
                     return Ok(outcome.map_or(Settled::Unknown, |it| settled(it, terms.commits + 1)));
                 }
                 Err(error) => match error.disposition() {
-                    Disposition::Data => return Err(error.to_string()),
+                    Disposition::Damaged if damaged < TRIES_OF_DAMAGE => {
+                        damaged += 1;
+                        backoff.wait().await;
+                    }
+                    Disposition::Data | Disposition::Damaged => return Err(error.to_string()),
                     Disposition::Unknown => return Ok(Settled::Unknown),
                     Disposition::Retry | Disposition::Fatal => backoff.wait().await,
                 },

@@ -44,6 +44,7 @@ pub(crate) fn describe() {
         ("antiphon_worker_acts_total", "Acts of operators and clients taken"),
         ("antiphon_worker_incidents_total", "Stores and streams found to have gone back in time, by kind"),
         ("antiphon_worker_unknown_commits_total", "Commits whose outcome was unknown"),
+        ("antiphon_worker_damaged_commits_total", "Tries of commits that met something damaged in Postgres"),
         ("antiphon_worker_stale_commits_total", "Commits that met a queue further than its owner thought"),
         (
             "antiphon_worker_fenced_commits_total",

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bus::{Reader, ReaderEvent};
+use bus::{Reader, ReaderEvent, Same};
 use model::{Act, PartitionCount, PartitionId, Seq, Task, TurnOpened};
 use runtime::spawn_named;
 use sqlx::PgPool;

@@ -187,7 +187,8 @@ async fn with_a_silent_postgres_inputs_need_nats_alone_and_the_rest_says_that_it
     let unknown = bed.api().say_with("never-heard-of", &body, &[]);
     let in_line = bed.api().say_with("talk", &body, &[("accept", "text/event-stream")]);
     let history = bed.api().send("GET", "/v1/threads/talk/history", None, &[]);
-    let agent = bed.api().send("PUT", "/v1/agents/talk", Some(&json!({"memory": true})), &[]);
+    let settings = json!({"memory": true});
+    let agent = bed.api().send("PUT", "/v1/agents/talk", Some(&settings), &[]);
     let began = Instant::now();
     let (unknown, in_line, history, agent) = tokio::join!(unknown, in_line, history, agent);
     println!("what waits for Postgres said so after {:?}", began.elapsed());

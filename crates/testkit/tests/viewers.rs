@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rand::{Rng, SeedableRng, rngs::StdRng};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
 use testkit::{
     link::Link,
     load::PlannedMessage,
@@ -71,6 +71,8 @@ impl Shown {
             Event::Reset { message, .. } => drop(self.messages.remove(message)),
             Event::Complete { message, .. } => self.ends.push((message.clone(), "complete".to_owned())),
             Event::Failed { message, code, .. } => self.ends.push((message.clone(), code.clone())),
+            // Nobody is told to begin anew who has only what there was.
+            Event::Restart { .. } => self.ends.push(("everything".to_owned(), "restart".to_owned())),
             Event::Other { .. } => {}
         }
     }

@@ -227,7 +227,7 @@ async fn a_server_that_hangs_is_noticed_and_read_again() -> Result<()> {
 async fn it_tells_why_its_stream_cannot_be_read_and_when_it_is_read_again() -> Result<()> {
     let mut server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1)).await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(1), Same::default()).await?;
     let trouble = async |reader: &mut Reader| loop {
         let event = tokio::time::timeout(PATIENCE, reader.next_batch(MAX)).await?;
         if let ReaderEvent::Trouble(trouble) = event {

@@ -88,6 +88,10 @@ fn repeated_ids(transcripts: &[Transcript]) -> Vec<String> {
     ids.filter(|id| !seen.insert(id.clone())).collect()
 }
 
+fn text(pieces: Option<&Vec<Piece>>) -> String {
+    pieces.into_iter().flatten().map(|(_, text)| text.as_str()).collect()
+}
+
 /// What one of them saw otherwise than the one that was never cut.
 fn differences(name: &str, whole: &Shown, seen: &Shown) -> Vec<String> {
     let mut found = Vec::new();
@@ -103,7 +107,13 @@ fn differences(name: &str, whole: &Shown, seen: &Shown) -> Vec<String> {
     }
     for message in whole.messages.keys().chain(seen.messages.keys()).collect::<BTreeSet<_>>() {
         let (told, expected) = (seen.messages.get(message), whole.messages.get(message));
-        if told != expected {
+        // Of what was given up the store has no text: whoever was away has a beginning, or nothing.
+        let is_complete = whole.ends.iter().any(|(ended, how)| ended == message && how == "complete");
+        let is_right = match is_complete {
+            true => told == expected,
+            false => text(expected).starts_with(&text(told)),
+        };
+        if !is_right {
             found.push(format!("{name}: {message} is {told:?}\n    instead of {expected:?}"));
         }
     }

@@ -50,6 +50,11 @@ async fn a_fleet_whose_nats_is_a_second_away_streams_stores_and_answers() {
     fleet.ready(READY_LIMIT).await.unwrap();
     let bed = Bed::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
     bed.quiet("talk").await;
+    bed.until("every partition has its owner", LIMIT, async || {
+        bed.shares().await.values().sum::<usize>() == 8
+    })
+    .await;
+    sleep(Duration::from_secs(8)).await;
     let began = Instant::now();
     let (far, talk) = (bed.following("far").await, bed.following("talk").await);
     let message = pieces("far", "m", 20);
@@ -171,6 +176,11 @@ async fn with_a_silent_postgres_inputs_need_nats_alone_and_the_rest_says_that_it
     let fleet = Fleet::start(fleet_options).await.unwrap();
     let bed = Bed::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
     bed.quiet("talk").await;
+    bed.until("every partition has its owner", LIMIT, async || {
+        bed.shares().await.values().sum::<usize>() == 8
+    })
+    .await;
+    sleep(Duration::from_secs(1)).await;
     let follower = bed.following("talk").await;
     let before = bed.api().say("talk", "before").await.unwrap();
     until_ended(&follower, &before.answer).await;
@@ -202,8 +212,9 @@ async fn with_a_silent_postgres_inputs_need_nats_alone_and_the_rest_says_that_it
         let lives = http::get(process.metrics_addr(), "/livez").await.unwrap();
         assert_eq!(lives.status, 200, "{}: {}", process.name(), lives.text);
     }
-    let readyz = http::get(bed.fleet.workers[0].metrics_addr(), "/readyz").await.unwrap();
-    assert!(readyz.text.contains("postgres: not ready"), "{readyz:?}");
+    let probe = bed.fleet.workers[0].metrics_addr();
+    let says_so = async || http::get(probe, "/readyz").await.unwrap().text.contains("postgres: not ready");
+    bed.until("the worker is not ready", BOUNDED, says_so).await;
     link.set_silent(false);
     bed.until_messages("talk", 4).await;
     bed.until_settled().await;

@@ -253,3 +253,23 @@ async fn of_2500_open_messages_that_all_end_at_once_every_viewer_is_told_within_
         assert!(repeated.is_empty(), "{} ids came twice, the first {:?}", repeated.len(), repeated.first());
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a viewer that joins before its partition has an owner may be told nothing at all: of the feed"]
+async fn a_viewer_that_comes_before_there_is_an_owner_is_told_all_the_same() {
+    let mut bed = Bed::with(scripted).await;
+    bed.fleet.workers[0].kill().await.unwrap();
+    let names: Vec<String> = (0..16).map(|number| format!("early-{number}")).collect();
+    let mut viewers = Vec::new();
+    for name in &names {
+        viewers.push(bed.following(name).await);
+    }
+    bed.fleet.workers[0].spawn().unwrap();
+    for (number, name) in names.iter().enumerate() {
+        bed.send(&short(name, "m", number)).await;
+    }
+    for viewer in &viewers {
+        viewer.wait(SETTLED, |progress| progress.terminals == 1).await.unwrap();
+    }
+    bed.audit(viewers).await;
+}

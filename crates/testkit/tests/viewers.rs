@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rand::{Rng, SeedableRng, rngs::StdRng};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
 use testkit::{
     link::Link,
     load::PlannedMessage,
@@ -71,6 +71,8 @@ impl Shown {
             Event::Reset { message, .. } => drop(self.messages.remove(message)),
             Event::Complete { message, .. } => self.ends.push((message.clone(), "complete".to_owned())),
             Event::Failed { message, code, .. } => self.ends.push((message.clone(), code.clone())),
+            // Nobody is told to begin anew who has only what there was.
+            Event::Restart { .. } => self.ends.push(("everything".to_owned(), "restart".to_owned())),
             Event::Other { .. } => {}
         }
     }
@@ -84,6 +86,10 @@ fn repeated_ids(transcripts: &[Transcript]) -> Vec<String> {
         .flat_map(|transcript| &transcript.events)
         .filter_map(|received| received.id.clone());
     ids.filter(|id| !seen.insert(id.clone())).collect()
+}
+
+fn text(pieces: Option<&Vec<Piece>>) -> String {
+    pieces.into_iter().flatten().map(|(_, text)| text.as_str()).collect()
 }
 
 /// What one of them saw otherwise than the one that was never cut.
@@ -101,7 +107,13 @@ fn differences(name: &str, whole: &Shown, seen: &Shown) -> Vec<String> {
     }
     for message in whole.messages.keys().chain(seen.messages.keys()).collect::<BTreeSet<_>>() {
         let (told, expected) = (seen.messages.get(message), whole.messages.get(message));
-        if told != expected {
+        // Of what was given up the store has no text: whoever was away has a beginning, or nothing.
+        let is_complete = whole.ends.iter().any(|(ended, how)| ended == message && how == "complete");
+        let is_right = match is_complete {
+            true => told == expected,
+            false => text(expected).starts_with(&text(told)),
+        };
+        if !is_right {
             found.push(format!("{name}: {message} is {told:?}\n    instead of {expected:?}"));
         }
     }
@@ -240,4 +252,24 @@ async fn of_2500_open_messages_that_all_end_at_once_every_viewer_is_told_within_
         let repeated = repeated_ids(&transcripts);
         assert!(repeated.is_empty(), "{} ids came twice, the first {:?}", repeated.len(), repeated.first());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a viewer that joins before its partition has an owner may be told nothing at all: of the feed"]
+async fn a_viewer_that_comes_before_there_is_an_owner_is_told_all_the_same() {
+    let mut bed = Bed::with(scripted).await;
+    bed.fleet.workers[0].kill().await.unwrap();
+    let names: Vec<String> = (0..16).map(|number| format!("early-{number}")).collect();
+    let mut viewers = Vec::new();
+    for name in &names {
+        viewers.push(bed.following(name).await);
+    }
+    bed.fleet.workers[0].spawn().unwrap();
+    for (number, name) in names.iter().enumerate() {
+        bed.send(&short(name, "m", number)).await;
+    }
+    for viewer in &viewers {
+        viewer.wait(SETTLED, |progress| progress.terminals == 1).await.unwrap();
+    }
+    bed.audit(viewers).await;
 }

@@ -176,6 +176,10 @@ impl Session {
             Bytes::from(request),
         );
         sent.await.map_err(|_| Doubt::Ended)?;
+        if self.messages_open == 0 {
+            // Nothing was asked for, so nothing could be heard: it may be long since the consumer was made.
+            self.heard_at = Instant::now();
+        }
         self.messages_open += PULL_MESSAGES;
         self.bytes_open += PULL_BYTES;
         Ok(())

@@ -61,6 +61,9 @@ struct Waiter<V> {
     asked: u64,
     /// It knows of an end that the owner does not know of: whether the store does.
     beyond: Option<Beyond>,
+    /// It came without a cursor before anybody knew how the thread stood: what ends from then on is told to it, and the store has to say where
+    /// that begins.
+    needs_start: bool,
     /// It lacks ends that the feed has told, or, while nobody knows how the thread stands, may lack some that are stored.
     is_behind: bool,
 }
@@ -90,7 +93,16 @@ impl<V> Waiting<V> {
     pub fn push(&mut self, viewer: V, cursor: Option<Cursor>, until: Option<MessageId>, feed: &Feed) {
         let native = cursor.map(|cursor| Native::new(self.thread.clone(), cursor));
         let is_behind = native.is_some() && !feed.has_begun();
-        self.all.push(Waiter { viewer, native, until, asked: feed.asked(), beyond: None, is_behind });
+        let needs_start = native.is_none() && !feed.has_begun();
+        self.all.push(Waiter {
+            viewer,
+            native,
+            until,
+            asked: feed.asked(),
+            beyond: None,
+            needs_start,
+            is_behind,
+        });
     }
 
     /// What to read from the store for them, from the one on who has the least; answer with [`Waiting::on_page`] or
@@ -99,7 +111,7 @@ impl<V> Waiting<V> {
         if now < self.read_at {
             return None;
         }
-        if self.all.iter().any(|waiter| waiter.beyond == Some(Beyond::Asked)) {
+        if self.all.iter().any(|waiter| waiter.needs_start || waiter.beyond == Some(Beyond::Asked)) {
             return Some(Read::Last(Position::MAX));
         }
         let behind = self.all.iter().filter(|waiter| waiter.is_behind);
@@ -116,6 +128,10 @@ impl<V> Waiting<V> {
 
     /// The thread's last end in the store. What an owner does not know of that is stored was committed by another one: it is an owner no more.
     pub fn on_last(&mut self, last: Position, feed: &Feed) {
+        for waiter in self.all.iter_mut().filter(|waiter| waiter.needs_start) {
+            waiter.native = Some(Native::new(self.thread.clone(), Cursor::at(last)));
+            (waiter.needs_start, waiter.is_behind, waiter.asked) = (false, true, feed.asked());
+        }
         for waiter in self.all.iter_mut().filter(|waiter| waiter.beyond == Some(Beyond::Asked)) {
             let base = waiter.native.as_ref().map(|native| native.cursor().base());
             let is_stored = base.is_none_or(|base| base <= last);
@@ -161,6 +177,10 @@ impl<V> Waiting<V> {
     pub fn let_in(&mut self, feed: &mut Feed, now: Timestamp) -> Vec<(V, Fate, Option<MessageId>)> {
         let mut gone = Vec::new();
         for mut waiter in std::mem::take(&mut self.all) {
+            if waiter.needs_start {
+                self.all.push(waiter);
+                continue;
+            }
             let cursor = waiter.native.as_ref().map(Native::cursor);
             let fate = match feed.join(cursor, waiter.asked, now) {
                 Join::Behind => {

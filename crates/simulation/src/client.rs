@@ -56,6 +56,10 @@ impl Client {
     /// Goes on where it was cut, at whatever gateway.
     pub(crate) fn connect(&mut self, gateway: usize) {
         self.is_connected = true;
+        // Before its first event it has nothing to go on from.
+        if self.last_id.is_none() {
+            self.since = None;
+        }
         self.connection += 1;
         self.gateway = gateway;
     }
@@ -79,10 +83,7 @@ impl Client {
 
     /// It has been let in without a cursor by a feed whose ends up to here are history.
     pub(crate) fn joined(&mut self, base: i64) {
-        // Before its first event it has nothing to go on from.
-        if self.last_id.is_none() {
-            self.since = Some(base);
-        }
+        self.since.get_or_insert(base);
     }
 
     pub(crate) fn send(&mut self, events: Vec<Bytes>) {

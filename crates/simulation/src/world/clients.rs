@@ -344,6 +344,9 @@ impl World {
                 }
             }
             (Reader::Waiting, Fetched::Last(last)) => {
+                for viewer in follower.waiting.viewers() {
+                    self.clients[viewer.client].joined(last.get());
+                }
                 follower.waiting.on_last(last, &follower.feed);
                 follower.waiting.on_read_failed(now);
             }

@@ -39,7 +39,7 @@ async fn told(api: Api, thread: &str, message: &str) -> Vec<Event> {
 /// Code, text and metadata of the failure of a message.
 fn failure(events: &[Event], wanted: &str) -> (String, String, Value) {
     let of_it = |event: &Event| match event {
-        Event::Failed { message, code, text, metadata } if message == wanted => {
+        Event::Failed { message, code, text, metadata, .. } if message == wanted => {
             Some((code.clone(), text.clone(), metadata.clone()))
         }
         _ => None,

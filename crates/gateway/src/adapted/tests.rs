@@ -1,13 +1,17 @@
 use adapters::chat_completions::{self, ToolCalls};
 use adapters::responses::{self, Calls, Resume};
-use adapters::{ChatCompletions, Cursor, FailureNote, Native, Responses};
-use model::{Chunk, Metadata, Position, Role, Timestamp};
+use adapters::{ChatCompletions, Cursor, FailureNote, Header, Native, Progress, Responses};
+use model::{BatchType, Chunk, Metadata, Position, Role, ThreadId, Timestamp};
 use serde_json::{Value, json};
 
 use super::*;
 
 fn message() -> MessageId {
     MessageId::parse("m").unwrap()
+}
+
+fn header(attempt: u32) -> Header {
+    Header::new(message(), attempt, Role::Assistant, BatchType::UserRequest)
 }
 
 /// The native stream of an answer.
@@ -21,7 +25,9 @@ impl Stream {
     fn says(mut self, attempt: u32, id: u32, text: &str) -> Self {
         let is_final = text.ends_with('.');
         let chunk = Chunk::content(id, text, is_final);
-        self.1.extend(self.0.chunk(&message(), attempt, Role::Assistant, &chunk).bytes());
+        let mut progress = Progress::new(attempt, true);
+        progress.advance(&chunk);
+        self.1.extend(self.0.chunk(&header(attempt), progress.seen().clone(), &chunk, false).bytes());
         self
     }
 
@@ -31,12 +37,17 @@ impl Stream {
     }
 
     fn completes(mut self) -> Self {
-        self.1.extend(self.0.complete(&message(), Position::from_stored(9)).bytes());
+        self.1.extend(self.0.complete(&header(0), Position::from_stored(9), false).bytes());
+        self
+    }
+
+    fn stops(mut self) -> Self {
+        self.1.extend(self.0.complete(&header(0), Position::from_stored(9), true).bytes());
         self
     }
 
     fn fails(mut self, note: &FailureNote) -> Self {
-        self.1.extend(self.0.failed(&message(), note).bytes());
+        self.1.extend(self.0.failed(&header(0), Some(Position::from_stored(9)), note).bytes());
         self
     }
 }
@@ -71,13 +82,13 @@ fn object(bytes: &[u8]) -> Value {
 }
 
 /// All at once, or byte after byte: what comes together depends on the load.
-fn heard<P: Protocol>(mut telling: Telling<P>, bytes: &[u8], size: usize) -> (Option<Heard>, P) {
-    let mut heard = None;
+fn heard<P: Protocol>(mut telling: Telling<P>, bytes: &[u8], size: usize) -> (bool, P) {
+    let mut has_ended = false;
     for piece in bytes.chunks(size) {
-        assert_eq!(heard, None, "something follows the end");
-        heard = telling.hear(piece);
+        assert!(!has_ended, "something follows the end");
+        has_ended = telling.hear(piece);
     }
-    (heard, telling.into_fold())
+    (has_ended, telling.into_fold())
 }
 
 #[test]
@@ -94,11 +105,11 @@ fn whoever_waits_for_the_whole_has_all_of_the_last_attempt() {
     for size in [1, 7, bytes.len()] {
         let (end, response) = heard(response(), &bytes, size);
         let response = object(&response.object());
-        assert_eq!((end, &response["status"]), (Some(Heard::End), &json!("completed")), "{response}");
+        assert_eq!((end, &response["status"]), (true, &json!("completed")), "{response}");
         assert_eq!(response["output"][0]["content"][0]["text"], "At last.", "{response}");
         let (end, completion) = heard(completion(), &bytes, size);
         let completion = object(&completion.object().unwrap().unwrap());
-        assert_eq!(end, Some(Heard::End));
+        assert!(end);
         assert_eq!(completion["choices"][0]["message"]["content"], "At last.", "{completion}");
     }
 }
@@ -106,12 +117,12 @@ fn whoever_waits_for_the_whole_has_all_of_the_last_attempt() {
 #[test]
 fn whoever_waits_for_the_whole_hears_of_a_stop_and_of_a_failure() {
     let begun = || Stream::new().says(0, 0, "I tr").resets(1).says(1, 0, "Once ");
-    let stopped = begun().completes().1;
+    let stopped = begun().stops().1;
     let (end, response) = heard(response(), &stopped, stopped.len());
-    assert_eq!((end, &object(&response.object())["status"]), (Some(Heard::End), &json!("cancelled")));
+    assert_eq!((end, &object(&response.object())["status"]), (true, &json!("cancelled")));
     let failed = begun().fails(&FailureNote::new("stalled", "no more", true)).1;
     let (end, completion) = heard(completion(), &failed, failed.len());
-    assert_eq!((end, &*completion.object().unwrap().unwrap_err().code), (Some(Heard::End), "stalled"));
+    assert_eq!((end, &*completion.object().unwrap().unwrap_err().code), (true, "stalled"));
 }
 
 #[test]

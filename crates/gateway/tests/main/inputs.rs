@@ -375,9 +375,8 @@ async fn a_stream_in_line_ends_with_the_turns_error() {
     let playing = async {
         let opened = orders.turn(0).await;
         let failure = model::Failure::Turn(model::TurnFault::Busy);
-        let end = wire::out::End { chunks: 0, outcome: model::Outcome::Failed(failure) };
-        let frame = town.frame(opened.turn.answer(0).as_str(), 0, 0, "");
-        town.send_frame(&wire::out::OutFrame { terminal: Some(end), chunks: Vec::new(), ..frame }).await;
+        let answer = opened.turn.answer(0);
+        town.send_frame(&town.end(answer.as_str(), 0, 11, model::Outcome::Failed(failure))).await;
     };
     let ((turn, events, is_whole), ()) = tokio::join!(in_line(&town, None), playing);
     assert_eq!(short(&events, &turn), "T-a?busy");
@@ -393,6 +392,9 @@ async fn an_end_that_was_never_sent_is_found_in_the_store() {
     let playing = async {
         let opened = orders.turn(0).await;
         fail(&town, &opened.turn, 0).await;
+        let answer = opened.turn.answer(0);
+        town.keep_failure(answer.as_str(), 11, model::Failure::Turn(model::TurnFault::Deadline)).await;
+        town.lose_end(answer.as_str(), 11);
     };
     let ((turn, events, is_whole), ()) = tokio::join!(in_line(&town, None), playing);
     assert_eq!(short(&events, &turn), "T-a?deadline");

@@ -29,7 +29,7 @@ async fn every_viewer_gets_every_chunk_then_the_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_viewer_gets_the_open_text_and_nothing_that_is_history() {
     let town = Town::new().await;
-    town.commit("old", 3, "history").await;
+    town.commit_unheard("old", 3, "history").await;
     let _owner = town.owner(1, vec![("a", 0, "one two ")]).await;
     let mut first = Client::open(town.gateways[0], None).await;
     assert_eq!(first.until("a:two ").await, "a:one |a:two ");
@@ -44,8 +44,9 @@ async fn a_hole_is_closed_by_the_owner_before_anything_else_is_shown() {
     let town = Town::new().await;
     let mut viewer = Client::open(town.gateways[0], None).await;
     settle().await;
-    let owner = town.owner(1, vec![("a", 0, "one two three four ")]).await;
+    let owner = town.owner(1, vec![]).await;
     town.send("a", 0, "one ").await;
+    town.lose("a", 1, "two three ");
     town.send("a", 3, "four ").await;
     assert_eq!(viewer.until("a:four ").await, "a:one |a:two |a:three |a:four ");
     assert!(!owner.asked.lock().unwrap().is_empty());
@@ -59,8 +60,9 @@ async fn a_lost_end_and_lost_text_are_found_in_the_store() {
     settle().await;
     town.send("a", 0, "one ").await;
     town.send("b", 0, "x ").await;
-    town.commit("a", 5, "one two three.").await;
-    town.give_up("b").await;
+    town.commit_unheard("a", 5, "one two three.").await;
+    town.give_up("b", 6).await;
+    town.lose_end("b", 6);
     let seen = viewer.until("a!").await;
     assert!(seen.starts_with("a:one |b:x |") && seen.contains("a:two three."), "{seen}");
     if !seen.contains("b?stalled") {
@@ -79,7 +81,7 @@ async fn what_an_owner_took_with_it_is_shown_when_the_next_one_is_noticed() {
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     drop(first_owner);
     // Committed, and neither its chunks nor its end were sent.
-    town.commit("a", 5, "whole text").await;
+    town.commit_unheard("a", 5, "whole text").await;
     let _second = town.owner(2, vec![]).await;
     assert_eq!(viewer.until("a!").await, "a:whole text|a!");
 }
@@ -107,9 +109,9 @@ async fn a_viewer_resumes_at_another_gateway_without_loss_or_repeat() {
     assert_eq!(viewer.until("a:two ").await, "a:one |a:two ");
     let last_id = viewer.last_id.clone();
     drop(viewer);
-    town.commit("a", 5, "one two three.").await;
+    town.commit_unheard("a", 5, "one two three.").await;
     for n in 0..70 {
-        town.commit(&format!("m{n}"), 10 + n, &format!("text {n}")).await;
+        town.commit_unheard(&format!("m{n}"), 10 + n, &format!("text {n}")).await;
     }
     let mut resumed = Client::open(town.gateways[1], last_id.as_deref()).await;
     let seen = resumed.until("m69!").await;
@@ -132,7 +134,7 @@ async fn nats_may_go_and_come_back() {
     town.send("a", 0, "one ").await;
     assert_eq!(viewer.next().await, "a:one ");
     town.nats.kill().await.unwrap();
-    town.commit("a", 5, "one two.").await;
+    town.commit_unheard("a", 5, "one two.").await;
     town.nats.restart().await.unwrap();
     assert_eq!(viewer.until("a!").await, "a:two.|a!");
     drop(owner);

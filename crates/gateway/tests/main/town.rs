@@ -1,14 +1,16 @@
 //! NATS, Postgres, gateways, and an owner that does what a test tells it.
 
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bus::{Bus, BusConfig, StreamOptions};
 use gateway::{Gateway, GatewayConfig, Limits};
 use model::{
-    BatchType, Chunk, DeadLetter, DeadLetterSource, Failure, Message, MessageId, MessageKey, Metadata,
-    OpenText, Outcome, PartitionCount, PartitionId, Placement, Position, Role, Seq, ThreadId, Timestamp,
+    BatchType, Chunk, Cut, DeadLetter, DeadLetterSource, FailedMessage, Failure, FrameNumber, Message,
+    MessageId, MessageKey, Metadata, OpenText, Outcome, PartitionCount, PartitionId, Placement, Position,
+    Role, Seq, ThreadId, Timestamp, TurnId,
 };
 use partition::Commit;
 use runtime::{Clock, Health, spawn_named};
@@ -16,7 +18,7 @@ use store::{Grant, Store, StoreConfig, Submission, Writer};
 use testkit::services::{NatsServer, TestDatabase};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use wire::ask::{Ask, AskReply, Question};
+use wire::ask::{Ask, AskReply, Question, Sent, SentAfter};
 use wire::explain::{About, Explanation};
 use wire::out::{End, OutFrame};
 
@@ -32,6 +34,71 @@ pub(crate) struct Town {
     pub(crate) database: TestDatabase,
     grant: Grant,
     writer: Writer,
+    standing: Arc<Mutex<Standing>>,
+}
+
+/// How the partition stands for its owner, whoever that is.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    epoch: u64,
+    /// The last frame, and the last one of each thread.
+    number: u64,
+    last: HashMap<ThreadId, u64>,
+    open: BTreeMap<(ThreadId, MessageId), OpenText>,
+    committed: HashMap<ThreadId, Position>,
+    /// The owner has read all that there is.
+    pub(crate) is_current: bool,
+}
+
+impl Standing {
+    fn new() -> Self {
+        let (last, open, committed) = (HashMap::new(), BTreeMap::new(), HashMap::new());
+        Self { epoch: 1, number: 0, last, open, committed, is_current: true }
+    }
+
+    /// Takes in what a frame tells, and gives it its number.
+    fn tell(&mut self, frame: &mut OutFrame) {
+        self.number += 1;
+        let after = self.last.insert(frame.thread.clone(), self.number).unwrap_or(0);
+        frame.number = FrameNumber { epoch: self.epoch, number: self.number, after };
+        let key = (frame.thread.clone(), frame.message.clone());
+        if let Some(end) = &frame.terminal {
+            self.open.remove(&key);
+            self.committed.insert(frame.thread.clone(), end.position);
+            return;
+        }
+        let new = || OpenText {
+            message: frame.message.clone(),
+            attempt: frame.attempt,
+            role: frame.role,
+            batch_type: frame.batch_type,
+            chunks: Vec::new(),
+            next: 0,
+        };
+        let open = self.open.entry(key).or_insert_with(new);
+        if frame.attempt > open.attempt {
+            *open = new();
+        }
+        if frame.attempt == open.attempt {
+            open.chunks.extend(frame.chunks.iter().filter(|chunk| chunk.id >= open.next).cloned());
+            open.next = open.chunks.len() as u32;
+        }
+    }
+
+    fn answer(&self, ask: &Ask) -> AskReply {
+        let committed = self.committed.get(&ask.thread).copied().unwrap_or(Position::from_stored(0));
+        let cut = Cut { epoch: self.epoch, number: self.number, committed, is_current: self.is_current };
+        let open = self.open.iter().filter(|((thread, _), _)| *thread == ask.thread);
+        let open = open.map(|(_, text)| beyond(text, ask)).collect();
+        AskReply { cut, open, left_out: false, more: false }
+    }
+
+    fn sent(&self, after: SentAfter) -> Sent {
+        let after = if after.epoch == self.epoch { after.number } else { 0 };
+        let threads = self.last.iter().filter(|(_, number)| **number > after);
+        let threads = threads.map(|(thread, number)| (thread.clone(), *number)).collect();
+        Sent { epoch: self.epoch, number: self.number, threads, are_all: true }
+    }
 }
 
 impl Town {
@@ -57,6 +124,7 @@ impl Town {
             grant,
             writer,
             database,
+            standing: Arc::new(Mutex::new(Standing::new())),
         };
         for _ in 0..gateways {
             town.open_gateway(limits).await;
@@ -91,7 +159,18 @@ impl Town {
     }
 
     pub(crate) async fn send_frame(&self, frame: &OutFrame) {
-        self.bus.publish_out(&frame.thread, wire::out::encode(frame)).await.unwrap();
+        let mut frame = frame.clone();
+        self.standing().tell(&mut frame);
+        self.bus.publish_out(&frame.thread, wire::out::encode(&frame)).await.unwrap();
+    }
+
+    /// A frame that is lost on its way.
+    pub(crate) fn lose(&self, message: &str, first: u32, text: &str) {
+        self.standing().tell(&mut self.frame(message, 0, first, text));
+    }
+
+    pub(crate) fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap()
     }
 
     /// One chunk per word; a `.` at the end makes the last one final.
@@ -101,15 +180,27 @@ impl Town {
             message: id(message),
             attempt,
             role: Role::Assistant,
+            batch_type: batch_type(&id(message)),
+            // Given when it is sent.
+            number: FrameNumber { epoch: 0, number: 0, after: 0 },
             chunks: chunks(first, text),
             terminal: None,
         }
     }
 
     pub(crate) async fn send_end(&self, message: &str, chunks: u32, position: i64) {
-        let outcome = Outcome::Complete(Position::from_stored(position));
-        let frame = OutFrame { terminal: Some(End { chunks, outcome }), ..self.frame(message, 0, 0, "") };
-        self.send_frame(&frame).await;
+        self.send_frame(&self.end(message, chunks, position, Outcome::Complete)).await;
+    }
+
+    /// The end of a message, as its owner tells it.
+    pub(crate) fn end(&self, message: &str, chunks: u32, position: i64, outcome: Outcome) -> OutFrame {
+        let end = End { position: Position::from_stored(position), chunks, outcome };
+        OutFrame { terminal: Some(end), chunks: Vec::new(), ..self.frame(message, 0, 0, "") }
+    }
+
+    /// The frame of an end, which is stored, is lost on its way.
+    pub(crate) fn lose_end(&self, message: &str, position: i64) {
+        self.standing().tell(&mut self.end(message, 0, position, Outcome::Complete));
     }
 
     pub(crate) async fn commit(&self, message: &str, position: i64, content: &str) {
@@ -134,7 +225,13 @@ impl Town {
         self.apply(Commit { messages: vec![message], ..self.empty_commit() }).await;
     }
 
-    pub(crate) async fn give_up(&self, message: &str) {
+    /// As [`Town::commit`]; the frame of its end is lost.
+    pub(crate) async fn commit_unheard(&self, message: &str, position: i64, content: &str) {
+        self.commit(message, position, content).await;
+        self.lose_end(message, position);
+    }
+
+    pub(crate) async fn give_up(&self, message: &str, position: i64) {
         let source = DeadLetterSource::Message {
             key: self.key(message),
             attempt: 0,
@@ -142,7 +239,25 @@ impl Town {
             failure: Failure::Stalled,
         };
         let dead_letters = vec![DeadLetter { seq: Seq(1), source }];
-        self.apply(Commit { dead_letters, ..self.empty_commit() }).await;
+        let failed_messages = vec![self.failed(message, position, Failure::Stalled)];
+        self.apply(Commit { dead_letters, failed_messages, ..self.empty_commit() }).await;
+    }
+
+    /// Keeps the failure of an answer, as the commit of a run that has failed does.
+    pub(crate) async fn keep_failure(&self, message: &str, position: i64, failure: Failure) {
+        let failed_messages = vec![self.failed(message, position, failure)];
+        self.apply(Commit { failed_messages, ..self.empty_commit() }).await;
+    }
+
+    fn failed(&self, message: &str, position: i64, failure: Failure) -> FailedMessage {
+        FailedMessage {
+            key: self.key(message),
+            position: Position::from_stored(position),
+            attempt: 0,
+            role: Role::Assistant,
+            batch_type: batch_type(&id(message)),
+            failure,
+        }
     }
 
     fn key(&self, message: &str) -> MessageKey {
@@ -159,24 +274,38 @@ impl Town {
         assert_eq!(outcome, [store::Committed::Applied]);
     }
 
-    /// Answers questions from `open`, counting them, until it is dropped.
+    /// Answers questions from how the partition stands, counting them, until it is dropped. `open`: what is open besides what was sent. The
+    /// frames of another epoch are numbered from the beginning.
     pub(crate) async fn owner(&self, epoch: u64, open: Vec<(&str, u32, &str)>) -> Owner {
-        let text = |(message, attempt, text): (&str, u32, &str)| {
-            let chunks = chunks(0, text);
-            let next = chunks.len() as u32;
-            OpenText { message: id(message), attempt, role: Role::Assistant, chunks, next }
-        };
-        let open: Vec<_> = open.into_iter().map(text).collect();
+        {
+            let mut standing = self.standing();
+            if standing.epoch != epoch {
+                (standing.epoch, standing.number) = (epoch, 0);
+                standing.last.clear();
+            }
+            for (message, attempt, text) in open {
+                let (message, chunks) = (id(message), chunks(0, text));
+                let (next, batch_type) = (chunks.len() as u32, batch_type(&message));
+                let key = (self.thread.clone(), message.clone());
+                let text = OpenText { message, attempt, role: Role::Assistant, batch_type, chunks, next };
+                standing.open.insert(key, text);
+            }
+        }
         let mut asks = self.bus.serve_asks(PartitionId(0)).await.unwrap();
         let asked: Arc<Mutex<Vec<Ask>>> = Arc::default();
         let explanation = Arc::new(Mutex::new(idle()));
         let questions: Arc<Mutex<Vec<About>>> = Arc::default();
-        let (log, thread) = (Arc::clone(&asked), self.thread.clone());
+        let (log, thread, standing) = (Arc::clone(&asked), self.thread.clone(), Arc::clone(&self.standing));
         let (says, hears) = (Arc::clone(&explanation), Arc::clone(&questions));
         let task = spawn_named("owner", async move {
             while let Some(request) = asks.next().await {
                 let ask = match wire::ask::decode_question(&request.payload).unwrap() {
                     Question::Open(ask) => ask,
+                    Question::Sent(after) => {
+                        let sent = standing.lock().unwrap().sent(after);
+                        request.respond(wire::ask::encode_sent(&sent)).await.unwrap();
+                        continue;
+                    }
                     Question::Why(about) => {
                         hears.lock().unwrap().push(about);
                         let said = says.lock().unwrap().clone();
@@ -184,11 +313,10 @@ impl Town {
                         continue;
                     }
                 };
-                let open = if ask.thread == thread { beyond(&open, &ask) } else { Vec::new() };
+                let reply = wire::ask::encode_reply(&standing.lock().unwrap().answer(&ask));
                 if ask.thread == thread {
                     log.lock().unwrap().push(ask);
                 }
-                let reply = wire::ask::encode_reply(&AskReply { epoch, open, more: false });
                 request.respond(reply).await.unwrap();
             }
         });
@@ -226,16 +354,20 @@ impl Drop for Owner {
     }
 }
 
-fn beyond(open: &[OpenText], ask: &Ask) -> Vec<OpenText> {
-    let rest = |text: &OpenText| {
-        let known = ask
-            .have
-            .iter()
-            .find(|(message, attempt, _)| *message == text.message && *attempt == text.attempt);
-        let from = known.map_or(0, |(_, _, next)| *next as usize).min(text.chunks.len());
-        OpenText { chunks: text.chunks[from..].to_vec(), ..text.clone() }
-    };
-    open.iter().map(rest).collect()
+/// What the asker lacks.
+fn beyond(text: &OpenText, ask: &Ask) -> OpenText {
+    let same =
+        |(message, attempt, _): &&(MessageId, u32, u32)| *message == text.message && *attempt == text.attempt;
+    let from = ask.have.iter().find(same).map_or(0, |(_, _, next)| *next as usize).min(text.chunks.len());
+    OpenText { chunks: text.chunks[from..].to_vec(), ..text.clone() }
+}
+
+/// Nobody asked for a message whose id is not that of an answer.
+fn batch_type(message: &MessageId) -> BatchType {
+    match TurnId::of_answer(message) {
+        Some(_) => BatchType::UserRequest,
+        None => BatchType::SystemTrigger,
+    }
 }
 
 fn chunks(first: u32, text: &str) -> Vec<Arc<Chunk>> {

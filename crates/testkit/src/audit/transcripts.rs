@@ -57,7 +57,8 @@ pub(super) fn since(transcripts: &[Transcript]) -> Option<i64> {
         return base(cursor);
     }
     let events = transcripts.iter().flat_map(|transcript| &transcript.events);
-    let (base, received) = events.filter_map(|received| Some((base(received.id.as_deref()?)?, received))).next()?;
+    let (base, received) =
+        events.filter_map(|received| Some((base(received.id.as_deref()?)?, received))).next()?;
     Some(if received.event.terminal().is_some() { base - 1 } else { base })
 }
 

@@ -84,11 +84,21 @@ pub enum Bug {
     StopIgnored,
     /// Backoffs that are stored do not count for a new owner.
     BackoffForgotten,
+    /// Commits are applied under the right epoch, however many came before.
+    EpochAlone,
+    /// Leases are prolonged under the right epoch, however many commits there were.
+    RenewalBlind,
+    /// A stream is the same when it has the same name and is long enough, whatever its entries are.
+    MarkIgnored,
+    /// What a stream jumps over is passed in silence.
+    HolePassed,
+    /// Incidents are noticed, but not kept.
+    IncidentForgotten,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 43] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -127,6 +137,11 @@ impl Bug {
         Self::RetryRepeats,
         Self::StopIgnored,
         Self::BackoffForgotten,
+        Self::EpochAlone,
+        Self::RenewalBlind,
+        Self::MarkIgnored,
+        Self::HolePassed,
+        Self::IncidentForgotten,
     ];
 
     /// The bug of that name, as `Debug` writes it; the case does not matter, nor do dashes.

@@ -122,11 +122,21 @@ pub enum Bug {
     SavedInputsStay,
     /// Requests of runs that have ended are left where they are.
     NeverWithdrawn,
+    /// Commits are applied under the right epoch, however many came before.
+    EpochAlone,
+    /// Leases are prolonged under the right epoch, however many commits there were.
+    RenewalBlind,
+    /// A stream is the same when it has the same name and is long enough, whatever its entries are.
+    MarkIgnored,
+    /// What a stream jumps over is passed in silence.
+    HolePassed,
+    /// Incidents are noticed, but not kept.
+    IncidentForgotten,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 62] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -184,6 +194,11 @@ impl Bug {
         Self::SavedAnswersStay,
         Self::SavedInputsStay,
         Self::NeverWithdrawn,
+        Self::EpochAlone,
+        Self::RenewalBlind,
+        Self::MarkIgnored,
+        Self::HolePassed,
+        Self::IncidentForgotten,
     ];
 
     /// The bug of that name, as `Debug` writes it; the case does not matter, nor do dashes.

@@ -72,6 +72,8 @@ pub enum Invariant {
     SavedRows,
     /// The request of a run that its owner has ended is taken back.
     Withdrawn,
+    /// What is gone on both sides is an incident.
+    Named,
     /// When the faults stop, everything ends.
     Liveness,
     /// Nothing panics.
@@ -112,6 +114,7 @@ impl Invariant {
             Self::InTime => "deadlines, stalls and takeovers come within a bound",
             Self::SavedRows => "what is saved of something goes with the transaction that ends it",
             Self::Withdrawn => "the request of a run that its owner has ended is taken back",
+            Self::Named => "what neither the stream nor the store has any more is named by an incident",
             Self::Liveness => "when the faults stop, everything ends",
             Self::NoPanic => "nothing panics",
         }
@@ -182,6 +185,19 @@ pub struct Rules {
     pub chunks_per_message: u32,
     /// Threads that do not exist and may not be created by chunks.
     pub missing_threads: BTreeSet<ThreadId>,
+    /// The store of these went back in time: what clients and others were told of them may have been undone and done again.
+    pub stepped_back: BTreeSet<PartitionId>,
+    /// The streams of these have lost entries.
+    pub parted: BTreeSet<PartitionId>,
+    /// Messages whose chunks were lost before they were stored: they may fail, be incomplete, or not be there.
+    pub lost: BTreeSet<MessageKey>,
+}
+
+impl Rules {
+    /// The store or the stream of the partition is not what it was: what was told of it need not be so any more.
+    pub fn went_back(&self, partition: PartitionId) -> bool {
+        self.stepped_back.contains(&partition) || self.parted.contains(&partition)
+    }
 }
 
 impl Default for Rules {
@@ -192,6 +208,9 @@ impl Default for Rules {
             stall_safe_ms: 150_000,
             chunks_per_message: 10_000,
             missing_threads: BTreeSet::new(),
+            stepped_back: BTreeSet::new(),
+            parted: BTreeSet::new(),
+            lost: BTreeSet::new(),
         }
     }
 }
@@ -356,10 +375,21 @@ pub fn check_with(
     stored::check(evidence, orders, &fates, &mut violations);
     check_epochs(&evidence.grants, &mut violations);
     let ends = transcripts::Ends::of(evidence, failed);
-    for transcript in &evidence.transcripts {
+    let undone = undone(evidence);
+    for transcript in evidence.transcripts.iter().filter(|it| !undone.contains(&it.thread)) {
         transcripts::check(transcript, evidence.rules.is_settled, &ends, &fates, &mut violations);
     }
     violations
+}
+
+/// Threads of which clients may have been told what was undone afterwards.
+fn undone(evidence: &Evidence) -> BTreeSet<&ThreadId> {
+    let of_them = evidence.ledger.iter().filter(|publish| evidence.rules.went_back(publish.partition));
+    let threads = of_them.filter_map(|publish| match &publish.body {
+        Published::Chunk { key, .. } => Some(&key.thread),
+        Published::Garbage(_) => None,
+    });
+    threads.collect()
 }
 
 fn check_epochs(grants: &[(PartitionId, u64)], violations: &mut Vec<Violation>) {

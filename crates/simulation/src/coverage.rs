@@ -163,4 +163,26 @@ coverage! {
     outbox_restored,
     /// Commits that brought what was there already, or queues that were further than their owners thought.
     turn_conflicts,
+    /// Stores that went back in time.
+    steps_back,
+    /// Partitions with a commit under way then.
+    steps_in_commit,
+    /// Owners that noticed it.
+    steps_noticed,
+    /// Streams that lost their end and went on.
+    stream_cuts,
+    /// Streams made anew.
+    stream_renewals,
+    /// Streams purged behind a store that went back.
+    purges_behind,
+    /// Streams that lost an entry.
+    entries_lost,
+    /// Holes that owners came upon.
+    holes_named,
+    /// Streams that were not as their stores knew them.
+    rebases,
+    /// Incidents that were recorded with that.
+    incidents,
+    /// Entries that are gone on both sides.
+    gone,
 }

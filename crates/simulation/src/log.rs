@@ -1,22 +1,36 @@
-//! The double of a partition's stream: entries with sequences from 1.
+//! The double of a partition's stream: entries with sequences from 1, which may lose its end, be made anew, be purged and have holes.
 
-use model::{Seq, Timestamp};
-use partition::{Body, Entry};
+use model::{Mark, Seq, Timestamp};
+use partition::{Body, Entry, Found};
 
 /// Unix time of the simulation's start, ms.
 pub(crate) const START: i64 = 1_800_000_000_000;
 
 /// What has been stored in one stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Log {
-    /// By time, ms of the simulation.
-    entries: Vec<(i64, Body)>,
+    /// By time, ns; `None` where an entry was lost.
+    entries: Vec<Option<(i64, Body)>>,
+    /// Everything below is purged.
+    first: u64,
+    /// Its name.
+    pub(crate) incarnation: String,
+    /// How often its server was restored or made anew: no reader outlives that.
+    pub(crate) restorations: u64,
+    appended: i64,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { entries: Vec::new(), first: 1, incarnation: "0".to_owned(), restorations: 0, appended: 0 }
+    }
 }
 
 impl Log {
     /// Stores an entry; its sequence.
     pub(crate) fn append(&mut self, time: i64, body: Body) -> u64 {
-        self.entries.push((time, body));
+        self.appended += 1;
+        self.entries.push(Some(((START + time) * 1_000_000 + self.appended % 1_000_000, body)));
         self.len()
     }
 
@@ -25,13 +39,66 @@ impl Log {
         self.entries.len() as u64
     }
 
-    /// The entries from `first` to `last`, both included.
+    /// The entries from `first` to `last`, both included, but for those that are gone.
     pub(crate) fn read(&self, first: u64, last: u64) -> Vec<Entry> {
-        (first..=last.min(self.len())).map(|seq| self.entry(seq)).collect()
+        (first.max(self.first)..=last.min(self.len())).filter_map(|seq| self.entry(seq)).collect()
     }
 
-    fn entry(&self, seq: u64) -> Entry {
-        let (at, body) = &self.entries[seq as usize - 1];
-        Entry { seq: Seq(seq), stored_at: Timestamp(START + at), body: body.clone() }
+    fn entry(&self, seq: u64) -> Option<Entry> {
+        let (at_ns, body) = self.entries.get(seq as usize - 1)?.as_ref()?;
+        Some(Entry { seq: Seq(seq), stored_at: Timestamp(at_ns / 1_000_000), body: body.clone() })
+    }
+
+    /// What the entry of that sequence is recognised by.
+    pub(crate) fn mark(&self, seq: u64) -> Option<Mark> {
+        let at = seq.checked_sub(1).filter(|_| seq >= self.first)?;
+        let (stored_at_ns, _) = self.entries.get(at as usize)?.as_ref()?;
+        Some(Mark { seq: Seq(seq), stored_at_ns: *stored_at_ns })
+    }
+
+    /// What it says of itself to who has read as far as `read`.
+    pub(crate) fn found(&self, read: Option<Mark>) -> Found<'_> {
+        let first = Seq(self.first.min(self.len() + 1));
+        let at_read = read.and_then(|read| self.mark(read.seq.0)).map(|mark| mark.stored_at_ns);
+        Found { incarnation: &self.incarnation, first, last: Seq(self.len()), at_read }
+    }
+
+    /// Whether it is the stream of that name still, as far as it was read.
+    pub(crate) fn is_as_read(&self, incarnation: &str, read: Option<Mark>) -> bool {
+        let found = self.found(read);
+        let agrees = |read: Mark| found.last >= read.seq && read.agrees(found.first, found.at_read);
+        self.incarnation == incarnation && read.is_none_or(agrees)
+    }
+
+    /// Removes everything up to `last`.
+    pub(crate) fn purge(&mut self, last: u64) -> Vec<Entry> {
+        let last = last.min(self.len());
+        let purged = self.read(self.first, last);
+        self.first = self.first.max(last + 1);
+        purged
+    }
+
+    /// Loses everything after `last`.
+    pub(crate) fn cut(&mut self, last: u64) -> Vec<Entry> {
+        let lost = self.read(last + 1, self.len());
+        self.entries.truncate(last as usize);
+        self.restorations += 1;
+        lost
+    }
+
+    /// Is deleted and made anew.
+    pub(crate) fn renew(&mut self) -> Vec<Entry> {
+        let lost = self.cut(0);
+        (self.first, self.incarnation) = (1, self.restorations.to_string());
+        lost
+    }
+
+    /// Loses one entry.
+    pub(crate) fn lose(&mut self, seq: u64) -> Option<Entry> {
+        let lost = self.entry(seq).filter(|_| seq >= self.first);
+        if let Some(entry) = self.entries.get_mut(seq as usize - 1) {
+            *entry = None;
+        }
+        lost
     }
 }

@@ -1,16 +1,17 @@
 //! The double of the store: rows with locks and epochs, unique keys, one transaction per commit.
 
 mod ends;
+pub(crate) mod fence;
 pub(crate) mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::{
-    Arrival, Chunk, ChunkKind, DeadLetter, DeadLetterSource, Frame, MessageKey, PartitionId, Position, Seq,
-    ThreadId, Timestamp, TokenKey, TurnId,
+    Arrival, Chunk, ChunkKind, DeadLetter, DeadLetterSource, Frame, Mark, MessageKey, PartitionId, Position,
+    Seq, ThreadId, Timestamp, TokenKey, TurnId,
 };
-use partition::{Body, Commit, Known, Order, Straggler, StragglerSave, Takeover};
+use partition::{Body, Commit, Entry, Incident, Known, Order, Straggler, StragglerSave, Takeover};
 
 use crate::bug::Bug;
 use crate::checker::turns::{Happened, Part, TurnRow, What, part_of};
@@ -19,9 +20,12 @@ use crate::log::{Log, START};
 use turns::Tables;
 
 /// The row of a partition.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Row {
     pub(crate) epoch: u64,
+    pub(crate) commits: u64,
+    pub(crate) incarnation: Option<String>,
+    pub(crate) read: Option<Mark>,
     pub(crate) owner: Option<u64>,
     pub(crate) lease_until: i64,
     pub(crate) checkpoint: u64,
@@ -33,14 +37,17 @@ pub(crate) struct Row {
 }
 
 /// A lease just granted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Grant {
     pub(crate) epoch: u64,
+    pub(crate) commits: u64,
+    pub(crate) incarnation: Option<String>,
+    pub(crate) read: Option<Mark>,
     pub(crate) checkpoint: u64,
     pub(crate) high_water: i64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Store {
     pub(crate) rows: Vec<Row>,
     pub(crate) messages: Vec<StoredMessage>,
@@ -54,7 +61,7 @@ pub(crate) struct Store {
     ends: BTreeMap<MessageKey, i64>,
     message_keys: BTreeSet<MessageKey>,
     letter_keys: BTreeSet<MessageKey>,
-    entry_keys: BTreeSet<(PartitionId, u64)>,
+    entry_keys: BTreeSet<(PartitionId, u64, bytes::Bytes)>,
     heads: BTreeMap<ThreadId, i64>,
     /// Turns, tasks and agents, by partition.
     pub(crate) tables: Vec<Tables>,
@@ -74,6 +81,9 @@ pub(crate) struct Store {
     /// Answers that a planted bug writes with the next commit.
     split: Vec<Vec<model::Message>>,
     stragglers: Vec<BTreeMap<MessageKey, (i64, StragglerSave)>>,
+    pub(crate) incidents: Vec<(PartitionId, Incident)>,
+    /// It went back in time: tasks have other places than those whose answers are in the streams.
+    pub(crate) is_undone: bool,
     bug: Option<Bug>,
 }
 
@@ -90,12 +100,20 @@ impl Store {
         &mut self.rows[usize::from(partition.0)]
     }
 
-    /// Raises the epoch.
-    pub(crate) fn grant(&mut self, partition: PartitionId, owner: u64, lease_until: i64) -> Grant {
+    /// Raises the epoch, above every one that was given out before, also by a store that has gone back in time since. `now_us` is the
+    /// database's clock.
+    pub(crate) fn grant(
+        &mut self,
+        partition: PartitionId,
+        owner: u64,
+        lease_until: i64,
+        now_us: i64,
+    ) -> Grant {
         let row = self.row(partition);
-        row.epoch += 1;
+        row.epoch = (row.epoch + 1).max(now_us as u64);
         row.owner = Some(owner);
         row.lease_until = lease_until;
+        row.high_water = row.high_water.max(now_us / 1_000);
         let grant = row.grant();
         self.grants.push((partition, grant.epoch));
         grant
@@ -131,7 +149,7 @@ impl Store {
     }
 
     /// What a new owner starts from: the row as of its grant, the stragglers as of now.
-    pub(crate) fn load(&self, partition: PartitionId, grant: Grant, window: usize, time: i64) -> Takeover {
+    pub(crate) fn load(&self, partition: PartitionId, grant: &Grant, window: usize, time: i64) -> Takeover {
         let tables = &self.tables[usize::from(partition.0)];
         let is_planted = |bug: Bug| self.bug == Some(bug);
         let saved = &self.stragglers[usize::from(partition.0)];
@@ -199,8 +217,7 @@ impl Store {
         self.check_stopped(commit);
         let row = self.row(partition);
         let passed = row.checkpoint + 1..=commit.checkpoint.0;
-        row.checkpoint = row.checkpoint.max(commit.checkpoint.0);
-        row.high_water = row.high_water.max(commit.position_high_water.0);
+        (row.checkpoint, row.high_water) = (commit.checkpoint.0, commit.position_high_water.0);
         self.check_passed(partition, passed, log);
         applied.is_stale
     }
@@ -260,8 +277,8 @@ impl Store {
         match &letter.source {
             DeadLetterSource::Entry { payload, .. } => {
                 let seq = letter.seq.0;
-                if self.entry_keys.insert((partition, seq)) {
-                    let payload = payload.clone();
+                let payload = payload.clone();
+                if self.entry_keys.insert((partition, seq, payload.clone())) {
                     self.letters.push(StoredDeadLetter::Entry { partition, seq, payload });
                 }
             }
@@ -310,18 +327,7 @@ impl Store {
             return;
         }
         for entry in log.read(first, last) {
-            let missing = match &entry.body {
-                _ if self.entry_keys.contains(&(partition, entry.seq.0)) => continue,
-                Body::Order(order, _) if self.keeps_order(partition, order) => continue,
-                Body::Order(order, _) => format!("{order:?}"),
-                Body::Refused { .. } => "its dead letter".to_owned(),
-                Body::Frame(frame) => {
-                    let lost =
-                        frame.chunks.iter().find(|arrival| !self.keeps_chunk(partition, frame, arrival));
-                    let Some(lost) = lost else { continue };
-                    format!("chunk {} of {}/{}", lost.chunk.id, frame.thread, lost.message)
-                }
-            };
+            let Some(missing) = self.lacks(partition, &entry) else { continue };
             let subject = format!("entry {} of partition {partition}", entry.seq);
             let seen = format!("a checkpoint at {last}");
             self.violations.push(Violation::new(
@@ -330,6 +336,28 @@ impl Store {
                 format!("{missing} kept"),
                 seen,
             ));
+        }
+    }
+
+    /// What of an entry is not in the store.
+    pub(crate) fn lacks(&self, partition: PartitionId, entry: &Entry) -> Option<String> {
+        match &entry.body {
+            Body::Order(_, raw)
+                if self.entry_keys.contains(&(partition, entry.seq.0, raw.payload.clone())) =>
+            {
+                None
+            }
+            Body::Order(order, _) if self.keeps_order(partition, order) => None,
+            Body::Order(order, _) => Some(format!("{order:?}")),
+            Body::Refused { payload, .. } => {
+                let is_kept = self.entry_keys.contains(&(partition, entry.seq.0, payload.clone()));
+                (!is_kept).then(|| "its dead letter".to_owned())
+            }
+            Body::Frame(frame) => {
+                let lost =
+                    frame.chunks.iter().find(|arrival| !self.keeps_chunk(partition, frame, arrival))?;
+                Some(format!("chunk {} of {}/{}", lost.chunk.id, frame.thread, lost.message))
+            }
         }
     }
 
@@ -348,7 +376,8 @@ impl Store {
             let token = token_key().token(&frame.thread, &turn, run);
             let is_asked = frame.token.as_ref().is_some_and(|received| token.matches(received));
             let tables = &self.tables[usize::from(partition.0)];
-            if !is_asked || tables.run_is_over(&frame.thread, &turn, run) {
+            let is_answered_again = self.is_undone && (run > 0 || tables.will_answer(&turn));
+            if !is_asked || is_answered_again || tables.run_is_over(&frame.thread, &turn, run) {
                 return true;
             }
         }
@@ -405,7 +434,9 @@ pub(crate) fn token_key() -> TokenKey {
 
 impl Row {
     pub(crate) fn grant(&self) -> Grant {
-        Grant { epoch: self.epoch, checkpoint: self.checkpoint, high_water: self.high_water }
+        let (incarnation, checkpoint) = (self.incarnation.clone(), self.checkpoint);
+        let Self { epoch, commits, read, high_water, .. } = *self;
+        Grant { epoch, commits, incarnation, read, checkpoint, high_water }
     }
 }
 

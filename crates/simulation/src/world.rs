@@ -6,6 +6,7 @@
 mod clients;
 mod errands;
 mod finish;
+mod going_back;
 mod people;
 mod session;
 mod statements;
@@ -30,6 +31,7 @@ use crate::publisher::{self, Planned};
 use crate::rng::Rng;
 use crate::scenario::{Faults, Scenario};
 use crate::store::{Grant, Store};
+use going_back::{Back, GoingBack};
 use people::People;
 use session::Session;
 use statements::Statement;
@@ -95,8 +97,10 @@ pub(crate) struct World {
     doomed: Vec<Vec<(u64, MessageKey, i64)>>,
     /// Since when each partition has had no owner, while there are no faults.
     free_since: Vec<Option<i64>>,
-    /// How many messages were published.
+    /// How many messages were published, and which.
     messages: usize,
+    bare: Vec<MessageKey>,
+    going_back: GoingBack,
     /// How many chunks each message has that completes; for a planted bug.
     lengths: BTreeMap<MessageKey, u32>,
     store: Store,
@@ -189,6 +193,7 @@ enum Event {
     Relay(Address, Position, Box<Outgoing>, usize),
     People,
     Caretaker,
+    GoBack(Back),
 }
 
 enum WorkEvent {
@@ -270,12 +275,16 @@ impl World {
             stall_safe_ms: limits.stall_timeout_ms * 7 / 10,
             chunks_per_message: limits.chunks_per_message,
             missing_threads: missing.clone(),
+            ..Rules::default()
         };
         let mut world = Self {
             store: Store::new(scenario.partitions, bug),
             doomed: doomed(&ledger, &rules, &scenario),
             free_since: vec![None; usize::from(scenario.partitions)],
             messages: checker::fates(&ledger, &rules).len(),
+            bare: checker::fates(&ledger, &rules).into_keys().collect(),
+            // Of its own, so that the other faults are those of before.
+            going_back: GoingBack::new(Rng::new(seed ^ 0xb4c2)),
             lengths: lengths(&ledger, &rules),
             rng: rng.fork(),
             bug,
@@ -335,6 +344,7 @@ impl World {
             self.schedule(at, Event::Join(client));
         }
         self.schedule(self.scenario.faults_until, Event::Quiet);
+        self.plan_going_back();
         self.planned.reverse();
         self.schedule_planned();
         if self.scenario.turning.people_ms > 0 {
@@ -381,6 +391,7 @@ impl World {
             Event::Relay(address, batch, outgoing, left) => self.relay(address, batch, &outgoing, left),
             Event::People => self.people(),
             Event::Caretaker => self.take_care(),
+            Event::GoBack(back) => self.go_back(back),
         }
     }
 

@@ -109,6 +109,15 @@ fn simulation_20_000_seeds() {
         (c.inputs_restored, 3_000, "inputs restored"),
         (c.queues_restored, 15_000, "queues restored"),
         (c.outbox_restored, 8_000, "batches of the outbox restored"),
+        (c.steps_back, 1_000, "stores that went back"),
+        (c.steps_in_commit, 300, "commits under way while their store went back"),
+        (c.steps_noticed, 500, "owners that noticed it"),
+        (c.stream_cuts, 200, "streams that lost their end"),
+        (c.stream_renewals, 50, "streams made anew"),
+        (c.purges_behind, 100, "streams purged behind a store that went back"),
+        (c.entries_lost, 100, "entries that streams lost"),
+        (c.holes_named, 50, "holes that owners came upon"),
+        (c.gone, 100, "entries gone on both sides"),
     ] {
         assert!(seen >= least, "{seen} {what}, at least {least} are wanted");
     }
@@ -144,6 +153,10 @@ fn breaks(bug: Bug) -> Invariant {
         Bug::RunForgotten | Bug::RetryRepeats => Invariant::RunsOnce,
         Bug::CheckAlwaysNew | Bug::PromptLost | Bug::StopIgnored => Invariant::OrdersEnd,
         Bug::OutboxBeforeCommit => Invariant::Outbox,
+        Bug::EpochAlone => Invariant::Checkpoint,
+        Bug::HolePassed | Bug::IncidentForgotten => Invariant::Named,
+        Bug::RenewalBlind => Invariant::Liveness,
+        Bug::MarkIgnored => Invariant::EndsOnce,
         Bug::OutboxForgotten | Bug::OpenTurnsLost => Invariant::Liveness,
         Bug::CutFromStore
         | Bug::FrameNumbersIgnored

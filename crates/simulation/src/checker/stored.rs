@@ -18,14 +18,15 @@ pub(super) fn check(
     check_ends(evidence, fates, violations);
     check_entries(evidence, orders, violations);
     check_positions(&evidence.messages, violations);
+    let lost = &evidence.rules.lost;
     for message in evidence.messages.iter().filter(|message| !is_of_turn(&message.key)) {
-        if let Some(fate) = fates.get(&message.key) {
+        if let Some(fate) = fates.get(&message.key).filter(|_| !lost.contains(&message.key)) {
             check_content(message, fate, violations);
         }
     }
     for letter in &evidence.dead_letters {
         if let StoredDeadLetter::Message { key, attempt, code, chunks } = letter
-            && let Some(fate) = fates.get(key)
+            && let Some(fate) = fates.get(key).filter(|_| !lost.contains(key))
         {
             check_failure(key, (*attempt, code), fate, &evidence.rules, violations);
             check_kept(key, *attempt, chunks, fate, violations);
@@ -57,7 +58,8 @@ fn check_ends(evidence: &Evidence, fates: &BTreeMap<MessageKey, Fate>, violation
         }
     }
     let must_end = |key: &&MessageKey| evidence.rules.is_settled && !is_of_turn(key);
-    for key in fates.keys().filter(must_end).filter(|key| !ends.contains_key(key)) {
+    let is_lost = |key: &&MessageKey| evidence.rules.lost.contains(*key);
+    for key in fates.keys().filter(must_end).filter(|key| !ends.contains_key(key) && !is_lost(key)) {
         violations.push(Violation::new(Invariant::EndsOnce, key, "one end", "none"));
     }
 }
@@ -80,6 +82,10 @@ fn check_entries(
     }
     for publish in &evidence.ledger {
         let Published::Garbage(payload) = &publish.body else { continue };
+        if evidence.rules.parted.contains(&publish.partition) {
+            // Its sequence may have been given twice, and it may be gone.
+            continue;
+        }
         let found = letters.remove(&(publish.partition, publish.seq)).unwrap_or_default();
         let is_right = match found.as_slice() {
             [] => !evidence.rules.is_settled,
@@ -97,7 +103,8 @@ fn check_entries(
             ));
         }
     }
-    for (partition, seq) in letters.keys().filter(|entry| !orders.contains(*entry)) {
+    let is_parted = |(partition, _): &&(PartitionId, u64)| evidence.rules.parted.contains(partition);
+    for (partition, seq) in letters.keys().filter(|entry| !orders.contains(*entry) && !is_parted(entry)) {
         let subject = format!("entry {seq} of partition {partition}");
         violations.push(Violation::new(
             Invariant::EndsOnce,

@@ -322,7 +322,8 @@ pub fn check(evidence: &Evidence, turns: &Turns) -> Vec<Violation> {
     causes::check(evidence, turns, &fates, &mut violations);
     if evidence.rules.is_settled {
         orders::check(evidence, turns, &mut violations);
-        outbox::check(turns, &mut violations);
+        let is_undone = !evidence.rules.stepped_back.is_empty();
+        outbox::check(turns, is_undone, &mut violations);
     }
     violations
 }

@@ -12,7 +12,7 @@ use crate::bug::Bug;
 use crate::checker::turns::{AgentRow, Audited, RunEnd, What};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Tables {
     pub(crate) agents: BTreeMap<AgentId, AgentRow>,
     pub(crate) tasks: BTreeMap<(AgentId, i64), Task>,
@@ -40,6 +40,17 @@ pub(crate) struct Applied {
 }
 
 impl Tables {
+    /// The turn is that of a task which will be answered anew: it does not stand in that place any more, or its turn comes after others
+    /// whose answers are read again before it.
+    pub(crate) fn will_answer(&self, turn: &TurnId) -> bool {
+        let is_its = |(agent, position): &&(AgentId, i64)| {
+            TurnId::of_task(agent, Position::from_stored(*position)) == *turn
+        };
+        let head = |agent: &AgentId| self.agents.get(agent).map_or(0, |row| row.head);
+        let task = self.tasks.keys().find(is_its);
+        turn.as_str().starts_with('t') && task.is_none_or(|(agent, position)| *position > head(agent))
+    }
+
     /// Applies what a commit says of turns, tasks and agents. `now` is the database's clock.
     pub(crate) fn apply(&mut self, commit: &Commit, now: i64, skew: i64, bug: Option<Bug>) -> Applied {
         let mut applied =

@@ -67,8 +67,9 @@ impl World {
         }
         self.check_start(address, &start);
         self.people.begun.push((start.thread.clone(), start.turn.clone()));
-        let epoch = self.session(address).map_or(0, |session| session.epoch);
-        if self.store.is_held(address.partition, address.incarnation, epoch) {
+        let known = self.session(address).map(|session| session.known).unwrap_or_default();
+        let epoch = known.epoch;
+        if self.store.confirms(address.partition, address.incarnation, &known) {
             let (turn, thread) = (start.turn.clone(), start.thread.clone());
             self.store.history.push(Happened {
                 at_ms: self.time,

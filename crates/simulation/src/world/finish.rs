@@ -29,7 +29,7 @@ impl World {
         self.planned.is_empty()
             && self.store.tables.iter().all(Tables::is_idle)
             && self.store.rows.iter().zip(&self.logs).all(at_end)
-            && self.store.ended_messages() >= self.messages
+            && self.have_messages_ended()
             && !self.has_statements_under_way()
     }
 
@@ -50,6 +50,8 @@ impl World {
             }
         }
         self.count_unknown();
+        self.check_gone();
+        self.rules.lost = std::mem::take(&mut self.going_back.lost);
         let turns = self.turns();
         let evidence = self.evidence();
         self.violations.append(&mut self.store.violations);
@@ -72,7 +74,7 @@ impl World {
         for number in 0..self.logs.len() {
             let (checkpoint, end) = (self.store.rows[number].checkpoint, self.logs[number].len());
             let is_idle = self.store.tables[number].is_idle();
-            if checkpoint < end || self.store.ended_messages() < self.messages || !is_idle {
+            if checkpoint != end || !self.have_messages_ended() || !is_idle {
                 let subject = format!("partition {number}");
                 let (expected, seen) = (
                     format!("a checkpoint at {end}, {} ends, nothing pending", self.messages),

@@ -7,7 +7,7 @@ mod replies;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use model::{Chunk, Failure, FrameNumber, MessageKey, PartitionId, Timestamp, TurnId};
+use model::{Chunk, Failure, FrameNumber, Mark, MessageKey, PartitionId, Seq, Timestamp, TurnId};
 use partition::{Action, Commit, Input, Partition, Report};
 
 use promises::Promises;
@@ -17,16 +17,22 @@ use super::{Address, Event, Reply, SessionEvent, World};
 use crate::bug::Bug;
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
+use crate::store::fence::{Applied, Decided};
 use wire::out::{End, OutFrame};
 
 pub(super) struct Session {
     pub(super) address: Address,
-    pub(super) epoch: u64,
+    /// What the store has said.
+    pub(super) known: Applied,
+    /// The stream that it reads, the last entry that it has read, and what the stream jumped over.
+    pub(super) incarnation: String,
+    pub(super) read: Option<Mark>,
+    gone: Vec<(Seq, Seq)>,
     /// None until the takeover is loaded.
     machine: Option<Partition>,
     /// Decided, not performed yet: a worker may die or stand still between any two.
     actions: VecDeque<Action>,
-    in_flight: Option<(usize, Arc<Commit>)>,
+    in_flight: Option<(usize, Arc<Decided>)>,
     reclaiming: Option<usize>,
     reader: Reader,
     /// When the last question about orders is put, and when the last answer comes.
@@ -52,6 +58,8 @@ struct Reader {
     told_tail: bool,
     /// It has seen everything and waits to be woken.
     is_waiting: bool,
+    /// The stream was looked at when it had been restored so often.
+    restorations: u64,
 }
 
 /// State that only planted bugs need.
@@ -63,10 +71,13 @@ struct Planted {
 }
 
 impl Session {
-    pub(super) fn new(address: Address, epoch: u64, time: i64) -> Self {
+    pub(super) fn new(address: Address, known: Applied, time: i64) -> Self {
         Self {
             address,
-            epoch,
+            known,
+            incarnation: String::new(),
+            read: None,
+            gone: Vec::new(),
             machine: None,
             actions: VecDeque::new(),
             in_flight: None,
@@ -90,6 +101,16 @@ impl Session {
     pub(super) fn woken(&mut self) -> Option<(Address, u64)> {
         let is_waiting = std::mem::take(&mut self.reader.is_waiting);
         is_waiting.then_some((self.address, self.reader.generation))
+    }
+}
+
+impl Session {
+    pub(super) fn looked_at_stream(&mut self, restorations: u64) {
+        self.reader.restorations = restorations;
+    }
+
+    pub(super) fn has_looked_at_stream(&self, restorations: u64) -> bool {
+        self.reader.restorations == restorations
     }
 }
 
@@ -243,6 +264,12 @@ impl World {
                 self.restart_reader(address, 1);
             }
             Action::Report(Report::GivenUp { failure: Failure::Stalled, .. }) => self.coverage.stalls += 1,
+            Action::Report(Report::Hole { first, last }) => {
+                self.coverage.holes_named += 1;
+                if let Some(session) = self.session(address) {
+                    session.gone.push((first, last));
+                }
+            }
             Action::Report(_) => {}
             Action::Check(keys) => self.request_check(address, keys),
             Action::Start(start) => self.begin(address, start),
@@ -256,13 +283,21 @@ impl World {
 
     fn commit(&mut self, address: Address, mut commit: Commit) {
         self.spoil(address, &mut commit);
-        let commit = Arc::new(commit);
-        let number = self.send(address, Kind::Commit(Arc::clone(&commit)));
+        let Some(session) = self.session(address) else { return };
+        session.known.high_water = commit.position_high_water.0;
+        let decided = Arc::new(Decided {
+            commit,
+            commits: session.known.commits,
+            incarnation: session.incarnation.clone(),
+            read: session.read,
+            gone: std::mem::take(&mut session.gone),
+        });
+        let number = self.send(address, Kind::Commit(Arc::clone(&decided)));
         if self.bug == Some(Bug::FreedBeforeCommit) {
             return self.drive(address, Input::Committed(Vec::new()));
         }
         if let Some(session) = self.session(address) {
-            session.in_flight = Some((number, commit));
+            session.in_flight = Some((number, decided));
         }
     }
 
@@ -324,8 +359,8 @@ impl World {
         }
         if time - session.renewed_at >= lease_ms / 3 {
             session.renewed_at = time;
-            let epoch = session.epoch;
-            self.send(address, Kind::Renew { epoch });
+            let known = session.known;
+            self.send(address, Kind::Renew(known));
         }
         let now = self.now(address);
         let Some(Session { machine: Some(machine), .. }) = self.session(address) else { return };

@@ -9,15 +9,17 @@ use partition::isolation::{Part, Parts};
 
 use super::{Address, Event, Grant, Reply, SessionEvent, StatementEvent, World};
 use crate::bug::Bug;
+use crate::log::Log;
+use crate::store::fence::{Applied, Decided};
 
 /// What a statement does.
 #[derive(Debug, Clone)]
 pub(super) enum Kind {
     Acquire,
-    Renew { epoch: u64 },
-    Reclaim { epoch: u64 },
+    Renew(Applied),
+    Reclaim(Applied),
     Release { epoch: u64 },
-    Commit(Arc<Commit>),
+    Commit(Arc<Decided>),
 }
 
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub(super) struct Statement {
     /// Its worker has died.
     pub(super) is_orphan: bool,
     is_applied: bool,
+    /// Its server was replaced while it was under way.
+    pub(super) is_cut_off: bool,
     /// Its worker was told that nobody knows, or gave up waiting; and whether it had been applied by then.
     pub(super) unknown: Option<bool>,
 }
@@ -58,19 +62,29 @@ impl World {
         } else if self.fault(|faults| faults.request_lost) {
             is_lost = true;
         }
-        self.statements.push(Statement { kind, address, is_orphan: false, is_applied: false, unknown: None });
+        self.statements.push(Statement {
+            kind,
+            address,
+            is_orphan: false,
+            is_applied: false,
+            is_cut_off: false,
+            unknown: None,
+        });
         if !is_lost {
             self.schedule(delay, Event::Statement(StatementEvent::Arrive(number)));
         }
         number
     }
 
-    fn reply_to(&mut self, address: Address, number: usize, reply: Reply, delay: i64) {
+    pub(super) fn reply_to(&mut self, address: Address, number: usize, reply: Reply, delay: i64) {
         let delay = self.rng.range(0, delay);
         self.schedule(delay, Event::Session(address, SessionEvent::Reply(number, reply)));
     }
 
     pub(super) fn statement_arrives(&mut self, number: usize) {
+        if self.going_back.stepped_at == Some(self.time) {
+            return self.cut_off(number);
+        }
         let (partition, is_acquire) = {
             let statement = &self.statements[number];
             (statement.address.partition, matches!(statement.kind, Kind::Acquire))
@@ -92,21 +106,25 @@ impl World {
         let lease_until = self.lease_clock(address.worker) + self.scenario.lease_ms;
         let (partition, owner) = (address.partition, address.incarnation);
         let reply = match kind {
-            Kind::Commit(commit) => return self.start_commit(number, &commit),
+            Kind::Commit(decided) => return self.start_commit(number, &decided),
             Kind::Acquire => {
                 if !self.is_free(partition, address.worker) {
                     return;
                 }
                 self.coverage.takeovers += 1;
-                Reply::Granted(Some(self.store.grant(partition, owner, lease_until)))
+                let now_us = self.database_us();
+                Reply::Granted(Some(self.store.grant(partition, owner, lease_until, now_us)))
             }
-            Kind::Reclaim { epoch } => {
-                let is_held = self.store.is_held(partition, owner, epoch);
-                self.coverage.reclaims += u64::from(is_held);
-                Reply::Granted(is_held.then(|| self.store.grant(partition, owner, lease_until)))
+            Kind::Reclaim(known) => {
+                let now_us = self.database_us();
+                let reclaimed = self.store.reclaim(partition, owner, &known, lease_until, now_us);
+                self.coverage.reclaims += u64::from(reclaimed.is_some());
+                self.coverage.steps_noticed +=
+                    u64::from(reclaimed.as_ref().is_some_and(|(_, has_stepped_back)| *has_stepped_back));
+                Reply::Granted(reclaimed.map(|(grant, _)| grant))
             }
-            Kind::Renew { epoch } => {
-                let is_held = self.store.is_held(partition, owner, epoch);
+            Kind::Renew(known) => {
+                let is_held = self.store.confirms(partition, owner, &known);
                 if is_held {
                     self.store.row(partition).lease_until = lease_until;
                 }
@@ -125,9 +143,10 @@ impl World {
         }
     }
 
-    fn start_commit(&mut self, number: usize, commit: &Commit) {
+    fn start_commit(&mut self, number: usize, decided: &Decided) {
         let address = self.statements[number].address;
-        let is_held = self.store.is_held(address.partition, address.incarnation, commit.epoch);
+        let commit = &decided.commit;
+        let is_held = self.store.expects(address.incarnation, decided);
         if !is_held && !matches!(self.bug, Some(Bug::NoFence | Bug::NoGuard)) {
             self.coverage.fenced += 1;
             self.note(11, [number as u64, commit.epoch, 0], || {
@@ -136,6 +155,9 @@ impl World {
             return self.reply_to(address, number, Reply::Fenced, 4);
         }
         self.store.row(address.partition).locked_by = Some(number);
+        if self.going_back.is_armed {
+            return self.step_back();
+        }
         let mut duration = self.rng.range(0, 6);
         if self.fault(|faults| faults.slow_statement) {
             duration = self.rng.range(50, 1_500);
@@ -149,12 +171,15 @@ impl World {
 
     pub(super) fn statement_done(&mut self, number: usize) {
         let address = self.statements[number].address;
-        let Kind::Commit(commit) = self.statements[number].kind.clone() else { return };
+        let Kind::Commit(decided) = self.statements[number].kind.clone() else { return };
+        if self.statements[number].is_cut_off {
+            return;
+        }
         if self.fault(|faults| faults.aborted) {
             self.note(12, [number as u64, 0, 0], || format!("store: s{number} aborts"));
             self.reply_to(address, number, Reply::Unknown, 4);
         } else {
-            let refused = self.apply(number, commit);
+            let refused = self.apply(number, &decided);
             if self.fault(|faults| faults.reply_lost) {
                 let delay = self.rng.range(0, 300);
                 self.reply_to(address, number, Reply::Unknown, delay);
@@ -171,8 +196,8 @@ impl World {
     }
 
     /// Turns whose messages the store refused; `None` when the owner has a wrong idea of its queues.
-    fn apply(&mut self, number: usize, commit: Arc<Commit>) -> Option<Vec<(TurnId, String)>> {
-        let mut commit = Arc::unwrap_or_clone(commit);
+    fn apply(&mut self, number: usize, decided: &Decided) -> Option<Vec<(TurnId, String)>> {
+        let mut commit = decided.commit.clone();
         let mut refused = Vec::new();
         if let Some(bad) = self.refuses(&commit) {
             let mut parts = Parts::of(commit);
@@ -183,7 +208,11 @@ impl World {
         let worker = self.statements[number].address.worker;
         let skew = if self.bug == Some(Bug::BackoffByWorkerClock) { self.workers[worker].skew } else { 0 };
         let log = &self.logs[usize::from(commit.partition.0)];
+        // What was decided on a stream that is another one by now counts in that one: its checkpoint is compared before it is used.
+        let gone = Log::default();
+        let log = if log.is_as_read(&decided.incarnation, decided.read) { log } else { &gone };
         let is_stale = self.store.apply(&commit, log, self.time, skew);
+        self.store.count(decided);
         if !self.fault(|faults| faults.crash * 5.0) {
             for (partition, letter) in std::mem::take(&mut self.store.letters_outside) {
                 self.store.insert_letter(partition, &letter, self.time);
@@ -276,7 +305,8 @@ impl World {
 
     pub(super) fn load(&mut self, address: Address, grant: Grant) {
         let window = self.scenario.limits.queue_window;
-        let takeover = self.store.load(address.partition, grant, window, self.time);
+        let Some(grant) = self.find_place(address, grant) else { return };
+        let takeover = self.store.load(address.partition, &grant, window, self.time);
         let delay = self.rng.range(0, 5);
         self.schedule(delay, Event::Session(address, SessionEvent::Loaded(Box::new(takeover))));
     }

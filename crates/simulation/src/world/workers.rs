@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::{Address, Event, Grant, Reply, Session, Worker, World};
 use crate::bug::Bug;
 use crate::log::START;
+use crate::store::fence::Applied;
 use model::PartitionId;
 
 use super::statements::Kind;
@@ -99,7 +100,7 @@ impl World {
     pub(super) fn acquired(&mut self, address: Address, grant: Grant) {
         self.last_session += 1;
         let address = Address { session: self.last_session, ..address };
-        let session = Session::new(address, grant.epoch, self.time);
+        let session = Session::new(address, Applied::from(&grant), self.time);
         self.workers[address.worker].sessions.insert(address.partition, session);
         self.request_load(address, grant);
     }
@@ -109,7 +110,7 @@ impl World {
         self.note(2, [index as u64, 0, 0], || format!("w{index} drains"));
         self.workers[index].idle_until = self.time + self.scenario.lease_ms;
         for (_, session) in std::mem::take(&mut self.workers[index].sessions) {
-            self.send(session.address, Kind::Release { epoch: session.epoch });
+            self.send(session.address, Kind::Release { epoch: session.known.epoch });
         }
     }
 

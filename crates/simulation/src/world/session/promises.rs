@@ -79,9 +79,13 @@ impl Promises {
 
 impl World {
     /// No owner asks for an answer of which something stood in the stream when it began to read, or was read since.
+    /// Where the store went back, turns that it had ended begin again.
     pub(in crate::world) fn check_start(&mut self, address: Address, start: &Start) {
+        if self.rules.went_back(address.partition) {
+            return;
+        }
         let heard = self.workflows.heard.get(&(start.turn.clone(), start.run)).copied();
-        let epoch = self.session(address).map_or(0, |session| session.epoch);
+        let epoch = self.session(address).map_or(0, |session| session.known.epoch);
         // Whoever stands still while another one takes over asks for the lease before it speaks; here it does not.
         if !self.store.is_held(address.partition, address.incarnation, epoch) {
             return;
@@ -96,7 +100,11 @@ impl World {
         }
     }
 
+    /// Where the store went back, an owner may end what it does not know to have been requested.
     pub(super) fn check_withdrawn(&mut self, address: Address, ended: Vec<RunOfTurn>) {
+        if self.rules.went_back(address.partition) {
+            return;
+        }
         for (turn, run) in ended {
             if self.workflows.is_outstanding(&turn, run) {
                 let subject = format!("run {run} of {turn} in partition {}", address.partition);

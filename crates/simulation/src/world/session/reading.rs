@@ -11,7 +11,7 @@ use crate::world::{Address, Event, SessionEvent};
 
 impl World {
     /// Begins again after the last entry that the machine has read.
-    pub(super) fn restart_reader(&mut self, address: Address, delay: i64) {
+    pub(in crate::world) fn restart_reader(&mut self, address: Address, delay: i64) {
         let bug = self.bug;
         let Some(session) = self.session(address) else { return };
         let Some(machine) = &session.machine else { return };
@@ -40,6 +40,10 @@ impl World {
         }
         let first = session.reader.next.max(1);
         session.reader.next = first;
+        if !self.is_same_stream(address) {
+            return self.rebuild(address);
+        }
+        let Some(session) = self.session(address) else { return };
         if first > tail {
             if !std::mem::replace(&mut session.reader.told_tail, true) {
                 self.hand_over(address, generation, (first, first - 1), true);
@@ -110,13 +114,21 @@ impl World {
         is_tail: bool,
     ) {
         let (bug, max_open) = (self.bug, self.scenario.max_open);
-        let mut entries = self.log(address.partition).read(first, last);
+        let log = self.log(address.partition);
+        let mut entries = log.read(first, last);
+        let marked = entries.last().and_then(|entry| log.mark(entry.seq.0));
+        let restorations = log.restorations;
         let now = self.now(address);
         let Some(session) = self.session(address) else { return };
         let Some(machine) = &mut session.machine else { return };
         if session.reader.generation != generation && bug != Some(Bug::StaleEntries) {
             return;
         }
+        if session.reader.restorations != restorations {
+            // Its consumer went with the server, and what was on its way.
+            return self.restart_reader(address, 5);
+        }
+        session.read = session.read.filter(|read| marked.is_none_or(|last| last.seq < read.seq)).or(marked);
         let before = machine.load().0;
         let answers: usize = entries.iter().map(answers_in).sum();
         let room = match bug {

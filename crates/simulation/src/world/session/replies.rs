@@ -6,6 +6,7 @@ use partition::Input;
 
 use super::{Kind, Reply, Session, World};
 use crate::bug::Bug;
+use crate::store::fence::Applied;
 use crate::world::{Address, Event, SessionEvent};
 
 impl World {
@@ -14,17 +15,18 @@ impl World {
         let is_in_flight = session.in_flight.as_ref().is_some_and(|(sent, _)| *sent == number);
         match reply {
             Reply::Renewed(true) => {}
-            Reply::Renewed(false) | Reply::Fenced => self.drop_session(address),
+            Reply::Renewed(false) | Reply::Fenced => self.rebuild(address),
             Reply::Granted(Some(grant)) if session.reclaiming == Some(number) => {
                 session.reclaiming = None;
-                session.epoch = grant.epoch;
+                session.known = Applied::from(&grant);
                 self.request_load(address, grant);
             }
             Reply::Granted(None) if session.reclaiming == Some(number) => self.drop_session(address),
             Reply::Granted(_) => {}
             Reply::Applied(refused) if is_in_flight => {
-                if let Some((_, commit)) = session.in_flight.take() {
-                    session.promises.applied(&commit);
+                if let Some((_, decided)) = session.in_flight.take() {
+                    session.promises.applied(&decided.commit);
+                    session.known = session.known.after(&decided.commit, decided.commits + 1);
                 }
                 self.drive(address, Input::Committed(refused));
                 self.offer_room(address);
@@ -56,7 +58,7 @@ impl World {
         }
     }
 
-    /// Nobody knows: raise the own epoch, which waits for the doubtful statement, and build anew from the store.
+    /// Nobody knows: raising the own epoch waits for the doubtful statement.
     fn unknown(&mut self, address: Address, number: usize) {
         self.forget_commit(number);
         self.note(40, [number as u64, address.session, 0], || {
@@ -68,17 +70,28 @@ impl World {
             }
             return self.drive(address, Input::Committed(Vec::new()));
         }
-        let Some(epoch) = self.session(address).map(|session| session.epoch) else { return };
+        self.rebuild(address);
+    }
+
+    /// The store, or the stream, is not what the owner thought: raise the own epoch, which tells whether the lease is still its own, and
+    /// build anew.
+    pub(in crate::world) fn rebuild(&mut self, address: Address) {
+        let Some(session) = self.session(address).filter(|session| session.reclaiming.is_none()) else {
+            return;
+        };
+        let (known, seen) = (session.known, (session.incarnation.clone(), session.read));
+        let is_looking = session.in_flight.is_some() && self.bug == Some(Bug::LookWithoutLock);
         self.drop_session(address);
         self.last_session += 1;
         let address = Address { session: self.last_session, ..address };
-        let mut session = Session::new(address, epoch, self.time);
-        if self.bug == Some(Bug::LookWithoutLock) {
+        let mut session = Session::new(address, known, self.time);
+        (session.incarnation, session.read) = seen;
+        if is_looking {
             let grant = self.store.row(address.partition).grant();
             self.workers[address.worker].sessions.insert(address.partition, session);
-            return self.request_load(address, crate::store::Grant { epoch, ..grant });
+            return self.request_load(address, crate::store::Grant { epoch: known.epoch, ..grant });
         }
-        let number = self.send(address, Kind::Reclaim { epoch });
+        let number = self.send(address, Kind::Reclaim(known));
         session.reclaiming = Some(number);
         self.workers[address.worker].sessions.insert(address.partition, session);
         let patience = self.scenario.answer_timeout_ms * 4;

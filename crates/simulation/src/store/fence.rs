@@ -1,0 +1,148 @@
+//! The fence of the double: what a write of an owner expects, and a store that goes back in time.
+
+use model::{Mark, PartitionId, Seq, Timestamp};
+use partition::{Commit, Incident, IncidentKind, Place};
+
+use super::{Grant, Store};
+use crate::bug::Bug;
+
+/// What an owner has been told of its partition.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Applied {
+    pub(crate) epoch: u64,
+    pub(crate) commits: u64,
+    pub(crate) checkpoint: u64,
+    pub(crate) high_water: i64,
+}
+
+impl From<&Grant> for Applied {
+    fn from(grant: &Grant) -> Self {
+        let Grant { epoch, commits, checkpoint, high_water, .. } = *grant;
+        Self { epoch, commits, checkpoint, high_water }
+    }
+}
+
+/// A commit, and what it was decided on.
+#[derive(Debug, Clone)]
+pub(crate) struct Decided {
+    pub(crate) commit: Commit,
+    pub(crate) commits: u64,
+    pub(crate) incarnation: String,
+    pub(crate) read: Option<Mark>,
+    pub(crate) gone: Vec<(Seq, Seq)>,
+}
+
+impl Store {
+    /// Whether a commit may be applied: the lease is that of its owner, and nothing was committed that the owner does not know of.
+    pub(crate) fn expects(&self, owner: u64, decided: &Decided) -> bool {
+        let row = &self.rows[usize::from(decided.commit.partition.0)];
+        // The last three would be harmless with the counter, which is what finds them; they stand for what it does.
+        let is_blind = matches!(
+            self.bug,
+            Some(Bug::EpochAlone | Bug::LookWithoutLock | Bug::FreedBeforeCommit | Bug::UnknownIsApplied)
+        );
+        self.is_held(decided.commit.partition, owner, decided.commit.epoch)
+            && (is_blind || row.commits == decided.commits)
+    }
+
+    /// The part of a commit that is not of messages: the counter, the mark, and what the stream has lost.
+    pub(crate) fn count(&mut self, decided: &Decided) {
+        let partition = decided.commit.partition;
+        let row = self.row(partition);
+        (row.commits, row.read) = (row.commits + 1, decided.read);
+        if matches!(self.bug, Some(Bug::HolePassed | Bug::IncidentForgotten)) {
+            return;
+        }
+        for (first, last) in &decided.gone {
+            let incarnation = decided.incarnation.clone();
+            let kind = IncidentKind::EntriesGone;
+            self.note_incident(partition, Incident { kind, incarnation, first: *first, last: Some(*last) });
+        }
+    }
+
+    /// Whether the lease is to be prolonged.
+    pub(crate) fn confirms(&self, partition: PartitionId, owner: u64, known: &Applied) -> bool {
+        let row = &self.rows[usize::from(partition.0)];
+        self.is_held(partition, owner, known.epoch)
+            && (self.bug == Some(Bug::RenewalBlind) || row.commits >= known.commits)
+    }
+
+    /// The own lease under a new epoch, and whether the store knows less than its owner.
+    pub(crate) fn reclaim(
+        &mut self,
+        partition: PartitionId,
+        owner: u64,
+        known: &Applied,
+        lease_until: i64,
+        now_us: i64,
+    ) -> Option<(Grant, bool)> {
+        let row = self.row(partition);
+        let is_ours = row.epoch == known.epoch && row.owner == Some(owner);
+        if !is_ours && row.epoch >= known.epoch {
+            return None;
+        }
+        let has_stepped_back = row.epoch < known.epoch || row.commits < known.commits;
+        let (epoch, high_water) = (row.epoch.max(known.epoch), row.high_water.max(known.high_water));
+        (row.epoch, row.high_water) = (epoch, high_water);
+        let incident = Incident {
+            kind: IncidentKind::StoreSteppedBack,
+            incarnation: row.incarnation.clone().unwrap_or_default(),
+            first: Seq(row.checkpoint + 1),
+            last: Some(Seq(known.checkpoint.max(row.checkpoint))),
+        };
+        if has_stepped_back {
+            self.note_incident(partition, incident);
+        }
+        Some((self.grant(partition, owner, lease_until, now_us), has_stepped_back))
+    }
+
+    /// Moves the checkpoint for a stream that is not what it was; `None` when the lease is gone or the store is not what it was either.
+    pub(crate) fn rebase(
+        &mut self,
+        partition: PartitionId,
+        owner: u64,
+        grant: &Grant,
+        place: &Place,
+        incarnation: &str,
+    ) -> Option<Grant> {
+        if !self.is_held(partition, owner, grant.epoch) || self.row(partition).commits != grant.commits {
+            return None;
+        }
+        for incident in &place.incidents {
+            self.note_incident(partition, incident.clone());
+        }
+        let row = self.row(partition);
+        (row.commits, row.checkpoint) = (row.commits + 1, place.checkpoint.0);
+        (row.incarnation, row.read) = (Some(incarnation.to_owned()), place.read);
+        Some(row.grant())
+    }
+
+    fn note_incident(&mut self, partition: PartitionId, incident: Incident) {
+        let is_planted = self.bug == Some(Bug::IncidentForgotten);
+        if !is_planted && !self.incidents.contains(&(partition, incident.clone())) {
+            self.incidents.push((partition, incident));
+        }
+    }
+
+    /// Everything is as it was when the copy was made, but for what the simulation itself counts.
+    pub(crate) fn step_back(&mut self, to: &Self) {
+        let mut back = to.clone();
+        back.grants = std::mem::take(&mut self.grants);
+        back.violations = std::mem::take(&mut self.violations);
+        (back.key_conflicts, back.turn_conflicts) = (self.key_conflicts, self.turn_conflicts);
+        back.commits = self.commits;
+        for row in &mut back.rows {
+            row.locked_by = None;
+            row.queue.clear();
+        }
+        *self = back;
+    }
+}
+
+impl Applied {
+    /// As of a commit that was applied.
+    pub(crate) fn after(self, commit: &Commit, count: u64) -> Self {
+        let Timestamp(high_water) = commit.position_high_water;
+        Self { commits: count, checkpoint: commit.checkpoint.0, high_water, ..self }
+    }
+}

@@ -1,0 +1,356 @@
+//! Stores and streams that go back in time: a copy of the store that is put back, streams that lose their end, are made anew, are purged
+//! behind such a copy, or lose an entry. And what owners do about it, by the rule that workers use.
+
+use std::collections::BTreeSet;
+
+use model::{MessageKey, PartitionId, Seq};
+use partition::{Body, Entry, Incident, Kept, place};
+
+use super::statements::Kind;
+use super::{Address, Event, Grant, Reply, World};
+use crate::bug::Bug;
+use crate::checker::{Invariant, Violation};
+use crate::log::START;
+use crate::rng::Rng;
+use crate::store::Store;
+use crate::store::fence::Applied;
+
+/// One of these faults.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Back {
+    /// A copy of the whole store is made,
+    Copy,
+    /// and put back. `in_commit`: while a commit is under way; `purges`: after the streams were purged behind what it knew.
+    Restore { in_commit: bool, purges: bool },
+    /// A stream loses its end, and goes on with the same sequences.
+    Cut,
+    /// A stream is deleted and made anew.
+    Renew,
+    /// A stream loses an entry.
+    Lose,
+}
+
+/// What went back, and what it took with it.
+#[derive(Debug)]
+pub(super) struct GoingBack {
+    rng: Rng,
+    copy: Option<Box<Store>>,
+    purges: bool,
+    /// The next commit that is under way finds its server replaced.
+    pub(super) is_armed: bool,
+    /// When the store was replaced: what is on its way to it then is cut off.
+    pub(super) stepped_at: Option<i64>,
+    /// Entries that no stream has any more, and that the store has to know of: from which its mark tells it.
+    gone: Vec<(PartitionId, Entry, Option<Seq>)>,
+    /// Everything that streams had once.
+    vanished: Vec<(PartitionId, Entry)>,
+    /// Messages that have lost a chunk, or may have.
+    pub(super) lost: BTreeSet<MessageKey>,
+}
+
+impl GoingBack {
+    pub(super) fn new(rng: Rng) -> Self {
+        Self {
+            rng,
+            copy: None,
+            purges: false,
+            is_armed: false,
+            stepped_at: None,
+            gone: Vec::new(),
+            vanished: Vec::new(),
+            lost: BTreeSet::new(),
+        }
+    }
+}
+
+impl World {
+    /// What goes back in this history, and when. Streams only where there are no turns: an order that is gone on both sides has no rule
+    /// but to be named.
+    pub(super) fn plan_going_back(&mut self) {
+        let until = self.scenario.faults_until;
+        let has_turns = self.scenario.turning.inputs + self.scenario.turning.tasks > 0;
+        let rng = &mut self.going_back.rng;
+        let mut plan = Vec::new();
+        if rng.chance(0.12) {
+            for _ in 0..rng.pick([1, 1, 2]) {
+                let copied_at = rng.range(200, until - 200);
+                let put_back_at = (copied_at + rng.range(20, 3_000)).min(until - 50);
+                let purges = !has_turns && rng.chance(0.4);
+                plan.push((copied_at, Back::Copy));
+                plan.push((put_back_at, Back::Restore { in_commit: rng.chance(0.5), purges }));
+            }
+        }
+        if !has_turns && rng.chance(0.2) {
+            for _ in 0..rng.pick([1, 1, 2]) {
+                let what = rng.pick([Back::Cut, Back::Cut, Back::Cut, Back::Renew, Back::Lose, Back::Lose]);
+                plan.push((rng.range(300, until - 50), what));
+            }
+        }
+        for (at, back) in plan {
+            self.schedule(at, Event::GoBack(back));
+        }
+    }
+
+    pub(super) fn go_back(&mut self, back: Back) {
+        match back {
+            Back::Copy => self.going_back.copy = Some(Box::new(self.store.clone())),
+            Back::Restore { in_commit, purges } => {
+                self.going_back.purges = purges;
+                match in_commit {
+                    true => self.going_back.is_armed = self.going_back.copy.is_some(),
+                    false => self.step_back(),
+                }
+            }
+            Back::Cut => self.cut_stream(),
+            Back::Renew => self.renew_stream(),
+            Back::Lose => self.lose_entry(),
+        }
+    }
+
+    /// The database's clock in microseconds, no two times the same.
+    pub(super) fn database_us(&mut self) -> i64 {
+        (START + self.time) * 1_000 + self.going_back.rng.range(0, 999)
+    }
+
+    /// Puts the copy back.
+    pub(super) fn step_back(&mut self) {
+        self.going_back.is_armed = false;
+        let Some(copy) = self.going_back.copy.take() else { return };
+        self.coverage.steps_back += 1;
+        let mut under_way = Vec::new();
+        for row in &mut self.store.rows {
+            self.coverage.steps_in_commit += u64::from(row.locked_by.is_some());
+            under_way.extend(row.locked_by.take());
+            under_way.append(&mut row.queue.drain(..).collect());
+        }
+        let used: Vec<u64> = self.store.rows.iter().map(|row| row.checkpoint).collect();
+        self.store.step_back(&copy);
+        self.going_back.stepped_at = Some(self.time);
+        self.note(70, [copy.rows[0].commits, used[0], 0], || {
+            let row = |row: &crate::store::Row| (row.epoch, row.commits, row.checkpoint);
+            format!("the store steps back to {:?}", copy.rows.iter().map(row).collect::<Vec<_>>())
+        });
+        under_way.into_iter().for_each(|number| self.cut_off(number));
+        for (partition, entry) in std::mem::take(&mut self.going_back.vanished) {
+            self.lose_messages(partition, &entry);
+            self.going_back.vanished.push((partition, entry));
+        }
+        for (number, used) in used.into_iter().enumerate() {
+            let partition = PartitionId(number as u16);
+            self.rules.stepped_back.insert(partition);
+            self.store.is_undone = true;
+            self.doomed[number].clear();
+            // The copy does not know of what only its successor was told.
+            let mark = self.store.rows[number].read.map_or(Seq(0), |read| read.seq);
+            self.going_back
+                .gone
+                .retain(|(of, _, from)| *of != partition || from.is_none_or(|from| mark >= from));
+            if std::mem::take(&mut self.going_back.purges) && used > self.store.rows[number].checkpoint {
+                self.coverage.purges_behind += 1;
+                let purged = self.logs[number].purge(used);
+                self.note(71, [number as u64, used, 0], || {
+                    format!("stream {number} was purged up to {used}")
+                });
+                let purged =
+                    purged.into_iter().filter(|entry| entry.seq.0 > self.store.rows[number].checkpoint);
+                let purged: Vec<Entry> = purged.collect();
+                self.lose(partition, purged, None);
+            }
+        }
+    }
+
+    /// The server of this statement is gone.
+    pub(super) fn cut_off(&mut self, number: usize) {
+        let statement = &mut self.statements[number];
+        statement.is_cut_off = true;
+        let (address, is_commit) = (statement.address, matches!(statement.kind, Kind::Commit(_)));
+        if is_commit {
+            self.reply_to(address, number, Reply::Unknown, 5);
+        }
+    }
+
+    fn some_partition(&mut self) -> PartitionId {
+        PartitionId(self.going_back.rng.below(u64::from(self.scenario.partitions)) as u16)
+    }
+
+    fn cut_stream(&mut self) {
+        let partition = self.some_partition();
+        let number = usize::from(partition.0);
+        let (len, row) = (self.logs[number].len(), &self.store.rows[number]);
+        // About where the store is: above its mark nobody but a reader knows.
+        let (checkpoint, mark) = (row.checkpoint, row.read.map_or(0, |read| read.seq.0));
+        let low = checkpoint.saturating_sub(4);
+        if len <= low + 1 {
+            return;
+        }
+        let last = low + self.going_back.rng.below(len - low);
+        self.coverage.stream_cuts += 1;
+        self.note(72, [u64::from(partition.0), last, len], || {
+            format!("stream {partition} loses {} to {len}, its store is at {checkpoint}, {mark}", last + 1)
+        });
+        let lost = self.logs[number].cut(last);
+        let is_told = mark > last;
+        self.restart_readers(partition);
+        self.lose_if(partition, lost, is_told.then_some(Seq(last + 1)));
+    }
+
+    fn renew_stream(&mut self) {
+        let partition = self.some_partition();
+        let number = usize::from(partition.0);
+        self.coverage.stream_renewals += 1;
+        self.note(73, [u64::from(partition.0), 0, 0], || format!("stream {partition} is made anew"));
+        let lost = self.logs[number].renew();
+        let is_told = self.store.rows[number].incarnation.is_some();
+        self.restart_readers(partition);
+        self.lose_if(partition, lost, is_told.then_some(Seq(1)));
+    }
+
+    fn lose_entry(&mut self) {
+        let partition = self.some_partition();
+        let number = usize::from(partition.0);
+        let (len, checkpoint) = (self.logs[number].len(), self.store.rows[number].checkpoint);
+        // Not the last one: nobody sees a stream jump over its end.
+        if len <= checkpoint + 1 {
+            return;
+        }
+        let seq = checkpoint + 1 + self.going_back.rng.below(len - checkpoint - 1);
+        self.coverage.entries_lost += 1;
+        self.note(74, [u64::from(partition.0), seq, 0], || format!("stream {partition} loses entry {seq}"));
+        let lost = self.logs[number].lose(seq);
+        self.logs[number].restorations += 1;
+        self.restart_readers(partition);
+        self.lose(partition, lost.into_iter().collect(), None);
+    }
+
+    fn lose_if(&mut self, partition: PartitionId, lost: Vec<Entry>, told_from: Option<Seq>) {
+        let before = self.going_back.gone.len();
+        self.lose(partition, lost, told_from);
+        if told_from.is_none() {
+            self.going_back.gone.truncate(before);
+        }
+    }
+
+    /// `told_from`: the store must know of it as long as it has read so far; `None`: whatever it knows.
+    fn lose(&mut self, partition: PartitionId, lost: Vec<Entry>, told_from: Option<Seq>) {
+        self.rules.parted.insert(partition);
+        self.doomed[usize::from(partition.0)].clear();
+        for entry in lost {
+            self.going_back.vanished.push((partition, entry.clone()));
+            if self.lose_messages(partition, &entry) {
+                self.going_back.gone.push((partition, entry, told_from));
+            }
+        }
+    }
+
+    /// False: the store has what was in it.
+    fn lose_messages(&mut self, partition: PartitionId, entry: &Entry) -> bool {
+        if self.store.lacks(partition, entry).is_none() {
+            return false;
+        }
+        if let Body::Frame(frame) = &entry.body {
+            let keys = frame
+                .chunks
+                .iter()
+                .map(|it| MessageKey { thread: frame.thread.clone(), message: it.message.clone() });
+            self.going_back.lost.extend(keys);
+        }
+        true
+    }
+
+    /// The server of a stream was restored: every consumer of it is gone.
+    fn restart_readers(&mut self, partition: PartitionId) {
+        let sessions = self.workers.iter().filter_map(|worker| worker.sessions.get(&partition));
+        let addresses: Vec<Address> = sessions.map(|session| session.address).collect();
+        for address in addresses {
+            let delay = self.going_back.rng.range(1, 300);
+            self.restart_reader(address, delay);
+        }
+    }
+
+    /// Where the stream is read on, by the rule of the workers, written down if it is not what the store says. `None`: begin anew.
+    pub(super) fn find_place(&mut self, address: Address, grant: Grant) -> Option<Grant> {
+        let bug = self.bug;
+        let (incarnation, seen) = {
+            let session = self.session(address)?;
+            (session.incarnation.clone(), session.read)
+        };
+        let known = grant.incarnation.as_deref();
+        let ours = seen.filter(|_| known == Some(incarnation.as_str()));
+        let read = ours.into_iter().chain(grant.read).max_by_key(|mark| mark.seq);
+        let read = read.filter(|_| bug != Some(Bug::MarkIgnored));
+        let log = &self.logs[usize::from(address.partition.0)];
+        let (incarnation, restorations) = (log.incarnation.clone(), log.restorations);
+        let kept = Kept { checkpoint: Seq(grant.checkpoint), incarnation: known, read };
+        let place = place(&kept, &log.found(read));
+        let is_as_kept = place.incidents.is_empty() && known == Some(incarnation.as_str());
+        let grant = match is_as_kept {
+            true => grant,
+            false => {
+                self.coverage.rebases += 1;
+                self.coverage.incidents += place.incidents.len() as u64;
+                self.note(75, [address.session, place.checkpoint.0, 0], || format!("{address:?} {place:?}"));
+                let rebased =
+                    self.store.rebase(address.partition, address.incarnation, &grant, &place, &incarnation);
+                let Some(rebased) = rebased else {
+                    self.rebuild(address);
+                    return None;
+                };
+                rebased
+            }
+        };
+        let session = self.session(address)?;
+        session.known = Applied::from(&grant);
+        (session.incarnation, session.read) = (incarnation, place.read);
+        session.looked_at_stream(restorations);
+        Some(grant)
+    }
+
+    /// As a reader asks when it makes a new consumer.
+    pub(super) fn is_same_stream(&mut self, address: Address) -> bool {
+        let log = &self.logs[usize::from(address.partition.0)];
+        let (restorations, incarnation) = (log.restorations, log.incarnation.clone());
+        let ignores_mark = self.bug == Some(Bug::MarkIgnored);
+        let Some(session) = self.session(address) else { return true };
+        if session.has_looked_at_stream(restorations) {
+            return true;
+        }
+        let (read, of) = (session.read, session.incarnation.clone());
+        let log = &self.logs[usize::from(address.partition.0)];
+        let is_same = match ignores_mark {
+            true => of == incarnation && read.is_none_or(|read| log.len() >= read.seq.0),
+            false => log.is_as_read(&of, read),
+        };
+        if let Some(session) = self.session(address)
+            && is_same
+        {
+            session.looked_at_stream(restorations);
+        }
+        is_same
+    }
+
+    /// Everything that was published has ended, but for what is gone.
+    pub(super) fn have_messages_ended(&self) -> bool {
+        let lost = &self.going_back.lost;
+        self.store.ended_messages() >= self.messages
+            || (!lost.is_empty()
+                && self.bare.iter().all(|key| lost.contains(key) || self.store.has_ended(key)))
+    }
+
+    /// What is gone on both sides is named, with its partition and range.
+    pub(super) fn check_gone(&mut self) {
+        for (partition, entry, _) in std::mem::take(&mut self.going_back.gone) {
+            let names = |(of, incident): &(PartitionId, Incident)| {
+                *of == partition
+                    && incident.first <= entry.seq
+                    && incident.last.is_none_or(|last| entry.seq <= last)
+            };
+            let Some(missing) = self.store.lacks(partition, &entry) else { continue };
+            self.coverage.gone += 1;
+            if !self.store.incidents.iter().any(names) {
+                let subject = format!("entry {} of partition {partition}", entry.seq);
+                let seen = format!("{missing} is nowhere, {:?}", self.store.incidents);
+                self.violate(Violation::new(Invariant::Named, subject, "an incident that names it", seen));
+            }
+        }
+    }
+}

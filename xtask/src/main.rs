@@ -18,6 +18,7 @@ cargo xtask <command>
   simulate --seeds N [--from S] [--bug NAME]
                             seeded simulation with faults (release build)
   chaos --minutes N [args]  real processes, killed at random
+  restores [--rounds N]     Postgres and NATS put back in time under load, each kind so many times (default: 5)
   fuzz [N]                  the API against its description, N requests made up for each operation (default: 200)
   cuts [--number N] [--seed S]
                             the real clients of all protocols, cut off a fleet so many times
@@ -59,6 +60,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
         "services" => commands::demo::services(),
         "simulate" => commands::bench::simulate(args),
         "chaos" => commands::demo::chaos(args),
+        "restores" => commands::demo::restores(args),
         "fuzz" => commands::test::fuzz(args),
         "cuts" => commands::demo::cuts(args),
         "bench" => commands::bench::bench(args),

@@ -22,6 +22,7 @@ pub mod ledger;
 pub mod load;
 pub mod proxy;
 pub mod publisher;
+pub mod restores;
 pub mod services;
 pub mod sse;
 pub mod tables;

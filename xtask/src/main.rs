@@ -20,6 +20,7 @@ cargo xtask <command>
                             fault, or fails with the seed of a violation. A night: --seeds 10000000 --from fresh
   mutants [crate...] [args] changes the pure crates one expression at a time, and lists what no test notices
   chaos --minutes N [args]  real processes, killed at random
+  restores [--rounds N]     Postgres and NATS put back in time under load, each kind so many times (default: 5)
   fuzz [N]                  the API against its description, N requests made up for each operation (default: 200)
   cuts [--number N] [--seed S]
                             the real clients of all protocols, cut off a fleet so many times, and viewers
@@ -62,6 +63,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
         "services" => commands::demo::services(),
         "simulate" => commands::bench::simulate(args),
         "chaos" => commands::demo::chaos(args),
+        "restores" => commands::demo::restores(args),
         "fuzz" => commands::test::fuzz(args),
         "mutants" => commands::mutants::mutants(args),
         "cuts" => commands::demo::cuts(args),

@@ -4,6 +4,7 @@
 //! same port with the same data. They end with their owner: on `Drop`, and when the process dies, however it dies.
 //! Everything blocks and is `Send`; async callers use `spawn_blocking`.
 
+mod files;
 mod nats;
 mod nginx;
 mod port;

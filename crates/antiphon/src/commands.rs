@@ -6,6 +6,7 @@ mod batches;
 mod doctor;
 mod export;
 mod import;
+mod incidents;
 mod keys;
 mod options;
 mod output;
@@ -18,8 +19,8 @@ use std::time::Duration;
 use model::ThreadId;
 use store::{Store, StoreConfig, ThreadRow};
 
-pub(crate) use options::{Batches, Keys, Threads};
-use options::{BatchesCommand, Database, KeysCommand, ThreadsCommand};
+pub(crate) use options::{Batches, Incidents, Keys, Threads};
+use options::{BatchesCommand, Database, IncidentsCommand, KeysCommand, ThreadsCommand};
 
 use crate::roles::Stop;
 
@@ -54,6 +55,16 @@ pub(crate) async fn run_keys(options: Keys) -> Result<(), Stop> {
         KeysCommand::Create(create) => keys::create(&connect(&create.database).await?, &create).await,
         KeysCommand::List(list) => keys::list(&connect(&list.database).await?, &list).await,
         KeysCommand::Revoke(revoke) => keys::revoke(&connect(&revoke.database).await?, &revoke).await,
+    }
+}
+
+/// Runs a command on incidents.
+pub(crate) async fn run_incidents(options: Incidents) -> Result<(), Stop> {
+    match options.command {
+        IncidentsCommand::List(list) => incidents::list(&connect(&list.database).await?, &list).await,
+        IncidentsCommand::Acknowledge(which) => {
+            incidents::acknowledge(&connect(&which.database).await?, &which).await
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use model::{PartitionCount, WorkflowName};
 use runtime::telemetry::Format;
 
 use crate::access_options::AccessSettings;
-use crate::commands::{Batches, Keys, Threads};
+use crate::commands::{Batches, Incidents, Keys, Threads};
 use crate::workflow_role::{Workflow, WorkflowSettings};
 
 /// Ordered, durable answers of AI workflows: from NATS to clients and Postgres.
@@ -43,6 +43,8 @@ pub(crate) enum Command {
     Threads(Threads),
     /// Make, list and revoke API keys.
     Keys(Keys),
+    /// See what a store or a stream that went back in time has cost, and say that you have seen it.
+    Incidents(Incidents),
 }
 
 #[derive(Debug, Clone, Args)]

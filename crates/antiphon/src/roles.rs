@@ -39,6 +39,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Stop> {
         Command::Batches(options) => return commands::run_batches(options).await,
         Command::Threads(options) => return commands::run_threads(options).await,
         Command::Keys(options) => return commands::run_keys(options).await,
+        Command::Incidents(options) => return commands::run_incidents(options).await,
         role => role,
     };
     let shutdown = Shutdown::on_signals().map_err(|error| Stop::Failed(error.to_string()))?;
@@ -54,7 +55,11 @@ pub(crate) async fn run(options: Options) -> Result<(), Stop> {
             Command::Gateway(options) => run_gateway(options, &shutdown).await,
             Command::Workflow(options) => workflow_role::run(options, &shutdown).await,
             Command::All(options) => run_all(options, &shutdown).await,
-            Command::Healthcheck(_) | Command::Batches(_) | Command::Threads(_) | Command::Keys(_) => Ok(()),
+            Command::Healthcheck(_)
+            | Command::Batches(_)
+            | Command::Threads(_)
+            | Command::Keys(_)
+            | Command::Incidents(_) => Ok(()),
         }
     };
     work.await

@@ -364,6 +364,8 @@ impl Store {
     fn keeps_order(&self, partition: PartitionId, order: &Order) -> bool {
         let tables = &self.tables[usize::from(partition.0)];
         match order {
+            // A retry of a run that has not failed in this store, or not yet: it is under way again.
+            Order::Turn(opened) if self.is_undone && opened.run > 0 => true,
             Order::Turn(opened) => tables.keeps_input(&opened.thread, &opened.turn, opened.run),
             Order::Task(task) => tables.knows_task(&task.agent, &task.id),
             Order::Act(act) => tables.audit.contains_key(&(act.subject.clone(), act.id.clone())),

@@ -116,6 +116,8 @@ struct Stage {
     ledger: Arc<Ledger>,
     followers: Vec<Follower>,
     turns: TurnLoad,
+    /// The partitions as they were granted first.
+    granted: Vec<tables::StoredPartition>,
 }
 
 /// Runs it. A run that could not be finished is an error; one that found something wrong is a report that says so.
@@ -155,7 +157,17 @@ impl Stage {
         let count = PartitionCount::new(settings.partitions.into())?;
         let turns = TurnLoad::prepare(settings, nats.url(), count, &fleet.gateway_addrs()).await;
         let turns = turns.with_context(|| fleet.log_tails())?;
-        Ok(Self { nats, postgres, proxy, fleet, ledger: Arc::default(), followers: Vec::new(), turns })
+        let granted = tables::partitions(&services::pool(postgres.url()).await?).await?;
+        Ok(Self {
+            nats,
+            postgres,
+            proxy,
+            fleet,
+            ledger: Arc::default(),
+            followers: Vec::new(),
+            turns,
+            granted,
+        })
     }
 
     async fn begin_load(

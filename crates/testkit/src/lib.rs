@@ -23,6 +23,7 @@ pub mod link;
 pub mod load;
 pub mod proxy;
 pub mod publisher;
+pub mod restores;
 pub mod services;
 pub mod sse;
 pub mod tables;

@@ -4,6 +4,7 @@
 
 use std::{
     env,
+    path::Path,
     sync::{Arc, Mutex},
 };
 
@@ -71,6 +72,18 @@ impl NatsServer {
     pub fn thaw(&self) {
         locked(&self.server).thaw();
     }
+
+    /// Copies what it has stored, as of one moment.
+    pub async fn copy(&self, to: &Path) -> Result<()> {
+        let (server, to) = (Arc::clone(&self.server), to.to_owned());
+        blocking(move || locked(&server).copy(&to)).await
+    }
+
+    /// Ends it as a crash does, and starts it with what was copied.
+    pub async fn put_back(&self, from: &Path) -> Result<()> {
+        let (server, from) = (Arc::clone(&self.server), from.to_owned());
+        blocking(move || locked(&server).put_back(&from)).await
+    }
 }
 
 /// A Postgres cluster of one's own, on one port for life.
@@ -108,6 +121,18 @@ impl PostgresServer {
     pub async fn restart(&self) -> Result<()> {
         let server = Arc::clone(&self.server);
         blocking(move || locked(&server).restart()).await
+    }
+
+    /// Copies all of its data, as of one moment.
+    pub async fn copy(&self, to: &Path) -> Result<()> {
+        let (server, to) = (Arc::clone(&self.server), to.to_owned());
+        blocking(move || locked(&server).copy(&to)).await
+    }
+
+    /// Ends it as a crash does, and starts it with what was copied.
+    pub async fn put_back(&self, from: &Path) -> Result<()> {
+        let (server, from) = (Arc::clone(&self.server), from.to_owned());
+        blocking(move || locked(&server).put_back(&from)).await
     }
 }
 

@@ -74,7 +74,7 @@ pub struct StoredEnd {
 pub struct StoredPartition {
     /// Its number.
     pub partition_id: i16,
-    /// Number of grants.
+    /// Another one with each grant.
     pub epoch: i64,
     /// The worker that holds it.
     pub owner: Option<String>,

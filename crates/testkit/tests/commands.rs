@@ -550,3 +550,31 @@ async fn wrong_words_end_with_one_line() {
     let table = desk.invoke("threads export --all").await;
     assert!(table.stdout.starts_with("{\"antiphon_export\":1}\n{\"trailer\""), "{}", table.stdout);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn incidents_are_listed_until_somebody_has_acknowledged_them() {
+    let desk = Desk::new().await;
+    assert_eq!(desk.json("incidents list").await, json!({"incidents": []}));
+    desk.execute(
+        "INSERT INTO incidents (partition_id, incarnation, first_seq, kind, last_seq, detail, noticed_at) VALUES
+         (3, 's', 41, 'entries_gone', 57, 'gone', '2026-01-02T03:04:05Z'),
+         (5, 's', 7, 'stream_parted', NULL, 'parted', '2026-01-01T00:00:00Z')",
+    )
+    .await;
+    let listed = desk.json("incidents list").await;
+    let first = json!({"partition": 3, "kind": "entries_gone", "stream": "s", "first_seq": 41, "last_seq": 57, "detail": "gone",
+                       "noticed_at": "2026-01-02T03:04:05Z", "acknowledged_at": null, "acknowledged_by": null});
+    assert_eq!(listed["incidents"][0], first);
+    assert_eq!(listed["incidents"][1]["last_seq"], Value::Null);
+    let table = desk.invoke("incidents list").await.stdout;
+    assert!(table.contains("3          entries_gone") && table.contains("stream_parted"), "{table}");
+    assert_eq!(desk.json("incidents acknowledge 4").await, json!({"acknowledged": 0}));
+    assert_eq!(desk.json("incidents acknowledge 3 --by ann").await, json!({"acknowledged": 1}));
+    let left = desk.json("incidents list").await;
+    assert_eq!(left["incidents"].as_array().unwrap().len(), 1);
+    assert_eq!(desk.json("incidents acknowledge all").await, json!({"acknowledged": 1}));
+    assert_eq!(desk.json("incidents list").await, json!({"incidents": []}));
+    let all = desk.json("incidents list --all").await;
+    assert_eq!(all["incidents"][0]["acknowledged_by"], "ann");
+    assert_eq!(desk.invoke("incidents acknowledge some").await.code, Some(2));
+}

@@ -31,6 +31,7 @@ mod losses;
 mod outages;
 mod protocols;
 mod refusals;
+mod restores;
 mod rough;
 mod streams;
 mod talk;

@@ -211,7 +211,7 @@ async fn a_stream_that_is_made_anew_is_noticed_and_read_from_its_beginning() {
     assert_eq!(tables::ended(&bed.pool).await.unwrap(), (80, 0));
     let mut incidents = 0.0;
     for worker in &bed.fleet.workers {
-        incidents += worker.metrics().await.unwrap().sum("antiphon_worker_stream_incidents_total");
+        incidents += worker.metrics().await.unwrap().sum("antiphon_worker_incidents_total");
     }
     assert!(incidents >= f64::from(crate::bed::PARTITIONS), "{incidents} incidents told");
 }

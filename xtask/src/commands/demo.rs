@@ -40,13 +40,22 @@ pub(crate) fn services() -> Result<i32> {
 
 /// Builds and runs testkit's `chaos`, which starts and kills services itself.
 pub(crate) fn chaos(args: &[String]) -> Result<i32> {
+    on_own_services("chaos", args)
+}
+
+/// The same of its `restores`.
+pub(crate) fn restores(args: &[String]) -> Result<i32> {
+    on_own_services("restores", args)
+}
+
+fn on_own_services(program: &str, args: &[String]) -> Result<i32> {
     if let Some(code) = build(BUILD_BINARIES)? {
         return Ok(code);
     }
     let tools = Tools::resolve()?;
-    let mut chaos = testkit("chaos", "debug", args)?;
-    tools.export(&mut chaos);
-    run(&mut chaos)
+    let mut program = testkit(program, "debug", args)?;
+    tools.export(&mut program);
+    run(&mut program)
 }
 
 /// What `cuts` runs: the real clients of all protocols, and viewers of one thread of which one is never cut.

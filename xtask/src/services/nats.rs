@@ -13,6 +13,7 @@ use std::{
 use anyhow::{Result, bail};
 
 use super::{
+    files,
     port::Port,
     process::{self, log_tail, wait_for_end, wait_until},
     scratch::ScratchDir,
@@ -131,6 +132,25 @@ impl Nats {
     /// Lets a frozen server go on.
     pub fn thaw(&self) {
         self.pid().into_iter().for_each(|pid| process::signal(pid, libc::SIGCONT));
+    }
+
+    /// Copies everything that it has stored to `to`, as of one moment: it does not run meanwhile.
+    pub fn copy(&self, to: &Path) -> Result<()> {
+        self.freeze();
+        let copied = files::copy(&self.store(), to);
+        self.thaw();
+        copied
+    }
+
+    /// Ends the server as a crash does, and starts it with what [`Nats::copy`] has put there.
+    pub fn put_back(&mut self, from: &Path) -> Result<()> {
+        self.kill()?;
+        files::replace(&self.store(), from)?;
+        self.restart()
+    }
+
+    fn store(&self) -> PathBuf {
+        self.dir.join("jetstream")
     }
 
     /// Kills the server if it runs, starts it on the same port with the same data, and waits until it accepts clients.

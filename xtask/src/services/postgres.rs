@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use super::{
+    files,
     port::Port,
     process::{self, children_of, is_dead, log_tail, wait_for_end, wait_until},
     scratch::ScratchDir,
@@ -171,6 +172,21 @@ impl Postgres {
             bail!("Postgres did not start; its last words:\n{}", log_tail(&self.log()));
         }
         Ok(())
+    }
+
+    /// Copies all of its data to `to`, as of one moment: nothing of it runs meanwhile.
+    pub fn copy(&self, to: &Path) -> Result<()> {
+        self.freeze();
+        let copied = files::copy(&self.data(), to);
+        self.thaw();
+        copied
+    }
+
+    /// Ends the server as a crash does, and starts it with what [`Postgres::copy`] has put there.
+    pub fn put_back(&mut self, from: &Path) -> Result<()> {
+        self.kill()?;
+        files::replace(&self.data(), from)?;
+        self.restart()
     }
 
     fn prepare(&self) -> Result<()> {

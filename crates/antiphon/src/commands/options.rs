@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use access::{KeyId, Role};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
-use model::{Position, Tenant, ThreadId};
+use model::{PartitionId, Position, Tenant, ThreadId};
 
 /// Where Postgres is, and the form of what is said.
 #[derive(Debug, Clone, Args)]
@@ -252,6 +252,53 @@ pub(super) struct RevokeKey {
     pub(super) key: KeyId,
     #[command(flatten)]
     pub(super) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Incidents {
+    #[command(subcommand)]
+    pub(super) command: IncidentsCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(super) enum IncidentsCommand {
+    /// What nobody has acknowledged, the newest first: partition, what happened, and the sequences of its stream.
+    List(ListIncidents),
+    /// Say that you have seen the incidents of a partition, or of all: the worker that owns it is ready again.
+    Acknowledge(AcknowledgeIncidents),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct ListIncidents {
+    /// Those that were acknowledged as well.
+    #[arg(long)]
+    pub(super) all: bool,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct AcknowledgeIncidents {
+    /// The number of a partition, or `all`.
+    #[arg(value_parser = which)]
+    pub(super) which: Which,
+    /// Who has seen them.
+    #[arg(long, default_value = "cli", value_parser = NonEmptyStringValueParser::new())]
+    pub(super) by: String,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+/// `None`: all partitions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Which(pub(super) Option<PartitionId>);
+
+fn which(text: &str) -> Result<Which, String> {
+    if text == "all" {
+        return Ok(Which(None));
+    }
+    let number = text.parse().map_err(|_| "it must be the number of a partition, or `all`".to_owned())?;
+    Ok(Which(Some(PartitionId(number))))
 }
 
 fn tenant(text: &str) -> Result<Tenant, String> {

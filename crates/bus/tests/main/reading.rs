@@ -375,3 +375,46 @@ async fn entries_with_broken_headers_do_not_stop_it() -> Result<()> {
     assert!(entries[1].stored_at().0 > 1_700_000_000_000);
     Ok(())
 }
+
+/// The next thing that is not about having caught up.
+async fn telling(reader: &mut Reader) -> Result<ReaderEvent> {
+    loop {
+        match next(reader).await? {
+            ReaderEvent::CaughtUp(_) => {}
+            event => return Ok(event),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_lost_its_end_and_was_written_past_it_is_another_one() -> Result<()> {
+    let mut server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    publish(&bus, 1..=7).await?;
+    server.kill()?;
+    let copy = server.copy()?;
+    server.run()?;
+    publish(&bus, 8..=10).await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(1), Same::default()).await?;
+    let entries = read(&mut reader, 10).await?;
+    let (seventh, tenth) = (entries[6].mark(), entries[9].mark());
+    assert_eq!(bus.stored_at_ns(P0, Seq(7)).await?, Some(seventh.stored_at_ns));
+    assert_eq!(bus.stored_at_ns(P0, Seq(11)).await?, None);
+    server.kill()?;
+    server.put_back(&copy)?;
+    server.run()?;
+    // Longer than before and of the same name: only its entries tell.
+    publish(&bus, 100..=105).await?;
+    assert_eq!(telling(&mut reader).await?, ReaderEvent::StreamChanged);
+    let incarnation = Some(bus.stream_state(P0).await?.incarnation);
+    let of = |read| Same { incarnation: incarnation.clone(), read: Some(read) };
+    let mut other = Reader::open(&bus, P0, 2, Seq(11), of(tenth)).await?;
+    assert_eq!(telling(&mut other).await?, ReaderEvent::StreamChanged);
+    let mut same = Reader::open(&bus, P0, 3, Seq(8), of(seventh)).await?;
+    assert_eq!(numbers(&read(&mut same, 6).await?)?, [100, 101, 102, 103, 104, 105]);
+    // What is purged cannot be compared.
+    bus.purge_below(P0, Seq(12)).await?;
+    let mut purged = Reader::open(&bus, P0, 4, Seq(11), of(tenth)).await?;
+    assert_eq!(seqs(&read(&mut purged, 2).await?), [12, 13]);
+    Ok(())
+}

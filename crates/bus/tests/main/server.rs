@@ -1,7 +1,7 @@
 //! A `nats-server` process of one test.
 
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -75,6 +75,19 @@ impl Server {
             child.wait()?;
         }
         Ok(())
+    }
+
+    /// A copy of everything that is stored, while it does not run.
+    pub(crate) fn copy(&self) -> Result<PathBuf> {
+        let copy = self.store.with_extension("copy");
+        ensure!(Command::new("cp").arg("-a").arg(&self.store).arg(&copy).status()?.success());
+        Ok(copy)
+    }
+
+    /// What was copied, in the place of what is stored, while it does not run.
+    pub(crate) fn put_back(&self, copy: &Path) -> Result<()> {
+        std::fs::remove_dir_all(&self.store)?;
+        Ok(std::fs::rename(copy, &self.store)?)
     }
 
     /// SIGSTOP: connections stand, and nothing answers.

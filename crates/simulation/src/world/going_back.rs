@@ -151,10 +151,15 @@ impl World {
                 self.note(71, [number as u64, used, 0], || {
                     format!("stream {number} was purged up to {used}")
                 });
-                let purged =
-                    purged.into_iter().filter(|entry| entry.seq.0 > self.store.rows[number].checkpoint);
-                let purged: Vec<Entry> = purged.collect();
-                self.lose(partition, purged, None);
+                // Below, the store has it, or a stream that was cut off had other entries there: that nobody can tell any more.
+                let checkpoint = self.store.rows[number].checkpoint;
+                let (needed, below): (Vec<Entry>, Vec<Entry>) =
+                    purged.into_iter().partition(|entry| entry.seq.0 > checkpoint);
+                for entry in below {
+                    self.lose_messages(partition, &entry);
+                    self.going_back.vanished.push((partition, entry));
+                }
+                self.lose(partition, needed, None);
             }
         }
     }

@@ -48,8 +48,13 @@ impl Report {
             "commits cut, outcome known only to us",
             format!("{} ({unknown} of them committed)", cuts.total()),
         );
-        let takeovers: i64 = collected.partitions.iter().map(|partition| partition.epoch).sum();
-        let takeovers = takeovers - i64::from(settings.partitions);
+        let is_taken = |partition: &&StoredPartition| {
+            stage
+                .granted
+                .iter()
+                .any(|first| first.partition_id == partition.partition_id && first.epoch != partition.epoch)
+        };
+        let takeovers = collected.partitions.iter().filter(is_taken).count();
         table.row("partitions taken over", takeovers);
         table.row("payloads acknowledged", stats.payloads.load(Ordering::Relaxed));
         table.row("payloads sent again", stats.retries.load(Ordering::Relaxed));
@@ -77,7 +82,7 @@ impl Report {
         ];
         shortcomings
             .extend(needed.iter().filter(|(_, count)| *count == 0).map(|(what, _)| format!("no {what}")));
-        if takeovers <= 0 {
+        if takeovers == 0 {
             shortcomings.push("no takeovers".to_owned());
         }
         Self {

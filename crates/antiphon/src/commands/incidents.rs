@@ -1,0 +1,63 @@
+//! What stores and streams that went back in time have cost: listing it, and saying that somebody has seen it.
+
+use serde_json::{Value, json};
+use store::{IncidentRow, Store};
+
+use super::options::{AcknowledgeIncidents, ListIncidents};
+use super::output;
+use crate::roles::Stop;
+
+pub(super) async fn list(store: &Store, options: &ListIncidents) -> Result<(), Stop> {
+    let incidents: Vec<Value> = store.incidents(options.all).await?.iter().map(shown).collect();
+    let json = json!({ "incidents": incidents });
+    output::print(options.database.format, &json, || {
+        let mut table = output::Table::new([
+            "PARTITION",
+            "WHAT",
+            "FIRST",
+            "LAST",
+            "NOTICED",
+            "ACKNOWLEDGED",
+            "BY",
+            "DETAIL",
+        ]);
+        for incident in &incidents {
+            let cells = [
+                &incident["partition"],
+                &incident["kind"],
+                &incident["first_seq"],
+                &incident["last_seq"],
+                &incident["noticed_at"],
+                &incident["acknowledged_at"],
+                &incident["acknowledged_by"],
+                &incident["detail"],
+            ];
+            table.row(cells.map(output::cell));
+        }
+        table
+    })
+}
+
+pub(super) async fn acknowledge(store: &Store, options: &AcknowledgeIncidents) -> Result<(), Stop> {
+    let count = store.acknowledge_incidents(options.which.0, &options.by).await?;
+    output::print(options.database.format, &json!({ "acknowledged": count }), || {
+        let mut table = output::Table::new(["ACKNOWLEDGED"]);
+        table.row([count.to_string()]);
+        table
+    })
+}
+
+fn shown(row: &IncidentRow) -> Value {
+    let (at, by) = row.acknowledged.clone().unzip();
+    json!({
+        "partition": row.partition.0,
+        "kind": row.kind,
+        "stream": row.incarnation,
+        "first_seq": row.first.0,
+        "last_seq": row.last.map(|last| last.0),
+        "detail": row.detail,
+        "noticed_at": row.noticed_at,
+        "acknowledged_at": at,
+        "acknowledged_by": by,
+    })
+}

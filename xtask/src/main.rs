@@ -15,12 +15,15 @@ cargo xtask <command>
   tidy                      the static checks that are ours: layers, names, sizes, catalogues
   doctor                    which nats-server and Postgres are used, where from, and why
   services                  start NATS and Postgres, print their URLs, wait for Ctrl-C
-  simulate --seeds N [--from S] [--bug NAME]
-                            seeded simulation with faults (release build)
+  simulate --seeds N [--from S|fresh] [--bug NAME]
+                            seeded simulation with faults (release build), on all cores; it ends with the count of each
+                            fault, or fails with the seed of a violation. A night: --seeds 10000000 --from fresh
+  mutants [crate...] [args] changes the pure crates one expression at a time, and lists what no test notices
   chaos --minutes N [args]  real processes, killed at random
   fuzz [N]                  the API against its description, N requests made up for each operation (default: 200)
   cuts [--number N] [--seed S]
-                            the real clients of all protocols, cut off a fleet so many times
+                            the real clients of all protocols, cut off a fleet so many times, and viewers
+                            of one thread for two minutes beside one that is never cut
   bench [name] [--features F] [args]
                             benches in the release profile, of the binary with a feature; without a name: the list
 
@@ -60,6 +63,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
         "simulate" => commands::bench::simulate(args),
         "chaos" => commands::demo::chaos(args),
         "fuzz" => commands::test::fuzz(args),
+        "mutants" => commands::mutants::mutants(args),
         "cuts" => commands::demo::cuts(args),
         "bench" => commands::bench::bench(args),
         "help" | "--help" | "-h" => {

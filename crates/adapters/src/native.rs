@@ -15,10 +15,11 @@ mod reader;
 
 pub use reader::{Reader, Told};
 
-/// What a stream begins with: it makes proxies pass the headers on before the first chunk.
-pub const OPEN: &[u8] = b": open\n\n";
+/// What a stream begins with: it makes proxies pass the headers on before the first chunk. A comment is a line; a blank line after it would
+/// be an event without data to some clients.
+pub const OPEN: &[u8] = b": open\n";
 /// A comment for idle times.
-pub const HEARTBEAT: &[u8] = b": heartbeat\n\n";
+pub const HEARTBEAT: &[u8] = b": heartbeat\n";
 
 /// An encoded event: shared, never copied.
 #[derive(Debug, Clone, PartialEq, Eq)]

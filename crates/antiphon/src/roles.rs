@@ -9,7 +9,7 @@ use model::PartitionCount;
 use runtime::metrics::Recorder;
 use runtime::shutdown::Cause;
 use runtime::{Clock, Health, Shutdown, endpoint, spawn_named, telemetry};
-use store::{MigrateError, Sees, Store, StoreConfig, StoreError};
+use store::{Layout, MigrateError, Sees, Store, StoreConfig, StoreError};
 use tokio_util::sync::CancellationToken;
 use worker::WorkerConfig;
 
@@ -44,7 +44,12 @@ pub(crate) async fn run(options: Options) -> Result<(), Stop> {
     let shutdown = Shutdown::on_signals().map_err(|error| Stop::Failed(error.to_string()))?;
     let work = async {
         match role {
-            Command::Migrate(options) => migrate(&options).await,
+            Command::Migrate(options) => tokio::select! {
+                migrated = migrate(&options) => migrated,
+                () = shutdown.token().cancelled_owned() => {
+                    Err(Stop::Failed("stopped before everything was up to date; run it again".to_owned()))
+                }
+            },
             Command::Worker(options) => run_worker(options, &shutdown).await,
             Command::Gateway(options) => run_gateway(options, &shutdown).await,
             Command::Workflow(options) => workflow_role::run(options, &shutdown).await,
@@ -103,7 +108,7 @@ async fn ground(
         let bus = async { Bus::connect(&bus_config).await.map_err(Stop::from) };
         let store = async { Store::connect(&store_config).await.map_err(Stop::from) };
         let (bus, store) = tokio::try_join!(bus, store)?;
-        let partitions = stored_partitions(&store).await?;
+        let partitions = stored_partitions(&store, &health).await?;
         health.set_ready("postgres", true);
         health.set_ready("nats", true);
         health.set_started();
@@ -129,18 +134,30 @@ pub(crate) async fn serve_metrics(
     Ok(())
 }
 
-/// The order of deployment does not matter: whoever comes before the migration waits for it.
-async fn stored_partitions(store: &Store) -> Result<PartitionCount, Stop> {
+/// The order of deployment does not matter: whoever comes before the migration of its version waits for it.
+async fn stored_partitions(store: &Store, health: &Health) -> Result<PartitionCount, Stop> {
+    let migrated = health.condition("database");
     let mut said = false;
     loop {
-        match store.partition_count().await {
-            Ok(Some(partitions)) => return Ok(partitions),
-            Ok(None) if !said => {
-                tracing::warn!("the database is not laid out yet: waiting for `antiphon migrate`");
-                said = true;
+        let found = async { Ok((store.layout().await?, store.partition_count().await?)) }.await;
+        match found {
+            Ok((Layout::Enough, Some(partitions))) => return Ok(partitions),
+            // The number is the last thing that a migration writes.
+            Ok((Layout::Enough, None)) => {}
+            Ok((layout @ (Layout::Nothing | Layout::Lacks(_)), _)) => {
+                let older = match layout {
+                    Layout::Lacks(migration) => format!("it lacks migration {migration}"),
+                    Layout::Nothing | Layout::Enough => "it is not laid out yet".to_owned(),
+                };
+                let why = format!("{older}: waiting for `antiphon migrate` of this version");
+                if !std::mem::replace(&mut said, true) {
+                    tracing::warn!("the database is not ready: {why}");
+                }
+                migrated.unmet(why);
             }
-            Ok(None) => {}
-            Err(error) if error.disposition() == store::Disposition::Fatal => return Err(error.into()),
+            Err(error) if StoreError::disposition(&error) == store::Disposition::Fatal => {
+                return Err(error.into());
+            }
             Err(error) => tracing::debug!(%error, "still waiting for Postgres"),
         }
         tokio::time::sleep(UNMIGRATED).await;
@@ -287,9 +304,10 @@ pub(crate) fn bus_config(nats: &Nats, name: &str) -> BusConfig {
 impl From<StoreError> for Stop {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Url(_) | StoreError::Refused(_) | StoreError::PartitionCount { .. } => {
-                Self::Configuration(error.to_string())
-            }
+            StoreError::Url(_)
+            | StoreError::Refused(_)
+            | StoreError::Pooler(_)
+            | StoreError::PartitionCount { .. } => Self::Configuration(error.to_string()),
             error => Self::Failed(error.to_string()),
         }
     }

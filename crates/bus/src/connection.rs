@@ -16,11 +16,12 @@ use tokio::sync::{Mutex, watch};
 use crate::backoff::Backoff;
 use crate::config::{BusConfig, Prepared, REQUEST_TIMEOUT};
 use crate::error::BusError;
+use crate::servers::leave_lost_ones;
 
 /// Stored publishes that wait for their acks at a time.
 const ACKS_IN_FLIGHT: usize = 4096;
-/// How long one try of a stored publish waits for its ack.
-const ACK_TIMEOUT: Duration = Duration::from_millis(1500);
+/// How long one try of a stored publish waits for its ack: over a slow link one that is on its way must not be sent for again.
+const ACK_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The connections to NATS. Clones share them.
 #[derive(Clone)]
@@ -128,7 +129,7 @@ impl Link {
     ) -> Result<Self, BusError> {
         let (connected, connects) = watch::channel(());
         let counters = counters.clone();
-        let options = tune(prepared.options.clone())
+        let options = leave_lost_ones(tune(prepared.options.clone()))
             .name(format!("{} {role}", prepared.name))
             .event_callback(move |event| {
                 observe(&event, role, &connected, &counters);
@@ -174,6 +175,11 @@ pub(crate) enum Lost {
 }
 
 impl Watch {
+    /// The connection.
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
     /// Waits for the end of the connection. Cancel-safe.
     pub(crate) async fn lost(&mut self) -> Lost {
         // The news of a connect comes later than the connect: only the count tells whether it is an old story.

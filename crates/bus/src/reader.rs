@@ -17,10 +17,11 @@ use async_nats::Subject;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use model::{PartitionId, Seq, Timestamp};
+use model::{Mark, PartitionId, Seq, Timestamp};
 use tokio::time::Instant;
 
-use self::consumer::{Opened, Opening, Same};
+pub use self::consumer::Same;
+use self::consumer::{Opened, Opening};
 use self::session::{Doubt, Received, SILENCE, Session};
 use crate::backoff::Backoff;
 use crate::connection::Bus;
@@ -49,8 +50,20 @@ pub struct RawEntry {
     pub content_type: Option<String>,
     /// Its payload. It shares a buffer with its neighbours: copy what is kept for long.
     pub payload: Bytes,
-    /// When it was stored, by the server's clock.
-    pub stored_at: Timestamp,
+    /// When it was stored, by the server's clock: ns of Unix time.
+    pub stored_at_ns: i64,
+}
+
+impl RawEntry {
+    /// When it was stored, to the millisecond.
+    pub fn stored_at(&self) -> Timestamp {
+        Timestamp(self.stored_at_ns / 1_000_000)
+    }
+
+    /// What it is recognised by.
+    pub fn mark(&self) -> Mark {
+        Mark { seq: self.seq, stored_at_ns: self.stored_at_ns }
+    }
 }
 
 /// What a reader has to tell.
@@ -58,11 +71,13 @@ pub struct RawEntry {
 pub enum ReaderEvent {
     /// The next entries, at least one.
     Entries(Vec<RawEntry>),
-    /// True: everything in the stream has been handed out. False: for two seconds that has not been so, or is not
+    /// True: everything in the stream has been handed out. False: for two seconds and a round trip that has not been so, or is not
     /// known. Told when it changes; a new reader has not caught up.
     CaughtUp(bool),
-    /// The stream is not the one that was opened: deleted, made anew, or shorter than what was read. Nothing more
-    /// comes from this reader.
+    /// Why the stream cannot be read at the moment; `None`: it is read again. Told when it changes.
+    Trouble(Option<String>),
+    /// The stream is not the one that was opened: deleted, made anew, shorter than what was read, or written past a lost end. Nothing
+    /// more comes from this reader.
     StreamChanged,
 }
 
@@ -74,8 +89,8 @@ pub struct Reader {
     stream: StreamState,
     /// Everything up to here has been handed out.
     position: Seq,
-    /// The highest sequence ever seen; above `position` after [`Self::restart`].
-    highest: Seq,
+    /// The highest entry ever seen; above `position` after [`Self::restart`].
+    highest: Option<Mark>,
     phase: Phase,
     queued: Option<ReaderEvent>,
     caught_up: bool,
@@ -85,6 +100,10 @@ pub struct Reader {
     restarts: u64,
     breaks: u32,
     missing_since: Option<Instant>,
+    /// See [`ReaderEvent::Trouble`].
+    trouble: Option<String>,
+    /// See [`Session::silence`]: that of the last one.
+    silence: Duration,
 }
 
 enum Phase {
@@ -95,19 +114,27 @@ enum Phase {
 
 impl Reader {
     /// Opens the stream of `partition` to be read from sequence `from` on, as the owner with this epoch; the
-    /// consumers of lower epochs are deleted. Compare [`Self::stream`] with what the checkpoint was made for.
+    /// consumers of lower epochs are deleted.
     ///
-    /// A `from` beyond the end of the stream shows as [`ReaderEvent::StreamChanged`].
+    /// A stream that is not `same`, or a `from` beyond its end, shows as [`ReaderEvent::StreamChanged`].
     ///
     /// # Errors
     /// There is no such stream, or the servers do not answer.
-    pub async fn open(bus: &Bus, partition: PartitionId, epoch: u64, from: Seq) -> Result<Self, BusError> {
+    pub async fn open(
+        bus: &Bus,
+        partition: PartitionId,
+        epoch: u64,
+        from: Seq,
+        same: Same,
+    ) -> Result<Self, BusError> {
+        let highest = same.read;
         let opening = Opening {
             bus: bus.clone(),
             partition,
             epoch,
             from,
-            same: None,
+            is_first: true,
+            same,
             previous: None,
             delay: Duration::ZERO,
             fetch_one: false,
@@ -123,7 +150,7 @@ impl Reader {
             epoch,
             stream,
             position: from.before(),
-            highest: from.before(),
+            highest,
             phase,
             queued: None,
             caught_up: false,
@@ -132,7 +159,12 @@ impl Reader {
             restarts: 0,
             breaks: 0,
             missing_since: None,
+            trouble: None,
+            silence: SILENCE,
         };
+        if let Phase::Reading(session) = &reader.phase {
+            reader.silence = session.silence();
+        }
         reader.note_clear();
         Ok(reader)
     }
@@ -156,7 +188,7 @@ impl Reader {
             if let Some(event) = self.queued.take() {
                 return event;
             }
-            if self.caught_up && self.clear_at.elapsed() > SILENCE {
+            if self.caught_up && self.clear_at.elapsed() > self.silence {
                 self.caught_up = false;
                 return ReaderEvent::CaughtUp(false);
             }
@@ -204,7 +236,7 @@ impl Reader {
             Phase::Opening(opening) => {
                 let stale = async {
                     match self.caught_up {
-                        true => tokio::time::sleep_until(self.clear_at + SILENCE).await,
+                        true => tokio::time::sleep_until(self.clear_at + self.silence).await,
                         false => std::future::pending().await,
                     }
                 };
@@ -223,7 +255,7 @@ impl Reader {
     fn hand_out(&mut self, entries: Vec<RawEntry>) -> ReaderEvent {
         if let Some(last) = entries.last() {
             self.position = last.seq;
-            self.highest = self.highest.max(last.seq);
+            self.highest = self.highest.filter(|known| known.seq > last.seq).or_else(|| Some(last.mark()));
         }
         self.backoff.reset();
         self.note_clear();
@@ -263,9 +295,10 @@ impl Reader {
                 tracing::debug!(partition = %self.partition, consumer = session.consumer, "reader reads");
                 self.missing_since = None;
                 self.stream = stream;
+                self.silence = session.silence();
                 self.phase = Phase::Reading(session);
                 self.note_clear();
-                None
+                self.trouble.take().map(|_| ReaderEvent::Trouble(None))
             }
             Ok(Opened::Changed(stream)) => Some(self.changed(Some(stream))),
             Ok(Opened::Fetched(entry)) => {
@@ -290,11 +323,16 @@ impl Reader {
         tracing::debug!(partition = %self.partition, %error, "reader cannot be opened yet");
         let delay = self.backoff.next_delay();
         self.phase = Phase::Opening(self.opening(None, delay));
-        None
+        let trouble = Some(error.to_string());
+        if self.trouble == trouble {
+            return None;
+        }
+        self.trouble = trouble.clone();
+        Some(ReaderEvent::Trouble(trouble))
     }
 
     fn changed(&mut self, stream: Option<StreamState>) -> ReaderEvent {
-        tracing::error!(partition = %self.partition, was = self.stream.incarnation, read = %self.highest,
+        tracing::error!(partition = %self.partition, was = self.stream.incarnation, read = ?self.highest,
             is = ?stream, "the stream is not the one that was read");
         self.phase = Phase::Changed;
         ReaderEvent::StreamChanged
@@ -305,13 +343,14 @@ impl Reader {
         previous: Option<String>,
         delay: Duration,
     ) -> BoxFuture<'static, Result<Opened, BusError>> {
-        let same = Same { incarnation: self.stream.incarnation.clone(), last_seen: self.highest };
+        let same = Same { incarnation: Some(self.stream.incarnation.clone()), read: self.highest };
         let opening = Opening {
             bus: self.bus.clone(),
             partition: self.partition,
             epoch: self.epoch,
             from: self.position.next(),
-            same: Some(same),
+            is_first: false,
+            same,
             previous,
             delay,
             fetch_one: self.breaks >= BREAKS_ON_ENTRY,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream};
+use futures_util::{StreamExt, TryStreamExt};
 use model::{PartitionCount, PartitionId, Seq, Timestamp};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -27,6 +28,8 @@ const DUPLICATE_WINDOW: Duration = Duration::from_secs(600);
 
 /// How long [`Bus::ensure_streams`] tries while JetStream is coming up or electing.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Streams that are made at a time.
+const AT_A_TIME: usize = 8;
 
 /// What an installation decides about its streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,8 +83,12 @@ impl StreamState {
     }
 }
 
-pub(crate) fn to_ms(nanos: i128) -> i64 {
+fn to_ms(nanos: i128) -> i64 {
     i64::try_from(nanos / 1_000_000).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn to_ns(nanos: i128) -> i64 {
+    i64::try_from(nanos).unwrap_or(i64::MAX)
 }
 
 impl Bus {
@@ -97,15 +104,26 @@ impl Bus {
     ) -> Result<(), BusError> {
         let give_up_at = Instant::now() + PATIENCE;
         let kinds = count.all().map(Kind::Partition).chain([Kind::Work, Kind::Turns]);
-        for kind in kinds {
-            let mut backoff = Backoff::default();
-            while let Err(error) = self.ensure_stream(kind, options).await {
-                if error.disposition() != Disposition::Retry || Instant::now() > give_up_at {
-                    return Err(error);
-                }
-                tracing::warn!(stream = kind.name(), %error, "the stream cannot be made yet");
-                tokio::time::sleep(backoff.next_delay()).await;
+        // Several at a time: one after the other they take a minute over a slow link.
+        let ensured = futures_util::stream::iter(kinds)
+            .map(|kind| self.ensure_patiently(kind, options, give_up_at))
+            .buffer_unordered(AT_A_TIME);
+        ensured.try_collect().await
+    }
+
+    async fn ensure_patiently(
+        &self,
+        kind: Kind,
+        options: &StreamOptions,
+        give_up_at: Instant,
+    ) -> Result<(), BusError> {
+        let mut backoff = Backoff::default();
+        while let Err(error) = self.ensure_stream(kind, options).await {
+            if error.disposition() != Disposition::Retry || Instant::now() > give_up_at {
+                return Err(error);
             }
+            tracing::warn!(stream = kind.name(), %error, "the stream cannot be made yet");
+            tokio::time::sleep(backoff.next_delay()).await;
         }
         Ok(())
     }

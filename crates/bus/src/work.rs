@@ -26,7 +26,6 @@ pub const ACK_WAIT: Duration = Duration::from_secs(30);
 const MAX_DELIVER: i64 = 16;
 const EXPIRES: Duration = Duration::from_secs(30);
 const HEARTBEAT: Duration = Duration::from_secs(5);
-const ACK_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What a workflow's services decide about their requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -228,7 +227,7 @@ impl WorkItem {
         if !self.link.is_connected() {
             return Err(BusError::Away);
         }
-        match tokio::time::timeout(ACK_PATIENCE, told).await {
+        match tokio::time::timeout(REQUEST_TIMEOUT, told).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(BusError::Unexpected(error.to_string())),
             Err(_) => Err(BusError::Timeout("answer to a turn request")),

@@ -275,6 +275,10 @@ impl Feed {
             let mut out = Vec::new();
             ended::tell(&mut self.native, ended, &mut out);
             self.let_go(&ended.header.message);
+            // It was asked about as open; an owner that still looks it up does not know better.
+            if let Some(reply) = &mut self.reply {
+                reply.open.retain(|open| open.message != ended.header.message);
+            }
             let end = out.pop();
             self.events.extend(out.into_iter().map(Event::Part));
             self.events.extend(end.map(|end| Event::End(ended.header.message.clone(), end)));
@@ -290,7 +294,7 @@ impl Feed {
 
     /// Everything that is known so far has been shown.
     pub(crate) fn is_settled(&self) -> bool {
-        self.reply.is_none() && self.through.is_some_and(|through| through >= self.target)
+        self.reply.is_none() && !self.is_blocked && self.through.is_some_and(|through| through >= self.target)
     }
 
     /// Goes on as far as it can: ends that an answer knows of, then its text, then frames.
@@ -345,14 +349,16 @@ impl Feed {
         for (message, open) in &mut self.open {
             let is_absent = !named.contains(message);
             open.absent = if is_absent { open.absent + u32::from(is_current) } else { 0 };
-            if is_absent && (open.absent >= ABSENT || open.next() == 0) {
+            let was_shown = self.native.cursor().seen(message).is_some();
+            if is_absent && (open.absent >= ABSENT || !was_shown) {
                 lost.push(message.clone());
             } else if is_absent {
                 (self.asks.wanted, self.asks.not_before) = (true, now.plus_ms(AGAIN_MS));
             }
         }
         for message in lost {
-            let Some(open) = self.let_go(&message).filter(|open| open.next() > 0) else { continue };
+            let was_shown = self.native.cursor().seen(&message).is_some();
+            let Some(open) = self.let_go(&message).filter(|_| was_shown) else { continue };
             let note = FailureNote::new("lost", "what had come of the message was lost", true);
             let event = self.native.failed(&open.header, None, &note).bytes();
             self.events.push_back(Event::End(message, event));
@@ -389,7 +395,7 @@ impl Feed {
         }
         if header.attempt > known {
             self.log_bytes -= open.log_bytes();
-            if open.next() > 0 {
+            if self.native.cursor().seen(&message).is_some() {
                 self.events.push_back(Event::Part(self.native.reset(&message, header.attempt)));
             }
             *open = Open::new(header);

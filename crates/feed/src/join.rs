@@ -18,8 +18,10 @@ pub enum Join {
     Wait,
     /// Its cursor names a message that does not exist.
     Unknown(MessageId),
-    /// Its cursor is ahead of all that exists.
+    /// It claims to have seen more of an open message than there is.
     Ahead,
+    /// It knows of an end that the owner does not know of. Unless the store knows of it, it is ahead of all that exists.
+    Beyond,
     /// The text of an open message was let go.
     OverBudget,
 }
@@ -42,7 +44,7 @@ impl Feed {
             return Join::Behind;
         }
         if cursor.base() > base.max(through) {
-            return self.unless_newer(asked, now, Join::Ahead);
+            return self.unless_newer(asked, now, Join::Beyond);
         }
         // Between the two nothing has ended.
         let mut native = Native::new(self.thread().clone(), cursor.clone());
@@ -95,10 +97,12 @@ impl Feed {
         if is_newer && self.is_current && self.is_settled() {
             return verdict;
         }
-        if is_newer && !self.is_current {
-            self.asks.not_before = self.asks.not_before.max(now.plus_ms(AGAIN_MS / 8));
+        if !self.asks.wanted && !self.asks.is_under_way() {
+            self.asks.wanted = true;
+            // An owner that is still reading is given some time.
+            let pause_ms = if is_newer && !self.is_current { AGAIN_MS / 8 } else { 0 };
+            self.asks.not_before = self.asks.not_before.max(now.plus_ms(pause_ms));
         }
-        self.asks.wanted |= !self.asks.is_under_way();
         Join::Wait
     }
 
@@ -122,11 +126,11 @@ fn show_rest(native: &mut Native, message: &MessageId, open: &Open, out: &mut Ve
     let known = native.cursor().seen(message).map(|seen| (seen.attempt, seen.next));
     let next = match known {
         Some((attempt, next)) if attempt == open.seen().attempt => next,
-        Some((_, next)) if next > 0 => {
+        Some(_) => {
             out.push(native.reset(message, open.seen().attempt));
             0
         }
-        Some(_) | None => 0,
+        None => 0,
     };
     if next == open.next() {
         return true;

@@ -42,6 +42,14 @@ pub struct Waiting<V> {
     read_at: Timestamp,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beyond {
+    /// The store is to be asked.
+    Asked,
+    /// It does not.
+    Confirmed,
+}
+
 #[derive(Debug)]
 struct Waiter<V> {
     viewer: V,
@@ -51,6 +59,11 @@ struct Waiter<V> {
     until: Option<MessageId>,
     /// See [`Feed::asked`].
     asked: u64,
+    /// It knows of an end that the owner does not know of: whether the store does.
+    beyond: Option<Beyond>,
+    /// It came without a cursor before anybody knew how the thread stood: what ends from then on is told to it, and the store has to say where
+    /// that begins.
+    needs_start: bool,
     /// It lacks ends that the feed has told, or, while nobody knows how the thread stands, may lack some that are stored.
     is_behind: bool,
 }
@@ -80,15 +93,30 @@ impl<V> Waiting<V> {
     pub fn push(&mut self, viewer: V, cursor: Option<Cursor>, until: Option<MessageId>, feed: &Feed) {
         let native = cursor.map(|cursor| Native::new(self.thread.clone(), cursor));
         let is_behind = native.is_some() && !feed.has_begun();
-        self.all.push(Waiter { viewer, native, until, asked: feed.asked(), is_behind });
+        let needs_start = native.is_none() && !feed.has_begun();
+        self.all.push(Waiter {
+            viewer,
+            native,
+            until,
+            asked: feed.asked(),
+            beyond: None,
+            needs_start,
+            is_behind,
+        });
     }
 
     /// What to read from the store for them, from the one on who has the least; answer with [`Waiting::on_page`] or
     /// [`Waiting::on_read_failed`]. While nobody knows how the thread stands, what is committed is told.
     pub fn want_read(&self, feed: &Feed, now: Timestamp) -> Option<Read> {
+        if now < self.read_at {
+            return None;
+        }
+        if self.all.iter().any(|waiter| waiter.needs_start || waiter.beyond == Some(Beyond::Asked)) {
+            return Some(Read::Last(Position::MAX));
+        }
         let behind = self.all.iter().filter(|waiter| waiter.is_behind);
         let bases = behind.filter_map(|waiter| Some(waiter.native.as_ref()?.cursor().base()));
-        let after = bases.min().filter(|_| now >= self.read_at)?;
+        let after = bases.min()?;
         let through = if feed.has_begun() { feed.cursor().base() } else { Position::MAX };
         Some(Read::Ends { after, through })
     }
@@ -98,8 +126,27 @@ impl<V> Waiting<V> {
         self.read_at = now.plus_ms(READ_PAUSE_MS);
     }
 
+    /// The thread's last end in the store. What an owner does not know of that is stored was committed by another one: it is an owner no more.
+    pub fn on_last(&mut self, last: Position, feed: &Feed) {
+        for waiter in self.all.iter_mut().filter(|waiter| waiter.needs_start) {
+            waiter.native = Some(Native::new(self.thread.clone(), Cursor::at(last)));
+            (waiter.needs_start, waiter.is_behind, waiter.asked) = (false, true, feed.asked());
+        }
+        for waiter in self.all.iter_mut().filter(|waiter| waiter.beyond == Some(Beyond::Asked)) {
+            let base = waiter.native.as_ref().map(|native| native.cursor().base());
+            let is_stored = base.is_none_or(|base| base <= last);
+            waiter.beyond = (!is_stored).then_some(Beyond::Confirmed);
+            waiter.asked = if is_stored { feed.asked() } else { waiter.asked };
+        }
+    }
+
     /// Tells them what they have missed of the ends on a page.
-    pub fn on_page(&mut self, page: &Page, mut tell: impl FnMut(&V, Vec<Bytes>)) -> Vec<(V, Fate)> {
+    pub fn on_page(
+        &mut self,
+        page: &Page,
+        feed: &Feed,
+        mut tell: impl FnMut(&V, Vec<Bytes>),
+    ) -> Vec<(V, Fate)> {
         let mut gone = Vec::new();
         for mut waiter in std::mem::take(&mut self.all) {
             let native = waiter.native.as_mut().filter(|native| native.cursor().base() >= page.after);
@@ -111,6 +158,8 @@ impl<V> Waiting<V> {
                 CatchUp::Told(events) => {
                     // Without any, this is all that is stored.
                     waiter.is_behind = !page.ends.is_empty();
+                    // It may know of more now than an answer that is on its way.
+                    waiter.asked = feed.asked();
                     tell(&waiter.viewer, events);
                     self.all.push(waiter);
                 }
@@ -128,6 +177,10 @@ impl<V> Waiting<V> {
     pub fn let_in(&mut self, feed: &mut Feed, now: Timestamp) -> Vec<(V, Fate, Option<MessageId>)> {
         let mut gone = Vec::new();
         for mut waiter in std::mem::take(&mut self.all) {
+            if waiter.needs_start {
+                self.all.push(waiter);
+                continue;
+            }
             let cursor = waiter.native.as_ref().map(Native::cursor);
             let fate = match feed.join(cursor, waiter.asked, now) {
                 Join::Behind => {
@@ -140,9 +193,14 @@ impl<V> Waiting<V> {
                     self.all.push(waiter);
                     continue;
                 }
+                Join::Beyond if waiter.beyond != Some(Beyond::Confirmed) => {
+                    waiter.beyond = Some(Beyond::Asked);
+                    self.all.push(waiter);
+                    continue;
+                }
                 Join::Joined(first) => Fate::Joined(first),
                 Join::Unknown(_) => Fate::Refused(BadCursor::Unknown),
-                Join::Ahead => Fate::Refused(BadCursor::Ahead),
+                Join::Ahead | Join::Beyond => Fate::Refused(BadCursor::Ahead),
                 Join::OverBudget => Fate::OverBudget,
             };
             gone.push((waiter.viewer, fate, waiter.until));

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use model::{Act, ActId, ActKind, AgentId};
 use serde::Serialize;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -98,7 +98,8 @@ async fn outcome(hub: &Hub, act: &Act) -> Outcome {
     loop {
         sleep(pause).await;
         // The act is stored; that the audit cannot be read at the moment changes nothing.
-        if let Ok(Some(row)) = hub.store().act(act.subject.as_str(), &act.id).await {
+        let looked = timeout_at(give_up_at, hub.store().act(act.subject.as_str(), &act.id)).await;
+        if let Ok(Ok(Some(row))) = looked {
             return row.refused.map_or(Outcome::Done, Outcome::Refused);
         }
         if Instant::now() + pause > give_up_at {

@@ -15,6 +15,11 @@ use crate::lane::{LaneBody, StreamCut};
 use crate::metrics::{self, Cut};
 use crate::seated::Seated;
 
+/// The comments of the native stream, as blocks of their own: many clients of these protocols take the stream apart at blank lines and look
+/// at how a block begins.
+const OPEN: &[u8] = b": open\n\n";
+const HEARTBEAT: &[u8] = b": heartbeat\n\n";
+
 /// What one message's viewers are told, in another protocol.
 #[derive(Debug)]
 pub(crate) struct Telling<P> {
@@ -131,7 +136,7 @@ impl<P: Protocol> Adapted<P> {
     pub(crate) fn new(lane: Seated<LaneBody>, fold: P, message: MessageId) -> Self {
         let (telling, opened) = Telling::new(fold, message);
         // What proxies pass the headers on for, before anything of the answer is there.
-        let mut first = BytesMut::from(native::OPEN);
+        let mut first = BytesMut::from(OPEN);
         first.extend_from_slice(&opened);
         Self { lane, telling, first: Some(first.freeze()), ends: None }
     }
@@ -160,7 +165,7 @@ impl<P: Protocol + Unpin> Body for Adapted<P> {
             };
             let bytes = frame.into_data().unwrap_or_default();
             if bytes == native::HEARTBEAT {
-                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(HEARTBEAT)))));
             }
             let output = self.telling.feed(&bytes);
             match output.then {

@@ -23,8 +23,8 @@ use crate::routes::Connection;
 use crate::vigil::Vigil;
 
 /// What every stream begins with. The pause is long enough for a load balancer to notice a gateway that is gone, short enough for a
-/// reader to wait.
-const FIRST: [&[u8]; 2] = [native::OPEN, b"retry: 1000\n\n"];
+/// reader to wait. It is a line of the first event: some clients take lines without data for an event without data.
+const FIRST: [&[u8]; 2] = [native::OPEN, b"retry: 1000\n"];
 
 /// What all requests share; the hub is there once the number of partitions is known.
 #[derive(Clone)]

@@ -246,7 +246,12 @@ impl Driver {
             (Reader::Feed, Some(Fetched::Page(page))) => self.feed.on_page(&page, now),
             (Reader::Feed, None) => self.feed.on_read_failed(now),
             (Reader::Waiting, Some(Fetched::Page(page))) => self.catch_up(&page),
-            (Reader::Waiting, Some(Fetched::Last(_)) | None) => self.waiting.on_read_failed(now),
+            (Reader::Waiting, Some(Fetched::Last(last))) => {
+                self.waiting.on_last(last, &self.feed);
+                // An owner that is one no more may answer for a while.
+                self.waiting.on_read_failed(now);
+            }
+            (Reader::Waiting, None) => self.waiting.on_read_failed(now),
         }
     }
 
@@ -256,7 +261,7 @@ impl Driver {
             metrics::events(events.len() as u64);
             viewer.lane.push_first(events);
         };
-        for (viewer, fate) in self.waiting.on_page(page, tell) {
+        for (viewer, fate) in self.waiting.on_page(page, &self.feed, tell) {
             self.settle(viewer, fate);
         }
     }

@@ -19,6 +19,7 @@ use crate::driver::{self, Command, Viewer};
 use crate::lane::Lane;
 use crate::metrics::{self, Cut};
 use crate::reads;
+use crate::remembered::Remembered;
 use feed::{BadCursor, CatchUp, Watch, catch_up};
 
 /// How often the owner of each partition with viewers is asked of which threads it has sent frames.
@@ -108,6 +109,8 @@ pub(crate) struct Context {
     /// Places for feeds that begin: each reads the store.
     pub(crate) beginning: Arc<Semaphore>,
     leaving: Arc<Leaving>,
+    /// For inputs while Postgres is away.
+    pub(crate) remembered: Arc<Remembered>,
 }
 
 /// Who leaves in a drain.
@@ -220,8 +223,20 @@ impl Hub {
     ) -> Self {
         let (feeds, goodbyes, leaving) = (Arc::default(), Arc::default(), Arc::default());
         let beginning = Arc::new(Semaphore::new(BEGINNING));
-        let context =
-            Context { bus, store, limits, drain, clock, count, feeds, goodbyes, beginning, leaving };
+        let remembered = Arc::default();
+        let context = Context {
+            bus,
+            store,
+            limits,
+            drain,
+            clock,
+            count,
+            feeds,
+            goodbyes,
+            beginning,
+            leaving,
+            remembered,
+        };
         Self { context, heard: Arc::new(count.all().map(|_| watch::Sender::default()).collect()) }
     }
 

@@ -31,6 +31,7 @@ mod peers;
 mod problem;
 mod rarely;
 mod reads;
+mod remembered;
 mod routes;
 mod seated;
 mod server;

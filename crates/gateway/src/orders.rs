@@ -12,7 +12,7 @@ use crate::metrics;
 use crate::problem::Problem;
 
 /// How long a stream may take to store an order: an election among its servers is over by then.
-const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Orders hold no chunks.
 const NO_CHUNKS: usize = 0;
 

@@ -14,7 +14,8 @@ use crate::metrics;
 use crate::problem::Problem;
 use crate::shown;
 
-const PATIENCE: Duration = Duration::from_millis(700);
+/// Whoever owns nothing answers at once that it does not; an owner may be far away.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Between two looks at what it has read.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long an owner may take to read what is stored.

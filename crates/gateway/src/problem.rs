@@ -20,6 +20,9 @@ pub(crate) struct Problem {
     retry_after_s: Option<u32>,
 }
 
+/// The code of what the database would have to say.
+pub(crate) const STORE_UNAVAILABLE: &str = "store_unavailable";
+
 /// Whether the same request may succeed later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Again {
@@ -75,6 +78,11 @@ impl Problem {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
     }
 
+    /// For programs.
+    pub(crate) fn code(&self) -> &'static str {
+        self.code
+    }
+
     /// Something that passes: the client may try again after a second.
     pub(crate) fn unavailable(code: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail).retry_after(1)
@@ -85,9 +93,9 @@ impl Problem {
         tracing::warn!(%error, "the store did not answer a request");
         match (error, error.disposition()) {
             (StoreError::Stopping, _) | (_, Disposition::Retry) => {
-                Self::unavailable("store_unavailable", "the database cannot be reached at the moment")
+                Self::unavailable(STORE_UNAVAILABLE, "the database cannot be reached at the moment")
             }
-            (_, Disposition::Unknown | Disposition::Data | Disposition::Fatal) => {
+            (_, Disposition::Unknown | Disposition::Data | Disposition::Damaged | Disposition::Fatal) => {
                 let detail = "something is wrong here; the log says what";
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail)
             }

@@ -1,7 +1,10 @@
 //! Where an input stands before it is sent: a new turn, one that is known by its key, or refused.
 
+use std::time::Duration;
+
+use adapters::Cursor;
 use axum::http::StatusCode;
-use model::{AgentId, Bucket, BusyPolicy, Metadata, ThreadId, TurnId, TurnOpened};
+use model::{AgentId, Bucket, BusyPolicy, MessageId, Metadata, ThreadId, TurnId, TurnOpened};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use store::{AgentStanding, KeyClaim, TurnState};
@@ -10,10 +13,16 @@ use wire::explain::About;
 
 use crate::hub::Hub;
 use crate::owner;
-use crate::problem::Problem;
+use crate::problem::{Problem, STORE_UNAVAILABLE};
+use crate::reads;
+use crate::remembered::Settings;
 
 /// Bytes of a digest that name a turn: 128 bits.
 const NAME_BYTES: usize = 16;
+/// Bytes of the digest at the end of a turn's id that has no key: see [`was_opened_by`].
+const MARK_BYTES: usize = 4;
+/// How long Postgres may take for a thread of which enough is remembered.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// An input as a client sent it, checked.
 #[derive(Debug, Clone)]
@@ -45,8 +54,31 @@ impl Standing {
     }
 }
 
-/// Reads what decides about an input, and takes its key.
+/// Reads what decides about an input, and takes its key. While Postgres is away, what was read some minutes ago decides: the input needs
+/// NATS alone then. Its turn's id comes from its key as ever, so the same is the same turn; that a key is used with another input is not
+/// noticed.
 pub(crate) async fn of(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
+    let context = hub.context();
+    let known = context.remembered.get(&input.thread, input.agent.as_ref(), context.now());
+    let Some(known) = known else { return read(hub, input).await };
+    match tokio::time::timeout(PATIENCE, read(hub, input)).await {
+        Ok(Err(problem)) if problem.code() == STORE_UNAVAILABLE => from_memory(hub, input, known).await,
+        Err(_) => from_memory(hub, input, known).await,
+        Ok(standing) => standing,
+    }
+}
+
+async fn from_memory(hub: &Hub, input: &Input, known: Settings) -> Result<Standing, Problem> {
+    let turn = turn_id(input, &digest(input))?;
+    tracing::debug!(%turn, "Postgres is away: an input is taken by what was read before");
+    let policy = input.policy.unwrap_or(known.policy);
+    if policy == BusyPolicy::Reject && is_under_way(hub, &input.thread, &turn).await? {
+        return Ok(Standing::Known(turn, None));
+    }
+    Ok(Standing::New(Box::new(opened(input, turn, policy, known))))
+}
+
+async fn read(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
     let store = hub.store();
     let claim = async {
         match &input.key {
@@ -69,8 +101,15 @@ pub(crate) async fn of(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
     let named = thread.as_ref().map(|row| &row.named);
     let agent = input.agent.clone().or_else(|| named.and_then(|named| named.agent.clone()));
     let agent = agent.unwrap_or_else(|| input.thread.agent());
-    let policy = input.policy.or_else(|| named.and_then(|named| named.policy)).unwrap_or_default();
+    let settings_of = |standing: &AgentStanding| Settings {
+        agent: agent.clone(),
+        policy: named.and_then(|named| named.policy).unwrap_or_default(),
+        work_request: flag(&standing.settings, "work_request"),
+        memory: flag(&standing.settings, "memory"),
+    };
     let standing = store.agent_standing(&agent).await?;
+    let settings = settings_of(&standing);
+    let policy = input.policy.unwrap_or(settings.policy);
     refuse_while_backing_off(&agent, &standing)?;
     if policy == BusyPolicy::Reject && is_under_way(hub, &input.thread, &turn).await? {
         return Ok(Standing::Known(turn, None));
@@ -78,19 +117,60 @@ pub(crate) async fn of(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
     if let Some(key) = &input.key {
         turn = same(store.claim_key(&input.thread, key, &digest, &turn).await?, &digest)?;
     }
-    Ok(Standing::New(Box::new(TurnOpened {
+    let context = hub.context();
+    context.remembered.set(&input.thread, input.agent.as_ref(), settings.clone(), context.now());
+    Ok(Standing::New(Box::new(opened(input, turn, policy, settings))))
+}
+
+fn opened(input: &Input, turn: TurnId, policy: BusyPolicy, settings: Settings) -> TurnOpened {
+    TurnOpened {
         turn,
         thread: input.thread.clone(),
-        agent,
+        agent: settings.agent,
         run: 0,
         policy,
         content: input.content.clone(),
         metadata: input.metadata.clone(),
-        work_request: flag(&standing.settings, "work_request"),
-        memory: flag(&standing.settings, "memory"),
+        work_request: settings.work_request,
+        memory: settings.memory,
         actor: None,
         correlation_id: input.correlation_id.clone(),
-    })))
+    }
+}
+
+/// Where an input without a key stands that is sent again by a client which has followed its answer up to `cursor`: never a new turn.
+///
+/// # Errors
+/// The cursor names no answer to this input: what the client means is not known, and nothing is stored.
+pub(crate) async fn repeated(hub: &Hub, input: &Input, cursor: &Cursor) -> Result<Standing, Problem> {
+    let digest = digest(input);
+    let of_answer = |message: &MessageId| {
+        let (turn, _) = TurnId::of_answer(message)?;
+        was_opened_by(&turn, &input.thread, &digest).then_some(turn)
+    };
+    // Should the same have been said twice, the later one is meant: the ids begin with the time.
+    let open = cursor.open().filter_map(|(message, _)| of_answer(message));
+    let turn = match open.max_by(|one, other| one.as_str().cmp(other.as_str())) {
+        Some(turn) => turn,
+        None => {
+            let last = reads::ended_at(hub.store(), &input.thread, cursor.base()).await?;
+            let detail = "Last-Event-ID says that this is sent again, but names no answer to it; nothing was stored. Send an \
+                          Idempotency-Key with every try, or no Last-Event-ID with the first";
+            let unknown = || Problem::conflict("idempotency_key_needed", detail);
+            last.as_ref().and_then(of_answer).ok_or_else(unknown)?
+        }
+    };
+    let state = hub.store().turn_state(&input.thread, &turn).await?;
+    Ok(Standing::Known(turn, state))
+}
+
+/// Whether the turn, which has no key, was opened by an input with this digest: its id ends with the first bytes of it.
+fn was_opened_by(turn: &TurnId, thread: &ThreadId, digest: &[u8]) -> bool {
+    let unique = turn.as_str().split_once('-').map(|(_, unique)| unique).unwrap_or_default();
+    let id = Uuid::try_parse(unique).ok().filter(|id| id.get_version_num() == 7);
+    turn.is_foreground()
+        && turn.bucket() == Bucket::of(thread)
+        && id.is_some_and(|id| id.as_bytes().ends_with(&digest[..MARK_BYTES]))
 }
 
 /// Refuses an input to a thread that was erased: its owner would drop it without a word. One that was named again is taken.
@@ -103,7 +183,7 @@ pub(crate) async fn refuse_erased(hub: &Hub, thread: &ThreadId) -> Result<(), Pr
 }
 
 /// From the key and the input, so that the same is the same turn whatever becomes of the key's row, and that another
-/// input under a key that was forgotten is another turn. Without a key it is new.
+/// input under a key that was forgotten is another turn. Without a key it is new, and says in its last bytes which input opened it.
 fn turn_id(input: &Input, digest: &[u8]) -> Result<TurnId, Problem> {
     let unique = match &input.key {
         Some(key) => {
@@ -112,7 +192,11 @@ fn turn_id(input: &Input, digest: &[u8]) -> Result<TurnId, Problem> {
             let hash = parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part));
             hash.finalize().iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect()
         }
-        None => Uuid::now_v7().simple().to_string(),
+        None => {
+            let mut bytes = Uuid::now_v7().into_bytes();
+            bytes[16 - MARK_BYTES..].copy_from_slice(&digest[..MARK_BYTES]);
+            Uuid::from_bytes(bytes).simple().to_string()
+        }
     };
     TurnId::foreground(&input.thread, &unique)
         .map_err(|error| Problem::bad_request("invalid_id", error.to_string()))

@@ -7,6 +7,7 @@ mod bucket;
 mod chunk;
 mod failure;
 mod id;
+mod mark;
 mod message;
 mod metadata;
 mod position;
@@ -22,6 +23,7 @@ pub use id::{
     ActId, AgentId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey, TENANT_MARK, TaskId,
     Tenant, ThreadId, WorkflowName,
 };
+pub use mark::Mark;
 pub use message::{BatchType, Cut, FrameNumber, Message, OpenText, Outcome, Placement};
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use position::{Position, PositionMark, Positions};

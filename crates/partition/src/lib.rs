@@ -11,10 +11,12 @@ mod action;
 mod answer;
 mod commit;
 mod frames;
+pub mod isolation;
 mod limits;
 mod machine;
 mod messages;
 mod open;
+mod place;
 mod recent;
 mod stats;
 mod stream_clock;
@@ -27,6 +29,7 @@ pub use action::{
 pub use commit::{Commit, Known, Straggler, StragglerSave, Takeover};
 pub use limits::Limits;
 pub use machine::Partition;
+pub use place::{Found, Incident, IncidentKind, Kept, Place, place};
 pub use stats::{Counters, Stats};
 pub use turns::{
     About, ActiveTurn, AgentWrite, AuditWrite, Explanation, FailedTask, FailedTurn, OpenTurn, Order,

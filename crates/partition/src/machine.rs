@@ -183,6 +183,8 @@ impl Partition {
                 }
                 self.clock.set_caught_up(caught_up, now);
                 if caught_up {
+                    // A stream that lost its end has nothing more to wait for.
+                    self.begins_after = self.begins_after.min(self.last_seq);
                     self.requests_are_read(now);
                 }
             }
@@ -238,7 +240,7 @@ impl Partition {
             && self.sent.is_empty()
             && self.low() <= self.checkpoint;
         let tick = (!idle).then(|| self.ticked_at.plus_ms(self.limits.tick_ms));
-        let timer = self.work.timers.first().map(|(until, _)| *until).filter(|_| self.has_caught_up);
+        let timer = self.work.timers.first().map(|(until, _)| *until).filter(|_| self.may_begin());
         tick.into_iter().chain(timer).min()
     }
 
@@ -247,6 +249,7 @@ impl Partition {
         // Nothing begins, and so nothing ends, before everything has been read.
         self.deferring.is_none()
             || !self.has_caught_up
+            || self.last_seq < self.begins_after
             || self.messages.iter().any(|open| open.phase != Phase::Ended)
             || self.work.active > 0
     }
@@ -460,7 +463,8 @@ impl Partition {
             is_current: self.has_caught_up
                 && self.clock.is_caught_up()
                 && self.deferring.is_none()
-                && self.orders.first().is_none(),
+                && self.orders.first().is_none()
+                && self.messages.of_thread(thread).all(|open| open.phase != Phase::Unknown),
         }
     }
 

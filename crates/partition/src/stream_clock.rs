@@ -98,6 +98,20 @@ mod tests {
     }
 
     #[test]
+    fn while_everything_has_been_seen_only_real_time_counts() {
+        let mut clock = StreamClock::new(2_000);
+        clock.set_caught_up(true, Timestamp(10_000));
+        for stored_at in [70_000, 71_000, 72_000] {
+            clock.observe(Timestamp(stored_at));
+        }
+        assert_eq!(clock.now(Timestamp(10_000)), Timestamp(0));
+        // What was stored since is behind it, too.
+        clock.set_caught_up(false, Timestamp(10_000));
+        clock.observe(Timestamp(72_500));
+        assert_eq!(clock.now(Timestamp(10_000)), Timestamp(500));
+    }
+
+    #[test]
     fn a_clock_that_jumps_back_adds_nothing() {
         let mut clock = StreamClock::new(2_000);
         clock.set_caught_up(true, Timestamp(10_000));

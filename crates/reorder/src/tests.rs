@@ -112,6 +112,46 @@ fn a_gap_has_the_age_of_its_opening_whatever_comes_later() {
     assert_eq!(insert(7, 11), Some(Timestamp(10)), "5 has been missing since 200 came");
 }
 
+fn with(arrivals: &[(u32, i64)]) -> Reorder<()> {
+    let mut reorder = Reorder::new(LIMITS);
+    for &(id, at) in arrivals {
+        let piece = Piece { id, is_final: false, digest: 0, size: 3 };
+        reorder.insert(piece, (), Timestamp(at));
+        while reorder.next_ready().is_some() {}
+    }
+    reorder
+}
+
+#[test]
+fn what_is_missing_lies_between_what_is_there() {
+    let reorder = with(&[(0, 1), (2, 1), (5, 1), (6, 1), (200, 1), (1, 1)]);
+    let range = |first, last| IdRange { first, last };
+    assert_eq!(reorder.missing(64), [range(3, 4), range(7, 199)]);
+    assert_eq!(reorder.missing(1), [range(3, 4)]);
+    assert_eq!(with(&[(0, 1), (1, 1)]).missing(64), []);
+    assert_eq!((reorder.bytes(), reorder.held()), (18, 3));
+}
+
+#[test]
+fn a_gap_that_is_built_anew_has_the_age_that_it_is_given() {
+    let mut reorder = with(&[(0, 9), (2, 10), (4, 20), (6, 30)]);
+    reorder.set_gap_opened_at(Timestamp(3));
+    assert_eq!(reorder.gap_opened_at(), Some(Timestamp(3)));
+    // Time up to 20 was counted twice.
+    reorder.postpone(Timestamp(20), 5);
+    assert_eq!(reorder.gap_opened_at(), Some(Timestamp(8)));
+    let close = |reorder: &mut Reorder<()>, id| {
+        reorder.insert(Piece { id, is_final: false, digest: 0, size: 1 }, (), Timestamp(99));
+        while reorder.next_ready().is_some() {}
+        reorder.gap_opened_at()
+    };
+    assert_eq!(close(&mut reorder, 1), Some(Timestamp(25)));
+    assert_eq!(close(&mut reorder, 3), Some(Timestamp(30)));
+    assert_eq!(close(&mut reorder, 5), None);
+    reorder.set_gap_opened_at(Timestamp(3));
+    assert_eq!(reorder.gap_opened_at(), None, "there is no gap");
+}
+
 proptest! {
     #[test]
     fn any_order_with_duplicates_comes_out_once_in_order(

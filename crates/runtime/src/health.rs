@@ -21,7 +21,10 @@ struct State {
     started: bool,
     next_loop: u64,
     loops: BTreeMap<u64, Loop>,
-    conditions: BTreeMap<String, bool>,
+    next_condition: u64,
+    /// Why each is not met; `None` when it is. Those of parts have numbers of their own, for a part may be there twice while one takes
+    /// over from another.
+    conditions: BTreeMap<(String, u64), Option<String>>,
 }
 
 #[derive(Debug)]
@@ -60,11 +63,19 @@ impl Health {
 
     /// Sets a condition of readiness; one that was never set does not count.
     pub fn set_ready(&self, condition: &str, ready: bool) {
+        self.set_fault(condition, (!ready).then(|| "not ready".to_owned()));
+    }
+
+    /// Sets a condition of readiness: what is wrong with it, if anything is.
+    pub fn set_fault(&self, condition: &str, fault: Option<String>) {
+        self.lock().conditions.insert((condition.to_owned(), 0), fault);
+    }
+
+    /// A condition of readiness for as long as a part of the process is there: met until it says otherwise.
+    pub fn condition(&self, name: impl Into<String>) -> Condition {
         let mut state = self.lock();
-        match state.conditions.get_mut(condition) {
-            Some(known) => *known = ready,
-            None => drop(state.conditions.insert(condition.to_owned(), ready)),
-        }
+        state.next_condition += 1;
+        Condition { health: self.clone(), key: (name.into(), state.next_condition) }
     }
 
     /// The start is over: every dependency has been reached once.
@@ -91,8 +102,10 @@ impl Health {
     pub fn readyz(&self) -> Answer {
         let state = self.lock();
         let starting = (!state.started).then(|| "starting".to_owned());
-        let unmet = state.conditions.iter().filter(|(_, ready)| !**ready);
-        Answer::of(starting.into_iter().chain(unmet.map(|(name, _)| format!("{name}: not ready"))).collect())
+        let said = |((name, _), why): (&(String, u64), &Option<String>)| {
+            why.as_ref().map(|why| format!("{name}: {why}"))
+        };
+        Answer::of(starting.into_iter().chain(state.conditions.iter().filter_map(said)).collect())
     }
 
     /// Has the start ended?
@@ -103,6 +116,31 @@ impl Health {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A condition of readiness; dropping it ends it.
+#[derive(Debug)]
+pub struct Condition {
+    health: Health,
+    key: (String, u64),
+}
+
+impl Condition {
+    /// It is met.
+    pub fn met(&self) {
+        self.health.lock().conditions.remove(&self.key);
+    }
+
+    /// It is not met, and why.
+    pub fn unmet(&self, why: impl Into<String>) {
+        self.health.lock().conditions.insert(self.key.clone(), Some(why.into()));
+    }
+}
+
+impl Drop for Condition {
+    fn drop(&mut self) {
+        self.met();
     }
 }
 
@@ -148,6 +186,24 @@ mod tests {
         assert!(health.livez_at(Instant::now() + Duration::from_secs(9)).ok);
         drop(reader);
         assert!(health.livez_at(later).ok);
+    }
+
+    #[test]
+    fn a_part_says_why_it_is_not_ready_for_as_long_as_it_is_there() {
+        let health = Health::default();
+        health.set_started();
+        let (old, new) = (health.condition("partition 3"), health.condition("partition 3"));
+        assert!(health.readyz().ok);
+        old.unmet("there is no stream");
+        new.unmet("no answer");
+        assert_eq!(health.readyz().body, "partition 3: there is no stream\npartition 3: no answer\n");
+        drop(old);
+        assert_eq!(health.readyz().body, "partition 3: no answer\n");
+        new.met();
+        assert!(health.readyz().ok);
+        new.unmet("no answer");
+        drop(new);
+        assert!(health.readyz().ok && health.livez().ok);
     }
 
     #[test]

@@ -14,6 +14,6 @@ pub mod telemetry;
 
 pub use backoff::Backoff;
 pub use clock::Clock;
-pub use health::{Health, Heartbeat};
+pub use health::{Condition, Health, Heartbeat};
 pub use shutdown::Shutdown;
 pub use spawn::spawn_named;

@@ -106,11 +106,27 @@ pub enum Bug {
     CursorLags,
     /// A page that holds a part of the ends is taken for all of them.
     PageCutShort,
+    /// An answer that goes on is asked for once more by a new owner.
+    AnswerRequestedAgain,
+    /// What would follow a turn is sent although it was stopped.
+    StoppedTurnGoesOn,
+    /// A run may be silent for ever.
+    DeadlineForgotten,
+    /// A message may be silent for ever.
+    StallForgotten,
+    /// Only leases that were given back are taken, not those that have run out.
+    OnlyFreeIsTaken,
+    /// What was saved of an answer stays when its turn has ended.
+    SavedAnswersStay,
+    /// Inputs that were saved stay when their turns have ended.
+    SavedInputsStay,
+    /// Requests of runs that have ended are left where they are.
+    NeverWithdrawn,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 57] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -160,6 +176,14 @@ impl Bug {
         Self::OpenTextForgotten,
         Self::CursorLags,
         Self::PageCutShort,
+        Self::AnswerRequestedAgain,
+        Self::StoppedTurnGoesOn,
+        Self::DeadlineForgotten,
+        Self::StallForgotten,
+        Self::OnlyFreeIsTaken,
+        Self::SavedAnswersStay,
+        Self::SavedInputsStay,
+        Self::NeverWithdrawn,
     ];
 
     /// The bug of that name, as `Debug` writes it; the case does not matter, nor do dashes.

@@ -62,6 +62,16 @@ pub enum Invariant {
     OrdersEnd,
     /// What follows a turn is published once by its id, and only when its commit has been applied.
     Outbox,
+    /// An answer that is under way is not asked for again.
+    OneRequest,
+    /// Of a turn that was stopped nothing leaves but its end.
+    AfterStop,
+    /// What ends by time, and what changes hands, does so within a bound.
+    InTime,
+    /// What is saved of something goes with the transaction that ends it.
+    SavedRows,
+    /// The request of a run that its owner has ended is taken back.
+    Withdrawn,
     /// When the faults stop, everything ends.
     Liveness,
     /// Nothing panics.
@@ -97,6 +107,11 @@ impl Invariant {
                 "what was asked for ends: as messages, a failure, a dead letter or a row of the audit"
             }
             Self::Outbox => "what follows a turn is published once by its id, and only after its commit",
+            Self::OneRequest => "an answer that is under way is not asked for again",
+            Self::AfterStop => "of a turn that was stopped nothing leaves but its end",
+            Self::InTime => "deadlines, stalls and takeovers come within a bound",
+            Self::SavedRows => "what is saved of something goes with the transaction that ends it",
+            Self::Withdrawn => "the request of a run that its owner has ended is taken back",
             Self::Liveness => "when the faults stop, everything ends",
             Self::NoPanic => "nothing panics",
         }

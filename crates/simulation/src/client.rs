@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use adapters::native::{Reader, Told};
 use adapters::Cursor;
+use adapters::native::{Reader, Told};
 use bytes::Bytes;
 use model::{PartitionId, ThreadId};
 
@@ -56,6 +56,10 @@ impl Client {
     /// Goes on where it was cut, at whatever gateway.
     pub(crate) fn connect(&mut self, gateway: usize) {
         self.is_connected = true;
+        // Before its first event it has nothing to go on from.
+        if self.last_id.is_none() {
+            self.since = None;
+        }
         self.connection += 1;
         self.gateway = gateway;
     }

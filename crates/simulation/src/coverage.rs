@@ -143,6 +143,10 @@ coverage! {
     backoffs,
     /// Turns that the store refused.
     refused_turns,
+    /// Parts of refused commits that were written alone.
+    parts_alone,
+    /// Refused commits of which some parts were written and the rest was not.
+    parts_without_rest,
     /// Retries of failed turns.
     retries,
     /// Acts sent.

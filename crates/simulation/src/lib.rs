@@ -8,8 +8,8 @@
 mod bug;
 pub mod checker;
 mod client;
-mod gateway;
 mod coverage;
+mod gateway;
 mod log;
 mod publisher;
 mod rng;

@@ -191,8 +191,12 @@ impl Store {
             save_straggler(stragglers, save, self.bug, time);
         }
         if self.bug != Some(Bug::StragglersStay) {
-            stragglers.retain(|key, _| !commit.ended_stragglers.contains(key));
+            let stays =
+                |key: &MessageKey| self.bug == Some(Bug::SavedAnswersStay) && part_of(&key.message).is_some();
+            stragglers.retain(|key, _| !commit.ended_stragglers.contains(key) || stays(key));
         }
+        self.check_saved(partition);
+        self.check_stopped(commit);
         let row = self.row(partition);
         let passed = row.checkpoint + 1..=commit.checkpoint.0;
         row.checkpoint = row.checkpoint.max(commit.checkpoint.0);
@@ -278,6 +282,24 @@ impl Store {
     fn end(&mut self, key: &MessageKey, time: i64) {
         if self.ends.insert(key.clone(), time).is_none() && part_of(&key.message).is_none() {
             self.bare_ends += 1;
+        }
+    }
+
+    /// Nothing is left of what has ended.
+    fn check_saved(&mut self, partition: PartitionId) {
+        let number = usize::from(partition.0);
+        let messages = self.stragglers[number].keys().filter(|key| self.has_ended(key));
+        let messages = messages.map(|key| format!("what was saved of {key}"));
+        let inputs = self.tables[number].saved_and_over().map(|turn| format!("the saved input of {turn}"));
+        let left: Vec<String> = messages.chain(inputs).collect();
+        for subject in left {
+            self.violations.push(Violation::new(Invariant::SavedRows, subject, "gone with the end", "there"));
+        }
+    }
+
+    fn check_stopped(&mut self, commit: &Commit) {
+        for (turn, outgoing) in turns::sent_by_stopped(commit) {
+            self.violations.push(Violation::new(Invariant::AfterStop, turn, "its end alone", outgoing));
         }
     }
 

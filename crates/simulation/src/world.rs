@@ -7,7 +7,6 @@ mod clients;
 mod errands;
 mod finish;
 mod people;
-mod refusals;
 mod session;
 mod statements;
 mod streams;
@@ -24,8 +23,8 @@ use crate::bug::Bug;
 use crate::checker::turns::{Ordered, TurnEvent};
 use crate::checker::{self, Invariant, Publish, Rules, Transcript, Violation};
 use crate::client::Client;
-use crate::gateway::{Fetched, Gateway, Reader};
 use crate::coverage::Coverage;
+use crate::gateway::{Fetched, Gateway, Reader};
 use crate::log::Log;
 use crate::publisher::{self, Planned};
 use crate::rng::Rng;
@@ -92,8 +91,10 @@ pub(crate) struct World {
     turn_events: Vec<TurnEvent>,
     rules: Rules,
     missing: BTreeSet<ThreadId>,
-    /// Messages that only a gap's timeout can end, with the planned entry from which on, by partition.
-    doomed: Vec<Vec<(u64, MessageKey)>>,
+    /// Messages that only time can end, with the planned entry from which on and how long, by partition.
+    doomed: Vec<Vec<(u64, MessageKey, i64)>>,
+    /// Since when each partition has had no owner, while there are no faults.
+    free_since: Vec<Option<i64>>,
     /// How many messages were published.
     messages: usize,
     /// How many chunks each message has that completes; for a planted bug.
@@ -272,7 +273,8 @@ impl World {
         };
         let mut world = Self {
             store: Store::new(scenario.partitions, bug),
-            doomed: doomed(&ledger, &rules, scenario.partitions),
+            doomed: doomed(&ledger, &rules, &scenario),
+            free_since: vec![None; usize::from(scenario.partitions)],
             messages: checker::fates(&ledger, &rules).len(),
             lengths: lengths(&ledger, &rules),
             rng: rng.fork(),
@@ -424,7 +426,8 @@ fn planned_ledger(entries: &[Planned], partitions: u16) -> Vec<Publish> {
     ledger
 }
 
-fn doomed(ledger: &[Publish], rules: &Rules, partitions: u16) -> Vec<Vec<(u64, MessageKey)>> {
+fn doomed(ledger: &[Publish], rules: &Rules, scenario: &Scenario) -> Vec<Vec<(u64, MessageKey, i64)>> {
+    let limits = &scenario.limits;
     let partition_of: BTreeMap<&MessageKey, PartitionId> = ledger
         .iter()
         .filter_map(|publish| match &publish.body {
@@ -432,12 +435,17 @@ fn doomed(ledger: &[Publish], rules: &Rules, partitions: u16) -> Vec<Vec<(u64, M
             checker::Published::Garbage(_) => None,
         })
         .collect();
-    let mut doomed = vec![Vec::new(); usize::from(partitions)];
+    let mut doomed = vec![Vec::new(); usize::from(scenario.partitions)];
     for (key, fate) in checker::fates(ledger, rules) {
-        if let (checker::End::Open, Some(seq)) = (&fate.end, fate.gap_since_seq) {
-            let partition = partition_of.get(&key).map_or(0, |partition| partition.0);
-            doomed[usize::from(partition)].push((seq, key));
+        if fate.end != checker::End::Open {
+            continue;
         }
+        let (seq, after_ms) = match fate.gap_since_seq {
+            Some(seq) => (seq, limits.gap_timeout_ms),
+            None => (fate.last_seq, limits.stall_timeout_ms + limits.sweep_ms),
+        };
+        let partition = partition_of.get(&key).map_or(0, |partition| partition.0);
+        doomed[usize::from(partition)].push((seq, key, after_ms));
     }
     doomed
 }

@@ -1,4 +1,4 @@
-//! Applying commits: one statement per group, fenced by the epochs of the leases.
+//! Applying commits: one statement per group, each commit fenced by the epoch of its lease and the number of commits before it.
 //!
 //! The statement lives in `commit/*.sql`, in parts, so that a group that needs little costs little: `parts` joins them, the
 //! modules beside it turn commits into arrays. [`Writer`] is the entry.
@@ -15,6 +15,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use model::{Mark, Seq};
 use partition::Commit;
 use sqlx::postgres::{PgConnectOptions, PgRow};
 use sqlx::{Connection, PgConnection, Row};
@@ -30,13 +31,28 @@ use crate::{Disposition, StoreConfig, StoreError};
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A commit and the stream it comes from.
+/// A commit, the state of the store that it was decided on, and the stream it comes from.
 #[derive(Debug, Clone, Copy)]
 pub struct Submission<'a> {
     /// What to write.
     pub commit: &'a Commit,
+    /// How many commits the partition has had: it is applied as the next one, or not at all.
+    pub commits: u64,
     /// The incarnation of the partition's stream: part of the keys of dead entries, and of the order of saved inputs.
     pub incarnation: &'a str,
+    /// The last entry that was read when it was decided.
+    pub read: Option<Mark>,
+    /// Entries that the stream had lost when they were to be read.
+    pub gone: &'a [Gone],
+}
+
+/// Sequences that a stream jumped over, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gone {
+    /// The first.
+    pub first: Seq,
+    /// The last.
+    pub last: Seq,
 }
 
 /// What became of one commit.
@@ -47,7 +63,7 @@ pub enum Committed {
     /// Durable, but for queues whose stored heads were not below their guards any more, and for the turns and marks that
     /// belong to them. The owner has a wrong idea of these queues: rebuild the partition from the store.
     Stale,
-    /// The lease is gone and nothing was written: drop the partition.
+    /// Nothing was written: the lease is gone, or the store has gone back in time. [`crate::Store::reclaim`] tells which.
     Fenced,
 }
 
@@ -68,6 +84,14 @@ pub enum CommitError {
         /// What Postgres says.
         detail: String,
     },
+    /// The server met something damaged; nothing was applied.
+    #[error("not committed, something in the store is damaged: {sqlstate} {detail}")]
+    Damaged {
+        /// The SQLSTATE.
+        sqlstate: String,
+        /// What Postgres says.
+        detail: String,
+    },
     /// A defect or a foreign database; nothing was applied.
     #[error("not committed: {0}")]
     Fatal(String),
@@ -80,6 +104,7 @@ impl CommitError {
             Self::Retry(_) => Disposition::Retry,
             Self::Unknown(_) => Disposition::Unknown,
             Self::Data { .. } => Disposition::Data,
+            Self::Damaged { .. } => Disposition::Damaged,
             Self::Fatal(_) => Disposition::Fatal,
         }
     }
@@ -99,13 +124,17 @@ impl CommitError {
                 sqlstate: sqlstate(error.as_ref()).into_owned(),
                 detail: error.message().to_owned(),
             },
+            (Cause::Damaged, sqlx::Error::Database(error)) => Self::Damaged {
+                sqlstate: sqlstate(error.as_ref()).into_owned(),
+                detail: error.message().to_owned(),
+            },
             // Too large for the protocol: found before anything is sent, and as hopeless as what the server refuses.
             (_, sqlx::Error::Encode(error)) => {
                 Self::Data { sqlstate: "54000".to_owned(), detail: error.to_string() }
             }
             (Cause::NotNow | Cause::Connect, error) => Self::Retry(error.to_string()),
             (Cause::Lost, error) => Self::Unknown(error.to_string()),
-            (Cause::Data | Cause::Other, error) => Self::Fatal(error.to_string()),
+            (Cause::Data | Cause::Damaged | Cause::Other, error) => Self::Fatal(error.to_string()),
         }
     }
 }

@@ -58,7 +58,7 @@ impl StoreConfig {
     /// How long a caller waits for a statement's answer: longer than the server takes to give it up, so that
     /// running into it means that the server or the way to it is gone.
     pub(crate) fn answer_timeout(&self) -> Duration {
-        self.statement_timeout + Duration::from_secs(2)
+        self.statement_timeout + Duration::from_secs(1)
     }
 }
 

@@ -4,10 +4,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions, PgConnection};
+use sqlx::{ConnectOptions, Connection, PgConnection, Row};
 
 use crate::StoreConfig;
-use crate::error::{StoreError, refuses_login};
+use crate::error::{StoreError, is_of_pooler, refuses_login};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -81,9 +81,37 @@ pub(crate) async fn wait(options: &PgConnectOptions) -> Result<PgConnection, Sto
     }
 }
 
+/// Fails when a pooler stands between us and the server: our settings have not arrived, or two connections that stand have one session.
+/// Behind it a statement would see another's tenant or none, and meet what another had prepared.
+pub(crate) async fn refuse_pooler(
+    first: &mut PgConnection,
+    options: &PgConnectOptions,
+    config: &StoreConfig,
+) -> Result<(), StoreError> {
+    let (seen, session) = session(first).await?;
+    if seen.as_deref() != Some(&config.sees.setting()) {
+        return Err(StoreError::Pooler("settings of a session do not arrive".to_owned()));
+    }
+    let mut second = wait(options).await?;
+    let (_, other) = self::session(&mut second).await?;
+    second.close().await.ok();
+    match session == other {
+        true => Err(StoreError::Pooler("two connections have one session".to_owned())),
+        false => Ok(()),
+    }
+}
+
+/// What a session sees, and its number. A simple query: a pooler that cannot prepare statements answers it, too.
+async fn session(connection: &mut PgConnection) -> Result<(Option<String>, i32), StoreError> {
+    let sql = "SELECT current_setting('antiphon.tenant', true) AS seen, pg_backend_pid() AS session";
+    let asked = sqlx::raw_sql(sql).fetch_one(connection);
+    let row = tokio::time::timeout(CONNECT_TIMEOUT, asked).await.map_err(|_| StoreError::TimedOut)??;
+    Ok((row.try_get("seen")?, row.try_get("session")?))
+}
+
 fn may_pass(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Database(error) => !refuses_login(error.as_ref()),
+        sqlx::Error::Database(error) => !refuses_login(error.as_ref()) && !is_of_pooler(error.as_ref()),
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::PoolTimedOut => true,
         _ => false,
     }

@@ -15,6 +15,9 @@ pub enum Disposition {
     Unknown,
     /// Something in it can never be stored: halve the batch until it is alone, then give that one up.
     Data,
+    /// The server met something damaged, or a defect of its own: try a few times, and then as [`Self::Data`], so that a
+    /// damaged page holds up nothing but what lies on it.
+    Damaged,
     /// Neither waiting nor another batch helps: stop and say so.
     Fatal,
 }
@@ -29,6 +32,12 @@ pub enum StoreError {
     /// The server is there and refuses us: wrong user, password or database name.
     #[error("Postgres refuses the connection: {0}")]
     Refused(#[source] sqlx::Error),
+    /// Between us and the server stands a pooler that hands out server sessions as it likes.
+    #[error(
+        "DATABASE_URL leads to a connection pooler ({0}); Antiphon needs sessions of its own, for their settings and prepared \
+         statements, and keeps few: give it the address of Postgres itself"
+    )]
+    Pooler(String),
     /// No answer in time; the connection was closed.
     #[error("Postgres did not answer in time")]
     TimedOut,
@@ -60,11 +69,14 @@ impl StoreError {
             Self::TimedOut => Disposition::Retry,
             Self::Statement(error) => match Cause::of(error) {
                 Cause::Connect | Cause::NotNow | Cause::Lost => Disposition::Retry,
-                Cause::Data | Cause::Other => Disposition::Fatal,
+                Cause::Data | Cause::Damaged | Cause::Other => Disposition::Fatal,
             },
-            Self::Url(_) | Self::Refused(_) | Self::Row(_) | Self::PartitionCount { .. } | Self::Stopping => {
-                Disposition::Fatal
-            }
+            Self::Url(_)
+            | Self::Refused(_)
+            | Self::Pooler(_)
+            | Self::Row(_)
+            | Self::PartitionCount { .. }
+            | Self::Stopping => Disposition::Fatal,
         }
     }
 
@@ -81,6 +93,9 @@ impl StoreError {
     /// Of a connection that could not be opened.
     pub(crate) fn of_connect(error: sqlx::Error) -> Self {
         match error {
+            sqlx::Error::Database(ref refusal) if is_of_pooler(refusal.as_ref()) => {
+                Self::Pooler(refusal.message().to_owned())
+            }
             sqlx::Error::Database(ref refusal) if refuses_login(refusal.as_ref()) => Self::Refused(error),
             error => error.into(),
         }
@@ -108,7 +123,9 @@ pub(crate) enum Cause {
     Lost,
     /// The server can never store what is in it.
     Data,
-    /// A defect, or a database that is not ours.
+    /// A page or an index that is damaged, or a defect of the server.
+    Damaged,
+    /// A defect of ours, or a database that is not ours.
     Other,
 }
 
@@ -140,6 +157,7 @@ impl Cause {
                 Some("40" | "53" | "55" | "57" | "58") => Self::NotNow,
                 // Values, constraints, limits.
                 Some("22" | "23" | "54") => Self::Data,
+                Some("XX") => Self::Damaged,
                 _ => Self::Other,
             },
         }
@@ -150,6 +168,11 @@ impl Cause {
 /// say something else.
 pub(crate) fn refuses_login(error: &dyn DatabaseError) -> bool {
     matches!(sqlstate(error).as_ref(), "28000" | "28P01" | "3D000" | "42501")
+}
+
+/// What pgbouncer says to settings that come with the first packet. Postgres has none that it would not take there.
+pub(crate) fn is_of_pooler(error: &dyn DatabaseError) -> bool {
+    error.message().contains("unsupported startup parameter")
 }
 
 pub(crate) fn sqlstate(error: &dyn DatabaseError) -> Cow<'_, str> {
@@ -166,7 +189,8 @@ mod tests {
             (Cause::NotNow, "40001 40P01 53100 53300 55P03 57014 57P01 57P03 25006 42501"),
             (Cause::Lost, "08006 08P01 40003"),
             (Cause::Data, "22P05 22021 22P02 22003 22008 23514 23502 54000 54001"),
-            (Cause::Other, "23505 42P01 42601 21000 XX000"),
+            (Cause::Damaged, "XX000 XX001 XX002"),
+            (Cause::Other, "23505 42P01 42601 21000"),
         ];
         for (cause, codes) in all {
             for code in codes.split(' ') {

@@ -1,15 +1,17 @@
 //! Who owns which partition, and for how long.
 //!
-//! A lease is courtesy: it says when others may take a partition. Safety is the epoch alone, which rises with every
-//! grant and is checked inside every commit. All rows are locked in the order of their ids, so that nobody waits in a
+//! A lease is courtesy: it says when others may take a partition. Safety is the fence of every write of its owner: the epoch, which
+//! rises with every grant, and the number of commits, which rises with every write. All rows are locked in the order of their ids, so that nobody waits in a
 //! circle.
 
 use std::time::Duration;
 
-use model::{PartitionCount, PartitionId, Seq, Timestamp};
+use model::{Mark, PartitionCount, PartitionId, Seq, Timestamp};
+use partition::{Incident, IncidentKind, Place};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use crate::incidents::BY_ITSELF;
 use crate::row::{interval, unsigned};
 use crate::{Store, StoreError};
 
@@ -37,12 +39,61 @@ pub struct Grant {
     pub partition: PartitionId,
     /// The new epoch.
     pub epoch: u64,
+    /// How many commits the partition has had.
+    pub commits: u64,
     /// Everything in the stream up to here has been used.
     pub checkpoint: Seq,
     /// The stream that the checkpoint counts in; `None` before the first [`Store::rebase`].
     pub incarnation: Option<String>,
     /// The highest millisecond used in a position.
     pub position_high_water: Timestamp,
+    /// The last entry that had been read when the newest commit was decided.
+    pub read: Option<Mark>,
+}
+
+/// What an owner has been told of its partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Applied {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The epoch of the grant.
+    pub epoch: u64,
+    /// How many commits the partition has had.
+    pub commits: u64,
+    /// The checkpoint of the last one.
+    pub checkpoint: Seq,
+    /// The highest millisecond that the owner may have used in a position.
+    pub position_high_water: Timestamp,
+}
+
+impl From<&Grant> for Applied {
+    fn from(grant: &Grant) -> Self {
+        Self {
+            partition: grant.partition,
+            epoch: grant.epoch,
+            commits: grant.commits,
+            checkpoint: grant.checkpoint,
+            position_high_water: grant.position_high_water,
+        }
+    }
+}
+
+/// A lease that was prolonged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Renewed {
+    /// The partition.
+    pub partition: PartitionId,
+    /// How many of its incidents nobody has acknowledged.
+    pub incidents: u64,
+}
+
+/// An own lease under a new epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reclaimed {
+    /// What to start from.
+    pub grant: Grant,
+    /// The store knew less than its owner had been told. There is an incident that says so.
+    pub stepped_back: bool,
 }
 
 impl Store {
@@ -75,24 +126,25 @@ impl Store {
         self.rows(statement).await?.iter().map(grant).collect()
     }
 
-    /// Prolongs leases to `ttl` from now, and says which of them are still held, in order of their ids.
+    /// Prolongs leases to `ttl` from now, and says which of them are still held by a store that has not gone back in time, in order of
+    /// their ids.
     pub async fn renew(
         &self,
         worker: &str,
         ttl: Duration,
-        held: &[(PartitionId, u64)],
-    ) -> Result<Vec<PartitionId>, StoreError> {
+        held: &[Applied],
+    ) -> Result<Vec<Renewed>, StoreError> {
         if held.is_empty() {
             return Ok(Vec::new());
         }
         let statement = sqlx::query(include_str!("leases/renew.sql"))
             .bind(worker)
             .bind(interval(ttl))
-            .bind(held.iter().map(|(partition, _)| partition.0 as i16).collect::<Vec<_>>())
-            .bind(held.iter().map(|(_, epoch)| *epoch as i64).collect::<Vec<_>>());
-        let mut still =
-            self.rows(statement).await?.iter().map(partition_id).collect::<Result<Vec<_>, _>>()?;
-        still.sort_unstable();
+            .bind(held.iter().map(|it| it.partition.0 as i16).collect::<Vec<_>>())
+            .bind(held.iter().map(|it| it.epoch as i64).collect::<Vec<_>>())
+            .bind(held.iter().map(|it| it.commits as i64).collect::<Vec<_>>());
+        let mut still = self.rows(statement).await?.iter().map(renewed).collect::<Result<Vec<_>, _>>()?;
+        still.sort_unstable_by_key(|renewed| renewed.partition);
         Ok(still)
     }
 
@@ -112,46 +164,77 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// After a commit with an unknown outcome: raises the own epoch.
+    /// After a commit that was not applied for certain, or a lease that was not renewed: raises the own epoch.
     ///
-    /// This waits for the doubtful statement, which holds the row's lock while it runs, and fences it when it has not
+    /// This waits for a doubtful statement, which holds the row's lock while it runs, and fences it when it has not
     /// come so far. Afterwards the store tells the truth: build the partition anew from this grant. `None` when the
     /// lease is gone. A wait longer than the lock timeout is an error to be tried again.
     pub async fn reclaim(
         &self,
         worker: &str,
-        partition: PartitionId,
-        epoch: u64,
+        known: &Applied,
         ttl: Duration,
-    ) -> Result<Option<Grant>, StoreError> {
-        let statement = sqlx::query(
-            "UPDATE partitions
-             SET epoch = epoch + 1, lease_until = clock_timestamp() + $4, updated_at = clock_timestamp()
-             WHERE partition_id = $1 AND epoch = $2 AND owner = $3
-             RETURNING partition_id, epoch, checkpoint, incarnation, position_ms",
-        );
-        let statement =
-            statement.bind(partition.0 as i16).bind(epoch as i64).bind(worker).bind(interval(ttl));
-        self.rows(statement).await?.first().map(grant).transpose()
+    ) -> Result<Option<Reclaimed>, StoreError> {
+        let statement = sqlx::query(include_str!("leases/reclaim.sql"))
+            .bind(worker)
+            .bind(interval(ttl))
+            .bind(known.partition.0 as i16)
+            .bind(known.epoch as i64)
+            .bind(known.commits as i64)
+            .bind(known.checkpoint.0 as i64)
+            .bind(known.position_high_water.0)
+            .bind(BY_ITSELF);
+        let reclaimed =
+            |row: &PgRow| Ok(Reclaimed { grant: grant(row)?, stepped_back: row.try_get("stepped_back")? });
+        self.rows(statement).await?.first().map(reclaimed).transpose()
     }
 
-    /// Sets the checkpoint, backwards too, for a stream that was created anew or set back, and names that stream.
-    /// False when the lease is gone.
+    /// Sets the checkpoint, backwards too, for a stream that is not what it was, names that stream, and records what it has cost.
+    /// The grant as it is then; `None` when the lease is gone or the store has gone back in time.
     pub async fn rebase(
         &self,
         worker: &str,
-        partition: PartitionId,
-        epoch: u64,
-        checkpoint: Seq,
+        grant: &Grant,
+        place: &Place,
         incarnation: &str,
-    ) -> Result<bool, StoreError> {
-        let statement = sqlx::query(
-            "UPDATE partitions SET checkpoint = $4, incarnation = $5, updated_at = clock_timestamp()
-             WHERE partition_id = $1 AND epoch = $2 AND owner = $3
-             RETURNING partition_id",
-        );
-        let statement = statement.bind(partition.0 as i16).bind(epoch as i64).bind(worker);
-        Ok(!self.rows(statement.bind(checkpoint.0 as i64).bind(incarnation)).await?.is_empty())
+    ) -> Result<Option<Grant>, StoreError> {
+        let incidents = &place.incidents;
+        let statement = sqlx::query(include_str!("leases/rebase.sql"))
+            .bind(worker)
+            .bind(grant.partition.0 as i16)
+            .bind(grant.epoch as i64)
+            .bind(grant.commits as i64)
+            .bind(place.checkpoint.0 as i64)
+            .bind(incarnation)
+            .bind(place.read.map_or(0, |mark| mark.seq.0 as i64))
+            .bind(place.read.map(|mark| mark.stored_at_ns))
+            .bind(incidents.iter().map(|it| it.incarnation.clone()).collect::<Vec<_>>())
+            .bind(incidents.iter().map(|it| it.first.0 as i64).collect::<Vec<_>>())
+            .bind(incidents.iter().map(|it| it.kind.name()).collect::<Vec<_>>())
+            .bind(incidents.iter().map(|it| it.last.map(|last| last.0 as i64)).collect::<Vec<_>>())
+            .bind(incidents.iter().map(detail).collect::<Vec<_>>());
+        let is_moved = !self.rows(statement).await?.is_empty();
+        Ok(is_moved.then(|| Grant {
+            commits: grant.commits + 1,
+            checkpoint: place.checkpoint,
+            incarnation: Some(incarnation.to_owned()),
+            read: place.read,
+            ..grant.clone()
+        }))
+    }
+}
+
+/// What an operator reads of an incident of a stream.
+fn detail(incident: &Incident) -> &'static str {
+    match incident.kind {
+        IncidentKind::StoreSteppedBack => "Postgres went back in time",
+        IncidentKind::StreamRenewed => {
+            "the stream was made anew: what the old one had from here on and was not committed is gone; the new one is read from its beginning"
+        }
+        IncidentKind::StreamParted => {
+            "the stream lost its end: what it had there from here on and was not committed is gone; what it has now is read from its beginning"
+        }
+        IncidentKind::EntriesGone => "the store needs these entries and the stream has purged or lost them",
     }
 }
 
@@ -168,10 +251,22 @@ fn grant(row: &PgRow) -> Result<Grant, StoreError> {
     Ok(Grant {
         partition: partition_id(row)?,
         epoch: unsigned(row, "epoch")?,
+        commits: unsigned(row, "commits")?,
         checkpoint: Seq(unsigned(row, "checkpoint")?),
         incarnation: row.try_get("incarnation")?,
         position_high_water: Timestamp(row.try_get("position_ms")?),
+        read: mark(row)?,
     })
+}
+
+fn mark(row: &PgRow) -> Result<Option<Mark>, StoreError> {
+    let seq = Seq(unsigned(row, "read_seq")?);
+    let stored_at_ns: Option<i64> = row.try_get("read_at_ns")?;
+    Ok(stored_at_ns.map(|stored_at_ns| Mark { seq, stored_at_ns }))
+}
+
+fn renewed(row: &PgRow) -> Result<Renewed, StoreError> {
+    Ok(Renewed { partition: partition_id(row)?, incidents: unsigned(row, "incidents")? })
 }
 
 pub(crate) fn partition_id(row: &PgRow) -> Result<PartitionId, StoreError> {

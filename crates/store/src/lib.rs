@@ -17,6 +17,7 @@ mod dead_letters;
 mod erase;
 mod error;
 mod history;
+mod incidents;
 mod leases;
 mod look_up;
 mod mend;
@@ -36,7 +37,7 @@ pub use api::{
     EndRow, FailedTurnRow, KeyClaim, KeyRow, NewThread, Placed, PutAgent, ResponseRow, RunFailure, Said,
     TaskFailure, TaskRow, TaskStatus, ThreadRow, TurnState,
 };
-pub use commit::{CommitError, Committed, Submission, Writer};
+pub use commit::{CommitError, Committed, Gone, Submission, Writer};
 pub use compactions::{PendingCompaction, Written};
 pub use config::{Sees, StoreConfig};
 pub use context::{ContextWanted, StartContext, StoredCompaction};
@@ -44,10 +45,11 @@ pub use dead_letters::StoredDeadLetter;
 pub use erase::{Erased, TABLES_OF_THREADS};
 pub use error::{Disposition, StoreError};
 pub use history::{Range, StoredMessage};
-pub use leases::{Fleet, Grant};
+pub use incidents::IncidentRow;
+pub use leases::{Applied, Fleet, Grant, Reclaimed, Renewed};
 pub use look_up::StoredOutcome;
 pub use mend::Mend;
-pub use migrate::{MigrateError, migrate};
+pub use migrate::{Layout, MigrateError, migrate};
 pub use partitions::PartitionStatus;
 pub use retain::KeptThread;
 pub use store::Store;

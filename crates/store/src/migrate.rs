@@ -2,11 +2,12 @@
 
 use model::PartitionCount;
 use sqlx::migrate::Migrator;
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, PgConnection, Row};
 
 use crate::connect::{self, detached};
+use crate::error::sqlstate;
 use crate::store::count_of;
-use crate::{StoreConfig, StoreError};
+use crate::{Store, StoreConfig, StoreError};
 
 /// Versions that are applied but unknown here are from a newer binary: rolling deployments run both for a while.
 static MIGRATIONS: Migrator = {
@@ -29,19 +30,53 @@ pub enum MigrateError {
 /// Applies the migrations that are missing and fixes the number of partitions. Safe to run twice and at the same time.
 ///
 /// Waits for Postgres as [`crate::Store::connect`] does. It uses a connection of its own and closes it: a
-/// migration that fails leaves its advisory lock to the session. That connection must not go through a pooler in
-/// transaction mode.
+/// migration that fails leaves its advisory lock to the session.
 pub async fn migrate(url: &str, count: PartitionCount) -> Result<(), MigrateError> {
-    let options = connect::options(&StoreConfig::new(url))?;
+    let config = StoreConfig::new(url);
+    let options = connect::options(&config)?;
     // Building an index on a large table takes as long as it takes.
     let options = options.options([("statement_timeout", "0"), ("lock_timeout", "60000")]);
     let mut connection = connect::wait(&options).await?;
+    connect::refuse_pooler(&mut connection, &options, &config).await?;
     let outcome = detached(async move {
         let outcome = lay_out(&mut connection, count).await;
         connection.close().await.ok();
         outcome
     });
     outcome.await.unwrap_or(Err(MigrateError::Store(StoreError::Stopping)))
+}
+
+/// How a database is laid out, compared with what this version knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// Everything that this version needs is there.
+    Enough,
+    /// Nothing is.
+    Nothing,
+    /// `antiphon migrate` of this version has not run yet: this migration is missing.
+    Lacks(i64),
+}
+
+impl Store {
+    /// Whether the database has all migrations of this version. It may have more: those of a newer one, which goes on beside it.
+    pub async fn layout(&self) -> Result<Layout, StoreError> {
+        let applied = sqlx::query("SELECT version FROM _sqlx_migrations WHERE success ORDER BY version");
+        let applied: Vec<i64> = match self.rows(applied).await {
+            Ok(rows) => rows.iter().map(|row| row.try_get("version")).collect::<Result<_, _>>()?,
+            Err(StoreError::Statement(sqlx::Error::Database(error)))
+                if sqlstate(error.as_ref()) == "42P01" =>
+            {
+                Vec::new()
+            }
+            Err(error) => return Err(error),
+        };
+        let mut known = MIGRATIONS.iter().map(|migration| migration.version);
+        Ok(match known.find(|version| !applied.contains(version)) {
+            None => Layout::Enough,
+            Some(_) if applied.is_empty() => Layout::Nothing,
+            Some(missing) => Layout::Lacks(missing),
+        })
+    }
 }
 
 async fn lay_out(connection: &mut PgConnection, count: PartitionCount) -> Result<(), MigrateError> {

@@ -15,6 +15,8 @@ pub struct PartitionStatus {
     pub partition: PartitionId,
     /// The epoch of its last lease.
     pub epoch: u64,
+    /// How many commits it has had.
+    pub commits: u64,
     /// Who has it; `None` when it is free.
     pub owner: Option<String>,
     /// For how long the lease still lasts, ms by the database's clock; negative when it has run out, `None` before
@@ -43,6 +45,7 @@ fn status(row: &PgRow) -> Result<PartitionStatus, StoreError> {
     Ok(PartitionStatus {
         partition: partition_id(row)?,
         epoch: unsigned(row, "epoch")?,
+        commits: unsigned(row, "commits")?,
         owner: row.try_get("owner")?,
         lease_left_ms: row.try_get("lease_left_ms")?,
         checkpoint: Seq(unsigned(row, "checkpoint")?),

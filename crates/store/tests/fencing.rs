@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use model::{PartitionId, Seq};
+use model::Seq;
 use sqlx::{AssertSqlSafe, PgConnection};
 use store::{CommitError, Committed, Disposition, Store, StoreConfig};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::fixture::{Database, Owner, TTL, dead_entry, message};
+use crate::fixture::{Database, Owner, TTL, dead_entry, message, submission};
 
 const LONG_ENOUGH: Duration = Duration::from_millis(300);
 
@@ -36,7 +36,7 @@ async fn until_waiting(database: &Database, count: i64) {
 async fn a_takeover_waits_for_a_commit_under_way() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
-    store.renew("a", Duration::ZERO, &[(PartitionId(0), 1)]).await.unwrap();
+    store.renew("a", Duration::ZERO, &[owner.applied().await]).await.unwrap();
     let mut commit = owner.empty();
     (commit.messages, commit.checkpoint) = (vec![message("t", "m", 1)], Seq(42));
     let mut holder = hold_thread(&database).await;
@@ -46,14 +46,16 @@ async fn a_takeover_waits_for_a_commit_under_way() {
         until_waiting(&database, 1).await;
         // The lease has run out, but the row is locked: passed over.
         assert_eq!(store.acquire("b", TTL, 1).await.unwrap(), []);
-        let mut reclaiming = Box::pin(store.reclaim("a", PartitionId(0), 1, TTL));
+        let known = owner.applied().await;
+        let mut reclaiming = Box::pin(store.reclaim("a", &known, TTL));
         assert!(tokio::time::timeout(LONG_ENOUGH, &mut reclaiming).await.is_err());
         run(&mut holder, "COMMIT").await;
         reclaiming.await.unwrap().unwrap()
     };
     let (committed, grant) = tokio::join!(committing, taking);
     assert_eq!(committed.unwrap(), Committed::Applied);
-    assert_eq!((grant.epoch, grant.checkpoint), (2, Seq(42)));
+    assert!(!grant.stepped_back && grant.grant.epoch > owner.grant.epoch, "{grant:?}");
+    assert_eq!((grant.grant.commits, grant.grant.checkpoint), (1, Seq(42)));
 }
 
 #[tokio::test]
@@ -142,11 +144,13 @@ async fn a_reclaim_waits_for_the_commit_nobody_knows_about() {
     let error = outcome.unwrap_err();
     assert_eq!(error.disposition(), Disposition::Unknown, "{error}");
 
-    let mut reclaiming = Box::pin(store.reclaim("a", PartitionId(0), 1, TTL));
+    let known = owner.applied().await;
+    let mut reclaiming = Box::pin(store.reclaim("a", &known, TTL));
     assert!(tokio::time::timeout(LONG_ENOUGH, &mut reclaiming).await.is_err());
     run(&mut holder, "COMMIT").await;
     let grant = reclaiming.await.unwrap().unwrap();
-    assert_eq!((grant.epoch, grant.checkpoint), (2, Seq(42)));
+    assert!(!grant.stepped_back && grant.grant.epoch > owner.grant.epoch, "{grant:?}");
+    assert_eq!((grant.grant.commits, grant.grant.checkpoint), (1, Seq(42)));
     assert_eq!(database.number("SELECT count(*) FROM messages").await, 1);
 }
 
@@ -166,10 +170,10 @@ async fn a_lock_that_is_not_free_and_a_session_that_is_ended_are_tried_again() {
     let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
                WHERE datname = current_database() AND pid <> pg_backend_pid()";
     assert!(database.number(end).await > 0);
-    let disposition = match owner.commit(&commit).await {
+    let disposition = match owner.writer.commit(&[submission(&commit, 1)]).await {
         Ok(_) => Disposition::Retry,
         Err(error) => error.disposition(),
     };
     assert!(matches!(disposition, Disposition::Retry | Disposition::Unknown), "{disposition:?}");
-    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    assert_eq!(owner.writer.commit(&[submission(&commit, 1)]).await.unwrap(), [Committed::Applied]);
 }

@@ -8,7 +8,7 @@ use model::{
 };
 use partition::Commit;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
-use store::{CommitError, Committed, Grant, Store, StoreConfig, Submission, Writer};
+use store::{Applied, CommitError, Committed, Grant, Store, StoreConfig, Submission, Writer};
 
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 pub(crate) const INCARNATION: &str = "stream-1";
@@ -105,13 +105,19 @@ async fn execute_at(url: &str, sql: &str) {
 pub(crate) struct Owner {
     pub(crate) writer: Writer,
     pub(crate) grant: Grant,
+    pub(crate) store: Store,
 }
 
 impl Owner {
     /// The owner `name` of the lowest free partition.
     pub(crate) async fn new(store: &Store, name: &str) -> Self {
         let grant = store.acquire(name, TTL, 1).await.unwrap().remove(0);
-        Self { writer: store.writer(name).unwrap(), grant }
+        Self { writer: store.writer(name).unwrap(), grant, store: store.clone() }
+    }
+
+    /// What the store has of its partition now, under the epoch that it was granted.
+    pub(crate) async fn applied(&self) -> Applied {
+        Applied { commits: commits(&self.store, self.grant.partition).await, ..Applied::from(&self.grant) }
     }
 
     pub(crate) fn empty(&self) -> Commit {
@@ -119,11 +125,29 @@ impl Owner {
     }
 
     pub(crate) async fn commit(&self, commit: &Commit) -> Result<Committed, CommitError> {
-        self.writer
-            .commit(&[Submission { commit, incarnation: INCARNATION }])
-            .await
-            .map(|mut all| all.remove(0))
+        self.commit_of(INCARNATION, commit).await
     }
+
+    /// A commit of the stream of that name, on what the store has now.
+    pub(crate) async fn commit_of(
+        &self,
+        incarnation: &str,
+        commit: &Commit,
+    ) -> Result<Committed, CommitError> {
+        let submission = Submission { incarnation, ..submission(commit, self.applied().await.commits) };
+        self.writer.commit(&[submission]).await.map(|mut all| all.remove(0))
+    }
+}
+
+/// How many commits the partition has had.
+pub(crate) async fn commits(store: &Store, partition: PartitionId) -> u64 {
+    let all = store.partitions_status().await.unwrap();
+    all.iter().find(|status| status.partition == partition).map_or(0, |status| status.commits)
+}
+
+/// A commit that expects so many before it.
+pub(crate) fn submission(commit: &Commit, commits: u64) -> Submission<'_> {
+    Submission { commit, commits, incarnation: INCARNATION, read: None, gone: &[] }
 }
 
 pub(crate) fn commit(partition: PartitionId, epoch: u64) -> Commit {

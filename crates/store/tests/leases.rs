@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use model::{PartitionCount, PartitionId, Seq, Timestamp};
+use model::{PartitionCount, PartitionId};
+use store::{Applied, Store};
 
 use crate::fixture::{Database, Owner, TTL};
 
@@ -28,35 +29,42 @@ async fn three_workers_at_once_never_share_a_partition() {
     let all: Vec<_> = [a, b, c].concat();
     let distinct: BTreeSet<_> = all.iter().map(|(partition, _)| *partition).collect();
     assert_eq!((all.len(), distinct.len()), (64, 64));
-    assert!(all.iter().all(|(_, epoch)| *epoch == 1));
 }
 
 #[tokio::test]
 async fn a_lease_ends_by_time_by_release_and_by_takeover() {
     let (_database, store) = Database::new(2).await;
-    assert_eq!(store.acquire("a", TTL, 10).await.unwrap().len(), 2);
+    let mine = store.acquire("a", TTL, 10).await.unwrap();
+    let [first, second] = [Applied::from(&mine[0]), Applied::from(&mine[1])];
     assert_eq!(store.acquire("b", TTL, 10).await.unwrap(), []);
-    let (first, second) = (PartitionId(0), PartitionId(1));
 
-    assert!(store.release("a", first, 1).await.unwrap());
-    assert!(!store.release("a", first, 1).await.unwrap());
+    assert!(store.release("a", first.partition, first.epoch).await.unwrap());
+    assert!(!store.release("a", first.partition, first.epoch).await.unwrap());
     let taken = store.acquire("b", TTL, 10).await.unwrap();
-    assert_eq!(taken.iter().map(|grant| (grant.partition, grant.epoch)).collect::<Vec<_>>(), [(first, 2)]);
+    assert_eq!(taken.iter().map(|grant| grant.partition).collect::<Vec<_>>(), [first.partition]);
+    assert!(taken[0].epoch > first.epoch);
 
-    assert_eq!(store.renew("a", GONE, &[(second, 1), (first, 1)]).await.unwrap(), [second]);
-    assert_eq!(store.acquire("b", TTL, 10).await.unwrap()[0].partition, second);
-    assert_eq!(store.renew("a", TTL, &[(second, 1)]).await.unwrap(), []);
-    assert_eq!(store.renew("b", TTL, &[(second, 2), (first, 2)]).await.unwrap(), [first, second]);
-    assert_eq!(store.reclaim("a", second, 1, TTL).await.unwrap(), None);
+    assert_eq!(renewed(&store, "a", GONE, &[second, first]).await, [second.partition]);
+    let also = store.acquire("b", TTL, 10).await.unwrap().remove(0);
+    assert_eq!(also.partition, second.partition);
+    assert_eq!(renewed(&store, "a", TTL, &[second]).await, []);
+    let all = [Applied::from(&also), Applied::from(&taken[0])];
+    assert_eq!(renewed(&store, "b", TTL, &all).await, [first.partition, second.partition]);
+    assert_eq!(store.reclaim("a", &second, TTL).await.unwrap(), None);
+}
+
+async fn renewed(store: &Store, worker: &str, ttl: Duration, held: &[Applied]) -> Vec<PartitionId> {
+    store.renew(worker, ttl, held).await.unwrap().iter().map(|renewed| renewed.partition).collect()
 }
 
 #[tokio::test]
 async fn a_lease_that_ran_out_and_that_nobody_took_is_still_held() {
     let (_database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
-    store.renew("a", GONE, &[(owner.grant.partition, 1)]).await.unwrap();
+    let held = [Applied::from(&owner.grant)];
+    renewed(&store, "a", GONE, &held).await;
     assert!(store.partitions_status().await.unwrap()[0].lease_left_ms.unwrap() <= 0);
-    assert_eq!(store.renew("a", TTL, &[(owner.grant.partition, 1)]).await.unwrap(), [owner.grant.partition]);
+    assert_eq!(renewed(&store, "a", TTL, &held).await, [owner.grant.partition]);
 }
 
 #[tokio::test]
@@ -77,19 +85,4 @@ async fn shares_are_fair_and_follow_the_heartbeats() {
     store.heartbeat("c", GONE).await.unwrap();
     let alone = store.heartbeat("a", TTL).await.unwrap();
     assert_eq!((alone.workers.len(), alone.rank, alone.share(count)), (1, 0, 8));
-}
-
-#[tokio::test]
-async fn a_rebase_moves_the_checkpoint_back_only_for_the_owner() {
-    let (_database, store) = Database::new(1).await;
-    let owner = Owner::new(&store, "a").await;
-    let partition = owner.grant.partition;
-    let mut commit = owner.empty();
-    (commit.checkpoint, commit.position_high_water) = (Seq(500), Timestamp(7));
-    owner.commit(&commit).await.unwrap();
-    assert!(!store.rebase("a", partition, 2, Seq(3), "new").await.unwrap());
-    assert!(store.rebase("a", partition, 1, Seq(3), "new").await.unwrap());
-    let grant = store.reclaim("a", partition, 1, TTL).await.unwrap().unwrap();
-    assert_eq!((grant.epoch, grant.checkpoint, grant.incarnation.as_deref()), (2, Seq(3), Some("new")));
-    assert_eq!(grant.position_high_water, Timestamp(7));
 }

@@ -14,6 +14,7 @@ mod costs;
 mod ends;
 mod fencing;
 mod fixture;
+mod going_back;
 mod leases;
 mod migrations;
 mod queues;

@@ -10,11 +10,11 @@ use partition::{Commit, StragglerSave};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use store::{Committed, Submission, Writer};
+use store::{Committed, Writer};
 
 use self::queues::{QUERIES, Queues};
 use crate::fixture::{
-    Database, INCARNATION, TTL, commit, dead_entry, dead_message, failed, key, message, thread_of,
+    Database, INCARNATION, TTL, commit, dead_entry, dead_message, failed, key, message, submission, thread_of,
 };
 
 const PARTITIONS: u64 = 2;
@@ -24,9 +24,13 @@ const OPERATIONS: usize = 400;
 /// A saved message: attempt, age, chunk ids in order of arrival.
 type Saved = (u32, i64, Vec<u32>);
 
+/// A commit, and how many it expects before it.
+type Decided = (Commit, u64);
+
 #[derive(Default)]
 struct Lease {
     epoch: u64,
+    commits: u64,
     owner: Option<&'static str>,
     checkpoint: u64,
     position_ms: i64,
@@ -46,13 +50,13 @@ struct Expected {
 }
 
 impl Expected {
-    fn apply(&mut self, owner: &str, commit: &Commit) -> Committed {
+    fn apply(&mut self, owner: &str, (commit, commits): &Decided) -> Committed {
         let lease = &mut self.leases[usize::from(commit.partition.0)];
-        if lease.epoch != commit.epoch || lease.owner != Some(owner) {
+        if (lease.epoch, lease.commits, lease.owner) != (commit.epoch, *commits, Some(owner)) {
             return Committed::Fenced;
         }
-        lease.checkpoint = lease.checkpoint.max(commit.checkpoint.0);
-        lease.position_ms = lease.position_ms.max(commit.position_high_water.0);
+        lease.commits += 1;
+        (lease.checkpoint, lease.position_ms) = (commit.checkpoint.0, commit.position_high_water.0);
         let won = self.queues.move_heads(commit);
         let turns = Queues::begun(commit, &won).into_iter().filter(|turn| !self.is_known(turn));
         let mut fresh: Vec<&Message> = turns.flatten().collect();
@@ -120,7 +124,7 @@ impl Expected {
 
     fn rows(&self) -> Vec<Value> {
         let leases = self.leases.iter().enumerate().map(|(id, lease)| {
-            json!({"p": id, "epoch": lease.epoch, "owner": lease.owner, "checkpoint": lease.checkpoint,
+            json!({"p": id, "epoch": lease.epoch, "commits": lease.commits, "owner": lease.owner, "checkpoint": lease.checkpoint,
                    "position_ms": lease.position_ms})
         });
         let messages = self.messages.iter().map(|((thread, position), (id, parent))| {
@@ -154,7 +158,7 @@ impl Expected {
 
 async fn stored(database: &Database) -> Vec<Value> {
     let queries = [
-        "SELECT partition_id AS p, epoch, owner, checkpoint, position_ms FROM partitions ORDER BY 1",
+        "SELECT partition_id AS p, epoch, commits, owner, checkpoint, position_ms FROM partitions ORDER BY 1",
         r#"SELECT thread_id AS thread, position, message_id AS message, parent_id AS parent FROM messages
            ORDER BY thread_id COLLATE "C", position"#,
         r#"SELECT thread_id AS thread, head_position AS head, message_count AS count FROM threads
@@ -187,10 +191,15 @@ impl Author {
         key(&self.threads[partition][thread], &format!("m{}", self.random.random_range(0..messages)))
     }
 
-    fn commit(&mut self, expected: &Expected, partition: usize) -> Commit {
+    fn commit(&mut self, expected: &Expected, partition: usize) -> Decided {
         let lease = &expected.leases[partition];
         let stale = u64::from(self.random.random_ratio(1, 8));
         let mut commit = commit(PartitionId(partition as u16), lease.epoch.saturating_sub(stale));
+        let commits = match self.random.random_range(0..10) {
+            0 => lease.commits.saturating_sub(1),
+            1 => lease.commits + 1,
+            _ => lease.commits,
+        };
         commit.checkpoint = Seq(self.random.random_range(0..1_000));
         commit.position_high_water = Timestamp(self.random.random_range(0..1_000));
         for _ in 0..self.random.random_range(0..4) {
@@ -209,7 +218,19 @@ impl Author {
         if self.random.random_ratio(1, 2) {
             self.orders(expected, partition, &mut commit);
         }
-        commit
+        (commit, commits)
+    }
+
+    /// What was committed before comes again, as after a store that went back in time, or as a statement that comes twice.
+    fn again(&mut self, expected: &Expected, past: &[Vec<Decided>]) -> Vec<Decided> {
+        let mut group = past[self.random.random_range(0..past.len())].clone();
+        if self.random.random() {
+            for (commit, commits) in &mut group {
+                let lease = &expected.leases[usize::from(commit.partition.0)];
+                (commit.epoch, *commits) = (lease.epoch, lease.commits);
+            }
+        }
+        group
     }
 
     fn rest(&mut self, partition: usize, commit: &mut Commit) {
@@ -252,9 +273,8 @@ impl Author {
     }
 }
 
-async fn submit(writer: &Writer, commits: &[Commit]) -> Vec<Committed> {
-    let group: Vec<_> =
-        commits.iter().map(|commit| Submission { commit, incarnation: INCARNATION }).collect();
+async fn submit(writer: &Writer, group: &[Decided]) -> Vec<Committed> {
+    let group: Vec<_> = group.iter().map(|(commit, commits)| submission(commit, *commits)).collect();
     writer.commit(&group).await.unwrap()
 }
 
@@ -270,15 +290,15 @@ async fn agree(seed: u64) {
     let threads = [0, 1].map(|p| (0..3).map(|n| thread_of(PartitionId(p), PARTITIONS, n)).collect());
     let mut author = Author { random: StdRng::seed_from_u64(seed), position: 0, threads };
     let mut expected = Expected::default();
-    let mut past: Vec<Vec<Commit>> = Vec::new();
+    let mut past: Vec<Vec<Decided>> = Vec::new();
     for operation in 0..OPERATIONS {
         let worker = author.random.random_range(0..WORKERS.len());
         if operation % 10 == 0 {
             hand_over(&store, &mut expected, author.random.random_range(0..2), WORKERS[worker]).await;
         }
         let commits = match author.random.random_range(0..10) {
-            0 if !past.is_empty() => past[author.random.random_range(0..past.len())].clone(),
-            1..=4 => vec![author.commit(&expected, 1), author.commit(&expected, 0)],
+            0..=1 if !past.is_empty() => author.again(&expected, &past),
+            2..=5 => vec![author.commit(&expected, 1), author.commit(&expected, 0)],
             n => vec![author.commit(&expected, n % 2)],
         };
         let outcomes: Vec<_> = commits.iter().map(|commit| expected.apply(WORKERS[worker], commit)).collect();
@@ -307,7 +327,9 @@ async fn hand_over(store: &store::Store, expected: &mut Expected, partition: u16
     for grant in store.acquire(worker, TTL, 8).await.unwrap() {
         let lease = &mut expected.leases[usize::from(grant.partition.0)];
         assert!(lease.owner.is_none());
-        (lease.epoch, lease.owner) = (lease.epoch + 1, Some(worker));
-        assert_eq!((grant.epoch, grant.checkpoint.0), (lease.epoch, lease.checkpoint));
+        assert!(grant.epoch > lease.epoch && grant.position_high_water.0 >= lease.position_ms, "{grant:?}");
+        assert_eq!((grant.commits, grant.checkpoint.0), (lease.commits, lease.checkpoint));
+        (lease.epoch, lease.owner) = (grant.epoch, Some(worker));
+        lease.position_ms = grant.position_high_water.0;
     }
 }

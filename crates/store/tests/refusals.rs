@@ -35,6 +35,31 @@ async fn two_messages_at_one_position_are_a_defect_and_not_a_duplicate() {
 }
 
 #[tokio::test]
+async fn what_is_damaged_is_told_from_what_is_a_defect() {
+    let (database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    database
+        .execute(
+            "CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE EXCEPTION 'invalid page in block 7' USING ERRCODE = 'XX001'; END $$",
+        )
+        .await;
+    database
+        .execute(
+            "CREATE TRIGGER damaged BEFORE INSERT ON messages FOR EACH ROW
+             WHEN (NEW.message_id = 'two') EXECUTE FUNCTION damaged()",
+        )
+        .await;
+    let mut commit = owner.empty();
+    commit.messages = vec![message("t", "one", 1), message("t", "two", 2)];
+    let error = owner.commit(&commit).await.unwrap_err();
+    assert_eq!(error.disposition(), Disposition::Damaged, "{error}");
+    assert_eq!(database.number("SELECT count(*) FROM messages").await, 0);
+    commit.messages.truncate(1);
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+}
+
+#[tokio::test]
 async fn a_right_that_is_missing_is_waited_for() {
     let (database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
@@ -43,7 +68,8 @@ async fn a_right_that_is_missing_is_waited_for() {
     let error = store.partitions_status().await.unwrap_err();
     assert!(error.to_string().contains("permission denied"), "{error}");
     assert_eq!(error.disposition(), Disposition::Retry);
-    assert_eq!(owner.commit(&commit).await.unwrap_err().disposition(), Disposition::Retry);
+    let refused = owner.writer.commit(&[crate::fixture::submission(&commit, 0)]).await;
+    assert_eq!(refused.unwrap_err().disposition(), Disposition::Retry);
     database.execute("GRANT ALL ON partitions TO CURRENT_USER").await;
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
 }
@@ -54,7 +80,7 @@ async fn a_database_without_our_tables_is_fatal() {
     let store = store::Store::connect(&store::StoreConfig::new(&database.url)).await.unwrap();
     let writer = store.writer("a").unwrap();
     let commit = crate::fixture::commit(model::PartitionId(0), 1);
-    let group = [store::Submission { commit: &commit, incarnation: "s" }];
+    let group = [crate::fixture::submission(&commit, 0)];
     assert_eq!(writer.commit(&group).await.unwrap_err().disposition(), Disposition::Fatal);
     assert_eq!(store.partitions_status().await.unwrap_err().disposition(), Disposition::Fatal);
 }

@@ -92,7 +92,7 @@ async fn each_partition_loads_its_own() {
     }
     for owner in &owners {
         let takeover = loaded(&store, owner).await;
-        assert_eq!((takeover.partition, takeover.epoch), (owner.grant.partition, 1));
+        assert_eq!((takeover.partition, takeover.epoch), (owner.grant.partition, owner.grant.epoch));
         let keys: Vec<_> = takeover.stragglers.iter().map(|save| save.key.clone()).collect();
         assert_eq!(keys, [key(&thread_of(owner.grant.partition, COUNT, 0), "m")]);
     }
@@ -117,7 +117,7 @@ async fn everything_of_a_chunk_comes_back_and_ages_go_on() {
     saved(&owner, save.clone()).await;
     database.execute("UPDATE stragglers SET saved_at = saved_at - interval '1 minute'").await;
     tokio::time::sleep(Duration::from_millis(20)).await;
-    let grant = store.reclaim("a", owner.grant.partition, 1, TTL).await.unwrap().unwrap();
+    let grant = store.reclaim("a", &owner.applied().await, TTL).await.unwrap().unwrap().grant;
     let back = store.load(&grant, 8).await.unwrap().stragglers.remove(0);
     let aged = back.open_ms - save.open_ms;
     assert!((60_020..70_000).contains(&aged), "{aged}");

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use model::{PartitionId, TaskKind};
-use partition::{OutboxBatch, Outgoing, SavedAgent, Takeover, TurnEnded, TurnStatus};
+use partition::{OutboxBatch, Outgoing, Place, SavedAgent, Takeover, TurnEnded, TurnStatus};
 use serde_json::json;
-use store::{Committed, Store, Submission};
+use store::{Committed, Store};
 
 use crate::fixture::{Database, Owner, TTL, metadata, thread, thread_of};
 use crate::words::{agent, at, backs_off, completes, mark, open_turn, task, turn};
@@ -78,7 +78,8 @@ async fn queues_come_with_their_heads_their_waits_and_their_first_tasks() {
 async fn saved_inputs_come_in_the_order_in_which_they_came() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
-    store.rebase("a", owner.grant.partition, owner.grant.epoch, model::Seq(0), "stream-2").await.unwrap();
+    let place = Place { checkpoint: model::Seq(0), read: None, incidents: Vec::new() };
+    store.rebase("a", &owner.grant, &place, "stream-2").await.unwrap().unwrap();
     let open = |unique: &str, run, seq| open_turn("u", &turn("u", unique), run, seq);
     let mut earlier = owner.empty();
     earlier.open_turns = vec![open("a", 0, 90), open("b", 0, 91), open("gone", 0, 92)];
@@ -86,16 +87,14 @@ async fn saved_inputs_come_in_the_order_in_which_they_came() {
     later.open_turns = vec![open("d", 0, 12), open("c", 2, 7)];
     later.ended_turns = vec![(thread("u"), turn("u", "gone"))];
     for (commit, incarnation) in [(&earlier, "stream-1"), (&later, "stream-2")] {
-        let group = [Submission { commit, incarnation }];
-        assert_eq!(owner.writer.commit(&group).await.unwrap(), [Committed::Applied]);
+        assert_eq!(owner.commit_of(incarnation, commit).await.unwrap(), Committed::Applied);
     }
     // Saved again with another run, it stays where it stands; saved and ended in one commit, it has ended.
     let mut again = owner.empty();
     again.open_turns = vec![open("a", 1, 90), open("c", 2, 7), open("never", 0, 13)];
     again.ended_turns = vec![(thread("u"), turn("u", "never"))];
-    let group = [Submission { commit: &again, incarnation: "stream-2" }];
-    owner.writer.commit(&group).await.unwrap();
-    let grant = store.reclaim("a", owner.grant.partition, 1, TTL).await.unwrap().unwrap();
+    owner.commit_of("stream-2", &again).await.unwrap();
+    let grant = store.reclaim("a", &owner.applied().await, TTL).await.unwrap().unwrap().grant;
     let takeover = store.load(&grant, 8).await.unwrap();
     assert_eq!(takeover.open_turns, [open("a", 1, 90), open("b", 0, 91), open("c", 2, 7), open("d", 0, 12)]);
     assert_eq!(database.number("SELECT count(*) FROM open_turns").await, 4);

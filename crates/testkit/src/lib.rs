@@ -3,7 +3,7 @@
 //!
 //! Nothing here knows how a worker or a gateway is built: [`fleet`] starts the `antiphon` binary and everything else
 //! talks to subjects, HTTP and tables. Building blocks: [`services`], [`fleet`], [`load`], [`publisher`], [`sse`],
-//! [`by_hand`], [`api`], [`proxy`], [`tables`], [`audit`]; [`chaos`] joins them. The programs are in `src/bin`.
+//! [`by_hand`], [`api`], [`proxy`], [`link`], [`tables`], [`audit`]; [`chaos`] joins them. The programs are in `src/bin`.
 #![allow(
     clippy::disallowed_methods,
     reason = "tooling at the edge: it reads the environment and spawns what it likes"
@@ -19,6 +19,7 @@ pub mod examples;
 pub mod fleet;
 pub mod http;
 pub mod ledger;
+pub mod link;
 pub mod load;
 pub mod proxy;
 pub mod publisher;

@@ -61,6 +61,16 @@ impl NatsServer {
         let server = Arc::clone(&self.server);
         blocking(move || locked(&server).restart()).await
     }
+
+    /// Halts it (SIGSTOP): connections stand, and nothing answers.
+    pub fn freeze(&self) {
+        locked(&self.server).freeze();
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        locked(&self.server).thaw();
+    }
 }
 
 /// A Postgres cluster of one's own, on one port for life.

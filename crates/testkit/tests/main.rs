@@ -11,12 +11,14 @@
 
 mod access;
 mod acts;
+mod again;
 mod bed;
 mod chaos;
 mod clients;
 mod commands;
 mod contracts;
 mod corners;
+mod databases;
 mod demo;
 mod examples;
 mod figures;
@@ -24,6 +26,7 @@ mod fuzz;
 mod going_on;
 mod handover;
 mod inputs;
+mod links;
 mod losses;
 mod outages;
 mod protocols;
@@ -33,3 +36,4 @@ mod streams;
 mod talk;
 mod tasks;
 mod turns;
+mod viewers;

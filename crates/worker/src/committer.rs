@@ -1,38 +1,60 @@
 //! Group commit: while one statement is under way, the next gathers what has become ready.
 
-mod isolation;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{MessageKey, PartitionId, TurnId};
+use model::{Mark, MessageKey, PartitionId, Seq, TurnId};
 use partition::Commit;
+use partition::isolation::Parts;
 use runtime::{Backoff, spawn_named};
-use store::{CommitError, Committed, Disposition, Store, StoreError, Submission, Writer};
+use store::{CommitError, Committed, Disposition, Gone, Store, StoreError, Submission, Writer};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::WorkerConfig;
-use isolation::Parts;
-pub(crate) use isolation::amend;
+
+/// How often a commit is tried again that meets something damaged in the store, before it is taken apart: what lies there becomes a
+/// dead letter or a failed turn, and everything else goes on.
+const TRIES_OF_DAMAGE: u32 = 4;
 
 /// What became of a commit.
 #[derive(Debug)]
 pub(crate) enum Settled {
     /// Durable, but for what could not be stored, with what the store said of it: messages, which have become dead letters,
-    /// and turns, which have failed.
-    Applied { unstorable: Vec<(MessageKey, String)>, refused: Vec<(TurnId, String)> },
+    /// and turns, which have failed. `commits`: how many the partition has had with it.
+    Applied { commits: u64, unstorable: Vec<(MessageKey, String)>, refused: Vec<(TurnId, String)> },
     /// Durable, but the store knew more of a queue than its owner.
     Stale,
-    /// The lease is gone, nothing was written.
+    /// The lease is gone or the store has gone back in time; nothing was written.
     Fenced,
     /// Nobody knows.
     Unknown,
 }
 
+/// What a commit was decided on.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    /// How many commits the partition has had.
+    pub(crate) commits: u64,
+    /// The checkpoint of the last one.
+    pub(crate) checkpoint: Seq,
+    /// The stream, and the last entry read of it.
+    pub(crate) incarnation: Arc<str>,
+    pub(crate) read: Option<Mark>,
+    /// What the stream jumped over.
+    pub(crate) gone: Vec<Gone>,
+}
+
+impl Terms {
+    fn submission<'a>(&'a self, commit: &'a Commit) -> Submission<'a> {
+        let Self { commits, incarnation, read, gone, .. } = self;
+        Submission { commit, commits: *commits, incarnation, read: *read, gone }
+    }
+}
+
 #[derive(Debug)]
 struct Request {
     commit: Commit,
-    incarnation: Arc<str>,
+    terms: Terms,
     settled: oneshot::Sender<Settled>,
 }
 
@@ -58,11 +80,11 @@ impl Committers {
     }
 
     /// Hands a commit over. The receiver ends without a value only when the process is stopping.
-    pub(crate) async fn submit(&self, commit: Commit, incarnation: Arc<str>) -> oneshot::Receiver<Settled> {
+    pub(crate) async fn submit(&self, commit: Commit, terms: Terms) -> oneshot::Receiver<Settled> {
         let (settled, receiver) = oneshot::channel();
         let PartitionId(partition) = commit.partition;
         let queue = &self.queues[usize::from(partition) % self.queues.len()];
-        let _ = queue.send(Request { commit, incarnation, settled }).await;
+        let _ = queue.send(Request { commit, terms, settled }).await;
         receiver
     }
 }
@@ -94,6 +116,7 @@ impl Committer {
 
     async fn settle(&self, mut group: Vec<Request>) {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+        let mut damaged = 0;
         loop {
             // A session that was dropped meanwhile has lost its partition.
             group.retain(|request| !request.settled.is_closed());
@@ -103,7 +126,8 @@ impl Committer {
             match self.try_commit(&group).await {
                 Ok(outcomes) => {
                     for (request, outcome) in group.into_iter().zip(outcomes) {
-                        let _ = request.settled.send(settled(outcome));
+                        let commits = request.terms.commits + 1;
+                        let _ = request.settled.send(settled(outcome, commits));
                     }
                     return;
                 }
@@ -114,13 +138,18 @@ impl Committer {
                         group.into_iter().for_each(|request| drop(request.settled.send(Settled::Unknown)));
                         return;
                     }
-                    Disposition::Data if group.len() > 1 => {
+                    Disposition::Damaged if damaged < TRIES_OF_DAMAGE => {
+                        damaged += 1;
+                        metrics::counter!("antiphon_worker_damaged_commits_total").increment(1);
+                        tracing::error!(%error, damaged, "something in the store is damaged");
+                    }
+                    Disposition::Data | Disposition::Damaged if group.len() > 1 => {
                         for request in group {
                             Box::pin(self.settle(vec![request])).await;
                         }
                         return;
                     }
-                    Disposition::Data => {
+                    Disposition::Data | Disposition::Damaged => {
                         if let Some(request) = group.pop() {
                             self.isolate(request, error).await;
                         }
@@ -135,28 +164,33 @@ impl Committer {
     }
 
     async fn try_commit(&self, group: &[Request]) -> Result<Vec<Committed>, CommitError> {
-        let submissions: Vec<_> = group
-            .iter()
-            .map(|request| Submission { commit: &request.commit, incarnation: &request.incarnation })
-            .collect();
+        let submissions: Vec<_> =
+            group.iter().map(|request| request.terms.submission(&request.commit)).collect();
         self.writer.commit(&submissions).await
     }
 
-    /// Finds what the store refuses, part by part, and writes what stands for it; see [`isolation`].
+    /// Finds what the store refuses, part by part, and writes what stands for it; see [`partition::isolation`].
     async fn isolate(&self, request: Request, error: CommitError) {
         tracing::warn!(%error, partition = %request.commit.partition, "looking for what the store refuses");
-        let Request { commit, incarnation, settled } = request;
+        let Request { commit, mut terms, settled } = request;
+        // Named with the checkpoint that passes it.
+        let gone = std::mem::take(&mut terms.gone);
         let mut parts = Parts::of(commit);
         while let Some(part) = parts.next() {
-            match self.commit_alone(&parts.alone(&part), &incarnation).await {
-                Ok(Settled::Applied { .. }) => parts.wrote(part),
+            let alone = Commit { checkpoint: terms.checkpoint, ..parts.alone(&part) };
+            match self.commit_alone(&alone, &terms).await {
+                Ok(Settled::Applied { commits, .. }) => {
+                    terms.commits = commits;
+                    parts.wrote(part);
+                }
                 Ok(other) => return drop(settled.send(other)),
                 Err(detail) => parts.refuse(part, detail),
             }
         }
-        let outcome = match self.commit_alone(parts.rest(), &incarnation).await {
-            Ok(Settled::Applied { .. }) => {
-                Settled::Applied { unstorable: parts.unstorable, refused: parts.refused }
+        terms.gone = gone;
+        let outcome = match self.commit_alone(parts.rest(), &terms).await {
+            Ok(Settled::Applied { commits, .. }) => {
+                Settled::Applied { commits, unstorable: parts.unstorable, refused: parts.refused }
             }
             Ok(other) => other,
             Err(detail) => {
@@ -172,13 +206,21 @@ impl Committer {
     }
 
     /// `Err` is what the store said of data that it refuses.
-    async fn commit_alone(&self, commit: &Commit, incarnation: &str) -> Result<Settled, String> {
+    async fn commit_alone(&self, commit: &Commit, terms: &Terms) -> Result<Settled, String> {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+        let mut damaged = 0;
         loop {
-            match self.writer.commit(&[Submission { commit, incarnation }]).await {
-                Ok(outcomes) => return Ok(outcomes.first().copied().map_or(Settled::Unknown, settled)),
+            match self.writer.commit(&[terms.submission(commit)]).await {
+                Ok(outcomes) => {
+                    let outcome = outcomes.first().copied();
+                    return Ok(outcome.map_or(Settled::Unknown, |it| settled(it, terms.commits + 1)));
+                }
                 Err(error) => match error.disposition() {
-                    Disposition::Data => return Err(error.to_string()),
+                    Disposition::Damaged if damaged < TRIES_OF_DAMAGE => {
+                        damaged += 1;
+                        backoff.wait().await;
+                    }
+                    Disposition::Data | Disposition::Damaged => return Err(error.to_string()),
                     Disposition::Unknown => return Ok(Settled::Unknown),
                     Disposition::Retry | Disposition::Fatal => backoff.wait().await,
                 },
@@ -187,9 +229,9 @@ impl Committer {
     }
 }
 
-fn settled(outcome: Committed) -> Settled {
+fn settled(outcome: Committed, commits: u64) -> Settled {
     match outcome {
-        Committed::Applied => Settled::Applied { unstorable: Vec::new(), refused: Vec::new() },
+        Committed::Applied => Settled::Applied { commits, unstorable: Vec::new(), refused: Vec::new() },
         Committed::Stale => Settled::Stale,
         Committed::Fenced => Settled::Fenced,
     }

@@ -1,7 +1,7 @@
 //! Reading and decoding a partition's stream beside the machine that uses it.
 
 use bus::{RawEntry, Reader, ReaderEvent};
-use model::{PartitionId, Seq};
+use model::{Mark, PartitionId, Seq};
 use partition::{Body, Entry, Order, Raw};
 use runtime::spawn_named;
 use tokio::sync::mpsc;
@@ -15,10 +15,12 @@ const AHEAD: usize = 4;
 /// What comes from the stream.
 #[derive(Debug)]
 pub(crate) enum Fed {
-    /// The next entries in order.
-    Entries(Vec<Entry>),
+    /// The next entries in order, and what the last of them is recognised by.
+    Entries(Vec<Entry>, Option<Mark>),
     /// See [`partition::Input::CaughtUp`].
     CaughtUp(bool),
+    /// See [`ReaderEvent::Trouble`].
+    Trouble(Option<String>),
     /// The stream is another one now.
     StreamChanged,
 }
@@ -80,9 +82,12 @@ async fn read(
             event = reader.next_batch(BATCH) => {
                 let fed = match event {
                     ReaderEvent::Entries(entries) => {
-                        Fed::Entries(entries.into_iter().map(|raw| decode(partition, raw, &limits)).collect())
+                        let last = entries.last().map(RawEntry::mark);
+                        let decoded = entries.into_iter().map(|raw| decode(partition, raw, &limits));
+                        Fed::Entries(decoded.collect(), last)
                     }
                     ReaderEvent::CaughtUp(caught_up) => Fed::CaughtUp(caught_up),
+                    ReaderEvent::Trouble(trouble) => Fed::Trouble(trouble),
                     ReaderEvent::StreamChanged => Fed::StreamChanged,
                 };
                 if sender.send((generation, fed)).await.is_err() {
@@ -95,6 +100,7 @@ async fn read(
 }
 
 fn decode(partition: PartitionId, raw: RawEntry, limits: &DecodeLimits) -> Entry {
+    let (seq, stored_at) = (raw.seq, raw.stored_at());
     let decoded =
         wire::decode_entry(partition, &raw.subject, raw.content_type.as_deref(), &raw.payload, limits);
     let body = match decoded {
@@ -105,7 +111,7 @@ fn decode(partition: PartitionId, raw: RawEntry, limits: &DecodeLimits) -> Entry
         }
         Err(refusal) => Body::Refused { subject: raw.subject.to_string(), payload: raw.payload, refusal },
     };
-    Entry { seq: raw.seq, stored_at: raw.stored_at, body }
+    Entry { seq, stored_at, body }
 }
 
 fn translated(order: wire::Order) -> Order {

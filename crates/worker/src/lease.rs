@@ -1,20 +1,44 @@
 //! What a session knows of its lease.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use store::Applied;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The lease of one session. Courtesy only: it keeps a worker that was paused from speaking before it has asked whether
-/// its partition is still its own. Safety is the epoch in every commit.
+/// its partition is still its own. Safety is the fence of every commit.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
     asked: watch::Receiver<Instant>,
+    /// What the session has been told of its partition: every renewal expects it.
+    pub(crate) standing: Standing,
+    /// Told when the store does not confirm it: the session ends, and its grant is looked at.
+    pub(crate) doubt: Arc<Notify>,
     /// Cancelled when the partition is to be handed back after finishing what is in flight.
     pub(crate) drain: CancellationToken,
     /// Cancelled when the partition belongs to somebody else: drop everything.
     pub(crate) lost: CancellationToken,
+}
+
+/// See [`Lease::standing`]. `None` between two grants.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Standing(Arc<Mutex<Option<Applied>>>);
+
+impl Standing {
+    pub(crate) fn get(&self) -> Option<Applied> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set(&self, applied: Option<Applied>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = applied;
+    }
+
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// The side that renews.
@@ -31,6 +55,8 @@ impl Renewals {
     pub(crate) fn lease(&self) -> Lease {
         Lease {
             asked: self.asked.subscribe(),
+            standing: Standing::default(),
+            doubt: Arc::default(),
             drain: CancellationToken::new(),
             lost: CancellationToken::new(),
         }

@@ -42,10 +42,14 @@ pub(crate) fn describe() {
         ("antiphon_worker_late_results_total", "Batches that went on after they had been abandoned"),
         ("antiphon_worker_retired_batches_total", "Batches deleted by retention"),
         ("antiphon_worker_acts_total", "Acts of operators and clients taken"),
-        ("antiphon_worker_stream_incidents_total", "Streams found made anew or shortened"),
+        ("antiphon_worker_incidents_total", "Stores and streams found to have gone back in time, by kind"),
         ("antiphon_worker_unknown_commits_total", "Commits whose outcome was unknown"),
+        ("antiphon_worker_damaged_commits_total", "Tries of commits that met something damaged in Postgres"),
         ("antiphon_worker_stale_commits_total", "Commits that met a queue further than its owner thought"),
-        ("antiphon_worker_fenced_commits_total", "Commits refused because of a newer epoch"),
+        (
+            "antiphon_worker_fenced_commits_total",
+            "Commits refused: the lease was gone, or the store had gone back in time",
+        ),
         ("antiphon_worker_leases_lost_total", "Leases that somebody else took"),
         ("antiphon_worker_frames_not_sent_total", "Live frames dropped while NATS was away"),
         ("antiphon_worker_unsendable_total", "Entries of the outbox that can never be published"),
@@ -57,6 +61,7 @@ pub(crate) fn describe() {
     }
     let gauges = [
         ("antiphon_worker_partitions", "Partitions held"),
+        ("antiphon_worker_open_incidents", "Incidents of the partitions held that nobody has acknowledged"),
         ("antiphon_worker_open_messages", "Messages in memory"),
         ("antiphon_worker_buffered_chunks", "Chunks of open messages"),
         ("antiphon_worker_buffered_bytes", "Bytes of open messages"),

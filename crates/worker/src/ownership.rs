@@ -1,18 +1,17 @@
 //! Which partitions this process has: heartbeats, fair shares, leases.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use model::PartitionId;
+use partition::IncidentKind;
 use runtime::{Backoff, Heartbeat};
-use store::{Disposition, Fleet, Grant, StoreError};
+use store::{Applied, Disposition, Fleet, Grant, Reclaimed, Renewed, StoreError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::lease::{Lease, Renewals};
+use crate::lease::{Lease, Renewals, Standing};
 use crate::session::{self, Ended};
 use crate::{Context, WorkerError};
 
@@ -23,8 +22,6 @@ const LOOK: Duration = Duration::from_millis(250);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// A clean stop waits so long for sessions to drain.
 const DRAIN: Duration = Duration::from_secs(10);
-/// No epoch: the partition is between two.
-const CHANGING: u64 = 0;
 
 /// Holds the worker's share of the partitions until `stop`, then gives all of them back.
 pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(), WorkerError> {
@@ -36,7 +33,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
             biased;
             () = stop.cancelled() => break,
             ended = ownership.sessions.join_next(), if !ownership.sessions.is_empty() => match ended {
-                Some(Ok((partition, epoch))) => ownership.ended(partition, &epoch),
+                Some(Ok((partition, standing))) => ownership.ended(partition, &standing),
                 Some(Err(_)) => return Err(WorkerError::Ended("a partition's session")),
                 None => {}
             },
@@ -53,18 +50,12 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
 struct Ownership {
     context: Context,
     renewals: Renewals,
-    sessions: JoinSet<(PartitionId, Arc<AtomicU64>)>,
-    held: BTreeMap<PartitionId, Held>,
+    sessions: JoinSet<(PartitionId, Standing)>,
+    held: BTreeMap<PartitionId, Lease>,
     heartbeat_at: Option<Instant>,
     renewed_at: Instant,
     pulse: Heartbeat,
     away: bool,
-}
-
-struct Held {
-    /// [`CHANGING`] while the session raises it.
-    epoch: Arc<AtomicU64>,
-    lease: Lease,
 }
 
 impl Ownership {
@@ -109,8 +100,9 @@ impl Ownership {
 
     async fn try_look(&mut self) -> Result<(), StoreError> {
         self.renew_if_due().await?;
+        self.pulse.beat();
         let share = self.fleet().await?.share(self.context.config.partitions);
-        let staying = self.held.values().filter(|held| !held.lease.drain.is_cancelled()).count();
+        let staying = self.held.values().filter(|lease| !lease.drain.is_cancelled()).count();
         if staying < share {
             self.acquire(share - staying).await?;
         } else {
@@ -124,16 +116,17 @@ impl Ownership {
         if self.renewed_at.elapsed() < lease / 3 {
             return Ok(());
         }
-        let epochs =
-            self.held.iter().map(|(partition, held)| (*partition, held.epoch.load(Ordering::Acquire)));
-        let asked: Vec<_> = epochs.filter(|(_, epoch)| *epoch != CHANGING).collect();
+        let asked: Vec<Applied> = self.held.values().filter_map(|lease| lease.standing.get()).collect();
         let sent = Instant::now();
         let renewed = self.context.store.renew(&self.context.config.worker_id, lease, &asked).await;
         self.renewed_at = Instant::now();
         if let Ok(still) = &renewed {
-            for (partition, epoch) in asked.iter().filter(|(partition, _)| !still.contains(partition)) {
-                self.lose(*partition, *epoch);
+            for applied in &asked {
+                if still.iter().all(|renewed| renewed.partition != applied.partition) {
+                    self.doubt(applied);
+                }
             }
+            self.show_incidents(still);
         }
         // When Postgres is away nobody can take a partition either: sessions go on streaming. If it is away for us
         // alone, another owner streams the same chunks under the same ids, and our commits are fenced.
@@ -141,13 +134,26 @@ impl Ownership {
         renewed.map(drop)
     }
 
-    fn lose(&self, partition: PartitionId, epoch: u64) {
-        let held = self.held.get(&partition).filter(|held| held.epoch.load(Ordering::Acquire) == epoch);
-        if let Some(held) = held {
-            tracing::warn!(%partition, epoch, "the lease is gone: somebody else has the partition");
-            metrics::counter!("antiphon_worker_leases_lost_total").increment(1);
-            held.lease.lost.cancel();
+    /// The store did not renew this lease: its session looks at it, unless it has got another one meanwhile.
+    fn doubt(&self, applied: &Applied) {
+        let lease = self.held.get(&applied.partition);
+        let is_same = |lease: &&Lease| lease.standing.get().is_some_and(|now| now.epoch == applied.epoch);
+        if let Some(lease) = lease.filter(is_same) {
+            lease.doubt.notify_one();
         }
+    }
+
+    /// Readiness says what was lost until somebody has acknowledged it.
+    fn show_incidents(&self, renewed: &[Renewed]) {
+        let open: Vec<&Renewed> = renewed.iter().filter(|renewed| renewed.incidents > 0).collect();
+        let count: u64 = open.iter().map(|renewed| renewed.incidents).sum();
+        metrics::gauge!("antiphon_worker_open_incidents").set(count as f64);
+        let partitions =
+            open.iter().map(|renewed| renewed.partition.to_string()).collect::<Vec<_>>().join(", ");
+        let fault = (count > 0).then(|| {
+            format!("{count} not acknowledged, of partition {partitions}: `antiphon incidents list`")
+        });
+        self.context.health.set_fault("incidents", fault);
     }
 
     async fn fleet(&mut self) -> Result<Fleet, StoreError> {
@@ -169,37 +175,35 @@ impl Ownership {
         }
         for grant in grants {
             // A session of ours that is still draining here has been fenced by this very grant.
-            if let Some(old) = self.held.remove(&grant.partition) {
-                old.lease.lost.cancel();
-            }
             let lease = self.renewals.lease();
-            let epoch = Arc::new(AtomicU64::new(grant.epoch));
-            let held = Held { epoch: Arc::clone(&epoch), lease: lease.clone() };
-            self.held.insert(grant.partition, held);
-            self.sessions.spawn(hold(self.context.clone(), grant, lease, epoch));
+            lease.standing.set(Some(Applied::from(&grant)));
+            if let Some(old) = self.held.insert(grant.partition, lease.clone()) {
+                old.lost.cancel();
+            }
+            self.sessions.spawn(hold(self.context.clone(), grant, lease));
         }
         metrics::gauge!("antiphon_worker_partitions").set(self.held.len() as f64);
         Ok(())
     }
 
     /// A session has ended; unless a newer one of the same partition has taken its place, it is held no more.
-    fn ended(&mut self, partition: PartitionId, epoch: &Arc<AtomicU64>) {
-        if self.held.get(&partition).is_some_and(|held| Arc::ptr_eq(&held.epoch, epoch)) {
+    fn ended(&mut self, partition: PartitionId, standing: &Standing) {
+        if self.held.get(&partition).is_some_and(|lease| lease.standing.is(standing)) {
             self.held.remove(&partition);
         }
         metrics::gauge!("antiphon_worker_partitions").set(self.held.len() as f64);
     }
 
     fn hand_back(&self, excess: usize) {
-        let staying = self.held.iter().filter(|(_, held)| !held.lease.drain.is_cancelled());
-        for (partition, held) in staying.take(excess) {
+        let staying = self.held.iter().filter(|(_, lease)| !lease.drain.is_cancelled());
+        for (partition, lease) in staying.take(excess) {
             tracing::info!(%partition, "handing the partition to another worker");
-            held.lease.drain.cancel();
+            lease.drain.cancel();
         }
     }
 
     async fn drain(&mut self) {
-        self.held.values().for_each(|held| held.lease.drain.cancel());
+        self.held.values().for_each(|lease| lease.drain.cancel());
         let all = async { while self.sessions.join_next().await.is_some() {} };
         let drained = timeout(DRAIN, all).await.is_ok();
         let _ =
@@ -215,33 +219,30 @@ impl Ownership {
 }
 
 /// Runs sessions of one partition until it is given back or lost.
-async fn hold(
-    context: Context,
-    grant: Grant,
-    lease: Lease,
-    epoch: Arc<AtomicU64>,
-) -> (PartitionId, Arc<AtomicU64>) {
+async fn hold(context: Context, grant: Grant, lease: Lease) -> (PartitionId, Standing) {
     let partition = grant.partition;
-    let mut grant = grant;
+    let readable = context.health.condition(format!("partition {partition}"));
+    let (mut grant, mut seen) = (grant, None);
     loop {
-        match session::run(&context, &grant, lease.clone()).await {
+        match session::run(&context, &grant, lease.clone(), &mut seen, &readable).await {
             Ended::Lost => break,
             Ended::Drained => {
                 release(&context, &grant).await;
                 break;
             }
             Ended::Rebuild => {
-                epoch.store(CHANGING, Ordering::Release);
-                match reclaim(&context, &grant, &lease).await {
+                let known = lease.standing.get().unwrap_or_else(|| Applied::from(&grant));
+                lease.standing.set(None);
+                match reclaim(&context, &known, &lease).await {
                     Some(renewed) => grant = renewed,
                     None => break,
                 }
-                epoch.store(grant.epoch, Ordering::Release);
+                lease.standing.set(Some(Applied::from(&grant)));
             }
         }
     }
     tracing::info!(%partition, epoch = grant.epoch, "partition left");
-    (partition, epoch)
+    (partition, lease.standing)
 }
 
 async fn release(context: &Context, grant: &Grant) {
@@ -254,15 +255,24 @@ async fn release(context: &Context, grant: &Grant) {
     }
 }
 
-/// Raises the own epoch, which waits for a doubtful commit and then fences it.
-async fn reclaim(context: &Context, grant: &Grant, lease: &Lease) -> Option<Grant> {
+/// Raises the own epoch, which waits for a doubtful commit and then fences it. `None` when somebody else has the partition.
+async fn reclaim(context: &Context, known: &Applied, lease: &Lease) -> Option<Grant> {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+    let config = &context.config;
     loop {
-        let config = &context.config;
-        match context.store.reclaim(&config.worker_id, grant.partition, grant.epoch, config.lease).await {
-            Ok(renewed) => return renewed,
+        match context.store.reclaim(&config.worker_id, known, config.lease).await {
+            Ok(Some(reclaimed)) => {
+                say(known, &reclaimed);
+                return Some(reclaimed.grant);
+            }
+            Ok(None) => {
+                let (partition, epoch) = (known.partition, known.epoch);
+                tracing::warn!(%partition, epoch, "the lease is gone: somebody else has the partition");
+                metrics::counter!("antiphon_worker_leases_lost_total").increment(1);
+                return None;
+            }
             Err(error) => {
-                tracing::debug!(partition = %grant.partition, %error, "still waiting for the store")
+                tracing::debug!(partition = %known.partition, %error, "still waiting for the store")
             }
         }
         tokio::select! {
@@ -270,4 +280,15 @@ async fn reclaim(context: &Context, grant: &Grant, lease: &Lease) -> Option<Gran
             () = lease.lost.cancelled() => return None,
         }
     }
+}
+
+fn say(known: &Applied, Reclaimed { grant, stepped_back }: &Reclaimed) {
+    if !stepped_back {
+        return;
+    }
+    let (known_checkpoint, checkpoint) = (known.checkpoint, grant.checkpoint);
+    tracing::error!(partition = %known.partition, known = known.commits, found = grant.commits, %known_checkpoint, %checkpoint,
+        "Postgres went back in time: the stream is read again from the checkpoint that it has now");
+    let kind = IncidentKind::StoreSteppedBack.name();
+    metrics::counter!("antiphon_worker_incidents_total", "kind" => kind).increment(1);
 }

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 /// Remembers applied checkpoints for as long as the tail is kept, and purges what is older.
 ///
-/// The tail is there for a Postgres that fails over to a replica which lags: turns and checkpoint step back together,
-/// and the stream must still have what is read again.
+/// The tail is there for a Postgres that goes back in time: turns and checkpoint step back together, and the stream must still have what
+/// is read again. The entry at the checkpoint stays in any case: by it the stream is recognised.
 #[derive(Debug)]
 pub(crate) struct Purge {
     partition: PartitionId,
@@ -40,7 +40,7 @@ impl Purge {
         }
         if let Some(old) = old.filter(|old| *old > self.purged) {
             self.purged = old;
-            self.start(bus.clone(), old.next());
+            self.start(bus.clone(), old);
         }
     }
 

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{AskRequest, AskServer};
-use model::{Seq, Timestamp};
+use model::{Mark, Seq, Timestamp};
 use partition::{Body, Entry, Input, Partition};
-use store::Grant;
+use runtime::Condition;
+use store::{Applied, Gone, Grant};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
@@ -37,31 +38,43 @@ const DRAIN: Duration = Duration::from_millis(700);
 pub(crate) enum Ended {
     /// Asked to; what was in flight is committed.
     Drained,
-    /// The partition belongs to somebody else.
+    /// The partition belongs to a newer grant.
     Lost,
-    /// Start again from the store under a new epoch.
+    /// The store is not what this session thought: start again from it under a new epoch, if the lease is still ours.
     Rebuild,
 }
 
-/// Runs the partition until it is drained, lost or in doubt.
-pub(crate) async fn run(context: &Context, grant: &Grant, lease: Lease) -> Ended {
-    let (lost, drain) = (lease.lost.clone(), lease.drain.clone());
+/// The last entry that sessions of one hold have read, with its stream: more than the store may know.
+pub(crate) type Seen = Option<(Arc<str>, Mark)>;
+
+/// Runs the partition until it is drained, lost or in doubt. `readable` is met while it can be read.
+pub(crate) async fn run(
+    context: &Context,
+    grant: &Grant,
+    lease: Lease,
+    seen: &mut Seen,
+    readable: &Condition,
+) -> Ended {
+    let (lost, drain, doubt) = (lease.lost.clone(), lease.drain.clone(), Arc::clone(&lease.doubt));
     let attached = tokio::select! {
         biased;
         () = lost.cancelled() => return Ended::Lost,
         () = drain.cancelled() => return Ended::Drained,
-        attached = attach(context, grant, lease) => attached,
+        () = doubt.notified() => return Ended::Rebuild,
+        attached = attach(context, grant, lease, seen.clone(), readable) => attached,
     };
-    match attached {
-        Some(mut session) => session.run().await,
-        None => Ended::Lost,
-    }
+    let Some(mut session) = attached else { return Ended::Rebuild };
+    let ended = session.run().await;
+    *seen = session.read.map(|mark| (session.incarnation, mark));
+    ended
 }
 
 struct Session<'a> {
     context: &'a Context,
     lease: Lease,
-    epoch: u64,
+    readable: &'a Condition,
+    /// What the store has, as far as it has said.
+    applied: Applied,
     machine: Partition,
     feed: Feed,
     errands: Errands,
@@ -71,9 +84,11 @@ struct Session<'a> {
     purge: Purge,
     share: Share<'a>,
     incarnation: Arc<str>,
+    /// The highest entry that was read.
+    read: Option<Mark>,
+    /// What the stream jumped over and no commit has named yet.
+    gone: Vec<Gone>,
     in_flight: Option<InFlight>,
-    /// The checkpoint that the store has.
-    applied: Seq,
     rounds: u32,
     retaining: Retaining,
 }
@@ -92,6 +107,7 @@ fn now(context: &Context) -> Timestamp {
 enum Event {
     Lost,
     Drain,
+    Doubted,
     Settled(Settled),
     Answered(Option<Box<Input>>),
     Asked(Option<AskRequest>),
@@ -113,6 +129,7 @@ impl Session<'_> {
                 biased;
                 () = self.lease.lost.cancelled() => Event::Lost,
                 () = self.lease.drain.cancelled() => Event::Drain,
+                () = self.lease.doubt.notified() => Event::Doubted,
                 settled = settled(&mut self.in_flight) => Event::Settled(settled),
                 answer = self.errands.next() => Event::Answered(answer.map(Box::new)),
                 () = sleep_until(tick_at) => Event::Tick,
@@ -135,6 +152,7 @@ impl Session<'_> {
         match event {
             Event::Lost => return ControlFlow::Break(Ended::Lost),
             Event::Drain => return ControlFlow::Break(self.drain().await),
+            Event::Doubted => return ControlFlow::Break(Ended::Rebuild),
             Event::Settled(settled) => return self.settled(settled).await,
             Event::Answered(Some(answer)) => self.handle(*answer).await,
             Event::Asked(Some(request)) => {
@@ -142,8 +160,10 @@ impl Session<'_> {
                     self.handle(input).await;
                 }
             }
-            Event::Fed(Some(Fed::Entries(entries))) => self.read(entries).await,
+            Event::Fed(Some(Fed::Entries(entries, last))) => self.read(entries, last).await,
             Event::Fed(Some(Fed::CaughtUp(caught_up))) => self.handle(Input::CaughtUp(caught_up)).await,
+            Event::Fed(Some(Fed::Trouble(Some(why)))) => self.readable.unmet(why),
+            Event::Fed(Some(Fed::Trouble(None))) => self.readable.met(),
             Event::Fed(Some(Fed::StreamChanged) | None) | Event::Asked(None) | Event::Answered(None) => {
                 return ControlFlow::Break(Ended::Rebuild);
             }
@@ -154,7 +174,8 @@ impl Session<'_> {
     }
 
     /// Hands entries to the machine with as many new messages and orders as the worker has room for.
-    async fn read(&mut self, entries: Vec<Entry>) {
+    async fn read(&mut self, entries: Vec<Entry>, last: Option<Mark>) {
+        self.read = self.read.filter(|read| last.is_none_or(|last| last.seq < read.seq)).or(last);
         let wanted = entries.iter().map(|entry| match &entry.body {
             Body::Frame(frame) => frame.chunks.len(),
             Body::Order(..) => 1,
@@ -184,7 +205,7 @@ impl Session<'_> {
         self.meter.show(&stats);
         self.rounds = self.rounds.wrapping_add(1);
         if self.rounds.is_multiple_of(PURGE_EVERY) {
-            self.purge.tick(&self.context.bus, self.applied);
+            self.purge.tick(&self.context.bus, self.applied.checkpoint);
         }
         self.retaining.tick(self.context, &self.machine, &self.lease.lost);
         if stats.deferring {

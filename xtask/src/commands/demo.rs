@@ -49,7 +49,15 @@ pub(crate) fn chaos(args: &[String]) -> Result<i32> {
     run(&mut chaos)
 }
 
-/// The long form of the test that cuts the real clients of all protocols off a fleet.
+/// What `cuts` runs: the real clients of all protocols, and viewers of one thread of which one is never cut.
+const CUT: [&str; 2] = [
+    "clients::the_real_clients_have_everything_once_however_often_they_are_cut",
+    "viewers::every_viewer_is_shown_what_the_one_is_shown_that_is_never_cut",
+];
+/// How long the viewers of `cuts` are under load.
+const VIEWERS_SECONDS: &str = "120";
+
+/// The long form of the tests that cut clients off a fleet.
 pub(crate) fn cuts(args: &[String]) -> Result<i32> {
     let Some(Cuts { number, seed }) = Cuts::parse(args) else {
         eprintln!("error: cargo xtask cuts [--number N] [--seed S]");
@@ -61,12 +69,12 @@ pub(crate) fn cuts(args: &[String]) -> Result<i32> {
     let tools = Tools::resolve()?;
     let database = database(development_postgres)?;
     say(&format!("{number} cuts, a fifth by each protocol, seed {seed}"));
-    let test = "clients::the_real_clients_have_everything_once_however_often_they_are_cut";
-    let mut clients =
-        cargo(&["test", "-p", "testkit", "--test", "main", test, "--", "--exact", "--nocapture"]);
+    let mut clients = cargo(&["test", "-p", "testkit", "--test", "main", "--", "--exact", "--nocapture"]);
+    clients.arg("--test-threads=1").args(CUT);
     tools.export(&mut clients);
     clients.env("DATABASE_URL", &database.url).env("ANTIPHON_BIN", antiphon("debug"));
     clients.env("ANTIPHON_CUTS", number.to_string()).env("ANTIPHON_CUTS_SEED", seed.to_string());
+    clients.env("ANTIPHON_VIEWERS_SECONDS", VIEWERS_SECONDS);
     run(&mut clients)
 }
 

@@ -4,6 +4,14 @@ import { createServer, request as ask } from "node:http";
 const HOP_BY_HOP = new Set(["connection", "keep-alive", "transfer-encoding", "host"]);
 /** Bytes of an answer before any was seen. */
 const REACH = 1500;
+/**
+ * How the answers of a lane are cut: anywhere; after one event in twenty; a tenth of a second after they began. Those of a slow one never
+ * are, and take a second in each direction.
+ */
+export const WAYS = ["anywhere", "events", "anywhere", "often", "anywhere", "slow"];
+const CUT_EVENTS = 0.05;
+const OFTEN_MS = 100;
+const SLOW_MS = 1_000;
 
 /** Numbers from 0 to 1: the same ones for the same seed and name. */
 export function randomOf(seed, name) {
@@ -24,18 +32,33 @@ class Lane {
   last = undefined;
   #reach = REACH;
 
-  constructor(name, seed, url) {
+  constructor(name, seed, url, way) {
     this.name = name;
     this.random = randomOf(seed, name);
     this.url = url;
+    this.way = way;
+  }
+
+  get delay() {
+    return this.way === "slow" ? SLOW_MS : 0;
   }
 
   /** What becomes of a request that goes out now. `at`: after how many bytes of its answer to cut it. */
   begin() {
     // More often early than late: what comes back with a cursor is short.
-    const at = this.due > 0 ? Math.floor(this.random() ** 2 * this.#reach) : Infinity;
+    const at = this.due > 0 && this.way === "anywhere" ? Math.floor(this.random() ** 2 * this.#reach) : Infinity;
     this.last = { at, cut: false, died: false, ended: false, status: 0, passed: "" };
     return this.last;
+  }
+
+  /** How many bytes of this piece of an answer pass before it is cut; undefined when all do. */
+  reaches(fate, bytes, data) {
+    if (bytes + data.length > fate.at) return fate.at - bytes;
+    if (this.way !== "events") return undefined;
+    for (let at = data.indexOf("\n\n"); at >= 0; at = data.indexOf("\n\n", at + 2)) {
+      if (this.random() < CUT_EVENTS) return at + 2;
+    }
+    return undefined;
   }
 
   learn(bytes) {
@@ -72,9 +95,9 @@ export class Cutter {
     return this;
   }
 
-  lane(name) {
+  lane(name, way = "anywhere") {
     const url = `http://127.0.0.1:${this.server.address().port}/${name}`;
-    const lane = new Lane(name, this.seed, url);
+    const lane = new Lane(name, this.seed, url, way);
     this.#lanes.set(name, lane);
     return lane;
   }
@@ -91,6 +114,7 @@ export class Cutter {
     const fate = lane.begin();
     const parts = [];
     for await (const part of request) parts.push(part);
+    await pause(lane.delay);
     const first = Math.floor(lane.random() * this.gateways.length);
     const order = this.gateways.map((_, index) => this.gateways[(first + index) % this.gateways.length]);
     this.#forward({ lane, fate, path, request, response, body: Buffer.concat(parts), order });
@@ -125,20 +149,27 @@ export class Cutter {
     const pass = (data, then) => {
       bytes += data.length;
       fate.passed += data.toString("latin1");
-      response.write(data, then);
+      later(lane.delay, () => response.write(data, then));
     };
+    const cut = (data) => {
+      lane.wasCut(fate);
+      pass(data, () => setTimeout(() => hangUp(response.socket, lane), 2));
+    };
+    if (lane.way === "often") {
+      setTimeout(() => fate.cut || fate.ended || response.destroyed || cut(Buffer.from(": cut\n")), OFTEN_MS);
+    }
     answer.on("data", (data) => {
       if (fate.cut) return;
-      if (bytes + data.length <= fate.at) return pass(data);
-      lane.wasCut(fate);
-      pass(data.subarray(0, fate.at - bytes), () => setTimeout(() => hangUp(response.socket, lane), 2));
+      const reach = lane.reaches(fate, bytes, data);
+      if (reach === undefined) return pass(data);
+      cut(data.subarray(0, reach));
     });
     answer.on("error", () => this.#lost(exchange));
     answer.on("end", () => {
       if (fate.cut) return;
       fate.ended = true;
       lane.learn(bytes);
-      response.end();
+      later(lane.delay, () => response.end());
     });
   }
 
@@ -150,6 +181,11 @@ export class Cutter {
     response.socket?.destroy();
   }
 }
+
+const pause = (ms) => ms && new Promise((done) => setTimeout(done, ms));
+
+/** At once without a delay; timers of the same delay keep their order. */
+const later = (ms, then) => (ms ? setTimeout(then, ms) : then());
 
 const endToEnd = (headers) => Object.fromEntries(Object.entries(headers).filter(([name]) => !HOP_BY_HOP.has(name)));
 

@@ -3,7 +3,7 @@
 // gateway may die, and at last as JSON what each client has in the end.
 import { HttpAgent } from "@ag-ui/client";
 import { Agui, Completer, Page, Responder, openai, post, saidByPage, saidByResponse } from "./comeback.mjs";
-import { Cutter, randomOf } from "./cutter.mjs";
+import { Cutter, WAYS, randomOf } from "./cutter.mjs";
 import { Native } from "./native.mjs";
 
 // The client of AG-UI rejects a promise of nobody's when a connection is cut; node would end.
@@ -35,7 +35,8 @@ const named = (thread_id) => post(plain.url, "/v1/threads", { thread_id, agent_i
 /** One thread with a turn for each text. */
 async function talk(protocol, number, told) {
   const thread = `${protocol}-${seed}-${number}`;
-  const lane = cutter.lane(thread);
+  // Each protocol is cut in every way, however few threads there are.
+  const lane = cutter.lane(thread, WAYS[(number + Object.keys(CLIENTS).indexOf(protocol)) % WAYS.length]);
   const client = new CLIENTS[protocol](lane, thread, number);
   const random = randomOf(seed, `turns of ${thread}`);
   const [least, most] = CUTS_A_TURN;
@@ -48,6 +49,7 @@ async function talk(protocol, number, told) {
     const wrong = client.seen.filter((text) => !said.text.startsWith(text));
     told.turns.push({ protocol, thread, input, ...said, wrong });
     told.cuts[protocol] += lane.cuts - before;
+    told.ways[lane.way] = (told.ways[lane.way] ?? 0) + lane.cuts - before;
   }
   told.mistaken[protocol] += client.mistaken;
   told.gone[protocol] += client.gone ?? 0;
@@ -65,7 +67,7 @@ async function threads(protocol, first, told, middle) {
 
 async function talks(middle) {
   const zeros = () => Object.fromEntries(Object.keys(CLIENTS).map((protocol) => [protocol, 0]));
-  const told = { turns: [], cuts: zeros(), mistaken: zeros(), gone: zeros() };
+  const told = { turns: [], cuts: zeros(), ways: {}, mistaken: zeros(), gone: zeros() };
   const all = Object.keys(CLIENTS).flatMap((protocol) =>
     Array.from({ length: AT_ONCE }, (_, first) => threads(protocol, first, told, middle)),
   );

@@ -27,7 +27,7 @@ export class Native {
     const first = this.lane.random() < 0.5 ? await said() : undefined;
     const heard = new Listener(this);
     const answer = first ?? (await said());
-    return { text: await heard.whole(answer) };
+    return await heard.whole(answer);
   }
 }
 
@@ -42,7 +42,7 @@ class Listener {
     this.#open();
   }
 
-  /** Resolves to the answer's text when its end has come. */
+  /** Resolves to what the answer says when its end has come. */
   whole(answer) {
     this.answer = answer;
     return new Promise((done, failed) => {
@@ -55,10 +55,15 @@ class Listener {
     return joined(this.#messages.get(this.answer)?.pieces ?? []);
   }
 
+  get #tools() {
+    const { calls } = this.#messages.get(this.answer) ?? { calls: new Map() };
+    return [...calls.values()].map(({ name, arguments: text, result }) => [name, JSON.parse(text || "{}"), result]);
+  }
+
   #look() {
     if (!this.#settle || !this.#ended.has(this.answer)) return;
     this.source.close();
-    this.#settle.done(this.#text);
+    this.#settle.done({ text: this.#text, tools: this.#tools });
   }
 
   #open() {
@@ -70,18 +75,27 @@ class Listener {
     this.source.onerror = (error) => this.#lost(error);
   }
 
-  #hear({ lastEventId }, { message_id: message, chunk_id: number, chunk_type: kind = "content", chunk, compacted }) {
+  #hear({ lastEventId }, { message_id: message, chunk_id: number, chunk_type: kind = "content", chunk, compacted, metadata }) {
     this.client.cursor = lastEventId;
+    if (lastEventId === this.client.before) this.#fail(`${lastEventId} is the id of two events`);
+    this.client.before = lastEventId;
     if (kind === "system") {
       this.#ended.add(message);
       return this.#look();
     }
-    if (!this.#messages.has(message)) this.#messages.set(message, { pieces: [], next: 0 });
+    if (!this.#messages.has(message)) this.#messages.set(message, { pieces: [], calls: new Map(), next: 0 });
     const known = this.#messages.get(message);
     // What comes from the store after a cut is one chunk, whatever its number.
     if (!compacted && number !== known.next) this.#fail(`chunk ${number} of ${message} instead of ${known.next}`);
     known.next = number + 1;
     if (kind === "content") known.pieces.push(chunk);
+    if (kind === "tool_call" || kind === "tool_result") {
+      const { tool_call_id: id, tool_name: name } = metadata;
+      if (!known.calls.has(id)) known.calls.set(id, { name, arguments: "", result: undefined });
+      const call = known.calls.get(id);
+      if (kind === "tool_call") call.arguments += chunk;
+      else call.result = (call.result ?? "") + chunk;
+    }
     if (kind === "error") this.#fail(`${message} failed: ${chunk}`);
   }
 

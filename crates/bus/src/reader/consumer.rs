@@ -10,19 +10,21 @@ use async_nats::jetstream::stream::RawMessage;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::{StreamExt, TryStreamExt};
-use model::{PartitionId, Seq, Timestamp};
+use model::{Mark, PartitionId, Seq};
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use wire::subject;
 
 use super::session::Session;
 use super::{CONTENT_TYPE, RawEntry};
 use crate::connection::Bus;
 use crate::error::BusError;
-use crate::stream::{StreamState, to_ms};
+use crate::stream::{StreamState, to_ns};
 
 /// The server forgets a consumer that nobody has read from for so long.
 const FORGET_AFTER: Duration = Duration::from_secs(10);
-const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Opening is some round trips, of which each has a limit of its own.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 const CONNECTED_CHECK: Duration = Duration::from_millis(50);
 
 /// What is to be opened. Owns everything, so that the work survives a caller who stops waiting.
@@ -32,8 +34,10 @@ pub(super) struct Opening {
     pub(super) epoch: u64,
     /// The first sequence to be read.
     pub(super) from: Seq,
-    /// The stream is the one that was read before.
-    pub(super) same: Option<Same>,
+    /// Nothing was read by this reader yet: consumers of predecessors are in its way.
+    pub(super) is_first: bool,
+    /// What the stream must still be.
+    pub(super) same: Same,
     /// The consumer that is given up.
     pub(super) previous: Option<String>,
     pub(super) delay: Duration,
@@ -42,10 +46,12 @@ pub(super) struct Opening {
 }
 
 /// What a stream must still be.
-#[derive(Debug, Clone)]
-pub(super) struct Same {
-    pub(super) incarnation: String,
-    pub(super) last_seen: Seq,
+#[derive(Debug, Clone, Default)]
+pub struct Same {
+    /// The stream; `None`: whichever there is.
+    pub incarnation: Option<String>,
+    /// An entry that it must still have, or have purged: the last one that was read.
+    pub read: Option<Mark>,
 }
 
 pub(super) enum Opened {
@@ -64,8 +70,13 @@ impl Opening {
         while !self.bus.shared.control.is_connected() {
             tokio::time::sleep(CONNECTED_CHECK).await;
         }
-        let opened = tokio::time::timeout(OPEN_TIMEOUT, self.open()).await;
-        opened.unwrap_or(Err(BusError::Timeout("opening a reader")))
+        let mut control = self.bus.shared.control.watch();
+        tokio::select! {
+            opened = self.open() => opened,
+            // What was asked over a connection that was lost is never answered.
+            _ = control.lost() => Err(BusError::Away),
+            () = tokio::time::sleep(OPEN_TIMEOUT) => Err(BusError::Timeout("opening a reader")),
+        }
     }
 
     async fn open(&self) -> Result<Opened, BusError> {
@@ -76,23 +87,28 @@ impl Opening {
         }
         let (session, _) = tokio::join!(self.create(), self.delete_previous());
         let session = session?;
-        if self.same.is_none() {
-            self.evict_predecessors().await?;
-        }
         // Asked after the consumer was made: a stream that is replaced before that shows here, and one that is
         // replaced later takes the consumer with it.
-        let stream = self.bus.stream_state(self.partition).await?;
-        if self.is_same(&stream) {
+        let (stream, ()) =
+            tokio::try_join!(self.bus.stream_state(self.partition), self.evict_predecessors())?;
+        if self.is_same(&stream).await? {
             return Ok(Opened::Session(Box::new(session), stream));
         }
         self.delete(&session.consumer).await;
         Ok(Opened::Changed(stream))
     }
 
-    fn is_same(&self, stream: &StreamState) -> bool {
-        let known = self.same.as_ref();
-        stream.last_seq >= self.from.before()
-            && known.is_none_or(|it| it.incarnation == stream.incarnation && it.last_seen <= stream.last_seq)
+    /// A stream that has lost its end and was written past it is as long as it was: only its entries tell.
+    async fn is_same(&self, stream: &StreamState) -> Result<bool, BusError> {
+        let Same { incarnation, read } = &self.same;
+        if stream.last_seq < self.from.before()
+            || incarnation.as_ref().is_some_and(|known| *known != stream.incarnation)
+        {
+            return Ok(false);
+        }
+        let Some(read) = read else { return Ok(true) };
+        let found = self.bus.stored_at_ns(self.partition, read.seq).await?;
+        Ok(read.seq <= stream.last_seq && read.agrees(stream.first_seq, found))
     }
 
     async fn create(&self) -> Result<Session, BusError> {
@@ -112,9 +128,10 @@ impl Opening {
             memory_storage: true,
             ..pull::Config::default()
         };
+        let asked = Instant::now();
         let made = self.bus.shared.api.create_consumer_on_stream(config, stream.as_str()).await?;
-        let unread = made.cached_info().num_pending;
-        Ok(Session::new(link, watch, inbox.into(), subscriber, &stream, name, unread))
+        let (unread, round_trip) = (made.cached_info().num_pending, asked.elapsed());
+        Ok(Session::new(watch, inbox.into(), subscriber, &stream, name, unread, round_trip))
     }
 
     async fn delete_previous(&self) {
@@ -129,38 +146,59 @@ impl Opening {
         let _ = self.bus.shared.api.delete_consumer_from_stream(consumer, stream).await;
     }
 
-    /// Deletes the consumers of lower epochs: a predecessor that is only slow reads no more.
+    /// Deletes the consumers of lower epochs, once: a predecessor that is only slow reads no more.
     async fn evict_predecessors(&self) -> Result<(), BusError> {
+        if !self.is_first {
+            return Ok(());
+        }
         let names = self.bus.stream(self.partition).await?.consumer_names();
         let names =
             names.try_collect::<Vec<_>>().await.map_err(|error| BusError::Unexpected(error.to_string()))?;
         let older =
             names.iter().filter(|name| epoch_of(self.partition, name).is_some_and(|it| it < self.epoch));
-        futures_util::stream::iter(older).for_each(|name| self.delete(name)).await;
+        futures_util::stream::iter(older).for_each_concurrent(None, |name| self.delete(name)).await;
         Ok(())
     }
 
     /// The next entry by request: its headers come encoded, so that the client does not stumble over them.
     async fn fetch(&self) -> Result<Option<Opened>, BusError> {
         let stream = self.bus.stream_state(self.partition).await?;
-        if !self.is_same(&stream) {
+        if !self.is_same(&stream).await? {
             return Ok(Some(Opened::Changed(stream)));
         }
-        let subject = format!("STREAM.MSG.GET.{}", subject::stream_name(self.partition));
-        let next = NextAt { seq: self.from.0.max(1), next_by_subj: ">" };
-        match self.bus.shared.api.request::<_, _, Response<Stored>>(subject, &next).await? {
-            Response::Ok(stored) => Ok(Some(Opened::Fetched(stored.try_into()?))),
+        let next = NextAt { seq: self.from.0.max(1), next_by_subj: Some(">") };
+        let stored = self.bus.stored(self.partition, &next).await?;
+        Ok(stored.map(RawEntry::try_from).transpose()?.map(Opened::Fetched))
+    }
+}
+
+impl Bus {
+    /// When the stream stored what it has under this sequence, in ns of Unix time; `None` when it has nothing there.
+    ///
+    /// # Errors
+    /// As [`Self::stream_state`].
+    pub async fn stored_at_ns(&self, partition: PartitionId, seq: Seq) -> Result<Option<i64>, BusError> {
+        let stored = self.stored(partition, &NextAt { seq: seq.0.max(1), next_by_subj: None }).await?;
+        Ok(stored.map(|stored| to_ns(stored.message.time.unix_timestamp_nanos())))
+    }
+
+    /// Of the stream's leader.
+    async fn stored(&self, partition: PartitionId, at: &NextAt) -> Result<Option<Stored>, BusError> {
+        let subject = format!("STREAM.MSG.GET.{}", subject::stream_name(partition));
+        match self.shared.api.request::<_, _, Response<Stored>>(subject, at).await? {
+            Response::Ok(stored) => Ok(Some(stored)),
             Response::Err { error } if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
             Response::Err { error } => Err(BusError::api(&error)),
         }
     }
 }
 
-/// The first entry at or after a sequence, whatever its subject.
+/// The entry of a sequence, or the first one at or after it, whatever its subject.
 #[derive(Serialize)]
 struct NextAt {
     seq: u64,
-    next_by_subj: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_by_subj: Option<&'static str>,
 }
 
 #[derive(Deserialize)]
@@ -179,7 +217,7 @@ impl TryFrom<Stored> for RawEntry {
             subject: message.subject.into(),
             content_type: message.headers.as_deref().and_then(content_type),
             payload: payload.into(),
-            stored_at: Timestamp(to_ms(message.time.unix_timestamp_nanos())),
+            stored_at_ns: to_ns(message.time.unix_timestamp_nanos()),
         })
     }
 }

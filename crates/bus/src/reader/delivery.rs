@@ -8,8 +8,8 @@ pub(crate) struct Delivery {
     pub(crate) stream_seq: u64,
     /// Sequence among what the consumer delivered, from 1.
     pub(crate) consumer_seq: u64,
-    /// When it was stored, by the server's clock.
-    pub(crate) stored_at_ms: i64,
+    /// When it was stored, by the server's clock: ns of Unix time.
+    pub(crate) stored_at_ns: i64,
     /// How many entries the consumer has not delivered yet.
     pub(crate) unread: u64,
 }
@@ -26,9 +26,9 @@ impl Delivery {
         };
         let stream_seq = tokens.get(first)?.parse().ok()?;
         let consumer_seq = tokens.get(first + 1)?.parse().ok()?;
-        let stored_at_ns: i64 = tokens.get(first + 2)?.parse().ok()?;
+        let stored_at_ns = tokens.get(first + 2)?.parse().ok()?;
         let unread = tokens.get(first + 3)?.parse().ok()?;
-        Some(Self { stream_seq, consumer_seq, stored_at_ms: stored_at_ns / 1_000_000, unread })
+        Some(Self { stream_seq, consumer_seq, stored_at_ns, unread })
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     const EXPECTED: Delivery =
-        Delivery { stream_seq: 42, consumer_seq: 7, stored_at_ms: 1_700_000_000_123, unread: 5 };
+        Delivery { stream_seq: 42, consumer_seq: 7, stored_at_ns: 1_700_000_000_123_456_789, unread: 5 };
 
     #[test]
     fn both_forms_are_read() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_nats::{HeaderMap, Message, Subject, Subscriber};
 use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
-use model::{Seq, Timestamp};
+use model::Seq;
 use tokio::task::coop;
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ use super::delivery::Delivery;
 use super::{CONTENT_TYPE, RawEntry};
 use crate::connection::{Link, Lost, Watch};
 
-/// Neither an entry nor a heartbeat for so long: the consumer, its host or the connection is gone.
+/// Neither an entry nor a heartbeat for so long, and for a round trip more: the consumer, its host or the connection is gone.
 pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 
 /// Entries asked for at a time; two such requests are open when the stream is busy.
@@ -80,22 +80,24 @@ pub(crate) struct Session {
     unread: u64,
     beats: u32,
     heard_at: Instant,
+    silence: Duration,
     doubt: Option<Doubt>,
 }
 
 impl Session {
-    /// `watch` must be older than `subscriber`, so that no reconnect in between is missed.
+    /// `watch` must be older than `subscriber`, so that no reconnect in between is missed. `round_trip` is what one took just now: the
+    /// first sign of a request comes so much later than the signs after it.
     pub(crate) fn new(
-        link: Link,
         watch: Watch,
         inbox: Subject,
         subscriber: Subscriber,
         stream: &str,
         consumer: String,
         unread: u64,
+        round_trip: Duration,
     ) -> Self {
         Self {
-            link,
+            link: watch.link().clone(),
             subscriber,
             watch,
             inbox,
@@ -107,6 +109,7 @@ impl Session {
             unread,
             beats: 0,
             heard_at: Instant::now(),
+            silence: SILENCE + round_trip,
             doubt: None,
         }
     }
@@ -114,6 +117,11 @@ impl Session {
     /// True while nothing is unread. A purge may take unread entries away: so two heartbeats in a row say it too.
     pub(crate) fn is_clear(&self) -> bool {
         self.unread == 0 || self.beats >= 2
+    }
+
+    /// For how long nothing may be heard while nothing is wrong.
+    pub(crate) fn silence(&self) -> Duration {
+        self.silence
     }
 
     /// True once anything was delivered.
@@ -150,7 +158,7 @@ impl Session {
                 Lost::Reconnected => Doubt::Reconnected,
                 Lost::Closed => Doubt::Ended,
             }),
-            () = tokio::time::sleep_until(self.heard_at + SILENCE) => Err(Doubt::Silent),
+            () = tokio::time::sleep_until(self.heard_at + self.silence) => Err(Doubt::Silent),
         }
     }
 
@@ -168,6 +176,10 @@ impl Session {
             Bytes::from(request),
         );
         sent.await.map_err(|_| Doubt::Ended)?;
+        if self.messages_open == 0 {
+            // Nothing was asked for, so nothing could be heard: it may be long since the consumer was made.
+            self.heard_at = Instant::now();
+        }
         self.messages_open += PULL_MESSAGES;
         self.bytes_open += PULL_BYTES;
         Ok(())
@@ -215,7 +227,7 @@ impl Session {
             content_type: message.headers.as_ref().and_then(content_type),
             subject: message.subject,
             payload: message.payload,
-            stored_at: Timestamp(delivery.stored_at_ms),
+            stored_at_ns: delivery.stored_at_ns,
         });
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bus::{Bus, RawEntry, Reader, ReaderEvent};
+use bus::{Bus, RawEntry, Reader, ReaderEvent, Same};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use model::Seq;
@@ -22,15 +22,21 @@ async fn read(reader: &mut Reader, count: usize) -> Result<Vec<RawEntry>> {
     while read.len() < count {
         match tokio::time::timeout(PATIENCE, reader.next_batch(MAX)).await? {
             ReaderEvent::Entries(entries) => read.extend(entries),
-            ReaderEvent::CaughtUp(_) => {}
+            ReaderEvent::CaughtUp(_) | ReaderEvent::Trouble(_) => {}
             ReaderEvent::StreamChanged => anyhow::bail!("the stream changed"),
         }
     }
     Ok(read)
 }
 
+/// The next event that is no trouble on the way.
 async fn next(reader: &mut Reader) -> Result<ReaderEvent> {
-    Ok(tokio::time::timeout(PATIENCE, reader.next_batch(MAX)).await?)
+    loop {
+        let event = tokio::time::timeout(PATIENCE, reader.next_batch(MAX)).await?;
+        if !matches!(event, ReaderEvent::Trouble(_)) {
+            return Ok(event);
+        }
+    }
 }
 
 fn seqs(entries: &[RawEntry]) -> Vec<u64> {
@@ -54,7 +60,7 @@ async fn it_reads_from_a_sequence_on_with_everything_that_belongs_to_an_entry() 
     publish(&bus, 1..=300).await?;
     let json = Bytes::from_static(b"{}");
     bus.publish_stored("tasks.0.agent", json.clone(), Some("application/json"), PATIENCE).await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(5)).await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(5), Same::default()).await?;
     assert_eq!(reader.stream().last_seq, Seq(301));
     let ReaderEvent::Entries(first) = reader.next_batch(10).await else {
         anyhow::bail!("entries come first")
@@ -71,7 +77,7 @@ async fn it_reads_from_a_sequence_on_with_everything_that_belongs_to_an_entry() 
     );
     assert_eq!((&*task.subject, task.content_type.as_deref()), ("tasks.0.agent", Some("application/json")));
     assert_eq!(task.payload, json);
-    let age_ms = reader.stream().created_at.0 - chunk.stored_at.0;
+    let age_ms = reader.stream().created_at.0 - chunk.stored_at().0;
     assert!(age_ms.abs() < 60_000, "{age_ms}");
     reader.restart(Seq(300));
     assert_eq!(seqs(&read(&mut reader, 2).await?), [300, 301]);
@@ -85,7 +91,7 @@ async fn it_reads_from_a_sequence_on_with_everything_that_belongs_to_an_entry() 
 async fn it_tells_when_it_has_caught_up_and_when_it_has_lost_contact() -> Result<()> {
     let mut server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1)).await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(1), Same::default()).await?;
     assert_eq!(next(&mut reader).await?, ReaderEvent::CaughtUp(true), "nothing is there");
     publish(&bus, 1..=3).await?;
     assert_eq!(read(&mut reader, 3).await?.len(), 3);
@@ -109,7 +115,7 @@ async fn entries_come_before_it_has_caught_up() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
     publish(&bus, 1..=50).await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1)).await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(1), Same::default()).await?;
     let mut seen = 0;
     while seen < 50 {
         match next(&mut reader).await? {
@@ -125,7 +131,7 @@ async fn entries_come_before_it_has_caught_up() -> Result<()> {
 async fn a_consumer_deleted_behind_its_back_is_made_anew() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    let mut reader = Reader::open(&bus, P0, 7, Seq(1)).await?;
+    let mut reader = Reader::open(&bus, P0, 7, Seq(1), Same::default()).await?;
     publish(&bus, 1..=10).await?;
     read(&mut reader, 10).await?;
     let consumer = consumers(&server).await?.pop().context("its consumer")?;
@@ -143,8 +149,8 @@ async fn a_consumer_deleted_behind_its_back_is_made_anew() -> Result<()> {
 async fn a_new_epoch_evicts_the_reader_of_the_old_one() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    let zombie = Reader::open(&bus, P0, 1, Seq(1)).await?;
-    let owner = Reader::open(&bus, P0, 2, Seq(1)).await?;
+    let zombie = Reader::open(&bus, P0, 1, Seq(1), Same::default()).await?;
+    let owner = Reader::open(&bus, P0, 2, Seq(1), Same::default()).await?;
     let left = consumers(&server).await?;
     assert!(left.len() == 1 && left[0].starts_with("p0-e2-"), "{left:?}");
     drop((zombie, owner));
@@ -155,7 +161,7 @@ async fn a_new_epoch_evicts_the_reader_of_the_old_one() -> Result<()> {
 async fn nothing_is_lost_or_repeated_when_the_server_is_killed_under_load() -> Result<()> {
     let mut server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1)).await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(1), Same::default()).await?;
     let stop = Arc::new(AtomicBool::new(false));
     let publisher = tokio::spawn(publish_until(bus.clone(), stop.clone()));
     let mut entries = Vec::new();
@@ -197,7 +203,7 @@ async fn publish_until(bus: Bus, stop: Arc<AtomicBool>) -> Result<Vec<u64>> {
 async fn a_server_that_hangs_is_noticed_and_read_again() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1)).await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(1), Same::default()).await?;
     publish(&bus, 1..=10).await?;
     assert_eq!(read(&mut reader, 10).await?.len(), 10);
     server.pause()?;
@@ -218,11 +224,35 @@ async fn a_server_that_hangs_is_noticed_and_read_again() -> Result<()> {
 }
 
 #[tokio::test]
+async fn it_tells_why_its_stream_cannot_be_read_and_when_it_is_read_again() -> Result<()> {
+    let mut server = Server::start()?;
+    let bus = server.bus_with_stream().await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(1), Same::default()).await?;
+    let trouble = async |reader: &mut Reader| loop {
+        let event = tokio::time::timeout(PATIENCE, reader.next_batch(MAX)).await?;
+        if let ReaderEvent::Trouble(trouble) = event {
+            return anyhow::Ok(trouble);
+        }
+    };
+    server.kill()?;
+    server.run_without_jetstream()?;
+    trouble(&mut reader).await?.context("why")?;
+    server.kill()?;
+    server.run()?;
+    while trouble(&mut reader).await?.is_some() {}
+    server.jetstream().await?.delete_stream("PARTITION_0").await?;
+    let told = trouble(&mut reader).await?.context("why")?;
+    assert!(told.contains("there is no stream"), "{told}");
+    assert_eq!(next(&mut reader).await?, ReaderEvent::StreamChanged);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_stream_that_was_made_anew_is_noticed() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
     publish(&bus, 1..=5).await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1)).await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(1), Same::default()).await?;
     read(&mut reader, 5).await?;
     let before = reader.stream().incarnation.clone();
     server.jetstream().await?.delete_stream("PARTITION_0").await?;
@@ -236,7 +266,7 @@ async fn a_stream_that_was_made_anew_is_noticed() -> Result<()> {
     };
     assert_eq!(event, ReaderEvent::StreamChanged);
     assert_eq!(next(&mut reader).await?, ReaderEvent::StreamChanged, "and it stays so");
-    let mut reader = Reader::open(&bus, P0, 2, Seq(1)).await?;
+    let mut reader = Reader::open(&bus, P0, 2, Seq(1), Same::default()).await?;
     assert_ne!(reader.stream().incarnation, before);
     assert_eq!(read(&mut reader, 9).await?.len(), 9);
     Ok(())
@@ -247,9 +277,9 @@ async fn a_stream_that_stays_away_or_ends_too_early_is_noticed() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
     publish(&bus, 1..=5).await?;
-    let mut ahead = Reader::open(&bus, P0, 1, Seq(7)).await?;
+    let mut ahead = Reader::open(&bus, P0, 1, Seq(7), Same::default()).await?;
     assert_eq!(next(&mut ahead).await?, ReaderEvent::StreamChanged, "the checkpoint is ahead of the stream");
-    let mut reader = Reader::open(&bus, P0, 1, Seq(6)).await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(6), Same::default()).await?;
     assert_eq!(next(&mut reader).await?, ReaderEvent::CaughtUp(true));
     server.jetstream().await?.delete_stream("PARTITION_0").await?;
     assert_eq!(next(&mut reader).await?, ReaderEvent::CaughtUp(false));
@@ -265,7 +295,7 @@ async fn large_entries_come_in_pulls_bounded_by_bytes() -> Result<()> {
     for _ in 0..30 {
         bus.publish_stored("chunks.0.t", large.clone(), None, PATIENCE).await?;
     }
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1)).await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(1), Same::default()).await?;
     tokio::time::sleep(Duration::from_millis(500)).await;
     let ReaderEvent::Entries(ahead) = next(&mut reader).await? else { anyhow::bail!("entries come first") };
     assert!(ahead.len() * large.len() <= 8 << 20, "{} entries were sent ahead", ahead.len());
@@ -281,7 +311,7 @@ async fn a_jump_in_the_sequences_is_handed_on() -> Result<()> {
     let bus = server.bus_with_stream().await?;
     publish(&bus, 1..=10).await?;
     bus.purge_below(P0, Seq(8)).await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(3)).await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(3), Same::default()).await?;
     assert_eq!(seqs(&read(&mut reader, 3).await?), [8, 9, 10]);
     assert_eq!(reader.restarts(), 0);
     Ok(())
@@ -291,7 +321,7 @@ async fn a_jump_in_the_sequences_is_handed_on() -> Result<()> {
 async fn a_call_given_up_loses_nothing() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1)).await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(1), Same::default()).await?;
     let publisher = tokio::spawn({
         let bus = bus.clone();
         async move { publish(&bus, 1..=2000).await }
@@ -337,11 +367,11 @@ async fn entries_with_broken_headers_do_not_stop_it() -> Result<()> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     publish(&bus, [3]).await?;
-    let mut reader = Reader::open(&bus, P0, 1, Seq(1)).await?;
+    let mut reader = Reader::open(&bus, P0, 1, Seq(1), Same::default()).await?;
     let entries = read(&mut reader, 7).await?;
     assert_eq!(seqs(&entries), (1..=7).collect::<Vec<_>>());
     assert_eq!(numbers(&entries)?, [1, 2, 2, 2, 2, 2, 3]);
     assert_eq!(entries[1].content_type.as_deref(), Some("text/plain"));
-    assert!(entries[1].stored_at.0 > 1_700_000_000_000);
+    assert!(entries[1].stored_at().0 > 1_700_000_000_000);
     Ok(())
 }

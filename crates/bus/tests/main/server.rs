@@ -41,11 +41,20 @@ impl Server {
     }
 
     pub(crate) fn run(&mut self) -> Result<()> {
+        self.run_with(&["-js"])
+    }
+
+    pub(crate) fn run_without_jetstream(&mut self) -> Result<()> {
+        self.run_with(&[])
+    }
+
+    fn run_with(&mut self, kind: &[&str]) -> Result<()> {
         let program =
             std::env::var("ANTIPHON_NATS_SERVER").context("ANTIPHON_NATS_SERVER names no nats-server")?;
         let child = Command::new(program)
-            .args(["-a", "127.0.0.1", "-p", &self.port.to_string(), "-js", "-sd"])
+            .args(["-a", "127.0.0.1", "-p", &self.port.to_string(), "-sd"])
             .arg(&self.store)
+            .args(kind)
             .args(&self.arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::null())

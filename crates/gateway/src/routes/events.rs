@@ -17,7 +17,7 @@ use super::Connection;
 use crate::cursors;
 use crate::desk::Desk;
 use crate::forms;
-use crate::hub::{Hub, Refused};
+use crate::hub::{Hub, Refused, Verdict};
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
 use crate::reads;
@@ -62,14 +62,19 @@ pub(super) async fn follow(
     let has_cursor = cursor.is_some();
     let (seat, verdict) = hub.attach(&thread, lane, cursor).map_err(refused)?;
     let body = Seated::new(body, seat, place);
-    // While nobody can say whether the cursor is one of the thread's, the stream begins.
-    if has_cursor && let Ok(Ok(Err(bad))) = tokio::time::timeout(VERDICT, verdict).await {
-        return Err(match bad {
-            BadCursor::Unknown => cursors::unknown(),
-            BadCursor::Ahead => cursors::ahead(),
-        });
+    if has_cursor {
+        until_verdict(verdict).await?;
     }
     Ok(stream(body))
+}
+
+/// Waits until it is known that the cursor is one of the thread's. While nobody can say, the stream begins.
+pub(super) async fn until_verdict(verdict: Verdict) -> Result<(), Problem> {
+    match tokio::time::timeout(VERDICT, verdict).await {
+        Ok(Ok(Err(BadCursor::Unknown))) => Err(cursors::unknown()),
+        Ok(Ok(Err(BadCursor::Ahead))) => Err(cursors::ahead()),
+        Ok(Ok(Ok(())) | Err(_)) | Err(_) => Ok(()),
+    }
 }
 
 pub(super) fn refused(refused: Refused) -> Problem {
@@ -92,7 +97,7 @@ where
 }
 
 /// The header beats the query: a browser sends it by itself when it reconnects to the same address.
-fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Problem> {
+pub(super) fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Problem> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let text = value.to_str().map_err(|_| bad_cursor("Last-Event-ID is not ASCII text".to_owned()))?;
     // An empty Last-Event-ID is what the standard calls none.

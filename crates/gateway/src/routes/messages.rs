@@ -1,6 +1,7 @@
 //! Inputs of persons, which open turns.
 
-use adapters::Cursor;
+use adapters::{Cursor, native};
+use axum::body::Body;
 use axum::extract::Extension;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -20,7 +21,7 @@ use crate::params::{self, Params};
 use crate::problem::Problem;
 use crate::seated::Seated;
 use crate::standing::{self, Input, Standing};
-use crate::{forms, orders, reads};
+use crate::{cursors, forms, orders, reads};
 
 /// An input.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -83,10 +84,11 @@ pub(super) async fn take(
         thread,
     };
     let hub = desk.hub()?;
-    let standing = standing::of(hub, &input).await?;
     if wants_stream(&headers) {
-        return in_line(&desk, hub, connection, &input.thread, standing).await;
+        let after = events::last_event_id(&headers)?;
+        return in_line(&desk, hub, connection, &input, after).await;
     }
+    let standing = standing::of(hub, &input).await?;
     let turn = standing.turn().clone();
     if let Standing::New(opened) = standing {
         orders::open_turn(hub.context(), &opened).await?;
@@ -116,18 +118,31 @@ fn wants_stream(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The thread's events until the answer's end.
+/// The thread's events until the answer's end. A client that was cut and sends its input again gets what comes after its last event.
 async fn in_line(
     desk: &Desk,
     hub: &Hub,
     connection: Connection,
-    thread: &ThreadId,
-    standing: Standing,
+    input: &Input,
+    after: Option<Cursor>,
 ) -> Result<Response, Problem> {
+    let thread = &input.thread;
+    if let Some(cursor) = &after {
+        cursors::check(hub, thread, cursor).await?;
+    }
+    let standing = match (&after, &input.key) {
+        (Some(cursor), None) => standing::repeated(hub, input, cursor).await?,
+        _ => standing::of(hub, input).await?,
+    };
     let turn = standing.turn().clone();
     let answer = awaited(&standing)?;
-    let body = watch(desk, hub, connection, thread, &standing, &answer).await?;
-    let mut response = events::stream(body);
+    let mut response = match &after {
+        Some(cursor) if reads::has_ended_by(hub.store(), thread, &answer, cursor.base()).await? => {
+            // It has the end already, and only the end of the body was lost.
+            events::stream(Body::from(native::OPEN))
+        }
+        _ => events::stream(watch(desk, hub, connection, thread, &standing, &answer, after).await?),
+    };
     if let Ok(turn) = HeaderValue::from_str(turn.as_str()) {
         response.headers_mut().insert("x-antiphon-turn", turn);
     }
@@ -142,13 +157,21 @@ pub(super) async fn watch(
     thread: &ThreadId,
     standing: &Standing,
     answer: &MessageId,
+    after: Option<Cursor>,
 ) -> Result<Seated<LaneBody>, Problem> {
-    // Whatever becomes of the answer becomes of it after this.
-    let after = Cursor::at(reads::before(hub.store(), thread, answer).await?);
+    let is_brought = after.is_some();
+    let after = match after {
+        Some(cursor) => cursor,
+        // Whatever becomes of the answer becomes of it after this.
+        None => Cursor::at(reads::before(hub.store(), thread, answer).await?),
+    };
     let (lane, body, place) = desk.lane(connection)?;
-    let (seat, _) = hub.attach_until(thread, lane, after, answer).map_err(events::refused)?;
+    let (seat, verdict) = hub.attach_until(thread, lane, after, answer).map_err(events::refused)?;
     // Dropped with an error, the body gives the place back.
     let body = Seated::new(body, seat, place);
+    if is_brought {
+        events::until_verdict(verdict).await?;
+    }
     if let Standing::New(opened) = standing {
         orders::open_turn(hub.context(), opened).await?;
     }

@@ -196,7 +196,7 @@ async fn enter(
     {
         return Ok((message, Answer::Stored(stored)));
     }
-    let lane = messages::watch(desk, hub, connection, thread, &standing, &message).await?;
+    let lane = messages::watch(desk, hub, connection, thread, &standing, &message, None).await?;
     Ok((message, Answer::Live(lane)))
 }
 

@@ -25,8 +25,17 @@ impl Client {
         let response = http::open(gateway, path, &headers).await.unwrap();
         assert_eq!(response.status, 200);
         let mut client = Self { response, last_id: last_id.map(str::to_owned), buffer: Vec::new() };
-        assert_eq!(client.block().await.as_deref(), Some(": open"));
+        assert_eq!(client.line().await, ": open");
         client
+    }
+
+    async fn line(&mut self) -> String {
+        while !self.buffer.contains(&b'\n') {
+            let read = timeout(PATIENCE, self.response.body.read(&mut self.buffer));
+            assert!(read.await.expect("nothing came").unwrap() > 0, "the stream has ended");
+        }
+        let at = self.buffer.iter().position(|byte| *byte == b'\n').unwrap();
+        String::from_utf8(self.buffer.drain(..=at).collect()).unwrap().trim_end().to_owned()
     }
 
     /// The next block between blank lines; `None` at a clean end. A cut panics.

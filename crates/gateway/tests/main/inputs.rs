@@ -329,7 +329,7 @@ async fn in_line(town: &Town, key: Option<&str>) -> (String, Vec<Value>, bool) {
     let reply = send_with(town.gateways[0], "POST", MESSAGES, &headers, body.as_bytes()).await;
     assert_eq!(reply.status, 200, "{reply:?}");
     assert_eq!(reply.header("content-type"), Some("text/event-stream; charset=utf-8"));
-    assert!(reply.text.starts_with(": open\n\n"), "{}", reply.text);
+    assert!(reply.text.starts_with(": open\nretry: 1000\n"), "{}", reply.text);
     let data = reply.text.lines().filter_map(|line| line.strip_prefix("data: "));
     let events = data.map(|data| serde_json::from_str(data).unwrap()).collect();
     (reply.header("x-antiphon-turn").unwrap().to_owned(), events, reply.is_whole)

@@ -269,7 +269,10 @@ impl Town {
     }
 
     async fn apply(&self, commit: Commit) {
-        let submission = Submission { commit: &commit, incarnation: "stream" };
+        let status = self.store.partitions_status().await.unwrap();
+        let commits = status[usize::from(commit.partition.0)].commits;
+        let submission =
+            Submission { commit: &commit, commits, incarnation: "stream", read: None, gone: &[] };
         let outcome = self.writer.commit(&[submission]).await.unwrap();
         assert_eq!(outcome, [store::Committed::Applied]);
     }

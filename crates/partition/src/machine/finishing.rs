@@ -167,10 +167,8 @@ impl Partition {
         let is_stopped = *end == TurnEnd::Stopped;
         let outcome = if is_stopped { Outcome::Stopped } else { Outcome::Complete };
         let Some(turn) = self.work.turns.get(id) else { return outcome };
-        let beat = match is_stopped {
-            true => Beat::None,
-            false => after::beat(turn, &messages),
-        };
+        // An answer that was stopped asks for none: nothing of its producer's metadata is in it.
+        let beat = after::beat(turn, &messages);
         self.counters.heartbeats += u64::from(matches!(beat, Beat::Sent(_)));
         self.counters.heartbeats_refused += u64::from(beat == Beat::Refused);
         let status = if is_stopped { TurnStatus::Stopped } else { TurnStatus::Completed };

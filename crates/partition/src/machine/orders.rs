@@ -138,6 +138,14 @@ impl Orders {
         arrivals.filter_map(|arrival| Some(TurnId::of_answer(&arrival.message)?.0)).collect()
     }
 
+    /// Chunks of this thread wait behind an order.
+    pub(super) fn keeps_back_of(&self, thread: &model::ThreadId) -> bool {
+        self.pending.iter().any(|pending| match pending {
+            Pending::Frame { frame, .. } => frame.thread == *thread,
+            Pending::Order { .. } => false,
+        })
+    }
+
     pub(super) fn take_checks(&mut self) -> Option<Vec<OrderKey>> {
         (!self.to_check.is_empty()).then(|| std::mem::take(&mut self.to_check))
     }
@@ -249,6 +257,7 @@ impl Partition {
                 Pending::Frame { seq, frame } => {
                     self.holds.remove(&(seq, NO_SLOT));
                     self.place(&frame, seq, &mut 0, now, actions);
+                    self.work.make_ready(&frame.thread);
                 }
                 Pending::Order { seq, order, raw, verdict: Some(verdict), .. }
                     if !self.must_wait(&order, verdict) =>

@@ -311,6 +311,28 @@ fn a_message_that_is_shed_is_read_again_wherever_it_stands_in_its_frame() {
 }
 
 #[test]
+fn an_answer_about_a_message_that_was_forgotten_does_not_count_for_it_opened_again() {
+    let again = || {
+        let mut script = Script::new();
+        script.auto_found = false;
+        script.run("0a!");
+        script.handle(Input::Shed(1));
+        assert_eq!(script.run("room"), "reread(1)");
+        let log = script.log.clone();
+        assert_eq!(script.entries(log), "look-up(1)");
+        script
+    };
+    let found = |known| Input::Found(vec![(key("a"), known)]);
+    let mut script = again();
+    assert_eq!(script.handle(found(Known::Absent)), "-", "it may have ended since");
+    assert_eq!(script.handle(found(Known::Absent)), r#"a commit("a" @1)"#);
+    let mut script = again();
+    assert_eq!(script.handle(found(Known::Ended)), "-");
+    assert_eq!(script.machine.stats(script.now).open, 0, "what has ended stays so");
+    assert_eq!(script.handle(found(Known::Ended)), "-");
+}
+
+#[test]
 fn nothing_is_released_before_the_store_has_said_that_the_message_is_new() {
     let mut script = Script::new();
     script.auto_found = false;

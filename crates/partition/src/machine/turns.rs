@@ -78,10 +78,18 @@ impl Partition {
         }
     }
 
-    /// Begins what can begin: once everything has been read that was there at the takeover, and the store has said what it
-    /// knows of it. An answer that has come already has a turn that goes on, before anything else begins in its thread.
+    /// Everything has been read that was there at the takeover, and the store has said what it knows of it; also after the
+    /// reader was set back to orders for which there had been no room: what answers them may stand behind them.
+    pub(super) fn may_begin(&self) -> bool {
+        self.has_caught_up
+            && self.last_seq >= self.begins_after
+            && self.orders.first().is_none_or(|seq| seq > self.begins_after)
+    }
+
+    /// Begins what can begin. An answer that has come already has a turn that goes on, before anything else begins in its
+    /// thread.
     pub(super) fn pump(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
-        if !self.has_caught_up || self.orders.first().is_some_and(|seq| seq <= self.begins_after) {
+        if !self.may_begin() {
             return;
         }
         while let Some((until, agent)) = self.work.timers.first().cloned() {
@@ -99,6 +107,10 @@ impl Partition {
     }
 
     fn begin_next(&mut self, thread: &model::ThreadId, now: Timestamp, actions: &mut Vec<Action>) {
+        // They may answer what would begin; it is looked at again when they are placed.
+        if self.orders.keeps_back_of(thread) {
+            return;
+        }
         let lane = self.work.lanes.entry(thread.clone()).or_default();
         if lane.active().is_some() {
             return;
@@ -346,13 +358,16 @@ impl Partition {
 
     /// Ends a turn, whatever stage it is in, and hands it to the next commit.
     pub(super) fn end_turn(&mut self, id: &TurnId, end: TurnEnd) {
+        let may_begin = self.may_begin();
         let Some(turn) = self.work.turns.get_mut(id) else { return };
         if turn.phase == TurnPhase::Ended {
             return;
         }
         let was_under_way = matches!(turn.phase, TurnPhase::Starting | TurnPhase::Running);
         turn.phase = TurnPhase::Ended;
-        turn.is_abandoned = (was_under_way || turn.slot.is_some()) && is_ours(&end);
+        // One that waits here may have been requested by an owner before this one, but for what came to a busy thread since.
+        let is_refused = end == TurnEnd::Failed(Failure::Turn(TurnFault::Busy));
+        turn.is_abandoned = is_ours(&end) && !(is_refused && may_begin);
         if !was_under_way {
             // It keeps nobody waiting, but is counted like the others until it is committed.
             self.work.active += 1;
@@ -407,7 +422,7 @@ impl Partition {
     }
 }
 
-/// The workflow does not know of this end yet.
+/// The workflow does not know of this end yet, if it knows of the turn.
 fn is_ours(end: &TurnEnd) -> bool {
     match end {
         TurnEnd::Complete => false,

@@ -8,12 +8,13 @@ use std::time::Instant;
 
 use simulation::{Bug, Report, simulate, swarm};
 
-const USAGE: &str = "simulate [--from SEED] [--seeds N] [--bug NAME] [--threads N] [--verbose] [--survey]
+const USAGE: &str =
+    "simulate [--from SEED|fresh] [--seeds N] [--bug NAME] [--threads N] [--verbose] [--survey]
 
   --seeds N     how many seeds (20000)
-  --from SEED   the first one (0)
+  --from SEED   the first one (0); `fresh` draws one and says which
   --bug NAME    plants a bug; `--bug list` names them
-  --threads N   how many threads (2)
+  --threads N   how many threads (one for each core)
   --verbose     prints the last lines of the failing seed's history, or of the only seed's
   --survey      goes on after a failure, and counts what failed";
 
@@ -37,8 +38,8 @@ fn main() -> ExitCode {
 }
 
 fn options() -> Result<Options, String> {
-    let mut options =
-        Options { from: 0, seeds: 20_000, bug: None, threads: 2, verbose: false, survey: false };
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let mut options = Options { from: 0, seeds: 20_000, bug: None, threads, verbose: false, survey: false };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         if name == "--verbose" {
@@ -52,7 +53,8 @@ fn options() -> Result<Options, String> {
         let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
         let number = || value.parse::<u64>().map_err(|error| format!("{name} {value}: {error}"));
         match name.as_str() {
-            "--from" => options.from = number()?,
+            "--from" | "--base" if value == "fresh" => options.from = fresh(),
+            "--from" | "--base" => options.from = number()?,
             "--seeds" => options.seeds = number()?,
             "--threads" => options.threads = number()? as usize,
             "--bug" => options.bug = Some(bug(&value)?),
@@ -60,6 +62,12 @@ fn options() -> Result<Options, String> {
         }
     }
     Ok(options)
+}
+
+/// Another one each time, short enough to be typed.
+fn fresh() -> u64 {
+    let drawn = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+    (drawn >> 24) / 1_000 * 1_000
 }
 
 fn bug(name: &str) -> Result<Bug, String> {
@@ -91,13 +99,18 @@ fn run(options: &Options) -> ExitCode {
     }
     let started = Instant::now();
     let seeds = options.from..options.from.saturating_add(options.seeds);
+    println!("seeds from {} on {} threads", options.from, options.threads);
+    let step = (options.seeds / 100).max(1_000);
     let progress = |done: u64| {
-        if done.is_multiple_of(1_000) {
+        if done.is_multiple_of(step) {
             eprintln!("{done} seeds, {:.0} per second", done as f64 / started.elapsed().as_secs_f64());
         }
     };
     let outcome = swarm(seeds, options.bug, options.threads, progress);
-    println!("{} seeds in {:.1?}: {}", outcome.seeds, started.elapsed(), outcome.coverage);
+    println!("{} seeds in {:.1?}:", outcome.seeds, started.elapsed());
+    for count in outcome.coverage.to_string().split(", ") {
+        println!("  {count}");
+    }
     match outcome.failed {
         Some(failed) => {
             print(&simulate(failed.seed, options.bug, options.verbose));
@@ -121,9 +134,9 @@ fn print(report: &Report) {
         println!("{violation}");
     }
     println!(
-        "seed {}: {} violations, trace {:016x}",
-        report.seed,
+        "seed {seed}: {} violations, trace {:016x}; cargo xtask simulate --from {seed} --seeds 1 --verbose",
         report.violations.len(),
-        report.trace_hash
+        report.trace_hash,
+        seed = report.seed,
     );
 }

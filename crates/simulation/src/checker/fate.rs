@@ -22,6 +22,8 @@ pub struct Fate {
     pub longest_silence_ms: i64,
     /// The sequence of the first chunk that still waits behind a gap.
     pub gap_since_seq: Option<u64>,
+    /// The sequence of the last chunk that counts.
+    pub last_seq: u64,
     final_id: Option<u32>,
     next: u32,
     /// Held chunks in the order of arrival: id, sequence, ms.
@@ -71,6 +73,7 @@ impl Fate {
             longest_gap_ms: 0,
             longest_silence_ms: 0,
             gap_since_seq: None,
+            last_seq: 0,
             final_id: None,
             next: 0,
             held: Vec::new(),
@@ -109,7 +112,7 @@ impl Fate {
             self.final_id = Some(chunk.id);
         }
         self.held.push((chunk.id, seq, at_ms));
-        self.last_at_ms = self.last_at_ms.max(at_ms);
+        (self.last_at_ms, self.last_seq) = (self.last_at_ms.max(at_ms), seq);
         self.advance();
     }
 

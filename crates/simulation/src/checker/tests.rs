@@ -154,7 +154,10 @@ fn what_clients_saw_is_compared_with_both() {
     assert_eq!(broken(|e| seen(e, vec![complete("b", 5)])), [ClientText]);
     assert_eq!(broken(|e| seen(e, vec![whole(), complete("b", 6)])), [OneTerminal]);
     assert_eq!(broken(|e| seen(e, vec![whole(), complete("b", 5), complete("b", 5)])), [OneTerminal]);
-    assert_eq!(broken(|e| seen(e, vec![Seen::Failed { message: key("b").message, position: None, is_lost: false }])), [OneTerminal]);
+    assert_eq!(
+        broken(|e| seen(e, vec![Seen::Failed { message: key("b").message, position: None, is_lost: false }])),
+        [OneTerminal]
+    );
     assert_eq!(broken(|e| seen(e, vec![whole()])), [OneTerminal]);
     assert_eq!(broken(|e| e.transcripts[0].seen.push(complete("gap", 1))), [OneTerminal]);
     assert_eq!(broken(|e| e.transcripts[0].seen.push(complete_from_store())), [ClientText]);

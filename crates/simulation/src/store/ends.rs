@@ -75,10 +75,8 @@ impl Store {
     /// All ends, with their positions.
     pub(crate) fn ends_of_threads(&self) -> Vec<(MessageKey, i64)> {
         let of = |(thread, ends): (&ThreadId, &BTreeMap<Position, Ended>)| {
-            let key = |ended: &Ended| MessageKey {
-                thread: thread.clone(),
-                message: ended.header.message.clone(),
-            };
+            let key =
+                |ended: &Ended| MessageKey { thread: thread.clone(), message: ended.header.message.clone() };
             ends.values().map(|ended| (key(ended), ended.position.get())).collect::<Vec<_>>()
         };
         self.ends_of.iter().flat_map(of).collect()

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{ActId, AgentId, MessageKey, Position, QueuedTask, Task, TaskId, ThreadId, TurnId};
 use partition::{
     AgentWrite, AuditWrite, Commit, FailedTask, FailedTurn, OpenTurn, OrderKey, OutboxBatch, Outgoing,
-    SavedAgent, TaskChange, Verdict, Wait,
+    SavedAgent, TaskChange, TurnStatus, Verdict, Wait,
 };
 
 use crate::bug::Bug;
@@ -259,7 +259,7 @@ impl Tables {
             let seq = self.open_turns.get(&key).map_or(open.seq, |known| known.seq);
             self.open_turns.insert(key, OpenTurn { seq, ..open.clone() });
         }
-        for key in &commit.ended_turns {
+        for key in commit.ended_turns.iter().filter(|_| bug != Some(Bug::SavedInputsStay)) {
             self.open_turns.remove(key);
         }
     }
@@ -337,6 +337,14 @@ impl Tables {
         open
     }
 
+    /// Inputs that are saved though their run has ended.
+    pub(crate) fn saved_and_over(&self) -> impl Iterator<Item = &TurnId> {
+        let is_over = |key: &(ThreadId, TurnId), open: &OpenTurn| {
+            self.committed.contains(key) || self.has_failed(key, open.opened.run)
+        };
+        self.open_turns.iter().filter(move |(key, open)| is_over(key, open)).map(|((_, turn), _)| turn)
+    }
+
     /// An input at or below the checkpoint is not lost.
     pub(crate) fn keeps_input(&self, thread: &ThreadId, turn: &TurnId, run: u32) -> bool {
         let key = (thread.clone(), turn.clone());
@@ -377,4 +385,27 @@ impl Tables {
             target: act.target.clone(),
         })
     }
+}
+
+/// What a commit sends that comes from a turn which it stops.
+pub(crate) fn sent_by_stopped(commit: &Commit) -> Vec<(TurnId, String)> {
+    let outgoing: Vec<&Outgoing> = commit.outbox.iter().flat_map(|batch| &batch.outgoing).collect();
+    let stopped = outgoing.iter().filter_map(|outgoing| match outgoing {
+        Outgoing::TurnEnded(ended) if ended.status == TurnStatus::Stopped => Some(&ended.turn),
+        Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::TurnOpened(_) => None,
+    });
+    let of = |turn: &TurnId, metadata: &model::Metadata| {
+        metadata.get("turn_id").and_then(serde_json::Value::as_str) == Some(turn.as_str())
+    };
+    let sent = stopped.flat_map(|turn| {
+        let follows = outgoing.iter().filter_map(move |outgoing| match outgoing {
+            Outgoing::Task(task) => of(turn, &task.metadata).then(|| format!("task {}", task.id)),
+            Outgoing::TurnOpened(opened) => {
+                of(turn, &opened.metadata).then(|| format!("input {}", opened.turn))
+            }
+            Outgoing::TurnEnded(_) => None,
+        });
+        follows.map(|follows| (turn.clone(), follows))
+    });
+    sent.collect()
 }

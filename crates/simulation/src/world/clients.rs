@@ -98,7 +98,9 @@ impl World {
             | GatewayEvent::Fetched(thread, number, ..)
             | GatewayEvent::Tick(thread, number) => (thread.clone(), *number),
             GatewayEvent::Watch(p) => return self.ask_sent(gateway, *p),
-            GatewayEvent::Sent(p, incarnation, sent) => return self.on_sent(gateway, *p, *incarnation, sent.clone()),
+            GatewayEvent::Sent(p, incarnation, sent) => {
+                return self.on_sent(gateway, *p, *incarnation, sent.clone());
+            }
         };
         let Some(follower) = self.gateways[gateway].followers.get(&thread) else { return };
         if follower.number != number {
@@ -127,7 +129,9 @@ impl World {
                     follower.feed.on_ask_failed(now);
                 }
             }
-            GatewayEvent::Fetch(_, _, reader, read) => return self.read_store(gateway, thread, number, reader, read),
+            GatewayEvent::Fetch(_, _, reader, read) => {
+                return self.read_store(gateway, thread, number, reader, read);
+            }
             GatewayEvent::Fetched(_, _, reader, fetched) => self.fetched(gateway, &thread, reader, fetched),
             GatewayEvent::Tick(..) => follower.has_tick = false,
             GatewayEvent::Watch(_) | GatewayEvent::Sent(..) => {}
@@ -153,11 +157,12 @@ impl World {
         if !events.is_empty() {
             told.extend(follower.viewers.iter().map(|viewer| (*viewer, events.clone())));
         }
-        let (mut let_in, mut cut) = (Vec::new(), Vec::new());
+        let (mut let_in, mut cut, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for (viewer, fate, _) in follower.waiting.let_in(&mut follower.feed, now) {
             let fate = match fate {
-                Fate::Refused(_) => {
+                Fate::Refused(why) => {
                     self.coverage.restarts += 1;
+                    refused.push((viewer.client, why));
                     match follower.feed.restart() {
                         feed::Join::Joined(first) => Fate::Joined(first),
                         _ => Fate::OverBudget,
@@ -189,6 +194,11 @@ impl World {
         follower.is_reading |= read.is_some();
         let needs_tick = !follower.feed.is_calm() || !follower.waiting.is_empty();
         let sets_tick = needs_tick && !std::mem::replace(&mut follower.has_tick, needs_tick);
+        for (client, why) in refused {
+            self.note(27, [client as u64, 0, 0], || {
+                format!("client {client} is told to begin anew: {why:?}")
+            });
+        }
         for (client, base) in let_in {
             self.clients[client].joined(base);
         }
@@ -322,7 +332,9 @@ impl World {
             (Reader::Feed, Fetched::Page(page)) => follower.feed.on_page(&page, now),
             (Reader::Feed, Fetched::Failed) => follower.feed.on_read_failed(now),
             (Reader::Waiting, Fetched::Page(page)) => {
-                let gone = follower.waiting.on_page(&page, |viewer, events| told.push((*viewer, events)));
+                let gone = follower
+                    .waiting
+                    .on_page(&page, &follower.feed, |viewer, events| told.push((*viewer, events)));
                 for (viewer, fate) in gone {
                     if let (Fate::Refused(_), feed::Join::Joined(first)) = (fate, follower.feed.restart()) {
                         self.coverage.restarts += 1;
@@ -331,7 +343,14 @@ impl World {
                     }
                 }
             }
-            (Reader::Waiting, Fetched::Last(_) | Fetched::Failed) => follower.waiting.on_read_failed(now),
+            (Reader::Waiting, Fetched::Last(last)) => {
+                for viewer in follower.waiting.viewers() {
+                    self.clients[viewer.client].joined(last.get());
+                }
+                follower.waiting.on_last(last, &follower.feed);
+                follower.waiting.on_read_failed(now);
+            }
+            (Reader::Waiting, Fetched::Failed) => follower.waiting.on_read_failed(now),
         }
         self.tell(told);
     }

@@ -3,6 +3,8 @@
 use model::{AgentId, Position, TurnId};
 use partition::{Input, OrderKey, OutboxBatch, Outgoing, Start, Started, Verdict};
 
+use crate::bug::Bug;
+
 use super::{Address, Event, SessionEvent, WorkEvent, World};
 use crate::checker::turns::{Happened, TurnEvent, What};
 
@@ -58,8 +60,12 @@ impl World {
     }
 
     /// The turn begins: reads what it needs, and publishes the request.
-    pub(super) fn begin(&mut self, address: Address, start: Box<Start>) {
+    pub(super) fn begin(&mut self, address: Address, mut start: Box<Start>) {
         self.coverage.starts += 1;
+        if self.bug == Some(Bug::AnswerRequestedAgain) && start.is_adopted {
+            (start.is_adopted, start.attempt) = (false, start.attempt + 16);
+        }
+        self.check_start(address, &start);
         self.people.begun.push((start.thread.clone(), start.turn.clone()));
         let epoch = self.session(address).map_or(0, |session| session.epoch);
         if self.store.is_held(address.partition, address.incarnation, epoch) {
@@ -97,7 +103,11 @@ impl World {
         if !start.is_adopted {
             self.store_request(start);
         }
-        let started = Started::Requested(self.scenario.turning.rules);
+        let mut rules = self.scenario.turning.rules;
+        if self.bug == Some(Bug::DeadlineForgotten) {
+            rules.deadline_ms = i64::MAX;
+        }
+        let started = Started::Requested(rules);
         let delay = self.rng.range(0, 6);
         self.answer(address, delay, Input::Started { turn: start.turn.clone(), run: start.run, started });
     }

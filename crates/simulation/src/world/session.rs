@@ -1,5 +1,6 @@
 //! One worker's hold on one partition: drives the real machine as the worker does, and performs its actions.
 
+mod promises;
 mod reading;
 mod replies;
 
@@ -9,12 +10,14 @@ use std::sync::Arc;
 use model::{Chunk, Failure, FrameNumber, MessageKey, PartitionId, Timestamp, TurnId};
 use partition::{Action, Commit, Input, Partition, Report};
 
+use promises::Promises;
+
 use super::statements::Kind;
-use super::{Address, Event, Reply, SessionEvent, World, refusals};
+use super::{Address, Event, Reply, SessionEvent, World};
 use crate::bug::Bug;
 use crate::checker::{Invariant, Violation};
-use wire::out::{End, OutFrame};
 use crate::log::START;
+use wire::out::{End, OutFrame};
 
 pub(super) struct Session {
     pub(super) address: Address,
@@ -36,6 +39,7 @@ pub(super) struct Session {
     ticked_at: i64,
     /// For how long a gap that only its timeout can end has been read in peace, ms.
     watch: BTreeMap<MessageKey, i64>,
+    promises: Promises,
     planted: Planted,
 }
 
@@ -75,6 +79,7 @@ impl Session {
             renewed_at: time,
             ticked_at: time,
             watch: BTreeMap::new(),
+            promises: Promises::default(),
             planted: Planted::default(),
         }
     }
@@ -133,7 +138,11 @@ impl World {
     }
 
     fn loaded(&mut self, address: Address, takeover: partition::Takeover, hash_seed: u64) {
-        let limits = self.scenario.limits;
+        let mut limits = self.scenario.limits;
+        if self.bug == Some(Bug::StallForgotten) {
+            limits.stall_timeout_ms = i64::MAX;
+        }
+        let tail = self.log(address.partition).len();
         let now = Timestamp(START + self.time + self.workers[address.worker].skew);
         let restored = takeover.stragglers.len() as u64;
         self.coverage.straggler_restores += restored;
@@ -150,6 +159,7 @@ impl World {
         let Some(session) = self.session(address) else { return };
         session.machine = Some(Partition::new(takeover, limits, hash_seed, now));
         session.ticked_at = time;
+        session.promises.tail = tail;
         self.schedule(1, Event::Session(address, SessionEvent::Fetch { generation: 0 }));
         self.schedule(limits.tick_ms, Event::Session(address, SessionEvent::Tick));
     }
@@ -163,23 +173,24 @@ impl World {
 
     /// One input to the machine, and whatever it decides.
     pub(super) fn drive(&mut self, address: Address, input: Input) {
-        let now = self.now(address);
+        let (now, bug) = (self.now(address), self.bug);
         let Some(session) = self.session(address) else { return };
         let Some(machine) = &mut session.machine else { return };
         let refused = match &input {
             Input::Committed(refused) => refused.clone(),
             _ => Vec::new(),
         };
+        session.promises.told(&input);
         let mut actions = machine.handle(input, now);
-        for (turn, _) in &refused {
-            // Those of an earlier owner come first and are as they are stored.
-            if let Some(Action::Send(batch)) =
-                actions.iter_mut().rfind(|action| matches!(action, Action::Send(_)))
-            {
-                refusals::amend(batch, turn);
-            }
+        let refused: Vec<TurnId> = refused.into_iter().map(|(turn, _)| turn).collect();
+        partition::isolation::correct(&mut actions, &[], &refused);
+        if bug == Some(Bug::NeverWithdrawn) {
+            actions.retain(|action| !matches!(action, Action::Abandon { .. }));
         }
+        session.promises.decided(&actions);
+        let ended = std::mem::take(&mut session.promises.ended);
         session.actions.extend(actions);
+        self.check_withdrawn(address, ended);
         self.perform(address.worker, address.partition);
     }
 
@@ -291,6 +302,7 @@ impl World {
                     self.send_outbox(address, batch.clone(), 1);
                 }
             }
+            Some(Bug::StoppedTurnGoesOn) => promises::go_on(commit),
             Some(Bug::QueueShuffled) => {
                 let tasks = &mut commit.tasks;
                 if let [first, .., last] = tasks.as_mut_slice()
@@ -325,6 +337,7 @@ impl World {
         }
         self.offer_room(address);
         self.watch_gaps(address);
+        self.watch_deadlines(address);
     }
 
     fn shed(&mut self, address: Address) {
@@ -346,8 +359,8 @@ impl World {
         }
     }
 
-    /// A gap that nothing can close must fail its message within the timeout, counted while the owner has read
-    /// everything and nothing is in its way.
+    /// A gap that nothing can close must fail its message within the timeout, and so must silence that nobody ends, counted
+    /// while the owner has read everything and nothing is in its way.
     fn watch_gaps(&mut self, address: Address) {
         let limits = self.scenario.limits;
         let (now, time) = (self.now(address), self.time);
@@ -358,27 +371,27 @@ impl World {
             worker.sessions.get_mut(&address.partition).filter(|session| session.address == address)
         {
             let passed = (time - *ticked_at).min(limits.tick_ms);
-            *ticked_at = time;
             let in_peace = *is_caught_up && in_flight.is_none() && !machine.stats(now).deferring;
             let read = machine.last_seq().0;
             let seqs = &self.planned_seqs[usize::from(address.partition.0)];
-            for (planned, key) in &doomed[usize::from(address.partition.0)] {
+            for (planned, key, after_ms) in &doomed[usize::from(address.partition.0)] {
                 let seq = seqs.get(*planned as usize - 1);
                 if !in_peace || seq.is_none_or(|seq| *seq > read) || self.store.has_ended(key) {
                     continue;
                 }
                 let age = watch.entry(key.clone()).or_default();
                 *age += passed;
-                if *age > limits.gap_timeout_ms + 6 * limits.tick_ms + 1_000 {
-                    late = Some((key.clone(), *age));
+                if *age > after_ms + 6 * limits.tick_ms + 1_000 {
+                    late = Some((key.clone(), *after_ms, *age));
                 }
             }
         }
         self.doomed = doomed;
-        if let Some((key, age)) = late {
-            let expected = format!("a failure after {} ms", limits.gap_timeout_ms);
-            let violation =
-                Violation::new(Invariant::GapTimeout, key, expected, format!("none after {age} ms"));
+        if let Some((key, after_ms, age)) = late {
+            let expected = format!("a failure after {after_ms} ms");
+            let is_gap = after_ms == limits.gap_timeout_ms;
+            let invariant = if is_gap { Invariant::GapTimeout } else { Invariant::InTime };
+            let violation = Violation::new(invariant, key, expected, format!("none after {age} ms"));
             self.violate(violation);
         }
     }

@@ -1,11 +1,13 @@
 //! Statements on their way to the store and back, and the row locks they wait for.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::{MessageKey, TurnId};
 use partition::Commit;
+use partition::isolation::{Part, Parts};
 
-use super::{Address, Event, Grant, Reply, SessionEvent, StatementEvent, World, refusals};
+use super::{Address, Event, Grant, Reply, SessionEvent, StatementEvent, World};
 use crate::bug::Bug;
 
 /// What a statement does.
@@ -172,14 +174,11 @@ impl World {
     fn apply(&mut self, number: usize, commit: Arc<Commit>) -> Option<Vec<(TurnId, String)>> {
         let mut commit = Arc::unwrap_or_clone(commit);
         let mut refused = Vec::new();
-        let turns: Vec<TurnId> = commit.turns.iter().map(|write| write.turn.clone()).collect();
-        for turn in turns {
-            if self.fault(|faults| faults.data_refused) {
-                self.coverage.refused_turns += 1;
-                let run = refusals::refuse(&mut commit, &turn, "planted");
-                self.workflows.refused.extend(run.map(|run| (turn.clone(), run)));
-                refused.push((turn, "planted".to_owned()));
-            }
+        if let Some(bad) = self.refuses(&commit) {
+            let mut parts = Parts::of(commit);
+            self.isolate(number, &mut parts, &bad)?;
+            commit = parts.rest().clone();
+            refused = parts.refused;
         }
         let worker = self.statements[number].address.worker;
         let skew = if self.bug == Some(Bug::BackoffByWorkerClock) { self.workers[worker].skew } else { 0 };
@@ -211,6 +210,41 @@ impl World {
             )
         });
         (!is_stale).then_some(refused)
+    }
+
+    /// Turns of which the store takes no messages.
+    fn refuses(&mut self, commit: &Commit) -> Option<BTreeSet<TurnId>> {
+        let turns: Vec<TurnId> = commit.turns.iter().map(|write| write.turn.clone()).collect();
+        let is_bad = |_: &TurnId| self.fault(|faults| faults.data_refused);
+        let bad: BTreeSet<TurnId> = turns.into_iter().filter(is_bad).collect();
+        (!bad.is_empty()).then_some(bad)
+    }
+
+    /// The worker tries each part alone; `None` when it does not come to the end of them.
+    fn isolate(&mut self, number: usize, parts: &mut Parts, bad: &BTreeSet<TurnId>) -> Option<()> {
+        while let Some(part) = parts.next() {
+            match &part {
+                Part::Turn(turn) if bad.contains(&turn.turn) => {
+                    self.coverage.refused_turns += 1;
+                    let answer = turn.messages.last().and_then(|last| TurnId::of_answer(&last.key.message));
+                    self.workflows.refused.extend(answer);
+                    parts.refuse(part, "planted".to_owned());
+                    continue;
+                }
+                Part::Turn(_) | Part::Message(_) => {}
+            }
+            let alone = parts.alone(&part);
+            let (log, time) = (&self.logs[usize::from(alone.partition.0)], self.time);
+            let is_stale = self.store.apply(&alone, log, time, 0);
+            self.coverage.parts_alone += 1;
+            parts.wrote(part);
+            if is_stale || self.fault(|faults| faults.aborted) {
+                self.note(14, [number as u64, 0, 0], || format!("store: s{number} is written in part"));
+                self.coverage.parts_without_rest += 1;
+                return None;
+            }
+        }
+        Some(())
     }
 
     /// The worker of a commit gives up asking.

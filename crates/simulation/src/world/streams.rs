@@ -1,6 +1,6 @@
 //! What is published into the streams, and the readers that wait for it.
 
-use model::{Frame, MessageKey, PartitionId};
+use model::{Frame, MessageKey, PartitionId, TurnId};
 use partition::{Body, Order, Raw};
 
 use super::{Event, SessionEvent, World};
@@ -46,7 +46,11 @@ impl World {
             chunk: arrival.chunk.clone(),
         };
         let published = if is_asked { frame.chunks.iter().map(published).collect() } else { Vec::new() };
-        self.append(partition, Body::Frame(frame), published);
+        let of = frame.chunks.first().and_then(|arrival| TurnId::of_answer(&arrival.message));
+        let seq = self.append(partition, Body::Frame(frame), published);
+        if let Some(run) = of.filter(|_| is_asked) {
+            self.workflows.heard.entry(run).or_insert((seq, 0)).1 += 1;
+        }
     }
 
     /// Stores an entry and wakes who waits for it; its sequence.

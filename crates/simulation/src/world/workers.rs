@@ -60,6 +60,7 @@ impl World {
         if self.is_away(index, incarnation, || Event::Acquire(index, incarnation)) {
             return;
         }
+        self.watch_takeovers();
         let next = self.scenario.lease_ms / 4 + self.rng.range(0, 40);
         self.schedule(next, Event::Acquire(index, incarnation));
         if self.fault(|faults| faults.drain) {
@@ -84,8 +85,9 @@ impl World {
     /// Whether its lease has run out, by the clock that counts.
     pub(super) fn is_free(&mut self, partition: PartitionId, worker: usize) -> bool {
         let now = self.lease_clock(worker);
+        let is_bound = self.bug == Some(Bug::OnlyFreeIsTaken);
         let row = self.store.row(partition);
-        row.owner.is_none() || row.lease_until <= now
+        row.owner.is_none() || (row.lease_until <= now && !is_bound)
     }
 
     /// The store's clock; a planted bug takes the worker's.

@@ -21,6 +21,8 @@ pub(super) struct Workflows {
     latest: BTreeMap<(TurnId, u32), i64>,
     /// Runs that could not be asked for, and turns that the store refused.
     pub(super) refused: BTreeSet<(TurnId, u32)>,
+    /// Runs of which there are chunks in the stream: the first entry, and how many entries.
+    pub(super) heard: BTreeMap<(TurnId, u32), (u64, u32)>,
 }
 
 struct Request {
@@ -58,7 +60,18 @@ enum Manner {
 
 impl Workflows {
     pub(super) fn new(rng: Rng) -> Self {
-        Self { rng, requests: Vec::new(), latest: BTreeMap::new(), refused: BTreeSet::new() }
+        Self {
+            rng,
+            requests: Vec::new(),
+            latest: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            heard: BTreeMap::new(),
+        }
+    }
+
+    /// A request of this run waits, or somebody works on it.
+    pub(super) fn is_outstanding(&self, turn: &TurnId, run: u32) -> bool {
+        self.requests.iter().any(|request| request.turn == *turn && request.run == run && !request.is_done)
     }
 
     pub(super) fn requests(&self) -> Vec<turns::Request> {

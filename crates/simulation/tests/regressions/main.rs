@@ -216,9 +216,7 @@ fn an_answer_for_a_forgotten_message_does_not_count_for_one_opened_again() {
     assert!(actions.iter().any(|action| matches!(action, Action::Commit(_))), "{actions:?}");
     let ended = script.take(Input::Committed(Vec::new()));
     assert!(
-        ended
-            .iter()
-            .any(|action| matches!(action, Action::End(end) if end.outcome == Outcome::Complete))
+        ended.iter().any(|action| matches!(action, Action::End(end) if end.outcome == Outcome::Complete))
     );
 }
 

@@ -9,8 +9,7 @@
            AND CASE i.wait WHEN 'keep' THEN true
                            WHEN 'clear' THEN a.backoff_next_run_at IS NULL
                                              AND (a.error_code IS NULL OR i.error_code IS NOT NULL)
-                           -- Each failure raises `failures`: this is the same commit again, and the wait goes on.
-                           ELSE a.backoff_next_run_at IS NOT NULL END
+                           ELSE false END
            AND (i.error_code IS NULL
                 OR (a.error_code IS NOT DISTINCT FROM i.error_code AND a.error_text IS NOT DISTINCT FROM i.error_text))
            AS is_same

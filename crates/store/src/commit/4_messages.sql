@@ -19,7 +19,7 @@
     RETURNING bucket, thread_id, position
 )
 , heads AS (
-    -- Counted from what was written, not from what came: the same commit twice changes nothing.
+    -- Counted from what was written, not from what came: some of it may have been there.
     INSERT INTO threads AS t (bucket, thread_id, head_position, message_count)
     SELECT bucket, thread_id, max(position), count(*)
     FROM written

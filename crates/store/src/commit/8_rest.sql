@@ -3,7 +3,14 @@
 , letters AS (
     INSERT INTO dead_letters (bucket, kind, key, partition_id, stream_seq, subject, thread_id, message_id, attempt,
                               reason, detail, raw)
-    SELECT i.bucket, i.kind, i.key, i.partition_id, i.stream_seq, i.subject, i.thread_id, i.message_id, i.attempt,
+    SELECT i.bucket, i.kind,
+           -- A stream that lost its end gives its sequences out again: another entry under the same one is another letter.
+           CASE WHEN i.kind = 'entry'
+                     AND EXISTS (SELECT FROM dead_letters AS d
+                                 WHERE d.bucket = i.bucket AND d.kind = i.kind AND d.key = i.key AND d.raw <> i.raw
+                                 OFFSET 0)
+                THEN i.key || ':' || md5(i.raw) ELSE i.key END,
+           i.partition_id, i.stream_seq, i.subject, i.thread_id, i.message_id, i.attempt,
            i.reason, i.detail::jsonb, i.raw
     FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::text[], $5::smallint[], $6::bigint[], $7::text[],
                 $8::text[], $9::text[], $10::bigint[], $11::text[], $12::text[], $13::bytea[])

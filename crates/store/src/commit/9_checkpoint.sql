@@ -1,7 +1,10 @@
--- Together with the rows, or not at all. GREATEST: a commit that is applied a second time takes nothing back.
+-- Together with the rows, or not at all.
 UPDATE partitions AS p
-SET checkpoint = greatest(p.checkpoint, f.checkpoint),
-    position_ms = greatest(p.position_ms, f.position_ms),
+SET commits = p.commits + 1,
+    checkpoint = f.checkpoint,
+    position_ms = f.position_ms,
+    read_seq = f.read_seq,
+    read_at_ns = f.read_at_ns,
     updated_at = clock_timestamp()
 FROM fence AS f
 WHERE p.partition_id = f.partition_id

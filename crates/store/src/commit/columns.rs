@@ -9,13 +9,15 @@ use crate::store::Statement;
 
 /// `1_fence.sql`, which comes before all parts.
 pub(super) fn fence(statement: Statement, owner: &str, group: &[Submission<'_>]) -> Statement {
-    let column = |value: fn(&Commit) -> i64| group.iter().map(|s| value(s.commit)).collect::<Vec<_>>();
     statement
         .bind(owner)
-        .bind(group.iter().map(|s| smallint(s.commit.partition.0)).collect::<Vec<_>>())
-        .bind(column(|commit| bigint(commit.epoch)))
-        .bind(column(|commit| bigint(commit.checkpoint.0)))
-        .bind(column(|commit| commit.position_high_water.0))
+        .bind(column(group, |s| smallint(s.commit.partition.0)))
+        .bind(column(group, |s| bigint(s.commit.epoch)))
+        .bind(column(group, |s| bigint(s.commits)))
+        .bind(column(group, |s| bigint(s.commit.checkpoint.0)))
+        .bind(column(group, |s| s.commit.position_high_water.0))
+        .bind(column(group, |s| s.read.map_or(0, |mark| bigint(mark.seq.0))))
+        .bind(column(group, |s| s.read.map(|mark| mark.stored_at_ns)))
 }
 
 /// `3_fresh.sql`.

@@ -5,8 +5,6 @@
 
 use std::sync::OnceLock;
 
-use partition::Commit;
-
 use super::{Submission, columns, orders, rest, tasks, turns};
 use crate::store::Statement;
 
@@ -14,7 +12,7 @@ use crate::store::Statement;
 type Bind = for<'a, 'b> fn(Statement, &'a [Submission<'b>]) -> Statement;
 
 const FENCE: &str = include_str!("1_fence.sql");
-const FENCE_PARAMETERS: usize = 5;
+const FENCE_PARAMETERS: usize = 8;
 
 /// A set of parts, by what is in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,10 +29,12 @@ impl Parts {
     const ORDERS: usize = 1 << 4;
     /// Dead letters and stragglers.
     const REST: usize = 1 << 5;
-    const COMBINATIONS: usize = 1 << 6;
+    /// What the stream has lost.
+    const GONE: usize = 1 << 6;
+    const COMBINATIONS: usize = 1 << 7;
 
     fn of(group: &[Submission<'_>]) -> Self {
-        Self(group.iter().fold(0, |parts, submission| parts | needed(submission.commit)))
+        Self(group.iter().fold(0, |parts, submission| parts | needed(submission)))
     }
 
     fn has(self, part: usize) -> bool {
@@ -44,7 +44,7 @@ impl Parts {
     /// The text of each part with the number of its parameters, and what binds them.
     fn list(self) -> Vec<(&'static str, usize, Option<Bind>)> {
         let turns = self.has(Self::TURNS);
-        let all: [(bool, &'static str, usize, Option<Bind>); 9] = [
+        let all: [(bool, &'static str, usize, Option<Bind>); 10] = [
             (turns, include_str!("2_turns.sql"), 20, Some(turns::turns)),
             (
                 turns && self.has(Self::MESSAGES),
@@ -57,6 +57,7 @@ impl Parts {
             (self.has(Self::TASKS), include_str!("5_tasks.sql"), 12, Some(tasks::tasks)),
             (self.has(Self::OUTBOX), include_str!("6_outbox.sql"), 7, Some(tasks::outbox)),
             (self.has(Self::ORDERS), include_str!("7_orders.sql"), 61, Some(orders::orders)),
+            (self.has(Self::GONE), include_str!("8_gone.sql"), 5, Some(rest::gone)),
             (self.has(Self::REST), include_str!("8_rest.sql"), 48, Some(rest::rest)),
             (true, self.checkpoint(), 0, None),
         ];
@@ -90,7 +91,8 @@ impl Parts {
     }
 }
 
-fn needed(commit: &Commit) -> usize {
+fn needed(submission: &Submission<'_>) -> usize {
+    let commit = submission.commit;
     let orders = !(commit.failed_tasks.is_empty()
         && commit.task_changes.is_empty()
         && commit.failed_turns.is_empty()
@@ -111,6 +113,7 @@ fn needed(commit: &Commit) -> usize {
         (commit.outbox.is_some() || !commit.sent.is_empty(), Parts::OUTBOX),
         (orders, Parts::ORDERS),
         (rest, Parts::REST),
+        (!submission.gone.is_empty(), Parts::GONE),
     ]
     .into_iter()
     .filter_map(|(is_needed, part)| is_needed.then_some(part))

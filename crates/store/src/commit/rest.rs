@@ -1,4 +1,4 @@
-//! Dead letters and stragglers as arrays.
+//! Dead letters, stragglers and what the stream has lost as arrays.
 
 use std::fmt::Debug;
 
@@ -14,6 +14,21 @@ use crate::store::Statement;
 /// `8_rest.sql`.
 pub(super) fn rest(statement: Statement, group: &[Submission<'_>]) -> Statement {
     failed(ended(saves(letters(statement, group), group), group), group)
+}
+
+/// `8_gone.sql`.
+pub(super) fn gone(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let rows: Vec<_> = group
+        .iter()
+        .zip(1_i64..)
+        .flat_map(|(s, number)| s.gone.iter().map(move |gone| (number, s.incarnation, gone)))
+        .collect();
+    statement
+        .bind(column(&rows, |(number, ..)| *number))
+        .bind(column(&rows, |(_, incarnation, _)| *incarnation))
+        .bind(column(&rows, |(.., gone)| bigint(gone.first.0)))
+        .bind(column(&rows, |(.., gone)| bigint(gone.last.0)))
+        .bind(column(&rows, |_| "the stream jumped over these sequences while it was read"))
 }
 
 /// `$1` to `$13`.

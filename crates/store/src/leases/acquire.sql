@@ -11,7 +11,10 @@ WITH free AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 )
 UPDATE partitions AS p
-SET epoch = p.epoch + 1, owner = $1, lease_until = clock_timestamp() + $2, updated_at = clock_timestamp()
+SET epoch = antiphon_next_epoch(p.epoch), owner = $1, lease_until = clock_timestamp() + $2,
+    -- Positions that a store knew before it went back in time may have been shown: the next ones are of now.
+    position_ms = greatest(p.position_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
+    updated_at = clock_timestamp()
 FROM free
 WHERE p.partition_id = free.partition_id
-RETURNING p.partition_id, p.epoch, p.checkpoint, p.incarnation, p.position_ms
+RETURNING p.partition_id, p.epoch, p.commits, p.checkpoint, p.incarnation, p.position_ms, p.read_seq, p.read_at_ns

@@ -1,9 +1,10 @@
--- $1 worker, $2 ttl, arrays: $3 partition, $4 epoch.
+-- $1 worker, $2 ttl, arrays: $3 partition, $4 epoch, $5 commits.
 WITH held AS MATERIALIZED (
     -- Locked in the order in which commits lock them; an UPDATE alone would take them in any order.
     SELECT p.partition_id
-    FROM unnest($3::smallint[], $4::bigint[]) AS h (partition_id, epoch)
-    JOIN partitions AS p ON p.partition_id = h.partition_id AND p.epoch = h.epoch
+    FROM unnest($3::smallint[], $4::bigint[], $5::bigint[]) AS h (partition_id, epoch, commits)
+    -- More commits are those that were applied since this was asked; fewer are those of a store that went back in time.
+    JOIN partitions AS p ON p.partition_id = h.partition_id AND p.epoch = h.epoch AND p.commits >= h.commits
     WHERE p.owner = $1
     ORDER BY p.partition_id
     FOR NO KEY UPDATE OF p
@@ -12,4 +13,5 @@ UPDATE partitions AS p
 SET lease_until = clock_timestamp() + $2, updated_at = clock_timestamp()
 FROM held
 WHERE p.partition_id = held.partition_id
-RETURNING p.partition_id
+RETURNING p.partition_id,
+          (SELECT count(*) FROM incidents AS i WHERE i.partition_id = p.partition_id AND i.acknowledged_at IS NULL) AS incidents

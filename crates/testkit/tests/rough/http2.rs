@@ -71,7 +71,7 @@ async fn requests_and_streams_share_a_connection() {
     assert_eq!(viewer.headers()["x-accel-buffering"], "no");
     assert!(viewer.headers().get("connection").is_none());
     let mut seen = String::new();
-    until(viewer.body_mut(), &mut seen, ": open\n\n").await.unwrap();
+    until(viewer.body_mut(), &mut seen, ": open\n").await.unwrap();
     for (path, status) in
         [("/livez", 200), ("/v1/threads/none", 404), ("/v1/threads/%ff", 400), ("/nowhere", 404)]
     {
@@ -118,7 +118,7 @@ async fn a_stream_that_takes_nothing_is_reset_alone() {
     let mut slow = link.get("/v1/threads/two/events").await;
     let mut quick = link.get("/v1/threads/two/events").await;
     let mut seen = String::new();
-    until(quick.body_mut(), &mut seen, ": open\n\n").await.unwrap();
+    until(quick.body_mut(), &mut seen, ": open\n").await.unwrap();
     // Far less than the lag that is allowed, and more than the window.
     bed.send_part(&of_size("two", "m-1", 16_000), 0..1).await;
     until(quick.body_mut(), &mut seen, "message_complete").await.unwrap();
@@ -146,7 +146,7 @@ async fn a_stream_that_lags_is_reset_alone_and_at_once() {
     let mut slow = link.get("/v1/threads/two/events").await;
     let mut quick = link.get("/v1/threads/two/events").await;
     let mut seen = String::new();
-    until(quick.body_mut(), &mut seen, ": open\n\n").await.unwrap();
+    until(quick.body_mut(), &mut seen, ": open\n").await.unwrap();
     let message = of_size("two", "m", 320_000);
     for id in 0..message.chunks.len() {
         bed.send_part(&message, id..id + 1).await;

@@ -75,7 +75,7 @@ async fn every_chunk_passes_at_once_and_a_cut_stays_a_cut() {
         [Viewer::open(addrs[0], "proxied", None).await, Viewer::open(addrs[1], "proxied", None).await];
     for viewer in &mut viewers {
         // Before there is any chunk: nginx passes a head on with the first byte of its body.
-        viewer.until(": open\n\n").await.unwrap();
+        viewer.until(": open\n").await.unwrap();
     }
     let mut slowest = Duration::ZERO;
     for id in 0..20 {
@@ -128,7 +128,7 @@ async fn ends_stay_ends_and_drains_are_cuts() {
     let mut viewers =
         [Viewer::open(addrs[0], "ends", None).await, Viewer::open(addrs[1], "ends", None).await];
     for viewer in &mut viewers {
-        viewer.until(": open\n\n").await.unwrap();
+        viewer.until(": open\n").await.unwrap();
     }
     bed.fleet.gateways[0].terminate();
     for viewer in &mut viewers {

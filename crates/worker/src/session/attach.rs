@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use bus::Reader;
-use model::Seq;
-use partition::Partition;
-use runtime::Backoff;
-use store::Grant;
+use bus::{BusError, Reader, Same, StreamState};
+use model::{PartitionId, Seq};
+use partition::{Found, Incident, Kept, Partition, Place, place};
+use runtime::{Backoff, Condition};
+use store::{Applied, Grant};
 
-use super::{Session, now};
+use super::{Seen, Session, now};
 use crate::Context;
 use crate::asks::Asks;
 use crate::errands::{Beyond, Errands};
@@ -18,18 +18,33 @@ use crate::meter::Meter;
 use crate::purge::Purge;
 use crate::retaining::Retaining;
 
-/// Loads the partition and opens its stream, for as long as it takes. `None` when the lease is gone.
-pub(super) async fn attach<'a>(context: &'a Context, grant: &Grant, lease: Lease) -> Option<Session<'a>> {
+/// Loads the partition and opens its stream, for as long as it takes. `None` when the lease is gone or the store has gone back in time.
+/// The grant is the one that was given, and `seen` what was read under an earlier one.
+pub(super) async fn attach<'a>(
+    context: &'a Context,
+    grant: &Grant,
+    lease: Lease,
+    seen: Seen,
+    readable: &'a Condition,
+) -> Option<Session<'a>> {
+    // Moved by each try that came as far as that.
+    let mut grant = grant.clone();
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
     let mut said = false;
     loop {
-        match try_attach(context, grant, lease.clone()).await {
-            Ok(session) => return session,
-            Err(error) if !said => {
-                tracing::warn!(partition = %grant.partition, %error, "a partition cannot start yet and keeps trying");
-                said = true;
+        let error = match try_attach(context, &mut grant, lease.clone(), &seen, readable).await {
+            Ok(session) => {
+                readable.met();
+                return session;
             }
-            Err(error) => tracing::debug!(partition = %grant.partition, %error, "still waiting"),
+            Err(error) => error,
+        };
+        readable.unmet(error.to_string());
+        match std::mem::replace(&mut said, true) {
+            false => {
+                tracing::warn!(partition = %grant.partition, %error, "a partition cannot start yet and keeps trying");
+            }
+            true => tracing::debug!(partition = %grant.partition, %error, "still waiting"),
         }
         backoff.wait().await;
     }
@@ -37,32 +52,38 @@ pub(super) async fn attach<'a>(context: &'a Context, grant: &Grant, lease: Lease
 
 async fn try_attach<'a>(
     context: &'a Context,
-    grant: &Grant,
+    grant: &mut Grant,
     lease: Lease,
+    seen: &Seen,
+    readable: &'a Condition,
 ) -> Result<Option<Session<'a>>, Box<dyn std::error::Error + Send + Sync>> {
     let (config, partition) = (&context.config, grant.partition);
-    let stream = context.bus.stream_state(partition).await?;
-    let checkpoint = place(grant, &stream);
-    if checkpoint != grant.checkpoint || grant.incarnation.as_deref() != Some(stream.incarnation.as_str()) {
-        let rebased =
-            context.store.rebase(&config.worker_id, partition, grant.epoch, checkpoint, &stream.incarnation);
-        if !rebased.await? {
+    let (place, stream) = find_place(context, grant, seen).await?;
+    let incarnation = stream.incarnation.as_str();
+    let is_as_kept = place.incidents.is_empty() && grant.incarnation.as_deref() == Some(incarnation);
+    if !is_as_kept {
+        let Some(rebased) = context.store.rebase(&config.worker_id, grant, &place, incarnation).await? else {
             return Ok(None);
-        }
+        };
+        place.incidents.iter().for_each(|incident| say(partition, incident, place.checkpoint));
+        *grant = rebased;
     }
-    let takeover =
-        partition::Takeover { checkpoint, ..context.store.load(grant, config.limits.queue_window).await? };
+    let applied = Applied::from(&*grant);
+    lease.standing.set(Some(applied));
+    let takeover = context.store.load(grant, config.limits.queue_window).await?;
     let questions = context.bus.serve_asks(partition).await?;
-    let reader = Reader::open(&context.bus, partition, grant.epoch, checkpoint.next()).await?;
+    let same = Same { incarnation: Some(incarnation.to_owned()), read: place.read };
+    let reader = Reader::open(&context.bus, partition, grant.epoch, place.checkpoint.next(), same).await?;
     let limits = wire::DecodeLimits { chunk_bytes: config.chunk_bytes, partitions: config.partitions };
     let after = takeover.outbox.last().map(|batch| batch.id);
     let beyond = Beyond { partition, after, count: takeover.outbox_beyond };
     let (epoch, stragglers) = (grant.epoch, takeover.stragglers.len());
-    tracing::info!(%partition, epoch, %checkpoint, stragglers, "partition taken");
+    tracing::info!(%partition, epoch, checkpoint = %place.checkpoint, stragglers, "partition taken");
     Ok(Some(Session {
         context,
         lease,
-        epoch,
+        readable,
+        applied,
         machine: Partition::new(takeover, config.limits, rand::random(), now(context)),
         feed: Feed::start(reader, partition, limits),
         errands: Errands::start(context, beyond),
@@ -71,29 +92,35 @@ async fn try_attach<'a>(
         meter: Meter::new(partition.to_string()),
         purge: Purge::new(partition, config.purge_tail),
         share: context.budget.share(),
-        incarnation: stream.incarnation.as_str().into(),
+        incarnation: incarnation.into(),
+        read: place.read,
+        gone: Vec::new(),
         in_flight: None,
-        applied: checkpoint,
         rounds: 0,
         retaining: Retaining::new(partition, config.retention_every),
     }))
 }
 
-/// The checkpoint for the stream as it is. A stream that was made anew or that lost its end is never skipped over:
-/// it is read from where it may hold something new, and what is read twice meets its unique key.
-fn place(grant: &Grant, stream: &bus::StreamState) -> Seq {
-    let partition = grant.partition;
-    let renewed = grant.incarnation.as_ref().is_some_and(|known| *known != stream.incarnation);
-    if renewed {
-        tracing::error!(%partition, "the stream was made anew: reading it from its beginning");
-        metrics::counter!("antiphon_worker_stream_incidents_total").increment(1);
-        return stream.first_seq.before();
-    }
-    if stream.last_seq < grant.checkpoint {
-        let (last, checkpoint) = (stream.last_seq, grant.checkpoint);
-        tracing::error!(%partition, %last, %checkpoint, "the stream has lost its end: reading on from what is left");
-        metrics::counter!("antiphon_worker_stream_incidents_total").increment(1);
-        return stream.last_seq;
-    }
-    grant.checkpoint
+/// Where the stream is read on, by what the store and this worker know of it and by what it is.
+async fn find_place(context: &Context, grant: &Grant, seen: &Seen) -> Result<(Place, StreamState), BusError> {
+    let ours = seen.as_ref().filter(|(of, _)| grant.incarnation.as_deref() == Some(&**of));
+    let read = ours.map(|(_, mark)| *mark).into_iter().chain(grant.read).max_by_key(|mark| mark.seq);
+    let kept = Kept { checkpoint: grant.checkpoint, incarnation: grant.incarnation.as_deref(), read };
+    // The entry before the stream: what is purged in between is below what the stream then says to be its first.
+    let at_read = match read {
+        Some(mark) => context.bus.stored_at_ns(grant.partition, mark.seq).await?,
+        None => None,
+    };
+    let stream = context.bus.stream_state(grant.partition).await?;
+    let found =
+        Found { incarnation: &stream.incarnation, first: stream.first_seq, last: stream.last_seq, at_read };
+    Ok((place(&kept, &found), stream))
+}
+
+fn say(partition: PartitionId, incident: &Incident, checkpoint: Seq) {
+    let Incident { kind, incarnation, first, last } = incident;
+    let (kind, last) = (kind.name(), last.map(|last| last.0));
+    tracing::error!(%partition, kind, incarnation, %first, last, read_after = %checkpoint,
+        "the stream is not what was read of it: see `antiphon incidents list`");
+    metrics::counter!("antiphon_worker_incidents_total", "kind" => kind).increment(1);
 }

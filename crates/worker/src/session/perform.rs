@@ -3,13 +3,14 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use model::{Failure, MessageKey, Outcome, TurnId};
-use partition::{Action, Commit, Ending, Input, Release};
+use model::TurnId;
+use partition::{Action, Commit, Ending, IncidentKind, Input, Release, Report, isolation};
+use store::Gone;
 use tokio::time::Instant;
 use wire::out::{End, OutFrame};
 
 use super::{Ended, InFlight, Session, now, report};
-use crate::committer::{Settled, amend};
+use crate::committer::{Settled, Terms};
 
 impl Session<'_> {
     pub(super) async fn perform(&mut self, actions: Vec<Action>) {
@@ -22,9 +23,9 @@ impl Session<'_> {
                 Action::End(ending) => self.end(ending).await,
                 Action::Answer(answer) => self.asks.answer(answer).await,
                 Action::Sent(sent) => self.asks.sent(sent).await,
-                Action::Explain(explanation) => self.asks.explain(self.epoch, explanation).await,
+                Action::Explain(explanation) => self.asks.explain(self.applied.epoch, explanation).await,
                 Action::Reread(from) => self.feed.restart(from),
-                Action::Report(told) => report::log(&told),
+                Action::Report(told) => self.report(&told),
                 Action::Check(keys) => self.errands.check(keys),
                 Action::Start(start) => self.errands.begin(*start),
                 Action::Abandon { turn, run } => self.errands.abandon(turn, run),
@@ -34,9 +35,27 @@ impl Session<'_> {
         }
     }
 
+    /// What the stream has lost is named in the commit whose checkpoint passes it, which comes after this.
+    fn report(&mut self, told: &Report) {
+        report::log(told);
+        if let Report::Hole { first, last } = *told {
+            let kind = IncidentKind::EntriesGone.name();
+            metrics::counter!("antiphon_worker_incidents_total", "kind" => kind).increment(1);
+            self.gone.push(Gone { first, last });
+        }
+    }
+
     async fn submit(&mut self, commit: Commit) {
+        self.applied.position_high_water = commit.position_high_water;
+        let terms = Terms {
+            commits: self.applied.commits,
+            checkpoint: self.applied.checkpoint,
+            incarnation: Arc::clone(&self.incarnation),
+            read: self.read,
+            gone: std::mem::take(&mut self.gone),
+        };
         let checkpoint = commit.checkpoint;
-        let settled = self.context.committers.submit(commit, Arc::clone(&self.incarnation)).await;
+        let settled = self.context.committers.submit(commit, terms).await;
         self.in_flight = Some(InFlight { settled, checkpoint, submitted: Instant::now() });
     }
 
@@ -44,12 +63,12 @@ impl Session<'_> {
         let Some(in_flight) = self.in_flight.take() else { return ControlFlow::Continue(()) };
         metrics::histogram!("antiphon_worker_commit_seconds").record(in_flight.submitted.elapsed());
         match settled {
-            Settled::Applied { unstorable, refused } => {
-                self.applied = self.applied.max(in_flight.checkpoint);
+            Settled::Applied { commits, unstorable, refused } => {
+                (self.applied.commits, self.applied.checkpoint) = (commits, in_flight.checkpoint);
+                self.lease.standing.set(Some(self.applied));
                 let turns: Vec<TurnId> = refused.iter().map(|(turn, _)| turn.clone()).collect();
                 let mut actions = self.machine.handle(Input::Committed(refused), now(self.context));
-                mark_unstorable(&mut actions, unstorable);
-                take_refused_out(&mut actions, &turns);
+                isolation::correct(&mut actions, &unstorable, &turns);
                 self.perform(actions).await;
                 let (open, bytes) = self.machine.load();
                 self.share.settle(open, bytes);
@@ -57,7 +76,7 @@ impl Session<'_> {
             }
             Settled::Fenced => {
                 metrics::counter!("antiphon_worker_fenced_commits_total").increment(1);
-                ControlFlow::Break(Ended::Lost)
+                ControlFlow::Break(Ended::Rebuild)
             }
             Settled::Stale => {
                 tracing::warn!("the store knew more of a queue than its owner: the partition is rebuilt");
@@ -101,28 +120,6 @@ impl Session<'_> {
         if let Err(error) = self.context.bus.publish_out(&frame.thread, wire::out::encode(frame)).await {
             metrics::counter!("antiphon_worker_frames_not_sent_total").increment(1);
             tracing::debug!(thread = %frame.thread, %error, "a frame was not sent");
-        }
-    }
-}
-
-/// The machine took these for complete; the store knows better.
-fn mark_unstorable(actions: &mut [Action], unstorable: Vec<(MessageKey, String)>) {
-    for (key, detail) in unstorable {
-        for action in actions.iter_mut() {
-            if let Action::End(ending) = action
-                && ending.key == key
-            {
-                ending.outcome = Outcome::Failed(Failure::Unstorable { detail: detail.clone() });
-            }
-        }
-    }
-}
-
-/// What was to be published of turns that the store has refused is not true any more.
-fn take_refused_out(actions: &mut [Action], refused: &[TurnId]) {
-    for action in actions {
-        if let Action::Send(batch) = action {
-            refused.iter().for_each(|turn| amend(batch, turn));
         }
     }
 }

@@ -94,6 +94,36 @@ async fn a_turn_that_the_store_refuses_fails_alone() {
 }
 
 #[tokio::test]
+async fn what_meets_a_damaged_page_fails_alone_and_holds_up_nothing() {
+    let bed = Bed::new().await;
+    bed.execute(
+        "CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN RAISE EXCEPTION 'invalid page in block 7' USING ERRCODE = 'XX001'; END $$",
+    )
+    .await;
+    bed.execute(
+        "CREATE TRIGGER damaged BEFORE INSERT ON messages FOR EACH ROW
+         WHEN (NEW.content = 'here') EXECUTE FUNCTION damaged()",
+    )
+    .await;
+    let damaged = bed.open_turn("t1", "x", "hello").await;
+    let mut work = bed.work("default");
+    let (item, request) = next(&mut work).await;
+    bed.answer(&request, &["here"]).await;
+    item.ack().await.unwrap();
+    bed.send_task("a1", "k1", "one").await;
+    let (item, request) = next(&mut work).await;
+    bed.answer(&request, &["elsewhere"]).await;
+    item.ack().await.unwrap();
+    assert_eq!(bed.said("a1", 2).await[1], (Role::Assistant, "elsewhere".to_owned()));
+    let thread = ThreadId::parse("t1").unwrap();
+    let failed = async || bed.store.failed_turn(&thread, &damaged).await.unwrap();
+    until("the turn has failed", async || failed().await.is_some()).await;
+    assert_eq!(failed().await.unwrap().code, "unstorable");
+    bed.end().await;
+}
+
+#[tokio::test]
 async fn a_queue_that_moved_behind_its_owner_is_read_again() {
     let bed = Bed::new().await;
     bed.send_task("a1", "k1", "one").await;

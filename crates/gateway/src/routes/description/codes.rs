@@ -93,6 +93,11 @@ pub(super) const ALL: &[Code] = &[
         StatusCode::MISDIRECTED_REQUEST,
         "with --insecure the Host must be localhost or a loopback address",
     ),
+    code(
+        "idempotency_key_needed",
+        StatusCode::CONFLICT,
+        "Last-Event-ID says that the input is sent again, and names no answer to it",
+    ),
     code("idempotency_key_reused", StatusCode::UNPROCESSABLE_ENTITY, "the key was used with another input"),
     code("input_too_large", StatusCode::PAYLOAD_TOO_LARGE, "the input is too large"),
     code("insufficient_scope", StatusCode::FORBIDDEN, "the credential does not allow this"),

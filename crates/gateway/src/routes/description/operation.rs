@@ -199,8 +199,7 @@ impl Operation {
 
     /// How far the reader has read.
     pub(super) fn takes_last_event_id(mut self) -> Self {
-        let text =
-            "The id of the last event that was read. A browser sends it by itself; it counts before `after`.";
+        let text = "The id of the last event that was read. A browser sends it by itself; where there is `after`, it counts before that.";
         let cursor = self.schema::<forms::CursorText>();
         self.header(
             "Last-Event-ID",

@@ -61,10 +61,13 @@ fn of_threads() -> Vec<Operation> {
             .tag(THREADS)
             .says(
                 "202 once the input is durable. With `Accept: text/event-stream` the answer is streamed in line, and the stream ends with \
-                 it; then `X-Antiphon-Turn` names the turn.",
+                 it; then `X-Antiphon-Turn` names the turn. A client that was cut sends the same again with `Last-Event-ID`, and gets what comes \
+                 after that event: with the same `Idempotency-Key` whatever it has seen, without one if the id names the answer. With a \
+                 `Last-Event-ID` and without a key no turn is ever opened.",
             )
             .needs(Scope::WriteThreads)
             .takes_input_headers()
+            .takes_last_event_id()
             .body::<MessageBody>(json!({ "content": "How is the weather?", "metadata": { "channel": "web" } }))
             .answers::<Accepted>(202, "The turn is or will be under way", accepted())
             .answers_with(Answer::stream("The answer, with `Accept: text/event-stream`", &Stream::Native))
@@ -74,7 +77,8 @@ fn of_threads() -> Vec<Operation> {
             .may_say(&ORDER)
             .may_say(&STREAM)
             .may_say(&["invalid_busy_policy", "thread_busy", "agent_backing_off", "thread_erased"])
-            .may_say(&["idempotency_key_reused", "turn_dropped"]),
+            .may_say(&["idempotency_key_reused", "idempotency_key_needed", "turn_dropped"])
+            .may_say(&["invalid_cursor", "unknown_cursor", "cursor_ahead"]),
         Operation::get("/v1/threads/{thread}/audit", "auditThread", "Who stopped, retried or dropped turns")
             .tag(THREADS)
             .needs(Scope::ReadAudit)

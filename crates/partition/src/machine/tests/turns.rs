@@ -2,6 +2,7 @@
 //!
 //! The thread of a person is `t`, the agent is `a`. The store knows what has been committed, unless a test says otherwise.
 
+mod corners;
 mod crashes;
 mod following;
 mod tasks;

@@ -23,7 +23,9 @@ impl World {
             Reply::Granted(None) if session.reclaiming == Some(number) => self.drop_session(address),
             Reply::Granted(_) => {}
             Reply::Applied(refused) if is_in_flight => {
-                session.in_flight = None;
+                if let Some((_, commit)) = session.in_flight.take() {
+                    session.promises.applied(&commit);
+                }
                 self.drive(address, Input::Committed(refused));
                 self.offer_room(address);
             }

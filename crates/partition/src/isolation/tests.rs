@@ -1,8 +1,8 @@
+use crate::{AgentWrite, FailedTask, FailedTurn, TurnEnded, Wait};
 use model::{
     AgentId, BatchType, Metadata, PartitionId, Placement, QueuedTask, Role, Task, TaskId, TaskKind, ThreadId,
     Timestamp, TurnOpened,
 };
-use partition::{AgentWrite, FailedTask, FailedTurn, TurnEnded, Wait};
 use serde_json::json;
 
 use super::*;
@@ -215,7 +215,7 @@ fn a_bare_message_becomes_a_dead_letter() {
     let mut commit = Commit::empty(PartitionId(0), 1, Seq(5), Timestamp(1));
     let message = message(&thread, model::MessageId::parse("m").unwrap(), 1);
     commit.messages.push(message.clone());
-    commit.tasks.push(partition::TaskWrite {
+    commit.tasks.push(crate::TaskWrite {
         queued: QueuedTask {
             position: position(2),
             task: Task {
@@ -236,4 +236,16 @@ fn a_bare_message_becomes_a_dead_letter() {
     assert_eq!(parts.unstorable, [(message.key, "no".to_owned())]);
     let rest = parts.rest();
     assert_eq!((rest.messages.len(), rest.dead_letters.len(), rest.tasks.len()), (0, 1, 1));
+}
+
+#[test]
+fn a_message_alone_has_what_was_saved_of_it_with_it() {
+    let thread = ThreadId::parse("t").unwrap();
+    let [one, two] = ["one", "two"].map(|id| message(&thread, model::MessageId::parse(id).unwrap(), 7));
+    let mut commit = Commit::empty(PartitionId(0), 3, Seq(9), Timestamp(5));
+    commit.ended_stragglers = vec![one.key.clone(), two.key.clone()];
+    commit.messages = vec![one.clone(), two];
+    let mut parts = Parts::of(commit);
+    let first = parts.next().unwrap();
+    assert_eq!(parts.alone(&first).ended_stragglers, [one.key], "or a new owner finds it open");
 }

@@ -1,40 +1,52 @@
 //! Finding what the store refuses in one commit, and writing everything else.
 //!
+//! Entry type: [`Parts`]. Whoever writes commits tries each part [`alone`](Parts::alone), says what came of it, and writes
+//! the [`rest`](Parts::rest).
+//!
 //! What is written alone moves no checkpoint, so that a crash in between reads it again and finds it done. The rest of the
 //! commit, with the checkpoint, comes last.
 
 use std::sync::Arc;
 
 use model::{
-    Chunk, DeadLetter, DeadLetterSource, FailedMessage, Failure, Message, MessageKey, Metadata, Position, Seq, TurnId,
+    Chunk, DeadLetter, DeadLetterSource, FailedMessage, Failure, Message, MessageKey, Metadata, Outcome,
+    Position, Seq, TurnId,
 };
-use partition::{Commit, Otherwise, OutboxBatch, Outgoing, TurnStatus, TurnWrite};
 use serde_json::Value;
+
+use crate::action::Action;
+use crate::commit::Commit;
+use crate::turns::{Otherwise, OutboxBatch, Outgoing, TurnStatus, TurnWrite};
 
 /// The code of a turn whose messages the store refuses.
 const UNSTORABLE: &str = "unstorable";
 
 /// A commit that is taken apart, and what the store has refused of it.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub struct Parts {
     rest: Commit,
     messages: std::vec::IntoIter<Message>,
     turns: std::vec::IntoIter<TurnWrite>,
     /// Indices in `rest.agents` of what has been written with its turn.
     written: Vec<usize>,
-    pub(super) unstorable: Vec<(MessageKey, String)>,
-    pub(super) refused: Vec<(TurnId, String)>,
+    /// Messages that were refused, with what the store said: they have become dead letters.
+    pub unstorable: Vec<(MessageKey, String)>,
+    /// Turns whose messages were refused, with what the store said: they have failed.
+    pub refused: Vec<(TurnId, String)>,
 }
 
 /// What is tried alone.
 #[derive(Debug)]
-pub(super) enum Part {
+pub enum Part {
+    /// A bare message.
     Message(Message),
+    /// A turn with all that it writes.
     Turn(TurnWrite),
 }
 
 impl Parts {
-    pub(super) fn of(mut commit: Commit) -> Self {
+    /// Takes a commit apart.
+    pub fn of(mut commit: Commit) -> Self {
         Self {
             messages: std::mem::take(&mut commit.messages).into_iter(),
             turns: std::mem::take(&mut commit.turns).into_iter(),
@@ -46,16 +58,24 @@ impl Parts {
     }
 
     /// What is tried next.
-    pub(super) fn next(&mut self) -> Option<Part> {
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "between two of them it has to be told what came of the first"
+    )]
+    pub fn next(&mut self) -> Option<Part> {
         self.messages.next().map(Part::Message).or_else(|| self.turns.next().map(Part::Turn))
     }
 
     /// The commit that writes this part alone, with all that must not be missing when it is found done later.
-    pub(super) fn alone(&self, part: &Part) -> Commit {
+    pub fn alone(&self, part: &Part) -> Commit {
         let rest = &self.rest;
         let mut alone = Commit::empty(rest.partition, rest.epoch, Seq(0), rest.position_high_water);
         match part {
-            Part::Message(message) => alone.messages.push(message.clone()),
+            Part::Message(message) => {
+                // What was saved of it would be a message again, should the rest never be written.
+                alone.ended_stragglers = keep(&rest.ended_stragglers, |key| *key == message.key);
+                alone.messages.push(message.clone());
+            }
             Part::Turn(turn) => {
                 let write = turn.agent.and_then(|index| rest.agents.get(index));
                 alone.agents.extend(write.cloned());
@@ -71,7 +91,7 @@ impl Parts {
     }
 
     /// The part has been written.
-    pub(super) fn wrote(&mut self, part: Part) {
+    pub fn wrote(&mut self, part: Part) {
         if let Part::Turn(turn) = part {
             // The batch that was written with it is part of the one that comes with the rest.
             self.rest.sent.extend(own_batch(&turn, &self.rest).map(|batch| batch.id));
@@ -80,7 +100,7 @@ impl Parts {
     }
 
     /// The store has refused the part: `detail` is what it said.
-    pub(super) fn refuse(&mut self, part: Part, detail: String) {
+    pub fn refuse(&mut self, part: Part, detail: String) {
         match part {
             Part::Message(message) => {
                 let key = message.key.clone();
@@ -94,9 +114,9 @@ impl Parts {
                 }
                 // The last of its messages is its answer.
                 let answer = turn.messages.last();
-                self.rest.failed_messages.extend(
-                    answer.map(|answer| FailedMessage::unstorable(answer, detail.clone())),
-                );
+                self.rest
+                    .failed_messages
+                    .extend(answer.map(|answer| FailedMessage::unstorable(answer, detail.clone())));
                 self.refused.push((turn.turn.clone(), detail.clone()));
                 self.write_otherwise(turn.otherwise, detail);
             }
@@ -122,7 +142,7 @@ impl Parts {
     }
 
     /// What is left to be written, with the checkpoint.
-    pub(super) fn rest(&mut self) -> &Commit {
+    pub fn rest(&mut self) -> &Commit {
         let written = std::mem::take(&mut self.written);
         let mut index = 0..;
         self.rest.agents.retain(|_| index.next().is_some_and(|index| !written.contains(&index)));
@@ -130,8 +150,24 @@ impl Parts {
     }
 }
 
+/// Puts right what a machine decided of a commit that was applied but for these: it took the messages for complete, and what
+/// was to be published of the turns is not true any more.
+pub fn correct(actions: &mut [Action], unstorable: &[(MessageKey, String)], refused: &[TurnId]) {
+    for action in actions {
+        match action {
+            Action::End(ending) => {
+                if let Some((_, detail)) = unstorable.iter().find(|(key, _)| *key == ending.key) {
+                    ending.outcome = Outcome::Failed(Failure::Unstorable { detail: detail.clone() });
+                }
+            }
+            Action::Send(batch) => refused.iter().for_each(|turn| amend(batch, turn)),
+            _ => {}
+        }
+    }
+}
+
 /// Takes a refused turn out of what is published: it has failed, and nothing follows from it.
-pub(crate) fn amend(batch: &mut OutboxBatch, turn: &TurnId) {
+fn amend(batch: &mut OutboxBatch, turn: &TurnId) {
     batch.outgoing.retain(|outgoing| match outgoing {
         Outgoing::Task(_) | Outgoing::TurnOpened(_) => !is_of(outgoing, turn),
         Outgoing::TurnEnded(_) => true,

@@ -1,0 +1,163 @@
+//! What no scenario comes by: ends that nobody waited for, clocks of a reader that is behind, what another owner left.
+
+use super::*;
+
+fn failed(told: &[String]) -> bool {
+    told.iter().any(|told| told.starts_with("end x run 0 deadline"))
+}
+
+#[test]
+fn no_deadline_runs_before_what_followed_the_request_has_been_read() {
+    let mut script = Script::new();
+    script.handle(Input::CaughtUp(false));
+    assert_eq!(script.open("x"), ["start x run 0"]);
+    // A backlog of 300 s, in which nothing of the answer stands.
+    for _ in 0..300 {
+        script.now = script.now.plus_ms(1_000);
+        script.entry(Body::Refused {
+            subject: "s".into(),
+            payload: "?".into(),
+            refusal: Refusal { code: "malformed", detail: String::new() },
+        });
+        assert!(!failed(&script.handle(Input::Tick)));
+    }
+    script.handle(Input::CaughtUp(true));
+    assert!(!failed(&script.later(119_000)));
+    assert!(failed(&script.later(1_000)));
+}
+
+#[test]
+fn an_edit_is_stored_before_its_task_begins() {
+    let mut script = Script::new();
+    script.order(act("pause", ActKind::Pause));
+    script.task("t1");
+    let position = script.last_commit().tasks[0].queued.position;
+    script.auto = false;
+    let what = |content: &str| ActKind::EditTask {
+        task: TaskId::parse("t1").unwrap(),
+        content: content.to_owned(),
+        metadata: Metadata::EMPTY,
+    };
+    let judge = |script: &mut Script, verdict| {
+        let key = script.checks.pop().unwrap();
+        script.handle(Input::Checked(vec![(key, verdict)]))
+    };
+    script.order(act("edit", what("something else")));
+    judge(&mut script, Verdict::Task { position, is_failed: false });
+    script.order(act("resume", ActKind::Resume));
+    assert!(judge(&mut script, Verdict::New).is_empty(), "the edit is not stored yet");
+    assert_eq!(script.handle(Input::Committed(Vec::new())), ["start task run 0"]);
+    assert_eq!(script.last_start().content, "something else");
+}
+
+#[test]
+fn nothing_waits_for_a_backoff_that_was_cleared() {
+    let mut script = Script::new();
+    script.task("t1");
+    script.say(0, &["error:{}"]);
+    assert_eq!(script.machine.stats(script.now).backing_off, 1);
+    let told = script.order(act("clear", ActKind::ClearBackoff));
+    assert_eq!(told, ["start task run 1"]);
+    assert_eq!(script.machine.stats(script.now).backing_off, 0);
+}
+
+#[test]
+fn a_request_that_is_stored_after_the_end_of_its_turn_is_taken_back() {
+    let mut script = Script::new();
+    script.auto = false;
+    let new = |script: &mut Script| {
+        let key = script.checks.pop().unwrap();
+        script.handle(Input::Checked(vec![(key, Verdict::New)]))
+    };
+    let started = |name: &str| Input::Started {
+        turn: turn(name),
+        run: 0,
+        started: Started::Requested(TurnRules::default()),
+    };
+    script.open("x");
+    assert_eq!(new(&mut script), ["start x run 0"]);
+    // It is answered, though who asked has not heard that the request is stored.
+    script.say(0, &["ok!"]);
+    script.handle(started("x"));
+    assert_eq!(script.handle(Input::Committed(Vec::new())), ["abandon x run 0", "end x run 0 complete"]);
+    assert_eq!(script.handle(started("x")), ["abandon x run 0"], "nobody remembers it");
+}
+
+#[test]
+fn no_heartbeat_follows_a_turn_that_was_stopped() {
+    // The answer is whole, but its turn has to wait for the thread under this owner.
+    let beats = |order: Option<Order>| {
+        let saved = ["x", "y"].map(|name| match opened(name, 0, BusyPolicy::Enqueue) {
+            Order::Turn(opened) => OpenTurn { opened: *opened, seq: Seq(0) },
+            other => panic!("{other:?}"),
+        });
+        let mut script = Script::new();
+        script.open("w");
+        let takeover = Takeover { open_turns: saved.to_vec(), ..bare() };
+        script.machine = Partition::new(takeover, quiet(), 9, T0);
+        let start = |name: &str| Start { turn: turn(name), ..script.starts[0].clone() };
+        let token = |name: &str| key().token(&thread("t"), &turn(name), 0);
+        let [x, y] = ["x", "y"].map(|name| Start { token: token(name), ..start(name) });
+        script.say_as(&x, 0, 0, &["one"]);
+        script.say_as(&y, 0, 0, &["more:two!"]);
+        order.map(|order| script.order(order));
+        script.handle(Input::CaughtUp(true));
+        script.say_as(&x, 0, 1, &["three!"]);
+        let outgoing = script.commits.iter().filter_map(|commit| commit.outbox.as_ref());
+        let outgoing = outgoing.flat_map(|batch| &batch.outgoing);
+        outgoing.filter(|outgoing| matches!(outgoing, Outgoing::TurnOpened(_))).count()
+    };
+    assert_eq!(beats(None), 1);
+    assert_eq!(beats(Some(act("stop", ActKind::StopTurn(turn("y"))))), 0);
+}
+
+#[test]
+fn what_cannot_succeed_is_not_offered_for_a_retry() {
+    let retryable = |hint: &str| {
+        let mut script = Script::new();
+        script.open("x");
+        script.say(0, &[&format!("error:{hint}")]);
+        script.last_commit().failed_turns[0].is_retryable
+    };
+    assert!(!retryable(r#"{"retryable":false}"#));
+    assert!(retryable(r#"{"class":"auth"}"#));
+    assert!(retryable("{}"));
+}
+
+fn saved(message: MessageId, thread: ThreadId, idle_ms: i64) -> Straggler {
+    Straggler {
+        key: MessageKey { thread, message },
+        attempt: 0,
+        role: Role::Assistant,
+        first_seq: Seq(1),
+        open_ms: idle_ms,
+        gap_ms: None,
+        idle_ms,
+        chunks: vec![chunk(0, "one", false)],
+    }
+}
+
+#[test]
+fn what_was_saved_of_an_answer_without_a_turn_goes() {
+    let orphan = saved(turn("gone").answer(0), thread("t"), 0);
+    let limits = Limits { checkpoint_ms: 1_000, ..quiet() };
+    let mut script = Script::with(limits, Takeover { stragglers: vec![orphan.clone()], ..bare() });
+    assert_eq!(script.machine.stats(script.now).open, 0);
+    script.task("t1");
+    assert_eq!(script.last_commit().ended_stragglers, [orphan.key]);
+    script.task("t2");
+    assert!(script.last_commit().ended_stragglers.is_empty(), "once");
+}
+
+#[test]
+fn the_silence_of_a_message_goes_on_under_another_owner() {
+    let told = |idle_ms: i64| {
+        let message = MessageId::parse("m").unwrap();
+        let takeover = Takeover { stragglers: vec![saved(message, thread("t"), idle_ms)], ..bare() };
+        let mut script = Script::with(quiet(), takeover);
+        script.auto = false;
+        script.later(31_000)
+    };
+    assert_eq!(told(290_000), ["given up"]);
+    assert!(told(200_000).is_empty());
+}

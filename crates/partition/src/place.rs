@@ -1,0 +1,176 @@
+//! Where a stream is read on, and what a stream that is not what it was has cost.
+//!
+//! Entry point: [`place`]. Nothing is skipped on a guess: a stream that is not known to be the one that was read is read from its
+//! beginning, and what is read twice meets its unique key.
+
+use model::{Mark, Seq};
+
+/// What the store keeps of a partition's stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept<'a> {
+    /// Everything up to here has been used.
+    pub checkpoint: Seq,
+    /// The stream that it counts in; `None` when there was none yet.
+    pub incarnation: Option<&'a str>,
+    /// The last entry that is known to have been read. At the checkpoint or above it; `None` when nothing is known of it.
+    pub read: Option<Mark>,
+}
+
+/// What the stream says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// The stream.
+    pub incarnation: &'a str,
+    /// The lowest sequence that is there, or the one after the last.
+    pub first: Seq,
+    /// The last sequence ever given.
+    pub last: Seq,
+    /// When it stored what it has at [`Kept::read`], if it has anything there.
+    pub at_read: Option<i64>,
+}
+
+/// What went back in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IncidentKind {
+    /// The store lost commits that it had acknowledged. The stream still has what they were made of, or else there is another incident.
+    StoreSteppedBack,
+    /// The stream was made anew: whatever the old one had that was not committed is gone.
+    StreamRenewed,
+    /// The stream lost its end and was written past it: whatever it had there that was not committed is gone.
+    StreamParted,
+    /// The stream lacks entries that the store needs.
+    EntriesGone,
+}
+
+impl IncidentKind {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::StoreSteppedBack, Self::StreamRenewed, Self::StreamParted, Self::EntriesGone];
+
+    /// In the store and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::StoreSteppedBack => "store_stepped_back",
+            Self::StreamRenewed => "stream_renewed",
+            Self::StreamParted => "stream_parted",
+            Self::EntriesGone => "entries_gone",
+        }
+    }
+}
+
+/// Something that was lost, or may have been.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incident {
+    /// What happened.
+    pub kind: IncidentKind,
+    /// The stream that the sequences count in.
+    pub incarnation: String,
+    /// The first entry that may be gone.
+    pub first: Seq,
+    /// The last one; `None` when nobody knows how far the stream had come.
+    pub last: Option<Seq>,
+}
+
+/// Where to read on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The checkpoint from now on: what comes after it is read.
+    pub checkpoint: Seq,
+    /// The last entry that is known to have been read and to be there still.
+    pub read: Option<Mark>,
+    /// What has to be recorded with it.
+    pub incidents: Vec<Incident>,
+}
+
+/// Where a stream is read on.
+pub fn place(kept: &Kept<'_>, found: &Found<'_>) -> Place {
+    let beginning = found.first.before();
+    let incident = |kind, incarnation: &str, first: Seq, last| Incident {
+        kind,
+        incarnation: incarnation.to_owned(),
+        first,
+        last,
+    };
+    let lacks = |checkpoint: Seq| {
+        let first = checkpoint.next();
+        (first <= beginning)
+            .then(|| incident(IncidentKind::EntriesGone, found.incarnation, first, Some(beginning)))
+    };
+    let after = kept.checkpoint.next();
+    if let Some(old) = kept.incarnation.filter(|old| *old != found.incarnation) {
+        let renewed = incident(IncidentKind::StreamRenewed, old, after, None);
+        let incidents = std::iter::once(renewed).chain(lacks(Seq(0))).collect();
+        return Place { checkpoint: beginning, read: None, incidents };
+    }
+    let parted = match kept.read {
+        Some(read) => found.last < read.seq || !read.agrees(found.first, found.at_read),
+        None => found.last < kept.checkpoint,
+    };
+    if parted {
+        let incidents = vec![incident(IncidentKind::StreamParted, found.incarnation, after, None)];
+        return Place { checkpoint: beginning, read: None, incidents };
+    }
+    let incidents: Vec<Incident> = lacks(kept.checkpoint).into_iter().collect();
+    Place { checkpoint: kept.checkpoint.max(beginning), read: kept.read, incidents }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ: Mark = Mark { seq: Seq(50), stored_at_ns: 5_000 };
+    const KEPT: Kept<'_> = Kept { checkpoint: Seq(40), incarnation: Some("a"), read: Some(READ) };
+    const FOUND: Found<'_> = Found { incarnation: "a", first: Seq(30), last: Seq(60), at_read: Some(5_000) };
+
+    /// `<checkpoint> [kind stream first..last]…`
+    fn told(kept: Kept<'_>, found: Found<'_>) -> String {
+        let place = place(&kept, &found);
+        let incidents = place.incidents.iter().map(|it| {
+            let last = it.last.map(|last| last.to_string()).unwrap_or_default();
+            format!(" {} {} {}..{last}", it.kind.name(), it.incarnation, it.first)
+        });
+        let known = if place.read.is_some() { "" } else { " unread" };
+        format!("{}{known}{}", place.checkpoint, incidents.collect::<String>())
+    }
+
+    #[test]
+    fn the_same_stream_is_read_on() {
+        assert_eq!(told(KEPT, FOUND), "40");
+        assert_eq!(told(KEPT, Found { first: Seq(41), ..FOUND }), "40", "purged up to the checkpoint");
+        let first_time = Kept { checkpoint: Seq(0), incarnation: None, read: None };
+        assert_eq!(told(first_time, Found { first: Seq(1), at_read: None, ..FOUND }), "0 unread");
+    }
+
+    #[test]
+    fn a_stream_with_another_entry_at_the_mark_is_read_from_its_beginning() {
+        for found in [
+            Found { at_read: Some(5_001), ..FOUND },
+            Found { at_read: None, ..FOUND },
+            Found { last: Seq(49), at_read: None, ..FOUND },
+            // Cut off below the checkpoint and written past: what stands below the end is new as well.
+            Found { last: Seq(35), at_read: None, ..FOUND },
+        ] {
+            assert_eq!(told(KEPT, found), "29 unread stream_parted a 41..");
+        }
+        let unmarked = Kept { read: None, ..KEPT };
+        assert_eq!(told(unmarked, Found { last: Seq(39), ..FOUND }), "29 unread stream_parted a 41..");
+    }
+
+    #[test]
+    fn a_stream_that_was_made_anew_is_read_from_its_beginning() {
+        let renewed = Found { incarnation: "b", first: Seq(1), ..FOUND };
+        assert_eq!(told(KEPT, renewed), "0 unread stream_renewed a 41..");
+        let purged = Found { first: Seq(9), ..renewed };
+        assert_eq!(told(KEPT, purged), "8 unread stream_renewed a 41.. entries_gone b 1..8");
+    }
+
+    #[test]
+    fn what_was_purged_and_is_needed_is_named() {
+        let purged = Found { first: Seq(45), ..FOUND };
+        assert_eq!(told(KEPT, purged), "44 entries_gone a 41..44");
+        let beyond = Found { first: Seq(58), at_read: None, ..FOUND };
+        assert_eq!(told(KEPT, beyond), "57 entries_gone a 41..57");
+        let empty_store = Kept { checkpoint: Seq(0), incarnation: None, read: None };
+        assert_eq!(told(empty_store, FOUND), "29 unread entries_gone a 1..29");
+    }
+}

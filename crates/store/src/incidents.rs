@@ -1,0 +1,72 @@
+//! What stores and streams that went back in time have cost, for operators.
+
+use model::{PartitionId, Seq};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use crate::leases::partition_id;
+use crate::row::unsigned;
+use crate::{Store, StoreError};
+
+/// Who acknowledges what has cost nothing.
+pub(crate) const BY_ITSELF: &str = "antiphon";
+
+/// One incident.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IncidentRow {
+    /// The partition.
+    pub partition: PartitionId,
+    /// [`partition::IncidentKind::name`].
+    pub kind: String,
+    /// The stream that the sequences count in.
+    pub incarnation: String,
+    /// The first sequence that it is about.
+    pub first: Seq,
+    /// The last one; `None` when nobody knows how far the stream had come.
+    pub last: Option<Seq>,
+    /// What happened, in words.
+    pub detail: String,
+    /// When it was noticed, RFC 3339.
+    pub noticed_at: String,
+    /// When somebody acknowledged it, and who; `None`: nobody has.
+    pub acknowledged: Option<(String, String)>,
+}
+
+impl Store {
+    /// Incidents, the newest first; without `all` those that nobody has acknowledged.
+    pub async fn incidents(&self, all: bool) -> Result<Vec<IncidentRow>, StoreError> {
+        let statement = sqlx::query(include_str!("incidents/list.sql")).bind(all);
+        self.rows(statement).await?.iter().map(incident).collect()
+    }
+
+    /// Acknowledges what is open of a partition, or of all partitions, and says how many incidents those were.
+    pub async fn acknowledge_incidents(
+        &self,
+        partition: Option<PartitionId>,
+        actor: &str,
+    ) -> Result<usize, StoreError> {
+        let statement = sqlx::query(
+            "UPDATE incidents SET acknowledged_at = clock_timestamp(), acknowledged_by = $2
+             WHERE acknowledged_at IS NULL AND ($1::smallint IS NULL OR partition_id = $1)
+             RETURNING partition_id",
+        );
+        let statement = statement.bind(partition.map(|partition| partition.0 as i16)).bind(actor);
+        Ok(self.rows(statement).await?.len())
+    }
+}
+
+fn incident(row: &PgRow) -> Result<IncidentRow, StoreError> {
+    let last: Option<i64> = row.try_get("last_seq")?;
+    let at: Option<String> = row.try_get("acknowledged_at")?;
+    let by: Option<String> = row.try_get("acknowledged_by")?;
+    Ok(IncidentRow {
+        partition: partition_id(row)?,
+        kind: row.try_get("kind")?,
+        incarnation: row.try_get("incarnation")?,
+        first: Seq(unsigned(row, "first_seq")?),
+        last: last.map(|last| Seq(last.unsigned_abs())),
+        detail: row.try_get("detail")?,
+        noticed_at: row.try_get("noticed_at")?,
+        acknowledged: at.zip(by),
+    })
+}

@@ -1,0 +1,30 @@
+-- $1 worker, $2 ttl, $3 partition; what the worker knows of it: $4 epoch, $5 commits, $6 checkpoint, $7 position_ms; $8 by whom
+-- incidents are acknowledged that cost nothing.
+WITH found AS MATERIALIZED (
+    -- The own lease; or a lower epoch, which only a store has that went back behind the grant: nobody was granted the partition
+    -- since, or the epoch would be higher. Waits for a doubtful commit, which holds the lock while it runs.
+    SELECT p.*, p.epoch < $4 OR p.commits < $5 AS stepped_back
+    FROM partitions AS p
+    WHERE p.partition_id = $3 AND ((p.epoch = $4 AND p.owner = $1) OR p.epoch < $4)
+    FOR UPDATE
+)
+, noted AS (
+    INSERT INTO incidents AS i (partition_id, incarnation, first_seq, kind, last_seq, detail, acknowledged_at, acknowledged_by)
+    SELECT f.partition_id, coalesce(f.incarnation, ''), f.checkpoint + 1, 'store_stepped_back', greatest($6, f.checkpoint),
+           format('Postgres went back from commit %s of epoch %s to commit %s of epoch %s: the stream is read again from %s on',
+                  $5, $4, f.commits, f.epoch, f.checkpoint + 1),
+           clock_timestamp(), $8
+    FROM found AS f
+    WHERE f.stepped_back
+    ON CONFLICT (partition_id, incarnation, first_seq, kind) DO UPDATE
+    SET last_seq = excluded.last_seq, detail = excluded.detail, noticed_at = excluded.noticed_at
+)
+UPDATE partitions AS p
+SET epoch = antiphon_next_epoch(greatest(f.epoch, $4)), owner = $1, lease_until = clock_timestamp() + $2,
+    -- What the worker has given out since is not given out again.
+    position_ms = greatest(f.position_ms, $7),
+    updated_at = clock_timestamp()
+FROM found AS f
+WHERE p.partition_id = f.partition_id
+RETURNING p.partition_id, p.epoch, p.commits, p.checkpoint, p.incarnation, p.position_ms, p.read_seq, p.read_at_ns,
+          f.stepped_back

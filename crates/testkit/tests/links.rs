@@ -1,0 +1,224 @@
+//! Links that are slow, hosts that are silent, and streams that are gone.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+
+use serde_json::json;
+use testkit::{
+    fleet::{Fleet, READY_LIMIT},
+    http,
+    link::Link,
+    load::PlannedMessage,
+    services::{NatsServer, TestDatabase},
+};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    bed::{Bed, options},
+    talk::{SOON, scripted, text_seen, until_ended},
+};
+
+const LIMIT: Duration = Duration::from_secs(30);
+/// So long viewers may hear nothing when a host of NATS has become silent and there is another.
+const SILENCE: Duration = Duration::from_secs(10);
+/// So long anything may take that waits for a store which does not answer.
+const BOUNDED: Duration = Duration::from_secs(10);
+
+fn pieces(thread: &str, message: &str, count: usize) -> PlannedMessage {
+    let pieces: Vec<String> = (0..count).map(|number| format!("{number} ")).collect();
+    PlannedMessage::of_pieces(thread, message, &pieces).unwrap()
+}
+
+/// A worker, a gateway and a workflow service, all of which reach NATS as `nats_url` says.
+async fn fleet_over(nats: &NatsServer, database: &TestDatabase, nats_url: String) -> Fleet {
+    let mut options = scripted(options(nats, database.url()));
+    options.nats_url = nats_url;
+    let fleet = Fleet::prepare(options).unwrap();
+    fleet.migrate().await.unwrap();
+    fleet
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "chunks are streamed and inputs taken, but the viewer of the turn is told nothing: of the feed"]
+async fn a_fleet_whose_nats_is_a_second_away_streams_stores_and_answers() {
+    let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
+    let link = Link::before(nats.url()).await.unwrap();
+    let mut fleet = fleet_over(&nats, &database, link.url(nats.url()).unwrap()).await;
+    link.set_delay(Duration::from_secs(1));
+    fleet.spawn().unwrap();
+    fleet.ready(READY_LIMIT).await.unwrap();
+    let bed = Bed::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
+    bed.quiet("talk").await;
+    bed.until("every partition has its owner", LIMIT, async || {
+        bed.shares().await.values().sum::<usize>() == 8
+    })
+    .await;
+    sleep(Duration::from_secs(8)).await;
+    let began = Instant::now();
+    let (far, talk) = (bed.following("far").await, bed.following("talk").await);
+    let message = pieces("far", "m", 20);
+    bed.send_part(&message, 0..10).await;
+    far.wait(LIMIT, |progress| progress.events >= 10).await.unwrap();
+    println!("chunks were streamed after {:?}", began.elapsed());
+    let said = bed.api().say("talk", "hello").await.unwrap();
+    println!("an input was taken after {:?}", began.elapsed());
+    bed.send_part(&message, 10..20).await;
+    far.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    talk.wait(LIMIT, |progress| progress.terminals >= 1).await.unwrap();
+    println!("a turn was answered after {:?}", began.elapsed());
+    assert_eq!(text_seen(&talk, &said.answer), "You said: hello");
+    assert_eq!(bed.messages_of("talk").await.len(), 2);
+    // Nothing is in doubt all the time: a reader that has begun goes on.
+    let metrics = bed.fleet.workers[0].metrics().await.unwrap();
+    let restarts = metrics.sum("antiphon_worker_reader_restarts_total");
+    assert!(restarts < 8.0, "{restarts} new consumers over a link that is only slow");
+    bed.audit(vec![far]).await;
+}
+
+/// One NATS behind two links is to its clients what two servers of a cluster are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nats_host_that_falls_silent_is_left_within_ten_seconds() {
+    let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
+    let server = SocketAddr::from((Ipv4Addr::LOCALHOST, testkit::host_and_port(nats.url()).unwrap().1));
+    let (first, second) = (Link::start(server).await.unwrap(), Link::start(server).await.unwrap());
+    // Nobody is on the second one at the beginning.
+    second.lead_to(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)));
+    let urls = format!("{},{}", first.url(nats.url()).unwrap(), second.url(nats.url()).unwrap());
+    let mut fleet = fleet_over(&nats, &database, urls).await;
+    fleet.spawn().unwrap();
+    fleet.ready(READY_LIMIT).await.unwrap();
+    let bed = Bed::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
+    bed.quiet("talk").await;
+    let (follower, talk) = (bed.following("silent").await, bed.following("talk").await);
+    let message = pieces("silent", "m", 30);
+    bed.send_part(&message, 0..10).await;
+    follower.wait(LIMIT, |progress| progress.events >= 10).await.unwrap();
+    let before = bed.api().say("talk", "before").await.unwrap();
+    until_ended(&talk, &before.answer).await;
+    second.lead_to(server);
+    let began = Instant::now();
+    first.set_silent(true);
+    bed.send_part(&message, 10..20).await;
+    follower.wait(LIMIT, |progress| progress.events >= 20).await.unwrap();
+    let heard = began.elapsed();
+    println!("heard again after {heard:?}");
+    assert!(heard < SILENCE, "viewers heard nothing for {heard:?}");
+    bed.send_part(&message, 20..30).await;
+    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    let after = bed.api().say("talk", "after").await.unwrap();
+    until_ended(&talk, &after.answer).await;
+    assert_eq!(follower.progress().opened, 1, "it was cut");
+    bed.audit(vec![follower]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nats_server_that_stood_still_is_heard_again_at_once() {
+    let bed = Bed::with(scripted).await;
+    bed.quiet("talk").await;
+    let follower = bed.following("still").await;
+    let message = pieces("still", "m", 30);
+    bed.send_part(&message, 0..10).await;
+    follower.wait(LIMIT, |progress| progress.events >= 10).await.unwrap();
+    bed.nats.freeze();
+    let refused = bed.api().say_with("talk", &json!({"content": "hello"}), &[]).await.unwrap();
+    assert_eq!((refused.status, refused.json().unwrap()["code"].clone()), (503, json!("nats_unavailable")));
+    assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    sleep(Duration::from_secs(5)).await;
+    for process in bed.fleet.workers.iter().chain(&bed.fleet.gateways) {
+        let lives = http::get(process.metrics_addr(), "/livez").await.unwrap();
+        assert_eq!(lives.status, 200, "{}: {}", process.name(), lives.text);
+    }
+    bed.nats.thaw();
+    let began = Instant::now();
+    bed.send_part(&message, 10..30).await;
+    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    let heard = began.elapsed();
+    println!("heard again after {heard:?}");
+    assert!(heard < SILENCE, "viewers heard nothing for {heard:?}");
+    bed.audit(vec![follower]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_stream_is_gone_says_so_until_it_is_made_again() {
+    let mut bed = Bed::new().await;
+    bed.send_many("old", 20).await;
+    bed.until_ended(LIMIT).await;
+    let owner = bed.worker_of("gone").await;
+    let gone = model::Bucket::of_key("gone").get() % crate::bed::PARTITIONS;
+    bed.publisher.context().delete_stream(format!("PARTITION_{gone}")).await.unwrap();
+    let probe = bed.fleet.workers[owner].metrics_addr();
+    let readyz = async || http::get(probe, "/readyz").await.unwrap();
+    let line = format!("partition {gone}: there is no stream");
+    bed.until("the owner is not ready", SOON, async || readyz().await.text.contains(&line)).await;
+    assert_eq!(readyz().await.status, 503);
+    let refused = bed.api().say_with("gone", &json!({"content": "hello"}), &[]).await.unwrap();
+    assert_eq!((refused.status, refused.json().unwrap()["code"].clone()), (503, json!("nats_unavailable")));
+    // After ten seconds without it the partition is begun anew, and waits.
+    sleep(Duration::from_secs(12)).await;
+    assert!(readyz().await.text.contains(&line), "{:?}", readyz().await);
+    assert_eq!(http::get(probe, "/livez").await.unwrap().status, 200);
+    bed.fleet.migrate().await.unwrap();
+    bed.until("the owner is ready again", LIMIT, async || readyz().await.status == 200).await;
+    let follower = bed.following("gone").await;
+    let message = pieces("gone", "m", 10);
+    bed.send_part(&message, 0..10).await;
+    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    assert!(bed.fleet.workers[owner].has_ended().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_silent_postgres_inputs_need_nats_alone_and_the_rest_says_that_it_waits() {
+    let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
+    let link = Link::before(database.url()).await.unwrap();
+    let mut fleet_options = scripted(options(&nats, database.url()));
+    fleet_options.database_url = link.url(database.url()).unwrap();
+    let fleet = Fleet::start(fleet_options).await.unwrap();
+    let bed = Bed::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
+    bed.quiet("talk").await;
+    bed.until("every partition has its owner", LIMIT, async || {
+        bed.shares().await.values().sum::<usize>() == 8
+    })
+    .await;
+    sleep(Duration::from_secs(1)).await;
+    let follower = bed.following("talk").await;
+    let before = bed.api().say("talk", "before").await.unwrap();
+    until_ended(&follower, &before.answer).await;
+    link.set_silent(true);
+    let body = json!({"content": "meanwhile"});
+    for _ in 0..2 {
+        let began = Instant::now();
+        // Sent twice, under one key: one turn.
+        let taken = bed.api().say_with("talk", &body, &[("idempotency-key", "k")]).await.unwrap();
+        println!("an input was taken after {:?}", began.elapsed());
+        assert_eq!(taken.status, 202, "{taken:?}");
+        assert!(began.elapsed() < Duration::from_secs(3), "it took {:?}", began.elapsed());
+    }
+    let unknown = bed.api().say_with("never-heard-of", &body, &[]);
+    let in_line = bed.api().say_with("talk", &body, &[("accept", "text/event-stream")]);
+    let history = bed.api().send("GET", "/v1/threads/talk/history", None, &[]);
+    let settings = json!({"workflow": "default", "settings": {"memory": true}});
+    let agent = bed.api().send("PUT", "/v1/agents/talk", Some(&settings), &[]);
+    let began = Instant::now();
+    let (unknown, in_line, history, agent) = tokio::join!(unknown, in_line, history, agent);
+    println!("what waits for Postgres said so after {:?}", began.elapsed());
+    assert!(began.elapsed() < BOUNDED, "it took {:?}", began.elapsed());
+    for answer in [unknown, in_line, history, agent].map(Result::unwrap) {
+        let problem = answer.json().unwrap();
+        assert_eq!((answer.status, &problem["code"]), (503, &json!("store_unavailable")), "{answer:?}");
+        assert!(answer.header("retry-after").is_some(), "{answer:?}");
+    }
+    for process in bed.fleet.workers.iter().chain(&bed.fleet.gateways) {
+        let lives = http::get(process.metrics_addr(), "/livez").await.unwrap();
+        assert_eq!(lives.status, 200, "{}: {}", process.name(), lives.text);
+    }
+    let probe = bed.fleet.workers[0].metrics_addr();
+    let says_so = async || http::get(probe, "/readyz").await.unwrap().text.contains("postgres: not ready");
+    bed.until("the worker is not ready", BOUNDED, says_so).await;
+    link.set_silent(false);
+    bed.until_messages("talk", 4).await;
+    bed.until_settled().await;
+    let inputs = bed.messages_of("talk").await.into_iter().filter(|message| message.role == "user");
+    assert_eq!(inputs.map(|input| input.content).collect::<Vec<_>>(), ["before", "meanwhile"]);
+}

@@ -49,6 +49,8 @@ fn an_answer_names_what_the_asker_has_then_the_oldest_and_says_what_is_left_out(
     assert_eq!(ask(&[], 4), ("a:x b:y c:z d:w".into(), false));
     assert_eq!(ask(&[], 3), ("a:x b:y c:z".into(), true));
     assert_eq!(ask(&["d"], 2), ("d:w a:x".into(), true));
+    assert_eq!(ask(&["d"], 3), ("d:w a:x b:y".into(), true));
+    assert_eq!(ask(&["d"], 4), ("d:w a:x b:y c:z".into(), false));
     assert_eq!(ask(&["c", "d"], 1), ("c:z d:w".into(), true), "all that it has, however few it wants");
     assert_eq!(ask(&["a", "b", "c", "d"], 1), ("a:x b:y c:z d:w".into(), false));
     assert_eq!(ask(&["gone", "d"], 2), ("d:w a:x".into(), true), "what is not open takes nobody's place");

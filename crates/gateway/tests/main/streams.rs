@@ -1,8 +1,9 @@
 //! What viewers see.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::{FrameNumber, Outcome};
+use testkit::http;
 use wire::out::OutFrame;
 
 use crate::client::Client;
@@ -147,6 +148,66 @@ async fn nats_may_go_and_come_back() {
     town.nats.restart().await.unwrap();
     assert_eq!(viewer.until("a!").await, "a:two.|a:|a!");
     drop(owner);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_is_told_to_whoever_comes_back_in_its_place() {
+    let town = Town::new().await;
+    let _owner = town.owner(1, vec![]).await;
+    let mut viewer = Client::open(town.gateways[0], None).await;
+    settle().await;
+    town.send("b", 0, "x ").await;
+    assert_eq!(viewer.next().await, "b:x ");
+    let last_id = viewer.last_id.clone();
+    drop(viewer);
+    town.commit_unheard("a", 5, "text").await;
+    town.give_up("b", 6).await;
+    town.lose_end("b", 6);
+    town.commit_unheard("c", 7, "more").await;
+    for gateway in &town.gateways {
+        let mut back = Client::open(*gateway, last_id.as_deref()).await;
+        assert_eq!(back.until("c!").await, "a:text|a:|a!|b?stalled|c:more|c:|c!");
+        // From the failure on, whose place the id of its event is.
+        let mut later = Client::open(*gateway, Some("6")).await;
+        assert_eq!(later.until("c!").await, "c:more|c:|c!");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_of_what_does_not_exist_is_refused_when_the_owner_has_read_everything() {
+    let town = Town::new().await;
+    town.commit_unheard("a", 5, "text").await;
+    let _owner = town.owner(1, vec![("open", 0, "one two ")]).await;
+    let refused = async |last_id: &str| {
+        let answer =
+            http::open(town.gateways[0], "/v1/threads/t1/events", &[("last-event-id", last_id)]).await;
+        answer.unwrap().status
+    };
+    assert_eq!(refused("5~ghost.0.3.9").await, 404);
+    assert_eq!(refused("5~open.0.9.99").await, 409);
+    assert_eq!(refused("5~open.4.0.0").await, 409);
+    // More of a message than is stored of it.
+    assert_eq!(refused("0~a.0.3.99").await, 409);
+    let mut known = Client::open(town.gateways[0], Some("5~open.0.1.4")).await;
+    assert_eq!(known.next().await, "open:two ");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_nobody_can_say_whether_a_cursor_is_right_the_stream_begins_and_restarts_if_it_is_not() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    town.commit_unheard("a", 5, "text").await;
+    town.standing().is_current = false;
+    let _owner = town.owner(1, vec![("open", 0, "one two ")]).await;
+    let began = Instant::now();
+    let mut wrong = Client::open(town.gateways[0], Some("5~ghost.0.3.9~open.0.1.4")).await;
+    assert!(began.elapsed() >= Duration::from_millis(1_900), "it waits for the owner: {:?}", began.elapsed());
+    let mut right = Client::open(town.gateways[0], Some("5~open.0.1.4")).await;
+    assert_eq!(right.next().await, "open:two ", "who knows of nothing else need not wait");
+    town.standing().is_current = true;
+    assert_eq!(wrong.until("open:two ").await, "restart 5|open:one |open:two ");
+    town.send("open", 2, "three.").await;
+    assert_eq!((wrong.next().await, right.next().await), ("open:three.".into(), "open:three.".into()));
+    assert_eq!(wrong.last_id, right.last_id);
 }
 
 /// Until a new feed listens and has asked.

@@ -383,7 +383,7 @@ fn a_client_is_told_what_ends_after_its_cursor_or_from_its_first_event_on() {
     assert_eq!(since(std::slice::from_ref(&end)), Some(4), "before 5, its own end");
     let silent = connection(Vec::new(), None);
     assert_eq!(since(&[silent.clone(), end.clone()]), Some(4));
-    assert_eq!(since(&[silent.clone()]), None);
+    assert_eq!(since(std::slice::from_ref(&silent)), None);
     let resumed = Transcript { last_event_id: Some("3~m.0.1.1".into()), ..silent };
     assert_eq!(since(&[resumed, end]), Some(3));
 }

@@ -386,6 +386,7 @@ async fn a_stream_in_line_ends_with_the_turns_error() {
         let opened = orders.turn(0).await;
         let failure = model::Failure::Turn(model::TurnFault::Busy);
         let answer = opened.turn.answer(0);
+        town.keep_failure(answer.as_str(), 11, failure.clone()).await;
         town.send_frame(&town.end(answer.as_str(), 0, 11, model::Outcome::Failed(failure))).await;
     };
     let ((turn, events, is_whole), ()) = tokio::join!(in_line(&town, None), playing);

@@ -141,9 +141,13 @@ form! {
 }
 
 form! {
-    /// The id of an event: how far its reader has read. To be given back as it is.
+    /// The id of an event: how far its reader has read. To be given back as it is. It begins with the position of the last end that the
+    /// reader was told of, so a position alone is one, too; of each open message follows what the reader has of it.
     CursorText, text(
-        r"^[0-9]{1,19}(~[A-Za-z0-9_-]{1,128}(\.[0-9]{1,10}\.[0-9]{1,10}\.[0-9]{1,19})?)*$",
+        concat!(
+            r"^[0-9]{1,19}(~[A-Za-z0-9_-]{1,128}\.[0-9]{1,10}\.[0-9]{1,10}\.[0-9]{1,19}",
+            r"(\.[0-9]{1,19}\.[0-9]{1,10}(\.[0-9]{1,19}(-[0-9]{1,19})?){0,8})?(\.x)?(\.f)?)*$",
+        ),
         adapters::cursor::MAX_LEN,
         "7524873984012345344~u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a.0.12.480",
     )
@@ -241,6 +245,11 @@ form! {
 form! {
     /// The message is stored.
     MessageCompleteText, one_of(["message_complete"])
+}
+
+form! {
+    /// Whether the message is whole, or stored as far as it had come when its turn was stopped.
+    StatusText, one_of(["completed", "stopped"])
 }
 
 form! {

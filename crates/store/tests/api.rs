@@ -7,7 +7,7 @@ use store::{
     TurnState,
 };
 
-use crate::fixture::{Database, Owner, message, metadata, thread};
+use crate::fixture::{Database, Owner, failed, key, message, metadata, thread};
 
 fn agent(id: &str) -> AgentId {
     AgentId::parse(id).unwrap()
@@ -395,7 +395,7 @@ async fn what_a_response_was_asked_for_with_stays_as_it_was_first() {
 }
 
 #[tokio::test]
-async fn a_position_is_that_of_a_message_or_ahead_or_nowhere() {
+async fn a_position_is_that_of_an_end_or_ahead_or_nowhere() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let t = thread("t");
@@ -405,13 +405,20 @@ async fn a_position_is_that_of_a_message_or_ahead_or_nowhere() {
     assert_eq!(placed(1).await, Placed::Ahead, "nothing was said there");
     let mut commit = owner.empty();
     commit.messages = vec![message("t", "first", 10), message("t", "second", 20), message("u", "other", 15)];
+    commit.failed_messages = vec![
+        failed(key("t", "failed"), 17, model::Failure::Stalled),
+        failed(key("t", "last"), 30, model::Failure::Stalled),
+    ];
     owner.commit(&commit).await.unwrap();
     for (position, wanted) in [
         (9, Placed::Nowhere),
         (10, Placed::Here),
         (15, Placed::Nowhere),
+        (17, Placed::Here),
         (20, Placed::Here),
-        (21, Placed::Ahead),
+        (21, Placed::Nowhere),
+        (30, Placed::Here),
+        (31, Placed::Ahead),
         (i64::MAX, Placed::Ahead),
     ] {
         assert_eq!(placed(position).await, wanted, "{position}");

@@ -3,9 +3,7 @@
 use model::{Failure, IdRange, MessageKey, Seq, Timestamp};
 use store::{Committed, Range};
 
-use crate::fixture::{
-    Database, INCARNATION, Owner, dead_entry, dead_message, failed, key, message, submission, thread,
-};
+use crate::fixture::{Database, Owner, dead_entry, dead_message, failed, key, message, submission, thread};
 
 async fn chain(store: &store::Store, id: &str) -> Vec<(i64, Option<i64>)> {
     let history = store.history(&thread(id), Range::default(), 100).await.unwrap().unwrap();

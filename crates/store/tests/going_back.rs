@@ -45,7 +45,8 @@ async fn a_store_that_went_back_is_not_written_to_by_who_knows_more() {
     let owner = Owner::new(&store, "a").await;
     commit(&owner, 1).await;
     database.execute(SAVE).await;
-    (commit(&owner, 2).await, commit(&owner, 3).await);
+    commit(&owner, 2).await;
+    commit(&owner, 3).await;
     let mut known = Applied { checkpoint: Seq(3), ..owner.applied().await };
     database.execute(PUT_BACK).await;
 
@@ -67,7 +68,8 @@ async fn a_store_that_went_back_is_not_written_to_by_who_knows_more() {
     assert_eq!(store.renew("a", TTL, &[Applied::from(&back.grant)]).await.unwrap()[0].incidents, 0);
     // What was read again, under the new epoch.
     let owner = Owner { grant: back.grant, ..owner };
-    (commit(&owner, 2).await, commit(&owner, 3).await);
+    commit(&owner, 2).await;
+    commit(&owner, 3).await;
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use sqlx::PgPool;
 use testkit::{
     audit::{self, Evidence},
     fleet::{Fleet, FleetOptions},
+    http,
     ledger::Ledger,
     load::{Disorder, PlannedMessage},
     publisher::{Addressing, Publisher},
@@ -50,6 +51,7 @@ impl Bed {
         if is_shared {
             bed.until("both workers have their share", Duration::from_secs(20), || bed.is_shared_evenly())
                 .await;
+            bed.until("every owner answers", Duration::from_secs(20), || bed.is_answered()).await;
         }
         bed
     }
@@ -149,6 +151,22 @@ impl Bed {
     pub(crate) async fn is_shared_evenly(&self) -> bool {
         let half = usize::from(PARTITIONS) / 2;
         self.shares().await.values().copied().collect::<Vec<_>>() == [half, half]
+    }
+
+    /// Whether the owner of each partition answers, and has read what there is: until then a viewer that comes without a cursor has nothing to
+    /// go on from, should it leave.
+    async fn is_answered(&self) -> bool {
+        let Some(gateway) = self.fleet.gateway_addrs().into_iter().next() else { return true };
+        let of = |partition: u16| {
+            (0..)
+                .map(|n| format!("nobody-{n}"))
+                .find(|name| model::Bucket::of_key(name).get() % PARTITIONS == partition)
+        };
+        let asks = (0..PARTITIONS).filter_map(of).map(|name| async move {
+            let shown = http::get(gateway, &format!("/v1/threads/{name}")).await;
+            shown.is_ok_and(|shown| shown.status != 503)
+        });
+        futures_util::future::join_all(asks).await.into_iter().all(|is_there| is_there)
     }
 
     /// The index of the worker that owns a thread's partition: workers are named by their id.

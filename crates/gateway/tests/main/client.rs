@@ -97,6 +97,9 @@ fn short(event: Option<&str>, data: &Value) -> String {
     if event == Some("drain") {
         return "drain".to_owned();
     }
+    if event == Some("restart") {
+        return format!("restart {}", data["after"].as_str().unwrap());
+    }
     let message = data["message_id"].as_str().unwrap();
     match data["chunk_type"].as_str() {
         _ if event == Some("reset") => format!("{message}^{}", data["attempt"]),

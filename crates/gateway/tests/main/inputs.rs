@@ -364,18 +364,29 @@ async fn a_stream_in_line_has_everything_up_to_the_answers_end_and_ends_cleanly(
         town.send("other", 2, "drei.").await;
     };
     let ((turn, events, is_whole), ()) = tokio::join!(in_line(&town, None), playing);
-    assert_eq!(short(&events, &turn), "other:eins |T-a:one |T-a:two |other:zwei |T-a:three.|T-a!");
+    // What was said before the thread's owner was asked comes message by message, or, of what has ended, in one piece.
+    let text = |message: &str| {
+        let of_it =
+            events.iter().filter(|event| event["message_id"] == message && event["chunk_type"] == "content");
+        of_it.map(|event| event["chunk"].as_str().unwrap()).collect::<String>()
+    };
+    assert_eq!(text(&format!("{turn}-a")), "one two three.");
+    assert_eq!(text("other"), "eins zwei ", "nothing that comes after the end");
+    let all = short(&events, &turn);
+    assert!(all.ends_with("|T-a!") && all.matches('!').count() == 1, "{all}");
     assert!(is_whole, "it had its end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_in_line_ends_with_the_turns_error() {
     let town = Town::with(gateway::Limits::default(), 1).await;
+    let _owner = town.owner(1, vec![]).await;
     let orders = quiet(&town).await;
     let playing = async {
         let opened = orders.turn(0).await;
         let failure = model::Failure::Turn(model::TurnFault::Busy);
         let answer = opened.turn.answer(0);
+        town.keep_failure(answer.as_str(), 11, failure.clone()).await;
         town.send_frame(&town.end(answer.as_str(), 0, 11, model::Outcome::Failed(failure))).await;
     };
     let ((turn, events, is_whole), ()) = tokio::join!(in_line(&town, None), playing);
@@ -392,9 +403,6 @@ async fn an_end_that_was_never_sent_is_found_in_the_store() {
     let playing = async {
         let opened = orders.turn(0).await;
         fail(&town, &opened.turn, 0).await;
-        let answer = opened.turn.answer(0);
-        town.keep_failure(answer.as_str(), 11, model::Failure::Turn(model::TurnFault::Deadline)).await;
-        town.lose_end(answer.as_str(), 11);
     };
     let ((turn, events, is_whole), ()) = tokio::join!(in_line(&town, None), playing);
     assert_eq!(short(&events, &turn), "T-a?deadline");
@@ -426,7 +434,7 @@ async fn an_answer_of_which_only_the_store_has_heard_is_told_whole_in_every_prot
         let playing = async {
             let opened = orders.turn(0).await;
             town.write_turn(&opened.turn, 0, 10, &["Let me see. ", "It is 5."]).await;
-            town.send_end(opened.turn.answer(0).as_str(), 2, 11).await;
+            town.send_end(opened.turn.answer(0).as_str(), 2, 12).await;
         };
         let body = body.to_string();
         let asked = send_with(town.gateways[0], "POST", path, &[JSON], body.as_bytes());
@@ -441,7 +449,12 @@ async fn an_answer_of_which_only_the_store_has_heard_is_told_whole_in_every_prot
     }
 }
 
+/// A run has failed, as its owner writes it; nobody hears of its end.
 pub(crate) async fn fail(town: &Town, turn: &TurnId, run: u32) {
+    let answer = turn.answer(run);
+    let position = town.next_failure();
+    town.keep_failure(answer.as_str(), position, model::Failure::Turn(model::TurnFault::Deadline)).await;
+    town.lose_end(answer.as_str(), position);
     town.write(&format!(
         "INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
                                    memory, code, text, is_retryable)
@@ -484,11 +497,16 @@ async fn the_same_key_in_line_gets_the_answer_that_is_there() {
     town.write("DELETE FROM failed_turns").await;
     // The second run succeeded; two steps were streamed under the answer's id.
     town.write_turn(&turn, 1, 10, &["Let me see. ", "It is 5."]).await;
+    town.lose_end(turn.answer(1).as_str(), 12);
     let (name, events, is_whole) = in_line(&town, Some("k")).await;
-    assert_eq!((short(&events, &name).as_str(), is_whole), ("T-a1:Let me see. It is 5.|T-a1!", true));
-    // Its first run is known to have failed, whoever asks for it.
+    assert_eq!(
+        (short(&events, &name).as_str(), is_whole),
+        ("T-a1:Let me see. |T-a1:It is 5.|T-a1:|T-a1!", true)
+    );
+    // Its first run is known to have failed, and how, whoever asks for it; the second is told after it.
     let mut late = Client::at(town.gateways[0], first["events_url"].as_str().unwrap(), None).await;
-    assert_eq!(late.next().await, format!("{turn}-a?superseded"));
+    assert_eq!(late.next().await, format!("{turn}-a?deadline"));
+    late.until(&format!("{turn}-a1!")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -511,7 +529,7 @@ async fn the_url_of_an_answers_events_shows_it_whatever_became_of_it() {
     town.send_end(answer.as_str(), 2, 11).await;
     assert_eq!(early.until(&format!("{turn}-a!")).await, format!("{turn}-a:two.|{turn}-a!"));
     let mut late = Client::at(town.gateways[1], url, None).await;
-    assert_eq!(late.until(&format!("{turn}-a!")).await, format!("{turn}-a:one two.|{turn}-a!"));
+    assert_eq!(late.until(&format!("{turn}-a!")).await, format!("{turn}-a:one two.|{turn}-a:|{turn}-a!"));
     let bad = http::get(town.gateways[0], "/v1/threads/t1/events?message=a.b").await.unwrap();
     assert_eq!((bad.status, bad.text.contains("invalid_id")), (400, true));
 }

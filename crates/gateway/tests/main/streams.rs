@@ -1,6 +1,10 @@
 //! What viewers see.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use model::{FrameNumber, Outcome};
+use testkit::http;
+use wire::out::OutFrame;
 
 use crate::client::Client;
 use crate::town::Town;
@@ -68,8 +72,13 @@ async fn a_lost_end_and_lost_text_are_found_in_the_store() {
     if !seen.contains("b?stalled") {
         assert_eq!(viewer.next().await, "b?stalled");
     }
-    town.send("a", 0, "one two three.").await;
-    town.send_end("a", 3, 5).await;
+    // Frames of an owner that is one no more, and frames that were overtaken by what was read.
+    for (epoch, number) in [(0, 99), (1, 1)] {
+        for frame in [town.frame("a", 0, 0, "one two three."), town.end("a", 3, 5, Outcome::Complete)] {
+            let number = FrameNumber { epoch, number, after: number - 1 };
+            town.publish(&OutFrame { number, ..frame }).await;
+        }
+    }
     assert!(viewer.is_quiet(Duration::from_secs(1)).await, "nothing of it comes again");
 }
 
@@ -83,7 +92,8 @@ async fn what_an_owner_took_with_it_is_shown_when_the_next_one_is_noticed() {
     // Committed, and neither its chunks nor its end were sent.
     town.commit_unheard("a", 5, "whole text").await;
     let _second = town.owner(2, vec![]).await;
-    assert_eq!(viewer.until("a!").await, "a:whole text|a!");
+    // A text from the store is followed by the final chunk, which bears the metadata.
+    assert_eq!(viewer.until("a!").await, "a:whole text|a:|a!");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,14 +125,14 @@ async fn a_viewer_resumes_at_another_gateway_without_loss_or_repeat() {
     }
     let mut resumed = Client::open(town.gateways[1], last_id.as_deref()).await;
     let seen = resumed.until("m69!").await;
-    assert!(seen.starts_with("a:three.|a!|m0:text 0|m0!|m1:text 1|"), "{seen}");
+    assert!(seen.starts_with("a:three.|a:|a!|m0:text 0|m0:|m0!|m1:text 1|"), "{seen}");
     assert_eq!(seen.matches('!').count(), 71);
     town.send("open", 3, "vier.").await;
     assert_eq!(resumed.next().await, "open:vier.");
     // By position alone, as after reading the history.
     let mut by_position = Client::open(town.gateways[0], Some("78")).await;
     let seen = by_position.until("open:vier.").await;
-    assert_eq!(seen, "m69:text 69|m69!|open:eins |open:zwei |open:drei |open:vier.");
+    assert_eq!(seen, "m69:text 69|m69:|m69!|open:eins |open:zwei |open:drei |open:vier.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,8 +146,68 @@ async fn nats_may_go_and_come_back() {
     town.nats.kill().await.unwrap();
     town.commit_unheard("a", 5, "one two.").await;
     town.nats.restart().await.unwrap();
-    assert_eq!(viewer.until("a!").await, "a:two.|a!");
+    assert_eq!(viewer.until("a!").await, "a:two.|a:|a!");
     drop(owner);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_is_told_to_whoever_comes_back_in_its_place() {
+    let town = Town::new().await;
+    let _owner = town.owner(1, vec![]).await;
+    let mut viewer = Client::open(town.gateways[0], None).await;
+    settle().await;
+    town.send("b", 0, "x ").await;
+    assert_eq!(viewer.next().await, "b:x ");
+    let last_id = viewer.last_id.clone();
+    drop(viewer);
+    town.commit_unheard("a", 5, "text").await;
+    town.give_up("b", 6).await;
+    town.lose_end("b", 6);
+    town.commit_unheard("c", 7, "more").await;
+    for gateway in &town.gateways {
+        let mut back = Client::open(*gateway, last_id.as_deref()).await;
+        assert_eq!(back.until("c!").await, "a:text|a:|a!|b?stalled|c:more|c:|c!");
+        // From the failure on, whose place the id of its event is.
+        let mut later = Client::open(*gateway, Some("6")).await;
+        assert_eq!(later.until("c!").await, "c:more|c:|c!");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_of_what_does_not_exist_is_refused_when_the_owner_has_read_everything() {
+    let town = Town::new().await;
+    town.commit_unheard("a", 5, "text").await;
+    let _owner = town.owner(1, vec![("open", 0, "one two ")]).await;
+    let refused = async |last_id: &str| {
+        let answer =
+            http::open(town.gateways[0], "/v1/threads/t1/events", &[("last-event-id", last_id)]).await;
+        answer.unwrap().status
+    };
+    assert_eq!(refused("5~ghost.0.3.9").await, 404);
+    assert_eq!(refused("5~open.0.9.99").await, 409);
+    assert_eq!(refused("5~open.4.0.0").await, 409);
+    // More of a message than is stored of it.
+    assert_eq!(refused("0~a.0.3.99").await, 409);
+    let mut known = Client::open(town.gateways[0], Some("5~open.0.1.4")).await;
+    assert_eq!(known.next().await, "open:two ");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_nobody_can_say_whether_a_cursor_is_right_the_stream_begins_and_restarts_if_it_is_not() {
+    let town = Town::with(gateway::Limits::default(), 1).await;
+    town.commit_unheard("a", 5, "text").await;
+    town.standing().is_current = false;
+    let _owner = town.owner(1, vec![("open", 0, "one two ")]).await;
+    let began = Instant::now();
+    let mut wrong = Client::open(town.gateways[0], Some("5~ghost.0.3.9~open.0.1.4")).await;
+    assert!(began.elapsed() >= Duration::from_millis(1_900), "it waits for the owner: {:?}", began.elapsed());
+    let mut right = Client::open(town.gateways[0], Some("5~open.0.1.4")).await;
+    assert_eq!(right.next().await, "open:two ", "who knows of nothing else need not wait");
+    town.standing().is_current = true;
+    assert_eq!(wrong.until("open:two ").await, "restart 5|open:one |open:two ");
+    town.send("open", 2, "three.").await;
+    assert_eq!((wrong.next().await, right.next().await), ("open:three.".into(), "open:three.".into()));
+    assert_eq!(wrong.last_id, right.last_id);
 }
 
 /// Until a new feed listens and has asked.

@@ -46,6 +46,8 @@ pub(crate) struct Standing {
     last: HashMap<ThreadId, u64>,
     open: BTreeMap<(ThreadId, MessageId), OpenText>,
     committed: HashMap<ThreadId, Position>,
+    /// Where the next failure stands of which a test does not say where.
+    next_failure: i64,
     /// The owner has read all that there is.
     pub(crate) is_current: bool,
 }
@@ -53,7 +55,7 @@ pub(crate) struct Standing {
 impl Standing {
     fn new() -> Self {
         let (last, open, committed) = (HashMap::new(), BTreeMap::new(), HashMap::new());
-        Self { epoch: 1, number: 0, last, open, committed, is_current: true }
+        Self { epoch: 1, number: 0, last, open, committed, next_failure: 1, is_current: true }
     }
 
     /// Takes in what a frame tells, and gives it its number.
@@ -161,7 +163,20 @@ impl Town {
     pub(crate) async fn send_frame(&self, frame: &OutFrame) {
         let mut frame = frame.clone();
         self.standing().tell(&mut frame);
-        self.bus.publish_out(&frame.thread, wire::out::encode(&frame)).await.unwrap();
+        self.publish(&frame).await;
+    }
+
+    /// A frame under the number that it has.
+    pub(crate) async fn publish(&self, frame: &OutFrame) {
+        self.bus.publish_out(&frame.thread, wire::out::encode(frame)).await.unwrap();
+    }
+
+    /// A position below 10 that no other failure has.
+    pub(crate) fn next_failure(&self) -> i64 {
+        let mut standing = self.standing();
+        standing.next_failure += 1;
+        assert!(standing.next_failure <= 10);
+        standing.next_failure - 1
     }
 
     /// A frame that is lost on its way.

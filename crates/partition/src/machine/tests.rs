@@ -4,6 +4,7 @@
 //! be used. A word may name its message: `b:0x`; the default is `a`. `ok` is the commit applied, `+31s` is time passing
 //! with a tick, `found` answers the look-up with absent, `ended` with ended, `nothread` with no thread.
 
+mod cuts;
 mod turns;
 
 use std::fmt::Write;

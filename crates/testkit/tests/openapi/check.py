@@ -88,6 +88,8 @@ for folder, (method, path) in WRITTEN.items():
     before = checked
     for file in sorted(pathlib.Path(sys.argv[2], folder).glob("*.txt")):
         for line in file.read_text(encoding="utf-8").split("\n"):
+            if folder == "native" and line.startswith("id: "):
+                validate(schema["properties"]["id"], line.removeprefix("id: "), f"{folder}/{file.name} {line}")
             if line.startswith("data: ") and line != "data: [DONE]":
                 validate(said, json.loads(line.removeprefix("data: ")), f"{folder}/{file.name} {line[:200]}")
     if checked == before:

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use utoipa::ToSchema;
+use utoipa::{PartialSchema, ToSchema};
 
 use super::spoken;
 use crate::forms;
@@ -33,6 +33,7 @@ impl Stream {
                 add::<CompleteEvent>(&mut found);
                 add::<FailedEvent>(&mut found);
                 add::<ResetEvent>(&mut found);
+                add::<RestartEvent>(&mut found);
             }
             Self::UiMessage => add::<spoken::UiPart>(&mut found),
             Self::Responses => add::<spoken::ResponseEvent>(&mut found),
@@ -99,9 +100,8 @@ fn media(data: Value, example: Value) -> Value {
 }
 
 fn native() -> Value {
-    let cursor = "How far the reader has read: to be given back as Last-Event-ID.";
     let event = |kind: Value, data: Value| json!({ "properties": { "event": kind, "data": data }, "required": ["data"] });
-    let kinds = json!({ "enum": ["message", "reset", "drain"] });
+    let kinds = json!({ "enum": ["message", "reset", "restart", "drain"] });
     let is = |name: &str| json!({ "properties": { "event": { "const": name } }, "required": ["event"] });
     let empty = json!({
         "type": "string", "contentMediaType": "application/json",
@@ -113,44 +113,60 @@ fn native() -> Value {
         "required": ["data"],
         "properties": {
             "event": kinds,
-            "id": { "type": "string", "description": cursor },
+            "id": <forms::CursorText as PartialSchema>::schema(),
             "data": { "type": "string" },
             "retry": { "type": "integer", "minimum": 0, "description": "After so many ms to connect again." },
         },
         "allOf": [
             { "if": is("reset"), "then": event(json!({ "const": "reset" }), data(&["ResetEvent"])) },
+            { "if": is("restart"), "then": event(json!({ "const": "restart" }), data(&["RestartEvent"])) },
             { "if": is("drain"), "then": event(json!({ "const": "drain" }), empty) },
             {
-                "if": { "anyOf": [is("reset"), is("drain")] },
+                "if": { "anyOf": [is("reset"), is("restart"), is("drain")] },
                 "else": event(json!({ "const": "message" }), data(&["ChunkEvent", "CompleteEvent", "FailedEvent"])),
             },
         ],
     });
-    let answer = "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a";
+    let turn = "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610";
+    let answer = &format!("{turn}-a");
     let one = |text: &str, id: &str, data: Value| json!({ "summary": text, "value": { "id": id, "data": data.to_string() } });
     let chunk = json!({
         "session_id": "hello", "message_id": answer, "chunk_id": 0, "chunk": "Sunny", "chunk_type": "content",
-        "is_final": false, "metadata": {},
+        "is_final": false, "metadata": {}, "role": "assistant", "batch_type": "user_request", "turn_id": turn,
     });
+    let mut rest = chunk.clone();
+    (rest["chunk"], rest["is_final"], rest["compacted"]) = (json!("Sunny."), json!(true), json!(true));
     let complete = json!({
         "chunk_type": "system", "chunk": "message_complete", "session_id": "hello", "message_id": answer,
-        "position": "7524873984012345344",
+        "position": "7524873984012345344", "status": "completed", "role": "assistant",
+        "batch_type": "user_request", "turn_id": turn,
     });
+    let mut stopped = complete.clone();
+    stopped["status"] = json!("stopped");
     let failed = json!({
         "chunk_type": "error", "chunk": "nobody answered for 120 s", "is_final": true, "session_id": "hello",
         "message_id": answer, "metadata": { "code": "deadline", "retryable": true },
+        "position": "7524873984012345344", "role": "assistant", "batch_type": "user_request", "turn_id": turn,
     });
     let reset = json!({ "session_id": "hello", "message_id": answer, "attempt": 1 });
-    let id = "7524873984012345340";
-    let mut again = one("the message starts again", id, reset);
-    again["value"]["event"] = json!("reset");
+    let (before, id) = ("7524873984012345340", "7524873984012345344");
+    let named = |name: &str, mut event: Value| {
+        event["value"]["event"] = json!(name);
+        event
+    };
+    let reset = one("the message starts again", &format!("{before}~{answer}.1.0.0"), reset);
+    let restart = json!({ "session_id": "hello", "after": before });
+    let restart = one("what the reader has after this position does not exist", before, restart);
     json!({
         "schema": schema,
         "examples": {
-            "chunk": one("a chunk", &format!("{id}~{answer}.0.1.5"), chunk),
-            "complete": one("the message is stored", "7524873984012345344", complete),
-            "failed": one("the message was given up", &format!("{id}~{answer}"), failed),
-            "reset": again,
+            "chunk": one("a chunk", &format!("{before}~{answer}.0.1.5"), chunk),
+            "rest": one("what is left of a text, from the store", &format!("{before}~{answer}.0.1.6.f"), rest),
+            "complete": one("the message is stored", id, complete),
+            "stopped": one("the message is stored as far as it had come", id, stopped),
+            "failed": one("the message was given up", id, failed),
+            "reset": named("reset", reset),
+            "restart": named("restart", restart),
             "drain": {
                 "summary": "the gateway stops: connect again, to any",
                 "value": { "event": "drain", "data": "{}", "retry": 1_197 },
@@ -161,8 +177,10 @@ fn native() -> Value {
 
 const NATIVE: &str = "\
 One event. Without `event` it is a chunk of a message, each once and in order; `message_complete`, which follows the commit; or the \
-failure of a message. `reset`: the message starts again with a higher attempt, and what came of it before does not count. `drain`: the gateway \
-stops, and the client is to connect again.";
+failure of a message. Every end has a position in the thread, and whoever comes back with the id of an event is told of all ends after it, in \
+their order. `reset`: the message starts again, and what came of it before does not count. `restart`: what the client has does not exist any \
+more; it forgets all that came after the position `after`, and all that is open, and goes on with what follows. `drain`: the gateway stops, and \
+the client is to connect again.";
 
 /// A chunk.
 #[derive(Serialize, ToSchema)]
@@ -190,10 +208,14 @@ struct ChunkEvent {
     /// Of the message; absent for 0.
     #[schema(nullable = false, minimum = 1)]
     attempt: Option<u32>,
-    /// Absent for the assistant.
-    #[schema(value_type = forms::RoleText, required = false)]
+    #[schema(value_type = forms::RoleText)]
     role: &'static str,
-    /// True: what the store has of the message beyond what was shown, as one chunk.
+    #[schema(value_type = forms::BatchTypeText)]
+    batch_type: &'static str,
+    /// The turn whose answer it is; absent when no turn asked for the message.
+    #[schema(value_type = forms::TurnName, required = false)]
+    turn_id: String,
+    /// True: what the store has of a text, a call or a result beyond what was shown, as one chunk. Pieces are not kept.
     #[schema(nullable = false)]
     compacted: Option<bool>,
 }
@@ -211,6 +233,15 @@ struct CompleteEvent {
     message_id: String,
     #[schema(value_type = forms::PositionText)]
     position: String,
+    #[schema(value_type = forms::StatusText)]
+    status: &'static str,
+    #[schema(value_type = forms::RoleText)]
+    role: &'static str,
+    #[schema(value_type = forms::BatchTypeText)]
+    batch_type: &'static str,
+    /// The turn whose answer it is; absent when no turn asked for the message.
+    #[schema(value_type = forms::TurnName, required = false)]
+    turn_id: String,
 }
 
 /// A message was given up.
@@ -226,6 +257,16 @@ struct FailedEvent {
     #[schema(value_type = forms::MessageName)]
     message_id: String,
     metadata: FailedMetadata,
+    /// Its place among the ends of the thread; absent when what had come of the message was lost.
+    #[schema(value_type = forms::PositionText, required = false)]
+    position: String,
+    #[schema(value_type = forms::RoleText)]
+    role: &'static str,
+    #[schema(value_type = forms::BatchTypeText)]
+    batch_type: &'static str,
+    /// The turn whose answer it is; absent when no turn asked for the message.
+    #[schema(value_type = forms::TurnName, required = false)]
+    turn_id: String,
 }
 
 /// Why a message was given up.
@@ -255,4 +296,14 @@ struct ResetEvent {
     #[schema(value_type = forms::MessageName)]
     message_id: String,
     attempt: u32,
+}
+
+/// What the client has does not exist any more.
+#[derive(Serialize, ToSchema)]
+struct RestartEvent {
+    #[schema(value_type = forms::ThreadName)]
+    session_id: String,
+    /// All that ended up to here stays; 0 when nothing does.
+    #[schema(value_type = forms::PositionText)]
+    after: String,
 }

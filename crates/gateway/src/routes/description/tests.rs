@@ -5,10 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use adapters::{Cursor, FailureNote, Header, Native, Seen};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
 use axum::response::Response;
+use model::{BatchType, Chunk, MessageId, Position, Role, ThreadId};
 use runtime::{Clock, Health};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -216,6 +218,70 @@ fn everything_that_is_referred_to_is_there() {
     for reference in text.split("\"$ref\":\"#/components/schemas/").skip(1) {
         let (name, _) = reference.split_once('"').unwrap();
         assert!(document["components"]["schemas"].get(name).is_some(), "{name}");
+    }
+}
+
+/// The schema of an event of ours, by what it is.
+fn schema_of(name: &str, data: &Value) -> &'static str {
+    match (name, data["chunk_type"].as_str(), data.get("chunk_id")) {
+        ("reset", ..) => "ResetEvent",
+        ("restart", ..) => "RestartEvent",
+        (_, Some("system"), _) => "CompleteEvent",
+        (_, Some("error"), None) => "FailedEvent",
+        _ => "ChunkEvent",
+    }
+}
+
+/// Events of ours, by name and data.
+fn native_events() -> Vec<(String, Value)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../adapters/tests/golden/native");
+    let golden = fs::read_dir(folder).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+    let header = Header::new(MessageId::parse("m").unwrap(), 2, Role::Tool, BatchType::SystemTrigger);
+    let mut native = Native::new(ThreadId::parse("t").unwrap(), Cursor::at(Position::from_stored(1)));
+    let chunk = Chunk {
+        timestamp: Some("2026-11-22T11:49:44Z".into()),
+        correlation_id: Some("trace".into()),
+        ..Chunk::content(0, "x", true)
+    };
+    let lost = FailureNote::new("lost", "gone", true);
+    let others = [
+        native.chunk(&header, Seen::nothing(2), &chunk, true).bytes(),
+        native.reset(&header.message, 3),
+        native.failed(&header, None, &lost).bytes(),
+        native.restart(Cursor::at(Position::from_stored(0))),
+    ];
+    let others = String::from_utf8(others.concat()).unwrap();
+    let field =
+        |event: &str, name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+    let events = golden.chain([others]).flat_map(|text| {
+        let event = |event: &str| {
+            let data = serde_json::from_str(&field(event, "data: ")?).unwrap();
+            Some((field(event, "event: ").unwrap_or_default(), data))
+        };
+        text.split("\n\n").filter_map(event).collect::<Vec<_>>()
+    });
+    events.collect()
+}
+
+#[test]
+fn every_field_of_an_event_is_described_and_none_that_is_promised_is_missing() {
+    let document: Value = serde_json::from_slice(&super::document()).unwrap();
+    let mut seen = BTreeMap::<&str, BTreeSet<String>>::new();
+    for (name, data) in native_events() {
+        let kind = schema_of(&name, &data);
+        let schema = &document["components"]["schemas"][kind];
+        for field in data.as_object().unwrap().keys() {
+            assert!(schema["properties"].get(field).is_some(), "{field} of {kind} is not described: {data}");
+        }
+        for field in schema["required"].as_array().unwrap() {
+            assert!(data.get(field.as_str().unwrap()).is_some(), "{kind} has no {field}: {data}");
+        }
+        seen.entry(kind).or_default().extend(data.as_object().unwrap().keys().cloned());
+    }
+    for (kind, seen) in seen {
+        let properties = document["components"]["schemas"][kind]["properties"].as_object().unwrap();
+        let described: BTreeSet<String> = properties.keys().cloned().collect();
+        assert_eq!(described, seen, "{kind} is described with what no event says");
     }
 }
 

@@ -47,8 +47,11 @@ fn of_threads() -> Vec<Operation> {
         Operation::get("/v1/threads/{thread}/events", "followThread", "The live stream of a thread")
             .tag(THREADS)
             .says(
-                "Late joiners get all that is open, then what comes. Between events there may be comments. The stream does not end by \
-                 itself but before a `drain`.",
+                "Late joiners get all that is open, then what comes. With the id of an event as `Last-Event-ID` or `after` the stream goes \
+                 on strictly after that event, on any gateway: first with every message that ended since, whether it is stored or has failed, \
+                 in the order of their positions. Such a request waits up to two seconds for the owner of the thread to say whether the cursor \
+                 is one of the thread's; if nobody can say it the stream begins, and should it turn out to be none later, it says `restart`. \
+                 Between events there may be comments. The stream does not end by itself but before a `drain`.",
             )
             .needs(Scope::ReadThreads)
             .asks::<EventsQuery>()

@@ -4,6 +4,7 @@
 
 mod corners;
 mod crashes;
+mod ends;
 mod following;
 mod tasks;
 
@@ -24,6 +25,7 @@ struct Script {
     checks: Vec<OrderKey>,
     starts: Vec<Start>,
     commits: Vec<Commit>,
+    endings: Vec<Ending>,
     /// Answers checks, starts and commits by itself.
     auto: bool,
     rules: TurnRules,
@@ -119,6 +121,7 @@ impl Script {
             checks: Vec::new(),
             starts: Vec::new(),
             commits: Vec::new(),
+            endings: Vec::new(),
             auto: true,
             rules: TurnRules::default(),
         };
@@ -156,6 +159,10 @@ impl Script {
                         continue;
                     }
                     Input::Committed(Vec::new())
+                }
+                Action::End(ending) => {
+                    self.endings.push(ending);
+                    continue;
                 }
                 _ => continue,
             };

@@ -1,0 +1,248 @@
+//! What gateways are answered: one consistent cut of a thread.
+
+use super::*;
+
+fn id(text: &str) -> MessageId {
+    MessageId::parse(text).unwrap()
+}
+
+fn thread(text: &str) -> ThreadId {
+    ThreadId::parse(text).unwrap()
+}
+
+/// What is asked of the thread `t` by somebody who has nothing and wants everything.
+fn anything() -> Ask {
+    Ask { token: 7, thread: thread("t"), have: Vec::new(), most_messages: 64, max_bytes: 1 << 20 }
+}
+
+fn answer(script: &mut Script, ask: Ask) -> Answer {
+    let mut actions = script.machine.handle(Input::Ask(ask), script.now);
+    assert_eq!(actions.len(), 1, "{actions:?}");
+    match actions.pop() {
+        Some(Action::Answer(answer)) => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn committed(script: &mut Script) -> Position {
+    answer(script, anything()).cut.committed
+}
+
+/// The text of each open message: `a:xy`.
+fn texts(answer: &Answer) -> String {
+    let text = |open: &OpenText| {
+        let text: String = open.chunks.iter().map(|chunk| &*chunk.text).collect();
+        format!("{}:{text}", open.message)
+    };
+    answer.open.iter().map(text).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn an_answer_names_what_the_asker_has_then_the_oldest_and_says_what_is_left_out() {
+    let mut script = Script::new();
+    script.run("a:0x b:0y c:0z d:0w");
+    let mut ask = |have: &[&str], most_messages: usize| {
+        let have = have.iter().map(|name| (id(name), 0, 0)).collect();
+        let answer = answer(&mut script, Ask { have, most_messages, ..anything() });
+        (texts(&answer), answer.left_out)
+    };
+    assert_eq!(ask(&[], 4), ("a:x b:y c:z d:w".into(), false));
+    assert_eq!(ask(&[], 3), ("a:x b:y c:z".into(), true));
+    assert_eq!(ask(&["d"], 2), ("d:w a:x".into(), true));
+    assert_eq!(ask(&["d"], 3), ("d:w a:x b:y".into(), true));
+    assert_eq!(ask(&["d"], 4), ("d:w a:x b:y c:z".into(), false));
+    assert_eq!(ask(&["c", "d"], 1), ("c:z d:w".into(), true), "all that it has, however few it wants");
+    assert_eq!(ask(&["a", "b", "c", "d"], 1), ("a:x b:y c:z d:w".into(), false));
+    assert_eq!(ask(&["gone", "d"], 2), ("d:w a:x".into(), true), "what is not open takes nobody's place");
+    assert_eq!(ask(&[], 0), (String::new(), true));
+}
+
+#[test]
+fn an_answer_that_is_full_says_that_there_is_more_and_gets_on_page_by_page() {
+    let mut script = Script::new();
+    script.run("a:0x a:1y b:0z");
+    let mut have: Vec<(MessageId, u32, u32)> = Vec::new();
+    let mut pages = Vec::new();
+    loop {
+        let answer = answer(&mut script, Ask { have: have.clone(), max_bytes: 1, ..anything() });
+        // Every message is named, with where it stands, also where its text has no room.
+        let next: Vec<u32> = answer.open.iter().map(|open| open.next).collect();
+        assert_eq!((answer.open.len(), next, answer.left_out), (2, vec![2, 1], false));
+        pages.push(texts(&answer));
+        let known = |open: &OpenText| {
+            let before =
+                have.iter().find(|(message, ..)| *message == open.message).map_or(0, |(.., next)| *next);
+            (open.message.clone(), open.attempt, before + open.chunks.len() as u32)
+        };
+        have = answer.open.iter().map(known).collect();
+        if !answer.more {
+            break;
+        }
+    }
+    assert_eq!(pages, ["a:x b:", "a:y b:", "a: b:z"]);
+}
+
+#[test]
+fn of_a_message_that_may_have_ended_only_those_hear_who_know_of_it() {
+    let mut script = Script::new();
+    script.auto_found = false;
+    script.run("a:0x");
+    let nothing = answer(&mut script, anything());
+    assert_eq!((nothing.open.len(), nothing.left_out), (0, false));
+    let known = answer(&mut script, Ask { have: vec![(id("a"), 0, 1)], ..anything() });
+    assert_eq!(texts(&known), "a:", "so that it is not taken for lost, and is not shown");
+}
+
+#[test]
+fn what_is_committed_is_what_has_been_told_and_never_a_commit_under_way() {
+    let mut script = Script::new();
+    let before = committed(&mut script);
+    script.run("a:0x!");
+    let first = script.last_commit().messages[0].placement.position;
+    assert!(committed(&mut script) < first && committed(&mut script) >= before, "the store has not answered");
+    script.run("b:0y!");
+    assert!(committed(&mut script) < first);
+    // The end is told with the commit that follows, which holds the next message.
+    assert_eq!(script.run("ok"), r#"complete commit(b:"y" @2)"#);
+    let second = script.last_commit().messages[0].placement.position;
+    let between = committed(&mut script);
+    assert!(first <= between && between < second, "{first} {between} {second}");
+    script.run("ok");
+    assert!(committed(&mut script) >= second);
+    // Whatever comes later is above it, also in the same millisecond.
+    let now = committed(&mut script);
+    script.run("c:0z!");
+    assert!(script.last_commit().messages[0].placement.position > now);
+    assert_eq!(committed(&mut script), now);
+}
+
+#[test]
+fn a_failure_is_committed_in_its_place_like_a_message() {
+    let mut script = Script::new();
+    script.run("a:0x a:1y?");
+    let failed = script.last_commit().failed_messages.clone();
+    assert_eq!(failed.len(), 1);
+    assert!(committed(&mut script) < failed[0].position);
+    script.run("ok");
+    assert!(committed(&mut script) >= failed[0].position);
+}
+
+#[test]
+fn a_new_owner_answers_that_all_is_committed_that_any_before_it_wrote() {
+    let mut script = Script::new();
+    script.run("0a! ok");
+    let first = script.last_commit().clone();
+    let takeover =
+        Takeover { checkpoint: Seq(1), position_high_water: first.position_high_water, ..takeover() };
+    let mut second = Script::with(Limits::default(), takeover);
+    assert!(committed(&mut second) >= first.messages[0].placement.position);
+}
+
+#[test]
+fn an_answer_is_current_when_the_reader_has_seen_all_and_nothing_waits() {
+    let mut script = Script::new();
+    let is_current = |script: &mut Script| answer(script, anything()).cut.is_current;
+    assert!(is_current(&mut script));
+    script.run("behind");
+    assert!(!is_current(&mut script));
+    script.handle(Input::CaughtUp(true));
+    assert!(is_current(&mut script));
+    script.room = 0;
+    assert_eq!(script.run("a:0x"), "deferring(1)");
+    assert!(!is_current(&mut script), "what waits in the stream may be what the asker has");
+    let mut fresh = Script::new();
+    fresh.machine = Partition::new(takeover(), Limits::default(), 7, fresh.now);
+    assert!(!is_current(&mut fresh), "nothing has been read yet");
+}
+
+/// The numbers of frames in what the machine does.
+fn frames(actions: &[Action]) -> Vec<FrameNumber> {
+    let number = |action: &Action| match action {
+        Action::Publish(release) => Some(release.frame),
+        Action::End(ending) => Some(ending.frame),
+        _ => None,
+    };
+    actions.iter().filter_map(number).collect()
+}
+
+#[test]
+fn frames_are_numbered_over_all_messages_and_the_cut_names_the_last() {
+    let limits = Limits { frame_bytes: 1, ..Limits::default() };
+    let mut script = Script::with(limits, takeover());
+    let mut all = Vec::new();
+    let mut step = |script: &mut Script, input: Input| {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            let actions = script.machine.handle(input, script.now);
+            all.extend(frames(&actions));
+            inputs.extend(actions.into_iter().filter_map(|action| match action {
+                Action::LookUp(keys) => {
+                    Some(Input::Found(keys.into_iter().map(|key| (key, Known::Absent)).collect()))
+                }
+                _ => None,
+            }));
+        }
+    };
+    let entry = |seq: u64, word: &str| Input::Entries {
+        entries: vec![Entry { seq: Seq(seq), stored_at: Timestamp(0), body: body(word) }],
+        room: 9,
+    };
+    for (seq, word) in [(1, "a:1y"), (2, "a:0x"), (3, "b:0z"), (4, "a:2w!")] {
+        step(&mut script, entry(seq, word));
+    }
+    step(&mut script, Input::Committed(Vec::new()));
+    // Two chunks that do not fit into one frame; then the others, and the end.
+    let expected = (1..=5).map(|number| FrameNumber { epoch: 1, number, after: number - 1 });
+    assert_eq!(all, expected.collect::<Vec<_>>());
+    let cut = answer(&mut script, anything()).cut;
+    assert_eq!((cut.epoch, cut.number), (1, 5));
+    let mut sent = |epoch: u64, number: u64| {
+        let ask = AskSent { token: 3, epoch, number };
+        match script.machine.handle(Input::AskSent(ask), script.now).as_slice() {
+            [Action::Sent(sent)] => sent.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let all = vec![(thread("t"), 5)];
+    assert_eq!(sent(1, 4), Sent { token: 3, epoch: 1, number: 5, threads: all.clone(), are_all: true });
+    assert_eq!(sent(1, 5).threads, []);
+    assert_eq!(sent(0, 9).threads, all, "another epoch's numbers say nothing");
+}
+
+#[test]
+fn what_an_answer_shows_of_a_restored_message_has_been_sent_before() {
+    let mut script = Script::with(Limits::default(), takeover());
+    script.run("0a 2c +20s");
+    let stragglers = script.last_commit().stragglers.clone();
+    let takeover = Takeover { epoch: 2, checkpoint: Seq(2), stragglers, ..takeover() };
+    let mut machine = Partition::new(takeover, Limits::default(), 7, script.now);
+    let actions = machine.handle(Input::Ask(anything()), script.now);
+    let [Action::Publish(release), Action::Answer(answer)] = actions.as_slice() else {
+        panic!("{actions:?}")
+    };
+    assert_eq!((release.frame.epoch, release.frame.number), (2, 1));
+    assert_eq!((answer.cut.epoch, answer.cut.number, texts(answer).as_str()), (2, 1, "a:a"));
+}
+
+#[test]
+fn whatever_is_told_as_an_end_is_a_message_or_has_a_row_in_its_place() {
+    let mut script = Script::new();
+    script.run("a:0x! ok b:0y b:1no? ok c:1z +31s");
+    let actions = script.machine.handle(Input::Committed(Vec::new()), script.now);
+    let gap = actions.iter().find_map(|action| match action {
+        Action::End(ending) => Some(ending.clone()),
+        _ => None,
+    });
+    let gap = gap.expect("an end");
+    let failed: Vec<_> = script.commits.iter().flat_map(|commit| commit.failed_messages.clone()).collect();
+    let codes: Vec<_> =
+        failed.iter().map(|failed| (failed.key.message.as_str(), failed.failure.code())).collect();
+    assert_eq!(codes, [("b", "producer_error"), ("c", "gap_timeout")]);
+    let row = &failed[1];
+    assert_eq!((&row.key, row.position, row.attempt), (&gap.key, gap.position, gap.attempt));
+    assert_eq!((row.role, row.batch_type), (gap.role, gap.batch_type));
+    assert_eq!(gap.outcome, Outcome::Failed(row.failure.clone()));
+    let messages = script.commits.iter().flat_map(|commit| &commit.messages);
+    let places: Vec<_> = messages.map(|message| message.placement.position).collect();
+    assert!(places[0] < failed[0].position && failed[0].position < row.position, "one order for both");
+}

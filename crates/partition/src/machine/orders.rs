@@ -10,7 +10,7 @@ use scheduling::Admission;
 use super::{Ended, NO_SLOT, Partition, Place};
 use crate::action::{Action, Report};
 use crate::recent::Recent;
-use crate::turn::{Turn, TurnEnd};
+use crate::turn::{Turn, TurnEnd, TurnPhase};
 use crate::turns::{AuditWrite, FailedTask, Order, OrderKey, Raw, TaskChange, Verdict};
 
 /// Most orders that wait for the store's word; beyond it they wait in the stream.
@@ -274,12 +274,14 @@ impl Partition {
 
     /// The retry of a turn whose failure is written but not yet told.
     fn must_wait(&self, order: &Order, verdict: Verdict) -> bool {
-        match (order, verdict) {
-            (Order::Turn(opened), Verdict::New) => {
-                self.work.turns.get(&opened.turn).is_some_and(|turn| turn.run < opened.run)
-            }
-            (Order::Turn(_) | Order::Task(_) | Order::Act(_), _) => false,
-        }
+        verdict == Verdict::New
+            && self.earlier_run(order).is_some_and(|turn| turn.phase == TurnPhase::Ended)
+    }
+
+    /// The run that this order retries, if it is here.
+    fn earlier_run(&self, order: &Order) -> Option<&Turn> {
+        let Order::Turn(opened) = order else { return None };
+        self.work.turns.get(&opened.turn).filter(|turn| turn.run < opened.run)
     }
 
     fn take_order(&mut self, order: Order, raw: Raw, seq: Seq, verdict: Verdict, now: Timestamp) {
@@ -306,6 +308,12 @@ impl Partition {
         if verdict == Verdict::Unknown {
             let detail = "there is no such agent or thread, and they may not be created by use here";
             return self.refuse(seq, raw, "unknown_agent", detail.to_owned());
+        }
+        if self.earlier_run(&order).is_some() {
+            // As when the store went back in time, behind the failure that was retried. To wait for its end could be to wait
+            // for ever: what ends it may stand behind this order.
+            let detail = "the run that it retries is under way";
+            return self.refuse(seq, raw, "turn_under_way", detail.to_owned());
         }
         match order {
             Order::Turn(opened) => {

@@ -7,7 +7,7 @@ use super::{
     faults::{Fault, Injector},
     load::Stats,
 };
-use crate::{audit::Violation, sse::End};
+use crate::{audit::Violation, sse::End, tables::StoredPartition};
 
 /// Violations that are printed at most.
 const SHOWN: usize = 20;

@@ -274,8 +274,7 @@ impl Partition {
 
     /// The retry of a turn whose failure is written but not yet told.
     fn must_wait(&self, order: &Order, verdict: Verdict) -> bool {
-        verdict == Verdict::New
-            && self.earlier_run(order).is_some_and(|turn| turn.phase == TurnPhase::Ended)
+        verdict == Verdict::New && self.earlier_run(order).is_some_and(|turn| turn.phase == TurnPhase::Ended)
     }
 
     /// The run that this order retries, if it is here.

@@ -375,21 +375,10 @@ pub fn check_with(
     stored::check(evidence, orders, &fates, &mut violations);
     check_epochs(&evidence.grants, &mut violations);
     let ends = transcripts::Ends::of(evidence, failed);
-    let undone = undone(evidence);
-    for transcript in evidence.transcripts.iter().filter(|it| !undone.contains(&it.thread)) {
-        transcripts::check(transcript, evidence.rules.is_settled, &ends, &fates, &mut violations);
+    for transcript in &evidence.transcripts {
+        transcripts::check(transcript, &evidence.rules, &ends, &fates, &mut violations);
     }
     violations
-}
-
-/// Threads of which clients may have been told what was undone afterwards.
-fn undone(evidence: &Evidence) -> BTreeSet<&ThreadId> {
-    let of_them = evidence.ledger.iter().filter(|publish| evidence.rules.went_back(publish.partition));
-    let threads = of_them.filter_map(|publish| match &publish.body {
-        Published::Chunk { key, .. } => Some(&key.thread),
-        Published::Garbage(_) => None,
-    });
-    threads.collect()
 }
 
 fn check_epochs(grants: &[(PartitionId, u64)], violations: &mut Vec<Violation>) {

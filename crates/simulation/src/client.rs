@@ -26,6 +26,8 @@ pub(crate) struct Client {
     ids: BTreeSet<String>,
     seen: Vec<Seen>,
     since: Option<i64>,
+    /// When it began anew.
+    pub(crate) begun_at: i64,
 }
 
 impl Client {
@@ -43,11 +45,13 @@ impl Client {
             ids: BTreeSet::new(),
             seen: Vec::new(),
             since: None,
+            begun_at: 0,
         }
     }
 
     /// Begins anew: what has ended before is history and not shown.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self, now: i64) {
+        self.begun_at = now;
         self.seen.clear();
         self.ids.clear();
         (self.last_id, self.id_before, self.since) = (None, None, None);

@@ -115,7 +115,8 @@ pub(crate) struct World {
     /// Questions that are on their way: whose they are.
     asked: BTreeMap<u64, (usize, ThreadId, u64)>,
     settled_at: Option<i64>,
-    transcripts: Vec<Transcript>,
+    /// With their partitions, and when they began.
+    transcripts: Vec<(PartitionId, i64, Transcript)>,
     is_quiet: bool,
     coverage: Coverage,
     violations: Vec<Violation>,
@@ -141,7 +142,8 @@ struct Worker {
 struct Scheduled {
     at: i64,
     order: u64,
-    event: Event,
+    /// Boxed: the heap moves what it orders.
+    event: Box<Event>,
 }
 
 impl PartialEq for Scheduled {
@@ -364,7 +366,7 @@ impl World {
                 self.settled_at = Some(at);
             }
             self.coverage.events += 1;
-            self.dispatch(event);
+            self.dispatch(*event);
         }
         self.finish(seed)
     }
@@ -398,7 +400,7 @@ impl World {
     fn schedule(&mut self, delay: i64, event: Event) {
         self.order += 1;
         let (at, order) = (self.time + delay.max(0), self.order);
-        self.heap.push(Reverse(Scheduled { at, order, event }));
+        self.heap.push(Reverse(Scheduled { at, order, event: Box::new(event) }));
     }
 
     /// Whether a fault happens here.

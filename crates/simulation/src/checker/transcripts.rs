@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Chunk, ChunkKind, MessageId, MessageKey};
 
 use super::turns::full_texts;
-use super::{Evidence, Fate, Invariant, Seen, StoredDeadLetter, StoredMessage, Transcript, Violation};
+use super::{Evidence, Fate, Invariant, Rules, Seen, StoredDeadLetter, StoredMessage, Transcript, Violation};
 
 /// What a client has of one message.
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl<'a> Ends<'a> {
 
 struct Check<'a> {
     transcript: &'a Transcript,
-    is_settled: bool,
+    rules: &'a Rules,
     ends: &'a Ends<'a>,
     fates: &'a BTreeMap<MessageKey, Fate>,
     violations: &'a mut Vec<Violation>,
@@ -73,12 +73,12 @@ struct Check<'a> {
 
 pub(super) fn check(
     transcript: &Transcript,
-    is_settled: bool,
+    rules: &Rules,
     ends: &Ends<'_>,
     fates: &BTreeMap<MessageKey, Fate>,
     violations: &mut Vec<Violation>,
 ) {
-    let mut check = Check { transcript, is_settled, ends, fates, violations };
+    let mut check = Check { transcript, rules, ends, fates, violations };
     let mut all: BTreeMap<&MessageId, Shown> = BTreeMap::new();
     for seen in &transcript.seen {
         check.event(seen, &mut all);
@@ -106,7 +106,7 @@ impl<'a> Check<'a> {
                 }
                 let accepted = self.fates.get(&self.key(message));
                 let accepted = accepted.and_then(|fate| fate.attempts.get(attempt)?.get(&chunk.id));
-                if accepted != Some(chunk) {
+                if accepted != Some(chunk) && !self.is_lost(message) {
                     let (expected, seen) = (format!("{accepted:?}"), format!("{chunk:?}"));
                     self.report(Invariant::ClientText, message, expected, seen);
                 }
@@ -174,7 +174,7 @@ impl<'a> Check<'a> {
             _ => None,
         };
         let told: Vec<(i64, &MessageId)> = self.transcript.seen.iter().filter_map(position).collect();
-        let is_last = self.is_settled && self.transcript.is_connected;
+        let is_last = self.rules.is_settled && self.transcript.is_connected;
         let until = if is_last { i64::MAX } else { told.last().map_or(since, |(position, _)| *position) };
         let is_wanted = |(key, position): &&(MessageKey, i64)| {
             key.thread == self.transcript.thread && *position > since && *position <= until
@@ -214,7 +214,7 @@ impl<'a> Check<'a> {
                 let (expected, seen) = (format!("{:?}", self.ends.text(stored)), format!("{:?}", shown.text));
                 self.report(Invariant::ClientText, message, expected, seen);
             }
-            Some(stored) if !self.is_stopped(message) => {
+            Some(stored) if !self.is_stopped(message) && !self.is_lost(message) => {
                 let wanted = self.others(message, stored.attempt).filter(|wanted| *wanted != shown.others);
                 if let Some(wanted) = wanted {
                     let (expected, seen) = (format!("{wanted:?}"), format!("{:?}", shown.others));
@@ -247,9 +247,14 @@ impl<'a> Check<'a> {
                 (format!("a prefix of {:?}", self.ends.text(stored)), format!("{:?}", shown.text));
             self.report(Invariant::ClientText, message, expected, seen);
         }
-        if self.is_settled && self.transcript.is_connected {
+        if self.rules.is_settled && self.transcript.is_connected {
             self.report(Invariant::OneTerminal, message, "one terminal", "none");
         }
+    }
+
+    /// Its stream has lost some of it: what would have been accepted, nobody knows.
+    fn is_lost(&self, message: &MessageId) -> bool {
+        self.rules.lost.contains(&self.key(message))
     }
 
     /// What was stopped may have got further for an owner that did not come to store it.

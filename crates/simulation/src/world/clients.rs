@@ -24,7 +24,7 @@ const SENT: u64 = 1 << 63;
 
 impl World {
     pub(super) fn join(&mut self, index: usize) {
-        self.clients[index].begin();
+        self.clients[index].begin(self.time);
         self.note(20, [index as u64, 0, 0], || format!("client {index} begins"));
         self.connect(index);
     }
@@ -469,10 +469,17 @@ impl World {
         if self.rng.chance(0.7) {
             self.schedule(delay, Event::Client(index, connection, ClientEvent::Connect));
         } else {
-            let transcript = self.clients[index].transcript(index);
-            self.transcripts.push(transcript);
+            self.keep_transcript(index);
             self.schedule(delay, Event::Join(index));
         }
+    }
+
+    /// What the client has seen is checked at the end, unless some of it may have been undone.
+    pub(super) fn keep_transcript(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        let (partition, begun_at) = (client.partition, client.begun_at);
+        let transcript = client.transcript(index);
+        self.transcripts.push((partition, begun_at, transcript));
     }
 
     fn partition_of(&self, thread: &ThreadId) -> PartitionId {

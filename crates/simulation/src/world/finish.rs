@@ -2,7 +2,7 @@
 
 use super::{Report, World};
 use crate::checker::turns::{TurnRules, Turns};
-use crate::checker::{self, Evidence, Invariant, Seen, StoredDeadLetter, Violation};
+use crate::checker::{self, Evidence, Invariant, Seen, StoredDeadLetter, Transcript, Violation};
 use crate::store::turns::Tables;
 
 impl World {
@@ -60,12 +60,14 @@ impl World {
         self.violations.extend(checker::turns::check(&evidence, &turns));
         self.coverage.key_conflicts = self.store.key_conflicts;
         self.coverage.turn_conflicts = self.store.turn_conflicts;
+        // Written only for who reads it: it costs as much as a short history.
+        let is_read = self.trace.is_some() || !self.violations.is_empty();
         Report {
             seed,
             violations: self.violations,
             coverage: self.coverage,
             trace_hash: self.hash,
-            scenario: format!("{:#?}", self.scenario),
+            scenario: if is_read { format!("{:#?}", self.scenario) } else { String::new() },
             trace: self.trace.unwrap_or_default(),
         }
     }
@@ -124,14 +126,17 @@ impl World {
 
     fn evidence(&mut self) -> Evidence {
         for index in 0..self.clients.len() {
-            let client = &mut self.clients[index];
-            if client.connection == 0 {
-                continue;
+            if self.clients[index].connection != 0 {
+                self.keep_transcript(index);
             }
-            let transcript = client.transcript(index);
-            self.transcripts.push(transcript);
         }
-        let seen = self.transcripts.iter().flat_map(|transcript| &transcript.seen);
+        let mut transcripts = std::mem::take(&mut self.transcripts);
+        let all = transcripts.len();
+        transcripts.retain(|(partition, begun_at, _)| !self.may_be_undone(*partition, *begun_at));
+        self.coverage.undone_transcripts += (all - transcripts.len()) as u64;
+        let transcripts: Vec<Transcript> =
+            transcripts.into_iter().map(|(_, _, transcript)| transcript).collect();
+        let seen = transcripts.iter().flat_map(|transcript| &transcript.seen);
         let terminals = seen.filter(|seen| matches!(seen, Seen::Complete { .. } | Seen::Failed { .. }));
         self.coverage.terminals = terminals.count() as u64;
         let letters = self.store.letters.iter();
@@ -142,7 +147,7 @@ impl World {
             ledger: std::mem::take(&mut self.ledger),
             messages: std::mem::take(&mut self.store.messages),
             dead_letters: std::mem::take(&mut self.store.letters),
-            transcripts: std::mem::take(&mut self.transcripts),
+            transcripts,
             grants: std::mem::take(&mut self.store.grants),
             ends: self.store.ends_of_threads(),
         }

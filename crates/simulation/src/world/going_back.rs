@@ -1,7 +1,7 @@
 //! Stores and streams that go back in time: a copy of the store that is put back, streams that lose their end, are made anew, are purged
 //! behind such a copy, or lose an entry. And what owners do about it, by the rule that workers use.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{MessageKey, PartitionId, Seq};
 use partition::{Body, Entry, Incident, Kept, place};
@@ -14,6 +14,9 @@ use crate::log::START;
 use crate::rng::Rng;
 use crate::store::Store;
 use crate::store::fence::Applied;
+
+/// By how much what an owner says may come late, ms.
+const TOLD_LATE_MS: i64 = 5_000;
 
 /// One of these faults.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +49,8 @@ pub(super) struct GoingBack {
     vanished: Vec<(PartitionId, Entry)>,
     /// Messages that have lost a chunk, or may have.
     pub(super) lost: BTreeSet<MessageKey>,
+    /// When the store or the stream of a partition went back last.
+    last: BTreeMap<PartitionId, i64>,
 }
 
 impl GoingBack {
@@ -59,6 +64,7 @@ impl GoingBack {
             gone: Vec::new(),
             vanished: Vec::new(),
             lost: BTreeSet::new(),
+            last: BTreeMap::new(),
         }
     }
 }
@@ -138,6 +144,7 @@ impl World {
         for (number, used) in used.into_iter().enumerate() {
             let partition = PartitionId(number as u16);
             self.rules.stepped_back.insert(partition);
+            self.going_back.last.insert(partition, self.time);
             self.store.is_undone = true;
             self.doomed[number].clear();
             // The copy does not know of what only its successor was told.
@@ -151,15 +158,7 @@ impl World {
                 self.note(71, [number as u64, used, 0], || {
                     format!("stream {number} was purged up to {used}")
                 });
-                // Below, the store has it, or a stream that was cut off had other entries there: that nobody can tell any more.
-                let checkpoint = self.store.rows[number].checkpoint;
-                let (needed, below): (Vec<Entry>, Vec<Entry>) =
-                    purged.into_iter().partition(|entry| entry.seq.0 > checkpoint);
-                for entry in below {
-                    self.lose_messages(partition, &entry);
-                    self.going_back.vanished.push((partition, entry));
-                }
-                self.lose(partition, needed, None);
+                self.lose(partition, purged, None);
             }
         }
     }
@@ -194,9 +193,18 @@ impl World {
             format!("stream {partition} loses {} to {len}, its store is at {checkpoint}, {mark}", last + 1)
         });
         let lost = self.logs[number].cut(last);
-        let is_told = mark > last;
+        let end = self.logs[number].len();
+        let told_from = (mark > end).then_some(Seq(end + 1));
         self.restart_readers(partition);
-        self.lose_if(partition, lost, is_told.then_some(Seq(last + 1)));
+        // A single entry that was gone above the new end is not jumped over any more: another one takes its sequence.
+        let is_above =
+            |(of, entry, _): &mut (PartitionId, Entry, Option<Seq>)| *of == partition && entry.seq.0 > end;
+        let above: Vec<_> = self.going_back.gone.extract_if(.., is_above).collect();
+        if told_from.is_some() {
+            let told = above.into_iter().map(|(of, entry, _)| (of, entry, told_from));
+            self.going_back.gone.extend(told);
+        }
+        self.lose_if(partition, lost, told_from);
     }
 
     fn renew_stream(&mut self) {
@@ -238,10 +246,14 @@ impl World {
     /// `told_from`: the store must know of it as long as it has read so far; `None`: whatever it knows.
     fn lose(&mut self, partition: PartitionId, lost: Vec<Entry>, told_from: Option<Seq>) {
         self.rules.parted.insert(partition);
+        self.going_back.last.insert(partition, self.time);
         self.doomed[usize::from(partition.0)].clear();
+        // Up to there the store has everything, or else the stream was cut off and written past before, and nobody has looked at
+        // it since: of those entries nobody can tell.
+        let checkpoint = self.store.rows[usize::from(partition.0)].checkpoint;
         for entry in lost {
             self.going_back.vanished.push((partition, entry.clone()));
-            if self.lose_messages(partition, &entry) {
+            if self.lose_messages(partition, &entry) && entry.seq.0 > checkpoint {
                 self.going_back.gone.push((partition, entry, told_from));
             }
         }
@@ -331,6 +343,11 @@ impl World {
             session.looked_at_stream(restorations);
         }
         is_same
+    }
+
+    /// Clients that began before, or soon after, may have been told what was undone: by frames that were on their way.
+    pub(super) fn may_be_undone(&self, partition: PartitionId, begun_at: i64) -> bool {
+        self.going_back.last.get(&partition).is_some_and(|at| begun_at < at + TOLD_LATE_MS)
     }
 
     /// Everything that was published has ended, but for what is gone.

@@ -39,6 +39,11 @@ impl Log {
         self.entries.len() as u64
     }
 
+    /// The last sequence that was purged.
+    pub(crate) fn purged(&self) -> u64 {
+        self.first - 1
+    }
+
     /// The entries from `first` to `last`, both included, but for those that are gone.
     pub(crate) fn read(&self, first: u64, last: u64) -> Vec<Entry> {
         (first.max(self.first)..=last.min(self.len())).filter_map(|seq| self.entry(seq)).collect()

@@ -183,7 +183,7 @@ impl World {
         let (len, row) = (self.logs[number].len(), &self.store.rows[number]);
         // About where the store is: above its mark nobody but a reader knows.
         let (checkpoint, mark) = (row.checkpoint, row.read.map_or(0, |read| read.seq.0));
-        let low = checkpoint.saturating_sub(4);
+        let low = checkpoint.saturating_sub(4).max(self.logs[number].purged());
         if len <= low + 1 {
             return;
         }

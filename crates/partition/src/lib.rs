@@ -29,7 +29,7 @@ pub use action::{
 pub use commit::{Commit, Known, Straggler, StragglerSave, Takeover};
 pub use limits::Limits;
 pub use machine::Partition;
-pub use place::{Found, Incident, IncidentKind, Kept, Place, place};
+pub use place::{Compared, Found, Incident, IncidentKind, Kept, Place, place};
 pub use stats::{Counters, Stats};
 pub use turns::{
     About, ActiveTurn, AgentWrite, AuditWrite, Explanation, FailedTask, FailedTurn, OpenTurn, Order,

@@ -12,8 +12,18 @@ pub struct Kept<'a> {
     pub checkpoint: Seq,
     /// The stream that it counts in; `None` when there was none yet.
     pub incarnation: Option<&'a str>,
-    /// The last entry that is known to have been read. At the checkpoint or above it; `None` when nothing is known of it.
-    pub read: Option<Mark>,
+}
+
+/// An entry that is known to have been read, and what the stream has there now.
+///
+/// The store knows one and the worker another one: a store that has gone back in time remembers a stream that the worker has
+/// never read, and each of the two may be what tells that the stream is another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compared {
+    /// What was read. At the checkpoint or above it.
+    pub read: Mark,
+    /// When the stream stored what it has at that sequence, if it has anything there.
+    pub found: Option<i64>,
 }
 
 /// What the stream says of itself.
@@ -25,8 +35,14 @@ pub struct Found<'a> {
     pub first: Seq,
     /// The last sequence ever given.
     pub last: Seq,
-    /// When it stored what it has at [`Kept::read`], if it has anything there.
-    pub at_read: Option<i64>,
+}
+
+impl Found<'_> {
+    /// Whether it has, or has purged, what was read of it.
+    pub fn agrees(&self, compared: Compared) -> bool {
+        let Compared { read, found } = compared;
+        self.last >= read.seq && read.agrees(self.first, found)
+    }
 }
 
 /// What went back in time.
@@ -83,7 +99,7 @@ pub struct Place {
 }
 
 /// Where a stream is read on.
-pub fn place(kept: &Kept<'_>, found: &Found<'_>) -> Place {
+pub fn place(kept: &Kept<'_>, found: &Found<'_>, marks: &[Compared]) -> Place {
     let beginning = found.first.before();
     let incident = |kind, incarnation: &str, first: Seq, last| Incident {
         kind,
@@ -102,16 +118,15 @@ pub fn place(kept: &Kept<'_>, found: &Found<'_>) -> Place {
         let incidents = std::iter::once(renewed).chain(lacks(Seq(0))).collect();
         return Place { checkpoint: beginning, read: None, incidents };
     }
-    let parted = match kept.read {
-        Some(read) => found.last < read.seq || !read.agrees(found.first, found.at_read),
-        None => found.last < kept.checkpoint,
-    };
+    let is_behind = marks.is_empty() && found.last < kept.checkpoint;
+    let parted = is_behind || marks.iter().any(|mark| !found.agrees(*mark));
     if parted {
         let incidents = vec![incident(IncidentKind::StreamParted, found.incarnation, after, None)];
         return Place { checkpoint: beginning, read: None, incidents };
     }
     let incidents: Vec<Incident> = lacks(kept.checkpoint).into_iter().collect();
-    Place { checkpoint: kept.checkpoint.max(beginning), read: kept.read, incidents }
+    let read = marks.iter().map(|mark| mark.read).max_by_key(|read| read.seq);
+    Place { checkpoint: kept.checkpoint.max(beginning), read, incidents }
 }
 
 #[cfg(test)]
@@ -119,12 +134,15 @@ mod tests {
     use super::*;
 
     const READ: Mark = Mark { seq: Seq(50), stored_at_ns: 5_000 };
-    const KEPT: Kept<'_> = Kept { checkpoint: Seq(40), incarnation: Some("a"), read: Some(READ) };
-    const FOUND: Found<'_> = Found { incarnation: "a", first: Seq(30), last: Seq(60), at_read: Some(5_000) };
+    const KEPT: Kept<'_> = Kept { checkpoint: Seq(40), incarnation: Some("a") };
+    const FOUND: Found<'_> = Found { incarnation: "a", first: Seq(30), last: Seq(60) };
+    const SAME: Compared = Compared { read: READ, found: Some(5_000) };
+    const OTHER: Compared = Compared { read: READ, found: Some(5_001) };
+    const GONE: Compared = Compared { read: READ, found: None };
 
     /// `<checkpoint> [kind stream first..last]…`
-    fn told(kept: Kept<'_>, found: Found<'_>) -> String {
-        let place = place(&kept, &found);
+    fn told(kept: Kept<'_>, found: Found<'_>, marks: &[Compared]) -> String {
+        let place = place(&kept, &found, marks);
         let incidents = place.incidents.iter().map(|it| {
             let last = it.last.map(|last| last.to_string()).unwrap_or_default();
             format!(" {} {} {}..{last}", it.kind.name(), it.incarnation, it.first)
@@ -135,42 +153,57 @@ mod tests {
 
     #[test]
     fn the_same_stream_is_read_on() {
-        assert_eq!(told(KEPT, FOUND), "40");
-        assert_eq!(told(KEPT, Found { first: Seq(41), ..FOUND }), "40", "purged up to the checkpoint");
-        let first_time = Kept { checkpoint: Seq(0), incarnation: None, read: None };
-        assert_eq!(told(first_time, Found { first: Seq(1), at_read: None, ..FOUND }), "0 unread");
+        assert_eq!(told(KEPT, FOUND, &[SAME]), "40");
+        assert_eq!(
+            told(KEPT, Found { first: Seq(41), ..FOUND }, &[SAME]),
+            "40",
+            "purged up to the checkpoint"
+        );
+        let first_time = Kept { checkpoint: Seq(0), incarnation: None };
+        assert_eq!(told(first_time, Found { first: Seq(1), ..FOUND }, &[]), "0 unread");
     }
 
     #[test]
     fn a_stream_with_another_entry_at_the_mark_is_read_from_its_beginning() {
-        for found in [
-            Found { at_read: Some(5_001), ..FOUND },
-            Found { at_read: None, ..FOUND },
-            Found { last: Seq(49), at_read: None, ..FOUND },
+        for (found, mark) in [
+            (FOUND, OTHER),
+            (FOUND, GONE),
+            (Found { last: Seq(49), ..FOUND }, GONE),
             // Cut off below the checkpoint and written past: what stands below the end is new as well.
-            Found { last: Seq(35), at_read: None, ..FOUND },
+            (Found { last: Seq(35), ..FOUND }, GONE),
         ] {
-            assert_eq!(told(KEPT, found), "29 unread stream_parted a 41..");
+            assert_eq!(told(KEPT, found, &[mark]), "29 unread stream_parted a 41..");
         }
-        let unmarked = Kept { read: None, ..KEPT };
-        assert_eq!(told(unmarked, Found { last: Seq(39), ..FOUND }), "29 unread stream_parted a 41..");
+        assert_eq!(told(KEPT, Found { last: Seq(39), ..FOUND }, &[]), "29 unread stream_parted a 41..");
+    }
+
+    #[test]
+    fn a_stream_that_only_the_store_or_only_the_worker_knows_otherwise_is_another_one() {
+        let later = Compared { read: Mark { seq: Seq(55), stored_at_ns: 5_500 }, found: Some(5_500) };
+        assert_eq!(told(KEPT, FOUND, &[SAME, later]), "40");
+        assert_eq!(
+            told(KEPT, FOUND, &[OTHER, later]),
+            "29 unread stream_parted a 41..",
+            "the store went back"
+        );
+        assert_eq!(told(KEPT, FOUND, &[later, OTHER]), "29 unread stream_parted a 41..");
     }
 
     #[test]
     fn a_stream_that_was_made_anew_is_read_from_its_beginning() {
         let renewed = Found { incarnation: "b", first: Seq(1), ..FOUND };
-        assert_eq!(told(KEPT, renewed), "0 unread stream_renewed a 41..");
+        assert_eq!(told(KEPT, renewed, &[SAME]), "0 unread stream_renewed a 41..");
         let purged = Found { first: Seq(9), ..renewed };
-        assert_eq!(told(KEPT, purged), "8 unread stream_renewed a 41.. entries_gone b 1..8");
+        assert_eq!(told(KEPT, purged, &[SAME]), "8 unread stream_renewed a 41.. entries_gone b 1..8");
     }
 
     #[test]
     fn what_was_purged_and_is_needed_is_named() {
         let purged = Found { first: Seq(45), ..FOUND };
-        assert_eq!(told(KEPT, purged), "44 entries_gone a 41..44");
-        let beyond = Found { first: Seq(58), at_read: None, ..FOUND };
-        assert_eq!(told(KEPT, beyond), "57 entries_gone a 41..57");
-        let empty_store = Kept { checkpoint: Seq(0), incarnation: None, read: None };
-        assert_eq!(told(empty_store, FOUND), "29 unread entries_gone a 1..29");
+        assert_eq!(told(KEPT, purged, &[SAME]), "44 entries_gone a 41..44");
+        let beyond = Found { first: Seq(58), ..FOUND };
+        assert_eq!(told(KEPT, beyond, &[GONE]), "57 entries_gone a 41..57");
+        let empty_store = Kept { checkpoint: Seq(0), incarnation: None };
+        assert_eq!(told(empty_store, FOUND, &[]), "29 unread entries_gone a 1..29");
     }
 }

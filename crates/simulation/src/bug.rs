@@ -128,6 +128,8 @@ pub enum Bug {
     RenewalBlind,
     /// A stream is the same when it has the same name and is long enough, whatever its entries are.
     MarkIgnored,
+    /// Of what the store and the owner have read of a stream, only the higher one is compared.
+    HighestMarkAlone,
     /// What a stream jumps over is passed in silence.
     HolePassed,
     /// Incidents are noticed, but not kept.
@@ -136,7 +138,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 62] = [
+    pub const ALL: [Self; 63] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -197,6 +199,7 @@ impl Bug {
         Self::EpochAlone,
         Self::RenewalBlind,
         Self::MarkIgnored,
+        Self::HighestMarkAlone,
         Self::HolePassed,
         Self::IncidentForgotten,
     ];

@@ -1,7 +1,7 @@
 //! The double of a partition's stream: entries with sequences from 1, which may lose its end, be made anew, be purged and have holes.
 
 use model::{Mark, Seq, Timestamp};
-use partition::{Body, Entry, Found};
+use partition::{Body, Compared, Entry, Found};
 
 /// Unix time of the simulation's start, ms.
 pub(crate) const START: i64 = 1_800_000_000_000;
@@ -61,18 +61,20 @@ impl Log {
         Some(Mark { seq: Seq(seq), stored_at_ns: *stored_at_ns })
     }
 
-    /// What it says of itself to who has read as far as `read`.
-    pub(crate) fn found(&self, read: Option<Mark>) -> Found<'_> {
+    /// What it says of itself.
+    pub(crate) fn found(&self) -> Found<'_> {
         let first = Seq(self.first.min(self.len() + 1));
-        let at_read = read.and_then(|read| self.mark(read.seq.0)).map(|mark| mark.stored_at_ns);
-        Found { incarnation: &self.incarnation, first, last: Seq(self.len()), at_read }
+        Found { incarnation: &self.incarnation, first, last: Seq(self.len()) }
+    }
+
+    /// What was read, beside what is there now.
+    pub(crate) fn compare(&self, read: Mark) -> Compared {
+        Compared { read, found: self.mark(read.seq.0).map(|mark| mark.stored_at_ns) }
     }
 
     /// Whether it is the stream of that name still, as far as it was read.
     pub(crate) fn is_as_read(&self, incarnation: &str, read: Option<Mark>) -> bool {
-        let found = self.found(read);
-        let agrees = |read: Mark| found.last >= read.seq && read.agrees(found.first, found.at_read);
-        self.incarnation == incarnation && read.is_none_or(agrees)
+        self.incarnation == incarnation && read.is_none_or(|read| self.found().agrees(self.compare(read)))
     }
 
     /// Removes everything up to `last`.

@@ -154,7 +154,7 @@ fn breaks(bug: Bug) -> Invariant {
         Bug::CheckAlwaysNew | Bug::PromptLost | Bug::StopIgnored => Invariant::OrdersEnd,
         Bug::OutboxBeforeCommit => Invariant::Outbox,
         Bug::EpochAlone => Invariant::Checkpoint,
-        Bug::HolePassed | Bug::IncidentForgotten => Invariant::Named,
+        Bug::HolePassed | Bug::IncidentForgotten | Bug::HighestMarkAlone => Invariant::Named,
         Bug::RenewalBlind => Invariant::Liveness,
         Bug::MarkIgnored => Invariant::EndsOnce,
         Bug::OutboxForgotten | Bug::OpenTurnsLost => Invariant::Liveness,

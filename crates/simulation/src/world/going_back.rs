@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{MessageKey, PartitionId, Seq};
-use partition::{Body, Entry, Incident, Kept, place};
+use partition::{Body, Compared, Entry, Incident, Kept, place};
 
 use super::statements::Kind;
 use super::{Address, Event, Grant, Reply, World};
@@ -91,6 +91,16 @@ impl World {
                 let what = rng.pick([Back::Cut, Back::Cut, Back::Cut, Back::Renew, Back::Lose, Back::Lose]);
                 plan.push((rng.range(300, until - 50), what));
             }
+        }
+        // Both at once: what the owner has found out of its stream, its store forgets.
+        if !has_turns && rng.chance(0.04) {
+            let copied_at = rng.range(200, until - 200);
+            let cut_at = copied_at + rng.range(1, 1_000);
+            let put_back_at = cut_at + rng.range(1, 3_000);
+            let purges = rng.chance(0.2);
+            plan.push((copied_at, Back::Copy));
+            plan.push((cut_at.min(until - 60), Back::Cut));
+            plan.push((put_back_at.min(until - 50), Back::Restore { in_commit: rng.chance(0.3), purges }));
         }
         for (at, back) in plan {
             self.schedule(at, Event::GoBack(back));
@@ -293,12 +303,19 @@ impl World {
         };
         let known = grant.incarnation.as_deref();
         let ours = seen.filter(|_| known == Some(incarnation.as_str()));
-        let read = ours.into_iter().chain(grant.read).max_by_key(|mark| mark.seq);
-        let read = read.filter(|_| bug != Some(Bug::MarkIgnored));
+        let read = grant.read.into_iter().chain(ours);
         let log = &self.logs[usize::from(address.partition.0)];
         let (incarnation, restorations) = (log.incarnation.clone(), log.restorations);
-        let kept = Kept { checkpoint: Seq(grant.checkpoint), incarnation: known, read };
-        let place = place(&kept, &log.found(read));
+        let kept = Kept { checkpoint: Seq(grant.checkpoint), incarnation: known };
+        let marks: Vec<Compared> = match bug {
+            Some(Bug::MarkIgnored) => Vec::new(),
+            // A store that went back may know of a stream that its owner has never read.
+            Some(Bug::HighestMarkAlone) => {
+                read.max_by_key(|mark| mark.seq).map(|mark| log.compare(mark)).into_iter().collect()
+            }
+            _ => read.map(|mark| log.compare(mark)).collect(),
+        };
+        let place = place(&kept, &log.found(), &marks);
         let is_as_kept = place.incidents.is_empty() && known == Some(incarnation.as_str());
         let grant = match is_as_kept {
             true => grant,

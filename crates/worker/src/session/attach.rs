@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bus::{BusError, Reader, Same, StreamState};
 use model::{PartitionId, Seq};
-use partition::{Found, Incident, Kept, Partition, Place, place};
+use partition::{Compared, Found, Incident, Kept, Partition, Place, place};
 use runtime::{Backoff, Condition};
 use store::{Applied, Grant};
 
@@ -104,17 +104,16 @@ async fn try_attach<'a>(
 /// Where the stream is read on, by what the store and this worker know of it and by what it is.
 async fn find_place(context: &Context, grant: &Grant, seen: &Seen) -> Result<(Place, StreamState), BusError> {
     let ours = seen.as_ref().filter(|(of, _)| grant.incarnation.as_deref() == Some(&**of));
-    let read = ours.map(|(_, mark)| *mark).into_iter().chain(grant.read).max_by_key(|mark| mark.seq);
-    let kept = Kept { checkpoint: grant.checkpoint, incarnation: grant.incarnation.as_deref(), read };
-    // The entry before the stream: what is purged in between is below what the stream then says to be its first.
-    let at_read = match read {
-        Some(mark) => context.bus.stored_at_ns(grant.partition, mark.seq).await?,
-        None => None,
-    };
+    let ours = ours.map(|(_, mark)| *mark).filter(|mark| grant.read != Some(*mark));
+    let kept = Kept { checkpoint: grant.checkpoint, incarnation: grant.incarnation.as_deref() };
+    // The entries before the stream: what is purged in between is below what the stream then says to be its first.
+    let mut marks = Vec::new();
+    for read in grant.read.into_iter().chain(ours) {
+        marks.push(Compared { read, found: context.bus.stored_at_ns(grant.partition, read.seq).await? });
+    }
     let stream = context.bus.stream_state(grant.partition).await?;
-    let found =
-        Found { incarnation: &stream.incarnation, first: stream.first_seq, last: stream.last_seq, at_read };
-    Ok((place(&kept, &found), stream))
+    let found = Found { incarnation: &stream.incarnation, first: stream.first_seq, last: stream.last_seq };
+    Ok((place(&kept, &found, &marks), stream))
 }
 
 fn say(partition: PartitionId, incident: &Incident, checkpoint: Seq) {

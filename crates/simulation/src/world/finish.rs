@@ -31,6 +31,8 @@ impl World {
             && self.store.rows.iter().zip(&self.logs).all(at_end)
             && self.have_messages_ended()
             && !self.has_statements_under_way()
+            // Whoever stands still is asked as well, and does not answer.
+            && self.workers.iter().all(|worker| !worker.is_paused)
     }
 
     pub(super) fn violate(&mut self, violation: Violation) {

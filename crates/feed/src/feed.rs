@@ -204,6 +204,9 @@ impl Feed {
         if known.is_some_and(|known| mark < known) {
             return;
         }
+        if self.through.is_some_and(|through| cut.committed < through) {
+            self.begin_anew(cut.committed);
+        }
         (self.mark, self.is_blocked) = (Some(mark), false);
         self.pending = self.pending.split_off(&(mark.0, mark.1 + 1));
         self.pending_bytes = self.pending.values().map(size).sum();
@@ -214,6 +217,16 @@ impl Feed {
         }
         self.reply = Some(reply);
         self.advance(now);
+    }
+
+    /// Ends that were told do not exist any more: the store has gone back in time. Nobody is left with them, or with what was open
+    /// beside them.
+    fn begin_anew(&mut self, committed: Position) {
+        (self.through, self.target) = (Some(committed), committed);
+        self.open.clear();
+        self.log_bytes = 0;
+        let restart = self.native.restart(Cursor::at(committed));
+        self.events.push_back(Event::Part(restart));
     }
 
     /// Nobody answered: no owner, a timeout, no connection.

@@ -127,10 +127,17 @@ impl<V> Waiting<V> {
     }
 
     /// The thread's last end in the store. What an owner does not know of that is stored was committed by another one: it is an owner no more.
-    pub fn on_last(&mut self, last: Position, feed: &Feed) {
+    ///
+    /// `begins`: told of each viewer without a cursor that is told of every end after this one.
+    pub fn on_last(&mut self, last: Position, feed: &Feed, now: Timestamp, mut begins: impl FnMut(&mut V)) {
         for waiter in self.all.iter_mut().filter(|waiter| waiter.needs_start) {
             waiter.native = Some(Native::new(self.thread.clone(), Cursor::at(last)));
             (waiter.needs_start, waiter.is_behind, waiter.asked) = (false, true, feed.asked());
+            begins(&mut waiter.viewer);
+        }
+        if self.all.iter().any(|waiter| waiter.beyond == Some(Beyond::Asked)) {
+            // An owner that is one no more may answer for a while.
+            self.read_at = now.plus_ms(READ_PAUSE_MS);
         }
         for waiter in self.all.iter_mut().filter(|waiter| waiter.beyond == Some(Beyond::Asked)) {
             let base = waiter.native.as_ref().map(|native| native.cursor().base());

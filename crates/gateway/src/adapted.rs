@@ -28,6 +28,8 @@ pub(crate) struct Telling<P> {
     message: MessageId,
     /// The gateway stops.
     is_drained: bool,
+    /// The store went back in time, and what was told with it.
+    is_undone: bool,
     /// Nothing of the answer was handed to the fold.
     is_untouched: bool,
 }
@@ -36,7 +38,15 @@ impl<P: Protocol> Telling<P> {
     /// The answer `message`; the bytes come first.
     pub(crate) fn new(mut fold: P, message: MessageId) -> (Self, Bytes) {
         let first = fold.apply(Happening::Opened).bytes;
-        (Self { fold, reader: Reader::default(), message, is_drained: false, is_untouched: true }, first)
+        let telling = Self {
+            fold,
+            reader: Reader::default(),
+            message,
+            is_drained: false,
+            is_undone: false,
+            is_untouched: true,
+        };
+        (telling, first)
     }
 
     pub(crate) fn into_fold(self) -> P {
@@ -57,12 +67,13 @@ impl<P: Protocol> Telling<P> {
     }
 
     /// The next bytes of the native stream, for somebody who waits for the end: there is no connection to cut, and the fold goes on with
-    /// each attempt from its beginning. True at the end.
+    /// each attempt from its beginning. True at the end, or when it is undone.
     fn hear(&mut self, bytes: &[u8]) -> bool {
         self.reader.feed(bytes).iter().any(|told| {
             self.tell(told);
             match told {
                 Told::Complete { message, .. } | Told::Failed { message, .. } => *message == self.message,
+                Told::Restart => true,
                 Told::Chunk { .. } | Told::Reset { .. } | Told::Drain => false,
             }
         })
@@ -92,6 +103,10 @@ impl<P: Protocol> Telling<P> {
                 self.is_drained = true;
                 Output { bytes: Bytes::new(), then: Then::Cut }
             }
+            Told::Restart => {
+                self.is_undone = true;
+                Output { bytes: Bytes::new(), then: Then::Cut }
+            }
             _ => Output { bytes: Bytes::new(), then: Then::Continue },
         }
     }
@@ -119,7 +134,7 @@ pub(crate) async fn until_end<P: Protocol>(
         let frame = std::future::poll_fn(|context| Pin::new(&mut lane).poll_frame(context)).await;
         let bytes = frame.ok_or(StreamCut)??.into_data().unwrap_or_default();
         if telling.hear(&bytes) {
-            return Ok(());
+            return if telling.is_undone { Err(StreamCut) } else { Ok(()) };
         }
     }
 }

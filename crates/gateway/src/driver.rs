@@ -49,7 +49,7 @@ pub(crate) struct Viewer {
     pub(crate) cursor: Option<Cursor>,
     /// It wants this message, and nothing after its end. The end is after its cursor.
     pub(crate) until: Option<MessageId>,
-    /// Told when it has been let in, or that its cursor is none of this thread's.
+    /// Told when nothing that ends from now on is missed, or that its cursor is none of this thread's.
     pub(crate) verdict: Option<oneshot::Sender<Result<(), BadCursor>>>,
 }
 
@@ -247,9 +247,7 @@ impl Driver {
             (Reader::Feed, None) => self.feed.on_read_failed(now),
             (Reader::Waiting, Some(Fetched::Page(page))) => self.catch_up(&page),
             (Reader::Waiting, Some(Fetched::Last(last))) => {
-                self.waiting.on_last(last, &self.feed);
-                // An owner that is one no more may answer for a while.
-                self.waiting.on_read_failed(now);
+                self.waiting.on_last(last, &self.feed, now, Viewer::accept);
             }
             (Reader::Waiting, None) => self.waiting.on_read_failed(now),
         }

@@ -121,9 +121,6 @@ impl Client {
                 }
                 self.id_before = self.last_id.replace(id.to_owned());
             }
-            if event.contains("event: restart\n") {
-                self.seen.push(Seen::Restart);
-            }
             let told = Reader::default().feed(event.as_bytes());
             self.seen.extend(told.into_iter().filter_map(seen));
         }
@@ -158,6 +155,7 @@ fn seen(told: Told) -> Option<Seen> {
             let position = position.map(model::Position::get);
             Seen::Failed { message, position, is_lost: note.code == "lost" }
         }
+        Told::Restart => Seen::Restart,
         Told::Drain => return None,
     })
 }

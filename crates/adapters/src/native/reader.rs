@@ -50,6 +50,8 @@ pub enum Told {
         /// Why.
         note: FailureNote,
     },
+    /// What was told of the thread does not exist any more; what follows tells it anew.
+    Restart,
     /// The gateway stops.
     Drain,
 }
@@ -87,6 +89,7 @@ fn event(bytes: &[u8]) -> Option<Told> {
     }
     match (name, data) {
         ("drain", _) => Some(Told::Drain),
+        ("restart", _) => Some(Told::Restart),
         (name, Some(data)) => told(name, serde_json::from_str(data).ok()?),
         (_, None) => None,
     }

@@ -59,16 +59,14 @@ pub(super) async fn follow(
         None => cursor_of(hub, &thread, query).await?,
     };
     let (lane, body, place) = desk.lane(connection)?;
-    let has_cursor = cursor.is_some();
     let (seat, verdict) = hub.attach(&thread, lane, cursor).map_err(refused)?;
     let body = Seated::new(body, seat, place);
-    if has_cursor {
-        until_verdict(verdict).await?;
-    }
+    until_verdict(verdict).await?;
     Ok(stream(body))
 }
 
-/// Waits until it is known that the cursor is one of the thread's. While nobody can say, the stream begins.
+/// Waits until the stream has its place in the thread: from then on nothing that ends is missed, and the cursor is known to be one of the
+/// thread's. While nobody can say, the stream begins.
 pub(super) async fn until_verdict(verdict: Verdict) -> Result<(), Problem> {
     match tokio::time::timeout(VERDICT, verdict).await {
         Ok(Ok(Err(BadCursor::Unknown))) => Err(cursors::unknown()),

@@ -344,11 +344,9 @@ impl World {
                 }
             }
             (Reader::Waiting, Fetched::Last(last)) => {
-                for viewer in follower.waiting.viewers() {
-                    self.clients[viewer.client].joined(last.get());
-                }
-                follower.waiting.on_last(last, &follower.feed);
-                follower.waiting.on_read_failed(now);
+                let clients = &mut self.clients;
+                let begins = |viewer: &mut Viewer| clients[viewer.client].joined(last.get());
+                follower.waiting.on_last(last, &follower.feed, now, begins);
             }
             (Reader::Waiting, Fetched::Failed) => follower.waiting.on_read_failed(now),
         }

@@ -10,7 +10,8 @@ use async_nats::jetstream::consumer::{AckPolicy, Consumer, pull};
 use async_nats::jetstream::context::{Context, ContextBuilder};
 use async_nats::jetstream::message::{Acker, Message};
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
 use model::{Seq, WorkflowName};
 use wire::subject;
 
@@ -50,6 +51,7 @@ impl Bus {
             workflow,
             options,
             open: None,
+            opening: None,
             backoff: Backoff::default(),
             said: false,
         }
@@ -86,6 +88,8 @@ pub struct WorkSubscription {
     workflow: WorkflowName,
     options: WorkOptions,
     open: Option<Open>,
+    /// Kept when [`WorkSubscription::next`] is dropped: over a slow link it takes longer than some callers wait.
+    opening: Option<BoxFuture<'static, Result<Open, BusError>>>,
     backoff: Backoff,
     said: bool,
 }
@@ -119,7 +123,14 @@ impl WorkSubscription {
     async fn try_next(&mut self) -> Result<WorkItem, BusError> {
         let open = match &mut self.open {
             Some(open) => open,
-            place => place.insert(open(&self.bus, &self.workflow, &self.options).await?),
+            place => {
+                let opening = self.opening.get_or_insert_with(|| {
+                    open(self.bus.clone(), self.workflow.clone(), self.options.clone()).boxed()
+                });
+                let opened = opening.await;
+                self.opening = None;
+                place.insert(opened?)
+            }
         };
         let message = open.requests.next().await.ok_or(BusError::Away)?;
         let message = message.map_err(|error| BusError::Unexpected(error.to_string()))?;
@@ -131,13 +142,13 @@ impl WorkSubscription {
     }
 }
 
-async fn open(bus: &Bus, workflow: &WorkflowName, options: &WorkOptions) -> Result<Open, BusError> {
+async fn open(bus: Bus, workflow: WorkflowName, options: WorkOptions) -> Result<Open, BusError> {
     let link = bus.listening().await?;
     if !link.is_connected() {
         return Err(BusError::Away);
     }
     let context = ContextBuilder::new().timeout(REQUEST_TIMEOUT).build(link.client.clone());
-    let consumer = consumer(&context, workflow, options).await?;
+    let consumer = consumer(&context, &workflow, &options).await?;
     let requests =
         consumer.stream().max_messages_per_batch(1).expires(EXPIRES).heartbeat(HEARTBEAT).messages();
     let requests = requests.await.map_err(|error| BusError::Unexpected(error.to_string()))?;

@@ -41,7 +41,6 @@ async fn fleet_over(nats: &NatsServer, database: &TestDatabase, nats_url: String
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "chunks are streamed and inputs taken, but the viewer of the turn is told nothing: of the feed"]
 async fn a_fleet_whose_nats_is_a_second_away_streams_stores_and_answers() {
     let (nats, database) = (NatsServer::start().await.unwrap(), TestDatabase::create().await.unwrap());
     let link = Link::before(nats.url()).await.unwrap();

@@ -255,7 +255,6 @@ async fn of_2500_open_messages_that_all_end_at_once_every_viewer_is_told_within_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a viewer that joins before its partition has an owner may be told nothing at all: of the feed"]
 async fn a_viewer_that_comes_before_there_is_an_owner_is_told_all_the_same() {
     let mut bed = Bed::with(scripted).await;
     bed.fleet.workers[0].kill().await.unwrap();

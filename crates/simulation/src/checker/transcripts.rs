@@ -143,9 +143,12 @@ impl<'a> Check<'a> {
             }
             Seen::Failed { message, is_lost, .. } => {
                 let shown = all.entry(message).or_default();
-                self.failed(message, shown);
+                // It was shown before its stream lost it.
+                if !*is_lost || !self.is_lost(message) {
+                    self.failed(message, shown);
+                }
                 // A task that is dropped takes its answer with it, also where that has begun under an earlier owner.
-                if *is_lost && !self.ends.dead.contains(&self.key(message)) {
+                if *is_lost && !self.ends.dead.contains(&self.key(message)) && !self.is_lost(message) {
                     self.report(Invariant::OneTerminal, message, "not lost: it is in the log", "lost");
                 }
                 shown.ended = true;

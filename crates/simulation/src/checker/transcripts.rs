@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Chunk, ChunkKind, MessageId, MessageKey};
+use model::{Chunk, ChunkKind, MessageId, MessageKey, TurnId};
 
 use super::turns::full_texts;
 use super::{Evidence, Fate, Invariant, Rules, Seen, StoredDeadLetter, StoredMessage, Transcript, Violation};
@@ -106,7 +106,7 @@ impl<'a> Check<'a> {
                 }
                 let accepted = self.fates.get(&self.key(message));
                 let accepted = accepted.and_then(|fate| fate.attempts.get(attempt)?.get(&chunk.id));
-                if accepted != Some(chunk) && !self.is_lost(message) {
+                if accepted != Some(chunk) && !self.is_unsure(message) {
                     let (expected, seen) = (format!("{accepted:?}"), format!("{chunk:?}"));
                     self.report(Invariant::ClientText, message, expected, seen);
                 }
@@ -144,11 +144,11 @@ impl<'a> Check<'a> {
             Seen::Failed { message, is_lost, .. } => {
                 let shown = all.entry(message).or_default();
                 // It was shown before its stream lost it.
-                if !*is_lost || !self.is_lost(message) {
+                if !*is_lost || !self.is_unsure(message) {
                     self.failed(message, shown);
                 }
                 // A task that is dropped takes its answer with it, also where that has begun under an earlier owner.
-                if *is_lost && !self.ends.dead.contains(&self.key(message)) && !self.is_lost(message) {
+                if *is_lost && !self.ends.dead.contains(&self.key(message)) && !self.is_unsure(message) {
                     self.report(Invariant::OneTerminal, message, "not lost: it is in the log", "lost");
                 }
                 shown.ended = true;
@@ -217,7 +217,7 @@ impl<'a> Check<'a> {
                 let (expected, seen) = (format!("{:?}", self.ends.text(stored)), format!("{:?}", shown.text));
                 self.report(Invariant::ClientText, message, expected, seen);
             }
-            Some(stored) if !self.is_stopped(message) && !self.is_lost(message) => {
+            Some(stored) if !self.is_stopped(message) && !self.is_unsure(message) => {
                 let wanted = self.others(message, stored.attempt).filter(|wanted| *wanted != shown.others);
                 if let Some(wanted) = wanted {
                     let (expected, seen) = (format!("{wanted:?}"), format!("{:?}", shown.others));
@@ -255,9 +255,11 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Its stream has lost some of it: what would have been accepted, nobody knows.
-    fn is_lost(&self, message: &MessageId) -> bool {
+    /// What would have been accepted, nobody knows: its stream has lost some of it, or a store that went back had it asked for twice.
+    fn is_unsure(&self, message: &MessageId) -> bool {
+        let may_be_asked_twice = !self.rules.stepped_back.is_empty();
         self.rules.lost.contains(&self.key(message))
+            || (may_be_asked_twice && TurnId::of_answer(message).is_some())
     }
 
     /// What was stopped may have got further for an owner that did not come to store it.

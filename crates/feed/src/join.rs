@@ -64,8 +64,10 @@ impl Feed {
         }
         let mut out = Vec::new();
         for message in forgotten {
-            let attempt = native.cursor().seen(&message).map_or(0, |seen| seen.attempt);
-            out.push(native.reset(&message, attempt));
+            // Of one that was reset and has not begun again there is nothing to forget, and its reset would have the cursor's id.
+            let attempt =
+                native.cursor().seen(&message).filter(|seen| seen.next > 0).map(|seen| seen.attempt);
+            out.extend(attempt.map(|attempt| native.reset(&message, attempt)));
             native.forget(&message);
         }
         match self.join_open(&mut native) {

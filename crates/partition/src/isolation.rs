@@ -16,8 +16,10 @@ use serde_json::Value;
 
 use crate::action::Action;
 use crate::commit::Commit;
-use crate::turns::{Otherwise, OutboxBatch, Outgoing, TurnStatus, TurnWrite};
+use crate::turns::{AuditWrite, Otherwise, OutboxBatch, Outgoing, TurnStatus, TurnWrite};
 
+/// As [`model::ActKind::name`] has it.
+const STOP_TURN: &str = "stop_turn";
 /// The code of a turn whose messages the store refuses.
 const UNSTORABLE: &str = "unstorable";
 
@@ -25,8 +27,8 @@ const UNSTORABLE: &str = "unstorable";
 #[derive(Debug)]
 pub struct Parts {
     rest: Commit,
-    messages: std::vec::IntoIter<Message>,
-    turns: std::vec::IntoIter<TurnWrite>,
+    /// In the order of their places: each message of a thread names the one before it.
+    untried: std::vec::IntoIter<Part>,
     /// Indices in `rest.agents` of what has been written with its turn.
     written: Vec<usize>,
     /// Messages that were refused, with what the store said: they have become dead letters.
@@ -44,12 +46,26 @@ pub enum Part {
     Turn(TurnWrite),
 }
 
+impl Part {
+    /// Of its first message.
+    fn position(&self) -> Option<Position> {
+        let first = match self {
+            Self::Message(message) => Some(message),
+            Self::Turn(turn) => turn.messages.first(),
+        };
+        first.map(|message| message.placement.position)
+    }
+}
+
 impl Parts {
     /// Takes a commit apart.
     pub fn of(mut commit: Commit) -> Self {
+        let messages = std::mem::take(&mut commit.messages).into_iter().map(Part::Message);
+        let turns = std::mem::take(&mut commit.turns).into_iter().map(Part::Turn);
+        let mut untried: Vec<Part> = messages.chain(turns).collect();
+        untried.sort_by_key(Part::position);
         Self {
-            messages: std::mem::take(&mut commit.messages).into_iter(),
-            turns: std::mem::take(&mut commit.turns).into_iter(),
+            untried: untried.into_iter(),
             rest: commit,
             written: Vec::new(),
             unstorable: Vec::new(),
@@ -63,7 +79,7 @@ impl Parts {
         reason = "between two of them it has to be told what came of the first"
     )]
     pub fn next(&mut self) -> Option<Part> {
-        self.messages.next().map(Part::Message).or_else(|| self.turns.next().map(Part::Turn))
+        self.untried.next()
     }
 
     /// The commit that writes this part alone, with all that must not be missing when it is found done later.
@@ -83,6 +99,7 @@ impl Parts {
                     keep(&rest.failed_tasks, |failed| write.is_some_and(|write| write.agent == failed.agent));
                 alone.ended_turns = keep(&rest.ended_turns, |(_, ended)| *ended == turn.turn);
                 alone.ended_stragglers = keep(&rest.ended_stragglers, |key| answers(key, &turn.turn));
+                alone.audit = keep(&rest.audit, |audit| stops(audit, &turn.turn));
                 alone.outbox = own_batch(turn, rest);
                 alone.turns.push(TurnWrite { agent: write.map(|_| 0), ..turn.clone() });
             }
@@ -95,6 +112,7 @@ impl Parts {
         if let Part::Turn(turn) = part {
             // The batch that was written with it is part of the one that comes with the rest.
             self.rest.sent.extend(own_batch(&turn, &self.rest).map(|batch| batch.id));
+            self.rest.audit.retain(|audit| !stops(audit, &turn.turn));
             self.written.extend(turn.agent);
         }
     }
@@ -198,6 +216,11 @@ fn is_of(outgoing: &Outgoing, turn: &TurnId) -> bool {
         Outgoing::TurnOpened(opened) => names(&opened.metadata),
         Outgoing::Task(task) => names(&task.metadata),
     }
+}
+
+/// Says that the turn was stopped, and must not be written without its end.
+fn stops(audit: &AuditWrite, turn: &TurnId) -> bool {
+    audit.what == STOP_TURN && audit.target.as_deref() == Some(turn.as_str())
 }
 
 fn answers(key: &MessageKey, turn: &TurnId) -> bool {

@@ -159,16 +159,25 @@ impl World {
             self.doomed[number].clear();
             // The copy does not know of what only its successor was told.
             let mark = self.store.rows[number].read.map_or(Seq(0), |read| read.seq);
-            self.going_back
-                .gone
-                .retain(|(of, _, from)| *of != partition || from.is_none_or(|from| mark >= from));
+            let checkpoint = self.store.rows[number].checkpoint;
+            self.going_back.gone.retain(|(of, entry, from)| {
+                let is_told = from.is_none_or(|from| mark >= from) && entry.seq.0 > checkpoint;
+                *of != partition || is_told
+            });
             if std::mem::take(&mut self.going_back.purges) && used > self.store.rows[number].checkpoint {
                 self.coverage.purges_behind += 1;
                 let purged = self.logs[number].purge(used);
                 self.note(71, [number as u64, used, 0], || {
                     format!("stream {number} was purged up to {used}")
                 });
+                // An owner may go on that stood still since before the stream parted: what it has read of the old end, and not committed, it
+                // takes for what was purged.
+                let is_known = !self.rules.parted.contains(&partition);
+                let before = self.going_back.gone.len();
                 self.lose(partition, purged, None);
+                if !is_known {
+                    self.going_back.gone.truncate(before);
+                }
             }
         }
     }

@@ -244,7 +244,10 @@ impl World {
     /// Turns of which the store takes no messages.
     fn refuses(&mut self, commit: &Commit) -> Option<BTreeSet<TurnId>> {
         let turns: Vec<TurnId> = commit.turns.iter().map(|write| write.turn.clone()).collect();
-        let is_bad = |_: &TurnId| self.fault(|faults| faults.data_refused);
+        // More often where something else stands beside it, which has to be written all the same.
+        let is_among_others = commit.turns.len() + commit.messages.len() > 1;
+        let factor = if is_among_others { 8.0 } else { 1.0 };
+        let is_bad = |_: &TurnId| self.fault(|faults| (faults.data_refused * factor).min(0.7));
         let bad: BTreeSet<TurnId> = turns.into_iter().filter(is_bad).collect();
         (!bad.is_empty()).then_some(bad)
     }

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use crate::body::Patience;
-use crate::guard;
+use crate::guard::{self, Peer};
 use crate::guarded::{Guarded, Version};
 use crate::heads::Heads;
 use crate::hub::{HttpLimits, Refused};
@@ -74,7 +74,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: IpAddr) 
     let mut io = Guarded::new(stream, shared.limits.write_timeout);
     // Boxed, it is given back: what is left must be small, for most connections wait.
     let ended = match Box::pin(shared.sniff(&mut io)).await {
-        Some(Version::Http1) => Box::pin(http1(&shared, io, cut)).await,
+        Some(Version::Http1) => Box::pin(http1(&shared, io, peer, cut)).await,
         Some(Version::Http2) => Box::pin(http2(&shared, io, peer, cut)).await,
         None => Ok(()),
     };
@@ -103,11 +103,13 @@ impl Shared {
     async fn answer(
         &self,
         request: hyper::Request<Incoming>,
+        peer: IpAddr,
         connection: Connection,
     ) -> Result<Response, Infallible> {
         let mut request = request.map(Body::new);
         let extensions = request.extensions_mut();
         extensions.insert(connection);
+        extensions.insert(Peer(peer));
         extensions.insert(Patience(self.limits.body_timeout));
         let is_repeatable =
             request.method() == Method::GET || request.headers().contains_key("idempotency-key");
@@ -155,13 +157,13 @@ fn is_stream(response: &Response) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
-async fn http1(shared: &Shared, io: Guarded, cut: CancellationToken) -> hyper::Result<()> {
+async fn http1(shared: &Shared, io: Guarded, peer: IpAddr, cut: CancellationToken) -> hyper::Result<()> {
     let (own, ends) = (Connection(cut.clone()), io.ends());
     let is_used = AtomicBool::new(false);
     let service = service_fn(|request| {
         is_used.store(true, Ordering::Relaxed);
         let has_no_chunks = request.version() < hyper::Version::HTTP_11;
-        let (answer, ends) = (shared.answer(request, own.clone()), &ends);
+        let (answer, ends) = (shared.answer(request, peer, own.clone()), &ends);
         // hyper keeps the room of a request's future for as long as the connection lasts.
         Box::pin(answer.inspect(move |answer| {
             if has_no_chunks && answer.as_ref().is_ok_and(is_stream) {
@@ -277,7 +279,7 @@ async fn beside_others(
     let (response, seat) = match shared.seat(peer) {
         Ok(seat) => {
             let cut = own.as_ref().map(|own| own.cut.clone()).unwrap_or_default();
-            let Ok(response) = shared.answer(request, Connection(cut)).await;
+            let Ok(response) = shared.answer(request, peer, Connection(cut)).await;
             (response, Some(seat))
         }
         Err(problem) => (shared.refusal(problem, guard::origin(request.headers()).as_deref()), None),

@@ -8,6 +8,7 @@ mod keyring;
 mod provider;
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -16,7 +17,7 @@ use access::ticket::{self, Ticket, TicketKey, TicketRefused};
 use access::{CorsRules, KeyId, KeyRefused, Limits, NewKey, PresentedKey, Principal, Source};
 use axum::http::{HeaderMap, StatusCode, header};
 use model::{ThreadId, Timestamp};
-use store::Store;
+use store::{Store, StoreError};
 
 use crate::problem::Problem;
 use keyring::Keyring;
@@ -112,6 +113,8 @@ pub(crate) enum Denied {
     Missing,
     /// One that counts nothing, and why: for the log.
     Refused(String),
+    /// Its address has shown too many keys that nobody knows.
+    TooManyUnknown,
     /// It cannot be said at the moment.
     Away(&'static str),
 }
@@ -128,6 +131,10 @@ impl From<Denied> for Problem {
                 tracing::debug!(why, "a credential was refused");
                 // Whoever guesses learns nothing of how near it was.
                 Self::new(StatusCode::UNAUTHORIZED, code, "the credential is not valid")
+            }
+            Denied::TooManyUnknown => {
+                let detail = "this address has shown too many keys that are not known here";
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_unknown_keys", detail).retry_after(1)
             }
             Denied::Away(detail) => Self::unavailable("credentials_unavailable", detail),
         }
@@ -153,12 +160,21 @@ impl Credentials {
         }
     }
 
-    /// Who sends a request. `ticket` is the one in its address, where tickets are taken.
+    /// Reads which API keys there are, so that their first use here is told from a guess.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(crate) async fn learn_keys(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
+        self.keyring.learn(store, now).await
+    }
+
+    /// Who sends a request from the address `peer`. `ticket` is the one in the request's address, where tickets are taken.
     pub(crate) async fn who(
         &self,
         store: Option<&Store>,
         headers: &HeaderMap,
         ticket: Option<&str>,
+        peer: Option<IpAddr>,
         now: Timestamp,
     ) -> Result<Principal, Denied> {
         if self.insecure {
@@ -166,7 +182,7 @@ impl Credentials {
         }
         match (shown(headers)?, ticket) {
             // A key or a token says more than a ticket does.
-            (Some(text), _) if PresentedKey::is_meant(text) => self.by_key(store, text, now).await,
+            (Some(text), _) if PresentedKey::is_meant(text) => self.by_key(store, text, peer, now).await,
             (Some(text), _) => match &self.provider {
                 Some(provider) => provider.verify(text, now).await,
                 None => Err(Denied::Refused("no tokens are taken here".to_owned())),
@@ -216,7 +232,8 @@ impl Credentials {
             return Ok(Some("credential_expired"));
         }
         let Some(id) = principal.key() else { return Ok(None) };
-        let key = self.keyring.key(store, id, now).await?;
+        // Whoever signed in with it or with its ticket has not guessed it.
+        let key = self.keyring.key(store, id, None, now).await?;
         let counts = key.is_some_and(|key| key.principal(now).is_ok());
         Ok((!counts).then_some("credential_revoked"))
     }
@@ -229,11 +246,17 @@ impl Credentials {
         self.keyring.note_used(store).await;
     }
 
-    async fn by_key(&self, store: Option<&Store>, text: &str, now: Timestamp) -> Result<Principal, Denied> {
+    async fn by_key(
+        &self,
+        store: Option<&Store>,
+        text: &str,
+        peer: Option<IpAddr>,
+        now: Timestamp,
+    ) -> Result<Principal, Denied> {
         let refused = |error: KeyRefused| Denied::Refused(error.to_string());
         let shown = PresentedKey::parse(text).map_err(refused)?;
         let store = store.ok_or(Denied::Away("the database has not been reached yet"))?;
-        let known = self.keyring.key(store, shown.id(), now).await?;
+        let known = self.keyring.key(store, shown.id(), peer, now).await?;
         let key = known.ok_or_else(|| Denied::Refused("there is no such API key".to_owned()))?;
         let principal = shown.check(&key, now).map_err(refused)?;
         self.keyring.used(key.id);

@@ -1,5 +1,6 @@
 //! What stands before every handler: who asks, whether he may, and whether it is too much.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use access::{Class, CorsRules, OverLimit, Permission, Principal, StreamPermit, TenantName, Tenants};
@@ -14,6 +15,10 @@ use model::Timestamp;
 use crate::desk::{Caller, Counter};
 use crate::problem::Problem;
 use crate::routes::protocols;
+
+/// From where a request comes, as an extension of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// A route that asks for a permission.
 #[derive(Clone)]
@@ -65,7 +70,8 @@ impl Guards<'_> {
 }
 
 async fn stand_before(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
-    let mut response = match guard.admit(request.headers(), request.uri()).await {
+    let peer = request.extensions().get().map(|Peer(addr)| *addr);
+    let mut response = match guard.admit(request.headers(), request.uri(), peer).await {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
@@ -80,11 +86,11 @@ async fn stand_before(State(guard): State<Guard>, mut request: Request, next: Ne
 }
 
 impl Guard {
-    async fn admit(&self, headers: &HeaderMap, uri: &Uri) -> Result<Caller, Problem> {
+    async fn admit(&self, headers: &HeaderMap, uri: &Uri, peer: Option<IpAddr>) -> Result<Caller, Problem> {
         let (counter, now) = (&self.counter, self.counter.now());
         let ticket = self.is_stream.then(|| ticket_in(uri)).flatten();
         let store = counter.hub.get().map(|hub| hub.store());
-        let principal = counter.credentials.who(store, headers, ticket, now).await?;
+        let principal = counter.credentials.who(store, headers, ticket, peer, now).await?;
         // What a ticket may follow is known when the thread is.
         let is_ticket = self.is_stream && principal.thread().is_some();
         if !is_ticket && !principal.may(self.needs) {

@@ -167,7 +167,7 @@ impl Gateway {
         let prepare = async move {
             let whole = store.of_all();
             let count = partition_count(&whole).await;
-            secure(&whole, &counter.credentials, !self.access.insecure).await;
+            secure(&whole, &counter, !self.access.insecure).await;
             let hub = hub::Hub::new(bus, store, clock, count, limits, stop);
             if counter.hub.set(hub.clone()).is_ok() {
                 tracing::info!(partitions = count.get(), "the gateway is ready");
@@ -214,12 +214,17 @@ pub async fn run(
     Ok(())
 }
 
-/// Reads what tickets are signed with, and says when the second wall between tenants is wanted and does not stand.
-async fn secure(store: &Store, credentials: &Credentials, wants_wall: bool) {
+/// Reads what tickets are signed with and which keys there are, and says when the second wall between tenants is wanted and does not stand.
+async fn secure(store: &Store, counter: &desk::Counter, wants_wall: bool) {
+    let credentials = &counter.credentials;
     let mut backoff = Backoff::default();
     loop {
-        match tokio::try_join!(store.signing_key(), store.passes_walls()) {
-            Ok((key, passes)) => {
+        match tokio::try_join!(
+            store.signing_key(),
+            store.passes_walls(),
+            credentials.learn_keys(store, counter.now())
+        ) {
+            Ok((key, passes, ())) => {
                 credentials.sign_with(&key);
                 if passes && wants_wall {
                     tracing::warn!(

@@ -61,7 +61,8 @@ impl Drop for Place {
     }
 }
 
-fn peer(addr: IpAddr) -> IpAddr {
+/// Who stands for an address: itself, or its network.
+pub(crate) fn peer(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V6(addr) => Ipv6Addr::from_bits(addr.to_bits() & (u128::MAX << (128 - V6_PREFIX))).into(),
         addr => addr,

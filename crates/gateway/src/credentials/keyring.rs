@@ -1,44 +1,84 @@
 //! API keys that were seen lately, so that not every request asks the store.
+//!
+//! Invariant: of each key at most one read is under way, in a task of its own; whoever has nothing to go by waits for it.
+
+mod guesses;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use access::{Bucket, KeyId, Rate, StoredKey};
+use access::{KeyId, StoredKey};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 use model::Timestamp;
-use store::Store;
+use runtime::spawn_named;
+use store::{Store, StoreError};
+use tokio::sync::Semaphore;
 
 use super::Denied;
+use guesses::Guesses;
 
 /// So long a key counts as it was read: a key that is revoked counts no longer than this.
 const FRESH_MS: i64 = 5_000;
 /// And so long while the store cannot be read: streams and inputs go on while Postgres is away.
 const STALE_MS: i64 = 5 * 60_000;
-/// So long nobody else reads a key that somebody reads.
-const READ_MS: i64 = 1_000;
+/// After a read that failed it is not tried again for so long.
+const RETRY_MS: i64 = 1_000;
 /// Keys that are remembered, with those that do not exist.
 const MOST: usize = 10_000;
-/// Reads of the store in a second, and at once, for ids of which no key is known: who guesses ids costs the database no more than
-/// that. Keys that are known do not pay: whoever guesses must not keep them from being looked at again.
-const GUESSES: (u32, u32) = (200, 400);
+/// Keys that are learnt at the start.
+const LEARNT: u32 = 5_000;
+/// Unknown keys that are looked up at a time. The rest of them wait, and the connections to the database are left to those who are known.
+const GUESSED_AT_A_TIME: usize = 4;
 
-#[derive(Debug, Default)]
+/// Clones share everything.
+#[derive(Debug, Clone)]
 pub(super) struct Keyring {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    guessing: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     seen: HashMap<KeyId, Seen>,
+    reads: HashMap<KeyId, Reading>,
     used: HashSet<KeyId>,
-    guesses: Option<Bucket>,
+    guesses: Guesses,
 }
+
+/// A read that is under way, for all who wait for it. It ends without a value when the store cannot be read.
+type Reading = Shared<BoxFuture<'static, Option<Option<StoredKey>>>>;
 
 #[derive(Debug)]
 struct Seen {
     key: Option<StoredKey>,
     at: Timestamp,
-    /// When it was last tried to read it again.
-    asked_at: Timestamp,
+    /// When it was last tried in vain to read it again.
+    failed_at: Option<Timestamp>,
+}
+
+/// What whoever asks for a key goes by.
+#[derive(Debug)]
+enum Next {
+    Known(Option<StoredKey>),
+    Wait(Reading),
+    Denied(Denied),
+}
+
+/// Takes a read off the list when it has ended, even by a panic.
+struct Listed(Keyring, KeyId);
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.0.state().reads.remove(&self.1);
+    }
+}
+
+impl Default for Keyring {
+    fn default() -> Self {
+        Self { state: Arc::default(), guessing: Arc::new(Semaphore::new(GUESSED_AT_A_TIME)) }
+    }
 }
 
 impl Keyring {
@@ -46,33 +86,114 @@ impl Keyring {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The key as it is stored, or was some seconds ago; `None` when there is none.
+    /// The key as it is stored, or was some seconds ago; `None` when there is none. `peer` pays for a key of which nothing is known;
+    /// without one nobody does.
     pub(super) async fn key(
         &self,
         store: &Store,
         id: KeyId,
+        peer: Option<IpAddr>,
         now: Timestamp,
     ) -> Result<Option<StoredKey>, Denied> {
-        if let Some(seen) = self.state().seen(id, now, FRESH_MS) {
-            return Ok(seen);
+        let store = store.of_all();
+        let read = move || async move { Ok(store.key(id).await?.map(|row| row.key)) };
+        self.looked_up(id, peer, now, read).await
+    }
+
+    async fn looked_up<F>(
+        &self,
+        id: KeyId,
+        peer: Option<IpAddr>,
+        now: Timestamp,
+        read: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<Option<StoredKey>, Denied>
+    where
+        F: Future<Output = Result<Option<StoredKey>, StoreError>> + Send,
+    {
+        let reading = match self.next(id, peer, now, read) {
+            Next::Known(key) => return Ok(key),
+            Next::Denied(denied) => return Err(denied),
+            Next::Wait(reading) => reading,
+        };
+        if let Some(key) = reading.await {
+            return Ok(key);
         }
-        if !self.state().reads_now(id, now) {
-            // Somebody reads it at the moment, or too much is being read: what was known goes on counting.
-            let known = self.state().seen(id, now, STALE_MS);
-            return known.ok_or(Denied::Away("too many credentials are being looked up; try again"));
+        let known = self.state().seen(id, now, STALE_MS);
+        known.ok_or(Denied::Away("the database cannot be reached at the moment"))
+    }
+
+    fn next<F>(
+        &self,
+        id: KeyId,
+        peer: Option<IpAddr>,
+        now: Timestamp,
+        read: impl FnOnce() -> F + Send + 'static,
+    ) -> Next
+    where
+        F: Future<Output = Result<Option<StoredKey>, StoreError>> + Send,
+    {
+        let mut state = self.state();
+        if let Some(key) = state.seen(id, now, FRESH_MS) {
+            return Next::Known(key);
         }
-        match store.of_all().key(id).await {
-            Ok(row) => {
-                let key = row.map(|row| row.key);
-                self.state().remember(id, Seen { key: key.clone(), at: now, asked_at: now });
-                Ok(key)
+        let stale = state.seen(id, now, STALE_MS).flatten();
+        if let Some(reading) = state.reads.get(&id) {
+            // A store that hangs holds up nobody whose key was good lately.
+            return stale.map_or_else(|| Next::Wait(reading.clone()), |key| Next::Known(Some(key)));
+        }
+        if let Some(key) = stale.filter(|_| state.has_just_failed(id, now)) {
+            return Next::Known(Some(key));
+        }
+        let is_guess = !state.exists(id);
+        if is_guess && !peer.is_none_or(|peer| state.guesses.take(peer, now)) {
+            return Next::Denied(Denied::TooManyUnknown);
+        }
+        let keyring = self.clone();
+        let read = async move {
+            // Made in the task: a runtime that stops drops the rest at once, and the state is held here.
+            let _listed = Listed(keyring.clone(), id);
+            // Never closed: without a permit it would be read all the same.
+            let _turn = if is_guess { Some(keyring.guessing.acquire().await) } else { None };
+            keyring.finish(id, now, read().await)
+        };
+        // In a task of its own: a request that is given up takes nobody else's answer along.
+        let reading = spawn_named("api key", read).map(|ended| ended.ok().flatten()).boxed().shared();
+        state.reads.insert(id, reading.clone());
+        Next::Wait(reading)
+    }
+
+    fn finish(
+        &self,
+        id: KeyId,
+        now: Timestamp,
+        read: Result<Option<StoredKey>, StoreError>,
+    ) -> Option<Option<StoredKey>> {
+        match read {
+            Ok(key) => {
+                self.state().remember(id, Seen::new(key.clone(), now));
+                Some(key)
             }
             Err(error) => {
                 tracing::debug!(%error, "a key cannot be looked up");
-                let known = self.state().seen(id, now, STALE_MS);
-                known.ok_or(Denied::Away("the database cannot be reached at the moment"))
+                if let Some(seen) = self.state().seen.get_mut(&id) {
+                    seen.failed_at = Some(now);
+                }
+                None
             }
         }
+    }
+
+    /// Learns which keys there are, so that none of them is taken for a guess.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(super) async fn learn(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
+        let rows = store.of_all().recent_keys(LEARNT).await?;
+        let mut state = self.state();
+        for row in rows {
+            state.remember(row.key.id, Seen::new(Some(row.key), now));
+        }
+        Ok(())
     }
 
     /// Reads these keys again, all in one statement: however many there are, a store that is away is waited for once.
@@ -89,7 +210,7 @@ impl Keyring {
                 let mut found: HashMap<_, _> = rows.into_iter().map(|row| (row.key.id, row.key)).collect();
                 let mut state = self.state();
                 for id in stale {
-                    state.remember(id, Seen { key: found.remove(&id), at: now, asked_at: now });
+                    state.remember(id, Seen::new(found.remove(&id), now));
                 }
             }
             Err(error) => tracing::debug!(%error, "keys cannot be looked up"),
@@ -117,6 +238,12 @@ impl Keyring {
     }
 }
 
+impl Seen {
+    fn new(key: Option<StoredKey>, at: Timestamp) -> Self {
+        Self { key, at, failed_at: None }
+    }
+}
+
 impl State {
     fn seen(&self, id: KeyId, now: Timestamp, for_ms: i64) -> Option<Option<StoredKey>> {
         let seen = self.seen.get(&id)?;
@@ -124,28 +251,14 @@ impl State {
         (now.since_ms(seen.at) < for_ms).then(|| seen.key.clone())
     }
 
-    /// Whether this caller is the one who reads the key now.
-    fn reads_now(&mut self, id: KeyId, now: Timestamp) -> bool {
-        let seen = self.seen.get(&id);
-        if seen.is_some_and(|seen| now.since_ms(seen.asked_at) < READ_MS) {
-            return false;
-        }
-        let may = seen.is_some_and(|seen| seen.key.is_some()) || self.may_guess(now);
-        if let Some(seen) = self.seen.get_mut(&id).filter(|_| may) {
-            seen.asked_at = now;
-        }
-        may
+    /// Whether there was such a key when it was last looked up, however long ago that was.
+    fn exists(&self, id: KeyId) -> bool {
+        self.seen.get(&id).is_some_and(|seen| seen.key.is_some())
     }
 
-    fn may_guess(&mut self, now: Timestamp) -> bool {
-        let full = || Rate::new(GUESSES.0, GUESSES.1).ok().map(|rate| Bucket::new(rate, now));
-        match self.guesses.as_mut() {
-            Some(guesses) => guesses.take(now),
-            None => {
-                self.guesses = full();
-                true
-            }
-        }
+    fn has_just_failed(&self, id: KeyId, now: Timestamp) -> bool {
+        let failed_at = self.seen.get(&id).and_then(|seen| seen.failed_at);
+        failed_at.is_some_and(|at| now.since_ms(at) < RETRY_MS)
     }
 
     fn remember(&mut self, id: KeyId, seen: Seen) {
@@ -162,7 +275,10 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use access::{NewKey, Role, TenantName};
+    use futures_util::future::join_all;
 
     use super::*;
 
@@ -183,43 +299,116 @@ mod tests {
         }
     }
 
-    fn seen(key: Option<StoredKey>, at: Timestamp) -> Seen {
-        Seen { key, at, asked_at: at }
+    const PEER: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+
+    fn away() -> StoreError {
+        StoreError::TimedOut
     }
 
-    #[test]
-    fn one_of_many_reads_a_key_again() {
-        let mut state = State::default();
-        state.remember(id(1), seen(Some(key(1)), Timestamp(0)));
+    #[tokio::test]
+    async fn all_who_ask_at_once_for_a_key_wait_for_one_read() {
+        let keyring = Keyring::default();
+        let reads = Arc::new(AtomicUsize::new(0));
+        // Never seen, then idle for longer than it counts without the store.
+        for now in [Timestamp(0), Timestamp(STALE_MS)] {
+            reads.store(0, Ordering::Relaxed);
+            let ask = |_| {
+                let reads = Arc::clone(&reads);
+                keyring.looked_up(id(1), PEER, now, move || async move {
+                    reads.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                    Ok(Some(key(1)))
+                })
+            };
+            for answer in join_all((0..20).map(ask)).await {
+                assert_eq!(answer.unwrap(), Some(key(1)), "{now:?}");
+            }
+            assert_eq!(reads.load(Ordering::Relaxed), 1, "{now:?}");
+            assert!(keyring.state().reads.is_empty(), "a read that has ended is off the list");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_read_that_hangs_holds_up_nobody_whose_key_was_good_lately() {
+        let keyring = Keyring::default();
+        keyring.state().remember(id(1), Seen::new(Some(key(1)), Timestamp(0)));
         let now = Timestamp(FRESH_MS);
-        assert_eq!((0..100).filter(|_| state.reads_now(id(1), now)).count(), 1);
-        // Who reads it may never come back.
-        assert!(state.reads_now(id(1), now.plus_ms(READ_MS)));
-        assert!(state.seen(id(1), now, STALE_MS).is_some());
+        let hangs = keyring.looked_up(id(1), PEER, now, || std::future::pending());
+        let mut hangs = std::pin::pin!(hangs);
+        assert!(hangs.as_mut().now_or_never().is_none());
+        let beside = keyring.looked_up(id(1), PEER, now, || async { panic!("a second read") });
+        assert_eq!(beside.await.unwrap(), Some(key(1)));
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_or_panics_takes_nobody_along() {
+        let keyring = Keyring::default();
+        let slow = || async {
+            tokio::task::yield_now().await;
+            Ok(Some(key(1)))
+        };
+        let given_up = keyring.looked_up(id(1), PEER, Timestamp(0), slow).now_or_never();
+        assert!(given_up.is_none());
+        let other = keyring.looked_up(id(1), PEER, Timestamp(0), || async { panic!("a second read") });
+        assert_eq!(other.await.unwrap(), Some(key(1)));
+        let panics = keyring.looked_up(id(2), PEER, Timestamp(0), || async { panic!("as it is meant to") });
+        assert!(matches!(panics.await, Err(Denied::Away(_))));
+        let again = keyring.looked_up(id(2), PEER, Timestamp(0), || async { Ok(Some(key(2))) });
+        assert_eq!(again.await.unwrap(), Some(key(2)));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_away_is_asked_once_a_second_and_the_key_counts_on() {
+        let keyring = Keyring::default();
+        keyring.state().remember(id(1), Seen::new(Some(key(1)), Timestamp(0)));
+        let reads = Arc::new(AtomicUsize::new(0));
+        for at in 0..3_000 {
+            let reads = Arc::clone(&reads);
+            let read = move || async move {
+                reads.fetch_add(1, Ordering::Relaxed);
+                Err(away())
+            };
+            let answer = keyring.looked_up(id(1), PEER, Timestamp(FRESH_MS + at), read).await;
+            assert_eq!(answer.unwrap(), Some(key(1)));
+        }
+        assert_eq!(reads.load(Ordering::Relaxed), 3);
+        let unknown = keyring.looked_up(id(2), PEER, Timestamp(0), || async { Err(away()) }).await;
+        assert!(matches!(unknown, Err(Denied::Away(_))));
+    }
+
+    #[tokio::test]
+    async fn who_guesses_keeps_out_neither_others_nor_keys_that_are_known() {
+        let (keyring, now) = (Keyring::default(), Timestamp(1_000_000));
+        keyring.state().remember(id(0), Seen::new(Some(key(0)), Timestamp(0)));
+        let mut denied = 0;
+        for n in 1..2_000 {
+            let answer = keyring.looked_up(id(n), PEER, now, || async { Ok(None) }).await;
+            denied += usize::from(matches!(answer, Err(Denied::TooManyUnknown)));
+        }
+        assert!(denied > 1_500, "{denied}");
+        // A key that is known, though it has been idle, and the first use of a key at another address.
+        let known = keyring.looked_up(id(0), PEER, now, || async { Ok(Some(key(0))) });
+        assert_eq!(known.await.unwrap(), Some(key(0)));
+        let elsewhere = Some(IpAddr::from([10, 0, 0, 1]));
+        let new = keyring.looked_up(id(5_000), elsewhere, now, || async { Ok(Some(key(5_000))) });
+        assert_eq!(new.await.unwrap(), Some(key(5_000)));
     }
 
     #[test]
     fn who_guesses_fills_nothing_and_displaces_nobody() {
         let (mut state, now) = (State::default(), Timestamp(1_000_000));
-        state.remember(id(0), seen(Some(key(0)), now));
+        state.remember(id(0), Seen::new(Some(key(0)), now));
         for n in 1..50_000 {
-            state.remember(id(n), seen(None, now));
+            state.remember(id(n), Seen::new(None, now));
         }
         assert!(state.seen.len() <= MOST);
         assert_eq!(state.seen(id(0), now, FRESH_MS), Some(Some(key(0))));
-        let reads = (50_000..60_000).filter(|n| state.reads_now(id(*n), now)).count();
-        assert_eq!(reads, GUESSES.1 as usize + 1);
-        // The one that is known is read again all the same, or it would count although it was revoked.
-        let later = now.plus_ms(FRESH_MS);
-        assert!((60_000..70_000).any(|n| !state.reads_now(id(n), later)));
-        assert!(!state.reads_now(id(70_000), later));
-        assert!(state.reads_now(id(0), later));
     }
 
     #[test]
     fn a_key_counts_for_seconds_and_for_minutes_without_the_store() {
         let mut state = State::default();
-        state.remember(id(1), seen(Some(key(1)), Timestamp(0)));
+        state.remember(id(1), Seen::new(Some(key(1)), Timestamp(0)));
         assert!(state.seen(id(1), Timestamp(FRESH_MS - 1), FRESH_MS).is_some());
         assert!(state.seen(id(1), Timestamp(FRESH_MS), FRESH_MS).is_none());
         assert!(state.seen(id(1), Timestamp(FRESH_MS), STALE_MS).is_some());

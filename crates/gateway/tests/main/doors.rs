@@ -1,9 +1,11 @@
 //! Who is let in, before it is asked what for.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use access::CorsRules;
 use access::jwt::JwtRules;
+use access::{CorsRules, Role, StoredKey, TenantName};
+use futures_util::{StreamExt, stream};
 use gateway::{AccessConfig, Limits, TokenConfig, TokenKeys};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -48,6 +50,55 @@ async fn pages_read_that_a_gateway_is_about_to_stop() {
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     assert!(answer.contains(&format!("access-control-allow-origin: {ORIGIN}")), "{answer}");
+}
+
+/// The statuses of requests with these keys, all at once, from one address of this machine.
+async fn statuses(gateway: SocketAddr, from: [u8; 4], keys: &[String]) -> Vec<u16> {
+    let client = reqwest::Client::builder().local_address(IpAddr::from(from)).build().unwrap();
+    let asked = keys.iter().map(|key| {
+        let request = client.get(format!("http://{gateway}/v1/agents")).bearer_auth(key);
+        async move { request.send().await.unwrap().status().as_u16() }
+    });
+    stream::iter(asked).buffered(50).collect().await
+}
+
+async fn stored(town: &Town) -> String {
+    let new = gateway::new_key();
+    let key = StoredKey {
+        id: new.id(),
+        digest: new.digest(),
+        tenant: TenantName::default(),
+        role: Role::Viewer,
+        scopes: None,
+        name: "of a test".to_owned(),
+        expires_at: None,
+        revoked_at: None,
+    };
+    town.store.of_all().add_key(&key, "test").await.unwrap();
+    new.text().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_requests_at_once_with_a_key_that_was_never_used_pass() {
+    let mut town = Town::with(Limits::default(), 0).await;
+    town.open_for(AccessConfig::keys_only(), Limits::default()).await;
+    let key = stored(&town).await;
+    assert_eq!(statuses(town.gateways[0], [127, 0, 0, 1], &vec![key; 20]).await, [200; 20]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_guesses_keys_locks_out_nobody_else() {
+    let mut town = Town::with(Limits::default(), 0).await;
+    let known = stored(&town).await;
+    town.open_for(AccessConfig::keys_only(), Limits::default()).await;
+    let guesses: Vec<_> = (0..1_500).map(|_| gateway::new_key().text().to_owned()).collect();
+    let guessed = statuses(town.gateways[0], [127, 0, 0, 2], &guesses).await;
+    assert!(guessed.iter().all(|status| [401, 429].contains(status)), "{guessed:?}");
+    assert_eq!(guessed.last(), Some(&429));
+    // The first use of a key that was there at the start, even from the same address, and of a new one from another.
+    let new = stored(&town).await;
+    assert_eq!(statuses(town.gateways[0], [127, 0, 0, 2], &[known]).await, [200]);
+    assert_eq!(statuses(town.gateways[0], [127, 0, 0, 1], &[new]).await, [200]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -65,6 +65,15 @@ impl Store {
         self.rows(sqlx::query(sql).bind(ids)).await?.iter().map(key_row).collect()
     }
 
+    /// At most `limit` keys of all that this handle sees and that nobody has ended: those that were used or made last.
+    pub async fn recent_keys(&self, limit: u32) -> Result<Vec<KeyRow>, StoreError> {
+        let sql = sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM api_keys WHERE revoked_at IS NULL
+             ORDER BY coalesce(last_used_at, created_at) DESC LIMIT $1"
+        ));
+        self.rows(sqlx::query(sql).bind(i64::from(limit))).await?.iter().map(key_row).collect()
+    }
+
     /// At most `limit` keys of a tenant (`None`: the default one), in the order of their ids, after `after`.
     pub async fn keys(
         &self,

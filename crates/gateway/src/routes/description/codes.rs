@@ -13,13 +13,14 @@ pub(super) struct Code {
 }
 
 /// Every secured operation may say these.
-pub(super) const SECURED: [&str; 13] = [
+pub(super) const SECURED: [&str; 14] = [
     "unauthenticated",
     "credentials_unavailable",
     "insufficient_scope",
     "rate_limited",
     "too_many_requests",
     "too_many_streams",
+    "too_many_unknown_keys",
     "invalid_host",
     "foreign_host",
     "origin_not_allowed",
@@ -180,6 +181,11 @@ pub(super) const ALL: &[Code] = &[
         "too_many_threads",
         StatusCode::SERVICE_UNAVAILABLE,
         "this gateway follows as many threads as it may",
+    ),
+    passing(
+        "too_many_unknown_keys",
+        StatusCode::TOO_MANY_REQUESTS,
+        "the address has shown more keys that nobody knows than it may",
     ),
     code(
         "too_many_viewers",

@@ -6,13 +6,14 @@
 /// Methods that are used here.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 /// Headers of requests that are read here, and some that client libraries of the protocols add by themselves.
-const REQUEST_HEADERS: [&str; 12] = [
+const REQUEST_HEADERS: [&str; 13] = [
     "authorization",
     "content-type",
     "idempotency-key",
     "last-event-id",
     "x-correlation-id",
     "x-antiphon-actor",
+    "x-antiphon-thread",
     "accept",
     // Stand-ins for `EventSource` that can send headers.
     "cache-control",

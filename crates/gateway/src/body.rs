@@ -44,18 +44,14 @@ impl<T: Bounded, S: Send + Sync> FromRequest<S> for Strict<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        if !is_json(request.headers()) {
-            return Err(no_json());
-        }
+        check_kind(request.headers())?;
         parse(&read(request, T::MAX_BYTES).await?).map(Self)
     }
 }
 
 /// The body of another protocol, as it is: its clients send the whole history along.
 pub(crate) async fn raw(request: Request) -> Result<Bytes, Problem> {
-    if !is_json(request.headers()) {
-        return Err(no_json());
-    }
+    check_kind(request.headers())?;
     read(request, RAW_BYTES).await
 }
 
@@ -75,9 +71,28 @@ impl<S: Send + Sync> FromRequest<S> for Empty {
     }
 }
 
-fn no_json() -> Problem {
-    let detail = "the body must be JSON, and Content-Type must say so: application/json";
-    Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail)
+fn check_kind(headers: &HeaderMap) -> Result<(), Problem> {
+    let refused = |detail| Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail);
+    if !is_plain(headers) {
+        return Err(refused("the body must be sent as it is: no Content-Encoding is taken here"));
+    }
+    match is_json(headers) {
+        true => Ok(()),
+        false => Err(refused("the body must be JSON, and Content-Type must say so: application/json")),
+    }
+}
+
+/// Nothing is unpacked here: a few bytes could become gigabytes.
+fn is_plain(headers: &HeaderMap) -> bool {
+    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    encodings.all(|encoding| encoding.to_str().is_ok_and(|name| name.trim().eq_ignore_ascii_case("identity")))
+}
+
+/// The length that the head gives, of a body that its sender holds back until it is asked for (`Expect: 100-continue`).
+fn length_held_back(headers: &HeaderMap) -> Option<u64> {
+    let expects = headers.get(header::EXPECT)?.to_str().ok()?;
+    let length = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?;
+    length.parse().ok().filter(|_| expects.eq_ignore_ascii_case("100-continue"))
 }
 
 /// JSON is UTF-8: another charset is none of JSON, and a parameter that we do not know changes nothing.
@@ -95,6 +110,10 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 async fn read(request: Request, most: usize) -> Result<Bytes, Problem> {
+    // To read the first byte would ask for all of them.
+    if length_held_back(request.headers()).is_some_and(|length| length > most as u64) {
+        return Err(too_large(most));
+    }
     let Patience(patience) = Patience::of(&request);
     match tokio::time::timeout(patience, read_bounded(request.into_body(), most)).await {
         Ok(read) => read,
@@ -119,10 +138,13 @@ async fn read_bounded(body: Body, most: usize) -> Result<Bytes, Problem> {
         }
     }
     if length > most {
-        let detail = format!("the body has more than {most} bytes");
-        return Err(Problem::too_large("body_too_large", detail));
+        return Err(too_large(most));
     }
     Ok(read.freeze())
+}
+
+fn too_large(most: usize) -> Problem {
+    Problem::too_large("body_too_large", format!("the body has more than {most} bytes"))
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
@@ -190,6 +212,24 @@ mod tests {
         for wrong in ["[]", r#"["x"]"#, "5", "null"] {
             let problem = parse::<Named>(wrong.as_bytes()).unwrap_err();
             assert_eq!(problem.rejection().0.message, "the body must be a JSON object", "{wrong}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_is_sent_as_it_is() {
+        for (encodings, status) in [
+            (&["gzip"][..], Some(415)),
+            (&["identity"], None),
+            (&["identity", "br"], Some(415)),
+            (&["gzip, identity"], Some(415)),
+        ] {
+            let request = Request::builder().header("content-type", "application/json");
+            let request =
+                encodings.iter().fold(request, |request, name| request.header("content-encoding", *name));
+            let read =
+                Strict::<Named>::from_request(request.body(Body::from(r#"{"name":"x"}"#)).unwrap(), &())
+                    .await;
+            assert_eq!(read.err().map(|problem| problem.rejection().0.status), status, "{encodings:?}");
         }
     }
 

@@ -91,6 +91,14 @@ pub enum TokenError {
     /// The address of the keys is none.
     #[error("the address of the JWKS must begin with https:// (or http:// on loopback)")]
     Address,
+    /// The file of the keys is not there, or has none in it.
+    #[error("the JWKS file {path:?} cannot be used: {why}")]
+    File {
+        /// Where it should be.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// No HTTP client.
     #[error(transparent)]
     Client(#[from] runtime::http::ClientError),

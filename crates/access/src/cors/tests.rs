@@ -32,6 +32,15 @@ fn a_page_of_an_allowed_origin_may_ask_and_read() {
 }
 
 #[test]
+fn a_page_may_send_every_header_that_the_readme_names() {
+    for name in
+        ["Idempotency-Key", "Last-Event-ID", "X-Antiphon-Actor", "X-Antiphon-Thread", "X-Correlation-Id"]
+    {
+        assert!(rules(&[APP]).preflight(APP, "POST", Some(name)).is_some(), "{name}");
+    }
+}
+
+#[test]
 fn a_page_of_another_origin_may_not() {
     let some = rules(&[APP]);
     for origin in [

@@ -333,7 +333,7 @@ mod tests {
         let keyring = Keyring::default();
         keyring.state().remember(id(1), Seen::new(Some(key(1)), Timestamp(0)));
         let now = Timestamp(FRESH_MS);
-        let hangs = keyring.looked_up(id(1), PEER, now, || std::future::pending());
+        let hangs = keyring.looked_up(id(1), PEER, now, std::future::pending);
         let mut hangs = std::pin::pin!(hangs);
         assert!(hangs.as_mut().now_or_never().is_none());
         let beside = keyring.looked_up(id(1), PEER, now, || async { panic!("a second read") });

@@ -1,7 +1,7 @@
 //! Tokens of an identity provider, and its keys.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::{Denied, TokenConfig, TokenError, TokenKeys};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest document.
 const MAX_BYTES: usize = 64 << 10;
+const TOO_LONG: &str = "it is too long";
 
 #[derive(Debug)]
 pub(super) struct Provider {
@@ -46,7 +47,11 @@ impl Provider {
                 let url = Url::parse(url).ok().filter(is_safe).ok_or(TokenError::Address)?;
                 Place::Url(runtime::http::client(Some(PATIENCE))?, Box::new(url))
             }
-            TokenKeys::File(path) => Place::File(path.clone()),
+            TokenKeys::File(path) => {
+                // It may be replaced later; what is not there now is a slip in the settings.
+                check_file(path).map_err(|why| TokenError::File { path: path.clone(), why })?;
+                Place::File(path.clone())
+            }
             TokenKeys::Secret(secret) => {
                 Jwks::secret(secret)?;
                 Place::Secret(secret.clone())
@@ -113,7 +118,7 @@ impl Source {
             Place::Secret(secret) => Jwks::secret(secret).ok(),
             Place::File(path) => match tokio::fs::read(path).await {
                 Ok(json) if json.len() <= MAX_BYTES => parsed(&json),
-                Ok(_) => complain("it is too long"),
+                Ok(_) => complain(TOO_LONG),
                 Err(error) => complain(&error.to_string()),
             },
             Place::Url(client, url) => match document(client, url).await {
@@ -125,6 +130,14 @@ impl Source {
             self.gate().fetched(keys, now);
         }
     }
+}
+
+fn check_file(path: &Path) -> Result<(), String> {
+    let json = std::fs::read(path).map_err(|error| error.to_string())?;
+    if json.len() > MAX_BYTES {
+        return Err(TOO_LONG.to_owned());
+    }
+    Jwks::parse(&json).map(drop).map_err(|error| error.to_string())
 }
 
 /// The keys in a document, with what was left out of it.
@@ -299,6 +312,28 @@ mod tests {
         };
         tokio::time::timeout(PATIENCE, fetched).await.expect("the fetch was given up with its request");
         assert_eq!(idp.fetches.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn a_file_that_is_missing_or_holds_no_keys_stops_the_start() {
+        let folder = std::env::temp_dir().join(format!("antiphon-jwks-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let opened = |name: &str| {
+            let rules = JwtRules::new("https://idp.example", "antiphon");
+            let opened = Provider::new(&TokenConfig { rules, keys: TokenKeys::File(folder.join(name)) });
+            opened.map(drop).map_err(|error| error.to_string())
+        };
+        std::fs::write(folder.join("broken"), "{").unwrap();
+        std::fs::write(folder.join("long"), " ".repeat(MAX_BYTES + 1)).unwrap();
+        let x = URL_SAFE_NO_PAD.encode(pair(1).public_key());
+        let good = json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "kid": "a", "x": x}]});
+        std::fs::write(folder.join("good"), good.to_string()).unwrap();
+        for (name, why) in [("missing", "No such file"), ("broken", "broken"), ("long", TOO_LONG)] {
+            let error = opened(name).unwrap_err();
+            assert!(error.contains(why) && error.contains(name) && !error.contains('\n'), "{error}");
+        }
+        assert_eq!(opened("good"), Ok(()));
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Who is let in, before it is asked what for.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use access::jwt::JwtRules;
@@ -8,7 +8,7 @@ use access::{CorsRules, Role, StoredKey, TenantName};
 use futures_util::{StreamExt, stream};
 use gateway::{AccessConfig, Limits, TokenConfig, TokenKeys};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::sending::exchange;
 use crate::town::Town;
@@ -52,12 +52,19 @@ async fn pages_read_that_a_gateway_is_about_to_stop() {
     assert!(answer.contains(&format!("access-control-allow-origin: {ORIGIN}")), "{answer}");
 }
 
-/// The statuses of requests with these keys, all at once, from one address of this machine.
+/// The statuses of requests with these keys, fifty at a time, from one address of this machine.
 async fn statuses(gateway: SocketAddr, from: [u8; 4], keys: &[String]) -> Vec<u16> {
-    let client = reqwest::Client::builder().local_address(IpAddr::from(from)).build().unwrap();
-    let asked = keys.iter().map(|key| {
-        let request = client.get(format!("http://{gateway}/v1/agents")).bearer_auth(key);
-        async move { request.send().await.unwrap().status().as_u16() }
+    let asked = keys.iter().map(|key| async move {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from((from, 0))).unwrap();
+        let mut stream = socket.connect(gateway).await.unwrap();
+        let head = format!(
+            "GET /v1/agents HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\nconnection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer.split(' ').nth(1).unwrap().parse::<u16>().unwrap()
     });
     stream::iter(asked).buffered(50).collect().await
 }
@@ -117,4 +124,18 @@ async fn a_provider_that_hangs_makes_no_gateway_look_dead() {
         assert!(health.livez().ok, "{}", health.livez().body);
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_too_large_is_refused_before_it_is_sent() {
+    let town = town().await;
+    let mut stream = TcpStream::connect(town.gateways[0]).await.unwrap();
+    let head = "POST /v1/threads/t1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+        expect: 100-continue\r\ncontent-length: 1000000000\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = vec![0; 64];
+    let read = tokio::time::timeout(Duration::from_secs(5), stream.read_exact(&mut answer)).await;
+    read.expect("an answer without a byte of the body").unwrap();
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
 }

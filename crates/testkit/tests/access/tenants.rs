@@ -208,7 +208,9 @@ async fn a_thread_of_the_same_name_is_another_in_every_protocol() {
     assert_eq!(other.ask("POST", "/v1/responses", Some(&own)).await.status, 200);
     sleep(A_WHILE).await;
     let after = acme.get("/v1/threads/t1/history").await.json().unwrap();
-    assert_eq!(after["messages"].as_array().unwrap().len(), history["messages"].as_array().unwrap().len());
+    // What follows from its own turn may have come since.
+    let theirs = |message: &Value| message["content"] == "theirs";
+    assert!(!after["messages"].as_array().unwrap().iter().any(theirs), "{after}");
     for stream in [&mut by_token, &mut by_ticket, &mut by_message] {
         assert_eq!(stream.status, 200);
         let told = read_until(stream, "message_complete").await;

@@ -16,10 +16,12 @@ use serde_json::Value;
 
 use crate::action::Action;
 use crate::commit::Commit;
-use crate::turns::{AuditWrite, Otherwise, OutboxBatch, Outgoing, TurnStatus, TurnWrite};
+use crate::turns::{AgentWrite, AuditWrite, Otherwise, OutboxBatch, Outgoing, TurnStatus, TurnWrite};
 
 /// As [`model::ActKind::name`] has it.
 const STOP_TURN: &str = "stop_turn";
+/// What is done to an agent's own row; the same.
+const OF_AGENTS: [&str; 3] = ["pause", "resume", "clear_backoff"];
 /// The code of a turn whose messages the store refuses.
 const UNSTORABLE: &str = "unstorable";
 
@@ -99,7 +101,7 @@ impl Parts {
                     keep(&rest.failed_tasks, |failed| write.is_some_and(|write| write.agent == failed.agent));
                 alone.ended_turns = keep(&rest.ended_turns, |(_, ended)| *ended == turn.turn);
                 alone.ended_stragglers = keep(&rest.ended_stragglers, |key| answers(key, &turn.turn));
-                alone.audit = keep(&rest.audit, |audit| stops(audit, &turn.turn));
+                alone.audit = keep(&rest.audit, |audit| is_done_with(audit, &turn.turn, write));
                 alone.outbox = own_batch(turn, rest);
                 alone.turns.push(TurnWrite { agent: write.map(|_| 0), ..turn.clone() });
             }
@@ -112,7 +114,8 @@ impl Parts {
         if let Part::Turn(turn) = part {
             // The batch that was written with it is part of the one that comes with the rest.
             self.rest.sent.extend(own_batch(&turn, &self.rest).map(|batch| batch.id));
-            self.rest.audit.retain(|audit| !stops(audit, &turn.turn));
+            let write = turn.agent.and_then(|index| self.rest.agents.get(index));
+            self.rest.audit.retain(|audit| !is_done_with(audit, &turn.turn, write));
             self.written.extend(turn.agent);
         }
     }
@@ -218,9 +221,11 @@ fn is_of(outgoing: &Outgoing, turn: &TurnId) -> bool {
     }
 }
 
-/// Says that the turn was stopped, and must not be written without its end.
-fn stops(audit: &AuditWrite, turn: &TurnId) -> bool {
-    audit.what == STOP_TURN && audit.target.as_deref() == Some(turn.as_str())
+/// Says of the turn, or of its agent, what is written with it: the one must not be there without the other.
+fn is_done_with(audit: &AuditWrite, turn: &TurnId, write: Option<&AgentWrite>) -> bool {
+    let is_of_turn = audit.what == STOP_TURN && audit.target.as_deref() == Some(turn.as_str());
+    let is_of_agent = write.is_some_and(|write| write.agent == audit.subject);
+    is_of_turn || (is_of_agent && OF_AGENTS.contains(&audit.what.as_str()))
 }
 
 fn answers(key: &MessageKey, turn: &TurnId) -> bool {

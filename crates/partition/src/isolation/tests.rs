@@ -1,7 +1,7 @@
 use crate::{AgentWrite, FailedTask, FailedTurn, TurnEnded, Wait};
 use model::{
-    AgentId, BatchType, Metadata, PartitionId, Placement, QueuedTask, Role, Task, TaskId, TaskKind, ThreadId,
-    Timestamp, TurnOpened,
+    ActId, ActKind, AgentId, BatchType, Metadata, PartitionId, Placement, QueuedTask, Role, Task, TaskId,
+    TaskKind, ThreadId, Timestamp, TurnOpened,
 };
 use serde_json::json;
 
@@ -248,4 +248,53 @@ fn a_message_alone_has_what_was_saved_of_it_with_it() {
     let mut parts = Parts::of(commit);
     let first = parts.next().unwrap();
     assert_eq!(parts.alone(&first).ended_stragglers, [one.key], "or a new owner finds it open");
+}
+
+#[test]
+fn parts_come_in_the_order_of_their_places() {
+    let Both { mut commit, input, task, .. } = both();
+    let thread = ThreadId::parse("t").unwrap();
+    let bare = |id: &str, at| message(&thread, model::MessageId::parse(id).unwrap(), at);
+    commit.messages = vec![bare("after", 15), bare("before", 3)];
+    let mut parts = Parts::of(commit);
+    let mut order = Vec::new();
+    while let Some(part) = parts.next() {
+        order.push(match &part {
+            Part::Message(message) => message.key.message.to_string(),
+            Part::Turn(turn) => turn.turn.to_string(),
+        });
+    }
+    assert_eq!(order, ["before".to_owned(), input.to_string(), "after".to_owned(), task.to_string()]);
+}
+
+#[test]
+fn what_the_audit_says_of_a_turn_or_of_its_agent_is_written_with_it() {
+    let Both { mut commit, input, task, agent } = both();
+    let audit = |id: &str, subject: &AgentId, act: ActKind| AuditWrite {
+        id: ActId::parse(id).unwrap(),
+        subject: subject.clone(),
+        actor: "x".to_owned(),
+        what: act.name().to_owned(),
+        target: act.target().map(str::to_owned),
+        refused: None,
+    };
+    let other = AgentId::parse("a").unwrap();
+    commit.audit = vec![
+        audit("stops", &other, ActKind::StopTurn(input)),
+        audit("stops-the-other", &other, ActKind::StopTurn(task)),
+        audit("pauses", &agent, ActKind::Pause),
+        audit("resumes", &agent, ActKind::Resume),
+        audit("clears", &agent, ActKind::ClearBackoff),
+        audit("pauses-another", &other, ActKind::Pause),
+        audit("drops", &agent, ActKind::DropTask(TaskId::parse("k").unwrap())),
+    ];
+    let names = |audit: &[AuditWrite]| audit.iter().map(|it| it.id.to_string()).collect::<Vec<_>>();
+    let mut parts = Parts::of(commit);
+    let first = parts.next().unwrap();
+    assert_eq!(names(&parts.alone(&first).audit), ["stops"]);
+    parts.wrote(first);
+    let second = parts.next().unwrap();
+    assert_eq!(names(&parts.alone(&second).audit), ["stops-the-other", "pauses", "resumes", "clears"]);
+    parts.wrote(second);
+    assert_eq!(names(&parts.rest().audit), ["pauses-another", "drops"], "what they did comes with the rest");
 }

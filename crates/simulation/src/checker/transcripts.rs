@@ -159,9 +159,15 @@ impl<'a> Check<'a> {
                 self.violations.push(violation);
             }
             Seen::Restart => {
-                let subject = format!("client {}", self.transcript.client);
-                let seen = "a restart, though nothing was lost";
-                self.violations.push(Violation::new(Invariant::NothingMissed, subject, "to go on", seen));
+                // The answer of a task that was dropped is gone, also for who comes back with a part of it.
+                let is_justified =
+                    all.iter().any(|(message, shown)| !shown.ended && self.stored(message).is_none());
+                if !is_justified {
+                    let subject = format!("client {}", self.transcript.client);
+                    let seen = "a restart, though nothing was lost";
+                    self.violations.push(Violation::new(Invariant::NothingMissed, subject, "to go on", seen));
+                }
+                all.retain(|_, shown| shown.ended);
             }
         }
     }

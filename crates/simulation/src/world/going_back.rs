@@ -178,6 +178,10 @@ impl World {
                 if !is_known {
                     self.going_back.gone.truncate(before);
                 }
+                // A mark that was purged tells nothing of another end.
+                if mark.0 <= used {
+                    self.going_back.gone.retain(|(of, _, from)| *of != partition || from.is_none());
+                }
             }
         }
     }

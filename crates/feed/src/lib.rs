@@ -22,3 +22,6 @@ pub use feed::{Counts, Event, Feed};
 pub use join::Join;
 pub use waiting::{BadCursor, Fate, Waiting};
 pub use watch::{Noticed, Watch};
+
+#[cfg(test)]
+mod tests;

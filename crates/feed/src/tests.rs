@@ -1,0 +1,156 @@
+use std::sync::Arc;
+
+use adapters::Cursor;
+use bytes::Bytes;
+use model::{BatchType, Chunk, Cut, FrameNumber, MessageId, Outcome, Position, Role, ThreadId, Timestamp};
+use wire::ask::AskReply;
+use wire::out::{End, OutFrame};
+
+use super::*;
+
+const NOW: Timestamp = Timestamp(1_000_000);
+const EPOCH: u64 = 7;
+
+fn at(position: i64) -> Position {
+    Position::from_stored(position)
+}
+
+fn frame(message: &str, number: u64, after: u64, chunks: &[(u32, &str)], ends_at: Option<i64>) -> OutFrame {
+    let chunks: Vec<Arc<Chunk>> =
+        chunks.iter().map(|(id, text)| Arc::new(Chunk::content(*id, text, false))).collect();
+    OutFrame {
+        thread: ThreadId::parse("t").unwrap(),
+        message: MessageId::parse(message).unwrap(),
+        attempt: 0,
+        role: Role::Assistant,
+        batch_type: BatchType::UserRequest,
+        number: FrameNumber { epoch: EPOCH, number, after },
+        chunks: if ends_at.is_none() { chunks } else { Vec::new() },
+        terminal: ends_at.map(|position| End {
+            position: at(position),
+            chunks: 2,
+            outcome: Outcome::Complete,
+        }),
+    }
+}
+
+fn reply(epoch: u64, number: u64, committed: i64) -> AskReply {
+    let cut = Cut { epoch, number, committed: at(committed), is_current: true };
+    AskReply { cut, open: Vec::new(), left_out: false, more: false }
+}
+
+/// A feed whose thread has ended up to `base`, and whose owner has sent no frame.
+fn begun(base: i64) -> Feed {
+    let mut feed = Feed::new(ThreadId::parse("t").unwrap(), 1 << 20);
+    assert!(feed.want_ask(NOW).is_some() && feed.want_ask(NOW).is_none(), "one question at a time");
+    feed.on_reply(reply(EPOCH, 0, base), NOW);
+    assert_eq!(feed.want_read(NOW), Some(Read::Last(at(base))));
+    feed.on_last(at(base), NOW);
+    assert!(feed.has_begun() && feed.is_calm());
+    feed
+}
+
+fn shown(feed: &mut Feed) -> String {
+    let mut all = String::new();
+    while let Some(event) = feed.next_event() {
+        let (Event::Part(bytes) | Event::End(_, bytes)) = event;
+        all.push_str(std::str::from_utf8(&bytes).unwrap());
+    }
+    all
+}
+
+#[test]
+fn frames_are_shown_in_their_order_and_what_is_missing_is_asked_for() {
+    let mut feed = begun(5);
+    feed.on_frame(frame("m", 2, 1, &[(1, "two")], None), NOW);
+    assert_eq!(shown(&mut feed), "", "the one before it has not come");
+    assert!(feed.want_ask(NOW).is_some());
+    // It was only late.
+    feed.on_frame(frame("m", 1, 0, &[(0, "one")], None), NOW);
+    feed.on_reply(reply(EPOCH, 0, 5), NOW);
+    let text = shown(&mut feed);
+    assert!(text.find("one").unwrap() < text.find("two").unwrap(), "{text}");
+    feed.on_frame(frame("m", 3, 2, &[], Some(9)), NOW);
+    assert!(shown(&mut feed).contains("message_complete") && feed.cursor().base() == at(9));
+    feed.on_frame(frame("m", 3, 2, &[], Some(9)), NOW);
+    assert_eq!(shown(&mut feed), "", "an end is told once");
+}
+
+#[test]
+fn an_owner_of_a_lower_epoch_is_not_heard() {
+    let mut feed = begun(5);
+    feed.on_owner(EPOCH + 1);
+    assert!(feed.want_ask(NOW).is_some(), "the new one is asked");
+    feed.on_reply(reply(EPOCH, 4, 50), NOW);
+    assert_eq!(feed.want_read(NOW), None, "the answer of the old one counts for nothing");
+    let later = NOW.plus_ms(10_000);
+    assert!(feed.want_ask(later).is_some());
+    feed.on_reply(reply(EPOCH + 1, 0, 6), later);
+    assert_eq!(feed.want_read(later), Some(Read::Ends { after: at(5), through: at(6) }));
+}
+
+#[test]
+fn a_feed_that_told_ends_which_are_undone_tells_its_viewers_to_restart() {
+    let mut feed = begun(5);
+    feed.on_frame(frame("m", 1, 0, &[(0, "one")], None), NOW);
+    shown(&mut feed);
+    feed.on_doubt();
+    assert!(feed.want_ask(NOW).is_some());
+    feed.on_reply(reply(EPOCH + 1, 0, 3), NOW);
+    let text = shown(&mut feed);
+    assert!(text.contains("event: restart") && text.contains("\"after\":\"3\""), "{text}");
+    assert_eq!((feed.cursor().base(), feed.cursor().open().count()), (at(3), 0));
+    // What ends above that is told, though it is below what was told before.
+    let frame = OutFrame {
+        number: FrameNumber { epoch: EPOCH + 1, number: 1, after: 0 },
+        ..frame("n", 1, 0, &[], Some(4))
+    };
+    feed.on_frame(frame, NOW);
+    assert_eq!(
+        feed.want_read(NOW),
+        Some(Read::Ends { after: at(3), through: at(4) }),
+        "its text is in the store"
+    );
+}
+
+#[test]
+fn a_viewer_who_comes_before_there_is_an_owner_begins_where_the_thread_stood_then() {
+    let mut feed = Feed::new(ThreadId::parse("t").unwrap(), 1 << 20);
+    let mut waiting: Waiting<&str> = Waiting::new(ThreadId::parse("t").unwrap());
+    waiting.push("early", None, None, &feed);
+    assert_eq!(waiting.want_read(&feed, NOW), Some(Read::Last(Position::MAX)));
+    let mut placed = Vec::new();
+    waiting.on_last(at(5), &feed, NOW, |viewer| placed.push(*viewer));
+    assert_eq!(placed, ["early"], "its request may be answered");
+    // The next one is not kept waiting for it.
+    waiting.push("next", None, None, &feed);
+    assert_eq!(waiting.want_read(&feed, NOW), Some(Read::Last(Position::MAX)));
+    waiting.on_last(at(8), &feed, NOW, |viewer| placed.push(*viewer));
+    assert_eq!(placed, ["early", "next"]);
+    assert_eq!(waiting.want_read(&feed, NOW), Some(Read::Ends { after: at(5), through: Position::MAX }));
+    // A message ended between the two: the first is told of it, the second is not.
+    feed.want_ask(NOW);
+    feed.on_reply(reply(EPOCH, 0, 8), NOW);
+    feed.want_read(NOW);
+    feed.on_last(at(8), NOW);
+    let admitted = waiting.let_in(&mut feed, NOW);
+    assert_eq!(admitted, [("next", Fate::Joined(Vec::new()), None)]);
+    assert_eq!(waiting.want_read(&feed, NOW), Some(Read::Ends { after: at(5), through: at(8) }));
+    let page = Page { after: at(5), ends: Vec::new(), through: at(8) };
+    waiting.on_page(&page, &feed, |_, _: Vec<Bytes>| ());
+    assert_eq!(waiting.viewers().count(), 1);
+}
+
+#[test]
+fn a_cursor_is_judged_by_an_answer_that_was_asked_for_after_it_came() {
+    let mut feed = begun(5);
+    let ahead = Cursor::at(at(99));
+    let asked = feed.asked();
+    assert_eq!(feed.join(Some(&ahead), asked, NOW), Join::Wait);
+    assert!(feed.want_ask(NOW).is_some());
+    feed.on_reply(reply(EPOCH, 0, 5), NOW);
+    assert_eq!(feed.join(Some(&ahead), asked, NOW), Join::Beyond, "the store decides");
+    assert_eq!(feed.join(Some(&Cursor::at(at(4))), asked, NOW), Join::Behind);
+    assert_eq!(feed.join(Some(&Cursor::at(at(5))), asked, NOW), Join::Joined(Vec::new()));
+    assert_eq!(feed.join(None, asked, NOW), Join::Joined(Vec::new()));
+}

@@ -26,9 +26,10 @@ pub(super) fn check(
     let known = Known { evidence, turns, fates, progress: progress(evidence) };
     for (happened, turn, run, thread, end) in ends(turns) {
         let RunEnd::Failed(code) = end else { continue };
-        // What was answered before the store went back is not asked for again until its deadline.
-        let is_of_time = matches!(code.as_str(), "deadline" | "gap_timeout");
-        if is_of_time && evidence.rules.stepped_back.contains(&happened.partition) {
+        // Where the store went back a run may be asked for and answered twice, or not be asked for again: which of its answers counts
+        // depends on which chunk came first to whom.
+        let is_of_answer = matches!(code.as_str(), "deadline" | "gap_timeout" | "producer_error");
+        if is_of_answer && evidence.rules.stepped_back.contains(&happened.partition) {
             continue;
         }
         let key = MessageKey { thread: thread.clone(), message: turn.answer(run) };

@@ -30,7 +30,13 @@ impl Purge {
 
     /// To be called every few seconds with the last applied checkpoint.
     pub(crate) fn tick(&mut self, bus: &Bus, checkpoint: Seq) {
-        let now = Instant::now();
+        if let Some(below) = self.due(checkpoint, Instant::now()) {
+            self.start(bus.clone(), below);
+        }
+    }
+
+    /// The checkpoint below which nothing is needed any more, if it is another one than last time.
+    fn due(&mut self, checkpoint: Seq, now: Instant) -> Option<Seq> {
         if self.applied.back().is_none_or(|(_, last)| *last < checkpoint) {
             self.applied.push_back((now, checkpoint));
         }
@@ -38,10 +44,9 @@ impl Purge {
         while self.applied.front().is_some_and(|(at, _)| now.duration_since(*at) >= self.tail) {
             old = self.applied.pop_front().map(|(_, checkpoint)| checkpoint);
         }
-        if let Some(old) = old.filter(|old| *old > self.purged) {
-            self.purged = old;
-            self.start(bus.clone(), old);
-        }
+        let due = old.filter(|old| *old > self.purged)?;
+        self.purged = due;
+        Some(due)
     }
 
     fn start(&self, bus: Bus, below: Seq) {
@@ -56,5 +61,24 @@ impl Purge {
             }
             under_way.store(false, Ordering::Release);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_purged_before_the_tail_has_passed() {
+        let (tail, start) = (Duration::from_secs(60), Instant::now());
+        let mut purge = Purge::new(PartitionId(0), tail);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(purge.due(Seq(10), at(0)), None, "a copy of Postgres that is a second old needs it");
+        assert_eq!(purge.due(Seq(20), at(30)), None);
+        assert_eq!(purge.due(Seq(20), at(59)), None);
+        assert_eq!(purge.due(Seq(20), at(60)), Some(Seq(10)), "not what was applied half a minute later");
+        assert_eq!(purge.due(Seq(20), at(65)), None);
+        assert_eq!(purge.due(Seq(20), at(90)), Some(Seq(20)));
+        assert_eq!(purge.due(Seq(20), at(500)), None, "an idle partition purges nothing");
     }
 }

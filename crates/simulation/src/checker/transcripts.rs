@@ -95,6 +95,10 @@ impl<'a> Check<'a> {
             Seen::Cut => {}
             Seen::Chunk { message, attempt, chunk } => {
                 let shown = all.entry(message).or_default();
+                if shown.next == 0 && shown.attempt.is_some_and(|before| before < *attempt) {
+                    // It was told to forget all that it had, and has been told nothing since.
+                    shown.attempt = Some(*attempt);
+                }
                 let in_order = *shown.attempt.get_or_insert(*attempt) == *attempt
                     && shown.next == chunk.id
                     && !shown.ended

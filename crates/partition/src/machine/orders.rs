@@ -274,7 +274,7 @@ impl Partition {
 
     /// The retry of a turn whose failure is written but not yet told.
     fn must_wait(&self, order: &Order, verdict: Verdict) -> bool {
-        verdict == Verdict::New && self.earlier_run(order).is_some_and(|turn| turn.phase == TurnPhase::Ended)
+        verdict == Verdict::New && self.earlier_run(order).is_some_and(has_failed)
     }
 
     /// The run that this order retries, if it is here.
@@ -311,8 +311,8 @@ impl Partition {
         if self.earlier_run(&order).is_some() {
             // As when the store went back in time, behind the failure that was retried. To wait for its end could be to wait
             // for ever: what ends it may stand behind this order.
-            let detail = "the run that it retries is under way";
-            return self.refuse(seq, raw, "turn_under_way", detail.to_owned());
+            let detail = "the run that it retries has not failed";
+            return self.refuse(seq, raw, "turn_not_failed", detail.to_owned());
         }
         match order {
             Order::Turn(opened) => {
@@ -406,6 +406,11 @@ impl Partition {
             actions.push(Action::Report(Report::Deferring(place.0)));
         }
     }
+}
+
+/// Its failure is decided, and goes with the next commit.
+fn has_failed(turn: &Turn) -> bool {
+    turn.phase == TurnPhase::Ended && matches!(turn.end, Some(TurnEnd::Failed(_)))
 }
 
 fn audited(act: &Act, refused: Option<String>) -> AuditWrite {

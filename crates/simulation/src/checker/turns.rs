@@ -17,7 +17,7 @@ use model::{
     TaskId, ThreadId, TurnId, TurnOpened,
 };
 
-use super::{End, Evidence, Fate, Violation, fates};
+use super::{End, Evidence, Fate, Invariant, Violation, fates};
 
 /// What is compared besides the evidence of messages.
 #[derive(Debug, Clone, Default)]

@@ -270,7 +270,7 @@ impl World {
             let is_stale = self.store.apply(&alone, log, time, 0);
             self.coverage.parts_alone += 1;
             parts.wrote(part);
-            if is_stale || self.fault(|faults| faults.aborted) {
+            if is_stale || self.fault(|faults| (faults.aborted * 16.0).min(0.5)) {
                 self.note(14, [number as u64, 0, 0], || format!("store: s{number} is written in part"));
                 self.coverage.parts_without_rest += 1;
                 return None;

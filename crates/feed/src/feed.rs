@@ -219,8 +219,8 @@ impl Feed {
         self.advance(now);
     }
 
-    /// Ends that were told do not exist any more: the store has gone back in time. Nobody is left with them, or with what was open
-    /// beside them.
+    /// The store has gone back in time and lost ends that were shown. Every viewer is told to drop what came after `committed`, and all
+    /// that is open.
     fn begin_anew(&mut self, committed: Position) {
         (self.through, self.target) = (Some(committed), committed);
         self.open.clear();

@@ -128,7 +128,7 @@ impl<V> Waiting<V> {
 
     /// The thread's last end in the store. What an owner does not know of that is stored was committed by another one: it is an owner no more.
     ///
-    /// `begins`: told of each viewer without a cursor that is told of every end after this one.
+    /// `begins`: called for each viewer without a cursor; it gets every end after this position.
     pub fn on_last(&mut self, last: Position, feed: &Feed, now: Timestamp, mut begins: impl FnMut(&mut V)) {
         for waiter in self.all.iter_mut().filter(|waiter| waiter.needs_start) {
             waiter.native = Some(Native::new(self.thread.clone(), Cursor::at(last)));

@@ -28,7 +28,7 @@ pub(crate) struct Telling<P> {
     message: MessageId,
     /// The gateway stops.
     is_drained: bool,
-    /// The store went back in time, and what was told with it.
+    /// The store went back in time: what the fold was given is void.
     is_undone: bool,
     /// Nothing of the answer was handed to the fold.
     is_untouched: bool,
@@ -67,7 +67,7 @@ impl<P: Protocol> Telling<P> {
     }
 
     /// The next bytes of the native stream, for somebody who waits for the end: there is no connection to cut, and the fold goes on with
-    /// each attempt from its beginning. True at the end, or when it is undone.
+    /// each attempt from its beginning. True at the end, or when what came is void.
     fn hear(&mut self, bytes: &[u8]) -> bool {
         self.reader.feed(bytes).iter().any(|told| {
             self.tell(told);

@@ -121,7 +121,7 @@ pub(crate) enum Denied {
     Missing,
     /// One that counts nothing, and why: for the log.
     Refused(String),
-    /// Its address has shown too many keys that nobody knows.
+    /// Its address has sent too many unknown keys.
     TooManyUnknown,
     /// It cannot be said at the moment.
     Away(&'static str),
@@ -141,7 +141,7 @@ impl From<Denied> for Problem {
                 Self::new(StatusCode::UNAUTHORIZED, code, "the credential is not valid")
             }
             Denied::TooManyUnknown => {
-                let detail = "this address has shown too many keys that are not known here";
+                let detail = "this address has sent too many unknown keys";
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_unknown_keys", detail).retry_after(1)
             }
             Denied::Away(detail) => Self::unavailable("credentials_unavailable", detail),

@@ -49,7 +49,7 @@ pub(crate) struct Viewer {
     pub(crate) cursor: Option<Cursor>,
     /// It wants this message, and nothing after its end. The end is after its cursor.
     pub(crate) until: Option<MessageId>,
-    /// Told when nothing that ends from now on is missed, or that its cursor is none of this thread's.
+    /// Resolved when the viewer has its place (it misses nothing that ends from then on), or its cursor is refused.
     pub(crate) verdict: Option<oneshot::Sender<Result<(), BadCursor>>>,
 }
 

@@ -185,7 +185,7 @@ pub struct Rules {
     pub chunks_per_message: u32,
     /// Threads that do not exist and may not be created by chunks.
     pub missing_threads: BTreeSet<ThreadId>,
-    /// The store of these went back in time: what clients and others were told of them may have been undone and done again.
+    /// The store of these went back in time: what clients and others saw of them may have been undone and done again.
     pub stepped_back: BTreeSet<PartitionId>,
     /// The streams of these have lost entries.
     pub parted: BTreeSet<PartitionId>,
@@ -194,7 +194,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The store or the stream of the partition is not what it was: what was told of it need not be so any more.
+    /// The store or the stream of the partition is not what it was: what was seen of it may not be so any more.
     pub fn went_back(&self, partition: PartitionId) -> bool {
         self.stepped_back.contains(&partition) || self.parted.contains(&partition)
     }

@@ -177,7 +177,7 @@ coverage! {
     purges_behind,
     /// Streams that lost an entry.
     entries_lost,
-    /// Clients that may have been told what was undone: they are not checked.
+    /// Clients that may have been shown what was undone: they are not checked.
     undone_transcripts,
     /// Holes that owners came upon.
     holes_named,

@@ -89,7 +89,7 @@ impl Log {
     pub(crate) fn cut(&mut self, last: u64) -> Vec<Entry> {
         let lost = self.read(last + 1, self.len());
         self.entries.truncate(last as usize);
-        // Nobody sees a stream jump over its end.
+        // A hole at the end cannot be noticed.
         while self.entries.last().is_some_and(Option::is_none) {
             self.entries.pop();
         }

@@ -182,7 +182,7 @@ impl Stage {
         report.rounds.entry(kind).or_default().noticed += usize::from(is_noticed);
         // A partition that goes to another owner while Postgres is away knows the older store only, and nothing is lost by it.
         if !is_noticed && kind != Kind::Replica {
-            violations.push(format!("nobody noticed it: {:?}", judged.incidents));
+            violations.push(format!("no incident of the expected kind: {:?}", judged.incidents));
         }
         if kind != Kind::Replica {
             violations.extend(self.acknowledge().await?);
@@ -340,7 +340,7 @@ impl Stage {
             .collect())
     }
 
-    /// The owners say what was lost until somebody has seen it.
+    /// Checks that the owners are not ready until the incidents are acknowledged.
     async fn acknowledge(&mut self) -> Result<Vec<String>> {
         let (mut said, began) = (false, Instant::now());
         while !said && began.elapsed() < LEASE * 2 {

@@ -145,7 +145,7 @@ impl Nats {
     /// Ends the server as a crash does, and starts it with what [`Nats::copy`] has put there.
     pub fn put_back(&mut self, from: &Path) -> Result<()> {
         self.kill()?;
-        files::replace(&self.store(), from)?;
+        files::copy(from, &self.store())?;
         self.restart()
     }
 

@@ -185,7 +185,7 @@ impl Postgres {
     /// Ends the server as a crash does, and starts it with what [`Postgres::copy`] has put there.
     pub fn put_back(&mut self, from: &Path) -> Result<()> {
         self.kill()?;
-        files::replace(&self.data(), from)?;
+        files::copy(from, &self.data())?;
         self.restart()
     }
 

@@ -50,7 +50,7 @@ pub enum Told {
         /// Why.
         note: FailureNote,
     },
-    /// What was told of the thread does not exist any more; what follows tells it anew.
+    /// Earlier events of the thread are void: its store went back in time. What follows repeats what is valid.
     Restart,
     /// The gateway stops.
     Drain,

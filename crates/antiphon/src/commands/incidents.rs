@@ -1,4 +1,4 @@
-//! What stores and streams that went back in time have cost: listing it, and saying that somebody has seen it.
+//! Incidents: what stores and streams that went back in time have lost. Lists and acknowledges them.
 
 use serde_json::{Value, json};
 use store::{IncidentRow, Store};

@@ -262,7 +262,7 @@ pub(crate) struct Incidents {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(super) enum IncidentsCommand {
-    /// What nobody has acknowledged, the newest first: partition, what happened, and the sequences of its stream.
+    /// Unacknowledged incidents, the newest first: partition, what happened, and the sequences of its stream.
     List(ListIncidents),
     /// Say that you have seen the incidents of a partition, or of all: the worker that owns it is ready again.
     Acknowledge(AcknowledgeIncidents),

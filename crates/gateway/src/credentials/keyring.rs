@@ -1,6 +1,6 @@
 //! API keys that were seen lately, so that not every request asks the store.
 //!
-//! Invariant: of each key at most one read is under way, in a task of its own; whoever has nothing to go by waits for it.
+//! Invariant: of each key at most one read is under way, in a task of its own; requests without a usable value wait for it.
 
 mod guesses;
 
@@ -58,7 +58,7 @@ struct Seen {
     failed_at: Option<Timestamp>,
 }
 
-/// What whoever asks for a key goes by.
+/// How a look-up is answered.
 #[derive(Debug)]
 enum Next {
     Known(Option<StoredKey>),
@@ -86,8 +86,8 @@ impl Keyring {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The key as it is stored, or was some seconds ago; `None` when there is none. `peer` pays for a key of which nothing is known;
-    /// without one nobody does.
+    /// The key as it is stored, or was some seconds ago; `None` when there is none. A key of which nothing is known
+    /// counts against the budget of `peer`, if it is given.
     pub(super) async fn key(
         &self,
         store: &Store,
@@ -138,7 +138,7 @@ impl Keyring {
         }
         let stale = state.seen(id, now, STALE_MS).flatten();
         if let Some(reading) = state.reads.get(&id) {
-            // A store that hangs holds up nobody whose key was good lately.
+            // A store that hangs does not hold up keys that were good lately.
             return stale.map_or_else(|| Next::Wait(reading.clone()), |key| Next::Known(Some(key)));
         }
         if let Some(key) = stale.filter(|_| state.has_just_failed(id, now)) {
@@ -156,7 +156,7 @@ impl Keyring {
             let _turn = if is_guess { Some(keyring.guessing.acquire().await) } else { None };
             keyring.finish(id, now, read().await)
         };
-        // In a task of its own: a request that is given up takes nobody else's answer along.
+        // In a task of its own: other requests wait for it, and this one may be cancelled.
         let reading = spawn_named("api key", read).map(|ended| ended.ok().flatten()).boxed().shared();
         state.reads.insert(id, reading.clone());
         Next::Wait(reading)

@@ -65,8 +65,8 @@ pub(super) async fn follow(
     Ok(stream(body))
 }
 
-/// Waits until the stream has its place in the thread: from then on nothing that ends is missed, and the cursor is known to be one of the
-/// thread's. While nobody can say, the stream begins.
+/// Waits until the stream has its place in the thread (from then on nothing that ends is missed) and its cursor is checked. After the
+/// timeout the stream begins unchecked.
 pub(super) async fn until_verdict(verdict: Verdict) -> Result<(), Problem> {
     match tokio::time::timeout(VERDICT, verdict).await {
         Ok(Ok(Err(BadCursor::Unknown))) => Err(cursors::unknown()),

@@ -96,7 +96,7 @@ impl<'a> Check<'a> {
             Seen::Chunk { message, attempt, chunk } => {
                 let shown = all.entry(message).or_default();
                 if shown.next == 0 && shown.attempt.is_some_and(|before| before < *attempt) {
-                    // It was told to forget all that it had, and has been told nothing since.
+                    // Its text was reset, and nothing has come since.
                     shown.attempt = Some(*attempt);
                 }
                 let in_order = *shown.attempt.get_or_insert(*attempt) == *attempt
@@ -267,7 +267,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// What would have been accepted, nobody knows: its stream has lost some of it, or a store that went back had it asked for twice.
+    /// What is accepted is not determined: its stream has lost some of it, or a store that went back had it requested twice.
     fn is_unsure(&self, message: &MessageId) -> bool {
         let may_be_asked_twice = !self.rules.stepped_back.is_empty();
         self.rules.lost.contains(&self.key(message))

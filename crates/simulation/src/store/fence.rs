@@ -6,7 +6,7 @@ use partition::{Commit, Incident, IncidentKind, Place};
 use super::{Grant, Store};
 use crate::bug::Bug;
 
-/// What an owner has been told of its partition.
+/// What the store has acknowledged to an owner of its partition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Applied {
     pub(crate) epoch: u64,

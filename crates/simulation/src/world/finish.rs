@@ -31,7 +31,7 @@ impl World {
             && self.store.rows.iter().zip(&self.logs).all(at_end)
             && self.have_messages_ended()
             && !self.has_statements_under_way()
-            // Whoever stands still is asked as well, and does not answer.
+            // A paused worker may still be asked, and does not answer.
             && self.workers.iter().all(|worker| !worker.is_paused)
     }
 

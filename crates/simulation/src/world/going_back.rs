@@ -207,7 +207,7 @@ impl World {
         let partition = self.some_partition();
         let number = usize::from(partition.0);
         let (len, row) = (self.logs[number].len(), &self.store.rows[number]);
-        // About where the store is: above its mark nobody but a reader knows.
+        // About where the store is: above its mark only a reader knows.
         let (checkpoint, mark) = (row.checkpoint, row.read.map_or(0, |read| read.seq.0));
         let low = checkpoint.saturating_sub(4).max(self.logs[number].purged());
         if len <= low + 1 {
@@ -250,7 +250,7 @@ impl World {
         let partition = self.some_partition();
         let number = usize::from(partition.0);
         let (len, checkpoint) = (self.logs[number].len(), self.store.rows[number].checkpoint);
-        // Not the last one: nobody sees a stream jump over its end.
+        // Not the last one: a hole at the end cannot be noticed.
         if len <= checkpoint + 1 {
             return;
         }
@@ -276,8 +276,8 @@ impl World {
         self.rules.parted.insert(partition);
         self.going_back.last.insert(partition, self.time);
         self.doomed[usize::from(partition.0)].clear();
-        // Up to there the store has everything, or else the stream was cut off and written past before, and nobody has looked at
-        // it since: of those entries nobody can tell.
+        // Up to there the store has everything, or else the stream was cut off and written past before without being noticed: those
+        // entries cannot be named.
         let checkpoint = self.store.rows[usize::from(partition.0)].checkpoint;
         for entry in lost {
             self.going_back.vanished.push((partition, entry.clone()));
@@ -380,7 +380,7 @@ impl World {
         is_same
     }
 
-    /// Clients that began before, or soon after, may have been told what was undone: by frames that were on their way.
+    /// Clients that began before, or soon after, may have been shown what was undone: by frames that were on their way.
     pub(super) fn may_be_undone(&self, partition: PartitionId, begun_at: i64) -> bool {
         self.going_back.last.get(&partition).is_some_and(|at| begun_at < at + TOLD_LATE_MS)
     }
@@ -402,7 +402,7 @@ impl World {
                     && incident.last.is_none_or(|last| entry.seq <= last)
             };
             let Some(missing) = self.store.lacks(partition, &entry) else { continue };
-            // What was written between two partings, and read by nobody, or by an owner that lost its lease, leaves no trace.
+            // Entries between two partings that no current owner had read leave no trace.
             if self.going_back.partings.get(&partition).is_some_and(|times| *times > 1) {
                 continue;
             }

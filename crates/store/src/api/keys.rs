@@ -65,7 +65,7 @@ impl Store {
         self.rows(sqlx::query(sql).bind(ids)).await?.iter().map(key_row).collect()
     }
 
-    /// At most `limit` keys of all that this handle sees and that nobody has ended: those that were used or made last.
+    /// At most `limit` keys that are not revoked: those that were used or created last.
     pub async fn recent_keys(&self, limit: u32) -> Result<Vec<KeyRow>, StoreError> {
         let sql = sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM api_keys WHERE revoked_at IS NULL

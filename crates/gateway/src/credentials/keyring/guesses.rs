@@ -8,8 +8,8 @@ use model::Timestamp;
 
 use crate::peers::peer;
 
-/// Unknown keys in a second, and at once, that one address may show: who guesses costs the database no more than that, and keeps
-/// nobody out at any other address.
+/// Unknown keys in a second, and at once, that one address may show: a guesser costs the database no more than that, and does
+/// not lock out other addresses.
 const RATE: (u32, u32) = (50, 200);
 /// Until then a bucket is full again, and worth nothing.
 const REFILL_MS: i64 = (RATE.1 as i64 * 1_000).div_euclid(RATE.0 as i64) + 1;

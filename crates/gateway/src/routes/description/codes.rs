@@ -185,7 +185,7 @@ pub(super) const ALL: &[Code] = &[
     passing(
         "too_many_unknown_keys",
         StatusCode::TOO_MANY_REQUESTS,
-        "the address has shown more keys that nobody knows than it may",
+        "the address has sent too many unknown keys",
     ),
     code(
         "too_many_viewers",

@@ -28,15 +28,36 @@ pub struct ContextWanted {
     pub thread: ThreadId,
     /// Whose settings count.
     pub agent: AgentId,
+    /// What of the agent's backoff and pause is checked.
+    pub gate: Gate,
+    /// The thread whose text the input carries, if it carries one's; see [`model::origin`].
+    pub origin: Option<ThreadId>,
+}
+
+/// What of an agent's backoff and pause counts for a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// Nothing: it is a task of the agent's own queue, which has checked both.
+    Queue,
+    /// A person's input: the backoff, where the settings say `foreground_during_backoff: refuse`.
+    Foreground,
+    /// A background turn: backoff and pause.
+    Background,
 }
 
 /// What a turn starts from.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StartContext {
+    /// The thread, or the one whose text the input carries, was erased: the turn must not begin.
+    pub is_erased: bool,
     /// Whose services think for the agent; `None` when the agent has no settings.
     pub workflow: Option<String>,
     /// The agent's settings; empty when it has none.
     pub settings: Map<String, Value>,
+    /// The agent is paused, and that counts for the turn.
+    pub paused: bool,
+    /// The agent backs off for so long still, ms by the database's clock, and that counts for the turn.
+    pub wait_ms: Option<i64>,
     /// The compaction that counts in the thread. Its provenance is not read.
     pub compaction: Option<Compaction>,
     /// A newer one that waits for its summary.
@@ -97,12 +118,24 @@ impl Store {
             .bind(wanted.iter().map(|one| bucket(one.agent.as_str())).collect::<Vec<_>>())
             .bind(wanted.iter().map(|one| one.agent.as_str()).collect::<Vec<_>>())
             .bind(buckets.clone())
-            .bind(threads.clone());
+            .bind(threads.clone())
+            .bind(wanted.iter().map(|one| one.gate == Gate::Foreground).collect::<Vec<_>>())
+            .bind(wanted.iter().map(|one| one.gate == Gate::Queue).collect::<Vec<_>>())
+            .bind(
+                wanted
+                    .iter()
+                    .map(|one| one.origin.as_ref().map(|id| bucket(id.as_str())))
+                    .collect::<Vec<_>>(),
+            )
+            .bind(wanted.iter().map(|one| one.origin.as_ref().map(ThreadId::as_str)).collect::<Vec<_>>());
         for row in self.rows(begin).await? {
             if let Some(context) = numbered(&mut contexts, &row)? {
+                context.is_erased = row.try_get("is_erased")?;
                 context.workflow = row.try_get("workflow")?;
                 context.settings =
                     row.try_get::<Option<Value>, _>("settings")?.map_or(Ok(Map::new()), object)?;
+                context.paused = row.try_get::<Option<_>, _>("paused")?.unwrap_or_default();
+                context.wait_ms = row.try_get::<Option<i64>, _>("wait_ms")?.filter(|left| *left > 0);
                 context.compaction = compaction(&row, Provenance::default())?;
                 context.pending = pending(&row)?;
             }

@@ -1,24 +1,72 @@
-//! Inputs given up on, for operators.
+//! Inputs given up on, for operators: read by pages, put into the stream again, dropped.
 
 use bytes::Bytes;
-use model::{PartitionId, Seq, Timestamp};
+use model::{ActId, Bucket, PartitionId, Seq, Timestamp};
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::leases::partition_id;
-use crate::row::unsigned;
+use crate::row::{count, unsigned};
 use crate::{Store, StoreError};
 
-/// A dead letter as it is stored.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StoredDeadLetter {
+/// Whose audit has what was done to letters of which nobody can tell whose they are.
+const NOBODY: &str = "dead-letters";
+
+/// Which dead letter: `<kind>:<bucket>:<key>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetterId {
     /// The bucket: of the thread, or the partition's number for an entry.
     pub bucket: u16,
     /// `entry` or `message`.
     pub kind: String,
     /// `<incarnation>:<sequence>` of an entry, `<thread>/<message>` of a message.
     pub key: String,
+}
+
+impl DeadLetterId {
+    /// Reads what [`DeadLetterId::text`] has written.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (kind, rest) = text.split_once(':')?;
+        let (bucket, key) = rest.split_once(':')?;
+        let bucket = bucket.parse().ok().filter(|bucket| *bucket < model::BUCKETS)?;
+        let is_known = matches!(kind, "entry" | "message") && !key.is_empty();
+        is_known.then(|| Self { bucket, kind: kind.to_owned(), key: key.to_owned() })
+    }
+
+    /// The id as text.
+    pub fn text(&self) -> String {
+        format!("{}:{}:{}", self.kind, self.bucket, self.key)
+    }
+}
+
+/// Where a page of them ended: `<microseconds of Unix time>:<id>`. Good also when that letter has been dropped since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetterCursor {
+    created_us: i64,
+    id: DeadLetterId,
+}
+
+impl DeadLetterCursor {
+    /// Reads what [`DeadLetterCursor::text`] has written.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (created_us, id) = text.split_once(':')?;
+        // What timestamps of Postgres can be added to.
+        let created_us = created_us.parse().ok().filter(|us| (0..1 << 55).contains(us))?;
+        Some(Self { created_us, id: DeadLetterId::parse(id)? })
+    }
+
+    /// The cursor as text.
+    pub fn text(&self) -> String {
+        format!("{}:{}", self.created_us, self.id.text())
+    }
+}
+
+/// A dead letter as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredDeadLetter {
+    /// Which one it is.
+    pub id: DeadLetterId,
     /// The partition.
     pub partition: PartitionId,
     /// The entry, or the first entry of the message.
@@ -39,25 +87,138 @@ pub struct StoredDeadLetter {
     pub raw: Bytes,
     /// When it was written, by the database's clock.
     pub created_at: Timestamp,
+    /// The same to the microsecond, for [`StoredDeadLetter::cursor`].
+    created_us: i64,
+    /// When its payload was put into the stream again.
+    pub replayed_at: Option<Timestamp>,
+}
+
+/// What is known of a letter that somebody wants to replay.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ReplayClaim {
+    /// It is the caller's for a minute.
+    Claimed(Box<StoredDeadLetter>),
+    /// It has been replayed already.
+    Replayed,
+    /// Somebody else is about to replay it.
+    Busy,
+    /// There is none.
+    Unknown,
 }
 
 impl Store {
-    /// The newest dead letters, newest first.
-    pub async fn list_dead_letters(&self, limit: u32) -> Result<Vec<StoredDeadLetter>, StoreError> {
-        let statement = sqlx::query(
-            "SELECT *, (extract(epoch FROM created_at) * 1000)::bigint AS created_ms
-             FROM dead_letters ORDER BY created_at DESC LIMIT $1",
-        );
-        self.rows(statement.bind(i64::from(limit))).await?.iter().map(dead_letter).collect()
+    /// At most `limit` dead letters, the newest first; with `before`, those that come after that one in this order. With a `reason`
+    /// only those.
+    pub async fn list_dead_letters(
+        &self,
+        reason: Option<&str>,
+        before: Option<&DeadLetterCursor>,
+        limit: u32,
+    ) -> Result<Vec<StoredDeadLetter>, StoreError> {
+        let statement = sqlx::query(include_str!("dead_letters/page.sql"))
+            .bind(reason.map(str::to_owned))
+            .bind(before.map(|at| at.id.bucket as i16))
+            .bind(before.map(|at| at.id.kind.clone()))
+            .bind(before.map(|at| at.id.key.clone()))
+            .bind(before.map(|at| at.created_us))
+            .bind(i64::from(limit));
+        self.rows(statement).await?.iter().map(dead_letter).collect()
     }
+
+    /// One dead letter.
+    pub async fn dead_letter(&self, id: &DeadLetterId) -> Result<Option<StoredDeadLetter>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT *, (extract(epoch FROM created_at) * 1000000)::bigint AS created_us,
+                    (extract(epoch FROM replayed_at) * 1000)::bigint AS replayed_ms
+             FROM dead_letters WHERE bucket = $1 AND kind = $2 AND key = $3",
+        );
+        self.rows(bound(statement, id)).await?.first().map(dead_letter).transpose()
+    }
+
+    /// Takes a letter to replay it: nobody else can for a minute, and nobody at all once [`Store::replayed`] says that it was done.
+    pub async fn claim_replay(&self, id: &DeadLetterId) -> Result<ReplayClaim, StoreError> {
+        let statement = sqlx::query(
+            "UPDATE dead_letters SET claimed_at = clock_timestamp()
+             WHERE bucket = $1 AND kind = $2 AND key = $3 AND replayed_at IS NULL
+               AND (claimed_at IS NULL OR claimed_at < clock_timestamp() - interval '1 minute')
+             RETURNING *, (extract(epoch FROM created_at) * 1000000)::bigint AS created_us,
+                       (extract(epoch FROM replayed_at) * 1000)::bigint AS replayed_ms",
+        );
+        if let Some(row) = self.rows(bound(statement, id)).await?.first() {
+            return Ok(ReplayClaim::Claimed(Box::new(dead_letter(row)?)));
+        }
+        Ok(match self.dead_letter(id).await? {
+            None => ReplayClaim::Unknown,
+            Some(letter) if letter.replayed_at.is_some() => ReplayClaim::Replayed,
+            Some(_) => ReplayClaim::Busy,
+        })
+    }
+
+    /// The letter was replayed; audited with it, once.
+    pub async fn replayed(&self, id: &DeadLetterId, act: &ActId, actor: &str) -> Result<bool, StoreError> {
+        let statement = sqlx::query(include_str!("dead_letters/replayed.sql"));
+        self.audited(statement, id, act, actor).await
+    }
+
+    /// Drops a letter; audited with it. False when there is none.
+    pub async fn drop_dead_letter(
+        &self,
+        id: &DeadLetterId,
+        act: &ActId,
+        actor: &str,
+    ) -> Result<bool, StoreError> {
+        let statement = sqlx::query(include_str!("dead_letters/drop.sql"));
+        self.audited(statement, id, act, actor).await
+    }
+
+    async fn audited(
+        &self,
+        statement: crate::store::Statement,
+        id: &DeadLetterId,
+        act: &ActId,
+        actor: &str,
+    ) -> Result<bool, StoreError> {
+        let owner = self.dead_letter(id).await?.and_then(|letter| letter.owner());
+        let owner = owner.unwrap_or_else(|| NOBODY.to_owned());
+        let statement = bound(statement, id)
+            .bind(Bucket::of_key(&owner).get() as i16)
+            .bind(owner)
+            .bind(act.to_string())
+            .bind(actor.to_owned())
+            .bind(id.text());
+        Ok(count(&self.rows(statement).await?)? > 0)
+    }
+}
+
+impl StoredDeadLetter {
+    /// Where a page ends with it.
+    pub fn cursor(&self) -> DeadLetterCursor {
+        DeadLetterCursor { created_us: self.created_us, id: self.id.clone() }
+    }
+
+    /// The thread, or the agent as its own thread, that it came for, if that can be told.
+    pub fn owner(&self) -> Option<String> {
+        let of_subject = |subject: &String| {
+            let name = subject.strip_prefix("chunks.").or_else(|| subject.strip_prefix("tasks."))?;
+            let id = name.rsplit('.').next()?;
+            model::ThreadId::parse(id).ok().map(|id| id.as_str().to_owned())
+        };
+        self.thread.clone().or_else(|| self.subject.as_ref().and_then(of_subject))
+    }
+}
+
+fn bound(statement: crate::store::Statement, id: &DeadLetterId) -> crate::store::Statement {
+    statement.bind(id.bucket as i16).bind(id.kind.clone()).bind(id.key.clone())
 }
 
 fn dead_letter(row: &PgRow) -> Result<StoredDeadLetter, StoreError> {
     let attempt = row.try_get::<Option<i64>, _>("attempt")?;
     Ok(StoredDeadLetter {
-        bucket: row.try_get::<i16, _>("bucket")?.unsigned_abs(),
-        kind: row.try_get("kind")?,
-        key: row.try_get("key")?,
+        id: DeadLetterId {
+            bucket: row.try_get::<i16, _>("bucket")?.unsigned_abs(),
+            kind: row.try_get("kind")?,
+            key: row.try_get("key")?,
+        },
         partition: partition_id(row)?,
         seq: Seq(unsigned(row, "stream_seq")?),
         subject: row.try_get("subject")?,
@@ -67,6 +228,8 @@ fn dead_letter(row: &PgRow) -> Result<StoredDeadLetter, StoreError> {
         reason: row.try_get("reason")?,
         detail: row.try_get("detail")?,
         raw: row.try_get::<Vec<u8>, _>("raw")?.into(),
-        created_at: Timestamp(row.try_get("created_ms")?),
+        created_at: Timestamp(row.try_get::<i64, _>("created_us")? / 1_000),
+        created_us: row.try_get("created_us")?,
+        replayed_at: row.try_get::<Option<i64>, _>("replayed_ms")?.map(Timestamp),
     })
 }

@@ -1,31 +1,60 @@
-//! Erasing threads: everything that Postgres has of one, in small transactions.
+//! Erasing threads, also those of a tenant or a user: everything that Postgres has of them, in small statements.
+//!
+//! Entry points: [`Store::mark_erased`], then [`Store::erase_some`] until nothing is left; in between [`Store::renounce`], which makes the
+//! owners forget what they hold in memory. From the mark on nothing that is read from a stream for such a thread is taken.
 
-use model::{Bucket, ThreadId, Timestamp};
+use std::collections::BTreeMap;
+
+use model::{AgentId, Bucket, PartitionId, Tenant, ThreadId, Timestamp};
 use serde_json::Value;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::row::count;
+use crate::row::{count, parsed};
 use crate::{Store, StoreError};
 
-/// Rows that one transaction takes.
+/// Rows that one statement takes.
 const ROWS_AT_ONCE: i64 = 500;
+/// Batches of agents' threads that one statement takes.
+const BATCHES_AT_ONCE: i64 = 20;
 
-/// Every table that has rows of threads, but for the mark of those that are erased. What is written of a thread while the
-/// first ones are erased is found in a later one, or by erasing again.
-pub const TABLES_OF_THREADS: [&str; 11] = [
-    "threads",
-    "open_turns",
-    "failed_turns",
-    "failed_messages",
-    "idempotency_keys",
-    "responses",
-    "stragglers",
-    "straggler_chunks",
-    "dead_letters",
-    "compactions",
-    "messages",
+/// The tasks that follow turns of the thread, beside `k` (bucket, id), the threads that are erased.
+const FOLLOWING: &str =
+    "JOIN tasks AS d ON d.kind <> 'task' AND antiphon_origin(d.agent_id, d.metadata) = k.id";
+/// The first messages of the turns of such tasks.
+const INPUTS: &str = "JOIN messages AS q ON q.sequence_num = 0 AND q.metadata ? 'thread_id'
+        AND (q.metadata ? 'assistant_message_id' OR q.metadata ? 'compaction_id')
+        AND antiphon_origin(q.thread_id, q.metadata) = k.id AND q.message_id LIKE 't____-%-q'";
+
+/// What a tenant has besides its threads: the table, and whose a row is.
+const OF_TENANTS: [(&str, &str); 3] = [
+    ("agents", "antiphon_tenant_of(agent_id)"),
+    ("agent_settings", "antiphon_tenant_of(agent_id)"),
+    ("api_keys", "coalesce(tenant, '-')"),
 ];
+
+/// Where somebody's name stands who did something: the table, the column, and whose a row is. Another tenant's user may have the same name.
+const ACTORS: [(&str, &str, &str); 7] = [
+    ("audit", "actor", "antiphon_tenant_of(subject_id)"),
+    ("open_turns", "actor", "antiphon_tenant_of(thread_id)"),
+    ("compactions", "actor", "antiphon_tenant_of(thread_id)"),
+    ("compactions", "undone_by", "antiphon_tenant_of(thread_id)"),
+    ("erased_threads", "actor", "antiphon_tenant_of(thread_id)"),
+    ("api_keys", "created_by", "coalesce(tenant, '-')"),
+    ("api_keys", "revoked_by", "coalesce(tenant, '-')"),
+];
+
+/// What is erased, and how many rows of each table.
+pub type ErasedRows = BTreeMap<String, u64>;
+
+/// Whose threads are erased.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ErasedOwner {
+    /// Everything of a tenant; `None`: the default one.
+    Tenant(Option<Tenant>),
+    /// The threads of a tenant whose metadata has this `user_id`.
+    User(Option<Tenant>, String),
+}
 
 /// What is known of a thread that was erased.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,79 +65,348 @@ pub struct Erased {
     pub actor: String,
     /// How many rows of each table, all times together.
     pub counts: Value,
+    /// It was named again since, and takes messages.
+    pub is_named: bool,
+}
+
+/// Rows of one table that belong to threads.
+struct Place {
+    table: &'static str,
+    /// In the receipt.
+    name: &'static str,
+    /// Joins the rows, as `t`, to the threads, `k`.
+    rows: String,
+}
+
+fn places() -> Vec<Place> {
+    let own = |table, column: &str| Place {
+        table,
+        name: table,
+        rows: format!("JOIN {table} AS t ON t.bucket = k.bucket AND t.{column} = k.id"),
+    };
+    let mut places: Vec<Place> = [
+        "threads",
+        "open_turns",
+        "failed_turns",
+        "failed_messages",
+        "idempotency_keys",
+        "responses",
+        "stragglers",
+        "straggler_chunks",
+        "compactions",
+        "messages",
+        "retired_messages",
+    ]
+    .map(|table| own(table, "thread_id"))
+    .into();
+    places.extend(["tasks", "task_ids", "failed_tasks"].map(|table| own(table, "agent_id")));
+    let place = |table, name, rows: String| Place { table, name, rows };
+    places.push(place(
+        "dead_letters",
+        "dead_letters",
+        // An entry that could not be read says by its subject alone whose it was.
+        "JOIN dead_letters AS t ON t.thread_id = k.id
+             OR (t.kind = 'entry' AND antiphon_letter_owner(t.thread_id, t.subject) = k.id)"
+            .to_owned(),
+    ));
+    places.push(place(
+        "audit",
+        "audit",
+        "JOIN audit AS t ON t.bucket = k.bucket AND t.subject_id = k.id AND t.what <> 'erase_thread'"
+            .to_owned(),
+    ));
+    // What became of the tasks that follow its turns, in the threads of their agents. A turn's id comes from its task's place.
+    let turn = "'t' || lpad(to_hex(d.bucket::integer), 4, '0') || '-' || d.position";
+    for (table, name) in [
+        ("failed_messages", "failed_messages_of_agents"),
+        ("dead_letters", "dead_letters_of_agents"),
+        ("stragglers", "stragglers_of_agents"),
+        ("straggler_chunks", "straggler_chunks_of_agents"),
+    ] {
+        let rows = format!(
+            "{FOLLOWING} JOIN {table} AS t ON t.bucket = d.bucket AND t.thread_id = d.agent_id
+                 AND starts_with(t.message_id, {turn} || '-a')"
+        );
+        places.push(place(table, name, rows));
+    }
+    for (table, name) in [("failed_tasks", "failed_tasks_of_agents"), ("task_ids", "task_ids_of_agents")] {
+        let rows = format!(
+            "{FOLLOWING} JOIN {table} AS t ON t.bucket = d.bucket AND t.agent_id = d.agent_id AND t.position = d.position"
+        );
+        places.push(place(table, name, rows));
+    }
+    // After all that is found by them.
+    places.push(place(
+        "tasks",
+        "tasks_of_agents",
+        "JOIN tasks AS t ON t.kind <> 'task' AND antiphon_origin(t.agent_id, t.metadata) = k.id".to_owned(),
+    ));
+    places
 }
 
 impl Store {
-    /// How many rows each table has of the thread.
-    pub async fn rows_of_thread(&self, thread: &ThreadId) -> Result<Vec<(&'static str, u64)>, StoreError> {
-        let mut counts = Vec::new();
-        for table in TABLES_OF_THREADS {
-            let sql = format!("SELECT count(*) AS count FROM {table} WHERE {}", of_thread(table));
-            let statement =
-                sqlx::query(AssertSqlSafe(sql)).bind(bucket(thread)).bind(thread.as_str().to_owned());
-            counts.push((table, count(&self.rows(statement).await?)?));
+    /// How many rows each table has of these threads, and of what followed their turns.
+    pub async fn rows_of_threads(&self, threads: &[ThreadId]) -> Result<ErasedRows, StoreError> {
+        let mut counts = ErasedRows::new();
+        for place in places() {
+            let sql = format!("SELECT count(DISTINCT t.ctid) AS count FROM {} {}", keys(), place.rows);
+            counts.insert(place.name.to_owned(), count(&self.of_threads(sql, threads).await?)?);
+        }
+        let sql = format!(
+            "SELECT count(*) AS count FROM {} {INPUTS} JOIN messages AS t ON t.bucket = q.bucket AND t.thread_id = q.thread_id
+                 AND t.position >= q.batch_id AND t.batch_id = q.batch_id",
+            keys()
+        );
+        counts.insert("messages_of_agents".to_owned(), count(&self.of_threads(sql, threads).await?)?);
+        Ok(counts)
+    }
+
+    /// The threads of a tenant or a user, also those of which nothing but a failure, a task or a dead letter is there.
+    pub async fn threads_to_erase(&self, owner: &ErasedOwner) -> Result<Vec<ThreadId>, StoreError> {
+        let of = |tenant: &Option<Tenant>| tenant.as_ref().map_or("-".to_owned(), Tenant::to_string);
+        let statement = match owner {
+            ErasedOwner::Tenant(tenant) => sqlx::query(include_str!("erase/of_tenant.sql")).bind(of(tenant)),
+            ErasedOwner::User(tenant, user) => sqlx::query(
+                "SELECT thread_id FROM threads
+                 WHERE antiphon_tenant_of(thread_id) = $1 AND metadata ->> 'user_id' = $2 ORDER BY 1",
+            )
+            .bind(of(tenant))
+            .bind(user.clone()),
+        };
+        let rows = self.rows(statement).await?;
+        rows.iter().map(|row| parsed(row, "thread_id", ThreadId::parse)).collect()
+    }
+
+    /// The agents that may hold text of these threads: who answers there, and whose tasks follow their turns.
+    pub async fn agents_of_threads(&self, threads: &[ThreadId]) -> Result<Vec<AgentId>, StoreError> {
+        let sql = format!(
+            "SELECT DISTINCT agent_id FROM (
+                 SELECT t.agent_id FROM {keys} JOIN threads AS t ON t.bucket = k.bucket AND t.thread_id = k.id
+                 UNION ALL SELECT t.agent_id FROM {keys} JOIN open_turns AS t ON t.bucket = k.bucket AND t.thread_id = k.id
+                 UNION ALL SELECT t.agent_id FROM {keys} JOIN failed_turns AS t ON t.bucket = k.bucket AND t.thread_id = k.id
+                 UNION ALL SELECT t.pending_agent FROM {keys} JOIN compactions AS t ON t.bucket = k.bucket AND t.thread_id = k.id
+                 UNION ALL SELECT d.agent_id FROM {keys} {FOLLOWING}
+                 UNION ALL SELECT q.thread_id FROM {keys} {INPUTS}
+                 UNION ALL SELECT unnest(t.agents) FROM {keys} JOIN erased_threads AS t ON t.bucket = k.bucket AND t.thread_id = k.id
+             ) AS a WHERE agent_id IS NOT NULL",
+            keys = keys()
+        );
+        let rows = self.of_threads(sql, threads).await?;
+        rows.iter().map(|row| parsed(row, "agent_id", AgentId::parse)).collect()
+    }
+
+    /// Keeps with the marks of these threads which agents may hold text of them.
+    pub async fn note_agents(&self, threads: &[ThreadId], agents: &[AgentId]) -> Result<(), StoreError> {
+        let statement = sqlx::query(
+            "UPDATE erased_threads AS e SET agents = ARRAY(SELECT DISTINCT unnest(e.agents || $3::text[]))
+             FROM unnest($1::smallint[], $2::text[]) AS k (bucket, id)
+             WHERE e.bucket = k.bucket AND e.thread_id = k.id AND NOT e.agents @> $3::text[]",
+        );
+        let (buckets, ids) = columns(threads);
+        let agents: Vec<String> = agents.iter().map(AgentId::to_string).collect();
+        self.rows(statement.bind(buckets).bind(ids).bind(agents)).await.map(drop)
+    }
+
+    /// Marks the threads as erased: from now on nothing that is read for them is taken, unless they are named again.
+    pub async fn mark_erased(&self, threads: &[ThreadId], actor: &str) -> Result<(), StoreError> {
+        let statement = sqlx::query(
+            "INSERT INTO erased_threads (bucket, thread_id, actor)
+             SELECT k.bucket, k.id, $3 FROM unnest($1::smallint[], $2::text[]) AS k (bucket, id)
+             ON CONFLICT (bucket, thread_id) DO UPDATE
+             SET erased_at = clock_timestamp(), actor = excluded.actor, named_at = NULL",
+        );
+        let (buckets, ids) = columns(threads);
+        self.rows(statement.bind(buckets).bind(ids).bind(actor.to_owned())).await.map(drop)
+    }
+
+    /// Takes the leases of these partitions from their owners, so that their next commits are refused, and whoever takes the partitions reads
+    /// them again as the store has them now. What was decided before writes nothing, also when the store has gone back in time: to count a
+    /// commit that nobody made would not be enough then. Waits for commits under way.
+    pub async fn renounce(&self, partitions: &[PartitionId]) -> Result<(), StoreError> {
+        let statement = sqlx::query(
+            "WITH held AS MATERIALIZED (
+                 SELECT partition_id FROM partitions WHERE partition_id = ANY ($1) ORDER BY partition_id FOR NO KEY UPDATE
+             )
+             UPDATE partitions AS p SET owner = NULL, lease_until = NULL FROM held WHERE p.partition_id = held.partition_id",
+        );
+        let ids: Vec<i16> =
+            partitions.iter().map(|partition| i16::try_from(partition.0).unwrap_or(i16::MAX)).collect();
+        self.rows(statement.bind(ids)).await.map(drop)
+    }
+
+    /// Erases what there is of these threads, counts it in their receipts, and says how many rows of each table; to be called until
+    /// it says none. They must be marked.
+    pub async fn erase_some(&self, threads: &[ThreadId]) -> Result<ErasedRows, StoreError> {
+        let mut counts = ErasedRows::new();
+        let mut gone = |name: &str, rows: u64| {
+            if rows > 0 {
+                *counts.entry(name.to_owned()).or_default() += rows;
+            }
+        };
+        gone("agents", self.forget_errors(threads).await?);
+        let batches = include_str!("erase/batches_of_agents.sql")
+            .replace("{inputs}", INPUTS)
+            .replace("{limit}", &BATCHES_AT_ONCE.to_string());
+        loop {
+            let rows = self.of_threads(counted(&batches, "messages_of_agents"), threads).await?;
+            match count(&rows)? {
+                0 => break,
+                rows => gone("messages_of_agents", rows),
+            }
+        }
+        for place in places() {
+            let Place { table, name, rows } = place;
+            let delete = format!(
+                "picked AS MATERIALIZED (SELECT t.ctid AS at, k.id FROM {} {rows} LIMIT {ROWS_AT_ONCE})
+                 , gone AS (
+                     DELETE FROM {table} AS t USING picked AS p WHERE t.ctid = p.at RETURNING t.ctid AS at
+                 )
+                 , per AS (
+                     SELECT o.id, count(*) AS rows
+                     FROM gone AS g JOIN LATERAL (SELECT p.id FROM picked AS p WHERE p.at = g.at LIMIT 1) AS o ON true
+                     GROUP BY o.id
+                 )",
+                keys()
+            );
+            loop {
+                match count(&self.of_threads(counted(&delete, name), threads).await?)? {
+                    0 => break,
+                    rows => gone(name, rows),
+                }
+            }
+        }
+        gone("outbox", self.erase_outbox(threads).await?);
+        Ok(counts)
+    }
+
+    /// What waits to be published of these threads.
+    async fn erase_outbox(&self, threads: &[ThreadId]) -> Result<u64, StoreError> {
+        let (buckets, ids) = columns(threads);
+        let statement = sqlx::query(include_str!("erase/outbox.sql")).bind(buckets).bind(ids);
+        count(&self.rows(statement).await?)
+    }
+
+    /// What agents last failed with: those of that name, and those whose tasks follow turns of the threads. Before these tasks go.
+    async fn forget_errors(&self, threads: &[ThreadId]) -> Result<u64, StoreError> {
+        let sql = format!(
+            "WITH gone AS (
+                 UPDATE agents AS a SET error_code = NULL, error_text = NULL, error_at = NULL
+                 WHERE a.error_text IS NOT NULL
+                   AND (a.bucket, a.agent_id) IN (SELECT k.bucket, k.id FROM {keys}
+                                                  UNION ALL SELECT d.bucket, d.agent_id FROM {keys} {FOLLOWING})
+                 RETURNING 1
+             ) SELECT count(*) AS count FROM gone",
+            keys = keys()
+        );
+        count(&self.of_threads(sql, threads).await?)
+    }
+
+    /// Erases what a tenant has besides threads (agents, their settings, keys), or takes the name of a user out of what was done.
+    pub async fn erase_owner(&self, owner: &ErasedOwner) -> Result<ErasedRows, StoreError> {
+        let mut counts = ErasedRows::new();
+        match owner {
+            ErasedOwner::Tenant(tenant) => {
+                let tenant = tenant.as_ref().map_or("-".to_owned(), Tenant::to_string);
+                for (table, whose) in OF_TENANTS {
+                    let sql = format!(
+                        "WITH gone AS (DELETE FROM {table} WHERE {whose} = $1 RETURNING 1)
+                         SELECT count(*) AS count FROM gone"
+                    );
+                    let rows = self.rows(sqlx::query(AssertSqlSafe(sql)).bind(tenant.clone())).await?;
+                    counts.insert(table.to_owned(), count(&rows)?);
+                }
+            }
+            ErasedOwner::User(tenant, user) => {
+                let tenant = tenant.as_ref().map_or("-".to_owned(), Tenant::to_string);
+                for (table, column, whose) in ACTORS {
+                    let sql = format!(
+                        "WITH gone AS (
+                             UPDATE {table} SET {column} = 'erased'
+                             WHERE {whose} = $2
+                               AND ({column} IN ($1, 'jwt:' || $1) OR right({column}, length($1) + 1) = '/' || $1)
+                             RETURNING 1
+                         ) SELECT count(*) AS count FROM gone"
+                    );
+                    let rows = self
+                        .rows(sqlx::query(AssertSqlSafe(sql)).bind(user.clone()).bind(tenant.clone()))
+                        .await?;
+                    counts.insert(format!("{table}.{column}"), count(&rows)?);
+                }
+            }
         }
         Ok(counts)
     }
 
-    /// Marks the thread as erased: from now on nothing that comes for it is stored, unless it is named again.
-    pub async fn mark_erased(&self, thread: &ThreadId, actor: &str) -> Result<(), StoreError> {
+    /// Dead letters of tasks, after this key, for whoever can read what they carry: bucket, key and payload.
+    pub async fn dead_tasks(
+        &self,
+        after: &(u16, String),
+    ) -> Result<Vec<(u16, String, String, Vec<u8>)>, StoreError> {
         let statement = sqlx::query(
-            "INSERT INTO erased_threads (bucket, thread_id, actor) VALUES ($1, $2, $3)
-             ON CONFLICT (bucket, thread_id) DO UPDATE SET erased_at = clock_timestamp(), actor = excluded.actor",
-        );
-        let statement =
-            statement.bind(bucket(thread)).bind(thread.as_str().to_owned()).bind(actor.to_owned());
-        self.rows(statement).await.map(drop)
+            "SELECT bucket, key, subject, raw FROM dead_letters
+             WHERE kind = 'entry' AND starts_with(subject, 'tasks.') AND (bucket, key) > ($1, $2)
+             ORDER BY bucket, key LIMIT 100",
+        )
+        .bind(after.0 as i16)
+        .bind(after.1.clone());
+        let letter = |row: &PgRow| -> Result<_, StoreError> {
+            let bucket = row.try_get::<i16, _>("bucket")?.unsigned_abs();
+            Ok((bucket, row.try_get("key")?, row.try_get("subject")?, row.try_get("raw")?))
+        };
+        self.rows(statement).await?.iter().map(letter).collect()
     }
 
-    /// Erases some rows of the thread in one of [`TABLES_OF_THREADS`], counts them in its receipt, and says how many; to be called
-    /// until it says none.
-    pub async fn erase_rows(&self, thread: &ThreadId, table: &'static str) -> Result<u64, StoreError> {
-        let sql = format!(
-            "WITH gone AS (
-                 DELETE FROM {table} WHERE ctid = ANY (ARRAY(
-                     SELECT ctid FROM {table} WHERE {} LIMIT {ROWS_AT_ONCE}))
-                 RETURNING 1
-             )
-             , counted AS (
-                 UPDATE erased_threads AS e
-                 SET receipt = e.receipt || jsonb_build_object(
-                     '{table}', coalesce((e.receipt->>'{table}')::bigint, 0) + (SELECT count(*) FROM gone))
-                 WHERE e.bucket = $1 AND e.thread_id = $2
-             )
+    /// Deletes a dead letter of an entry, without a word in the audit: that it was there is part of what is erased.
+    pub async fn erase_dead_task(&self, bucket: u16, key: &str) -> Result<bool, StoreError> {
+        let statement = sqlx::query(
+            "WITH gone AS (DELETE FROM dead_letters WHERE bucket = $1 AND kind = 'entry' AND key = $2 RETURNING 1)
              SELECT count(*) AS count FROM gone",
-            of_thread(table)
         );
-        let statement = sqlx::query(AssertSqlSafe(sql)).bind(bucket(thread)).bind(thread.as_str().to_owned());
-        count(&self.rows(statement).await?)
+        Ok(count(&self.rows(statement.bind(bucket as i16).bind(key.to_owned())).await?)? > 0)
     }
 
     /// The receipt of a thread that was erased.
     pub async fn erased(&self, thread: &ThreadId) -> Result<Option<Erased>, StoreError> {
         let statement = sqlx::query(
-            "SELECT actor, receipt, (extract(epoch FROM erased_at) * 1000)::bigint AS erased_ms FROM erased_threads
+            "SELECT actor, receipt, named_at IS NOT NULL AS is_named,
+                    (extract(epoch FROM erased_at) * 1000)::bigint AS erased_ms FROM erased_threads
              WHERE bucket = $1 AND thread_id = $2",
         );
-        let statement = statement.bind(bucket(thread)).bind(thread.as_str().to_owned());
+        let statement = statement.bind(Bucket::of(thread).get() as i16).bind(thread.as_str().to_owned());
         let erased = |row: &PgRow| -> Result<Erased, StoreError> {
             let at = Timestamp(row.try_get("erased_ms")?);
-            Ok(Erased { at, actor: row.try_get("actor")?, counts: row.try_get("receipt")? })
+            let (actor, counts) = (row.try_get("actor")?, row.try_get("receipt")?);
+            Ok(Erased { at, actor, counts, is_named: row.try_get("is_named")? })
         };
         self.rows(statement).await?.first().map(erased).transpose()
     }
-}
 
-/// Dead entries are in the bucket of their partition.
-fn of_thread(table: &str) -> &'static str {
-    match table {
-        "dead_letters" => {
-            "(bucket = $1 OR bucket = mod($1, (SELECT f.partitions FROM fleet AS f))) AND thread_id = $2"
-        }
-        _ => "bucket = $1 AND thread_id = $2",
+    async fn of_threads(&self, sql: String, threads: &[ThreadId]) -> Result<Vec<PgRow>, StoreError> {
+        let (buckets, ids) = columns(threads);
+        self.rows(sqlx::query(AssertSqlSafe(sql)).bind(buckets).bind(ids)).await
     }
 }
 
-fn bucket(thread: &ThreadId) -> i16 {
-    Bucket::of(thread).get() as i16
+/// The threads as `k`.
+fn keys() -> &'static str {
+    "unnest($1::smallint[], $2::text[]) AS k (bucket, id)"
+}
+
+/// A statement that deletes, with what it deleted `per` thread, and their receipts.
+fn counted(delete: &str, name: &str) -> String {
+    format!(
+        "WITH {delete}
+         , noted AS (
+             UPDATE erased_threads AS e
+             SET receipt = e.receipt || jsonb_build_object('{name}', coalesce((e.receipt ->> '{name}')::bigint, 0) + p.rows)
+             FROM per AS p JOIN {} ON k.id = p.id
+             WHERE e.bucket = k.bucket AND e.thread_id = k.id
+         )
+         SELECT coalesce(sum(rows), 0)::bigint AS count FROM per",
+        keys()
+    )
+}
+
+fn columns(threads: &[ThreadId]) -> (Vec<i16>, Vec<String>) {
+    threads.iter().map(|thread| (Bucket::of(thread).get() as i16, thread.as_str().to_owned())).unzip()
 }

@@ -57,6 +57,9 @@ pub enum StoreError {
         /// What was asked for.
         wanted: u16,
     },
+    /// Who asks has lost its partition to another owner, as the store has it now.
+    #[error("another worker owns the partition")]
+    NotOwner,
     /// The process is stopping.
     #[error("the process is stopping")]
     Stopping,
@@ -66,7 +69,8 @@ impl StoreError {
     /// What to do next: [`Disposition::Retry`] or [`Disposition::Fatal`].
     pub fn disposition(&self) -> Disposition {
         match self {
-            Self::TimedOut => Disposition::Retry,
+            // Its lease ends it, unless the store goes back to when it was the owner.
+            Self::TimedOut | Self::NotOwner => Disposition::Retry,
             Self::Statement(error) => match Cause::of(error) {
                 Cause::Connect | Cause::NotNow | Cause::Lost => Disposition::Retry,
                 Cause::Data | Cause::Damaged | Cause::Other => Disposition::Fatal,

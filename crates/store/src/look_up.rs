@@ -7,7 +7,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::row::{columns, key, missing, role, unsigned};
-use crate::{Store, StoreError};
+use crate::{Applied, Store, StoreError};
 
 /// How a message ended, as the store keeps it.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,14 +43,22 @@ impl Store {
     ///
     /// Unless `create_threads`, a message that is absent and whose thread does not exist is [`Known::NoThread`]. Messages of a
     /// thread that was erased have all ended: nothing of them is kept, not even as a dead letter.
+    ///
+    /// # Errors
+    /// [`StoreError::NotOwner`] when `owner` is not the owner of record: what its successor did may be undone by a store that goes back in
+    /// time, and then nothing that was heard of it may count.
     pub async fn look_up(
         &self,
+        owner: Option<Applied>,
         keys: &[MessageKey],
         create_threads: bool,
     ) -> Result<Vec<(MessageKey, Known)>, StoreError> {
         let (buckets, threads, messages) = columns(keys);
         let statement = sqlx::query(include_str!("look_up/known.sql"));
-        let rows = self.rows(statement.bind(buckets).bind(threads).bind(messages)).await?;
+        let (partition, epoch) = columns_of(owner);
+        let statement = statement.bind(buckets).bind(threads).bind(messages).bind(partition).bind(epoch);
+        let rows = self.rows(statement).await?;
+        check_owner(&rows)?;
         let known = |row: &PgRow| -> Result<Known, StoreError> {
             let (ended, thread): (bool, &str) = (row.try_get("ended")?, row.try_get("thread")?);
             Ok(match (ended, thread) {
@@ -71,6 +79,20 @@ impl Store {
         let statement = sqlx::query(include_str!("look_up/outcome.sql"));
         let rows = self.rows(statement.bind(buckets).bind(threads).bind(messages)).await?;
         rows.iter().map(|row| Ok((key(row)?, outcome(row)?))).collect()
+    }
+}
+
+/// As a statement takes them.
+pub(crate) fn columns_of(owner: Option<Applied>) -> (Option<i16>, Option<i64>) {
+    let partition = owner.map(|owner| owner.partition.0.cast_signed());
+    (partition, owner.map(|owner| owner.epoch.cast_signed()))
+}
+
+/// Of a statement that says so in every row.
+pub(crate) fn check_owner(rows: &[PgRow]) -> Result<(), StoreError> {
+    match rows.first().map(|row| row.try_get::<bool, _>("is_owner")).transpose()? {
+        Some(false) => Err(StoreError::NotOwner),
+        Some(true) | None => Ok(()),
     }
 }
 

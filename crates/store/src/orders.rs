@@ -1,27 +1,34 @@
 //! What is known of orders, and the queues that they filled.
 
-use model::{AgentId, Bucket, Position, QueuedTask};
+use model::{AgentId, Bucket, Position, QueuedTask, ThreadId};
 use partition::{OrderKey, Verdict};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use crate::look_up::{check_owner, columns_of};
 use crate::row::{count, queued};
 use crate::takeover::limit_beyond;
-use crate::{Store, StoreError};
+use crate::{Applied, Store, StoreError};
 
 impl Store {
     /// What the store knows of each of these orders, in the order of the question.
     ///
     /// Unless `create_agents`, a new task of an agent without settings and a new turn in a thread that does not exist are
-    /// [`Verdict::Unknown`]. Turns in a thread that was erased are known: nothing of them is kept.
+    /// [`Verdict::Unknown`]. What belongs to a thread that was erased, or carries its text, is [`Verdict::Erased`]: nothing of it is
+    /// kept.
+    ///
+    /// # Errors
+    /// [`StoreError::NotOwner`]: see [`Store::look_up`].
     pub async fn check(
         &self,
+        owner: Option<Applied>,
         keys: &[OrderKey],
         create_agents: bool,
     ) -> Result<Vec<(OrderKey, Verdict)>, StoreError> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
+        let (partition, epoch) = columns_of(owner);
         let wanted: Vec<Wanted<'_>> = keys.iter().map(Wanted::from).collect();
         let statement = sqlx::query(include_str!("orders/check.sql"))
             .bind(wanted.iter().map(|row| row.kind).collect::<Vec<_>>())
@@ -30,8 +37,18 @@ impl Store {
             .bind(wanted.iter().map(|row| row.id).collect::<Vec<_>>())
             .bind(wanted.iter().map(|row| i32::try_from(row.run).unwrap_or(i32::MAX)).collect::<Vec<_>>())
             .bind(wanted.iter().map(|row| row.input.as_deref()).collect::<Vec<_>>())
-            .bind(wanted.iter().map(|row| row.task).collect::<Vec<_>>());
+            .bind(wanted.iter().map(|row| row.task).collect::<Vec<_>>())
+            .bind(
+                wanted
+                    .iter()
+                    .map(|row| row.origin.map(|id| Bucket::of_key(id).get() as i16))
+                    .collect::<Vec<_>>(),
+            )
+            .bind(wanted.iter().map(|row| row.origin).collect::<Vec<_>>())
+            .bind(partition)
+            .bind(epoch);
         let rows = self.rows(statement).await?;
+        check_owner(&rows)?;
         keys.iter()
             .zip(&rows)
             .map(|(key, row)| Ok((key.clone(), verdict(key, row, create_agents)?)))
@@ -73,33 +90,43 @@ struct Wanted<'a> {
     run: u32,
     input: Option<String>,
     task: Option<&'a str>,
+    origin: Option<&'a str>,
 }
 
 impl<'a> From<&'a OrderKey> for Wanted<'a> {
     fn from(key: &'a OrderKey) -> Self {
         let (kind, subject, id) = match key {
             OrderKey::Turn(thread, turn, _) => ("turn", thread.as_str(), turn.as_str()),
-            OrderKey::Task(agent, task) => ("task", agent.as_str(), task.as_str()),
+            OrderKey::Task(agent, task, _) => ("task", agent.as_str(), task.as_str()),
             OrderKey::Act(agent, act, _) => ("act", agent.as_str(), act.as_str()),
         };
         let (run, input, task) = match key {
             OrderKey::Turn(_, turn, run) => (*run, Some(turn.input().as_str().to_owned()), None),
-            OrderKey::Task(_, task) => (0, None, Some(task.as_str())),
+            OrderKey::Task(_, task, _) => (0, None, Some(task.as_str())),
             OrderKey::Act(_, _, task) => (0, None, task.as_ref().map(|task| task.as_str())),
         };
-        Self { kind, subject, id, run, input, task }
+        let origin = match key {
+            OrderKey::Task(.., origin) => origin.as_ref().map(ThreadId::as_str),
+            OrderKey::Turn(..) | OrderKey::Act(..) => None,
+        };
+        Self { kind, subject, id, run, input, task, origin }
     }
 }
 
 fn verdict(key: &OrderKey, row: &PgRow, create_agents: bool) -> Result<Verdict, StoreError> {
     let (is_known, has_subject): (bool, bool) = (row.try_get("is_known")?, row.try_get("has_subject")?);
     let position: Option<i64> = row.try_get("position")?;
+    if row.try_get::<bool, _>("is_erased")? {
+        return Ok(Verdict::Erased);
+    }
     Ok(match (key, position) {
         (OrderKey::Task(..), _) if is_known => {
             let digest: Option<i64> = row.try_get("digest")?;
             Verdict::Known { digest: digest.unwrap_or_default().cast_unsigned() }
         }
         _ if is_known => Verdict::Known { digest: 0 },
+        // Its agent has had the turn that this follows.
+        (OrderKey::Task(agent, ..), _) if agent.follow_up().is_some() => Verdict::New,
         _ if !has_subject && !create_agents => Verdict::Unknown,
         (OrderKey::Act(..), Some(position)) => {
             Verdict::Task { position: Position::from_stored(position), is_failed: row.try_get("is_failed")? }

@@ -1,9 +1,10 @@
 //! What is published after a commit, as it stands in the outbox.
 
 use model::{
-    AgentId, BusyPolicy, MessageId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
+    ActId, AgentId, BusyPolicy, MessageId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, TurnId,
+    TurnOpened,
 };
-use partition::{Outgoing, TurnEnded, TurnStatus};
+use partition::{Outgoing, Pause, TurnEnded, TurnStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -27,6 +28,8 @@ enum Entry {
         content: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parameters: Option<String>,
         work_request: bool,
         memory: bool,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,6 +48,11 @@ enum Entry {
         batch: Option<i64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         code: Option<String>,
+    },
+    Pause {
+        id: ActId,
+        agent: AgentId,
+        turn: String,
     },
 }
 
@@ -77,6 +85,7 @@ impl From<&Outgoing> for Entry {
                 agent: opened.agent.clone(),
                 content: storable(&opened.content),
                 metadata: text(&opened.metadata),
+                parameters: text(&opened.parameters),
                 work_request: opened.work_request,
                 memory: opened.memory,
                 correlation_id: opened.correlation_id.as_deref().map(storable),
@@ -90,6 +99,11 @@ impl From<&Outgoing> for Entry {
                 message: ended.message.clone(),
                 batch: ended.batch.map(Position::get),
                 code: ended.code.as_deref().map(storable),
+            },
+            Outgoing::Pause(pause) => Self::Pause {
+                id: pause.id.clone(),
+                agent: pause.agent.clone(),
+                turn: pause.turn.as_str().to_owned(),
             },
         }
     }
@@ -106,21 +120,30 @@ impl TryFrom<Entry> for Outgoing {
                 content,
                 metadata: metadata.map_or(Ok(Metadata::EMPTY), |json| object(&json))?,
             }),
-            Entry::Opened { id, thread, agent, content, metadata, work_request, memory, correlation_id } => {
-                Self::TurnOpened(Box::new(TurnOpened {
-                    turn: TurnId::parse(&id).map_err(|error| error.to_string())?,
-                    thread,
-                    agent,
-                    run: 0,
-                    policy: BusyPolicy::Enqueue,
-                    content,
-                    metadata: metadata.map_or(Ok(Metadata::EMPTY), |json| object(&json))?,
-                    work_request,
-                    memory,
-                    actor: None,
-                    correlation_id: correlation_id.map(String::into_boxed_str),
-                }))
-            }
+            Entry::Opened {
+                id,
+                thread,
+                agent,
+                content,
+                metadata,
+                parameters,
+                work_request,
+                memory,
+                correlation_id,
+            } => Self::TurnOpened(Box::new(TurnOpened {
+                turn: TurnId::parse(&id).map_err(|error| error.to_string())?,
+                thread,
+                agent,
+                run: 0,
+                policy: BusyPolicy::Enqueue,
+                content,
+                metadata: metadata.map_or(Ok(Metadata::EMPTY), |json| object(&json))?,
+                parameters: parameters.map_or(Ok(Metadata::EMPTY), |json| object(&json))?,
+                work_request,
+                memory,
+                actor: None,
+                correlation_id: correlation_id.map(String::into_boxed_str),
+            })),
             Entry::Turn { id, thread, agent, status, task, message, batch, code } => {
                 Self::TurnEnded(TurnEnded {
                     turn: TurnId::parse(&id).map_err(|error| error.to_string())?,
@@ -133,6 +156,11 @@ impl TryFrom<Entry> for Outgoing {
                     code,
                 })
             }
+            Entry::Pause { id, agent, turn } => Self::Pause(Pause {
+                turn: TurnId::parse(&turn).map_err(|error| error.to_string())?,
+                id,
+                agent,
+            }),
         })
     }
 }

@@ -1,13 +1,15 @@
 //! Retention: reading what there is of a thread in numbers, and deleting batches, in small transactions.
 
+use std::time::Duration;
+
 use batches::RetentionRules;
 use batches::retention::{self, Extent, Place};
-use model::{AgentId, Bucket, Position, ThreadId, Timestamp};
+use model::{AgentId, Bucket, MessageId, Position, ThreadId, Timestamp};
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use crate::row::{count, unreadable};
+use crate::row::{count, interval, unreadable};
 use crate::{Store, StoreError};
 
 /// A thread as retention sees it.
@@ -121,12 +123,40 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Whether retention has deleted this message not long ago.
+    pub async fn is_retired(&self, thread: &ThreadId, message: &MessageId) -> Result<bool, StoreError> {
+        let statement = sqlx::query(
+            "SELECT FROM retired_messages WHERE bucket = $1 AND message_id = $2 AND thread_id = $3",
+        )
+        .bind(Bucket::of(thread).get() as i16)
+        .bind(message.as_str().to_owned())
+        .bind(thread.as_str().to_owned());
+        Ok(!self.rows(statement).await?.is_empty())
+    }
+
+    /// Forgets at most `limit` messages that retention has deleted longer than `age` ago, and says how many; to be called until it says
+    /// fewer.
+    pub async fn purge_retired_messages(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
+        let statement = sqlx::query(
+            "WITH gone AS (
+                 DELETE FROM retired_messages WHERE ctid = ANY (ARRAY(
+                     SELECT ctid FROM retired_messages WHERE retired_at < clock_timestamp() - $1
+                     ORDER BY retired_at LIMIT $2))
+                 RETURNING 1
+             )
+             SELECT count(*) AS count FROM gone",
+        );
+        count(&self.rows(statement.bind(interval(age)).bind(i64::from(limit))).await?)
+    }
+}
+
 fn kept(row: &PgRow) -> Result<KeptThread, StoreError> {
     let (thread, agent): (String, String) = (row.try_get("thread_id")?, row.try_get("agent_id")?);
     let messages: i64 = row.try_get("message_count")?;
     Ok(KeptThread {
         thread: ThreadId::parse(&thread).map_err(|error| unreadable("thread_id", &error))?,
-        agent: AgentId::parse(&agent).map_err(|error| unreadable("agent_id", &error))?,
+        agent: AgentId::parse(&agent).map_err(|error| unreadable("agent_id", &error))?.agent(),
         messages: messages.unsigned_abs(),
         head: row.try_get::<Option<i64>, _>("head_position")?.map(Position::from_stored),
     })

@@ -55,6 +55,7 @@ pub(crate) fn opened(row: &PgRow) -> Result<TurnOpened, StoreError> {
         policy: parsed(row, "policy", |name| BusyPolicy::from_name(name).ok_or("no such policy"))?,
         content: row.try_get("content")?,
         metadata: metadata(row)?,
+        parameters: object(row, "parameters")?,
         work_request: row.try_get("work_request")?,
         memory: row.try_get("memory")?,
         actor: row.try_get::<Option<String>, _>("actor")?.map(Into::into),
@@ -63,9 +64,14 @@ pub(crate) fn opened(row: &PgRow) -> Result<TurnOpened, StoreError> {
 }
 
 pub(crate) fn metadata(row: &PgRow) -> Result<Metadata, StoreError> {
-    match row.try_get("metadata")? {
-        Value::Object(map) => Metadata::new(map).map_err(|error| unreadable("metadata", &error)),
-        other => Err(unreadable("metadata", &other)),
+    object(row, "metadata")
+}
+
+/// The JSON object in `column`.
+pub(crate) fn object(row: &PgRow, column: &str) -> Result<Metadata, StoreError> {
+    match row.try_get(column)? {
+        Value::Object(map) => Metadata::new(map).map_err(|error| unreadable(column, &error)),
+        other => Err(unreadable(column, &other)),
     }
 }
 

@@ -286,6 +286,9 @@ async fn an_agent_is_its_settings_and_its_queue() {
     let settings = store.agent(&a).await.unwrap().unwrap().settings.unwrap();
     assert_eq!((settings.workflow.as_str(), settings.version), ("research", 2));
     assert_eq!(serde_json::Value::Object(settings.settings), json!({"x": 2}));
+    let memory = store.agent(&a.queue_of(model::TaskKind::Memory)).await.unwrap().unwrap();
+    assert_eq!((memory.agent.as_str(), memory.pending, memory.backoff_attempt_count), ("a+memory", 0, 0));
+    assert_eq!(memory.settings.unwrap().workflow.as_str(), "research", "its agent's");
     let standing = store.agent_standing(&a).await.unwrap();
     assert_eq!((standing.settings.get("x"), standing.backoff_left_ms.is_some()), (Some(&json!(2)), true));
     assert_eq!(store.agent_standing(&agent("nobody")).await.unwrap(), AgentStanding::default());

@@ -40,7 +40,7 @@ async fn dropped_futures_poison_no_session_and_lose_nothing() {
                 acknowledged.push(id);
             }
         }
-        polled(store.look_up(&[key("t", "x")], false), times).await;
+        polled(store.look_up(None, &[key("t", "x")], false), times).await;
         polled(store.renew("a", TTL, &[Applied::from(&owner.grant)]), times).await;
         if let Some(created) = polled(store.create_thread(&thread(&format!("c{times}"))), times).await {
             created.unwrap();

@@ -101,9 +101,9 @@ async fn dead_letters_are_kept_once_with_their_reason() {
     owner.commit(&commit).await.unwrap();
     // The same entry number of a stream that was created anew is another entry.
     owner.commit_of("stream-2", &commit).await.unwrap();
-    let mut letters = store.list_dead_letters(10).await.unwrap();
-    letters.sort_by(|a, b| a.key.cmp(&b.key));
-    let keys: Vec<_> = letters.iter().map(|letter| letter.key.as_str()).collect();
+    let mut letters = store.list_dead_letters(None, None, 10).await.unwrap();
+    letters.sort_by(|a, b| a.id.key.cmp(&b.id.key));
+    let keys: Vec<_> = letters.iter().map(|letter| letter.id.key.as_str()).collect();
     assert_eq!(keys, ["stream-1:7", "stream-2:7", "t/m"]);
     assert_eq!(letters[0].raw.as_ref(), b"\xff\0raw");
     assert_eq!(

@@ -5,7 +5,7 @@ use batches::context::{Builder, ContextRules, Older};
 use batches::{Compaction, Context, Estimate};
 use model::{BatchType, Position, Timestamp};
 use serde_json::json;
-use store::{ContextWanted, StartContext, Store};
+use store::{ContextWanted, Gate, StartContext, Store};
 
 use crate::fixture::{Database, Owner, message, thread};
 use crate::words::{agent, at, finishes, turn};
@@ -82,8 +82,12 @@ async fn turns_start_from_settings_compactions_and_the_end_of_the_thread() {
     for one in [compaction(50, &[20]), undone] {
         keep(&database, &one).await;
     }
-    let wanted = [("t", "kind"), ("empty", "kind"), ("t", "nobody")]
-        .map(|(id, of)| ContextWanted { thread: thread(id), agent: agent(of) });
+    let wanted = [("t", "kind"), ("empty", "kind"), ("t", "nobody")].map(|(id, of)| ContextWanted {
+        thread: thread(id),
+        agent: agent(of),
+        gate: Gate::Background,
+        origin: None,
+    });
     let contexts = store.contexts(&wanted).await.unwrap();
     let positions = |context: &StartContext| -> Vec<i64> {
         context.newest.iter().map(|message| message.position.get()).collect()

@@ -152,8 +152,9 @@ async fn queues_move_in_place_and_tasks_are_never_touched() {
     }
     assert_eq!(database.number(&of("agents", "n_tup_upd")).await, completed);
     let in_place = database.number(&of("agents", "n_tup_hot_upd")).await;
-    // A page cannot be tidied up while some other session looks at it.
-    assert!(in_place >= completed * 9 / 10, "{in_place} of {completed}");
+    // A page is not pruned while a session that starts anywhere on the server holds back its horizon, so that some
+    // updates move on a busy server. An index over a column that is updated would leave none in place.
+    assert!(in_place >= completed / 2, "{in_place} of {completed}");
     let untouched = "n_tup_upd + n_tup_del + n_dead_tup";
     for table in ["tasks", "task_ids", "messages"] {
         assert_eq!(database.number(&of(table, untouched)).await, 0, "{table}");

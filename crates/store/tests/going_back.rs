@@ -200,5 +200,5 @@ async fn another_dead_entry_under_the_same_sequence_is_another_letter() {
     }
     let raw = "SELECT convert_from(raw, 'UTF8') AS raw FROM dead_letters ORDER BY key";
     assert_eq!(database.rows(raw).await, [r#"{"raw":"one"}"#, r#"{"raw":"two"}"#]);
-    assert_eq!(store.list_dead_letters(9).await.unwrap().len(), 2);
+    assert_eq!(store.list_dead_letters(None, None, 9).await.unwrap().len(), 2);
 }

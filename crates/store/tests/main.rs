@@ -15,6 +15,7 @@ mod ends;
 mod fencing;
 mod fixture;
 mod going_back;
+mod kept;
 mod leases;
 mod migrations;
 mod queues;

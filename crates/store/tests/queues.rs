@@ -50,9 +50,9 @@ async fn a_task_enters_once_for_seven_days() {
         commit.failed_tasks = vec![mark("a", 2)];
     })
     .await;
-    let task_key = |owner: &str, id: &str| OrderKey::Task(agent(owner), TaskId::parse(id).unwrap());
+    let task_key = |owner: &str, id: &str| OrderKey::Task(agent(owner), TaskId::parse(id).unwrap(), None);
     let keys = [task_key("a", "t1"), task_key("a", "t2"), task_key("b", "t1")];
-    let verdicts = store.check(&keys, true).await.unwrap();
+    let verdicts = store.check(None, &keys, true).await.unwrap();
     let is_new: Vec<bool> = verdicts.iter().map(|(_, verdict)| *verdict == Verdict::New).collect();
     assert_eq!(is_new, [true, false, false]);
     assert_eq!(state(&database).await, "t1@1 t2@2 t1@5 t1=1 t2=2 t1=5 !2");
@@ -118,8 +118,10 @@ async fn operators_requeue_edit_and_remove() {
     let rows = database.rows("SELECT content AS c, metadata AS m FROM tasks ORDER BY position").await;
     let row = |content: &str| format!(r#"{{"c":"{content}","m":{{"edited": true}}}}"#);
     assert_eq!(rows, ["third", "y", "again"].map(row));
-    let verdict =
-        store.check(&[OrderKey::Task(agent("a"), TaskId::parse("t1").unwrap())], true).await.unwrap();
+    let verdict = store
+        .check(None, &[OrderKey::Task(agent("a"), TaskId::parse("t1").unwrap(), None)], true)
+        .await
+        .unwrap();
     assert_eq!(verdict[0].1, Verdict::Known { digest: u64::MAX });
     // The status follows.
     let status = database.rows("SELECT position AS p, status AS s FROM agent_tasks ORDER BY position").await;
@@ -178,7 +180,7 @@ async fn verdicts_tell_what_has_been_taken() {
     })
     .await;
     let of_turn = |at: usize, run| OrderKey::Turn(thread("u"), turns[at].clone(), run);
-    let of_task = |owner: &str, id: &str| OrderKey::Task(agent(owner), TaskId::parse(id).unwrap());
+    let of_task = |owner: &str, id: &str| OrderKey::Task(agent(owner), TaskId::parse(id).unwrap(), None);
     let of_act = |id: &str, task: Option<&str>| {
         OrderKey::Act(agent("a"), act("a", id).id, task.map(|id| TaskId::parse(id).unwrap()))
     };
@@ -200,7 +202,7 @@ async fn verdicts_tell_what_has_been_taken() {
         of_act("act-2", None),
     ];
     let ask = async |create| {
-        let verdicts = store.check(&keys, create).await.unwrap();
+        let verdicts = store.check(None, &keys, create).await.unwrap();
         assert!(verdicts.iter().map(|(key, _)| key).eq(&keys));
         verdicts.into_iter().map(|(_, verdict)| verdict).collect::<Vec<_>>()
     };
@@ -239,7 +241,7 @@ async fn verdicts_tell_what_has_been_taken() {
     applied(&owner, |commit| commit.agents = vec![completes("a", 2)]).await;
     expected[7] = New;
     assert_eq!(ask(false).await, expected);
-    assert_eq!(store.check(&[], false).await.unwrap(), []);
+    assert_eq!(store.check(None, &[], false).await.unwrap(), []);
 }
 
 #[tokio::test]

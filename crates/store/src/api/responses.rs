@@ -76,6 +76,15 @@ impl Store {
         self.rows(statement).await?.first().map(response).transpose()
     }
 
+    /// Whether a turn was asked for by that protocol, in whatever thread.
+    pub async fn is_response(&self, turn: &TurnId) -> Result<bool, StoreError> {
+        // The index narrows it down to the bucket, whose responses are those of thirty days.
+        let statement = sqlx::query("SELECT 1 FROM responses WHERE bucket = $1 AND turn_id = $2 LIMIT 1")
+            .bind(turn.bucket().get() as i16)
+            .bind(turn.to_string());
+        Ok(!self.rows(statement).await?.is_empty())
+    }
+
     /// Forgets at most `limit` of them that are older than `age`, and says how many; to be called until it says fewer.
     pub async fn purge_responses(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
         let statement =

@@ -49,7 +49,12 @@ impl Store {
     /// Names a thread; false when there is one of that id already, which stays as it is.
     pub async fn name_thread(&self, new: &NewThread) -> Result<bool, StoreError> {
         let statement = sqlx::query(
-            "INSERT INTO threads (bucket, thread_id, agent_id, busy_policy, metadata)
+            // One that was erased takes messages again.
+            "WITH named AS (
+                 UPDATE erased_threads SET named_at = clock_timestamp()
+                 WHERE bucket = $1 AND thread_id = $2 AND named_at IS NULL
+             )
+             INSERT INTO threads (bucket, thread_id, agent_id, busy_policy, metadata)
              VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING true",
         )
         .bind(thread_bucket(&new.thread))
@@ -70,6 +75,32 @@ impl Store {
         .bind(thread_bucket(thread))
         .bind(thread.as_str());
         self.rows(statement).await?.first().map(thread_row).transpose()
+    }
+
+    /// At most `limit` threads that an agent answers after `after`, in the order of buckets and ids: those that name it, and its own.
+    pub async fn threads_of_agent(
+        &self,
+        agent: &AgentId,
+        after: Option<&ThreadId>,
+        limit: u32,
+    ) -> Result<Vec<ThreadId>, StoreError> {
+        let own = agent.thread();
+        let statement = sqlx::query(
+            "SELECT bucket, thread_id FROM threads
+             WHERE agent_id = $1 AND agent_id IS NOT NULL AND (bucket, thread_id) > ($2, $3)
+             UNION ALL
+             SELECT bucket, thread_id FROM threads
+             WHERE bucket = $4 AND thread_id = $5 AND agent_id IS NULL AND (bucket, thread_id) > ($2, $3)
+             ORDER BY bucket, thread_id LIMIT $6",
+        )
+        .bind(agent.as_str())
+        .bind(after.map_or(-1, thread_bucket))
+        .bind(after.map_or("", ThreadId::as_str))
+        .bind(thread_bucket(&own))
+        .bind(own.as_str())
+        .bind(i64::from(limit));
+        let rows = self.rows(statement).await?;
+        rows.iter().map(|row| parsed(row, "thread_id", ThreadId::parse)).collect()
     }
 
     /// Where a position stands in a thread, also in one of which nothing is stored.

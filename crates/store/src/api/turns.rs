@@ -7,7 +7,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{at, thread_bucket};
-use crate::row::{count, interval, metadata, parsed, unsigned};
+use crate::row::{count, interval, metadata, object, parsed, unsigned};
 use crate::{Store, StoreError};
 
 /// Who had an idempotency key first.
@@ -52,6 +52,8 @@ pub struct FailedTurnRow {
     pub text: String,
     /// Whether trying again may help.
     pub is_retryable: bool,
+    /// The text of the answer as far as it had come.
+    pub partial: String,
     /// When, by the database's clock.
     pub failed_at: Timestamp,
 }
@@ -254,6 +256,7 @@ fn failed(row: &PgRow) -> Result<Option<FailedTurnRow>, StoreError> {
         policy: parsed(row, "policy", |name| BusyPolicy::from_name(name).ok_or("no such policy"))?,
         content: row.try_get("content")?,
         metadata: metadata(row)?,
+        parameters: object(row, "parameters")?,
         work_request: row.try_get("work_request")?,
         memory: row.try_get("memory")?,
         actor: None,
@@ -264,6 +267,7 @@ fn failed(row: &PgRow) -> Result<Option<FailedTurnRow>, StoreError> {
         code: row.try_get("code")?,
         text: row.try_get("text")?,
         is_retryable: row.try_get("is_retryable")?,
+        partial: row.try_get("partial")?,
         failed_at: at(row, "failed_ms")?,
     }))
 }

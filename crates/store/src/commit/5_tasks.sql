@@ -1,13 +1,20 @@
--- Tasks that enter queues: $1 commit, $2 bucket, $3 agent, $4 position, $5 task, $6 kind, $7 content, $8 metadata, $9 digest.
+-- Tasks that enter queues: $1 commit, $2 bucket, $3 agent, $4 position, $5 task, $6 kind, $7 content, $8 metadata, $9 digest;
+-- $10 bucket and $11 thread whose text it carries.
 , queued AS MATERIALIZED (
     SELECT i.*
     FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
-                $9::bigint[])
-         AS i (number, bucket, agent_id, position, task_id, kind, content, metadata, digest)
+                $9::bigint[], $10::smallint[], $11::text[])
+         AS i (number, bucket, agent_id, position, task_id, kind, content, metadata, digest, origin_bucket, origin_id)
     JOIN fence USING (number)
     -- An id is free again after seven days, once its task is completed: operators still name pending and failed tasks by
     -- theirs. Asked here already: what is not free is not touched, as it may be changed by another part of this statement.
-    WHERE NOT EXISTS (
+    WHERE (i.origin_id IS NULL OR NOT EXISTS (
+        -- It was erased after its owner had asked.
+        SELECT FROM erased_threads AS e
+        WHERE e.bucket = i.origin_bucket AND e.thread_id = i.origin_id AND e.named_at IS NULL
+        OFFSET 0
+    ))
+    AND NOT EXISTS (
         SELECT FROM task_ids AS t
         WHERE t.bucket = i.bucket AND t.agent_id = i.agent_id AND t.task_id = i.task_id
           AND CASE WHEN t.created_at >= clock_timestamp() - interval '7 days' THEN true
@@ -38,12 +45,12 @@
     -- IS TRUE: as a plain condition it would become a join, and each task would be compared with every other.
     WHERE (q.position IN (SELECT n.position FROM named AS n)) IS TRUE
 )
--- Their agents, but for those that are written above: $10 commit, $11 bucket, $12 agent, each once.
+-- Their agents, but for those that are written above: $12 commit, $13 bucket, $14 agent, each once.
 , introduced AS (
     -- Every agent that has a task has a row: a new owner finds the queues by these rows.
     INSERT INTO agents (bucket, agent_id)
     SELECT i.bucket, i.agent_id
-    FROM unnest($10::bigint[], $11::smallint[], $12::text[]) AS i (number, bucket, agent_id)
+    FROM unnest($12::bigint[], $13::smallint[], $14::text[]) AS i (number, bucket, agent_id)
     JOIN fence USING (number)
     WHERE NOT EXISTS (SELECT FROM agents AS a WHERE a.bucket = i.bucket AND a.agent_id = i.agent_id OFFSET 0)
     ON CONFLICT (bucket, agent_id) DO NOTHING

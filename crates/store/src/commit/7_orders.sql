@@ -42,23 +42,23 @@
     WHERE f.bucket = c.bucket AND f.agent_id = c.agent_id AND f.position = c.old AND c.new IS DISTINCT FROM c.old
 )
 -- Turns that failed, each once: $16 commit, $17 bucket, $18 thread, $19 turn, $20 agent, $21 run, $22 policy, $23 content,
--- $24 metadata, $25 work_request, $26 memory, $27 correlation_id, $28 code, $29 text, $30 is_retryable.
+-- $24 metadata, $25 work_request, $26 memory, $27 correlation_id, $28 code, $29 text, $30 is_retryable, $62 partial, $63 parameters.
 , failures AS (
     INSERT INTO failed_turns AS t (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
-                                   memory, correlation_id, code, text, is_retryable)
+                                   memory, correlation_id, code, text, is_retryable, partial, parameters)
     SELECT i.bucket, i.thread_id, i.turn_id, i.agent_id, i.run, i.policy, i.content, i.metadata::jsonb, i.work_request,
-           i.memory, i.correlation_id, i.code, i.text, i.is_retryable
+           i.memory, i.correlation_id, i.code, i.text, i.is_retryable, i.partial, i.parameters::jsonb
     FROM unnest($16::bigint[], $17::smallint[], $18::text[], $19::text[], $20::text[], $21::integer[], $22::text[],
                 $23::text[], $24::text[], $25::boolean[], $26::boolean[], $27::text[], $28::text[], $29::text[],
-                $30::boolean[])
+                $30::boolean[], $62::text[], $63::text[])
          AS i (number, bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request, memory,
-               correlation_id, code, text, is_retryable)
+               correlation_id, code, text, is_retryable, partial, parameters)
     JOIN fence USING (number)
     ON CONFLICT (bucket, thread_id, turn_id) DO UPDATE
     SET agent_id = excluded.agent_id, run = excluded.run, policy = excluded.policy, content = excluded.content,
         metadata = excluded.metadata, work_request = excluded.work_request, memory = excluded.memory,
         correlation_id = excluded.correlation_id, code = excluded.code, text = excluded.text,
-        is_retryable = excluded.is_retryable,
+        is_retryable = excluded.is_retryable, partial = excluded.partial, parameters = excluded.parameters,
         failed_at = CASE WHEN t.run = excluded.run THEN t.failed_at ELSE excluded.failed_at END
 )
 -- Failed turns that go: $31 commit, $32 bucket, $33 thread, $34 turn.
@@ -69,23 +69,24 @@
     WHERE f.bucket = i.bucket AND f.thread_id = i.thread_id AND f.turn_id = i.turn_id
 )
 -- Inputs that are saved, each once: $35 commit, $36 bucket, $37 thread, $38 turn, $39 agent, $40 run, $41 policy,
--- $42 content, $43 metadata, $44 work_request, $45 memory, $46 actor, $47 correlation_id, $48 stream_seq, $49 incarnation.
+-- $42 content, $43 metadata, $44 work_request, $45 memory, $46 actor, $47 correlation_id, $48 stream_seq, $49 incarnation,
+-- $64 parameters.
 , inputs AS (
     INSERT INTO open_turns AS t (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
-                                 memory, actor, correlation_id, stream_seq, incarnation)
+                                 memory, actor, correlation_id, stream_seq, incarnation, parameters)
     SELECT i.bucket, i.thread_id, i.turn_id, i.agent_id, i.run, i.policy, i.content, i.metadata::jsonb, i.work_request,
-           i.memory, i.actor, i.correlation_id, i.stream_seq, i.incarnation
+           i.memory, i.actor, i.correlation_id, i.stream_seq, i.incarnation, i.parameters::jsonb
     FROM unnest($35::bigint[], $36::smallint[], $37::text[], $38::text[], $39::text[], $40::integer[], $41::text[],
                 $42::text[], $43::text[], $44::boolean[], $45::boolean[], $46::text[], $47::text[], $48::bigint[],
-                $49::text[])
+                $49::text[], $64::text[])
          AS i (number, bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request, memory, actor,
-               correlation_id, stream_seq, incarnation)
+               correlation_id, stream_seq, incarnation, parameters)
     JOIN fence USING (number)
     -- The place in the queue stays: it came when it came.
     ON CONFLICT (bucket, thread_id, turn_id) DO UPDATE
     SET agent_id = excluded.agent_id, run = excluded.run, policy = excluded.policy, content = excluded.content,
         metadata = excluded.metadata, work_request = excluded.work_request, memory = excluded.memory,
-        actor = excluded.actor, correlation_id = excluded.correlation_id
+        actor = excluded.actor, correlation_id = excluded.correlation_id, parameters = excluded.parameters
 )
 -- Saved inputs that have ended: $50 commit, $51 bucket, $52 thread, $53 turn.
 , settled AS (

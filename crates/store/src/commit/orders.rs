@@ -15,7 +15,7 @@ pub(super) fn orders(statement: Statement, group: &[Submission<'_>]) -> Statemen
     let statement = turns(statement, &numbered(group, |commit| &commit.dropped_turns).collect::<Vec<_>>());
     let statement = inputs(statement, group);
     let statement = turns(statement, &numbered(group, |commit| &commit.ended_turns).collect::<Vec<_>>());
-    acts(statement, group)
+    parameters(partial_answers(acts(statement, group), group), group)
 }
 
 /// `$1` to `$7`.
@@ -113,6 +113,21 @@ fn acts(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, act)| storable(&act.what)))
         .bind(column(&rows, |(_, act)| act.target.as_deref().map(storable)))
         .bind(column(&rows, |(_, act)| act.refused.as_deref().map(storable)))
+}
+
+/// `$62`, beside `$16` to `$30`.
+fn partial_answers(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let rows: Vec<(i64, &FailedTurn)> = folded_of(group, folded::failed_turns);
+    statement.bind(column(&rows, |(_, failed)| storable(&failed.partial)))
+}
+
+/// `$63` and `$64`: of failed and of saved turns, in the order of their other columns.
+fn parameters(statement: Statement, group: &[Submission<'_>]) -> Statement {
+    let failed: Vec<(i64, &FailedTurn)> = folded_of(group, folded::failed_turns);
+    let saved: Vec<(i64, &OpenTurn)> = folded_of(group, folded::open_turns);
+    statement
+        .bind(column(&failed, |(_, failed)| object(&failed.opened.parameters)))
+        .bind(column(&saved, |(_, open)| object(&open.opened.parameters)))
 }
 
 fn folded_of<'a, T: 'a>(

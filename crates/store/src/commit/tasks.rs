@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use model::{AgentId, Position};
+use model::{AgentId, Bucket, Position, ThreadId};
 use partition::{Commit, TaskWrite};
 
 use super::Submission;
@@ -16,7 +16,7 @@ pub(super) fn tasks(statement: Statement, group: &[Submission<'_>]) -> Statement
     introduced(entered(statement, group), group)
 }
 
-/// `$1` to `$9`.
+/// `$1` to `$11`.
 fn entered(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &TaskWrite)> = group
         .iter()
@@ -35,9 +35,16 @@ fn entered(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, write)| write.queued.task.content.as_str()))
         .bind(column(&rows, |(_, write)| object(&write.queued.task.metadata)))
         .bind(column(&rows, |(_, write)| bits(write.digest)))
+        .bind(column(&rows, |(_, write)| origin(write).map(|id| Bucket::of(&id).get() as i16)))
+        .bind(column(&rows, |(_, write)| origin(write).map(|id| id.as_str().to_owned())))
 }
 
-/// `$10` to `$12`.
+/// The thread whose text the task carries.
+fn origin(write: &TaskWrite) -> Option<ThreadId> {
+    write.queued.task.origin()
+}
+
+/// `$12` to `$14`.
 fn introduced(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &AgentId)> = group
         .iter()

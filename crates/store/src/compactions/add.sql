@@ -7,6 +7,7 @@ INSERT INTO compactions (bucket, thread_id, compaction_id, through, kept, summar
 SELECT $1, $2, $3, $4, $5, $6, $7, $8::jsonb, $9, greatest($3, t.head_position + 1), $10, $11, $12
 FROM threads AS t
 WHERE t.bucket = $1 AND t.thread_id = $2
+AND NOT EXISTS (SELECT FROM erased_threads AS e WHERE e.bucket = $1 AND e.thread_id = $2 AND e.named_at IS NULL)
 AND NOT EXISTS (
     SELECT FROM compactions AS c
     WHERE c.bucket = $1 AND c.thread_id = $2 AND c.undone_at IS NULL AND c.compaction_id > coalesce($9, 0)

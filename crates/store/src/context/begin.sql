@@ -1,13 +1,31 @@
--- Arrays: $1 bucket, $2 agent, $3 bucket of the thread, $4 thread. A row for each: settings of the agent, and the compaction
--- that counts in the thread, without its provenance: that names every batch that left, and no turn needs to know.
-SELECT k.number, s.workflow, s.settings, c.*, p.*
-FROM unnest($1::smallint[], $2::text[], $3::smallint[], $4::text[])
-     WITH ORDINALITY AS k (bucket, agent_id, thread_bucket, thread_id, number)
+-- Arrays: $1 bucket, $2 agent, $3 bucket of the thread, $4 thread, $5 a foreground turn, $6 a task of the agent's own queue, $7 bucket
+-- and $8 thread whose text the input carries, if it carries one's. A row for each: whether one of them was erased, settings of the agent,
+-- whether it backs off or is paused where that counts, and the compaction that counts in the thread, without its provenance: that names every
+-- batch that left, and no turn needs to know.
+SELECT k.number, s.workflow, s.settings, a.paused, a.wait_ms, c.*, p.*,
+       EXISTS (SELECT FROM erased_threads AS e
+               WHERE e.bucket = k.thread_bucket AND e.thread_id = k.thread_id AND e.named_at IS NULL
+               OFFSET 0)
+       OR k.origin_id IS NOT NULL AND EXISTS (SELECT FROM erased_threads AS e
+                                              WHERE e.bucket = k.origin_bucket AND e.thread_id = k.origin_id
+                                                AND e.named_at IS NULL
+                                              OFFSET 0) AS is_erased
+FROM unnest($1::smallint[], $2::text[], $3::smallint[], $4::text[], $5::boolean[], $6::boolean[], $7::smallint[], $8::text[])
+     WITH ORDINALITY
+     AS k (bucket, agent_id, thread_bucket, thread_id, is_foreground, is_queued, origin_bucket, origin_id, number)
 LEFT JOIN LATERAL (
     SELECT s.workflow, s.settings FROM agent_settings AS s
     WHERE s.bucket = k.bucket AND s.agent_id = k.agent_id
     OFFSET 0
 ) AS s ON true
+LEFT JOIN LATERAL (
+    SELECT a.paused AND NOT k.is_foreground AS paused,
+           ceil(extract(epoch FROM a.backoff_next_run_at - clock_timestamp()) * 1000)::bigint AS wait_ms
+    FROM agents AS a
+    WHERE a.bucket = k.bucket AND a.agent_id = k.agent_id AND NOT k.is_queued
+      AND (NOT k.is_foreground OR s.settings ->> 'foreground_during_backoff' = 'refuse')
+    OFFSET 0
+) AS a ON true
 LEFT JOIN LATERAL (
     SELECT c.compaction_id, c.through, c.kept, c.summary, c.strategy, c.previous_id, c.counts_from, c.undone_at
     FROM compactions AS c

@@ -1,26 +1,23 @@
 -- Arrays: $1 kind, $2 bucket, $3 agent or thread, $4 turn, task or act, $5 run of a turn, $6 input message of a turn,
--- $7 the task itself, or the task that an act is about. One row each, in their order.
+-- $7 the task itself, or the task that an act is about; $8 bucket and $9 thread whose text a task carries. $10 partition and
+-- $11 epoch of the owner that asks, if one does. One row each, in their order.
 --
 -- OFFSET 0: each look-up is by key, whatever the planner thinks of the size of the tables. CASE: only those of the kind.
 SELECT CASE k.kind
-           -- Every committed turn has its input in the history, whatever its run.
+           -- Every committed turn has its input in the history, whatever its run, or retention has deleted it there.
            WHEN 'turn' THEN
                EXISTS (SELECT FROM messages AS m
                        WHERE m.bucket = k.bucket AND m.thread_id = k.subject_id AND m.message_id = k.input_id
                        OFFSET 0)
+               OR EXISTS (SELECT FROM retired_messages AS r
+                          WHERE r.bucket = k.bucket AND r.message_id = k.input_id AND r.thread_id = k.subject_id
+                          OFFSET 0)
                OR EXISTS (SELECT FROM failed_turns AS f
                           WHERE f.bucket = k.bucket AND f.thread_id = k.subject_id AND f.turn_id = k.id AND f.run >= k.run
                           OFFSET 0)
                OR EXISTS (SELECT FROM open_turns AS o
                           WHERE o.bucket = k.bucket AND o.thread_id = k.subject_id AND o.turn_id = k.id
                           OFFSET 0)
-               -- What comes late for a thread that was erased is dropped: refused, it would be kept as a dead letter.
-               OR CASE WHEN EXISTS (SELECT FROM threads AS h
-                                    WHERE h.bucket = k.bucket AND h.thread_id = k.subject_id
-                                    OFFSET 0) THEN false
-                       ELSE EXISTS (SELECT FROM erased_threads AS e
-                                    WHERE e.bucket = k.bucket AND e.thread_id = k.subject_id
-                                    OFFSET 0) END
            -- After seven days the id of a completed task may mean another one.
            WHEN 'task' THEN
                CASE WHEN t.position IS NULL THEN false
@@ -37,6 +34,14 @@ SELECT CASE k.kind
                        WHERE a.bucket = k.bucket AND a.subject_id = k.subject_id AND a.act_id = k.id
                        OFFSET 0)
        END AS is_known,
+       -- What comes late for a thread that was erased is dropped: refused, it would be kept as a dead letter.
+       k.kind <> 'act' AND EXISTS (SELECT FROM erased_threads AS e
+                                   WHERE e.bucket = k.bucket AND e.thread_id = k.subject_id AND e.named_at IS NULL
+                                   OFFSET 0)
+       OR k.origin_id IS NOT NULL AND EXISTS (SELECT FROM erased_threads AS e
+                                              WHERE e.bucket = k.origin_bucket AND e.thread_id = k.origin_id
+                                                AND e.named_at IS NULL
+                                              OFFSET 0) AS is_erased,
        CASE k.kind
            WHEN 'turn' THEN
                EXISTS (SELECT FROM threads AS h WHERE h.bucket = k.bucket AND h.thread_id = k.subject_id OFFSET 0)
@@ -47,9 +52,12 @@ SELECT CASE k.kind
        t.position, t.digest,
        EXISTS (SELECT FROM failed_tasks AS f
                WHERE f.bucket = k.bucket AND f.agent_id = k.subject_id AND f.position = t.position
-               OFFSET 0) AS is_failed
-FROM unnest($1::text[], $2::smallint[], $3::text[], $4::text[], $5::integer[], $6::text[], $7::text[])
-     WITH ORDINALITY AS k (kind, bucket, subject_id, id, run, input_id, task_id, number)
+               OFFSET 0) AS is_failed,
+       $10::smallint IS NULL
+       OR EXISTS (SELECT FROM partitions AS p WHERE p.partition_id = $10 AND p.epoch = $11::bigint) AS is_owner
+FROM unnest($1::text[], $2::smallint[], $3::text[], $4::text[], $5::integer[], $6::text[], $7::text[],
+            $8::smallint[], $9::text[])
+     WITH ORDINALITY AS k (kind, bucket, subject_id, id, run, input_id, task_id, origin_bucket, origin_id, number)
 LEFT JOIN LATERAL (
     SELECT t.position, t.digest, t.created_at FROM task_ids AS t
     WHERE t.bucket = k.bucket AND t.agent_id = k.subject_id AND t.task_id = k.task_id

@@ -10,7 +10,13 @@ WITH still AS MATERIALIZED (
     USING unnest($4::bigint[], $5::bigint[]) AS k (first, last), still AS s
     WHERE m.bucket = s.bucket AND m.thread_id = s.thread_id
       AND m.bucket = $1 AND m.thread_id = $2 AND m.position BETWEEN k.first AND k.last AND m.batch_id = k.first
-    RETURNING 1
+    RETURNING m.bucket, m.message_id, m.thread_id
+)
+-- Their entries may still be in the stream, and are read again after a takeover.
+, remembered AS (
+    INSERT INTO retired_messages (bucket, message_id, thread_id)
+    SELECT bucket, message_id, thread_id FROM gone
+    ON CONFLICT DO NOTHING
 )
 , counted AS (
     UPDATE threads AS t

@@ -11,4 +11,7 @@ LEFT JOIN straggler_chunks AS c
     ON c.bucket = s.bucket AND c.thread_id = s.thread_id AND c.message_id = s.message_id AND c.attempt = s.attempt
 -- All stragglers of the fleet are read for this. They are few: what ends, ends their rows.
 WHERE s.bucket % (SELECT partitions FROM fleet) = $1
+  AND NOT EXISTS (SELECT FROM erased_threads AS e
+                  WHERE e.bucket = s.bucket AND e.thread_id = s.thread_id AND e.named_at IS NULL
+                  OFFSET 0)
 ORDER BY s.bucket, s.thread_id, s.message_id, c.arrival

@@ -6,6 +6,9 @@ WITH put AS (
     SET workflow = excluded.workflow, settings = excluded.settings, version = s.version + 1,
         updated_at = clock_timestamp()
     RETURNING version
+), named AS (
+    -- Its own thread takes messages again, should it have been erased.
+    UPDATE erased_threads SET named_at = clock_timestamp() WHERE bucket = $1 AND thread_id = $2 AND named_at IS NULL
 ), audited AS (
     INSERT INTO audit (bucket, subject_id, act_id, actor, what) VALUES ($1, $2, $5, $6, 'put_settings')
 )

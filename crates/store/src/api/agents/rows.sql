@@ -1,4 +1,5 @@
--- Arrays: $1 bucket, $2 agent; $3 how far tasks are counted. A row for each that exists, in their order.
+-- Arrays: $1 bucket, $2 agent or queue, $4 bucket and $5 agent whose settings count; $3 how far tasks are counted. A row for each that exists, in
+-- their order.
 SELECT k.agent_id, s.workflow, s.settings, s.version,
        (extract(epoch FROM s.created_at) * 1000)::bigint AS created_ms,
        (extract(epoch FROM s.updated_at) * 1000)::bigint AS updated_ms,
@@ -8,8 +9,9 @@ SELECT k.agent_id, s.workflow, s.settings, s.version,
        ceil(extract(epoch FROM a.backoff_next_run_at - clock_timestamp()) * 1000)::bigint AS left_ms,
        a.error_code, a.error_text, (extract(epoch FROM a.error_at) * 1000)::bigint AS error_ms,
        h.position AS next_position, h.task_id AS next_task_id, p.pending, f.failed
-FROM unnest($1::smallint[], $2::text[]) WITH ORDINALITY AS k (bucket, agent_id, number)
-LEFT JOIN agent_settings AS s ON s.bucket = k.bucket AND s.agent_id = k.agent_id
+FROM unnest($1::smallint[], $2::text[], $4::smallint[], $5::text[])
+     WITH ORDINALITY AS k (bucket, agent_id, owner_bucket, owner_id, number)
+LEFT JOIN agent_settings AS s ON s.bucket = k.owner_bucket AND s.agent_id = k.owner_id
 LEFT JOIN agents AS a ON a.bucket = k.bucket AND a.agent_id = k.agent_id
 LEFT JOIN LATERAL (
     SELECT t.position, t.task_id FROM tasks AS t

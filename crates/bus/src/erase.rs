@@ -1,0 +1,79 @@
+//! Taking single subjects out of streams, and looking at what is in them.
+
+use std::collections::BTreeMap;
+
+use async_nats::jetstream::stream::{InfoError, RawMessageErrorKind};
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use model::Seq;
+
+use crate::connection::Bus;
+use crate::error::BusError;
+
+/// An entry as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredEntry {
+    /// Its sequence in the stream.
+    pub seq: Seq,
+    /// Its subject.
+    pub subject: String,
+    /// The payload.
+    pub payload: Bytes,
+}
+
+impl Bus {
+    /// How many entries a stream has of each subject that matches `filter`.
+    ///
+    /// # Errors
+    /// [`BusError::NoStream`] when it does not exist; otherwise the servers do not answer.
+    pub async fn subjects(&self, stream: &str, filter: &str) -> Result<BTreeMap<String, u64>, BusError> {
+        let stream = self.named_stream(stream.to_owned()).await?;
+        let found = stream.info_with_subjects(filter).await?;
+        let subjects: BTreeMap<String, usize> =
+            found.try_collect().await.map_err(|error: InfoError| BusError::Unexpected(error.to_string()))?;
+        Ok(subjects.into_iter().map(|(subject, count)| (subject, count as u64)).collect())
+    }
+
+    /// Removes the entries of one subject, only those below `below` if that is given, and returns how many those were.
+    ///
+    /// What is removed of a partition must be below its checkpoint: the reader takes a hole above it for a loss.
+    ///
+    /// # Errors
+    /// As [`Self::subjects`].
+    pub async fn purge_subject(
+        &self,
+        stream: &str,
+        subject: &str,
+        below: Option<Seq>,
+    ) -> Result<u64, BusError> {
+        let stream = self.named_stream(stream.to_owned()).await?;
+        let purge = stream.purge().filter(subject);
+        Ok(match below {
+            Some(below) => purge.sequence(below.0).await?.purged,
+            None => purge.await?.purged,
+        })
+    }
+
+    /// The first entry of a subject, which may have wildcards, from `from` on.
+    ///
+    /// # Errors
+    /// As [`Self::subjects`].
+    pub async fn next_entry(
+        &self,
+        stream: &str,
+        subject: &str,
+        from: Seq,
+    ) -> Result<Option<StoredEntry>, BusError> {
+        let stream = self.named_stream(stream.to_owned()).await?;
+        let found = stream.get_first_raw_message_by_subject(subject, from.0).await;
+        match found {
+            Ok(entry) => Ok(Some(StoredEntry {
+                seq: Seq(entry.sequence),
+                subject: entry.subject.to_string(),
+                payload: entry.payload,
+            })),
+            Err(error) if matches!(error.kind(), RawMessageErrorKind::NoMessageFound) => Ok(None),
+            Err(error) => Err(BusError::Unexpected(error.to_string())),
+        }
+    }
+}

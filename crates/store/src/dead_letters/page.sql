@@ -1,0 +1,9 @@
+-- $1 reason or NULL; $2 bucket, $3 kind, $4 key and $5 microseconds of the last letter of the page before, or NULL; $6 how many.
+SELECT d.*, (extract(epoch FROM d.created_at) * 1000000)::bigint AS created_us,
+       (extract(epoch FROM d.replayed_at) * 1000)::bigint AS replayed_ms
+FROM dead_letters AS d
+WHERE ($1::text IS NULL OR d.reason = $1)
+  AND ($5::bigint IS NULL OR (d.created_at, d.bucket, d.kind, d.key)
+                             < (timestamptz 'epoch' + $5 * interval '1 microsecond', $2::smallint, $3::text, $4::text))
+ORDER BY d.created_at DESC, d.bucket DESC, d.kind DESC, d.key DESC
+LIMIT $6

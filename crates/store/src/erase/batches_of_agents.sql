@@ -1,0 +1,23 @@
+-- $1 buckets and $2 ids of threads: the batches in which agents did what followed their turns, whole.
+batches AS MATERIALIZED (
+    SELECT DISTINCT k.id, q.bucket, q.thread_id, q.batch_id
+    FROM unnest($1::smallint[], $2::text[]) AS k (bucket, id) {inputs}
+    LIMIT {limit}
+)
+, gone AS (
+    DELETE FROM messages AS m USING batches AS b
+    WHERE m.bucket = b.bucket AND m.thread_id = b.thread_id AND m.position >= b.batch_id AND m.batch_id = b.batch_id
+    RETURNING b.id, m.bucket, m.thread_id
+)
+, shorter AS (
+    UPDATE threads AS t SET message_count = greatest(t.message_count - g.messages, 0)
+    FROM (SELECT bucket, thread_id, count(*) AS messages FROM gone GROUP BY bucket, thread_id) AS g
+    WHERE t.bucket = g.bucket AND t.thread_id = g.thread_id
+)
+-- What a compaction made of them: which batches are out stays as it is.
+, unsummarised AS (
+    UPDATE compactions AS c SET summary = NULL
+    FROM (SELECT bucket, thread_id, min(batch_id) AS first FROM batches GROUP BY bucket, thread_id) AS b
+    WHERE c.bucket = b.bucket AND c.thread_id = b.thread_id AND c.through >= b.first AND c.summary IS NOT NULL
+)
+, per AS (SELECT id, count(*) AS rows FROM gone GROUP BY id)

@@ -1,0 +1,166 @@
+//! What is kept for people after it has done its work, and goes when it is old or too much.
+//!
+//! Every kind has a bound in age and one in bytes. Deleting is idempotent, so every worker may do it.
+
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::row::count;
+use crate::{Store, StoreError};
+
+/// What is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// Tasks that are completed, with their texts. Their turns are in the history.
+    CompletedTasks,
+    /// Tasks that failed and nobody has retried or dropped.
+    FailedTasks,
+    /// Turns that failed and nobody has retried or dropped.
+    FailedTurns,
+    /// Inputs given up on.
+    DeadLetters,
+    /// Who did what.
+    Audit,
+    /// Marks of erased threads. What comes for one after its mark is gone makes a new thread.
+    ErasedThreads,
+}
+
+/// Which bound something has passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeptBound {
+    /// It is older than this.
+    Age(Duration),
+    /// The newest of its kind have as many bytes already.
+    Bytes(u64),
+}
+
+impl Kept {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::CompletedTasks,
+        Self::FailedTasks,
+        Self::FailedTurns,
+        Self::DeadLetters,
+        Self::Audit,
+        Self::ErasedThreads,
+    ];
+
+    /// The name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CompletedTasks => "completed_tasks",
+            Self::FailedTasks => "failed_tasks",
+            Self::FailedTurns => "failed_turns",
+            Self::DeadLetters => "dead_letters",
+            Self::Audit => "audit",
+            Self::ErasedThreads => "erased_threads",
+        }
+    }
+
+    /// Sizes are those on disk, as far as a row has some.
+    fn parts(self) -> Parts {
+        let plain = |table, at, size| Parts { table, at, size, only: "true", rest: "" };
+        match self {
+            Self::CompletedTasks => Parts {
+                table: "tasks",
+                at: "created_at",
+                size: "pg_column_size(t.content) + pg_column_size(t.metadata) + 128",
+                only: "EXISTS (SELECT FROM agents AS a WHERE a.bucket = t.bucket AND a.agent_id = t.agent_id
+                                   AND a.head_position >= t.position OFFSET 0)
+                       AND NOT EXISTS (SELECT FROM failed_tasks AS f WHERE f.bucket = t.bucket AND f.agent_id = t.agent_id
+                                       AND f.position = t.position OFFSET 0)",
+                rest: "",
+            },
+            Self::FailedTasks => Parts {
+                table: "failed_tasks",
+                at: "failed_at",
+                size: "pg_column_size(t.text) + 128 + coalesce((SELECT pg_column_size(w.content) + pg_column_size(w.metadata) + 128
+                           FROM tasks AS w
+                           WHERE w.bucket = t.bucket AND w.agent_id = t.agent_id AND w.position = t.position), 0)",
+                only: "true",
+                // Without its mark a task would be pending or completed.
+                rest: ", tasks_gone AS (DELETE FROM tasks AS w USING gone AS g
+                           WHERE w.bucket = g.bucket AND w.agent_id = g.agent_id AND w.position = g.position)
+                       , ids_gone AS (DELETE FROM task_ids AS w USING gone AS g
+                           WHERE w.bucket = g.bucket AND w.agent_id = g.agent_id AND w.position = g.position)",
+            },
+            Self::FailedTurns => plain(
+                "failed_turns",
+                "failed_at",
+                "pg_column_size(t.content) + pg_column_size(t.metadata) + pg_column_size(t.text) + 256",
+            ),
+            Self::DeadLetters => plain(
+                "dead_letters",
+                "created_at",
+                "pg_column_size(t.raw) + pg_column_size(t.detail) + 256",
+            ),
+            Self::Audit => plain("audit", "at", "pg_column_size(t.*)"),
+            Self::ErasedThreads => plain("erased_threads", "erased_at", "pg_column_size(t.receipt) + 128"),
+        }
+    }
+}
+
+struct Parts {
+    table: &'static str,
+    /// When it was written.
+    at: &'static str,
+    size: &'static str,
+    /// Which rows.
+    only: &'static str,
+    /// What goes with them.
+    rest: &'static str,
+}
+
+impl Store {
+    /// Deletes at most `limit` rows beyond a bound, the oldest first, and says how many; to be called until it says fewer.
+    pub async fn delete_beyond(&self, kept: Kept, bound: KeptBound, limit: u32) -> Result<u64, StoreError> {
+        let Parts { table, at, size, only, rest } = kept.parts();
+        let gone = format!(
+            ", gone AS (DELETE FROM {table} AS t USING old AS o WHERE t.ctid = o.place RETURNING t.*)
+             {rest}
+             SELECT count(*) AS count FROM gone"
+        );
+        let sql = match bound {
+            KeptBound::Age(_) => format!(
+                "WITH old AS MATERIALIZED (
+                     SELECT t.ctid AS place FROM {table} AS t
+                     WHERE t.{at} < now() - $1 * interval '1 second' AND {only} ORDER BY t.{at} LIMIT $2
+                 ) {gone}"
+            ),
+            // A table that is not larger has not more in it: most times nothing is read. The size is asked for once: beside the
+            // rows it would be computed for each of them. What is there is added up, but only the oldest are put in order: a row
+            // goes while it and all newer ones are too much.
+            KeptBound::Bytes(_) => format!(
+                "WITH total AS MATERIALIZED (
+                     SELECT sum({size})::bigint AS bytes FROM {table} AS t
+                     WHERE (SELECT pg_table_size('{table}')) > $1 AND {only}
+                 )
+                 , oldest AS MATERIALIZED (
+                     SELECT t.ctid AS place, t.{at} AS written, {size} AS size FROM {table} AS t
+                     WHERE (SELECT bytes FROM total) > $1 AND {only}
+                     ORDER BY t.{at}, t.ctid LIMIT $2
+                 )
+                 , old AS MATERIALIZED (
+                     SELECT s.place
+                     FROM (SELECT place, sum(size) OVER (ORDER BY written, place) - size AS older FROM oldest) AS s, total
+                     WHERE total.bytes - s.older > $1
+                 ) {gone}"
+            ),
+        };
+        let bound = match bound {
+            KeptBound::Age(age) => i64::try_from(age.as_secs()).unwrap_or(i64::MAX),
+            KeptBound::Bytes(bytes) => i64::try_from(bytes).unwrap_or(i64::MAX),
+        };
+        let statement = sqlx::query(AssertSqlSafe(sql)).bind(bound).bind(i64::from(limit));
+        count(&self.rows(statement).await?)
+    }
+
+    /// How large the tables are on disk, in bytes, in which these things are.
+    pub async fn kept_bytes(&self) -> Result<Vec<(Kept, u64)>, StoreError> {
+        let sizes = Kept::ALL.map(|kept| format!("pg_table_size('{}')", kept.parts().table)).join(", ");
+        let rows = self.rows(sqlx::query(AssertSqlSafe(format!("SELECT ARRAY[{sizes}] AS sizes")))).await?;
+        let sizes: Vec<i64> = rows.first().map_or(Ok(Vec::new()), |row| row.try_get("sizes"))?;
+        Ok(Kept::ALL.into_iter().zip(sizes.into_iter().map(i64::unsigned_abs)).collect())
+    }
+}

@@ -1,0 +1,160 @@
+//! What is kept for people, erased, and replayed.
+
+use std::time::Duration;
+
+use model::{ActId, PartitionId, TaskId};
+use partition::{OrderKey, Verdict};
+use serde_json::json;
+use store::{Committed, DeadLetterCursor, Kept, KeptBound, ReplayClaim, Store};
+
+use crate::fixture::{Database, Owner, dead_entry, key, message, metadata, thread};
+use crate::words::task;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn act(id: &str) -> ActId {
+    ActId::parse(id).unwrap()
+}
+
+async fn beyond(store: &Store, kept: Kept, bound: KeptBound) -> u64 {
+    store.delete_beyond(kept, bound, 1_000).await.unwrap()
+}
+
+#[tokio::test]
+async fn everything_kept_has_a_bound_in_age_and_in_bytes() {
+    let (database, store) = Database::new(2).await;
+    // Of each kind: three that are old and three that are new, but for the tasks: 1 and 2 are old, and 5 is pending.
+    database
+        .execute(
+            "INSERT INTO agents (bucket, agent_id, head_position) VALUES (1, 'a', 4);
+             INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content, created_at)
+             SELECT 1, 'a', n, 't' || n, 'task', repeat('x', 20000), now() - CASE WHEN n < 3 THEN 9 ELSE 1 END * interval '1 day'
+             FROM generate_series(1, 5) AS n;
+             INSERT INTO task_ids (bucket, agent_id, task_id, position, digest) SELECT 1, 'a', 't' || n, n, 0 FROM generate_series(1, 5) AS n;
+             INSERT INTO failed_tasks (bucket, agent_id, position, code, text, failed_at) VALUES (1, 'a', 2, 'c', 't', now() - interval '9 days');
+             INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request, memory, code, text,
+                                       is_retryable, failed_at)
+             SELECT 1, 't', 'u' || n, 'a', 0, 'enqueue', repeat('x', 20000), '{}', false, false, 'c', 't', true, now() - n * interval '1 day'
+             FROM generate_series(1, 6) AS n;
+             INSERT INTO dead_letters (bucket, kind, key, partition_id, stream_seq, reason, detail, raw, created_at)
+             SELECT 1, 'entry', 's:' || n, 1, n, 'malformed', '{}',
+                    (SELECT string_agg(decode(md5(random()::text || n || m), 'hex'), ''::bytea) FROM generate_series(1, 1250) AS m),
+                    now() - n * interval '1 day'
+             FROM generate_series(1, 6) AS n;
+             INSERT INTO audit (bucket, subject_id, act_id, actor, what, at)
+             SELECT 1, 'a', 'c' || n, repeat('x', 2000), 'pause', now() - n * interval '1 day' FROM generate_series(1, 60) AS n;
+             INSERT INTO erased_threads (bucket, thread_id, actor, erased_at)
+             SELECT 1, 't' || n, 'ada', now() - n * interval '1 day' FROM generate_series(1, 600) AS n",
+        )
+        .await;
+    let age = |days: u32| KeptBound::Age(DAY * days);
+    // Failed ones go with their marks and their ids: nothing becomes pending or completed by it.
+    assert_eq!(beyond(&store, Kept::FailedTasks, age(5)).await, 1);
+    assert_eq!(database.number("SELECT count(*) FROM tasks WHERE position = 2").await, 0);
+    assert_eq!(database.number("SELECT count(*) FROM task_ids WHERE position = 2").await, 0);
+    assert_eq!(beyond(&store, Kept::CompletedTasks, age(5)).await, 1);
+    assert_eq!(
+        beyond(&store, Kept::CompletedTasks, KeptBound::Bytes(0)).await,
+        2,
+        "the pending one stays, however little room there is"
+    );
+    assert_eq!(database.number("SELECT sum(position)::bigint FROM tasks").await, 5);
+    assert_eq!(
+        beyond(&store, Kept::FailedTurns, age(5)).await,
+        2,
+        "of the fifth day some milliseconds have passed"
+    );
+    assert_eq!(beyond(&store, Kept::DeadLetters, KeptBound::Bytes(50_000)).await, 4);
+    assert_eq!(database.number("SELECT max(stream_seq) FROM dead_letters").await, 2, "the oldest go");
+    assert_eq!(beyond(&store, Kept::DeadLetters, KeptBound::Bytes(50_000)).await, 0);
+    assert_eq!(beyond(&store, Kept::Audit, age(30)).await, 31);
+    assert_eq!(beyond(&store, Kept::ErasedThreads, age(90)).await, 511);
+    let bytes = store.kept_bytes().await.unwrap();
+    assert!(bytes.len() == 6 && bytes.iter().all(|(_, bytes)| *bytes > 0), "{bytes:?}");
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_replayed_once_and_audited() {
+    let (database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = owner.empty();
+    commit.dead_letters = vec![dead_entry(7, b"one"), dead_entry(8, b"two"), dead_entry(9, b"three")];
+    owner.commit(&commit).await.unwrap();
+    let page = store.list_dead_letters(None, None, 2).await.unwrap();
+    let next = DeadLetterCursor::parse(&page[1].cursor().text());
+    let rest = store.list_dead_letters(Some("malformed"), next.as_ref(), 2).await.unwrap();
+    assert_eq!((page.len(), rest.len()), (2, 1));
+    assert!(page.iter().all(|letter| letter.id != rest[0].id));
+    assert!(store.list_dead_letters(Some("gap_timeout"), None, 9).await.unwrap().is_empty());
+
+    let id = &rest[0].id;
+    assert!(
+        matches!(store.claim_replay(id).await.unwrap(), ReplayClaim::Claimed(letter) if letter.id == *id)
+    );
+    assert_eq!(store.claim_replay(id).await.unwrap(), ReplayClaim::Busy);
+    assert!(store.replayed(id, &act("c1"), "ada").await.unwrap());
+    assert!(!store.replayed(id, &act("c2"), "ada").await.unwrap());
+    assert_eq!(store.claim_replay(id).await.unwrap(), ReplayClaim::Replayed);
+    assert!(store.drop_dead_letter(id, &act("c3"), "bob").await.unwrap());
+    assert!(!store.drop_dead_letter(id, &act("c4"), "bob").await.unwrap());
+    assert_eq!(store.claim_replay(id).await.unwrap(), ReplayClaim::Unknown);
+    let audit = store.acts("t", None, 9).await.unwrap();
+    let mut done: Vec<_> = audit.iter().map(|row| (row.what.as_str(), row.actor.as_str())).collect();
+    done.sort_unstable();
+    assert_eq!(done, [("drop_dead_letter", "bob"), ("replay_dead_letter", "ada")]);
+    assert!(audit.iter().all(|row| row.target == Some(id.text())));
+    assert_eq!(database.number("SELECT count(*) FROM dead_letters").await, 2);
+}
+
+#[tokio::test]
+async fn what_an_owner_decided_before_an_erasing_writes_nothing_after_it() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = owner.empty();
+    commit.messages = vec![message("t", "m1", 10)];
+    owner.commit(&commit).await.unwrap();
+    let mut late = owner.empty();
+    late.messages = vec![message("t", "m2", 11), message("other", "m3", 12)];
+    let commits = owner.applied().await;
+    store.mark_erased(&[thread("t")], "ada").await.unwrap();
+    store.renounce(&[PartitionId(0)]).await.unwrap();
+    let submission = store::Submission { commits: commits.commits, ..crate::fixture::submission(&late, 0) };
+    assert_eq!(owner.writer.commit(&[submission]).await.unwrap(), [Committed::Fenced]);
+    assert_eq!(store.erase_some(&[thread("t")]).await.unwrap()["messages"], 1);
+    assert_eq!(database.number("SELECT count(*) FROM messages").await, 0);
+
+    // Nor do owners who were not made to forget write what carries its text.
+    let owner = Owner::new(&store, "a").await;
+    let mut late = owner.empty();
+    let following = |id: &str, position: i64, origin: &str| {
+        let mut write = task("bob", id, position);
+        write.queued.task.metadata = metadata(json!({"thread_id": origin, "assistant_message_id": "m1"}));
+        write
+    };
+    late.tasks = vec![following("k1", 20, "t"), following("k2", 21, "other")];
+    owner.commit(&late).await.unwrap();
+    assert_eq!(database.number("SELECT count(*) FROM tasks").await, 1);
+    assert_eq!(database.number("SELECT count(*) FROM task_ids WHERE task_id = 'k2'").await, 1);
+
+    // Whatever is asked about the thread, or carries its text, is known to be erased, until the thread is named again.
+    let asked = |origin: Option<&str>| {
+        OrderKey::Task(thread("a").agent(), TaskId::parse("k").unwrap(), origin.map(thread))
+    };
+    let keys = [asked(None), asked(Some("t")), asked(Some("other"))];
+    let verdicts = async || -> Vec<Verdict> {
+        store.check(None, &keys, true).await.unwrap().into_iter().map(|(_, verdict)| verdict).collect()
+    };
+    assert_eq!(verdicts().await, [Verdict::New, Verdict::Erased, Verdict::New]);
+    let known = store.look_up(None, &[key("t", "m9")], true).await.unwrap();
+    assert_eq!(known[0].1, partition::Known::Ended);
+    // A row that a commit wrote which was under way names nothing.
+    database
+        .execute("INSERT INTO threads (bucket, thread_id) SELECT bucket, thread_id FROM erased_threads")
+        .await;
+    assert_eq!(verdicts().await[1], Verdict::Erased);
+    database.execute("DELETE FROM threads").await;
+    let named =
+        store::NewThread { thread: thread("t"), agent: None, policy: None, metadata: model::Metadata::EMPTY };
+    assert!(store.name_thread(&named).await.unwrap());
+    assert_eq!(verdicts().await[1], Verdict::New);
+}

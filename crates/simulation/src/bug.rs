@@ -134,11 +134,49 @@ pub enum Bug {
     HolePassed,
     /// Incidents are noticed, but not kept.
     IncidentForgotten,
+    /// A batch that goes on is not asked for its next step.
+    HeartbeatLost,
+    /// The next step of a batch begins a batch of its own.
+    BatchForgotten,
+    /// Who erases a thread does not make its owner forget what it holds.
+    ErasedUnfenced,
+    /// Who erases a thread counts a commit that nobody made, and takes no lease away.
+    RenouncedByCount,
+    /// Orders and messages are taken whatever was erased.
+    ErasedUnasked,
+    /// Turns begin whatever was erased.
+    ErasedStarts,
+    /// The tasks that follow the turns of an erased thread stay.
+    ErasedInPart,
+    /// The last message of a batch that is too old stays.
+    RetiredInPart,
+    /// Batches that turns go on with are deleted like others.
+    RetiredOpen,
+    /// Batches are deleted as they were read, however their thread has gone on since.
+    RetiredBlind,
+    /// The newest batches are deleted and not the oldest.
+    RetiredNewest,
+    /// Nobody knows any more of what was deleted that it had been there.
+    RetiredForgotten,
+    /// A compaction is written whatever was written since it was planned.
+    CompactedBlind,
+    /// A thread that was erased is compacted.
+    CompactedErased,
+    /// A batch that is not complete is put away.
+    CompactedOpen,
+    /// Contexts do not know of compactions.
+    CompactionIgnored,
+    /// The others of a group of which the store refuses one are taken for written.
+    GroupDragged,
+    /// A group of which nobody knows is taken for applied.
+    GroupUnknownIsApplied,
+    /// The fence is asked for the first of a group alone.
+    GroupFencedTogether,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 63] = [
+    pub const ALL: [Self; 82] = [
         Self::NoFence,
         Self::NoUniqueKey,
         Self::NoLookUp,
@@ -202,6 +240,25 @@ impl Bug {
         Self::HighestMarkAlone,
         Self::HolePassed,
         Self::IncidentForgotten,
+        Self::HeartbeatLost,
+        Self::BatchForgotten,
+        Self::ErasedUnfenced,
+        Self::RenouncedByCount,
+        Self::ErasedUnasked,
+        Self::ErasedStarts,
+        Self::ErasedInPart,
+        Self::RetiredInPart,
+        Self::RetiredOpen,
+        Self::RetiredBlind,
+        Self::RetiredNewest,
+        Self::RetiredForgotten,
+        Self::CompactedBlind,
+        Self::CompactedErased,
+        Self::CompactedOpen,
+        Self::CompactionIgnored,
+        Self::GroupDragged,
+        Self::GroupUnknownIsApplied,
+        Self::GroupFencedTogether,
     ];
 
     /// The bug of that name, as `Debug` writes it; the case does not matter, nor do dashes.

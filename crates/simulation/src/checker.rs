@@ -74,6 +74,12 @@ pub enum Invariant {
     Withdrawn,
     /// What is gone on both sides is an incident.
     Named,
+    /// Of what was erased nothing comes back.
+    Erased,
+    /// What is old goes whole, oldest first.
+    Retired,
+    /// What was put away is in no context, and everything else is, whole and once.
+    Compacted,
     /// When the faults stop, everything ends.
     Liveness,
     /// Nothing panics.
@@ -115,6 +121,9 @@ impl Invariant {
             Self::SavedRows => "what is saved of something goes with the transaction that ends it",
             Self::Withdrawn => "the request of a run that its owner has ended is taken back",
             Self::Named => "what neither the stream nor the store has any more is named by an incident",
+            Self::Erased => "of a thread that was erased nothing is asked for, and nothing is stored again",
+            Self::Retired => "old batches are deleted whole, the oldest first, and none that goes on",
+            Self::Compacted => "contexts have whole batches once, and none that was put away",
             Self::Liveness => "when the faults stop, everything ends",
             Self::NoPanic => "nothing panics",
         }
@@ -191,6 +200,12 @@ pub struct Rules {
     pub parted: BTreeSet<PartitionId>,
     /// Messages whose chunks were lost before they were stored: they may fail, be incomplete, or not be there.
     pub lost: BTreeSet<MessageKey>,
+    /// Somebody erased these threads at some time: what was published for them need not end.
+    pub erased: BTreeSet<ThreadId>,
+    /// Batches that were deleted because they were old: a turn that was to go on with one is a batch of its own.
+    pub retired: BTreeSet<(ThreadId, i64)>,
+    /// Payloads that nobody can read, and that went with them.
+    pub erased_garbage: BTreeSet<Bytes>,
 }
 
 impl Rules {
@@ -211,6 +226,9 @@ impl Default for Rules {
             stepped_back: BTreeSet::new(),
             parted: BTreeSet::new(),
             lost: BTreeSet::new(),
+            erased: BTreeSet::new(),
+            retired: BTreeSet::new(),
+            erased_garbage: BTreeSet::new(),
         }
     }
 }

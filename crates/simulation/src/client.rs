@@ -28,6 +28,8 @@ pub(crate) struct Client {
     since: Option<i64>,
     /// When it began anew.
     pub(crate) begun_at: i64,
+    /// A gateway has let it in by what an owner said before the store went back.
+    pub(crate) may_be_undone: bool,
 }
 
 impl Client {
@@ -46,12 +48,13 @@ impl Client {
             seen: Vec::new(),
             since: None,
             begun_at: 0,
+            may_be_undone: false,
         }
     }
 
     /// Begins anew: what has ended before is history and not shown.
     pub(crate) fn begin(&mut self, now: i64) {
-        self.begun_at = now;
+        (self.begun_at, self.may_be_undone) = (now, false);
         self.seen.clear();
         self.ids.clear();
         (self.last_id, self.id_before, self.since) = (None, None, None);
@@ -115,13 +118,21 @@ impl Client {
     fn take(&mut self, event: &[u8]) {
         let text = std::str::from_utf8(event).unwrap_or_default();
         for event in text.split_inclusive("\n\n") {
+            let told = Reader::default().feed(event.as_bytes());
+            for told in &told {
+                // Of a message that is told anew, in the attempt that the client has a part of, the places come again.
+                if let Told::Reset { message, .. } = told {
+                    self.ids.retain(|id| !id.contains(message.as_str()));
+                }
+            }
             if let Some(id) = event.lines().find_map(|line| line.strip_prefix("id: ")) {
-                if !self.ids.insert(id.to_owned()) {
+                // A restart names the place that the reader goes back to, which may be that of an event it has.
+                let is_restart = event.lines().any(|line| line == "event: restart");
+                if !self.ids.insert(id.to_owned()) && !is_restart {
                     self.seen.push(Seen::RepeatedId { id: id.to_owned() });
                 }
                 self.id_before = self.last_id.replace(id.to_owned());
             }
-            let told = Reader::default().feed(event.as_bytes());
             self.seen.extend(told.into_iter().filter_map(seen));
         }
     }

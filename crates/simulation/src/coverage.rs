@@ -125,6 +125,10 @@ coverage! {
     redeliveries,
     /// Requests that could not be made.
     unrequestable,
+    /// Turns whose agent might not begin them.
+    postponed,
+    /// Further steps of batches that were asked for.
+    continuations,
     /// Runs that nobody waited for any more.
     abandoned,
     /// Frames without the turn's token.
@@ -169,6 +173,42 @@ coverage! {
     steps_in_commit,
     /// Owners that noticed it.
     steps_noticed,
+    /// Threads that were erased, to the end.
+    erasures,
+    /// Erasings that were killed and begun again.
+    erasures_killed,
+    /// Erasings that a store that went back did not know of, or not of all.
+    erasures_undone,
+    /// Rows that went with them.
+    erased_rows,
+    /// Owners that were made to forget.
+    renounced,
+    /// Turns that did not begin because their threads were erased.
+    erased_starts,
+    /// Orders that were dropped for that.
+    erased_orders,
+    /// Rounds of retention.
+    retention_rounds,
+    /// Batches that were deleted.
+    retired_batches,
+    /// Contexts of turns that were built.
+    contexts,
+    /// Compactions that were written.
+    compactions,
+    /// Compactions that came too late.
+    compactions_outrun,
+    /// Compactions whose summary has come, or never will.
+    compactions_settled,
+    /// Compactions that were undone.
+    compactions_undone,
+    /// Threads that had gone on when batches of theirs were to be deleted.
+    retention_outrun,
+    /// Commits of several partitions in one statement.
+    groups,
+    /// Those of which nobody knew.
+    groups_unknown,
+    /// Those of which the store refused one.
+    groups_refused,
     /// Streams that lost their end and went on.
     stream_cuts,
     /// Streams made anew.

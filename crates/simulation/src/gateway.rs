@@ -36,6 +36,8 @@ pub(crate) struct Follower {
     pub(crate) waiting: Waiting<Viewer>,
     /// The highest epoch that was heard of, for a planted bug.
     pub(crate) epoch: u64,
+    /// Of the owner whose answer the feed goes by.
+    pub(crate) cut_epoch: u64,
     /// The question that waits for an answer.
     pub(crate) asked: Option<u64>,
     pub(crate) is_reading: bool,
@@ -50,6 +52,7 @@ impl Follower {
             viewers: Vec::new(),
             waiting: Waiting::new(thread.clone()),
             epoch: 0,
+            cut_epoch: 0,
             asked: None,
             is_reading: false,
             has_tick: false,

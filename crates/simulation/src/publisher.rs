@@ -191,7 +191,8 @@ fn append(
             }
             What::Order(order) => {
                 let payload = Bytes::from(format!("order {}", entries.len()));
-                let raw = Raw { subject: format!("orders.{partition}"), payload };
+                let subject = format!("orders.{partition}.{}", orders::owner_of(&order));
+                let raw = Raw { subject, payload };
                 entries.push(planned(Body::Order(order, raw), Vec::new()));
             }
             What::Chunk(arrival) => {

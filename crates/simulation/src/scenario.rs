@@ -55,6 +55,8 @@ pub(crate) struct Turning {
     /// Inputs with another policy than to wait.
     pub(crate) impatient: f64,
     pub(crate) follow_ups: f64,
+    /// Inputs of persons wait while their agent backs off.
+    pub(crate) refuses: bool,
     /// The workflow never answers.
     pub(crate) silent: f64,
     /// It says that it failed.
@@ -67,6 +69,8 @@ pub(crate) struct Turning {
     /// Nobody takes requests for a while.
     pub(crate) late: f64,
     pub(crate) tools: f64,
+    /// The answer asks for another step of the same batch.
+    pub(crate) continues: f64,
     /// Somebody else writes into the answer.
     pub(crate) forged: f64,
     pub(crate) shuffled: f64,
@@ -168,9 +172,12 @@ fn limits(rng: &mut Rng, tick_ms: i64, gap_timeout_ms: i64) -> Limits {
         remembered_bytes: rng.pick([0, 150, 1_000, 2_000]),
         stream_step_ms: tick_ms * 2,
         active_turns: rng.pick([1, 2, 1_000]),
+        // Beyond it an input fails, which nothing here expects.
+        postponed_turns: Limits::default().postponed_turns,
         queue_window: rng.pick([1, 2, 8]),
         frame_bytes: rng.pick([1, 300, 100_000]),
         numbered_threads: rng.pick([1, 2, 1_000]),
+        refused_bytes: Limits::default().refused_bytes,
         create_agents: true,
     }
 }
@@ -222,6 +229,7 @@ impl Turning {
             conflict: rate(rng, 0.5, 0.5),
             impatient: rate(rng, 0.6, 0.8),
             follow_ups: rate(rng, 0.6, 0.6),
+            refuses: rng.chance(0.3),
             silent: rate(rng, 0.5, 0.3),
             error: rate(rng, 0.6, 0.4),
             dies: rate(rng, 0.6, 0.4),
@@ -229,6 +237,7 @@ impl Turning {
             ack_lost: rate(rng, 0.5, 0.3),
             late: rate(rng, 0.5, 0.3),
             tools: rate(rng, 0.7, 0.6),
+            continues: rate(rng, 0.4, 0.3),
             forged: rate(rng, 0.4, 0.3),
             shuffled: rate(rng, 0.5, 0.6),
         }

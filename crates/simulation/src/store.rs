@@ -1,7 +1,10 @@
 //! The double of the store: rows with locks and epochs, unique keys, one transaction per commit.
 
+mod compactions;
 mod ends;
+pub(crate) mod erasing;
 pub(crate) mod fence;
+mod retaining;
 pub(crate) mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -61,7 +64,8 @@ pub(crate) struct Store {
     ends: BTreeMap<MessageKey, i64>,
     message_keys: BTreeSet<MessageKey>,
     letter_keys: BTreeSet<MessageKey>,
-    entry_keys: BTreeSet<(PartitionId, u64, bytes::Bytes)>,
+    /// Dead letters of entries, and whose they were as far as their subjects say it.
+    entry_keys: BTreeMap<(PartitionId, u64, bytes::Bytes), Option<String>>,
     heads: BTreeMap<ThreadId, i64>,
     /// Turns, tasks and agents, by partition.
     pub(crate) tables: Vec<Tables>,
@@ -71,6 +75,9 @@ pub(crate) struct Store {
     pub(crate) failed_answers: BTreeSet<MessageKey>,
     /// How the messages of each thread ended, as gateways read it.
     ends_of: BTreeMap<ThreadId, BTreeMap<Position, feed::Ended>>,
+    /// Where messages stand, as long as they are there.
+    kept: retaining::KeptRows,
+    compactions: BTreeMap<ThreadId, Vec<compactions::CompactionRow>>,
     /// Steps whose answer is still to come.
     steps: BTreeMap<MessageKey, Vec<model::Message>>,
     /// Turns that were in the history already when a commit brought them, and stale queues.
@@ -84,6 +91,12 @@ pub(crate) struct Store {
     pub(crate) incidents: Vec<(PartitionId, Incident)>,
     /// It went back in time: tasks have other places than those whose answers are in the streams.
     pub(crate) is_undone: bool,
+    /// Marks of erased threads: whether everything of them was gone.
+    erased: BTreeMap<ThreadId, bool>,
+    /// All that were ever marked, also in a store that has gone back behind the mark: what came under it was dropped.
+    once_erased: BTreeSet<ThreadId>,
+    /// The turns of tasks that were deleted for it, with the thread.
+    erased_turns: BTreeMap<TurnId, ThreadId>,
     bug: Option<Bug>,
 }
 
@@ -142,6 +155,8 @@ impl Store {
         let lag = if self.bug == Some(Bug::NoUniqueKey) { 5_000 } else { 0 };
         let known = |key: &MessageKey| match self.ends.get(key) {
             Some(at) if at + lag <= time && self.bug != Some(Bug::NoLookUp) => Known::Ended,
+            // Nothing of them is kept, not even as a dead letter.
+            _ if self.is_erased(&key.thread) && self.bug != Some(Bug::ErasedUnasked) => Known::Ended,
             _ if missing.contains(&key.thread) => Known::NoThread,
             _ => Known::Absent,
         };
@@ -165,9 +180,19 @@ impl Store {
         let high_water = if self.bug == Some(Bug::NoHighWater) { 0 } else { grant.high_water };
         let (checkpoint, high_water) = (Seq(grant.checkpoint), Timestamp(high_water));
         Takeover {
-            stragglers: saved.values().map(aged).collect(),
+            stragglers: saved
+                .values()
+                .filter(|(_, save)| !self.is_erased(&save.key.thread))
+                .map(aged)
+                .collect(),
             agents: tables.saved_agents(START + time, window, self.bug),
-            open_turns: if is_planted(Bug::OpenTurnsLost) { Vec::new() } else { tables.saved_inputs() },
+            open_turns: match is_planted(Bug::OpenTurnsLost) {
+                true => Vec::new(),
+                false => {
+                    let saved = tables.saved_inputs().into_iter();
+                    saved.filter(|open| !self.is_erased(&open.opened.thread)).collect()
+                }
+            },
             outbox: match is_planted(Bug::OutboxForgotten) {
                 true => Vec::new(),
                 false => tables.outbox.values().cloned().collect(),
@@ -215,6 +240,7 @@ impl Store {
         }
         self.check_saved(partition);
         self.check_stopped(commit);
+        self.check_erased(false);
         let row = self.row(partition);
         let passed = row.checkpoint + 1..=commit.checkpoint.0;
         (row.checkpoint, row.high_water) = (commit.checkpoint.0, commit.position_high_water.0);
@@ -239,21 +265,26 @@ impl Store {
             messages.extend(own.into_iter().map(|message| (message, true)));
         }
         messages.sort_by_key(|(message, _)| message.placement.position);
+        let of_turns = || messages.iter().filter(|(_, is_of_turn)| *is_of_turn).map(|(message, _)| message);
+        let mut rows: Vec<TurnRow> = of_turns().map(|message| turn_row(message, self.commits)).collect();
+        let positions: Vec<i64> = of_turns().map(|message| message.placement.position.get()).collect();
+        self.number_on(&mut rows, &positions);
+        let mut rows = rows.into_iter();
         for (message, is_of_turn) in &messages {
-            if *is_of_turn {
-                self.rows_of_turns.push(turn_row(message, self.commits));
-            }
-            self.insert_message(message, time);
+            let row = if *is_of_turn { rows.next() } else { None };
+            self.insert_message(message, row.as_ref(), time);
+            self.rows_of_turns.extend(row);
         }
     }
 
-    fn insert_message(&mut self, message: &model::Message, time: i64) {
+    fn insert_message(&mut self, message: &model::Message, row: Option<&TurnRow>, time: i64) {
         if !self.message_keys.insert(message.key.clone()) {
             self.key_conflicts += 1;
             if self.bug != Some(Bug::NoUniqueKey) {
                 return;
             }
         }
+        self.keep(message, row, time);
         let position = message.placement.position.get();
         let head = self.heads.get(&message.key.thread).copied();
         self.heads.insert(message.key.thread.clone(), head.unwrap_or(i64::MIN).max(position));
@@ -275,10 +306,11 @@ impl Store {
 
     pub(crate) fn insert_letter(&mut self, partition: PartitionId, letter: &DeadLetter, time: i64) {
         match &letter.source {
-            DeadLetterSource::Entry { payload, .. } => {
+            DeadLetterSource::Entry { payload, subject, .. } => {
                 let seq = letter.seq.0;
-                let payload = payload.clone();
-                if self.entry_keys.insert((partition, seq, payload.clone())) {
+                let (key, owner) = ((partition, seq, payload.clone()), subject.split('.').nth(2));
+                if self.entry_keys.insert(key, owner.map(str::to_owned)).is_none() {
+                    let payload = payload.clone();
                     self.letters.push(StoredDeadLetter::Entry { partition, seq, payload });
                 }
             }
@@ -305,9 +337,12 @@ impl Store {
     /// Nothing is left of what has ended.
     fn check_saved(&mut self, partition: PartitionId) {
         let number = usize::from(partition.0);
-        let messages = self.stragglers[number].keys().filter(|key| self.has_ended(key));
+        // Owners are not shown what was saved of erased threads: it goes with the rest of them.
+        let messages =
+            self.stragglers[number].keys().filter(|key| self.has_ended(key) && !self.is_erased(&key.thread));
         let messages = messages.map(|key| format!("what was saved of {key}"));
-        let inputs = self.tables[number].saved_and_over().map(|turn| format!("the saved input of {turn}"));
+        let inputs = self.tables[number].saved_and_over().filter(|(thread, _)| !self.is_erased(thread));
+        let inputs = inputs.map(|(_, turn)| format!("the saved input of {turn}"));
         let left: Vec<String> = messages.chain(inputs).collect();
         for subject in left {
             self.violations.push(Violation::new(Invariant::SavedRows, subject, "gone with the end", "there"));
@@ -341,16 +376,19 @@ impl Store {
 
     /// What of an entry is not in the store.
     pub(crate) fn lacks(&self, partition: PartitionId, entry: &Entry) -> Option<String> {
+        if self.needs_nothing_of(entry) {
+            return None;
+        }
         match &entry.body {
             Body::Order(_, raw)
-                if self.entry_keys.contains(&(partition, entry.seq.0, raw.payload.clone())) =>
+                if self.entry_keys.contains_key(&(partition, entry.seq.0, raw.payload.clone())) =>
             {
                 None
             }
             Body::Order(order, _) if self.keeps_order(partition, order) => None,
             Body::Order(order, _) => Some(format!("{order:?}")),
             Body::Refused { payload, .. } => {
-                let is_kept = self.entry_keys.contains(&(partition, entry.seq.0, payload.clone()));
+                let is_kept = self.entry_keys.contains_key(&(partition, entry.seq.0, payload.clone()));
                 (!is_kept).then(|| "its dead letter".to_owned())
             }
             Body::Frame(frame) => {
@@ -375,6 +413,9 @@ impl Store {
     fn keeps_chunk(&self, partition: PartitionId, frame: &Frame, arrival: &Arrival) -> bool {
         let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
         if let Some((turn, run)) = TurnId::of_answer(&arrival.message) {
+            if self.erased_turns.contains_key(&turn) {
+                return true;
+            }
             let token = token_key().token(&frame.thread, &turn, run);
             let is_asked = frame.token.as_ref().is_some_and(|received| token.matches(received));
             let tables = &self.tables[usize::from(partition.0)];

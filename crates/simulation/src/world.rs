@@ -4,10 +4,14 @@
 //! that was acknowledged has to end. One generator per concern, so that equal seeds have equal histories.
 
 mod clients;
+mod compacting;
+mod erasing;
 mod errands;
 mod finish;
 mod going_back;
+mod groups;
 mod people;
+mod retaining;
 mod session;
 mod statements;
 mod streams;
@@ -18,7 +22,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use model::{AgentId, MessageKey, PartitionId, Position, ThreadId, TurnId};
-use partition::{Ask, AskSent, Input, Known, OrderKey, Outgoing, Start, Takeover};
+use partition::{Ask, AskSent, Input, Known, Outgoing, Start, Takeover};
 
 use crate::bug::Bug;
 use crate::checker::turns::{Ordered, TurnEvent};
@@ -31,8 +35,12 @@ use crate::publisher::{self, Planned};
 use crate::rng::Rng;
 use crate::scenario::{Faults, Scenario};
 use crate::store::{Grant, Store};
+use compacting::{Compacting, DueCompaction};
+use erasing::Erasing;
 use going_back::{Back, GoingBack};
+use groups::Groups;
 use people::People;
+use retaining::{Retaining, Round};
 use session::Session;
 use statements::Statement;
 use workflows::Workflows;
@@ -101,6 +109,12 @@ pub(crate) struct World {
     messages: usize,
     bare: Vec<MessageKey>,
     going_back: GoingBack,
+    erasing: Erasing,
+    retaining: Retaining,
+    compacting: Compacting,
+    groups: Groups,
+    /// Entries that nobody can read: whose they were, by their subjects, and their payloads.
+    garbage: Vec<(String, bytes::Bytes)>,
     /// How many chunks each message has that completes; for a planted bug.
     lengths: BTreeMap<MessageKey, u32>,
     store: Store,
@@ -186,7 +200,7 @@ enum Event {
     Join(usize),
     /// The next of what is planned is published.
     Planned,
-    Check(Address, Vec<OrderKey>),
+    Check(Address),
     LoadTasks(Address, AgentId, Position, usize),
     /// A turn request arrives.
     Request(Address, Box<Start>),
@@ -196,6 +210,18 @@ enum Event {
     People,
     Caretaker,
     GoBack(Back),
+    /// The next statement of an erasing: its number, and which run of it.
+    Erase(usize, u64),
+    /// The next step of a round of retention, or a new one.
+    Retain(Address, Option<Box<Round>>),
+    /// A compaction arrives at the store.
+    Compact(Address, Box<DueCompaction>),
+    /// The summary of a compaction was written, or never will be.
+    Summary(Address, ThreadId, Position),
+    /// A worker's commits that wait are sent, if none is under way.
+    Gather(Address),
+    GroupAgain(usize),
+    GroupOver(usize),
 }
 
 enum WorkEvent {
@@ -287,6 +313,11 @@ impl World {
             bare: checker::fates(&ledger, &rules).into_keys().collect(),
             // Of its own, so that the other faults are those of before.
             going_back: GoingBack::new(Rng::new(seed ^ 0xb4c2)),
+            erasing: Erasing::new(Rng::new(seed ^ 0xe7a5e)),
+            retaining: Retaining::new(Rng::new(seed ^ 0x4e7a14)),
+            compacting: Compacting::new(Rng::new(seed ^ 0xc04ac7)),
+            groups: Groups::new(Rng::new(seed ^ 0x6007)),
+            garbage: Vec::new(),
             lengths: lengths(&ledger, &rules),
             rng: rng.fork(),
             bug,
@@ -347,6 +378,7 @@ impl World {
         }
         self.schedule(self.scenario.faults_until, Event::Quiet);
         self.plan_going_back();
+        self.plan_erasing(threads);
         self.planned.reverse();
         self.schedule_planned();
         if self.scenario.turning.people_ms > 0 {
@@ -386,7 +418,7 @@ impl World {
             Event::Gateway(gateway, event) => self.gateway_event(gateway, event),
             Event::Join(client) => self.join(client),
             Event::Planned => self.publish_planned(),
-            Event::Check(address, keys) => self.check_orders(address, &keys),
+            Event::Check(address) => self.check_orders(address),
             Event::LoadTasks(address, agent, after, limit) => self.load_tasks(address, agent, after, limit),
             Event::Request(address, start) => self.requested(address, &start),
             Event::Work(event) => self.work(event),
@@ -394,6 +426,13 @@ impl World {
             Event::People => self.people(),
             Event::Caretaker => self.take_care(),
             Event::GoBack(back) => self.go_back(back),
+            Event::Erase(number, run) => self.erase(number, run),
+            Event::Gather(address) => self.gather(address),
+            Event::GroupAgain(group) => self.send_group_again(group),
+            Event::GroupOver(group) => self.group_over(group),
+            Event::Retain(address, round) => self.retain(address, round),
+            Event::Compact(address, due) => self.compact(address, due),
+            Event::Summary(address, thread, id) => self.summarise(address, &thread, id),
         }
     }
 

@@ -17,7 +17,7 @@ pub(super) fn check(
 ) {
     check_ends(evidence, fates, violations);
     check_entries(evidence, orders, violations);
-    check_positions(&evidence.messages, violations);
+    check_positions(evidence, violations);
     let lost = &evidence.rules.lost;
     for message in evidence.messages.iter().filter(|message| !is_of_turn(&message.key)) {
         if let Some(fate) = fates.get(&message.key).filter(|_| !lost.contains(&message.key)) {
@@ -82,6 +82,10 @@ fn check_entries(
     }
     for publish in &evidence.ledger {
         let Published::Garbage(payload) = &publish.body else { continue };
+        if evidence.rules.erased_garbage.contains(payload) {
+            letters.remove(&(publish.partition, publish.seq));
+            continue;
+        }
         if evidence.rules.parted.contains(&publish.partition) {
             // Its sequence may have been given twice, and it may be gone.
             continue;
@@ -115,10 +119,12 @@ fn check_entries(
     }
 }
 
-fn check_positions(messages: &[StoredMessage], violations: &mut Vec<Violation>) {
+fn check_positions(evidence: &Evidence, violations: &mut Vec<Violation>) {
     let mut heads: BTreeMap<&ThreadId, i64> = BTreeMap::new();
     let mut all = BTreeSet::new();
-    for message in messages {
+    // Without its row a thread begins anew.
+    let is_whole = |message: &&StoredMessage| !evidence.rules.erased.contains(&message.key.thread);
+    for message in evidence.messages.iter().filter(is_whole) {
         let head = heads.insert(&message.key.thread, message.position);
         let unique = all.insert(message.position);
         if !unique || head.is_some_and(|head| head >= message.position) || message.parent != head {
@@ -150,8 +156,15 @@ fn check_content(message: &StoredMessage, fate: &Fate, violations: &mut Vec<Viol
         .attempts
         .get(&fate.attempt)
         .is_some_and(|chunks| chunks.values().any(|chunk| chunk.kind == ChunkKind::Reasoning));
+    // So does what the publisher wrote beside it, which it may write anew when it repeats a chunk.
+    let beside =
+        |(name, _): &(&String, &serde_json::Value)| !matches!(name.as_str(), "timestamp" | "correlation_id");
+    let own = |metadata: &model::Metadata| -> serde_json::Map<_, _> {
+        let map = metadata.as_map().into_iter().flatten();
+        map.filter(beside).map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
     if let Some(last) = fate.final_chunk().filter(|_| !has_reasoning)
-        && last.metadata != message.metadata
+        && own(&last.metadata) != own(&message.metadata)
     {
         let (expected, seen) = (format!("{:?}", last.metadata), format!("{:?}", message.metadata));
         violations.push(Violation::new(Invariant::Content, key, expected, seen));

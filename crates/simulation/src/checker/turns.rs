@@ -4,6 +4,7 @@
 //! here: it shares nothing with what it judges but the nouns of `model`.
 
 mod causes;
+mod erased;
 mod orders;
 mod outbox;
 mod queues;
@@ -59,6 +60,10 @@ pub struct TurnRules {
     pub max_attempts: Option<u32>,
     /// Agents that do not exist and may not be created by use, nor may the threads of their ids.
     pub missing: BTreeSet<AgentId>,
+    /// Queues of which tasks were deleted with an erased thread: nobody can tell their order any more.
+    pub unordered: BTreeSet<AgentId>,
+    /// Turns of erased threads, and of what followed them.
+    pub erased_turns: BTreeSet<TurnId>,
 }
 
 /// An order in the stream.
@@ -315,6 +320,14 @@ pub(super) fn full_texts(evidence: &Evidence) -> BTreeMap<MessageKey, String> {
 
 /// Checks every invariant of turns that the evidence can show, besides those of messages.
 pub fn check(evidence: &Evidence, turns: &Turns) -> Vec<Violation> {
+    if !evidence.rules.erased.is_empty() && turns.rules.erased_turns.is_empty() {
+        let turns = erased::without(turns, &evidence.rules.erased);
+        return check_rest(evidence, &turns);
+    }
+    check_rest(evidence, turns)
+}
+
+fn check_rest(evidence: &Evidence, turns: &Turns) -> Vec<Violation> {
     // A person retried what had failed, the store forgot that it had, and the second time it need not fail: then the retry is of
     // something that has succeeded.
     let is_retry = |ordered: &Ordered| matches!(&ordered.order, Order::Turn(opened) if opened.run > 0);
@@ -326,13 +339,19 @@ pub fn check(evidence: &Evidence, turns: &Turns) -> Vec<Violation> {
     rows::check(evidence, turns, &fates, &mut violations);
     let is_undone = !evidence.rules.stepped_back.is_empty();
     let mut of_queues = Vec::new();
-    queues::check(turns, &errors(&fates), &mut of_queues);
+    let errors = errors(&fates);
+    if turns.rules.unordered.is_empty() {
+        queues::check(turns, &errors, &mut of_queues);
+    } else {
+        let ordered = Turns { history: erased::ordered(turns), ..turns.clone() };
+        queues::check(&ordered, &errors, &mut of_queues);
+    }
     // A run that was asked for twice may have failed twice, and which of its errors counts depends on who read what first.
     violations.extend(of_queues.into_iter().filter(|it| !is_undone || it.invariant != Invariant::Backoff));
     causes::check(evidence, turns, &fates, &mut violations);
     if evidence.rules.is_settled {
         orders::check(evidence, turns, &mut violations);
-        outbox::check(turns, is_undone, &mut violations);
+        outbox::check(evidence, turns, &errors, is_undone, &mut violations);
     }
     violations
 }

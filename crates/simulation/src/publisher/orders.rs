@@ -4,6 +4,7 @@ use model::{
     AgentId, Bucket, BusyPolicy, Metadata, PartitionId, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
 };
 use partition::Order;
+use serde_json::{Map, json};
 
 use crate::rng::Rng;
 use crate::scenario::Scenario;
@@ -75,6 +76,7 @@ fn input(
         policy,
         content: format!("input {number}"),
         metadata: Metadata::EMPTY,
+        parameters: Metadata::new(Map::from_iter([("seed".to_owned(), json!(number))])).ok()?,
         work_request: rng.chance(scenario.turning.follow_ups),
         memory: rng.chance(scenario.turning.follow_ups),
         actor: None,
@@ -90,6 +92,17 @@ fn task(number: usize, agent: &AgentId) -> Option<Task> {
         content: format!("task {number}"),
         metadata: Metadata::EMPTY,
     })
+}
+
+/// Whose the text of an order is, for who erases it: the store knows it of subjects, and of tasks by what they carry.
+pub(crate) fn owner_of(order: &Order) -> String {
+    match order {
+        Order::Turn(opened) => opened.thread.to_string(),
+        Order::Task(task) => {
+            task.origin().map_or_else(|| task.agent.agent().to_string(), |origin| origin.to_string())
+        }
+        Order::Act(act) => act.subject.to_string(),
+    }
 }
 
 /// The partition of a key.

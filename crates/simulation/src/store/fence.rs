@@ -129,6 +129,7 @@ impl Store {
         let mut back = to.clone();
         back.grants = std::mem::take(&mut self.grants);
         back.violations = std::mem::take(&mut self.violations);
+        back.once_erased = std::mem::take(&mut self.once_erased);
         (back.key_conflicts, back.turn_conflicts) = (self.key_conflicts, self.turn_conflicts);
         back.commits = self.commits;
         for row in &mut back.rows {

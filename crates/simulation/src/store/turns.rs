@@ -16,7 +16,7 @@ use crate::checker::turns::{AgentRow, Audited, RunEnd, What};
 pub(crate) struct Tables {
     pub(crate) agents: BTreeMap<AgentId, AgentRow>,
     pub(crate) tasks: BTreeMap<(AgentId, i64), Task>,
-    task_ids: BTreeMap<(AgentId, TaskId), (i64, u64)>,
+    pub(super) task_ids: BTreeMap<(AgentId, TaskId), (i64, u64)>,
     pub(crate) failed_tasks: BTreeSet<(AgentId, i64)>,
     pub(crate) failed_turns: BTreeMap<(ThreadId, TurnId), FailedTurn>,
     pub(crate) open_turns: BTreeMap<(ThreadId, TurnId), OpenTurn>,
@@ -181,6 +181,7 @@ impl Tables {
         won: &[bool],
         applied: &mut Applied,
     ) {
+        let marked_before = self.failed_tasks.clone();
         for mark in &commit.failed_tasks {
             let item = commit.agents.iter().position(|write| write.agent == mark.agent);
             let key = (mark.agent.clone(), mark.position.get());
@@ -188,7 +189,13 @@ impl Tables {
             if item.is_some_and(|item| won.get(item) != Some(&true)) || !self.failed_tasks.insert(key) {
                 continue;
             }
-            let run = before.get(&mark.agent).map_or(0, |row| row.run);
+            // The row tells the run of the first task that was pending; those behind it were not tried before this commit.
+            let row = before.get(&mark.agent).map_or((0, 0), |row| (row.head, row.run));
+            let is_pending = |task: &&(AgentId, i64)| {
+                task.0 == mark.agent && task.1 > row.0 && !marked_before.contains(*task)
+            };
+            let first = self.tasks.keys().filter(is_pending).map(|(_, position)| *position).min();
+            let run = if first.is_none_or(|first| first >= mark.position.get()) { row.1 } else { 0 };
             self.marked(mark, run, commit, applied);
         }
     }
@@ -205,7 +212,7 @@ impl Tables {
         let outgoing = commit.outbox.iter().flat_map(|batch| &batch.outgoing);
         let has_ended = outgoing.into_iter().any(|outgoing| match outgoing {
             Outgoing::TurnEnded(ended) => ended.turn == turn,
-            Outgoing::Task(_) | Outgoing::TurnOpened(_) => false,
+            Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => false,
         });
         if has_ended {
             return self.failed_run(agent, *position, run, code, applied);
@@ -275,6 +282,13 @@ impl Tables {
         }
     }
 
+    /// Marks of these tasks go; how many.
+    pub(super) fn forget_failed(&mut self, is_gone: impl Fn(&AgentId, i64) -> bool) -> usize {
+        let before = self.failed_tasks.len();
+        self.failed_tasks.retain(|(agent, position)| !is_gone(agent, *position));
+        before - self.failed_tasks.len()
+    }
+
     /// What is known of an order. Unknown agents are the caller's matter.
     pub(crate) fn check(&self, key: &OrderKey, bug: Option<Bug>) -> Verdict {
         let known = Verdict::Known { digest: 0 };
@@ -286,7 +300,7 @@ impl Tables {
                 let is_open = self.open_turns.contains_key(&key);
                 if self.committed.contains(&key) || has_failed || is_open { known } else { Verdict::New }
             }
-            OrderKey::Task(agent, task) => match self.task_ids.get(&(agent.clone(), task.clone())) {
+            OrderKey::Task(agent, task, _) => match self.task_ids.get(&(agent.clone(), task.clone())) {
                 Some((_, digest)) => Verdict::Known { digest: *digest },
                 None => Verdict::New,
             },
@@ -349,11 +363,11 @@ impl Tables {
     }
 
     /// Inputs that are saved though their run has ended.
-    pub(crate) fn saved_and_over(&self) -> impl Iterator<Item = &TurnId> {
+    pub(crate) fn saved_and_over(&self) -> impl Iterator<Item = &(ThreadId, TurnId)> {
         let is_over = |key: &(ThreadId, TurnId), open: &OpenTurn| {
             self.committed.contains(key) || self.has_failed(key, open.opened.run)
         };
-        self.open_turns.iter().filter(move |(key, open)| is_over(key, open)).map(|((_, turn), _)| turn)
+        self.open_turns.iter().filter(move |(key, open)| is_over(key, open)).map(|(key, _)| key)
     }
 
     /// An input at or below the checkpoint is not lost.
@@ -403,7 +417,7 @@ pub(crate) fn sent_by_stopped(commit: &Commit) -> Vec<(TurnId, String)> {
     let outgoing: Vec<&Outgoing> = commit.outbox.iter().flat_map(|batch| &batch.outgoing).collect();
     let stopped = outgoing.iter().filter_map(|outgoing| match outgoing {
         Outgoing::TurnEnded(ended) if ended.status == TurnStatus::Stopped => Some(&ended.turn),
-        Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::TurnOpened(_) => None,
+        Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => None,
     });
     let of = |turn: &TurnId, metadata: &model::Metadata| {
         metadata.get("turn_id").and_then(serde_json::Value::as_str) == Some(turn.as_str())
@@ -414,6 +428,7 @@ pub(crate) fn sent_by_stopped(commit: &Commit) -> Vec<(TurnId, String)> {
             Outgoing::TurnOpened(opened) => {
                 of(turn, &opened.metadata).then(|| format!("input {}", opened.turn))
             }
+            Outgoing::Pause(pause) => (pause.turn == *turn).then(|| format!("act {}", pause.id)),
             Outgoing::TurnEnded(_) => None,
         });
         follows.map(|follows| (turn.clone(), follows))

@@ -121,6 +121,7 @@ impl World {
                     reply.cut.committed = self.store.last_end(&thread, Position::MAX);
                 }
                 let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) else { return };
+                follower.cut_epoch = follower.cut_epoch.max(reply.cut.epoch);
                 follower.feed.on_reply(*reply, now);
             }
             GatewayEvent::Unanswered(_, _, asked) => {
@@ -146,6 +147,7 @@ impl World {
     /// Shows what is to be shown, lets in whoever can be, and asks for what is wanted.
     fn go_on(&mut self, gateway: usize, thread: &ThreadId) {
         let now = self.gateway_time();
+        let stepped_epoch = self.stepped_epoch(self.partition_of(thread));
         let Some(follower) = self.gateways[gateway].followers.get_mut(thread) else { return };
         let number = follower.number;
         let mut told: Vec<(Viewer, Vec<Bytes>)> = Vec::new();
@@ -158,6 +160,7 @@ impl World {
             told.extend(follower.viewers.iter().map(|viewer| (*viewer, events.clone())));
         }
         let (mut let_in, mut cut, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let is_before_step = stepped_epoch.is_some_and(|epoch| follower.cut_epoch <= epoch);
         for (viewer, fate, _) in follower.waiting.let_in(&mut follower.feed, now) {
             let fate = match fate {
                 Fate::Refused(why) => {
@@ -170,6 +173,7 @@ impl World {
                 }
                 other => other,
             };
+            self.clients[viewer.client].may_be_undone |= is_before_step;
             match fate {
                 Fate::Joined(first) => {
                     follower.viewers.push(viewer);
@@ -324,6 +328,7 @@ impl World {
 
     fn fetched(&mut self, gateway: usize, thread: &ThreadId, reader: Reader, fetched: Fetched) {
         let now = self.gateway_time();
+        let stepped_epoch = self.stepped_epoch(self.partition_of(thread));
         let Some(follower) = self.gateways[gateway].followers.get_mut(thread) else { return };
         follower.is_reading = false;
         let mut told = Vec::new();
@@ -332,10 +337,12 @@ impl World {
             (Reader::Feed, Fetched::Page(page)) => follower.feed.on_page(&page, now),
             (Reader::Feed, Fetched::Failed) => follower.feed.on_read_failed(now),
             (Reader::Waiting, Fetched::Page(page)) => {
+                let is_before_step = stepped_epoch.is_some_and(|epoch| follower.cut_epoch <= epoch);
                 let gone = follower
                     .waiting
                     .on_page(&page, &follower.feed, |viewer, events| told.push((*viewer, events)));
                 for (viewer, fate) in gone {
+                    self.clients[viewer.client].may_be_undone |= is_before_step;
                     if let (Fate::Refused(_), feed::Join::Joined(first)) = (fate, follower.feed.restart()) {
                         self.coverage.restarts += 1;
                         follower.viewers.push(viewer);
@@ -475,8 +482,12 @@ impl World {
     /// What the client has seen is checked at the end, unless some of it may have been undone.
     pub(super) fn keep_transcript(&mut self, index: usize) {
         let client = &mut self.clients[index];
-        let (partition, begun_at) = (client.partition, client.begun_at);
+        let (partition, begun_at, may_be_undone) = (client.partition, client.begun_at, client.may_be_undone);
         let transcript = client.transcript(index);
+        if may_be_undone {
+            self.coverage.undone_transcripts += 1;
+            return;
+        }
         self.transcripts.push((partition, begun_at, transcript));
     }
 

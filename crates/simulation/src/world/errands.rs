@@ -1,12 +1,15 @@
 //! What an owner has done for it elsewhere: questions to the store, turn requests, the outbox.
 
-use model::{AgentId, Position, TurnId};
-use partition::{Input, OrderKey, OutboxBatch, Outgoing, Start, Started, Verdict};
+use model::{AgentId, Metadata, Position, TaskKind, TurnId, TurnOpened};
+use partition::{Input, NotNow, OrderKey, OutboxBatch, Outgoing, Start, Started, Verdict};
 
 use crate::bug::Bug;
 
+use super::statements::ASKED_AGAIN_MS;
 use super::{Address, Event, SessionEvent, WorkEvent, World};
 use crate::checker::turns::{Happened, TurnEvent, What};
+use crate::log::START;
+use crate::publisher::orders::partition_of;
 
 impl World {
     fn answer(&mut self, address: Address, delay: i64, input: Input) {
@@ -18,12 +21,20 @@ impl World {
         let delay = self.look_up_delay();
         let time = self.time;
         let Some(session) = self.session(address) else { return };
+        session.questions.push_back(keys);
         let at = session.checked_at.max(time + delay);
         session.checked_at = at;
-        self.schedule(at - time, Event::Check(address, keys));
+        self.schedule(at - time, Event::Check(address));
     }
 
-    pub(super) fn check_orders(&mut self, address: Address, keys: &[OrderKey]) {
+    /// The oldest question: one that has to be asked again keeps those after it waiting.
+    pub(super) fn check_orders(&mut self, address: Address) {
+        if !self.is_owner(address) {
+            return self.schedule(ASKED_AGAIN_MS, Event::Check(address));
+        }
+        let Some(keys) = self.session(address).and_then(|session| session.questions.pop_front()) else {
+            return;
+        };
         let verdicts: Vec<(OrderKey, Verdict)> =
             keys.iter().map(|key| (key.clone(), self.verdict(address, key))).collect();
         let delay = self.look_up_delay();
@@ -37,9 +48,12 @@ impl World {
 
     fn verdict(&self, address: Address, key: &OrderKey) -> Verdict {
         let verdict = self.store.tables[usize::from(address.partition.0)].check(key, self.bug);
+        if self.store.is_order_erased(key) {
+            return Verdict::Erased;
+        }
         let subject = match key {
             OrderKey::Turn(thread, ..) => thread.clone(),
-            OrderKey::Task(agent, _) => agent.thread(),
+            OrderKey::Task(agent, ..) => agent.thread(),
             OrderKey::Act(..) => return verdict,
         };
         let is_missing = self.missing.contains(&subject) && verdict == Verdict::New;
@@ -65,7 +79,24 @@ impl World {
         if self.bug == Some(Bug::AnswerRequestedAgain) && start.is_adopted {
             (start.is_adopted, start.attempt) = (false, start.attempt + 16);
         }
+        if self.is_start_erased(&start) && self.bug != Some(Bug::ErasedStarts) {
+            self.coverage.erased_starts += 1;
+            let started =
+                Started::Refused { rules: self.scenario.turning.rules, text: "it was erased".to_owned() };
+            let delay = self.rng.range(0, 10);
+            return self.answer(address, delay, Input::Started { turn: start.turn, run: start.run, started });
+        }
         self.check_start(address, &start);
+        if let Some(why) = self.not_now(&start).filter(|_| !start.is_adopted) {
+            self.coverage.postponed += 1;
+            let delay = self.rng.range(0, 10);
+            let started = Started::NotNow(why);
+            return self.answer(address, delay, Input::Started { turn: start.turn, run: start.run, started });
+        }
+        if !start.is_adopted {
+            self.check_asked(&start);
+            self.build_context(address, &start);
+        }
         self.people.begun.push((start.thread.clone(), start.turn.clone()));
         let known = self.session(address).map(|session| session.known).unwrap_or_default();
         let epoch = known.epoch;
@@ -91,6 +122,22 @@ impl World {
             false => self.rng.range(0, 8),
         };
         self.schedule(delay, Event::Request(address, start));
+    }
+
+    /// What the store says of the agent where its own queue does not look.
+    fn not_now(&self, start: &Start) -> Option<NotNow> {
+        let is_task = |kind: TaskKind| start.task.as_ref().is_some_and(|(_, of)| *of == kind);
+        let agent = start.agent.agent();
+        let partition = partition_of(agent.as_str(), self.scenario.partitions);
+        let row = self.store.tables[usize::from(partition.0)].agents.get(&agent)?;
+        if is_task(TaskKind::Task) || (start.task.is_none() && !self.scenario.turning.refuses) {
+            return None;
+        }
+        if row.is_paused && start.task.is_some() {
+            return Some(NotNow::Paused);
+        }
+        let for_ms = row.next_run_at? - (START + self.time);
+        (for_ms > 0).then_some(NotNow::Backoff { for_ms })
     }
 
     /// The request is stored, even if nobody is there any more to hear of it.
@@ -130,6 +177,10 @@ impl World {
         let OutboxBatch { id, outgoing } = batch;
         let mut delay = 0;
         let count = outgoing.len() + more;
+        if count == 0 {
+            // All of it was erased.
+            return self.sent(address, id);
+        }
         for (index, outgoing) in outgoing.into_iter().enumerate() {
             delay += match self.fault(|faults| faults.relay_slow) {
                 true => self.rng.range(10, 800),
@@ -146,11 +197,27 @@ impl World {
             return;
         }
         let times = if self.fault(|faults| faults.relay_repeat) { 2 } else { 1 };
-        for _ in 0..times {
+        let continued = match outgoing {
+            Outgoing::Task(task) => task.metadata.continues(),
+            Outgoing::TurnOpened(opened) => opened.metadata.continues(),
+            Outgoing::Pause(_) | Outgoing::TurnEnded(_) => None,
+        };
+        self.coverage.continuations += u64::from(continued.is_some());
+        let forgotten = match (self.bug, outgoing) {
+            (Some(Bug::BatchForgotten), Outgoing::TurnOpened(opened)) if continued.is_some() => {
+                let opened = TurnOpened { metadata: Metadata::EMPTY, ..(**opened).clone() };
+                Some(Outgoing::TurnOpened(Box::new(opened)))
+            }
+            _ => None,
+        };
+        let outgoing = forgotten.as_ref().unwrap_or(outgoing);
+        let is_lost = self.bug == Some(Bug::HeartbeatLost) && continued.is_some();
+        for _ in 0..if is_lost { 0 } else { times } {
             self.coverage.relayed += 1;
             match outgoing {
                 Outgoing::Task(task) => self.publish_order(partition::Order::Task(task.clone())),
                 Outgoing::TurnOpened(opened) => self.publish_order(partition::Order::Turn(opened.clone())),
+                Outgoing::Pause(pause) => self.publish_order(partition::Order::Act(pause.act())),
                 Outgoing::TurnEnded(ended) => self.turn_events.push(TurnEvent {
                     turn: ended.turn.clone(),
                     batch: batch.get(),

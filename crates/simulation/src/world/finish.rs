@@ -1,5 +1,9 @@
 //! The end of a run: when everything has settled, and what the checker is shown.
 
+use std::collections::BTreeSet;
+
+use model::ThreadId;
+
 use super::{Report, World};
 use crate::checker::turns::{TurnRules, Turns};
 use crate::checker::{self, Evidence, Invariant, Seen, StoredDeadLetter, Transcript, Violation};
@@ -15,7 +19,8 @@ impl World {
         // A task may fail once more for what was begun before the faults stopped, and each input may have two of them.
         let each_turn =
             rules.deadline_ms + rules.backoff_cap_ms + turning.ack_wait_ms + limits.gap_timeout_ms;
-        let turns = (turning.inputs * 3 + turning.tasks) as i64;
+        // Some ask for a further step, and that for one more.
+        let turns = (turning.inputs * 5 + turning.tasks * 2) as i64;
         let each = limits.stall_timeout_ms + limits.sweep_ms + limits.gap_timeout_ms;
         last.max(self.scenario.faults_until)
             + 30_000
@@ -30,6 +35,7 @@ impl World {
             && self.store.tables.iter().all(Tables::is_idle)
             && self.store.rows.iter().zip(&self.logs).all(at_end)
             && self.have_messages_ended()
+            && self.erasing.is_over()
             && !self.has_statements_under_way()
             // A paused worker may still be asked, and does not answer.
             && self.workers.iter().all(|worker| !worker.is_paused)
@@ -53,6 +59,12 @@ impl World {
         }
         self.count_unknown();
         self.check_gone();
+        self.store.check_erased(true);
+        let erased = &self.rules.erased;
+        let is_erased = |owner: &str| erased.iter().any(|thread| thread.as_str() == owner);
+        let garbage = std::mem::take(&mut self.garbage).into_iter();
+        let garbage = garbage.filter(|(owner, _)| is_erased(owner)).map(|(_, payload)| payload);
+        self.rules.erased_garbage = garbage.collect();
         self.rules.lost = std::mem::take(&mut self.going_back.lost);
         let turns = self.turns();
         let evidence = self.evidence();
@@ -102,6 +114,7 @@ impl World {
             backoff_cap_ms: turning.rules.backoff_cap_ms,
             max_attempts: turning.rules.max_attempts,
             missing: self.missing.iter().map(model::ThreadId::agent).collect(),
+            ..TurnRules::default()
         };
         let tables = self.store.tables.iter();
         let left = tables.clone().flat_map(|tables| {
@@ -135,6 +148,11 @@ impl World {
         let mut transcripts = std::mem::take(&mut self.transcripts);
         let all = transcripts.len();
         transcripts.retain(|(partition, begun_at, _)| !self.may_be_undone(*partition, *begun_at));
+        // What a client has of a message that is deleted within seconds of its end depends on who read it in time.
+        let retired: BTreeSet<&ThreadId> = self.rules.retired.iter().map(|(thread, _)| thread).collect();
+        transcripts.retain(|(.., transcript)| {
+            !self.rules.erased.contains(&transcript.thread) && !retired.contains(&transcript.thread)
+        });
         self.coverage.undone_transcripts += (all - transcripts.len()) as u64;
         let transcripts: Vec<Transcript> =
             transcripts.into_iter().map(|(_, _, transcript)| transcript).collect();

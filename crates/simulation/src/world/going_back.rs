@@ -38,6 +38,8 @@ pub(super) enum Back {
 pub(super) struct GoingBack {
     rng: Rng,
     copy: Option<Box<Store>>,
+    /// When a copy will be put back in this history.
+    pub(super) put_back_at: Option<i64>,
     purges: bool,
     /// The next commit that is under way finds its server replaced.
     pub(super) is_armed: bool,
@@ -49,6 +51,8 @@ pub(super) struct GoingBack {
     vanished: Vec<(PartitionId, Entry)>,
     /// Messages that have lost a chunk, or may have.
     pub(super) lost: BTreeSet<MessageKey>,
+    /// The last epoch of a partition before its store went back.
+    stepped_epochs: BTreeMap<PartitionId, u64>,
     /// When the store or the stream of a partition went back last.
     last: BTreeMap<PartitionId, i64>,
     /// How often a stream lost its end or was made anew.
@@ -60,12 +64,14 @@ impl GoingBack {
         Self {
             rng,
             copy: None,
+            put_back_at: None,
             purges: false,
             is_armed: false,
             stepped_at: None,
             gone: Vec::new(),
             vanished: Vec::new(),
             lost: BTreeSet::new(),
+            stepped_epochs: BTreeMap::new(),
             last: BTreeMap::new(),
             partings: BTreeMap::new(),
         }
@@ -105,6 +111,8 @@ impl World {
             plan.push((cut_at.min(until - 60), Back::Cut));
             plan.push((put_back_at.min(until - 50), Back::Restore { in_commit: rng.chance(0.3), purges }));
         }
+        let restores = plan.iter().filter(|(_, back)| matches!(back, Back::Restore { .. }));
+        self.going_back.put_back_at = restores.map(|(at, _)| *at).min();
         for (at, back) in plan {
             self.schedule(at, Event::GoBack(back));
         }
@@ -143,6 +151,10 @@ impl World {
             under_way.append(&mut row.queue.drain(..).collect());
         }
         let used: Vec<u64> = self.store.rows.iter().map(|row| row.checkpoint).collect();
+        for (number, row) in self.store.rows.iter().enumerate() {
+            let epoch = self.going_back.stepped_epochs.entry(PartitionId(number as u16)).or_default();
+            *epoch = row.epoch.max(*epoch);
+        }
         self.store.step_back(&copy);
         self.going_back.stepped_at = Some(self.time);
         self.note(70, [copy.rows[0].commits, used[0], 0], || {
@@ -150,6 +162,7 @@ impl World {
             format!("the store steps back to {:?}", copy.rows.iter().map(row).collect::<Vec<_>>())
         });
         under_way.into_iter().for_each(|number| self.cut_off(number));
+        self.erasing_steps_back();
         for (partition, entry) in std::mem::take(&mut self.going_back.vanished) {
             self.lose_messages(partition, &entry);
             self.going_back.vanished.push((partition, entry));
@@ -193,9 +206,10 @@ impl World {
     pub(super) fn cut_off(&mut self, number: usize) {
         let statement = &mut self.statements[number];
         statement.is_cut_off = true;
-        let (address, is_commit) = (statement.address, matches!(statement.kind, Kind::Commit(_)));
-        if is_commit {
-            self.reply_to(address, number, Reply::Unknown, 5);
+        match (statement.address, statement.kind.clone()) {
+            (address, Kind::Commit(_)) => self.reply_to(address, number, Reply::Unknown, 5),
+            (_, Kind::Group(group)) => self.group_cut_off(group),
+            _ => {}
         }
     }
 
@@ -383,6 +397,11 @@ impl World {
     /// Clients that began before, or soon after, may have been shown what was undone: by frames that were on their way.
     pub(super) fn may_be_undone(&self, partition: PartitionId, begun_at: i64) -> bool {
         self.going_back.last.get(&partition).is_some_and(|at| begun_at < at + TOLD_LATE_MS)
+    }
+
+    /// What owners of this epoch and of those before it have said may be undone; `None`: the store has never gone back.
+    pub(super) fn stepped_epoch(&self, partition: PartitionId) -> Option<u64> {
+        self.going_back.stepped_epochs.get(&partition).copied()
     }
 
     /// Everything that was published has ended, but for what is gone.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::{Chunk, Failure, FrameNumber, Mark, MessageKey, PartitionId, Seq, Timestamp, TurnId};
-use partition::{Action, Commit, Input, Partition, Report};
+use partition::{Action, Commit, Input, OrderKey, Partition, Report};
 
 use promises::Promises;
 
@@ -35,7 +35,8 @@ pub(super) struct Session {
     in_flight: Option<(usize, Arc<Decided>)>,
     reclaiming: Option<usize>,
     reader: Reader,
-    /// When the last question about orders is put, and when the last answer comes.
+    /// Questions about orders on their way, when the last one is put, and when the last answer comes.
+    pub(super) questions: VecDeque<Vec<OrderKey>>,
     pub(super) checked_at: i64,
     pub(super) answered_at: i64,
     /// Runs whose requests are not to be stored any more.
@@ -83,6 +84,7 @@ impl Session {
             in_flight: None,
             reclaiming: None,
             reader: Reader::default(),
+            questions: VecDeque::new(),
             checked_at: 0,
             answered_at: 0,
             unwanted: BTreeSet::new(),
@@ -105,6 +107,15 @@ impl Session {
 }
 
 impl Session {
+    /// Its commit is that statement.
+    pub(super) fn waits_for(&self, number: usize) -> bool {
+        self.in_flight.as_ref().is_some_and(|(sent, _)| *sent == number)
+    }
+
+    pub(super) fn machine(&self) -> Option<&Partition> {
+        self.machine.as_ref()
+    }
+
     pub(super) fn looked_at_stream(&mut self, restorations: u64) {
         self.reader.restorations = restorations;
     }
@@ -181,6 +192,7 @@ impl World {
         session.machine = Some(Partition::new(takeover, limits, hash_seed, now));
         session.ticked_at = time;
         session.promises.tail = tail;
+        self.plan_retention(address);
         self.schedule(1, Event::Session(address, SessionEvent::Fetch { generation: 0 }));
         self.schedule(limits.tick_ms, Event::Session(address, SessionEvent::Tick));
     }
@@ -292,7 +304,7 @@ impl World {
             read: session.read,
             gone: std::mem::take(&mut session.gone),
         });
-        let number = self.send(address, Kind::Commit(Arc::clone(&decided)));
+        let number = self.submit(address, Arc::clone(&decided));
         if self.bug == Some(Bug::FreedBeforeCommit) {
             return self.drive(address, Input::Committed(Vec::new()));
         }
@@ -461,6 +473,7 @@ impl World {
         coverage.turns_failed += counters.turns_failed;
         coverage.tasks_failed += counters.tasks_failed;
         coverage.backoffs += counters.backoffs;
+        coverage.erased_orders += counters.erased_orders;
     }
 }
 

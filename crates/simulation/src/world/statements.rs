@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{MessageKey, TurnId};
+use model::{MessageKey, PartitionId, TurnId};
 use partition::Commit;
 use partition::isolation::{Part, Parts};
 
@@ -12,14 +12,23 @@ use crate::bug::Bug;
 use crate::log::Log;
 use crate::store::fence::{Applied, Decided};
 
+/// Who is not the owner of record asks again after so long.
+pub(super) const ASKED_AGAIN_MS: i64 = 100;
+
 /// What a statement does.
 #[derive(Debug, Clone)]
 pub(super) enum Kind {
     Acquire,
     Renew(Applied),
     Reclaim(Applied),
-    Release { epoch: u64 },
+    Release {
+        epoch: u64,
+    },
     Commit(Arc<Decided>),
+    /// A commit that nobody made, for the erasing of that number and run.
+    Renounce(usize, u64),
+    /// The commits of a group.
+    Group(usize),
 }
 
 #[derive(Debug)]
@@ -33,6 +42,25 @@ pub(super) struct Statement {
     pub(super) is_cut_off: bool,
     /// Its worker was told that nobody knows, or gave up waiting; and whether it had been applied by then.
     pub(super) unknown: Option<bool>,
+    /// What the store refuses of it, once it has said so.
+    pub(super) judged: Option<BTreeSet<TurnId>>,
+    /// The group that it was refused with.
+    pub(super) group: Option<usize>,
+}
+
+impl Statement {
+    pub(super) fn new(kind: Kind, address: Address) -> Self {
+        Self {
+            kind,
+            address,
+            is_orphan: false,
+            is_applied: false,
+            is_cut_off: false,
+            unknown: None,
+            judged: None,
+            group: None,
+        }
+    }
 }
 
 impl World {
@@ -62,18 +90,18 @@ impl World {
         } else if self.fault(|faults| faults.request_lost) {
             is_lost = true;
         }
-        self.statements.push(Statement {
-            kind,
-            address,
-            is_orphan: false,
-            is_applied: false,
-            is_cut_off: false,
-            unknown: None,
-        });
+        self.statements.push(Statement::new(kind, address));
         if !is_lost {
             self.schedule(delay, Event::Statement(StatementEvent::Arrive(number)));
         }
         number
+    }
+
+    /// It is sent by no worker.
+    pub(super) fn send_renounce(&mut self, address: Address, kind: Kind) {
+        let number = self.statements.len();
+        self.statements.push(Statement::new(kind, address));
+        self.schedule(1, Event::Statement(StatementEvent::Arrive(number)));
     }
 
     pub(super) fn reply_to(&mut self, address: Address, number: usize, reply: Reply, delay: i64) {
@@ -107,6 +135,8 @@ impl World {
         let (partition, owner) = (address.partition, address.incarnation);
         let reply = match kind {
             Kind::Commit(decided) => return self.start_commit(number, &decided),
+            Kind::Group(group) => return self.start_group(group),
+            Kind::Renounce(erasure, run) => return self.renounced(partition, erasure, run),
             Kind::Acquire => {
                 if !self.is_free(partition, address.worker) {
                     return;
@@ -152,7 +182,8 @@ impl World {
             self.note(11, [number as u64, commit.epoch, 0], || {
                 format!("store: fences s{number} of {address:?}")
             });
-            return self.reply_to(address, number, Reply::Fenced, 4);
+            self.reply_to(address, number, Reply::Fenced, 4);
+            return self.statement_over(number);
         }
         self.store.row(address.partition).locked_by = Some(number);
         if self.going_back.is_armed {
@@ -171,10 +202,14 @@ impl World {
 
     pub(super) fn statement_done(&mut self, number: usize) {
         let address = self.statements[number].address;
-        let Kind::Commit(decided) = self.statements[number].kind.clone() else { return };
         if self.statements[number].is_cut_off {
             return;
         }
+        let decided = match self.statements[number].kind.clone() {
+            Kind::Commit(decided) => decided,
+            Kind::Group(group) => return self.group_done(group),
+            _ => return,
+        };
         if self.fault(|faults| faults.aborted) {
             self.note(12, [number as u64, 0, 0], || format!("store: s{number} aborts"));
             self.reply_to(address, number, Reply::Unknown, 4);
@@ -188,18 +223,34 @@ impl World {
                 self.reply_to(address, number, reply, 4);
             }
         }
-        self.store.row(address.partition).locked_by = None;
-        while self.store.row(address.partition).locked_by.is_none() {
-            let Some(next) = self.store.row(address.partition).queue.pop_front() else { break };
+        self.unlock(address.partition);
+        self.statement_over(number);
+    }
+
+    /// One of a group that was refused: the next of them is tried.
+    fn statement_over(&mut self, number: usize) {
+        if let Some(group) = self.statements[number].group {
+            self.next_alone(group);
+        }
+    }
+
+    pub(super) fn unlock(&mut self, partition: PartitionId) {
+        self.store.row(partition).locked_by = None;
+        while self.store.row(partition).locked_by.is_none() {
+            let Some(next) = self.store.row(partition).queue.pop_front() else { break };
             self.start(next);
         }
     }
 
     /// Turns whose messages the store refused; `None` when the owner has a wrong idea of its queues.
-    fn apply(&mut self, number: usize, decided: &Decided) -> Option<Vec<(TurnId, String)>> {
+    pub(super) fn apply(&mut self, number: usize, decided: &Decided) -> Option<Vec<(TurnId, String)>> {
         let mut commit = decided.commit.clone();
         let mut refused = Vec::new();
-        if let Some(bad) = self.refuses(&commit) {
+        let bad = match self.statements[number].judged.take() {
+            Some(judged) => Some(judged).filter(|bad| !bad.is_empty()),
+            None => self.refuses(&commit, false),
+        };
+        if let Some(bad) = bad {
             let mut parts = Parts::of(commit);
             self.isolate(number, &mut parts, &bad)?;
             commit = parts.rest().clone();
@@ -242,12 +293,12 @@ impl World {
     }
 
     /// Turns of which the store takes no messages.
-    fn refuses(&mut self, commit: &Commit) -> Option<BTreeSet<TurnId>> {
+    pub(super) fn refuses(&mut self, commit: &Commit, is_in_group: bool) -> Option<BTreeSet<TurnId>> {
         let turns: Vec<TurnId> = commit.turns.iter().map(|write| write.turn.clone()).collect();
         // More often where something else stands beside it, which has to be written all the same.
-        let is_among_others = commit.turns.len() + commit.messages.len() > 1;
-        let factor = if is_among_others { 8.0 } else { 1.0 };
-        let is_bad = |_: &TurnId| self.fault(|faults| (faults.data_refused * factor).min(0.7));
+        let is_among_others = is_in_group || commit.turns.len() + commit.messages.len() > 1;
+        let factor = if is_among_others { 60.0 } else { 1.0 };
+        let is_bad = |_: &TurnId| self.fault(|faults| (faults.data_refused * factor).min(0.8));
         let bad: BTreeSet<TurnId> = turns.into_iter().filter(is_bad).collect();
         (!bad.is_empty()).then_some(bad)
     }
@@ -319,10 +370,20 @@ impl World {
         self.schedule(delay, Event::LookUp(address, keys));
     }
 
+    /// Only the owner of record is answered; another one asks again until its lease ends it.
     pub(super) fn look_up(&mut self, address: Address, keys: &[MessageKey]) {
+        if !self.is_owner(address) {
+            return self.schedule(ASKED_AGAIN_MS, Event::LookUp(address, keys.to_vec()));
+        }
         let found = self.store.look_up(keys, &self.missing, self.time);
         let delay = self.look_up_delay();
         self.schedule(delay, Event::Session(address, SessionEvent::Found(found)));
+    }
+
+    pub(super) fn is_owner(&mut self, address: Address) -> bool {
+        let epoch = self.store.rows[usize::from(address.partition.0)].epoch;
+        // Of a session that is gone the answer is not heard.
+        self.session(address).is_none_or(|session| session.known.epoch == epoch)
     }
 
     pub(super) fn look_up_delay(&mut self) -> i64 {

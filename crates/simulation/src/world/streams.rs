@@ -6,7 +6,7 @@ use partition::{Body, Order, Raw};
 use super::{Event, SessionEvent, World};
 use crate::checker::turns::{self, Ordered};
 use crate::checker::{Publish, Published};
-use crate::publisher::orders::partition_of;
+use crate::publisher::orders::{owner_of, partition_of};
 
 impl World {
     pub(super) fn schedule_planned(&mut self) {
@@ -33,7 +33,7 @@ impl World {
         };
         let partition = partition_of(key, self.scenario.partitions);
         let payload = format!("later order {}", self.orders.len()).into();
-        let raw = Raw { subject: format!("orders.{partition}"), payload };
+        let raw = Raw { subject: format!("orders.{partition}.{}", owner_of(&order)), payload };
         self.append(partition, Body::Order(order, raw), Vec::new());
     }
 
@@ -57,6 +57,11 @@ impl World {
     fn append(&mut self, partition: PartitionId, body: Body, published: Vec<Published>) -> u64 {
         let at_ms = self.time;
         let order = ordered(&body);
+        if let Body::Refused { subject, payload, .. } = &body
+            && let Some(owner) = subject.split('.').nth(2)
+        {
+            self.garbage.push((owner.to_owned(), payload.clone()));
+        }
         let log = &mut self.logs[usize::from(partition.0)];
         let seq = log.append(at_ms, body);
         self.ledger.extend(published.into_iter().map(|body| Publish { partition, seq, at_ms, body }));

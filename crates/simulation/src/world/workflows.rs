@@ -160,6 +160,17 @@ impl World {
         }
     }
 
+    /// Requests for turns of the thread are taken out of the stream.
+    pub(super) fn drop_requests(&mut self, thread: &ThreadId) {
+        for number in 0..self.workflows.requests.len() {
+            let request = &mut self.workflows.requests[number];
+            if request.thread == *thread {
+                request.is_stopped = true;
+                self.done(number, true);
+            }
+        }
+    }
+
     fn manner(&mut self) -> Manner {
         if self.workflow_fault(|turning| turning.silent) {
             Manner::Silent
@@ -181,6 +192,7 @@ impl World {
         let is_doubled = self.workflow_fault(|turning| turning.doubled);
         let is_unacked = self.workflow_fault(|turning| turning.ack_lost);
         let has_tools = self.workflow_fault_even_late(|turning| turning.tools);
+        let continues = self.workflow_fault_even_late(|turning| turning.continues);
         let is_forged = self.workflow_fault(|turning| turning.forged);
         let is_shuffled = self.workflow_fault_even_late(|turning| turning.shuffled);
         let (bug, ack_wait) = (self.bug, self.scenario.turning.ack_wait_ms);
@@ -196,7 +208,7 @@ impl World {
         self.coverage.deliveries += 1;
         let rng = &mut self.workflows.rng;
         let pace = rng.pick([1, 5, 30, 150]);
-        let mut frames = frames(answer(&name, manner, has_tools, rng), rng);
+        let mut frames = frames(answer(&name, manner, (has_tools, continues), rng), rng);
         if manner == Manner::Dies || manner == Manner::Silent {
             frames.truncate(rng.index(frames.len()));
         }
@@ -267,7 +279,7 @@ impl World {
 }
 
 /// The chunks of an answer, in order. The delivery's name is in each text, and with it in each step.
-fn answer(name: &str, manner: Manner, has_tools: bool, rng: &mut Rng) -> Vec<Chunk> {
+fn answer(name: &str, manner: Manner, (has_tools, continues): (bool, bool), rng: &mut Rng) -> Vec<Chunk> {
     let mut chunks: Vec<Chunk> = Vec::new();
     let mut say = |kind: ChunkKind, text: String, metadata: Value| {
         let map: Map<String, Value> = metadata.as_object().cloned().unwrap_or_default();
@@ -302,6 +314,10 @@ fn answer(name: &str, manner: Manner, has_tools: bool, rng: &mut Rng) -> Vec<Chu
         say(ChunkKind::Error, format!("{name} fails"), hint);
     } else if let Some(last) = chunks.last_mut() {
         last.is_final = true;
+        if continues {
+            let map = Map::from_iter([("continuation".to_owned(), json!(true))]);
+            last.metadata = Metadata::new(map).unwrap_or_default();
+        }
     }
     chunks
 }

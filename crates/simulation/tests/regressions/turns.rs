@@ -91,6 +91,7 @@ fn input(name: &str, policy: BusyPolicy) -> Order {
         policy,
         content: "hello".to_owned(),
         metadata: Metadata::EMPTY,
+        parameters: Metadata::EMPTY,
         work_request: false,
         memory: false,
         actor: None,

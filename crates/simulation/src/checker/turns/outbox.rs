@@ -2,15 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{AgentId, TaskId, TaskKind, TurnId};
+use model::{AgentId, BatchType, ErrorClass, ErrorHint, MessageKey, Position, TaskId, TaskKind, TurnId};
 
-use super::{Order, RunEnd, TurnEvent, Turns, What, ends};
-use crate::checker::{Invariant, Violation};
+use partition::Pause;
+
+use super::{Order, Part, RunEnd, TurnEvent, Turns, What, ends, part_of};
+use crate::checker::{Evidence, Invariant, StoredMessage, Violation};
 
 /// `is_undone`: some of what was published was undone by a store that went back in time, and published anew.
-pub(super) fn check(turns: &Turns, is_undone: bool, violations: &mut Vec<Violation>) {
+pub(super) fn check(
+    evidence: &Evidence,
+    turns: &Turns,
+    errors: &BTreeMap<MessageKey, ErrorHint>,
+    is_undone: bool,
+    violations: &mut Vec<Violation>,
+) {
     check_events(turns, is_undone, violations);
-    check_follow_ups(turns, is_undone, violations);
+    let continuing = continuing(evidence);
+    check_follow_ups(turns, &continuing, is_undone, violations);
+    check_heartbeats(evidence, turns, &continuing, is_undone, violations);
+    check_pauses(evidence, turns, errors, is_undone, violations);
 }
 
 /// Ends that integrators learn of: all of persons' turns, and those that a task does not survive.
@@ -64,10 +75,16 @@ fn is_marked(turns: &Turns, turn: &TurnId, number: u64) -> bool {
 
 /// `work_request` and `memory` come from turns of persons that have succeeded, and from nowhere else. That each entered
 /// its queue once is judged with the other tasks.
-fn check_follow_ups(turns: &Turns, is_undone: bool, violations: &mut Vec<Violation>) {
+fn check_follow_ups(
+    turns: &Turns,
+    continuing: &BTreeMap<TurnId, i64>,
+    is_undone: bool,
+    violations: &mut Vec<Violation>,
+) {
     let mut wanted: BTreeSet<(AgentId, TaskId)> = BTreeSet::new();
     for (_, turn, _, _, end) in ends(turns) {
-        if *end != RunEnd::Completed {
+        // A batch that goes on is followed by what follows it when it has ended.
+        if *end != RunEnd::Completed || continuing.contains_key(turn) {
             continue;
         }
         let opened = turns.ledger.iter().find_map(|ordered| match &ordered.order {
@@ -75,11 +92,15 @@ fn check_follow_ups(turns: &Turns, is_undone: bool, violations: &mut Vec<Violati
             _ => None,
         });
         let Some(opened) = opened else { continue };
-        for (is_wanted, suffix) in [(opened.work_request, "work"), (opened.memory, "memory")] {
+        let kinds = [
+            (opened.work_request, TaskKind::WorkRequest, "work"),
+            (opened.memory, TaskKind::Memory, "memory"),
+        ];
+        for (is_wanted, kind, suffix) in kinds {
             if let Ok(id) = TaskId::parse(&format!("{turn}-{suffix}"))
                 && is_wanted
             {
-                wanted.insert((opened.agent.clone(), id));
+                wanted.insert((opened.agent.queue_of(kind), id));
             }
         }
     }
@@ -87,7 +108,9 @@ fn check_follow_ups(turns: &Turns, is_undone: bool, violations: &mut Vec<Violati
         .ledger
         .iter()
         .filter_map(|ordered| match &ordered.order {
-            Order::Task(task) if task.kind != TaskKind::Task => Some((task.agent.clone(), task.id.clone())),
+            Order::Task(task) if task.kind != TaskKind::Task && task.metadata.continues().is_none() => {
+                Some((task.agent.clone(), task.id.clone()))
+            }
             _ => None,
         })
         .collect();
@@ -99,5 +122,114 @@ fn check_follow_ups(turns: &Turns, is_undone: bool, violations: &mut Vec<Violati
         let (expected, seen) = if is_wanted { ("one", "none") } else { ("none", "one") };
         let subject = format!("task {task} for {agent}");
         violations.push(Violation::new(Invariant::Outbox, subject, expected, seen));
+    }
+}
+
+/// Turns whose answers ask for another step, with the places of these answers.
+fn continuing(evidence: &Evidence) -> BTreeMap<TurnId, i64> {
+    let answer = |message: &StoredMessage| {
+        let Some((turn, Part::Answer(_))) = part_of(&message.key.message) else { return None };
+        let continues = message.metadata.get("continuation").and_then(serde_json::Value::as_bool);
+        (continues == Some(true)).then_some((turn, message.position))
+    };
+    evidence.messages.iter().filter_map(answer).collect()
+}
+
+/// The next step of a batch is asked for once, after a turn that has succeeded, and in that batch.
+fn check_heartbeats(
+    evidence: &Evidence,
+    turns: &Turns,
+    continuing: &BTreeMap<TurnId, i64>,
+    is_undone: bool,
+    violations: &mut Vec<Violation>,
+) {
+    // A batch that was too old to be there when its next step was stored is a batch of its own, and goes by its old name.
+    let name = |name: String, batch: Position| {
+        let is_retired = evidence.rules.retired.iter().any(|(_, retired)| *retired == batch.get());
+        // So is one that a store that went back does not know of.
+        if is_retired || is_undone { name } else { format!("{name} in batch {batch}") }
+    };
+    let mut wanted: BTreeSet<String> = BTreeSet::new();
+    for (_, turn, _, thread, end) in ends(turns) {
+        let Some(position) = continuing.get(turn).filter(|_| *end == RunEnd::Completed) else { continue };
+        let row = turns.rows.iter().find(|row| {
+            row.key.thread == *thread && part_of(&row.key.message).is_some_and(|(of, _)| of == *turn)
+        });
+        let batch = row.map_or(0, |row| row.batch_id);
+        let is_apart =
+            row.is_some_and(|row| row.batch_type == BatchType::Continuation && row.sequence_num == 0);
+        let next = match turn.as_str().starts_with('t') {
+            true => Some(format!("task {turn}-h")),
+            false => {
+                TurnId::foreground(thread, &format!("h{position}")).ok().map(|next| format!("turn {next}"))
+            }
+        };
+        let batch = Position::from_stored(batch);
+        wanted.extend(next.map(|next| if is_apart { next } else { name(next, batch) }));
+    }
+    let sent: BTreeSet<String> = turns
+        .ledger
+        .iter()
+        .filter_map(|ordered| match &ordered.order {
+            Order::Turn(opened) => Some(name(format!("turn {}", opened.turn), opened.metadata.continues()?)),
+            Order::Task(task) => Some(name(format!("task {}", task.id), task.metadata.continues()?)),
+            Order::Act(_) => None,
+        })
+        .collect();
+    for next in wanted.symmetric_difference(&sent) {
+        let is_wanted = wanted.contains(next);
+        if is_undone && !is_wanted {
+            continue;
+        }
+        let (expected, seen) = if is_wanted { ("one", "none") } else { ("none", "one") };
+        violations.push(Violation::new(Invariant::Outbox, next, expected, seen));
+    }
+}
+
+/// A person's turn that failed for its agent's credentials pauses that agent, wherever it lives, and nothing else does so.
+fn check_pauses(
+    evidence: &Evidence,
+    turns: &Turns,
+    errors: &BTreeMap<MessageKey, ErrorHint>,
+    is_undone: bool,
+    violations: &mut Vec<Violation>,
+) {
+    let mut wanted: BTreeSet<(AgentId, String)> = BTreeSet::new();
+    for (_, turn, run, thread, end) in ends(turns) {
+        let key = MessageKey { thread: thread.clone(), message: turn.answer(run) };
+        let is_auth = *end == RunEnd::Failed("producer_error".to_owned())
+            && errors.get(&key).is_some_and(|hint| hint.class == ErrorClass::Auth);
+        let opened = turns.ledger.iter().find_map(|ordered| match &ordered.order {
+            Order::Turn(opened) if opened.turn == *turn => Some(opened),
+            _ => None,
+        });
+        if let Some(opened) = opened.filter(|_| is_auth) {
+            wanted.insert((opened.agent.clone(), format!("{turn}-auth{run}")));
+        }
+    }
+    let is_erased = |act: &model::Act| {
+        let turn = act.id.as_str().rsplit_once("-auth").and_then(|(turn, _)| TurnId::parse(turn).ok());
+        turn.is_some_and(|turn| turns.rules.erased_turns.contains(&turn))
+    };
+    let sent: BTreeSet<(AgentId, String)> = turns
+        .ledger
+        .iter()
+        .filter_map(|ordered| match &ordered.order {
+            Order::Act(act) if &*act.actor == Pause::ACTOR && !is_erased(act) => {
+                Some((act.subject.clone(), act.id.as_str().to_owned()))
+            }
+            _ => None,
+        })
+        .collect();
+    for (agent, act) in wanted.symmetric_difference(&sent) {
+        if evidence.rules.erased.contains(&agent.thread()) {
+            continue;
+        }
+        let is_wanted = wanted.contains(&(agent.clone(), act.clone()));
+        if is_undone && !is_wanted {
+            continue;
+        }
+        let (expected, seen) = if is_wanted { ("one", "none") } else { ("none", "one") };
+        violations.push(Violation::new(Invariant::Outbox, format!("pause {act} of {agent}"), expected, seen));
     }
 }

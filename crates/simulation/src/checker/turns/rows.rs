@@ -34,9 +34,25 @@ pub(super) fn check(
         violations.push(Violation::new(Invariant::WholeTurn, turn, expected, seen));
     }
     let inputs = inputs(turns);
+    let continued = continued(turns);
+    if evidence.rules.stepped_back.is_empty() {
+        check_batches(&turns.rows, violations);
+    }
     for (turn, rows) in &by_turn {
         let end = ended.get(turn).map(|(number, run, end)| (*number, *run, *end));
-        if let Some((expected, seen)) = shape(turn, rows, end) {
+        let mut continues = continued.get(turn).cloned().unwrap_or_default();
+        let of = |batch: &Option<Position>| {
+            let thread = rows.first().map(|(row, _)| row.key.thread.clone());
+            thread
+                .zip(*batch)
+                .is_some_and(|(thread, batch)| evidence.rules.retired.contains(&(thread, batch.get())))
+        };
+        // The batch may be undone, and positions begin again below it; or it is too old to be there.
+        let is_apart = !evidence.rules.stepped_back.is_empty() || continues.iter().any(of);
+        if is_apart {
+            continues.push(None);
+        }
+        if let Some((expected, seen)) = shape(turn, rows, (&continues, is_apart), end) {
             violations.push(Violation::new(Invariant::WholeTurn, turn, expected, seen));
             continue;
         }
@@ -98,12 +114,70 @@ fn inputs(turns: &Turns) -> BTreeMap<TurnId, BTreeSet<String>> {
     inputs
 }
 
+/// Which batch a turn may go on with, if its order says one; an operator may have edited that away.
+fn continued(turns: &Turns) -> BTreeMap<TurnId, Vec<Option<Position>>> {
+    let mut continued: BTreeMap<TurnId, Vec<Option<Position>>> = BTreeMap::new();
+    let mut payloads: BTreeMap<(&AgentId, &TaskId), Vec<Option<Position>>> = BTreeMap::new();
+    for ordered in &turns.ledger {
+        match &ordered.order {
+            Order::Turn(opened) => {
+                continued.entry(opened.turn.clone()).or_insert_with(|| vec![opened.metadata.continues()]);
+            }
+            Order::Task(task) => {
+                payloads
+                    .entry((&task.agent, &task.id))
+                    .or_insert_with(|| vec![task.metadata.continues(), None]);
+            }
+            Order::Act(_) => {}
+        }
+    }
+    for happened in &turns.history {
+        match &happened.what {
+            What::Queued { agent, task, position } => {
+                let payload = payloads.get(&(agent, task)).cloned().unwrap_or_default();
+                continued.insert(task_turn(agent, *position), payload);
+            }
+            What::Requeued { agent, from, to } => {
+                let payload = continued.get(&task_turn(agent, *from)).cloned().unwrap_or_default();
+                continued.insert(task_turn(agent, *to), payload);
+            }
+            _ => {}
+        }
+    }
+    continued
+}
+
+/// The messages of a batch, of whatever turns, are numbered from 0 in the order of their positions.
+fn check_batches(rows: &[TurnRow], violations: &mut Vec<Violation>) {
+    let mut batches: BTreeMap<(&model::ThreadId, i64), Vec<i32>> = BTreeMap::new();
+    // In the order of their transactions, which is that of the positions of a thread.
+    for row in rows {
+        batches.entry((&row.key.thread, row.batch_id)).or_default().push(row.sequence_num);
+    }
+    for ((thread, batch), numbers) in batches {
+        if numbers.iter().zip(0..).any(|(number, expected)| *number != expected) {
+            let subject = format!("batch {batch} of {thread}");
+            violations.push(Violation::new(
+                Invariant::WholeTurn,
+                subject,
+                "0, 1, 2, …",
+                format!("{numbers:?}"),
+            ));
+        }
+    }
+}
+
 fn task_turn(agent: &AgentId, position: i64) -> TurnId {
     TurnId::of_task(agent, Position::from_stored(position))
 }
 
 /// What is wrong with a turn's rows as such, if anything is: expected and seen.
-fn shape(turn: &TurnId, rows: &Rows<'_>, end: Option<(u64, u32, &RunEnd)>) -> Option<(String, String)> {
+fn shape(
+    turn: &TurnId,
+    rows: &Rows<'_>,
+    (continues, is_apart): (&[Option<Position>], bool),
+    end: Option<(u64, u32, &RunEnd)>,
+) -> Option<(String, String)> {
     let Some((number, run, _)) = end else {
         return Some(("no messages: it has not ended so".to_owned(), format!("{} messages", rows.len())));
     };
@@ -115,13 +189,26 @@ fn shape(turn: &TurnId, rows: &Rows<'_>, end: Option<(u64, u32, &RunEnd)>) -> Op
             format!("{:?}", rows.iter().map(|r| r.0.commit).collect::<Vec<_>>()),
         );
     }
-    if rows.iter().any(|(row, _)| row.batch_id != first.1.position)
-        || rows.iter().zip(0..).any(|((row, _), number)| row.sequence_num != number)
+    let is_continuing = first.0.batch_id != first.1.position;
+    let is_known = match is_continuing {
+        true => continues.contains(&Some(Position::from_stored(first.0.batch_id))),
+        false => continues.is_empty() || continues.contains(&None),
+    };
+    let least = if is_continuing { first.0.sequence_num } else { 0 };
+    if !is_known
+        || rows.iter().any(|(row, _)| row.batch_id != first.0.batch_id)
+        || rows.iter().zip(least..).any(|((row, _), number)| row.sequence_num != number)
     {
         let seen = rows.iter().map(|(row, _)| (row.batch_id, row.sequence_num)).collect::<Vec<_>>();
-        return wrong("one batch, numbered from 0", format!("{seen:?}"));
+        return wrong("one batch, numbered from 0 or as it was continued", format!("{continues:?} {seen:?}"));
     }
-    let kind = if turn.as_str().starts_with('t') { BatchType::AgentToAgent } else { BatchType::UserRequest };
+    let kind = match (turn.as_str().starts_with('t'), first.0.key.thread.follow_up()) {
+        _ if is_continuing => BatchType::Continuation,
+        _ if is_apart && first.0.batch_type == BatchType::Continuation => BatchType::Continuation,
+        (_, Some(_)) => BatchType::SystemTrigger,
+        (true, None) => BatchType::AgentToAgent,
+        (false, None) => BatchType::UserRequest,
+    };
     if rows.iter().any(|(row, _)| row.batch_type != kind) {
         return wrong(kind.name(), "another batch type".to_owned());
     }

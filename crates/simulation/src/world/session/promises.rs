@@ -64,9 +64,11 @@ impl Promises {
             Outgoing::TurnEnded(ended) if ended.status == TurnStatus::Stopped => {
                 TurnId::of_answer(ended.message.as_ref()?)
             }
-            Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::TurnOpened(_) => None,
+            Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => None,
         });
-        let failed = commit.failed_turns.iter().filter(|failed| failed.code != "producer_error");
+        // What was refused never began here: only an owner that is none any more may have asked for it.
+        let is_ours = |code: &str| code != "producer_error" && code != "busy";
+        let failed = commit.failed_turns.iter().filter(|failed| is_ours(&failed.code));
         let failed = failed.map(|failed| (failed.opened.turn.clone(), failed.opened.run));
         let kept = commit.agents.iter().filter_map(|write| {
             let is_kept = write.guard != Position::MAX && write.head < write.guard && write.run > 0;
@@ -181,7 +183,7 @@ pub(super) fn go_on(commit: &mut Commit) {
         .iter()
         .filter_map(|outgoing| match outgoing {
             Outgoing::TurnEnded(ended) if ended.status == TurnStatus::Stopped => Some(ended.clone()),
-            Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::TurnOpened(_) => None,
+            Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => None,
         })
         .collect();
     for ended in stopped {

@@ -1,0 +1,125 @@
+//! What belongs to threads that were erased, and to what followed their turns: none of it has to end.
+
+use std::collections::BTreeSet;
+
+use model::{AgentId, Position, TaskId, ThreadId, TurnId};
+
+use super::{Happened, Order, Ordered, Turns, What, part_of};
+
+/// See the module.
+#[derive(Debug)]
+struct Erased<'a> {
+    threads: &'a BTreeSet<ThreadId>,
+    tasks: BTreeSet<(AgentId, TaskId)>,
+    turns: BTreeSet<TurnId>,
+}
+
+/// Without what belongs to these threads. Queues that had tasks of theirs are named in the rules: their order cannot be told any more.
+pub(super) fn without(turns: &Turns, threads: &BTreeSet<ThreadId>) -> Turns {
+    let mut erased = Erased { threads, tasks: BTreeSet::new(), turns: BTreeSet::new() };
+    // What follows a turn may be followed by something itself.
+    while erased.grows(turns) {}
+    let mut rest = turns.clone();
+    rest.rules.erased_turns = erased.turns.clone();
+    let queues = erased.tasks.iter().map(|(agent, _)| agent.clone());
+    rest.rules.unordered = queues.chain(threads.iter().map(ThreadId::agent)).collect();
+    rest.ledger.retain(|ordered| !erased.has_order(&ordered.order));
+    rest.rows.retain(|row| {
+        !threads.contains(&row.key.thread)
+            && part_of(&row.key.message).is_none_or(|(turn, _)| !erased.turns.contains(&turn))
+    });
+    rest.history.retain(|happened| !erased.has_happened(happened));
+    rest.audit.retain(|audited| !threads.contains(&audited.subject.thread()));
+    rest.failed_turns.retain(|(thread, ..)| !threads.contains(thread));
+    rest.published.retain(|event| !erased.turns.contains(&event.turn));
+    rest
+}
+
+impl Erased<'_> {
+    fn grows(&mut self, turns: &Turns) -> bool {
+        let before = self.tasks.len() + self.turns.len();
+        for Ordered { order, .. } in &turns.ledger {
+            let follows = |metadata: &model::Metadata| {
+                let turn = metadata.get("turn_id").and_then(serde_json::Value::as_str);
+                turn.and_then(|turn| TurnId::parse(turn).ok()).is_some_and(|turn| self.turns.contains(&turn))
+            };
+            match order {
+                Order::Turn(opened) if self.threads.contains(&opened.thread) || follows(&opened.metadata) => {
+                    self.turns.insert(opened.turn.clone());
+                }
+                Order::Task(task)
+                    if self.threads.contains(&task.agent.thread())
+                        || task.origin().is_some_and(|of| self.threads.contains(&of))
+                        || follows(&task.metadata) =>
+                {
+                    self.tasks.insert((task.agent.clone(), task.id.clone()));
+                }
+                Order::Turn(_) | Order::Task(_) | Order::Act(_) => {}
+            }
+        }
+        for happened in &turns.history {
+            let turn = |agent: &AgentId, at: i64| TurnId::of_task(agent, Position::from_stored(at));
+            match &happened.what {
+                What::Queued { agent, task, position }
+                    if self.tasks.contains(&(agent.clone(), task.clone())) =>
+                {
+                    self.turns.insert(turn(agent, *position));
+                }
+                What::Requeued { agent, from, to } if self.turns.contains(&turn(agent, *from)) => {
+                    self.turns.insert(turn(agent, *to));
+                }
+                What::Ended { turn, thread, .. } | What::Started { turn, thread, .. }
+                    if self.threads.contains(thread) =>
+                {
+                    self.turns.insert(turn.clone());
+                }
+                _ => {}
+            }
+        }
+        self.tasks.len() + self.turns.len() > before
+    }
+
+    fn has_order(&self, order: &Order) -> bool {
+        match order {
+            Order::Turn(opened) => self.turns.contains(&opened.turn),
+            Order::Task(task) => self.tasks.contains(&(task.agent.clone(), task.id.clone())),
+            Order::Act(act) => self.threads.contains(&act.subject.thread()),
+        }
+    }
+
+    fn has_happened(&self, happened: &Happened) -> bool {
+        let is_at = |agent: &AgentId, at: i64| {
+            self.turns.contains(&TurnId::of_task(agent, Position::from_stored(at)))
+        };
+        let is_own = |agent: &AgentId| self.threads.contains(&agent.thread());
+        match &happened.what {
+            What::Started { turn, .. } | What::Ended { turn, .. } => self.turns.contains(turn),
+            What::Queued { agent, task, .. } => {
+                is_own(agent) || self.tasks.contains(&(agent.clone(), task.clone()))
+            }
+            What::Agent { agent, .. } | What::Acted { subject: agent, .. } => is_own(agent),
+            What::Marked { agent, position, .. } | What::Removed { agent, position } => {
+                is_own(agent) || is_at(agent, *position)
+            }
+            What::Requeued { agent, from, to } => is_own(agent) || is_at(agent, *from) || is_at(agent, *to),
+            What::Dropped { thread, .. } => self.threads.contains(thread),
+        }
+    }
+}
+
+/// What the queues can be replayed by: without those whose order cannot be told.
+pub(super) fn ordered(turns: &Turns) -> Vec<Happened> {
+    let rules = &turns.rules;
+    let is_ordered = |happened: &&Happened| match &happened.what {
+        What::Started { thread, .. } | What::Ended { thread, .. } | What::Dropped { thread, .. } => {
+            !rules.unordered.contains(&thread.agent())
+        }
+        What::Queued { agent, .. }
+        | What::Agent { agent, .. }
+        | What::Marked { agent, .. }
+        | What::Requeued { agent, .. }
+        | What::Removed { agent, .. }
+        | What::Acted { subject: agent, .. } => !rules.unordered.contains(agent),
+    };
+    turns.history.iter().filter(is_ordered).cloned().collect()
+}

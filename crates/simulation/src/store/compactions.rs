@@ -1,0 +1,125 @@
+//! The double of compactions: the messages of a thread as contexts are built of them, and what was put away.
+
+use batches::Item;
+use batches::compaction::{self, Compaction};
+use model::{Message, Position, ThreadId, Timestamp};
+
+use super::Store;
+use crate::bug::Bug;
+use crate::checker::turns::TurnRow;
+use crate::log::START;
+
+/// A row of the compactions.
+#[derive(Debug, Clone)]
+pub(crate) struct CompactionRow {
+    pub(crate) compaction: Compaction,
+    /// Its summary is not written yet.
+    pub(crate) is_pending: bool,
+}
+
+/// A message as it was written, under the batch that the store gave it.
+pub(super) fn item_of(message: &Message, row: Option<&TurnRow>, time: i64) -> Item {
+    let place = &message.placement;
+    let (batch, sequence_num, batch_type) = row.map_or((place.position.get(), 0, place.batch_type), |row| {
+        (row.batch_id, row.sequence_num, row.batch_type)
+    });
+    Item {
+        position: place.position,
+        message_id: message.key.message.clone(),
+        batch_id: Position::from_stored(batch),
+        sequence_num,
+        batch_type,
+        role: message.role,
+        content: message.content.clone(),
+        tool_calls: message.tool_calls.clone(),
+        tool_call_id: message.tool_call_id.clone(),
+        metadata: message.metadata.clone(),
+        token_count: message.token_count.map(i64::unsigned_abs),
+        created_at: Timestamp(START + time),
+    }
+}
+
+impl Store {
+    /// The messages of a thread, the oldest first.
+    pub(crate) fn items(&self, thread: &ThreadId) -> Vec<Item> {
+        self.kept
+            .get(thread)
+            .into_iter()
+            .flat_map(|rows| rows.values())
+            .map(|kept| kept.item.clone())
+            .collect()
+    }
+
+    pub(crate) fn compactions(&self, thread: &ThreadId) -> &[CompactionRow] {
+        self.compactions.get(thread).map_or(&[], Vec::as_slice)
+    }
+
+    /// The one that counts for the next context.
+    pub(crate) fn live_compaction(&self, thread: &ThreadId) -> Option<Compaction> {
+        let written = self.compactions(thread).iter().filter(|row| !row.is_pending);
+        let written: Vec<Compaction> = written.map(|row| row.compaction.clone()).collect();
+        compaction::live(&written).cloned()
+    }
+
+    /// Writes one, where the thread is there and was not erased, and the one before is still the newest.
+    pub(crate) fn add_compaction(
+        &mut self,
+        thread: &ThreadId,
+        mut compaction: Compaction,
+        is_pending: bool,
+    ) -> bool {
+        let knows_erased = self.bug != Some(Bug::CompactedErased);
+        let Some(head) = self.heads.get(thread).copied().or((!knows_erased).then_some(0)) else {
+            return false;
+        };
+        if self.is_erased(thread) && knows_erased {
+            return false;
+        }
+        let rows = self.compactions.entry(thread.clone()).or_default();
+        let mut counting = rows.iter().map(|row| &row.compaction).filter(|one| one.undone_at.is_none());
+        let is_next = match compaction.previous {
+            None => counting.next().is_none(),
+            Some(previous) => counting.map(|one| one.id).max() == Some(previous),
+        };
+        let is_there = rows.iter().any(|row| row.compaction.id == compaction.id);
+        if is_there || (!is_next && self.bug != Some(Bug::CompactedBlind)) {
+            return false;
+        }
+        compaction.counts_from = compaction.id.max(Position::from_stored(head + 1));
+        rows.push(CompactionRow { compaction, is_pending });
+        true
+    }
+
+    /// Its summary has come, or never will: then it never counts.
+    pub(crate) fn settle_compaction(
+        &mut self,
+        thread: &ThreadId,
+        id: Position,
+        summary: Option<String>,
+    ) -> bool {
+        let head = self.heads.get(thread).copied();
+        let rows = self.compactions.get_mut(thread).into_iter().flatten();
+        let mut pending = rows.filter(|row| row.compaction.id == id && row.is_pending);
+        let (Some(row), Some(head)) = (pending.next(), head) else { return false };
+        row.is_pending = false;
+        row.compaction.counts_from = row.compaction.counts_from.max(Position::from_stored(head + 1));
+        if summary.is_none() {
+            row.compaction.undone_at = Some(id);
+        }
+        row.compaction.summary = summary;
+        true
+    }
+
+    /// The newest that counts does not count any more, nor does what was planned after it.
+    pub(crate) fn undo_compaction(&mut self, thread: &ThreadId) -> bool {
+        let Some(newest) = self.live_compaction(thread).map(|live| live.id) else { return false };
+        let head = self.heads.get(thread).copied().unwrap_or(0);
+        for row in self.compactions.get_mut(thread).into_iter().flatten() {
+            if row.compaction.id >= newest && row.compaction.undone_at.is_none() {
+                row.compaction.undone_at = Some(Position::from_stored(newest.get().max(head) + 1));
+                row.is_pending = false;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,303 @@
+//! Group commit: while one statement of a worker is under way, the commits that become ready meanwhile wait, and go with the next one, all of
+//! them or none. What the store refuses of one of them is looked for with each alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::statements::{Kind, Statement};
+use super::{Address, Event, Reply, SessionEvent, StatementEvent, World};
+use crate::bug::Bug;
+use crate::rng::Rng;
+use crate::store::fence::Decided;
+
+/// The committers of all workers.
+#[derive(Debug)]
+pub(super) struct Groups {
+    /// Workers gather commits in this history; otherwise each partition has a writer of its own.
+    is_on: bool,
+    /// What becomes ready within so long goes together, ms: for so long other statements are under way.
+    gathers_ms: i64,
+    rng: Rng,
+    /// By the incarnation of the worker.
+    committers: BTreeMap<u64, Committer>,
+    groups: Vec<Group>,
+}
+
+#[derive(Debug, Default)]
+struct Committer {
+    /// Statements that wait for the next group.
+    waiting: Vec<usize>,
+    under_way: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Group {
+    address: Address,
+    /// The statement of all of them.
+    leader: usize,
+    /// By partition: rows are locked in that order.
+    members: Vec<usize>,
+    /// How many of them have been looked at, and those whose rows are locked.
+    looked_at: usize,
+    held: Vec<usize>,
+    /// To be tried alone, the next one last.
+    alone: Vec<usize>,
+}
+
+impl Groups {
+    pub(super) fn new(mut rng: Rng) -> Self {
+        let (is_on, gathers_ms) = (rng.chance(0.7), rng.pick([0, 30, 100, 300]));
+        Self { is_on, gathers_ms, rng, committers: BTreeMap::new(), groups: Vec::new() }
+    }
+}
+
+impl World {
+    /// A commit of an owner: with the next group of its worker.
+    pub(super) fn submit(&mut self, address: Address, decided: Arc<Decided>) -> usize {
+        if !self.groups.is_on || self.scenario.partitions < 2 {
+            return self.send(address, Kind::Commit(decided));
+        }
+        let number = self.statements.len();
+        self.statements.push(Statement::new(Kind::Commit(decided), address));
+        self.groups.committers.entry(address.incarnation).or_default().waiting.push(number);
+        let delay = self.groups.rng.range(0, self.groups.gathers_ms);
+        self.schedule(delay, Event::Gather(address));
+        number
+    }
+
+    /// Whoever was to hear of it is there still.
+    fn is_waited_for(&mut self, number: usize) -> bool {
+        let address = self.statements[number].address;
+        self.session(address).is_some_and(|session| session.waits_for(number))
+    }
+
+    pub(super) fn gather(&mut self, address: Address) {
+        let (index, incarnation) = (address.worker, address.incarnation);
+        if self.is_away(index, incarnation, || Event::Gather(address)) {
+            return;
+        }
+        let committer = self.groups.committers.entry(incarnation).or_default();
+        if committer.under_way.is_some() {
+            return;
+        }
+        let waiting = std::mem::take(&mut committer.waiting);
+        let (limits, mut turns, mut bytes) = (self.scenario.limits, 0, 0);
+        let (mut members, mut later) = (Vec::new(), Vec::new());
+        for number in waiting {
+            if !self.is_waited_for(number) {
+                continue;
+            }
+            let Kind::Commit(decided) = &self.statements[number].kind else { continue };
+            if !members.is_empty() && (turns >= limits.commit_turns || bytes >= limits.commit_bytes) {
+                later.push(number);
+                continue;
+            }
+            (turns, bytes) = (turns + decided.commit.weight(), bytes + decided.commit.size());
+            members.push(number);
+        }
+        members.sort_by_key(|number| self.statements[*number].address.partition);
+        let group = self.groups.groups.len();
+        let committer = self.groups.committers.entry(incarnation).or_default();
+        committer.waiting = later;
+        if members.is_empty() {
+            return;
+        }
+        committer.under_way = Some(group);
+        self.coverage.groups += u64::from(members.len() > 1);
+        let (leader, address) = (self.statements.len(), self.statements[members[0]].address);
+        self.statements.push(Statement::new(Kind::Group(group), address));
+        let (held, alone) = (Vec::new(), Vec::new());
+        self.groups.groups.push(Group { address, leader, members, looked_at: 0, held, alone });
+        self.send_group(group);
+    }
+
+    fn send_group(&mut self, group: usize) {
+        let (members, leader) = (self.groups.groups[group].members.clone(), self.groups.groups[group].leader);
+        let timeout = self.scenario.answer_timeout_ms;
+        for member in &members {
+            let address = self.statements[*member].address;
+            self.schedule(timeout, Event::Session(address, SessionEvent::Timeout(*member)));
+        }
+        self.schedule(timeout * (members.len() as i64 + 1), Event::GroupOver(group));
+        let mut delay = self.rng.range(0, 4);
+        if self.fault(|faults| faults.refused) {
+            // All of it is tried again, as long as somebody waits for it.
+            self.coverage.refused += 1;
+            let back = self.rng.range(1, 50);
+            return self.schedule(back, Event::GroupAgain(group));
+        } else if self.fault(|faults| faults.request_lost) {
+            self.tell_unknown(&members);
+            return self.schedule(1, Event::GroupOver(group));
+        } else if self.fault(|faults| faults.request_late) {
+            delay = self.rng.range(20, 2_000);
+            self.tell_unknown(&members);
+            self.schedule(1, Event::GroupOver(group));
+        }
+        self.schedule(delay, Event::Statement(StatementEvent::Arrive(leader)));
+    }
+
+    /// Nobody knows what became of any of them.
+    fn tell_unknown(&mut self, members: &[usize]) {
+        self.coverage.groups_unknown += u64::from(members.len() > 1);
+        for member in members {
+            let address = self.statements[*member].address;
+            let reply = match self.bug {
+                Some(Bug::GroupUnknownIsApplied) => Reply::Applied(Vec::new()),
+                _ => Reply::Unknown,
+            };
+            self.reply_to(address, *member, reply, 5);
+        }
+    }
+
+    pub(super) fn send_group_again(&mut self, group: usize) {
+        let members = self.groups.groups[group].members.clone();
+        let waited_for: Vec<usize> =
+            members.into_iter().filter(|member| self.is_waited_for(*member)).collect();
+        self.groups.groups[group].members = waited_for;
+        match self.groups.groups[group].members.is_empty() {
+            true => self.group_over(group),
+            false => self.send_group(group),
+        }
+    }
+
+    /// The rows of its partitions are locked one after the other; commits that were decided on another state are left out.
+    pub(super) fn start_group(&mut self, group: usize) {
+        let leader = self.groups.groups[group].leader;
+        while let Some(member) =
+            self.groups.groups[group].members.get(self.groups.groups[group].looked_at).copied()
+        {
+            let address = self.statements[member].address;
+            let Kind::Commit(decided) = self.statements[member].kind.clone() else { return };
+            let row = self.store.row(address.partition);
+            if row.locked_by.is_some() {
+                row.queue.push_back(leader);
+                self.coverage.lock_waits += 1;
+                return;
+            }
+            let is_held = self.is_fenced_together(group) || self.store.expects(address.incarnation, &decided);
+            self.groups.groups[group].looked_at += 1;
+            if is_held || matches!(self.bug, Some(Bug::NoFence | Bug::NoGuard)) {
+                self.store.row(address.partition).locked_by = Some(leader);
+                self.groups.groups[group].held.push(member);
+            } else {
+                self.coverage.fenced += 1;
+                self.note(15, [member as u64, group as u64, 0], || {
+                    format!("store: fences s{member} of a group")
+                });
+                self.reply_to(address, member, Reply::Fenced, 4);
+            }
+        }
+        if self.going_back.is_armed && !self.groups.groups[group].held.is_empty() {
+            return self.step_back();
+        }
+        let mut duration = self.rng.range(0, 6);
+        if self.fault(|faults| faults.slow_statement) {
+            duration = self.rng.range(50, 1_500);
+            if self.rng.chance(0.5) {
+                let held = self.groups.groups[group].held.clone();
+                self.tell_unknown(&held);
+            }
+        }
+        self.schedule(duration, Event::Statement(StatementEvent::Done(leader)));
+    }
+
+    /// A planted bug: whether the fence lets any of them pass counts for all.
+    fn is_fenced_together(&self, group: usize) -> bool {
+        let is_expected = |member: &usize| match &self.statements[*member].kind {
+            Kind::Commit(decided) => {
+                self.store.expects(self.statements[*member].address.incarnation, decided)
+            }
+            _ => false,
+        };
+        self.bug == Some(Bug::GroupFencedTogether)
+            && self.groups.groups[group].members.iter().any(is_expected)
+    }
+
+    /// The server of the statement is gone.
+    pub(super) fn group_cut_off(&mut self, group: usize) {
+        let members = self.groups.groups[group].members.clone();
+        self.tell_unknown(&members);
+    }
+
+    pub(super) fn group_done(&mut self, group: usize) {
+        let held = std::mem::take(&mut self.groups.groups[group].held);
+        if self.fault(|faults| faults.aborted) {
+            self.note(16, [group as u64, 0, 0], || format!("store: group {group} aborts"));
+            self.tell_unknown(&held);
+        } else if let Some(bad) = self.group_refused(&held) {
+            self.refuse_group(group, &held, &bad);
+        } else {
+            let is_lost = self.fault(|faults| faults.reply_lost);
+            for member in &held {
+                let Kind::Commit(decided) = self.statements[*member].kind.clone() else { continue };
+                let refused = self.apply(*member, &decided);
+                if !is_lost {
+                    let address = self.statements[*member].address;
+                    self.reply_to(address, *member, refused.map_or(Reply::Unknown, Reply::Applied), 4);
+                }
+            }
+            if is_lost {
+                self.tell_unknown(&held);
+            }
+        }
+        for member in held {
+            self.unlock(self.statements[member].address.partition);
+        }
+        match self.groups.groups[group].alone.is_empty() {
+            true => self.group_over(group),
+            false => self.next_alone(group),
+        }
+    }
+
+    /// Members of which the store refuses something, so that nothing of the group is written.
+    fn group_refused(&mut self, held: &[usize]) -> Option<BTreeSet<usize>> {
+        let mut bad = BTreeSet::new();
+        for member in held {
+            let Kind::Commit(decided) = self.statements[*member].kind.clone() else { continue };
+            let refused = self.refuses(&decided.commit, held.len() > 1).unwrap_or_default();
+            if !refused.is_empty() {
+                bad.insert(*member);
+            }
+            self.statements[*member].judged = Some(refused);
+        }
+        (!bad.is_empty()).then_some(bad)
+    }
+
+    fn refuse_group(&mut self, group: usize, held: &[usize], bad: &BTreeSet<usize>) {
+        self.coverage.groups_refused += u64::from(held.len() > 1);
+        let mut alone: Vec<usize> = held.iter().rev().copied().collect();
+        if self.bug == Some(Bug::GroupDragged) {
+            alone.retain(|member| bad.contains(member));
+            for member in held.iter().filter(|member| !bad.contains(member)) {
+                let address = self.statements[*member].address;
+                self.reply_to(address, *member, Reply::Applied(Vec::new()), 4);
+            }
+        }
+        for member in &alone {
+            self.statements[*member].group = Some(group);
+        }
+        self.groups.groups[group].alone = alone;
+    }
+
+    /// The next of a refused group is tried alone.
+    pub(super) fn next_alone(&mut self, group: usize) {
+        while let Some(member) = self.groups.groups[group].alone.pop() {
+            if self.is_waited_for(member) {
+                let delay = self.rng.range(0, 4);
+                return self.schedule(delay, Event::Statement(StatementEvent::Arrive(member)));
+            }
+        }
+        self.group_over(group);
+    }
+
+    /// The worker knows what became of it, or that it will not: the next group may go.
+    pub(super) fn group_over(&mut self, group: usize) {
+        let address = self.groups.groups[group].address;
+        let Some(committer) = self.groups.committers.get_mut(&address.incarnation) else { return };
+        if committer.under_way == Some(group) {
+            committer.under_way = None;
+            let delay = self.groups.rng.range(0, self.groups.gathers_ms / 4);
+            self.schedule(delay, Event::Gather(address));
+        }
+    }
+}

@@ -6,12 +6,13 @@
 /// Methods that are used here.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 /// Headers of requests that are read here, and some that client libraries of the protocols add by themselves.
-const REQUEST_HEADERS: [&str; 13] = [
+const REQUEST_HEADERS: [&str; 14] = [
     "authorization",
     "content-type",
     "idempotency-key",
     "last-event-id",
     "x-correlation-id",
+    "x-request-id",
     "x-antiphon-actor",
     "x-antiphon-thread",
     "accept",
@@ -27,7 +28,7 @@ const REQUEST_HEADERS: [&str; 13] = [
 /// OpenAI's library describes itself in headers of this prefix.
 const DESCRIBING: &str = "x-stainless-";
 /// Headers of answers that a page may read.
-const EXPOSED: &str = "retry-after, location, www-authenticate, x-correlation-id, x-antiphon-turn, x-antiphon-thread, \
+const EXPOSED: &str = "retry-after, location, www-authenticate, x-correlation-id, x-request-id, x-antiphon-turn, x-antiphon-thread, \
                        x-vercel-ai-ui-message-stream";
 /// How long a browser may keep the answer to a preflight, in s. None keeps it longer.
 const MAX_AGE_S: &str = "7200";

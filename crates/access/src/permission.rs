@@ -20,13 +20,15 @@ pub enum Permission {
     ConfigureAgents,
     /// To see who did what.
     ReadAudit,
+    /// To see what was given up on, with its payload.
+    ReadDeadLetters,
     /// To make and revoke API keys.
     ManageKeys,
 }
 
 impl Permission {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::ReadThreads,
         Self::WriteThreads,
         Self::ReadAgents,
@@ -34,6 +36,7 @@ impl Permission {
         Self::OperateAgents,
         Self::ConfigureAgents,
         Self::ReadAudit,
+        Self::ReadDeadLetters,
         Self::ManageKeys,
     ];
 
@@ -47,6 +50,7 @@ impl Permission {
             Self::OperateAgents => "agents:operate",
             Self::ConfigureAgents => "agents:configure",
             Self::ReadAudit => "audit:read",
+            Self::ReadDeadLetters => "dead-letters:read",
             Self::ManageKeys => "keys:manage",
         }
     }

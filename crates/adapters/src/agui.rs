@@ -11,7 +11,7 @@
 //! State: the arguments of calls that are still being written, the results of a step, and the ids of the calls. Text is not
 //! kept.
 
-mod request;
+pub(crate) mod request;
 
 use model::{MessageId, Metadata, ThreadId};
 use serde::{Serialize, Serializer};

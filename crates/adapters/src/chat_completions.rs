@@ -11,7 +11,7 @@
 //!
 //! State: the text and the calls, for the whole completion; so it grows with the answer, whose size owners bound.
 
-mod request;
+pub(crate) mod request;
 
 use std::sync::Arc;
 

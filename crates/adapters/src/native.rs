@@ -168,7 +168,7 @@ impl Native {
         out.extend_from_slice(b"event: reset\n");
         sse::data(
             &mut out,
-            &ResetEvent { session_id: self.thread.name(), message_id: message.as_str(), attempt },
+            &ResetEvent { thread_id: self.thread.name(), message_id: message.as_str(), attempt },
         );
         out.into()
     }
@@ -179,7 +179,7 @@ impl Native {
         let mut out = Vec::with_capacity(128);
         write_id(&mut out, &self.cursor);
         out.extend_from_slice(b"event: restart\n");
-        sse::data(&mut out, &RestartEvent { session_id: self.thread.name(), after: self.cursor.base() });
+        sse::data(&mut out, &RestartEvent { thread_id: self.thread.name(), after: self.cursor.base() });
         out.into()
     }
 
@@ -291,14 +291,14 @@ impl Serialize for ChunkEvent<'_> {
 
 #[derive(Serialize)]
 struct ResetEvent<'a> {
-    session_id: &'a str,
+    thread_id: &'a str,
     message_id: &'a str,
     attempt: u32,
 }
 
 #[derive(Serialize)]
 struct RestartEvent<'a> {
-    session_id: &'a str,
+    thread_id: &'a str,
     after: Position,
 }
 

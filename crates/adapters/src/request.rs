@@ -2,7 +2,8 @@
 //!
 //! Entry types: [`BadRequest`] and [`Rejection`]; each protocol has a `Request` of its own. The history is ours: of the messages
 //! that a client sends along only the last one is read. What cannot be done is refused with its place in the body, never
-//! left out in silence; settings of the model (temperature and the like) belong to the agent and are not read.
+//! left out in silence: each protocol has a table of the fields that it knows ([`Use`]), and any other is refused, too. What is
+//! asked of the model goes to the agent's workflow with the turn ([`Wanted`]).
 
 use bytes::Bytes;
 use model::{InvalidId, InvalidMetadata, Metadata};
@@ -143,6 +144,129 @@ pub struct ErrorBody {
     pub bytes: Bytes,
 }
 
+/// What a request asks for besides an answer to its input.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Wanted {
+    /// Sampling, limits and the like, for the workflow: under the names of OpenAI's chat completions, whatever the protocol.
+    pub parameters: Metadata,
+    /// What the model is told besides the agent's own instructions: the agent's settings decide about it.
+    pub instructions: Option<Instructions>,
+    /// Earlier messages were sent along, and no thread was named in which they could be: how that is refused, if the agent's settings
+    /// do not say that they are ignored.
+    pub history: Option<BadRequest>,
+}
+
+/// Instructions of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instructions {
+    /// The first field with such a text.
+    pub param: String,
+    /// All such texts, in their order.
+    pub text: String,
+}
+
+impl Instructions {
+    /// Adds a text, which is empty in some requests.
+    pub(crate) fn add(all: &mut Option<Self>, param: String, text: &str) {
+        match all {
+            _ if text.trim().is_empty() => {}
+            Some(known) => {
+                known.text.push_str("\n\n");
+                known.text.push_str(text);
+            }
+            None => *all = Some(Self { param, text: text.to_owned() }),
+        }
+    }
+}
+
+/// What is done with a field.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Use {
+    /// It is read; its value may be refused.
+    Read,
+    /// Handed over to the workflow under this name, if it is of that shape.
+    Handed(&'static str, Shape),
+    /// Taken when it says what is done anyway, with one of these values as JSON. Otherwise: why not.
+    Only(&'static [&'static str], &'static str),
+    /// Refused unless it is empty, and why.
+    Refused(&'static str),
+}
+
+/// What a value must be that is handed over.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Shape {
+    /// A number from the first to the second; in words.
+    Number(f64, f64, &'static str),
+    /// A whole number above 0.
+    Count,
+    Integer,
+    Flag,
+    Text,
+    /// One of these texts; in words.
+    OneOf(&'static [&'static str], &'static str),
+    /// A text, or one to four of them.
+    Texts,
+    /// An object with numbers.
+    Numbers,
+    Object,
+}
+
+impl Shape {
+    fn has(self, value: &Value) -> bool {
+        match (self, value) {
+            (Self::Number(from, to, _), Value::Number(number)) => {
+                number.as_f64().is_some_and(|number| (from..=to).contains(&number))
+            }
+            (Self::Count, Value::Number(number)) => number.as_u64().is_some_and(|number| number > 0),
+            (Self::Integer, Value::Number(number)) => number.is_i64() || number.is_u64(),
+            (Self::Flag, Value::Bool(_)) | (Self::Object, Value::Object(_)) => true,
+            (Self::Text | Self::Texts, Value::String(text)) => !text.is_empty(),
+            (Self::OneOf(all, _), Value::String(text)) => all.contains(&text.as_str()),
+            (Self::Texts, Value::Array(texts)) => {
+                (1..=4).contains(&texts.len())
+                    && texts.iter().all(|text| text.as_str().is_some_and(|text| !text.is_empty()))
+            }
+            (Self::Numbers, Value::Object(map)) => map.values().all(Value::is_number),
+            _ => false,
+        }
+    }
+
+    fn expected(self) -> &'static str {
+        match self {
+            Self::Number(_, _, expected) | Self::OneOf(_, expected) => expected,
+            Self::Count => "a whole number above 0",
+            Self::Integer => "a whole number",
+            Self::Flag => "true or false",
+            Self::Text => "a string that is not empty",
+            Self::Texts => "a string, or one to four of them, none of them empty",
+            Self::Numbers => "an object with numbers",
+            Self::Object => "an object",
+        }
+    }
+}
+
+/// The fields of an object that are known.
+pub(crate) type Known = [(&'static str, Use)];
+
+pub(crate) const PENALTY: Shape = Shape::Number(-2.0, 2.0, "a number from -2 to 2");
+pub(crate) const TEMPERATURE: Shape = Shape::Number(0.0, 2.0, "a number from 0 to 2");
+pub(crate) const PROBABILITY: Shape = Shape::Number(0.0, 1.0, "a number from 0 to 1");
+pub(crate) const VERBOSITY: Shape = Shape::OneOf(&["low", "medium", "high"], "low, medium or high");
+/// A call that has to be made would be made in every step.
+pub(crate) const TOOL_CHOICE: Shape = Shape::OneOf(
+    &["auto", "none"],
+    "auto or none: tools belong to the agent's workflow and are called there",
+);
+
+/// Why a choice is refused that belongs to the operator.
+pub(crate) const SETTINGS: &str = "it belongs to the agent's settings";
+/// Why tools of the client are.
+pub(crate) const TOOLS: &str = "tools belong to the agent's workflow and are called there";
+/// Why what is not there is.
+pub(crate) const NOT_HERE: &str = "not supported";
+/// Why a request not to keep it is.
+pub(crate) const KEPT: &str = "what is said in a thread is always kept";
+
 /// An object of the body, with the path that leads to it.
 pub(crate) struct Fields<'a> {
     map: &'a Map<String, Value>,
@@ -236,12 +360,36 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Refuses what is not known, and what is known not to be done, and adds what is handed over to `parameters`.
+    pub(crate) fn take(&self, known: &Known, parameters: &mut Map<String, Value>) -> Result<(), BadRequest> {
+        for (key, value) in self.map.iter().filter(|(_, value)| !value.is_null()) {
+            match known.iter().find(|(name, _)| name == key).map(|(_, used)| *used) {
+                Some(Use::Read) => {}
+                Some(Use::Handed(name, shape)) if shape.has(value) => {
+                    parameters.insert(name.to_owned(), value.clone());
+                }
+                Some(Use::Handed(_, shape)) => return Err(self.invalid(key, shape.expected())),
+                Some(Use::Only(values, _)) if values.contains(&value.to_string().as_str()) => {}
+                Some(Use::Only(_, why)) => return Err(self.unsupported(key, why)),
+                Some(Use::Refused(why)) => self.refuse(key, why)?,
+                None => return Err(self.unsupported(key, "there is no such field here")),
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn unsupported(&self, key: &str, why: &'static str) -> BadRequest {
         BadRequest::Unsupported { param: self.path(key), why }
     }
 
     pub(crate) fn invalid(&self, key: &str, expected: &'static str) -> BadRequest {
         BadRequest::Invalid { param: self.path(key), expected }
+    }
+
+    /// What is handed over, as it travels.
+    pub(crate) fn parameters(&self, parameters: Map<String, Value>) -> Result<Metadata, BadRequest> {
+        let invalid = |source| BadRequest::InvalidMetadata { param: self.path("parameters"), source };
+        Metadata::new(parameters).map_err(invalid)
     }
 
     fn typed<T>(
@@ -314,30 +462,24 @@ pub(crate) fn last_message<'a>(
     }
 }
 
-/// System and developer messages.
-pub(crate) struct Instructions {
-    /// How many there are.
-    pub(crate) messages: usize,
-    /// Their texts.
-    pub(crate) text: Option<String>,
-}
-
-/// Finds the instructions among messages that are not the input.
-pub(crate) fn instructions_of(
+/// Adds the texts of the system and developer messages among these, and returns whether there are others.
+pub(crate) fn instructions(
     path: &str,
     messages: &[Value],
+    key: &str,
     rules: &ContentRules,
-) -> Result<Instructions, BadRequest> {
-    let mut texts = Vec::new();
+    all: &mut Option<Instructions>,
+) -> Result<bool, BadRequest> {
+    let mut has_others = false;
     for (index, message) in messages.iter().enumerate() {
         let message = Fields::inside(format!("{path}[{index}]"), message)?;
         if matches!(message.text("role")?, Some("system" | "developer")) {
-            texts.push(text_of(&message, "content", rules)?);
+            Instructions::add(all, message.path(key), &text_of(&message, key, rules)?);
+        } else {
+            has_others = true;
         }
     }
-    let messages = texts.len();
-    texts.retain(|text| !text.trim().is_empty());
-    Ok(Instructions { messages, text: (!texts.is_empty()).then(|| texts.join("\n\n")) })
+    Ok(has_others)
 }
 
 #[cfg(test)]

@@ -8,15 +8,17 @@
 //!
 //! Resume: `starting_after` ([`Resume`]). Numbers are those of the fold: the events of attempt `a` begin at `a` thousand
 //! million, so that a client that has seen a part of an attempt that was given up gets the whole of the next one. Of an answer of which only the
-//! history is left, the last event is told alone: the object in it has the whole output, while the pieces that the client has seen
-//! a part of are not known any more. The last event is always told, also to a client that names a number ahead of it.
+//! history is left, the pieces are not known any more: a client that names a number is told the last event alone, whose object has the whole
+//! output; one that names none is told of whole texts (`response.output_text.done`), under numbers above all that were told before, so that
+//! OpenAI's own helper, which asks for everything and drops what is not above its number, tells of them too. The last event is always told,
+//! also to a client that names a number ahead of it.
 //!
 //! State: the output with all of its text, for the objects in the events; so it grows with the answer, whose size owners
 //! bound.
 
 mod numbers;
 mod object;
-mod request;
+pub(crate) mod request;
 mod writer;
 
 use bytes::Bytes;

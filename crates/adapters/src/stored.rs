@@ -51,6 +51,8 @@ struct Call {
     id: String,
     name: String,
     arguments: String,
+    /// The call itself is there, and not its result alone.
+    is_made: bool,
     result: Option<String>,
     is_error: bool,
 }
@@ -81,7 +83,8 @@ impl StoredAnswer {
             last = Some(message.metadata);
         }
         let metadata = last.unwrap_or(&Metadata::EMPTY);
-        let metadata = (!has_mark(metadata, "stopped")).then(|| without_reasoning(metadata));
+        let is_silent = has_steps && steps.last().is_some_and(|step: &Step| step.content.is_empty());
+        let metadata = (!has_mark(metadata, "stopped")).then(|| said_with_final(metadata, is_silent));
         let mut answer = Self { attempt, position, has_steps, steps, metadata, chunks: Vec::new() };
         answer.chunks = answer.after(&Seen::nothing(attempt)).map(|(chunks, _)| chunks).unwrap_or_default();
         answer
@@ -116,10 +119,11 @@ impl StoredAnswer {
         std::iter::once(Happening::Opened).chain(chunks).chain([end])
     }
 
-    /// Whether a client can have seen so much of it.
+    /// Whether a client can have seen so much of it. What was stopped may have got further for an owner that did not come to store it.
     pub fn has(&self, seen: &Seen) -> bool {
         let text: usize = self.steps.iter().map(|step| step.content.len()).sum();
-        seen.is_possible() && (seen.attempt != self.attempt || seen.bytes <= text as u64)
+        let is_within = seen.attempt != self.attempt || seen.bytes <= text as u64;
+        seen.is_possible() && (is_within || self.is_stopped())
     }
 
     /// What a client lacks who has seen so much.
@@ -163,13 +167,23 @@ impl StoredAnswer {
 
 fn add(steps: &mut Vec<Step>, message: &StoredMessage<'_>) {
     if message.role == Role::Tool {
-        let id = message.tool_call_id.unwrap_or_default();
-        let call = steps.last_mut().and_then(|step| step.calls.iter_mut().find(|call| call.id == id));
-        // A result that was made up for a call without one is made up again.
-        let is_real = !has_mark(message.metadata, "missing") && !has_mark(message.metadata, "stopped");
-        if let Some(call) = call.filter(|_| is_real) {
-            call.result = Some(message.content.to_owned());
-            call.is_error = has_mark(message.metadata, "is_error");
+        // What closes a call without a result is none.
+        if has_mark(message.metadata, "missing") || has_mark(message.metadata, "stopped") {
+            return;
+        }
+        if steps.is_empty() {
+            steps.push(Step { reasoning: String::new(), content: String::new(), calls: Vec::new() });
+        }
+        let Some(step) = steps.last_mut() else { return };
+        let (id, result) = (message.tool_call_id.unwrap_or_default(), Some(message.content.to_owned()));
+        let is_error = has_mark(message.metadata, "is_error");
+        match step.calls.iter_mut().find(|call| call.id == id && call.result.is_none()) {
+            Some(call) => (call.result, call.is_error) = (result, is_error),
+            None => {
+                let name = message.metadata.get("tool_name").and_then(Value::as_str).unwrap_or_default();
+                let (id, name, arguments) = (id.to_owned(), name.to_owned(), String::new());
+                step.calls.push(Call { id, name, arguments, is_made: false, result, is_error });
+            }
         }
         return;
     }
@@ -179,6 +193,7 @@ fn add(steps: &mut Vec<Step>, message: &StoredMessage<'_>) {
             id: text("id").unwrap_or_default().to_owned(),
             name: text("name").unwrap_or_default().to_owned(),
             arguments: text("arguments").unwrap_or_default().to_owned(),
+            is_made: true,
             result: text("result").map(str::to_owned),
             is_error: false,
         }
@@ -244,12 +259,18 @@ impl Writer {
     }
 
     fn call(&mut self, call: &Call) {
+        if !call.is_made {
+            return;
+        }
         self.push(ChunkKind::ToolCall, &call.arguments, call.metadata(), false);
     }
 
     fn result(&mut self, call: &Call, from: usize) {
         if let Some(result) = &call.result {
             let mut metadata = json!({"tool_call_id": call.id});
+            if !call.is_made && !call.name.is_empty() {
+                metadata["tool_name"] = call.name.as_str().into();
+            }
             if call.is_error {
                 metadata["is_error"] = true.into();
             }
@@ -269,10 +290,13 @@ impl Call {
     }
 }
 
-/// Of the final chunk; reasoning has been said.
-fn without_reasoning(metadata: &Metadata) -> Metadata {
+/// Of the final chunk; reasoning has been said, and that nothing came after a call or a result is not the producer's word.
+fn said_with_final(metadata: &Metadata, is_silent: bool) -> Metadata {
     let mut map = metadata.as_map().cloned().unwrap_or_default();
     map.remove("reasoning");
+    if is_silent {
+        map.remove("missing");
+    }
     Metadata::new(map).unwrap_or_default()
 }
 

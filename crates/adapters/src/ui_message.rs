@@ -11,7 +11,8 @@
 //! State: the arguments of calls that are still being written, the results of a step, and the ids of the calls. Text is not
 //! kept.
 
-mod request;
+mod history;
+pub(crate) mod request;
 
 use model::{MessageId, Metadata};
 use serde::{Serialize, Serializer};
@@ -22,7 +23,8 @@ use crate::outline::{Change, arguments};
 use crate::usage::finish_reason;
 use crate::{Happening, Output, Protocol, Then, sse};
 
-pub use request::{Request, error_body};
+pub use history::HistoryMessage;
+pub use request::{Regenerated, Request, error_body};
 
 /// The header that tells clients and proxies which stream it is.
 pub const HEADERS: &[(&str, &str)] = &[("x-vercel-ai-ui-message-stream", "v1")];

@@ -3,7 +3,9 @@
 //! A command says what it found on standard output, as a table or as JSON; everything else is on standard error.
 
 mod batches;
+mod dead_letters;
 mod doctor;
+mod erase;
 mod export;
 mod import;
 mod incidents;
@@ -19,8 +21,8 @@ use std::time::Duration;
 use model::ThreadId;
 use store::{Store, StoreConfig, ThreadRow};
 
-pub(crate) use options::{Batches, Incidents, Keys, Threads};
-use options::{BatchesCommand, Database, IncidentsCommand, KeysCommand, ThreadsCommand};
+pub(crate) use options::{Batches, DeadLetters, EraseOwner, Incidents, Keys, Threads};
+use options::{BatchesCommand, Database, DeadLettersCommand, IncidentsCommand, KeysCommand, ThreadsCommand};
 
 use crate::roles::Stop;
 
@@ -45,8 +47,13 @@ pub(crate) async fn run_threads(options: Threads) -> Result<(), Stop> {
         ThreadsCommand::Export(export) => export::run(&connect(&export.database).await?, &export).await,
         ThreadsCommand::Import(import) => import::run(&connect(&import.database).await?, &import).await,
         ThreadsCommand::Fork(fork) => threads::fork(&connect(&fork.database).await?, &fork).await,
-        ThreadsCommand::Erase(erase) => threads::erase(&connect(&erase.database).await?, &erase).await,
+        ThreadsCommand::Erase(erase) => erase::thread(&connect(&erase.policy.database).await?, &erase).await,
     }
+}
+
+/// Erases what a tenant or a user has.
+pub(crate) async fn run_erase(options: EraseOwner) -> Result<(), Stop> {
+    erase::owner(&connect(&options.policy.database).await?, &options).await
 }
 
 /// Runs a command on API keys.
@@ -55,6 +62,18 @@ pub(crate) async fn run_keys(options: Keys) -> Result<(), Stop> {
         KeysCommand::Create(create) => keys::create(&connect(&create.database).await?, &create).await,
         KeysCommand::List(list) => keys::list(&connect(&list.database).await?, &list).await,
         KeysCommand::Revoke(revoke) => keys::revoke(&connect(&revoke.database).await?, &revoke).await,
+    }
+}
+
+/// Runs a command on dead letters.
+pub(crate) async fn run_dead_letters(options: DeadLetters) -> Result<(), Stop> {
+    match options.command {
+        DeadLettersCommand::List(list) => dead_letters::list(&connect(&list.database).await?, &list).await,
+        DeadLettersCommand::Show(show) => dead_letters::show(&connect(&show.database).await?, &show).await,
+        DeadLettersCommand::Replay(replay) => {
+            dead_letters::replay(&connect(&replay.database).await?, &replay).await
+        }
+        DeadLettersCommand::Drop(drop) => dead_letters::drop(&connect(&drop.database).await?, &drop).await,
     }
 }
 

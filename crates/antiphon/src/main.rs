@@ -3,6 +3,7 @@
 mod access_options;
 mod commands;
 mod healthcheck;
+mod keep_options;
 mod options;
 mod roles;
 mod workflow_role;

@@ -9,7 +9,8 @@ use model::{PartitionCount, WorkflowName};
 use runtime::telemetry::Format;
 
 use crate::access_options::AccessSettings;
-use crate::commands::{Batches, Incidents, Keys, Threads};
+use crate::commands::{Batches, DeadLetters, EraseOwner, Incidents, Keys, Threads};
+use crate::keep_options::KeepSettings;
 use crate::workflow_role::{Workflow, WorkflowSettings};
 
 /// Ordered, durable answers of AI workflows: from NATS to clients and Postgres.
@@ -41,6 +42,10 @@ pub(crate) enum Command {
     Batches(Batches),
     /// Look at threads, export and import them, copy and erase them.
     Threads(Threads),
+    /// Erase everything of a tenant or a user. Without --yes it only says what there is.
+    Erase(EraseOwner),
+    /// Look at what was given up on, replay it, drop it.
+    DeadLetters(DeadLetters),
     /// Make, list and revoke API keys.
     Keys(Keys),
     /// See what a store or a stream that went back in time has cost, and say that you have seen it.
@@ -183,6 +188,8 @@ pub(crate) struct WorkerSettings {
     /// Between two looks at what agents' rules keep of their threads.
     #[arg(long, env = "ANTIPHON_RETENTION_SECONDS", default_value = "600", value_parser = seconds)]
     pub(crate) retention_seconds: Duration,
+    #[command(flatten)]
+    pub(crate) keep: KeepSettings,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -206,9 +213,12 @@ pub(crate) struct HttpSettings {
     /// all have its address: 0 is no bound.
     #[arg(long, env = "ANTIPHON_CONNECTIONS_PER_PEER", default_value_t = 1_000)]
     pub(crate) connections_per_peer: u32,
-    /// How long the head of a request may take, and a connection have nothing to do.
+    /// How long the head of a request may take, and a new connection say nothing.
     #[arg(long, env = "ANTIPHON_HEAD_TIMEOUT_SECONDS", default_value = "10", value_parser = up_to_a_day)]
     pub(crate) head_timeout_seconds: Duration,
+    /// How long a connection may have nothing to do after a request: longer than a proxy keeps its connections (nginx: 60).
+    #[arg(long, env = "ANTIPHON_IDLE_TIMEOUT_SECONDS", default_value = "75", value_parser = up_to_a_day)]
+    pub(crate) idle_timeout_seconds: Duration,
     /// How long the body of a request may take.
     #[arg(long, env = "ANTIPHON_BODY_TIMEOUT_SECONDS", default_value = "30", value_parser = up_to_a_day)]
     pub(crate) body_timeout_seconds: Duration,
@@ -218,7 +228,11 @@ pub(crate) struct HttpSettings {
     /// Bytes that a viewer may lag behind before it is cut.
     #[arg(long, env = "ANTIPHON_LAG_BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1 << 10..=1 << 30))]
     pub(crate) lag_bytes: u32,
-    /// Connections have so long to end when the gateway is to stop.
+    /// When the gateway is to stop it says that it is not ready, and takes connections for so long, until load balancers have
+    /// forgotten it. [default: 5; 0 at a loopback address]
+    #[arg(long, env = "ANTIPHON_HTTP_CLOSE_DELAY_SECONDS", value_parser = delay)]
+    pub(crate) http_close_delay_seconds: Option<Duration>,
+    /// Connections have so long to end after that.
     #[arg(long, env = "ANTIPHON_HTTP_DRAIN_SECONDS", default_value = "10", value_parser = up_to_a_day)]
     pub(crate) http_drain_seconds: Duration,
 }
@@ -279,6 +293,14 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// 0 is none.
+fn delay(text: &str) -> Result<Duration, String> {
+    match text.trim() {
+        "0" => Ok(Duration::ZERO),
+        text => up_to_a_day(text),
+    }
+}
+
 fn up_to_a_day(text: &str) -> Result<Duration, String> {
     let duration = seconds(text)?;
     match duration <= Duration::from_secs(86_400) {
@@ -325,6 +347,7 @@ mod tests {
         }
         assert!(lease("1").is_err() && lease("2").is_ok());
         assert!(up_to_a_day("86401").is_err() && up_to_a_day("0").is_err() && up_to_a_day("86400").is_ok());
+        assert!(delay("0").is_ok_and(|delay| delay.is_zero()) && delay("5").is_ok() && delay("-1").is_err());
         assert!(workflow("a.b").is_err() && workflow("").is_err() && workflow("default").is_ok());
         assert!(worker_id("a b").is_err() && worker_id("pod-1").is_ok());
     }

@@ -19,6 +19,8 @@ use crate::options::{
 };
 use crate::{commands, workflow_role};
 
+/// For load balancers to forget a gateway that is to stop.
+const CLOSE_DELAY: Duration = Duration::from_secs(5);
 /// How often a process that waits for the first migration looks again.
 const UNMIGRATED: Duration = Duration::from_secs(2);
 
@@ -38,6 +40,8 @@ pub(crate) async fn run(options: Options) -> Result<(), Stop> {
         // What a signal ends at once: nothing of it is half done.
         Command::Batches(options) => return commands::run_batches(options).await,
         Command::Threads(options) => return commands::run_threads(options).await,
+        Command::DeadLetters(options) => return commands::run_dead_letters(options).await,
+        Command::Erase(options) => return commands::run_erase(options).await,
         Command::Keys(options) => return commands::run_keys(options).await,
         Command::Incidents(options) => return commands::run_incidents(options).await,
         role => role,
@@ -58,6 +62,8 @@ pub(crate) async fn run(options: Options) -> Result<(), Stop> {
             Command::Healthcheck(_)
             | Command::Batches(_)
             | Command::Threads(_)
+            | Command::DeadLetters(_)
+            | Command::Erase(_)
             | Command::Keys(_)
             | Command::Incidents(_) => Ok(()),
         }
@@ -109,6 +115,8 @@ async fn ground(
     let connect = async {
         let bus_config = bus_config(&process.servers.nats, name);
         let store_config = StoreConfig::new(&process.servers.database_url);
+        // A wrong setting ends the start with one line: before anything is said of a server that is away.
+        store_config.check()?;
         // The first error counts: a wrong setting of one is not to wait for the server of the other.
         let bus = async { Bus::connect(&bus_config).await.map_err(Stop::from) };
         let store = async { Store::connect(&store_config).await.map_err(Stop::from) };
@@ -247,6 +255,7 @@ fn worker_config(settings: &WorkerSettings, partitions: PartitionCount) -> Worke
     config.writers = settings.writers.into();
     config.purge_tail = settings.purge_tail_seconds;
     config.keep_keys = settings.idempotency_seconds;
+    config.keep = settings.keep.config();
     config.retention_every = settings.retention_seconds;
     config.rules.deadline_ms = ms(settings.turn_deadline_seconds);
     config.rules.backoff_base_ms = ms(settings.backoff_base_seconds);
@@ -269,8 +278,14 @@ async fn gateway_config(settings: &GatewaySettings) -> Result<GatewayConfig, Sto
     config.limits.http = HttpLimits {
         connections_per_peer: http.connections_per_peer as usize,
         head_timeout: http.head_timeout_seconds,
+        idle_timeout: http.idle_timeout_seconds,
         body_timeout: http.body_timeout_seconds,
         write_timeout: http.write_timeout_seconds,
+        // Nothing balances between the addresses of one machine.
+        close_delay: http.http_close_delay_seconds.unwrap_or(match settings.http_addr.ip().is_loopback() {
+            true => Duration::ZERO,
+            false => CLOSE_DELAY,
+        }),
         drain: http.http_drain_seconds,
     };
     config.check().map_err(|error| Stop::Configuration(error.to_string()))?;

@@ -12,6 +12,7 @@ use model::{BatchType, Position, TaskKind, Timestamp};
 pub use header::Header;
 pub use state::{State, Why};
 
+use crate::turn::{MISSING, STOPPED};
 use crate::{Answer, Item, Pairing};
 
 /// The messages of one batch, as many of them as there are, in the order of their numbers.
@@ -79,7 +80,7 @@ impl Batch {
     }
 
     /// How long it may be without progress, if it says so itself: `timeout_ms` of the metadata.
-    pub fn timeout_ms(&self) -> Option<i64> {
+    fn timeout_ms(&self) -> Option<i64> {
         let said = self.items.iter().find_map(|item| item.metadata.get("timeout_ms"))?.as_i64();
         said.filter(|timeout| *timeout > 0)
     }
@@ -89,9 +90,14 @@ impl Batch {
         self.items.iter().map(|item| item.created_at).max().unwrap_or_default()
     }
 
-    /// Whether it is incomplete and has made no progress for its timeout: kept, but no longer waited for.
-    pub fn is_abandoned(&self, now: Timestamp, timeout_ms: i64) -> bool {
-        self.state() != State::Complete && now.since_ms(self.last_at()) >= timeout_ms
+    /// Since when it counts as abandoned (kept, but no longer waited for): it is incomplete, and has made no progress for its own timeout,
+    /// or for `timeout_ms` where it has none. A hole is no sign of that: nothing that comes could fill it.
+    pub fn abandoned_since(&self, now: Timestamp, timeout_ms: i64) -> Option<Timestamp> {
+        if matches!(self.state(), State::Complete | State::Incomplete(Why::Hole { .. })) {
+            return None;
+        }
+        let since = self.last_at().plus_ms(self.timeout_ms().unwrap_or(timeout_ms));
+        (since <= now).then_some(since)
     }
 
     /// Its calls and their results, for people.
@@ -104,12 +110,14 @@ impl Batch {
                     Answer::Message(index) => self.items.get(*index),
                     Answer::Beside | Answer::Open => None,
                 };
+                let is_real =
+                    answering.is_none_or(|item| !item.is_marked(MISSING) && !item.is_marked(STOPPED));
                 exchanges.push(Exchange {
                     id: call.id.to_owned(),
                     name: call.name.to_owned(),
                     call_at: item.position,
                     result: answering.map(|item| (item.position, item.content.as_str())),
-                    is_answered: *answer != Answer::Open,
+                    is_answered: *answer != Answer::Open && is_real,
                 });
             }
         }
@@ -128,6 +136,6 @@ pub struct Exchange<'a> {
     pub call_at: Position,
     /// The message that answers, and what it says.
     pub result: Option<(Position, &'a str)>,
-    /// Whether there is a result, in a message or beside the call.
+    /// Whether there is a result, in a message or beside the call. What closes the call of a turn that was stopped is none.
     pub is_answered: bool,
 }

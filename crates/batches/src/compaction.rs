@@ -13,7 +13,7 @@ use model::Position;
 use serde::{Deserialize, Serialize};
 
 pub use plan::{Load, Plan, Summary, plan};
-pub use transcript::transcript;
+pub use transcript::{transcript, transcript_of_turn};
 
 /// How batches are chosen that leave, and what stands for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

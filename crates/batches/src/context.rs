@@ -74,8 +74,7 @@ impl Context {
         active.is_some_and(|active| {
             let stored = active.items().iter().filter(|item| item.position != Position::MAX).cloned();
             let stored = Batch::new(active.id(), stored.collect());
-            let timeout_ms = stored.timeout_ms().unwrap_or(timeout_ms);
-            !stored.items().is_empty() && stored.is_abandoned(now, timeout_ms)
+            !stored.items().is_empty() && stored.abandoned_since(now, timeout_ms).is_some()
         })
     }
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use model::{Chunk, ChunkKind, InvalidMetadata, Metadata};
 use serde_json::{Map, Value, json};
 
+use crate::calls::{Call, Calls};
+
 /// What a message says, folded from its chunks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Folded {
@@ -12,7 +14,8 @@ pub struct Folded {
     pub content: String,
     /// `[{"id", "name", "arguments", "result"?}]` in the order in which the calls began; `None` without calls.
     pub tool_calls: Option<Value>,
-    /// The final chunk's metadata, plus `reasoning` when chunks carried any.
+    /// The final chunk's metadata, with `timestamp` and `correlation_id` as the publisher wrote them beside it, and `reasoning` when chunks
+    /// carried any.
     pub metadata: Metadata,
     /// `tokens_used` of that metadata.
     pub token_count: Option<i64>,
@@ -25,14 +28,14 @@ pub struct Folded {
 pub fn fold(chunks: &[Arc<Chunk>]) -> Result<Folded, InvalidMetadata> {
     let last = chunks.last().map(|chunk| chunk.metadata.clone()).unwrap_or_default();
     let token_count = last.tokens_used()?.map(|count| count as i64);
-    let mut calls = ToolCalls::default();
+    let mut calls = Calls::default();
     for chunk in chunks {
         calls.add(chunk);
     }
     Ok(Folded {
         content: text_of(chunks, ChunkKind::Content),
-        tool_calls: calls.into_value(),
-        metadata: with_reasoning(last, text_of(chunks, ChunkKind::Reasoning))?,
+        tool_calls: stored(calls),
+        metadata: with_reasoning(with_origin(last, chunks)?, text_of(chunks, ChunkKind::Reasoning))?,
         token_count,
     })
 }
@@ -42,6 +45,23 @@ fn text_of(chunks: &[Arc<Chunk>], kind: ChunkKind) -> String {
     let mut text = String::with_capacity(pieces().map(str::len).sum());
     text.extend(pieces());
     text
+}
+
+/// When the publisher says that it wrote the message, and for which request: of the last chunk that says so, where the producer's own
+/// metadata have nothing of that name.
+pub(crate) fn with_origin(metadata: Metadata, chunks: &[Arc<Chunk>]) -> Result<Metadata, InvalidMetadata> {
+    let timestamp = chunks.iter().rev().find_map(|chunk| chunk.timestamp.as_deref());
+    let correlation_id = chunks.iter().rev().find_map(|chunk| chunk.correlation_id.as_deref());
+    let said = [("timestamp", timestamp), ("correlation_id", correlation_id)];
+    let mut new = said.into_iter().filter_map(|(name, text)| Some((name, text?))).peekable();
+    if new.peek().is_none() {
+        return Ok(metadata);
+    }
+    let mut map = metadata.as_map().cloned().unwrap_or_default();
+    for (name, text) in new {
+        map.entry(name).or_insert_with(|| text.into());
+    }
+    Metadata::new(map)
 }
 
 /// Reasoning has no column: it rides in the metadata, where the producer has not put its own.
@@ -54,42 +74,18 @@ pub(crate) fn with_reasoning(metadata: Metadata, reasoning: String) -> Result<Me
     Metadata::new(map)
 }
 
-/// Calls by `tool_call_id` of the chunk's metadata; their arguments and results arrive in pieces.
-#[derive(Default)]
-struct ToolCalls(Vec<(String, Map<String, Value>)>);
-
-impl ToolCalls {
-    fn add(&mut self, chunk: &Chunk) {
-        let field = match chunk.kind {
-            ChunkKind::ToolCall => "arguments",
-            ChunkKind::ToolResult => "result",
-            ChunkKind::Content | ChunkKind::Metadata | ChunkKind::Error | ChunkKind::Reasoning => return,
-        };
-        let text_at = |key: &str| chunk.metadata.get(key).and_then(Value::as_str).unwrap_or_default();
-        let call = self.call(text_at("tool_call_id"));
-        if let name @ [_, ..] = text_at("tool_name").as_bytes() {
-            call.insert("name".to_owned(), String::from_utf8_lossy(name).into());
-        }
-        let so_far = call.get(field).and_then(Value::as_str).unwrap_or_default();
-        let text = format!("{so_far}{}", chunk.text);
-        call.insert(field.to_owned(), text.into());
-    }
-
-    fn call(&mut self, id: &str) -> &mut Map<String, Value> {
-        let index = match self.0.iter().position(|(known, _)| known == id) {
-            Some(index) => index,
-            None => {
-                self.0.push((id.to_owned(), Map::from_iter([("id".to_owned(), json!(id))])));
-                self.0.len() - 1
-            }
-        };
-        &mut self.0[index].1
-    }
-
-    fn into_value(self) -> Option<Value> {
-        let calls: Vec<Value> = self.0.into_iter().map(|(_, call)| Value::Object(call)).collect();
-        (!calls.is_empty()).then_some(Value::Array(calls))
-    }
+/// As they are stored beside each other: a bare message has no messages of its own for results.
+fn stored(calls: Calls) -> Option<Value> {
+    let one = |call: Call| {
+        let name = Some(call.name).filter(|name| !name.is_empty());
+        let fields = [("name", name), ("arguments", call.arguments), ("result", call.result)];
+        let fields = fields.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text?.into())));
+        let mut map = Map::from_iter([("id".to_owned(), json!(call.id))]);
+        map.extend(fields);
+        Value::Object(map)
+    };
+    let calls: Vec<Value> = calls.0.into_iter().map(one).collect();
+    (!calls.is_empty()).then_some(Value::Array(calls))
 }
 
 #[cfg(test)]
@@ -113,6 +109,26 @@ mod tests {
         assert_eq!(folded.metadata.to_value(), json!({"tokens_used": "15", "z": 3}));
         assert_eq!(folded.token_count, Some(15));
         assert_eq!(folded.tool_calls, None);
+    }
+
+    #[test]
+    fn when_and_for_which_request_a_message_was_written_is_kept() {
+        let mut chunks = [
+            chunk(0, ChunkKind::Content, "a", json!({})),
+            chunk(1, ChunkKind::Content, "b", json!({})),
+            chunk(2, ChunkKind::Content, "c", json!({"n": 1})),
+        ];
+        let say = |chunk: &mut Arc<Chunk>, timestamp: &str, id: &str| {
+            let chunk = Arc::make_mut(chunk);
+            (chunk.timestamp, chunk.correlation_id) = (Some(timestamp.into()), Some(id.into()));
+        };
+        say(&mut chunks[0], "2026-01-01T00:00:00Z", "old");
+        say(&mut chunks[1], "2026-01-02T03:04:05.678+02:00", "c-1");
+        let wanted = json!({"n": 1, "timestamp": "2026-01-02T03:04:05.678+02:00", "correlation_id": "c-1"});
+        assert_eq!(fold(&chunks).unwrap().metadata.to_value(), wanted, "of the last chunk that has them");
+        let own = json!({"timestamp": "theirs", "correlation_id": null}).as_object().unwrap().clone();
+        Arc::make_mut(&mut chunks[2]).metadata = Metadata::new(own.clone()).unwrap();
+        assert_eq!(fold(&chunks).unwrap().metadata.as_map(), Some(&own), "a producer's own are its own");
     }
 
     #[test]

@@ -48,9 +48,7 @@ pub struct Call<'a> {
 impl Item {
     /// The calls that it makes, in the order of the model; only assistant messages call.
     pub fn calls(&self) -> Vec<Call<'_>> {
-        let stored =
-            self.tool_calls.as_ref().and_then(Value::as_array).filter(|_| self.role == Role::Assistant);
-        stored.into_iter().flatten().map(Call::of).collect()
+        Call::all_of(self.tool_calls.as_ref().filter(|_| self.role == Role::Assistant))
     }
 
     /// Whether it makes calls whose results are not beside them.
@@ -82,6 +80,11 @@ impl Item {
 }
 
 impl<'a> Call<'a> {
+    /// Those that are stored with a message, in the order of the model.
+    pub(crate) fn all_of(stored: Option<&'a Value>) -> Vec<Self> {
+        stored.and_then(Value::as_array).into_iter().flatten().map(Call::of).collect()
+    }
+
     fn of(stored: &'a Value) -> Self {
         let text = |key: &str| stored.get(key).and_then(Value::as_str);
         Self {

@@ -8,6 +8,7 @@
 //! knows where messages are kept.
 
 mod batch;
+mod calls;
 pub mod compaction;
 pub mod context;
 pub mod doctor;
@@ -24,11 +25,12 @@ pub mod transfer;
 mod turn;
 
 pub use batch::{Batch, Exchange, Header, State, Why, group};
+pub use calls::ambiguous_calls;
 pub use compaction::{Compaction, CompactionRules};
 pub use context::Context;
 pub use fold::{Folded, fold};
 pub use item::{Call, Item};
 pub use pairing::{Answer, Pairing};
 pub use retention::RetentionRules;
-pub use tokens::{Counter, Estimate, Exact};
+pub use tokens::{Counter, Estimate};
 pub use turn::{Ending, TurnMessage, fold_turn};

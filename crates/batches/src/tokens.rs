@@ -1,11 +1,7 @@
 //! What a text takes of a model's window.
 
-mod exact;
-
 use model::Role;
 use serde_json::Value;
-
-pub use exact::Exact;
 
 use crate::{Batch, Item};
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use model::{Chunk, ChunkKind, InvalidMetadata, Metadata, Role};
 use serde_json::{Map, Value, json};
 
-use crate::fold::with_reasoning;
+use crate::calls::{Call, Calls};
+use crate::fold::{with_origin, with_reasoning};
 
 /// One message of a turn, without its place.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,12 +21,17 @@ pub struct TurnMessage {
     pub tool_call_id: Option<String>,
     /// The step, from 0.
     pub step: u32,
-    /// Of the last message that of the final chunk; `reasoning` when there was any; `is_error` on a result that is one; `stopped` or
-    /// `missing` where the turn ended without it.
+    /// Of the last message that of the final chunk, with its `timestamp` and `correlation_id`; `reasoning` when there was any; `is_error` on a result that is one, `tool_name` on one without its call; `stopped` or
+    /// `missing` where the turn ended without it: see [`fold_turn`].
     pub metadata: Metadata,
     /// `tokens_used` of the final chunk, on the last message.
     pub token_count: Option<i64>,
 }
+
+/// In the metadata of an answer's last message, as `true`: the answer ended with a call or a result, and the model has not spoken since.
+pub(crate) const MISSING: &str = "missing";
+/// In the metadata of what closes a turn that was stopped, as `true`.
+pub(crate) const STOPPED: &str = "stopped";
 
 /// How the answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +44,11 @@ pub enum Ending {
 
 /// Folds an answer into the messages of its steps: assistant with calls, their results in the order of the calls, and so
 /// on, and one assistant message without calls at the end. A step begins with the first text, reasoning or call after a
-/// result. So calls and results always match: a result without a call gets one, a call without a result gets an
-/// empty one that is marked.
+/// result.
+///
+/// What came is stored, and no more: a call without a result has none, a result without a call has none, and where the answer ended with them its
+/// last message, which bears the answer's id and the final chunk's metadata, says nothing and is marked `missing`. Then the batch is
+/// incomplete. Only of a turn that was stopped the open calls are closed, with results that are marked `stopped`: it ends there.
 ///
 /// # Errors
 /// `tokens_used` of the final chunk is not a count.
@@ -47,7 +56,7 @@ pub fn fold_turn(chunks: &[Arc<Chunk>], ending: Ending) -> Result<Vec<TurnMessag
     let mut steps = vec![Step::default()];
     for chunk in chunks {
         let begins = !matches!(chunk.kind, ChunkKind::ToolResult | ChunkKind::Metadata | ChunkKind::Error);
-        if begins && steps.last().is_some_and(Step::has_results) {
+        if begins && steps.last().is_some_and(|step| step.calls.have_results()) {
             steps.push(Step::default());
         }
         if let Some(step) = steps.last_mut() {
@@ -55,7 +64,8 @@ pub fn fold_turn(chunks: &[Arc<Chunk>], ending: Ending) -> Result<Vec<TurnMessag
         }
     }
     // The last message has no calls, whatever the producer did.
-    if steps.last().is_some_and(|step| !step.calls.is_empty()) {
+    let is_missing = steps.last().is_some_and(|step| !step.calls.0.is_empty());
+    if is_missing {
         steps.push(Step::default());
     }
     let last = steps.pop().unwrap_or_default();
@@ -64,7 +74,13 @@ pub fn fold_turn(chunks: &[Arc<Chunk>], ending: Ending) -> Result<Vec<TurnMessag
     for (number, step) in (0..).zip(steps) {
         step.into_messages(number, ending, &mut messages)?;
     }
-    messages.push(last.into_answer(number, chunks, ending)?);
+    let mut answer = last.into_answer(number, chunks, ending)?;
+    if is_missing && ending == Ending::Final {
+        let mut map = answer.metadata.as_map().cloned().unwrap_or_default();
+        map.insert(MISSING.to_owned(), Value::Bool(true));
+        answer.metadata = Metadata::new(map)?;
+    }
+    messages.push(answer);
     Ok(messages)
 }
 
@@ -72,50 +88,17 @@ pub fn fold_turn(chunks: &[Arc<Chunk>], ending: Ending) -> Result<Vec<TurnMessag
 struct Step {
     content: String,
     reasoning: String,
-    calls: Vec<Call>,
-}
-
-#[derive(Debug, Default)]
-struct Call {
-    id: String,
-    name: String,
-    arguments: String,
-    result: Option<String>,
-    /// A part of the result says that it is an error.
-    is_error: bool,
+    calls: Calls,
 }
 
 impl Step {
-    fn has_results(&self) -> bool {
-        self.calls.iter().any(|call| call.result.is_some())
-    }
-
     fn add(&mut self, chunk: &Chunk) {
         match chunk.kind {
             ChunkKind::Content => self.content.push_str(&chunk.text),
             ChunkKind::Reasoning => self.reasoning.push_str(&chunk.text),
-            ChunkKind::ToolCall => self.call(chunk).arguments.push_str(&chunk.text),
-            ChunkKind::ToolResult => {
-                let call = self.call(chunk);
-                call.result.get_or_insert_default().push_str(&chunk.text);
-                call.is_error |= chunk.metadata.get("is_error") == Some(&Value::Bool(true));
-            }
+            ChunkKind::ToolCall | ChunkKind::ToolResult => self.calls.add(chunk),
             ChunkKind::Metadata | ChunkKind::Error => {}
         }
-    }
-
-    fn call(&mut self, chunk: &Chunk) -> &mut Call {
-        let text_at = |key: &str| chunk.metadata.get(key).and_then(Value::as_str).unwrap_or_default();
-        let id = text_at("tool_call_id");
-        let index = self.calls.iter().position(|call| call.id == id).unwrap_or_else(|| {
-            self.calls.push(Call { id: id.to_owned(), ..Call::default() });
-            self.calls.len() - 1
-        });
-        let call = &mut self.calls[index];
-        if call.name.is_empty() {
-            text_at("tool_name").clone_into(&mut call.name);
-        }
-        call
     }
 
     fn into_messages(
@@ -124,26 +107,41 @@ impl Step {
         ending: Ending,
         messages: &mut Vec<TurnMessage>,
     ) -> Result<(), InvalidMetadata> {
-        let calls =
-            self.calls.iter().map(|c| json!({ "id": c.id, "name": c.name, "arguments": c.arguments }));
-        messages.push(TurnMessage {
-            role: Role::Assistant,
-            content: self.content,
-            tool_calls: Some(Value::Array(calls.collect())),
-            tool_call_id: None,
-            step,
-            metadata: with_reasoning(Metadata::EMPTY, self.reasoning)?,
-            token_count: None,
-        });
-        for call in self.calls {
+        let call = |call: &Call| {
+            let arguments = call.arguments.as_deref().unwrap_or_default();
+            json!({ "id": call.id, "name": call.name, "arguments": arguments })
+        };
+        let calls: Vec<Value> =
+            self.calls.0.iter().filter(|call| call.arguments.is_some()).map(call).collect();
+        if !(calls.is_empty() && self.content.is_empty() && self.reasoning.is_empty()) {
+            messages.push(TurnMessage {
+                role: Role::Assistant,
+                content: self.content,
+                tool_calls: (!calls.is_empty()).then_some(Value::Array(calls)),
+                tool_call_id: None,
+                step,
+                metadata: with_reasoning(Metadata::EMPTY, self.reasoning)?,
+                token_count: None,
+            });
+        }
+        for call in self.calls.0 {
+            let mut says = Map::new();
+            if call.is_error {
+                says.insert("is_error".to_owned(), Value::Bool(true));
+            }
+            if call.arguments.is_none() && !call.name.is_empty() {
+                // No call says of which tool it is.
+                says.insert("tool_name".to_owned(), call.name.into());
+            }
+            let (content, metadata) = match (call.result, ending) {
+                (Some(result), _) => (result, Metadata::new(says)?),
+                (None, Ending::Stopped) => (String::new(), marked(STOPPED)?),
+                (None, Ending::Final) => continue,
+            };
             messages.push(TurnMessage {
                 role: Role::Tool,
-                metadata: match call.result {
-                    Some(_) if call.is_error => marked("is_error")?,
-                    Some(_) => Metadata::EMPTY,
-                    None => mark(ending)?,
-                },
-                content: call.result.unwrap_or_default(),
+                metadata,
+                content,
                 tool_calls: None,
                 tool_call_id: Some(call.id),
                 step,
@@ -163,9 +161,9 @@ impl Step {
             Ending::Final => {
                 let last = chunks.last().map(|chunk| chunk.metadata.clone()).unwrap_or_default();
                 let count = last.tokens_used()?.map(|count| count as i64);
-                (last, count)
+                (with_origin(last, chunks)?, count)
             }
-            Ending::Stopped => (mark(ending)?, None),
+            Ending::Stopped => (marked(STOPPED)?, None),
         };
         Ok(TurnMessage {
             role: Role::Assistant,
@@ -177,13 +175,6 @@ impl Step {
             token_count,
         })
     }
-}
-
-fn mark(ending: Ending) -> Result<Metadata, InvalidMetadata> {
-    marked(match ending {
-        Ending::Final => "missing",
-        Ending::Stopped => "stopped",
-    })
 }
 
 fn marked(key: &str) -> Result<Metadata, InvalidMetadata> {
@@ -268,15 +259,32 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_results_always_match() {
+    fn what_came_is_stored_and_nothing_is_made_up() {
         assert_eq!(
-            folded(&["call:a:1", "call:b:2", "result:a:A"]),
-            "0assistant \"\"tool_a(1),tool_b(2) | 0tool a=\"A\" | 0tool b=\"\"{\"missing\":true} | 1assistant \"\"\
-             {\"tool_call_id\":\"a\",\"tool_name\":\"tool_a\"}"
+            folded(&["call:a:1", "call:b:2", "result:a:A", "so"]),
+            r#"0assistant ""tool_a(1),tool_b(2) | 0tool a="A" | 1assistant "so""#
+        );
+        assert_eq!(folded(&["result:x:X", "end"]), r#"0tool x="X"{"tool_name":"tool_x"} | 1assistant "end""#);
+        assert_eq!(
+            folded(&["look", "result:x:X", "end"]),
+            r#"0assistant "look" | 0tool x="X"{"tool_name":"tool_x"} | 1assistant "end""#
+        );
+        let own = r#""tool_call_id":"a","tool_name":"tool_a""#;
+        assert_eq!(
+            folded(&["call:a:1", "result:a:A"]),
+            format!(r#"0assistant ""tool_a(1) | 0tool a="A" | 1assistant ""{{"missing":true,{own}}}"#)
         );
         assert_eq!(
-            folded(&["result:x:X", "end"]),
-            r#"0assistant ""tool_x() | 0tool x="X" | 1assistant "end""#
+            folded(&["I will", "call:a:1"]),
+            format!(r#"0assistant "I will"tool_a(1) | 1assistant ""{{"missing":true,{own}}}"#)
+        );
+    }
+
+    #[test]
+    fn two_calls_of_one_id_stay_two() {
+        assert_eq!(
+            folded(&["call:a:{}", r#"call:a:{"n":1}"#, "result:a:A", "result:a:B", "so"]),
+            "0assistant \"\"tool_a({}),tool_a({\\n\\:1}) | 0tool a=\"A\" | 0tool a=\"B\" | 1assistant \"so\""
         );
     }
 
@@ -290,6 +298,22 @@ mod tests {
             stopped(2),
             r#"0assistant "I will"tool_a(1) | 0tool a=""{"stopped":true} | 1assistant ""{"stopped":true}"#
         );
+    }
+
+    #[test]
+    fn the_answer_keeps_when_and_for_which_request_it_was_written() {
+        let mut chunks = answer(&["look", "call:a:1", "result:a:A", "so"]);
+        for (number, chunk) in chunks.iter_mut().enumerate() {
+            let chunk = Arc::make_mut(chunk);
+            chunk.timestamp = Some(format!("2026-01-02T03:04:0{number}Z").into());
+            chunk.correlation_id = Some("c-1".into());
+        }
+        let said = |ending| fold_turn(&chunks, ending).unwrap().into_iter().map(|it| it.metadata.to_value());
+        let wanted =
+            [json!({}), json!({}), json!({"timestamp": "2026-01-02T03:04:03Z", "correlation_id": "c-1"})];
+        assert_eq!(said(Ending::Final).collect::<Vec<_>>(), wanted);
+        let stopped = [json!({}), json!({}), json!({"stopped": true})];
+        assert_eq!(said(Ending::Stopped).collect::<Vec<_>>(), stopped);
     }
 
     #[test]

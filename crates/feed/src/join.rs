@@ -123,11 +123,22 @@ fn is_beyond(seen: &Seen, shown: &Seen) -> bool {
     (seen.attempt, seen.next) > (shown.attempt, shown.next)
 }
 
+/// Whether what a viewer has seen was numbered as it is here. Told from the store, an answer has other chunks than while it comes: a viewer
+/// who was cut there may come to a feed that does not know yet that the message has ended.
+fn has_same_chunks(seen: &Seen, open: &Open) -> bool {
+    let has_same_text = |shown: &Seen| (shown.bytes, shown.reasoning) == (seen.bytes, seen.reasoning);
+    if seen.next == open.next() {
+        return has_same_text(open.seen());
+    }
+    let mut log = open.log().into_iter().flatten();
+    log.find(|shown| shown.seen.next == seen.next).is_none_or(|shown| has_same_text(&shown.seen))
+}
+
 /// What a viewer misses of an open message, from the log; false when that is gone.
 fn show_rest(native: &mut Native, message: &MessageId, open: &Open, out: &mut Vec<Bytes>) -> bool {
-    let known = native.cursor().seen(message).map(|seen| (seen.attempt, seen.next));
+    let known = native.cursor().seen(message);
     let next = match known {
-        Some((attempt, next)) if attempt == open.seen().attempt => next,
+        Some(seen) if seen.attempt == open.seen().attempt && has_same_chunks(seen, open) => seen.next,
         Some(_) => {
             out.push(native.reset(message, open.seen().attempt));
             0

@@ -154,3 +154,23 @@ fn a_cursor_is_judged_by_an_answer_that_was_asked_for_after_it_came() {
     assert_eq!(feed.join(Some(&Cursor::at(at(5))), asked, NOW), Join::Joined(Vec::new()));
     assert_eq!(feed.join(None, asked, NOW), Join::Joined(Vec::new()));
 }
+
+#[test]
+fn a_viewer_who_was_cut_in_what_the_store_told_of_an_open_message_is_told_it_anew() {
+    let mut feed = begun(5);
+    feed.on_frame(frame("m", 1, 0, &[(0, "one "), (1, "two "), (2, "three")], None), NOW);
+    shown(&mut feed);
+    let mut join = |cursor: &str| {
+        let joined = feed.join(Some(&Cursor::parse(cursor).unwrap()), feed.asked(), NOW);
+        let Join::Joined(events) = joined else { panic!("{joined:?}") };
+        String::from_utf8(events.concat()).unwrap()
+    };
+    // It has the first chunk as it came, or all of the text as the store's first.
+    let (live, stored) = (join("5~m.0.1.4"), join("5~m.0.1.13"));
+    assert!(!live.contains("one ") && live.contains("two ") && !live.contains("reset"), "{live}");
+    assert!(
+        stored.contains("event: reset") && stored.contains("one ") && stored.contains("three"),
+        "{stored}"
+    );
+    assert_eq!(join("5~m.0.3.13"), "", "it has everything");
+}

@@ -28,8 +28,6 @@ pub(crate) struct Telling<P> {
     message: MessageId,
     /// The gateway stops.
     is_drained: bool,
-    /// The store went back in time: what the fold was given is void.
-    is_undone: bool,
     /// Nothing of the answer was handed to the fold.
     is_untouched: bool,
 }
@@ -38,14 +36,8 @@ impl<P: Protocol> Telling<P> {
     /// The answer `message`; the bytes come first.
     pub(crate) fn new(mut fold: P, message: MessageId) -> (Self, Bytes) {
         let first = fold.apply(Happening::Opened).bytes;
-        let telling = Self {
-            fold,
-            reader: Reader::default(),
-            message,
-            is_drained: false,
-            is_undone: false,
-            is_untouched: true,
-        };
+        let telling =
+            Self { fold, reader: Reader::default(), message, is_drained: false, is_untouched: true };
         (telling, first)
     }
 
@@ -67,16 +59,22 @@ impl<P: Protocol> Telling<P> {
     }
 
     /// The next bytes of the native stream, for somebody who waits for the end: there is no connection to cut, and the fold goes on with
-    /// each attempt from its beginning. True at the end, or when what came is void.
-    fn hear(&mut self, bytes: &[u8]) -> bool {
-        self.reader.feed(bytes).iter().any(|told| {
-            self.tell(told);
+    /// each attempt from its beginning. True at the end.
+    ///
+    /// # Errors
+    /// The store went back in time: what the fold was given is void.
+    fn hear(&mut self, bytes: &[u8]) -> Result<bool, StreamCut> {
+        for told in self.reader.feed(bytes) {
+            self.tell(&told);
             match told {
-                Told::Complete { message, .. } | Told::Failed { message, .. } => *message == self.message,
-                Told::Restart => true,
-                Told::Chunk { .. } | Told::Reset { .. } | Told::Drain => false,
+                Told::Complete { message, .. } | Told::Failed { message, .. } if message == self.message => {
+                    return Ok(true);
+                }
+                Told::Restart => return Err(StreamCut),
+                _ => {}
             }
-        })
+        }
+        Ok(false)
     }
 
     fn tell(&mut self, told: &Told) -> Output {
@@ -103,10 +101,8 @@ impl<P: Protocol> Telling<P> {
                 self.is_drained = true;
                 Output { bytes: Bytes::new(), then: Then::Cut }
             }
-            Told::Restart => {
-                self.is_undone = true;
-                Output { bytes: Bytes::new(), then: Then::Cut }
-            }
+            // What the fold was given is void. A client that reconnects gets what is valid.
+            Told::Restart => Output { bytes: Bytes::new(), then: Then::Cut },
             _ => Output { bytes: Bytes::new(), then: Then::Continue },
         }
     }
@@ -133,8 +129,8 @@ pub(crate) async fn until_end<P: Protocol>(
     loop {
         let frame = std::future::poll_fn(|context| Pin::new(&mut lane).poll_frame(context)).await;
         let bytes = frame.ok_or(StreamCut)??.into_data().unwrap_or_default();
-        if telling.hear(&bytes) {
-            return if telling.is_undone { Err(StreamCut) } else { Ok(()) };
+        if telling.hear(&bytes)? {
+            return Ok(());
         }
     }
 }

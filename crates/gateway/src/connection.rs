@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -26,13 +26,14 @@ use tower::Service;
 use crate::body::Patience;
 use crate::guard::{self, Peer};
 use crate::guarded::{Guarded, Version};
+use crate::head_timer::HeadTimer;
 use crate::heads::Heads;
 use crate::hub::{HttpLimits, Refused};
 use crate::metrics;
 use crate::peers::{Peers, Place};
 use crate::problem::Problem;
 use crate::rarely::Rarely;
-use crate::routes::Connection;
+use crate::routes::{self, Connection};
 use crate::streams::{Own, Paced, Streams};
 
 /// Buffers between us and the client hide how far it lags behind: they are kept small.
@@ -115,9 +116,10 @@ impl Shared {
             request.method() == Method::GET || request.headers().contains_key("idempotency-key");
         let is_http1 = request.version() < hyper::Version::HTTP_2;
         let origin = guard::origin(request.headers());
+        let path = request.uri().path().to_owned();
         let mut response = match self.heads.check(&request) {
             Ok(()) => self.router.clone().call(request).await?,
-            Err(problem) => self.refusal(problem, origin.as_deref()),
+            Err(problem) => self.refusal(problem, &path, origin.as_deref()),
         };
         if !self.drain.is_cancelled() {
             return Ok(response);
@@ -125,7 +127,7 @@ impl Shared {
         // It would be cut at once. An input without a key may be stored: its sender gets to know of which turn.
         if is_repeatable && is_stream(&response) {
             let problem = Problem::unavailable("draining", Refused::Draining.to_string());
-            response = self.refusal(problem, origin.as_deref());
+            response = self.refusal(problem, &path, origin.as_deref());
         }
         if is_http1 {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -133,9 +135,9 @@ impl Shared {
         Ok(response)
     }
 
-    /// What the router has no part in is said here: a page may read that, too.
-    fn refusal(&self, problem: Problem, origin: Option<&str>) -> Response {
-        guard::readable(problem.into_response(), &self.heads.cors, origin)
+    /// What the router has no part in is refused here: in the form of the protocol of that path, and pages may read it, too.
+    fn refusal(&self, problem: Problem, path: &str, origin: Option<&str>) -> Response {
+        guard::readable(routes::protocols::refusal_at(path, problem), &self.heads.cors, origin)
     }
 
     /// A place for a request beside others.
@@ -172,8 +174,9 @@ async fn http1(shared: &Shared, io: Guarded, peer: IpAddr, cut: CancellationToke
         }))
     });
     let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(shared.limits.head_timeout)
+        .timer(HeadTimer { has_read: io.has_read(), head_timeout: shared.limits.head_timeout })
+        // From the end of the request before.
+        .header_read_timeout(shared.limits.idle_timeout)
         .max_buf_size(HTTP1_BUFFER)
         .serve_connection(TokioIo::new(io), service);
     let mut served = std::pin::pin!(served);
@@ -228,13 +231,13 @@ async fn http2(shared: &Arc<Shared>, io: Guarded, peer: IpAddr, cut: Cancellatio
         .keep_alive_interval(HTTP2_PING_EVERY)
         .serve_connection(TokioIo::new(io), service);
     let mut served = std::pin::pin!(served);
-    let (mut is_closing, mut idle) = (false, Idle::new(shared.limits.head_timeout));
+    let (mut is_closing, mut idle) = (false, Idle::new(shared.limits.idle_timeout));
     loop {
         tokio::select! {
             ended = served.as_mut() => return ended,
             () = cut.cancelled() => return Ok(()),
             () = shared.drain.cancelled(), if !is_closing => {}
-            // As over HTTP/1.1 a connection on which nothing is asked ends after the time for a head; a peer that does
+            // As over HTTP/1.1 a connection on which nothing is asked ends after the idle time; a peer that does
             // not take its leave is dropped after as long again.
             () = idle.lasts(&streams) => if is_closing { return Ok(()) },
         }
@@ -282,7 +285,10 @@ async fn beside_others(
             let Ok(response) = shared.answer(request, peer, Connection(cut)).await;
             (response, Some(seat))
         }
-        Err(problem) => (shared.refusal(problem, guard::origin(request.headers()).as_deref()), None),
+        Err(problem) => {
+            let origin = guard::origin(request.headers());
+            (shared.refusal(problem, request.uri().path(), origin.as_deref()), None)
+        }
     };
     response.map(|body| Paced::new(body, own.as_ref(), seat))
 }

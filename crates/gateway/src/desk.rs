@@ -105,6 +105,11 @@ impl Desk {
         self.agent_in("agent", name)
     }
 
+    /// An agent, or a queue of what follows its turns: for those who look after queues.
+    pub(crate) fn queue(&self, name: &str) -> Result<AgentId, Problem> {
+        params::id("agent", name, |name| AgentId::queue_of_tenant(self.tenant(), name))
+    }
+
     /// Likewise, in the field `field`.
     pub(crate) fn agent_in(&self, field: &str, name: &str) -> Result<AgentId, Problem> {
         params::id(field, name, |name| AgentId::of_tenant(self.tenant(), name))

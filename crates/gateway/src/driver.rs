@@ -49,6 +49,8 @@ pub(crate) struct Viewer {
     pub(crate) cursor: Option<Cursor>,
     /// It wants this message, and nothing after its end. The end is after its cursor.
     pub(crate) until: Option<MessageId>,
+    /// There was such a message.
+    pub(crate) has_end: bool,
     /// Resolved when the viewer has its place (it misses nothing that ends from then on), or its cursor is refused.
     pub(crate) verdict: Option<oneshot::Sender<Result<(), BadCursor>>>,
 }
@@ -91,7 +93,7 @@ pub(crate) async fn run(
     let begun = tokio::select! {
         begun = beginning => Some(begun),
         // Viewers of a feed that has not begun yet get their notice all the same.
-        () = context.drain.cancelled() => None,
+        () = context.leaves(true) => None,
     };
     if let Some(frames) = begun {
         let driver = Driver::new(context.clone(), thread.clone());
@@ -211,8 +213,10 @@ impl Driver {
             Command::Join(viewer) => *viewer,
             Command::Sent(epoch, number) => return self.feed.on_sent(epoch, number),
         };
-        if self.leaving.is_some() {
-            return say_goodbye(&self.context, &viewer.lane);
+        if let Some(leaving) = &mut self.leaving {
+            // It took its place before the drain.
+            leaving.push((self.context.leaves_at(viewer.has_end), viewer.lane.clone()));
+            leaving.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         }
         self.idle_since = None;
         let (cursor, until) = (viewer.cursor.take(), viewer.until.take());
@@ -408,8 +412,8 @@ impl Driver {
     /// A drain does not send all away at once: they would all come back at once. Until its notice a viewer is shown what
     /// comes.
     fn begin_leaving(&mut self) {
-        let now = Instant::now();
-        let leaving = self.all_lanes().map(|lane| (now + self.context.leaves_in(), lane.clone()));
+        let all = self.viewers.iter().chain(self.waiting.viewers());
+        let leaving = all.map(|viewer| (self.context.leaves_at(viewer.has_end), viewer.lane.clone()));
         let mut leaving: Vec<_> = leaving.collect();
         leaving.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         self.leaving = Some(leaving);
@@ -422,7 +426,8 @@ impl Driver {
         while let Some((_, lane)) = leaving.pop_if(|(at, _)| *at <= now) {
             say_goodbye(&self.context, &lane);
         }
-        leaving.is_empty()
+        // One more may be on its way here that took its place before the drain.
+        leaving.is_empty() && now >= self.context.last_notice_at()
     }
 
     fn fail(self) {

@@ -13,7 +13,7 @@ use utoipa::openapi::{KnownFormat, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 use wire::explain::WaitReason;
 
-use crate::routes::COMPACTION_STATES;
+use crate::routes::{COMPACTION_STATES, INCOMPLETE};
 use crate::{owner, params};
 
 macro_rules! form {
@@ -56,6 +56,11 @@ fn one_of<const N: usize>(names: [&'static str; N]) -> Object {
 }
 
 form! {
+    /// An object with any members. It has a name, because openapi-python-client makes names of anonymous objects in variants twice.
+    AnyObject, ObjectBuilder::new().build()
+}
+
+form! {
     /// The id of an API key: its public part.
     KeyName, text("^[0-9a-f]{16}$", 16, "0123456789abcdef")
 }
@@ -83,6 +88,16 @@ form! {
 form! {
     /// The id of an agent.
     AgentName, id("ann")
+}
+
+form! {
+    /// The id of an agent; with a kind of work behind `+`, the queue of what follows the agent's turns.
+    QueueName, text("^[A-Za-z0-9_-]{1,128}([+](work_request|memory|compaction))?$", MAX_ID_LEN + 16, "ann")
+}
+
+form! {
+    /// How a turn stands.
+    TurnStateText, one_of(["waiting", "running", "completed", "failed"])
 }
 
 form! {
@@ -136,7 +151,7 @@ form! {
 }
 
 form! {
-    /// Free-form: at most 65,536 bytes as JSON, without NUL characters and whole numbers beyond 2^53.
+    /// Free-form: at most 65,536 bytes as JSON, without NUL characters and numbers beyond 2^53.
     MetadataObject, ObjectBuilder::new().schema_type(Type::Object).examples([json!({"channel": "web"})]).build()
 }
 
@@ -179,7 +194,12 @@ form! {
 
 form! {
     /// Whether every message that belongs to a batch is there.
-    BatchStateText, one_of(["complete", "incomplete"])
+    BatchStateText, one_of(["complete", "incomplete", "abandoned"])
+}
+
+form! {
+    /// Which incomplete batches.
+    IncompleteText, one_of(INCOMPLETE)
 }
 
 form! {

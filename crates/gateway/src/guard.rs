@@ -106,7 +106,10 @@ impl Guard {
 
 fn class(needs: Permission) -> Class {
     match needs {
-        Permission::ReadThreads | Permission::ReadAgents | Permission::ReadAudit => Class::Read,
+        Permission::ReadThreads
+        | Permission::ReadAgents
+        | Permission::ReadAudit
+        | Permission::ReadDeadLetters => Class::Read,
         Permission::WriteThreads
         | Permission::SendTasks
         | Permission::OperateAgents

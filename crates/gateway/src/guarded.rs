@@ -40,6 +40,7 @@ pub(crate) struct Guarded {
     given: usize,
     ends: Ends,
     resets: bool,
+    has_read: HasRead,
 }
 
 /// How the socket is closed should it be closed now. Clones share it.
@@ -56,14 +57,39 @@ impl Ends {
     }
 }
 
+/// Whether something was read since it was last asked to forget that. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HasRead(Arc<AtomicBool>);
+
+impl HasRead {
+    pub(crate) fn forget(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, has_read: bool) {
+        if has_read && !self.get() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Guarded {
     pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
         let (ends, ahead) = (Ends::default(), [0; PREFACE.len()]);
-        Self { stream, patience, stalled: None, ahead, read: 0, given: 0, ends, resets: false }
+        let has_read = HasRead::default();
+        Self { stream, patience, stalled: None, ahead, read: 0, given: 0, ends, resets: false, has_read }
     }
 
     pub(crate) fn ends(&self) -> Ends {
         self.ends.clone()
+    }
+
+    pub(crate) fn has_read(&self) -> HasRead {
+        self.has_read.clone()
     }
 
     fn set_resets(&mut self, resets: bool) {
@@ -120,13 +146,17 @@ impl AsyncRead for Guarded {
             let length = buffer.remaining().min(self.read - self.given);
             buffer.put_slice(&self.ahead[self.given..self.given + length]);
             self.given += length;
+            self.has_read.note(true);
             // Together with what follows: after a short read hyper doubles its buffer for every connection.
             return match Pin::new(&mut self.stream).poll_read(context, buffer) {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(())),
             };
         }
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.has_read.note(buffer.filled().len() > before);
+        read
     }
 }
 

@@ -12,6 +12,7 @@ use model::{Bucket, MessageId, PartitionCount, PartitionId, Position, Tenant, Th
 use runtime::{Clock, Heartbeat, spawn_named};
 use store::Store;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use wire::ask::Sent;
 
@@ -29,6 +30,9 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
 const NEAR: usize = 32;
 /// Feeds that begin at the same time: more than the store has connections for would only wait there, and larger.
 const BEGINNING: usize = 64;
+
+/// Before the end of a drain, for the notice of those who have waited for an end.
+const LAST_NOTICE: Duration = Duration::from_secs(1);
 
 /// Bounds of a gateway.
 #[derive(Debug, Clone, Copy)]
@@ -57,13 +61,18 @@ pub struct HttpLimits {
     /// Connections, and requests under way on HTTP/2 ones, of one peer: an IPv4 address or an IPv6 network of 64 bits. 0 is
     /// no bound, for behind a proxy all have its address.
     pub connections_per_peer: usize,
-    /// How long a head may take, and how long a connection may have nothing to do.
+    /// How long a head may take once it has begun, and how long a new connection may say nothing.
     pub head_timeout: Duration,
+    /// How long a connection may have nothing to do after a request. Proxies keep theirs for a minute, and whoever closes first must be
+    /// the proxy: it would send a request into a connection that has just been closed.
+    pub idle_timeout: Duration,
     /// How long a body may take.
     pub body_timeout: Duration,
     /// How long a client may take nothing of what is there for it.
     pub write_timeout: Duration,
-    /// How long connections have to end when the gateway drains.
+    /// How long the gateway still takes connections after it has said that it is not ready, so that load balancers forget it.
+    pub close_delay: Duration,
+    /// How long connections have to end then.
     pub drain: Duration,
 }
 
@@ -88,8 +97,10 @@ impl Default for HttpLimits {
         Self {
             connections_per_peer: 1_000,
             head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
+            close_delay: Duration::ZERO,
             drain: Duration::from_secs(10),
         }
     }
@@ -116,6 +127,7 @@ pub(crate) struct Context {
 /// Who leaves in a drain.
 #[derive(Debug, Default)]
 struct Leaving {
+    began_at: OnceLock<Instant>,
     all: OnceLock<u32>,
     next: AtomicU32,
 }
@@ -178,9 +190,35 @@ impl Context {
         200 + self.goodbyes.fetch_add(1, Ordering::Relaxed).wrapping_mul(997) % 2_800
     }
 
-    /// How long after the drain began the next viewer gets its notice: a thousand a second, but all within half the time
-    /// that connections have.
-    pub(crate) fn leaves_in(&self) -> Duration {
+    /// When the next viewer of a drain gets its notice: a thousand a second, but all within half the time that connections have. Those who
+    /// wait for the end of an answer stay for as long as they can: the last part of the time is for their notice.
+    pub(crate) fn leaves_at(&self, has_end: bool) -> Instant {
+        let spread = self.leaves_in();
+        match has_end {
+            false => self.leaving_since() + spread,
+            true => self.last_notice_at() - spread / 2,
+        }
+    }
+
+    /// When nobody is waited for any more.
+    pub(crate) fn last_notice_at(&self) -> Instant {
+        let time = self.limits.http.drain;
+        self.leaving_since() + time.saturating_sub(LAST_NOTICE.min(time / 4))
+    }
+
+    fn leaving_since(&self) -> Instant {
+        *self.leaving.began_at.get_or_init(Instant::now)
+    }
+
+    /// Until nobody of a drain is waited for who wants an end, or none.
+    pub(crate) async fn leaves(&self, has_end: bool) {
+        self.drain.cancelled().await;
+        if has_end {
+            tokio::time::sleep_until(self.leaves_at(true)).await;
+        }
+    }
+
+    fn leaves_in(&self) -> Duration {
         let viewers = |entry: &Entry| Arc::strong_count(&entry.viewers).saturating_sub(1);
         let count = || self.feeds().values().map(viewers).sum::<usize>().try_into().unwrap_or(u32::MAX);
         let all = *self.leaving.all.get_or_init(count);
@@ -286,7 +324,8 @@ impl Hub {
         let (seat, commands) = self.seat(thread)?;
         let (context, thread) = (self.context.clone(), thread.clone());
         let (verdict, is_in) = oneshot::channel();
-        let mut viewer = Viewer { lane, cursor, until, verdict: Some(verdict) };
+        let has_end = until.is_some();
+        let mut viewer = Viewer { lane, cursor, until, has_end, verdict: Some(verdict) };
         spawn_named("attach", async move {
             let lane = viewer.lane.clone();
             let joined = async {
@@ -300,7 +339,7 @@ impl Hub {
             };
             tokio::select! {
                 () = joined => {}
-                () = context.drain.cancelled() => lane.end_with(native::drain(context.retry_ms())),
+                () = context.leaves(has_end) => lane.end_with(native::drain(context.retry_ms())),
             }
         });
         Ok((seat, is_in))

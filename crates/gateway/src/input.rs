@@ -1,17 +1,72 @@
 //! What people and services write: checked as its owner will check it, so that what is taken is not refused later.
 
+use adapters::request::{BadRequest, Instructions, Wanted};
 use axum::http::StatusCode;
-use model::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
+use model::{InvalidMetadata, Metadata, TurnOpened};
 use serde_json::{Map, Value};
 
 use crate::problem::Problem;
 
 /// Longest body with an input: its text may be escaped six times over.
 pub(crate) const MAX_INPUT_BODY: usize = 2 << 20;
-/// What follow-ups say of themselves.
-const RESERVED: [&str; 3] = ["synthetic", "trigger_type", "trigger_reason"];
+/// The parameter that is what the model is told.
+const INSTRUCTIONS: &str = "instructions";
 /// Largest metadata of an input or a thread.
 const MAX_METADATA_BYTES: usize = 64 << 10;
+
+/// What an input asks for besides an answer, as it travels with the turn.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TurnParameters {
+    /// With the instructions.
+    pub(crate) values: Metadata,
+    /// The field with the instructions: the agent's settings decide about them.
+    pub(crate) instructions: Option<String>,
+    /// How earlier messages are refused that are in no thread, if the agent's settings say nothing else.
+    pub(crate) history: Option<BadRequest>,
+}
+
+impl TurnParameters {
+    /// Checks what a request asks for, as the owner of its thread will.
+    pub(crate) fn new(wanted: Wanted) -> Result<Self, Problem> {
+        let Wanted { parameters, instructions, history } = wanted;
+        let (param, text) = instructions.map(|Instructions { param, text }| (param, text)).unzip();
+        let mut map = parameters.as_map().cloned().unwrap_or_default();
+        map.extend(text.map(|text| (INSTRUCTIONS.to_owned(), Value::String(text))));
+        Ok(Self { values: checked(map)?, instructions: param, history })
+    }
+
+    /// Likewise of `parameters` in a message of the native API.
+    pub(crate) fn of_parameters(map: Option<Map<String, Value>>) -> Result<Self, Problem> {
+        let map = map.unwrap_or_default();
+        let param = match map.get(INSTRUCTIONS) {
+            None => None,
+            Some(Value::String(_)) => Some(format!("parameters.{INSTRUCTIONS}")),
+            Some(_) => {
+                let detail = format!("parameters.{INSTRUCTIONS} must be a string");
+                return Err(Problem::bad_request("invalid_parameters", detail));
+            }
+        };
+        Ok(Self { values: checked(map)?, instructions: param, history: None })
+    }
+}
+
+fn checked(map: Map<String, Value>) -> Result<Metadata, Problem> {
+    let invalid = |error: InvalidMetadata| {
+        let what = error.to_string();
+        let what = what.strip_prefix("metadata error: ").unwrap_or(&what).replace("metadata", "an object");
+        Problem::bad_request("invalid_parameters", format!("parameters: {what}"))
+    };
+    let parameters = Metadata::new(map).map_err(invalid)?;
+    parameters.check_numbers().map_err(invalid)?;
+    match parameters.size() {
+        size if size > TurnOpened::MAX_PARAMETERS => {
+            let most = TurnOpened::MAX_PARAMETERS;
+            let detail = format!("what is asked of the model has {size} bytes; at most {most} are allowed");
+            Err(Problem::too_large("parameters_too_large", detail))
+        }
+        _ => Ok(parameters),
+    }
+}
 
 /// The text of an input or a task.
 pub(crate) fn content(text: &str) -> Result<(), Problem> {
@@ -26,25 +81,17 @@ pub(crate) fn content(text: &str) -> Result<(), Problem> {
 
 /// Metadata of an input, a task or a thread.
 pub(crate) fn metadata(map: Option<Map<String, Value>>) -> Result<Metadata, Problem> {
-    let map = map.unwrap_or_default();
     let invalid = |error: InvalidMetadata| Problem::bad_request("invalid_metadata", error.to_string());
-    if map.values().any(has_inexact) {
-        let detail = "metadata holds a whole number beyond 2^53, which would lose digits; write it as text";
-        return Err(Problem::bad_request("invalid_metadata", detail));
-    }
-    let metadata = Metadata::new(map).map_err(invalid)?;
+    let metadata = Metadata::new(map.unwrap_or_default()).map_err(invalid)?;
     client_metadata(&metadata)?;
     Ok(metadata)
 }
 
 /// What a client may say in metadata, whatever protocol it speaks.
 pub(crate) fn client_metadata(metadata: &Metadata) -> Result<(), Problem> {
-    let invalid = |detail: String| Problem::bad_request("invalid_metadata", detail);
-    metadata.tokens_used().map_err(|error| invalid(error.to_string()))?;
-    if let Some(name) = RESERVED.into_iter().find(|name| metadata.get(name).is_some()) {
-        // Whoever could say it could hide from histories what he has said.
-        return Err(invalid(format!("metadata.{name} is the system's to say")));
-    }
+    let invalid = |error: InvalidMetadata| Problem::bad_request("invalid_metadata", error.to_string());
+    metadata.tokens_used().map_err(invalid)?;
+    metadata.check_said().map_err(invalid)?;
     match metadata.size() {
         size if size > MAX_METADATA_BYTES => Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -52,17 +99,5 @@ pub(crate) fn client_metadata(metadata: &Metadata) -> Result<(), Problem> {
             format!("metadata has {size} bytes; at most {MAX_METADATA_BYTES} are allowed"),
         )),
         _ => Ok(()),
-    }
-}
-
-/// A whole number that a double does not hold: on the way numbers are doubles.
-fn has_inexact(value: &Value) -> bool {
-    match value {
-        Value::Number(number) => {
-            number.as_i64().map_or(number.is_u64(), |whole| whole.unsigned_abs() > MAX_EXACT_INTEGER)
-        }
-        Value::Array(items) => items.iter().any(has_inexact),
-        Value::Object(map) => map.values().any(has_inexact),
-        Value::Null | Value::Bool(_) | Value::String(_) => false,
     }
 }

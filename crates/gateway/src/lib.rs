@@ -19,6 +19,7 @@ mod driver;
 mod forms;
 mod guard;
 mod guarded;
+mod head_timer;
 mod heads;
 mod hub;
 mod input;
@@ -32,6 +33,7 @@ mod problem;
 mod rarely;
 mod reads;
 mod remembered;
+mod request_id;
 mod routes;
 mod seated;
 mod server;
@@ -143,7 +145,7 @@ impl Gateway {
         self.addr
     }
 
-    /// Serves until `drain` is cancelled and the viewers have their notice. Probes are answered from the beginning,
+    /// Serves until `drain` is cancelled, load balancers have had their time, and the viewers have their notice. Probes are answered from the beginning,
     /// the rest once the number of partitions has been read.
     pub async fn serve(self, bus: Bus, store: Store, health: Health, clock: Clock, drain: CancellationToken) {
         metrics::describe();
@@ -163,7 +165,8 @@ impl Gateway {
         let router = routes::router(counter.clone(), Arc::clone(&cors), health.clone());
         let heads = heads::Heads { cors, is_insecure: self.access.insecure };
         let limits = self.limits;
-        let (stop, ready) = (drain.clone(), health.clone());
+        let closing = CancellationToken::new();
+        let (stop, ready) = (closing.clone(), health.clone());
         let prepare = async move {
             let whole = store.of_all();
             let count = partition_count(&whole).await;
@@ -180,18 +183,19 @@ impl Gateway {
                 fresh
             );
         };
-        let token = drain.clone();
+        let token = closing.clone();
         let prepared = spawn_named("gateway watch", async move {
             tokio::select! { () = prepare => {}, () = token.cancelled() => {} }
         });
         tracing::info!(addr = %self.addr, "serving HTTP");
-        let closing = health.clone();
-        let closed = drain.clone();
+        let closed = closing.clone();
         let unready = spawn_named("gateway readiness", async move {
-            closed.cancelled().await;
-            closing.set_ready(READINESS, false);
+            drain.cancelled().await;
+            health.set_ready(READINESS, false);
+            tokio::time::sleep(limits.http.close_delay).await;
+            closed.cancel();
         });
-        server::serve(self.listener, router, heads, limits, drain).await;
+        server::serve(self.listener, router, heads, limits, closing).await;
         unready.abort();
         prepared.abort();
     }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use model::{Bucket, ThreadId};
+use model::{Bucket, ThreadId, TurnId};
 use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
-use wire::explain::{About, ActiveTurn, Explanation, WaitReason};
+use wire::explain::{About, ActiveTurn, Explanation, OpenMessage, WaitReason, WaitingTurn};
 
 use crate::forms;
 use crate::hub::Context;
@@ -18,8 +18,6 @@ use crate::shown;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Between two looks at what it has read.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long an owner may take to read what is stored.
-const READING: Duration = Duration::from_secs(3);
 
 /// What the owner of the bucket knows; `None` when it does not answer.
 pub(crate) async fn why(context: &Context, bucket: Bucket, about: &About) -> Option<Explanation> {
@@ -48,7 +46,7 @@ pub(crate) async fn why(context: &Context, bucket: Bucket, about: &About) -> Opt
 /// is known. An owner that dies is waited for, for longer than a takeover lasts.
 ///
 /// # Errors
-/// Nobody owns the thread, or NATS does not answer.
+/// Nobody owns the thread, its owner does not come to what is stored, or NATS does not answer.
 pub(crate) async fn knows(context: &Context, thread: &ThreadId) -> Result<Explanation, Problem> {
     let bucket = Bucket::of(thread);
     let about = About::Thread(thread.clone());
@@ -62,26 +60,27 @@ pub(crate) async fn knows(context: &Context, thread: &ThreadId) -> Result<Explan
     let began = Instant::now();
     let patience = Duration::from_millis(context.limits.owner_patience_ms);
     loop {
-        let explained = why(context, bucket, &about).await;
-        let waited = began.elapsed();
-        match explained {
+        let detail = match why(context, bucket, &about).await {
             Some(explained) if explained.known_up_to >= stored => return Ok(explained),
-            // It is busy, or what it counts is not what we count.
-            Some(explained) if waited >= READING.min(patience) && !is_catching_up(&explained) => {
-                return Ok(explained);
-            }
-            _ if waited + PAUSE > patience => {
-                let detail = "nobody owns the thread at the moment";
-                return Err(Problem::unavailable("no_owner", detail));
-            }
-            _ => tokio::time::sleep(PAUSE).await,
+            Some(_) => "the thread's owner has not read everything yet",
+            None => "nobody owns the thread at the moment",
+        };
+        if began.elapsed() + PAUSE > patience {
+            return Err(Problem::unavailable("no_owner", detail));
         }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
 /// The owner has not read everything yet, and so does not know of everything.
 pub(crate) fn is_catching_up(explanation: &Explanation) -> bool {
     explanation.reason == Some(WaitReason::CatchingUp)
+}
+
+/// Whether the turn is under way or waits.
+pub(crate) fn has_turn(explained: &Explanation, turn: &TurnId) -> bool {
+    explained.active.as_ref().is_some_and(|active| active.turn == *turn)
+        || explained.waiting.iter().any(|waiting| waiting.turn == *turn)
 }
 
 /// A turn under way, as clients see it.
@@ -112,6 +111,67 @@ impl ShownTurn {
             message_id: active.message.as_str().to_owned(),
             waiting: active.waits_for.map(|reason| ShownReason::new(context, reason)),
             idle_ms: active.idle_ms,
+        }
+    }
+}
+
+/// An input that waits for its thread, as clients see it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShownInput {
+    #[schema(value_type = forms::TurnName)]
+    turn_id: String,
+    /// Why it does not begin.
+    waiting: ShownReason,
+    /// For how long the owner has known of it, ms.
+    #[schema(minimum = 0)]
+    age_ms: i64,
+}
+
+impl ShownInput {
+    pub(crate) fn new(context: &Context, waiting: &WaitingTurn) -> Self {
+        Self {
+            turn_id: waiting.turn.as_str().to_owned(),
+            waiting: ShownReason::new(context, waiting.reason),
+            age_ms: waiting.age_ms,
+        }
+    }
+}
+
+/// A message that has begun and not ended, as clients see it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShownOpenMessage {
+    #[schema(value_type = forms::MessageName)]
+    message_id: String,
+    /// The chunk that is released next.
+    expected: u32,
+    /// How many chunks have come.
+    received: u32,
+    /// How many of them were released.
+    released: u32,
+    /// Chunks that are missing below the highest that has come; at most 64 ranges.
+    missing: Vec<ShownRange>,
+    /// While a chunk is missing: when the message is given up without it.
+    #[schema(value_type = Option<forms::Moment>, required)]
+    until: Option<String>,
+}
+
+/// Ids of chunks, both included.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShownRange {
+    first: u32,
+    last: u32,
+}
+
+impl ShownOpenMessage {
+    pub(crate) fn new(context: &Context, open: &OpenMessage) -> Self {
+        let range = |ids: &model::IdRange| ShownRange { first: ids.first, last: ids.last };
+        Self {
+            message_id: open.message.as_str().to_owned(),
+            expected: open.expected,
+            received: open.received,
+            released: open.released,
+            missing: open.missing.iter().map(range).collect(),
+            until: open.gap_for_ms.and_then(|for_ms| shown::rfc3339(context.now().plus_ms(for_ms))),
         }
     }
 }

@@ -86,6 +86,12 @@ pub(crate) fn limit(text: Option<&str>) -> Result<u32, Problem> {
         .ok_or_else(|| Problem::bad_request("invalid_limit", format!("limit must be from 1 to {MAX_LIMIT}")))
 }
 
+/// Takes the item off that was read to know whether there are more; what `next` of the page is, and of the request for the page after it.
+pub(crate) fn next<T>(items: &mut Vec<T>, limit: u32, of: impl FnOnce(&T) -> String) -> Option<String> {
+    let has_more = has_more(items, limit);
+    items.last().filter(|_| has_more).map(of)
+}
+
 /// Takes the item off that was read to know whether there are more.
 pub(crate) fn has_more<T>(items: &mut Vec<T>, limit: u32) -> bool {
     let has_more = items.len() > limit as usize;

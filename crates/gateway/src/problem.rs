@@ -1,6 +1,6 @@
 //! Errors as `application/problem+json` (RFC 9457).
 
-use adapters::request::Rejection;
+use adapters::request::{BadRequest, Rejection};
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -18,6 +18,8 @@ pub(crate) struct Problem {
     detail: String,
     is_retryable: bool,
     retry_after_s: Option<u32>,
+    /// The field that is at fault, where a protocol says it apart.
+    param: Option<String>,
 }
 
 /// The code of what the database would have to say.
@@ -54,7 +56,7 @@ pub(crate) struct ProblemBody<'a> {
 impl Problem {
     /// Something that the same request would meet again.
     pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, code, detail: detail.into(), is_retryable: false, retry_after_s: None }
+        Self { status, code, detail: detail.into(), is_retryable: false, retry_after_s: None, param: None }
     }
 
     pub(crate) fn bad_request(code: &'static str, detail: impl Into<String>) -> Self {
@@ -109,7 +111,14 @@ impl Problem {
             None if self.is_retryable => Again::Maybe,
             None => Again::Never,
         };
-        (Rejection::new(self.status.as_u16(), self.code, &self.detail), again)
+        let (status, code, message) = (self.status.as_u16(), self.code.to_owned(), self.detail.clone());
+        (Rejection { status, code, message, param: self.param.clone() }, again)
+    }
+
+    /// A request of a protocol that asks for what is not done.
+    pub(crate) fn of_request(bad: &BadRequest) -> Self {
+        let problem = Self::bad_request(bad.code(), bad.to_string());
+        Self { param: bad.param().map(str::to_owned), ..problem }
     }
 
     /// Counts it; [`IntoResponse`] does so by itself.

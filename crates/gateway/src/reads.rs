@@ -3,6 +3,7 @@
 use adapters::{FailureNote, Header, StoredAnswer, stored};
 use feed::{Ended, How, Page, Read};
 use model::{MessageId, Metadata, Position, ThreadId, TurnId};
+use serde_json::Value;
 use store::{EndRow, Said, Store, StoreError};
 
 /// Rows of one page, and how many times as many when one answer alone has more.
@@ -117,6 +118,35 @@ fn grouped(rows: Vec<EndRow>) -> Vec<Ended> {
         ends.push(Ended { header, position, how });
     }
     ends
+}
+
+/// The answer that a message belongs to: itself, or that of which it is a step.
+pub(crate) fn answer_of(message: &MessageId) -> MessageId {
+    let of_step = || MessageId::parse(message.as_str().rsplit_once("-s")?.0).ok();
+    match TurnId::is_reserved(message) {
+        true => of_step().unwrap_or_else(|| message.clone()),
+        false => message.clone(),
+    }
+}
+
+/// As it is stored, it was accepted once.
+pub(crate) fn metadata_of(stored: &Value) -> Metadata {
+    let map = stored.as_object().cloned().unwrap_or_default();
+    Metadata::new(map).unwrap_or_default()
+}
+
+/// The answer that rows of the history are, its steps first.
+pub(crate) fn answer_of_rows(answer: &MessageId, rows: &[store::StoredMessage]) -> StoredAnswer {
+    let metadata: Vec<Metadata> = rows.iter().map(|row| metadata_of(&row.metadata)).collect();
+    let messages = rows.iter().zip(&metadata).map(|(row, metadata)| stored::StoredMessage {
+        role: row.role,
+        content: &row.content,
+        tool_calls: row.tool_calls.as_ref(),
+        tool_call_id: row.tool_call_id.as_deref(),
+        metadata,
+    });
+    let position = rows.last().map_or(Position::from_stored(0), |row| row.position);
+    StoredAnswer::new(messages, TurnId::of_answer(answer).is_some(), 0, position)
 }
 
 fn stored_message(row: &EndRow) -> Option<stored::StoredMessage<'_>> {

@@ -19,6 +19,10 @@ pub(crate) struct Settings {
     pub(crate) policy: BusyPolicy,
     pub(crate) work_request: bool,
     pub(crate) memory: bool,
+    /// What a client tells the model is appended to the agent's instructions.
+    pub(crate) appends_instructions: bool,
+    /// Earlier messages of a request that names no thread are left out.
+    pub(crate) ignores_history: bool,
 }
 
 /// Which thread, and the agent that the input names.
@@ -62,7 +66,14 @@ mod tests {
 
     fn settings(agent: &str) -> Settings {
         let agent = AgentId::parse(agent).expect("an id");
-        Settings { agent, policy: BusyPolicy::default(), work_request: true, memory: false }
+        Settings {
+            agent,
+            policy: BusyPolicy::default(),
+            work_request: true,
+            memory: false,
+            appends_instructions: false,
+            ignores_history: true,
+        }
     }
 
     #[test]

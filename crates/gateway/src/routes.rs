@@ -3,6 +3,7 @@
 mod agents;
 mod batches;
 mod context;
+mod dead_letters;
 mod description;
 mod docs;
 mod events;
@@ -19,7 +20,7 @@ mod turns;
 use std::sync::Arc;
 
 use access::{CorsRules, Permission};
-use axum::http::header;
+use axum::http::{Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post, put};
 use axum::{Json, Router, middleware};
@@ -35,8 +36,9 @@ use crate::guard::{self, Guards};
 use crate::hub::Hub;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
-use crate::{forms, shown};
+use crate::{forms, request_id, shown};
 
+pub(crate) use batches::INCOMPLETE;
 pub(crate) use context::COMPACTION_STATES;
 
 /// The connection that a request came on; cancelled, it is dropped at once.
@@ -54,9 +56,16 @@ pub(crate) fn router(counter: Counter, cors: Arc<CorsRules>, health: Health) -> 
         .merge(of_protocols(&counter))
         .with_state(counter)
         .merge(runtime::endpoint::probes_router(health))
-        .fallback(|| async { Problem::not_found("unknown_address", "there is nothing at this address") })
-        .method_not_allowed_fallback(|| async { Problem::method_not_allowed() });
-    routes.layer(middleware::from_fn_with_state(cors, guard::cross_origin))
+        .fallback(async |uri: Uri| {
+            let problem = Problem::not_found("unknown_address", "there is nothing at this address");
+            protocols::refusal_at(uri.path(), problem)
+        })
+        .method_not_allowed_fallback(async |uri: Uri| {
+            protocols::refusal_at(uri.path(), Problem::method_not_allowed())
+        });
+    routes
+        .layer(middleware::from_fn_with_state(cors, guard::cross_origin))
+        .layer(middleware::from_fn(request_id::identify))
 }
 
 fn of_threads(counter: &Counter) -> Router<Counter> {
@@ -80,11 +89,15 @@ fn of_threads(counter: &Counter) -> Router<Counter> {
         .route(failed, needs(ReadThreads, get(failed_turns::page)))
         .route(&format!("{failed}/{{turn}}"), needs(OperateAgents, delete(failed_turns::drop_one)))
         .route(&format!("{failed}/{{turn}}/retry"), needs(OperateAgents, post(failed_turns::retry)))
+        .route("/v1/turns/{turn}", needs(ReadThreads, get(turns::show)))
         .route("/v1/turns/{turn}/stop", needs(WriteThreads, post(turns::stop)))
 }
 
 fn of_agents(counter: &Counter) -> Router<Counter> {
-    use Permission::{ConfigureAgents, ManageKeys, OperateAgents, ReadAgents, ReadAudit, SendTasks};
+    use Permission::{
+        ConfigureAgents, ManageKeys, OperateAgents, ReadAgents, ReadAudit, ReadDeadLetters, ReadThreads,
+        SendTasks,
+    };
     let routes = Guards { counter };
     let needs = |permission, handlers| routes.needs(permission, handlers);
     let task = "/v1/agents/{agent}/tasks/{task}";
@@ -98,18 +111,20 @@ fn of_agents(counter: &Counter) -> Router<Counter> {
         .route("/v1/agents/{agent}/resume", needs(OperateAgents, post(agents::resume)))
         .route("/v1/agents/{agent}/clear-backoff", needs(OperateAgents, post(agents::clear_backoff)))
         .route("/v1/agents/{agent}/audit", needs(ReadAudit, get(audit_of_agent)))
+        .route("/v1/agents/{agent}/batches", needs(ReadThreads, get(batches::incomplete_of_agent)))
         .route("/v1/agents/{agent}/tasks", queue)
         .route(task, needs(ReadAgents, get(tasks::show)).merge(needs(OperateAgents, acts)))
         .route(&format!("{task}/retry"), needs(OperateAgents, post(tasks::retry)))
+        .route("/v1/dead-letters", needs(ReadDeadLetters, get(dead_letters::page)))
         .route("/v1/keys", needs(ManageKeys, get(keys::page).post(keys::make)))
         .route("/v1/keys/{key}", needs(ManageKeys, delete(keys::revoke)))
 }
 
 /// What front ends and libraries speak already.
 fn of_protocols(counter: &Counter) -> Router<Counter> {
-    use Permission::{ReadThreads, WriteThreads};
+    use Permission::{ReadAgents, ReadThreads, WriteThreads};
     use adapters::{agui as ag_ui, chat_completions as chat, responses as openai, ui_message as ai_sdk};
-    use protocols::{agui, completions, responses, ui_message};
+    use protocols::{agui, completions, models, responses, ui_message};
     let routes = Guards { counter };
     let response = "/v1/responses/{response}";
     let of_ai_sdk = |permission, handlers| routes.needs_in(ai_sdk::error_body, permission, handlers);
@@ -118,9 +133,12 @@ fn of_protocols(counter: &Counter) -> Router<Counter> {
     let of_ag_ui = |permission, handlers| routes.needs_in(ag_ui::error_body, permission, handlers);
     Router::new()
         .route("/api/chat", of_ai_sdk(WriteThreads, post(ui_message::post)))
+        .route("/api/chat/{thread}", of_ai_sdk(ReadThreads, get(ui_message::history)))
         .route("/api/chat/{thread}/stream", of_ai_sdk(ReadThreads, get(ui_message::resume)))
         .route("/api/chat/{thread}/stop", of_ai_sdk(WriteThreads, post(ui_message::stop)))
         .route("/v1/chat/completions", of_chat(WriteThreads, post(completions::post)))
+        .route("/v1/models", of_openai(ReadAgents, get(models::page)))
+        .route("/v1/models/{model}", of_openai(ReadAgents, get(models::show)))
         .route("/v1/responses", of_openai(WriteThreads, post(responses::post)))
         .route(response, of_openai(ReadThreads, get(responses::show)))
         .route(&format!("{response}/cancel"), of_openai(WriteThreads, post(responses::cancel)))
@@ -141,9 +159,9 @@ fn fresh(body: impl Serialize) -> Response {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct AuditQuery {
-    /// The last id of the page before.
+    /// `next` of the page before.
     #[param(value_type = Option<forms::ActName>)]
-    before: Option<String>,
+    next: Option<String>,
     #[param(value_type = Option<forms::Limit>)]
     limit: Option<String>,
 }
@@ -154,7 +172,9 @@ struct AuditPage {
     /// The thread or agent.
     subject_id: String,
     acts: Vec<AuditedAct>,
-    has_more: bool,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
 }
 
 /// What somebody did.
@@ -187,7 +207,7 @@ async fn audit_of_agent(
     Params(agent): Params<String>,
     Asked(query): Asked<AuditQuery>,
 ) -> Result<Response, Problem> {
-    let (agent, hub) = (desk.agent(&agent)?, desk.hub()?);
+    let (agent, hub) = (desk.queue(&agent)?, desk.hub()?);
     let page = audit(hub, agent.as_str(), agent.name(), query).await?;
     if page.acts.is_empty() && hub.store().agent(&agent).await?.is_none() {
         return Err(agents::unknown());
@@ -203,18 +223,18 @@ async fn audit_of_thread(
     let (thread, hub) = (desk.thread(&thread)?, desk.hub()?);
     let page = audit(hub, thread.as_str(), thread.name(), query).await?;
     if page.acts.is_empty() && hub.store().thread(&thread).await?.is_none() {
-        return Err(threads::unknown());
+        threads::check_begun(hub, &thread).await?;
     }
     Ok(fresh(page))
 }
 
 async fn audit(hub: &Hub, subject: &str, name: &str, query: AuditQuery) -> Result<AuditPage, Problem> {
     let limit = params::limit(query.limit.as_deref())?;
-    let before = query.before.map(|id| params::id("before", &id, ActId::parse)).transpose()?;
+    let before = query.next.map(|id| params::id("next", &id, ActId::parse)).transpose()?;
     let mut acts = hub.store().acts(subject, before.as_ref(), limit + 1).await?;
-    let has_more = params::has_more(&mut acts, limit);
+    let next = params::next(&mut acts, limit, |last| last.act.as_str().to_owned());
     let acts = acts.into_iter().map(AuditedAct::from).collect();
-    Ok(AuditPage { subject_id: name.to_owned(), acts, has_more })
+    Ok(AuditPage { subject_id: name.to_owned(), acts, next })
 }
 
 impl From<AuditRow> for AuditedAct {

@@ -27,7 +27,7 @@ enum Rule {
     Text(usize),
 }
 
-const RULES: [(&str, Rule); 12] = [
+const RULES: [(&str, Rule); 14] = [
     ("deadline_ms", Rule::Number(100, DAY_MS)),
     ("backoff_base_ms", Rule::Number(1, DAY_MS)),
     ("backoff_cap_ms", Rule::Number(1, 30 * DAY_MS)),
@@ -38,6 +38,8 @@ const RULES: [(&str, Rule); 12] = [
     ("work_request", Rule::Bool),
     ("memory", Rule::Bool),
     ("foreground_during_backoff", Rule::OneOf(&["pass", "refuse"])),
+    ("client_instructions", Rule::OneOf(&["refuse", "append"])),
+    ("client_history", Rule::OneOf(&["refuse", "ignore", "import"])),
     ("system", Rule::Text(MAX_TEXT)),
     ("model", Rule::Text(256)),
 ];
@@ -159,7 +161,7 @@ mod tests {
         let good = json!({
             "deadline_ms": 60_000, "backoff_base_ms": 1, "backoff_cap_ms": 1, "max_attempts": null,
             "context_tokens": 50, "compaction": {"strategy": "age", "max_age_ms": 5},
-            "retention": {"max_age_ms": 5, "max_batches": 0, "max_bytes": null}, "work_request": false, "memory": true, "foreground_during_backoff": "refuse",
+            "retention": {"max_age_ms": 5, "max_batches": 0, "max_bytes": null}, "work_request": false, "memory": true, "foreground_during_backoff": "refuse", "client_instructions": "append", "client_history": "ignore",
             "system": "", "model": "m", "temperature": 0.5, "tools": [{"name": "t"}],
         });
         assert_eq!(check(good), Ok(()));
@@ -184,6 +186,8 @@ mod tests {
             (json!({"work_request": "yes"}), "true or false"),
             (json!({"memory": 1}), "true or false"),
             (json!({"foreground_during_backoff": "wait"}), "one of pass, refuse"),
+            (json!({"client_instructions": true}), "one of refuse, append"),
+            (json!({"client_history": "keep"}), "one of refuse, ignore, import"),
             (json!({"system": null}), "a text of at most 65536 bytes"),
             (json!({"model": "x".repeat(257)}), "a text of at most 256 bytes"),
             (json!({"other": "a\0"}), "settings holds a NUL character"),

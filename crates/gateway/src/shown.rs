@@ -130,6 +130,8 @@ pub struct ShownBatch {
     pub incomplete_code: Option<&'static str>,
     #[schema(required)]
     pub incomplete: Option<String>,
+    #[schema(value_type = Option<forms::Moment>, required)]
+    pub abandoned_since: Option<String>,
     #[schema(value_type = Option<forms::PositionText>, required)]
     pub parent_batch: Option<Position>,
     pub message_count: usize,
@@ -140,8 +142,10 @@ pub struct ShownBatch {
     pub last_at: Option<String>,
 }
 
-impl From<&Batch> for ShownBatch {
-    fn from(batch: &Batch) -> Self {
+impl ShownBatch {
+    /// The batch as it is `now`. `timeout_ms`: without progress for so long it is abandoned, unless it says otherwise itself.
+    pub fn new(batch: &Batch, now: Timestamp, timeout_ms: i64) -> Self {
+        let abandoned_since = batch.abandoned_since(now, timeout_ms);
         let why = match batch.state() {
             State::Complete => None,
             State::Incomplete(why) => Some(why),
@@ -150,9 +154,14 @@ impl From<&Batch> for ShownBatch {
         Self {
             batch_id: batch.id(),
             batch_type: batch.batch_type().map(BatchType::name),
-            state: if why.is_none() { "complete" } else { "incomplete" },
+            state: match (&why, abandoned_since) {
+                (None, _) => "complete",
+                (Some(_), None) => "incomplete",
+                (Some(_), Some(_)) => "abandoned",
+            },
             incomplete_code: why.as_ref().map(Why::code),
             incomplete: why.map(|why| why.to_string()),
+            abandoned_since: abandoned_since.and_then(rfc3339),
             parent_batch: batch.parent(),
             message_count: batch.items().len(),
             tokens: tokens::of_batch(batch, &batches::Estimate),
@@ -173,10 +182,10 @@ pub struct WholeBatch {
 }
 
 impl WholeBatch {
-    /// The batch, of which these are the messages as they are stored.
-    pub fn new(batch: &Batch, messages: Vec<StoredMessage>) -> Self {
+    /// The batch as it is shown, and the messages of it as they are stored.
+    pub fn new(shown: ShownBatch, batch: &Batch, messages: Vec<StoredMessage>) -> Self {
         Self {
-            batch: batch.into(),
+            batch: shown,
             calls: ShownCall::all(batch),
             messages: messages.into_iter().map(ShownMessage::from).collect(),
         }

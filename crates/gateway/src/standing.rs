@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use adapters::Cursor;
+use adapters::request::BadRequest;
 use axum::http::StatusCode;
 use model::{AgentId, Bucket, BusyPolicy, MessageId, Metadata, ThreadId, TurnId, TurnOpened};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use store::{AgentStanding, KeyClaim, TurnState};
 use uuid::Uuid;
 use wire::explain::About;
 
 use crate::hub::Hub;
+use crate::input::TurnParameters;
 use crate::owner;
 use crate::problem::{Problem, STORE_UNAVAILABLE};
 use crate::reads;
@@ -32,6 +34,7 @@ pub(crate) struct Input {
     pub(crate) policy: Option<BusyPolicy>,
     pub(crate) content: String,
     pub(crate) metadata: Metadata,
+    pub(crate) parameters: TurnParameters,
     pub(crate) key: Option<String>,
     pub(crate) correlation_id: Option<Box<str>>,
 }
@@ -70,6 +73,7 @@ pub(crate) async fn of(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
 
 async fn from_memory(hub: &Hub, input: &Input, known: Settings) -> Result<Standing, Problem> {
     let turn = turn_id(input, &digest(input))?;
+    refuse_unless_allowed(&input.parameters, &known)?;
     tracing::debug!(%turn, "Postgres is away: an input is taken by what was read before");
     let policy = input.policy.unwrap_or(known.policy);
     if policy == BusyPolicy::Reject && is_under_way(hub, &input.thread, &turn).await? {
@@ -97,6 +101,13 @@ async fn read(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
     {
         return Ok(Standing::Known(turn.clone(), Some(state)));
     }
+    if let Some(turn) = &claimed
+        && store.is_retired(&input.thread, &turn.input()).await?
+    {
+        let detail =
+            "the turn of this key was done, and its messages were deleted by the retention of the agent";
+        return Err(Problem::new(StatusCode::GONE, "turn_deleted", detail));
+    }
     let mut turn = claimed.map_or_else(|| turn_id(input, &digest), Ok)?;
     let named = thread.as_ref().map(|row| &row.named);
     let agent = input.agent.clone().or_else(|| named.and_then(|named| named.agent.clone()));
@@ -106,10 +117,13 @@ async fn read(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
         policy: named.and_then(|named| named.policy).unwrap_or_default(),
         work_request: flag(&standing.settings, "work_request"),
         memory: flag(&standing.settings, "memory"),
+        appends_instructions: says(&standing.settings, "client_instructions", "append"),
+        ignores_history: says(&standing.settings, "client_history", "ignore"),
     };
     let standing = store.agent_standing(&agent).await?;
     let settings = settings_of(&standing);
     let policy = input.policy.unwrap_or(settings.policy);
+    refuse_unless_allowed(&input.parameters, &settings)?;
     refuse_while_backing_off(&agent, &standing)?;
     if policy == BusyPolicy::Reject && is_under_way(hub, &input.thread, &turn).await? {
         return Ok(Standing::Known(turn, None));
@@ -131,6 +145,7 @@ fn opened(input: &Input, turn: TurnId, policy: BusyPolicy, settings: Settings) -
         policy,
         content: input.content.clone(),
         metadata: input.metadata.clone(),
+        parameters: input.parameters.values.clone(),
         work_request: settings.work_request,
         memory: settings.memory,
         actor: None,
@@ -175,10 +190,11 @@ fn was_opened_by(turn: &TurnId, thread: &ThreadId, digest: &[u8]) -> bool {
 
 /// Refuses an input to a thread that was erased: its owner would drop it without a word. One that was named again is taken.
 pub(crate) async fn refuse_erased(hub: &Hub, thread: &ThreadId) -> Result<(), Problem> {
-    if hub.store().erased(thread).await?.is_none() || hub.store().thread(thread).await?.is_some() {
+    if hub.store().erased(thread).await?.is_none_or(|erased| erased.is_named) {
         return Ok(());
     }
-    let detail = "the thread was erased; POST /v1/threads names it anew";
+    let detail =
+        "the thread was erased; POST /v1/threads, or PUT /v1/agents for an agent's own, names it anew";
     Err(Problem::new(StatusCode::GONE, "thread_erased", detail))
 }
 
@@ -204,13 +220,16 @@ fn turn_id(input: &Input, digest: &[u8]) -> Result<TurnId, Problem> {
 
 /// Of everything that a client says of an input.
 fn digest(input: &Input) -> Vec<u8> {
-    let said = serde_json::json!([
-        input.content,
+    let mut said = vec![
+        json!(input.content),
         input.metadata.to_value(),
-        input.agent.as_ref().map(AgentId::as_str),
-        input.policy.map(BusyPolicy::name),
-    ]);
-    Sha256::digest(said.to_string()).to_vec()
+        json!(input.agent.as_ref().map(AgentId::as_str)),
+        json!(input.policy.map(BusyPolicy::name)),
+    ];
+    if !input.parameters.values.is_empty() {
+        said.push(input.parameters.values.to_value());
+    }
+    Sha256::digest(Value::Array(said).to_string()).to_vec()
 }
 
 fn same(claim: KeyClaim, digest: &[u8]) -> Result<TurnId, Problem> {
@@ -224,9 +243,20 @@ fn same(claim: KeyClaim, digest: &[u8]) -> Result<TurnId, Problem> {
     ))
 }
 
+/// Refuses what the agent's settings do not allow its clients.
+fn refuse_unless_allowed(asked: &TurnParameters, settings: &Settings) -> Result<(), Problem> {
+    if let Some(param) = asked.instructions.clone().filter(|_| !settings.appends_instructions) {
+        let why = "instructions are said by the agent's setting `system`, unless its setting `client_instructions` is `append`";
+        return Err(Problem::of_request(&BadRequest::Unsupported { param, why }));
+    }
+    match &asked.history {
+        Some(refusal) if !settings.ignores_history => Err(Problem::of_request(refusal)),
+        Some(_) | None => Ok(()),
+    }
+}
+
 fn refuse_while_backing_off(agent: &AgentId, standing: &AgentStanding) -> Result<(), Problem> {
-    let refuses =
-        standing.settings.get("foreground_during_backoff").and_then(Value::as_str) == Some("refuse");
+    let refuses = says(&standing.settings, "foreground_during_backoff", "refuse");
     let Some(left_ms) = standing.backoff_left_ms.filter(|_| refuses) else { return Ok(()) };
     let seconds = u32::try_from(left_ms.saturating_add(999) / 1_000).unwrap_or(u32::MAX).max(1);
     let detail = format!("agent {agent} backs off after a failure and takes no messages meanwhile");
@@ -240,13 +270,12 @@ async fn is_under_way(hub: &Hub, thread: &ThreadId, turn: &TurnId) -> Result<boo
     let Some(explained) = owner::why(hub.context(), Bucket::of(thread), &about).await else {
         return Ok(false);
     };
-    let active = explained.active.map(|active| active.turn);
-    let mut all = active.iter().chain(&explained.waiting).peekable();
-    if all.peek().is_none() {
-        return Ok(false);
+    if owner::has_turn(&explained, turn) {
+        return Ok(true);
     }
-    match all.any(|known| known == turn) {
-        true => Ok(true),
+    // Postponed background turns do not make a thread busy.
+    match explained.active.is_none() && explained.waiting.iter().all(|waiting| waiting.steps_aside) {
+        true => Ok(false),
         false => {
             let detail = "the thread has a turn under way, and this message is not to wait for it";
             Err(Problem::conflict("thread_busy", detail).retry_after(1))
@@ -254,7 +283,11 @@ async fn is_under_way(hub: &Hub, thread: &ThreadId, turn: &TurnId) -> Result<boo
     }
 }
 
-/// Both are on unless the agent's settings say otherwise.
+fn says(settings: &Map<String, Value>, name: &str, value: &str) -> bool {
+    settings.get(name).and_then(Value::as_str) == Some(value)
+}
+
+/// Off unless the agent's settings ask for it: what follows a turn costs a call of a model.
 fn flag(settings: &Map<String, Value>, name: &str) -> bool {
-    settings.get(name).and_then(Value::as_bool).unwrap_or(true)
+    settings.get(name).and_then(Value::as_bool).unwrap_or(false)
 }

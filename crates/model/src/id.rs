@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::TaskKind;
+
 /// Longest identifier, in bytes, without its tenant.
 pub const MAX_ID_LEN: usize = 128;
 
@@ -14,6 +16,10 @@ pub const MAX_TENANT_LEN: usize = 32;
 
 /// Stands between a tenant and the name of what belongs to it. No name has it, so what belongs to whom can be read off every id.
 pub const TENANT_MARK: char = '~';
+
+/// Stands between an agent and the kind of work of a queue that follows its turns: `<agent>+<kind>`. No name has it, so nobody can name such a
+/// queue or its thread but the system.
+const QUEUE_MARK: char = '+';
 
 /// An identifier that does not match `[A-Za-z0-9_-]{1,128}`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +33,9 @@ pub enum InvalidId {
     /// A character that would have a meaning in a subject or a URL, or that is not ASCII.
     #[error("the id has the character {0:?}; letters, digits, '_' and '-' are allowed")]
     Character(char),
+    /// What stands behind [`QUEUE_MARK`] is no kind of work that follows a turn.
+    #[error("{0:?} is no kind of work that follows a turn")]
+    Queue(String),
     /// What stands before [`TENANT_MARK`] names no tenant.
     #[error(
         "{0:?} is no tenant: lower-case letters, digits and '-' are allowed, at most {MAX_TENANT_LEN}, no '-' first"
@@ -49,10 +58,21 @@ fn check(text: &str) -> Result<(), InvalidId> {
 }
 
 fn check_owned(text: &str) -> Result<(), InvalidId> {
+    let (text, kind) = without_queue(text);
+    if let Some(kind) = kind
+        && TaskKind::FOLLOW_UPS.iter().all(|known| known.name() != kind)
+    {
+        return Err(InvalidId::Queue(kind.chars().take(MAX_TENANT_LEN).collect()));
+    }
     match text.split_once(TENANT_MARK) {
         Some((tenant, name)) => check_tenant(tenant).and_then(|()| check(name)),
         None => check(text),
     }
+}
+
+/// What stands before [`QUEUE_MARK`], and what behind it.
+fn without_queue(text: &str) -> (&str, Option<&str>) {
+    text.split_once(QUEUE_MARK).map_or((text, None), |(name, kind)| (name, Some(kind)))
 }
 
 fn check_tenant(text: &str) -> Result<(), InvalidId> {
@@ -170,6 +190,11 @@ macro_rules! owned {
                 Some(Tenant(Arc::from(tenant)))
             }
 
+            /// The kind of work that it is for, if it is a queue that follows an agent's turns, or the thread of one.
+            pub fn follow_up(&self) -> Option<TaskKind> {
+                without_queue(&self.0).1.and_then(TaskKind::from_name)
+            }
+
             /// What its tenant calls it.
             pub fn name(&self) -> &str {
                 self.0.split_once(TENANT_MARK).map_or(&*self.0, |(_, name)| name)
@@ -197,9 +222,37 @@ id! {
 }
 
 impl AgentId {
+    /// What `tenant` calls `name`: an agent, or the queue of what follows an agent's turns.
+    ///
+    /// # Errors
+    /// `name` is neither.
+    pub fn queue_of_tenant(tenant: Option<&Tenant>, name: &str) -> Result<Self, InvalidId> {
+        let (agent, kind) = without_queue(name);
+        check_owned(name)?;
+        let agent = Self::of_tenant(tenant, agent)?;
+        Ok(kind.and_then(TaskKind::from_name).map_or(agent.clone(), |kind| agent.queue_of(kind)))
+    }
+
     /// The agent's own thread, in which its tasks run. It bears the agent's id.
     pub fn thread(&self) -> ThreadId {
         ThreadId(Arc::clone(&self.0))
+    }
+
+    /// The queue of what follows this agent's turns, for each kind one: `<agent>+<kind>`. It has a backoff of its own and a thread of its
+    /// own, so that such work never stands before a task and never shows in a thread.
+    pub fn queue_of(&self, kind: TaskKind) -> Self {
+        match kind {
+            TaskKind::Task => self.agent(),
+            _ => Self(Arc::from(format!("{}{QUEUE_MARK}{}", without_queue(&self.0).0, kind.name()))),
+        }
+    }
+
+    /// The agent whose queue this is: itself, but for the queues of what follows its turns. Its settings and its workflow count.
+    pub fn agent(&self) -> Self {
+        match without_queue(&self.0) {
+            (_, None) => self.clone(),
+            (name, Some(_)) => Self(Arc::from(name)),
+        }
     }
 }
 
@@ -229,6 +282,28 @@ impl fmt::Display for MessageKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_follows_turns_has_queues_that_nobody_else_can_name() {
+        for (agent, tenant) in [("ann", None), ("acme~ann", Tenant::parse("acme").ok())] {
+            let agent = AgentId::parse(agent).unwrap();
+            let queue = agent.queue_of(TaskKind::Memory);
+            assert_eq!(queue.as_str(), format!("{agent}+memory"));
+            assert_eq!(AgentId::parse(queue.as_str()), Ok(queue.clone()));
+            assert_eq!((queue.agent(), queue.tenant()), (agent.clone(), tenant.clone()));
+            assert_eq!(queue.thread().follow_up(), Some(TaskKind::Memory));
+            assert_eq!(queue.queue_of(TaskKind::WorkRequest), agent.queue_of(TaskKind::WorkRequest));
+            assert_eq!((agent.follow_up(), agent.queue_of(TaskKind::Task)), (None, agent.clone()));
+            assert!(AgentId::of_tenant(tenant.as_ref(), "ann+memory").is_err(), "nobody says it");
+            assert_eq!(AgentId::queue_of_tenant(tenant.as_ref(), "ann+memory"), Ok(queue));
+            assert_eq!(AgentId::queue_of_tenant(tenant.as_ref(), "ann"), Ok(agent));
+            for bad in ["ann+task", "ann+", "+memory", "x~ann+memory", "ann+memory+memory"] {
+                assert!(AgentId::queue_of_tenant(tenant.as_ref(), bad).is_err(), "{bad}");
+            }
+        }
+        assert_eq!(AgentId::parse("ann+task"), Err(InvalidId::Queue("task".to_owned())));
+        assert!(MessageId::parse("m+memory").is_err());
+    }
 
     #[test]
     fn the_alphabet_and_the_length_are_checked() {

@@ -27,7 +27,7 @@ pub use mark::Mark;
 pub use message::{BatchType, Cut, FrameNumber, Message, OpenText, Outcome, Placement};
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use position::{Position, PositionMark, Positions};
-pub use task::{Act, ActKind, QueuedTask, Task, TaskKind};
+pub use task::{Act, ActKind, QueuedTask, Task, TaskKind, origin};
 pub use time::{Seq, Timestamp};
 pub use token::{InvalidTokenKey, TokenKey, TurnToken};
 pub use turn::{BusyPolicy, ErrorClass, ErrorHint, InvalidTurnId, TurnFault, TurnId, TurnOpened};

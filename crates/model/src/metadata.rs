@@ -20,6 +20,12 @@ pub enum InvalidMetadata {
     /// Neither finite nor representable.
     #[error("metadata holds a number that is not finite")]
     Number,
+    /// Said by a publisher or a client: whoever could say it could hide from histories what he has said.
+    #[error("metadata error: metadata.{0} is the system's to say")]
+    Reserved(&'static str),
+    /// Numbers travel as doubles, which would change it.
+    #[error("metadata error: a number is beyond 2^53 and would lose digits; write it as text")]
+    Inexact,
     /// `tokens_used` is present but is not a count.
     #[error("metadata error: tokens_used is {0}; a whole number from 0 to 2^53 is expected")]
     TokensUsed(String),
@@ -32,6 +38,9 @@ pub struct Metadata(Option<Box<Map<String, Value>>>);
 impl Metadata {
     /// Deepest nesting that is accepted.
     pub const MAX_DEPTH: usize = 64;
+
+    /// What the system says of messages that it makes up itself.
+    pub const RESERVED: [&str; 3] = ["synthetic", "trigger_type", "trigger_reason"];
 
     /// No metadata.
     pub const EMPTY: Self = Self(None);
@@ -87,6 +96,22 @@ impl Metadata {
         }
     }
 
+    /// Checks what publishers and clients may not say, whatever way they came. What is stored is not asked: it may be older than the rule.
+    pub fn check_said(&self) -> Result<(), InvalidMetadata> {
+        match Self::RESERVED.into_iter().find(|name| self.get(name).is_some()) {
+            Some(name) => Err(InvalidMetadata::Reserved(name)),
+            None => self.check_numbers(),
+        }
+    }
+
+    /// Checks that no number changes on its way: all are below 2^53, however they are written.
+    pub fn check_numbers(&self) -> Result<(), InvalidMetadata> {
+        match self.as_map().is_some_and(|map| map.values().any(has_inexact)) {
+            true => Err(InvalidMetadata::Inexact),
+            false => Ok(()),
+        }
+    }
+
     /// Rough size in bytes, for budgets.
     pub fn size(&self) -> usize {
         self.as_map().map_or(0, |map| map.iter().map(|(key, value)| key.len() + value_size(value)).sum())
@@ -109,6 +134,19 @@ fn whole(number: f64) -> Option<u64> {
 
 fn abbreviate(text: &str) -> String {
     text.chars().take(40).collect()
+}
+
+fn has_inexact(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+            (Some(whole), _) => whole > MAX_EXACT_INTEGER,
+            (None, Some(whole)) => whole.unsigned_abs() > MAX_EXACT_INTEGER,
+            (None, None) => number.as_f64().is_none_or(|number| number.abs() > MAX_EXACT_INTEGER as f64),
+        },
+        Value::Array(items) => items.iter().any(has_inexact),
+        Value::Object(map) => map.values().any(has_inexact),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
 }
 
 fn check_map(map: &Map<String, Value>, depth: usize) -> Result<(), InvalidMetadata> {
@@ -169,6 +207,45 @@ mod tests {
             let outcome = metadata(json!({"tokens_used": bad})).unwrap().tokens_used();
             assert!(matches!(outcome, Err(InvalidMetadata::TokensUsed(_))), "{bad}: {outcome:?}");
         }
+    }
+
+    #[test]
+    fn numbers_beyond_2_to_the_53_are_refused_however_long_they_are() {
+        let check = |text: &str| {
+            let value = serde_json::from_str(&format!(r#"{{"a": [{{"b": {text}}}]}}"#)).unwrap();
+            metadata(value).unwrap().check_said()
+        };
+        for exact in ["9007199254740992", "-9007199254740992", "0.1", "-0.0", "1e15", "1e-300", r#""1e300""#]
+        {
+            assert_eq!(check(exact), Ok(()), "{exact}");
+        }
+        let inexact =
+            ["9007199254740993", "-9007199254740993", "9223372036854775808", "18446744073709551615"];
+        for inexact in
+            inexact.into_iter().chain(["18446744073709551616", "1234567890123456789012345", "-1e16"])
+        {
+            assert_eq!(check(inexact), Err(InvalidMetadata::Inexact), "{inexact}");
+        }
+    }
+
+    #[test]
+    fn what_the_system_says_of_itself_is_not_for_others_to_say() {
+        for (name, value) in [
+            ("synthetic", json!(true)),
+            ("synthetic", json!(null)),
+            ("trigger_type", json!("check_in")),
+            ("trigger_reason", json!(1)),
+        ] {
+            assert_eq!(
+                metadata(json!({ name: value })).unwrap().check_said(),
+                Err(InvalidMetadata::Reserved(name))
+            );
+        }
+        assert_eq!(
+            metadata(json!({"a": {"synthetic": true}})).unwrap().check_said(),
+            Ok(()),
+            "only what readers look at"
+        );
     }
 
     #[test]

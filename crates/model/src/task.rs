@@ -1,6 +1,8 @@
 //! Tasks, and what operators and clients do to agents, tasks and turns.
 
-use crate::{ActId, AgentId, Bucket, Metadata, Position, TaskId, TurnId};
+use serde_json::Value;
+
+use crate::{ActId, AgentId, Bucket, Metadata, Position, TaskId, ThreadId, TurnId};
 
 /// What a task is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -19,6 +21,9 @@ pub enum TaskKind {
 impl TaskKind {
     /// All kinds, in the order of their numbers in protobuf.
     pub const ALL: [Self; 4] = [Self::Task, Self::WorkRequest, Self::Memory, Self::Compaction];
+
+    /// What follows turns: a class of its own, with queues of its own ([`crate::AgentId::queue_of`]).
+    pub const FOLLOW_UPS: [Self; 3] = [Self::WorkRequest, Self::Memory, Self::Compaction];
 
     /// The name in JSON and Postgres.
     pub fn name(self) -> &'static str {
@@ -57,6 +62,11 @@ impl Task {
         Bucket::of_key(self.agent.as_str())
     }
 
+    /// The thread whose text it carries; see [`origin`].
+    pub fn origin(&self) -> Option<ThreadId> {
+        origin(&self.agent, self.kind, &self.metadata)
+    }
+
     /// Tells payloads of the same id apart.
     pub fn digest(&self) -> u64 {
         let json = match self.metadata.as_map() {
@@ -72,6 +82,15 @@ impl Task {
     pub fn size(&self) -> usize {
         self.content.len() + self.metadata.size() + 192
     }
+}
+
+/// The thread whose turn a task follows, so that it goes when that thread is erased: by the metadata that the system writes into such
+/// tasks. `None` for work that somebody sent. The store asks the same in SQL (`antiphon_origin`).
+pub fn origin(agent: &AgentId, kind: TaskKind, metadata: &Metadata) -> Option<ThreadId> {
+    let is_ours = metadata.get("assistant_message_id").or_else(|| metadata.get("compaction_id")).is_some();
+    let name = metadata.get("thread_id").and_then(Value::as_str)?;
+    let thread = ThreadId::of_tenant(agent.tenant().as_ref(), name).ok();
+    thread.filter(|_| is_ours && kind != TaskKind::Task)
 }
 
 /// A task in its agent's queue.
@@ -123,6 +142,8 @@ pub enum ActKind {
     },
     /// A failed turn goes.
     DropFailedTurn(TurnId),
+    /// The thread was erased in the store: its owner has forgotten it, and has read the stream up to here, once this is audited.
+    EraseThread,
 }
 
 impl ActKind {
@@ -137,15 +158,39 @@ impl ActKind {
             Self::DropTask(_) => "drop_task",
             Self::EditTask { .. } => "edit_task",
             Self::DropFailedTurn(_) => "drop_failed_turn",
+            Self::EraseThread => "erase_thread",
         }
     }
 
     /// The task or turn that it is about, if it is about one.
     pub fn target(&self) -> Option<&str> {
         match self {
-            Self::Pause | Self::Resume | Self::ClearBackoff => None,
+            Self::Pause | Self::Resume | Self::ClearBackoff | Self::EraseThread => None,
             Self::StopTurn(turn) | Self::DropFailedTurn(turn) => Some(turn.as_str()),
             Self::RetryTask(task) | Self::DropTask(task) | Self::EditTask { task, .. } => Some(task.as_str()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_follows_a_turn_carries_its_text() {
+        let of = |agent: &str, kind, metadata: Value| {
+            let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
+            origin(&AgentId::parse(agent).unwrap(), kind, &metadata).map(|thread| thread.as_str().to_owned())
+        };
+        let follows = json!({"thread_id": "t", "turn_id": "u", "assistant_message_id": "u-a"});
+        assert_eq!(of("a", TaskKind::Memory, follows.clone()).as_deref(), Some("t"));
+        assert_eq!(of("acme~a", TaskKind::WorkRequest, follows.clone()).as_deref(), Some("acme~t"));
+        let summary = json!({"thread_id": "t", "compaction_id": "7"});
+        assert_eq!(of("a", TaskKind::Compaction, summary).as_deref(), Some("t"));
+        assert_eq!(of("a", TaskKind::Task, follows), None, "somebody sent it, whatever it says");
+        assert_eq!(of("a", TaskKind::Memory, json!({"thread_id": "t"})), None);
+        assert_eq!(of("a", TaskKind::Memory, json!({"thread_id": "b~t", "compaction_id": "7"})), None);
     }
 }

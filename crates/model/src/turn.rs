@@ -193,6 +193,8 @@ pub struct TurnOpened {
     pub content: String,
     /// Becomes the metadata of the input message.
     pub metadata: Metadata,
+    /// What the client asks of the model for this turn; see [`TurnOpened::MAX_PARAMETERS`].
+    pub parameters: Metadata,
     /// A successful turn sends the agent a `work_request` task.
     pub work_request: bool,
     /// A successful turn sends the agent a `memory` task.
@@ -204,9 +206,13 @@ pub struct TurnOpened {
 }
 
 impl TurnOpened {
+    /// Most bytes of the parameters: sampling and limits under the names of OpenAI's chat completions, `instructions` (text), and
+    /// whatever the agent's workflow knows. They travel with the turn, through takeovers and retries, and are in no history.
+    pub const MAX_PARAMETERS: usize = 64 << 10;
+
     /// Bytes that it counts against budgets.
     pub fn size(&self) -> usize {
-        self.content.len() + self.metadata.size() + 256
+        self.content.len() + self.metadata.size() + self.parameters.size() + 256
     }
 }
 
@@ -239,7 +245,8 @@ impl ErrorClass {
 
 /// How the producer of an answer classifies its error: the metadata of an `error` chunk.
 ///
-/// `class` (`transient`, `permanent`, `auth`) or `retryable` (`false` = permanent), and `retry_after` in seconds.
+/// `class` (`transient`, `permanent`, `auth`) and `retryable` (`false` = permanent, whatever class stands beside it but `auth`, whose
+/// agent has to be paused first), and `retry_after` in seconds: a number, or a text as the header of HTTP has it.
 /// What is absent or makes no sense counts as transient without a floor: a wrong hint must not lose a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorHint {
@@ -258,11 +265,13 @@ impl ErrorHint {
         let class = match (metadata.get("class").and_then(Value::as_str), metadata.get("retryable")) {
             (Some("auth"), _) => ErrorClass::Auth,
             (Some("permanent"), _) => ErrorClass::Permanent,
-            (Some("transient"), _) => ErrorClass::Transient,
             (_, Some(Value::Bool(false))) => ErrorClass::Permanent,
             _ => ErrorClass::Transient,
         };
-        let seconds = metadata.get("retry_after").and_then(Value::as_f64);
+        let seconds = metadata.get("retry_after").and_then(|value| match value {
+            Value::String(text) => text.trim().parse().ok(),
+            _ => value.as_f64(),
+        });
         let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0);
         Self { class, retry_after_ms: seconds.map(|seconds| (seconds.min(86_400.0) * 1_000.0) as i64) }
     }
@@ -369,8 +378,16 @@ mod tests {
         assert_eq!(hint(json!({"class": 7, "retry_after": "soon", "retryable": "no"})), ErrorHint::TRANSIENT);
         assert_eq!(hint(json!({"retryable": false})).class, ErrorClass::Permanent);
         assert_eq!(hint(json!({"class": "auth"})).class, ErrorClass::Auth);
-        let floor = hint(json!({"class": "transient", "retryable": false, "retry_after": 1.5}));
+        let floor = hint(json!({"class": "transient", "retryable": true, "retry_after": 1.5}));
         assert_eq!(floor, ErrorHint { class: ErrorClass::Transient, retry_after_ms: Some(1_500) });
+        assert_eq!(hint(json!({"class": "transient", "retryable": false})).class, ErrorClass::Permanent);
+        assert_eq!(hint(json!({"class": "auth", "retryable": false})).class, ErrorClass::Auth);
+        for (text, floor) in [("120", Some(120_000)), (" 1.5 ", Some(1_500)), ("1e300", Some(86_400_000))] {
+            assert_eq!(hint(json!({ "retry_after": text })).retry_after_ms, floor, "{text}");
+        }
+        for wrong in ["", "-1", "NaN", "inf", "2 minutes", "Wed, 21 Oct 2026 07:28:00 GMT"] {
+            assert_eq!(hint(json!({ "retry_after": wrong })).retry_after_ms, None, "{wrong}");
+        }
         assert_eq!(hint(json!({"retry_after": 1e300})).retry_after_ms, Some(86_400_000));
         assert_eq!(hint(json!({"retry_after": -1})).retry_after_ms, None);
     }

@@ -289,6 +289,8 @@ pub enum Report {
         failure: Failure,
         /// What had come of it.
         buffer: BufferState,
+        /// For tracing across services, as its last chunk says it.
+        correlation_id: Option<Box<str>>,
     },
     /// Stream sequences that never came: the stream lost them.
     Hole {
@@ -315,6 +317,8 @@ pub enum Report {
         backoff_ms: Option<i64>,
         /// What had come of its answer; `None` when nothing had.
         buffer: Option<BufferState>,
+        /// For tracing across services, as its input says it.
+        correlation_id: Option<Box<str>>,
     },
 }
 

@@ -190,7 +190,7 @@ pub fn correct(actions: &mut [Action], unstorable: &[(MessageKey, String)], refu
 /// Takes a refused turn out of what is published: it has failed, and nothing follows from it.
 fn amend(batch: &mut OutboxBatch, turn: &TurnId) {
     batch.outgoing.retain(|outgoing| match outgoing {
-        Outgoing::Task(_) | Outgoing::TurnOpened(_) => !is_of(outgoing, turn),
+        Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => !is_of(outgoing, turn),
         Outgoing::TurnEnded(_) => true,
     });
     for outgoing in &mut batch.outgoing {
@@ -218,6 +218,7 @@ fn is_of(outgoing: &Outgoing, turn: &TurnId) -> bool {
         Outgoing::TurnEnded(ended) => ended.turn == *turn,
         Outgoing::TurnOpened(opened) => names(&opened.metadata),
         Outgoing::Task(task) => names(&task.metadata),
+        Outgoing::Pause(pause) => pause.turn == *turn,
     }
 }
 

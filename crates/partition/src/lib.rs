@@ -32,7 +32,8 @@ pub use machine::Partition;
 pub use place::{Compared, Found, Incident, IncidentKind, Kept, Place, place};
 pub use stats::{Counters, Stats};
 pub use turns::{
-    About, ActiveTurn, AgentWrite, AuditWrite, Explanation, FailedTask, FailedTurn, OpenTurn, Order,
-    OrderKey, Otherwise, OutboxBatch, Outgoing, Question, Raw, SavedAgent, Start, Started, TaskChange,
-    TaskWrite, TurnEnded, TurnRules, TurnStatus, TurnWrite, Verdict, Wait, WaitReason,
+    About, ActiveTurn, AgentWrite, AuditWrite, Explanation, FailedTask, FailedTurn, NotNow, OpenMessage,
+    OpenTurn, Order, OrderKey, Otherwise, OutboxBatch, Outgoing, Pause, Question, Raw, SavedAgent, Start,
+    Started, TaskChange, TaskWrite, TurnEnded, TurnRules, TurnStatus, TurnWrite, Verdict, Wait, WaitReason,
+    WaitingInput,
 };

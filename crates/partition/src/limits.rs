@@ -35,12 +35,17 @@ pub struct Limits {
     pub stream_step_ms: i64,
     /// Turns under way at once; further ones wait.
     pub active_turns: usize,
+    /// Inputs that wait because their agent may not begin them. They are in memory, and what would end the wait comes through the same stream: a
+    /// further one fails, and can be retried.
+    pub postponed_turns: usize,
     /// Tasks of one agent that are in memory; the others wait in the store.
     pub queue_window: usize,
     /// Bytes of chunks in one frame to gateways, well below what NATS takes in one message.
     pub frame_bytes: usize,
     /// Threads whose last frame is remembered; see [`FrameNumber`](model::FrameNumber).
     pub numbered_threads: usize,
+    /// Bytes of refused entries that wait to be stored as dead letters; at more nothing is read until the store has some of them.
+    pub refused_bytes: usize,
     /// Agents and threads may be created by using them.
     pub create_agents: bool,
 }
@@ -62,9 +67,11 @@ impl Default for Limits {
             remembered_bytes: 256 << 10,
             stream_step_ms: 2_000,
             active_turns: 1_000,
+            postponed_turns: 256,
             queue_window: 8,
             frame_bytes: 256 << 10,
             numbered_threads: 65_536,
+            refused_bytes: 8 << 20,
             create_agents: true,
         }
     }

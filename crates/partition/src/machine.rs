@@ -57,6 +57,8 @@ pub struct Partition {
     holds: BTreeSet<(Seq, Slot)>,
     /// What has ended, in the order in which it did, and waits for a commit.
     ended: VecDeque<Ended>,
+    /// Of entries that are in it.
+    refused_bytes: usize,
     in_flight: Option<InFlightCommit>,
     orders: Orders,
     work: Work,
@@ -117,6 +119,11 @@ struct InFlightCommit {
     given: Option<PositionMark>,
 }
 
+/// What a refused entry takes in memory, about.
+fn refused_size(payload: &Bytes) -> usize {
+    payload.len() + 256
+}
+
 /// Threads that one answer names.
 const MOST_SENT: usize = 2_000;
 
@@ -136,6 +143,7 @@ impl Partition {
             clock: StreamClock::new(limits.stream_step_ms),
             holds: BTreeSet::new(),
             ended: VecDeque::new(),
+            refused_bytes: 0,
             in_flight: None,
             orders: Orders::new(takeover.checkpoint, hash_seed),
             work: Work::new(takeover.token_key.clone(), hash_seed),
@@ -240,12 +248,18 @@ impl Partition {
             && self.sent.is_empty()
             && self.low() <= self.checkpoint;
         let tick = (!idle).then(|| self.ticked_at.plus_ms(self.limits.tick_ms));
-        let timer = self.work.timers.first().map(|(until, _)| *until).filter(|_| self.may_begin());
+        let backoff = self.work.timers.first().map(|(until, _)| *until);
+        let postponed = self.work.postponed.first().map(|(until, _)| *until);
+        let timer = backoff.into_iter().chain(postponed).min().filter(|_| self.may_begin());
         tick.into_iter().chain(timer).min()
     }
 
-    /// False while reading on would help nobody: new messages have to wait and none is open that could get on.
+    /// False while reading on would help nobody: new messages have to wait and none is open that could get on, or more entries were refused
+    /// than the store has taken.
     pub fn wants_entries(&self) -> bool {
+        if self.refused_bytes > self.limits.refused_bytes {
+            return false;
+        }
         // Nothing begins, and so nothing ends, before everything has been read.
         self.deferring.is_none()
             || !self.has_caught_up
@@ -370,7 +384,8 @@ impl Partition {
             // The failure of a turn's answer is told with the end of its run.
             if open.turn.is_none() {
                 let (key, failure, buffer) = (open.key.clone(), failure.clone(), open.buffer_state(time));
-                actions.push(Action::Report(Report::GivenUp { key, failure, buffer }));
+                let correlation_id = open.correlation_id();
+                actions.push(Action::Report(Report::GivenUp { key, failure, buffer, correlation_id }));
             }
         }
         match self.messages.get(slot).is_some_and(|open| open.turn.is_some()) {

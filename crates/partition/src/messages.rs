@@ -106,6 +106,10 @@ impl Messages {
         self.by_thread.get(thread).into_iter().flatten().filter_map(|slot| self.get(*slot))
     }
 
+    pub(crate) fn slots_of_thread(&self, thread: &ThreadId) -> impl Iterator<Item = Slot> {
+        self.by_thread.get(thread).into_iter().flatten().copied()
+    }
+
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
         0..self.slots.len() as Slot
     }

@@ -275,6 +275,11 @@ impl Open {
         }
     }
 
+    /// For tracing across services, as the last chunk with one says it.
+    pub(crate) fn correlation_id(&self) -> Option<Box<str>> {
+        self.accepted.iter().rev().find_map(|chunk| chunk.correlation_id.clone())
+    }
+
     /// How long it has been open.
     pub(crate) fn age_ms(&self, time: Timestamp) -> i64 {
         time.since_ms(self.opened_at)

@@ -32,7 +32,10 @@ impl Key for OrderKey {
     fn text_bytes(&self) -> usize {
         match self {
             Self::Turn(thread, turn, _) => thread.as_str().len() + turn.as_str().len(),
-            Self::Task(agent, task) => agent.as_str().len() + task.as_str().len(),
+            Self::Task(agent, task, origin) => {
+                let origin = origin.as_ref().map_or(0, |origin| origin.as_str().len());
+                agent.as_str().len() + task.as_str().len() + origin
+            }
             Self::Act(agent, act, task) => {
                 let task = task.as_ref().map_or(0, |task| task.as_str().len());
                 agent.as_str().len() + act.as_str().len() + task

@@ -39,10 +39,14 @@ pub struct Counters {
     pub not_asked: u64,
     /// Orders that had been taken before.
     pub duplicate_orders: u64,
+    /// Orders of threads that were erased: dropped.
+    pub erased_orders: u64,
     /// Tasks that entered queues.
     pub tasks: u64,
     /// Turns begun, each run once.
     pub turns_started: u64,
+    /// Turns that were not begun because their agent backed off or was paused; each time that they were looked at.
+    pub postponed: u64,
     /// Turns completed and committed.
     pub turns_completed: u64,
     /// Turns stopped and committed.
@@ -57,6 +61,8 @@ pub struct Counters {
     pub heartbeats: u64,
     /// Heartbeats that were not sent: too many in a row.
     pub heartbeats_refused: u64,
+    /// Calls of tools in finished messages that cannot be told by their ids: they have none, or that of another call.
+    pub ambiguous_calls: u64,
     /// Acts taken.
     pub acts: u64,
 }

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hashbrown::{HashMap, HashSet};
 use model::{
-    AgentId, BatchType, Failure, Metadata, Position, QueuedTask, Seq, ThreadId, Timestamp, TokenKey, TurnId,
-    TurnOpened, TurnToken,
+    AgentId, BatchType, Failure, Metadata, Position, QueuedTask, Seq, TaskKind, ThreadId, Timestamp,
+    TokenKey, TurnId, TurnOpened, TurnToken,
 };
-use scheduling::{AgentQueue, Lane};
+use scheduling::{AgentQueue, Lane, WaitingTurn};
+use serde_json::Value;
 
 use crate::messages::Slot;
-use crate::turns::{AuditWrite, TurnRules, Wait};
+use crate::turns::{AuditWrite, NotNow, TurnRules, Wait, WaitReason};
 
 type Hasher = foldhash::fast::FixedState;
 
@@ -77,6 +78,36 @@ pub(crate) struct Turn {
     /// The last chunk, by the stream's clock.
     pub(crate) progress_at: Timestamp,
     pub(crate) is_heard: bool,
+    /// Since when this owner has known of it.
+    pub(crate) known_at: Timestamp,
+    pub(crate) postponed: Option<Postponed>,
+}
+
+/// Why a turn does not begin that its agent may not begin.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Postponed {
+    /// The driver is asked again then.
+    pub(crate) until: Timestamp,
+    /// When the agent's backoff ends; `None`: the agent is paused.
+    backoff_until: Option<Timestamp>,
+}
+
+impl Postponed {
+    pub(crate) fn new(why: NotNow, most_ms: i64, now: Timestamp) -> Self {
+        let for_ms = match why {
+            NotNow::Backoff { for_ms } => Some(for_ms.max(1)),
+            NotNow::Paused => None,
+        };
+        let until = now.plus_ms(for_ms.unwrap_or(most_ms).min(most_ms));
+        Self { until, backoff_until: for_ms.map(|ms| now.plus_ms(ms)) }
+    }
+
+    pub(crate) fn reason(self, now: Timestamp) -> WaitReason {
+        match self.backoff_until {
+            Some(end) => WaitReason::Backoff { for_ms: end.since_ms(now).max(1) },
+            None => WaitReason::Paused,
+        }
+    }
 }
 
 impl Turn {
@@ -122,6 +153,8 @@ impl Turn {
             requested_at: None,
             progress_at: Timestamp(0),
             is_heard: false,
+            known_at: Timestamp(0),
+            postponed: None,
         }
     }
 
@@ -130,7 +163,24 @@ impl Turn {
         match (&self.source, self.metadata().continues()) {
             (_, Some(_)) => BatchType::Continuation,
             (Source::Input(_), None) => BatchType::UserRequest,
-            (Source::Task(_), None) => BatchType::AgentToAgent,
+            (Source::Task(queued), None) => batch_type_of(queued.task.kind),
+        }
+    }
+
+    /// A background turn: the system made up its input.
+    pub(crate) fn is_synthetic(&self) -> bool {
+        self.metadata().get("synthetic") == Some(&Value::Bool(true))
+    }
+
+    /// Whether it may begin, as one that waits in its thread. A foreground input keeps its place before those that came later; a background
+    /// turn does not.
+    pub(crate) fn waiting(&self, now: Timestamp) -> WaitingTurn {
+        match self.postponed {
+            Some(postponed) if now < postponed.until => match self.is_synthetic() {
+                true => WaitingTurn::StepsAside,
+                false => WaitingTurn::Blocks,
+            },
+            Some(_) | None => WaitingTurn::Ready,
         }
     }
 
@@ -144,6 +194,14 @@ impl Turn {
             Source::Input(opened) => opened.size(),
             Source::Task(queued) => queued.task.size(),
         }
+    }
+}
+
+/// What the batch of a task begins with.
+pub(crate) fn batch_type_of(kind: TaskKind) -> BatchType {
+    match kind {
+        TaskKind::Task => BatchType::AgentToAgent,
+        TaskKind::WorkRequest | TaskKind::Memory | TaskKind::Compaction => BatchType::SystemTrigger,
     }
 }
 
@@ -165,6 +223,10 @@ pub(crate) struct Work {
     is_ready: HashSet<ThreadId, Hasher>,
     /// Ends of backoffs.
     pub(crate) timers: BTreeSet<(Timestamp, AgentId)>,
+    /// Threads with a postponed input, and when it is looked at again.
+    pub(crate) postponed: BTreeSet<(Timestamp, ThreadId)>,
+    /// Queues of follow-ups whose first task is postponed.
+    pub(crate) postponed_queues: BTreeMap<AgentId, Postponed>,
     pub(crate) dirty: BTreeMap<AgentId, Dirty>,
     /// Agents whose first task an owner before this one may have requested.
     pub(crate) restored: BTreeSet<AgentId>,
@@ -187,6 +249,8 @@ impl Work {
             ready: VecDeque::new(),
             is_ready: HashSet::with_hasher(Hasher::with_seed(seed)),
             timers: BTreeSet::new(),
+            postponed: BTreeSet::new(),
+            postponed_queues: BTreeMap::new(),
             dirty: BTreeMap::new(),
             restored: BTreeSet::new(),
             active: 0,
@@ -274,6 +338,7 @@ impl Work {
         {
             self.queues.remove(&agent);
             self.restored.remove(&agent);
+            self.postponed_queues.remove(&agent);
         }
     }
 

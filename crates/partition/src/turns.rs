@@ -2,9 +2,11 @@
 
 use bytes::Bytes;
 use model::{
-    Act, ActId, AgentId, Message, Metadata, Position, QueuedTask, Seq, Task, TaskId, TaskKind, ThreadId,
-    TurnId, TurnOpened, TurnToken,
+    Act, ActId, ActKind, AgentId, Message, Metadata, Position, QueuedTask, Seq, Task, TaskId, TaskKind,
+    ThreadId, TurnId, TurnOpened, TurnToken,
 };
+
+use crate::action::BufferState;
 
 /// What an entry of the stream asks for besides chunks.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,8 +24,8 @@ pub enum Order {
 pub enum OrderKey {
     /// A run of a turn.
     Turn(ThreadId, TurnId, u32),
-    /// A task.
-    Task(AgentId, TaskId),
+    /// A task, with the thread whose text it carries, if it carries one's: see [`model::origin`].
+    Task(AgentId, TaskId, Option<ThreadId>),
     /// An act, with the task that it is about, if it is about one.
     Act(AgentId, ActId, Option<TaskId>),
 }
@@ -41,6 +43,8 @@ pub enum Verdict {
     },
     /// The agent (or the thread) does not exist, and may not be created by use.
     Unknown,
+    /// It belongs to a thread that was erased: nothing comes of it, and nothing of it is kept.
+    Erased,
     /// Of an act that has not been done, about a task that is known.
     Task {
         /// Its place in the queue.
@@ -70,6 +74,8 @@ pub struct Start {
     pub content: String,
     /// The input's metadata.
     pub metadata: Metadata,
+    /// What the client asks of the model; empty for a task's turn.
+    pub parameters: Metadata,
     /// Chunks of this run have come already, from a request of the owner before: only the rules are wanted, nothing is
     /// published.
     pub is_adopted: bool,
@@ -98,11 +104,25 @@ impl Default for TurnRules {
     }
 }
 
+/// Why an agent may not begin a turn now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotNow {
+    /// Its agent backs off for so long still, ms.
+    Backoff {
+        /// How long still, from 1.
+        for_ms: i64,
+    },
+    /// Its agent is paused.
+    Paused,
+}
+
 /// What became of a [`Start`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Started {
     /// The request is stored; chunks will come.
     Requested(TurnRules),
+    /// Nothing was requested: its agent, which may live in another partition, may not begin this turn. It is asked again in a while.
+    NotNow(NotNow),
     /// The request cannot be made, and trying again would not help; why, for people.
     Refused {
         /// The rules that count for what follows.
@@ -169,6 +189,8 @@ pub struct FailedTurn {
     pub text: String,
     /// Whether trying again may help.
     pub is_retryable: bool,
+    /// The text of the answer as far as it had come; empty when nothing had.
+    pub partial: String,
 }
 
 /// One finished turn: its messages are written together with the rest or not at all.
@@ -274,6 +296,34 @@ pub enum Outgoing {
     TurnOpened(Box<TurnOpened>),
     /// A turn's end, for integrators, on `turns.<thread>`.
     TurnEnded(TurnEnded),
+    /// An agent is paused, which may live in another partition.
+    Pause(Pause),
+}
+
+/// A turn with a person failed because its agent's credentials are refused: to try again is of no use before somebody has seen to them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pause {
+    /// The turn that failed.
+    pub turn: TurnId,
+    /// From the turn and its run, so that it is done once.
+    pub id: ActId,
+    /// Whom it concerns.
+    pub agent: AgentId,
+}
+
+impl Pause {
+    /// Who pauses, in the audit.
+    pub const ACTOR: &str = "antiphon";
+
+    /// As it travels in the stream.
+    pub fn act(&self) -> Act {
+        Act {
+            id: self.id.clone(),
+            actor: Self::ACTOR.into(),
+            subject: self.agent.clone(),
+            what: ActKind::Pause,
+        }
+    }
 }
 
 /// A turn's end as integrators learn of it.
@@ -377,7 +427,7 @@ pub struct Explanation {
     /// The turn that is under way, if there is one.
     pub active: Option<ActiveTurn>,
     /// Inputs that wait for the thread, in their order.
-    pub waiting: Vec<TurnId>,
+    pub waiting: Vec<WaitingInput>,
     /// Why the agent's head does not start; `None` when there is no head or it is under way.
     pub reason: Option<WaitReason>,
     /// The agent is paused.
@@ -386,6 +436,32 @@ pub struct Explanation {
     pub head: Option<TaskId>,
     /// Whatever an entry up to here has ordered is known.
     pub known_up_to: Seq,
+    /// Messages of the thread that have begun and not ended, the oldest first; at most 64.
+    pub open: Vec<OpenMessage>,
+}
+
+/// A message that has begun and not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenMessage {
+    /// Which.
+    pub message: model::MessageId,
+    /// What has come of it.
+    pub buffer: BufferState,
+    /// While a chunk is missing: for how long it is waited for still, ms.
+    pub gap_for_ms: Option<i64>,
+}
+
+/// An input that waits for its thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingInput {
+    /// Its turn.
+    pub turn: TurnId,
+    /// Why it does not begin.
+    pub reason: WaitReason,
+    /// For how long this owner has known of it, ms.
+    pub age_ms: i64,
+    /// A postponed background turn: foreground inputs pass it.
+    pub steps_aside: bool,
 }
 
 /// A turn under way.

@@ -24,6 +24,17 @@ pub enum Admission<T> {
     TakesBack(T),
 }
 
+/// Whether a waiting input may begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// It may.
+    Ready,
+    /// Not yet, and those behind it wait with it.
+    Blocks,
+    /// Not yet; those behind it need not wait for it.
+    StepsAside,
+}
+
 impl<T> Default for Lane<T> {
     fn default() -> Self {
         Self { active: None, waiting: VecDeque::new() }
@@ -68,12 +79,16 @@ impl<T: Clone + PartialEq> Lane<T> {
         self.waiting.iter()
     }
 
-    /// Begins the next waiting input, when nothing is under way.
-    pub fn start_next(&mut self) -> Option<T> {
+    /// Begins the first waiting input that may begin, when nothing is under way.
+    pub fn start_next(&mut self, whose: impl Fn(&T) -> Turn) -> Option<T> {
         if self.active.is_some() {
             return None;
         }
-        self.active = self.waiting.pop_front();
+        let index = self.waiting.iter().position(|turn| whose(turn) != Turn::StepsAside)?;
+        if whose(&self.waiting[index]) == Turn::Blocks {
+            return None;
+        }
+        self.active = self.waiting.remove(index);
         self.active.clone()
     }
 
@@ -111,17 +126,21 @@ impl<T: Clone + PartialEq> Lane<T> {
 mod tests {
     use super::*;
 
+    fn ready(_: &u8) -> Turn {
+        Turn::Ready
+    }
+
     fn busy() -> Lane<u8> {
         let mut lane = Lane::default();
         assert_eq!(lane.admit(1, BusyPolicy::Enqueue), Admission::Waits);
-        assert_eq!(lane.start_next(), Some(1));
+        assert_eq!(lane.start_next(ready), Some(1));
         assert_eq!(lane.admit(2, BusyPolicy::Enqueue), Admission::Waits);
         lane
     }
 
     fn order(mut lane: Lane<u8>) -> Vec<u8> {
         let mut order = Vec::new();
-        while let Some(active) = lane.active().copied().or_else(|| lane.start_next()) {
+        while let Some(active) = lane.active().copied().or_else(|| lane.start_next(ready)) {
             order.push(active);
             lane.leave(&active);
         }
@@ -132,7 +151,7 @@ mod tests {
     fn enqueue_waits_its_turn() {
         let mut lane = busy();
         assert_eq!(lane.admit(3, BusyPolicy::Enqueue), Admission::Waits);
-        assert_eq!(lane.start_next(), None, "one turn at a time");
+        assert_eq!(lane.start_next(ready), None, "one turn at a time");
         assert_eq!(order(lane), [1, 2, 3]);
     }
 
@@ -154,6 +173,29 @@ mod tests {
         assert_eq!(lane.admit(4, BusyPolicy::Rollback), Admission::TakesBack(1));
         lane.leave(&1);
         assert_eq!(order(lane), [4, 3, 2]);
+    }
+
+    #[test]
+    fn what_may_not_begin_yet_blocks_those_behind_it_or_steps_aside() {
+        let mut lane = Lane::default();
+        for turn in 1..=3 {
+            assert_eq!(lane.admit(turn, BusyPolicy::Enqueue), Admission::Waits);
+        }
+        let rule = |of_1: Turn, of_2: Turn| {
+            move |turn: &u8| match turn {
+                1 => of_1,
+                2 => of_2,
+                _ => Turn::Ready,
+            }
+        };
+        assert_eq!(lane.start_next(rule(Turn::Blocks, Turn::Ready)), None);
+        assert_eq!(lane.start_next(rule(Turn::StepsAside, Turn::Blocks)), None);
+        assert_eq!(lane.start_next(rule(Turn::StepsAside, Turn::StepsAside)), Some(3));
+        lane.leave(&3);
+        assert_eq!(lane.start_next(rule(Turn::StepsAside, Turn::Ready)), Some(2));
+        lane.leave(&2);
+        assert_eq!(lane.start_next(rule(Turn::StepsAside, Turn::Ready)), None);
+        assert_eq!(order(lane), [1]);
     }
 
     #[test]

@@ -112,7 +112,9 @@ pub(crate) fn arrival(read: ChunkRef<'_>, last: Option<&MessageId>) -> Result<Ar
         _ => message_id(read.message_id)?,
     };
     let (attempt, step, role) = (read.attempt, read.step, role(read.role)?);
-    Ok(Arrival { message, attempt, step, role, chunk: chunk(read)? })
+    let chunk = chunk(read)?;
+    chunk.metadata.check_said()?;
+    Ok(Arrival { message, attempt, step, role, chunk })
 }
 
 pub(crate) fn metadata(fields: Option<Struct>) -> Result<Metadata, InvalidField> {

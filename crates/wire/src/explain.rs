@@ -1,7 +1,7 @@
 //! Why something waits: what gateways ask owners on `ask.<p>`, and the answer.
 
 use bytes::Bytes;
-use model::{AgentId, MessageId, Seq, TaskId, ThreadId, TurnId};
+use model::{AgentId, IdRange, MessageId, Seq, TaskId, ThreadId, TurnId};
 use prost::Message as _;
 
 use crate::{DecodeError, InvalidField, convert, order, pb};
@@ -23,7 +23,7 @@ pub struct Explanation {
     /// The turn that is under way, if there is one.
     pub active: Option<ActiveTurn>,
     /// Inputs that wait for the thread, in their order.
-    pub waiting: Vec<TurnId>,
+    pub waiting: Vec<WaitingTurn>,
     /// Why the agent's head does not start; `None` when there is no head or it is under way.
     pub reason: Option<WaitReason>,
     /// The agent is paused.
@@ -32,6 +32,38 @@ pub struct Explanation {
     pub head: Option<TaskId>,
     /// Whatever an entry of the stream up to here has ordered is known to the owner.
     pub known_up_to: Seq,
+    /// Messages of the thread that have begun and not ended, the oldest first; at most 64.
+    pub open: Vec<OpenMessage>,
+}
+
+/// A message that has begun and not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenMessage {
+    /// Which.
+    pub message: MessageId,
+    /// The chunk that is released next.
+    pub expected: u32,
+    /// How many chunks have come.
+    pub received: u32,
+    /// How many of them were released.
+    pub released: u32,
+    /// Chunks that are missing below the highest that has come; at most 64 ranges.
+    pub missing: Vec<IdRange>,
+    /// While a chunk is missing: for how long it is waited for still, ms.
+    pub gap_for_ms: Option<i64>,
+}
+
+/// An input that waits for its thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingTurn {
+    /// Its turn.
+    pub turn: TurnId,
+    /// Why it does not begin.
+    pub reason: WaitReason,
+    /// For how long its owner has known of it, ms.
+    pub age_ms: i64,
+    /// A postponed background turn: foreground inputs pass it.
+    pub steps_aside: bool,
 }
 
 /// A turn under way.
@@ -123,11 +155,12 @@ pub fn encode_explanation(epoch: u64, explanation: &Explanation) -> Bytes {
     });
     let explanation = pb::Explanation {
         active,
-        waiting: explanation.waiting.iter().map(|turn| turn.as_str().to_owned()).collect(),
+        waiting: explanation.waiting.iter().map(pb_waiting).collect(),
         reason: explanation.reason.map(pb_reason),
         paused: explanation.paused,
         head_task_id: explanation.head.as_ref().map(TaskId::as_str).unwrap_or_default().to_owned(),
         known_up_to: explanation.known_up_to.0,
+        open: explanation.open.iter().map(pb_open).collect(),
     };
     let reply = pb::AskReply { epoch, explanation: Some(explanation), ..pb::AskReply::default() };
     reply.encode_to_vec().into()
@@ -143,11 +176,52 @@ pub fn decode_explanation(payload: &Bytes) -> Result<Explanation, DecodeError> {
     let head = (!explained.head_task_id.is_empty()).then(|| order::task_id(&explained.head_task_id));
     Ok(Explanation {
         active: explained.active.map(active).transpose()?,
-        waiting: explained.waiting.iter().map(|turn| turn_id(turn)).collect::<Result<_, _>>()?,
+        waiting: explained.waiting.into_iter().map(waiting).collect::<Result<_, _>>()?,
         reason: explained.reason.map(reason).transpose()?,
         paused: explained.paused,
         head: head.transpose()?,
         known_up_to: Seq(explained.known_up_to),
+        open: explained.open.into_iter().map(open).collect::<Result<_, _>>()?,
+    })
+}
+
+fn pb_open(open: &OpenMessage) -> pb::OpenMessageState {
+    pb::OpenMessageState {
+        message_id: open.message.as_str().to_owned(),
+        expected: open.expected,
+        received: open.received,
+        released: open.released,
+        missing: open.missing.iter().map(|ids| pb::IdRange { first: ids.first, last: ids.last }).collect(),
+        gap_for_ms: open.gap_for_ms,
+    }
+}
+
+fn open(open: pb::OpenMessageState) -> Result<OpenMessage, InvalidField> {
+    Ok(OpenMessage {
+        message: convert::message_id(&open.message_id)?,
+        expected: open.expected,
+        received: open.received,
+        released: open.released,
+        missing: open.missing.iter().map(|ids| IdRange { first: ids.first, last: ids.last }).collect(),
+        gap_for_ms: open.gap_for_ms,
+    })
+}
+
+fn pb_waiting(waiting: &WaitingTurn) -> pb::WaitingTurn {
+    pb::WaitingTurn {
+        turn_id: waiting.turn.as_str().to_owned(),
+        reason: Some(pb_reason(waiting.reason)),
+        age_ms: waiting.age_ms,
+        steps_aside: waiting.steps_aside,
+    }
+}
+
+fn waiting(waiting: pb::WaitingTurn) -> Result<WaitingTurn, InvalidField> {
+    Ok(WaitingTurn {
+        turn: turn_id(&waiting.turn_id)?,
+        reason: reason(waiting.reason.ok_or(InvalidField::Missing("reason"))?)?,
+        age_ms: waiting.age_ms,
+        steps_aside: waiting.steps_aside,
     })
 }
 

@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use model::{
     AgentId, Arrival, Bucket, Frame, InvalidChunk, InvalidId, InvalidMetadata, PartitionCount, PartitionId,
-    Refusal, ThreadId, TurnToken,
+    Refusal, ThreadId, TurnId, TurnToken,
 };
 use prost::Message as _;
 
 use crate::borrowed::{ChunkRef, Fields, Malformed};
 use crate::convert::{self, InvalidField};
 use crate::json::{JsonChunk, JsonChunkOut, JsonTask};
-use crate::order::{self, Order};
+use crate::order::{self, InvalidOrder, Order};
 use crate::pb;
 use crate::subject::{Stored, parse_stored};
 
@@ -101,6 +101,15 @@ fn on_thread(
             "chunk_too_large",
             format!("chunk {id} has {size} bytes; at most {limit} are allowed"),
         );
+    }
+    // A token is for one answer. To take the chunk as one that nobody asked for would be to leave the token unread.
+    let stray = chunks.iter().find(|arrival| TurnId::of_answer(&arrival.message).is_none());
+    if let (Some(_), Some(stray)) = (&token, stray) {
+        let detail = format!("the frame bears a turn token, and {} is no turn's answer", stray.message);
+        return refuse("turn_mismatch", detail);
+    }
+    if stray.is_some() && thread.follow_up().is_some() {
+        return Err(InvalidOrder::Internal(thread).into());
     }
     Ok(Decoded::Frame(Frame { thread, chunks, token }))
 }
@@ -254,7 +263,9 @@ fn same_session(thread: &ThreadId, session_id: &str) -> Result<(), Refusal> {
 
 fn refusal(error: InvalidField) -> Refusal {
     let code = match error {
-        InvalidField::Chunk(InvalidChunk::Metadata(InvalidMetadata::TokensUsed(_))) => "metadata_error",
+        InvalidField::Chunk(InvalidChunk::Metadata(
+            InvalidMetadata::TokensUsed(_) | InvalidMetadata::Reserved(_) | InvalidMetadata::Inexact,
+        )) => "metadata_error",
         _ => "invalid_chunk",
     };
     Refusal { code, detail: error.to_string() }

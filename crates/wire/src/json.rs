@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::convert::{self, InvalidField};
-use crate::order::{InvalidOrder, check_input, task_id};
+use crate::order::{InvalidOrder, check_input, in_its_queue, task_id};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -16,11 +16,11 @@ pub(crate) struct JsonChunk {
     message_id: String,
     chunk_id: i64,
     #[serde(default)]
-    chunk: String,
+    chunk: Option<String>,
     #[serde(default)]
     chunk_type: Option<String>,
     #[serde(default)]
-    is_final: bool,
+    is_final: Option<bool>,
     #[serde(default)]
     metadata: Option<Map<String, Value>>,
     #[serde(default)]
@@ -28,9 +28,9 @@ pub(crate) struct JsonChunk {
     #[serde(default)]
     correlation_id: Option<String>,
     #[serde(default)]
-    attempt: u32,
+    attempt: Option<u32>,
     #[serde(default)]
-    step: u32,
+    step: Option<u32>,
     #[serde(default)]
     role: Option<String>,
     #[serde(default)]
@@ -54,10 +54,11 @@ impl JsonTask {
         check_input(&self.content)?;
         let metadata = Metadata::new(self.metadata.unwrap_or_default()).map_err(InvalidField::from)?;
         metadata.tokens_used().map_err(InvalidField::from)?;
+        metadata.check_said().map_err(InvalidField::from)?;
         Ok(Task {
             agent: agent.clone(),
             id: task_id(&self.task_id)?,
-            kind: named("kind", self.kind, TaskKind::from_name)?,
+            kind: in_its_queue(agent, named("kind", self.kind, TaskKind::from_name)?)?,
             content: self.content,
             metadata,
         })
@@ -69,17 +70,18 @@ impl JsonChunk {
         let chunk = Chunk {
             id: convert::chunk_id(self.chunk_id)?,
             kind: named("chunk_type", self.chunk_type, ChunkKind::from_name)?,
-            is_final: self.is_final,
-            text: self.chunk.into(),
+            is_final: self.is_final.unwrap_or_default(),
+            text: self.chunk.unwrap_or_default().into(),
             metadata: Metadata::new(self.metadata.unwrap_or_default())?,
             timestamp: convert::timestamp(self.timestamp.as_deref().unwrap_or_default())?,
             correlation_id: convert::correlation_id(self.correlation_id.as_deref().unwrap_or_default())?,
         };
         chunk.check()?;
+        chunk.metadata.check_said()?;
         Ok(Arrival {
             message: convert::message_id(&self.message_id)?,
-            attempt: self.attempt,
-            step: self.step,
+            attempt: self.attempt.unwrap_or_default(),
+            step: self.step.unwrap_or_default(),
             role: named("role", self.role, Role::from_name)?,
             chunk: Arc::new(chunk),
         })

@@ -67,6 +67,19 @@ pub enum InvalidOrder {
     /// An input or a task with too much text.
     #[error("the text has {0} bytes; at most {MAX_INPUT_BYTES} are allowed")]
     InputTooLarge(usize),
+    /// A task of one kind in the queue of another.
+    #[error("a task of kind {kind} belongs on tasks.{queue}")]
+    WrongQueue {
+        /// What it is about.
+        kind: &'static str,
+        /// Where tasks of that kind wait.
+        queue: AgentId,
+    },
+    /// Something that only the system may send to what follows turns.
+    #[error(
+        "{0} belongs to what follows an agent's turns: no input is taken there, and no message but the answers of its turns"
+    )]
+    Internal(ThreadId),
     /// An act on a turn on the subject of an agent, or the other way round.
     #[error(
         "{0} does not belong on this subject: acts on turns go to chunks.<thread>, others to tasks.<agent>"
@@ -78,13 +91,15 @@ impl InvalidOrder {
     /// The code that dead letters and problems carry.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Field(InvalidField::Chunk(model::InvalidChunk::Metadata(InvalidMetadata::TokensUsed(
-                _,
-            )))) => "metadata_error",
+            Self::Field(InvalidField::Chunk(model::InvalidChunk::Metadata(
+                InvalidMetadata::TokensUsed(_) | InvalidMetadata::Reserved(_) | InvalidMetadata::Inexact,
+            ))) => "metadata_error",
             Self::Field(_) | Self::RunNumber(_) | Self::Nul(_) | Self::TooLong { .. } => "invalid_order",
             Self::TurnElsewhere { .. } => "turn_mismatch",
             Self::EmptyInput => "empty_input",
             Self::InputTooLarge(_) => "input_too_large",
+            Self::WrongQueue { .. } => "wrong_queue",
+            Self::Internal(_) => "internal_thread",
             Self::WrongSubject(_) => "wrong_subject",
         }
     }
@@ -134,25 +149,47 @@ pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOp
     if !turn.as_str().starts_with('u') {
         return Err(InvalidOrder::TurnElsewhere { turn, place: thread.clone() });
     }
+    let agent = AgentId::parse(&opened.agent_id).map_err(|error| InvalidField::Id("agent_id", error))?;
+    if let Some(internal) =
+        [thread.clone(), agent.thread()].into_iter().find(|place| place.follow_up().is_some())
+    {
+        return Err(InvalidOrder::Internal(internal));
+    }
     if opened.run > MAX_RUN {
         return Err(InvalidOrder::RunNumber(opened.run));
     }
     check_input(&opened.content)?;
     short("actor", &opened.actor, MAX_ACTOR_BYTES)?;
     without_nul("correlation_id", &opened.correlation_id)?;
+    let parameters = convert::metadata(opened.parameters)?;
+    parameters.check_numbers().map_err(InvalidField::from)?;
+    if parameters.size() > TurnOpened::MAX_PARAMETERS {
+        let (field, bytes, most) = ("parameters", parameters.size(), TurnOpened::MAX_PARAMETERS);
+        return Err(InvalidOrder::TooLong { field, bytes, most });
+    }
     Ok(TurnOpened {
         turn,
         thread: thread.clone(),
-        agent: AgentId::parse(&opened.agent_id).map_err(|error| InvalidField::Id("agent_id", error))?,
+        agent,
         run: opened.run,
         policy: numbered("policy", opened.policy, &BusyPolicy::ALL)?,
         content: opened.content,
-        metadata: metadata(opened.metadata)?,
+        metadata: metadata(opened.metadata, is_heartbeat_of(&opened.turn_id))?,
+        parameters,
         work_request: opened.work_request,
         memory: opened.memory,
         actor: (!opened.actor.is_empty()).then(|| opened.actor.into()),
         correlation_id: convert::correlation_id(&opened.correlation_id)?,
     })
+}
+
+/// Each kind of task has its queue: what follows turns must not stand before tasks, wherever it comes from.
+pub(crate) fn in_its_queue(agent: &AgentId, kind: TaskKind) -> Result<TaskKind, InvalidOrder> {
+    let queue = agent.queue_of(kind);
+    match queue == *agent {
+        true => Ok(kind),
+        false => Err(InvalidOrder::WrongQueue { kind: kind.name(), queue }),
+    }
 }
 
 /// A task on `tasks.<agent>`.
@@ -161,8 +198,8 @@ pub(crate) fn task(agent: &AgentId, task: pb::Task) -> Result<Task, InvalidOrder
     Ok(Task {
         agent: agent.clone(),
         id: task_id(&task.task_id)?,
-        kind: numbered("kind", task.kind, &TaskKind::ALL)?,
-        metadata: metadata(task.metadata)?,
+        kind: in_its_queue(agent, numbered("kind", task.kind, &TaskKind::ALL)?)?,
+        metadata: metadata(task.metadata, is_heartbeat_of(&task.task_id))?,
         content: task.content,
     })
 }
@@ -174,6 +211,7 @@ pub(crate) fn act_on_turn(thread: &ThreadId, act: pb::Act) -> Result<Act, Invali
     let kind = match &what {
         What::StopTurn(turn) => ActKind::StopTurn(turn_of(thread, turn)?),
         What::DropFailedTurn(turn) => ActKind::DropFailedTurn(turn_of(thread, turn)?),
+        What::EraseThread(_) => ActKind::EraseThread,
         other => return Err(InvalidOrder::WrongSubject(name_of(other))),
     };
     acted(&act.act_id, &act.actor, thread.agent(), kind)
@@ -190,7 +228,7 @@ pub(crate) fn act_on_agent(agent: &AgentId, act: pb::Act) -> Result<Act, Invalid
         What::RetryTask(task) => ActKind::RetryTask(task_id(&task)?),
         What::DropTask(task) => ActKind::DropTask(task_id(&task)?),
         What::EditTask(edit) => edited(edit)?,
-        What::StopTurn(_) | What::DropFailedTurn(_) => {
+        What::StopTurn(_) | What::DropFailedTurn(_) | What::EraseThread(_) => {
             return Err(InvalidOrder::WrongSubject(name_of(&what)));
         }
     };
@@ -199,7 +237,7 @@ pub(crate) fn act_on_agent(agent: &AgentId, act: pb::Act) -> Result<Act, Invalid
 
 fn edited(edit: pb::EditTask) -> Result<ActKind, InvalidOrder> {
     check_input(&edit.content)?;
-    let (task, metadata) = (task_id(&edit.task_id)?, metadata(edit.metadata)?);
+    let (task, metadata) = (task_id(&edit.task_id)?, metadata(edit.metadata, false)?);
     Ok(ActKind::EditTask { task, content: edit.content, metadata })
 }
 
@@ -220,6 +258,7 @@ fn name_of(what: &pb::act::What) -> &'static str {
         What::DropTask(_) => "drop_task",
         What::EditTask(_) => "edit_task",
         What::DropFailedTurn(_) => "drop_failed_turn",
+        What::EraseThread(_) => "erase_thread",
     }
 }
 
@@ -227,11 +266,26 @@ pub(crate) fn task_id(text: &str) -> Result<TaskId, InvalidField> {
     TaskId::parse(text).map_err(|error| InvalidField::Id("task_id", error))
 }
 
-/// The metadata of what becomes a message. What a chunk may not say of tokens, an input may not either.
-fn metadata(fields: Option<prost_types::Struct>) -> Result<Metadata, InvalidField> {
+/// The metadata of what becomes a message. What a chunk may not say, an input may not either; an owner says of a heartbeat that it has
+/// made it up.
+fn metadata(fields: Option<prost_types::Struct>, is_heartbeat: bool) -> Result<Metadata, InvalidField> {
     let metadata = convert::metadata(fields)?;
     metadata.tokens_used()?;
+    match is_heartbeat && metadata.get("heartbeat").is_some() {
+        true => metadata.check_numbers()?,
+        false => metadata.check_said()?,
+    }
     Ok(metadata)
+}
+
+/// The id of a heartbeat's input comes from the place of the answer that asked for it, that of a heartbeat's task from the turn.
+fn is_heartbeat_of(id: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match (id.strip_suffix("-h"), id.split_once("-h")) {
+        (Some(turn), _) => turn.starts_with('t') && TurnId::parse(turn).is_ok(),
+        (None, Some((bucket, place))) => bucket.starts_with('u') && is_number(place),
+        (None, None) => false,
+    }
 }
 
 fn numbered<T: Copy>(field: &'static str, number: i32, all: &[T]) -> Result<T, InvalidField> {
@@ -254,6 +308,7 @@ pub fn encode_opened(opened: &TurnOpened) -> Bytes {
         memory: opened.memory,
         actor: text(&opened.actor),
         correlation_id: text(&opened.correlation_id),
+        parameters: convert::pb_metadata(&opened.parameters),
     };
     pb::Frame { opened: Some(opened), ..pb::Frame::default() }.encode_to_vec().into()
 }
@@ -287,6 +342,7 @@ fn pb_what(what: &ActKind) -> pb::act::What {
             metadata: convert::pb_metadata(metadata),
         }),
         ActKind::DropFailedTurn(turn) => What::DropFailedTurn(turn.as_str().to_owned()),
+        ActKind::EraseThread => What::EraseThread(pb::Nothing {}),
     }
 }
 

@@ -47,7 +47,7 @@ pub fn act_exact(count: PartitionCount, act: &Act) -> String {
 
 pub(crate) fn is_about_turn(what: &ActKind) -> bool {
     match what {
-        ActKind::StopTurn(_) | ActKind::DropFailedTurn(_) => true,
+        ActKind::StopTurn(_) | ActKind::DropFailedTurn(_) | ActKind::EraseThread => true,
         ActKind::Pause
         | ActKind::Resume
         | ActKind::ClearBackoff

@@ -58,6 +58,22 @@ fn the_literal_json_of_c1_is_read() {
 }
 
 #[test]
+fn null_is_as_good_as_absent_for_whatever_may_be_absent() {
+    let absent = decode(r#"{"session_id":"t1","message_id":"m1","chunk_id":0}"#).unwrap();
+    let optional = ["chunk", "chunk_type", "is_final", "metadata", "timestamp", "correlation_id"];
+    let ours = ["attempt", "step", "role", "turn_token"];
+    for field in optional.into_iter().chain(ours) {
+        let json = format!(r#"{{"session_id":"t1","message_id":"m1","chunk_id":0,"{field}":null}}"#);
+        assert_eq!(decode(json).as_ref(), Ok(&absent), "{field}");
+    }
+    for field in ["session_id", "message_id", "chunk_id"] {
+        let mut chunk = serde_json::json!({"session_id": "t1", "message_id": "m1", "chunk_id": 0});
+        chunk[field] = serde_json::Value::Null;
+        assert_eq!(code(chunk.to_string()), "malformed", "{field}");
+    }
+}
+
+#[test]
 fn frames_survive_both_encodings() {
     for frame in
         [frame(vec![Chunk::content(0, "a", false)]), frame(vec![Chunk::content(0, "a", false), rich()])]
@@ -70,10 +86,25 @@ fn frames_survive_both_encodings() {
 #[test]
 fn a_turn_token_goes_with_the_frame() {
     let chunks = vec![Chunk::content(0, "a", false), rich()];
-    for chunks in [chunks[..1].to_vec(), chunks] {
-        let with = Frame { token: Some(TurnToken::received("0123abcd")), ..frame(chunks) };
+    let token = Some(TurnToken::received("0123abcd"));
+    for chunks in [chunks[..1].to_vec(), chunks.clone()] {
+        let mut with = Frame { token: token.clone(), ..frame(chunks) };
+        for arrival in &mut with.chunks {
+            arrival.message = MessageId::parse("u0001-x-a").unwrap();
+        }
         assert_eq!(decode(encode_frame(&with)).unwrap(), with);
         assert_eq!(decode(encode_json(&with)).unwrap(), with);
+    }
+    // For whatever is no turn's answer the token cannot be meant, and so neither can the chunk.
+    for other in ["m1", "u0001-x", "u0001-x-q", "u0001-x-a-s0", "t0001-1-a-s0-r1"] {
+        let mut with = Frame { token: token.clone(), ..frame(chunks.clone()) };
+        for (arrival, id) in with.chunks.iter_mut().zip(["u0001-x-a", other]) {
+            arrival.message = MessageId::parse(id).unwrap();
+        }
+        assert_eq!(code(encode_frame(&with)), "turn_mismatch", "{other}");
+        assert_eq!(code(encode_json(&with)), "turn_mismatch", "{other}");
+        let without = Frame { token: None, ..with };
+        assert_eq!(decode(encode_json(&without)).unwrap(), without);
     }
     let json = |one: &str, two: &str| {
         let chunk = |id, token| format!(r#"{{"session_id":"t1","message_id":"m1","chunk_id":{id}{token}}}"#);
@@ -139,7 +170,6 @@ fn hostile_json_is_refused_with_its_reason() {
         r#""metadata":[]"#,
         r#""metadata":{"x":1e999}"#,
         r#""x":1"#,
-        r#""chunk":null"#,
     ] {
         assert_eq!(code(with(field)), "malformed", "{field}");
     }
@@ -167,6 +197,28 @@ fn hostile_json_is_refused_with_its_reason() {
         );
     }
     assert_eq!(code(with(&format!(r#""chunk":"{}""#, "x".repeat(65_537)))), "chunk_too_large");
+}
+
+#[test]
+fn what_only_the_system_may_say_is_refused_in_both_forms() {
+    for (metadata, shown) in [
+        (serde_json::json!({"synthetic": true}), "metadata.synthetic"),
+        (serde_json::json!({"synthetic": "no"}), "metadata.synthetic"),
+        (serde_json::json!({"trigger_type": "check_in"}), "metadata.trigger_type"),
+        (serde_json::json!({"trigger_reason": "quiet"}), "metadata.trigger_reason"),
+        (serde_json::json!({"n": [9_007_199_254_740_994_u64]}), "2^53"),
+        (serde_json::json!({"n": 1e300}), "2^53"),
+    ] {
+        for is_final in [false, true] {
+            let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
+            let hidden = frame(vec![Chunk { metadata, ..Chunk::content(0, "hidden", is_final) }]);
+            for payload in [encode_json(&hidden), encode_frame(&hidden)] {
+                let refusal = decode(payload).unwrap_err();
+                assert_eq!(refusal.code, "metadata_error");
+                assert!(refusal.detail.contains(shown), "{}", refusal.detail);
+            }
+        }
+    }
 }
 
 #[test]

@@ -44,6 +44,9 @@ pub struct TurnRequest {
     /// The agent's settings, as they were put.
     #[serde(default)]
     pub settings: Map<String, Value>,
+    /// What the client asks of the model for this turn.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub parameters: Map<String, Value>,
     /// For tracing across services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bus::AskRequest;
 use bytes::Bytes;
-use partition::{About, Answer, Ask, AskSent, Explanation, Input, Sent, WaitReason};
+use partition::{About, Answer, Ask, AskSent, BufferState, Explanation, Input, Sent, WaitReason};
 use wire::ask::{self, AskReply, Question, decode_question, encode_reply};
 use wire::explain::{self, encode_explanation};
 
@@ -91,11 +91,27 @@ fn explained(explanation: Explanation) -> explain::Explanation {
     });
     explain::Explanation {
         active,
-        waiting: explanation.waiting,
+        waiting: explanation.waiting.into_iter().map(waiting).collect(),
         reason: explanation.reason.map(reason),
         paused: explanation.paused,
         head: explanation.head,
         known_up_to: explanation.known_up_to,
+        open: explanation.open.into_iter().map(open).collect(),
+    }
+}
+
+fn open(open: partition::OpenMessage) -> explain::OpenMessage {
+    let BufferState { expected, received, released, missing, idle_ms: _ } = open.buffer;
+    let (message, gap_for_ms) = (open.message, open.gap_for_ms);
+    explain::OpenMessage { message, expected, received, released, missing, gap_for_ms }
+}
+
+fn waiting(waiting: partition::WaitingInput) -> explain::WaitingTurn {
+    explain::WaitingTurn {
+        turn: waiting.turn,
+        reason: reason(waiting.reason),
+        age_ms: waiting.age_ms,
+        steps_aside: waiting.steps_aside,
     }
 }
 

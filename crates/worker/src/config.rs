@@ -6,6 +6,7 @@ use model::{PartitionCount, WorkflowName};
 use partition::{Limits, TurnRules};
 
 use crate::errands::LocalWorkflows;
+use crate::keeping::KeepConfig;
 
 /// Settings of a worker.
 #[derive(Debug, Clone)]
@@ -33,6 +34,8 @@ pub struct WorkerConfig {
     pub purge_tail: Duration,
     /// Idempotency keys are kept for so long.
     pub keep_keys: Duration,
+    /// Bounds of what is kept for people.
+    pub keep: KeepConfig,
     /// Between two looks at what agents' rules keep of their threads.
     pub retention_every: Duration,
     /// How turns of agents are run whose settings do not say it.
@@ -58,6 +61,7 @@ impl WorkerConfig {
             writers: 2,
             purge_tail: Duration::from_secs(60),
             keep_keys: Duration::from_secs(86_400),
+            keep: KeepConfig::default(),
             retention_every: Duration::from_secs(600),
             rules: TurnRules::default(),
             default_workflow,

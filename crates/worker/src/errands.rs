@@ -16,6 +16,7 @@ use futures_util::stream::FuturesUnordered;
 use model::{AgentId, MessageKey, Position, TurnId};
 use partition::{Input, OrderKey, OutboxBatch, Start};
 use runtime::spawn_named;
+use store::Applied;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -41,7 +42,8 @@ pub(crate) struct Errands {
 }
 
 impl Errands {
-    pub(crate) fn start(context: &Context, beyond: Beyond) -> Self {
+    /// `owner`: on whose behalf the store is asked.
+    pub(crate) fn start(context: &Context, owner: Applied, beyond: Beyond) -> Self {
         let (answered, answers) = mpsc::channel(AHEAD);
         let (look_ups, keys) = mpsc::unbounded_channel();
         let (checks, orders) = mpsc::unbounded_channel();
@@ -50,8 +52,8 @@ impl Errands {
         let (sends, batches) = mpsc::unbounded_channel();
         let store = context.store.clone();
         let tasks = [
-            spawn_named("look-ups", inquiry::look_up_all(context.clone(), keys, answered.clone())),
-            spawn_named("checks", inquiry::check_all(context.clone(), orders, answered.clone())),
+            spawn_named("look-ups", inquiry::look_up_all(context.clone(), owner, keys, answered.clone())),
+            spawn_named("checks", inquiry::check_all(context.clone(), owner, orders, answered.clone())),
             spawn_named("queues", inquiry::load_all(store, queues, answered.clone())),
             spawn_named("starts", starts::run(context.clone(), wishes, answered.clone())),
             spawn_named("outbox", sends::run(context.clone(), beyond, batches, answered)),

@@ -7,6 +7,8 @@ use runtime::spawn_named;
 use tokio::sync::mpsc;
 use wire::{DecodeLimits, Decoded};
 
+use crate::session::report;
+
 /// Entries that are decoded and handled together.
 const BATCH: usize = 512;
 /// Batches that may wait for the machine.
@@ -109,7 +111,10 @@ fn decode(partition: PartitionId, raw: RawEntry, limits: &DecodeLimits) -> Entry
             let raw = Raw { subject: raw.subject.to_string(), payload: raw.payload };
             Body::Order(translated(order), raw)
         }
-        Err(refusal) => Body::Refused { subject: raw.subject.to_string(), payload: raw.payload, refusal },
+        Err(refusal) => {
+            report::refused(&raw.subject, seq, &refusal);
+            Body::Refused { subject: raw.subject.to_string(), payload: raw.payload, refusal }
+        }
     };
     Entry { seq, stored_at, body }
 }

@@ -14,6 +14,8 @@ const EVERY: Duration = Duration::from_secs(600);
 const KEEP_RESPONSES: Duration = Duration::from_secs(30 * 86_400);
 /// How long a client may be away and is told still that a message failed meanwhile.
 const KEEP_FAILURES: Duration = Duration::from_secs(30 * 86_400);
+/// What retention has deleted is known for so long, should it come again.
+const KEEP_RETIRED: Duration = Duration::from_secs(30 * 86_400);
 /// Rows of one statement.
 const MOST: u32 = 5_000;
 
@@ -31,6 +33,10 @@ pub(crate) async fn forget_old(store: Store, keep_keys: Duration, stop: Cancella
         until_less("the ids of old tasks", &stop, || store.purge_task_ids(MOST)).await;
         until_less("old idempotency keys", &stop, || store.purge_keys(keep_keys, MOST)).await;
         until_less("old failures", &stop, || store.purge_failed_messages(KEEP_FAILURES, MOST)).await;
+        until_less("messages that were deleted long ago", &stop, || {
+            store.purge_retired_messages(KEEP_RETIRED, MOST)
+        })
+        .await;
         until_less("old responses", &stop, || store.purge_responses(KEEP_RESPONSES, MOST)).await;
     }
 }

@@ -11,6 +11,7 @@ mod config;
 mod errands;
 mod feed;
 mod forgetting;
+mod keeping;
 mod lease;
 mod meter;
 mod ownership;
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use config::WorkerConfig;
 pub use errands::{LocalWorkflow, LocalWorkflows};
+pub use keeping::{KeepConfig, KeepLimits};
 
 /// Why a worker stopped without being asked to.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +81,10 @@ pub async fn run(
     runtime::spawn_named(
         "forgetting",
         forgetting::forget_old(context.store.clone(), keep_keys, stop.clone()),
+    );
+    runtime::spawn_named(
+        "keeping",
+        keeping::keep_bounds(context.store.clone(), context.config.keep.clone(), stop.clone()),
     );
     ownership::run(context, stop).await
 }

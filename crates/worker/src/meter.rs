@@ -30,6 +30,7 @@ pub(crate) fn describe() {
             "antiphon_worker_duplicate_orders_total",
             "Inputs, tasks and acts dropped: they had been taken before",
         ),
+        ("antiphon_worker_erased_orders_total", "Inputs and tasks dropped: their threads were erased"),
         ("antiphon_worker_tasks_total", "Tasks that entered queues"),
         ("antiphon_worker_failed_tasks_total", "Tasks given up"),
         ("antiphon_worker_started_turns_total", "Runs of turns begun"),
@@ -39,8 +40,16 @@ pub(crate) fn describe() {
         ("antiphon_worker_backoffs_total", "Backoffs of agents begun"),
         ("antiphon_worker_heartbeats_total", "Batches that went on with a heartbeat"),
         ("antiphon_worker_refused_heartbeats_total", "Heartbeats not sent: too many in a row"),
+        (
+            "antiphon_worker_ambiguous_calls_total",
+            "Calls of tools stored without an id or with that of another call of their step",
+        ),
         ("antiphon_worker_late_results_total", "Batches that went on after they had been abandoned"),
         ("antiphon_worker_retired_batches_total", "Batches deleted by retention"),
+        (
+            "antiphon_worker_deleted_rows_total",
+            "Rows deleted that were kept for people: too old, or too many",
+        ),
         ("antiphon_worker_acts_total", "Acts of operators and clients taken"),
         ("antiphon_worker_incidents_total", "Stores and streams found to have gone back in time, by kind"),
         ("antiphon_worker_unknown_commits_total", "Commits whose outcome was unknown"),
@@ -130,15 +139,18 @@ impl Meter {
         count("antiphon_worker_stream_holes_total", counters.holes);
         count("antiphon_worker_unasked_chunks_total", counters.not_asked);
         count("antiphon_worker_duplicate_orders_total", counters.duplicate_orders);
+        count("antiphon_worker_erased_orders_total", counters.erased_orders);
         count("antiphon_worker_tasks_total", counters.tasks);
         count("antiphon_worker_failed_tasks_total", counters.tasks_failed);
         count("antiphon_worker_started_turns_total", counters.turns_started);
+        count("antiphon_worker_postponed_turns_total", counters.postponed);
         count("antiphon_worker_completed_turns_total", counters.turns_completed);
         count("antiphon_worker_stopped_turns_total", counters.turns_stopped);
         count("antiphon_worker_failed_turns_total", counters.turns_failed);
         count("antiphon_worker_backoffs_total", counters.backoffs);
         count("antiphon_worker_heartbeats_total", counters.heartbeats);
         count("antiphon_worker_refused_heartbeats_total", counters.heartbeats_refused);
+        count("antiphon_worker_ambiguous_calls_total", counters.ambiguous_calls);
         count("antiphon_worker_acts_total", counters.acts);
     }
 

@@ -1,8 +1,9 @@
 //! One partition in this process: the loop that feeds its machine and performs what it decides.
 
 mod attach;
+mod limited;
 mod perform;
-mod report;
+pub(crate) mod report;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -28,6 +28,8 @@ pub(crate) struct Turn {
     /// Stands for the turns before the context.
     pub(crate) summary: Option<String>,
     pub(crate) settings: Map<String, Value>,
+    /// What the client asks of the model for this turn.
+    pub(crate) parameters: Map<String, Value>,
     pub(crate) correlation_id: Option<Box<str>>,
 }
 
@@ -74,6 +76,7 @@ impl Turn {
             context: request.context,
             summary: request.summary,
             settings: request.settings,
+            parameters: request.parameters,
             correlation_id: request.correlation_id.map(Into::into),
         })
     }
@@ -86,6 +89,11 @@ impl Turn {
     /// A setting of the agent that is a text with something in it.
     pub(crate) fn text_setting(&self, key: &str) -> Option<&str> {
         self.settings.get(key).and_then(Value::as_str).filter(|text| !text.is_empty())
+    }
+
+    /// What the client tells the model besides the agent's `system`.
+    pub(crate) fn instructions(&self) -> Option<&str> {
+        self.parameters.get("instructions").and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 }
 

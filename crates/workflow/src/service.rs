@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use crate::engine::Engine;
 use crate::metrics::{self, Outcome};
@@ -109,13 +110,15 @@ impl Service {
                 return tell(&item, Settle::GiveUp).await;
             }
         };
-        let counted = metrics::taken(item.delivered > 1);
-        let (outcome, settle) = self.attend(&item, &turn).await;
-        tracing::debug!(
-            turn = %turn.id, run = turn.run, attempt = turn.attempt, outcome = outcome.name(), "turn request ended"
-        );
-        counted.ended(outcome);
-        tell(&item, settle).await;
+        let span = of_turn(&turn);
+        let attended = async {
+            let counted = metrics::taken(item.delivered > 1);
+            let (outcome, settle) = self.attend(&item, &turn).await;
+            tracing::debug!(outcome = outcome.name(), "turn request ended");
+            counted.ended(outcome);
+            tell(&item, settle).await;
+        };
+        attended.instrument(span).await;
     }
 
     /// Has the turn answered, unless something ends that before.
@@ -123,10 +126,10 @@ impl Service {
         let claim = self.in_hand.claim(turn);
         let stop = self.bus.subscribe_stop(&turn.id, turn.run).await;
         if let Err(error) = &stop {
-            tracing::debug!(turn = %turn.id, %error, "a stop of this turn will not be heard");
+            tracing::debug!(%error, "a stop of this turn will not be heard");
         }
         tokio::select! {
-            written = self.answer(turn) => settled(turn, written),
+            written = self.answer(turn) => settled(written),
             () = stopped(stop.ok()) => (Outcome::Stopped, Settle::Done),
             () = claim.superseded.cancelled() => (Outcome::Lost, Settle::Nothing),
             () = still_ours(item) => (Outcome::Lost, Settle::Nothing),
@@ -150,6 +153,12 @@ impl Service {
     }
 }
 
+/// What every line of the log says that answering the turn writes, whatever the log's filter lets through.
+fn of_turn(turn: &Turn) -> tracing::Span {
+    tracing::error_span!("turn", turn = %turn.id, run = turn.run, attempt = turn.attempt,
+        correlation_id = turn.correlation_id.as_deref())
+}
+
 /// What the server is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Settle {
@@ -159,22 +168,22 @@ enum Settle {
     Nothing,
 }
 
-fn settled(turn: &Turn, written: Result<Ended, BusError>) -> (Outcome, Settle) {
+fn settled(written: Result<Ended, BusError>) -> (Outcome, Settle) {
     match written {
         Ok(Ended::Complete(_)) => (Outcome::Complete, Settle::Done),
         Ok(Ended::Failed(failure)) => {
             metrics::failure(failure.class);
-            tracing::warn!(turn = %turn.id, run = turn.run, class = failure.class.name(), %failure, "turn failed");
+            tracing::warn!(class = failure.class.name(), %failure, "turn failed");
             (Outcome::Failed, Settle::Done)
         }
         Ok(Ended::Cut) => (Outcome::Cut, Settle::Nothing),
         Ok(Ended::HandBack) => (Outcome::HandedBack, Settle::Retry(BY_SCRIPT)),
         Err(error) if error.disposition() == Disposition::Retry => {
-            tracing::warn!(turn = %turn.id, %error, "chunks could not be stored: handing the request back");
+            tracing::warn!(%error, "chunks could not be stored: handing the request back");
             (Outcome::Unpublished, Settle::Retry(AFTER_TROUBLE))
         }
         Err(error) => {
-            tracing::error!(turn = %turn.id, %error, "chunks are refused: giving the request up");
+            tracing::error!(%error, "chunks are refused: giving the request up");
             (Outcome::Unpublished, Settle::GiveUp)
         }
     }

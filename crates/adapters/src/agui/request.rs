@@ -2,16 +2,16 @@
 
 use model::{Tenant, ThreadId};
 use serde::Serialize;
+use serde_json::Map;
 
 use crate::json;
 use crate::request::{
-    BadRequest, ContentRules, ErrorBody, Fields, Rejection, input_of, last_message, object,
+    BadRequest, ContentRules, ErrorBody, Fields, Known, NOT_HERE, Rejection, Shape, TOOLS, Use, Wanted,
+    input_of, instructions, last_message, object,
 };
 
 /// The body of a `POST`. Source: <https://docs.ag-ui.com/sdk/js/core/types#runagentinput>.
-///
-/// Not read: `state`, `tools` and `context`, which belong to the agent here.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// The thread.
     pub thread: ThreadId,
@@ -21,9 +21,28 @@ pub struct Request {
     pub text: String,
     /// The client's id of the input.
     pub input_id: Option<String>,
+    /// What else is asked for.
+    pub wanted: Wanted,
 }
 
 const RULES: ContentRules = ContentRules { text_types: &["text"], ignored: |_| false };
+
+/// Every field that the protocol has.
+pub(crate) const FIELDS: &Known = &[
+    (
+        "context",
+        Use::Refused("what the model is told belongs to the agent's settings, or into a system message"),
+    ),
+    ("forwardedProps", Use::Handed("forwarded_props", Shape::Object)),
+    ("messages", Use::Read),
+    ("parentRunId", Use::Refused("a thread has no branches")),
+    ("protocolVersion", Use::Read),
+    ("resume", Use::Refused("runs are not interrupted here, so there is nothing to answer")),
+    ("runId", Use::Read),
+    ("state", Use::Refused(NOT_HERE)),
+    ("threadId", Use::Read),
+    ("tools", Use::Refused(TOOLS)),
+];
 
 impl Request {
     /// Reads the body of a request to follow what there is: thread and run, without an input. `tenant` is whose they are.
@@ -42,17 +61,24 @@ impl Request {
     /// Reads a body of `tenant`, whose threads and agents it names.
     ///
     /// # Errors
-    /// It is no such body, or asks for what cannot be done: other parts than text, an answer to an interrupt.
+    /// It is no such body, or asks for what cannot be done: tools of the client, a state, other parts than text, an answer to an interrupt.
     pub fn parse(body: &[u8], tenant: Option<&Tenant>) -> Result<Self, BadRequest> {
         let body = object(body)?;
         let fields = Fields::of(&body);
+        let mut parameters = Map::new();
+        fields.take(FIELDS, &mut parameters)?;
+        parameters.retain(|_, value| value.as_object().is_none_or(|map| !map.is_empty()));
         let thread =
             fields.required("threadId", fields.id("threadId", |name| ThreadId::of_tenant(tenant, name))?)?;
         let run = fields.required("runId", fields.text("runId")?)?.to_owned();
-        fields.refuse("resume", "runs are not interrupted here, so there is nothing to answer")?;
-        let (message, _) = last_message(&fields, "messages")?;
+        if fields.text("protocolVersion")?.is_some_and(|version| version.split('.').next() != Some("1")) {
+            return Err(fields.unsupported("protocolVersion", "version 1 is spoken here"));
+        }
+        let (message, earlier) = last_message(&fields, "messages")?;
         let text = input_of(&message, "content", &RULES)?;
-        Ok(Self { thread, run, text, input_id: message.text("id")?.map(str::to_owned) })
+        let mut wanted = Wanted { parameters: fields.parameters(parameters)?, ..Wanted::default() };
+        instructions("messages", earlier, "content", &RULES, &mut wanted.instructions)?;
+        Ok(Self { thread, run, text, input_id: message.text("id")?.map(str::to_owned), wanted })
     }
 }
 

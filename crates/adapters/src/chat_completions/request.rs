@@ -1,12 +1,14 @@
 //! What is posted to `/v1/chat/completions`.
 
 use model::{AgentId, Metadata, Tenant, ThreadId};
+use serde_json::{Map, Value};
 
-use crate::request::{BadRequest, ContentRules, Fields, input_of, instructions_of, last_message, object};
+use crate::request::{
+    BadRequest, ContentRules, Fields, KEPT, Known, NOT_HERE, PENALTY, PROBABILITY, SETTINGS, Shape,
+    TEMPERATURE, TOOL_CHOICE, TOOLS, Use, VERBOSITY, Wanted, input_of, instructions, last_message, object,
+};
 
 /// The body of a `POST`. Source: <https://platform.openai.com/docs/api-reference/chat/create>.
-///
-/// Not read: `user`, and how the model samples (`temperature`, `max_tokens`, `seed`, …), which the agent's settings say.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// The thread; `None` for a new one.
@@ -15,28 +17,74 @@ pub struct Request {
     pub agent: AgentId,
     /// The new input.
     pub text: String,
-    /// System and developer messages, for a gateway that lets clients give instructions.
-    pub instructions: Option<String>,
     /// Whether the answer comes as a stream.
     pub stream: bool,
     /// Whether the stream ends with the usage.
     pub include_usage: bool,
     /// The request's metadata.
     pub metadata: Metadata,
+    /// What else is asked for.
+    pub wanted: Wanted,
 }
 
 const RULES: ContentRules = ContentRules { text_types: &["text"], ignored: |_| false };
+
+/// Every field that the protocol has here.
+pub(crate) const FIELDS: &Known = &[
+    ("audio", Use::Refused(NOT_HERE)),
+    ("frequency_penalty", Use::Handed("frequency_penalty", PENALTY)),
+    ("functions", Use::Refused(TOOLS)),
+    ("logit_bias", Use::Handed("logit_bias", Shape::Numbers)),
+    ("logprobs", Use::Refused(NOT_HERE)),
+    ("max_completion_tokens", Use::Handed("max_completion_tokens", Shape::Count)),
+    ("max_tokens", Use::Handed("max_tokens", Shape::Count)),
+    ("messages", Use::Read),
+    ("metadata", Use::Read),
+    ("modalities", Use::Only(&["[\"text\"]"], "answers are text")),
+    ("model", Use::Read),
+    ("n", Use::Only(&["1"], "a turn has one answer")),
+    ("parallel_tool_calls", Use::Handed("parallel_tool_calls", Shape::Flag)),
+    ("prediction", Use::Refused(NOT_HERE)),
+    ("presence_penalty", Use::Handed("presence_penalty", PENALTY)),
+    ("prompt_cache_key", Use::Handed("prompt_cache_key", Shape::Text)),
+    ("prompt_cache_retention", Use::Handed("prompt_cache_retention", Shape::Text)),
+    ("reasoning_effort", Use::Handed("reasoning_effort", Shape::Text)),
+    ("response_format", Use::Read),
+    ("safety_identifier", Use::Handed("safety_identifier", Shape::Text)),
+    ("seed", Use::Handed("seed", Shape::Integer)),
+    ("service_tier", Use::Only(&["\"auto\"", "\"default\""], SETTINGS)),
+    ("stop", Use::Handed("stop", Shape::Texts)),
+    ("store", Use::Only(&["true"], KEPT)),
+    ("stream", Use::Read),
+    ("stream_options", Use::Read),
+    ("temperature", Use::Handed("temperature", TEMPERATURE)),
+    ("tool_choice", Use::Handed("tool_choice", TOOL_CHOICE)),
+    ("tools", Use::Refused(TOOLS)),
+    ("top_logprobs", Use::Refused(NOT_HERE)),
+    ("top_p", Use::Handed("top_p", PROBABILITY)),
+    ("user", Use::Handed("user", Shape::Text)),
+    ("verbosity", Use::Handed("verbosity", VERBOSITY)),
+    ("web_search_options", Use::Refused(NOT_HERE)),
+];
+
+/// Of `stream_options`; noise against those who measure the lengths of events is never added.
+const STREAM_OPTIONS: &Known =
+    &[("include_obfuscation", Use::Only(&["false"], NOT_HERE)), ("include_usage", Use::Read)];
 
 impl Request {
     /// Reads a body of `tenant`, whose threads and agents it names. `thread`: named outside of it, by a header for example; `metadata.thread_id` names one, too. Without
     /// either the thread is new, and then no earlier messages can have been said in it.
     ///
     /// # Errors
-    /// It is no such body, or asks for what cannot be done: tools of the client, images, formats, several choices.
+    /// It is no such body, or asks for what cannot be done: tools of the client, images, several choices.
     pub fn parse(body: &[u8], thread: Option<ThreadId>, tenant: Option<&Tenant>) -> Result<Self, BadRequest> {
         let body = object(body)?;
         let fields = Fields::of(&body);
-        refuse_unsupported(&fields)?;
+        let mut parameters = Map::new();
+        fields.take(FIELDS, &mut parameters)?;
+        if let Some(format) = response_format(&fields)? {
+            parameters.insert("response_format".to_owned(), format.clone());
+        }
         let agent = fields.required("model", fields.id("model", |name| AgentId::of_tenant(tenant, name))?)?;
         let (message, earlier) = last_message(&fields, "messages")?;
         let metadata = fields.metadata("metadata")?;
@@ -45,37 +93,35 @@ impl Request {
             None => None,
         };
         let thread = thread.or(named);
-        let instructions = instructions_of("messages", earlier, &RULES)?;
-        if thread.is_none() && earlier.len() > instructions.messages {
-            let name = "name it in `metadata.thread_id`, or send the new message alone";
-            return Err(BadRequest::NoThread { param: "messages".to_owned(), name });
-        }
+        let mut said = None;
+        let has_history = instructions("messages", earlier, "content", &RULES, &mut said)?;
         let options = fields.object("stream_options")?;
+        options.as_ref().map_or(Ok(()), |options| options.take(STREAM_OPTIONS, &mut Map::new()))?;
+        let unplaced = || BadRequest::NoThread {
+            param: "messages".to_owned(),
+            name: "name it in `metadata.thread_id`, or send the new message alone",
+        };
         Ok(Self {
-            thread,
             agent,
             text: input_of(&message, "content", &RULES)?,
-            instructions: instructions.text,
             stream: fields.flag("stream")?,
             include_usage: options.map_or(Ok(false), |options| options.flag("include_usage"))?,
             metadata,
+            wanted: Wanted {
+                parameters: fields.parameters(parameters)?,
+                instructions: said,
+                history: (thread.is_none() && has_history).then(unplaced),
+            },
+            thread,
         })
     }
 }
 
-fn refuse_unsupported(fields: &Fields<'_>) -> Result<(), BadRequest> {
-    for key in ["tools", "functions"] {
-        fields.refuse(key, "tools belong to the agent's workflow and are called there")?;
-    }
-    for key in ["audio", "logprobs", "prediction", "web_search_options"] {
-        fields.refuse(key, "not supported")?;
-    }
-    if fields.get("n").is_some_and(|n| n.as_u64() != Some(1)) {
-        return Err(fields.unsupported("n", "a turn has one answer"));
-    }
-    let is_text = |format: &Fields<'_>| Ok(format.text("type")?.is_none_or(|kind| kind == "text"));
-    match fields.object("response_format")? {
-        Some(format) if !is_text(&format)? => Err(fields.unsupported("response_format", "answers are text")),
-        _ => Ok(()),
+/// A format is the model's to keep to.
+fn response_format<'a>(fields: &Fields<'a>) -> Result<Option<&'a Value>, BadRequest> {
+    let Some(format) = fields.object("response_format")? else { return Ok(None) };
+    match format.required("type", format.text("type")?)? {
+        "text" | "json_object" | "json_schema" => Ok(fields.get("response_format")),
+        _ => Err(fields.unsupported("response_format", "text, json_object or json_schema")),
     }
 }

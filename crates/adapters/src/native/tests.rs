@@ -83,7 +83,7 @@ fn ends_and_resets() {
     chunk(&mut native, &first, &Chunk::content(0, "a", false));
     assert_eq!(
         native.reset(&message(), 2),
-        "id: 7~m1.2.0.0\nevent: reset\ndata: {\"session_id\":\"t1\",\"message_id\":\"m1\",\"attempt\":2}\n\n"
+        "id: 7~m1.2.0.0\nevent: reset\ndata: {\"thread_id\":\"t1\",\"message_id\":\"m1\",\"attempt\":2}\n\n"
     );
     let again = chunk(&mut native, &header("m1", 2, Role::Assistant), &Chunk::content(0, "b", true));
     assert!(text(&again).starts_with("id: 7~m1.2.1.1\n") && text(&again).contains(r#""attempt":2,"#));
@@ -112,7 +112,7 @@ fn ends_and_resets() {
     let stalled = text(&native.failed(&other, None, &FailureNote::from(&Failure::Stalled)));
     assert!(stalled.contains(r#""metadata":{"code":"stalled","retryable":true},"role""#), "{stalled}");
     let restarted = native.restart(Cursor::at(Position::from_stored(8)));
-    assert_eq!(restarted, "id: 8\nevent: restart\ndata: {\"session_id\":\"t1\",\"after\":\"8\"}\n\n");
+    assert_eq!(restarted, "id: 8\nevent: restart\ndata: {\"thread_id\":\"t1\",\"after\":\"8\"}\n\n");
     assert_eq!(drain(250), "event: drain\ndata: {}\nretry: 250\n\n");
 }
 

@@ -52,13 +52,20 @@ mod of_the_ai_sdk {
     fn the_last_message_is_the_input() {
         let request = ui_message::Request::parse(&bytes(&body()), None).unwrap();
         assert_eq!((request.thread, &*request.text), (thread("t1"), "What\nis it?"));
+        assert_eq!(request.agent, None);
+        assert_eq!(parse("agent", json!("talk")).unwrap().agent, Some(AgentId::parse("talk").unwrap()));
         assert_eq!(request.input_id.as_deref(), Some("3"));
         assert_eq!(request.metadata.get("x"), Some(&json!(1)));
     }
 
     #[test]
     fn what_cannot_be_done_is_refused_with_its_place() {
-        assert_eq!(refused(parse("trigger", json!("regenerate-message"))), "unsupported_parameter trigger");
+        let again = with(&body(), "trigger", json!("regenerate-message"));
+        let again: Value = serde_json::from_slice(&again).unwrap();
+        let regenerates =
+            |body: &[u8]| ui_message::Request::parse(body, None).unwrap().regenerates.unwrap().message;
+        assert_eq!(regenerates(&bytes(&again)), None);
+        assert_eq!(regenerates(&with(&again, "messageId", json!("7"))).as_deref(), Some("7"));
         assert_eq!(refused(parse("trigger", json!("x"))), "invalid_value trigger");
         assert_eq!(refused(parse("messageId", json!("1"))), "unsupported_parameter messageId");
         assert_eq!(refused(parse("id", json!("a.b"))), "invalid_value id");
@@ -97,23 +104,22 @@ mod of_responses {
     #[test]
     fn a_text_or_a_message_is_the_input() {
         let request = parse(json!({
-            "model": "talk", "input": "hello", "instructions": "be brief", "stream": true, "background": true,
-            "metadata": {"k": "v"}, "store": false, "temperature": 0.5, "tools": [], "text": {"format": {"type": "text"}}
+            "model": "talk", "input": "hello", "instructions": null, "stream": true, "background": true,
+            "metadata": {"k": "v"}, "store": true, "tools": [], "text": {"format": {"type": "text"}}
         }))
         .unwrap();
         assert_eq!(
             (request.agent, request.follows),
             (Some(AgentId::parse("talk").unwrap()), Follows::Nothing)
         );
-        assert_eq!((&*request.text, request.instructions.as_deref()), ("hello", Some("be brief")));
+        assert_eq!(request.text, "hello");
         assert!(request.stream && request.background && request.metadata.get("k").is_some());
         let items = json!([
-            {"role": "developer", "content": "be brief"},
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]}
         ]);
         let request = parse(json!({"input": items, "conversation": {"id": "t1"}})).unwrap();
         assert_eq!((request.agent, request.follows), (None, Follows::Thread(thread("t1"))));
-        assert_eq!((&*request.text, request.instructions.as_deref()), ("hello", Some("be brief")));
+        assert_eq!(request.text, "hello");
         assert!(!request.stream && !request.background);
         let after = parse(json!({"input": "x", "previous_response_id": "resp_m"})).unwrap().follows;
         assert_eq!(after, Follows::Response("resp_m".to_owned()));
@@ -133,18 +139,81 @@ mod of_responses {
         assert_eq!(refused(json!({"input": "x", "stream": "yes"})), "invalid_value stream");
         assert_eq!(refused(json!({"input": "x", "tools": [{}]})), "unsupported_parameter tools");
         assert_eq!(refused(json!({"input": "x", "prompt": {"id": "p"}})), "unsupported_parameter prompt");
-        let format = json!({"format": {"type": "json_schema"}});
+        let format = json!({"format": {"type": "grammar"}});
         assert_eq!(refused(json!({"input": "x", "text": format})), "unsupported_parameter text.format");
         assert_eq!(refused(json!({"input": "x", "metadata": {"k": "\0"}})), "invalid_value metadata");
         let both = json!({"input": "x", "conversation": "t", "previous_response_id": "r"});
         assert_eq!(refused(both), "unsupported_parameter previous_response_id");
+        let terse = json!({"verbosity": "terse"});
+        assert_eq!(refused(json!({"input": "x", "text": terse})), "invalid_value text.verbosity");
+        let summary = json!({"effort": "low", "summary": "auto"});
+        assert_eq!(
+            refused(json!({"input": "x", "reasoning": summary})),
+            "unsupported_parameter reasoning.summary"
+        );
+        let noise = json!({"include_obfuscation": true});
+        assert_eq!(
+            refused(json!({"input": "x", "stream_options": noise})),
+            "unsupported_parameter stream_options.include_obfuscation"
+        );
         let result = json!([{"type": "function_call_output", "call_id": "c", "output": "x"}]);
         assert_eq!(refused(json!({"input": result})), "unsupported_parameter input[0].type");
         let image = json!([{"role": "user", "content": [{"type": "input_image"}]}]);
         assert_eq!(refused(json!({"input": image})), "unsupported_parameter input[0].content[0].type");
         let two = json!([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]);
         assert_eq!(refused(json!({"input": two, "conversation": "t"})), "unsupported_parameter input");
-        assert_eq!(refused(json!({"input": two})), "no_thread input");
+        assert_eq!(
+            refused(json!({"input": two, "previous_response_id": "r"})),
+            "unsupported_parameter input"
+        );
+        let call = json!([{"type": "function_call_output", "call_id": "c", "output": "x"}, {"role": "user", "content": "x"}]);
+        assert_eq!(
+            refused(json!({"input": call, "conversation": "t"})),
+            "unsupported_parameter input[0].type"
+        );
+    }
+
+    #[test]
+    fn what_came_before_is_sent_along_where_its_thread_is_named() {
+        let input = json!([
+            {"role": "user", "content": "a"},
+            {"type": "reasoning", "id": "rs_1", "summary": [], "content": []},
+            {"type": "mcp_call", "id": "mcp_1", "server_label": "antiphon", "name": "f", "arguments": "{}", "output": "1"},
+            {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "A"}]},
+            {"role": "user", "content": "b"}
+        ]);
+        for named in [json!({"conversation": "t"}), json!({"previous_response_id": "resp_m"})] {
+            let mut body = named;
+            body["input"] = input.clone();
+            let request = parse(body).unwrap();
+            assert_eq!((&*request.text, request.wanted), ("b", Wanted::default()));
+        }
+        let history = parse(json!({ "input": input })).unwrap().wanted.history;
+        assert_eq!(refused::<()>(Err(history.unwrap())), "no_thread input");
+    }
+
+    #[test]
+    fn what_is_asked_of_the_model_is_handed_over_under_one_set_of_names() {
+        let schema =
+            json!({"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": true});
+        let told = json!([{"role": "developer", "content": "In French."}, {"role": "user", "content": "x"}]);
+        let request = parse(json!({
+            "input": told, "instructions": "Be brief.", "max_output_tokens": 20, "reasoning": {"effort": "low"},
+            "text": {"format": schema, "verbosity": "low"}
+        }));
+        let wanted = request.unwrap().wanted;
+        assert_eq!(
+            wanted.parameters.to_value(),
+            json!({
+                "max_completion_tokens": 20, "reasoning_effort": "low", "verbosity": "low", "response_format": {
+                    "type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}, "strict": true}},
+            })
+        );
+        let text = "Be brief.\n\nIn French.".to_owned();
+        assert_eq!(wanted.instructions, Some(Instructions { param: "instructions".to_owned(), text }));
+        assert_eq!(wanted.history, None);
+        let empty = parse(json!({"input": "x", "instructions": ""})).unwrap().wanted;
+        assert_eq!(empty, Wanted { parameters: Metadata::EMPTY, ..Wanted::default() });
     }
 }
 
@@ -153,9 +222,9 @@ mod of_completions {
 
     fn body() -> Value {
         json!({
-            "model": "talk", "stream": true, "stream_options": {"include_usage": true}, "temperature": 1, "n": 1,
-            "response_format": {"type": "text"}, "tools": null,
-            "messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
+            "model": "talk", "stream": true, "stream_options": {"include_usage": true}, "n": 1,
+            "tools": null,
+            "messages": [{"role": "user", "content": "hello"}]
         })
     }
 
@@ -167,11 +236,10 @@ mod of_completions {
     fn the_last_message_is_the_input() {
         let request = chat_completions::Request::parse(&bytes(&body()), None, None).unwrap();
         assert_eq!((request.agent.as_str(), &*request.text, request.thread), ("talk", "hello", None));
-        assert_eq!(request.instructions.as_deref(), Some("be brief"));
         assert!(request.stream && request.include_usage);
-        let parts = json!([{"role": "system", "content": ""}, {"role": "user", "content": [{"type": "text", "text": "x"}]}]);
+        let parts = json!([{"role": "user", "content": [{"type": "text", "text": "x"}]}]);
         let request = parse("messages", parts).unwrap();
-        assert_eq!((&*request.text, request.instructions), ("x", None));
+        assert_eq!(request.text, "x");
     }
 
     #[test]
@@ -182,7 +250,8 @@ mod of_completions {
         ]);
         let body = json!({"model": "talk", "messages": messages});
         let parse = |body: &[u8], named| chat_completions::Request::parse(body, named, None);
-        assert_eq!(refused(parse(&bytes(&body), None)), "no_thread messages");
+        let history = parse(&bytes(&body), None).unwrap().wanted.history;
+        assert_eq!(refused::<()>(Err(history.unwrap())), "no_thread messages");
         let request = parse(&bytes(&body), Some(thread("t1"))).unwrap();
         assert_eq!((request.thread, &*request.text), (Some(thread("t1")), "b"));
         let named = with(&body, "metadata", json!({"thread_id": "t2"}));
@@ -199,12 +268,32 @@ mod of_completions {
         assert_eq!(refused(parse("tools", json!([{}]))), "unsupported_parameter tools");
         assert_eq!(refused(parse("logprobs", json!(true))), "unsupported_parameter logprobs");
         assert!(parse("logprobs", json!(false)).is_ok());
-        let format = json!({"type": "json_object"});
-        assert_eq!(refused(parse("response_format", format)), "unsupported_parameter response_format");
+        assert_eq!(
+            refused(parse("response_format", json!({"type": "x"}))),
+            "unsupported_parameter response_format"
+        );
+        assert_eq!(refused(parse("tool_choice", json!("required"))), "invalid_value tool_choice");
         let tool = json!([{"role": "tool", "tool_call_id": "a", "content": "x"}]);
         assert_eq!(refused(parse("messages", tool)), "no_input messages");
         let image = json!([{"role": "user", "content": [{"type": "image_url"}]}]);
         assert_eq!(refused(parse("messages", image)), "unsupported_parameter messages[0].content[0].type");
+    }
+
+    #[test]
+    fn instructions_are_no_history() {
+        let told = json!([
+            {"role": "system", "content": [{"type": "text", "text": "be brief"}]}, {"role": "developer", "content": ""},
+            {"role": "user", "content": "x"}
+        ]);
+        let request = parse("messages", told).unwrap();
+        let said = Instructions { param: "messages[0].content".to_owned(), text: "be brief".to_owned() };
+        assert_eq!(
+            (&*request.text, request.wanted.instructions, request.wanted.history),
+            ("x", Some(said), None)
+        );
+        let format = json!({"type": "json_object"});
+        let parameters = parse("response_format", format.clone()).unwrap().wanted.parameters;
+        assert_eq!(parameters.to_value(), json!({ "response_format": format }));
     }
 
     #[test]
@@ -233,7 +322,7 @@ mod of_ag_ui {
 
     fn body() -> Value {
         json!({
-            "threadId": "t1", "runId": "run 1", "state": {}, "tools": [{"name": "f"}], "context": [], "forwardedProps": {},
+            "threadId": "t1", "runId": "run 1", "state": {}, "tools": [], "context": [], "forwardedProps": {},
             "messages": [
                 {"id": "1", "role": "user", "content": "a"}, {"id": "2", "role": "assistant"},
                 {"id": "3", "role": "user", "content": [{"type": "text", "text": "hello"}]}
@@ -258,6 +347,9 @@ mod of_ag_ui {
         assert_eq!(refused(parse("runId", json!(null))), "missing_required_parameter runId");
         assert_eq!(refused(parse("messages", json!({}))), "invalid_value messages");
         assert_eq!(refused(parse("resume", json!([{}]))), "unsupported_parameter resume");
+        assert_eq!(refused(parse("tools", json!([{"name": "f"}]))), "unsupported_parameter tools");
+        assert_eq!(refused(parse("protocolVersion", json!("2.0"))), "unsupported_parameter protocolVersion");
+        assert!(parse("protocolVersion", json!("1.0")).is_ok());
         let image = json!([{"id": "1", "role": "user", "content": [{"type": "image"}]}]);
         assert_eq!(refused(parse("messages", image)), "unsupported_parameter messages[0].content[0].type");
     }
@@ -267,6 +359,119 @@ mod of_ag_ui {
         let body = agui::error_body(&parse("runId", json!(7)).unwrap_err().rejection());
         assert_eq!(body.content_type, "application/json");
         assert_eq!(body.bytes, r#"{"message":"`runId` must be a string","code":"invalid_value"}"#);
+    }
+}
+
+/// How the README says what is done with a field.
+fn said(known: &Known, field: &str) -> String {
+    match known.iter().find(|(name, _)| *name == field).map(|(_, used)| *used) {
+        Some(Use::Read) => "read".to_owned(),
+        Some(Use::Handed(name, _)) if name == field => "handed over".to_owned(),
+        Some(Use::Handed(name, _)) => format!("handed over as `{name}`"),
+        Some(Use::Only(values, _)) => format!("only `{}`", values.join("` or `")),
+        Some(Use::Refused(_)) | None => "refused".to_owned(),
+    }
+}
+
+/// In the order of the README's columns.
+const TABLES: [&Known; 4] = [
+    chat_completions::request::FIELDS,
+    responses::request::FIELDS,
+    ui_message::request::FIELDS,
+    agui::request::FIELDS,
+];
+
+#[test]
+fn every_field_is_in_the_readme_with_what_is_done_with_it() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+    let head = "| field | chat completions | Responses | `/api/chat` | AG-UI |\n";
+    let (_, table) = readme.split_once(head).unwrap();
+    let rows: Vec<_> = table.lines().skip(1).take_while(|line| line.starts_with('|')).collect();
+    let mut fields: Vec<_> = TABLES.iter().flat_map(|known| known.iter().map(|(name, _)| *name)).collect();
+    fields.sort_unstable();
+    fields.dedup();
+    let expected = fields.iter().map(|field| {
+        let [completions, responses, chat, agui] = TABLES.map(|known| said(known, field));
+        format!("| `{field}` | {completions} | {responses} | {chat} | {agui} |")
+    });
+    let expected: Vec<_> = expected.collect();
+    assert_eq!(rows, expected, "the README should say:\n{}", expected.join("\n"));
+}
+
+/// Values that have the shape, and values that have not.
+fn of_shape(shape: Shape) -> (Vec<Value>, Vec<Value>) {
+    let (good, bad) = match shape {
+        Shape::Number(from, to, _) => (json!([from, to, 1]), json!([from - 0.1, to + 0.1, "1", true, [1]])),
+        Shape::Count => (json!([1, 4_096]), json!([0, -1, 1.5, "1"])),
+        Shape::Integer => (json!([0, -7, 9_007_199_254_740_992_i64]), json!([1.5, "1", {}])),
+        Shape::Flag => (json!([true, false]), json!([0, "true"])),
+        Shape::Text => (json!(["x"]), json!(["", 1, ["x"]])),
+        Shape::OneOf(all, _) => (json!(all), json!(["other", "", 1, {"type": "function"}])),
+        Shape::Texts => (
+            json!(["x", ["x"], ["a", "b", "c", "d"]]),
+            json!(["", [], [""], ["a", 1], 7, ["a", "b", "c", "d", "e"]]),
+        ),
+        Shape::Numbers => (json!([{"50256": -100}]), json!([{"50256": "x"}, [1], 1])),
+        Shape::Object => (json!([{"a": {"b": [1]}}]), json!([[1], "x", 1])),
+    };
+    (good.as_array().unwrap().clone(), bad.as_array().unwrap().clone())
+}
+
+#[test]
+fn every_field_is_treated_as_its_table_says() {
+    let completion = json!({"model": "talk", "messages": [{"role": "user", "content": "x"}]});
+    let response = json!({"model": "talk", "input": "x"});
+    let chat = json!({"id": "t1", "messages": [{"id": "3", "role": "user", "parts": [{"type": "text", "text": "x"}]}]});
+    let run =
+        json!({"threadId": "t1", "runId": "r", "messages": [{"id": "3", "role": "user", "content": "x"}]});
+    type Parse = fn(&[u8]) -> Result<Wanted, BadRequest>;
+    let protocols: [(Value, Parse); 4] = [
+        (completion, |body| chat_completions::Request::parse(body, None, None).map(|request| request.wanted)),
+        (response, |body| responses::Request::parse(body, None).map(|request| request.wanted)),
+        (chat, |body| ui_message::Request::parse(body, None).map(|request| request.wanted)),
+        (run, |body| agui::Request::parse(body, None).map(|request| request.wanted)),
+    ];
+    for (known, (body, parse)) in TABLES.into_iter().zip(protocols) {
+        let unsupported = |field: &str, value| {
+            assert_eq!(refused(parse(&with(&body, field, value))), format!("unsupported_parameter {field}"));
+        };
+        unsupported("no_such_field", json!("x"));
+        unsupported("no_such_field", json!(false));
+        for (field, used) in known {
+            let parse = |value: &Value| parse(&with(&body, field, value.clone()));
+            match used {
+                Use::Read => {}
+                Use::Handed(name, shape) => {
+                    let (good, bad) = of_shape(*shape);
+                    for value in good {
+                        let parameters = parse(&value).unwrap().parameters.to_value();
+                        assert_eq!(parameters, json!({ *name: value }), "{field}");
+                    }
+                    for value in bad {
+                        assert_eq!(refused(parse(&value)), format!("invalid_value {field}"), "{value}");
+                    }
+                }
+                Use::Only(values, _) => {
+                    for value in *values {
+                        let wanted = parse(&serde_json::from_str(value).unwrap());
+                        assert_eq!(wanted, Ok(Wanted::default()), "{field}");
+                    }
+                    for value in [json!("other"), json!(false), json!(2), json!(["audio"])] {
+                        unsupported(field, value);
+                    }
+                }
+                Use::Refused(_) => {
+                    for value in
+                        [json!("x"), json!(0), json!(0.5), json!(true), json!(["x"]), json!({"x": 1})]
+                    {
+                        unsupported(field, value);
+                    }
+                }
+            }
+            // As the libraries write what was not set. Without a field that must be there it is missing, and not refused.
+            let null = parse(&Value::Null);
+            assert!(!matches!(null, Err(BadRequest::Unsupported { .. })), "{field}");
+        }
     }
 }
 

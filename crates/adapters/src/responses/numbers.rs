@@ -3,12 +3,18 @@
 /// Events of one attempt, by their numbers: more than any answer has.
 const ATTEMPT: u64 = 1_000_000_000;
 
+/// Where the events of an answer from the history begin: above all that was told while it was under way, and still a number that
+/// JavaScript keeps.
+const RECALLED: u64 = 9_000_000_000_000_000;
+
 /// The events that a client wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Resume {
-    /// All of them.
+    /// All of them, of a response that has just been asked for.
     #[default]
     Start,
+    /// All of them once more, for a client that may drop what it has: OpenAI's helper does not send its number.
+    Again,
     /// Those with a higher number: `starting_after`.
     After(u64),
 }
@@ -17,7 +23,7 @@ pub enum Resume {
 #[derive(Debug)]
 pub(super) struct Numbers {
     resume: Resume,
-    /// Of an answer from the history, whoever has seen a part of it is told the end alone.
+    /// Of an answer from the history, whoever has seen a part of it is told the end alone, and who asks for all again is told of no pieces.
     is_recalled: bool,
     attempt: u64,
     /// Numbers of the events before the first chunk, which are the same in all attempts.
@@ -33,6 +39,9 @@ impl Numbers {
 
     pub(super) fn recall(&mut self) {
         self.is_recalled = true;
+        if self.resume == Resume::Again {
+            self.next = RECALLED;
+        }
     }
 
     pub(super) fn restart(&mut self, attempt: u32) {
@@ -63,12 +72,18 @@ impl Numbers {
         self.wanted(number)
     }
 
+    /// The number of a piece of text. Of an answer from the history, told again, there are none: a client that drops what it has would
+    /// append the whole to its part.
+    pub(super) fn piece(&mut self) -> Option<u64> {
+        self.event().filter(|_| !(self.is_recalled && self.resume == Resume::Again))
+    }
+
     /// The number of the last event, which everybody is told: without it nobody knows that the stream is whole.
     pub(super) fn terminal(&mut self) -> u64 {
         let number = self.take();
         match self.resume {
             Resume::After(after) => number.max(after.saturating_add(1)),
-            Resume::Start => number,
+            Resume::Start | Resume::Again => number,
         }
     }
 
@@ -80,7 +95,7 @@ impl Numbers {
 
     fn wanted(&self, number: u64) -> Option<u64> {
         match self.resume {
-            Resume::Start => Some(number),
+            Resume::Start | Resume::Again => Some(number),
             Resume::After(after) => (number > after && !self.is_recalled).then_some(number),
         }
     }

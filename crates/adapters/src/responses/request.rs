@@ -1,13 +1,14 @@
 //! What is posted to `/v1/responses`.
 
 use model::{AgentId, Metadata, Tenant, ThreadId};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
-use crate::request::{BadRequest, ContentRules, Fields, input_of, instructions_of, last_message, object};
+use crate::request::{
+    BadRequest, ContentRules, Fields, Instructions, KEPT, Known, NOT_HERE, PROBABILITY, SETTINGS, Shape,
+    TEMPERATURE, TOOL_CHOICE, TOOLS, Use, VERBOSITY, Wanted, input_of, instructions, last_message, object,
+};
 
 /// The body of a `POST`. Source: <https://platform.openai.com/docs/api-reference/responses/create>.
-///
-/// Not read: `store` (what is said is always kept), `user`, and how the model samples, which the agent's settings say.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// Whose workflow answers; without it, whoever answered before.
@@ -16,14 +17,14 @@ pub struct Request {
     pub follows: Follows,
     /// The new input.
     pub text: String,
-    /// `instructions`, and system and developer messages, for a gateway that lets clients give them.
-    pub instructions: Option<String>,
     /// Whether the answer comes as a stream.
     pub stream: bool,
     /// Whether to answer at once, with a response that is queued.
     pub background: bool,
     /// The request's metadata.
     pub metadata: Metadata,
+    /// What else is asked for.
+    pub wanted: Wanted,
 }
 
 /// What an input is said after.
@@ -40,27 +41,83 @@ pub enum Follows {
 
 const RULES: ContentRules = ContentRules { text_types: &["input_text"], ignored: |_| false };
 
+/// Every field that the protocol has here.
+pub(crate) const FIELDS: &Known = &[
+    ("background", Use::Read),
+    ("conversation", Use::Read),
+    ("include", Use::Refused(NOT_HERE)),
+    ("input", Use::Read),
+    ("instructions", Use::Read),
+    ("max_output_tokens", Use::Handed("max_completion_tokens", Shape::Count)),
+    ("max_tool_calls", Use::Refused(SETTINGS)),
+    ("metadata", Use::Read),
+    ("model", Use::Read),
+    ("parallel_tool_calls", Use::Handed("parallel_tool_calls", Shape::Flag)),
+    ("previous_response_id", Use::Read),
+    ("prompt", Use::Refused("prompts belong to the agent's settings")),
+    ("prompt_cache_key", Use::Handed("prompt_cache_key", Shape::Text)),
+    ("prompt_cache_retention", Use::Handed("prompt_cache_retention", Shape::Text)),
+    ("reasoning", Use::Read),
+    ("safety_identifier", Use::Handed("safety_identifier", Shape::Text)),
+    ("service_tier", Use::Only(&["\"auto\"", "\"default\""], SETTINGS)),
+    ("store", Use::Only(&["true"], KEPT)),
+    ("stream", Use::Read),
+    ("stream_options", Use::Read),
+    ("temperature", Use::Handed("temperature", TEMPERATURE)),
+    ("text", Use::Read),
+    ("tool_choice", Use::Handed("tool_choice", TOOL_CHOICE)),
+    ("tools", Use::Refused(TOOLS)),
+    ("top_logprobs", Use::Refused(NOT_HERE)),
+    ("top_p", Use::Handed("top_p", PROBABILITY)),
+    ("truncation", Use::Only(&["\"auto\""], "a context that is too long is always cut")),
+    ("user", Use::Handed("user", Shape::Text)),
+];
+
+/// Of `stream_options`; noise against those who measure the lengths of events is never added.
+const STREAM_OPTIONS: &Known = &[("include_obfuscation", Use::Only(&["false"], NOT_HERE))];
+/// Of `text`.
+const TEXT: &Known = &[("format", Use::Read), ("verbosity", Use::Handed("verbosity", VERBOSITY))];
+/// Of `reasoning`.
+const REASONING: &Known = &[
+    ("effort", Use::Handed("reasoning_effort", Shape::Text)),
+    ("generate_summary", Use::Refused(NOT_HERE)),
+    ("summary", Use::Refused(NOT_HERE)),
+];
+/// Items of our own output, which clients send back as it is: their text is in the history already.
+const OUTPUT_ITEMS: [&str; 2] = ["reasoning", "mcp_call"];
+
 impl Request {
     /// Reads a body of `tenant`, whose threads and agents it names.
     ///
     /// # Errors
-    /// It is no such body, or asks for what cannot be done: tools of the client, images, files, several inputs, formats.
+    /// It is no such body, or asks for what cannot be done: tools of the client, images, files.
     pub fn parse(body: &[u8], tenant: Option<&Tenant>) -> Result<Self, BadRequest> {
         let body = object(body)?;
         let fields = Fields::of(&body);
-        refuse_unsupported(&fields)?;
+        let mut parameters = Map::new();
+        fields.take(FIELDS, &mut parameters)?;
+        for (key, known) in [("stream_options", STREAM_OPTIONS), ("reasoning", REASONING), ("text", TEXT)] {
+            if let Some(inside) = fields.object(key)? {
+                inside.take(known, &mut parameters)?;
+            }
+        }
+        if let Some(format) = response_format(&fields)? {
+            parameters.insert("response_format".to_owned(), format);
+        }
         let follows = follows(&fields, tenant)?;
-        let (text, said) = input(&fields, &follows)?;
-        let given = fields.text("instructions")?.map(str::to_owned);
-        let instructions: Vec<String> = given.into_iter().chain(said).collect();
+        let mut wanted = Wanted { parameters: fields.parameters(parameters)?, ..Wanted::default() };
+        if let Some(text) = fields.text("instructions")? {
+            Instructions::add(&mut wanted.instructions, fields.path("instructions"), text);
+        }
+        let text = input(&fields, &follows, &mut wanted)?;
         Ok(Self {
             agent: fields.id("model", |name| AgentId::of_tenant(tenant, name))?,
             follows,
             text,
-            instructions: (!instructions.is_empty()).then(|| instructions.join("\n\n")),
             stream: fields.flag("stream")?,
             background: fields.flag("background")?,
             metadata: fields.metadata("metadata")?,
+            wanted,
         })
     }
 }
@@ -86,41 +143,48 @@ fn follows(fields: &Fields<'_>, tenant: Option<&Tenant>) -> Result<Follows, BadR
     }
 }
 
-/// The new input, and instructions among the items.
-fn input(fields: &Fields<'_>, follows: &Follows) -> Result<(String, Option<String>), BadRequest> {
+/// The new input: the last message. What stands before it is in the history of the thread.
+fn input(fields: &Fields<'_>, follows: &Follows, wanted: &mut Wanted) -> Result<String, BadRequest> {
     if !matches!(fields.get("input"), Some(Value::Array(_))) {
-        return Ok((input_of(fields, "input", &RULES)?, None));
+        return input_of(fields, "input", &RULES);
     }
     for (index, item) in fields.array("input")?.into_iter().flatten().enumerate() {
         let item = Fields::inside(format!("input[{index}]"), item)?;
-        if item.text("type")?.is_some_and(|kind| kind != "message") {
-            return Err(item.unsupported("type", "only messages can be sent"));
+        let is_known = |kind: &str| kind == "message" || OUTPUT_ITEMS.contains(&kind);
+        if item.text("type")?.is_some_and(|kind| !is_known(kind)) {
+            return Err(item.unsupported("type", "only messages can be sent, and what came in `output`"));
         }
     }
     let (message, earlier) = last_message(fields, "input")?;
-    let instructions = instructions_of("input", earlier, &RULES)?;
-    if earlier.len() > instructions.messages {
-        return Err(match follows {
-            // All of them are new.
-            Follows::Thread(_) | Follows::Response(_) => {
-                fields.unsupported("input", "one message at a time: a turn has one input")
-            }
-            Follows::Nothing => BadRequest::NoThread {
-                param: "input".to_owned(),
-                name: "name it in `conversation` or `previous_response_id`, and send the new message alone",
-            },
+    let has_history = instructions("input", earlier, "content", &RULES, &mut wanted.instructions)?;
+    let is_of_user = |item: &Value| item["role"] == "user";
+    if *follows != Follows::Nothing && earlier.last().is_some_and(is_of_user) {
+        // Nothing has answered it: it would be lost.
+        return Err(fields.unsupported("input", "one new message at a time: a turn has one input"));
+    }
+    if has_history && *follows == Follows::Nothing {
+        wanted.history = Some(BadRequest::NoThread {
+            param: "input".to_owned(),
+            name: "name it in `conversation` or `previous_response_id`, or send the new message alone",
         });
     }
-    Ok((input_of(&message, "content", &RULES)?, instructions.text))
+    input_of(&message, "content", &RULES)
 }
 
-fn refuse_unsupported(fields: &Fields<'_>) -> Result<(), BadRequest> {
-    fields.refuse("tools", "tools belong to the agent's workflow and are called there")?;
-    fields.refuse("prompt", "prompts belong to the agent's settings")?;
-    let Some(text) = fields.object("text")? else { return Ok(()) };
-    let Some(format) = text.object("format")? else { return Ok(()) };
-    match format.text("type")? {
-        None | Some("text") => Ok(()),
-        Some(_) => Err(text.unsupported("format", "answers are text")),
+/// `text.format` as chat completions have it.
+fn response_format(fields: &Fields<'_>) -> Result<Option<Value>, BadRequest> {
+    let Some(text) = fields.object("text")? else { return Ok(None) };
+    let Some(format) = text.object("format")? else { return Ok(None) };
+    let kind = format.required("type", format.text("type")?)?;
+    match kind {
+        "text" | "json_object" => Ok(Some(json!({ "type": kind }))),
+        "json_schema" => {
+            let mut schema = Map::new();
+            for key in ["name", "description", "schema", "strict"] {
+                schema.extend(format.get(key).map(|value| (key.to_owned(), value.clone())));
+            }
+            Ok(Some(json!({ "type": kind, "json_schema": schema })))
+        }
+        _ => Err(text.unsupported("format", "text, json_object or json_schema")),
     }
 }

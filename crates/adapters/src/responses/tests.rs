@@ -276,6 +276,59 @@ fn a_failure_is_in_the_object() {
 }
 
 #[test]
+fn an_answer_from_the_history_that_is_told_again_has_no_pieces_and_numbers_above_all() {
+    let told = |resume| {
+        let mut answer = Responses::new(terms(false), resume);
+        answer.recall();
+        let mut all = Vec::new();
+        for happening in [
+            Happening::Opened,
+            Happening::Chunk {
+                attempt: 0,
+                role: model::Role::Assistant,
+                chunk: &model::Chunk::content(0, "Hi there", true),
+            },
+            Happening::Complete { position: model::Position::from_stored(7) },
+        ] {
+            all.extend_from_slice(&answer.apply(happening).bytes);
+        }
+        let text = String::from_utf8(all).unwrap();
+        let events = text.split_terminator("\n\n").map(|event| {
+            let data = event.split_once("data: ").unwrap().1;
+            let data: serde_json::Value = serde_json::from_str(data).unwrap();
+            (
+                data["type"].as_str().unwrap().trim_start_matches("response.").to_owned(),
+                data["sequence_number"].as_u64().unwrap(),
+            )
+        });
+        events.collect::<Vec<_>>()
+    };
+    let all = told(Resume::Again);
+    let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+    let expected = [
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "completed",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!((all[0].1, all[1].1), (0, 1));
+    assert!(all[2..].iter().all(|(_, number)| *number > 1_000_000_000_000), "{all:?}");
+    assert!(
+        all.is_sorted_by_key(|(_, number)| *number) && all.iter().all(|(_, number)| *number < 1 << 53),
+        "{all:?}"
+    );
+    // Whoever has just asked reads the pieces.
+    assert!(told(Resume::Start).iter().any(|(name, _)| name == "output_text.delta"));
+    let after = told(Resume::After(3));
+    assert_eq!(after.len(), 1, "{after:?}");
+}
+
+#[test]
 fn ids_lead_to_answers_and_back() {
     let message = MessageId::parse("u0001-x-a1").unwrap();
     assert_eq!(id_of(&message), "resp_u0001-x-a1");

@@ -240,7 +240,7 @@ impl Writer {
             true => ("response.reasoning_text.delta", None),
             false => ("response.output_text.delta", Some([])),
         };
-        let number = self.numbers.event();
+        let number = self.numbers.piece();
         event(name, number, Delta { place: self.place(index, Some(0)), delta, logprobs }, out);
     }
 
@@ -283,7 +283,7 @@ impl Writer {
             true => "response.mcp_call_arguments.delta",
             false => "response.function_call_arguments.delta",
         };
-        let number = self.numbers.event();
+        let number = self.numbers.piece();
         event(name, number, Delta { place: self.place(index, None), delta, logprobs: None }, out);
     }
 

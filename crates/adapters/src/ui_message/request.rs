@@ -1,10 +1,12 @@
 //! What `useChat` posts.
 
 use bytes::Bytes;
-use model::{Metadata, Tenant, ThreadId};
+use model::{AgentId, Metadata, Tenant, ThreadId};
+use serde_json::Map;
 
 use crate::request::{
-    BadRequest, ContentRules, ErrorBody, Fields, Rejection, input_of, last_message, object,
+    BadRequest, ContentRules, ErrorBody, Fields, Known, Rejection, Use, Wanted, input_of, instructions,
+    last_message, object,
 };
 
 /// The body of a `POST`, as `DefaultChatTransport` sends it:
@@ -13,45 +15,73 @@ use crate::request::{
 pub struct Request {
     /// The thread; the client calls it the id of the chat.
     pub thread: ThreadId,
+    /// Whose workflow answers, in `agent` (the SDK's `body`); without it, whoever answered before.
+    pub agent: Option<AgentId>,
     /// The new input.
     pub text: String,
     /// The client's id of the input: the same one again is the same input.
     pub input_id: Option<String>,
     /// The metadata of the client's message.
     pub metadata: Metadata,
+    /// What else is asked for: system messages.
+    pub wanted: Wanted,
+    /// It wants another answer to an input that is there, which only one that failed can have.
+    pub regenerates: Option<Regenerated>,
+}
+
+/// Which answer is to be another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Regenerated {
+    /// The client's name of it; the last one without it.
+    pub message: Option<String>,
 }
 
 /// Text parts; those of data are for the page and are not shown to models by the SDK either.
 const RULES: ContentRules =
     ContentRules { text_types: &["text"], ignored: |kind| kind.starts_with("data-") || kind == "step-start" };
 
+/// Every field that there is.
+pub(crate) const FIELDS: &Known = &[
+    ("agent", Use::Read),
+    ("id", Use::Read),
+    ("messageId", Use::Read),
+    ("messages", Use::Read),
+    ("trigger", Use::Read),
+];
+
 impl Request {
     /// Reads a body of `tenant`, whose threads and agents it names.
     ///
     /// # Errors
-    /// It is no such body, or asks for what cannot be done: `regenerate-message`, files.
+    /// It is no such body, or asks for what cannot be done: files, another message in the place of one that is there.
     pub fn parse(body: &[u8], tenant: Option<&Tenant>) -> Result<Self, BadRequest> {
         let body = object(body)?;
         let fields = Fields::of(&body);
+        fields.take(FIELDS, &mut Map::new())?;
         let thread = fields.required("id", fields.id("id", |name| ThreadId::of_tenant(tenant, name))?)?;
-        match fields.text("trigger")? {
-            None | Some("submit-message") => {}
-            Some("regenerate-message") => {
-                return Err(fields.unsupported(
-                    "trigger",
-                    "an answer that is in the history stays there: send a new message",
-                ));
+        let named = fields.text("messageId")?;
+        let regenerates = match (fields.text("trigger")?, named) {
+            (None | Some("submit-message"), None) => None,
+            (None | Some("submit-message"), Some(_)) => {
+                let why = "a message that is in the history cannot be replaced: send a new one";
+                return Err(fields.unsupported("messageId", why));
             }
-            Some(_) => return Err(fields.invalid("trigger", "submit-message")),
-        }
-        let (message, _) = last_message(&fields, "messages")?;
-        // A message that was edited would take back what is in the history.
-        fields.refuse("messageId", "a message that is in the history cannot be replaced: send a new one")?;
+            (Some("regenerate-message"), message) => {
+                Some(Regenerated { message: message.map(str::to_owned) })
+            }
+            (Some(_), _) => return Err(fields.invalid("trigger", "submit-message or regenerate-message")),
+        };
+        let (message, earlier) = last_message(&fields, "messages")?;
+        let mut wanted = Wanted::default();
+        instructions("messages", earlier, "parts", &RULES, &mut wanted.instructions)?;
         Ok(Self {
             thread,
+            agent: fields.id("agent", |name| AgentId::of_tenant(tenant, name))?,
             text: input_of(&message, "parts", &RULES)?,
             input_id: message.text("id")?.map(str::to_owned),
             metadata: message.metadata("metadata")?,
+            wanted,
+            regenerates,
         })
     }
 }

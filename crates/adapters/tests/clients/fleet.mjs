@@ -86,7 +86,7 @@ async function stoppedPage() {
   const { chat } = new Page(plain, thread, 0);
   const asked = chat.sendMessage({ text: `slowly ${"and on ".repeat(40)}` });
   await until(() => chat.lastMessage?.role === "assistant" && saidByPage(chat.lastMessage).text.length > 10);
-  const { status } = await post(plain.url, `/api/chat/${thread}/stop`);
+  const { status } = await post(plain.url, `/api/chat/${thread}/stop?message=${chat.lastMessage.id}`);
   await asked;
   return { thread, status, page: chat.status, ...saidByPage(chat.lastMessage) };
 }
@@ -125,8 +125,14 @@ async function backgroundResponse() {
     return !["queued", "in_progress"].includes(seen.at(-1).status);
   });
   const kept = seen.map(({ id, created_at, background, metadata }) => JSON.stringify([id, created_at, background, metadata]));
+  // The library's own helper asks for everything and drops what is not above its number, also long after the end.
+  const helper = responses.stream({ response_id: first.id, starting_after: 7 });
+  const told = [];
+  for await (const event of helper) told.push({ type: event.type, text: event.text, number: event.sequence_number });
+  const again = saidByResponse(await helper.finalResponse()).text;
   return {
     thread,
+    helper: { told, again },
     statuses: seen.map(({ status }) => status),
     kept: [...new Set(kept)].map(JSON.parse),
     ...saidByResponse(seen.at(-1)),
@@ -150,7 +156,7 @@ async function chainedResponses() {
 
 /** A completion that names no thread says in which it was. */
 async function newThread() {
-  const body = { model: agent, messages: [{ role: "system", content: "Be brief." }, { role: "user", content: "hello" }] };
+  const body = { model: agent, messages: [{ role: "user", content: "hello" }] };
   const { data, response } = await openai(plain).chat.completions.create(body).withResponse();
   return { thread: response.headers.get("x-antiphon-thread"), text: data.choices[0].message.content };
 }

@@ -232,3 +232,21 @@ pub(crate) fn all() -> Vec<Scenario> {
     ];
     all
 }
+
+/// Answers whose batches are incomplete: only that the history tells them as they came is of interest.
+pub(crate) fn incomplete() -> Vec<Scenario> {
+    vec![
+        scenario("ends_in_result", chunks(&["Look.", "call:a:{}", "result:a:1"], json!({})), End::Complete),
+        scenario("ends_in_call", chunks(&["Look.", "call:a:{}", "call:b:{}"], json!({})), End::Complete),
+        scenario(
+            "unanswered",
+            chunks(&["call:a:{}", "call:b:{}", "result:b:2", "So."], json!({})),
+            End::Complete,
+        ),
+        scenario(
+            "orphan",
+            chunks(&["result:x:X", "call:a:{}", "result:a:1", "So."], json!({})),
+            End::Complete,
+        ),
+    ]
+}

@@ -1,6 +1,9 @@
 //! Looking at batches.
 
+use batches::context::ContextRules;
 use gateway::shown::{ShownBatch, WholeBatch};
+use model::{Position, ThreadId, Timestamp};
+use runtime::Clock;
 use serde_json::{Value, json};
 use store::Store;
 
@@ -15,14 +18,16 @@ pub(super) async fn list(store: &Store, options: &List) -> Result<(), Stop> {
     let mut ids = ids.ok_or_else(|| unknown(thread))?;
     let has_more = ids.len() > most as usize;
     ids.truncate(most as usize);
+    let next = ids.last().filter(|_| has_more).map(Position::to_string);
+    let (now, timeout_ms) = (now(), timeout_ms(store, thread).await?);
     let messages = store.batches(thread, &ids).await?;
     let batches = batches::group(messages.into_iter().map(Into::into));
     let batches: Vec<Value> =
-        batches.iter().rev().map(|batch| output::json(&ShownBatch::from(batch))).collect();
+        batches.iter().rev().map(|batch| output::json(&ShownBatch::new(batch, now, timeout_ms))).collect();
     let table = || {
         let mut table = Table::new(["BATCH", "TYPE", "STATE", "MESSAGES", "TOKENS", "LAST", "INPUT"]);
         for batch in &batches {
-            let state = if batch["state"] == "complete" { "state" } else { "incomplete_code" };
+            let state = if batch["state"] == "incomplete" { "incomplete_code" } else { "state" };
             let input = cell(&batch["input"]).chars().take(40).collect();
             let at = |key: &str| cell(&batch[key]);
             let [id, kind, state] = ["batch_id", "batch_type", state].map(at);
@@ -31,8 +36,21 @@ pub(super) async fn list(store: &Store, options: &List) -> Result<(), Stop> {
         }
         table
     };
-    let json = json!({ "thread_id": thread.as_str(), "batches": batches, "has_more": has_more });
+    let json = json!({ "thread_id": thread.as_str(), "batches": batches, "next": next });
     output::print(options.database.format, &json, table)
+}
+
+fn now() -> Timestamp {
+    Timestamp(Clock::start().now_ms())
+}
+
+/// After which an incomplete batch of the thread counts as abandoned.
+async fn timeout_ms(store: &Store, thread: &ThreadId) -> Result<i64, Stop> {
+    let row = store.thread(thread).await?;
+    let agent = row.and_then(|row| row.named.agent).unwrap_or_else(|| thread.agent());
+    let settings = store.agent(&agent).await?.and_then(|row| row.settings);
+    let settings = settings.map(|settings| settings.settings).unwrap_or_default();
+    Ok(ContextRules::of(&settings).0.timeout_ms)
 }
 
 pub(super) async fn show(store: &Store, options: &ShowBatch) -> Result<(), Stop> {
@@ -41,7 +59,8 @@ pub(super) async fn show(store: &Store, options: &ShowBatch) -> Result<(), Stop>
     let batches = batches::group(messages.iter().cloned().map(Into::into));
     let none = || Stop::Failed(format!("there is no batch {id} in thread {thread}"));
     let batch = batches.first().ok_or_else(none)?;
-    let json = output::json(&WholeBatch::new(batch, messages.clone()));
+    let shown = ShownBatch::new(batch, now(), timeout_ms(store, thread).await?);
+    let json = output::json(&WholeBatch::new(shown, batch, messages.clone()));
     let table = || {
         let mut table = Table::new(["NUMBER", "POSITION", "ROLE", "WHAT"]);
         for message in &messages {

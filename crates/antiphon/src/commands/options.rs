@@ -6,6 +6,10 @@ use access::{KeyId, Role};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use model::{PartitionId, Position, Tenant, ThreadId};
+use store::{DeadLetterCursor, DeadLetterId, ErasedOwner};
+
+use crate::options::Nats;
+use crate::roles::Stop;
 
 /// Where Postgres is, and the form of what is said.
 #[derive(Debug, Clone, Args)]
@@ -103,7 +107,7 @@ pub(super) enum ThreadsCommand {
     Import(Import),
     /// Copy a thread, whole or up to a batch.
     Fork(Fork),
-    /// Erase everything that Postgres has of a thread. Without --yes it only says what there is.
+    /// Erase everything that Postgres and NATS have of a thread. Without --yes it only says what there is.
     Erase(Erase),
 }
 
@@ -172,14 +176,54 @@ pub(super) struct Erase {
     /// The thread.
     #[arg(value_parser = thread)]
     pub(super) thread: ThreadId,
+    #[command(flatten)]
+    pub(super) policy: ErasePolicy,
+}
+
+/// How something is erased.
+#[derive(Debug, Clone, Args)]
+pub(super) struct ErasePolicy {
     /// Really do it.
     #[arg(long)]
     pub(super) yes: bool,
     /// Who does it, for the receipt.
     #[arg(long, default_value = "command", value_parser = actor)]
     pub(super) actor: String,
+    /// Leave the streams alone: what they have goes by itself some time after it was used.
+    #[arg(long)]
+    pub(super) database_only: bool,
+    /// How long workers may take to read the streams up to their ends.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    pub(super) wait_seconds: u32,
+    #[command(flatten)]
+    pub(super) nats: Nats,
     #[command(flatten)]
     pub(super) database: Database,
+}
+
+/// Whose threads are erased.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct EraseOwner {
+    /// A tenant, `-` for the default one: its threads, agents, settings and keys. With --user only the threads of that user.
+    #[arg(long, required_unless_present = "user")]
+    tenant: Option<String>,
+    /// The threads whose metadata has this `user_id`, of the default tenant or of the one that is named; and the user's name in the audit.
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    user: Option<String>,
+    #[command(flatten)]
+    pub(super) policy: ErasePolicy,
+}
+
+impl EraseOwner {
+    /// What the words mean.
+    pub(super) fn owner(&self) -> Result<ErasedOwner, Stop> {
+        let named = self.tenant.as_deref().filter(|name| *name != "-");
+        let of = named.map(tenant).transpose().map_err(Stop::Configuration)?;
+        Ok(match &self.user {
+            Some(user) => ErasedOwner::User(of, user.clone()),
+            None => ErasedOwner::Tenant(of),
+        })
+    }
 }
 
 fn thread(text: &str) -> Result<ThreadId, String> {
@@ -223,7 +267,7 @@ pub(super) struct CreateKey {
     #[arg(long, value_parser = role)]
     pub(super) role: Role,
     /// Only this of what the role may, separated by commas: threads:read, threads:write, agents:read, tasks:write,
-    /// agents:operate, agents:configure, audit:read, keys:manage.
+    /// agents:operate, agents:configure, audit:read, dead-letters:read, keys:manage.
     #[arg(long, value_delimiter = ',')]
     pub(super) scopes: Option<Vec<String>>,
     /// Whose threads and agents; the default tenant's without it.
@@ -252,6 +296,82 @@ pub(super) struct RevokeKey {
     pub(super) key: KeyId,
     #[command(flatten)]
     pub(super) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DeadLetters {
+    #[command(subcommand)]
+    pub(super) command: DeadLettersCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(super) enum DeadLettersCommand {
+    /// Dead letters, the newest first.
+    List(ListDeadLetters),
+    /// One dead letter, with its whole payload.
+    Show(ShowDeadLetter),
+    /// Put the payload of an entry into its stream again, once. What it says is taken once as well, by the ids in it.
+    Replay(ReplayDeadLetter),
+    /// Delete a dead letter.
+    Drop(DropDeadLetter),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct ListDeadLetters {
+    /// Only those with this code.
+    #[arg(long)]
+    pub(super) reason: Option<String>,
+    /// `next` of the page before.
+    #[arg(long, value_parser = dead_letter_cursor)]
+    pub(super) next: Option<DeadLetterCursor>,
+    /// How many.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(super) limit: u32,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct ShowDeadLetter {
+    /// The letter, as `list` shows it.
+    #[arg(value_parser = dead_letter)]
+    pub(super) letter: DeadLetterId,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct ReplayDeadLetter {
+    /// The letter, as `list` shows it.
+    #[arg(value_parser = dead_letter)]
+    pub(super) letter: DeadLetterId,
+    /// Who does it, for the audit.
+    #[arg(long, default_value = "command", value_parser = actor)]
+    pub(super) actor: String,
+    #[command(flatten)]
+    pub(super) nats: Nats,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct DropDeadLetter {
+    /// The letter, as `list` shows it.
+    #[arg(value_parser = dead_letter)]
+    pub(super) letter: DeadLetterId,
+    /// Who does it, for the audit.
+    #[arg(long, default_value = "command", value_parser = actor)]
+    pub(super) actor: String,
+    #[command(flatten)]
+    pub(super) database: Database,
+}
+
+fn dead_letter(text: &str) -> Result<DeadLetterId, String> {
+    DeadLetterId::parse(text).ok_or_else(|| "the id of a dead letter is <kind>:<number>:<key>".to_owned())
+}
+
+fn dead_letter_cursor(text: &str) -> Result<DeadLetterCursor, String> {
+    DeadLetterCursor::parse(text).ok_or_else(|| "no page ended like this".to_owned())
 }
 
 #[derive(Debug, Clone, Args)]

@@ -5,6 +5,7 @@ use std::fmt;
 
 use model::{BatchType, Role};
 
+use crate::turn::MISSING;
 use crate::{Item, Pairing};
 
 /// Whether a batch is a whole.
@@ -113,6 +114,7 @@ fn why(items: &[Item]) -> Option<Why> {
         Role::User | Role::System if items.iter().all(|item| is_input(item.role)) => Some(Why::LoneInput),
         Role::User | Role::System => Some(Why::EndsInInput),
         Role::Tool => Some(Why::EndsInResult),
+        Role::Assistant if last.is_marked(MISSING) && last.content.is_empty() => Some(Why::EndsInResult),
         Role::Assistant => last.is_marked("continuation").then_some(Why::Continues),
     })
 }

@@ -115,9 +115,13 @@ fn without_progress_for_its_timeout_it_is_abandoned() {
     let open = batch("1.0u 1.1A:c");
     let last = open.last_at();
     assert_eq!(last, Timestamp(11_000));
-    assert!(!open.is_abandoned(last.plus_ms(4_999), 5_000));
-    assert!(open.is_abandoned(last.plus_ms(5_000), 5_000));
-    assert!(!batch("1.0u 1.1a").is_abandoned(Timestamp(i64::MAX), 1), "a complete one never");
+    assert_eq!(open.abandoned_since(last.plus_ms(4_999), 5_000), None);
+    assert_eq!(open.abandoned_since(last.plus_ms(9_000), 5_000), Some(last.plus_ms(5_000)));
+    let own = group([item("1.0u"), with_metadata(item("1.1A:c"), json!({"timeout_ms": 7_000}))]);
+    assert_eq!(own[0].abandoned_since(last.plus_ms(9_000), 5_000), Some(last.plus_ms(7_000)));
+    for never in ["1.0u 1.1a", "1.0u 1.2a"] {
+        assert_eq!(batch(never).abandoned_since(Timestamp(i64::MAX), 1), None, "{never}");
+    }
 }
 
 #[test]

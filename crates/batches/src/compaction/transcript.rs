@@ -1,7 +1,8 @@
 //! What a workflow gets to read when it is asked for a summary.
 
-use model::Role;
+use model::{Message, Role};
 
+use crate::item::Call;
 use crate::{Batch, Item};
 
 /// Bytes of a result, at most: what a tool has said at length is seldom what must be remembered.
@@ -33,17 +34,36 @@ pub fn transcript(before: Option<&str>, batches: &[Batch], most_bytes: usize) ->
     text
 }
 
+/// The messages of one turn, one line each, for whoever works on it later and cannot look it up. Beyond `most_bytes` the middle is left out,
+/// and the text says so: how a turn begins and how it ends says most of it.
+pub fn transcript_of_turn(messages: &[Message], most_bytes: usize) -> String {
+    let text: String = messages
+        .iter()
+        .map(|message| line_of(message.role, &message.content, &Call::all_of(message.tool_calls.as_ref())))
+        .collect();
+    if text.len() <= most_bytes {
+        return text;
+    }
+    let begin = (0..=most_bytes / 2).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let end = (text.len() - most_bytes / 2..=text.len()).find(|at| text.is_char_boundary(*at));
+    let end = end.unwrap_or(text.len());
+    format!("{}\n({} bytes have no room here.)\n{}", &text[..begin], end - begin, &text[end..])
+}
+
 fn line(item: &Item) -> String {
-    let calls: String = item
-        .calls()
+    line_of(item.role, &item.content, &item.calls())
+}
+
+fn line_of(role: Role, content: &str, calls: &[Call<'_>]) -> String {
+    let calls: String = calls
         .iter()
         .map(|call| format!("assistant calls {} {}\n", call.name, shortened(call.arguments, MOST_OF_RESULT)))
         .collect();
-    let words = match item.role {
-        Role::Tool => shortened(&item.content, MOST_OF_RESULT),
-        Role::User | Role::Assistant | Role::System => item.content.clone(),
+    let words = match role {
+        Role::Tool => shortened(content, MOST_OF_RESULT),
+        Role::User | Role::Assistant | Role::System => content.to_owned(),
     };
-    let said = (!words.trim().is_empty()).then(|| format!("{}: {words}\n", item.role.name()));
+    let said = (!words.trim().is_empty()).then(|| format!("{}: {words}\n", role.name()));
     said.unwrap_or_default() + &calls
 }
 
@@ -56,6 +76,8 @@ fn shortened(text: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use model::{MessageId, MessageKey, Placement, ThreadId};
+
     use super::*;
     use crate::group;
     use crate::testing::items;
@@ -71,6 +93,38 @@ mod tests {
              user: text 1.0\nassistant calls tool_c {}\ntool: text 1.2\nassistant: text 1.3\n\n\
              user: text 2.0\nassistant: text 2.1\n"
         );
+    }
+
+    #[test]
+    fn a_turn_that_has_no_room_loses_its_middle() {
+        let said = |text: &str, role| Message {
+            key: MessageKey {
+                thread: ThreadId::parse("t").unwrap(),
+                message: MessageId::parse("m").unwrap(),
+            },
+            placement: Placement {
+                position: model::Position::from_stored(1),
+                batch_id: model::Position::from_stored(1),
+                sequence_num: 0,
+                batch_type: model::BatchType::UserRequest,
+            },
+            role,
+            content: text.to_owned(),
+            tool_calls: (role == Role::Assistant)
+                .then(|| serde_json::json!([{"name": "f", "arguments": "{}"}])),
+            tool_call_id: None,
+            metadata: model::Metadata::EMPTY,
+            token_count: None,
+            attempt: 0,
+        };
+        let messages = [said("häh?", Role::User), said("so.", Role::Assistant), said("4", Role::Tool)];
+        let whole = "user: häh?\nassistant: so.\nassistant calls f {}\ntool: 4\n";
+        assert_eq!(transcript_of_turn(&messages, whole.len()), whole);
+        for most in 0..whole.len() {
+            let text = transcript_of_turn(&messages, most);
+            assert!(text.contains("bytes have no room here.)"), "{text}");
+            assert!(text.len() <= most + 40, "{most}: {text}");
+        }
     }
 
     #[test]

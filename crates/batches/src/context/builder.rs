@@ -6,7 +6,7 @@ use model::Position;
 
 use super::{Context, Decision, Older, Reason, Request, Verdict};
 use crate::tokens::{self, Counter, PER_MESSAGE};
-use crate::{Batch, Item, State, Why};
+use crate::{Batch, Item, State};
 
 /// What a [`Builder`] wants to read next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -240,11 +240,10 @@ impl<'a> Builder<'a> {
             return Some(Reason::Maintenance);
         }
         let State::Incomplete(why) = batch.state() else { return None };
-        let timeout_ms = batch.timeout_ms().unwrap_or(self.request.timeout_ms);
-        // A hole is no sign of being given up: nothing that comes could fill it.
-        let is_abandoned =
-            batch.is_abandoned(self.request.now, timeout_ms) && !matches!(why, Why::Hole { .. });
-        Some(if is_abandoned { Reason::Abandoned(why) } else { Reason::Incomplete(why) })
+        Some(match batch.abandoned_since(self.request.now, self.request.timeout_ms) {
+            Some(_) => Reason::Abandoned(why),
+            None => Reason::Incomplete(why),
+        })
     }
 
     fn compacted(&self, batch: &Batch) -> Option<Reason> {

@@ -4,7 +4,7 @@ use model::{BatchType, MessageId, Metadata, Position, Role, Timestamp};
 use serde_json::{Map, Value};
 
 use super::Request;
-use crate::{Compaction, CompactionRules, Counter, Estimate, Exact, Item};
+use crate::{Compaction, CompactionRules, Item};
 
 /// Tokens of a context, where the settings do not say it.
 pub const DEFAULT_TOKENS: u64 = 32_000;
@@ -31,12 +31,12 @@ pub struct ContextRules {
 /// How tokens are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tokenizer {
-    /// [`Estimate`].
+    /// From the bytes of the text: [`crate::Estimate`].
     #[default]
     Estimate,
-    /// [`Exact::o200k`].
+    /// Exactly, with OpenAI's `o200k_base`: gpt-4o and all since.
     O200k,
-    /// [`Exact::cl100k`].
+    /// Exactly, with OpenAI's `cl100k_base`: gpt-4 and gpt-3.5.
     Cl100k,
 }
 
@@ -48,15 +48,6 @@ impl Tokenizer {
     /// The name in settings.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, one)| *one == self).map_or("estimate", |(name, _)| name)
-    }
-
-    /// What counts.
-    pub fn counter(self) -> Box<dyn Counter> {
-        match self {
-            Self::Estimate => Box::new(Estimate),
-            Self::O200k => Box::new(Exact::o200k()),
-            Self::Cl100k => Box::new(Exact::cl100k()),
-        }
     }
 }
 

@@ -36,6 +36,11 @@ impl Stream {
         self
     }
 
+    fn restarts(mut self) -> Self {
+        self.1.extend(self.0.restart(Cursor::at(Position::from_stored(0))));
+        self
+    }
+
     fn completes(mut self) -> Self {
         self.1.extend(self.0.complete(&header(0), Position::from_stored(9), false).bytes());
         self
@@ -86,7 +91,7 @@ fn heard<P: Protocol>(mut telling: Telling<P>, bytes: &[u8], size: usize) -> (bo
     let mut has_ended = false;
     for piece in bytes.chunks(size) {
         assert!(!has_ended, "something follows the end");
-        has_ended = telling.hear(piece);
+        has_ended = telling.hear(piece).unwrap();
     }
     (has_ended, telling.into_fold())
 }
@@ -133,4 +138,15 @@ fn a_connection_is_cut_where_something_was_shown_that_does_not_count_any_more() 
     assert_eq!(output.then, Then::Cut);
     let text = String::from_utf8(output.bytes.to_vec()).unwrap();
     assert!(text.contains("I tr") && !text.contains("At last"), "{text}");
+}
+
+#[test]
+fn a_store_that_went_back_cuts_the_stream_of_another_protocol() {
+    let bytes = Stream::new().says(0, 0, "one ").restarts().says(0, 0, "one ").1;
+    assert!(response().hear(&bytes).is_err(), "a part that came twice is taken for the whole");
+    let mut streamed = response();
+    let output = streamed.feed(&bytes);
+    assert_eq!(output.then, Then::Cut);
+    let text = String::from_utf8_lossy(&output.bytes).into_owned();
+    assert_eq!(text.matches("\"delta\":\"one \"").count(), 1, "{text}");
 }

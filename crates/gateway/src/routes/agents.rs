@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use model::{ActKind, Bucket, WorkflowName};
+use model::{ActKind, AgentId, Bucket, WorkflowName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use store::{AgentRow, AgentWaiting, PutAgent};
@@ -93,7 +93,7 @@ pub(super) async fn put(
 }
 
 pub(super) async fn show(desk: Desk, Params(agent): Params<String>) -> Result<Response, Problem> {
-    let (agent, hub) = (desk.agent(&agent)?, desk.hub()?);
+    let (agent, hub) = (desk.queue(&agent)?, desk.hub()?);
     let row = hub.store().agent(&agent).await?.ok_or_else(unknown)?;
     let context = hub.context();
     let about = About::Agent(agent.clone());
@@ -130,9 +130,9 @@ pub(super) struct AgentsQuery {
     /// Only those that back off, or only those that are paused.
     #[param(value_type = Option<forms::AgentWaitingText>)]
     waiting: Option<String>,
-    /// The last id of the page before.
-    #[param(value_type = Option<forms::AgentName>)]
-    after: Option<String>,
+    /// `next` of the page before.
+    #[param(value_type = Option<forms::QueueName>)]
+    next: Option<String>,
     #[param(value_type = Option<forms::Limit>)]
     limit: Option<String>,
 }
@@ -144,26 +144,31 @@ pub(super) async fn page(desk: Desk, Asked(query): Asked<AgentsQuery>) -> Result
         Some("paused") => Some(AgentWaiting::Paused),
         Some(_) => return Err(Problem::bad_request("invalid_query", "waiting must be backoff or paused")),
     };
-    let after = query.after.map(|id| desk.agent_in("after", &id)).transpose()?;
+    let after = query
+        .next
+        .map(|id| params::id("next", &id, |id| AgentId::queue_of_tenant(desk.tenant(), id)))
+        .transpose()?;
     let limit = params::limit(query.limit.as_deref())?;
     // No id in the request says whose they are. Where nobody is asked who he is, too, these are the agents of one tenant.
     let store = desk.store()?.of_tenant(desk.tenant().cloned());
     let mut agents = store.agents(waiting, after.as_ref(), limit + 1).await?;
-    let has_more = params::has_more(&mut agents, limit);
-    Ok(fresh(AgentsPage { agents: agents.iter().map(ShownAgent::from).collect(), has_more }))
+    let next = params::next(&mut agents, limit, |last| last.agent.name().to_owned());
+    Ok(fresh(AgentsPage { agents: agents.iter().map(ShownAgent::from).collect(), next }))
 }
 
 /// Agents, by their ids.
 #[derive(Serialize, ToSchema)]
 pub(super) struct AgentsPage {
     agents: Vec<ShownAgent>,
-    has_more: bool,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
 }
 
 /// An agent: its settings and its queue.
 #[derive(Serialize, ToSchema)]
 pub(super) struct ShownAgent {
-    #[schema(value_type = forms::AgentName)]
+    #[schema(value_type = forms::QueueName)]
     agent_id: String,
     /// Whose services think for it.
     #[schema(value_type = forms::WorkflowText)]
@@ -263,7 +268,7 @@ pub(super) async fn clear_backoff(
 }
 
 async fn act(desk: &Desk, agent: &str, headers: &HeaderMap, what: ActKind) -> Result<Response, Problem> {
-    let (agent, actor) = (desk.agent(agent)?, desk.actor(headers)?);
+    let (agent, actor) = (desk.queue(agent)?, desk.actor(headers)?);
     let hub: &Hub = desk.hub()?;
     Ok(acts::perform(hub, actor, agent, what).await?.into_response())
 }

@@ -1,22 +1,29 @@
 //! Batches: their messages, their calls and results, and whether they are whole.
 
+use std::collections::VecDeque;
+
 use axum::response::Response;
+use model::{Position, ThreadId};
 use serde::{Deserialize, Serialize};
+use store::Store;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{fresh, threads};
+use super::{context, fresh, threads};
 use crate::desk::Desk;
 use crate::forms;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
 use crate::shown::{ShownBatch, WholeBatch};
 
+/// States of a batch that is not complete.
+pub(crate) const INCOMPLETE: [&str; 2] = ["incomplete", "abandoned"];
+
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BatchesQuery {
-    /// Only batches that began before this position.
+    /// `next` of the page before.
     #[param(value_type = Option<forms::PositionText>)]
-    before: Option<String>,
+    next: Option<String>,
     #[param(value_type = Option<forms::Limit>)]
     limit: Option<String>,
 }
@@ -27,7 +34,9 @@ pub(super) struct BatchesPage {
     #[schema(value_type = forms::ThreadName)]
     thread_id: String,
     batches: Vec<ShownBatch>,
-    has_more: bool,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
 }
 
 /// Newest first.
@@ -36,15 +45,19 @@ pub(super) async fn page(
     Params(thread): Params<String>,
     Asked(query): Asked<BatchesQuery>,
 ) -> Result<Response, Problem> {
-    let (thread, before) = (desk.thread(&thread)?, params::position("before", query.before)?);
+    let (thread, before) = (desk.thread(&thread)?, params::position("next", query.next)?);
     let limit = params::limit(query.limit.as_deref())?;
     let store = desk.store()?;
-    let mut ids = store.batch_ids(&thread, before, limit + 1).await?.ok_or_else(threads::unknown)?;
-    let has_more = params::has_more(&mut ids, limit);
+    let mut ids = match store.batch_ids(&thread, before, limit + 1).await? {
+        Some(ids) => ids,
+        None => threads::check_begun(desk.hub()?, &thread).await.map(|()| Vec::new())?,
+    };
+    let next = params::next(&mut ids, limit, Position::to_string);
     let messages = store.batches(&thread, &ids).await?;
     let batches = batches::group(messages.into_iter().map(Into::into));
-    let batches = batches.iter().rev().map(ShownBatch::from).collect();
-    Ok(fresh(BatchesPage { thread_id: thread.name().to_owned(), batches, has_more }))
+    let (now, timeout_ms) = (desk.hub()?.context().now(), timeout_ms(store, &thread).await?);
+    let batches = batches.iter().rev().map(|batch| ShownBatch::new(batch, now, timeout_ms)).collect();
+    Ok(fresh(BatchesPage { thread_id: thread.name().to_owned(), batches, next }))
 }
 
 pub(super) async fn show(
@@ -54,8 +67,118 @@ pub(super) async fn show(
     let unknown = || Problem::not_found("unknown_batch", "there is no such batch in this thread");
     let (thread, batch) =
         (desk.thread(&thread)?, params::position("batch", Some(batch))?.ok_or_else(unknown)?);
-    let messages = desk.store()?.batches(&thread, &[batch]).await?;
+    let store = desk.store()?;
+    let messages = store.batches(&thread, &[batch]).await?;
     let batches = batches::group(messages.iter().cloned().map(Into::into));
     let found = batches.first().ok_or_else(unknown)?;
-    Ok(fresh(WholeBatch::new(found, messages)))
+    let shown = ShownBatch::new(found, desk.hub()?.context().now(), timeout_ms(store, &thread).await?);
+    Ok(fresh(WholeBatch::new(shown, found, messages)))
+}
+
+/// After which an incomplete batch of the thread counts as abandoned.
+async fn timeout_ms(store: &Store, thread: &ThreadId) -> Result<i64, Problem> {
+    let row = store.thread(thread).await?;
+    let agent = row.and_then(|row| row.named.agent).unwrap_or_else(|| thread.agent());
+    Ok(context::rules(store, &agent).await?.0.timeout_ms)
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct IncompleteQuery {
+    /// Only those that are still waited for, or only those that are abandoned.
+    #[param(value_type = Option<forms::IncompleteText>)]
+    state: Option<String>,
+    /// `next` of the page before.
+    next: Option<String>,
+    #[param(value_type = Option<forms::Limit>)]
+    limit: Option<String>,
+}
+
+/// Incomplete batches in the threads of an agent, thread by thread, newest first.
+#[derive(Serialize, ToSchema)]
+pub(super) struct IncompletePage {
+    #[schema(value_type = forms::AgentName)]
+    agent_id: String,
+    batches: Vec<BatchOfThread>,
+    /// Where the next page begins; null on the last one. A page may have less than there is room for, or nothing, and be followed by others.
+    #[schema(required)]
+    next: Option<String>,
+}
+
+/// A batch and the thread that it is in.
+#[derive(Serialize, ToSchema)]
+pub(super) struct BatchOfThread {
+    #[schema(value_type = forms::ThreadName)]
+    thread_id: String,
+    #[serde(flatten)]
+    batch: ShownBatch,
+}
+
+/// Messages that one request looks at; a thread counts as some, too.
+const MOST_READ: usize = 5_000;
+const READ_OF_THREAD: usize = 50;
+/// Batches that are read at once.
+const BATCHES_AT_ONCE: u32 = 50;
+const THREADS_AT_ONCE: u32 = 100;
+
+/// Reads the threads of the agent until there is enough to show, or enough was read.
+pub(super) async fn incomplete_of_agent(
+    desk: Desk,
+    Params(agent): Params<String>,
+    Asked(query): Asked<IncompleteQuery>,
+) -> Result<Response, Problem> {
+    let agent = desk.agent(&agent)?;
+    let wanted: &[&str] = match query.state.as_deref() {
+        None => &INCOMPLETE,
+        Some("incomplete") => &INCOMPLETE[..1],
+        Some("abandoned") => &INCOMPLETE[1..],
+        Some(_) => {
+            return Err(Problem::bad_request("invalid_query", "state must be incomplete or abandoned"));
+        }
+    };
+    let limit = params::limit(query.limit.as_deref())? as usize;
+    let place = query.next.map(|next| place(&desk, &next)).transpose()?;
+    let (store, now) = (desk.store()?, desk.hub()?.context().now());
+    let timeout_ms = context::rules(store, &agent).await?.0.timeout_ms;
+    let (mut found, mut read) = (Vec::new(), 0);
+    let page = |batches, next: Option<(ThreadId, Position)>| {
+        let next = next.map(|(thread, before)| format!("{}.{before}", thread.name()));
+        Ok(fresh(IncompletePage { agent_id: agent.name().to_owned(), batches, next }))
+    };
+    let mut last = place.as_ref().map(|(thread, _)| thread.clone());
+    let mut threads: VecDeque<(ThreadId, Position)> = place.into_iter().collect();
+    loop {
+        let Some((thread, before)) = threads.pop_front() else {
+            let more = store.threads_of_agent(&agent, last.as_ref(), THREADS_AT_ONCE).await?;
+            let Some(newest) = more.last() else { return page(found, None) };
+            last = Some(newest.clone());
+            threads.extend(more.into_iter().map(|thread| (thread, Position::MAX)));
+            continue;
+        };
+        let ids = store.batch_ids(&thread, Some(before), BATCHES_AT_ONCE).await?.unwrap_or_default();
+        let Some(oldest) = ids.last().copied() else { continue };
+        let messages = store.batches(&thread, &ids).await?;
+        read += messages.len() + READ_OF_THREAD;
+        for batch in batches::group(messages.into_iter().map(Into::into)).iter().rev() {
+            let shown = ShownBatch::new(batch, now, timeout_ms);
+            if wanted.contains(&shown.state) {
+                found.push(BatchOfThread { thread_id: thread.name().to_owned(), batch: shown });
+            }
+            if found.len() == limit {
+                return page(found, Some((thread, batch.id())));
+            }
+        }
+        if read >= MOST_READ {
+            return page(found, Some((thread, oldest)));
+        }
+        threads.push_front((thread, oldest));
+    }
+}
+
+/// As `next` says it: a thread, and the batch of it before which the page begins.
+fn place(desk: &Desk, next: &str) -> Result<(ThreadId, Position), Problem> {
+    let invalid = || Problem::bad_request("invalid_id", "next: no page ended like this");
+    let (thread, before) = next.rsplit_once('.').ok_or_else(invalid)?;
+    let before = params::position("next", Some(before.to_owned()))?.ok_or_else(invalid)?;
+    Ok((desk.thread_in("next", thread)?, before))
 }

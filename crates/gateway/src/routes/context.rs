@@ -9,12 +9,12 @@ use batches::{Compaction, Context};
 use model::{AgentId, Position, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use store::Store;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{fresh, threads};
 use crate::body::Empty;
 use crate::desk::Desk;
-use crate::hub::Hub;
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
 use crate::{forms, shown};
@@ -184,12 +184,15 @@ pub(super) async fn show(
     let (thread, hub) = (desk.thread(&thread)?, desk.hub()?);
     let render = format(query.format.as_deref())?;
     let (at, budget) = (params::position("at", query.at)?, budget(query.tokens.as_deref())?);
-    let row = hub.store().thread(&thread).await?.ok_or_else(threads::unknown)?;
+    let row = hub.store().thread(&thread).await?;
+    if row.is_none() {
+        threads::check_begun(hub, &thread).await?;
+    }
     let agent = match query.agent {
         Some(id) => desk.agent(&id)?,
-        None => row.named.agent.unwrap_or_else(|| thread.agent()),
+        None => row.and_then(|row| row.named.agent).unwrap_or_else(|| thread.agent()),
     };
-    let (mut rules, complaints) = rules(hub, &agent).await?;
+    let (mut rules, complaints) = rules(hub.store(), &agent).await?;
     rules.tokens = budget.unwrap_or(rules.tokens);
     let stored = hub.store().compactions(&thread).await?;
     let done = stored.into_iter().filter(|one| !one.is_pending);
@@ -198,7 +201,7 @@ pub(super) async fn show(
     let now = Timestamp(time::OffsetDateTime::now_utc().unix_timestamp_nanos() as i64 / 1_000_000);
     let mut request = rules.request(None, compaction.clone(), now);
     request.until = at;
-    let counter = rules.tokenizer.counter();
+    let counter = tokenizer::counter(rules.tokenizer);
     let mut builder = Builder::new(request, counter.as_ref());
     hub.store().fill(&thread, &mut builder).await?;
     let context = builder.build();
@@ -225,7 +228,7 @@ pub(super) async fn compactions(desk: Desk, Params(thread): Params<String>) -> R
     let (thread, hub) = (desk.thread(&thread)?, desk.hub()?);
     let stored = hub.store().compactions(&thread).await?;
     if stored.is_empty() && hub.store().thread(&thread).await?.is_none() {
-        return Err(threads::unknown());
+        threads::check_begun(hub, &thread).await?;
     }
     let done: Vec<_> =
         stored.iter().filter(|one| !one.is_pending).map(|one| one.compaction.clone()).collect();
@@ -293,8 +296,9 @@ fn budget(text: Option<&str>) -> Result<Option<u64>, Problem> {
     budget.ok_or_else(invalid).map(Some)
 }
 
-async fn rules(hub: &Hub, agent: &AgentId) -> Result<(ContextRules, Vec<String>), Problem> {
-    let row = hub.store().agent(agent).await?;
+/// What the agent's settings say of contexts.
+pub(super) async fn rules(store: &Store, agent: &AgentId) -> Result<(ContextRules, Vec<String>), Problem> {
+    let row = store.agent(agent).await?;
     let settings = row.and_then(|row| row.settings).map(|settings| settings.settings).unwrap_or_default();
     Ok(ContextRules::of(&settings))
 }

@@ -20,9 +20,9 @@ use crate::{acts, forms, orders, shown};
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FailedQuery {
-    /// The last id of the page before.
+    /// `next` of the page before.
     #[param(value_type = Option<forms::TurnName>)]
-    after: Option<String>,
+    next: Option<String>,
     #[param(value_type = Option<forms::Limit>)]
     limit: Option<String>,
 }
@@ -33,7 +33,9 @@ pub(super) struct FailedTurns {
     #[schema(value_type = forms::ThreadName)]
     thread_id: String,
     failed_turns: Vec<FailedTurn>,
-    has_more: bool,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
 }
 
 /// A turn that failed, with its input.
@@ -57,6 +59,8 @@ pub(super) struct FailedTurn {
     text: String,
     /// Whether trying again may help.
     retryable: bool,
+    /// The text of the answer as far as it had come. It is in no history.
+    partial: String,
     #[schema(value_type = Option<forms::Moment>, required)]
     failed_at: Option<String>,
 }
@@ -71,13 +75,16 @@ pub(super) async fn page(
     Asked(query): Asked<FailedQuery>,
 ) -> Result<Response, Problem> {
     let thread = desk.thread(&thread)?;
-    let after = query.after.map(|id| params::id("after", &id, TurnId::parse)).transpose()?;
+    let after = query.next.map(|id| params::id("next", &id, TurnId::parse)).transpose()?;
     let limit = params::limit(query.limit.as_deref())?;
     let failed = desk.store()?.failed_turns(&thread, after.as_ref(), limit + 1).await?;
-    let mut failed = failed.ok_or_else(threads::unknown)?;
-    let has_more = params::has_more(&mut failed, limit);
+    let mut failed = match failed {
+        Some(failed) => failed,
+        None => threads::check_begun(desk.hub()?, &thread).await.map(|()| Vec::new())?,
+    };
+    let next = params::next(&mut failed, limit, |last| last.opened.turn.as_str().to_owned());
     let failed_turns = failed.into_iter().map(FailedTurn::from).collect();
-    Ok(fresh(FailedTurns { thread_id: thread.name().to_owned(), failed_turns, has_more }))
+    Ok(fresh(FailedTurns { thread_id: thread.name().to_owned(), failed_turns, next }))
 }
 
 /// Opens the turn again as its next run. The same request again is the same run.
@@ -122,6 +129,7 @@ impl From<FailedTurnRow> for FailedTurn {
             code: row.code,
             text: row.text,
             retryable: row.is_retryable,
+            partial: row.partial,
             failed_at: shown::rfc3339(row.failed_at),
         }
     }

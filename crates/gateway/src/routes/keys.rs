@@ -43,9 +43,9 @@ impl Bounded for KeyBody {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeysQuery {
-    /// After this key.
+    /// `next` of the page before.
     #[param(value_type = Option<forms::KeyName>)]
-    after: Option<String>,
+    next: Option<String>,
     #[param(value_type = Option<forms::Limit>)]
     limit: Option<String>,
 }
@@ -62,7 +62,9 @@ pub(super) struct MadeKey {
 #[derive(Serialize, ToSchema)]
 pub(super) struct KeysPage {
     keys: Vec<ShownKey>,
-    has_more: bool,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
 }
 
 fn unknown() -> Problem {
@@ -121,12 +123,12 @@ pub(super) async fn make(
 }
 
 pub(super) async fn page(desk: Desk, Asked(query): Asked<KeysQuery>) -> Result<Response, Problem> {
-    let invalid = || Problem::bad_request("invalid_id", "after: not the id of a key");
-    let after = query.after.map(|id| KeyId::parse(&id).ok_or_else(invalid)).transpose()?;
+    let invalid = || Problem::bad_request("invalid_id", "next: not the id of a key");
+    let after = query.next.map(|id| KeyId::parse(&id).ok_or_else(invalid)).transpose()?;
     let limit = params::limit(query.limit.as_deref())?;
     let mut keys = desk.store()?.keys(desk.tenant(), after, limit + 1).await?;
-    let has_more = params::has_more(&mut keys, limit);
-    Ok(fresh(KeysPage { keys: keys.iter().map(ShownKey::from).collect(), has_more }))
+    let next = params::next(&mut keys, limit, |last| last.key.id.to_string());
+    Ok(fresh(KeysPage { keys: keys.iter().map(ShownKey::from).collect(), next }))
 }
 
 /// Ends a key, within seconds everywhere, and the streams that were opened with it.

@@ -15,7 +15,7 @@ use super::{Connection, events, fresh, threads};
 use crate::body::{Bounded, Strict};
 use crate::desk::Desk;
 use crate::hub::Hub;
-use crate::input::{self, MAX_INPUT_BODY};
+use crate::input::{self, MAX_INPUT_BODY, TurnParameters};
 use crate::lane::LaneBody;
 use crate::params::{self, Params};
 use crate::problem::Problem;
@@ -31,6 +31,10 @@ pub(super) struct MessageBody {
     content: String,
     #[schema(value_type = Option<forms::MetadataObject>)]
     metadata: Option<Map<String, Value>>,
+    /// What is asked of the model for this turn, for the agent's workflow: sampling and limits under the names of OpenAI's chat completions,
+    /// and whatever it knows. `instructions`, a text, needs the agent's setting `client_instructions`.
+    #[schema(value_type = Option<forms::MetadataObject>)]
+    parameters: Option<Map<String, Value>>,
     /// Whose workflow answers; the thread's agent without it.
     #[schema(value_type = Option<forms::AgentName>)]
     agent_id: Option<String>,
@@ -78,6 +82,7 @@ pub(super) async fn take(
         agent: body.agent_id.map(|id| desk.agent_in("agent_id", &id)).transpose()?,
         policy: threads::policy(body.busy_policy.as_deref())?,
         metadata: input::metadata(body.metadata)?,
+        parameters: TurnParameters::of_parameters(body.parameters)?,
         key: params::idempotency_key(&headers)?,
         correlation_id: params::correlation_id(&headers)?,
         content: body.content,

@@ -5,6 +5,9 @@
 
 pub(super) mod agui;
 pub(super) mod completions;
+mod imported;
+mod last;
+pub(super) mod models;
 pub(super) mod responses;
 pub(super) mod ui_message;
 
@@ -115,6 +118,19 @@ fn answered(outcome: Result<Response, Trouble>, error_body: fn(&Rejection) -> Er
 pub(crate) fn refusal(problem: &Problem, error_body: fn(&Rejection) -> ErrorBody) -> Response {
     let (rejection, again) = problem.rejection();
     in_form(&rejection, again, error_body)
+}
+
+/// A refusal outside of the handlers, in the form of the protocol of its path.
+pub(crate) fn refusal_at(path: &str, problem: Problem) -> Response {
+    const OPENAI: [&str; 3] = ["/v1/chat/", "/v1/responses", "/v1/models"];
+    let form = match path {
+        _ if OPENAI.iter().any(|begin| path.starts_with(begin)) => adapters::responses::error_body,
+        _ if path.starts_with("/api/chat") => adapters::ui_message::error_body,
+        _ if path.starts_with("/agui") => adapters::agui::error_body,
+        _ => return problem.into_response(),
+    };
+    problem.count();
+    refusal(&problem, form)
 }
 
 /// With what the libraries of these protocols go by: they try again by themselves after some statuses, without the key by which the
@@ -238,7 +254,8 @@ async fn foreground(
     if let Some(active) = explained.active.as_ref().filter(|active| active.turn.is_foreground()) {
         return Ok(Some((active.turn.clone(), active.message.clone())));
     }
-    let Some(turn) = explained.waiting.iter().find(|turn| turn.is_foreground()) else { return Ok(None) };
+    let mut waiting = explained.waiting.iter().map(|waiting| &waiting.turn);
+    let Some(turn) = waiting.find(|turn| turn.is_foreground()) else { return Ok(None) };
     // One that has failed waits for its next run.
     let run = match hub.store().turn_state(thread, turn).await? {
         Some(TurnState::Failed { run }) => run + 1,
@@ -276,32 +293,56 @@ fn told(mut fold: impl Protocol, end: Happening<'_>) -> Vec<u8> {
     out
 }
 
-/// The fold at its end, for a client that waits for the whole.
-pub(super) async fn whole<P: Protocol>(
-    mut fold: P,
-    message: MessageId,
-    answer: Answer,
-) -> Result<P, Trouble> {
+/// Whether the same request, sent again, finds the same answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeats {
+    Same,
+    /// It would open another turn.
+    Another,
+}
+
+impl Repeats {
+    pub(super) fn of_key(key: Option<&str>) -> Self {
+        if key.is_some() { Self::Same } else { Self::Another }
+    }
+
+    /// The answer of a turn that is under way was not waited for.
+    pub(super) fn cut(self, thread: &ThreadId, message: &MessageId) -> Problem {
+        match self {
+            Self::Same => Problem::unavailable("stream_cut", "the answer goes on; ask again for it"),
+            Self::Another => {
+                let thread = thread.name();
+                let detail = format!(
+                    "the gateway stops, and the answer goes on: it will be message {message} of thread {thread}. The same request would \
+                     open another turn; send an Idempotency-Key with it to find the same answer again"
+                );
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, "answer_goes_on", detail)
+            }
+        }
+    }
+}
+
+/// The fold at its end, for a client that waits for the whole; `None` when it was not waited for.
+pub(super) async fn whole<P: Protocol>(mut fold: P, message: &MessageId, answer: Answer) -> Option<P> {
     match answer {
         Answer::Stored(stored) => {
             adapted::stored(&mut fold, &stored);
-            Ok(fold)
+            Some(fold)
         }
         Answer::Failed(note) => {
             fold.apply(Happening::Opened);
             fold.apply(Happening::Failed(&note));
-            Ok(fold)
+            Some(fold)
         }
         Answer::Stopped => {
             fold.apply(Happening::Opened);
             fold.apply(Happening::Stopped);
-            Ok(fold)
+            Some(fold)
         }
         Answer::Live(lane) => {
-            let (mut telling, _) = Telling::new(fold, message);
-            let cut = |_| Problem::unavailable("stream_cut", "the answer goes on; ask again for it");
-            adapted::until_end(lane, &mut telling).await.map_err(cut)?;
-            Ok(telling.into_fold())
+            let (mut telling, _) = Telling::new(fold, message.clone());
+            adapted::until_end(lane, &mut telling).await.ok()?;
+            Some(telling.into_fold())
         }
     }
 }

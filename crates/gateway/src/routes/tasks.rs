@@ -17,7 +17,7 @@ use crate::hub::Hub;
 use crate::input::{self, MAX_INPUT_BODY};
 use crate::params::{self, Asked, Params};
 use crate::problem::Problem;
-use crate::{acts, forms, orders, shown};
+use crate::{acts, forms, orders, shown, standing};
 
 /// A task.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -69,6 +69,7 @@ pub(super) async fn send(
     let hub = desk.hub()?;
     let task = Task { agent, id, kind: TaskKind::Task, content: body.content, metadata };
     let task = orders::task_as_read(hub.context(), &task)?;
+    standing::refuse_erased(hub, &task.agent.thread()).await?;
     if hub.store().task_digest(&task.agent, &task.id).await?.is_some_and(|known| known != task.digest()) {
         let detail = "the agent knows a task of that id with another payload";
         return Err(Problem::conflict("task_conflict", detail));
@@ -89,9 +90,9 @@ pub(super) struct TasksQuery {
     /// Only those.
     #[param(value_type = Option<forms::TaskStatusText>)]
     status: Option<String>,
-    /// The last position of the page before.
+    /// `next` of the page before.
     #[param(value_type = Option<forms::PositionText>)]
-    after: Option<String>,
+    next: Option<String>,
     #[param(value_type = Option<forms::Limit>)]
     limit: Option<String>,
 }
@@ -99,10 +100,12 @@ pub(super) struct TasksQuery {
 /// Tasks of an agent, in the order of its queue.
 #[derive(Serialize, ToSchema)]
 pub(super) struct TasksPage {
-    #[schema(value_type = forms::AgentName)]
+    #[schema(value_type = forms::QueueName)]
     agent_id: String,
     tasks: Vec<ShownTask>,
-    has_more: bool,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
 }
 
 /// A task, and what became of it.
@@ -132,30 +135,30 @@ pub(super) async fn page(
     Params(agent): Params<String>,
     Asked(query): Asked<TasksQuery>,
 ) -> Result<Response, Problem> {
-    let agent = desk.agent(&agent)?;
+    let agent = desk.queue(&agent)?;
     let known = |name: &str| {
         let all = TaskStatus::ALL.map(TaskStatus::name).join(", ");
         let detail = format!("status must be one of {all}");
         TaskStatus::from_name(name).ok_or_else(|| Problem::bad_request("invalid_query", detail))
     };
     let status = query.status.as_deref().map(known).transpose()?;
-    let after = params::position("after", query.after)?.unwrap_or(Position::from_stored(i64::MIN));
+    let after = params::position("next", query.next)?.unwrap_or(Position::from_stored(i64::MIN));
     let limit = params::limit(query.limit.as_deref())?;
     let store = desk.store()?;
     let mut tasks = store.tasks(&agent, status, after, limit + 1).await?;
     if tasks.is_empty() && store.agent(&agent).await?.is_none() {
         return Err(agents::unknown());
     }
-    let has_more = params::has_more(&mut tasks, limit);
+    let next = params::next(&mut tasks, limit, |last| last.position.to_string());
     let tasks = tasks.into_iter().map(ShownTask::from).collect();
-    Ok(fresh(TasksPage { agent_id: agent.name().to_owned(), tasks, has_more }))
+    Ok(fresh(TasksPage { agent_id: agent.name().to_owned(), tasks, next }))
 }
 
 pub(super) async fn show(
     desk: Desk,
     Params((agent, task)): Params<(String, String)>,
 ) -> Result<Response, Problem> {
-    let (agent, task) = (desk.agent(&agent)?, task_id(&task)?);
+    let (agent, task) = (desk.queue(&agent)?, task_id(&task)?);
     let row = desk.store()?.task(&agent, &task).await?.ok_or_else(unknown)?;
     Ok(fresh(ShownTask::from(row)))
 }
@@ -201,7 +204,7 @@ pub(super) async fn edit(
     headers: HeaderMap,
     Strict(body): Strict<EditBody>,
 ) -> Result<Response, Problem> {
-    let (agent, task, actor) = (desk.agent(&agent)?, task_id(&task)?, desk.actor(&headers)?);
+    let (agent, task, actor) = (desk.queue(&agent)?, task_id(&task)?, desk.actor(&headers)?);
     if body.content.is_none() && body.metadata.is_none() {
         return Err(Problem::bad_request("invalid_body", "there is neither content nor metadata to change"));
     }
@@ -224,7 +227,7 @@ pub(super) async fn drop_one(
     headers: HeaderMap,
     _: Empty,
 ) -> Result<Response, Problem> {
-    let (agent, task, actor) = (desk.agent(&agent)?, task_id(&task)?, desk.actor(&headers)?);
+    let (agent, task, actor) = (desk.queue(&agent)?, task_id(&task)?, desk.actor(&headers)?);
     act(desk.hub()?, agent, &task, actor, ActKind::DropTask(task.clone())).await
 }
 
@@ -234,7 +237,7 @@ pub(super) async fn retry(
     headers: HeaderMap,
     _: Empty,
 ) -> Result<Response, Problem> {
-    let (agent, task, actor) = (desk.agent(&agent)?, task_id(&task)?, desk.actor(&headers)?);
+    let (agent, task, actor) = (desk.queue(&agent)?, task_id(&task)?, desk.actor(&headers)?);
     act(desk.hub()?, agent, &task, actor, ActKind::RetryTask(task.clone())).await
 }
 

@@ -16,7 +16,7 @@ use super::fresh;
 use crate::body::{Bounded, Strict};
 use crate::desk::Desk;
 use crate::hub::Hub;
-use crate::owner::ShownTurn;
+use crate::owner::{ShownInput, ShownOpenMessage, ShownTurn};
 use crate::params::Params;
 use crate::problem::Problem;
 use crate::shown::ShownThread;
@@ -51,19 +51,22 @@ pub(super) struct ThreadNow {
     #[schema(required)]
     active_turn: Option<ShownTurn>,
     /// In the order in which they will begin.
-    #[schema(value_type = Vec<forms::TurnName>)]
-    waiting_turns: Vec<String>,
+    waiting_turns: Vec<ShownInput>,
+    /// Messages that have begun and not ended, the oldest first; at most 64.
+    open_messages: Vec<ShownOpenMessage>,
 }
 
 impl ThreadNow {
     fn new(hub: &Hub, thread: ShownThread, explained: Option<&Explanation>) -> Self {
         let active = explained.and_then(|explained| explained.active.as_ref());
         let waiting = explained.iter().flat_map(|explained| &explained.waiting);
+        let open = explained.iter().flat_map(|explained| &explained.open);
         Self {
             thread,
             owner: owner::presence(explained.is_some()),
             active_turn: active.map(|active| ShownTurn::new(hub.context(), active)),
-            waiting_turns: waiting.map(|turn| turn.as_str().to_owned()).collect(),
+            waiting_turns: waiting.map(|waiting| ShownInput::new(hub.context(), waiting)).collect(),
+            open_messages: open.map(|open| ShownOpenMessage::new(hub.context(), open)).collect(),
         }
     }
 }
@@ -123,14 +126,29 @@ pub(super) async fn show(desk: Desk, Params(thread): Params<String>) -> Result<R
     Ok(fresh(ThreadNow::new(hub, shown, explained.as_ref())))
 }
 
+/// Of a thread that the store does not know: fails unless its first turn is under way or waits, and then there is nothing to show yet.
+pub(super) async fn check_begun(hub: &Hub, thread: &ThreadId) -> Result<(), Problem> {
+    if is_begun(ask(hub, thread).await.as_ref()) {
+        return Ok(());
+    }
+    tokio::time::sleep(SECOND_LOOK).await;
+    let explained = ask(hub, thread).await;
+    match is_begun(explained.as_ref()) || hub.store().thread(thread).await?.is_some() {
+        true => Ok(()),
+        false => known_otherwise(hub, thread, explained.as_ref()).await,
+    }
+}
+
 /// What the owner says of the thread's turns.
 async fn ask(hub: &Hub, thread: &ThreadId) -> Option<Explanation> {
     owner::why(hub.context(), Bucket::of(thread), &About::Thread(thread.clone())).await
 }
 
-/// A turn of the thread is under way or waits.
+/// Something in the thread is under way or waits.
 fn is_begun(explained: Option<&Explanation>) -> bool {
-    explained.is_some_and(|explained| explained.active.is_some() || !explained.waiting.is_empty())
+    explained.is_some_and(|explained| {
+        explained.active.is_some() || !explained.waiting.is_empty() || !explained.open.is_empty()
+    })
 }
 
 /// Fails unless the thread is known by a turn that failed; without its owner nobody can say that there is no such thread.

@@ -5,14 +5,18 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use model::{ActKind, ThreadId, TurnId};
+use serde::Serialize;
+use store::TurnState;
 use tokio::time::Instant;
-use wire::explain::About;
+use utoipa::ToSchema;
+use wire::explain::{About, WaitReason};
 
-use super::Desk;
+use super::{Desk, fresh};
 use crate::body::Empty;
+use crate::owner::ShownReason;
 use crate::params::{self, Params};
 use crate::problem::Problem;
-use crate::{acts, owner};
+use crate::{acts, forms, owner};
 
 /// An input is stored before its owner knows of it: who asks at once asks again after these pauses.
 const PAUSES: [Duration; 3] =
@@ -22,6 +26,90 @@ const OWNER_PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) fn turn_id(text: &str) -> Result<TurnId, Problem> {
     params::id("turn", text, TurnId::parse)
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("unknown_turn", "there is no such turn")
+}
+
+/// The thread of a turn that has ended, of which something is stored.
+async fn ended_in(desk: &Desk, turn: &TurnId) -> Result<Option<ThreadId>, Problem> {
+    let thread = desk.hub()?.store().thread_of_turn(turn, &turn.input()).await?;
+    Ok(thread.and_then(|thread| desk.own(thread)))
+}
+
+/// A turn, and how it stands.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TurnNow {
+    #[schema(value_type = forms::TurnName)]
+    turn_id: String,
+    #[schema(value_type = forms::ThreadName)]
+    thread_id: String,
+    #[schema(value_type = forms::TurnStateText)]
+    state: &'static str,
+    /// One more after each failure, from 0; of a completed turn that of its answer.
+    run: u32,
+    /// The answer's id.
+    #[schema(value_type = forms::MessageName)]
+    message_id: String,
+    /// What it waits for; null while chunks come, and once it has ended.
+    #[schema(required)]
+    waiting: Option<ShownReason>,
+}
+
+/// What its owner knows of it, and otherwise what is stored.
+pub(super) async fn show(desk: Desk, Params(turn): Params<String>) -> Result<Response, Problem> {
+    let (turn, hub) = (turn_id(&turn)?, desk.hub()?);
+    let shown = |thread: &ThreadId, state, run, waiting: Option<WaitReason>| {
+        fresh(TurnNow {
+            turn_id: turn.as_str().to_owned(),
+            thread_id: thread.name().to_owned(),
+            state,
+            run,
+            message_id: turn.answer(run).as_str().to_owned(),
+            waiting: waiting.map(|reason| ShownReason::new(hub.context(), reason)),
+        })
+    };
+    let mut pauses = PAUSES.into_iter();
+    loop {
+        let explained = owner::why(hub.context(), turn.bucket(), &About::Turn(turn.clone())).await;
+        let is_away = explained.as_ref().is_none_or(owner::is_catching_up);
+        if let Some(explained) = explained
+            && let Some(active) = explained.active.filter(|active| active.turn == turn)
+            && let Some(thread) = desk.own(active.thread)
+        {
+            let is_waiting = explained.waiting.iter().any(|waiting| waiting.turn == turn);
+            let state = if is_waiting { "waiting" } else { "running" };
+            return Ok(shown(&thread, state, active.run, active.waits_for));
+        }
+        let stored = match ended_in(&desk, &turn).await? {
+            Some(thread) => Some(thread),
+            None => hub.store().thread_of_open_turn(&turn).await?.and_then(|thread| desk.own(thread)),
+        };
+        if let Some(thread) = stored {
+            match hub.store().turn_state(&thread, &turn).await? {
+                Some(TurnState::Failed { run }) => return Ok(shown(&thread, "failed", run, None)),
+                // Only its owner could say whether it runs or waits.
+                Some(TurnState::Open { run }) => {
+                    return Ok(shown(&thread, "waiting", run, Some(WaitReason::CatchingUp)));
+                }
+                Some(TurnState::Done { answer }) => {
+                    let run = TurnId::of_answer(&answer).map_or(0, |(_, run)| run);
+                    return Ok(shown(&thread, "completed", run, None));
+                }
+                // It was dropped or erased between the two looks.
+                Some(TurnState::Dropped) | None => {}
+            }
+        }
+        match pauses.next() {
+            Some(pause) => tokio::time::sleep(pause).await,
+            None if is_away => {
+                let detail = "nobody owns the turn at the moment, and it is not known otherwise";
+                return Err(Problem::unavailable("no_owner", detail));
+            }
+            None => return Err(unknown()),
+        }
+    }
 }
 
 pub(super) async fn stop(
@@ -40,9 +128,18 @@ pub(super) async fn stop(
 /// Only its owner knows the thread of a turn that has just begun, and without it the act has no subject: for some time,
 /// which is longer than that of a takeover, the owner is waited for.
 pub(super) async fn thread_of(desk: &Desk, turn: &TurnId) -> Result<ThreadId, Problem> {
+    look_for(desk, turn, &PAUSES).await
+}
+
+/// The same of a turn of which nothing says that there is one: an owner that has read everything is asked once.
+pub(super) async fn thread_if_known(desk: &Desk, turn: &TurnId) -> Result<ThreadId, Problem> {
+    look_for(desk, turn, &[]).await
+}
+
+async fn look_for(desk: &Desk, turn: &TurnId, pauses: &[Duration]) -> Result<ThreadId, Problem> {
     let hub = desk.hub()?;
     let about = About::Turn(turn.clone());
-    let mut pauses = PAUSES.into_iter();
+    let mut pauses = pauses.iter().copied();
     let give_up_at = Instant::now() + Duration::from_millis(hub.context().limits.owner_patience_ms);
     loop {
         let explained = owner::why(hub.context(), turn.bucket(), &about).await;
@@ -63,10 +160,10 @@ pub(super) async fn thread_of(desk: &Desk, turn: &TurnId) -> Result<ThreadId, Pr
                 let detail = "nobody owns the turn at the moment, and it is not known otherwise";
                 return Err(Problem::unavailable("no_owner", detail));
             }
-            _ => {
-                let detail = "there is no such turn under way or waiting: it has ended, or it never was";
-                return Err(Problem::not_found("unknown_turn", detail));
+            _ if ended_in(desk, turn).await?.is_some() => {
+                return Err(Problem::conflict("turn_ended", "the turn has ended"));
             }
+            _ => return Err(unknown()),
         }
     }
 }

@@ -161,26 +161,23 @@ async fn agents_are_listed_by_pages_and_by_what_they_wait_for() {
         let page = http::get_json(gateway, &format!("/v1/agents?{query}")).await.unwrap();
         let ids = page["agents"].as_array().unwrap().iter();
         let ids: Vec<_> = ids.map(|agent| agent["agent_id"].as_str().unwrap().to_owned()).collect();
-        (ids, page["has_more"].as_bool().unwrap())
+        (ids, page["next"].as_str().map(str::to_owned))
     };
-    let (all, has_more) = list("").await;
+    let (all, next) = list("").await;
     let mut sorted = all.clone();
     sorted.sort();
-    assert_eq!((sorted.join(" "), has_more), ("a1 set-0 set-1 set-2 set-3 set-4".to_owned(), false));
-    let mut paged = Vec::new();
-    loop {
-        let after = paged.last().map(|id| format!("&after={id}")).unwrap_or_default();
-        let (ids, has_more) = list(&format!("limit=2{after}")).await;
+    assert_eq!((sorted.join(" "), next), ("a1 set-0 set-1 set-2 set-3 set-4".to_owned(), None));
+    let (mut paged, mut next) = list("limit=2").await;
+    while let Some(from) = next {
+        let (ids, after) = list(&format!("limit=2&next={from}")).await;
         paged.extend(ids);
-        if !has_more {
-            break;
-        }
+        next = after;
     }
     assert_eq!(paged, all);
-    assert_eq!(list("waiting=backoff").await, (vec!["a1".to_owned()], false));
-    assert_eq!(list("waiting=paused").await, (vec!["set-3".to_owned()], false));
+    assert_eq!(list("waiting=backoff").await, (vec!["a1".to_owned()], None));
+    assert_eq!(list("waiting=paused").await, (vec!["set-3".to_owned()], None));
     for (query, code) in
-        [("waiting=x", "invalid_query"), ("after=a.b", "invalid_id"), ("limit=201", "invalid_limit")]
+        [("waiting=x", "invalid_query"), ("next=a.b", "invalid_id"), ("limit=201", "invalid_limit")]
     {
         let refused = bare(gateway, "GET", &format!("/v1/agents?{query}")).await;
         assert_eq!(refused.problem(), (400, code.to_owned(), false), "{query}");

@@ -4,7 +4,7 @@ use model::{ThreadId, TurnId};
 use serde_json::{Value, json};
 use testkit::http;
 
-use crate::sending::bare;
+use crate::sending::{bare, send};
 use crate::town::Town;
 
 /// `t1`: three turns, of which the second has a call that was never answered, and the third one that was.
@@ -29,13 +29,15 @@ async fn a_batch_is_whole_or_says_why_not() {
         page["batches"].as_array().unwrap().iter().map(|it| (&it["batch_id"], &it["state"])).collect();
     assert_eq!(shown, [(&json!("30"), &json!("complete")), (&json!("20"), &json!("incomplete"))]);
     assert_eq!(page["batches"][1]["incomplete"], "calls have no results: c 1");
-    assert_eq!((&page["batches"][0]["message_count"], &page["has_more"]), (&json!(4), &json!(true)));
-    let rest = http::get_json(gateway, "/v1/threads/t1/batches?before=20").await.unwrap();
-    assert_eq!((&rest["batches"][0]["batch_id"], &rest["has_more"]), (&json!("10"), &json!(false)));
+    assert_eq!((&page["batches"][0]["message_count"], &page["next"]), (&json!(4), &json!("20")));
+    let rest = http::get_json(gateway, "/v1/threads/t1/batches?next=20").await.unwrap();
+    assert_eq!((&rest["batches"][0]["batch_id"], &rest["next"]), (&json!("10"), &json!(null)));
     let one = http::get_json(gateway, "/v1/threads/t1/batches/30").await.unwrap();
     let call = json!({"tool_call_id": "c 1", "name": "weather", "call_at": "31", "result_at": "32", "is_answered": true});
     assert_eq!(one["calls"], json!([call]));
     assert_eq!(one["messages"][3]["content"], "It rains.");
+    // Only an owner can say that a thread has no turn yet.
+    let _owner = town.owner(1, vec![]).await;
     for (path, status, code) in [
         ("/v1/threads/t1/batches/31", 404, "unknown_batch"),
         ("/v1/threads/t2/batches/30", 404, "unknown_batch"),
@@ -44,6 +46,53 @@ async fn a_batch_is_whole_or_says_why_not() {
         ("/v1/threads/t1/batches?limit=0", 400, "invalid_limit"),
     ] {
         assert_eq!(bare(gateway, "GET", path).await.problem(), (status, code.to_owned(), false), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn incomplete_batches_are_listed_by_agent_and_abandoned_after_their_timeout() {
+    let town = town().await;
+    let gateway = town.gateways[0];
+    town.write("UPDATE messages SET created_at = now() - interval '1 hour 1 minute' WHERE batch_id = 20")
+        .await;
+    let list = async |query: &str| -> Value {
+        http::get_json(gateway, &format!("/v1/agents/t1/batches{query}")).await.unwrap()
+    };
+    let all = list("").await;
+    let found = &all["batches"][0];
+    assert_eq!((all["batches"].as_array().unwrap().len(), &all["next"]), (1, &json!(null)), "{all}");
+    assert_eq!((&found["thread_id"], &found["batch_id"]), (&json!("t1"), &json!("20")));
+    assert_eq!(
+        (&found["state"], &found["incomplete_code"]),
+        (&json!("abandoned"), &json!("unanswered_calls"))
+    );
+    assert!(found["abandoned_since"].as_str().unwrap() > found["last_at"].as_str().unwrap(), "{found}");
+    assert_eq!(list("?state=incomplete").await["batches"], json!([]));
+    let first = list("?limit=1").await;
+    assert_eq!(first["next"], "t1.20");
+    assert_eq!(list("?limit=1&next=t1.20").await["batches"], json!([]));
+    let settings = json!({"workflow": "default", "settings": {"batch_timeout_ms": 86_400_000}});
+    assert_eq!(send(gateway, "PUT", "/v1/agents/t1", &settings).await.status, 201);
+    let waits = list("?state=incomplete").await;
+    assert_eq!(
+        (&waits["batches"][0]["state"], &waits["batches"][0]["abandoned_since"]),
+        (&json!("incomplete"), &json!(null))
+    );
+    let shown = http::get_json(gateway, "/v1/threads/t1/batches/20").await.unwrap();
+    assert_eq!(shown["state"], "incomplete");
+    // Threads that name another agent are that agent's.
+    town.write("UPDATE threads SET agent_id = 'ann' WHERE thread_id = 't1'").await;
+    assert_eq!(list("").await["batches"], json!([]));
+    let of_ann = http::get_json(gateway, "/v1/agents/ann/batches?state=abandoned").await.unwrap();
+    assert_eq!(of_ann["batches"][0]["thread_id"], "t1");
+    for (query, code) in [
+        ("state=complete", "invalid_query"),
+        ("limit=0", "invalid_limit"),
+        ("next=t1", "invalid_id"),
+        ("next=t1.x", "invalid_position"),
+    ] {
+        let refused = bare(gateway, "GET", &format!("/v1/agents/t1/batches?{query}")).await;
+        assert_eq!(refused.problem(), (400, code.to_owned(), false), "{query}");
     }
 }
 
@@ -83,6 +132,7 @@ async fn a_context_is_what_a_model_sees_and_says_why() {
     );
     let anthropic = context("?format=anthropic").await;
     assert_eq!(anthropic["messages"][3]["content"][0]["type"], "tool_use");
+    let _owner = town.owner(1, vec![]).await;
     for (path, status, code) in [
         ("/v1/threads/t2/context", 404, "unknown_thread"),
         ("/v1/threads/t1/context?format=x", 400, "invalid_format"),

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use testkit::http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use wire::explain::{ActiveTurn, Explanation};
+use wire::explain::{ActiveTurn, Explanation, WaitingTurn};
 
 use crate::client::Client;
 use crate::playing::Orders;
 use crate::sending::{bare, exchange, post, send_with};
-use crate::town::{Town, idle};
+use crate::town::{Town, behind, idle};
 
 const MESSAGES: &str = "/v1/threads/t1/messages";
 type Headers<'a> = &'a [(&'a str, &'a str)];
@@ -52,7 +52,7 @@ async fn an_input_is_in_the_stream_when_it_is_accepted() {
     assert_eq!((opened.thread.as_str(), opened.agent.as_str(), opened.run), ("t1", "t1", 0));
     assert_eq!((opened.content.as_str(), opened.policy), ("hello", BusyPolicy::Enqueue));
     assert_eq!(opened.metadata.to_value(), json!({"lang": "de", "n": 1}));
-    assert_eq!((opened.work_request, opened.memory), (true, true));
+    assert_eq!((opened.work_request, opened.memory), (false, false), "nobody asked for them");
     assert_eq!(opened.correlation_id.as_deref(), Some("trace-1"));
     let other = post(town.gateways[0], MESSAGES, &json!({"content": "hello"})).await;
     assert_ne!(other.json()["turn_id"], turn, "without a key each one is another turn");
@@ -82,6 +82,7 @@ async fn bad_inputs_are_refused_and_nothing_is_stored() {
         (json!({"content": "x", "metadata": {"a": deep}}), 400, "invalid_metadata"),
         (json!({"content": "x", "metadata": {"a": 9_007_199_254_740_993_u64}}), 400, "invalid_metadata"),
         (json!({"content": "x", "metadata": {"a": -9_007_199_254_740_993_i64}}), 400, "invalid_metadata"),
+        (json!({"content": "x", "metadata": {"a": [1e25]}}), 400, "invalid_metadata"),
         (json!({"content": "x", "metadata": {"tokens_used": -1}}), 400, "invalid_metadata"),
         (json!({"content": "x", "metadata": {"a": "x".repeat(65_536)}}), 413, "metadata_too_large"),
     ];
@@ -204,23 +205,27 @@ async fn the_agent_and_the_policy_are_the_inputs_or_the_threads_or_the_defaults(
     assert_eq!(post(gateway, "/v1/threads", &named).await.status, 201);
     town.write(
         r#"INSERT INTO agent_settings (bucket, agent_id, workflow, settings)
-           VALUES ($bucket(helene), 'helene', 'w', '{"work_request": false, "memory": false}')"#,
+           VALUES ($bucket(helene), 'helene', 'w', '{"work_request": true, "memory": true}'),
+                  ($bucket(frieda), 'frieda', 'w', '{"work_request": true}'),
+                  ($bucket(otto), 'otto', 'w', '{"deadline_ms": 60000}')"#,
     )
     .await;
     let cases = [
-        (json!({"content": "x"}), "helene", BusyPolicy::Interrupt, false),
+        (json!({"content": "x"}), "helene", BusyPolicy::Interrupt, (true, true)),
         (
             json!({"content": "x", "agent_id": "otto", "busy_policy": "rollback"}),
             "otto",
             BusyPolicy::Rollback,
-            true,
+            (false, false),
         ),
+        (json!({"content": "x", "agent_id": "frieda"}), "frieda", BusyPolicy::Interrupt, (true, false)),
+        (json!({"content": "x", "agent_id": "unknown"}), "unknown", BusyPolicy::Interrupt, (false, false)),
     ];
-    for (n, (body, agent, policy, extras)) in cases.into_iter().enumerate() {
+    for (n, (body, agent, policy, follow_ups)) in cases.into_iter().enumerate() {
         assert_eq!(post(gateway, MESSAGES, &body).await.status, 202);
         let opened = orders.turn(n).await;
         assert_eq!((opened.agent.as_str(), opened.policy), (agent, policy));
-        assert_eq!((opened.work_request, opened.memory), (extras, extras));
+        assert_eq!((opened.work_request, opened.memory), follow_ups, "{agent}");
     }
 }
 
@@ -254,10 +259,14 @@ async fn a_busy_thread_refuses_what_must_not_wait() {
     *owner.explanation.lock().unwrap() = busy_with(&other);
     let refused = post(gateway, MESSAGES, &reject).await;
     assert_eq!(refused.problem(), (409, "thread_busy".to_owned(), true));
-    *owner.explanation.lock().unwrap() = Explanation { waiting: vec![other], ..idle() };
+    *owner.explanation.lock().unwrap() = Explanation { waiting: vec![behind(other.clone())], ..idle() };
     assert_eq!(post(gateway, MESSAGES, &reject).await.problem().1, "thread_busy");
+    // A postponed background turn does not make the thread busy.
+    let passed = WaitingTurn { steps_aside: true, ..behind(other) };
+    *owner.explanation.lock().unwrap() = Explanation { waiting: vec![passed], ..idle() };
+    assert_eq!(post(gateway, MESSAGES, &reject).await.status, 202);
     assert_eq!(post(gateway, MESSAGES, &json!({"content": "x"})).await.status, 202, "others wait");
-    assert_eq!(orders.count().await, 3);
+    assert_eq!(orders.count().await, 4);
     // What makes the thread busy may be this very input.
     let keyed = async || {
         let headers = [JSON, ("idempotency-key", "k")];

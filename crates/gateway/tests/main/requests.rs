@@ -19,6 +19,7 @@ async fn problem(town: &Town, path: &str) -> (u16, String, bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_requests_are_told_what_was_wrong() {
     let town = Town::with(gateway::Limits::default(), 1).await;
+    let _owner = town.owner(1, vec![]).await;
     let long = format!("/v1/threads/{}/events", "x".repeat(129));
     let cases = [
         ("/nothing", 404, "unknown_address"),
@@ -34,6 +35,7 @@ async fn bad_requests_are_told_what_was_wrong() {
         ("/v1/threads/t1/history?limit=9223372036854775808", 400, "invalid_limit"),
         ("/v1/threads/t1/history?after=x", 400, "invalid_position"),
         ("/v1/threads/t1/history?before=-1", 400, "invalid_position"),
+        ("/v1/threads/t1/history?next=x", 400, "invalid_position"),
         ("/v1/threads/unknown/history", 404, "unknown_thread"),
     ];
     for (path, status, code) in cases {
@@ -58,14 +60,19 @@ async fn history_is_paged_in_both_directions() {
             http::get_json(town.gateways[0], &format!("/v1/threads/t1/history?{query}")).await.unwrap();
         let positions =
             page["messages"].as_array().unwrap().iter().map(|it| it["position"].as_str().unwrap().to_owned());
-        (positions.collect::<Vec<_>>().join(" "), page["has_more"].as_bool().unwrap())
+        (positions.collect::<Vec<_>>().join(" "), page["next"].as_str().unwrap_or("-").to_owned())
     };
-    assert_eq!(read("").await, ("10 20 30 40 50".to_owned(), false));
-    assert_eq!(read("limit=2").await, ("10 20".to_owned(), true));
-    assert_eq!(read("after=20&limit=3").await, ("30 40 50".to_owned(), false));
-    assert_eq!(read("before=50&limit=2").await, ("30 40".to_owned(), true));
-    assert_eq!(read("before=30&limit=2").await, ("10 20".to_owned(), false));
-    assert_eq!(read("after=10&before=40&limit=1").await, ("20".to_owned(), true));
+    let page = |positions: &str, next: &str| (positions.to_owned(), next.to_owned());
+    assert_eq!(read("").await, page("10 20 30 40 50", "-"));
+    assert_eq!(read("limit=2").await, page("10 20", "20"));
+    assert_eq!(read("limit=2&next=20").await, page("30 40", "40"));
+    assert_eq!(read("limit=2&next=40").await, page("50", "-"));
+    assert_eq!(read("after=20&limit=3").await, page("30 40 50", "-"));
+    assert_eq!(read("before=50&limit=2").await, page("30 40", "30"));
+    assert_eq!(read("before=50&limit=2&next=30").await, page("10 20", "-"));
+    assert_eq!(read("before=30&limit=2").await, page("10 20", "-"));
+    assert_eq!(read("after=10&before=40&limit=1").await, page("20", "20"));
+    assert_eq!(read("after=10&before=40&limit=1&next=20").await, page("30", "-"));
     let page = http::get_json(town.gateways[0], "/v1/threads/t1/history?limit=1").await.unwrap();
     let message = &page["messages"][0];
     assert_eq!(

@@ -88,17 +88,18 @@ async fn tasks_are_listed_in_the_order_of_the_queue() {
         let short = |task: &Value| {
             format!("{}{}", &task["task_id"].as_str().unwrap()[5..], &task["status"].as_str().unwrap()[..1])
         };
-        (tasks.map(short).collect::<Vec<_>>().join(" "), page["has_more"].as_bool().unwrap())
+        (tasks.map(short).collect::<Vec<_>>().join(" "), page["next"].as_str().unwrap_or("-").to_owned())
     };
-    assert_eq!(list("").await, ("1f 2c 3c 4p 5f 6p".to_owned(), false));
-    assert_eq!(list("limit=4").await, ("1f 2c 3c 4p".to_owned(), true));
-    assert_eq!(list("after=40&limit=2").await, ("5f 6p".to_owned(), false));
-    assert_eq!(list("status=pending").await, ("4p 6p".to_owned(), false));
-    assert_eq!(list("status=pending&after=40").await, ("6p".to_owned(), false));
-    assert_eq!(list("status=completed&limit=1").await, ("2c".to_owned(), true));
-    assert_eq!(list("status=failed").await, ("1f 5f".to_owned(), false));
-    assert_eq!(list("status=failed&after=10").await, ("5f".to_owned(), false));
-    assert_eq!(list("after=60").await, (String::new(), false));
+    let page = |tasks: &str, next: &str| (tasks.to_owned(), next.to_owned());
+    assert_eq!(list("").await, page("1f 2c 3c 4p 5f 6p", "-"));
+    assert_eq!(list("limit=4").await, page("1f 2c 3c 4p", "40"));
+    assert_eq!(list("next=40&limit=2").await, page("5f 6p", "-"));
+    assert_eq!(list("status=pending").await, page("4p 6p", "-"));
+    assert_eq!(list("status=pending&next=40").await, page("6p", "-"));
+    assert_eq!(list("status=completed&limit=1").await, page("2c", "20"));
+    assert_eq!(list("status=failed").await, page("1f 5f", "-"));
+    assert_eq!(list("status=failed&next=10").await, page("5f", "-"));
+    assert_eq!(list("next=60").await, page("", "-"));
     let mut task = http::get_json(gateway, &format!("{TASKS}/task-1")).await.unwrap();
     for at in [&mut task["failure"], &mut Value::Null] {
         at.as_object_mut().map(|failure| failure.remove("at"));
@@ -113,7 +114,7 @@ async fn tasks_are_listed_in_the_order_of_the_queue() {
     assert_eq!(unknown.problem(), (404, "unknown_task".to_owned(), false));
     for (query, code) in [
         ("status=running", "invalid_query"),
-        ("after=-1", "invalid_position"),
+        ("next=-1", "invalid_position"),
         ("limit=x", "invalid_limit"),
         ("state=failed", "invalid_query"),
     ] {

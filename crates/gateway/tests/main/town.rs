@@ -19,7 +19,7 @@ use testkit::services::{NatsServer, TestDatabase};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use wire::ask::{Ask, AskReply, Question, Sent, SentAfter};
-use wire::explain::{About, Explanation};
+use wire::explain::{About, Explanation, WaitReason, WaitingTurn};
 use wire::out::{End, OutFrame};
 
 const OWNER: &str = "test-owner";
@@ -344,7 +344,7 @@ impl Town {
     }
 }
 
-/// Nothing is under way and nothing waits.
+/// Everything has been read; nothing is under way and nothing waits.
 pub(crate) fn idle() -> Explanation {
     Explanation {
         active: None,
@@ -352,8 +352,14 @@ pub(crate) fn idle() -> Explanation {
         reason: None,
         paused: false,
         head: None,
-        known_up_to: Seq(0),
+        known_up_to: Seq(u64::MAX),
+        open: Vec::new(),
     }
+}
+
+/// An input that waits behind another one.
+pub(crate) fn behind(turn: TurnId) -> WaitingTurn {
+    WaitingTurn { turn, reason: WaitReason::HeadOfLine, age_ms: 5, steps_aside: false }
 }
 
 /// Ends with its value, as an owner does that is killed.

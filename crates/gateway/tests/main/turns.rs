@@ -1,15 +1,15 @@
 //! Threads that are named, stopping turns, and turns that failed.
 
-use model::{ActKind, BusyPolicy, ThreadId, TurnId};
+use model::{ActKind, BusyPolicy, IdRange, MessageId, Seq, ThreadId, TurnId};
 use runtime::spawn_named;
 use serde_json::json;
 use testkit::http;
-use wire::explain::{About, ActiveTurn, Explanation, WaitReason};
+use wire::explain::{About, ActiveTurn, Explanation, OpenMessage, WaitReason};
 
 use crate::inputs::fail;
 use crate::playing::Orders;
 use crate::sending::{bare, post, send, send_with};
-use crate::town::{Town, idle};
+use crate::town::{Town, behind, idle};
 
 fn thread() -> ThreadId {
     ThreadId::parse("t1").unwrap()
@@ -74,7 +74,8 @@ async fn a_thread_is_shown_with_what_its_owner_says() {
     let active = json!({"turn_id": turn("a").as_str(), "thread_id": "t1", "run": 1,
         "message_id": turn("a").answer(1).as_str(), "waiting": {"reason": "gap", "until": null}, "idle_ms": 250});
     assert_eq!(shown["active_turn"], active);
-    assert_eq!(shown["waiting_turns"], json!([turn("b").as_str(), turn("c").as_str()]));
+    let waits = |name: &str| json!({"turn_id": turn(name).as_str(), "waiting": {"reason": "head of line", "until": null}, "age_ms": 5});
+    assert_eq!(shown["waiting_turns"], json!([waits("b"), waits("c")]));
     assert_eq!(*owner.questions.lock().unwrap(), [About::Thread(thread())]);
 }
 
@@ -93,8 +94,24 @@ async fn a_thread_that_nobody_has_named_is_known_by_its_first_turn() {
     assert_eq!(begun["active_turn"]["turn_id"], turn("a").as_str());
     begun.as_object_mut().unwrap().remove("active_turn");
     let expected = json!({"thread_id": "t1", "agent_id": "t1", "busy_policy": "enqueue", "metadata": {},
-        "message_count": 0, "last_position": null, "created_at": null, "owner": "present", "waiting_turns": []});
+        "message_count": 0, "last_position": null, "created_at": null, "owner": "present", "waiting_turns": [], "open_messages": []});
     assert_eq!(begun, expected);
+    // Nothing but a message that nobody asked for, and that waits for a chunk.
+    let open = OpenMessage {
+        message: MessageId::parse("m-7").unwrap(),
+        expected: 1,
+        received: 2,
+        released: 1,
+        missing: vec![IdRange { first: 1, last: 1 }],
+        gap_for_ms: Some(5_000),
+    };
+    *owner.explanation.lock().unwrap() = Explanation { open: vec![open], ..idle() };
+    let mut waits = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
+    assert!(waits["open_messages"][0]["until"].as_str().unwrap().ends_with('Z'));
+    waits["open_messages"][0]["until"].take();
+    let expected = json!([{"message_id": "m-7", "expected": 1, "received": 2, "released": 1,
+        "missing": [{"first": 1, "last": 1}], "until": null}]);
+    assert_eq!(waits["open_messages"], expected);
     // Its first turn has failed: there is no row of the thread then.
     *owner.explanation.lock().unwrap() = idle();
     fail(&town, &turn("a"), 0).await;
@@ -104,7 +121,7 @@ async fn a_thread_that_nobody_has_named_is_known_by_its_first_turn() {
 fn under_way(waits_for: Option<WaitReason>, waiting: Vec<TurnId>) -> Explanation {
     let message = turn("a").answer(1);
     let active = ActiveTurn { turn: turn("a"), thread: thread(), run: 1, message, waits_for, idle_ms: 250 };
-    Explanation { active: Some(active), waiting, ..idle() }
+    Explanation { active: Some(active), waiting: waiting.into_iter().map(behind).collect(), ..idle() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,6 +143,22 @@ async fn a_stop_waits_for_the_owner_of_its_turn() {
     *owner.explanation.lock().unwrap() = Explanation { reason: Some(WaitReason::CatchingUp), ..idle() };
     let unread = bare(gateway, "POST", &format!("/v1/turns/{}/stop", turn("b"))).await;
     assert_eq!(unread.problem(), (503, "no_owner".to_owned(), true));
+}
+
+/// As after a takeover, while what was taken last waits for the store's word.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_has_not_read_everything_does_not_say_that_nothing_is_under_way() {
+    let limits = gateway::Limits { owner_patience_ms: 1_000, ..gateway::Limits::default() };
+    let town = Town::with(limits, 1).await;
+    let gateway = town.gateways[0];
+    let taken = post(gateway, "/v1/threads/t1/messages", &json!({"content": "hello"})).await;
+    assert_eq!(taken.status, 202);
+    let owner = town.owner(1, vec![]).await;
+    *owner.explanation.lock().unwrap() = Explanation { known_up_to: Seq(0), ..idle() };
+    let unread = bare(gateway, "GET", "/api/chat/t1/stream").await;
+    assert_eq!((unread.status, unread.text.contains("has not read everything")), (503, true));
+    *owner.explanation.lock().unwrap() = Explanation { known_up_to: Seq(1), ..idle() };
+    assert_eq!(bare(gateway, "GET", "/api/chat/t1/stream").await.status, 204);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,12 +204,12 @@ async fn a_turn_is_stopped_by_its_owner() {
     let body = post(gateway, &path, &json!({"why": "x"})).await;
     assert_eq!(body.problem(), (400, "unexpected_body".to_owned(), false));
     let audit = http::get_json(gateway, "/v1/threads/t1/audit?limit=2").await.unwrap();
-    assert_eq!((audit["acts"].as_array().unwrap().len(), &audit["has_more"]), (2, &json!(true)));
+    assert_eq!((audit["acts"].as_array().unwrap().len(), &audit["next"]), (2, &audit["acts"][1]["act_id"]));
     assert_eq!(audit["acts"][0]["actor"], "late");
     assert_eq!(audit["acts"][1]["target"], turn("a").as_str());
-    let before = audit["acts"][1]["act_id"].as_str().unwrap();
-    let rest = http::get_json(gateway, &format!("/v1/threads/t1/audit?before={before}")).await.unwrap();
-    assert_eq!((rest["acts"].as_array().unwrap().len(), &rest["has_more"]), (1, &json!(false)));
+    let next = audit["next"].as_str().unwrap();
+    let rest = http::get_json(gateway, &format!("/v1/threads/t1/audit?next={next}")).await.unwrap();
+    assert_eq!((rest["acts"].as_array().unwrap().len(), &rest["next"]), (1, &json!(null)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -203,24 +236,28 @@ async fn failed_turns_are_listed_retried_and_dropped() {
     let town = Town::with(gateway::Limits::default(), 1).await;
     let gateway = town.gateways[0];
     let list = "/v1/threads/t1/failed-turns";
+    let away = bare(gateway, "GET", list).await;
+    assert_eq!(away.problem(), (503, "no_owner".to_owned(), true), "its first turn may be under way");
+    let _owner = town.owner(1, vec![]).await;
     assert_eq!(bare(gateway, "GET", list).await.problem(), (404, "unknown_thread".to_owned(), false));
     let orders = Orders::read(&town, |_| None).await;
     for unique in ["a", "b", "c"] {
         fail(&town, &turn(unique), 2).await;
     }
     let page = http::get_json(gateway, &format!("{list}?limit=2")).await.unwrap();
-    assert_eq!((page["failed_turns"].as_array().unwrap().len(), &page["has_more"]), (2, &json!(true)));
+    let next = json!(turn("b").as_str());
+    assert_eq!((page["failed_turns"].as_array().unwrap().len(), &page["next"]), (2, &next));
     let mut first = page["failed_turns"][0].clone();
     assert!(first["failed_at"].as_str().unwrap().ends_with('Z'));
     first.as_object_mut().unwrap().remove("failed_at");
     let expected = json!({"turn_id": turn("a").as_str(), "agent_id": "t1", "run": 2,
         "message_id": turn("a").answer(2).as_str(), "content": "question", "metadata": {"k": 1},
-        "code": "deadline", "text": "no progress", "retryable": true});
+        "code": "deadline", "text": "no progress", "retryable": true, "partial": ""});
     assert_eq!(first, expected);
-    let rest = http::get_json(gateway, &format!("{list}?after={}", turn("b"))).await.unwrap();
+    let rest = http::get_json(gateway, &format!("{list}?next={}", turn("b"))).await.unwrap();
     assert_eq!(
-        (&rest["failed_turns"][0]["turn_id"], &rest["has_more"]),
-        (&json!(turn("c").as_str()), &json!(false))
+        (&rest["failed_turns"][0]["turn_id"], &rest["next"]),
+        (&json!(turn("c").as_str()), &json!(null))
     );
     let retry = format!("{list}/{}/retry", turn("b"));
     for n in 0..2 {
@@ -244,7 +281,7 @@ async fn failed_turns_are_listed_retried_and_dropped() {
     }
     let bad = [
         ("GET", format!("{list}?limit=0"), "invalid_limit"),
-        ("GET", format!("{list}?after=x"), "invalid_id"),
+        ("GET", format!("{list}?next=x"), "invalid_id"),
         ("GET", format!("{list}?before=x"), "invalid_query"),
         ("POST", format!("{list}/x/retry"), "invalid_id"),
     ];

@@ -92,12 +92,19 @@ fn both() -> Both {
         policy: model::BusyPolicy::Enqueue,
         content: "x".to_owned(),
         metadata: Metadata::EMPTY,
+        parameters: Metadata::EMPTY,
         work_request: true,
         memory: false,
         actor: None,
         correlation_id: None,
     };
-    let failed = FailedTurn { opened, code: String::new(), text: String::new(), is_retryable: false };
+    let failed = FailedTurn {
+        opened,
+        code: String::new(),
+        text: String::new(),
+        is_retryable: false,
+        partial: String::new(),
+    };
     let mut commit = Commit::empty(PartitionId(0), 3, Seq(99), Timestamp(1));
     commit.turns = vec![
         TurnWrite {

@@ -18,6 +18,8 @@ impl Partition {
             return Some("the task has just been retried or dropped".to_owned());
         }
         match &act.what {
+            // The store has done it; that it comes in the order of the stream is all that matters.
+            ActKind::EraseThread => None,
             ActKind::Pause => self.set_paused(agent, true),
             ActKind::Resume => self.set_paused(agent, false),
             ActKind::ClearBackoff => self.clear_backoff(agent),
@@ -80,7 +82,9 @@ impl Partition {
         let from = match verdict {
             Verdict::Task { position, is_failed: true } => position,
             Verdict::Task { .. } => return Some(format!("task {task} is not failed")),
-            Verdict::New | Verdict::Known { .. } | Verdict::Unknown => return unknown(task),
+            Verdict::New | Verdict::Known { .. } | Verdict::Unknown | Verdict::Erased => {
+                return unknown(task);
+            }
         };
         let to = self.positions.next(Bucket::of_key(agent.as_str()), now);
         self.orders.leave(from, true);
@@ -99,7 +103,9 @@ impl Partition {
     fn drop_task(&mut self, agent: &AgentId, task: &TaskId, verdict: Verdict) -> Refused {
         let (position, is_failed) = match verdict {
             Verdict::Task { position, is_failed } => (position, is_failed),
-            Verdict::New | Verdict::Known { .. } | Verdict::Unknown => return unknown(task),
+            Verdict::New | Verdict::Known { .. } | Verdict::Unknown | Verdict::Erased => {
+                return unknown(task);
+            }
         };
         if is_failed {
             self.orders.leave(position, true);
@@ -143,7 +149,9 @@ impl Partition {
     ) -> Refused {
         let (position, is_failed) = match verdict {
             Verdict::Task { position, is_failed } => (position, is_failed),
-            Verdict::New | Verdict::Known { .. } | Verdict::Unknown => return unknown(task),
+            Verdict::New | Verdict::Known { .. } | Verdict::Unknown | Verdict::Erased => {
+                return unknown(task);
+            }
         };
         if !is_failed && let Some(refused) = self.is_out_of_reach(agent, task, position) {
             return Some(refused);

@@ -1,10 +1,10 @@
 //! What follows a completed turn: tasks for its agent, and the heartbeat that its answer asks for.
 
-use model::{BusyPolicy, Message, MessageId, Metadata, Position, Task, TaskId, TaskKind, TurnId, TurnOpened};
+use model::{ActId, BusyPolicy, Message, Metadata, Position, Task, TaskId, TaskKind, TurnId, TurnOpened};
 use serde_json::{Map, Value, json};
 
 use crate::turn::{Source, Turn};
-use crate::turns::Outgoing;
+use crate::turns::{Outgoing, Pause};
 
 /// In the metadata of an answer, as `true`: its batch goes on, and wants a heartbeat.
 const CONTINUATION: &str = "continuation";
@@ -12,6 +12,8 @@ const CONTINUATION: &str = "continuation";
 const HEARTBEAT: &str = "heartbeat";
 /// Heartbeats in a row. A model that never comes to an end must not think for ever.
 const MOST_HEARTBEATS: u64 = 50;
+/// Bytes of a turn's messages that go with the tasks that follow it.
+const MOST_OF_TURN: usize = 128 << 10;
 /// What the model reads.
 const CONTENT: &str = "You asked for another step. Please go on where you stopped.";
 
@@ -70,8 +72,15 @@ fn task(task: &Task, turn: &TurnId, metadata: Metadata) -> Option<Outgoing> {
     Some(Outgoing::Task(Task { id, content: CONTENT.to_owned(), metadata, ..task.clone() }))
 }
 
-/// The tasks that follow a turn with a person. Their ids come from the turn's, so that they happen once.
-pub(super) fn tasks(opened: &TurnOpened, answer: &MessageId, batch: Option<Position>) -> Vec<Task> {
+/// The pause of an agent whose credentials were refused in this run of a person's turn.
+pub(super) fn pause(opened: &TurnOpened, run: u32) -> Option<Pause> {
+    let id = ActId::parse(&format!("{}-auth{run}", opened.turn)).ok()?;
+    Some(Pause { turn: opened.turn.clone(), id, agent: opened.agent.clone() })
+}
+
+/// The tasks that follow a turn with a person, in their own queues. Their ids come from the turn's, so that they happen once, and they carry
+/// what was said: a workflow cannot look the turn up.
+pub(super) fn tasks(opened: &TurnOpened, messages: &[Message], batch: Option<Position>) -> Vec<Task> {
     let wanted = [
         (opened.work_request, TaskKind::WorkRequest, "work", "Do the work that this turn asks for."),
         (
@@ -81,20 +90,26 @@ pub(super) fn tasks(opened: &TurnOpened, answer: &MessageId, batch: Option<Posit
             "Note the facts of this turn that are worth remembering.",
         ),
     ];
-    let task = |(_, kind, suffix, content): (bool, TaskKind, &str, &str)| {
+    if wanted.iter().all(|(wanted, ..)| !wanted) {
+        return Vec::new();
+    }
+    let said = batches::compaction::transcript_of_turn(messages, MOST_OF_TURN);
+    let task = |(_, kind, suffix, wanted): (bool, TaskKind, &str, &str)| {
         let mut map = Map::new();
         let mut note = |key: &str, value: &str| map.insert(key.to_owned(), Value::String(value.to_owned()));
         note("thread_id", opened.thread.name());
         note("turn_id", opened.turn.as_str());
-        note("assistant_message_id", answer.as_str());
+        if let Some(answer) = messages.last() {
+            note("assistant_message_id", answer.key.message.as_str());
+        }
         if let Some(batch) = batch {
             note("batch_id", &batch.to_string());
         }
         Some(Task {
-            agent: opened.agent.clone(),
+            agent: opened.agent.queue_of(kind),
             id: TaskId::parse(&format!("{}-{suffix}", opened.turn)).ok()?,
             kind,
-            content: content.to_owned(),
+            content: format!("{wanted}\n\n{said}"),
             metadata: Metadata::new(map).ok()?,
         })
     };

@@ -7,7 +7,7 @@ use model::{
     Timestamp, TurnId,
 };
 
-use super::{Ended, InFlight, InFlightCommit, NO_SLOT, Partition};
+use super::{Ended, InFlight, InFlightCommit, NO_SLOT, Partition, refused_size};
 use crate::action::{Action, Ending};
 use crate::commit::Commit;
 use crate::messages::Slot;
@@ -66,6 +66,7 @@ impl Partition {
             match ended {
                 Ended::Entry { seq, subject, payload, refusal } => {
                     self.holds.remove(&(seq, NO_SLOT));
+                    self.refused_bytes = self.refused_bytes.saturating_sub(refused_size(&payload));
                     let source = DeadLetterSource::Entry { subject, payload, refusal };
                     let letter = DeadLetter { seq, source };
                     size += letter.size();
@@ -104,6 +105,7 @@ impl Partition {
         let failure = match open.failure.clone().map_or_else(|| message(open, position), Err) {
             Ok(message) => {
                 *size += message.size();
+                self.counters.ambiguous_calls += batches::ambiguous_calls(message.tool_calls.as_ref()) as u64;
                 commit.messages.push(message);
                 return Some((position, Outcome::Complete));
             }

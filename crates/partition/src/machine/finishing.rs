@@ -1,8 +1,9 @@
 //! Ended turns, new tasks and acts, turned into what a commit writes.
 
 use model::{
-    BatchType, Bucket, ErrorClass, ErrorHint, FailedMessage, Failure, FrameNumber, Message, MessageKey,
-    Metadata, Outcome, Placement, Position, QueuedTask, Role, Timestamp, TurnFault, TurnId,
+    BatchType, Bucket, ChunkKind, ErrorClass, ErrorHint, FailedMessage, Failure, FrameNumber, Message,
+    MessageKey, Metadata, Outcome, Placement, Position, QueuedTask, Role, TaskKind, Timestamp, TurnFault,
+    TurnId,
 };
 use serde_json::json;
 
@@ -11,7 +12,7 @@ use super::{InFlight, NO_SLOT, Partition};
 use crate::action::{Action, BufferState, Ending, Report};
 use crate::commit::Commit;
 use crate::open::Open;
-use crate::turn::{Source, Turn, TurnEnd, Work};
+use crate::turn::{Source, Turn, TurnEnd, Work, batch_type_of};
 use crate::turns::{
     AgentWrite, FailedTask, FailedTurn, Otherwise, OutboxBatch, Outgoing, TaskWrite, TurnEnded, TurnStatus,
     TurnWrite, Wait,
@@ -140,6 +141,7 @@ impl Partition {
                 sequence_num: number as i32,
                 batch_type: messages[0].placement.batch_type,
             };
+            self.counters.ambiguous_calls += batches::ambiguous_calls(folded.tool_calls.as_ref()) as u64;
             messages.push(Message {
                 key: MessageKey { thread: turn.thread.clone(), message },
                 placement,
@@ -187,7 +189,7 @@ impl Partition {
             Source::Input(opened) => {
                 // A batch that goes on is followed by what follows it when it has ended.
                 if !is_stopped && !matches!(beat, Beat::Sent(_)) {
-                    outgoing.extend(after::tasks(opened, &answer, batch).into_iter().map(Outgoing::Task));
+                    outgoing.extend(after::tasks(opened, &messages, batch).into_iter().map(Outgoing::Task));
                 }
                 let ends_failed = (turn.run > 0).then(|| turn.thread.clone());
                 let failed = FailedTurn {
@@ -195,6 +197,7 @@ impl Partition {
                     code: "unstorable".to_owned(),
                     text: String::new(),
                     is_retryable: false,
+                    partial: String::new(),
                 };
                 (None, ends_failed, Otherwise::Turn(Box::new(failed)))
             }
@@ -247,15 +250,24 @@ impl Partition {
         let run = turn.run;
         let ended = turn_ended(turn, TurnStatus::Failed, Some(code.clone()));
         let judgement = judge(&failure);
+        let correlation_id = match &turn.source {
+            Source::Input(opened) => opened.correlation_id.clone(),
+            Source::Task(_) => None,
+        };
         let wait_ms = match &turn.source {
             Source::Input(opened) => {
+                let open = turn.slot.and_then(|slot| self.messages.get(slot));
                 commit.failed_turns.push(FailedTurn {
                     opened: (**opened).clone(),
                     code: code.clone(),
                     text: text.clone(),
                     is_retryable: judgement.class != ErrorClass::Permanent,
+                    partial: open.map(text_so_far).unwrap_or_default(),
                 });
                 outgoing.push(Outgoing::TurnEnded(ended));
+                if judgement.class == ErrorClass::Auth {
+                    outgoing.extend(after::pause(opened, run).map(Outgoing::Pause));
+                }
                 None
             }
             Source::Task(queued) => {
@@ -278,7 +290,8 @@ impl Partition {
             }
         };
         let (turn, backoff_ms) = (id.clone(), wait_ms);
-        actions.push(Action::Report(Report::TurnFailed { turn, run, code, text, backoff_ms, buffer }));
+        let report = Report::TurnFailed { turn, run, code, text, backoff_ms, buffer, correlation_id };
+        actions.push(Action::Report(report));
         (Outcome::Failed(failure), wait_ms)
     }
 
@@ -443,6 +456,12 @@ fn ending(
     Ending { key, attempt, role, batch_type, position, chunks, outcome, frame }
 }
 
+/// What had been said, without calls and reasoning.
+fn text_so_far(open: &Open) -> String {
+    let said = open.released.iter().filter(|chunk| chunk.kind == ChunkKind::Content);
+    said.map(|chunk| &*chunk.text).collect()
+}
+
 fn judge(failure: &Failure) -> Judgement {
     let ErrorHint { class, retry_after_ms } = failure.hint();
     let counts = !matches!(failure, Failure::Turn(TurnFault::RolledBack));
@@ -480,10 +499,14 @@ fn input_message(turn: &Turn, position: Position) -> Message {
         Source::Task(queued) => {
             let task = &queued.task;
             let mut map = task.metadata.as_map().cloned().unwrap_or_default();
+            if task.kind != TaskKind::Task {
+                map.insert("synthetic".to_owned(), json!(true));
+                map.insert("trigger_type".to_owned(), json!(task.kind.name()));
+            }
             map.insert("task_id".to_owned(), json!(task.id.as_str()));
             map.insert("task_kind".to_owned(), json!(task.kind.name()));
             let metadata = Metadata::new(map).unwrap_or_default();
-            (task.content.clone(), metadata, BatchType::AgentToAgent)
+            (task.content.clone(), metadata, batch_type_of(task.kind))
         }
     };
     // The store knows where the batch that goes on has ended, and numbers on from there.

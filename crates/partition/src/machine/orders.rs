@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, VecDeque};
 use model::{
     Act, ActKind, BusyPolicy, Frame, Position, Refusal, Seq, Task, Timestamp, TurnFault, TurnId, TurnOpened,
 };
-use scheduling::Admission;
+use scheduling::{Admission, WaitingTurn};
 
-use super::{Ended, NO_SLOT, Partition, Place};
+use super::{Ended, NO_SLOT, Partition, Place, refused_size};
 use crate::action::{Action, Report};
 use crate::recent::Recent;
 use crate::turn::{Turn, TurnEnd, TurnPhase};
@@ -173,7 +173,7 @@ impl Orders {
 fn key_of(order: &Order) -> OrderKey {
     match order {
         Order::Turn(opened) => OrderKey::Turn(opened.thread.clone(), opened.turn.clone(), opened.run),
-        Order::Task(task) => OrderKey::Task(task.agent.clone(), task.id.clone()),
+        Order::Task(task) => OrderKey::Task(task.agent.clone(), task.id.clone(), task.origin()),
         Order::Act(act) => {
             let task = match &act.what {
                 ActKind::RetryTask(task) | ActKind::DropTask(task) | ActKind::EditTask { task, .. } => {
@@ -183,7 +183,8 @@ fn key_of(order: &Order) -> OrderKey {
                 | ActKind::Resume
                 | ActKind::ClearBackoff
                 | ActKind::StopTurn(_)
-                | ActKind::DropFailedTurn(_) => None,
+                | ActKind::DropFailedTurn(_)
+                | ActKind::EraseThread => None,
             };
             OrderKey::Act(act.subject.clone(), act.id.clone(), task)
         }
@@ -286,6 +287,11 @@ impl Partition {
     fn take_order(&mut self, order: Order, raw: Raw, seq: Seq, verdict: Verdict, now: Timestamp) {
         let key = key_of(&order);
         let known = match verdict {
+            Verdict::Erased => {
+                self.counters.erased_orders += 1;
+                self.holds.remove(&(seq, NO_SLOT));
+                return;
+            }
             Verdict::Known { digest } => Some(digest),
             Verdict::New | Verdict::Unknown | Verdict::Task { .. } => {
                 self.orders.recent.get(&key).map(|taken| taken.digest)
@@ -347,18 +353,28 @@ impl Partition {
 
     fn refuse(&mut self, seq: Seq, raw: Raw, code: &'static str, detail: String) {
         self.counters.refused += 1;
+        self.give_up(seq, raw, Refusal { code, detail });
+    }
+
+    /// The entry becomes a dead letter with the next commit that has room.
+    pub(super) fn give_up(&mut self, seq: Seq, raw: Raw, refusal: Refusal) {
         let Raw { subject, payload } = raw;
-        self.ended.push_back(Ended::Entry { seq, subject, payload, refusal: Refusal { code, detail } });
+        self.refused_bytes += refused_size(&payload);
+        self.ended.push_back(Ended::Entry { seq, subject, payload, refusal });
     }
 
     fn open_turn(&mut self, opened: Box<TurnOpened>, seq: Seq, now: Timestamp) {
         if let (true, Some(actor)) = (opened.run > 0, &opened.actor) {
             self.audit_retry(&opened, actor.to_string());
         }
-        let policy = opened.policy;
+        let policy = match opened.policy {
+            // A thread in which only background turns are postponed is not busy.
+            BusyPolicy::Reject if self.only_postponed_wait(&opened.thread, now) => BusyPolicy::Enqueue,
+            policy => policy,
+        };
         let token = self.work.token_key.token(&opened.thread, &opened.turn, opened.run);
         let mut turn = Turn::of_input(opened, token);
-        turn.hold = Some((seq, now));
+        (turn.hold, turn.known_at) = (Some((seq, now)), now);
         let (id, thread) = (turn.id.clone(), turn.thread.clone());
         self.work.insert(turn);
         match self.work.lanes.entry(thread.clone()).or_default().admit(id.clone(), policy) {
@@ -373,6 +389,16 @@ impl Partition {
             }
         }
         self.work.make_ready(&thread);
+    }
+
+    fn only_postponed_wait(&self, thread: &model::ThreadId, now: Timestamp) -> bool {
+        let steps_aside = |id: &TurnId| {
+            self.work.turns.get(id).is_some_and(|turn| turn.waiting(now) == WaitingTurn::StepsAside)
+        };
+        self.work
+            .lanes
+            .get(thread)
+            .is_some_and(|lane| lane.active().is_none() && lane.waiting().all(steps_aside))
     }
 
     /// A person's message comes before what is under way. A task gives way without having failed.

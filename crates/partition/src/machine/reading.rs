@@ -2,10 +2,11 @@
 
 use model::{Arrival, Frame, MessageKey, Seq, ThreadId, Timestamp, TurnId};
 
-use super::{Ended, NO_SLOT, Partition, Place};
+use super::{NO_SLOT, Partition, Place};
 use crate::action::{Action, Body, Entry, Report};
 use crate::messages::Slot;
 use crate::open::{Open, Taken};
+use crate::turns::Raw;
 
 impl Partition {
     pub(super) fn read(
@@ -34,7 +35,7 @@ impl Partition {
                 Body::Refused { subject, payload, refusal } => {
                     self.counters.refused += 1;
                     self.holds.insert((entry.seq, NO_SLOT));
-                    self.ended.push_back(Ended::Entry { seq: entry.seq, subject, payload, refusal });
+                    self.give_up(entry.seq, Raw { subject, payload }, refusal);
                 }
             }
         }

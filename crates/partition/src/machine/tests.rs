@@ -449,6 +449,20 @@ fn refused_entries_become_one_dead_letter_and_the_partition_goes_on() {
 }
 
 #[test]
+fn more_refused_entries_than_the_store_takes_are_not_read() {
+    let limits = Limits { refused_bytes: 600, ..Limits::default() };
+    let mut script = Script::with(limits, takeover());
+    script.run("garbage");
+    assert!(script.machine.wants_entries(), "its commit is under way");
+    script.run("garbage garbage");
+    assert!(script.machine.wants_entries());
+    script.run("garbage");
+    assert!(!script.machine.wants_entries(), "three wait");
+    script.run("ok");
+    assert!(script.machine.wants_entries(), "they are in the next commit");
+}
+
+#[test]
 fn a_message_of_an_unknown_thread_fails_where_chunks_may_not_create_it() {
     let mut script = Script::new();
     script.auto_found = false;

@@ -3,20 +3,24 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{Arrival, Chunk, Failure, Frame, MessageKey, Role, Seq, Timestamp, TurnFault, TurnId};
-use scheduling::{AgentQueue, Head};
+use model::{
+    Arrival, Chunk, Failure, Frame, MessageKey, Metadata, Role, Seq, Timestamp, TurnFault, TurnId, TurnOpened,
+};
+use scheduling::{AgentQueue, Head, WaitingTurn};
 
 use super::{Ended, NO_SLOT, Partition};
 use crate::action::{Action, Report};
 use crate::commit::Takeover;
 use crate::messages::Slot;
 use crate::open::{Open, Phase, TurnRef};
-use crate::turn::{Source, Turn, TurnEnd, TurnPhase};
-use crate::turns::{Start, Started};
+use crate::turn::{Postponed, Source, Turn, TurnEnd, TurnPhase};
+use crate::turns::{NotNow, Start, Started};
 
 /// The attempt of a request that an owner before this one may have made as well: so high that its deliveries never meet
 /// those of the other request, should both be in the queue.
 const SECOND_REQUEST: u32 = 16;
+/// A turn whose agent may not begin it is looked at again after so long at most, ms.
+const LOOK_AGAIN_MS: i64 = 5_000;
 /// Batches of the outbox that may wait to be published; beyond it no turn begins.
 const MOST_UNSENT: usize = 1_000;
 
@@ -49,7 +53,7 @@ impl Partition {
             let token = self.work.token_key.token(&opened.thread, &opened.turn, opened.run);
             let (id, thread) = (opened.turn.clone(), opened.thread.clone());
             let mut turn = Turn::of_input(Box::new(opened), token);
-            (turn.is_saved, turn.is_restored) = (true, true);
+            (turn.is_saved, turn.is_restored, turn.known_at) = (true, true, now);
             self.work.insert(turn);
             self.work.lanes.entry(thread.clone()).or_default().admit(id, model::BusyPolicy::Enqueue);
             self.work.make_ready(&thread);
@@ -99,6 +103,12 @@ impl Partition {
             self.work.timers.remove(&(until, agent.clone()));
             self.work.make_ready(&agent.thread());
         }
+        while let Some((until, thread)) =
+            self.work.postponed.first().cloned().filter(|(until, _)| *until <= now)
+        {
+            self.work.postponed.remove(&(until, thread.clone()));
+            self.work.make_ready(&thread);
+        }
         while self.work.active < self.limits.active_turns && self.unsent < MOST_UNSENT {
             let Some(thread) = self.work.next_ready() else { break };
             self.begin_next(&thread, now, actions);
@@ -115,7 +125,9 @@ impl Partition {
         if lane.active().is_some() {
             return;
         }
-        if let Some(id) = lane.start_next() {
+        let turns = &self.work.turns;
+        let waiting = |id: &TurnId| turns.get(id).map_or(WaitingTurn::Ready, |turn| turn.waiting(now));
+        if let Some(id) = lane.start_next(waiting) {
             return self.begin(&id, now, actions);
         }
         let agent = thread.agent();
@@ -150,6 +162,7 @@ impl Partition {
             lane.wait_first(id.clone());
         }
         queue.begin();
+        self.work.postponed_queues.remove(&agent);
         let token = self.work.token_key.token(thread, &id, run);
         let mut turn = Turn::of_task(id.clone(), queued, run, token);
         turn.is_restored = self.work.restored.remove(&agent);
@@ -287,6 +300,7 @@ impl Partition {
             return;
         }
         let (rules, refused) = match started {
+            Started::NotNow(why) => return self.postpone(id, why, now, actions),
             Started::Requested(rules) => (rules, None),
             Started::Refused { rules, text } => (rules, Some(text)),
         };
@@ -302,6 +316,46 @@ impl Partition {
         if let Some(failure) = failure {
             self.end_turn(id, TurnEnd::Failed(failure));
         }
+    }
+
+    /// Nothing was requested, for the turn's agent may not begin it. It waits as before it began, and the driver looks again in a while: the
+    /// agent may live in another partition, and an operator may end a pause or a backoff at any time.
+    fn postpone(&mut self, id: &TurnId, why: NotNow, now: Timestamp, actions: &mut Vec<Action>) {
+        let Some(turn) = self.work.turns.get_mut(id).filter(|turn| turn.phase == TurnPhase::Starting) else {
+            return;
+        };
+        if turn.slot.is_some() {
+            // An owner before this one had begun it, and its answer has come meanwhile.
+            (turn.phase, turn.is_adopted) = (TurnPhase::Running, true);
+            return actions.push(Action::Start(Box::new(start(turn))));
+        }
+        if !turn.is_task() && self.work.postponed.len() >= self.limits.postponed_turns {
+            let detail =
+                "its agent backs off or is paused, and too many turns wait for that already".to_owned();
+            return self.end_turn(id, TurnEnd::Failed(Failure::Unrequestable { detail }));
+        }
+        let postponed = Postponed::new(why, LOOK_AGAIN_MS, now);
+        (turn.phase, turn.postponed) = (TurnPhase::Waiting, Some(postponed));
+        let (thread, agent, is_task) = (turn.thread.clone(), turn.agent.clone(), turn.is_task());
+        self.work.active -= 1;
+        self.counters.postponed += 1;
+        let lane = self.work.lanes.entry(thread.clone()).or_default();
+        lane.leave(id);
+        if is_task {
+            if self.work.remove(id).is_some_and(|turn| turn.is_restored) {
+                self.work.restored.insert(agent.clone());
+            }
+            if let Some(queue) = self.work.queues.get_mut(&agent) {
+                queue.rest();
+                queue.wait_until(postponed.until);
+            }
+            self.work.timers.insert((postponed.until, agent.clone()));
+            self.work.postponed_queues.insert(agent, postponed);
+        } else {
+            lane.wait_first(id.clone());
+            self.work.postponed.insert((postponed.until, thread.clone()));
+        }
+        self.work.make_ready(&thread);
     }
 
     /// A workflow in this process has answered.
@@ -432,13 +486,15 @@ fn is_ours(end: &TurnEnd) -> bool {
 }
 
 fn start(turn: &Turn) -> Start {
-    let (task, content, metadata, correlation_id) = match &turn.source {
+    let (task, content, metadata, parameters, correlation_id) = match &turn.source {
         Source::Input(opened) => {
-            (None, opened.content.clone(), opened.metadata.clone(), opened.correlation_id.clone())
+            let TurnOpened { content, metadata, parameters, correlation_id, .. } = &**opened;
+            (None, content.clone(), metadata.clone(), parameters.clone(), correlation_id.clone())
         }
         Source::Task(queued) => {
             let task = &queued.task;
-            (Some((task.id.clone(), task.kind)), task.content.clone(), task.metadata.clone(), None)
+            let (of_task, content) = (Some((task.id.clone(), task.kind)), task.content.clone());
+            (of_task, content, task.metadata.clone(), Metadata::EMPTY, None)
         }
     };
     Start {
@@ -450,6 +506,7 @@ fn start(turn: &Turn) -> Start {
         task,
         content,
         metadata,
+        parameters,
         is_adopted: turn.is_adopted,
         token: turn.token.clone(),
         correlation_id,

@@ -1,9 +1,9 @@
-use model::{Cut, MessageId, PartitionCount, PartitionId, Position, Seq};
+use model::{Cut, IdRange, MessageId, PartitionCount, PartitionId, Position, Seq};
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::explain::{self, ActiveTurn, Explanation, WaitReason};
+use crate::explain::{self, ActiveTurn, Explanation, OpenMessage, WaitReason, WaitingTurn};
 use crate::{DecodeLimits, Decoded, ask, decode_entry};
 
 fn limits() -> DecodeLimits {
@@ -91,7 +91,7 @@ proptest! {
     fn openings_come_back_as_they_went(
         (thread, unique, agent) in (id(), "[A-Za-z0-9_-]{1,80}", id()),
         (run, policy) in (0..=MAX_RUN, prop::sample::select(BusyPolicy::ALL.to_vec())),
-        (content, metadata) in (content(), metadata()),
+        (content, metadata, parameters) in (content(), metadata(), metadata()),
         (work_request, memory) in any::<(bool, bool)>(),
         (actor, correlation_id) in (prop::option::of("[^\\x00]{1,20}"), prop::option::of("[^\\x00]{1,20}")),
     ) {
@@ -101,7 +101,7 @@ proptest! {
             agent: AgentId::parse(&agent).unwrap(),
             actor: actor.map(Into::into),
             correlation_id: correlation_id.map(Into::into),
-            thread, run, policy, content, metadata, work_request, memory,
+            thread, run, policy, content, metadata, parameters, work_request, memory,
         };
         let decoded = decode(&format!("chunks.0.{}", opened.thread), encode_opened(&opened));
         prop_assert_eq!(decoded, Ok(Order::Turn(Box::new(opened))));
@@ -113,7 +113,7 @@ proptest! {
         kind in prop::sample::select(TaskKind::ALL.to_vec()),
         (content, metadata) in (content(), metadata()),
     ) {
-        let (agent, id) = (AgentId::parse(&agent).unwrap(), TaskId::parse(&id).unwrap());
+        let (agent, id) = (AgentId::parse(&agent).unwrap().queue_of(kind), TaskId::parse(&id).unwrap());
         let task = Task { agent, id, kind, content, metadata };
         let subject = format!("tasks.0.{}", task.agent);
         prop_assert_eq!(decode(&subject, encode_task(&task)), Ok(Order::Task(task.clone())));
@@ -170,23 +170,37 @@ proptest! {
         (reason, waits_for) in (prop::option::of(0..7_usize), prop::option::of(0..7_usize)),
         (paused, head) in (any::<bool>(), prop::option::of(id())),
         epoch in any::<u64>(),
+        gap_for_ms in prop::option::of(any::<i64>()),
     ) {
         let reasons = [
             WaitReason::Backoff { for_ms }, WaitReason::HeadOfLine, WaitReason::Gap, WaitReason::Paused,
             WaitReason::NoWorkflow, WaitReason::Capacity, WaitReason::CatchingUp,
         ];
-        let waiting: Vec<_> =
-            turns.iter().map(|unique| TurnId::foreground(&thread(), unique).unwrap()).collect();
-        let active = waiting.first().map(|turn| ActiveTurn {
-            turn: turn.clone(),
+        let waiting: Vec<_> = turns
+            .iter()
+            .map(|unique| WaitingTurn {
+                turn: TurnId::foreground(&thread(), unique).unwrap(),
+                reason: reasons[unique.len() % reasons.len()],
+                age_ms: idle_ms,
+                steps_aside: paused,
+            })
+            .collect();
+        let active = waiting.first().map(|first| ActiveTurn {
+            turn: first.turn.clone(),
             thread: thread(),
-            message: turn.answer(run),
+            message: first.turn.answer(run),
             waits_for: waits_for.map(|index| reasons[index]),
             run, idle_ms,
         });
         let reason = reason.map(|index| reasons[index]);
         let head = head.map(|head| TaskId::parse(&head).unwrap());
-        let explanation = Explanation { active, waiting, reason, paused, head, known_up_to: Seq(77) };
+        let missing = vec![IdRange { first: run, last: run }];
+        let open = turns.iter().map(|unique| OpenMessage {
+            message: MessageId::parse(unique).unwrap(),
+            expected: run, received: 1, released: 0, missing: missing.clone(), gap_for_ms,
+        });
+        let open = open.collect();
+        let explanation = Explanation { active, waiting, reason, paused, head, known_up_to: Seq(77), open };
         let payload = explain::encode_explanation(epoch, &explanation);
         prop_assert_eq!(explain::decode_explanation(&payload).unwrap(), explanation);
         prop_assert_eq!(ask::decode_reply(&payload).unwrap().cut.epoch, epoch);
@@ -255,6 +269,12 @@ fn hostile_openings_are_refused_with_their_reason() {
         })
     };
     use prost_types::value::Kind;
+    let too_long = value(Kind::StringValue("x".repeat(TurnOpened::MAX_PARAMETERS)));
+    assert_eq!(code("chunks.0.t1", opening(|it| it.parameters = too_long)), "invalid_order");
+    assert_eq!(
+        code("chunks.0.t1", opening(|it| it.parameters = value(Kind::NumberValue(1e16)))),
+        "metadata_error"
+    );
     for (kind, expected) in [
         (Kind::NumberValue(-1.0), "metadata_error"),
         (Kind::NumberValue(f64::NAN), "invalid_order"),
@@ -262,6 +282,40 @@ fn hostile_openings_are_refused_with_their_reason() {
     ] {
         assert_eq!(code("chunks.0.t1", opening(|it| it.metadata = value(kind))), expected);
     }
+}
+
+#[test]
+fn only_a_heartbeat_says_that_it_is_made_up() {
+    let said = |heartbeat: bool| {
+        let mut map = json!({"synthetic": true}).as_object().unwrap().clone();
+        if heartbeat {
+            map.insert("heartbeat".to_owned(), json!(1));
+        }
+        convert::pb_metadata(&Metadata::new(map).unwrap())
+    };
+    let opened = |id: &str, heartbeat: bool| {
+        let id = TurnId::foreground(&thread(), id).unwrap();
+        opening(|it| (it.turn_id, it.metadata) = (id.as_str().to_owned(), said(heartbeat)))
+    };
+    let task = |id: &str, heartbeat: bool| {
+        tasking(|it| (it.task_id, it.metadata) = (id.to_owned(), said(heartbeat)))
+    };
+    assert!(decode("chunks.0.t1", opened("h123", true)).is_ok());
+    assert!(decode("tasks.0.a1", task("t0001-123-h", true)).is_ok());
+    for (id, heartbeat) in [("x", true), ("hello", true), ("h", true), ("h123", false)] {
+        assert_eq!(code("chunks.0.t1", opened(id, heartbeat)), "metadata_error", "{id}");
+    }
+    for (id, heartbeat) in [("k1", true), ("k1-h", true), ("u0001-x-h", true), ("t0001-123-h", false)] {
+        assert_eq!(code("tasks.0.a1", task(id, heartbeat)), "metadata_error", "{id}");
+    }
+    for name in Metadata::RESERVED {
+        let json =
+            json!({"task_id": "t0001-123-h", "content": "x", "metadata": {name: true, "heartbeat": 1}});
+        assert_eq!(code("tasks.0.a1", json.to_string()), "metadata_error", "{name}");
+    }
+    let edit =
+        pb::EditTask { task_id: "t0001-123-h".to_owned(), content: "x".to_owned(), metadata: said(true) };
+    assert_eq!(code("tasks.0.a1", on_agent(pb_act(pb::act::What::EditTask(edit)))), "metadata_error");
 }
 
 #[test]
@@ -284,6 +338,24 @@ fn a_frame_is_chunks_or_one_order() {
     let two = pb::TaskEntry { task: Some(task), act: Some(pb_act(pb::act::What::Pause(pb::Nothing {}))) };
     assert_eq!(code("tasks.0.a1", two.encode_to_vec()), "malformed");
     assert_eq!(code("tasks.0.a1", ""), "malformed");
+}
+
+#[test]
+fn what_follows_turns_is_kept_apart_from_tasks_and_inputs() {
+    let memory = |it: &mut pb::Task| it.kind = TaskKind::Memory as i32;
+    assert_eq!(code("tasks.0.a1", tasking(memory)), "wrong_queue");
+    assert!(decode("tasks.0.a1+memory", tasking(memory)).is_ok());
+    assert_eq!(code("tasks.0.a1+work_request", tasking(memory)), "wrong_queue");
+    assert_eq!(code("tasks.0.a1+memory", tasking(|_| {})), "wrong_queue");
+    assert_eq!(code("tasks.0.a1+memory", r#"{"task_id": "k", "content": "x"}"#), "wrong_queue");
+    let of_queue = |it: &mut pb::TurnOpened| it.agent_id = "a1+memory".to_owned();
+    assert_eq!(code("chunks.0.t1", opening(of_queue)), "internal_thread");
+    let said = |message: &str| {
+        let chunk = json!({"session_id": "a1+memory", "message_id": message, "chunk_id": 0, "chunk": "x"});
+        decode_entry(PartitionId(0), "chunks.0.a1+memory", None, &chunk.to_string().into(), &limits())
+    };
+    assert_eq!(said("m1").unwrap_err().code, "internal_thread", "a message that nobody asked for");
+    assert!(said("t0001-5-a").is_ok(), "its token is judged by the owner");
 }
 
 #[test]

@@ -36,6 +36,7 @@ pub(super) struct Compacting(Arc<Semaphore>);
 /// A thread that may have to be compacted.
 struct Due {
     thread: ThreadId,
+    /// The queue of whoever writes a summary.
     agent: AgentId,
     /// The batch that the turn goes on with.
     active: Option<Position>,
@@ -74,7 +75,7 @@ impl Compacting {
         let due = Due {
             active_tokens: active.map_or(0, |decision| decision.tokens),
             thread: start.thread.clone(),
-            agent: start.agent.clone(),
+            agent: start.agent.queue_of(TaskKind::Compaction),
             active: start.metadata.continues(),
             live: found.compaction.clone(),
             pending: found.pending.clone(),
@@ -114,7 +115,7 @@ impl Due {
         if let Some(pending) = &self.pending {
             return self.settle(context, pending).await;
         }
-        let counter = self.rules.tokenizer.counter();
+        let counter = tokenizer::counter(self.rules.tokenizer);
         let (batches, unfinished) = self.read(context, counter.as_ref(), now).await?;
         let Some(plan) = self.plan(&batches, &unfinished, counter.as_ref(), now) else {
             return Ok("not_due");

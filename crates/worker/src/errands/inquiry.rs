@@ -7,7 +7,7 @@ use futures_util::stream::FuturesUnordered;
 use model::{AgentId, MessageKey, Position};
 use partition::{Input, OrderKey};
 use runtime::Backoff;
-use store::{Disposition, Store, StoreError};
+use store::{Applied, Disposition, Store, StoreError};
 use tokio::sync::mpsc;
 
 use crate::Context;
@@ -27,12 +27,13 @@ pub(super) struct Load {
 
 pub(super) async fn look_up_all(
     context: Context,
+    owner: Applied,
     mut asked: mpsc::UnboundedReceiver<Vec<MessageKey>>,
     answered: mpsc::Sender<Input>,
 ) {
     while let Some(keys) = gather(&mut asked).await {
         let create = context.config.create_threads;
-        let ask = || context.store.look_up(&keys, create);
+        let ask = || context.store.look_up(Some(owner), &keys, create);
         let Some(found) = until_answered(ask, "a look-up", &answered).await else { return };
         if answered.send(Input::Found(found)).await.is_err() {
             return;
@@ -42,12 +43,13 @@ pub(super) async fn look_up_all(
 
 pub(super) async fn check_all(
     context: Context,
+    owner: Applied,
     mut asked: mpsc::UnboundedReceiver<Vec<OrderKey>>,
     answered: mpsc::Sender<Input>,
 ) {
     while let Some(keys) = gather(&mut asked).await {
         let create = context.config.limits.create_agents;
-        let ask = || context.store.check(&keys, create);
+        let ask = || context.store.check(Some(owner), &keys, create);
         let Some(verdicts) = until_answered(ask, "a check of orders", &answered).await else { return };
         if answered.send(Input::Checked(verdicts)).await.is_err() {
             return;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use batches::context::{Builder, ContextRules, input};
 use batches::{Counter, Item, render};
 use model::{Chunk, MessageId, PartitionCount, TaskKind, Timestamp, WorkflowName};
-use partition::{Start, TurnRules};
+use partition::{NotNow, Start, TurnRules};
 use serde_json::{Map, Value};
-use store::StartContext;
+use store::{Gate, StartContext};
 use wire::subject;
 use wire::work::{ContextMessage, TaskOfTurn, ToolCall, TurnRequest};
 
@@ -66,6 +66,24 @@ fn whole(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| from_float().map(|float| float as i64))
 }
 
+/// What of the agent's backoff and pause counts for this turn.
+pub(super) fn gate(start: &Start) -> Gate {
+    match &start.task {
+        Some((_, TaskKind::Task)) => Gate::Queue,
+        Some(_) => Gate::Background,
+        None if start.metadata.get("synthetic") == Some(&Value::Bool(true)) => Gate::Background,
+        None => Gate::Foreground,
+    }
+}
+
+/// Why the turn may not begin, by what was read through its [`gate`].
+pub(super) fn not_now(found: &StartContext) -> Option<NotNow> {
+    match (found.paused, found.wait_ms) {
+        (true, _) => Some(NotNow::Paused),
+        (false, wait) => wait.map(|for_ms| NotNow::Backoff { for_ms }),
+    }
+}
+
 /// The workflow that thinks for the agent.
 ///
 /// # Errors
@@ -88,7 +106,7 @@ pub(super) fn builder<'a>(
 ) -> Builder<'a> {
     let input = input(start.turn.input(), start.content.clone(), start.metadata.clone(), now);
     let active = Some(input.batch_id);
-    if is_maintenance(start) {
+    if says_all(start) {
         // It says itself all that it is about.
         let mut builder = Builder::new(rules.request(active, None, now), counter);
         builder.page([input]);
@@ -105,14 +123,25 @@ pub(super) fn builder<'a>(
     builder
 }
 
-fn is_maintenance(start: &Start) -> bool {
-    start.task.as_ref().is_some_and(|(_, kind)| *kind == TaskKind::Compaction)
+/// Whether the input has all that the turn is about: what came before in its thread is about other turns.
+fn says_all(start: &Start) -> bool {
+    matches!(start.task, Some((_, TaskKind::Memory | TaskKind::Compaction)))
+}
+
+/// How the context is built, and complaints about the settings. What the client tells the model has its room in it, too.
+pub(super) fn context_rules(start: &Start, settings: &Map<String, Value>) -> (ContextRules, Vec<String>) {
+    let (mut rules, complaints) = ContextRules::of(settings);
+    if let Some(more) = start.parameters.get("instructions").and_then(Value::as_str) {
+        rules.system =
+            Some(rules.system.map_or_else(|| more.to_owned(), |system| format!("{system}\n\n{more}")));
+    }
+    (rules, complaints)
 }
 
 /// The agent's settings for this turn. Who writes a summary needs neither the agent's part nor its tools.
 pub(super) fn settings(start: &Start, settings: &Map<String, Value>) -> Map<String, Value> {
     let mut settings = settings.clone();
-    if is_maintenance(start) {
+    if matches!(start.task, Some((_, TaskKind::Compaction))) {
         settings.remove("system");
         settings.insert("tools".to_owned(), Value::Array(Vec::new()));
     }
@@ -137,7 +166,7 @@ pub(super) fn request(
         run: start.run,
         attempt: start.attempt,
         workflow: workflow.as_str().to_owned(),
-        agent_id: start.agent.as_str().to_owned(),
+        agent_id: start.agent.agent().as_str().to_owned(),
         thread_id: start.thread.as_str().to_owned(),
         message_id: start.turn.answer(start.run).as_str().to_owned(),
         turn_token: start.token.as_str().to_owned(),
@@ -149,6 +178,7 @@ pub(super) fn request(
         summary: context.summary.clone(),
         context_tokens: context.tokens,
         settings,
+        parameters: start.parameters.as_map().cloned().unwrap_or_default(),
         correlation_id: start.correlation_id.as_deref().map(str::to_owned),
     }
 }

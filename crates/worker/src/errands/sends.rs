@@ -118,6 +118,13 @@ fn item(batch: Position, outgoing: &Outgoing, partitions: PartitionCount) -> Ite
             content_type: wire::CONTENT_TYPE_PROTOBUF,
             id: opened.turn.as_str().to_owned(),
         },
+        Outgoing::Pause(pause) => Item {
+            batch,
+            subject: wire::subject::tasks_exact(partitions, &pause.agent),
+            payload: wire::encode_act(&pause.act()),
+            content_type: wire::CONTENT_TYPE_PROTOBUF,
+            id: pause.id.as_str().to_owned(),
+        },
         Outgoing::TurnEnded(ended) => Item {
             batch,
             subject: wire::subject::turns(&ended.thread),

@@ -17,6 +17,7 @@ use runtime::Backoff;
 use store::{ContextWanted, StartContext, StoreError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 use wire::work::TurnRequest;
 
 use super::compacting::Compacting;
@@ -34,6 +35,9 @@ const MOST_REMEMBERED: usize = 8_192;
 const HEADER_BYTES: usize = 1 << 10;
 /// One try to publish; between two it is seen whether anybody still wants it.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why a turn does not begin whose text must not be used any more.
+const ERASED: &str = "the thread was erased";
 
 /// What the machine wants.
 #[derive(Debug)]
@@ -150,7 +154,9 @@ impl Starts {
             self.publishing += 1;
             let (context, answered) = (self.context.clone(), self.answered.clone());
             let compacting = self.compacting.clone();
-            self.under_way.push(begin(context, start, found, wanted, answered, compacting).boxed());
+            let span = of_turn(&start);
+            let begun = begin(context, start, found, wanted, answered, compacting).instrument(span);
+            self.under_way.push(begun.boxed());
         }
     }
 
@@ -208,6 +214,12 @@ impl Starts {
     }
 }
 
+/// What every line of the log says that beginning the turn writes, whatever the log's filter lets through.
+fn of_turn(start: &Start) -> tracing::Span {
+    tracing::error_span!("turn", turn = %start.turn, run = start.run, thread = %start.thread,
+        correlation_id = start.correlation_id.as_deref())
+}
+
 fn answer(start: &Start, started: Started) -> Input {
     Input::Started { turn: start.turn.clone(), run: start.run, started }
 }
@@ -248,7 +260,10 @@ async fn read(context: Context, starts: Vec<Arc<Start>>, answered: mpsc::Sender<
 }
 
 fn wanted(start: &Start) -> ContextWanted {
-    ContextWanted { thread: start.thread.clone(), agent: start.agent.clone() }
+    let origin =
+        start.task.as_ref().and_then(|(_, kind)| model::origin(&start.agent, *kind, &start.metadata));
+    let (thread, agent) = (start.thread.clone(), start.agent.agent());
+    ContextWanted { thread, agent, gate: request::gate(start), origin }
 }
 
 /// Takes what neither waiting nor asking again cures for an answer.
@@ -272,10 +287,19 @@ async fn begin(
 ) -> Outcome {
     let config = &context.config;
     let rules = request::rules(&start, &found.settings, &config.rules);
+    if found.is_erased {
+        // Whoever erases makes the owner forget it as well, soon.
+        let refused = answer(&start, Started::Refused { rules, text: ERASED.to_owned() });
+        return Outcome::Begun(start, vec![refused], None);
+    }
     if start.is_adopted {
         // Somebody is answering it already.
         let requested = answer(&start, Started::Requested(rules));
         return Outcome::Begun(start, vec![requested], None);
+    }
+    if let Some(why) = request::not_now(&found) {
+        let postponed = answer(&start, Started::NotNow(why));
+        return Outcome::Begun(start, vec![postponed], None);
     }
     let workflow = match request::workflow(&found, &config.default_workflow) {
         Ok(workflow) => workflow,
@@ -322,11 +346,11 @@ async fn made(
     answered: &mpsc::Sender<Input>,
     compacting: &Compacting,
 ) -> Option<Result<(TurnRequest, Bytes), String>> {
-    let (mut of_context, complaints) = ContextRules::of(&found.settings);
+    let (mut of_context, complaints) = request::context_rules(start, &found.settings);
     for complaint in complaints {
         tracing::warn!(agent = %start.agent, complaint, "a setting counts as absent");
     }
-    let counter = of_context.tokenizer.counter();
+    let counter = tokenizer::counter(of_context.tokenizer);
     let mut is_first = true;
     loop {
         let ask = || unless_hopeless(built(context, start, found, &of_context, counter.as_ref()));

@@ -86,7 +86,7 @@ async fn try_attach<'a>(
         applied,
         machine: Partition::new(takeover, config.limits, rand::random(), now(context)),
         feed: Feed::start(reader, partition, limits),
-        errands: Errands::start(context, beyond),
+        errands: Errands::start(context, applied, beyond),
         questions,
         asks: Asks::default(),
         meter: Meter::new(partition.to_string()),

@@ -1,23 +1,42 @@
 //! What the machine reports, as lines in the log.
 
-use model::IdRange;
+use model::{IdRange, Refusal, Seq};
 use partition::{BufferState, Report};
+
+use super::limited::Limited;
+
+static GIVEN_UP: Limited = Limited::new();
+static CONFLICTS: Limited = Limited::new();
+static NOT_ASKED: Limited = Limited::new();
+static REFUSED: Limited = Limited::new();
+
+/// An entry that cannot be used: it becomes a dead letter.
+pub(crate) fn refused(subject: &str, seq: Seq, refusal: &Refusal) {
+    if let Some(count) = REFUSED.count() {
+        tracing::warn!(count, subject, %seq, code = refusal.code, detail = refusal.detail, "entries became dead letters");
+    }
+}
 
 pub(super) fn log(report: &Report) {
     match report {
-        Report::Conflict { key, chunk_id, kept, dropped } => tracing::warn!(
-            key = %key, chunk_id, kept = format!("{kept:016x}"), dropped = format!("{dropped:016x}"),
-            "two chunks with one id and different content: the first stays"
-        ),
-        Report::GivenUp { key, failure, buffer } => {
+        Report::Conflict { key, chunk_id, kept, dropped } => {
+            if let Some(count) = CONFLICTS.count() {
+                tracing::warn!(
+                    count, key = %key, chunk_id, kept = format!("{kept:016x}"), dropped = format!("{dropped:016x}"),
+                    "two chunks with one id and different content: the first stays"
+                );
+            }
+        }
+        Report::GivenUp { key, failure, buffer, correlation_id } => {
+            let Some(count) = GIVEN_UP.count() else { return };
             let BufferState { expected, received, released, missing, idle_ms } = buffer;
             tracing::warn!(
-                key = %key, code = failure.code(), %failure, expected, received, released,
-                missing = ranges(missing), idle_ms, "a message was given up"
+                count, key = %key, code = failure.code(), %failure, expected, received, released,
+                missing = ranges(missing), idle_ms, correlation_id = correlation_id.as_deref(), "a message was given up"
             );
         }
-        Report::TurnFailed { turn, run, code, text, backoff_ms, buffer } => tracing::warn!(
-            %turn, run, code, text, backoff_ms,
+        Report::TurnFailed { turn, run, code, text, backoff_ms, buffer, correlation_id } => tracing::warn!(
+            %turn, run, code, text, backoff_ms, correlation_id = correlation_id.as_deref(),
             expected = buffer.as_ref().map(|buffer| buffer.expected),
             received = buffer.as_ref().map(|buffer| buffer.received),
             released = buffer.as_ref().map(|buffer| buffer.released),
@@ -26,7 +45,9 @@ pub(super) fn log(report: &Report) {
             "a run of a turn failed"
         ),
         Report::NotAsked(key) => {
-            tracing::warn!(key = %key, "chunks of a turn came without its token: nobody asked for them");
+            if let Some(count) = NOT_ASKED.count() {
+                tracing::warn!(count, key = %key, "chunks of a turn came without its token: nobody asked for them");
+            }
         }
         Report::Hole { first, last } => tracing::error!(%first, %last, "the stream has lost entries"),
         Report::Deferring(from) => tracing::warn!(%from, "at capacity: new messages wait in the stream"),

@@ -130,6 +130,7 @@ impl Bed {
             policy: BusyPolicy::Enqueue,
             content: content.to_owned(),
             metadata: Metadata::EMPTY,
+            parameters: Metadata::EMPTY,
             work_request: true,
             memory: true,
             actor: None,

@@ -28,7 +28,10 @@ async fn run(bed: &Bed, number: usize) -> (TurnRequest, Vec<TurnRequest>) {
         item.ack().await.unwrap();
         let turn = request.turn_id.clone();
         until("the turn is committed", async || {
-            bed.history("a1").await.iter().any(|message| message.message_id.as_str() == format!("{turn}-a"))
+            bed.history(&request.thread_id)
+                .await
+                .iter()
+                .any(|message| message.message_id.as_str() == format!("{turn}-a"))
         })
         .await;
         if is_summary {

@@ -8,21 +8,28 @@ use wire::work::ContextMessage;
 use super::calls::Call;
 use crate::request::Turn;
 
-/// Settings of an agent that are passed on under their own names.
+/// Settings of an agent, and parameters of a turn, that are passed on under their own names. The parameters come before the settings.
 const PASSED_ON: &[&str] = &[
     "temperature",
     "top_p",
-    "max_tokens",
-    "max_completion_tokens",
     "stop",
     "seed",
     "presence_penalty",
     "frequency_penalty",
+    "logit_bias",
     "reasoning_effort",
+    "verbosity",
     "response_format",
     "parallel_tool_calls",
     "tool_choice",
+    "user",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
 ];
+
+/// The two names of one limit; a request has one of them.
+const LIMITS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 
 /// The agent's model, or the service's.
 pub(super) fn model<'a>(turn: &'a Turn, default: &'a str) -> &'a str {
@@ -40,10 +47,11 @@ pub(super) fn call_ids(turn: &Turn) -> HashSet<String> {
     turn.context.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.clone()).collect()
 }
 
-/// The instructions of the agent's `system`, what stands for the turns before, then the context.
+/// The instructions of the agent's `system`, the client's, what stands for the turns before, then the context.
 pub(super) fn of_context(turn: &Turn) -> Vec<Value> {
     let system = |text: &str| json!({"role": "system", "content": text});
-    let before = turn.text_setting("system").into_iter().chain(turn.summary.as_deref());
+    let said = [turn.text_setting("system"), turn.instructions(), turn.summary.as_deref()];
+    let before = said.into_iter().flatten();
     before.map(system).chain(turn.context.iter().map(message)).collect()
 }
 
@@ -93,10 +101,14 @@ pub(super) fn request_body(turn: &Turn, default_model: &str, history: &[Value], 
     if turn.settings.get("include_usage") != Some(&json!(false)) {
         body.insert("stream_options".to_owned(), json!({"include_usage": true}));
     }
+    let said = |from: &Map<String, Value>, key: &str| from.get(key).filter(|value| !value.is_null()).cloned();
     for key in PASSED_ON {
-        if let Some(value) = turn.settings.get(*key).filter(|value| !value.is_null()) {
-            body.insert((*key).to_owned(), value.clone());
+        if let Some(value) = said(&turn.parameters, key).or_else(|| said(&turn.settings, key)) {
+            body.insert((*key).to_owned(), value);
         }
+    }
+    if let Some((key, limit)) = limit(turn) {
+        body.insert(key.to_owned(), limit);
     }
     if tools.is_empty() {
         // Endpoints refuse a choice among nothing.
@@ -106,6 +118,23 @@ pub(super) fn request_body(turn: &Turn, default_model: &str, history: &[Value], 
         body.insert("tools".to_owned(), json!(tools));
     }
     Value::Object(body)
+}
+
+/// A client may ask for less than the agent's settings allow, and not for more. The name is the agent's, because its endpoint may know
+/// but one of them.
+fn limit(turn: &Turn) -> Option<(&'static str, Value)> {
+    let of = |from: &Map<String, Value>| {
+        LIMITS
+            .into_iter()
+            .find_map(|key| Some((key, from.get(key).filter(|value| !value.is_null())?.clone())))
+    };
+    match (of(&turn.settings), of(&turn.parameters)) {
+        (Some((key, most)), Some((_, asked))) => {
+            let is_less = asked.as_f64().zip(most.as_f64()).is_some_and(|(asked, most)| asked < most);
+            Some((key, if is_less { asked } else { most }))
+        }
+        (of_agent, of_client) => of_agent.or(of_client),
+    }
 }
 
 #[cfg(test)]
@@ -145,6 +174,38 @@ mod tests {
             ])
         );
         assert_eq!(call_ids(&turn), HashSet::from(["c".to_owned()]));
+    }
+
+    #[test]
+    fn what_the_client_asks_for_comes_before_the_settings() {
+        let turn = |settings: Value, parameters: Value| {
+            let mut request = request();
+            (request["settings"], request["parameters"]) = (settings, parameters);
+            Turn::read(request.to_string().as_bytes(), 1).unwrap()
+        };
+        let asked = turn(
+            json!({"system": "Be brief.", "temperature": 0.2, "top_p": 0.5, "max_tokens": 100}),
+            json!({"instructions": "In French.", "temperature": 1, "stop": "x", "max_completion_tokens": 50,
+                   "user": "u", "model": "other", "forwarded_props": {"a": 1}}),
+        );
+        let history = of_context(&asked);
+        assert_eq!(
+            request_body(&asked, "default", &history, &[]),
+            json!({
+                "model": "default", "stream": true, "stream_options": {"include_usage": true}, "messages": [
+                    {"role": "system", "content": "Be brief."}, {"role": "system", "content": "In French."},
+                    {"role": "user", "content": "hello"}],
+                "temperature": 1, "top_p": 0.5, "stop": "x", "max_tokens": 50, "user": "u",
+            })
+        );
+        for (of_agent, of_client, sent) in [
+            (json!({"max_tokens": 100}), json!({"max_tokens": 500}), json!(100)),
+            (json!({}), json!({"max_tokens": 500}), json!(500)),
+            (json!({"max_tokens": 100}), json!({"max_tokens": null}), json!(100)),
+        ] {
+            let turn = turn(of_agent, of_client);
+            assert_eq!(request_body(&turn, "m", &[], &[])["max_tokens"], sent);
+        }
     }
 
     #[test]

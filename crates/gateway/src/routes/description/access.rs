@@ -9,7 +9,7 @@ use crate::routes::tickets::{ShownTicket, TicketBody};
 use crate::shown::ShownKey;
 
 pub(super) fn operations() -> Vec<Operation> {
-    let page = json!({ "keys": [key()], "has_more": false });
+    let page = json!({ "keys": [key()], "next": null });
     let mut made = key();
     made["key"] = json!(format!("ant_0123456789abcdef_{}", "0".repeat(64)));
     let url = format!("/v1/threads/hello/events?ticket={TICKET}");

@@ -4,8 +4,10 @@ use serde_json::{Value, json};
 
 use super::AGENTS;
 use super::operation::{Operation, Scope};
-use super::threads::{active_turn, audit};
+use super::threads::{active_turn, audit, batch};
 use crate::routes::agents::{AgentBody, AgentNow, AgentsPage, AgentsQuery, PutAnswer};
+use crate::routes::batches::{IncompletePage, IncompleteQuery};
+use crate::routes::dead_letters::{DeadLettersPage, DeadLettersQuery};
 use crate::routes::{AuditPage, AuditQuery};
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -15,11 +17,7 @@ pub(super) fn operations() -> Vec<Operation> {
             .tag(AGENTS)
             .needs(Scope::ReadAgents)
             .asks::<AgentsQuery>()
-            .answers::<AgentsPage>(
-                200,
-                "Agents, by their ids",
-                json!({ "agents": [agent()], "has_more": false }),
-            )
+            .answers::<AgentsPage>(200, "Agents, by their ids", json!({ "agents": [agent()], "next": null }))
             .may_say(&["invalid_limit"]),
         Operation::get("/v1/agents/{agent}", "showAgent", "An agent, its queue, and why its head waits")
             .tag(AGENTS)
@@ -43,7 +41,49 @@ pub(super) fn operations() -> Vec<Operation> {
             .asks::<AuditQuery>()
             .answers::<AuditPage>(200, "Acts, newest first", audit("ann"))
             .may_say(&["unknown_agent", "invalid_limit"]),
+        Operation::get(
+            "/v1/agents/{agent}/batches",
+            "listIncompleteBatches",
+            "Turns that are not complete, in all threads of an agent",
+        )
+        .tag(AGENTS)
+        .needs(Scope::ReadThreads)
+        .asks::<IncompleteQuery>()
+        .answers::<IncompletePage>(
+            200,
+            "Incomplete batches, thread by thread",
+            json!({ "agent_id": "ann", "batches": [incomplete()], "next": null }),
+        )
+        .may_say(&["invalid_limit", "invalid_id", "invalid_position"]),
+        Operation::get("/v1/dead-letters", "listDeadLetters", "What was given up on, with its reason")
+            .tag(AGENTS)
+            .needs(Scope::ReadDeadLetters)
+            .asks::<DeadLettersQuery>()
+            .answers::<DeadLettersPage>(
+                200,
+                "Dead letters, the newest first",
+                json!({ "dead_letters": [dead_letter()], "next": "1795000000000000:entry:3:7f3a:17" }),
+            )
+            .may_say(&["invalid_limit", "invalid_id"]),
     ]
+}
+
+fn incomplete() -> Value {
+    let mut batch = batch();
+    batch["thread_id"] = json!("hello");
+    batch["state"] = json!("abandoned");
+    batch["incomplete_code"] = json!("unanswered_calls");
+    batch["incomplete"] = json!("calls have no results: call-1");
+    batch["abandoned_since"] = json!("2026-11-22T12:49:44.123Z");
+    batch
+}
+
+fn dead_letter() -> Value {
+    json!({
+        "id": "entry:3:7f3a:17", "kind": "entry", "partition": 3, "stream_seq": 17, "subject": "chunks.3.hello", "thread_id": "hello",
+        "message_id": null, "reason": "malformed", "detail": { "text": "it is neither JSON nor protobuf" }, "bytes": 4,
+        "preview": "oops", "created_at": "2026-11-22T11:49:44.123Z", "replayed_at": null,
+    })
 }
 
 fn act(path: &'static str, id: &'static str, summary: &'static str) -> Operation {

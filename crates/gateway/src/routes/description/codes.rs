@@ -78,6 +78,14 @@ const fn passing(name: &'static str, status: StatusCode, text: &'static str) -> 
 /// All of them, by their names.
 pub(super) const ALL: &[Code] = &[
     passing("agent_backing_off", StatusCode::CONFLICT, "the agent backs off and takes no messages meanwhile"),
+    Code {
+        is_retryable: false,
+        ..code(
+            "answer_goes_on",
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the gateway stops, and the turn goes on; the same request would open another",
+        )
+    },
     code("body_cut", StatusCode::BAD_REQUEST, "the body ended too early"),
     code("body_timeout", StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
     code("body_too_large", StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
@@ -125,6 +133,7 @@ pub(super) const ALL: &[Code] = &[
     code("invalid_key", StatusCode::BAD_REQUEST, "no key can be like this"),
     code("invalid_limit", StatusCode::BAD_REQUEST, "the limit is not in its range"),
     code("invalid_metadata", StatusCode::BAD_REQUEST, "the metadata holds what cannot be kept"),
+    code("invalid_parameters", StatusCode::BAD_REQUEST, "the parameters hold what cannot be kept"),
     code("invalid_position", StatusCode::BAD_REQUEST, "this is no position"),
     code("invalid_query", StatusCode::BAD_REQUEST, "the query has other fields or values"),
     code("invalid_range", StatusCode::BAD_REQUEST, "after is beyond before"),
@@ -146,6 +155,7 @@ pub(super) const ALL: &[Code] = &[
         "only the last response of its thread can be followed",
     ),
     code("origin_not_allowed", StatusCode::FORBIDDEN, "pages of this origin may not do this"),
+    code("parameters_too_large", StatusCode::PAYLOAD_TOO_LARGE, "what is asked of the model is too large"),
     passing("rate_limited", StatusCode::TOO_MANY_REQUESTS, "the tenant asks for more than it may"),
     code("starting", StatusCode::SERVICE_UNAVAILABLE, "the gateway has not reached the database yet"),
     code(
@@ -192,7 +202,13 @@ pub(super) const ALL: &[Code] = &[
         StatusCode::SERVICE_UNAVAILABLE,
         "the thread has as many viewers here as it may",
     ),
+    code(
+        "turn_deleted",
+        StatusCode::GONE,
+        "the turn of this key was done, and the retention of its agent has deleted it",
+    ),
     code("turn_dropped", StatusCode::GONE, "the turn of this key failed, and somebody dropped it"),
+    code("turn_ended", StatusCode::CONFLICT, "the turn has ended"),
     code("unauthenticated", StatusCode::UNAUTHORIZED, "there is no credential, or it does not count"),
     code("unexpected_body", StatusCode::BAD_REQUEST, "this request takes no body"),
     code("unknown_address", StatusCode::NOT_FOUND, "there is nothing at this address"),
@@ -205,7 +221,7 @@ pub(super) const ALL: &[Code] = &[
     code("unknown_response", StatusCode::NOT_FOUND, "there is no such response"),
     code("unknown_task", StatusCode::NOT_FOUND, "the agent has no such task"),
     code("unknown_thread", StatusCode::NOT_FOUND, "there is no such thread"),
-    code("unknown_turn", StatusCode::NOT_FOUND, "no such turn is under way or waits"),
+    code("unknown_turn", StatusCode::NOT_FOUND, "there is no such turn"),
     code("unsupported_media_type", StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body is not application/json"),
     code(
         "unsupported_parameter",

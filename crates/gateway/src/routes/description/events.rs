@@ -148,14 +148,14 @@ fn native() -> Value {
         "message_id": answer, "metadata": { "code": "deadline", "retryable": true },
         "position": "7524873984012345344", "role": "assistant", "batch_type": "user_request", "turn_id": turn,
     });
-    let reset = json!({ "session_id": "hello", "message_id": answer, "attempt": 1 });
+    let reset = json!({ "thread_id": "hello", "message_id": answer, "attempt": 1 });
     let (before, id) = ("7524873984012345340", "7524873984012345344");
     let named = |name: &str, mut event: Value| {
         event["value"]["event"] = json!(name);
         event
     };
     let reset = one("the message starts again", &format!("{before}~{answer}.1.0.0"), reset);
-    let restart = json!({ "session_id": "hello", "after": before });
+    let restart = json!({ "thread_id": "hello", "after": before });
     let restart = one("what the reader has after this position does not exist", before, restart);
     json!({
         "schema": schema,
@@ -292,7 +292,7 @@ struct MissingChunks {
 #[derive(Serialize, ToSchema)]
 struct ResetEvent {
     #[schema(value_type = forms::ThreadName)]
-    session_id: String,
+    thread_id: String,
     #[schema(value_type = forms::MessageName)]
     message_id: String,
     attempt: u32,
@@ -302,7 +302,7 @@ struct ResetEvent {
 #[derive(Serialize, ToSchema)]
 struct RestartEvent {
     #[schema(value_type = forms::ThreadName)]
-    session_id: String,
+    thread_id: String,
     /// All that ended up to here stays; 0 when nothing does.
     #[schema(value_type = forms::PositionText)]
     after: String,

@@ -29,6 +29,7 @@ pub(super) fn meaning(scope: Scope) -> &'static str {
         }
         Scope::ConfigureAgents => "to create agents and to change their settings",
         Scope::ReadAudit => "to see who did what",
+        Scope::ReadDeadLetters => "to see what was given up on, with its payload",
         Scope::ManageKeys => "to make, list and revoke API keys",
     }
 }
@@ -129,7 +130,14 @@ impl Operation {
         for name in names {
             let schema = match name {
                 "thread" => self.schema::<forms::ThreadName>(),
-                "agent" => self.schema::<forms::AgentName>(),
+                // Queues of what follows turns are looked after like others; nobody configures them or sends them tasks.
+                "agent"
+                    if self.method == "put"
+                        || self.path.ends_with("{agent}/tasks") && self.method == "post" =>
+                {
+                    self.schema::<forms::AgentName>()
+                }
+                "agent" => self.schema::<forms::QueueName>(),
                 "task" => self.schema::<forms::TaskName>(),
                 "turn" => self.schema::<forms::TurnName>(),
                 "batch" => self.schema::<forms::PositionText>(),
@@ -153,7 +161,9 @@ impl Operation {
         // A parameter refers to its form by name only.
         self.take::<forms::ActName>();
         self.take::<forms::AgentName>();
+        self.take::<forms::QueueName>();
         self.take::<forms::AgentWaitingText>();
+        self.take::<forms::IncompleteText>();
         self.take::<forms::CursorText>();
         self.take::<forms::EventNumber>();
         self.take::<forms::FormatText>();

@@ -8,14 +8,17 @@ use super::events::Stream;
 use super::operation::{Operation, Scope};
 use super::spoken::{Completion, Request, ResponseObject, WrappedError};
 use super::{AG_UI, AI_SDK, OPENAI};
+use crate::routes::protocols::models::{Models, ModelsQuery, ShownModel};
 use crate::routes::protocols::responses::ShowQuery;
+use crate::routes::protocols::ui_message::{StopQuery, UiHistory, UiHistoryQuery};
 
 /// What a message may lead to, in whatever protocol.
-const OPENED: [&str; 6] = [
+const OPENED: [&str; 7] = [
     "agent_backing_off",
     "thread_busy",
     "thread_erased",
     "idempotency_key_reused",
+    "turn_deleted",
     "turn_dropped",
     "unknown_answer",
 ];
@@ -36,7 +39,7 @@ impl Operation {
             .may_say(&ORDER)
             .may_say(&STREAM)
             .may_say(&OPENED)
-            .may_say(&["stream_cut"])
+            .may_say(&["invalid_parameters", "parameters_too_large", "stream_cut", "answer_goes_on"])
     }
 
     /// The answer is a stream of these events.
@@ -61,27 +64,44 @@ fn of_the_ai_sdk() -> Vec<Operation> {
             .reads(Request::UiMessage)
             .streams("The answer", Stream::UiMessage),
         ),
+        Operation::get("/api/chat/{thread}", "listChatMessages", "What was said, as UI messages")
+            .needs(Scope::ReadThreads)
+            .asks::<UiHistoryQuery>()
+            .answers::<UiHistory>(
+                200,
+                "Messages, oldest first",
+                json!({ "messages": [ui_message()], "next": null }),
+            )
+            .may_say(&["unknown_thread", "no_owner", "invalid_position", "invalid_limit"]),
         header(
             Operation::get(
                 "/api/chat/{thread}/stream",
                 "resumeChat",
-                "The answer under way, from its beginning",
+                "The answer under way, from its beginning, or the last one if it ended within two minutes",
             )
             .needs(Scope::ReadThreads)
             .streams("The answer", Stream::UiMessage),
         )
-        .answers_with(Answer::nothing("Nothing is under way"))
+        .answers_with(Answer::nothing("There is none"))
         .may_say(&STREAM)
         .may_say(&["no_owner"]),
         Operation::post("/api/chat/{thread}/stop", "stopChat", "Stop the answer under way")
             .needs(Scope::WriteThreads)
+            .asks::<StopQuery>()
             .takes_actor()
             .no_body()
             .acts()
-            .answers_with(Answer::nothing("Nothing is under way"))
-            .may_say(&["no_owner"]),
+            .answers_with(Answer::nothing("This answer is not under way"))
+            .may_say(&["no_owner", "missing_required_parameter"]),
     ];
     all.map(|operation| operation.tag(AI_SDK).refuses_as(Errors::Text)).into()
+}
+
+fn ui_message() -> Value {
+    json!({
+        "id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "role": "assistant",
+        "parts": [{ "type": "step-start" }, { "type": "text", "text": "Sunny.", "state": "done" }],
+    })
 }
 
 fn of_openai() -> Vec<Operation> {
@@ -97,6 +117,19 @@ fn of_openai() -> Vec<Operation> {
             .or_streams(Stream::Completions)
             .with_header("X-Antiphon-Thread", "The thread.", json!({ "type": "string" }))
             .answers::<WrappedError>(502, "The turn failed", failed),
+        Operation::get("/v1/models", "listModels", "The agents, as models")
+            .needs(Scope::ReadAgents)
+            .asks::<ModelsQuery>()
+            .answers::<Models>(
+                200,
+                "The models",
+                json!({ "object": "list", "data": [model()], "has_more": false }),
+            )
+            .may_say(&["invalid_id"]),
+        Operation::get("/v1/models/{model}", "showModel", "An agent, as a model")
+            .needs(Scope::ReadAgents)
+            .answers::<ShownModel>(200, "The model", model())
+            .may_say(&["unknown_agent"]),
         Operation::post("/v1/responses", "createResponse", "Send a message: Responses")
             .opens()
             .reads(Request::Responses)
@@ -141,6 +174,10 @@ fn of_ag_ui() -> Vec<Operation> {
         .may_say(&["no_owner"]),
     ];
     all.map(|operation| operation.tag(AG_UI).refuses_as(Errors::RunError)).into()
+}
+
+fn model() -> Value {
+    json!({ "id": "ann", "object": "model", "created": 1_795_348_184, "owned_by": "antiphon" })
 }
 
 fn completion() -> Value {

@@ -123,13 +123,13 @@ pub(super) enum UiPart {
     },
     #[serde(rename_all = "camelCase")]
     MessageMetadata {
-        #[schema(value_type = Object)]
+        #[schema(value_type = forms::AnyObject)]
         message_metadata: Value,
     },
     #[serde(rename_all = "camelCase")]
     Finish {
         finish_reason: String,
-        #[schema(value_type = Object, required = false)]
+        #[schema(value_type = forms::AnyObject, required = false)]
         message_metadata: Value,
     },
     Abort {},
@@ -172,7 +172,7 @@ pub(super) enum RunEvent {
     #[serde(rename_all = "camelCase")]
     Custom {
         name: String,
-        #[schema(value_type = Object)]
+        #[schema(value_type = forms::AnyObject)]
         value: Value,
     },
     #[serde(rename_all = "camelCase")]
@@ -182,7 +182,7 @@ pub(super) enum RunEvent {
         outcome: RunOutcome,
         #[schema(required = false)]
         usage: Vec<RunTokens>,
-        #[schema(value_type = Object, required = false)]
+        #[schema(value_type = forms::AnyObject, required = false)]
         metadata: Value,
     },
     #[serde(rename_all = "camelCase")]
@@ -368,7 +368,7 @@ enum ResponseItem {
         id: String,
         #[schema(value_type = forms::ItemStatusText)]
         status: String,
-        #[schema(value_type = Vec<Object>)]
+        #[schema(value_type = Vec<forms::AnyObject>)]
         summary: Vec<Value>,
         content: Vec<ResponseContent>,
     },
@@ -392,9 +392,9 @@ enum ResponseItem {
 enum ResponseContent {
     OutputText {
         text: String,
-        #[schema(value_type = Vec<Object>)]
+        #[schema(value_type = Vec<forms::AnyObject>)]
         annotations: Vec<Value>,
-        #[schema(value_type = Vec<Object>)]
+        #[schema(value_type = Vec<forms::AnyObject>)]
         logprobs: Vec<Value>,
     },
     ReasoningText {

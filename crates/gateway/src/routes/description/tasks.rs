@@ -20,7 +20,7 @@ pub(super) fn operations() -> Vec<Operation> {
             .with_header("Location", "Where it is.", json!({ "type": "string", "format": "uri-reference" }))
             .may_say(&INPUT)
             .may_say(&ORDER)
-            .may_say(&["task_conflict"]),
+            .may_say(&["task_conflict", "thread_erased"]),
         Operation::get("/v1/agents/{agent}/tasks", "listTasks", "The queue of an agent")
             .tag(TASKS)
             .needs(Scope::ReadAgents)
@@ -28,7 +28,7 @@ pub(super) fn operations() -> Vec<Operation> {
             .answers::<TasksPage>(
                 200,
                 "Tasks, in the order of the queue",
-                json!({ "agent_id": "ann", "tasks": [task()], "has_more": false }),
+                json!({ "agent_id": "ann", "tasks": [task()], "next": null }),
             )
             .may_say(&["unknown_agent", "invalid_position", "invalid_limit"]),
         Operation::get(one, "showTask", "A task, and what became of it")

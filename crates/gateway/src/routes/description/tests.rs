@@ -221,6 +221,40 @@ fn everything_that_is_referred_to_is_there() {
     }
 }
 
+/// The places of schemas that say `array` and not of what.
+fn arrays_of_anything(schema: &Value, place: &str, found: &mut Vec<String>) {
+    match schema {
+        Value::Object(map) => {
+            let says_array = match map.get("type") {
+                Some(Value::String(kind)) => kind == "array",
+                Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "array"),
+                _ => false,
+            };
+            if says_array && !map.contains_key("items") {
+                found.push(place.to_owned());
+            }
+            for (name, inner) in map {
+                arrays_of_anything(inner, &format!("{place}/{name}"), found);
+            }
+        }
+        Value::Array(all) => {
+            for (index, inner) in all.iter().enumerate() {
+                arrays_of_anything(inner, &format!("{place}/{index}"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Makers of clients refuse one that does not.
+#[test]
+fn every_array_says_of_what() {
+    let document: Value = serde_json::from_slice(&super::document()).unwrap();
+    let mut found = Vec::new();
+    arrays_of_anything(&document, "", &mut found);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
 /// The schema of an event of ours, by what it is.
 fn schema_of(name: &str, data: &Value) -> &'static str {
     match (name, data["chunk_type"].as_str(), data.get("chunk_id")) {
@@ -285,11 +319,34 @@ fn every_field_of_an_event_is_described_and_none_that_is_promised_is_missing() {
     }
 }
 
+/// openapi-python-client makes the name of an anonymous object twice when it stands in one of several variants, and leaves the variant out.
+#[test]
+fn variants_have_no_anonymous_objects() {
+    let document: Value = serde_json::from_slice(&super::document()).unwrap();
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let mut seen = 0;
+    for (name, schema) in schemas {
+        let variants = schema["oneOf"].as_array().into_iter().flatten();
+        for (field, value) in variants.filter_map(|variant| variant["properties"].as_object()).flatten() {
+            let inner = if value["type"] == "array" { &value["items"] } else { value };
+            assert_ne!(inner["type"], "object", "{field} of a variant of {name}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 100, "{seen} fields of variants");
+}
+
 /// Also where the path, the query or a body is refused before the handler is called.
 #[tokio::test]
 async fn protocols_are_refused_in_their_own_form() {
     let router = bare();
     for (method, path, body, kind, begin) in [
+        ("GET", "/v1/responses/x/nothing", "", "application/json", "{\"error\":{"),
+        ("PUT", "/v1/chat/completions", "", "application/json", "{\"error\":{"),
+        ("GET", "/v1/models/%ff", "", "application/json", "{\"error\":{"),
+        ("GET", "/api/chat/x/nothing", "", "text/plain; charset=utf-8", ""),
+        ("GET", "/agui", "", "application/json", "{\"message\":"),
+        ("GET", "/v1/nothing", "", "application/problem+json", "{\"type\":"),
         ("GET", "/v1/responses/%ff", "", "application/json", "{\"error\":{"),
         ("GET", "/v1/responses/x?stream=maybe", "", "application/json", "{\"error\":{"),
         ("POST", "/v1/responses/x/cancel", "x", "application/json", "{\"error\":{"),
@@ -300,7 +357,12 @@ async fn protocols_are_refused_in_their_own_form() {
         let request =
             Request::builder().method(method).uri(path).extension(Connection(CancellationToken::new()));
         let response = router.clone().call(request.body(Body::from(body)).unwrap()).await.unwrap();
-        assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{path}");
+        let status = match (method, path) {
+            (_, path) if path.ends_with("/nothing") => StatusCode::NOT_FOUND,
+            ("PUT", _) | ("GET", "/agui") => StatusCode::METHOD_NOT_ALLOWED,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        assert_eq!(response.status(), status, "{path}");
         assert_eq!(response.headers()[header::CONTENT_TYPE], kind, "{path}");
         let text = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
         assert!(

@@ -15,6 +15,7 @@ use crate::routes::failed_turns::{FailedQuery, FailedTurns};
 use crate::routes::history::{HistoryPage, HistoryQuery};
 use crate::routes::messages::{Accepted, MessageBody};
 use crate::routes::threads::{ThreadBody, ThreadNow};
+use crate::routes::turns::TurnNow;
 use crate::routes::{AuditPage, AuditQuery};
 use crate::shown::{ShownThread, WholeBatch};
 
@@ -80,14 +81,15 @@ fn of_threads() -> Vec<Operation> {
             .may_say(&ORDER)
             .may_say(&STREAM)
             .may_say(&["invalid_busy_policy", "thread_busy", "agent_backing_off", "thread_erased"])
-            .may_say(&["idempotency_key_reused", "idempotency_key_needed", "turn_dropped"])
+            .may_say(&["idempotency_key_reused", "idempotency_key_needed", "turn_dropped", "turn_deleted"])
+            .may_say(&["invalid_parameters", "parameters_too_large", "unsupported_parameter"])
             .may_say(&["invalid_cursor", "unknown_cursor", "cursor_ahead"]),
         Operation::get("/v1/threads/{thread}/audit", "auditThread", "Who stopped, retried or dropped turns")
             .tag(THREADS)
             .needs(Scope::ReadAudit)
             .asks::<AuditQuery>()
             .answers::<AuditPage>(200, "Acts, newest first", audit("hello"))
-            .may_say(&["unknown_thread", "invalid_limit"]),
+            .may_say(&["unknown_thread", "no_owner", "invalid_limit"]),
     ]
 }
 
@@ -100,9 +102,9 @@ fn of_what_is_written() -> Vec<Operation> {
             .answers::<HistoryPage>(
                 200,
                 "Messages, oldest first",
-                json!({ "session_id": "hello", "messages": [message()], "has_more": false }),
+                json!({ "thread_id": "hello", "messages": [message()], "next": null }),
             )
-            .may_say(&["unknown_thread", "invalid_position", "invalid_limit", "invalid_range"]),
+            .may_say(&["unknown_thread", "no_owner", "invalid_position", "invalid_limit", "invalid_range"]),
         Operation::get(
             "/v1/threads/{thread}/batches",
             "listBatches",
@@ -114,9 +116,9 @@ fn of_what_is_written() -> Vec<Operation> {
         .answers::<BatchesPage>(
             200,
             "Batches, newest first",
-            json!({ "thread_id": "hello", "batches": [batch()], "has_more": false }),
+            json!({ "thread_id": "hello", "batches": [batch()], "next": null }),
         )
-        .may_say(&["unknown_thread", "invalid_position", "invalid_limit"]),
+        .may_say(&["unknown_thread", "no_owner", "invalid_position", "invalid_limit"]),
         Operation::get(
             "/v1/threads/{thread}/batches/{batch}",
             "showBatch",
@@ -135,7 +137,13 @@ fn of_what_is_written() -> Vec<Operation> {
         .needs(Scope::ReadThreads)
         .asks::<ContextQuery>()
         .answers::<ShownContext>(200, "The context", context())
-        .may_say(&["unknown_thread", "invalid_format", "invalid_position", "invalid_tokens"]),
+        .may_say(&[
+            "unknown_thread",
+            "no_owner",
+            "invalid_format",
+            "invalid_position",
+            "invalid_tokens",
+        ]),
         Operation::get(
             "/v1/threads/{thread}/compactions",
             "listCompactions",
@@ -148,7 +156,7 @@ fn of_what_is_written() -> Vec<Operation> {
             "Compactions, newest first",
             json!({ "thread_id": "hello", "compactions": [compaction()] }),
         )
-        .may_say(&["unknown_thread"]),
+        .may_say(&["unknown_thread", "no_owner"]),
         Operation::post(
             "/v1/threads/{thread}/compactions/undo",
             "undoCompaction",
@@ -171,6 +179,11 @@ fn of_what_is_written() -> Vec<Operation> {
 fn of_turns() -> Vec<Operation> {
     let failed = "/v1/threads/{thread}/failed-turns";
     vec![
+        Operation::get("/v1/turns/{turn}", "getTurn", "How a turn stands")
+            .tag(TURNS)
+            .needs(Scope::ReadThreads)
+            .answers::<TurnNow>(200, "The turn", turn())
+            .may_say(&["unknown_turn", "no_owner"]),
         Operation::post("/v1/turns/{turn}/stop", "stopTurn", "Stop a turn")
             .tag(TURNS)
             .says("The partial answer is kept and marked. It waits some seconds for a worker that owns the turn.")
@@ -178,13 +191,13 @@ fn of_turns() -> Vec<Operation> {
             .takes_actor()
             .no_body()
             .acts()
-            .may_say(&["unknown_turn", "no_owner"]),
+            .may_say(&["unknown_turn", "turn_ended", "no_owner"]),
         Operation::get(failed, "listFailedTurns", "Inputs whose turn failed")
             .tag(TURNS)
             .needs(Scope::ReadThreads)
             .asks::<FailedQuery>()
             .answers::<FailedTurns>(200, "Failed turns, by their ids", failed_turns())
-            .may_say(&["unknown_thread", "invalid_limit"]),
+            .may_say(&["unknown_thread", "no_owner", "invalid_limit"]),
         Operation::post("/v1/threads/{thread}/failed-turns/{turn}/retry", "retryFailedTurn", "Open a failed turn again")
             .tag(TURNS)
             .needs(Scope::OperateAgents)
@@ -224,7 +237,7 @@ pub(super) fn audit(subject: &str) -> Value {
         "target": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "done": true, "refused": null,
         "at": "2026-11-22T11:49:44.123Z",
     });
-    json!({ "subject_id": subject, "acts": [act], "has_more": false })
+    json!({ "subject_id": subject, "acts": [act], "next": null })
 }
 
 fn thread() -> Value {
@@ -239,6 +252,10 @@ fn thread_now() -> Value {
     thread["owner"] = json!("present");
     thread["active_turn"] = active_turn();
     thread["waiting_turns"] = json!([]);
+    thread["open_messages"] = json!([{
+        "message_id": "m-7", "expected": 3, "received": 4, "released": 3, "missing": [{ "first": 3, "last": 3 }],
+        "until": "2026-11-22T11:50:14.123Z",
+    }]);
     thread
 }
 
@@ -259,6 +276,14 @@ fn accepted() -> Value {
     })
 }
 
+fn turn() -> Value {
+    let turn = "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610";
+    json!({
+        "turn_id": turn, "thread_id": "hello", "state": "running", "run": 0, "message_id": format!("{turn}-a"),
+        "waiting": {"reason": "no workflow", "until": null},
+    })
+}
+
 fn message() -> Value {
     json!({
         "position": "7524873984012345345", "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a",
@@ -268,10 +293,10 @@ fn message() -> Value {
     })
 }
 
-fn batch() -> Value {
+pub(super) fn batch() -> Value {
     json!({
         "batch_id": "7524873984012345344", "batch_type": "user_request", "state": "complete",
-        "incomplete_code": null, "incomplete": null, "parent_batch": null, "message_count": 2, "tokens": 12,
+        "incomplete_code": null, "incomplete": null, "abandoned_since": null, "parent_batch": null, "message_count": 2, "tokens": 12,
         "input": "How is the weather?", "last_at": "2026-11-22T11:49:44.123Z",
     })
 }
@@ -311,8 +336,8 @@ fn failed_turns() -> Value {
     let failed = json!({
         "turn_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "agent_id": "ann", "run": 0,
         "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "content": "How is the weather?", "metadata": {},
-        "code": "deadline", "text": "nobody answered for 120 s", "retryable": true,
+        "code": "deadline", "text": "nobody answered for 120 s", "retryable": true, "partial": "Sun",
         "failed_at": "2026-11-22T11:49:44.123Z",
     });
-    json!({ "thread_id": "hello", "failed_turns": [failed], "has_more": false })
+    json!({ "thread_id": "hello", "failed_turns": [failed], "next": null })
 }

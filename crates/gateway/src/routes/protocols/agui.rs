@@ -6,17 +6,14 @@ use axum::extract::Extension;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use model::{MessageId, Metadata, ThreadId, TurnId};
-use store::RunFailure;
 
-use super::{Answer, Posted, Trouble, active, enter, find, open, own_key, posted, stream};
+use super::{Answer, Posted, Trouble, active, enter, find, last, open, own_key, posted, stream};
 use crate::desk::Desk;
 use crate::hub::Hub;
+use crate::input::TurnParameters;
+use crate::owner;
 use crate::routes::Connection;
 use crate::standing::{Input, Standing};
-use crate::{owner, reads};
-
-/// Failed turns that are looked at for the last one.
-const MOST_FAILED: u32 = 200;
 
 pub(in crate::routes) async fn post(
     desk: Desk,
@@ -35,6 +32,7 @@ async fn say(posted: Posted) -> Result<Response, Trouble> {
         policy: None,
         content: request.text,
         metadata: Metadata::EMPTY,
+        parameters: TurnParameters::new(request.wanted)?,
         key: key.or_else(|| own_key("agui", Some(&request.run))),
         correlation_id,
     };
@@ -63,7 +61,7 @@ async fn follow(posted: Posted) -> Result<Response, Trouble> {
                 let answer = find(&desk, connection, &thread, &message).await?;
                 Some((message, answer))
             }
-            None => last(hub, &thread).await?,
+            None => last::answer(hub, &thread).await?.map(|last| (last.message, last.answer)),
         },
     };
     let Some((message, answer)) = found else { return Ok(StatusCode::NO_CONTENT.into_response()) };
@@ -95,24 +93,5 @@ async fn named(
 /// Whether a turn of which nothing is stored is under way, or waits.
 async fn is_known(hub: &Hub, thread: &ThreadId, turn: &TurnId) -> Result<bool, Trouble> {
     let explained = owner::knows(hub.context(), thread).await?;
-    let active = explained.active.map(|active| active.turn);
-    Ok(active.iter().chain(&explained.waiting).any(|known| known == turn))
-}
-
-/// What the last turn with a person has left behind: an answer, or a failure.
-async fn last(hub: &Hub, thread: &ThreadId) -> Result<Option<(MessageId, Answer)>, Trouble> {
-    let store = hub.store();
-    let answered = store.last_answer(thread).await?;
-    let failed = store.failed_turns(thread, None, MOST_FAILED).await?.unwrap_or_default();
-    let failed = failed.into_iter().max_by_key(|failed| failed.failed_at);
-    if let Some(failed) =
-        failed.filter(|failed| answered.as_ref().is_none_or(|(_, at)| failed.failed_at > *at))
-    {
-        let message = failed.opened.turn.answer(failed.opened.run);
-        let (code, text, is_retryable) = (failed.code, failed.text, failed.is_retryable);
-        return Ok(Some((message, Answer::of_failure(RunFailure { code, text, is_retryable }))));
-    }
-    let Some((message, _)) = answered else { return Ok(None) };
-    let stored = reads::answer(store, thread, &message).await?;
-    Ok(stored.map(|stored| (message, Answer::Stored(stored))))
+    Ok(owner::has_turn(&explained, turn))
 }

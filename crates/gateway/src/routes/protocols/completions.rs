@@ -7,11 +7,14 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use model::ThreadId;
 
-use super::{Posted, Trouble, failed, json, new_thread, open, posted, stream, whole};
+use super::{
+    Posted, Repeats, Trouble, enter, failed, imported, json, new_thread, placed, posted, stream, whole,
+};
 use crate::desk::Desk;
+use crate::input::TurnParameters;
 use crate::problem::Problem;
 use crate::routes::Connection;
-use crate::standing::Input;
+use crate::standing::{Input, Standing};
 
 /// Names the thread of a completion, as `metadata.thread_id` does.
 const THREAD: &str = "x-antiphon-thread";
@@ -26,19 +29,31 @@ pub(in crate::routes) async fn post(
 
 async fn complete(posted: Posted) -> Result<Response, Trouble> {
     let Posted { desk, connection, key, correlation_id, headers, body } = posted;
-    let request = Request::parse(&body, named(&desk, &headers)?, desk.tenant())?;
+    let mut request = Request::parse(&body, named(&desk, &headers)?, desk.tenant())?;
     let hub = desk.hub()?;
+    let repeats = Repeats::of_key(key.as_deref());
     let thread = request.thread.map_or_else(|| new_thread(&desk, key.as_deref()), Ok)?;
+    let mut earlier = Vec::new();
+    if request.wanted.history.is_some() && imported::is_wanted(hub, &request.agent).await? {
+        earlier = imported::read(hub, &thread, &body)?;
+        request.wanted.history = None;
+    }
     let input = Input {
         thread: thread.clone(),
         agent: Some(request.agent.clone()),
         policy: None,
         content: request.text,
         metadata: request.metadata,
+        parameters: TurnParameters::new(request.wanted)?,
         key,
         correlation_id,
     };
-    let (message, answer) = open(&desk, connection, &input).await?;
+    let standing = placed(&desk, &input).await?;
+    // An input that is refused leaves no thread.
+    if let Standing::New(turn) = &standing {
+        imported::write(hub, &thread, &turn.agent, &earlier).await?;
+    }
+    let (message, answer) = enter(&desk, connection, &thread, standing).await?;
     let terms = Terms {
         message: message.clone(),
         model: request.agent.name().to_owned(),
@@ -50,10 +65,14 @@ async fn complete(posted: Posted) -> Result<Response, Trouble> {
     let mut response = if request.stream {
         stream(ChatCompletions::new(terms), message, answer)
     } else {
-        match whole(ChatCompletions::new(terms), message, answer).await?.object() {
+        match whole(ChatCompletions::new(terms), &message, answer)
+            .await
+            .as_ref()
+            .and_then(|fold| fold.object())
+        {
             Some(Ok(object)) => json(object),
             Some(Err(failure)) => failed(failure, error_body),
-            None => return Err(Problem::unavailable("stream_cut", "the answer goes on").into()),
+            None => return Err(repeats.cut(&thread, &message).into()),
         }
     };
     if let Ok(thread) = thread.name().parse() {

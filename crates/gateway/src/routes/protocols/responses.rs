@@ -16,17 +16,19 @@ use uuid::Uuid;
 use wire::explain::About;
 
 use super::{
-    Answer, Posted, Trouble, active, answered, enter, find, json, new_thread, placed, posted, stream, whole,
+    Answer, Posted, Repeats, Trouble, active, answered, enter, find, json, new_thread, placed, posted,
+    stream, whole,
 };
 use crate::body::Empty;
 use crate::desk::Desk;
 use crate::forms;
 use crate::hub::Hub;
+use crate::input::TurnParameters;
 use crate::params::{Asked, Params};
 use crate::problem::Problem;
 use crate::routes::{Connection, turns};
 use crate::standing::Input;
-use crate::{acts, owner, reads, standing};
+use crate::{acts, owner, reads};
 
 /// How long a cancelled response is waited for, so that it can be shown as it ended.
 const CANCEL_LOOKS: u32 = 20;
@@ -44,6 +46,7 @@ async fn respond(posted: Posted) -> Result<Response, Trouble> {
     let Posted { desk, connection, key, correlation_id, body, .. } = posted;
     let request = Request::parse(&body, desk.tenant())?;
     let hub = desk.hub()?;
+    let repeats = Repeats::of_key(key.as_deref());
     let thread = place(&desk, &request, key.as_deref()).await?;
     let input = Input {
         thread: thread.clone(),
@@ -51,10 +54,17 @@ async fn respond(posted: Posted) -> Result<Response, Trouble> {
         policy: None,
         content: request.text.clone(),
         metadata: request.metadata.clone(),
+        parameters: TurnParameters::new(request.wanted.clone())?,
         key,
         correlation_id,
     };
     let standing = placed(&desk, &input).await?;
+    if request.follows == Follows::Nothing {
+        // Every gateway knows whose it is then.
+        let agent = request.agent.clone();
+        let new = NewThread { thread: thread.clone(), agent, policy: None, metadata: Metadata::EMPTY };
+        hub.store().name_thread(&new).await?;
+    }
     let model = match &request.agent {
         Some(agent) => agent.name().to_owned(),
         None => model_of(hub, &thread).await?,
@@ -76,28 +86,30 @@ async fn respond(posted: Posted) -> Result<Response, Trouble> {
     if request.stream {
         return Ok(stream(fold, message, answer));
     }
-    Ok(json(whole(fold, message, answer).await?.object()))
+    object(fold, &thread, &message, answer, repeats).await
 }
 
-/// Where the input is said. A thread that begins here is named, so that every gateway knows whose it is.
+/// The response at its end.
+async fn object(
+    fold: Responses,
+    thread: &ThreadId,
+    message: &MessageId,
+    answer: Answer,
+    repeats: Repeats,
+) -> Result<Response, Trouble> {
+    match whole(fold, message, answer).await {
+        Some(fold) => Ok(json(fold.object())),
+        None => Err(repeats.cut(thread, message).into()),
+    }
+}
+
+/// Where the input is said.
 async fn place(desk: &Desk, request: &Request, key: Option<&str>) -> Result<ThreadId, Trouble> {
     let hub = desk.hub()?;
     let before = match &request.follows {
         Follows::Thread(thread) => return Ok(thread.clone()),
         Follows::Response(before) => before,
-        Follows::Nothing => {
-            let thread = new_thread(desk, key)?;
-            // With a key it may be one that there was.
-            standing::refuse_erased(hub, &thread).await?;
-            let new = NewThread {
-                thread: thread.clone(),
-                agent: request.agent.clone(),
-                policy: None,
-                metadata: Metadata::EMPTY,
-            };
-            hub.store().name_thread(&new).await?;
-            return Ok(thread);
-        }
+        Follows::Nothing => return Ok(new_thread(desk, key)?),
     };
     let (turn, message) = named(before)?;
     let thread = thread_of(desk, &turn, &message).await?;
@@ -158,11 +170,11 @@ async fn shown(
         None => find(desk, connection, &thread, &message).await?,
     };
     if streams {
-        let resume = query.starting_after.map_or(Resume::Start, Resume::After);
+        let resume = query.starting_after.map_or(Resume::Again, Resume::After);
         return Ok(stream(Responses::new(terms, resume), message, answer));
     }
     let fold = Responses::new(terms, Resume::Start);
-    Ok(json(whole(fold, message, answer).await?.object()))
+    object(fold, &thread, &message, answer, Repeats::Same).await
 }
 
 pub(in crate::routes) async fn cancel(
@@ -190,7 +202,7 @@ pub(in crate::routes) async fn cancel(
         match answer {
             Some(answer) => {
                 let fold = Responses::new(terms, Resume::Start);
-                Ok(json(whole(fold, message, answer).await?.object()))
+                object(fold, &thread, &message, answer, Repeats::Same).await
             }
             None => Ok(json(under_way(hub, terms, &turn).await)),
         }
@@ -214,7 +226,12 @@ async fn thread_of(desk: &Desk, turn: &TurnId, message: &MessageId) -> Result<Th
     if let Some(thread) = store.thread_of_turn(turn, message).await? {
         return desk.own(thread).ok_or_else(|| unknown().into());
     }
-    let problem = match turns::thread_of(desk, turn).await {
+    // Of a response that was asked for the request is stored before its turn begins.
+    let looked_for = match store.is_response(turn).await? {
+        true => turns::thread_of(desk, turn).await,
+        false => turns::thread_if_known(desk, turn).await,
+    };
+    let problem = match looked_for {
         Ok(thread) => return Ok(thread),
         Err(problem) => problem,
     };

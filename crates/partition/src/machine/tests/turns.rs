@@ -2,10 +2,13 @@
 //!
 //! The thread of a person is `t`, the agent is `a`. The store knows what has been committed, unless a test says otherwise.
 
+mod answers;
 mod corners;
 mod crashes;
 mod ends;
+mod explained;
 mod following;
+mod postponed;
 mod tasks;
 
 use std::sync::Arc;
@@ -64,6 +67,7 @@ fn opened(name: &str, run: u32, policy: BusyPolicy) -> Order {
         policy,
         content: format!("ask {name}"),
         metadata: Metadata::EMPTY,
+        parameters: Metadata::EMPTY,
         work_request: false,
         memory: false,
         actor: None,
@@ -181,7 +185,7 @@ impl Script {
                     |failed: &FailedTurn| failed.opened.turn == *turn && failed.opened.run >= *run;
                 (is_open || is_committed || commit.failed_turns.iter().any(has_failed)).then_some(0)
             }
-            OrderKey::Task(_, id) => {
+            OrderKey::Task(_, id, _) => {
                 commit.tasks.iter().find(|write| write.queued.task.id == *id).map(|write| write.digest)
             }
             OrderKey::Act(_, id, _) => commit.audit.iter().any(|audited| audited.id == *id).then_some(0),
@@ -312,21 +316,6 @@ fn input_and_answer_are_one_commit() {
     assert!(places.iter().all(|place| place.batch_type == BatchType::UserRequest));
     assert_eq!(turn.messages[1].key.message, turn.turn.answer(0));
     assert_eq!(script.last_commit().checkpoint, Seq(3));
-}
-
-#[test]
-fn tool_steps_are_messages_of_the_same_commit() {
-    let mut script = Script::new();
-    script.open("x");
-    script.say(0, &["look", "call:c:{}", "result:c:42", "it is 42!"]);
-    let wanted = r#"user "ask x", assistant "look", tool "42", assistant "it is 42""#;
-    assert_eq!(script.history(), [wanted]);
-    let messages = &script.last_commit().turns[0].messages;
-    assert_eq!(messages.iter().map(|m| m.placement.sequence_num).collect::<Vec<_>>(), [0, 1, 2, 3]);
-    assert_eq!(messages[1].tool_calls, Some(json!([{"id": "c", "name": "f", "arguments": "{}"}])));
-    assert_eq!(messages[2].tool_call_id.as_deref(), Some("c"));
-    let ids: std::collections::BTreeSet<_> = messages.iter().map(|m| &m.key.message).collect();
-    assert_eq!(ids.len(), 4);
 }
 
 #[test]
@@ -494,57 +483,11 @@ fn no_more_turns_than_allowed_are_under_way() {
 }
 
 #[test]
-fn what_waits_for_the_word_of_the_store_is_not_known_yet() {
-    let mut script = Script::new();
-    script.open("x");
-    script.say(0, &["done!"]);
-    let ask = |script: &mut Script| {
-        let question = Question { token: 7, about: About::Thread(thread("t")) };
-        match script.machine.handle(Input::Question(question), script.now).remove(0) {
-            Action::Explain(explanation) => explanation,
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!(ask(&mut script).known_up_to, Seq(script.seq));
-    script.auto = false;
-    script.open("y");
-    let explanation = ask(&mut script);
-    assert_eq!((explanation.active, explanation.waiting), (None, Vec::new()));
-    assert_eq!(explanation.known_up_to, Seq(script.seq - 1));
-}
-
-#[test]
-fn why_things_wait() {
-    let mut script = Script::new();
-    let ask = |script: &mut Script, about| {
-        let actions = script.machine.handle(Input::Question(Question { token: 7, about }), script.now);
-        match actions.into_iter().next() {
-            Some(Action::Explain(explanation)) => explanation,
-            other => panic!("{other:?}"),
-        }
-    };
-    script.open("x");
-    script.open("y");
-    let thread_state = ask(&mut script, About::Thread(thread("t")));
-    assert_eq!(thread_state.known_up_to, Seq(script.seq));
-    assert_eq!(thread_state.active.unwrap().waits_for, Some(WaitReason::NoWorkflow));
-    assert_eq!(thread_state.waiting, [turn("y")]);
-    assert_eq!(ask(&mut script, About::Turn(turn("y"))).reason, Some(WaitReason::HeadOfLine));
-    script.say(1, &["b"]);
-    let active = ask(&mut script, About::Turn(turn("x"))).active.unwrap();
-    assert_eq!((active.turn, active.waits_for), (turn("x"), Some(WaitReason::Gap)));
-    script.task("t1");
-    script.say(0, &["error:{}"]);
-    let waiting = ask(&mut script, About::Agent(agent()));
-    assert!(matches!(waiting.reason, Some(WaitReason::Backoff { for_ms }) if for_ms > 59_000));
-    script.order(act("p", ActKind::Pause));
-    assert_eq!(ask(&mut script, About::Agent(agent())).reason, Some(WaitReason::Paused));
-}
-
-#[test]
 fn a_failing_turn_is_told_once_with_what_had_come_of_it() {
     let mut script = Script::new();
-    script.open("x");
+    let Order::Turn(mut traced) = opened("x", 0, BusyPolicy::Enqueue) else { panic!("a turn") };
+    traced.correlation_id = Some("c-1".into());
+    script.order(Order::Turn(traced));
     script.say(0, &["one"]);
     script.say(2, &["three"]);
     let mut told = Vec::new();
@@ -571,6 +514,7 @@ fn a_failing_turn_is_told_once_with_what_had_come_of_it() {
         text: "chunks never arrived: 1".to_owned(),
         backoff_ms: None,
         buffer: Some(buffer),
+        correlation_id: Some("c-1".into()),
     };
     assert_eq!(told, [failed]);
 }

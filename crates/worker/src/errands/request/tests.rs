@@ -16,6 +16,7 @@ fn start() -> Start {
         task: None,
         content: "now?".to_owned(),
         metadata: Metadata::EMPTY,
+        parameters: Metadata::EMPTY,
         is_adopted: false,
         token: TurnToken::received("secret"),
         correlation_id: None,

@@ -18,7 +18,7 @@ fn what_follows_a_turn_leaves_with_its_commit() {
         .iter()
         .filter_map(|out| match out {
             Outgoing::Task(task) => Some(task),
-            Outgoing::TurnOpened(_) | Outgoing::TurnEnded(_) => None,
+            Outgoing::TurnOpened(_) | Outgoing::TurnEnded(_) | Outgoing::Pause(_) => None,
         })
         .collect();
     assert_eq!(
@@ -73,6 +73,36 @@ fn a_failed_turn_is_followed_by_nothing() {
     script.say(0, &["error:{}"]);
     let outgoing = &script.last_commit().outbox.as_ref().unwrap().outgoing;
     assert!(matches!(&outgoing[..], [Outgoing::TurnEnded(ended)] if ended.status == TurnStatus::Failed));
+}
+
+#[test]
+fn a_persons_turn_without_valid_credentials_pauses_its_agent_wherever_it_lives() {
+    let mut script = Script::new();
+    script.open("x");
+    script.say(0, &[r#"error:{"class": "auth"}"#]);
+    let commit = script.last_commit().clone();
+    assert!(commit.agents.is_empty(), "nothing of another partition is written here");
+    assert!(commit.failed_turns[0].is_retryable, "it may succeed once somebody has seen to them");
+    let outgoing = commit.outbox.unwrap().outgoing;
+    let [Outgoing::TurnEnded(_), Outgoing::Pause(pause)] = &outgoing[..] else { panic!("{outgoing:?}") };
+    assert_eq!((pause.agent.clone(), pause.id.as_str()), (agent(), &*format!("{}-auth0", turn("x"))));
+    // Where the agent lives it is an act like an operator's, and a task waits.
+    script.task("t1");
+    script.say(0, &["error:{}"]);
+    for _ in 0..2 {
+        script.order(Order::Act(pause.act()));
+    }
+    assert!(script.later(200_000).is_empty(), "paused, also after its backoff");
+    let audited: Vec<_> = script.commits.iter().flat_map(|commit| &commit.audit).collect();
+    let [audit] = &audited[..] else { panic!("{audited:?}") };
+    assert_eq!((audit.what.as_str(), audit.actor.as_str()), ("pause", Pause::ACTOR));
+    for hint in ["{}", r#"{"class": "permanent"}"#, r#"{"class": "transient"}"#] {
+        let mut script = Script::new();
+        script.open("x");
+        script.say(0, &[&format!("error:{hint}")]);
+        let outgoing = &script.last_commit().outbox.as_ref().unwrap().outgoing;
+        assert!(matches!(&outgoing[..], [Outgoing::TurnEnded(_)]), "{hint}: {outgoing:?}");
+    }
 }
 
 /// What the last commit sends, without the ends of turns.

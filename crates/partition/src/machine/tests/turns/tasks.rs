@@ -201,6 +201,22 @@ fn orders_for_unknown_agents_are_refused() {
 }
 
 #[test]
+fn of_orders_of_erased_threads_nothing_is_kept() {
+    let mut script = Script::new();
+    script.auto = false;
+    script.task("t1");
+    let key = script.checks.pop().unwrap();
+    script.handle(Input::Checked(vec![(key, Verdict::Erased)]));
+    script.task("t2");
+    let key = script.checks.pop().unwrap();
+    script.handle(Input::Checked(vec![(key, Verdict::New)]));
+    assert_eq!(script.machine.take_counters().erased_orders, 1);
+    let commit = script.last_commit();
+    let tasks: Vec<_> = commit.tasks.iter().map(|task| task.queued.task.id.as_str()).collect();
+    assert_eq!((tasks, commit.dead_letters.len()), (vec!["t2"], 0));
+}
+
+#[test]
 fn a_task_repeated_while_its_first_is_written_is_taken_once() {
     let mut script = Script::new();
     script.auto = false;

@@ -1,0 +1,216 @@
+//! UI messages as a page keeps them: of what is in the history, the same that the SDK makes of the stream of an answer.
+
+use model::{MessageId, Metadata, Role};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::fold::{End, Fold, Words};
+use crate::outline::{Change, arguments};
+use crate::{StoredAnswer, Then};
+
+use super::NO_RESULT;
+
+/// A UI message of the history.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HistoryMessage {
+    id: MessageId,
+    role: &'static str,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    metadata: Map<String, Value>,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+enum Part {
+    StepStart,
+    Text {
+        text: String,
+        state: &'static str,
+    },
+    Reasoning {
+        text: String,
+        state: &'static str,
+    },
+    DynamicTool {
+        tool_name: String,
+        tool_call_id: String,
+        state: &'static str,
+        input: Value,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        output: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error_text: Option<String>,
+        provider_executed: bool,
+    },
+}
+
+const DONE: &str = "done";
+
+impl HistoryMessage {
+    /// What somebody said.
+    pub fn input(id: &MessageId, role: Role, text: &str, metadata: &Metadata) -> Self {
+        let metadata = metadata.as_map().cloned().unwrap_or_default();
+        let parts = vec![Part::Text { text: text.to_owned(), state: DONE }];
+        Self { id: id.clone(), role: role.name(), metadata, parts }
+    }
+
+    /// An answer, with its steps.
+    pub fn answer(id: &MessageId, answer: &StoredAnswer) -> Self {
+        let mut fold = Fold::new(id.clone(), Parts::default());
+        for happening in answer.happenings() {
+            let _ = fold.apply(happening);
+        }
+        let Parts { parts, metadata, .. } = fold.words;
+        let parts = parts.into_iter().map(|(_, part)| part).collect();
+        Self { id: id.clone(), role: Role::Assistant.name(), metadata, parts }
+    }
+}
+
+/// The parts so far, with the numbers of their spans and calls.
+#[derive(Debug, Default)]
+struct Parts {
+    parts: Vec<(Option<u32>, Part)>,
+    metadata: Map<String, Value>,
+}
+
+impl Parts {
+    fn find(&mut self, number: u32) -> Option<&mut Part> {
+        self.parts.iter_mut().rev().find(|(of, _)| *of == Some(number)).map(|(_, part)| part)
+    }
+
+    fn close(&mut self, number: u32, said: Result<String, String>) {
+        if let Some(Part::DynamicTool { state, output, error_text, .. }) = self.find(number) {
+            (*state, *output, *error_text) = match said {
+                Ok(said) => ("output-available", Some(said), None),
+                Err(said) => ("output-error", None, Some(said)),
+            };
+        }
+    }
+}
+
+impl Words for Parts {
+    fn open(&mut self, _out: &mut Vec<u8>) {}
+
+    fn change(&mut self, change: Change<'_>, _out: &mut Vec<u8>) {
+        match change {
+            Change::StepBegan => self.parts.push((None, Part::StepStart)),
+            Change::SpanBegan(span) => {
+                let (text, state) = (String::new(), DONE);
+                let part = match span.is_reasoning {
+                    true => Part::Reasoning { text, state },
+                    false => Part::Text { text, state },
+                };
+                self.parts.push((Some(span.part), part));
+            }
+            Change::SpanGrew(span, delta) => {
+                if let Some(Part::Text { text, .. } | Part::Reasoning { text, .. }) = self.find(span.part) {
+                    text.push_str(delta);
+                }
+            }
+            Change::CallBegan(call) => {
+                let part = Part::DynamicTool {
+                    tool_name: call.tool.clone(),
+                    tool_call_id: call.id.clone(),
+                    state: "input-available",
+                    input: Value::Null,
+                    output: None,
+                    error_text: None,
+                    provider_executed: true,
+                };
+                self.parts.push((Some(call.part), part));
+            }
+            Change::CallEnded(call, text) => {
+                let parsed = arguments::parse(&text);
+                let refused =
+                    parsed.as_ref().err().map(|error| format!("the arguments are no JSON: {error}"));
+                if let Some(Part::DynamicTool { input, .. }) = self.find(call.part) {
+                    *input = parsed.unwrap_or(Value::String(text));
+                }
+                if let Some(refused) = refused {
+                    self.close(call.part, Err(refused));
+                }
+            }
+            Change::ResultEnded(call, whole) => {
+                self.close(call.part, if whole.is_error { Err(whole.text) } else { Ok(whole.text) });
+            }
+            Change::Unanswered(call) => {
+                let is_refused =
+                    matches!(self.find(call.part), Some(Part::DynamicTool { error_text: Some(_), .. }));
+                if !is_refused {
+                    self.close(call.part, Err(NO_RESULT.to_owned()));
+                }
+            }
+            Change::Noted(metadata) => self.metadata.extend(metadata.as_map().cloned().unwrap_or_default()),
+            Change::StepEnded | Change::SpanEnded(_) | Change::CallGrew(..) | Change::ResultBegan(..) => {}
+        }
+    }
+
+    fn end(&mut self, _end: End<'_>, metadata: &Metadata, _out: &mut Vec<u8>) {
+        self.metadata.extend(metadata.as_map().cloned().unwrap_or_default());
+    }
+
+    fn restart(&mut self, _attempt: u32, _was_shown: bool, _out: &mut Vec<u8>) -> Then {
+        Then::Continue
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Position;
+    use serde_json::json;
+
+    use super::*;
+    use crate::stored::StoredMessage;
+
+    fn row<'a>(role: Role, content: &'a str, metadata: &'a Metadata) -> StoredMessage<'a> {
+        StoredMessage { role, content, tool_calls: None, tool_call_id: None, metadata }
+    }
+
+    #[test]
+    fn an_answer_has_its_steps_calls_and_results() {
+        let id = MessageId::parse("u0001-x-a").unwrap();
+        let calls = json!([{"id": "c1", "name": "clock", "arguments": "{\"in\":\"Oslo\"}"}, {"id": "c2", "name": "bad", "arguments": "["}]);
+        let last = json!({"tokens_used": 7});
+        let last = Metadata::new(last.as_object().unwrap().clone()).unwrap();
+        let error = json!({"is_error": true});
+        let error = Metadata::new(error.as_object().unwrap().clone()).unwrap();
+        let rows = [
+            StoredMessage {
+                tool_calls: Some(&calls),
+                ..row(Role::Assistant, "Let me look.", &Metadata::EMPTY)
+            },
+            StoredMessage { tool_call_id: Some("c1"), ..row(Role::Tool, "noon", &Metadata::EMPTY) },
+            StoredMessage { tool_call_id: Some("c2"), ..row(Role::Tool, "no", &error) },
+            row(Role::Assistant, "It is noon.", &last),
+        ];
+        let stored = StoredAnswer::new(rows, true, 0, Position::from_stored(7));
+        let shown = serde_json::to_value(HistoryMessage::answer(&id, &stored)).unwrap();
+        let tool = |name: &str, call: &str, input: Value| json!({"type": "dynamic-tool", "toolName": name, "toolCallId": call, "input": input, "providerExecuted": true});
+        let with = |mut part: Value, state: &str, field: &str, text: &str| {
+            part["state"] = json!(state);
+            part[field] = json!(text);
+            part
+        };
+        let expected = json!({
+            "id": "u0001-x-a", "role": "assistant", "metadata": {"tokens_used": 7},
+            "parts": [
+                {"type": "step-start"},
+                {"type": "text", "text": "Let me look.", "state": "done"},
+                with(tool("clock", "c1", json!({"in": "Oslo"})), "output-available", "output", "noon"),
+                with(tool("bad", "c2", json!("[")), "output-error", "errorText", "no"),
+                {"type": "step-start"},
+                {"type": "text", "text": "It is noon.", "state": "done"},
+            ],
+        });
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn an_input_is_its_text() {
+        let id = MessageId::parse("u0001-x-q").unwrap();
+        let shown = HistoryMessage::input(&id, Role::User, "Hello", &Metadata::EMPTY);
+        let expected = json!({"id": "u0001-x-q", "role": "user", "parts": [{"type": "text", "text": "Hello", "state": "done"}]});
+        assert_eq!(serde_json::to_value(shown).unwrap(), expected);
+    }
+}

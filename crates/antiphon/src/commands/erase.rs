@@ -1,0 +1,200 @@
+//! Erasing a thread, a tenant or a user: everywhere at once, also what is under way.
+//!
+//! 1. The threads are marked: whatever is read for them from now on is dropped.
+//! 2. What Postgres has is deleted; owners are made to forget what they hold ([`Store::renounce`]), and what they wrote meanwhile goes as well.
+//! 3. An act goes through each partition's stream. Once it is audited and the checkpoint has passed it, nothing before it is needed, and
+//!    the subjects of the threads are purged up to it. Again, until nothing comes any more.
+
+mod receipt;
+mod streams;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bus::Bus;
+use model::{AgentId, Bucket, PartitionCount, PartitionId, ThreadId};
+use serde_json::json;
+use store::{ErasedOwner, ErasedRows, Store};
+use tokio::time::Instant;
+
+use self::receipt::Receipt;
+use self::streams::Streams;
+use super::options::{Erase, EraseOwner, ErasePolicy};
+use super::{PATIENCE, output, unknown};
+use crate::roles::{Stop, bus_config};
+
+/// Threads of one statement.
+const THREADS_AT_ONCE: usize = 200;
+/// Owners that are made to forget and write again all the same: they do not, but for what began before the mark.
+const MOST_ROUNDS: usize = 10;
+
+/// What is erased, and what may hold text of it.
+struct Erasing<'a> {
+    store: &'a Store,
+    partitions: PartitionCount,
+    threads: Vec<ThreadId>,
+    agents: BTreeSet<AgentId>,
+    tables: ErasedRows,
+}
+
+/// Erases one thread.
+pub(super) async fn thread(store: &Store, options: &Erase) -> Result<(), Stop> {
+    let thread = &options.thread;
+    let there = store.rows_of_threads(std::slice::from_ref(thread)).await?;
+    let scope = json!({ "thread_id": thread.as_str() });
+    let bus = connected(&options.policy).await?;
+    let mut erasing = Erasing::new(store, vec![thread.clone()]).await?;
+    if there.values().all(|rows| *rows == 0) && store.erased(thread).await?.is_none() {
+        let streams = Streams::new(bus.as_ref(), &erasing);
+        if streams.entries().await?.values().all(|entries| *entries == 0) {
+            return Err(unknown(thread));
+        }
+    }
+    if !options.policy.yes {
+        return dry(&options.policy, scope, &erasing, bus.as_ref(), there).await;
+    }
+    let mut receipt = run(&mut erasing, &options.policy, bus.as_ref(), None).await?;
+    // What was erased earlier is on it as well.
+    if let Some(erased) = store.erased(thread).await? {
+        receipt.tables_of_thread(&erased.counts);
+        receipt.erased_at = erased.at;
+    }
+    receipt.print(&options.policy, scope)
+}
+
+/// Erases the threads of a tenant or a user, and what is theirs besides.
+pub(crate) async fn owner(store: &Store, options: &EraseOwner) -> Result<(), Stop> {
+    let owner = options.owner()?;
+    let scope = match &owner {
+        ErasedOwner::Tenant(tenant) => {
+            json!({ "tenant": tenant.as_ref().map_or("-", |tenant| tenant.as_str()) })
+        }
+        ErasedOwner::User(tenant, user) => {
+            json!({ "tenant": tenant.as_ref().map_or("-", |tenant| tenant.as_str()), "user": user })
+        }
+    };
+    let bus = connected(&options.policy).await?;
+    let mut threads: BTreeSet<ThreadId> = store.threads_to_erase(&owner).await?.into_iter().collect();
+    if let (ErasedOwner::Tenant(tenant), Some(bus)) = (&owner, &bus) {
+        threads.extend(streams::threads_of_tenant(bus, store, tenant.as_ref()).await?);
+    }
+    let mut erasing = Erasing::new(store, threads.into_iter().collect()).await?;
+    if !options.policy.yes {
+        let mut there = ErasedRows::new();
+        for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
+            add(&mut there, store.rows_of_threads(threads).await?);
+        }
+        return dry(&options.policy, scope, &erasing, bus.as_ref(), there).await;
+    }
+    run(&mut erasing, &options.policy, bus.as_ref(), Some(&owner)).await?.print(&options.policy, scope)
+}
+
+async fn dry(
+    policy: &ErasePolicy,
+    scope: serde_json::Value,
+    erasing: &Erasing<'_>,
+    bus: Option<&Bus>,
+    tables: ErasedRows,
+) -> Result<(), Stop> {
+    output::note("nothing was erased; --yes erases");
+    let streams = Streams::new(bus, erasing).entries().await?;
+    Receipt::of_dry(erasing.threads.len(), tables, streams).print(policy, scope)
+}
+
+async fn connected(policy: &ErasePolicy) -> Result<Option<Bus>, Stop> {
+    if policy.database_only {
+        return Ok(None);
+    }
+    let config = bus_config(&policy.nats, "antiphon erase");
+    match tokio::time::timeout(PATIENCE, Bus::connect(&config)).await {
+        Ok(bus) => Ok(Some(bus?)),
+        Err(_) => {
+            let seconds = PATIENCE.as_secs();
+            Err(Stop::Failed(format!(
+                "NATS does not answer within {seconds} s; --database-only leaves the streams alone"
+            )))
+        }
+    }
+}
+
+async fn run(
+    erasing: &mut Erasing<'_>,
+    policy: &ErasePolicy,
+    bus: Option<&Bus>,
+    owner: Option<&ErasedOwner>,
+) -> Result<Receipt, Stop> {
+    let store = erasing.store;
+    if let Some(owner @ ErasedOwner::Tenant(_)) = owner {
+        // Keys first: who still has one could begin anew.
+        add(&mut erasing.tables, store.erase_owner(owner).await?);
+    }
+    for threads in erasing.threads.chunks(THREADS_AT_ONCE) {
+        store.mark_erased(threads, &policy.actor).await?;
+    }
+    erasing.pass().await?;
+    let mut streams = Streams::new(bus, erasing);
+    let mut requests = streams.drop_requests(true).await?;
+    for _ in 0..MOST_ROUNDS {
+        store.renounce(&erasing.touched()).await?;
+        if erasing.pass().await? == 0 {
+            break;
+        }
+    }
+    let give_up_at = Instant::now() + Duration::from_secs(policy.wait_seconds.into());
+    streams = Streams::new(bus, erasing);
+    let mut cleared = streams.clear(&policy.actor, give_up_at).await?;
+    requests += streams.drop_requests(false).await?;
+    // Gateways that had looked before the mark may have written since.
+    erasing.pass().await?;
+    if let Some(owner) = owner {
+        add(&mut erasing.tables, store.erase_owner(owner).await?);
+    }
+    if bus.is_some() {
+        cleared.removed.insert("WORK".to_owned(), requests);
+    }
+    Ok(Receipt::of_run(erasing.threads.len(), &policy.actor, std::mem::take(&mut erasing.tables), cleared))
+}
+
+impl<'a> Erasing<'a> {
+    async fn new(store: &'a Store, threads: Vec<ThreadId>) -> Result<Self, Stop> {
+        let partitions = store.partition_count().await?;
+        let partitions = partitions.ok_or_else(|| Stop::Failed("the database is not laid out".to_owned()))?;
+        let agents = threads.iter().map(ThreadId::agent).collect();
+        Ok(Self { store, partitions, threads, agents, tables: ErasedRows::new() })
+    }
+
+    /// Deletes all that is there now; how many rows.
+    async fn pass(&mut self) -> Result<u64, Stop> {
+        let mut all = 0;
+        for threads in self.threads.chunks(THREADS_AT_ONCE) {
+            // Before what names them is gone.
+            let agents = self.store.agents_of_threads(threads).await?;
+            self.store.note_agents(threads, &agents).await?;
+            self.agents.extend(agents);
+            loop {
+                let rows = self.store.erase_some(threads).await?;
+                let sum: u64 = rows.values().sum();
+                all += sum;
+                add(&mut self.tables, rows);
+                if sum == 0 {
+                    break;
+                }
+            }
+        }
+        all += streams::drop_dead_tasks(self).await?;
+        Ok(all)
+    }
+
+    /// The partitions whose owners may hold something of it.
+    fn touched(&self) -> Vec<PartitionId> {
+        let agents = self.agents.iter().map(|agent| Bucket::of_key(agent.as_str()));
+        let buckets = self.threads.iter().map(Bucket::of).chain(agents);
+        buckets.map(|bucket| bucket.partition(self.partitions)).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+}
+
+fn add(all: &mut ErasedRows, more: ErasedRows) {
+    for (name, rows) in more {
+        *all.entry(name).or_default() += rows;
+    }
+}

@@ -1,0 +1,298 @@
+//! What the streams have of threads that are erased.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Duration;
+
+use bus::{Bus, StoredEntry};
+use bytes::Bytes;
+use model::{Act, ActId, ActKind, AgentId, Bucket, PartitionCount, PartitionId, Seq, Tenant, ThreadId};
+use store::Store;
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+use wire::subject;
+
+use super::Erasing;
+use crate::roles::Stop;
+
+/// How long one act may take to be stored.
+const PUBLISH_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks at what became of it.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What comes within this time after a purge belongs to it.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// What the streams have of them.
+pub(super) struct Streams<'a> {
+    bus: Option<&'a Bus>,
+    store: Store,
+    partitions: PartitionCount,
+    threads: HashSet<ThreadId>,
+    agents: BTreeSet<AgentId>,
+}
+
+/// What was removed, and what is still there.
+#[derive(Debug, Default)]
+pub(super) struct Cleared {
+    /// Entries by stream.
+    pub(super) removed: BTreeMap<String, u64>,
+    /// Streams that still have something, and why.
+    pub(super) pending: BTreeMap<String, String>,
+}
+
+impl<'a> Streams<'a> {
+    pub(super) fn new(bus: Option<&'a Bus>, erasing: &Erasing<'_>) -> Self {
+        Self {
+            bus,
+            store: erasing.store.clone(),
+            partitions: erasing.partitions,
+            threads: erasing.threads.iter().cloned().collect(),
+            agents: erasing.agents.clone(),
+        }
+    }
+
+    /// How many entries each stream has of the threads' own subjects.
+    pub(super) async fn entries(&self) -> Result<BTreeMap<String, u64>, Stop> {
+        let Some(bus) = self.bus else { return Ok(BTreeMap::new()) };
+        let mut entries = BTreeMap::new();
+        for partition in self.partitions_of_threads() {
+            let own = self.own_subjects(bus, partition).await?;
+            entries.insert(subject::stream_name(partition), own.values().sum());
+        }
+        let ends = bus.subjects(subject::TURNS_STREAM, subject::ALL_TURNS).await?;
+        let is_ours = |of: &str| ThreadId::parse(of).is_ok_and(|thread| self.threads.contains(&thread));
+        let ends = ends.iter().filter(|(subject, _)| subject.strip_prefix("turns.").is_some_and(is_ours));
+        entries.insert(subject::TURNS_STREAM.to_owned(), ends.map(|(_, count)| count).sum());
+        Ok(entries)
+    }
+
+    /// Takes turn requests back: of the threads, and of tasks that follow their turns. With `of_agents` all those of agents whose threads
+    /// had text of them: their owners ask again, with other contexts.
+    pub(super) async fn drop_requests(&self, of_agents: bool) -> Result<u64, Stop> {
+        let Some(bus) = self.bus else { return Ok(0) };
+        let (mut dropped, mut from) = (0, Seq(1));
+        while let Some(entry) = bus.next_entry(subject::WORK_STREAM, subject::ALL_WORK, from).await? {
+            from = entry.seq.next();
+            let Ok(request) = serde_json::from_slice::<wire::work::TurnRequest>(&entry.payload) else {
+                continue;
+            };
+            let Ok(thread) = ThreadId::parse(&request.thread_id) else { continue };
+            let is_of_agent = of_agents && self.agents.contains(&thread.agent());
+            if !self.threads.contains(&thread) && !is_of_agent {
+                continue;
+            }
+            if let Ok(turn) = model::TurnId::parse(&request.turn_id)
+                && self.threads.contains(&thread)
+            {
+                // Best effort, as ever.
+                bus.publish_stop(&turn, request.run).await.ok();
+            }
+            dropped += u64::from(bus.delete_work(entry.seq).await?);
+        }
+        Ok(dropped)
+    }
+
+    /// Purges every partition that has something of them, and the ends of their turns, again until nothing comes any more.
+    pub(super) async fn clear(&self, actor: &str, give_up_at: Instant) -> Result<Cleared, Stop> {
+        let mut cleared = Cleared::default();
+        let Some(bus) = self.bus else { return Ok(cleared) };
+        let agents =
+            self.agents.iter().map(|agent| Bucket::of_key(agent.as_str()).partition(self.partitions));
+        let partitions: BTreeSet<PartitionId> =
+            self.partitions_of_threads().into_iter().chain(agents).collect();
+        for partition in partitions {
+            let name = subject::stream_name(partition);
+            let outcome =
+                self.clear_partition(bus, partition, actor, give_up_at, &mut cleared.removed).await?;
+            if let Some(why) = outcome {
+                cleared.pending.insert(name, why);
+            }
+        }
+        let mut ends = 0;
+        for thread in &self.threads {
+            ends += bus.purge_subject(subject::TURNS_STREAM, &subject::turns(thread), None).await?;
+        }
+        cleared.removed.insert(subject::TURNS_STREAM.to_owned(), ends);
+        Ok(cleared)
+    }
+
+    /// `None` when nothing is left, else why something is.
+    async fn clear_partition(
+        &self,
+        bus: &Bus,
+        partition: PartitionId,
+        actor: &str,
+        give_up_at: Instant,
+        removed: &mut BTreeMap<String, u64>,
+    ) -> Result<Option<String>, Stop> {
+        let name = subject::stream_name(partition);
+        let Some(herald) = self.herald(partition) else { return Ok(None) };
+        loop {
+            let Some(passed) = self.pass_through(bus, partition, &herald, actor, give_up_at).await? else {
+                let why = "no worker has read the stream up to its end in time; erase again when one has";
+                return Ok(Some(why.to_owned()));
+            };
+            let mut subjects: Vec<String> = self.own_subjects(bus, partition).await?.into_keys().collect();
+            subjects.extend(self.followed_subjects(bus, partition, passed).await?);
+            let mut purged = 0;
+            for subject in &subjects {
+                purged += bus.purge_subject(&name, subject, Some(passed)).await?;
+            }
+            *removed.entry(name.clone()).or_default() += purged;
+            sleep(QUIET).await;
+            // But for the act itself nothing may be there.
+            let left: u64 = self.own_subjects(bus, partition).await?.values().sum();
+            let is_own = self.threads.contains(&herald);
+            if left <= u64::from(is_own) {
+                return Ok(None);
+            }
+            if Instant::now() >= give_up_at {
+                return Ok(Some(format!(
+                    "{left} entries came meanwhile; erase again when nobody writes any more"
+                )));
+            }
+        }
+    }
+
+    /// In whose subject the act goes through the stream.
+    fn herald(&self, partition: PartitionId) -> Option<ThreadId> {
+        let is_here = |key: &str| Bucket::of_key(key).partition(self.partitions) == partition;
+        let thread = self.threads.iter().filter(|thread| is_here(thread.as_str())).min().cloned();
+        thread.or_else(|| self.agents.iter().find(|agent| is_here(agent.as_str())).map(AgentId::thread))
+    }
+
+    /// Sends an act through the stream and waits until nothing before it is needed: its sequence.
+    async fn pass_through(
+        &self,
+        bus: &Bus,
+        partition: PartitionId,
+        herald: &ThreadId,
+        actor: &str,
+        give_up_at: Instant,
+    ) -> Result<Option<Seq>, Stop> {
+        let id = ActId::parse(&Uuid::now_v7().simple().to_string());
+        let id = id.map_err(|error| Stop::Failed(error.to_string()))?;
+        let act = Act { id, actor: actor.into(), subject: herald.agent(), what: ActKind::EraseThread };
+        let (subject, payload) = (subject::act_exact(self.partitions, &act), wire::encode_act(&act));
+        let content_type = Some(wire::CONTENT_TYPE_PROTOBUF);
+        let stored = bus.publish_stored(&subject, payload, content_type, PUBLISH_PATIENCE).await?;
+        loop {
+            let is_done = self.store.act(herald.as_str(), &act.id).await?.is_some();
+            let all = self.store.partitions_status().await?;
+            let checkpoint =
+                all.iter().find(|status| status.partition == partition).map(|status| status.checkpoint);
+            if is_done && checkpoint.is_some_and(|checkpoint| checkpoint >= stored.seq) {
+                return Ok(Some(stored.seq));
+            }
+            if Instant::now() >= give_up_at {
+                return Ok(None);
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// The threads' own subjects in a partition, with how many entries they have.
+    async fn own_subjects(&self, bus: &Bus, partition: PartitionId) -> Result<BTreeMap<String, u64>, Stop> {
+        let mut own = BTreeMap::new();
+        for filter in subject::stream_subjects(partition) {
+            for (name, count) in bus.subjects(&subject::stream_name(partition), &filter).await? {
+                if owner_of(partition, &name).is_some_and(|owner| self.threads.contains(&owner)) {
+                    own.insert(name, count);
+                }
+            }
+        }
+        Ok(own)
+    }
+
+    /// Subjects of agents: what they answered to tasks which follow turns of these threads, and their queues that have such tasks. All of such
+    /// a subject goes up to `below`: nothing of it is needed any more.
+    async fn followed_subjects(
+        &self,
+        bus: &Bus,
+        partition: PartitionId,
+        below: Seq,
+    ) -> Result<Vec<String>, Stop> {
+        let name = subject::stream_name(partition);
+        let mut found = Vec::new();
+        for agent in &self.agents {
+            let subject = subject::tasks_exact(self.partitions, agent);
+            if Bucket::of_key(agent.as_str()).partition(self.partitions) != partition {
+                continue;
+            }
+            found.push(subject::chunks_stored(partition, &agent.thread()));
+            let mut from = Seq(1);
+            while let Some(entry) =
+                bus.next_entry(&name, &subject, from).await?.filter(|entry| entry.seq < below)
+            {
+                from = entry.seq.next();
+                if origin(self.partitions, partition, &entry).is_some_and(|of| self.threads.contains(&of)) {
+                    found.push(subject);
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn partitions_of_threads(&self) -> BTreeSet<PartitionId> {
+        self.threads.iter().map(|thread| Bucket::of(thread).partition(self.partitions)).collect()
+    }
+}
+
+/// The thread, or the agent as its own thread, whose subject it is.
+fn owner_of(partition: PartitionId, name: &str) -> Option<ThreadId> {
+    match subject::parse_stored(partition, name)? {
+        subject::Stored::Chunks(id) | subject::Stored::Tasks(id) => ThreadId::parse(id).ok(),
+    }
+}
+
+/// The thread whose text a task carries.
+fn origin(partitions: PartitionCount, partition: PartitionId, entry: &StoredEntry) -> Option<ThreadId> {
+    let limits = wire::DecodeLimits { chunk_bytes: usize::MAX, partitions };
+    match wire::decode_entry(partition, &entry.subject, None, &entry.payload, &limits) {
+        Ok(wire::Decoded::Order(wire::Order::Task(task))) => task.origin(),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// The threads of a tenant that only streams know of.
+pub(super) async fn threads_of_tenant(
+    bus: &Bus,
+    store: &Store,
+    tenant: Option<&Tenant>,
+) -> Result<Vec<ThreadId>, Stop> {
+    let Some(partitions) = store.partition_count().await? else { return Ok(Vec::new()) };
+    let mut threads = Vec::new();
+    for partition in partitions.all() {
+        for filter in subject::stream_subjects(partition) {
+            let subjects = bus.subjects(&subject::stream_name(partition), &filter).await?;
+            let owners = subjects.keys().filter_map(|name| owner_of(partition, name));
+            threads.extend(owners.filter(|owner| owner.tenant().as_ref() == tenant));
+        }
+    }
+    let ends = bus.subjects(subject::TURNS_STREAM, subject::ALL_TURNS).await?;
+    let ends = ends.keys().filter_map(|name| ThreadId::parse(name.strip_prefix("turns.")?).ok());
+    threads.extend(ends.filter(|owner| owner.tenant().as_ref() == tenant));
+    Ok(threads)
+}
+
+/// Dead letters that are tasks which follow turns of these threads: only their payload says so.
+pub(super) async fn drop_dead_tasks(erasing: &mut Erasing<'_>) -> Result<u64, Stop> {
+    let (mut after, mut dropped) = ((0, String::new()), 0);
+    loop {
+        let page = erasing.store.dead_tasks(&after).await?;
+        let Some((bucket, key, ..)) = page.last() else { break };
+        after = (*bucket, key.clone());
+        for (bucket, key, subject, raw) in page {
+            let partition = PartitionId(bucket);
+            let entry = StoredEntry { seq: Seq(0), subject, payload: Bytes::from(raw) };
+            let of = origin(erasing.partitions, partition, &entry);
+            if of.is_some_and(|of| erasing.threads.contains(&of)) {
+                dropped += u64::from(erasing.store.erase_dead_task(bucket, &key).await?);
+            }
+        }
+    }
+    if dropped > 0 {
+        *erasing.tables.entry("dead_letters_of_agents".to_owned()).or_default() += dropped;
+    }
+    Ok(dropped)
+}

@@ -1,0 +1,54 @@
+//! How long hyper waits for a head of HTTP/1: it knows one time for a connection that is idle and for a head that comes slowly. Here a head
+//! that has begun has a shorter one.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use hyper::rt::{Sleep, Timer};
+use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
+
+use crate::guarded::HasRead;
+
+/// Of one connection.
+#[derive(Debug, Clone)]
+pub(crate) struct HeadTimer {
+    pub(crate) has_read: HasRead,
+    pub(crate) head_timeout: Duration,
+}
+
+/// Ends at its deadline, or after the time for a head that has begun. It is polled whenever something was read.
+struct HeadSleep {
+    idle: Pin<Box<tokio::time::Sleep>>,
+    head: Option<Pin<Box<tokio::time::Sleep>>>,
+    timer: HeadTimer,
+}
+
+impl Timer for HeadTimer {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
+        self.sleep_until(Instant::now() + duration)
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
+        // What is read from now on is the next head.
+        self.has_read.forget();
+        let idle = Box::pin(sleep_until(TokioInstant::from_std(deadline)));
+        Box::pin(HeadSleep { idle, head: None, timer: self.clone() })
+    }
+}
+
+impl Sleep for HeadSleep {}
+
+impl Future for HeadSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.head.is_none() && self.timer.has_read.get() {
+            self.head = Some(Box::pin(sleep(self.timer.head_timeout)));
+        }
+        match &mut self.head {
+            Some(head) => head.as_mut().poll(context),
+            None => self.idle.as_mut().poll(context),
+        }
+    }
+}

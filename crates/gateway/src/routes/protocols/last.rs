@@ -1,0 +1,49 @@
+//! What the last turn with a person has left behind.
+
+use model::{MessageId, ThreadId, Timestamp};
+use store::{FailedTurnRow, RunFailure};
+
+use super::{Answer, Trouble};
+use crate::hub::Hub;
+use crate::reads;
+
+/// Failed turns that are looked at for the last one.
+const MOST_FAILED: u32 = 200;
+
+/// An answer, or a failure.
+pub(super) struct Last {
+    pub(super) message: MessageId,
+    pub(super) answer: Answer,
+    pub(super) at: Timestamp,
+}
+
+/// `None` in a thread in which no person was answered yet.
+pub(super) async fn answer(hub: &Hub, thread: &ThreadId) -> Result<Option<Last>, Trouble> {
+    let store = hub.store();
+    let answered = store.last_answer(thread).await?;
+    if let Some(failed) = failed_after(hub, thread, answered.as_ref().map(|(_, at)| *at)).await? {
+        let message = failed.opened.turn.answer(failed.opened.run);
+        let (code, text, is_retryable) = (failed.code, failed.text, failed.is_retryable);
+        let answer = Answer::of_failure(RunFailure { code, text, is_retryable });
+        return Ok(Some(Last { message, answer, at: failed.failed_at }));
+    }
+    let Some((message, at)) = answered else { return Ok(None) };
+    let stored = reads::answer(store, thread, &message).await?;
+    Ok(stored.map(|stored| Last { message, answer: Answer::Stored(stored), at }))
+}
+
+/// The last turn, if it failed.
+pub(super) async fn failed(hub: &Hub, thread: &ThreadId) -> Result<Option<FailedTurnRow>, Trouble> {
+    let answered = hub.store().last_answer(thread).await?;
+    failed_after(hub, thread, answered.map(|(_, at)| at)).await
+}
+
+async fn failed_after(
+    hub: &Hub,
+    thread: &ThreadId,
+    answered: Option<Timestamp>,
+) -> Result<Option<FailedTurnRow>, Trouble> {
+    let failed = hub.store().failed_turns(thread, None, MOST_FAILED).await?.unwrap_or_default();
+    let last = failed.into_iter().max_by_key(|failed| failed.failed_at);
+    Ok(last.filter(|failed| answered.is_none_or(|at| failed.failed_at > at)))
+}

@@ -20,7 +20,7 @@ fn done(answer: &Value) {
 async fn a_paused_agent_takes_tasks_and_starts_none_but_answers_people() {
     let bed = Bed::with(scripted).await;
     let api = bed.api();
-    bed.quiet("ann").await;
+    bed.settle("ann", json!({})).await;
     let path = "/v1/agents/ann/pause";
     let paused = api.send("POST", path, None, &[("x-antiphon-actor", "ada@example.org")]).await.unwrap();
     done(&paused.json().unwrap());
@@ -54,7 +54,7 @@ async fn a_paused_agent_takes_tasks_and_starts_none_but_answers_people() {
 async fn failed_tasks_are_retried_edited_and_dropped_and_each_is_in_the_audit() {
     let bed = Bed::with(scripted).await;
     let api = bed.api();
-    bed.quiet("ann").await;
+    bed.settle("ann", json!({})).await;
     for task in ["edited", "dropped", "kept"] {
         api.send_task("ann", task, "fails-for-good").await.unwrap();
     }
@@ -95,7 +95,7 @@ async fn failed_tasks_are_retried_edited_and_dropped_and_each_is_in_the_audit() 
 async fn waiting_tasks_are_edited_and_dropped_but_not_the_one_under_way() {
     let bed = Bed::with(alone).await;
     let (api, by_hand) = (bed.api(), bed.by_hand().await);
-    bed.quiet("ann").await;
+    bed.settle("ann", json!({})).await;
     for task in ["first", "second", "third"] {
         api.send_task("ann", task, "do it").await.unwrap();
     }
@@ -124,7 +124,7 @@ async fn waiting_tasks_are_edited_and_dropped_but_not_the_one_under_way() {
 async fn a_stopped_task_keeps_its_part_is_failed_and_the_next_one_runs() {
     let bed = Bed::with(alone).await;
     let (api, by_hand) = (bed.api(), bed.by_hand().await);
-    bed.quiet("ann").await;
+    bed.settle("ann", json!({})).await;
     for task in ["first", "second"] {
         api.send_task("ann", task, "do it").await.unwrap();
     }
@@ -175,7 +175,9 @@ async fn everything_that_waits_says_why() {
     api.create_thread(&json!({"thread_id": "ann"})).await.unwrap();
     let second = api.say("ann", "and").await.unwrap();
     bed.until("the second waits", SOON, async || {
-        api.thread("ann").await.unwrap()["waiting_turns"] == json!([second.id])
+        let thread = api.thread("ann").await.unwrap();
+        let waiting = thread["waiting_turns"][0].clone();
+        waiting["turn_id"] == json!(second.id) && waiting["waiting"]["reason"] == "head of line"
     })
     .await;
     // A chunk is missing.

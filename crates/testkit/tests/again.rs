@@ -88,7 +88,6 @@ impl Try {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_input_that_is_sent_again_after_a_cut_goes_on_where_its_stream_was() {
     let bed = Bed::with(scripted).await;
-    bed.quiet("talk").await;
     for (round, key) in [Some("k"), None].into_iter().enumerate() {
         let content = format!("slowly {round}");
         let whole = format!("Slowly {content} and {content} and {content}");
@@ -119,7 +118,6 @@ async fn an_input_that_is_sent_again_after_a_cut_goes_on_where_its_stream_was() 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_key_a_last_event_id_opens_no_turn() {
     let bed = Bed::with(scripted).await;
-    bed.quiet("talk").await;
     let mut first = send(&bed, "slowly", None, None).await.unwrap();
     first.read(2).await;
     let under_way = first.last_id.clone().unwrap();

@@ -31,7 +31,7 @@ pub(crate) struct Bed {
     pub(crate) pool: PgPool,
     pub(crate) rng: StdRng,
     pub(crate) gap_timeout: Duration,
-    _database: Option<TestDatabase>,
+    database: Option<TestDatabase>,
 }
 
 impl Bed {
@@ -67,16 +67,12 @@ impl Bed {
         let publisher = Publisher::connect(nats.url(), addressing).await.unwrap();
         let rng = StdRng::seed_from_u64(7);
         let gap_timeout = Duration::from_secs(5);
-        Self {
-            fleet,
-            nats,
-            publisher,
-            ledger: Ledger::default(),
-            pool,
-            rng,
-            gap_timeout,
-            _database: database,
-        }
+        Self { fleet, nats, publisher, ledger: Ledger::default(), pool, rng, gap_timeout, database }
+    }
+
+    /// Of the database that it has made.
+    pub(crate) fn database_url(&self) -> String {
+        self.database.as_ref().unwrap().url().to_owned()
     }
 
     pub(crate) fn follow(&self, thread: &str) -> Follower {

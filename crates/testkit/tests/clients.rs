@@ -47,7 +47,6 @@ const GRACE: Duration = Duration::from_secs(30);
 #[tokio::test(flavor = "multi_thread")]
 async fn the_real_clients_have_everything_once_however_often_they_are_cut() {
     let mut bed = Bed::with(two_gateways).await;
-    bed.quiet(AGENT).await;
     let asked = Asked::from_environment();
     let mut clients = Clients::start(&bed, asked);
     clients.until_half().await;
@@ -242,6 +241,16 @@ async fn the_rest_is_as_it_should_be(bed: &Bed, others: &Value) {
     let kept = background["kept"].as_array().unwrap();
     assert!(kept.len() == 1 && kept[0][1].as_i64().unwrap() > 1_700_000_000, "{background}");
     assert_eq!((&kept[0][2], &kept[0][3]), (&json!(true), &json!({"order": "7"})));
+    let helper = &background["helper"];
+    let told = helper["told"].as_array().unwrap();
+    let of = |name: &str| told.iter().filter(|event| event["type"] == name).collect::<Vec<_>>();
+    let whole = of("response.output_text.done");
+    assert_eq!(
+        (whole.len(), &whole[0]["text"], &helper["again"]),
+        (1, &background["text"], &background["text"])
+    );
+    assert_eq!((of("response.output_text.delta").len(), of("response.completed").len()), (0, 1), "{helper}");
+    assert!(told.iter().all(|event| event["number"].as_u64().unwrap() > 7), "{helper}");
     let chained = &others["chained"];
     assert_eq!((&chained["threads"][0], &chained["follows"]), (&chained["threads"][1], &json!(true)));
     assert_eq!(chained["isSame"], true, "a response that is asked for again is another one");

@@ -484,6 +484,7 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
          VALUES ({bucket}, 'long', 1, 'u1', 0, 'assistant', 'user_request', 'c', 'secret', true);
          INSERT INTO open_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request, memory, stream_seq, incarnation)
          VALUES ({bucket}, 'long', 'u2', 'a', 0, 'enqueue', 'secret', '{{}}', true, true, 1, 's');
+         INSERT INTO retired_messages (bucket, thread_id, message_id) VALUES ({bucket}, 'long', 'u0');
          INSERT INTO idempotency_keys (bucket, thread_id, key, digest, turn_id) VALUES ({bucket}, 'long', 'k', '', 'u1');
          INSERT INTO responses (bucket, thread_id, turn_id, model, background, metadata) VALUES ({bucket}, 'long', 'u1', 'm', false, '{{}}');
          INSERT INTO compactions (bucket, thread_id, compaction_id, through, strategy, counts_from) VALUES ({bucket}, 'long', 1, 1, 'age', 1), ({other}, 'other', 1, 1, 'age', 1)"
@@ -491,13 +492,13 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
     .await;
     let kept = "SELECT * FROM messages WHERE thread_id = 'other' ORDER BY position";
     let before = desk.rows(kept).await;
-    let dry = desk.json("threads erase long").await;
+    let dry = desk.json("threads erase long --database-only").await;
     assert_eq!(
         (&dry["erased"], &dry["tables"]["messages"], &dry["tables"]["dead_letters"]),
         (&json!(false), &json!(1801), &json!(2))
     );
     assert_eq!(desk.number("SELECT count(*) FROM messages WHERE thread_id = 'long'").await, 1801);
-    let receipt = desk.json("threads erase long --yes --actor ada").await;
+    let receipt = desk.json("threads erase long --database-only --yes --actor ada").await;
     assert_eq!((&receipt["actor"], &receipt["erased"]), (&json!("ada"), &json!(true)));
     assert!(receipt["erased_at"].is_string());
     // Every table that knows threads is on the receipt, and has nothing of this one.
@@ -520,8 +521,12 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
     assert_eq!(desk.rows(kept).await, before);
     assert_eq!(desk.number("SELECT count(*) FROM compactions").await, 1);
     assert_eq!(desk.refused("threads show long").await, "there is no thread long");
-    assert_eq!(desk.json("threads erase long --yes").await["tables"], receipt["tables"], "twice is once");
-    assert_eq!(desk.refused("threads erase nobody --yes").await, "there is no thread nobody");
+    assert_eq!(
+        desk.json("threads erase long --database-only --yes").await["tables"],
+        receipt["tables"],
+        "twice is once"
+    );
+    assert_eq!(desk.refused("threads erase nobody --database-only --yes").await, "there is no thread nobody");
     // It does not come back by import.
     let source = with_much().await;
     source.export("a").await;

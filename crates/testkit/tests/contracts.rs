@@ -17,9 +17,6 @@ use crate::{
 async fn chunks_without_the_turns_own_token_are_refused_and_counted() {
     let bed = Bed::with(alone).await;
     let by_hand = bed.by_hand().await;
-    for thread in ["mine", "yours"] {
-        bed.quiet(thread).await;
-    }
     let follower = bed.following("mine").await;
     let yours = bed.api().say("yours", "hello").await.unwrap();
     let other = asked_for(&by_hand, &yours).await;
@@ -57,7 +54,6 @@ async fn chunks_without_the_turns_own_token_are_refused_and_counted() {
 async fn ids_of_a_turns_messages_are_reserved_for_the_turn() {
     let bed = Bed::with(alone).await;
     let by_hand = bed.by_hand().await;
-    bed.quiet("talk").await;
     let turn = bed.api().say("talk", "hello").await.unwrap();
     let mut asked = asked_for(&by_hand, &turn).await;
     // A bare message under the input's or a step's id would make half a turn of this one.
@@ -75,10 +71,76 @@ async fn ids_of_a_turns_messages_are_reserved_for_the_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_token_for_something_else_than_its_answer_is_a_dead_letter() {
+    let bed = Bed::with(alone).await;
+    let by_hand = bed.by_hand().await;
+    let turn = bed.api().say("talk", "hello").await.unwrap();
+    let mut asked = asked_for(&by_hand, &turn).await;
+    let strangers = ["new".to_owned(), turn.input.clone(), format!("{}-s0", turn.answer)];
+    for id in &strangers {
+        let chunk = asked.chunk("lie", json!({"chunk_id": 0, "message_id": id, "is_final": true}));
+        asked.publish(chunk.to_string().into_bytes()).await.unwrap();
+    }
+    // In another thread the token says as little.
+    let elsewhere = model::ThreadId::parse("elsewhere").unwrap();
+    let chunk = asked.chunk(
+        "lie",
+        json!({"chunk_id": 0, "session_id": "elsewhere", "message_id": "new", "is_final": true}),
+    );
+    let subject = bed.publisher.subject(&elsewhere);
+    bed.publisher.publish_raw(&subject, None, chunk.to_string().into_bytes().into()).await.unwrap();
+    bed.until("each is a dead letter", SOON, async || {
+        let letters = tables::dead_letters(&bed.pool).await.unwrap();
+        letters.len() == strangers.len() + 1
+            && letters.iter().all(|letter| (&*letter.kind, &*letter.reason) == ("entry", "turn_mismatch"))
+    })
+    .await;
+    let counted =
+        async || bed.metric("antiphon_worker_refused_entries_total").await == strangers.len() as f64 + 1.0;
+    bed.until("each is counted", SOON, counted).await;
+    let answer = asked.chunk("true", json!({"chunk_id": 0, "is_final": true}));
+    asked.publish(answer.to_string().into_bytes()).await.unwrap();
+    assert_eq!(said(&bed.until_messages("talk", 2).await), [("user", "hello"), ("assistant", "true")]);
+    assert!(bed.messages_of("elsewhere").await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_one_id_stay_apart_and_a_provider_is_shown_one_id_each() {
+    let bed = Bed::with(alone).await;
+    let by_hand = bed.by_hand().await;
+    let turn = bed.api().say("talk", "hello").await.unwrap();
+    let mut asked = asked_for(&by_hand, &turn).await;
+    let arguments = [r#"{"zone":"UTC"}"#, r#"{"zone":"CET"}"#];
+    let said =
+        |kind: &str| json!({"chunk_type": kind, "metadata": {"tool_call_id": "c", "tool_name": "clock"}});
+    for text in arguments {
+        asked.say_with(text, said("tool_call")).await.unwrap();
+    }
+    for text in ["noon", "one"] {
+        asked.say_with(text, said("tool_result")).await.unwrap();
+    }
+    asked.answer("done").await.unwrap();
+    let stored = bed.until_messages("talk", 5).await;
+    let calls = stored[1].tool_calls.as_ref().unwrap().as_array().unwrap();
+    let of = |call: &Value| (call["id"] == "c", call["arguments"].as_str().unwrap().to_owned());
+    assert_eq!(calls.iter().map(of).collect::<Vec<_>>(), arguments.map(|it| (true, it.to_owned())));
+    assert_eq!([&*stored[2].content, &*stored[3].content], ["noon", "one"]);
+    let counted = async || bed.metric("antiphon_worker_ambiguous_calls_total").await == 1.0;
+    bed.until("the second is counted", SOON, counted).await;
+    // What a model sees is mended.
+    let next = bed.api().say("talk", "and now?").await.unwrap();
+    let asked = asked_for(&by_hand, &next).await;
+    let context = asked.raw["context"].as_array().unwrap();
+    let ids: Vec<_> = context[1]["tool_calls"].as_array().unwrap().iter().map(|call| &call["id"]).collect();
+    assert_ne!(ids[0], ids[1]);
+    assert_eq!([&context[2]["tool_call_id"], &context[3]["tool_call_id"]], [ids[0], ids[1]]);
+    asked.answer("now").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn garbage_among_the_chunks_of_an_answer_is_set_aside() {
     let bed = Bed::with(alone).await;
     let by_hand = bed.by_hand().await;
-    bed.quiet("talk").await;
     let turn = bed.api().say("talk", "hello").await.unwrap();
     let mut asked = asked_for(&by_hand, &turn).await;
     asked.say("one ").await.unwrap();
@@ -111,7 +173,6 @@ async fn garbage_among_the_chunks_of_an_answer_is_set_aside() {
 async fn two_that_answer_the_same_delivery_make_one_answer() {
     let bed = Bed::with(alone).await;
     let by_hand = bed.by_hand().await;
-    bed.quiet("talk").await;
     let follower = bed.following("talk").await;
     let turn = bed.api().say("talk", "hello").await.unwrap();
     let mut asked = asked_for(&by_hand, &turn).await;
@@ -143,7 +204,6 @@ async fn two_that_answer_the_same_delivery_make_one_answer() {
 async fn a_request_that_comes_again_is_the_next_attempt_and_fences_the_one_before() {
     let bed = Bed::with(alone).await;
     let by_hand = bed.by_hand_of("default", Duration::from_secs(1)).await;
-    bed.quiet("talk").await;
     let follower = bed.following("talk").await;
     let turn = bed.api().say("talk", "hello").await.unwrap();
     let mut first = asked_for(&by_hand, &turn).await;
@@ -179,7 +239,7 @@ async fn a_request_that_comes_again_is_the_next_attempt_and_fences_the_one_befor
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workflow_that_nobody_serves_is_waited_for_and_named() {
     let bed = Bed::with(alone).await;
-    let settings = json!({"work_request": false, "memory": false, "deadline_ms": 3_000});
+    let settings = json!({"deadline_ms": 3_000});
     bed.api().put_agent("ann", "nobody", settings).await.unwrap();
     let follower = bed.following("ann").await;
     let turn = bed.api().say("ann", "hello").await.unwrap();

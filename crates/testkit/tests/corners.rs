@@ -83,9 +83,6 @@ async fn a_thread_is_there_from_its_first_turn_and_a_stop_waits_for_a_worker() {
 async fn a_request_that_cannot_be_made_fails_its_turn_for_good() {
     let bed = Bed::with(alone).await;
     let api = bed.api();
-    for agent in ["talk", "ann"] {
-        bed.quiet(agent).await;
-    }
     let follower = bed.following("talk").await;
     // In JSON each of them takes six bytes, and the request more than NATS takes in one message.
     let content = "\u{1}".repeat(200 << 10);

@@ -26,7 +26,7 @@ async fn serves_a_workflow(service: WorkflowOptions, greeting: &str) {
     let api = bed.api();
     // The consumer is changed where it is there already: what is not acknowledged comes again soon.
     let consumer = bed.by_hand_of("example", Duration::from_secs(2)).await;
-    let settings = json!({"work_request": false, "memory": false, "backoff_base_ms": 1});
+    let settings = json!({"backoff_base_ms": 1});
     for agent in ["talk", "ann"] {
         api.put_agent(agent, "example", settings.clone()).await.unwrap();
     }
@@ -34,7 +34,6 @@ async fn serves_a_workflow(service: WorkflowOptions, greeting: &str) {
     let hello = api.say("talk", "hello there").await.unwrap();
     until_ended(&follower, &hello.answer).await;
     assert_eq!(text_seen(&follower, &hello.answer), format!("{greeting}hello there "));
-    assert!(events(&follower).len() >= 4, "piece by piece");
     let failing = api.say("talk", "fail now").await.unwrap();
     until_ended(&follower, &failing.answer).await;
     let failed = turns::failed_turns(&bed.pool).await.unwrap();
@@ -48,6 +47,7 @@ async fn serves_a_workflow(service: WorkflowOptions, greeting: &str) {
     let many = vec!["word"; 500].join(" ");
     let stopped = api.say("talk", &many).await.unwrap();
     let pieces = |message: &str| text_seen(&follower, message).split(' ').count();
+    // Piece by piece: it speaks before it has ended.
     bed.until("it speaks", SOON, async || pieces(&stopped.answer) > 5).await;
     api.stop(&stopped.id).await.unwrap();
     until_ended(&follower, &stopped.answer).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testkit::tables;
+use testkit::{load::PlannedMessage, tables, text};
 
 use crate::bed::{Bed, short};
 
@@ -61,6 +61,50 @@ async fn every_metric_of_the_buffers_moves() {
         unseen.is_empty()
     })
     .await;
+    // And then says what happened: one message is open, with the one chunk of its last attempt.
+    let metrics = bed.fleet.workers[0].metrics().await.unwrap();
+    let exact = [
+        ("antiphon_worker_open_messages", 1.0),
+        ("antiphon_worker_buffered_chunks", 1.0),
+        ("antiphon_worker_chunks_per_message", 1.0),
+        ("antiphon_worker_out_of_order_chunks_total", 2.0),
+        ("antiphon_worker_gap_timeouts_total", 1.0),
+        ("antiphon_worker_duplicate_chunks_total", 2.0),
+        ("antiphon_worker_conflicting_chunks_total", 1.0),
+        ("antiphon_worker_late_chunks_total", 1.0),
+        ("antiphon_worker_fenced_chunks_total", 1.0),
+    ];
+    for (name, value) in exact {
+        assert_eq!(metrics.sum(name), value, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_messages_are_open_with_the_defaults_and_more_wait() {
+    const OPEN: usize = 10_000;
+    const MORE: usize = 40;
+    let bed = Bed::with(one_worker).await;
+    let pieces = text::cut(text::LICENSE, 3);
+    let planned = |number| PlannedMessage::of_pieces(&format!("open-{number}"), "m", &pieces[..2]).unwrap();
+    let all: Vec<_> = (0..OPEN + MORE).map(planned).collect();
+    let part = async |id: usize| {
+        let publications = all.iter().map(|message| message.publication(id));
+        bed.publisher.publish(publications, &bed.ledger).await.unwrap();
+    };
+    part(0).await;
+    let worker = &bed.fleet.workers[0];
+    let sum = async |name: &str| worker.metrics().await.unwrap().sum(name);
+    // Each partition reports for itself, so for a moment some have deferred chunks before others report what they hold.
+    bed.until("the worker is full", Duration::from_secs(60), async || {
+        sum("antiphon_worker_deferred_chunks_total").await > 0.0
+            && sum("antiphon_worker_open_messages").await == OPEN as f64
+    })
+    .await;
+    assert_eq!(tables::ended(&bed.pool).await.unwrap(), (0, 0));
+    part(1).await;
+    bed.until_ended(Duration::from_secs(60)).await;
+    assert_eq!(tables::ended(&bed.pool).await.unwrap(), ((OPEN + MORE) as i64, 0));
+    bed.audit(vec![]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

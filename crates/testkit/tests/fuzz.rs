@@ -75,7 +75,7 @@ async fn nothing_else_went_wrong(bed: &Bed) {
 
 /// Things that exist, by what the variables of addresses call them.
 async fn known(bed: &Bed) -> Value {
-    bed.quiet("talk").await;
+    bed.settle("talk", json!({})).await;
     let api = bed.api();
     let turn = api.say("talk", "tools").await.unwrap();
     bed.until_messages("talk", 2).await;

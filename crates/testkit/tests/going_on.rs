@@ -33,7 +33,7 @@ async fn an_answer_that_wants_another_step_gets_it_in_the_same_batch_over_a_rest
     let batch = first[0].batch_id.to_string();
     let whole = format!("/v1/threads/talk/batches/{batch}");
     let shown = api.call("GET", &whole, None).await.unwrap();
-    assert_eq!((&shown["state"], &shown["incomplete_code"]), (&json!("incomplete"), &json!("continues")));
+    assert_eq!((&shown["state"], &shown["incomplete_code"]), (&json!("abandoned"), &json!("continues")));
 
     bed.fleet.workers[0].spawn().unwrap();
     let mut asked = by_hand.next(SOON).await.unwrap();
@@ -69,11 +69,71 @@ async fn an_answer_that_wants_another_step_gets_it_in_the_same_batch_over_a_rest
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_ends_too_soon_says_why_and_is_in_no_context() {
+    let bed = Bed::with(alone).await;
+    let (api, by_hand) = (bed.api(), bed.by_hand().await);
+    let of = |call: &str| json!({"tool_call_id": call, "tool_name": "clock"});
+    let call = |id: &str| ("tool_call", "{}", of(id));
+    let result = |id: &str| ("tool_result", "noon", of(id));
+    let text = ("content", "It is noon.", json!({}));
+    let cases = [
+        ("ends_in_result", vec![call("a"), result("a")], vec!["assistant", "tool", "assistant"], true),
+        ("unanswered_calls", vec![text.clone(), call("a")], vec!["assistant", "assistant"], false),
+        (
+            "unanswered_calls",
+            vec![call("a"), call("b"), result("b"), text.clone()],
+            vec!["assistant", "tool", "assistant"],
+            false,
+        ),
+        ("orphan_result", vec![result("x"), text.clone()], vec!["tool", "assistant"], true),
+    ];
+    for (number, (code, chunks, roles, is_answered)) in cases.into_iter().enumerate() {
+        let thread = format!("talk-{number}");
+        let turn = api.say(&thread, "What time is it?").await.unwrap();
+        let mut asked = asked_for(&by_hand, &turn).await;
+        let last = chunks.len() - 1;
+        for (index, (kind, text, metadata)) in chunks.into_iter().enumerate() {
+            let more = json!({"chunk_type": kind, "metadata": metadata, "is_final": index == last});
+            asked.say_with(text, more).await.unwrap();
+        }
+        asked.ack().await.unwrap();
+        let stored = bed.until_messages(&thread, roles.len() + 1).await;
+        let seen: Vec<_> = stored[1..].iter().map(|message| message.role.as_str()).collect();
+        assert_eq!(seen, roles, "what came, and no more");
+        assert_eq!(stored.last().unwrap().message_id, turn.answer);
+        let path = format!("/v1/threads/{thread}/batches/{}", stored[0].batch_id);
+        let shown = api.call("GET", &path, None).await.unwrap();
+        assert_eq!(
+            (&shown["state"], &shown["incomplete_code"]),
+            (&json!("incomplete"), &json!(code)),
+            "{shown}"
+        );
+        let calls = shown["calls"].as_array().unwrap();
+        assert!(
+            calls.iter().all(|call| call["tool_call_id"] == "b" || call["is_answered"] == is_answered),
+            "{shown}"
+        );
+        // The next turn knows nothing of it, and what the model is shown is valid.
+        let next = api.say(&thread, "And now?").await.unwrap();
+        let asked = asked_for(&by_hand, &next).await;
+        let context: Vec<_> = asked.request.context.iter().map(|it| it.content.as_str()).collect();
+        assert_eq!(context, ["And now?"], "{code}");
+        asked.answer("Half past.").await.unwrap();
+        bed.until_messages(&thread, roles.len() + 3).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_the_rules_of_an_agent_do_not_keep_goes_in_whole_batches() {
     let bed = Bed::with(|options| scripted(options).with_env("ANTIPHON_RETENTION_SECONDS", "0.2")).await;
     let api = bed.api();
-    bed.settle("kept", json!({})).await;
     bed.settle("short", json!({"retention": {"max_batches": 2}})).await;
+    let once = [("idempotency-key", "once")];
+    let keyed = async || {
+        let body = json!({"content": "tools, once"});
+        api.send("POST", "/v1/threads/short/messages", Some(&body), &once).await.unwrap()
+    };
+    assert_eq!(keyed().await.status, 202);
     for number in 0..5 {
         for thread in ["kept", "short"] {
             api.say(thread, &format!("tools {number}")).await.unwrap();
@@ -85,7 +145,10 @@ async fn what_the_rules_of_an_agent_do_not_keep_goes_in_whole_batches() {
     assert_eq!((said(&left)[0], said(&left)[5]), (("user", "tools 3"), ("user", "tools 4")));
     assert_eq!(api.thread("short").await.unwrap()["message_count"], json!(10));
     assert_eq!(bed.messages_of("kept").await.len(), 25);
-    assert_eq!(bed.metric("antiphon_worker_retired_batches_total").await, 3.0);
+    assert_eq!(bed.metric("antiphon_worker_retired_batches_total").await, 4.0);
+    // The same again is the same, also when it is gone.
+    let gone = keyed().await;
+    assert_eq!((gone.status, &gone.json().unwrap()["code"]), (410, &json!("turn_deleted")));
     // It goes on as if nothing had been.
     api.say("short", "hello").await.unwrap();
     bed.until("the newest two are left", SOON, async || {

@@ -49,7 +49,6 @@ async fn a_fleet_whose_nats_is_a_second_away_streams_stores_and_answers() {
     fleet.spawn().unwrap();
     fleet.ready(READY_LIMIT).await.unwrap();
     let bed = Bed::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
-    bed.quiet("talk").await;
     bed.until("every partition has its owner", LIMIT, async || {
         bed.shares().await.values().sum::<usize>() == 8
     })
@@ -89,7 +88,6 @@ async fn a_nats_host_that_falls_silent_is_left_within_ten_seconds() {
     fleet.spawn().unwrap();
     fleet.ready(READY_LIMIT).await.unwrap();
     let bed = Bed::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
-    bed.quiet("talk").await;
     let (follower, talk) = (bed.following("silent").await, bed.following("talk").await);
     let message = pieces("silent", "m", 30);
     bed.send_part(&message, 0..10).await;
@@ -115,7 +113,6 @@ async fn a_nats_host_that_falls_silent_is_left_within_ten_seconds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_nats_server_that_stood_still_is_heard_again_at_once() {
     let bed = Bed::with(scripted).await;
-    bed.quiet("talk").await;
     let follower = bed.following("still").await;
     let message = pieces("still", "m", 30);
     bed.send_part(&message, 0..10).await;
@@ -175,7 +172,6 @@ async fn with_a_silent_postgres_inputs_need_nats_alone_and_the_rest_says_that_it
     fleet_options.database_url = link.url(database.url()).unwrap();
     let fleet = Fleet::start(fleet_options).await.unwrap();
     let bed = Bed::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
-    bed.quiet("talk").await;
     bed.until("every partition has its owner", LIMIT, async || {
         bed.shares().await.values().sum::<usize>() == 8
     })

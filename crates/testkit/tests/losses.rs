@@ -24,7 +24,6 @@ async fn a_service_killed_in_the_middle_of_an_answer_is_followed_by_another_atte
     let mut bed = Bed::with(|options| alone(options).with_workflow(service())).await;
     // The consumer is changed where it is there already: what is not acknowledged comes again soon.
     let _consumer = bed.by_hand_of("default", Duration::from_secs(2)).await;
-    bed.quiet("talk").await;
     let follower = bed.following("talk").await;
     let turn = bed.api().say("talk", "slowly").await.unwrap();
     follower.wait(SOON, |progress| progress.events >= 3).await.unwrap();
@@ -46,9 +45,6 @@ async fn a_service_killed_in_the_middle_of_an_answer_is_followed_by_another_atte
 async fn an_answer_goes_on_when_its_owner_is_killed_and_nobody_is_asked_twice() {
     let mut bed = Bed::new().await;
     let by_hand = bed.by_hand().await;
-    for thread in ["spoken", "silent"] {
-        bed.quiet(thread).await;
-    }
     // One turn has begun to be answered, another one not, and both owners die: one after the other.
     let follower = bed.following("spoken").await;
     let spoken = bed.api().say("spoken", "hello").await.unwrap();
@@ -81,6 +77,39 @@ async fn an_answer_goes_on_when_its_owner_is_killed_and_nobody_is_asked_twice() 
     assert_eq!(by_hand.standing().await.unwrap(), (0, 0));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_asked_of_the_model_survives_a_takeover_and_a_failure() {
+    let mut bed = Bed::new().await;
+    let by_hand = bed.by_hand().await;
+    let first = bed.api().say("talk", "first").await.unwrap();
+    let answering = asked_for(&by_hand, &first).await;
+    let parameters = json!({"temperature": 0.5, "max_tokens": 7, "of_ours": {"a": [1]}});
+    let body = json!({"content": "second", "parameters": parameters});
+    let said = bed.api().say_with("talk", &body, &[]).await.unwrap();
+    let second = Turn::read(&said.json().unwrap()).unwrap();
+    let owner = bed.worker_of("talk").await;
+    bed.fleet.workers[owner].kill().await.unwrap();
+    bed.until("another worker owns it", LEASE * 2 + SOON, async || bed.worker_of("talk").await != owner)
+        .await;
+    bed.fleet.workers[owner].spawn().unwrap();
+    // The new owner asks once more, with a higher attempt.
+    answering.answer("one").await.unwrap();
+    bed.until_messages("talk", 2).await;
+    let mut asked = asked_for(&by_hand, &second).await;
+    assert_eq!(serde_json::Value::Object(asked.request.parameters.clone()), parameters);
+    asked.fail("no", json!({})).await.unwrap();
+    bed.until_failed("talk", 1).await;
+    let again = bed.api().retry_turn("talk", &second.id).await.unwrap();
+    let asked = asked_for(&by_hand, &again).await;
+    assert_eq!(
+        (asked.request.run, &serde_json::Value::Object(asked.request.parameters.clone())),
+        (1, &parameters)
+    );
+    asked.answer("two").await.unwrap();
+    let messages = bed.until_messages("talk", 4).await;
+    assert_eq!(messages[2].metadata, json!({}), "it is in no history");
+}
+
 /// What `TURNS` holds, by turn: status and run's answer.
 fn by_turn(ends: &[TurnEnd]) -> BTreeMap<&str, Vec<&TurnEnd>> {
     let mut all: BTreeMap<&str, Vec<&TurnEnd>> = BTreeMap::new();
@@ -93,7 +122,7 @@ fn by_turn(ends: &[TurnEnd]) -> BTreeMap<&str, Vec<&TurnEnd>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn integrators_hear_of_each_end_exactly_once() {
     let mut bed = Bed::with(scripted).await;
-    bed.quiet("talk").await;
+    bed.settle("talk", json!({"backoff_base_ms": 1})).await;
     let api = bed.api();
     let completed = api.say("talk", "hello").await.unwrap();
     let failed = api.say("talk", "fails-once").await.unwrap();
@@ -167,7 +196,6 @@ async fn nats_and_postgres_may_be_killed_in_the_middle_of_fifty_turns() {
     let mut followers = Vec::new();
     for thread in 0..THREADS {
         let thread = format!("talk-{thread}");
-        bed.quiet(&thread).await;
         followers.push(bed.following(&thread).await);
     }
     let gateways = [bed.api()];

@@ -107,7 +107,6 @@ fn outage(usual: Duration) -> Duration {
 
 /// A stream that has nothing to tell: nobody thinks here.
 async fn unanswered_chat(bed: &Bed) -> http::Response {
-    bed.quiet("chat").await;
     let body =
         br#"{"id":"chat","messages":[{"id":"q","role":"user","parts":[{"type":"text","text":"hello"}]}]}"#;
     let headers = [("content-type", "application/json")];

@@ -58,7 +58,6 @@ fn spoken(events: &[Value]) -> (String, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_comes_back_to_a_run_of_ag_ui_gets_that_run() {
     let bed = Bed::with(scripted).await;
-    bed.quiet("talk").await;
     let addr = bed.fleet.gateway_addrs()[0];
     let texts = ["slowly one", "slowly two"];
     let told = |text: &str| format!("Slowly {text} and {text} and {text}");
@@ -88,7 +87,6 @@ async fn whoever_comes_back_to_a_run_of_ag_ui_gets_that_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_response_is_told_to_its_end_whatever_number_a_client_names() {
     let bed = Bed::with(scripted).await;
-    bed.quiet("talk").await;
     let addr = bed.fleet.gateway_addrs()[0];
     let body = json!({"model": "talk", "input": "slowly", "conversation": "talk", "background": true});
     let response = bed.api().call("POST", "/v1/responses", Some(&body)).await.unwrap();
@@ -112,4 +110,89 @@ async fn a_response_is_told_to_its_end_whatever_number_a_client_names() {
         assert_eq!(refused.status, 400, "{wrong:?}: {}", refused.text);
         assert_eq!(error["type"], "invalid_request_error", "{wrong:?}: {}", refused.text);
     }
+}
+
+fn text_of(parts: &[Value]) -> String {
+    parts
+        .iter()
+        .filter(|part| part["type"] == "text-delta")
+        .map(|part| part["delta"].as_str().unwrap())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_comes_back_gets_the_last_answer_and_tries_again_what_failed() {
+    let bed = Bed::with(scripted).await;
+    let addr = bed.fleet.gateway_addrs()[0];
+    let chat = |id: &str, text: &str| {
+        let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]});
+        json!({"id": "talk", "messages": [message]})
+    };
+    let first = stream(addr, "POST", "/api/chat", Some(&chat("1", "slowly one"))).await;
+    let again = stream(addr, "GET", "/api/chat/talk/stream", None).await;
+    assert_eq!((text_of(&again), &again[0]["messageId"]), (text_of(&first), &first[0]["messageId"]));
+    assert_eq!(text_of(&again), "Slowly slowly one and slowly one and slowly one");
+    let mut regenerate = chat("1", "slowly one");
+    regenerate["trigger"] = json!("regenerate-message");
+    let refused = bed.api().send("POST", "/api/chat", Some(&regenerate), &[]).await.unwrap();
+    assert_eq!(refused.status, 400, "what was answered stays");
+    let failed = stream(addr, "POST", "/api/chat", Some(&chat("2", "fails-once please"))).await;
+    assert!(failed.iter().any(|part| part["type"] == "error"), "{failed:?}");
+    let told = stream(addr, "GET", "/api/chat/talk/stream", None).await;
+    assert!(told.iter().any(|part| part["type"] == "error"), "{told:?}");
+    let regenerate = |id: &str, text: &str, message: Value| {
+        let mut body = chat(id, text);
+        body["trigger"] = json!("regenerate-message");
+        body["messageId"] = message;
+        body
+    };
+    for other in
+        [regenerate("2", "something else", Value::Null), regenerate("2", "fails-once please", json!("other"))]
+    {
+        let refused = bed.api().send("POST", "/api/chat", Some(&other), &[]).await.unwrap();
+        assert_eq!(refused.status, 400, "{refused:?}");
+    }
+    let body = regenerate("2", "fails-once please", failed[0]["messageId"].clone());
+    let tried = stream(addr, "POST", "/api/chat", Some(&body)).await;
+    assert_eq!(text_of(&tried), "I try. You said: fails-once please");
+    assert_eq!(tried[0]["messageId"], format!("{}1", failed[0]["messageId"].as_str().unwrap()));
+    assert_eq!(bed.until_messages("talk", 4).await.len(), 4);
+    // A page that is loaded anew has the same messages.
+    let page = bed.api().call("GET", "/api/chat/talk", None).await.unwrap();
+    let shown: Vec<(&str, &Value, String)> = page["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| {
+            let texts = message["parts"].as_array().unwrap().iter().filter_map(|part| part["text"].as_str());
+            (message["role"].as_str().unwrap(), &message["id"], texts.collect())
+        })
+        .collect();
+    let first_answer = (&first[0]["messageId"], text_of(&first));
+    let roles: Vec<&str> = shown.iter().map(|(role, ..)| *role).collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant"]);
+    assert_eq!((shown[0].2.as_str(), shown[2].2.as_str()), ("slowly one", "fails-once please"));
+    assert_eq!((shown[1].1, shown[1].2.clone()), first_answer);
+    assert_eq!(
+        (shown[3].1, shown[3].2.as_str()),
+        (&tried[0]["messageId"], "I try. You said: fails-once please")
+    );
+    let last = bed.api().call("GET", "/api/chat/talk?limit=2", None).await.unwrap();
+    assert_eq!(last["messages"].as_array().unwrap().len(), 2);
+    let older = format!("/api/chat/talk?limit=2&next={}", last["next"].as_str().unwrap());
+    let older = bed.api().call("GET", &older, None).await.unwrap();
+    assert_eq!((&older["messages"][0]["id"], &older["next"]), (shown[0].1, &Value::Null));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_stop_does_not_stop_the_next_answer() {
+    let bed = Bed::with(scripted).await;
+    let turn = bed.api().say("talk", "slowly and for long, and longer still, and again").await.unwrap();
+    let stop = async |query: &str| {
+        let path = format!("/api/chat/talk/stop{query}");
+        bed.api().send("POST", &path, None, &[]).await.unwrap().status
+    };
+    assert_eq!([stop("").await, stop("?message=u0001-x-a").await], [400, 204]);
+    assert_eq!(stop(&format!("?message={}", turn.answer)).await, 200);
+    assert_eq!(stop(&format!("?message={}", turn.answer)).await, 204);
 }

@@ -113,7 +113,6 @@ async fn inputs_and_tasks_that_cannot_be_are_refused_over_http() {
     assert!(refused.sum("antiphon_gateway_requests_refused_total") >= 29.0);
     // The largest and the strangest that may be.
     let largest = format!("large...{}", "\u{1F600}".repeat((256 << 10) / 4 - 2));
-    bed.quiet("large").await;
     let turn = api.say("large", &largest).await.unwrap();
     let stored = bed.until_messages("large", 2).await;
     assert_eq!((stored[0].message_id.as_str(), stored[0].content.len()), (turn.input.as_str(), 256 << 10));
@@ -123,7 +122,6 @@ async fn inputs_and_tasks_that_cannot_be_are_refused_over_http() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_that_cannot_be_become_dead_letters_and_hold_nobody_up() {
     let bed = Bed::with(scripted).await;
-    bed.quiet("ann").await;
     let task = |id: &str, content: &str| json!({"task_id": id, "content": content}).to_string().into_bytes();
     let cases: Vec<(Vec<u8>, &str)> = vec![
         (b"not JSON".to_vec(), "malformed"),
@@ -136,6 +134,11 @@ async fn tasks_that_cannot_be_become_dead_letters_and_hold_nobody_up() {
         (task("k", &"x".repeat(MEGABYTE)), "input_too_large"),
         (b"{\"task_id\":\"k\",\"content\":\"x\",\"kind\":\"chore\"}".to_vec(), "invalid_order"),
         (b"{\"task_id\":\"k\",\"content\":\"x\",\"metadata\":{\"n\":1e999}}".to_vec(), "malformed"),
+        (b"{\"task_id\":\"k\",\"content\":\"x\",\"metadata\":{\"n\":1e99}}".to_vec(), "metadata_error"),
+        (
+            b"{\"task_id\":\"k\",\"content\":\"x\",\"metadata\":{\"synthetic\":true}}".to_vec(),
+            "metadata_error",
+        ),
         (b"{\"task_id\":\"k\",\"content\":\"\\ud800\"}".to_vec(), "malformed"),
     ];
     for (payload, _) in &cases {
@@ -167,7 +170,7 @@ async fn tasks_that_cannot_be_become_dead_letters_and_hold_nobody_up() {
 async fn where_agents_may_not_be_created_by_use_strangers_are_refused_and_kept() {
     let bed = Bed::with(|options| scripted(options).with_env("ANTIPHON_CREATE_AGENTS", "false")).await;
     let api = bed.api();
-    bed.quiet("known").await;
+    bed.settle("known", json!({})).await;
     bed.send_tasks("stranger", [("k".to_owned(), "hello".to_owned())]).await;
     bed.send_tasks("known", [("k".to_owned(), "hello".to_owned())]).await;
     bed.until_tasks("known", &["completed"]).await;
@@ -180,7 +183,7 @@ async fn where_agents_may_not_be_created_by_use_strangers_are_refused_and_kept()
     assert_eq!(bed.tasks_of("stranger").await.len(), 0);
     assert_eq!(api.send("GET", "/v1/agents/stranger", None, &[]).await.unwrap().status, 404);
     // Once it is known, the same task is taken.
-    bed.quiet("stranger").await;
+    bed.settle("stranger", json!({})).await;
     bed.send_tasks("stranger", [("k".to_owned(), "hello".to_owned())]).await;
     bed.until_tasks("stranger", &["completed"]).await;
 }

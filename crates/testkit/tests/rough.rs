@@ -36,6 +36,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 fn impatient(options: FleetOptions) -> FleetOptions {
     scripted(options)
         .with_env("ANTIPHON_HEAD_TIMEOUT_SECONDS", HEAD_TIMEOUT.as_secs())
+        .with_env("ANTIPHON_IDLE_TIMEOUT_SECONDS", HEAD_TIMEOUT.as_secs())
         .with_env("ANTIPHON_BODY_TIMEOUT_SECONDS", 1)
         .with_env("ANTIPHON_WRITE_TIMEOUT_SECONDS", WRITE_TIMEOUT.as_secs())
 }

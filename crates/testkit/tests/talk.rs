@@ -70,16 +70,8 @@ impl Bed {
         ByHand::connect(self.nats.url(), workflow, ack_wait).await.unwrap()
     }
 
-    /// An agent whose turns with people bring no tasks after them.
-    pub(crate) async fn quiet(&self, agent: &str) {
-        self.settle(agent, json!({})).await;
-    }
-
-    /// An agent with these settings, whose turns with people bring no tasks after them.
-    pub(crate) async fn settle(&self, agent: &str, more: Value) {
-        let mut settings = json!({"work_request": false, "memory": false, "backoff_base_ms": 1});
-        let all = settings.as_object_mut().unwrap();
-        all.extend(more.as_object().unwrap().clone());
+    /// An agent of the workflow `default` with these settings.
+    pub(crate) async fn settle(&self, agent: &str, settings: Value) {
         self.api().put_agent(agent, "default", settings).await.unwrap();
     }
 

@@ -31,7 +31,6 @@ async fn two_workers_run_a_hundred_tasks_of_one_agent_in_order_and_never_two_at_
     const TASKS: usize = 100;
     let mut bed = Bed::new().await;
     let by_hand = bed.by_hand().await;
-    bed.quiet("ann").await;
     bed.send_tasks("ann", numbered(TASKS)).await;
     for number in 0..TASKS {
         let asked = asked_to(&by_hand, &format!("k-{number}")).await;
@@ -254,7 +253,7 @@ async fn a_permanent_failure_fails_its_task_and_the_next_one_runs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_authentication_failure_pauses_the_agent_until_somebody_resumes_it() {
     let bed = Bed::with(scripted).await;
-    bed.quiet("ann").await;
+    bed.settle("ann", json!({"backoff_base_ms": 1})).await;
     let tasks =
         [("first", "fails-auth"), ("second", "hello")].map(|(id, text)| (id.to_owned(), text.to_owned()));
     bed.send_tasks("ann", tasks).await;
@@ -270,6 +269,37 @@ async fn an_authentication_failure_pauses_the_agent_until_somebody_resumes_it() 
     bed.until_tasks("ann", &["completed", "completed"]).await;
     let agent = turns::agent(&bed.pool, "ann").await.unwrap().unwrap();
     assert_eq!((agent.paused, agent.backoff_attempt_count), (false, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_authentication_failure_of_a_chat_pauses_its_agent_wherever_that_lives() {
+    let bed = Bed::with(scripted).await;
+    let api = bed.api();
+    // Of the two threads one has an agent of another partition, the other is the agent's own.
+    let partition = |name: &str| model::Bucket::of_key(name).get() % crate::bed::PARTITIONS;
+    assert_ne!(partition("elsewhere"), partition("ann"));
+    for (agent, thread) in [("ann", "elsewhere"), ("own", "own")] {
+        api.create_thread(&json!({"thread_id": thread, "agent_id": agent})).await.unwrap();
+        let turn = api.say(thread, "fails-auth").await.unwrap();
+        assert_eq!(bed.until_failed(thread, 1).await, [("producer_error".to_owned(), 0)]);
+        bed.until(&format!("{agent} is paused"), SOON, async || {
+            turns::agent(&bed.pool, agent).await.unwrap().is_some_and(|agent| agent.paused)
+        })
+        .await;
+        api.send_task(agent, "k", "hello").await.unwrap();
+        bed.until_tasks(agent, &["pending"]).await;
+        let acts = turns::acts(&bed.pool, agent).await.unwrap();
+        let paused: Vec<_> = acts.iter().filter(|act| act.what == "pause").collect();
+        assert_eq!((paused.len(), paused[0].actor.as_str()), (1, "antiphon"), "{acts:?}");
+        assert_eq!(api.act(agent, "resume").await.unwrap()["done"], json!(true));
+        bed.until_tasks(agent, &["completed"]).await;
+        // Once the credentials are right, the same message is answered.
+        api.retry_turn(thread, &turn.id).await.unwrap();
+        bed.until(&format!("{thread} is answered"), SOON, async || {
+            bed.messages_of(thread).await.iter().any(|message| message.content == "You said: fails-auth")
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -305,7 +335,6 @@ async fn a_request_that_nobody_answers_fails_by_its_deadline_as_often_as_is_allo
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_is_sent_again_runs_once_and_another_under_its_id_is_refused() {
     let bed = Bed::with(scripted).await;
-    bed.quiet("ann").await;
     let send = async |id: &str, content: &str| {
         bed.send_tasks("ann", [(id.to_owned(), content.to_owned())]).await;
     };

@@ -43,11 +43,11 @@ async fn watch_for_halves(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_with_tools_appears_whole_in_one_transaction() {
-    const TURNS: usize = 12;
+    /// A page of the history has room for them, and reading it takes a part of their time.
+    const TURNS: usize = 40;
     /// Input, calls, two results, answer.
     const SIZE: usize = 5;
     let bed = Bed::with(scripted).await;
-    bed.quiet("talk").await;
     let follower = bed.following("talk").await;
     let (stop, looks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let watching = watch_for_halves(bed.api(), "talk".into(), SIZE, stop.clone(), looks.clone());
@@ -104,6 +104,20 @@ async fn a_turn_with_tools_appears_whole_in_one_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn lines_of_the_log_about_a_turn_bear_its_correlation_id() {
+    let bed = Bed::with(scripted).await;
+    let body = json!({"content": "fails-once please"});
+    bed.api().say_with("talk", &body, &[("x-correlation-id", "trace-7f3a")]).await.unwrap();
+    bed.until_failed("talk", 1).await;
+    let has = |log: &std::path::Path, line: &str| {
+        let text = std::fs::read_to_string(log).unwrap();
+        text.lines().any(|of| of.contains(line) && of.contains("trace-7f3a"))
+    };
+    assert!(has(bed.fleet.workers[0].log(), "a run of a turn failed"), "{}", bed.fleet.log_tails());
+    assert!(has(bed.fleet.workflows[0].log(), "turn failed"), "{}", bed.fleet.log_tails());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_brings_the_history_and_nothing_of_a_failed_turn() {
     let bed = Bed::with(alone).await;
     let by_hand = bed.by_hand().await;
@@ -140,7 +154,6 @@ async fn a_request_brings_the_history_and_nothing_of_a_failed_turn() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_turn_leaves_only_its_input_and_succeeds_when_it_is_retried() {
     let bed = Bed::with(scripted).await;
-    bed.quiet("talk").await;
     let follower = bed.following("talk").await;
     let turn = bed.api().say("talk", "fails-once please").await.unwrap();
     until_ended(&follower, &turn.answer).await;
@@ -159,6 +172,8 @@ async fn a_failed_turn_leaves_only_its_input_and_succeeds_when_it_is_retried() {
     assert_eq!((kept.run, kept.is_retryable, kept.agent_id.as_str()), (0, true, "talk"));
     let shown = bed.api().failed_turns("talk").await.unwrap();
     assert_eq!((&shown[0]["turn_id"], &shown[0]["content"]), (&json!(turn.id), &json!("fails-once please")));
+    let path = format!("/v1/turns/{}", turn.id);
+    assert_eq!(bed.api().call("GET", &path, None).await.unwrap()["state"], "failed");
     let again = bed.api().retry_turn("talk", &turn.id).await.unwrap();
     assert_eq!(
         (again.id.as_str(), again.run, again.answer),
@@ -182,7 +197,6 @@ async fn a_failed_turn_leaves_only_its_input_and_succeeds_when_it_is_retried() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_turn_can_be_dropped_once() {
     let bed = Bed::with(scripted).await;
-    bed.quiet("talk").await;
     let turn = bed.api().say("talk", "fails-for-good").await.unwrap();
     assert_eq!(bed.until_failed("talk", 1).await, [("producer_error".to_owned(), 0)]);
     assert!(!turns::failed_turns(&bed.pool).await.unwrap()[0].is_retryable);
@@ -205,17 +219,21 @@ async fn a_failed_turn_can_be_dropped_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tasks_after_a_turn_run_once_and_name_the_persisted_answer() {
     let mut bed = Bed::with(scripted).await;
-    bed.api().put_agent("ann", "default", json!({"backoff_base_ms": 1})).await.unwrap();
+    bed.settle("ann", json!({"work_request": true, "memory": true})).await;
     bed.api().create_thread(&json!({"thread_id": "talk", "agent_id": "ann"})).await.unwrap();
     let turn = bed.api().say("talk", "hello").await.unwrap();
     let talk = bed.until_messages("talk", 2).await;
-    bed.until_tasks("ann", &["completed", "completed"]).await;
+    let queues = ["ann+work_request", "ann+memory"];
+    for queue in queues {
+        bed.until_tasks(queue, &["completed"]).await;
+    }
     // An owner that dies before it has noted that the outbox is published publishes it again.
     bed.fleet.workers[0].kill().await.unwrap();
     bed.fleet.workers[0].restart().await.unwrap();
     bed.until_settled().await;
     sleep(A_WHILE).await;
-    let tasks = bed.tasks_of("ann").await;
+    let mut tasks = bed.tasks_of(queues[0]).await;
+    tasks.extend(bed.tasks_of(queues[1]).await);
     let ids: Vec<_> = tasks.iter().map(|task| (task.task_id.clone(), task.kind.as_str())).collect();
     assert_eq!(
         ids,
@@ -227,19 +245,24 @@ async fn the_tasks_after_a_turn_run_once_and_name_the_persisted_answer() {
         assert_eq!(task.metadata["thread_id"], "talk");
         assert_eq!(task.metadata["turn_id"], json!(turn.id));
         assert_eq!(task.metadata["batch_id"], json!(talk[0].batch_id.to_string()));
+        let said = format!("user: hello\nassistant: {}\n", talk[1].content);
+        assert!(task.content.ends_with(&said), "it carries the turn: {}", task.content);
     }
-    let own = bed.messages_of("ann").await;
-    assert_eq!(own.len(), 4, "each ran once, in the agent's own thread");
-    assert_eq!(own[0].metadata["assistant_message_id"], json!(turn.answer));
-    assert_eq!(own[0].batch_type, "agent_to_agent");
-    assert_eq!(bed.messages_of("talk").await.len(), 2, "and not in the thread that they come from");
+    for (queue, kind) in queues.into_iter().zip(["work_request", "memory"]) {
+        let own = bed.messages_of(queue).await;
+        assert_eq!(own.len(), 2, "each ran once, in a thread of its own");
+        assert_eq!(own[0].metadata["assistant_message_id"], json!(turn.answer));
+        assert_eq!(own[0].metadata["trigger_type"], kind);
+        assert_eq!(own[0].batch_type, "system_trigger");
+    }
+    assert!(bed.messages_of("ann").await.is_empty(), "nothing of it is in the agent's thread");
+    assert_eq!(bed.messages_of("talk").await.len(), 2, "nor in the one that it comes from");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
     let bed = Bed::with(alone).await;
     let by_hand = bed.by_hand().await;
-    bed.quiet("talk").await;
     let api = bed.api();
     api.create_thread(&json!({"thread_id": "talk"})).await.unwrap();
     let say = async |content: &str, policy: &str| {
@@ -254,8 +277,8 @@ async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
     bed.nobody_is_asked(&by_hand).await;
     let thread = api.thread("talk").await.unwrap();
     assert_eq!(
-        (&thread["active_turn"]["turn_id"], &thread["waiting_turns"]),
-        (&json!(first.id), &json!([second.id]))
+        (&thread["active_turn"]["turn_id"], &thread["waiting_turns"][0]["turn_id"]),
+        (&json!(first.id), &json!(second.id))
     );
     // Reject: refused with a reason, and nothing is kept of it.
     let refused = say("refused", "reject").await;
@@ -307,7 +330,6 @@ async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
 async fn what_the_owner_rejects_becomes_a_failed_turn() {
     let bed = Bed::with(alone).await;
     let by_hand = bed.by_hand().await;
-    bed.quiet("talk").await;
     let first = bed.api().say("talk", "first").await.unwrap();
     let asked = asked_for(&by_hand, &first).await;
     bed.fleet.workers[0].pause();
@@ -324,9 +346,6 @@ async fn what_the_owner_rejects_becomes_a_failed_turn() {
 async fn an_idempotency_key_is_one_turn_for_the_same_input_and_refused_for_another() {
     let bed = Bed::with(alone).await;
     let by_hand = bed.by_hand().await;
-    for thread in ["talk", "other"] {
-        bed.quiet(thread).await;
-    }
     let api = bed.api();
     let say = async |thread: &str, content: &str, key: &str| {
         api.say_with(thread, &json!({"content": content}), &[("idempotency-key", key)]).await.unwrap()
@@ -354,7 +373,6 @@ async fn an_idempotency_key_is_one_turn_for_the_same_input_and_refused_for_anoth
 async fn a_stopped_turn_keeps_its_part_and_the_next_message_works_at_once() {
     let bed = Bed::with(alone).await;
     let by_hand = bed.by_hand().await;
-    bed.quiet("talk").await;
     let follower = bed.following("talk").await;
     let turn = bed.api().say("talk", "tell me").await.unwrap();
     let mut asked = asked_for(&by_hand, &turn).await;
@@ -396,7 +414,7 @@ async fn a_stopped_turn_keeps_its_part_and_the_next_message_works_at_once() {
     })
     .await;
     let again = bed.api().send("POST", &format!("/v1/turns/{}/stop", turn.id), None, &[]).await.unwrap();
-    assert_eq!((again.status, again.json().unwrap()["code"].clone()), (404, json!("unknown_turn")));
+    assert_eq!((again.status, again.json().unwrap()["code"].clone()), (409, json!("turn_ended")));
     let acts = turns::acts(&bed.pool, "talk").await.unwrap();
     let stops: Vec<_> = acts.iter().filter(|act| act.what == "stop_turn").collect();
     assert_eq!((stops.len(), stops[0].target.as_deref()), (1, Some(turn.id.as_str())));
@@ -406,7 +424,6 @@ async fn a_stopped_turn_keeps_its_part_and_the_next_message_works_at_once() {
 async fn a_message_that_waits_can_be_stopped_and_is_kept_as_failed() {
     let bed = Bed::with(alone).await;
     let by_hand = bed.by_hand().await;
-    bed.quiet("talk").await;
     let first = bed.api().say("talk", "first").await.unwrap();
     let asked = asked_for(&by_hand, &first).await;
     let second = bed.api().say("talk", "second").await.unwrap();
@@ -420,7 +437,6 @@ async fn a_message_that_waits_can_be_stopped_and_is_kept_as_failed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_may_be_answered_in_line() {
     let bed = Bed::with(scripted).await;
-    bed.quiet("talk").await;
     bed.api().say("talk", "before").await.unwrap();
     let headers =
         [("accept", "text/event-stream"), ("content-type", "application/json"), ("idempotency-key", "k")];
@@ -464,7 +480,6 @@ async fn a_message_may_be_answered_in_line() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_goes_on_with_the_next_numbers_whoever_owns_the_thread() {
     let mut bed = Bed::with(scripted).await;
-    bed.quiet("talk").await;
     bed.api().say("talk", "hello").await.unwrap();
     let first = bed.until_messages("talk", 2).await;
     let batch = first[0].batch_id;
@@ -492,4 +507,39 @@ async fn a_batch_goes_on_with_the_next_numbers_whoever_owns_the_thread() {
     let messages = bed.until_messages("talk", 11).await;
     assert_eq!((messages[9].batch_id, messages[9].sequence_num), (messages[9].position, 0));
     assert_eq!((messages[10].batch_id, messages[10].sequence_num), (messages[9].position, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_turn_under_way_is_seen_everywhere_and_what_came_of_it_is_kept_when_it_fails() {
+    let bed = Bed::with(alone).await;
+    let (api, by_hand) = (bed.api(), bed.by_hand().await);
+    let get = async |path: &str| api.call("GET", path, None).await.unwrap();
+    let turn = api.say("talk", "hello").await.unwrap();
+    let path = format!("/v1/turns/{}", turn.id);
+    let mut asked = asked_for(&by_hand, &turn).await;
+    for (list, name) in
+        [("history", "messages"), ("batches", "batches"), ("audit", "acts"), ("failed-turns", "failed_turns")]
+    {
+        assert_eq!(get(&format!("/v1/threads/talk/{list}")).await[name], json!([]), "{list}");
+    }
+    assert_eq!(get("/v1/threads/talk/context?format=openai").await["messages"], json!([]));
+    let unknown = api.call("GET", "/v1/threads/nobody/history", None).await.unwrap_err();
+    assert!(unknown.to_string().contains("404"), "{unknown}");
+    let second = api.say("talk", "and").await.unwrap();
+    let waits = get(&format!("/v1/turns/{}", second.id)).await;
+    assert_eq!((&waits["state"], &waits["waiting"]["reason"]), (&json!("waiting"), &json!("head of line")));
+    asked.say("Half an ans").await.unwrap();
+    bed.until("the turn runs", SOON, async || get(&path).await["waiting"].is_null()).await;
+    assert_eq!(get(&path).await["state"], "running");
+    asked.fail("broken", json!({"retryable": false})).await.unwrap();
+    asked.ack().await.unwrap();
+    asked_for(&by_hand, &second).await.answer("fine").await.unwrap();
+    bed.until_messages("talk", 2).await;
+    let failed = api.failed_turns("talk").await.unwrap();
+    assert_eq!(failed[0]["partial"], "Half an ans");
+    assert_eq!(get(&path).await["state"], "failed");
+    let second = format!("/v1/turns/{}", second.id);
+    assert_eq!(get(&second).await["state"], "completed");
+    let late = api.call("POST", &format!("{second}/stop"), None).await.unwrap_err();
+    assert!(late.to_string().contains("turn_ended"), "{late}");
 }

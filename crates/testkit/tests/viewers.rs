@@ -162,7 +162,6 @@ async fn cut_at_random(link: &Link, follower: &Follower, random: &mut StdRng) ->
 #[tokio::test(flavor = "multi_thread")]
 async fn every_viewer_is_shown_what_the_one_is_shown_that_is_never_cut() {
     let mut bed = Bed::with(scripted).await;
-    bed.quiet(THREAD).await;
     let gateway = bed.fleet.gateway_addrs()[0];
     let (far, shaky) = (Link::start(gateway).await.unwrap(), Link::start(gateway).await.unwrap());
     far.set_delay(FAR);

@@ -21,7 +21,7 @@ pub(crate) fn test(args: &[String]) -> Result<i32> {
         ("fmt: cargo fmt --check", &|| run(&mut cargo(&["fmt", "--all", "--check"]))),
         ("tidy: cargo xtask tidy", &tidy_stage),
         ("clippy: cargo clippy", &|| run(&mut cargo(CLIPPY))),
-        ("build: the binaries that tests start", &|| run(&mut cargo(BUILD_BINARIES))),
+        ("build: tests and the binaries that they start", &|| run(&mut cargo(BUILD_TESTS))),
     ];
     for (name, stage) in stages {
         say(name);
@@ -56,6 +56,12 @@ pub(crate) fn fuzz(args: &[String]) -> Result<i32> {
     run(runner.env("ANTIPHON_FUZZ_EXAMPLES", examples))
 }
 
+/// What a test takes of them stands in `.config/nextest.toml`.
+const PLACES_PER_CORE: usize = 2;
+
+/// All targets at once: with the features that the tests need nothing is compiled twice.
+const BUILD_TESTS: &[&str] = &["build", "--workspace", "--all-targets"];
+
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
 
 /// nextest, or cargo's own runner where it is missing: installing it would take minutes.
@@ -72,7 +78,10 @@ fn runner(ci: bool, args: &[&str]) -> Command {
     }
     let all: Vec<&str> = base.iter().chain(args).copied().collect();
     say(&format!("tests: cargo {}", all.join(" ")));
-    cargo(&all)
+    let mut runner = cargo(&all);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    runner.env("NEXTEST_TEST_THREADS", (cores * PLACES_PER_CORE).to_string());
+    runner
 }
 
 fn tidy_stage() -> Result<i32> {

@@ -81,6 +81,8 @@ pub(super) fn workflow() -> WorkflowOptions {
         when("fails-once", json!([half, fails(1), said])),
         when("fails-twice", json!([fails(2), said])),
         when("fails-for-good", json!([half, {"error": error("permanent")}])),
+        // What follows a turn carries its text, and fails like it, but is not as slow.
+        when("this turn", json!([said])),
         when("tools", json!([half, tools, said])),
         when("slowly", json!([{"reorder": 3}, slowly])),
         {"name": "echo", "steps": [{"duplicate": 1}, said]},
@@ -118,7 +120,9 @@ impl TurnLoad {
         let consumer = ByHand::connect(nats_url, "default", ACK_WAIT).await?;
         let gateways: Vec<_> = gateways.iter().copied().map(Api).collect();
         let api = *gateways.first().context("there is no gateway")?;
-        let rules = json!({"backoff_base_ms": 100, "backoff_cap_ms": 800, "deadline_ms": 15_000});
+        let rules = json!({
+            "backoff_base_ms": 100, "backoff_cap_ms": 800, "deadline_ms": 15_000, "work_request": true, "memory": true,
+        });
         for number in 0..AGENTS {
             api.put_agent(&agent(number), "default", rules.clone()).await?;
         }

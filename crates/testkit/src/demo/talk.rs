@@ -70,7 +70,7 @@ pub(super) async fn show(stage: &Stage, lines: &mut Lines, screen: &mut Screen) 
     let is_scripted = lines.are_scripted();
     let thread = format!("demo-{}", stage.tag);
     let engine = Engine::for_people();
-    let settings = json!({"work_request": false, "memory": false, "system": SYSTEM});
+    let settings = json!({"system": SYSTEM});
     stage.api.put_agent(&thread, engine.workflow(), settings).await?;
     introduce(stage, engine, &thread, is_scripted, screen);
     let mut viewer = Viewer::start(stage.api.0, &thread);

@@ -57,11 +57,15 @@ async fn tenants_do_not_know_of_each_other() {
         assert_eq!(foreign.ask("DELETE", &format!("/v1/keys/{key}"), None).await.status, 404);
         assert!(foreign.get("/v1/agents").await.json().unwrap()["agents"].as_array().unwrap().is_empty());
     }
-    let stop = json!({"content": "slowly please, and wait for it"});
+    // Whose turn it is not looks for it for a while: it must not have ended by then.
+    let stop = json!({"content": "slowly please, and wait for it. ".repeat(20)});
     let running = acme.ask("POST", "/v1/threads/t2/messages", Some(&stop)).await.json().unwrap();
-    let path = format!("/v1/turns/{}/stop", running["turn_id"].as_str().unwrap());
+    let turn = format!("/v1/turns/{}", running["turn_id"].as_str().unwrap());
+    let path = format!("{turn}/stop");
     assert_eq!(other.ask("POST", &path, Some(&json!({}))).await.status, 404);
-    assert_eq!(acme.ask("POST", &path, Some(&json!({}))).await.status, 200);
+    let stopped = acme.ask("POST", &path, Some(&json!({}))).await;
+    assert_eq!(stopped.status, 200, "{}", stopped.text);
+    assert_eq!((other.get(&turn).await.status, acme.get(&turn).await.status), (404, 200));
     // The same name is another thread.
     other.talk("t1").await;
     default.talk("t1").await;
@@ -187,7 +191,7 @@ async fn a_thread_of_the_same_name_is_another_in_every_protocol() {
     assert_eq!(running.status, 200);
     assert_eq!(other.get("/api/chat/c1/stream").await.status, 204);
     assert_eq!(other.ask("POST", "/agui/connect", Some(&connect)).await.status, 204);
-    assert_eq!(other.ask("POST", "/api/chat/c1/stop", None).await.status, 204);
+    assert_eq!(other.ask("POST", "/api/chat/c1/stop?message=x", None).await.status, 204);
     let whole = |body: &Value| {
         let messages = body["messages"].as_array().into_iter().flatten();
         messages

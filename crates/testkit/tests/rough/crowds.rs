@@ -39,7 +39,6 @@ async fn until(response: &mut Response, wanted: &str) -> String {
 async fn two_thousand_viewers_come_and_come_again() {
     let mut bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_CONNECTIONS", 3_000)).await;
     let (addr, gateway) = (bed.fleet.gateway_addrs()[0], 0);
-    bed.quiet("unharmed").await;
     let before = Held::by(&bed.fleet.gateways[gateway]);
     let began = Instant::now();
     let mut all = crowd(addr, "crowd", None).await;

@@ -185,7 +185,6 @@ fn bodies() -> Vec<Case> {
 async fn bad_requests_are_answered_or_cut_and_harm_nobody() {
     let bed = Bed::with(impatient).await;
     let addr = bed.fleet.gateway_addrs()[0];
-    bed.quiet("unharmed").await;
     // The first round pays for what a process needs once.
     for round in 0..2 {
         let before = Held::by(&bed.fleet.gateways[0]);
@@ -219,7 +218,6 @@ fn judge(name: &str, said: &Said, statuses: &[u16]) {
 async fn the_slow_are_not_waited_for() {
     let bed = Bed::with(impatient).await;
     let addr = bed.fleet.gateway_addrs()[0];
-    bed.quiet("unharmed").await;
     let before = Held::by(&bed.fleet.gateways[0]);
     let silent = async || {
         let mut stream = TcpStream::connect(addr).await.unwrap();
@@ -311,7 +309,6 @@ async fn a_viewer_that_is_cut_for_its_lag_goes_on_where_it_was() {
 async fn what_the_standard_allows_works() {
     let bed = Bed::with(impatient).await;
     let addr = bed.fleet.gateway_addrs()[0];
-    bed.quiet("rough").await;
     // Three at once, answered in order.
     let live = "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let three = format!("{live}GET /v1/threads/none HTTP/1.1\r\nhost: localhost\r\n\r\n{live}");
@@ -363,7 +360,6 @@ async fn same_key_other_body(bed: &Bed) {
 async fn streams_pass_proxies_as_they_are() {
     let bed = Bed::with(impatient).await;
     let addr = bed.fleet.gateway_addrs()[0];
-    bed.quiet("rough").await;
     let accept = ("accept-encoding", "gzip, br, zstd, deflate");
     let native = http::open(addr, "/v1/threads/rough/events", &[accept]).await.unwrap();
     let body = br#"{"content":"slowly 1"}"#;

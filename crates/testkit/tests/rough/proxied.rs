@@ -110,7 +110,6 @@ async fn every_chunk_passes_at_once_and_a_cut_stays_a_cut() {
 async fn ends_stay_ends_and_drains_are_cuts() {
     let (mut bed, nginx) = proxied().await;
     let addrs = nginx.addrs();
-    bed.quiet("ends").await;
     let headers =
         [("accept", "text/event-stream"), ("content-type", "application/json"), ("accept-encoding", "gzip")];
     for addr in &addrs[..2] {

@@ -92,7 +92,6 @@ fn went_away(frames: &[Frame]) -> Option<u32> {
 async fn floods_end_their_connection_and_nothing_grows() {
     let bed = Bed::with(impatient).await;
     let addr = bed.fleet.gateway_addrs()[0];
-    bed.quiet("unharmed").await;
     for round in 0..2 {
         let before = Held::by(&bed.fleet.gateways[0]);
         let began = Instant::now();

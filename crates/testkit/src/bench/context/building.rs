@@ -59,11 +59,16 @@ pub(super) async fn build(
     reading: Option<&mut Timings>,
 ) -> Result<Built> {
     let begun = Instant::now();
-    let wanted = ContextWanted { thread: thread.clone(), agent: agent.clone() };
+    let wanted = ContextWanted {
+        thread: thread.clone(),
+        agent: agent.clone(),
+        gate: store::Gate::Foreground,
+        origin: None,
+    };
     let found = store.contexts(&[wanted]).await?.pop().context("no answer")?;
     let (rules, complaints) = ContextRules::of(&found.settings);
     ensure!(complaints.is_empty(), "{complaints:?}");
-    let (counter, now) = (rules.tokenizer.counter(), now()?);
+    let (counter, now) = (tokenizer::counter(rules.tokenizer), now()?);
     let input = input(MessageId::parse("input-q")?, INPUT.to_owned(), Metadata::EMPTY, now);
     let request = rules.request(Some(input.batch_id), found.compaction.clone(), now);
     let mut builder = Builder::new(request, counter.as_ref());

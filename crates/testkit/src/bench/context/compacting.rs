@@ -82,7 +82,7 @@ impl Steps {
     /// As the worker does, but with room for all batches: it never has more than a few budgets' worth to put away.
     async fn plan(&mut self, store: &Store, thread: &Thread, now: Timestamp) -> Result<Compaction> {
         let rules = ContextRules { tokens: BUDGET, ..ContextRules::default() };
-        let (counter, how) = (rules.tokenizer.counter(), rules.compaction.context("no rules")?);
+        let (counter, how) = (tokenizer::counter(rules.tokenizer), rules.compaction.context("no rules")?);
         let mut request = rules.request(None, None, now);
         request.budget = u64::MAX;
         let mut builder = Builder::new(request, counter.as_ref());

@@ -92,9 +92,7 @@ fn partition(agent: &Agent, partitions: PartitionCount) -> u16 {
 }
 
 pub(super) fn settings() -> Value {
-    json!({
-        "backoff_base_ms": BACKOFF_BASE_MS, "backoff_cap_ms": BACKOFF_CAP_MS, "work_request": false, "memory": false,
-    })
+    json!({"backoff_base_ms": BACKOFF_BASE_MS, "backoff_cap_ms": BACKOFF_CAP_MS})
 }
 
 /// Agent and id of the tasks that must fail for good.

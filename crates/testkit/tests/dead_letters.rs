@@ -1,0 +1,157 @@
+//! Dead letters: listed, replayed once, dropped; and floods of them, which leave the log as it was.
+
+use std::{env, fs, time::Duration};
+
+use serde_json::{Value, json};
+use testkit::{fleet, http};
+
+use crate::{
+    bed::Bed,
+    talk::{SOON, alone},
+};
+
+/// Payloads on their way at once.
+const AT_ONCE: usize = 500;
+
+impl Bed {
+    async fn letters(&self, query: &str) -> Value {
+        self.api().call("GET", &format!("/v1/dead-letters{query}"), None).await.unwrap()
+    }
+
+    async fn on_letter(&self, words: &[&str]) -> fleet::Invocation {
+        let env = [
+            ("DATABASE_URL".to_owned(), self.database_url()),
+            ("NATS_URL".to_owned(), self.nats.url().to_owned()),
+        ];
+        let words = [&["dead-letters"], words, &["-o", "json"]].concat();
+        fleet::invoke(&words, &env).await.unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_is_found_replayed_once_and_dropped() {
+    let bed = Bed::with(|options| alone(options).with_env("ANTIPHON_CREATE_AGENTS", false)).await;
+    bed.send_tasks("late", [("t1".to_owned(), "do it".to_owned())]).await;
+    bed.send_entry("late", b"{not json".to_vec()).await;
+    bed.until("there are two letters", SOON, async || {
+        bed.letters("").await["dead_letters"].as_array().unwrap().len() == 2
+    })
+    .await;
+    let first = bed.letters("?limit=1").await;
+    let second = bed.letters(&format!("?limit=1&next={}", first["next"].as_str().unwrap())).await;
+    assert_eq!(second["next"], Value::Null);
+    assert_ne!(first["dead_letters"][0]["id"], second["dead_letters"][0]["id"]);
+    let unknown = bed.letters("?reason=unknown_agent").await;
+    let letter = &unknown["dead_letters"][0];
+    assert_eq!((&letter["thread_id"], &letter["replayed_at"]), (&json!("late"), &Value::Null));
+    let id = letter["id"].as_str().unwrap();
+    let shown = bed.on_letter(&["show", id]).await;
+    assert!(shown.stdout.contains("do it"), "{} {}", shown.stdout, shown.stderr);
+
+    // The agent is there now.
+    let by_hand = bed.by_hand().await;
+    bed.settle("late", json!({})).await;
+    let replayed = bed.on_letter(&["replay", id, "--actor", "ada"]).await;
+    assert_eq!(replayed.code, Some(0), "{}", replayed.stderr);
+    by_hand.next(SOON).await.unwrap().answer("done").await.unwrap();
+    bed.until_tasks("late", &["completed"]).await;
+    let again = bed.on_letter(&["replay", id]).await;
+    assert_eq!(again.code, Some(1));
+    assert!(again.stderr.contains("was replayed already"), "{}", again.stderr);
+    bed.nobody_is_asked(&by_hand).await;
+    assert!(bed.letters("?reason=unknown_agent").await["dead_letters"][0]["replayed_at"].is_string());
+
+    let dropped = bed.on_letter(&["drop", id, "--actor", "bob"]).await;
+    assert_eq!(dropped.code, Some(0), "{}", dropped.stderr);
+    assert_eq!(bed.letters("?reason=unknown_agent").await["dead_letters"], json!([]));
+    let acts = bed.api().acts_on_agent("late").await.unwrap();
+    let done = |what: &str, actor: &str| {
+        acts.iter()
+            .any(|act| (&act["what"], &act["actor"]) == (&json!(what), &json!(actor)) && act["target"] == id)
+    };
+    assert!(done("replay_dead_letter", "ada") && done("drop_dead_letter", "bob"), "{acts:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_bad_payloads_has_a_line_a_second_and_leaves_what_its_bound_allows() {
+    // `ANTIPHON_BAD_PAYLOADS=1000000` is the long form.
+    let flood: usize = env::var("ANTIPHON_BAD_PAYLOADS").map_or(5_000, |text| text.parse().unwrap());
+    let bed = Bed::with(|options| {
+        alone(options)
+            .with_env("ANTIPHON_KEEP_INTERVAL_SECONDS", 1)
+            .with_env("ANTIPHON_DEAD_LETTERS_MAX_BYTES", 200_000)
+    })
+    .await;
+    let resident = || {
+        let pid = bed.fleet.workers[0].pid().unwrap();
+        let pages = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+        pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4_096
+    };
+    let mut after_some = None;
+    let subject = bed.publisher.subject(&model::ThreadId::parse("flooded").unwrap());
+    for begun in (0..flood).step_by(AT_ONCE) {
+        let send = |_: usize| bed.publisher.publish_raw(&subject, None, "{not json".into());
+        let sent = futures_util::future::join_all((begun..flood.min(begun + AT_ONCE)).map(send)).await;
+        assert!(sent.iter().all(Result::is_ok), "{sent:?}");
+        if after_some.is_none() && begun >= flood / 10 {
+            after_some = Some(resident());
+        }
+    }
+    let limit = SOON * 4 + Duration::from_millis(flood as u64);
+    bed.until("all of them were refused", limit, async || {
+        bed.metric("antiphon_worker_refused_entries_total").await >= flood as f64
+    })
+    .await;
+    let (before, after) = (after_some.unwrap(), resident());
+    println!("{flood} bad payloads: {before} bytes of memory after a tenth, {after} at the end");
+    assert!(after < before + (64 << 20), "{before} bytes of memory after a tenth, {after} at the end");
+    let count = async || {
+        sqlx::query_scalar::<_, i64>("SELECT count(*) FROM dead_letters").fetch_one(&bed.pool).await.unwrap()
+    };
+    let limit = SOON + Duration::from_micros(100 * flood as u64);
+    bed.until("the oldest are gone", limit, async || count().await < 1_000).await;
+    let (left, deleted) = (count().await, bed.metric("antiphon_worker_deleted_rows_total").await);
+    assert!(left > 100 && left as f64 + deleted >= flood as f64, "{left} left, {deleted} deleted");
+    // What came within a second of a line is counted by the next one.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    bed.send_entry("flooded", b"{not json".to_vec()).await;
+    bed.until("the last line counts the others", SOON, async || {
+        let log = fs::read_to_string(bed.fleet.workers[0].log()).unwrap();
+        log.lines().any(|line| line.contains("became dead letters") && !line.contains("count=1 "))
+    })
+    .await;
+    let log = fs::read_to_string(bed.fleet.workers[0].log()).unwrap();
+    let lines = log.lines().filter(|line| line.contains("became dead letters")).count();
+    let seconds = 60 + flood / 1_000;
+    println!("{left} letters left, {deleted} deleted, {lines} lines in the log");
+    assert!((1..=seconds).contains(&lines), "{lines} lines");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_answer_bears_the_id_of_its_request() {
+    let bed = Bed::with(alone).await;
+    let api = bed.api();
+    let answered = async |path: &str, said: &[(&str, &str)]| {
+        let request = http::Request { method: "GET", path, headers: said, body: b"" };
+        let response = http::begin(api.0, request).await.unwrap();
+        (response.status, response.header("x-request-id").unwrap_or_default().to_owned())
+    };
+    let (status, made) = answered("/v1/agents", &[]).await;
+    assert_eq!((status, made.len()), (200, 32));
+    assert_ne!(answered("/v1/agents", &[]).await.1, made);
+    assert_eq!(answered("/nowhere", &[("x-request-id", "of-mine")]).await, (404, "of-mine".to_owned()));
+    let long = "x".repeat(129);
+    assert_eq!(answered("/v1/agents", &[("x-request-id", &long)]).await.1.len(), 32, "none that is too long");
+    let body = br#"{"content": "hello"}"#;
+    let headers = [("content-type", "application/json"), ("x-request-id", "in-the-log")];
+    let request =
+        http::Request { method: "POST", path: "/v1/agents/a/pause", headers: &headers[1..], body: b"" };
+    http::begin(api.0, request).await.unwrap();
+    bed.until("its lines have it", SOON, async || {
+        let log = fs::read_to_string(bed.fleet.gateways[0].log()).unwrap();
+        log.lines().any(|line| line.contains("an act was sent") && line.contains("in-the-log"))
+    })
+    .await;
+    let request = http::Request { method: "POST", path: "/v1/threads/t/messages", headers: &headers, body };
+    assert_eq!(http::begin(api.0, request).await.unwrap().header("x-request-id"), Some("in-the-log"));
+}

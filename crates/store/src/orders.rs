@@ -7,7 +7,7 @@ use sqlx::postgres::PgRow;
 
 use crate::look_up::{check_owner, columns_of};
 use crate::row::{count, queued};
-use crate::takeover::limit_beyond;
+use crate::takeover::{is_null, limit_beyond};
 use crate::{Applied, Store, StoreError};
 
 impl Store {
@@ -57,8 +57,12 @@ impl Store {
 
     /// At most `limit` tasks of the agent after `after` that are not marked failed, in the order of the queue, and whether
     /// there are more.
+    ///
+    /// # Errors
+    /// [`StoreError::NotOwner`]: see [`Store::look_up`].
     pub async fn load_tasks(
         &self,
+        owner: Applied,
         agent: &AgentId,
         after: Position,
         limit: usize,
@@ -67,9 +71,14 @@ impl Store {
             .bind(Bucket::of_key(agent.as_str()).get() as i16)
             .bind(agent.as_str())
             .bind(after.get())
-            .bind(limit_beyond(limit));
+            .bind(limit_beyond(limit))
+            .bind(owner.partition.0.cast_signed())
+            .bind(owner.epoch.cast_signed());
         let rows = self.rows(statement).await?;
-        let tasks = rows.iter().take(limit).map(|row| queued(row, agent)).collect::<Result<_, _>>()?;
+        check_owner(&rows)?;
+        // An empty queue has one row all the same, which says who is the owner.
+        let tasks = rows.iter().filter(|row| !is_null(row, "position"));
+        let tasks = tasks.take(limit).map(|row| queued(row, agent)).collect::<Result<_, _>>()?;
         Ok((tasks, rows.len() > limit))
     }
 

@@ -7,6 +7,7 @@ use partition::{OpenTurn, OutboxBatch, SavedAgent, Straggler, Takeover};
 use sqlx::postgres::PgRow;
 use sqlx::{Row, ValueRef};
 
+use crate::look_up::check_owner;
 use crate::outbox;
 use crate::row::{count, key, metadata, opened, parsed, queued, role, unreadable, unsigned};
 use crate::store::count_of;
@@ -25,6 +26,9 @@ impl Store {
     ///
     /// To be called once per grant and before the first commit under it: nothing can change in between, because
     /// every other writer is fenced.
+    ///
+    /// # Errors
+    /// [`StoreError::NotOwner`] when another grant had been given by the time that all was read.
     pub async fn load(&self, grant: &Grant, window: usize) -> Result<Takeover, StoreError> {
         let (count, token_key) = self.laid_out().await?;
         let buckets: Vec<i16> = (grant.partition.0..BUCKETS)
@@ -39,14 +43,20 @@ impl Store {
             Some(last) if outbox.len() == OUTBOX_AT_ONCE => self.outbox_after(partition, last.id).await?,
             _ => 0,
         };
-        Ok(Takeover {
+        let takeover = Takeover {
             stragglers: stragglers_of(&self.rows(stragglers).await?)?,
             agents: self.queues(&buckets, window).await?,
             open_turns: self.open_turns(&buckets, grant.incarnation.as_deref()).await?,
             outbox,
             outbox_beyond,
             ..Takeover::bare(partition, epoch, checkpoint, grant.position_high_water, token_key)
-        })
+        };
+        let is_owner = sqlx::query(
+            "SELECT EXISTS (SELECT FROM partitions WHERE partition_id = $1 AND epoch = $2) AS is_owner",
+        );
+        let is_owner = is_owner.bind(partition.0.cast_signed()).bind(epoch.cast_signed());
+        check_owner(&self.rows(is_owner).await?)?;
+        Ok(takeover)
     }
 
     async fn laid_out(&self) -> Result<(PartitionCount, TokenKey), StoreError> {
@@ -145,7 +155,7 @@ fn agent(row: &PgRow) -> Result<SavedAgent, StoreError> {
     })
 }
 
-fn is_null(row: &PgRow, column: &str) -> bool {
+pub(crate) fn is_null(row: &PgRow, column: &str) -> bool {
     row.try_get_raw(column).is_ok_and(|value| value.is_null())
 }
 

@@ -2,7 +2,7 @@
 
 use model::TaskId;
 use partition::{Commit, OrderKey, TaskChange, Verdict};
-use store::Committed;
+use store::{Applied, Committed};
 
 use crate::fixture::{Database, Owner, metadata, thread};
 use crate::words::{act, agent, at, completes, failed_turn, finishes, mark, open_turn, task, turn};
@@ -154,14 +154,15 @@ async fn the_queue_is_read_on_without_what_failed() {
         commit.failed_tasks = vec![mark("a", 4)];
     })
     .await;
+    let asks = Applied::from(&owner.grant);
     let page = async |after, limit| {
-        let (tasks, more) = store.load_tasks(&agent("a"), at(after), limit).await.unwrap();
+        let (tasks, more) = store.load_tasks(asks, &agent("a"), at(after), limit).await.unwrap();
         (tasks.iter().map(|queued| queued.position.get()).collect::<Vec<_>>(), more)
     };
     assert_eq!(page(0, 3).await, (vec![1, 2, 3], true));
     assert_eq!(page(3, 5).await, (vec![5, 6, 7, 8, 9], false));
     assert_eq!(page(9, 5).await, (vec![], false));
-    let (tasks, _) = store.load_tasks(&agent("a"), at(8), 1).await.unwrap();
+    let (tasks, _) = store.load_tasks(asks, &agent("a"), at(8), 1).await.unwrap();
     assert_eq!(tasks, [task("a", "t9", 9).queued]);
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use model::{PartitionId, TaskKind};
 use partition::{OutboxBatch, Outgoing, Pause, Place, SavedAgent, Takeover, TurnEnded, TurnStatus};
 use serde_json::json;
-use store::{Committed, Store};
+use store::{Applied, Committed, Store, StoreError};
 
 use crate::fixture::{Database, Owner, TTL, metadata, thread, thread_of};
 use crate::words::{agent, at, backs_off, completes, mark, open_turn, task, turn};
@@ -24,6 +24,27 @@ fn saved(id: &str, head: i64) -> SavedAgent {
         paused: false,
         tasks: Vec::new(),
         more: false,
+    }
+}
+
+#[tokio::test]
+async fn only_the_owner_of_record_is_answered() {
+    let (_database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let mut commit = owner.empty();
+    commit.tasks = vec![task("u", "t1", 1)];
+    owner.commit(&commit).await.unwrap();
+    let asks = Applied::from(&owner.grant);
+    assert_eq!(loaded(&store, &owner).await.agents.len(), 1);
+    assert_eq!(store.load_tasks(asks, &agent("u"), at(0), 8).await.unwrap().0.len(), 1);
+    let known = owner.applied().await;
+    store.reclaim("a", &known, TTL).await.unwrap();
+    for answer in [
+        store.load(&owner.grant, 3).await.map(|_| ()),
+        store.load_tasks(asks, &agent("u"), at(0), 8).await.map(|_| ()),
+        store.load_tasks(asks, &agent("u"), at(1), 8).await.map(|_| ()),
+    ] {
+        assert!(matches!(answer, Err(StoreError::NotOwner)), "{answer:?}");
     }
 }
 

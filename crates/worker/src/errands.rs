@@ -54,7 +54,7 @@ impl Errands {
         let tasks = [
             spawn_named("look-ups", inquiry::look_up_all(context.clone(), owner, keys, answered.clone())),
             spawn_named("checks", inquiry::check_all(context.clone(), owner, orders, answered.clone())),
-            spawn_named("queues", inquiry::load_all(store, queues, answered.clone())),
+            spawn_named("queues", inquiry::load_all(store, owner, queues, answered.clone())),
             spawn_named("starts", starts::run(context.clone(), wishes, answered.clone())),
             spawn_named("outbox", sends::run(context.clone(), beyond, batches, answered)),
         ];

@@ -66,6 +66,9 @@ impl World {
     }
 
     pub(super) fn load_tasks(&mut self, address: Address, agent: AgentId, after: Position, limit: usize) {
+        if !self.is_owner(address) {
+            return self.schedule(ASKED_AGAIN_MS, Event::LoadTasks(address, agent, after, limit));
+        }
         let tables = &self.store.tables[usize::from(address.partition.0)];
         let (tasks, more) = tables.pending(&agent, after.get(), limit);
         self.coverage.loads += 1;

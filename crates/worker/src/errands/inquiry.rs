@@ -59,6 +59,7 @@ pub(super) async fn check_all(
 
 pub(super) async fn load_all(
     store: Store,
+    owner: Applied,
     mut asked: mpsc::UnboundedReceiver<Load>,
     answered: mpsc::Sender<Input>,
 ) {
@@ -66,7 +67,7 @@ pub(super) async fn load_all(
     loop {
         tokio::select! {
             load = asked.recv(), if loads.len() < MOST_LOADS => match load {
-                Some(load) => loads.push(load_one(&store, load, &answered)),
+                Some(load) => loads.push(load_one(&store, owner, load, &answered)),
                 None => return,
             },
             Some(()) = loads.next() => {}
@@ -74,9 +75,9 @@ pub(super) async fn load_all(
     }
 }
 
-async fn load_one(store: &Store, load: Load, answered: &mpsc::Sender<Input>) {
+async fn load_one(store: &Store, owner: Applied, load: Load, answered: &mpsc::Sender<Input>) {
     let Load { agent, after, limit } = load;
-    let ask = || store.load_tasks(&agent, after, limit);
+    let ask = || store.load_tasks(owner, &agent, after, limit);
     if let Some((tasks, more)) = until_answered(ask, "reading a queue", answered).await {
         // Nobody to tell: the session has ended.
         let _ = answered.send(Input::Tasks { agent, after, tasks, more }).await;

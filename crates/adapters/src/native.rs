@@ -200,12 +200,9 @@ impl Native {
         self.event(320, &event)
     }
 
-    /// The message was given up. `position`: its place among the ends of the thread; `None` when it has none, because it was lost.
-    pub fn failed(&mut self, header: &Header, position: Option<Position>, failure: &FailureNote) -> Encoded {
-        match position {
-            Some(position) => self.cursor.end(&header.message, position),
-            None => self.cursor.forget(&header.message),
-        }
+    /// The message was given up. `position`: its place among the ends of the thread.
+    pub fn failed(&mut self, header: &Header, position: Position, failure: &FailureNote) -> Encoded {
+        self.cursor.end(&header.message, position);
         let event = ErrorEvent {
             chunk_type: "error",
             chunk: &failure.text,
@@ -324,8 +321,7 @@ struct ErrorEvent<'a> {
     session_id: &'a str,
     message_id: &'a str,
     metadata: ErrorMetadata<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    position: Option<Position>,
+    position: Position,
     role: &'static str,
     batch_type: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]

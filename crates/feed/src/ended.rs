@@ -87,7 +87,7 @@ pub(crate) fn tell(native: &mut Native, ended: &Ended, out: &mut Vec<Bytes>) {
     let Ended { header, position, how } = ended;
     let message = &header.message;
     match how {
-        How::Failed(failure) => out.push(native.failed(header, Some(*position), failure).bytes()),
+        How::Failed(failure) => out.push(native.failed(header, *position, failure).bytes()),
         How::Stored(answer) => {
             let nothing = || Seen::nothing(answer.attempt());
             let seen = native.cursor().seen(message).cloned().unwrap_or_else(nothing);

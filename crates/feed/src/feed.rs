@@ -204,9 +204,7 @@ impl Feed {
         if known.is_some_and(|known| mark < known) {
             return;
         }
-        if self.through.is_some_and(|through| cut.committed < through) {
-            self.begin_anew(cut.committed);
-        }
+        let has_lost_ends = self.through.is_some_and(|through| cut.committed < through);
         (self.mark, self.is_blocked) = (Some(mark), false);
         self.pending = self.pending.split_off(&(mark.0, mark.1 + 1));
         self.pending_bytes = self.pending.values().map(size).sum();
@@ -215,18 +213,23 @@ impl Feed {
             self.counts.holes_repaired += u64::from(known.is_some());
             self.target = self.target.max(cut.committed);
         }
-        self.reply = Some(reply);
+        match has_lost_ends {
+            true => self.begin_anew(cut.committed),
+            false => self.reply = Some(reply),
+        }
         self.advance(now);
     }
 
-    /// The store has gone back in time and lost ends that were shown. Every viewer is told to drop what came after `committed`, and all
-    /// that is open.
+    /// What was shown does not exist any more: the store has gone back in time and lost ends, the stream has lost what was open, or a task was
+    /// dropped with its answer. Every viewer is told to drop what came after `committed`, and all that is open, which is asked for from its
+    /// beginning.
     fn begin_anew(&mut self, committed: Position) {
         (self.through, self.target) = (Some(committed), committed);
         self.open.clear();
         self.log_bytes = 0;
         let restart = self.native.restart(Cursor::at(committed));
         self.events.push_back(Event::Part(restart));
+        self.block();
     }
 
     /// Nobody answered: no owner, a timeout, no connection.
@@ -337,13 +340,15 @@ impl Feed {
     /// The open text of a cut whose ends have been told.
     fn show_open(&mut self, reply: AskReply, now: Timestamp) {
         let named: BTreeSet<MessageId> = reply.open.iter().map(|open| open.message.clone()).collect();
+        if self.has_lost(&named, reply.cut.is_current, now) {
+            return self.begin_anew(self.through.unwrap_or(self.target));
+        }
         let mut is_short = false;
         for text in reply.open {
             let header = Header::new(text.message, text.attempt, text.role, text.batch_type);
             self.merge(header, &text.chunks, true);
             is_short |= !text.chunks.is_empty();
         }
-        self.look_for_lost(&named, reply.cut.is_current, now);
         self.left_out = reply.left_out;
         // An answer that is cut off and holds nothing new would come again for ever.
         if reply.more && is_short {
@@ -356,26 +361,26 @@ impl Feed {
         (self.is_blocked, self.asks.wanted) = (true, true);
     }
 
-    /// What was shown and is neither committed nor open in an owner that has read everything does not exist any more.
-    fn look_for_lost(&mut self, named: &BTreeSet<MessageId>, is_current: bool, now: Timestamp) {
-        let mut lost = Vec::new();
-        for (message, open) in &mut self.open {
+    /// Whether something that was shown is neither committed nor open in an owner that has read everything: then it does not exist any more.
+    fn has_lost(&mut self, named: &BTreeSet<MessageId>, is_current: bool, now: Timestamp) -> bool {
+        let mut has_lost = false;
+        let mut unseen = Vec::new();
+        for (message, open) in self.open.iter_mut() {
             let is_absent = !named.contains(message);
             open.absent = if is_absent { open.absent + u32::from(is_current) } else { 0 };
-            let was_shown = self.native.cursor().seen(message).is_some();
-            if is_absent && (open.absent >= ABSENT || !was_shown) {
-                lost.push(message.clone());
-            } else if is_absent {
-                (self.asks.wanted, self.asks.not_before) = (true, now.plus_ms(AGAIN_MS));
+            if !is_absent {
+                continue;
+            }
+            match self.native.cursor().seen(message) {
+                Some(_) if open.absent >= ABSENT => has_lost = true,
+                Some(_) => (self.asks.wanted, self.asks.not_before) = (true, now.plus_ms(AGAIN_MS)),
+                None => unseen.push(message.clone()),
             }
         }
-        for message in lost {
-            let was_shown = self.native.cursor().seen(&message).is_some();
-            let Some(open) = self.let_go(&message).filter(|_| was_shown) else { continue };
-            let note = FailureNote::new("lost", "what had come of the message was lost", true);
-            let event = self.native.failed(&open.header, None, &note).bytes();
-            self.events.push_back(Event::End(message, event));
+        for message in unseen {
+            self.let_go(&message);
         }
+        has_lost
     }
 
     fn apply(&mut self, frame: OutFrame) {
@@ -447,7 +452,7 @@ impl Feed {
             && open.is_none_or(|open| open.seen().attempt == header.attempt);
         let event = match &end.outcome {
             Outcome::Failed(failure) => {
-                self.native.failed(&header, Some(end.position), &FailureNote::from(failure))
+                self.native.failed(&header, end.position, &FailureNote::from(failure))
             }
             Outcome::Complete if has_all => self.native.complete(&header, end.position, false),
             Outcome::Stopped if has_all => self.native.complete(&header, end.position, true),

@@ -2,7 +2,9 @@ use std::sync::Arc;
 
 use adapters::Cursor;
 use bytes::Bytes;
-use model::{BatchType, Chunk, Cut, FrameNumber, MessageId, Outcome, Position, Role, ThreadId, Timestamp};
+use model::{
+    BatchType, Chunk, Cut, FrameNumber, MessageId, OpenText, Outcome, Position, Role, ThreadId, Timestamp,
+};
 use wire::ask::AskReply;
 use wire::out::{End, OutFrame};
 
@@ -100,6 +102,8 @@ fn a_feed_that_told_ends_which_are_undone_tells_its_viewers_to_restart() {
     let text = shown(&mut feed);
     assert!(text.contains("event: restart") && text.contains("\"after\":\"3\""), "{text}");
     assert_eq!((feed.cursor().base(), feed.cursor().open().count()), (at(3), 0));
+    assert!(feed.want_ask(NOW).is_some(), "what is open is told from its beginning");
+    feed.on_reply(reply(EPOCH + 1, 0, 3), NOW);
     // What ends above that is told, though it is below what was told before.
     let frame = OutFrame {
         number: FrameNumber { epoch: EPOCH + 1, number: 1, after: 0 },
@@ -111,6 +115,38 @@ fn a_feed_that_told_ends_which_are_undone_tells_its_viewers_to_restart() {
         Some(Read::Ends { after: at(3), through: at(4) }),
         "its text is in the store"
     );
+}
+
+#[test]
+fn text_that_its_owner_does_not_have_any_more_restarts_the_viewers() {
+    let mut feed = begun(5);
+    feed.on_frame(frame("gone", 1, 0, &[(0, "one")], None), NOW);
+    feed.on_frame(frame("open", 2, 1, &[(0, "two")], None), NOW);
+    shown(&mut feed);
+    let open = |from: u32, text: &[(u32, &str)]| OpenText {
+        message: MessageId::parse("open").unwrap(),
+        attempt: 0,
+        role: Role::Assistant,
+        batch_type: BatchType::UserRequest,
+        chunks: text.iter().map(|(id, text)| Arc::new(Chunk::content(*id, *text, false))).collect(),
+        next: from,
+    };
+    let mut now = NOW;
+    let mut ask = |feed: &mut Feed, text: &[(u32, &str)]| {
+        now = now.plus_ms(2_000);
+        let ask = feed.want_ask(now).unwrap();
+        feed.on_reply(AskReply { open: vec![open(1, text)], ..reply(EPOCH, 2, 5) }, now);
+        (ask.have.len(), shown(feed))
+    };
+    feed.on_doubt();
+    assert_eq!(ask(&mut feed, &[]), (2, String::new()), "it may be named by the next answer");
+    let (_, text) = ask(&mut feed, &[]);
+    assert!(text.contains("event: restart") && text.contains("\"after\":\"5\""), "{text}");
+    assert!(!text.contains("\"error\""), "what is lost has not ended: {text}");
+    // What is open is asked for, and told from its beginning.
+    let (have, text) = ask(&mut feed, &[(0, "two")]);
+    assert!(have == 0 && text.contains("two") && !text.contains("gone"), "{text}");
+    assert_eq!(feed.cursor().open().count(), 1);
 }
 
 #[test]

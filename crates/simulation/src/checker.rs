@@ -361,8 +361,6 @@ pub enum Seen {
         message: MessageId,
         /// Its place among the ends of the thread, if the client was told.
         position: Option<i64>,
-        /// Its gateway said that it was lost.
-        is_lost: bool,
     },
     /// An event had the id of an earlier one.
     RepeatedId {

@@ -162,10 +162,7 @@ fn seen(told: Told) -> Option<Seen> {
         Told::Complete { message, position, .. } => {
             Seen::Complete { message, position: Some(position.get()) }
         }
-        Told::Failed { message, position, note } => {
-            let position = position.map(model::Position::get);
-            Seen::Failed { message, position, is_lost: note.code == "lost" }
-        }
+        Told::Failed { message, position, .. } => Seen::Failed { message, position: Some(position.get()) },
         Told::Restart => Seen::Restart,
         Told::Drain => return None,
     })

@@ -45,8 +45,8 @@ pub enum Told {
     Failed {
         /// Which message.
         message: MessageId,
-        /// Its place among the ends of the thread; `None` when it was lost.
-        position: Option<Position>,
+        /// Its place among the ends of the thread.
+        position: Position,
         /// Why.
         note: FailureNote,
     },
@@ -129,7 +129,7 @@ fn told(name: &str, said: Said) -> Option<Told> {
             Some(Told::Complete { message, position: said.position?, is_stopped })
         }
         // An `error` chunk of the producer is not shown: this is the message's end.
-        ("", "error") => Some(Told::Failed { message, position: said.position, note: note(&said) }),
+        ("", "error") => Some(Told::Failed { message, position: said.position?, note: note(&said) }),
         ("", _) => chunk(message, said),
         _ => None,
     }
@@ -203,8 +203,8 @@ mod tests {
         }
         let mut note = FailureNote::new("gap_timeout", "a gap", true);
         note.missing = vec![IdRange { first: 3, last: 5 }];
-        bytes.extend(native.failed(&header, Some(Position::from_stored(79)), &note).bytes());
-        wanted.push(Told::Failed { message: message(), position: Some(Position::from_stored(79)), note });
+        bytes.extend(native.failed(&header, Position::from_stored(79), &note).bytes());
+        wanted.push(Told::Failed { message: message(), position: Position::from_stored(79), note });
         bytes.extend(native::drain(250));
         wanted.push(Told::Drain);
         (bytes, wanted)

@@ -67,7 +67,7 @@ fn every_event_of_an_answer_names_its_turn() {
     let events = [
         chunk(&mut native, &header, &Chunk::content(0, "a", false)),
         native.complete(&header, Position::from_stored(9), true),
-        native.failed(&header, Some(Position::from_stored(10)), &FailureNote::new("stalled", "", true)),
+        native.failed(&header, Position::from_stored(10), &FailureNote::new("stalled", "", true)),
     ];
     for event in &events {
         assert!(text(event).contains(&named), "{}", text(event));
@@ -100,7 +100,7 @@ fn ends_and_resets() {
     let missing = vec![IdRange { first: 2, last: 4 }];
     let gap = FailureNote::from(&Failure::GapTimeout { missing });
     assert_eq!(
-        text(&native.failed(&other, Some(Position::from_stored(11)), &gap)),
+        text(&native.failed(&other, Position::from_stored(11), &gap)),
         concat!(
             "id: 11\n",
             r#"data: {"chunk_type":"error","chunk":"chunks never arrived: 2-4","is_final":true,"#,
@@ -109,8 +109,12 @@ fn ends_and_resets() {
             "\n\n"
         )
     );
-    let stalled = text(&native.failed(&other, None, &FailureNote::from(&Failure::Stalled)));
-    assert!(stalled.contains(r#""metadata":{"code":"stalled","retryable":true},"role""#), "{stalled}");
+    let stalled = Position::from_stored(12);
+    let stalled = text(&native.failed(&other, stalled, &FailureNote::from(&Failure::Stalled)));
+    assert!(
+        stalled.contains(r#""metadata":{"code":"stalled","retryable":true},"position":"12","role""#),
+        "{stalled}"
+    );
     let restarted = native.restart(Cursor::at(Position::from_stored(8)));
     assert_eq!(restarted, "id: 8\nevent: restart\ndata: {\"thread_id\":\"t1\",\"after\":\"8\"}\n\n");
     assert_eq!(drain(250), "event: drain\ndata: {}\nretry: 250\n\n");

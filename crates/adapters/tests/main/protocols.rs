@@ -113,7 +113,7 @@ impl Protocol for NativeStream {
             }
             Happening::Complete { position } => end(self.native.complete(&header, position, false).bytes()),
             Happening::Stopped => end(self.native.complete(&header, position, true).bytes()),
-            Happening::Failed(failure) => end(self.native.failed(&header, Some(position), failure).bytes()),
+            Happening::Failed(failure) => end(self.native.failed(&header, position, failure).bytes()),
         };
         Output { bytes, then }
     }

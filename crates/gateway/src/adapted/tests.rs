@@ -52,7 +52,7 @@ impl Stream {
     }
 
     fn fails(mut self, note: &FailureNote) -> Self {
-        self.1.extend(self.0.failed(&header(0), Some(Position::from_stored(9)), note).bytes());
+        self.1.extend(self.0.failed(&header(0), Position::from_stored(9), note).bytes());
         self
     }
 }

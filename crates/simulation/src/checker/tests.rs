@@ -74,7 +74,7 @@ fn good() -> Evidence {
                 complete("b", 5),
                 Seen::Cut,
                 complete("a", 7),
-                Seen::Failed { message: key("gap").message, position: None, is_lost: false },
+                Seen::Failed { message: key("gap").message, position: None },
             ],
             is_connected: true,
         }],
@@ -155,7 +155,7 @@ fn what_clients_saw_is_compared_with_both() {
     assert_eq!(broken(|e| seen(e, vec![whole(), complete("b", 6)])), [OneTerminal]);
     assert_eq!(broken(|e| seen(e, vec![whole(), complete("b", 5), complete("b", 5)])), [OneTerminal]);
     assert_eq!(
-        broken(|e| seen(e, vec![Seen::Failed { message: key("b").message, position: None, is_lost: false }])),
+        broken(|e| seen(e, vec![Seen::Failed { message: key("b").message, position: None }])),
         [OneTerminal]
     );
     assert_eq!(broken(|e| seen(e, vec![whole()])), [OneTerminal]);

@@ -145,16 +145,9 @@ impl<'a> Check<'a> {
                 self.complete(message, *position, shown);
                 shown.ended = true;
             }
-            Seen::Failed { message, is_lost, .. } => {
+            Seen::Failed { message, .. } => {
                 let shown = all.entry(message).or_default();
-                // It was shown before its stream lost it.
-                if !*is_lost || !self.is_unsure(message) {
-                    self.failed(message, shown);
-                }
-                // A task that is dropped takes its answer with it, also where that has begun under an earlier owner.
-                if *is_lost && !self.ends.dead.contains(&self.key(message)) && !self.is_unsure(message) {
-                    self.report(Invariant::OneTerminal, message, "not lost: it is in the log", "lost");
-                }
+                self.failed(message, shown);
                 shown.ended = true;
             }
             Seen::RepeatedId { id } => {
@@ -163,9 +156,10 @@ impl<'a> Check<'a> {
                 self.violations.push(violation);
             }
             Seen::Restart => {
-                // The answer of a task that was dropped is gone, also for who comes back with a part of it.
-                let is_justified =
-                    all.iter().any(|(message, shown)| !shown.ended && self.stored(message).is_none());
+                // The answer of a task that was dropped is gone, and what the stream has lost, which may come again.
+                let may_be_gone =
+                    |message: &MessageId| self.stored(message).is_none() || self.is_unsure(message);
+                let is_justified = all.iter().any(|(message, shown)| !shown.ended && may_be_gone(message));
                 if !is_justified {
                     let subject = format!("client {}", self.transcript.client);
                     let seen = "a restart, though nothing was lost";

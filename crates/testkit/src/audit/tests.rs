@@ -324,7 +324,7 @@ fn what_clients_saw_reaches_the_shared_checker() {
     assert_eq!(never_ended, [missed, terminal]);
     let connections = vec![connection(vec![chunk(0, "a")], None), connection(vec![chunk(0, "a")], None)];
     assert!(Case::good().with_connections(connections).rules().contains(&text));
-    let lost = vec![chunk(0, "a"), failed("m", "lost"), chunk(1, "b"), complete()];
+    let lost = vec![chunk(0, "a"), failed("m", "stalled"), chunk(1, "b"), complete()];
     assert!(rules(lost).contains(&terminal));
 }
 

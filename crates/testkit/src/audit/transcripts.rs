@@ -72,11 +72,9 @@ fn translated(event: &Event) -> Result<Option<Seen>> {
         Event::Complete { message, position, .. } => {
             Seen::Complete { message: MessageId::parse(message)?, position: number(position)? }
         }
-        Event::Failed { message, position, code, .. } => Seen::Failed {
-            message: MessageId::parse(message)?,
-            position: number(position)?,
-            is_lost: code == "lost",
-        },
+        Event::Failed { message, position, .. } => {
+            Seen::Failed { message: MessageId::parse(message)?, position: number(position)? }
+        }
         Event::Restart { .. } => Seen::Restart,
         Event::Other { .. } => return Ok(None),
     }))

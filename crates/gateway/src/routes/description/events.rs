@@ -257,8 +257,7 @@ struct FailedEvent {
     #[schema(value_type = forms::MessageName)]
     message_id: String,
     metadata: FailedMetadata,
-    /// Its place among the ends of the thread; absent when what had come of the message was lost.
-    #[schema(value_type = forms::PositionText, required = false)]
+    #[schema(value_type = forms::PositionText)]
     position: String,
     #[schema(value_type = forms::RoleText)]
     role: &'static str,

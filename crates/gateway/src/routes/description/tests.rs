@@ -277,11 +277,11 @@ fn native_events() -> Vec<(String, Value)> {
         correlation_id: Some("trace".into()),
         ..Chunk::content(0, "x", true)
     };
-    let lost = FailureNote::new("lost", "gone", true);
+    let stalled = FailureNote::new("stalled", "gone", true);
     let others = [
         native.chunk(&header, Seen::nothing(2), &chunk, true).bytes(),
         native.reset(&header.message, 3),
-        native.failed(&header, None, &lost).bytes(),
+        native.failed(&header, Position::from_stored(2), &stalled).bytes(),
         native.restart(Cursor::at(Position::from_stored(0))),
     ];
     let others = String::from_utf8(others.concat()).unwrap();

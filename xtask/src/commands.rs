@@ -137,14 +137,15 @@ fn partitions() -> Result<u32> {
     }
 }
 
-/// The build that tests, demo and chaos share: the whole workspace, so that every one of them finds the same features
-/// and nothing is compiled twice.
-pub(crate) const BUILD_BINARIES: &[&str] = &["build", "--workspace", "--bins"];
+/// Builds the shipped binary and the programs of one more package, in the profile of tests. Returns the exit code when it failed.
+pub(crate) fn build_antiphon_and(package: &str) -> Result<Option<i32>> {
+    build(&["build", "-p", "antiphon", "-p", package, "--bins"])
+}
 
-/// A binary of testkit with the environment that all of them expect.
-pub(crate) fn testkit(name: &str, profile_dir: &str, args: &[String]) -> Result<Command> {
+/// A program of the workspace that drives the shipped binary, with the environment that all of them expect.
+pub(crate) fn program(name: &str, profile_dir: &str, args: &[String]) -> Result<Command> {
     let program = workspace::built_binary(name, profile_dir);
-    anyhow::ensure!(program.exists(), "testkit has no binary `{name}` ({})", program.display());
+    anyhow::ensure!(program.exists(), "no program `{name}` was built ({})", program.display());
     let mut command = Command::new(program);
     command.args(args).current_dir(workspace::root());
     command.env("ANTIPHON_BIN", antiphon(profile_dir));

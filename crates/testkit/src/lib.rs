@@ -10,11 +10,7 @@
 )]
 
 pub mod api;
-pub mod audit;
-pub mod bench;
 pub mod by_hand;
-pub mod chaos;
-pub mod demo;
 pub mod examples;
 pub mod fleet;
 pub mod http;
@@ -23,7 +19,6 @@ pub mod link;
 pub mod load;
 pub mod proxy;
 pub mod publisher;
-pub mod restores;
 pub mod services;
 pub mod sse;
 pub mod tables;
@@ -35,7 +30,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, Result};
 
 /// Locks; what a panicking holder left behind is looked at all the same.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -7,9 +7,9 @@ use std::fs;
 use anyhow::Result;
 use xtask::workspace;
 
-use super::{Tools, build, cargo, run, say, testkit};
+use super::{Tools, build, cargo, program, run, say};
 
-/// Runs testkit's `bench_<name>`, which starts the services that it measures; without a name, lists the benches.
+/// Runs `bench_<name>`, which starts the services that it measures; without a name, lists the benches.
 pub(crate) fn bench(args: &[String]) -> Result<i32> {
     let names = benches();
     let Some((name, args)) = args.split_first() else {
@@ -22,7 +22,7 @@ pub(crate) fn bench(args: &[String]) -> Result<i32> {
     }
     say(&format!("bench {name}: release build"));
     let (features, args) = features(args);
-    let mut parts = vec!["build", "--release", "-p", "antiphon", "-p", "testkit", "--bins"];
+    let mut parts = vec!["build", "--release", "-p", "antiphon", "-p", "bench", "--bins"];
     let features = features.map(|features| format!("antiphon/{features}"));
     parts.extend(features.iter().flat_map(|features| ["--features", features]));
     if let Some(code) = build(&parts)? {
@@ -34,7 +34,7 @@ pub(crate) fn bench(args: &[String]) -> Result<i32> {
         _ => {}
     }
     let tools = Tools::resolve()?;
-    let mut bench = testkit(&format!("bench_{name}"), "release", args)?;
+    let mut bench = program(&format!("bench_{name}"), "release", args)?;
     tools.export(&mut bench);
     run(&mut bench)
 }
@@ -47,9 +47,9 @@ fn features(args: &[String]) -> (Option<&str>, &[String]) {
     }
 }
 
-/// The benches by their files, `crates/testkit/src/bin/bench_<name>.rs`.
+/// The benches by their files, `crates/bench/src/bin/bench_<name>.rs`.
 fn benches() -> Vec<String> {
-    let dir = workspace::root().join("crates/testkit/src/bin");
+    let dir = workspace::root().join("crates/bench/src/bin");
     let mut names: Vec<String> = fs::read_dir(dir)
         .into_iter()
         .flatten()

@@ -5,17 +5,17 @@ use std::{thread, time::Duration};
 use anyhow::Result;
 use xtask::services::PostgresOptions;
 
-use super::{BUILD_BINARIES, Tools, antiphon, build, cargo, database, interrupt, nats, run, say, testkit};
+use super::{Tools, antiphon, build_antiphon_and, cargo, database, interrupt, nats, program, run, say};
 
-/// Builds, starts services unless they are given, and runs testkit's `demo`.
+/// Builds, starts services unless they are given, and runs `demo`.
 pub(crate) fn demo(args: &[String]) -> Result<i32> {
     say("cargo xtask demo: builds Antiphon, starts NATS and Postgres, and lets you talk with it");
-    if let Some(code) = build(BUILD_BINARIES)? {
+    if let Some(code) = build_antiphon_and("demo")? {
         return Ok(code);
     }
     let nats = nats()?;
     let database = database(development_postgres)?;
-    let mut demo = testkit("demo", "debug", args)?;
+    let mut demo = program("demo", "debug", args)?;
     run(demo.env("NATS_URL", &nats.url).env("DATABASE_URL", &database.url))
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn services() -> Result<i32> {
     Ok(0)
 }
 
-/// Builds and runs testkit's `chaos`, which starts and kills services itself.
+/// Builds and runs `chaos`, which starts and kills services itself.
 pub(crate) fn chaos(args: &[String]) -> Result<i32> {
     on_own_services("chaos", args)
 }
@@ -48,12 +48,12 @@ pub(crate) fn restores(args: &[String]) -> Result<i32> {
     on_own_services("restores", args)
 }
 
-fn on_own_services(program: &str, args: &[String]) -> Result<i32> {
-    if let Some(code) = build(BUILD_BINARIES)? {
+fn on_own_services(name: &str, args: &[String]) -> Result<i32> {
+    if let Some(code) = build_antiphon_and("chaos")? {
         return Ok(code);
     }
     let tools = Tools::resolve()?;
-    let mut program = testkit(program, "debug", args)?;
+    let mut program = program(name, "debug", args)?;
     tools.export(&mut program);
     run(&mut program)
 }
@@ -72,13 +72,13 @@ pub(crate) fn cuts(args: &[String]) -> Result<i32> {
         eprintln!("error: cargo xtask cuts [--number N] [--seed S]");
         return Ok(2);
     };
-    if let Some(code) = build(BUILD_BINARIES)? {
+    if let Some(code) = build_antiphon_and("e2e")? {
         return Ok(code);
     }
     let tools = Tools::resolve()?;
     let database = database(development_postgres)?;
     say(&format!("{number} cuts, a fifth by each protocol, seed {seed}"));
-    let mut clients = cargo(&["test", "-p", "testkit", "--test", "main", "--", "--exact", "--nocapture"]);
+    let mut clients = cargo(&["test", "-p", "e2e", "--test", "main", "--", "--exact", "--nocapture"]);
     clients.arg("--test-threads=1").args(CUT);
     tools.export(&mut clients);
     clients.env("DATABASE_URL", &database.url).env("ANTIPHON_BIN", antiphon("debug"));

@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use anyhow::Result;
 use xtask::{services::PostgresOptions, tidy, workspace};
 
-use super::{BUILD_BINARIES, Tools, antiphon, build, cargo, database, interrupt, run, say, version_of};
+use super::{Tools, antiphon, build_antiphon_and, cargo, database, interrupt, run, say, version_of};
 
 /// The stages, in order. Locally the first failure ends the run; with `--ci` the rest still runs, so that one run tells
 /// everything. Either way the exit code is the first failure's, and the test runner's summary comes last.
@@ -47,10 +47,10 @@ pub(crate) fn fuzz(args: &[String]) -> Result<i32> {
     );
     let tools = Tools::resolve()?;
     let database = database(|| Ok(PostgresOptions::new(&tools.pg_bin)))?;
-    if let Some(code) = build(BUILD_BINARIES)? {
+    if let Some(code) = build_antiphon_and("e2e")? {
         return Ok(code);
     }
-    let mut runner = cargo(&["test", "-p", "testkit", "--test", "main", "fuzz::", "--", "--nocapture"]);
+    let mut runner = cargo(&["test", "-p", "e2e", "--test", "main", "fuzz::", "--", "--nocapture"]);
     tools.export(&mut runner);
     runner.env("DATABASE_URL", &database.url).env("ANTIPHON_BIN", antiphon("debug"));
     run(runner.env("ANTIPHON_FUZZ_EXAMPLES", examples))
@@ -59,8 +59,8 @@ pub(crate) fn fuzz(args: &[String]) -> Result<i32> {
 /// What a test takes of them stands in `.config/nextest.toml`.
 const PLACES_PER_CORE: usize = 2;
 
-/// All targets at once: with the features that the tests need nothing is compiled twice.
-const BUILD_TESTS: &[&str] = &["build", "--workspace", "--all-targets"];
+/// Tests and the program that they start at once: with one set of features nothing is compiled twice.
+const BUILD_TESTS: &[&str] = &["build", "--workspace", "--tests", "--bin", "antiphon"];
 
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
 

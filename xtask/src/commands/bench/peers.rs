@@ -21,7 +21,7 @@ const NCHAN_TEMP: &str = "/var/lib/nginx";
 
 /// Builds and installs the queues that `bench tasks` compares us with.
 pub(super) fn install_queues() -> Result<()> {
-    let source = workspace::root().join("crates/testkit/peers");
+    let source = workspace::root().join("crates/bench/peers");
     let target = target();
     say("peers from the crate registry, and our worker beside them: release build");
     // Not --locked: our own crates are in it, and what they need changes. The peers' versions are exact.

@@ -1,0 +1,190 @@
+//! A backlog of chunks in one partition's stream, as real traffic leaves it: many messages interleaved, each one's
+//! chunks shuffled among their neighbours.
+
+use std::{ops::RangeInclusive, sync::Arc};
+
+use anyhow::{Context as _, Result, ensure};
+use async_nats::Client;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use model::{Arrival, Chunk, Frame, MessageId, PartitionId, Role, ThreadId};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+use testkit::text;
+
+/// Bytes of text of one chunk.
+pub(super) const CHUNK_BYTES: usize = 256;
+/// Messages that are open at a time.
+const INTERLEAVED: usize = 64;
+/// Chunks of a message are shuffled within windows of this many.
+const WINDOW: usize = 16;
+/// Every so many entries one asks for an acknowledgement, which speaks for all before it.
+const ACK_EVERY: u64 = 512;
+/// The server refuses beyond 10,000 entries that it has not stored yet.
+const UNACKED: u64 = 6 * ACK_EVERY;
+
+/// What a backlog looks like.
+#[derive(Debug, Clone)]
+pub(super) struct Shape {
+    /// Its name in the table.
+    pub(super) name: &'static str,
+    /// At least so many chunks.
+    pub(super) chunks: u64,
+    /// Chunks of a message.
+    pub(super) lengths: RangeInclusive<u32>,
+    /// Chunks of an entry.
+    pub(super) frame: usize,
+}
+
+/// The messages of a backlog; what is in them follows from their number.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    pub(super) shape: Shape,
+    pub(super) messages: Vec<Planned>,
+    pub(super) chunks: u64,
+    pub(super) entries: u64,
+}
+
+/// One message.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) thread: ThreadId,
+    pub(super) message: MessageId,
+    pub(super) chunks: u32,
+    number: usize,
+}
+
+impl Backlog {
+    /// Plans a backlog; the same shape gives the same one.
+    pub(super) fn plan(shape: &Shape) -> Result<Self> {
+        let mut rng = StdRng::seed_from_u64(7);
+        let (mut messages, mut chunks, mut entries) = (Vec::new(), 0, 0);
+        while chunks < shape.chunks {
+            let (number, length) = (messages.len(), rng.random_range(shape.lengths.clone()));
+            messages.push(Planned {
+                // Neighbours are of different threads; a thread has several messages.
+                thread: ThreadId::parse(&format!("thread-{:06}", number % (number / 8 + INTERLEAVED)))?,
+                message: MessageId::parse(&format!("message-{number:08}"))?,
+                chunks: length,
+                number,
+            });
+            chunks += u64::from(length);
+            entries += u64::from(length.div_ceil(u32::try_from(shape.frame)?));
+        }
+        Ok(Self { shape: shape.clone(), messages, chunks, entries })
+    }
+
+    /// Publishes all of it and waits until the stream has it.
+    pub(super) async fn publish(&self, client: &Client, partition: PartitionId) -> Result<()> {
+        let acks = client.new_inbox();
+        let mut acked = client.subscribe(acks.clone()).await?;
+        let (mut sent, mut open) = (0, 0);
+        for frame in self.frames() {
+            let subject = wire::subject::chunks_stored(partition, &frame.thread);
+            let payload = wire::encode_frame(&frame);
+            sent += 1;
+            if sent % ACK_EVERY == 0 || sent == self.entries {
+                client.publish_with_reply(subject, acks.clone(), payload).await?;
+                open += ACK_EVERY;
+            } else {
+                client.publish(subject, payload).await?;
+            }
+            while open >= UNACKED || (sent == self.entries && open > 0) {
+                let ack = acked.next().await.context("the connection has ended")?;
+                ensure!(!contains(&ack.payload, b"\"error\""), "not stored: {ack:?}");
+                open -= ACK_EVERY;
+            }
+        }
+        ensure!(sent == self.entries, "{sent} entries were sent instead of {}", self.entries);
+        Ok(())
+    }
+
+    fn frames(&self) -> Interleaved<'_> {
+        Interleaved { backlog: self, next: 0, open: Vec::new(), rng: StdRng::seed_from_u64(11) }
+    }
+}
+
+impl Planned {
+    /// The whole text.
+    pub(super) fn content(&self) -> String {
+        (0..self.chunks).map(|id| self.text(id)).collect()
+    }
+
+    fn text(&self, id: u32) -> &'static str {
+        let offset = (self.number * 7919 + id as usize * 104_729) % (text::LICENSE.len() - CHUNK_BYTES);
+        text::LICENSE.get(offset..offset + CHUNK_BYTES).unwrap_or_default()
+    }
+
+    fn frame(&self, ids: &[u32]) -> Frame {
+        let arrival = |id: &u32| Arrival {
+            message: self.message.clone(),
+            attempt: 0,
+            step: 0,
+            role: Role::Assistant,
+            chunk: Arc::new(Chunk::content(*id, self.text(*id), *id + 1 == self.chunks)),
+        };
+        Frame { token: None, thread: self.thread.clone(), chunks: ids.iter().map(arrival).collect() }
+    }
+}
+
+/// Takes the next frame of any of the open messages, and opens the next message when one is through.
+struct Interleaved<'a> {
+    backlog: &'a Backlog,
+    next: usize,
+    open: Vec<(&'a Planned, Vec<u32>, usize)>,
+    rng: StdRng,
+}
+
+impl Iterator for Interleaved<'_> {
+    type Item = Frame;
+
+    fn next(&mut self) -> Option<Frame> {
+        while self.open.len() < INTERLEAVED
+            && let Some(message) = self.backlog.messages.get(self.next)
+        {
+            let mut ids: Vec<u32> = (0..message.chunks).collect();
+            text::shuffle_in_windows(&mut ids, WINDOW, &mut self.rng);
+            self.open.push((message, ids, 0));
+            self.next += 1;
+        }
+        if self.open.is_empty() {
+            return None;
+        }
+        let at = self.rng.random_range(0..self.open.len());
+        let (message, ids, sent) = &mut self.open[at];
+        let end = (*sent + self.backlog.shape.frame).min(ids.len());
+        let frame = message.frame(&ids[*sent..end]);
+        *sent = end;
+        if end == ids.len() {
+            self.open.swap_remove(at);
+        }
+        Some(frame)
+    }
+}
+
+fn contains(payload: &Bytes, needle: &[u8]) -> bool {
+    payload.windows(needle.len()).any(|window| window == needle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_has_every_chunk_once_and_as_many_entries_as_it_says() {
+        for frame in [1, 16] {
+            let shape = Shape { name: "test", chunks: 5_000, lengths: 50..=500, frame };
+            let backlog = Backlog::plan(&shape).unwrap();
+            let mut seen: Vec<(MessageId, u32)> = Vec::new();
+            let mut entries = 0;
+            for frame in backlog.frames() {
+                entries += 1;
+                seen.extend(frame.chunks.iter().map(|arrival| (arrival.message.clone(), arrival.chunk.id)));
+            }
+            assert_eq!((entries, seen.len() as u64), (backlog.entries, backlog.chunks));
+            seen.sort();
+            seen.dedup();
+            assert_eq!(seen.len() as u64, backlog.chunks);
+        }
+    }
+}

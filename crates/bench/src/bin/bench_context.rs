@@ -1,0 +1,13 @@
+//! Measures contexts, history, compaction and travel of long threads and prints one table. `cargo xtask bench context` runs it.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use bench::context::{self, Options};
+use clap::Parser;
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let is_good = context::run(&Options::parse()).await?;
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,14 @@
+//! Measures event streams beside those of other servers and prints one table. `cargo xtask bench sse` runs it.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use bench::sse::{self, Options};
+use clap::Parser;
+
+// One thread: it is moved to the core of the viewers.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<ExitCode> {
+    let is_good = sse::run(&Options::parse()).await?;
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,13 @@
+//! Measures queues of tasks beside each other and prints one table. `cargo xtask bench tasks` runs it.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use bench::tasks::{self, Options};
+use clap::Parser;
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let is_good = tasks::run(&Options::parse()).await?;
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,153 @@
+//! Publish to client, beside publish to subscriber over core NATS: the same payloads at the same rate, sent and received
+//! by the same two threads of this process.
+//!
+//! Every payload carries when it was sent, by the clock of this process, and its number in its thread: so latency needs
+//! no second clock, and a loss or a repeat shows.
+
+mod board;
+mod core;
+mod publisher;
+mod viewers;
+
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, anyhow};
+
+use self::board::Board;
+use super::{
+    Ground,
+    usage::{self, Meter, Used},
+};
+use testkit::fleet::Fleet;
+
+/// Messages of so many chunks follow each other in a thread.
+const CHUNKS_PER_MESSAGE: u32 = 150;
+/// What is sent in the beginning is checked for loss, but not timed: until every thread is in the middle of a message
+/// memory still grows.
+const WARM_UP: Duration = Duration::from_secs(8);
+/// How long the last chunks may take.
+const TAIL: Duration = Duration::from_secs(15);
+/// Gateways subscribe while viewers already have their heads.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// What is sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    /// Threads with one viewer each.
+    pub(super) streams: usize,
+    /// Chunks per second of each.
+    pub(super) rate: f64,
+    /// How long, after the warm-up.
+    pub(super) duration: Duration,
+}
+
+/// One way, measured.
+#[derive(Debug, Clone)]
+pub(super) struct Timed {
+    /// Milliseconds at the median, the 99th and the 99.9th percentile, and the longest.
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    pub(super) p999: f64,
+    pub(super) max: f64,
+    /// Chunks sent, lost and received again.
+    pub(super) sent: u64,
+    pub(super) lost: u64,
+    pub(super) repeated: u64,
+    /// Sent per second, in fact.
+    pub(super) rate: f64,
+    /// What it took; `own` is publisher and receivers.
+    pub(super) used: Used,
+}
+
+/// Both ways.
+#[derive(Debug, Clone)]
+pub(super) struct Latency {
+    pub(super) core: Timed,
+    pub(super) fleet: Timed,
+    /// Resident bytes of the worker and the gateway after the warm-up, in the middle and at the end.
+    pub(super) worker_memory: Vec<u64>,
+    pub(super) gateway_memory: Vec<u64>,
+}
+
+/// Measures core NATS, then a worker and a gateway, which are there, idle, from the beginning.
+pub(super) async fn measure(ground: &Ground, load: Load) -> Result<Latency> {
+    let database = ground.database().await?;
+    let fleet = Fleet::start(ground.fleet(database.url(), 1, 1)).await?;
+    let processes = [fleet.workers.first(), fleet.gateways.first()].map(|it| it.and_then(|it| it.pid()));
+    let [Some(worker), Some(gateway)] = processes else { return Err(anyhow!("the fleet has ended")) };
+    let mut watched = ground.processes();
+    watched.extend([("worker", worker), ("gateway", gateway)]);
+
+    let (core, _) = run(ground, load, None, &watched).await?;
+    let addr = fleet.gateway_addrs().first().copied().context("no gateway")?;
+    let outcome = run(ground, load, Some(addr), &watched).await;
+    let (timed, memory) = outcome.inspect_err(|_| eprintln!("{}", fleet.log_tails()))?;
+    let of = |pid: u32| memory.iter().filter(|(it, _)| *it == pid).map(|(_, bytes)| *bytes).collect();
+    Ok(Latency { core, fleet: timed, worker_memory: of(worker), gateway_memory: of(gateway) })
+}
+
+/// With an address: through the fleet; without: over core NATS.
+async fn run(
+    ground: &Ground,
+    load: Load,
+    gateway: Option<std::net::SocketAddr>,
+    watched: &[(&'static str, u32)],
+) -> Result<(Timed, Vec<(u32, u64)>)> {
+    let board = Arc::new(Board::new(load.streams, WARM_UP));
+    let stop = Arc::new(AtomicBool::new(false));
+    let nats_url = ground.nats.url();
+    let receiving = {
+        let (board, stop, url) = (Arc::clone(&board), Arc::clone(&stop), nats_url.clone());
+        on_a_thread("receivers", async move {
+            match gateway {
+                Some(addr) => viewers::receive(addr, load.streams, &board, &stop).await,
+                None => core::receive(&url, &board, &stop).await,
+            }
+        })?
+    };
+    board.wait_attached(TAIL).await?;
+    tokio::time::sleep(SETTLE).await;
+    let sending = {
+        let (board, url) = (Arc::clone(&board), nats_url);
+        let target = if gateway.is_some() { publisher::Target::Stream } else { publisher::Target::Core };
+        on_a_thread("publisher", async move { publisher::publish(&url, target, load, &board).await })?
+    };
+    tokio::time::sleep(WARM_UP).await;
+    let meter = Meter::start(watched);
+    let memory = sample_memory(load.duration, watched).await;
+    let used = meter.used();
+    let sent = join(sending).await?;
+    board.wait_received(sent.chunks, TAIL).await;
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    join(receiving).await?;
+    Ok((board.timed(sent, used), memory))
+}
+
+/// Resident bytes at the beginning, in the middle and at the end of `duration`.
+async fn sample_memory(duration: Duration, watched: &[(&'static str, u32)]) -> Vec<(u32, u64)> {
+    let started = Instant::now();
+    let mut samples = Vec::new();
+    for part in [0.0, 0.5, 1.0] {
+        tokio::time::sleep(duration.mul_f64(part).saturating_sub(started.elapsed())).await;
+        samples.extend(watched.iter().map(|(_, pid)| (*pid, usage::resident(*pid))));
+    }
+    samples
+}
+
+/// Runs a future on a thread and a runtime of its own: sending and receiving must not wait for each other.
+fn on_a_thread<T: Send + 'static>(
+    name: &str,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<thread::JoinHandle<Result<T>>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on(work))?)
+}
+
+async fn join<T: Send + 'static>(handle: thread::JoinHandle<Result<T>>) -> Result<T> {
+    let joined = tokio::task::spawn_blocking(move || handle.join()).await?;
+    joined.map_err(|_| anyhow!("a thread of the bench panicked"))?
+}

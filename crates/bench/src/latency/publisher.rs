@@ -1,0 +1,161 @@
+//! Sends chunks of many threads at a steady rate, to the stream with acknowledgements in a window, or over core NATS.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use async_nats::{Client, Subject, Subscriber};
+use futures_util::{FutureExt, StreamExt};
+use model::{Arrival, Chunk, Frame, MessageId, PartitionCount, Role, ThreadId};
+
+use super::{
+    CHUNKS_PER_MESSAGE, Load, WARM_UP,
+    board::{Board, Sent},
+    core,
+};
+use crate::{LATENCY_PARTITIONS, backlog::CHUNK_BYTES};
+
+/// Pauses between bursts, so that a stream's chunks are spread evenly to a millisecond.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Acknowledgements that may be missing before the publisher waits.
+const WINDOW: u64 = 4_000;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Target {
+    /// `chunks.<p>.<thread>`, acknowledged.
+    Stream,
+    /// A subject that nothing stores.
+    Core,
+}
+
+/// The thread of a stream.
+pub(super) fn thread(stream: usize) -> String {
+    format!("latency-{stream:05}")
+}
+
+pub(super) async fn publish(url: &str, target: Target, load: Load, board: &Board) -> Result<Sent> {
+    let client = async_nats::ConnectOptions::new().client_capacity(16 << 10).connect(url).await?;
+    let inbox = client.new_inbox();
+    let mut acks = Acks { messages: client.subscribe(inbox.clone()).await?, open: 0 };
+    let mut threads =
+        (0..load.streams).map(|number| Thread::new(number, load)).collect::<Result<Vec<_>>>()?;
+    let started = Instant::now();
+    let duration = WARM_UP + load.duration;
+    let (per_second, mut sent) = (load.rate * load.streams as f64, 0_u64);
+    while started.elapsed() < duration {
+        let due = (started.elapsed().as_secs_f64() * per_second) as u64;
+        while sent < due {
+            let thread = &mut threads[(sent % load.streams as u64) as usize];
+            thread.send(&client, target, &inbox, board).await?;
+            sent += 1;
+            if matches!(target, Target::Stream) {
+                acks.open += 1;
+            }
+        }
+        acks.take().await?;
+        tokio::time::sleep(PAUSE).await;
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    acks.take_all().await?;
+    client.flush().await?;
+    Ok(Sent { chunks: sent, seconds })
+}
+
+struct Thread {
+    id: ThreadId,
+    subjects: [Subject; 2],
+    message: MessageId,
+    messages: u32,
+    /// The id of the next chunk, and how many the message has.
+    next: u32,
+    length: u32,
+    number: u32,
+    padding: String,
+}
+
+impl Thread {
+    /// The first messages are of different lengths, so that the threads' messages do not all end at once.
+    fn new(stream: usize, load: Load) -> Result<Self> {
+        let id = ThreadId::parse(&thread(stream))?;
+        let count = PartitionCount::new(LATENCY_PARTITIONS.into())?;
+        let exact = wire::subject::chunks_exact(count, &id);
+        let first = 1 + stream * CHUNKS_PER_MESSAGE as usize / load.streams;
+        Ok(Self {
+            subjects: [exact.into(), format!("{}.{stream}", core::SUBJECT).into()],
+            message: message(0)?,
+            messages: 0,
+            next: 0,
+            length: u32::try_from(first)?,
+            number: 0,
+            padding: " twenty-four characters.".repeat(CHUNK_BYTES.div_ceil(24)),
+            id,
+        })
+    }
+
+    async fn send(&mut self, client: &Client, target: Target, inbox: &str, board: &Board) -> Result<()> {
+        let mut text = board.stamp(self.number);
+        text.push_str(&self.padding[..CHUNK_BYTES - text.len()]);
+        let is_final = self.next + 1 == self.length;
+        let arrival = Arrival {
+            message: self.message.clone(),
+            attempt: 0,
+            step: 0,
+            role: Role::Assistant,
+            chunk: Arc::new(Chunk::content(self.next, &text, is_final)),
+        };
+        let payload =
+            wire::encode_frame(&Frame { token: None, thread: self.id.clone(), chunks: vec![arrival] });
+        let [exact, core] = &self.subjects;
+        match target {
+            Target::Stream => client.publish_with_reply(exact.clone(), inbox.to_owned(), payload).await?,
+            Target::Core => client.publish(core.clone(), payload).await?,
+        }
+        self.number += 1;
+        self.next += 1;
+        if is_final {
+            self.messages += 1;
+            (self.message, self.next, self.length) = (message(self.messages)?, 0, CHUNKS_PER_MESSAGE);
+        }
+        Ok(())
+    }
+}
+
+fn message(number: u32) -> Result<MessageId> {
+    Ok(MessageId::parse(&format!("message-{number:04}"))?)
+}
+
+struct Acks {
+    messages: Subscriber,
+    open: u64,
+}
+
+impl Acks {
+    /// Takes what is there, and waits while the window is full.
+    async fn take(&mut self) -> Result<()> {
+        while let Some(ack) = self.messages.next().now_or_never() {
+            self.count(ack)?;
+        }
+        while self.open > WINDOW {
+            let ack = self.messages.next().await;
+            self.count(ack)?;
+        }
+        Ok(())
+    }
+
+    async fn take_all(&mut self) -> Result<()> {
+        while self.open > 0 {
+            let ack = tokio::time::timeout(Duration::from_secs(10), self.messages.next()).await;
+            self.count(ack.context("acknowledgements are missing")?)?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, ack: Option<async_nats::Message>) -> Result<()> {
+        let ack = ack.context("the connection has ended")?;
+        ensure!(ack.payload.starts_with(b"{\"stream\""), "not stored: {ack:?}");
+        self.open -= 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+//! Kills real processes at random for some minutes and checks that nothing was lost, doubled or reordered.
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::Result;
+use chaos::Settings;
+use clap::Parser;
+
+/// Starts NATS, Postgres, workers and gateways, kills and cuts them under load, and checks the outcome.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// How long faults are made, in minutes.
+    #[arg(long, default_value_t = 3.0)]
+    minutes: f64,
+    /// Where randomness comes from; random by default, and printed.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Number of workers.
+    #[arg(long, default_value_t = 3)]
+    workers: usize,
+    /// Number of gateways.
+    #[arg(long, default_value_t = 2)]
+    gateways: usize,
+    /// Messages begun per second.
+    #[arg(long, default_value_t = 25.0)]
+    rate: f64,
+}
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let seed = arguments.seed.unwrap_or_else(|| rand::random::<u32>().into());
+    let mut settings = Settings::new(Duration::from_secs_f64(arguments.minutes * 60.0), seed);
+    (settings.workers, settings.gateways) = (arguments.workers, arguments.gateways);
+    (settings.messages_per_second, settings.is_verbose) = (arguments.rate, true);
+    println!(
+        "chaos: {} minutes of faults, seed {seed}; logs in {}",
+        arguments.minutes,
+        settings.log_dir.display()
+    );
+    let report = chaos::run(&settings).await?;
+    println!("\n{report}");
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,259 @@
+//! What is done to the fleet and its services.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
+use tokio::time::sleep;
+
+use super::{Settings, Stage, load::Stats, violation};
+use crate::verify::Violation;
+use testkit::{fleet::Process, proxy::Cut};
+
+/// A kind of fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// SIGKILL to a worker, started again a little later.
+    KillWorker,
+    /// SIGSTOP to a worker for longer than its lease: it wakes as a zombie.
+    FreezeWorker,
+    /// SIGTERM to a worker: it hands over.
+    DrainWorker,
+    /// SIGKILL to a gateway.
+    KillGateway,
+    /// SIGTERM to a gateway.
+    DrainGateway,
+    /// SIGKILL to a workflow service in the middle of its answers.
+    KillWorkflow,
+    /// SIGTERM to a workflow service.
+    DrainWorkflow,
+    /// SIGKILL to NATS.
+    KillNats,
+    /// SIGKILL to Postgres.
+    KillPostgres,
+    /// The connection breaks before a commit reaches Postgres.
+    CutBefore,
+    /// The connection breaks after a commit was executed.
+    CutAfter,
+    /// The connection breaks, and the commit arrives later.
+    CutLate,
+    /// Postgres is half open for a while: connections stay, nothing answers.
+    HalfOpen,
+}
+
+impl Fault {
+    /// All kinds.
+    pub const ALL: [Self; 13] = [
+        Self::KillWorker,
+        Self::FreezeWorker,
+        Self::DrainWorker,
+        Self::KillGateway,
+        Self::DrainGateway,
+        Self::KillWorkflow,
+        Self::DrainWorkflow,
+        Self::KillNats,
+        Self::KillPostgres,
+        Self::CutBefore,
+        Self::CutAfter,
+        Self::CutLate,
+        Self::HalfOpen,
+    ];
+
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KillWorker => "worker killed (SIGKILL)",
+            Self::FreezeWorker => "worker frozen beyond its lease",
+            Self::DrainWorker => "worker drained (SIGTERM)",
+            Self::KillGateway => "gateway killed (SIGKILL)",
+            Self::DrainGateway => "gateway drained (SIGTERM)",
+            Self::KillWorkflow => "workflow service killed (SIGKILL)",
+            Self::DrainWorkflow => "workflow service drained (SIGTERM)",
+            Self::KillNats => "NATS killed (SIGKILL)",
+            Self::KillPostgres => "Postgres killed (SIGKILL)",
+            Self::CutBefore => "connection cut before a commit",
+            Self::CutAfter => "connection cut after a commit",
+            Self::CutLate => "commit arrives after the cut",
+            Self::HalfOpen => "Postgres silent (half open)",
+        }
+    }
+}
+
+/// Makes faults one after another, every kind first once.
+pub(super) struct Injector {
+    rng: StdRng,
+    lease: Duration,
+    duration: Duration,
+    is_verbose: bool,
+    made: BTreeMap<Fault, usize>,
+    violations: Vec<Violation>,
+}
+
+impl Injector {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            rng: StdRng::seed_from_u64(settings.seed),
+            lease: settings.lease,
+            duration: settings.duration,
+            is_verbose: settings.is_verbose,
+            made: BTreeMap::new(),
+            violations: Vec::new(),
+        }
+    }
+
+    /// How often each kind was made.
+    pub(super) fn made(&self, fault: Fault) -> usize {
+        self.made.get(&fault).copied().unwrap_or_default()
+    }
+
+    pub(super) fn violations(&self) -> Vec<Violation> {
+        self.violations.clone()
+    }
+
+    /// Runs for the duration, and until every kind was made once.
+    pub(super) async fn run(&mut self, stage: &mut Stage, stats: &Stats) -> Result<()> {
+        let began = Instant::now();
+        let mut first = Fault::ALL.to_vec();
+        first.shuffle(&mut self.rng);
+        sleep(Duration::from_secs(1)).await;
+        while began.elapsed() < self.duration || !first.is_empty() {
+            let fault = first.pop().unwrap_or_else(|| Fault::ALL[self.rng.random_range(0..Fault::ALL.len())]);
+            if self.is_verbose {
+                let sent = stats.messages.load(std::sync::atomic::Ordering::Relaxed);
+                println!("{:6.1} s  {:32} {sent} messages sent", began.elapsed().as_secs_f64(), fault.name());
+            }
+            if self.make(fault, stage).await.with_context(|| fault.name())? {
+                *self.made.entry(fault).or_default() += 1;
+            }
+            self.revive(stage)?;
+            self.pause(500, 2500).await;
+        }
+        stage.fleet.ready(testkit::fleet::READY_LIMIT).await
+    }
+
+    /// Makes one fault to its end; false when there was no occasion for it.
+    async fn make(&mut self, fault: Fault, stage: &mut Stage) -> Result<bool> {
+        match fault {
+            Fault::KillWorker => self.kill(Role::Worker, stage).await?,
+            Fault::KillGateway => self.kill(Role::Gateway, stage).await?,
+            Fault::KillWorkflow => self.kill(Role::Workflow, stage).await?,
+            Fault::DrainWorker => self.drain(Role::Worker, stage).await?,
+            Fault::DrainGateway => self.drain(Role::Gateway, stage).await?,
+            Fault::DrainWorkflow => self.drain(Role::Workflow, stage).await?,
+            Fault::FreezeWorker => {
+                let worker = pick(&mut stage.fleet.workers, &mut self.rng);
+                worker.pause();
+                sleep(self.lease).await;
+                self.pause(1000, 3000).await;
+                worker.resume();
+            }
+            Fault::KillNats => {
+                stage.nats.kill().await?;
+                // Sometimes longer than a publisher waits for an acknowledgement, so that it has to send again.
+                self.pause(200, 3500).await;
+                stage.nats.restart().await?;
+            }
+            Fault::KillPostgres => {
+                stage.postgres.kill().await?;
+                self.pause(200, 1500).await;
+                stage.postgres.restart().await?;
+            }
+            Fault::HalfOpen => {
+                stage.proxy.set_half_open(true);
+                self.pause(1000, 4000).await;
+                stage.proxy.set_half_open(false);
+            }
+            Fault::CutBefore => return Ok(cut(Cut::Before, stage).await),
+            Fault::CutAfter => return Ok(cut(Cut::After, stage).await),
+            Fault::CutLate => {
+                let delay = Duration::from_millis(self.rng.random_range(50..1500));
+                return Ok(cut(Cut::Late(delay), stage).await);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn kill(&mut self, role: Role, stage: &mut Stage) -> Result<()> {
+        let process = pick(processes(role, stage), &mut self.rng);
+        process.kill().await?;
+        let longest = self.lease.as_millis() as u64 * 2;
+        let pause = Duration::from_millis(self.rng.random_range(0..longest));
+        sleep(pause).await;
+        process.spawn()
+    }
+
+    async fn drain(&mut self, role: Role, stage: &mut Stage) -> Result<()> {
+        let process = pick(processes(role, stage), &mut self.rng);
+        process.terminate();
+        match process.ended(Duration::from_secs(45)).await {
+            Ok(status) if status.success() => {}
+            Ok(status) => self.violations.push(violation(
+                "a drained process exits with 0",
+                process.name(),
+                status.to_string(),
+            )),
+            Err(error) => {
+                self.violations.push(violation("a drain ends", process.name(), format!("{error:#}")))
+            }
+        }
+        self.pause(0, 1000).await;
+        let process = processes(role, stage).iter_mut().find(|process| process.pid().is_none());
+        process.map_or(Ok(()), Process::spawn)
+    }
+
+    /// A process that ended by itself is a finding; it is started again, so that the run goes on.
+    fn revive(&mut self, stage: &mut Stage) -> Result<()> {
+        let fleet = &mut stage.fleet;
+        for process in fleet.workers.iter_mut().chain(&mut fleet.gateways).chain(&mut fleet.workflows) {
+            if let Some(status) = process.has_ended() {
+                let found = format!("{status}; its log ends with:\n{}", process.log_tail());
+                self.violations.push(violation("a process never ends by itself", process.name(), found));
+                process.spawn()?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn pause(&mut self, from_ms: u64, to_ms: u64) {
+        let pause = Duration::from_millis(self.rng.random_range(from_ms..to_ms));
+        sleep(pause).await;
+    }
+}
+
+/// Cuts the next commit; false when none came in time.
+async fn cut(cut: Cut, stage: &Stage) -> bool {
+    let before = stage.proxy.cuts().total();
+    stage.proxy.arm(cut);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(10) {
+        if stage.proxy.cuts().total() > before {
+            return true;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    stage.proxy.disarm();
+    false
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Role {
+    Worker,
+    Gateway,
+    Workflow,
+}
+
+fn processes(role: Role, stage: &mut Stage) -> &mut [Process] {
+    match role {
+        Role::Worker => &mut stage.fleet.workers,
+        Role::Gateway => &mut stage.fleet.gateways,
+        Role::Workflow => &mut stage.fleet.workflows,
+    }
+}
+
+fn pick<'a>(processes: &'a mut [Process], rng: &mut StdRng) -> &'a mut Process {
+    let at = rng.random_range(0..processes.len());
+    &mut processes[at]
+}

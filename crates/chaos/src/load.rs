@@ -1,0 +1,183 @@
+//! The constant load of a chaos run: short messages in disorder, some of which lose a chunk or start again.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Result;
+use rand::{RngExt, rngs::StdRng};
+use tokio::{
+    task::{JoinHandle, JoinSet},
+    time::sleep,
+};
+
+use super::Settings;
+use testkit::{
+    ledger::Ledger,
+    load::{Disorder, PlannedMessage},
+    publisher::{Publication, Publisher},
+    sse::{FollowOptions, Follower},
+    text,
+};
+
+/// Connections that publish.
+pub(super) const PUBLISHERS: usize = 3;
+/// Messages that one of them has under way at most.
+const UNDER_WAY: usize = 100;
+/// What ids of threads begin with.
+const THREAD: &str = "thread-";
+const LOST_CHUNK: f64 = 0.03;
+const SECOND_ATTEMPT: f64 = 0.03;
+const DISORDER: Disorder = Disorder { window: 16, duplicates: 0.02, frame: 3, protobuf: 0.5 };
+
+pub(super) type Task = JoinHandle<Result<()>>;
+
+/// Counts of what was sent.
+#[derive(Debug, Default)]
+pub(super) struct Stats {
+    pub(super) messages: AtomicUsize,
+    pub(super) payloads: AtomicUsize,
+    pub(super) retries: AtomicUsize,
+    pub(super) lost: AtomicUsize,
+    pub(super) second_attempts: AtomicUsize,
+}
+
+/// One client per thread: most stay, every third one keeps leaving and coming back.
+pub(super) fn follow(settings: &Settings, gateways: &[SocketAddr]) -> Vec<Follower> {
+    let start = |number: usize| {
+        let mut gateways = gateways.to_vec();
+        let at = number % gateways.len().max(1);
+        gateways.rotate_left(at);
+        let hang_up_after = (number % 3 == 2).then(|| Duration::from_millis(1500 + 100 * number as u64));
+        let options = FollowOptions { hang_up_after, ..FollowOptions::default() };
+        Follower::start(&gateways, &thread(number), options)
+    };
+    (0..settings.threads).map(start).collect()
+}
+
+fn thread(number: usize) -> String {
+    format!("{THREAD}{number:03}")
+}
+
+/// Whether a thread is one of bare messages, in which no turn takes place.
+pub(super) fn is_bare(thread: &str) -> bool {
+    thread.starts_with(THREAD)
+}
+
+/// One connection's share of the load.
+pub(super) struct Source {
+    number: usize,
+    threads: usize,
+    pause: Duration,
+    publisher: Publisher,
+    ledger: Arc<Ledger>,
+    rng: StdRng,
+}
+
+/// What is published of one message, in steps with pauses before them.
+struct Script {
+    steps: Vec<(Duration, Vec<Publication>)>,
+}
+
+impl Source {
+    pub(super) fn new(
+        settings: &Settings,
+        number: usize,
+        publisher: Publisher,
+        ledger: Arc<Ledger>,
+        rng: StdRng,
+    ) -> Self {
+        let pause = Duration::from_secs_f64(PUBLISHERS as f64 / settings.messages_per_second);
+        Self { number, threads: settings.threads, pause, publisher, ledger, rng }
+    }
+
+    /// Begins message after message until it is told to stop, and finishes what it has begun.
+    pub(super) async fn run(mut self, stop: Arc<AtomicBool>, stats: Arc<Stats>) -> Result<()> {
+        let mut under_way: JoinSet<Result<()>> = JoinSet::new();
+        for count in 0.. {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let script = self.script(count, &stats)?;
+            let (publisher, ledger, stats) =
+                (self.publisher.clone(), Arc::clone(&self.ledger), Arc::clone(&stats));
+            under_way.spawn(async move { script.play(&publisher, &ledger, &stats).await });
+            while let Some(ended) = under_way.try_join_next() {
+                ended??;
+            }
+            if under_way.len() >= UNDER_WAY
+                && let Some(ended) = under_way.join_next().await
+            {
+                ended??;
+            }
+            sleep(self.pause).await;
+        }
+        while let Some(ended) = under_way.join_next().await {
+            ended??;
+        }
+        Ok(())
+    }
+
+    fn script(&mut self, count: usize, stats: &Stats) -> Result<Script> {
+        let thread = thread(self.rng.random_range(0..self.threads));
+        let pieces = self.pieces();
+        let message = PlannedMessage::of_pieces(&thread, &format!("m-{}-{count}", self.number), &pieces)?;
+        stats.messages.fetch_add(1, Ordering::Relaxed);
+        let mut publications = Vec::new();
+        if self.rng.random_bool(SECOND_ATTEMPT) {
+            // The first attempt stays incomplete, or it would be the one that counts.
+            stats.second_attempts.fetch_add(1, Ordering::Relaxed);
+            let lost = self.rng.random_range(0..pieces.len() - 1);
+            publications.extend(message.publications(DISORDER, Some(lost), &mut self.rng));
+            let again = PlannedMessage::of_pieces(&thread, message.key.message.as_str(), &self.pieces())?;
+            publications.extend(again.with_attempt(1).publications(DISORDER, None, &mut self.rng));
+        } else {
+            let is_lossy = self.rng.random_bool(LOST_CHUNK);
+            stats.lost.fetch_add(usize::from(is_lossy), Ordering::Relaxed);
+            let lost = is_lossy.then(|| self.rng.random_range(0..pieces.len() - 1));
+            publications.extend(message.publications(DISORDER, lost, &mut self.rng));
+        }
+        Ok(self.spread(publications))
+    }
+
+    /// 5 to 60 pieces from a random place of the text.
+    fn pieces(&mut self) -> Vec<String> {
+        let words = self.rng.random_range(1..5);
+        let all = text::cut(text::LICENSE, words);
+        let length = self.rng.random_range(5..=60);
+        let start = self.rng.random_range(0..all.len() - length);
+        all[start..start + length].to_vec()
+    }
+
+    /// Most messages come at once, the others over two seconds, so that faults fall into them.
+    fn spread(&mut self, publications: Vec<Publication>) -> Script {
+        if self.rng.random_bool(0.4) {
+            return Script { steps: vec![(Duration::ZERO, publications)] };
+        }
+        let size = publications.len().div_ceil(10).max(1);
+        let mut steps = Vec::new();
+        let mut rest = publications.into_iter().peekable();
+        while rest.peek().is_some() {
+            let pause = Duration::from_millis(self.rng.random_range(0..400));
+            steps.push((pause, rest.by_ref().take(size).collect()));
+        }
+        Script { steps }
+    }
+}
+
+impl Script {
+    async fn play(self, publisher: &Publisher, ledger: &Ledger, stats: &Stats) -> Result<()> {
+        for (pause, publications) in self.steps {
+            sleep(pause).await;
+            let delivered = publisher.publish(publications, ledger).await?;
+            stats.payloads.fetch_add(delivered.acked, Ordering::Relaxed);
+            stats.retries.fetch_add(delivered.retries, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! What a chaos run did and found, as a table.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::atomic::Ordering, time::Duration};
+
+use super::{
+    Collected, Settings, Stage,
+    faults::{Fault, Injector},
+    load::Stats,
+};
+use crate::verify::Violation;
+use testkit::{sse::End, tables::StoredPartition};
+
+/// Violations that are printed at most.
+const SHOWN: usize = 20;
+
+/// The outcome of a run.
+#[derive(Debug)]
+pub struct Report {
+    /// The seed, to run it again.
+    pub seed: u64,
+    /// Lines of the table: what, and how much.
+    pub rows: Vec<(String, String)>,
+    /// Rules that did not hold.
+    pub violations: Vec<Violation>,
+    /// Ways in which the run proves too little.
+    pub shortcomings: Vec<String>,
+    /// Where the logs are, if something is wrong.
+    pub log_dir: PathBuf,
+}
+
+impl Report {
+    pub(super) fn new(
+        settings: &Settings,
+        elapsed: Duration,
+        stage: &Stage,
+        faults: &Injector,
+        stats: &Stats,
+        collected: Collected,
+        violations: Vec<Violation>,
+    ) -> Self {
+        let mut table = Table::default();
+        table.row("time", format!("{:.0} s", elapsed.as_secs_f64()));
+        for fault in Fault::ALL {
+            table.row(fault.name(), faults.made(fault));
+        }
+        let cuts = stage.proxy.cuts();
+        let unknown = cuts.after + cuts.late;
+        table.row(
+            "commits cut, outcome known only to us",
+            format!("{} ({unknown} of them committed)", cuts.total()),
+        );
+        let is_taken = |partition: &&StoredPartition| {
+            stage
+                .granted
+                .iter()
+                .any(|first| first.partition_id == partition.partition_id && first.epoch != partition.epoch)
+        };
+        let takeovers = collected.partitions.iter().filter(is_taken).count();
+        table.row("partitions taken over", takeovers);
+        table.row("payloads acknowledged", stats.payloads.load(Ordering::Relaxed));
+        table.row("payloads sent again", stats.retries.load(Ordering::Relaxed));
+        table.row("chunks acknowledged", stage.ledger.stored_chunks());
+        table.row("messages acknowledged", collected.ledger.len());
+        table.row("messages persisted", collected.messages.len());
+        table.row("messages with a lost chunk", stats.lost.load(Ordering::Relaxed));
+        table.row("messages begun again (attempt 1)", stats.second_attempts.load(Ordering::Relaxed));
+        turns(stage, &collected, &mut table);
+        for (reason, count) in reasons(&collected) {
+            table.row(&format!("dead letters: {reason}"), count);
+        }
+        streams(&collected, &mut table);
+        let mut shortcomings: Vec<String> = Fault::ALL
+            .into_iter()
+            .filter(|fault| faults.made(*fault) == 0)
+            .map(|fault| format!("never happened: {}", fault.name()))
+            .collect();
+        let needed = [
+            ("persisted messages", collected.messages.len()),
+            ("unknown commits", unknown),
+            ("completed tasks", tasks(&collected, "completed")),
+            ("failed tasks", tasks(&collected, "failed")),
+            ("failed turns", collected.turns.failed_turns.len()),
+        ];
+        shortcomings
+            .extend(needed.iter().filter(|(_, count)| *count == 0).map(|(what, _)| format!("no {what}")));
+        if takeovers == 0 {
+            shortcomings.push("no takeovers".to_owned());
+        }
+        Self {
+            seed: settings.seed,
+            rows: table.0,
+            violations,
+            shortcomings,
+            log_dir: settings.log_dir.clone(),
+        }
+    }
+
+    /// Nothing is wrong, and enough happened to say so.
+    pub fn is_good(&self) -> bool {
+        self.violations.is_empty() && self.shortcomings.is_empty()
+    }
+}
+
+#[derive(Default)]
+struct Table(Vec<(String, String)>);
+
+impl Table {
+    fn row(&mut self, what: &str, value: impl ToString) {
+        self.0.push((what.to_owned(), value.to_string()));
+    }
+}
+
+fn reasons(collected: &Collected) -> BTreeMap<&str, usize> {
+    let mut reasons = BTreeMap::new();
+    for letter in &collected.dead_letters {
+        *reasons.entry(letter.reason.as_str()).or_default() += 1;
+    }
+    reasons
+}
+
+fn tasks(collected: &Collected, status: &str) -> usize {
+    collected.turns.stored_tasks.iter().filter(|task| task.status == status).count()
+}
+
+fn turns(stage: &Stage, collected: &Collected, table: &mut Table) {
+    let evidence = &collected.turns;
+    let (said, sent) = stage.turns.promised.count();
+    let inputs = evidence.messages.iter().filter(|row| row.message_id.ends_with("-q"));
+    let stopped =
+        evidence.messages.iter().filter(|row| row.role == "assistant" && row.metadata["stopped"] == true);
+    let again = evidence.messages.iter().filter(|row| row.attempt > 0);
+    table.row("messages of people accepted", said);
+    table.row("  turns persisted", inputs.filter(|row| row.message_id.starts_with('u')).count());
+    let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
+    for failed in &evidence.failed_turns {
+        *codes.entry(&failed.code).or_default() += 1;
+    }
+    for (code, count) in codes {
+        table.row(&format!("  turns failed at the end: {code}"), count);
+    }
+    table.row("  answers stopped", stopped.count());
+    table.row("answers of a later attempt", again.count());
+    table.row("tasks accepted", sent);
+    table.row("  tasks completed, with those that follow turns", tasks(collected, "completed"));
+    table.row("  tasks failed", tasks(collected, "failed"));
+    table.row("acts of operators and people", evidence.acts);
+    table.row("ends of turns told", evidence.ends.len());
+}
+
+fn streams(collected: &Collected, table: &mut Table) {
+    let all = || collected.transcripts.iter().flat_map(|(_, transcripts)| transcripts);
+    let ended = |wanted: fn(&End) -> bool| {
+        all().filter(|transcript| transcript.end.as_ref().is_some_and(wanted)).count()
+    };
+    table.row("connections of clients", all().count());
+    table.row("  ended by the server in order", ended(|end| *end == End::Clean));
+    table.row("  broken", ended(|end| matches!(end, End::Aborted(_))));
+    table.row("  refused", ended(|end| matches!(end, End::Refused(..))));
+    table.row("events received", all().map(|transcript| transcript.events.len()).sum::<usize>());
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (what, value) in &self.rows {
+            writeln!(f, "  {what:<46} {value}")?;
+        }
+        writeln!(f, "  {:<46} {}", "violations", self.violations.len())?;
+        for violation in self.violations.iter().take(SHOWN) {
+            writeln!(f, "    {violation}")?;
+        }
+        if self.violations.len() > SHOWN {
+            writeln!(f, "    and {} more", self.violations.len() - SHOWN)?;
+        }
+        for shortcoming in &self.shortcomings {
+            writeln!(f, "  proves too little: {shortcoming}")?;
+        }
+        match self.is_good() {
+            true => write!(f, "  seed {}: every rule holds", self.seed),
+            false => write!(f, "  seed {}: FAILED; logs are in {}", self.seed, self.log_dir.display()),
+        }
+    }
+}

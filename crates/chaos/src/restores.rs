@@ -1,0 +1,383 @@
+//! Servers that go back in time while a fleet works: copies of Postgres and of NATS are put back under load.
+//!
+//! [`run`] does each [`Kind`] so many times, and judges after each: what was acknowledged and is still in the stream or in the
+//! tables ends in the tables; what is in neither is named by an incident, with its partition and its sequences.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use model::{Bucket, MessageKey, PartitionCount};
+use simulation::checker::Published;
+use sqlx::{Connection, FromRow, PgConnection};
+use tokio::{task::JoinHandle, time::sleep};
+use xtask::services::ScratchDir;
+
+use crate::verify;
+use testkit::{
+    fleet::{Fleet, FleetOptions, READY_LIMIT, invoke},
+    http,
+    ledger::{Ledger, Sent},
+    load::{Disorder, PlannedMessage},
+    publisher::{Addressing, Publisher},
+    services::{NatsServer, PostgresServer},
+};
+
+const PARTITIONS: u16 = 4;
+const THREADS: usize = 12;
+const LEASE: Duration = Duration::from_secs(3);
+const GAP_TIMEOUT: Duration = Duration::from_secs(3);
+/// Short, so that a copy of Postgres is behind it after some seconds.
+const PURGE_TAIL: Duration = Duration::from_secs(2);
+/// Streams are purged every five seconds behind that.
+const BEHIND_THE_PURGE: Duration = Duration::from_secs(9);
+/// Between two messages of the load.
+const PACE: Duration = Duration::from_millis(12);
+/// So long everything may take to end.
+const LIMIT: Duration = Duration::from_secs(45);
+
+/// What goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Postgres, by a second: as when an asynchronous replica is promoted.
+    Replica,
+    /// Postgres, further than its streams were purged: as when a snapshot is put back.
+    Snapshot,
+    /// NATS, by a second, and it goes on with the same sequences: as after a power cut with the default `sync_interval`.
+    Stream,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Replica, Self::Snapshot, Self::Stream];
+}
+
+/// What came of all rounds.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// By kind: rounds, messages acknowledged, ended, gone and named, and incidents by their kind.
+    pub rounds: BTreeMap<Kind, Counts>,
+    /// What should not be.
+    pub violations: Vec<String>,
+}
+
+/// See [`Report::rounds`].
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// How many rounds.
+    pub rounds: usize,
+    /// Messages of which a chunk was acknowledged.
+    pub acknowledged: usize,
+    /// Messages and dead letters.
+    pub ended: usize,
+    /// Messages of which the stream has lost a chunk before it was stored, all of them named.
+    pub gone: usize,
+    /// Rounds with the incident that there should be.
+    pub noticed: usize,
+    /// Incidents by kind.
+    pub incidents: BTreeMap<String, usize>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (kind, counts) in &self.rounds {
+            let Counts { rounds, acknowledged, ended, gone, noticed, incidents } = counts;
+            writeln!(
+                f,
+                "{kind:?}: {rounds} rounds, noticed in {noticed}, {acknowledged} messages acknowledged, {ended} ended, {gone} gone and named; {incidents:?}"
+            )?;
+        }
+        self.violations.iter().try_for_each(|violation| writeln!(f, "WRONG: {violation}"))
+    }
+}
+
+/// An incident as it stands in its table.
+#[derive(Debug, Clone, FromRow)]
+struct Incident {
+    partition_id: i16,
+    kind: String,
+    first_seq: i64,
+    last_seq: Option<i64>,
+}
+
+impl Incident {
+    fn names(&self, partition: u16, seq: u64) -> bool {
+        let seq = i64::try_from(seq).unwrap_or(i64::MAX);
+        self.kind != "store_stepped_back"
+            && u16::try_from(self.partition_id) == Ok(partition)
+            && self.first_seq <= seq
+            && self.last_seq.is_none_or(|last| seq <= last)
+    }
+}
+
+struct Stage {
+    nats: NatsServer,
+    postgres: PostgresServer,
+    fleet: Fleet,
+    copies: ScratchDir,
+    number: usize,
+    is_verbose: bool,
+}
+
+/// Does each kind `rounds` times on one fleet.
+///
+/// # Errors
+/// When a server or the fleet could not be handled at all; what was found wrong is in the report.
+pub async fn run(rounds: usize, is_verbose: bool) -> Result<Report> {
+    let nats = NatsServer::start().await?;
+    let postgres = PostgresServer::start().await?;
+    let mut options = FleetOptions::new(nats.url(), postgres.url())
+        .with_env("ANTIPHON_LEASE_SECONDS", LEASE.as_secs())
+        .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", GAP_TIMEOUT.as_secs())
+        .with_env("ANTIPHON_PURGE_TAIL_SECONDS", PURGE_TAIL.as_secs());
+    (options.workers, options.partitions) = (2, PARTITIONS);
+    let fleet = Fleet::start(options).await?;
+    let copies = ScratchDir::new("copies")?;
+    let mut stage = Stage { nats, postgres, fleet, copies, number: 0, is_verbose };
+    let mut report = Report::default();
+    for _ in 0..rounds {
+        for kind in Kind::ALL {
+            let done = stage.round(kind, &mut report).await;
+            done.with_context(|| format!("{kind:?}\n{}", stage.fleet.log_tails()))?;
+        }
+    }
+    let is_blind = |(_, counts): &(&Kind, &Counts)| counts.rounds > 3 && counts.noticed * 2 < counts.rounds;
+    for (kind, counts) in report.rounds.iter().filter(is_blind) {
+        report
+            .violations
+            .push(format!("{kind:?}: noticed in {} of {} rounds", counts.noticed, counts.rounds));
+    }
+    Ok(report)
+}
+
+impl Stage {
+    async fn round(&mut self, kind: Kind, report: &mut Report) -> Result<()> {
+        self.number += 1;
+        let began = Instant::now();
+        let since: f64 = self.float("SELECT extract(epoch FROM clock_timestamp())::float8").await?;
+        let ledger = Arc::new(Ledger::default());
+        let stop = Arc::new(AtomicBool::new(false));
+        let load = self.load(Arc::clone(&ledger), Arc::clone(&stop)).await?;
+        sleep(Duration::from_millis(700)).await;
+        self.go_back(kind).await?;
+        sleep(Duration::from_millis(1_000)).await;
+        stop.store(true, Ordering::Relaxed);
+        load.await??;
+        let counts = report.rounds.entry(kind).or_default();
+        let judged = self.judge(&ledger.snapshot(), since, counts).await?;
+        let noticed = match kind {
+            Kind::Replica => "store_stepped_back",
+            Kind::Snapshot => "entries_gone",
+            Kind::Stream => "stream_parted",
+        };
+        let mut violations = judged.violations;
+        let is_noticed = judged.incidents.iter().any(|incident| incident.kind == noticed);
+        report.rounds.entry(kind).or_default().noticed += usize::from(is_noticed);
+        // A partition that goes to another owner while Postgres is away knows the older store only, and nothing is lost by it.
+        if !is_noticed && kind != Kind::Replica {
+            violations.push(format!("no incident of the expected kind: {:?}", judged.incidents));
+        }
+        if kind != Kind::Replica {
+            violations.extend(self.acknowledge().await?);
+        }
+        if self.is_verbose {
+            println!("round {} {kind:?}: {:.1?}, {} wrong", self.number, began.elapsed(), violations.len());
+        }
+        let number = self.number;
+        report
+            .violations
+            .extend(violations.into_iter().map(|text| format!("round {number}, {kind:?}: {text}")));
+        Ok(())
+    }
+
+    async fn go_back(&self, kind: Kind) -> Result<()> {
+        let copy = self.copies.path().join("copy");
+        match kind {
+            Kind::Replica | Kind::Snapshot => {
+                self.postgres.copy(&copy).await?;
+                let ago = if kind == Kind::Replica { Duration::from_secs(1) } else { BEHIND_THE_PURGE };
+                sleep(ago).await;
+                self.postgres.put_back(&copy).await
+            }
+            Kind::Stream => {
+                self.nats.copy(&copy).await?;
+                sleep(Duration::from_secs(1)).await;
+                self.nats.put_back(&copy).await
+            }
+        }
+    }
+
+    /// Messages of three chunks, one after the other, until `stop`.
+    async fn load(&self, ledger: Arc<Ledger>, stop: Arc<AtomicBool>) -> Result<JoinHandle<Result<()>>> {
+        let count = PartitionCount::new(PARTITIONS.into())?;
+        let publisher = Publisher::connect(self.nats.url(), Addressing::Exact(count)).await?;
+        let round = self.number;
+        Ok(tokio::spawn(async move {
+            for number in 0_usize.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let (thread, message) =
+                    (format!("thread-{}", number % THREADS), format!("m{round}-{number}"));
+                let message = PlannedMessage::of_text(&thread, &message, "one two three", 1)?;
+                let publications = message.publications(Disorder::NONE, None, &mut rand::rng());
+                publisher.publish(publications, &ledger).await?;
+                sleep(PACE).await;
+            }
+            Ok(())
+        }))
+    }
+
+    /// Waits until everything has ended or is named, and compares.
+    async fn judge(
+        &self,
+        sent: &BTreeMap<MessageKey, Sent>,
+        since: f64,
+        counts: &mut Counts,
+    ) -> Result<Judged> {
+        let began = Instant::now();
+        let (texts, incidents, open) = loop {
+            let looked = self.look(sent, since).await;
+            match looked {
+                Ok((texts, incidents)) => {
+                    let open: Vec<&MessageKey> =
+                        sent.keys().filter(|key| !texts.contains_key(*key)).collect();
+                    let is_named = |key: &&&MessageKey| {
+                        sent.get(**key).is_some_and(|sent| is_named(key, sent, &incidents))
+                    };
+                    let has_settled = open.iter().filter(is_named).count() == open.len();
+                    if (has_settled && began.elapsed() > GAP_TIMEOUT * 2) || began.elapsed() > LIMIT {
+                        let open: Vec<MessageKey> = open.into_iter().cloned().collect();
+                        break (texts, incidents, open);
+                    }
+                }
+                Err(error) if began.elapsed() > LIMIT => return Err(error),
+                Err(_) => {}
+            }
+            sleep(Duration::from_millis(250)).await;
+        };
+        counts.rounds += 1;
+        counts.acknowledged += sent.len();
+        counts.ended += sent.len() - open.len();
+        counts.gone += open.len();
+        for incident in &incidents {
+            *counts.incidents.entry(incident.kind.clone()).or_default() += 1;
+        }
+        let mut violations = Vec::new();
+        for (key, text) in &texts {
+            if text.as_deref().is_some_and(|text| text != "one two three") {
+                violations.push(format!("{key} is {text:?}"));
+            }
+        }
+        let streamed = self.streamed().await?;
+        for key in open {
+            let sent = &sent[&key];
+            if !is_named(&key, sent, &incidents) {
+                violations
+                    .push(format!("{key}, entries {:?}, has not ended and nothing names it", seqs(sent)));
+            } else if streamed.get(&key).is_some_and(|chunks| *chunks == 3) {
+                violations.push(format!("{key} is whole in its stream and has not ended"));
+            }
+        }
+        Ok(Judged { violations, incidents })
+    }
+
+    /// Messages that have ended, with their texts unless they failed; and incidents.
+    async fn look(
+        &self,
+        sent: &BTreeMap<MessageKey, Sent>,
+        since: f64,
+    ) -> Result<(BTreeMap<MessageKey, Option<String>>, Vec<Incident>)> {
+        let mut connection = PgConnection::connect(self.postgres.url()).await?;
+        let rows: Vec<(String, String, Option<String>)> = sqlx::query_as(
+            "SELECT thread_id, message_id, content FROM messages
+             UNION ALL SELECT thread_id, message_id, NULL FROM dead_letters WHERE kind = 'message'",
+        )
+        .fetch_all(&mut connection)
+        .await?;
+        let incidents = sqlx::query_as(
+            "SELECT partition_id, kind, first_seq, last_seq FROM incidents WHERE noticed_at >= to_timestamp($1)",
+        )
+        .bind(since)
+        .fetch_all(&mut connection)
+        .await?;
+        connection.close().await?;
+        let mut ended: BTreeMap<(&str, &str), &Option<String>> = BTreeMap::new();
+        for (thread, message, text) in &rows {
+            ended.insert((thread, message), text);
+        }
+        let texts = sent.keys().filter_map(|key| {
+            let text = ended.get(&(key.thread.as_str(), key.message.as_str()))?;
+            Some((key.clone(), (*text).clone()))
+        });
+        Ok((texts.collect(), incidents))
+    }
+
+    /// How many different chunks the streams have of each message.
+    async fn streamed(&self) -> Result<BTreeMap<MessageKey, usize>> {
+        let count = PartitionCount::new(PARTITIONS.into())?;
+        let reader = Publisher::connect(self.nats.url(), Addressing::Exact(count)).await?;
+        let mut ids: BTreeMap<MessageKey, Vec<u32>> = BTreeMap::new();
+        for publish in verify::read_log(reader.context(), count).await? {
+            if let Published::Chunk { key, chunk, .. } = publish.body {
+                ids.entry(key).or_default().push(chunk.id);
+            }
+        }
+        Ok(ids
+            .into_iter()
+            .map(|(key, mut ids)| {
+                ids.sort_unstable();
+                ids.dedup();
+                (key, ids.len())
+            })
+            .collect())
+    }
+
+    /// Checks that the owners are not ready until the incidents are acknowledged.
+    async fn acknowledge(&mut self) -> Result<Vec<String>> {
+        let (mut said, began) = (false, Instant::now());
+        while !said && began.elapsed() < LEASE * 2 {
+            for worker in &self.fleet.workers {
+                let answer = http::get(worker.metrics_addr(), "/readyz").await;
+                said |=
+                    answer.is_ok_and(|answer| answer.status == 503 && answer.text.contains("incidents: "));
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+        let env = [("DATABASE_URL".to_owned(), self.postgres.url().to_owned())];
+        let done = invoke(&["incidents", "acknowledge", "all", "--by", "tester"], &env).await?;
+        if done.code != Some(0) {
+            bail!("acknowledging: {}", done.stderr);
+        }
+        self.fleet.ready(READY_LIMIT).await?;
+        Ok(if said { Vec::new() } else { vec!["no worker said that it is not ready".to_owned()] })
+    }
+
+    async fn float(&self, sql: &'static str) -> Result<f64> {
+        let mut connection = PgConnection::connect(self.postgres.url()).await?;
+        Ok(sqlx::query_scalar(sql).fetch_one(&mut connection).await?)
+    }
+}
+
+struct Judged {
+    violations: Vec<String>,
+    incidents: Vec<Incident>,
+}
+
+fn seqs(sent: &Sent) -> Vec<u64> {
+    let chunks = sent.attempts.values().flat_map(BTreeMap::values);
+    chunks.flat_map(|acked| acked.seqs.clone()).collect()
+}
+
+fn is_named(key: &MessageKey, sent: &Sent, incidents: &[Incident]) -> bool {
+    let Ok(count) = PartitionCount::new(PARTITIONS.into()) else { return false };
+    let partition = Bucket::of(&key.thread).partition(count).0;
+    seqs(sent).iter().any(|seq| incidents.iter().any(|incident| incident.names(partition, *seq)))
+}

@@ -1,0 +1,400 @@
+//! The load of turns and tasks: people who talk, interrupt, stop and try again, agents with queues, an operator, and
+//! a scripted workflow that fails now and then.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use model::{AgentId, PartitionCount};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use serde_json::{Value, json};
+use sqlx::PgPool;
+use tokio::time::{Instant, sleep};
+
+use super::{Settings, load};
+use crate::verify::{
+    turns::{Promise, TurnEvidence},
+    views,
+};
+use testkit::{
+    api::{Api, Turn},
+    by_hand::ByHand,
+    fleet::WorkflowOptions,
+    locked,
+    publisher::Publisher,
+    sse::{FollowOptions, Follower},
+    tables::{self, turns},
+    turn_ends,
+};
+
+/// People, each in a thread of their own.
+const PEOPLE: usize = 6;
+/// Agents; that of a thread bears the same number.
+const AGENTS: usize = 6;
+/// A request that is not acknowledged comes again after so long: a killed service is noticed soon.
+const ACK_WAIT: Duration = Duration::from_secs(3);
+/// How long one thing is said or sent again before the run is given up.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What is said and sent, by weight: words of the script.
+const WORDS: [(&str, u32); 6] = [
+    ("hello", 50),
+    ("tools", 15),
+    ("slowly", 20),
+    ("fails-once", 8),
+    ("fails-twice", 4),
+    ("fails-for-good", 3),
+];
+
+/// What was accepted.
+#[derive(Debug, Default)]
+pub(super) struct Promised {
+    turns: Mutex<BTreeMap<String, Promise>>,
+    tasks: Mutex<BTreeMap<(String, String), Promise>>,
+}
+
+impl Promised {
+    /// How many messages and tasks.
+    pub(super) fn count(&self) -> (usize, usize) {
+        (locked(&self.turns).len(), locked(&self.tasks).len())
+    }
+}
+
+/// Who thinks in a chaos run.
+pub(super) fn workflow() -> WorkflowOptions {
+    let error = |class: &str| json!({"class": class, "message": "by script"});
+    let said = json!({"text": {"content": "You said: {input}", "chars": 5, "every_ms": 2}});
+    let slowly =
+        json!({"text": {"content": "{input}, as slowly as it goes, {input}", "chars": 3, "every_ms": 60}});
+    let tools = json!({"tools": [{"name": "clock", "result": "noon"}, {"name": "sky", "result": "blue"}]});
+    let when =
+        |word: &str, steps: Value| json!({"name": word, "when": {"input_contains": word}, "steps": steps});
+    let fails = |runs: u32| json!({"fail_first": {"runs": runs, "error": error("transient")}});
+    let half = json!({"text": {"content": "Half of what I", "chars": 4}});
+    WorkflowOptions::script(json!({"scenarios": [
+        when("fails-once", json!([half, fails(1), said])),
+        when("fails-twice", json!([fails(2), said])),
+        when("fails-for-good", json!([half, {"error": error("permanent")}])),
+        // What follows a turn carries its text, and fails like it, but is not as slow.
+        when("this turn", json!([said])),
+        when("tools", json!([half, tools, said])),
+        when("slowly", json!([{"reorder": 3}, slowly])),
+        {"name": "echo", "steps": [{"duplicate": 1}, said]},
+    ]}))
+}
+
+/// The turns and tasks of a run.
+pub(super) struct TurnLoad {
+    pub(super) promised: Arc<Promised>,
+    followers: Vec<Follower>,
+    nats_url: String,
+    partitions: PartitionCount,
+    gateways: Vec<Api>,
+    seed: u64,
+    /// Keeps the consumer that it has made.
+    _consumer: ByHand,
+}
+
+fn talk(number: usize) -> String {
+    format!("talk-{number}")
+}
+
+fn agent(number: usize) -> String {
+    format!("agent-{number}")
+}
+
+impl TurnLoad {
+    /// Names threads and agents, and follows the threads.
+    pub(super) async fn prepare(
+        settings: &Settings,
+        nats_url: &str,
+        partitions: PartitionCount,
+        gateways: &[SocketAddr],
+    ) -> Result<Self> {
+        let consumer = ByHand::connect(nats_url, "default", ACK_WAIT).await?;
+        let gateways: Vec<_> = gateways.iter().copied().map(Api).collect();
+        let api = *gateways.first().context("there is no gateway")?;
+        let rules = json!({
+            "backoff_base_ms": 100, "backoff_cap_ms": 800, "deadline_ms": 15_000, "work_request": true, "memory": true,
+        });
+        for number in 0..AGENTS {
+            api.put_agent(&agent(number), "default", rules.clone()).await?;
+        }
+        let mut followers = Vec::new();
+        for number in 0..PEOPLE {
+            api.create_thread(&json!({"thread_id": talk(number), "agent_id": agent(number % AGENTS)}))
+                .await?;
+            let addrs: Vec<_> = gateways.iter().map(|api| api.0).collect();
+            let hang_up_after = (number % 3 == 2).then_some(Duration::from_secs(2));
+            let options = FollowOptions { hang_up_after, ..FollowOptions::default() };
+            let follower = Follower::start(&addrs, &talk(number), options);
+            follower.opened().await?;
+            followers.push(follower);
+        }
+        Ok(Self {
+            promised: Arc::default(),
+            followers,
+            nats_url: nats_url.to_owned(),
+            partitions,
+            gateways,
+            seed: settings.seed,
+            _consumer: consumer,
+        })
+    }
+
+    /// Lets everybody begin; they end what they have begun when `stop` is set.
+    pub(super) async fn begin(&self, stop: &Arc<AtomicBool>) -> Result<Vec<load::Task>> {
+        let mut tasks = Vec::new();
+        for number in 0..PEOPLE {
+            let person = Person {
+                number,
+                gateways: self.gateways.clone(),
+                promised: Arc::clone(&self.promised),
+                rng: StdRng::seed_from_u64(self.seed.wrapping_add(100 + number as u64)),
+            };
+            tasks.push(tokio::spawn(person.run(Arc::clone(stop))));
+        }
+        for number in 0..AGENTS {
+            let addressing = testkit::publisher::Addressing::Exact(self.partitions);
+            let sender = Sender {
+                agent: agent(number),
+                subject: wire::subject::tasks_exact(self.partitions, &AgentId::parse(&agent(number))?),
+                publisher: Publisher::connect(&self.nats_url, addressing).await?,
+                promised: Arc::clone(&self.promised),
+                rng: StdRng::seed_from_u64(self.seed.wrapping_add(200 + number as u64)),
+            };
+            tasks.push(tokio::spawn(sender.run(Arc::clone(stop))));
+        }
+        let operator = Operator {
+            gateways: self.gateways.clone(),
+            rng: StdRng::seed_from_u64(self.seed.wrapping_add(300)),
+        };
+        tasks.push(tokio::spawn(operator.run(Arc::clone(stop))));
+        Ok(tasks)
+    }
+
+    /// What has not ended yet, for people; `None` when all has.
+    pub(super) async fn left(&self, pool: &PgPool) -> Result<Option<String>> {
+        let evidence = self.rows(pool).await?;
+        let ended: std::collections::BTreeSet<_> = evidence
+            .messages
+            .iter()
+            .filter_map(|row| row.message_id.strip_suffix("-q"))
+            .chain(evidence.failed_turns.iter().map(|failed| failed.turn_id.as_str()))
+            .collect();
+        let turns = evidence.turns.keys().filter(|turn| !ended.contains(turn.as_str())).count();
+        let pending = evidence.stored_tasks.iter().filter(|task| task.status == "pending").count();
+        let unsettled = turns::unsettled(pool).await?;
+        let lost = evidence.tasks.len().saturating_sub(evidence.stored_tasks.len());
+        let left = format!("{turns} turns, {pending} tasks, {lost} not stored, unsettled {unsettled:?}");
+        Ok((turns + pending + lost > 0 || unsettled != (0, 0)).then_some(left))
+    }
+
+    /// Waits as long as clients still learn of ends, with a limit.
+    pub(super) async fn let_clients_learn(&self, pool: &PgPool) -> Result<()> {
+        let (began, messages) = (Instant::now(), turns::messages(pool).await?);
+        let satisfied = |follower: &Follower| {
+            follower.inspect(|transcripts| views::have_seen_all(follower.thread(), transcripts, &messages))
+        };
+        while began.elapsed() < Duration::from_secs(20) && !self.followers.iter().all(satisfied) {
+            sleep(Duration::from_millis(200)).await;
+        }
+        Ok(())
+    }
+
+    /// Everything that the verification of turns compares, and what the clients saw.
+    pub(super) async fn evidence(
+        &mut self,
+        pool: &PgPool,
+        reader: &Publisher,
+    ) -> Result<(TurnEvidence, Vec<(String, Vec<testkit::sse::Transcript>)>)> {
+        let mut evidence = self.rows(pool).await?;
+        evidence.dead_letters = tables::dead_letters(pool).await?;
+        evidence.ends = turn_ends::all(reader.context()).await?;
+        evidence.acts = turns::count_acts(pool).await?;
+        let followers = std::mem::take(&mut self.followers).into_iter();
+        let seen = followers.map(|follower| (follower.thread().to_owned(), follower.stop()));
+        Ok((evidence, seen.collect()))
+    }
+
+    async fn rows(&self, pool: &PgPool) -> Result<TurnEvidence> {
+        let mut messages = turns::messages(pool).await?;
+        messages.retain(|row| !load::is_bare(&row.thread_id));
+        let turns = locked(&self.promised.turns).clone();
+        let tasks = locked(&self.promised.tasks).clone();
+        Ok(TurnEvidence {
+            turns,
+            tasks,
+            messages,
+            agents: turns::agents(pool).await?,
+            stored_tasks: turns::tasks(pool).await?,
+            failed_turns: turns::failed_turns(pool).await?,
+            ..TurnEvidence::default()
+        })
+    }
+}
+
+/// One person.
+struct Person {
+    number: usize,
+    gateways: Vec<Api>,
+    promised: Arc<Promised>,
+    rng: StdRng,
+}
+
+impl Person {
+    async fn run(mut self, stop: Arc<AtomicBool>) -> Result<()> {
+        let thread = talk(self.number);
+        for round in 0.. {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let content = format!("{} {round}", word(&mut self.rng));
+            let turn = self.say(&thread, &content, round).await?;
+            locked(&self.promised.turns).insert(turn.id.clone(), Promise { place: thread.clone(), content });
+            self.pause(0, 900).await;
+            let at = self.rng.random_range(0..self.gateways.len());
+            // Both are wishes that may come too late, or meet a gateway that is gone.
+            match self.rng.random_range(0..10) {
+                0 => drop(self.gateways[at].stop(&turn.id).await),
+                1 => drop(self.retry(at, &thread).await),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn say(&mut self, thread: &str, content: &str, round: usize) -> Result<Turn> {
+        let policy = match self.rng.random_range(0..12) {
+            0 => "interrupt",
+            1 => "rollback",
+            _ => "enqueue",
+        };
+        let body = json!({"content": content, "busy_policy": policy});
+        self.gateways.rotate_left(1);
+        let key = format!("round-{round}");
+        Api::say_until_taken(&self.gateways, thread, &body, &key, PATIENCE).await
+    }
+
+    async fn retry(&self, at: usize, thread: &str) -> Result<()> {
+        let failed = self.gateways[at].failed_turns(thread).await?;
+        let Some(turn) = failed.first().and_then(|turn| turn["turn_id"].as_str()) else { return Ok(()) };
+        self.gateways[at].retry_turn(thread, turn).await?;
+        Ok(())
+    }
+
+    async fn pause(&mut self, from_ms: u64, to_ms: u64) {
+        let pause = Duration::from_millis(self.rng.random_range(from_ms..to_ms));
+        sleep(pause).await;
+    }
+}
+
+/// Pauses agents, clears backoffs, tries failed tasks again; leaves no agent paused.
+struct Operator {
+    gateways: Vec<Api>,
+    rng: StdRng,
+}
+
+impl Operator {
+    async fn run(mut self, stop: Arc<AtomicBool>) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            let agent = agent(self.rng.random_range(0..AGENTS));
+            let at = self.rng.random_range(0..self.gateways.len());
+            // Wishes that may meet a gateway that is gone.
+            match self.rng.random_range(0..4) {
+                0 => drop(self.gateways[at].act(&agent, "pause").await),
+                1 => drop(self.gateways[at].act(&agent, "resume").await),
+                2 => drop(self.gateways[at].act(&agent, "clear-backoff").await),
+                _ => drop(self.retry(at, &agent).await),
+            }
+            let pause = Duration::from_millis(self.rng.random_range(200..800));
+            sleep(pause).await;
+        }
+        for number in 0..AGENTS {
+            self.resume(&agent(number)).await?;
+        }
+        Ok(())
+    }
+
+    async fn retry(&self, at: usize, agent: &str) -> Result<()> {
+        let page =
+            self.gateways[at].call("GET", &format!("/v1/agents/{agent}/tasks?status=failed"), None).await?;
+        let Some(task) = page["tasks"][0]["task_id"].as_str() else { return Ok(()) };
+        self.gateways[at].retry_task(agent, task).await?;
+        Ok(())
+    }
+
+    /// Until it is done: an agent that stays paused would never come to rest.
+    async fn resume(&self, agent: &str) -> Result<()> {
+        let began = Instant::now();
+        for gateway in self.gateways.iter().cycle() {
+            match gateway.act(agent, "resume").await {
+                Ok(answer) if answer["done"] == true => break,
+                Ok(answer) if began.elapsed() > PATIENCE => bail!("{agent} cannot be resumed: {answer}"),
+                Err(error) if began.elapsed() > PATIENCE => return Err(error),
+                Ok(_) | Err(_) => sleep(Duration::from_millis(200)).await,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends tasks to one agent.
+struct Sender {
+    agent: String,
+    subject: String,
+    publisher: Publisher,
+    promised: Arc<Promised>,
+    rng: StdRng,
+}
+
+impl Sender {
+    async fn run(mut self, stop: Arc<AtomicBool>) -> Result<()> {
+        for number in 0.. {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let (id, content) = (format!("task-{number}"), format!("{} {number}", word(&mut self.rng)));
+            self.send(&id, &content).await?;
+            let promise = Promise { place: self.agent.clone(), content: content.clone() };
+            locked(&self.promised.tasks).insert((self.agent.clone(), id.clone()), promise);
+            if self.rng.random_bool(0.1) {
+                self.send(&id, &content).await?;
+            }
+            let pause = Duration::from_millis(self.rng.random_range(200..900));
+            sleep(pause).await;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, id: &str, content: &str) -> Result<()> {
+        let (began, task) = (Instant::now(), json!({"task_id": id, "content": content}).to_string());
+        while let Err(error) =
+            self.publisher.publish_raw(&self.subject, None, task.clone().into_bytes().into()).await
+        {
+            if began.elapsed() > PATIENCE {
+                bail!("{}: {id} could not be sent: {error:#}", self.agent);
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    }
+}
+
+fn word(rng: &mut StdRng) -> &'static str {
+    let all: u32 = WORDS.iter().map(|(_, weight)| weight).sum();
+    let mut at = rng.random_range(0..all);
+    for (word, weight) in WORDS {
+        match at.checked_sub(weight) {
+            Some(left) => at = left,
+            None => return word,
+        }
+    }
+    WORDS[0].0
+}

@@ -1,0 +1,112 @@
+//! The tables' rows, as the shared checker wants them. A row that makes no sense is a violation of its own.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use model::{Chunk, ChunkKind, MessageId, MessageKey, Metadata, PartitionId, Role, ThreadId};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use simulation::checker;
+
+use super::Findings;
+use testkit::tables::{StoredDeadLetter, StoredEnd, StoredMessage};
+
+const RULE: &str = "a row makes sense";
+
+/// A chunk as a dead letter keeps it.
+#[derive(Deserialize)]
+struct KeptChunk {
+    chunk_id: u32,
+    chunk: Box<str>,
+    chunk_type: String,
+    is_final: bool,
+    #[serde(default)]
+    metadata: Option<Map<String, Value>>,
+    timestamp: Option<Box<str>>,
+    correlation_id: Option<Box<str>>,
+}
+
+pub(super) fn messages(rows: &[StoredMessage], findings: &mut Findings) -> Vec<checker::StoredMessage> {
+    let read = |row: &StoredMessage| {
+        let place = format!("{}/{}", row.thread_id, row.message_id);
+        message(row).map_err(|error| findings.add(RULE, place, format!("{error:#}"))).ok()
+    };
+    rows.iter().filter_map(read).collect()
+}
+
+pub(super) fn dead_letters(
+    rows: &[StoredDeadLetter],
+    findings: &mut Findings,
+) -> Vec<checker::StoredDeadLetter> {
+    let read = |row: &StoredDeadLetter| {
+        let place = format!("dead letter of partition {} sequence {}", row.partition_id, row.stream_seq);
+        dead_letter(row).map_err(|error| findings.add(RULE, place, format!("{error:#}"))).ok()
+    };
+    rows.iter().filter_map(read).collect()
+}
+
+pub(super) fn ends(rows: &[StoredEnd], findings: &mut Findings) -> Vec<(MessageKey, i64)> {
+    let read = |row: &StoredEnd| {
+        let place = format!("end of {}/{}", row.thread_id, row.message_id);
+        let key = key(&row.thread_id, &row.message_id);
+        key.map_err(|error| findings.add(RULE, place, format!("{error:#}")))
+            .ok()
+            .map(|key| (key, row.position))
+    };
+    rows.iter().filter_map(read).collect()
+}
+
+fn message(row: &StoredMessage) -> Result<checker::StoredMessage> {
+    Ok(checker::StoredMessage {
+        key: key(&row.thread_id, &row.message_id)?,
+        position: row.position,
+        parent: row.parent_id,
+        role: Role::from_name(&row.role).with_context(|| format!("role {}", row.role))?,
+        content: row.content.clone(),
+        metadata: metadata(row.metadata.as_object().context("metadata is no object")?.clone())?,
+        attempt: u32::try_from(row.attempt)?,
+    })
+}
+
+fn dead_letter(row: &StoredDeadLetter) -> Result<checker::StoredDeadLetter> {
+    match row.kind.as_str() {
+        "entry" => Ok(checker::StoredDeadLetter::Entry {
+            partition: PartitionId(u16::try_from(row.partition_id)?),
+            seq: u64::try_from(row.stream_seq)?,
+            payload: row.raw.clone().into(),
+        }),
+        "message" => {
+            let (Some(thread), Some(message)) = (&row.thread_id, &row.message_id) else {
+                bail!("of a message, but does not say which");
+            };
+            let kept: Vec<KeptChunk> = serde_json::from_slice(&row.raw).context("the kept chunks")?;
+            Ok(checker::StoredDeadLetter::Message {
+                key: key(thread, message)?,
+                attempt: u32::try_from(row.attempt.context("no attempt")?)?,
+                code: row.reason.clone(),
+                chunks: kept.into_iter().map(chunk).collect::<Result<_>>()?,
+            })
+        }
+        kind => bail!("kind {kind}"),
+    }
+}
+
+fn key(thread: &str, message: &str) -> Result<MessageKey> {
+    Ok(MessageKey { thread: ThreadId::parse(thread)?, message: MessageId::parse(message)? })
+}
+
+fn metadata(map: Map<String, Value>) -> Result<Metadata> {
+    Ok(if map.is_empty() { Metadata::EMPTY } else { Metadata::new(map)? })
+}
+
+fn chunk(kept: KeptChunk) -> Result<Arc<Chunk>> {
+    Ok(Arc::new(Chunk {
+        id: kept.chunk_id,
+        kind: ChunkKind::from_name(&kept.chunk_type).with_context(|| format!("type {}", kept.chunk_type))?,
+        is_final: kept.is_final,
+        text: kept.chunk,
+        metadata: metadata(kept.metadata.unwrap_or_default())?,
+        timestamp: kept.timestamp,
+        correlation_id: kept.correlation_id,
+    }))
+}

@@ -1,0 +1,406 @@
+//! Each rule is shown to fail: a check that cannot fail proves nothing. Those of the shared checker have such tests
+//! where they are; here one of each kind shows that its evidence arrives there.
+
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Instant,
+};
+
+use serde_json::json;
+use simulation::checker::Invariant;
+
+use super::*;
+use testkit::{
+    ledger::Ledger,
+    load::PlannedMessage,
+    sse::{ChunkEvent, End, Event, Received},
+};
+
+struct Case {
+    ledger: BTreeMap<MessageKey, Sent>,
+    log: Vec<Publish>,
+    messages: Vec<StoredMessage>,
+    dead_letters: Vec<StoredDeadLetter>,
+    /// Those of the messages and dead letters, unless a test says otherwise.
+    ends: Option<Vec<StoredEnd>>,
+    transcripts: Vec<Transcript>,
+}
+
+fn chunk(id: u32, text: &str) -> Event {
+    Event::Chunk(ChunkEvent {
+        message: "m".into(),
+        attempt: 0,
+        id,
+        kind: "content".into(),
+        text: text.into(),
+        is_final: id == 1,
+        is_compacted: false,
+    })
+}
+
+/// The rest from the store: final, whatever its number.
+fn rest(message: &str, id: u32, text: &str) -> Event {
+    let Event::Chunk(chunk) = chunk(id, text) else { unreachable!() };
+    Event::Chunk(ChunkEvent { message: message.into(), is_final: true, is_compacted: true, ..chunk })
+}
+
+/// A message of which a client learns when it is persisted.
+fn from_store(message: &str, position: &str) -> [Event; 2] {
+    let complete =
+        Event::Complete { message: message.into(), position: Some(position.into()), is_stopped: false };
+    [rest(message, 0, "ab"), complete]
+}
+
+fn complete() -> Event {
+    Event::Complete { message: "m".into(), position: Some("5".into()), is_stopped: false }
+}
+
+fn failed(message: &str, code: &str) -> Event {
+    let (message, code) = (message.to_owned(), code.into());
+    let position = Some(place(&message).to_string());
+    Event::Failed { message, position, code, text: String::new(), metadata: json!(null) }
+}
+
+/// Where a message ends in the thread, however it does.
+fn place(message: &str) -> i64 {
+    match message {
+        "gap" => 4,
+        "m" => 5,
+        "n" => 6,
+        _ => 7,
+    }
+}
+
+fn stored(message: &str, position: i64, parent_id: Option<i64>) -> StoredMessage {
+    StoredMessage {
+        thread_id: "t".into(),
+        message_id: message.into(),
+        position,
+        parent_id,
+        batch_id: position,
+        sequence_num: 0,
+        role: "assistant".into(),
+        content: "ab".into(),
+        metadata: json!({}),
+        attempt: 0,
+    }
+}
+
+fn letter(message: &str, reason: &str, raw: &serde_json::Value) -> StoredDeadLetter {
+    StoredDeadLetter {
+        kind: "message".into(),
+        stream_seq: 1,
+        partition_id: 0,
+        subject: None,
+        thread_id: Some("t".into()),
+        message_id: Some(message.into()),
+        attempt: Some(0),
+        reason: reason.into(),
+        detail: json!({}),
+        raw: raw.to_string().into_bytes(),
+    }
+}
+
+fn entry_letter(seq: i64) -> StoredDeadLetter {
+    let of_message = letter("m", "malformed", &json!("?"));
+    StoredDeadLetter {
+        kind: "entry".into(),
+        stream_seq: seq,
+        thread_id: None,
+        message_id: None,
+        ..of_message
+    }
+}
+
+/// Each event with an id of its own. What ended at 4 or below is history for the client.
+fn connection(events: Vec<Event>, end: Option<End>) -> Transcript {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let mut base = 4;
+    let received = |event| {
+        if let Event::Complete { position: Some(position), .. }
+        | Event::Failed { position: Some(position), .. } = &event
+        {
+            base = position.parse().unwrap_or(base);
+        }
+        let id = format!("{base}~m.0.{}.0", NUMBER.fetch_add(1, Ordering::Relaxed));
+        Received { id: Some(id), at: Instant::now(), event }
+    };
+    Transcript {
+        gateway: SocketAddr::from(([127, 0, 0, 1], 1)),
+        last_event_id: None,
+        began_at: Instant::now(),
+        events: events.into_iter().map(received).collect(),
+        comments: Vec::new(),
+        end,
+    }
+}
+
+impl Case {
+    /// Two messages and one with a gap, of which a client saw the first.
+    fn good() -> Self {
+        let (ledger, mut log) = (Ledger::default(), Vec::new());
+        let mut publish = |message: &str, id: usize| {
+            let pieces = ["a".into(), "b".into()];
+            let frame = PlannedMessage::of_pieces("t", message, &pieces).unwrap().publication(id).frame;
+            let seq = log.len() as u64 + 1;
+            ledger.acked(&frame, seq);
+            let body = log::chunks(frame).remove(0);
+            log.push(Publish { partition: PartitionId(0), seq, at_ms: seq as i64, body });
+        };
+        for (message, id) in [("m", 1), ("m", 0), ("n", 0), ("n", 1), ("gap", 1)] {
+            publish(message, id);
+        }
+        let kept =
+            json!([{"chunk_id": 1, "chunk": "b", "chunk_type": "content", "is_final": true, "metadata": {}}]);
+        let case = Self {
+            ledger: ledger.snapshot(),
+            log,
+            messages: vec![stored("m", 5, None), stored("n", 6, Some(5))],
+            dead_letters: vec![letter("gap", "gap_timeout", &kept)],
+            ends: None,
+            transcripts: Vec::new(),
+        };
+        case.with_events(vec![chunk(0, "a"), chunk(1, "b"), complete()])
+    }
+
+    /// One connection with these events, and after them the other message as one from the store.
+    fn with_events(self, mut events: Vec<Event>) -> Self {
+        events.extend(from_store("n", "6"));
+        self.with_connections(vec![connection(events, Some(End::Aborted("cut".into())))])
+    }
+
+    fn with_connections(mut self, transcripts: Vec<Transcript>) -> Self {
+        self.transcripts = transcripts;
+        self
+    }
+
+    fn ends(&self) -> Vec<StoredEnd> {
+        let end = |message: &str, code: Option<&str>| StoredEnd {
+            thread_id: "t".into(),
+            message_id: message.into(),
+            position: place(message),
+            code: code.map(str::to_owned),
+        };
+        let messages = self.messages.iter().map(|message| end(&message.message_id, None));
+        let letters =
+            self.dead_letters.iter().filter_map(|letter| Some((letter.message_id.as_ref()?, letter)));
+        messages.chain(letters.map(|(message, letter)| end(message, Some(&letter.reason)))).collect()
+    }
+
+    fn rules(&self) -> Vec<&'static str> {
+        let ends = self.ends.clone().unwrap_or_else(|| self.ends());
+        let evidence = Evidence {
+            partitions: PartitionCount::new(1).unwrap(),
+            ledger: &self.ledger,
+            log: &self.log,
+            messages: &self.messages,
+            dead_letters: &self.dead_letters,
+            ends: &ends,
+            transcripts: &[("t".to_owned(), self.transcripts.clone())],
+            gap_timeout: Duration::from_secs(5),
+            allow_entry_letters: false,
+        };
+        let mut rules: Vec<_> = verify(&evidence).into_iter().map(|violation| violation.rule).collect();
+        rules.dedup();
+        rules
+    }
+}
+
+#[test]
+fn a_good_run_has_no_violations() {
+    assert_eq!(Case::good().rules(), Vec::<&str>::new());
+    // Cut in the middle, and the rest from the store.
+    let connections = vec![
+        connection(vec![chunk(0, "a")], None),
+        connection([vec![rest("m", 1, "b"), complete()], from_store("n", "6").to_vec()].concat(), None),
+    ];
+    assert_eq!(Case::good().with_connections(connections).rules(), Vec::<&str>::new());
+}
+
+#[test]
+fn an_acknowledged_publication_must_be_in_the_log() {
+    let rule = "what is acknowledged is in the log";
+    // The text is whole in spite of it: the entry stands there twice, but was acknowledged where nothing is.
+    let mut case = Case::good();
+    case.log.push(Publish { seq: 9, ..case.log[3].clone() });
+    assert_eq!(case.rules(), Vec::<&str>::new());
+    case.log.remove(3);
+    assert_eq!(case.rules(), [rule]);
+    let mut case = Case::good();
+    let Published::Chunk { chunk, .. } = &mut case.log[4].body else { unreachable!() };
+    *chunk = std::sync::Arc::new(Chunk::content(1, "x", true));
+    assert!(case.rules().contains(&rule));
+}
+
+#[test]
+fn entries_are_refused_only_where_garbage_was_sent() {
+    let mut case = Case::good();
+    case.dead_letters.push(entry_letter(7));
+    assert_eq!(case.rules(), ["no entry is refused", Invariant::EndsOnce.statement()]);
+    let garbage = Published::Garbage("\"?\"".into());
+    case.log.push(Publish { partition: PartitionId(0), seq: 7, at_ms: 7, body: garbage });
+    assert_eq!(case.rules(), ["no entry is refused"]);
+    case.dead_letters.pop();
+    assert_eq!(case.rules(), [Invariant::EndsOnce.statement()]);
+}
+
+#[test]
+fn batches_and_rows_must_make_sense() {
+    let mut case = Case::good();
+    case.messages[0].batch_id = 6;
+    assert_eq!(case.rules(), ["a batch begins before its messages"]);
+    let mut case = Case::good();
+    case.dead_letters[0].raw = b"?".to_vec();
+    assert_eq!(case.rules(), ["a row makes sense", Invariant::EndsOnce.statement()]);
+    let mut case = Case::good();
+    case.messages[1].role = "nobody".into();
+    assert!(case.rules().contains(&"a row makes sense"));
+}
+
+#[test]
+fn connections_end_and_failures_are_named_as_they_must_be() {
+    let clean = |events| Case::good().with_connections(vec![connection(events, Some(End::Clean))]).rules();
+    assert!(clean(vec![chunk(0, "a")]).contains(&"no clean end without a terminal"));
+    let events = |events| Case::good().with_events(events).rules();
+    let after = |failure| [vec![failure], vec![chunk(0, "a"), chunk(1, "b"), complete()]].concat();
+    assert_eq!(events(after(failed("gap", "gap_timeout"))), Vec::<&str>::new());
+    assert_eq!(events(after(failed("gap", "stalled"))), ["a failure names its reason"]);
+    let odd = Event::Complete { message: "m".into(), position: Some("five".into()), is_stopped: false };
+    assert!(events(vec![chunk(0, "a"), chunk(1, "b"), odd]).contains(&"an event makes sense"));
+    let connections = vec![connection(vec![chunk(0, "a"), chunk(1, "b"), complete()], None)];
+    assert_eq!(Case::good().with_connections(connections).rules(), [Invariant::NothingMissed.statement()]);
+}
+
+#[test]
+fn what_is_stored_reaches_the_shared_checker() {
+    use Invariant::{Content, EndsOnce, Positions, RightFailure};
+    let broken = |spoil: fn(&mut Case)| {
+        let mut case = Case::good().with_connections(Vec::new());
+        spoil(&mut case);
+        case.rules()
+    };
+    assert_eq!(broken(|case| drop(case.messages.pop())), [EndsOnce.statement()]);
+    assert_eq!(broken(|case| drop(case.dead_letters.pop())), [EndsOnce.statement()]);
+    assert_eq!(broken(|case| case.messages.push(stored("x", 7, Some(6)))), [EndsOnce.statement()]);
+    assert_eq!(broken(|case| case.messages[1].content = "ba".into()), [Content.statement()]);
+    assert_eq!(broken(|case| case.messages[1].metadata = json!({"a": 1})), [Content.statement()]);
+    assert_eq!(broken(|case| case.messages[1].attempt = 1), [Content.statement()]);
+    assert_eq!(broken(|case| case.messages[1].parent_id = None), [Positions.statement()]);
+    assert_eq!(
+        broken(|case| case.dead_letters[0].reason = "final_conflict".into()),
+        [RightFailure.statement()]
+    );
+    let give_up = |case: &mut Case| {
+        case.messages.pop();
+        case.dead_letters.push(letter("n", "gap_timeout", &json!([])));
+    };
+    assert_eq!(broken(give_up), [RightFailure.statement()]);
+    let slowly = |case: &mut Case| {
+        case.messages.remove(0);
+        case.messages[0].parent_id = None;
+        case.dead_letters.push(letter("m", "gap_timeout", &json!([])));
+        case.log[1..].iter_mut().for_each(|publish| publish.at_ms += 4_001);
+    };
+    assert_eq!(broken(slowly), Vec::<&str>::new());
+}
+
+#[test]
+fn what_clients_saw_reaches_the_shared_checker() {
+    let (text, terminal) = (Invariant::ClientText.statement(), Invariant::OneTerminal.statement());
+    let missed = Invariant::NothingMissed.statement();
+    let rules = |events| Case::good().with_events(events).rules();
+    assert_eq!(rules(vec![chunk(1, "b"), chunk(0, "a"), complete()]), [text]);
+    assert_eq!(rules(vec![chunk(0, "a"), chunk(0, "a"), chunk(1, "b"), complete()]), [text]);
+    assert_eq!(rules(vec![chunk(0, "a"), chunk(1, "b"), complete(), complete()]), [terminal, missed]);
+    assert_eq!(rules(vec![chunk(0, "a"), complete()]), [text]);
+    assert_eq!(rules(vec![chunk(0, "a"), rest("m", 1, "c"), complete()]), [text]);
+    // Not in the log, and not said to be a rest.
+    assert_eq!(rules(vec![chunk(0, "a"), chunk(2, "b"), complete()]), [text]);
+    assert_eq!(rules(vec![failed("m", "stalled")]), [terminal]);
+    assert_eq!(rules(vec![chunk(0, "a"), chunk(1, "b"), complete(), chunk(2, "c")]), [text]);
+    let mut never_ended = rules(vec![chunk(0, "a")]);
+    never_ended.sort_unstable();
+    assert_eq!(never_ended, [missed, terminal]);
+    let connections = vec![connection(vec![chunk(0, "a")], None), connection(vec![chunk(0, "a")], None)];
+    assert!(Case::good().with_connections(connections).rules().contains(&text));
+    let lost = vec![chunk(0, "a"), failed("m", "stalled"), chunk(1, "b"), complete()];
+    assert!(rules(lost).contains(&terminal));
+}
+
+#[test]
+fn every_end_is_told_once_and_in_order() {
+    let missed = Invariant::NothingMissed.statement();
+    let whole = || vec![chunk(0, "a"), chunk(1, "b"), complete()];
+    // What failed after the client came is told as well; and what it heard of last is not the last.
+    let late = |mut case: Case| {
+        let mut ends = case.ends();
+        ends.iter_mut().filter(|end| end.message_id == "gap").for_each(|end| end.position = 7);
+        case.ends = Some(ends);
+        case
+    };
+    assert_eq!(late(Case::good()).rules(), [missed]);
+    let gap = Event::Failed {
+        message: "gap".into(),
+        position: Some("7".into()),
+        code: "gap_timeout".into(),
+        text: String::new(),
+        metadata: json!(null),
+    };
+    let connection = |events: Vec<Event>| vec![connection(events, None)];
+    let told = [whole(), from_store("n", "6").to_vec(), vec![gap.clone()]].concat();
+    assert_eq!(late(Case::good()).with_connections(connection(told)).rules(), Vec::<&str>::new());
+    let swapped = [whole(), vec![gap], from_store("n", "6").to_vec()].concat();
+    assert_eq!(late(Case::good()).with_connections(connection(swapped)).rules(), [missed]);
+    // Nobody who has not seen it begin may be told to begin anew.
+    let anew = [vec![Event::Restart { after: "4".into() }], whole()].concat();
+    assert_eq!(Case::good().with_events(anew).rules(), [missed]);
+    let mut case = Case::good();
+    let id = case.transcripts[0].events[0].id.clone();
+    case.transcripts[0].events[1].id = id;
+    assert_eq!(case.rules(), [Invariant::EventIds.statement()]);
+}
+
+#[test]
+fn what_is_given_up_on_has_its_place_among_the_ends() {
+    let rule = "a failure has its place among the ends";
+    let mut case = Case::good();
+    let mut ends = case.ends();
+    let gap = ends.pop().unwrap();
+    case.ends = Some(ends.clone());
+    assert_eq!(case.rules(), [rule]);
+    ends.push(StoredEnd { code: Some("stalled".into()), ..gap });
+    case.ends = Some(ends);
+    assert_eq!(case.rules(), [rule]);
+}
+
+#[test]
+fn a_client_is_told_what_ends_after_its_cursor_or_from_its_first_event_on() {
+    let since = |transcripts: &[Transcript]| transcripts::since(transcripts);
+    let first = connection(vec![chunk(0, "a"), complete()], None);
+    assert_eq!(since(std::slice::from_ref(&first)), Some(4));
+    let end = connection(vec![complete()], None);
+    assert_eq!(since(std::slice::from_ref(&end)), Some(4), "before 5, its own end");
+    let silent = connection(Vec::new(), None);
+    assert_eq!(since(&[silent.clone(), end.clone()]), Some(4));
+    assert_eq!(since(std::slice::from_ref(&silent)), None);
+    let resumed = Transcript { last_event_id: Some("3~m.0.1.1".into()), ..silent };
+    assert_eq!(since(&[resumed, end]), Some(3));
+}
+
+#[test]
+fn a_client_knows_all_when_nothing_is_open_or_missed() {
+    let knows = |events: Vec<Event>| knows_all("t", &[connection(events, None)], &Case::good().ends());
+    assert!(knows(vec![]));
+    assert!(!knows(vec![chunk(0, "a")]));
+    assert!(!knows(vec![chunk(0, "a"), complete()]));
+    assert!(knows([vec![complete()], from_store("n", "6").to_vec()].concat()));
+}
+
+#[test]
+fn long_texts_are_shown_from_where_they_part() {
+    let long = "x".repeat(1_000);
+    let found = apart(&format!("{long}a"), &format!("{long}b"));
+    assert!(found.len() < 100 && found.contains("xa; seen ...") && found.ends_with("xb"), "{found}");
+    assert_eq!(apart("1", "2"), "expected 1; seen 2");
+}

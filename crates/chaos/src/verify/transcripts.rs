@@ -1,0 +1,146 @@
+//! What clients saw: as the shared checker wants it, and by the rules that need the connections of HTTP.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use anyhow::{Context as _, Result};
+use model::{Chunk, ChunkKind, MessageId, ThreadId};
+use simulation::checker::{self, Seen};
+
+use super::Findings;
+use testkit::{
+    sse::{ChunkEvent, End, Event, Transcript},
+    tables::{StoredDeadLetter, StoredEnd},
+};
+
+/// The connections of one client as one transcript of the shared checker: its text goes on from connection to
+/// connection, as its cursor does.
+pub(super) fn translate(
+    number: usize,
+    thread: &str,
+    transcripts: &[Transcript],
+    findings: &mut Findings,
+) -> Option<checker::Transcript> {
+    let id = ThreadId::parse(thread)
+        .map_err(|error| findings.add("a thread has an id", thread, error.to_string()));
+    let (mut seen, mut ids) = (Vec::new(), BTreeSet::new());
+    for (connection, transcript) in transcripts.iter().enumerate() {
+        if connection > 0 {
+            seen.push(Seen::Cut);
+        }
+        for received in &transcript.events {
+            if let Some(id) = received.id.as_ref().filter(|id| !ids.insert(*id)) {
+                seen.push(Seen::RepeatedId { id: id.clone() });
+            }
+            match translated(&received.event) {
+                Ok(event) => seen.extend(event),
+                Err(error) => {
+                    let place = format!("{thread}, connection {connection} to {}", transcript.gateway);
+                    findings.add("an event makes sense", place, format!("{:?}: {error:#}", received.event));
+                }
+            }
+        }
+    }
+    Some(checker::Transcript {
+        client: number.to_string(),
+        thread: id.ok()?,
+        since: since(transcripts),
+        seen,
+        is_connected: true,
+    })
+}
+
+/// The position after which a client is told of every end: that of the cursor with which it came, else what the id of its first event says.
+/// That of an end is the end's own, so that nothing is known of ends before it.
+pub(super) fn since(transcripts: &[Transcript]) -> Option<i64> {
+    let base = |id: &str| id.split('~').next().and_then(|base| base.parse::<i64>().ok());
+    if let Some(cursor) = transcripts.first().and_then(|first| first.last_event_id.as_deref()) {
+        return base(cursor);
+    }
+    let events = transcripts.iter().flat_map(|transcript| &transcript.events);
+    let (base, received) =
+        events.filter_map(|received| Some((base(received.id.as_deref()?)?, received))).next()?;
+    Some(if received.event.terminal().is_some() { base - 1 } else { base })
+}
+
+fn translated(event: &Event) -> Result<Option<Seen>> {
+    let number = |position: &Option<String>| position.as_deref().map(str::parse).transpose();
+    Ok(Some(match event {
+        Event::Chunk(event) => chunk(event)?,
+        Event::Reset { message, attempt } => {
+            Seen::Reset { message: MessageId::parse(message)?, attempt: *attempt }
+        }
+        Event::Complete { message, position, .. } => {
+            Seen::Complete { message: MessageId::parse(message)?, position: number(position)? }
+        }
+        Event::Failed { message, position, .. } => {
+            Seen::Failed { message: MessageId::parse(message)?, position: number(position)? }
+        }
+        Event::Restart { .. } => Seen::Restart,
+        Event::Other { .. } => return Ok(None),
+    }))
+}
+
+fn chunk(event: &ChunkEvent) -> Result<Seen> {
+    let message = MessageId::parse(&event.message)?;
+    let kind = ChunkKind::from_name(&event.kind).context("an unknown type")?;
+    // Followers keep no metadata: what verified runs publish has none.
+    let chunk = Arc::new(Chunk { kind, ..Chunk::content(event.id, &event.text, event.is_final) });
+    Ok(match event.is_compacted {
+        true => Seen::Rest { message, chunk },
+        false => Seen::Chunk { message, attempt: event.attempt, chunk },
+    })
+}
+
+/// A body that ends in order says that there is nothing more: no message may be open then.
+pub(super) fn check_ends(thread: &str, transcripts: &[Transcript], findings: &mut Findings) {
+    for (number, transcript) in transcripts.iter().enumerate() {
+        let (begun, ended) = begun_and_ended(std::slice::from_ref(transcript));
+        let open: Vec<_> = begun.difference(&ended).collect();
+        if transcript.end == Some(End::Clean) && !open.is_empty() {
+            let place = format!("{thread}, connection {number} to {}", transcript.gateway);
+            findings.add("no clean end without a terminal", place, format!("open: {open:?}"));
+        }
+    }
+}
+
+/// A failure is told with the reason that is stored.
+pub(super) fn check_reasons(
+    thread: &str,
+    transcripts: &[Transcript],
+    letters: &[StoredDeadLetter],
+    findings: &mut Findings,
+) {
+    for received in transcripts.iter().flat_map(|transcript| &transcript.events) {
+        let Event::Failed { message, code, .. } = &received.event else { continue };
+        let is_its = |letter: &&StoredDeadLetter| {
+            letter.thread_id.as_deref() == Some(thread) && letter.message_id.as_ref() == Some(message)
+        };
+        if let Some(letter) = letters.iter().find(is_its).filter(|letter| letter.reason != *code) {
+            let found = format!("{code:?}, but the dead letter says {}", letter.reason);
+            findings.add("a failure names its reason", format!("{thread}/{message}"), found);
+        }
+    }
+}
+
+/// Whether a client has learned all that it must in the end: the end of what it saw begin, and every end after where it began.
+pub fn knows_all(thread: &str, transcripts: &[Transcript], ends: &[StoredEnd]) -> bool {
+    let (begun, ended) = begun_and_ended(transcripts);
+    let since = since(transcripts).unwrap_or(i64::MAX);
+    let mut wanted = ends.iter().filter(|end| end.thread_id == thread && end.position > since);
+    begun.is_subset(&ended) && wanted.all(|end| ended.contains(end.message_id.as_str()))
+}
+
+/// The messages of which a client saw a chunk, and those of which it saw the end.
+fn begun_and_ended(transcripts: &[Transcript]) -> (BTreeSet<&str>, BTreeSet<&str>) {
+    let (mut begun, mut ended) = (BTreeSet::new(), BTreeSet::new());
+    for received in transcripts.iter().flat_map(|transcript| &transcript.events) {
+        match &received.event {
+            Event::Chunk(chunk) => _ = begun.insert(chunk.message.as_str()),
+            Event::Complete { message, .. } | Event::Failed { message, .. } => {
+                _ = ended.insert(message.as_str())
+            }
+            Event::Reset { .. } | Event::Restart { .. } | Event::Other { .. } => {}
+        }
+    }
+    (begun, ended)
+}

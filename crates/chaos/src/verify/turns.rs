@@ -1,0 +1,314 @@
+//! The rules of turns, tasks and agents, judged by the tables alone and by what was promised.
+//!
+//! [`verify_turns`] takes rows, promises and the ends that integrators were told, and gives back every violation.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Bucket, MessageId, Position, TurnId};
+
+use super::{Findings, Violation};
+use testkit::{
+    tables::{
+        StoredDeadLetter,
+        turns::{StoredAgent, StoredFailedTurn, StoredTask, TurnMessage},
+    },
+    turn_ends::TurnEnd,
+};
+
+/// An input that was accepted: a gateway has said 202, or the stream has acknowledged it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Promise {
+    /// Its thread, or the agent of a task.
+    pub place: String,
+    /// Its text.
+    pub content: String,
+}
+
+/// Everything that is compared. All of it had the time to end.
+#[derive(Debug, Default)]
+pub struct TurnEvidence {
+    /// Accepted messages of people, by turn id.
+    pub turns: BTreeMap<String, Promise>,
+    /// Accepted tasks, by agent and task id.
+    pub tasks: BTreeMap<(String, String), Promise>,
+    /// The messages of the threads in which these run, by thread and position.
+    pub messages: Vec<TurnMessage>,
+    /// All agents.
+    pub agents: Vec<StoredAgent>,
+    /// All tasks, by agent and position.
+    pub stored_tasks: Vec<StoredTask>,
+    /// All failed turns.
+    pub failed_turns: Vec<StoredFailedTurn>,
+    /// All dead letters.
+    pub dead_letters: Vec<StoredDeadLetter>,
+    /// What `TURNS` holds.
+    pub ends: Vec<TurnEnd>,
+    /// Rows of the audit of acts.
+    pub acts: usize,
+}
+
+/// The messages of one batch.
+struct Batch<'a> {
+    turn: TurnId,
+    answer: &'a TurnMessage,
+    rows: &'a [TurnMessage],
+}
+
+/// Checks every rule. An empty answer means that all of them hold.
+pub fn verify_turns(evidence: &TurnEvidence) -> Vec<Violation> {
+    let mut findings = Findings::default();
+    let batches = batches(&evidence.messages, &mut findings);
+    a_turn_is_committed_at_most_once(&batches, &mut findings);
+    tasks_run_in_the_order_of_their_queue(&batches, &mut findings);
+    a_task_is_completed_when_its_turn_is(evidence, &batches, &mut findings);
+    every_message_of_a_person_ends(evidence, &batches, &mut findings);
+    every_task_ends(evidence, &mut findings);
+    what_follows_a_turn_names_its_answer(evidence, &mut findings);
+    a_backoff_ends_with_a_success(evidence, &mut findings);
+    each_end_is_told_once(evidence, &batches, &mut findings);
+    findings.0
+}
+
+/// Cuts the messages of each thread into batches; what is no whole turn is a finding.
+fn batches<'a>(messages: &'a [TurnMessage], findings: &mut Findings) -> Vec<Batch<'a>> {
+    let mut batches = Vec::new();
+    for thread in messages.chunk_by(|a, b| a.thread_id == b.thread_id) {
+        let parents = std::iter::once(None).chain(thread.iter().map(|row| Some(row.position)));
+        for (row, parent) in thread.iter().zip(parents).filter(|(row, parent)| row.parent_id != *parent) {
+            let found = format!("parent {:?} after {parent:?}", row.parent_id);
+            findings.add("a message names its predecessor", place(row), found);
+        }
+        for rows in thread.chunk_by(|a, b| a.batch_id == b.batch_id) {
+            match batch(rows) {
+                Ok(batch) => batches.push(batch),
+                Err(found) => findings.add("a turn is in the history whole", place(&rows[0]), found),
+            }
+        }
+    }
+    batches
+}
+
+fn batch(rows: &[TurnMessage]) -> Result<Batch<'_>, String> {
+    let ([first, ..], [.., answer]) = (rows, rows) else { return Err("nothing".to_owned()) };
+    let id = first.message_id.strip_suffix("-q").ok_or("it does not begin with an input")?;
+    let turn = TurnId::parse(id).map_err(|error| error.to_string())?;
+    let answered = MessageId::parse(&answer.message_id).ok().and_then(|id| TurnId::of_answer(&id));
+    if answered.is_none_or(|(answered, _)| answered != turn) {
+        return Err(format!("it ends with {}", answer.message_id));
+    }
+    if (first.role.as_str(), answer.role.as_str()) != ("user", "assistant") {
+        return Err(format!("from {} to {}", first.role, answer.role));
+    }
+    let numbers: Vec<_> = rows.iter().map(|row| row.sequence_num).collect();
+    if !numbers.iter().copied().eq(0..rows.len() as i32) || first.batch_id != first.position {
+        return Err(format!("batch {} at {} has the numbers {numbers:?}", first.batch_id, first.position));
+    }
+    let transactions: BTreeSet<_> = rows.iter().map(|row| row.transaction).collect();
+    if transactions.len() > 1 {
+        return Err(format!("written by the transactions {transactions:?}"));
+    }
+    Ok(Batch { turn, answer, rows })
+}
+
+fn a_turn_is_committed_at_most_once(batches: &[Batch<'_>], findings: &mut Findings) {
+    let mut seen = BTreeSet::new();
+    for batch in batches.iter().filter(|batch| !seen.insert(batch.turn.clone())) {
+        findings.add("a turn is committed at most once", place(batch.answer), "a second batch of the turn");
+    }
+}
+
+fn tasks_run_in_the_order_of_their_queue(batches: &[Batch<'_>], findings: &mut Findings) {
+    let mut last: BTreeMap<&str, i64> = BTreeMap::new();
+    for batch in batches {
+        let Some(position) = task_position(&batch.turn) else { continue };
+        let before = last.insert(&batch.answer.thread_id, position);
+        if before.is_some_and(|before| before >= position) {
+            let found = format!("the task at {position} after the one at {before:?}");
+            findings.add("tasks run in the order of their queue", place(batch.answer), found);
+        }
+    }
+}
+
+fn a_task_is_completed_when_its_turn_is(
+    evidence: &TurnEvidence,
+    batches: &[Batch<'_>],
+    findings: &mut Findings,
+) {
+    let committed: BTreeSet<_> = batches.iter().map(|batch| batch.turn.as_str()).collect();
+    let mut known = BTreeSet::new();
+    for task in &evidence.stored_tasks {
+        let turn = task_turn(task);
+        let is_stopped = task.failure_code.as_deref() == Some("stopped");
+        let is_in_history = committed.contains(turn.as_str());
+        let fits = match task.status.as_str() {
+            "completed" => is_in_history,
+            "failed" => !is_in_history || is_stopped,
+            _ => !is_in_history,
+        };
+        if !fits {
+            let found = format!("{} and in the history: {is_in_history}", task.status);
+            findings.add("a task is completed when its turn is in the history", place_of(task), found);
+        }
+        known.insert(turn);
+    }
+    for batch in batches.iter().filter(|batch| batch.turn.as_str().starts_with('t')) {
+        if !known.contains(batch.turn.as_str()) {
+            findings.add("a task's turn has its task", place(batch.answer), "no such task");
+        }
+    }
+}
+
+fn every_message_of_a_person_ends(evidence: &TurnEvidence, batches: &[Batch<'_>], findings: &mut Findings) {
+    const RULE: &str = "a message that was accepted ends as a turn, a failed turn or a dead letter";
+    let committed: BTreeMap<_, _> = batches.iter().map(|batch| (batch.turn.as_str(), batch)).collect();
+    let failed: BTreeMap<_, _> =
+        evidence.failed_turns.iter().map(|failed| (failed.turn_id.as_str(), failed)).collect();
+    for (turn, promise) in &evidence.turns {
+        let (thread, content) = match (committed.get(turn.as_str()), failed.get(turn.as_str())) {
+            (Some(batch), None) => (&batch.rows[0].thread_id, &batch.rows[0].content),
+            (None, Some(failed)) => (&failed.thread_id, &failed.content),
+            (Some(_), Some(_)) => {
+                findings.add("a turn is in the history or failed, not both", turn, "both");
+                continue;
+            }
+            (None, None) if is_dead(evidence, turn) => continue,
+            (None, None) => {
+                findings.add(RULE, turn, format!("no trace of {:?} in {}", promise.content, promise.place));
+                continue;
+            }
+        };
+        if (thread, content) != (&promise.place, &promise.content) {
+            let found =
+                format!("{content:?} in {thread} instead of {:?} in {}", promise.content, promise.place);
+            findings.add("an input is kept as it was said", turn, found);
+        }
+    }
+    for batch in batches.iter().filter(|batch| batch.turn.as_str().starts_with('u')) {
+        if !evidence.turns.contains_key(batch.turn.as_str()) {
+            findings.add(
+                "nobody answers what was not said",
+                place(batch.answer),
+                "its input was not accepted",
+            );
+        }
+    }
+}
+
+fn every_task_ends(evidence: &TurnEvidence, findings: &mut Findings) {
+    let mut stored: BTreeMap<(&str, &str), Vec<&StoredTask>> = BTreeMap::new();
+    for task in &evidence.stored_tasks {
+        stored.entry((&task.agent_id, &task.task_id)).or_default().push(task);
+        if task.status == "pending" {
+            findings.add("a task ends once there is peace", place_of(task), "it is pending");
+        }
+    }
+    for ((agent, id), all) in &stored {
+        if all.len() > 1 {
+            let found = format!("{} rows", all.len());
+            findings.add("a task is stored once", format!("{agent}/{id}"), found);
+        }
+    }
+    for ((agent, id), promise) in &evidence.tasks {
+        match stored.get(&(agent.as_str(), id.as_str())).and_then(|all| all.first()) {
+            Some(task) if task.content == promise.content => {}
+            Some(task) => findings.add("an input is kept as it was said", place_of(task), &*task.content),
+            None if is_dead(evidence, id) => {}
+            None => {
+                findings.add("a task that was accepted is stored", format!("{agent}/{id}"), "no trace of it")
+            }
+        }
+    }
+}
+
+/// Its raw payload names it.
+fn is_dead(evidence: &TurnEvidence, id: &str) -> bool {
+    evidence.dead_letters.iter().any(|letter| String::from_utf8_lossy(&letter.raw).contains(id))
+}
+
+fn what_follows_a_turn_names_its_answer(evidence: &TurnEvidence, findings: &mut Findings) {
+    let answers: BTreeSet<_> = evidence
+        .messages
+        .iter()
+        .filter(|row| row.role == "assistant")
+        .map(|row| (row.thread_id.as_str(), row.message_id.as_str()))
+        .collect();
+    for task in evidence.stored_tasks.iter().filter(|task| task.kind != "task") {
+        let field = |name: &str| task.metadata[name].as_str().unwrap_or_default();
+        let named = (field("thread_id"), field("assistant_message_id"));
+        if !answers.contains(&named) {
+            let rule = "a task that follows a turn names its persisted answer";
+            findings.add(rule, place_of(task), format!("{named:?} is not there"));
+        }
+    }
+}
+
+fn a_backoff_ends_with_a_success(evidence: &TurnEvidence, findings: &mut Findings) {
+    for agent in &evidence.agents {
+        let waits = (agent.backoff_attempt_count > 0, agent.next_run_ms.is_some());
+        let has_pending = evidence
+            .stored_tasks
+            .iter()
+            .any(|task| task.agent_id == agent.agent_id && task.status == "pending");
+        if !has_pending && waits != (false, false) {
+            let found = format!("{} failures, next run {:?}", agent.backoff_attempt_count, agent.next_run_ms);
+            findings.add("an agent without tasks does not back off", &agent.agent_id, found);
+        }
+    }
+}
+
+fn each_end_is_told_once(evidence: &TurnEvidence, batches: &[Batch<'_>], findings: &mut Findings) {
+    const RULE: &str = "each end is told once, and as it is";
+    let mut told: BTreeMap<&str, Vec<&TurnEnd>> = BTreeMap::new();
+    let mut ids = BTreeSet::new();
+    for end in &evidence.ends {
+        told.entry(&end.said.turn_id).or_default().push(end);
+        if !ids.insert(&end.id) {
+            findings.add(RULE, &end.said.turn_id, format!("{} twice", end.id));
+        }
+    }
+    for batch in batches {
+        let ends = told.get(batch.turn.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let whole: Vec<_> = ends.iter().filter(|end| end.said.status != "failed").collect();
+        let is_right = |end: &TurnEnd| {
+            end.said.message_id.as_ref() == Some(&batch.answer.message_id)
+                && end.said.batch_id == Some(batch.rows[0].batch_id.to_string())
+                && (end.said.status == "stopped") == (batch.answer.metadata["stopped"] == true)
+        };
+        match whole.as_slice() {
+            [end] if is_right(end) => {}
+            other => findings.add(RULE, place(batch.answer), format!("told: {other:?}")),
+        }
+    }
+    let failed_tasks = evidence.stored_tasks.iter().filter(|task| task.status == "failed");
+    let given_up =
+        failed_tasks.filter(|task| !matches!(task.failure_code.as_deref(), Some("dropped" | "stopped")));
+    let failed =
+        evidence.failed_turns.iter().map(|failed| failed.turn_id.clone()).chain(given_up.map(task_turn));
+    for turn in failed {
+        let ends = told.get(turn.as_str()).map(Vec::as_slice).unwrap_or_default();
+        if !ends.iter().any(|end| end.said.status == "failed") {
+            findings.add(RULE, &turn, "its failure was not told");
+        }
+    }
+}
+
+fn task_turn(task: &StoredTask) -> String {
+    let bucket = Bucket::of_key(&task.agent_id).get();
+    format!("t{bucket:04x}-{}", Position::from_stored(task.position))
+}
+
+fn task_position(turn: &TurnId) -> Option<i64> {
+    let (kind, position) = turn.as_str().split_once('-')?;
+    if kind.starts_with('t') { position.parse().ok() } else { None }
+}
+
+fn place(row: &TurnMessage) -> String {
+    format!("{}/{}", row.thread_id, row.message_id)
+}
+
+fn place_of(task: &StoredTask) -> String {
+    format!("{}/{}", task.agent_id, task.task_id)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! Antiphon at work on a terminal: somebody talks with a model, ten agents work through their queues, a worker dies.
+//!
+//! Entry: [`run`]. Everything shown is seen from outside, over NATS, HTTP and SQL, and the verdict is Postgres' own.
+
+mod lines;
+mod order;
+mod queues;
+mod screen;
+mod talk;
+mod thinkers;
+mod verdict;
+mod viewer;
+
+use std::{
+    io::{IsTerminal, stdin},
+    net::SocketAddr,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use model::PartitionCount;
+use sqlx::PgPool;
+use tokio::{net::TcpStream, time::timeout};
+
+use self::{lines::Lines, queues::plan::Agent, screen::Screen, talk::Talk};
+use testkit::{
+    api::Api,
+    fleet::{Fleet, FleetOptions, READY_LIMIT},
+    host_and_port,
+    publisher::{Addressing, Publisher},
+    services,
+};
+
+/// A server that is there takes a connection at once.
+const NATS_LIMIT: Duration = Duration::from_secs(5);
+
+/// What the demo is run with.
+#[derive(Debug, Clone)]
+pub struct DemoOptions {
+    /// Where NATS is.
+    pub nats_url: String,
+    /// Where Postgres is.
+    pub database_url: String,
+    /// Number of partitions.
+    pub partitions: u16,
+    /// Nobody types: the lines are said by a script, and the end is the verdict.
+    pub is_once: bool,
+}
+
+/// How the demo ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything was as it must be.
+    Pass,
+    /// Something was not.
+    Fail,
+    /// The person left before the end.
+    Left,
+}
+
+/// The fleet and what it is watched with.
+struct Stage {
+    /// Tells the threads and agents of this demo from those of others in the same database.
+    tag: String,
+    options: DemoOptions,
+    /// As in the options.
+    partitions: u16,
+    count: PartitionCount,
+    agents: Vec<Agent>,
+    api: Api,
+    publisher: Publisher,
+    pool: PgPool,
+    fleet: Fleet,
+}
+
+impl Stage {
+    fn gateway(&self) -> Result<SocketAddr> {
+        self.fleet.gateway_addrs().first().copied().context("the fleet has no gateway")
+    }
+
+    fn task_subject(&self, agent: &Agent) -> String {
+        wire::subject::tasks_exact(self.count, &agent.id)
+    }
+}
+
+/// Runs the demo.
+///
+/// # Errors
+/// It could not be shown: what it needs is not there, or does not answer. The text says what to look at.
+pub async fn run(options: &DemoOptions) -> Result<Outcome> {
+    let mut screen = Screen::new();
+    let mut lines =
+        if options.is_once || !stdin().is_terminal() { Lines::scripted() } else { Lines::typed() };
+    screen.line("Antiphon: answers stream while they are made, turns are stored once, agents work in order, whatever dies.");
+    let mut stage = set(options, &mut screen).await?;
+    let shown = show(&mut stage, &mut lines, &mut screen).await;
+    if !matches!(shown, Ok(Outcome::Pass | Outcome::Left)) {
+        screen.line("");
+        screen.line("The logs of the fleet end with:");
+        screen.line(&stage.fleet.log_tails());
+    }
+    let outcome = shown?;
+    if outcome != Outcome::Left {
+        conclude(&stage, outcome, &mut lines, &mut screen).await;
+    }
+    Ok(outcome)
+}
+
+async fn show(stage: &mut Stage, lines: &mut Lines, screen: &mut Screen) -> Result<Outcome> {
+    let is_ordered = order::show(stage, screen).await?;
+    let talk: Talk = talk::show(stage, lines, screen).await?;
+    if !talk.goes_on {
+        return Ok(Outcome::Left);
+    }
+    let is_finished = queues::show(stage, screen).await?;
+    let is_right = verdict::show(stage, &talk, screen).await?;
+    Ok(if is_ordered && is_finished && is_right { Outcome::Pass } else { Outcome::Fail })
+}
+
+async fn set(options: &DemoOptions, screen: &mut Screen) -> Result<Stage> {
+    let count = PartitionCount::new(options.partitions.into())?;
+    let tag = queues::plan::tag(count)?;
+    screen.dim(&format!(
+        "looking for NATS at {} and Postgres at {} ...",
+        options.nats_url, options.database_url
+    ));
+    find_nats(&options.nats_url).await?;
+    let pool = services::pool(&options.database_url).await;
+    let pool =
+        pool.context("Postgres does not answer; without DATABASE_URL, `cargo xtask demo` starts one itself")?;
+    screen.dim("migrating, starting two workers, a gateway and a workflow service ...");
+    let mut fleet_options = FleetOptions::new(&options.nats_url, &options.database_url);
+    fleet_options.partitions = options.partitions;
+    let mut fleet = Fleet::start(thinkers::add(fleet_options)?).await?;
+    for service in &mut fleet.workflows {
+        thinkers::ready(service, READY_LIMIT).await?;
+    }
+    let addr = fleet.gateway_addrs().first().copied().context("the fleet has no gateway")?;
+    let publisher = Publisher::connect(&options.nats_url, Addressing::Exact(count)).await?;
+    let stage = Stage {
+        agents: queues::plan::agents(&tag)?,
+        tag,
+        options: options.clone(),
+        partitions: options.partitions,
+        count,
+        api: Api(addr),
+        publisher,
+        pool,
+        fleet,
+    };
+    show_fleet(&stage, screen);
+    Ok(stage)
+}
+
+/// A fleet waits for NATS for as long as it takes; a person would like to know at once.
+async fn find_nats(url: &str) -> Result<()> {
+    // Several servers, or one without a port: the fleet will find out.
+    let Ok((host, port)) = host_and_port(url) else { return Ok(()) };
+    let advice =
+        || format!("NATS does not answer at {url}; without NATS_URL, `cargo xtask demo` starts one itself");
+    let connected = timeout(NATS_LIMIT, TcpStream::connect((host, port))).await;
+    connected.with_context(advice)?.with_context(advice)?;
+    Ok(())
+}
+
+fn show_fleet(stage: &Stage, screen: &mut Screen) {
+    screen.item("NATS", &stage.options.nats_url);
+    screen.item("Postgres", &stage.options.database_url);
+    for process in stage.fleet.workers.iter().chain(&stage.fleet.workflows) {
+        let pid = process.pid().unwrap_or_default();
+        screen.item(process.name(), format!("pid {pid}, http://{}/metrics", process.metrics_addr()));
+    }
+    screen.item("gateway", format!("http://{}", stage.api.0));
+    screen.item("logs", stage.fleet.log_dir().display());
+}
+
+/// The last word, and in front of a person the fleet stays until Enter.
+async fn conclude(stage: &Stage, outcome: Outcome, lines: &mut Lines, screen: &mut Screen) {
+    screen.line("");
+    screen.line(match outcome {
+        Outcome::Pass => {
+            "PASS  every turn is there once and whole, every agent worked in order, nothing is lost."
+        }
+        Outcome::Fail | Outcome::Left => "FAIL  see WRONG above, and the ends of the logs.",
+    });
+    screen.line("");
+    if lines.are_scripted() {
+        screen.dim("Where to look next: the same in a terminal, without --once, lets you talk, and stays for a look at");
+        screen.dim("the tables. With NATS_URL and DATABASE_URL of your own it leaves them as they are now.");
+        return;
+    }
+    let (gateway, tag) = (stage.api.0, &stage.tag);
+    screen.line("The fleet keeps running until you press Enter. Where to look next:");
+    screen.text(&format!("curl -s http://{gateway}/v1/threads/demo-{tag}/history"));
+    screen.text(&format!("curl -s http://{gateway}/v1/agents/fay-{tag}"));
+    screen.text(&format!("curl -s http://{gateway}/v1/agents/fay-{tag}/tasks"));
+    screen.text(&format!(
+        "psql {} -c \"SELECT agent_id, status, count(*) FROM agent_tasks GROUP BY 1, 2 ORDER BY 1, 2\"",
+        stage.options.database_url
+    ));
+    lines.forget();
+    lines.next().await;
+}

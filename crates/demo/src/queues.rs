@@ -1,0 +1,238 @@
+//! The second part of the demo: ten agents, two hundred tasks, some of which fail, and a worker that dies in the middle.
+
+mod board;
+pub(super) mod plan;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tokio::time::{interval, sleep};
+
+use self::{board::Board, plan::Agent};
+use super::{Stage, screen::Screen, thinkers::Engine};
+use testkit::tables;
+
+/// Between two looks at Postgres.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Somebody looks at a paused agent for so long before it is resumed.
+const PAUSED_FOR: Duration = Duration::from_millis(1_500);
+/// The dead worker comes back so long after its partitions were taken over.
+const BACK_AFTER: Duration = Duration::from_millis(1_500);
+/// A fleet at rest takes a third of this.
+const LIMIT: Duration = Duration::from_secs(90);
+/// Both workers have their share by then, or the demo goes on without.
+const SHARE_LIMIT: Duration = Duration::from_secs(15);
+/// A task is sent again so often when the stream does not answer.
+const SENDS: usize = 5;
+
+/// Shows it, and says whether all tasks ended in time and in order, as far as the board saw. The verdict is another matter.
+pub(super) async fn show(stage: &mut Stage, screen: &mut Screen) -> Result<bool> {
+    introduce(stage, screen);
+    let settings = plan::settings();
+    for agent in &stage.agents {
+        stage.api.put_agent(agent.id.as_str(), Engine::Script.workflow(), settings.clone()).await?;
+    }
+    until_shared(stage).await?;
+    let began = Instant::now();
+    send(stage).await?;
+    let mut watch =
+        Watch { began, paused_at: None, is_resumed: false, killed: None, took_over: None, is_back: false };
+    watch.watch(stage, screen).await
+}
+
+fn introduce(stage: &Stage, screen: &mut Screen) {
+    let total = stage.agents.len() * plan::TASKS;
+    screen.heading(3, &format!("Ten agents, {total} tasks, and a worker that dies"));
+    screen.dim("Each agent works at its oldest task, one at a time. Tasks are sent like this, by anybody:");
+    if let Some(agent) = stage.agents.first() {
+        screen.text(&format!("nats pub {} '{}'", stage.task_subject(agent), agent.example()));
+    }
+    screen.dim(
+        "A script thinks for them. ben, eli and ivo meet an overloaded model and back off, fay gets a task",
+    );
+    screen.dim("that cannot be done, dora's key is refused, which pauses her. Half-way a worker is killed.");
+    screen.text("");
+}
+
+/// The tasks in the order of their numbers, a round of all agents at a time.
+async fn send(stage: &Stage) -> Result<()> {
+    for number in 1..=plan::TASKS {
+        for agent in &stage.agents {
+            deliver(stage, agent, number).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The same task again is the same task, so it may be sent until the stream has it.
+async fn deliver(stage: &Stage, agent: &Agent, number: usize) -> Result<()> {
+    let (subject, payload) = (stage.task_subject(agent), agent.task(number).to_string());
+    let mut tries = 0;
+    while let Err(error) = stage.publisher.publish_raw(&subject, None, payload.clone().into()).await {
+        tries += 1;
+        if tries == SENDS {
+            return Err(
+                error.context("a task could not be stored: is NATS there, with room for its streams?")
+            );
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+async fn until_shared(stage: &Stage) -> Result<()> {
+    let began = Instant::now();
+    while began.elapsed() < SHARE_LIMIT {
+        let partitions = tables::partitions(&stage.pool).await?;
+        let has_some =
+            |name: &str| partitions.iter().any(|row| row.leased && row.owner.as_deref() == Some(name));
+        if partitions.iter().all(|row| row.leased) && stage.fleet.workers.iter().all(|it| has_some(it.name()))
+        {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+/// What has happened so far.
+struct Watch {
+    began: Instant,
+    paused_at: Option<Instant>,
+    is_resumed: bool,
+    killed: Option<Killed>,
+    took_over: Option<Instant>,
+    is_back: bool,
+}
+
+#[derive(Clone)]
+struct Killed {
+    worker: usize,
+    name: String,
+    at: Instant,
+}
+
+impl Watch {
+    async fn watch(&mut self, stage: &mut Stage, screen: &mut Screen) -> Result<bool> {
+        let total = i64::try_from(stage.agents.len() * plan::TASKS)?;
+        let mut ticks = interval(LOOK_EVERY);
+        let mut board;
+        loop {
+            ticks.tick().await;
+            board = Board::read(&stage.pool, &stage.agents, stage.partitions).await?;
+            if board.done() >= total {
+                break;
+            }
+            screen.table(&self.lines(&board, stage), false);
+            if self.began.elapsed() > LIMIT {
+                screen.keep_table();
+                screen.text(&format!(
+                    "Not finished after {} s: the table says who waits for what.",
+                    LIMIT.as_secs()
+                ));
+                return Ok(false);
+            }
+            self.resume(&board, stage, screen).await;
+            self.kill(&board, total, stage, screen).await?;
+            self.take_over(&board, stage, screen).await?;
+            self.bring_back(stage, screen)?;
+        }
+        screen.table(&self.lines(&board, stage), true);
+        screen.keep_table();
+        Ok(board.0.iter().all(|agent| agent.is_in_order()))
+    }
+
+    fn lines(&self, board: &Board, stage: &Stage) -> Vec<String> {
+        let dead = self.killed.as_ref().filter(|_| !self.is_back).map(|killed| killed.name.as_str());
+        board.lines(&stage.agents, dead, self.began.elapsed())
+    }
+
+    /// Somebody puts the key right and lets the agent go on.
+    async fn resume(&mut self, board: &Board, stage: &Stage, screen: &mut Screen) {
+        let Some(paused) = board.0.iter().find(|agent| agent.paused).filter(|_| !self.is_resumed) else {
+            return;
+        };
+        let since = *self.paused_at.get_or_insert_with(Instant::now);
+        if since.elapsed() < PAUSED_FOR {
+            return;
+        }
+        let path = format!("POST /v1/agents/{}/resume", paused.agent_id);
+        // Without an answer it is asked again: to resume twice is to resume once.
+        match stage.api.act(&paused.agent_id, "resume").await {
+            Ok(_) => {
+                self.is_resumed = true;
+                screen.text(&format!(
+                    "{} may go on, its key is right now: {path}",
+                    name_of(stage, &paused.agent_id)
+                ));
+            }
+            Err(error) => screen.text(&format!("{path} did not succeed, and is tried again: {error:#}")),
+        }
+    }
+
+    /// The worker with the most work left is killed half-way.
+    async fn kill(
+        &mut self,
+        board: &Board,
+        total: i64,
+        stage: &mut Stage,
+        screen: &mut Screen,
+    ) -> Result<()> {
+        if self.killed.is_some() || board.done() * 2 < total {
+            return Ok(());
+        }
+        let left = |name: &str| -> i64 {
+            board
+                .0
+                .iter()
+                .filter(|agent| agent.owner.as_deref() == Some(name))
+                .map(|agent| agent.pending)
+                .sum()
+        };
+        let workers = stage.fleet.workers.iter_mut().enumerate();
+        let (number, worker) =
+            workers.max_by_key(|(_, worker)| left(worker.name())).context("no worker runs")?;
+        let (name, waiting) = (worker.name().to_owned(), left(worker.name()));
+        worker.kill().await?;
+        self.killed = Some(Killed { worker: number, name: name.clone(), at: Instant::now() });
+        screen.text(&format!("{name} is killed (SIGKILL), and what it had in memory is gone. {waiting} tasks wait for another owner:"));
+        screen.text(
+            "its lease runs out 10 s after its last sign of life, by the database's clock. The others go on.",
+        );
+        Ok(())
+    }
+
+    async fn take_over(&mut self, board: &Board, stage: &Stage, screen: &mut Screen) -> Result<()> {
+        let Some(killed) = self.killed.clone().filter(|_| self.took_over.is_none()) else { return Ok(()) };
+        if board.0.iter().any(|agent| agent.owner.as_ref() == Some(&killed.name)) {
+            return Ok(());
+        }
+        let partitions = tables::partitions(&stage.pool).await?;
+        let Some(epoch) = partitions.iter().map(|row| row.epoch).max() else {
+            bail!("there are no partitions")
+        };
+        self.took_over = Some(Instant::now());
+        let heirs: Vec<_> = stage.fleet.workers.iter().filter(|it| it.name() != killed.name).collect();
+        screen.text(&format!(
+            "{} took over after {:.1} s with a higher epoch ({epoch}), and reads on from the checkpoint.",
+            heirs.first().map_or("somebody", |worker| worker.name()),
+            killed.at.elapsed().as_secs_f64()
+        ));
+        Ok(())
+    }
+
+    fn bring_back(&mut self, stage: &mut Stage, screen: &mut Screen) -> Result<()> {
+        let is_due = self.took_over.is_some_and(|at| at.elapsed() >= BACK_AFTER);
+        let Some(killed) = self.killed.as_ref().filter(|_| is_due && !self.is_back) else { return Ok(()) };
+        let worker = stage.fleet.workers.get_mut(killed.worker).context("no worker")?;
+        worker.spawn()?;
+        self.is_back = true;
+        screen.text(&format!("{} is started again, and gets its share of the partitions back.", killed.name));
+        Ok(())
+    }
+}
+
+fn name_of<'a>(stage: &Stage, agent: &'a str) -> &'a str {
+    let known = stage.agents.iter().find(|one| one.id.as_str() == agent);
+    known.map_or(agent, |agent| agent.name)
+}

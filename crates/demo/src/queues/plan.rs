@@ -1,0 +1,138 @@
+//! Who works in the demo, at what, and what goes wrong.
+
+use anyhow::Result;
+use model::{AgentId, Bucket, PartitionCount};
+use serde_json::{Value, json};
+
+/// Tasks of each agent.
+pub(crate) const TASKS: usize = 20;
+/// First backoff of these agents, ms; the default of a minute would be dull to watch.
+const BACKOFF_BASE_MS: u32 = 600;
+const BACKOFF_CAP_MS: u32 = 3_000;
+
+const NAMES: [&str; 10] = ["ada", "ben", "cleo", "dora", "eli", "fay", "gus", "hana", "ivo", "june"];
+const WORK: [&str; 5] =
+    ["water the plants", "sort the mail", "feed the cat", "tune the piano", "copy the next verse"];
+
+/// What happens to one task, by the script of the workflow service.
+struct Mishap {
+    agent: &'static str,
+    number: usize,
+    /// What the script looks for in the task's text.
+    marker: &'static str,
+}
+
+const MISHAPS: [Mishap; 5] = [
+    Mishap { agent: "ben", number: 3, marker: "#overloaded-twice" },
+    Mishap { agent: "dora", number: 5, marker: "#locked" },
+    Mishap { agent: "eli", number: 6, marker: "#overloaded-once" },
+    Mishap { agent: "fay", number: 8, marker: IMPOSSIBLE },
+    Mishap { agent: "ivo", number: 9, marker: "#overloaded-twice" },
+];
+const IMPOSSIBLE: &str = "#impossible";
+/// Tries at a tag with which the agents are spread over the partitions.
+const TRIES: usize = 500;
+
+/// An agent of the demo.
+#[derive(Debug, Clone)]
+pub(crate) struct Agent {
+    /// Unique to this demo.
+    pub(crate) id: AgentId,
+    pub(crate) name: &'static str,
+}
+
+impl Agent {
+    pub(crate) fn bucket(&self) -> i16 {
+        Bucket::of_key(self.id.as_str()).get() as i16
+    }
+
+    /// The least that a task must say.
+    pub(super) fn example(&self) -> String {
+        format!(r#"{{"task_id": "any-id", "content": "{}: {}"}}"#, self.name, WORK[0])
+    }
+
+    /// The payload of its task with this number, from 1.
+    pub(super) fn task(&self, number: usize) -> Value {
+        let mishap = MISHAPS.iter().find(|mishap| (mishap.agent, mishap.number) == (self.name, number));
+        let work = WORK[number % WORK.len()];
+        let marker = mishap.map(|mishap| format!(" {}", mishap.marker)).unwrap_or_default();
+        json!({
+            "task_id": task_id(number),
+            "content": format!("{} {number:02}: {work}{marker}", self.name),
+            "metadata": {"number": number},
+        })
+    }
+}
+
+/// The agents of the demo with this tag.
+pub(crate) fn agents(tag: &str) -> Result<Vec<Agent>> {
+    let agent = |name: &&'static str| Ok(Agent { id: AgentId::parse(&format!("{name}-{tag}"))?, name });
+    NAMES.iter().map(agent).collect()
+}
+
+/// Tells the agents and threads of this demo from those of others in the same database. Among some random ones that with
+/// which the agents are spread over most partitions: each worker shall have some.
+pub(crate) fn tag(partitions: PartitionCount) -> Result<String> {
+    let mut best = (0, String::new());
+    for _ in 0..TRIES {
+        let tag = format!("{:06x}", rand::random::<u32>() & 0xff_ffff);
+        let agents = agents(&tag)?;
+        let mut hit: Vec<_> = agents.iter().map(|agent| partition(agent, partitions)).collect();
+        hit.sort_unstable();
+        hit.dedup();
+        if hit.len() > best.0 {
+            best = (hit.len(), tag);
+        }
+    }
+    Ok(best.1)
+}
+
+fn partition(agent: &Agent, partitions: PartitionCount) -> u16 {
+    Bucket::of_key(agent.id.as_str()).partition(partitions).0
+}
+
+pub(super) fn settings() -> Value {
+    json!({"backoff_base_ms": BACKOFF_BASE_MS, "backoff_cap_ms": BACKOFF_CAP_MS})
+}
+
+/// Agent and id of the tasks that must fail for good.
+pub(crate) fn doomed(agents: &[Agent]) -> Vec<(String, String)> {
+    let of = |mishap: &Mishap| {
+        let agent = agents.iter().find(|agent| agent.name == mishap.agent)?;
+        Some((agent.id.as_str().to_owned(), task_id(mishap.number)))
+    };
+    MISHAPS.iter().filter(|mishap| mishap.marker == IMPOSSIBLE).filter_map(of).collect()
+}
+
+fn task_id(number: usize) -> String {
+    format!("task-{number:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_are_spread_over_the_partitions() {
+        let count = PartitionCount::new(8).unwrap();
+        let agents = agents(&tag(count).unwrap()).unwrap();
+        let mut hit: Vec<_> = agents.iter().map(|agent| partition(agent, count)).collect();
+        hit.sort_unstable();
+        hit.dedup();
+        assert!(hit.len() >= 6, "{hit:?}");
+    }
+
+    #[test]
+    fn mishaps_are_where_the_script_finds_them() {
+        let agents = agents("x").unwrap();
+        let script: Value = serde_json::from_str(crate::thinkers::SCRIPT).unwrap();
+        let marks: Vec<_> = script["scenarios"].as_array().unwrap().iter().collect();
+        for mishap in &MISHAPS {
+            let agent = agents.iter().find(|agent| agent.name == mishap.agent).unwrap();
+            let task = agent.task(mishap.number);
+            assert!(task["content"].as_str().unwrap().ends_with(mishap.marker));
+            assert!(marks.iter().any(|scenario| scenario["when"]["input_contains"] == mishap.marker));
+        }
+        assert_eq!(doomed(&agents), [("fay-x".to_owned(), "task-08".to_owned())]);
+    }
+}

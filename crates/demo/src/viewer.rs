@@ -1,0 +1,170 @@
+//! Somebody who looks at one thread: its event stream, piece by piece, across connections that break.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use serde_json::Value;
+use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
+
+use testkit::{
+    http,
+    sse::{ChunkEvent, Event, Item, Parser},
+};
+
+/// Pause before another try.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What there is to see.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Seen {
+    /// The stream is open: nothing that is said from now on will be missed.
+    Opened,
+    /// A piece of a message.
+    Piece { message: String, kind: Kind, text: String },
+    /// The message is in Postgres.
+    Complete { message: String },
+    /// The message was given up.
+    Failed { message: String, code: String, text: String },
+    /// The message starts again, in a further attempt.
+    Reset { message: String },
+    /// The stream begins anew: nothing that has come of open messages counts.
+    Restart,
+    /// The connection broke; another one goes on after the last event.
+    Broken(String),
+}
+
+/// What a piece is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Kind {
+    Text,
+    Reasoning,
+    /// The arguments of this call of this tool.
+    Call {
+        id: String,
+        tool: String,
+    },
+    /// What the tool gave.
+    Result {
+        tool: String,
+    },
+}
+
+/// Reads until it is dropped.
+#[derive(Debug)]
+pub(super) struct Viewer {
+    seen: mpsc::UnboundedReceiver<Seen>,
+    task: JoinHandle<()>,
+}
+
+impl Viewer {
+    pub(super) fn start(gateway: SocketAddr, thread: &str) -> Self {
+        let (sender, seen) = mpsc::unbounded_channel();
+        let reader = Reader { gateway, path: format!("/v1/threads/{thread}/events"), sender };
+        Self { seen, task: tokio::spawn(reader.read()) }
+    }
+
+    /// What comes next. It may be given up and asked for again without losing anything.
+    pub(super) async fn next(&mut self) -> Seen {
+        match self.seen.recv().await {
+            Some(seen) => seen,
+            None => Seen::Broken("the reader has ended".to_owned()),
+        }
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Reader {
+    gateway: SocketAddr,
+    path: String,
+    sender: mpsc::UnboundedSender<Seen>,
+}
+
+impl Reader {
+    async fn read(self) {
+        let mut cursor = None;
+        while !self.sender.is_closed() {
+            let why = match self.connection(&mut cursor).await {
+                Ok(why) => why,
+                Err(error) => error.to_string(),
+            };
+            _ = self.sender.send(Seen::Broken(why));
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn connection(&self, cursor: &mut Option<String>) -> io::Result<String> {
+        let mut headers = vec![("accept", "text/event-stream")];
+        headers.extend(cursor.as_deref().map(|cursor| ("last-event-id", cursor)));
+        let mut response = http::open(self.gateway, &self.path, &headers).await?;
+        if response.status != 200 {
+            return Ok(format!("the gateway answered {}", response.status));
+        }
+        _ = self.sender.send(Seen::Opened);
+        let (mut parser, mut bytes) = (Parser::default(), Vec::new());
+        while response.body.read(&mut bytes).await? > 0 {
+            for item in parser.feed(&bytes) {
+                let Item::Event { id, name, data } = item else { continue };
+                if id.is_some() {
+                    *cursor = id;
+                }
+                seen(name.as_deref(), &data).into_iter().for_each(|seen| _ = self.sender.send(seen));
+            }
+            bytes.clear();
+        }
+        Ok("the gateway ended the stream".to_owned())
+    }
+}
+
+fn seen(name: Option<&str>, data: &str) -> Option<Seen> {
+    Some(match Event::read(name, data) {
+        Event::Chunk(chunk) => piece(chunk, data)?,
+        Event::Complete { message, .. } => Seen::Complete { message },
+        Event::Failed { message, code, text, .. } => Seen::Failed { message, code, text },
+        Event::Reset { message, .. } => Seen::Reset { message },
+        Event::Restart { .. } => Seen::Restart,
+        Event::Other { .. } => return None,
+    })
+}
+
+/// Signs of life have nothing to show.
+fn piece(chunk: ChunkEvent, data: &str) -> Option<Seen> {
+    let fields: Value = serde_json::from_str(data).unwrap_or_default();
+    let metadata = |key: &str| fields["metadata"][key].as_str().unwrap_or_default().to_owned();
+    let kind = match chunk.kind.as_str() {
+        "content" => Kind::Text,
+        "reasoning" => Kind::Reasoning,
+        "tool_call" => Kind::Call { id: metadata("tool_call_id"), tool: metadata("tool_name") },
+        "tool_result" => Kind::Result { tool: metadata("tool_name") },
+        _ => return None,
+    };
+    Some(Seen::Piece { message: chunk.message, kind, text: chunk.text })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pieces_are_told_apart() {
+        let chunk = |kind: &str| {
+            let data = json!({"session_id": "t", "message_id": "m", "chunk_id": 0, "chunk": "x", "chunk_type": kind,
+                "metadata": {"tool_call_id": "c", "tool_name": "f"}});
+            seen(None, &data.to_string())
+        };
+        let piece = |kind| Some(Seen::Piece { message: "m".into(), kind, text: "x".into() });
+        assert_eq!(chunk("content"), piece(Kind::Text));
+        assert_eq!(chunk("reasoning"), piece(Kind::Reasoning));
+        assert_eq!(chunk("tool_call"), piece(Kind::Call { id: "c".into(), tool: "f".into() }));
+        assert_eq!(chunk("tool_result"), piece(Kind::Result { tool: "f".into() }));
+        assert_eq!(chunk("metadata"), None);
+        let end = json!({"chunk_type": "system", "chunk": "message_complete", "session_id": "t", "message_id": "m",
+            "position": "12"});
+        assert_eq!(seen(None, &end.to_string()), Some(Seen::Complete { message: "m".into() }));
+    }
+}

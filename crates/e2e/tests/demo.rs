@@ -1,0 +1,24 @@
+//! The demo, as it runs where nobody types.
+
+use std::time::{Duration, Instant};
+
+use demo::{DemoOptions, Outcome};
+use testkit::services::{NatsServer, TestDatabase};
+
+/// What two cores may take for it.
+const LIMIT: Duration = Duration::from_secs(45);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_passes_in_time() {
+    let nats = NatsServer::start().await.unwrap();
+    let database = TestDatabase::create().await.unwrap();
+    let options = DemoOptions {
+        nats_url: nats.url().to_owned(),
+        database_url: database.url().to_owned(),
+        partitions: 8,
+        is_once: true,
+    };
+    let began = Instant::now();
+    assert_eq!(demo::run(&options).await.unwrap(), Outcome::Pass);
+    assert!(began.elapsed() < LIMIT, "it took {:?}", began.elapsed());
+}

@@ -1,0 +1,148 @@
+//! The API against its own description: requests that follow it and requests that break it, made up by schemathesis, to a real gateway.
+//!
+//! `ANTIPHON_FUZZ_EXAMPLES` says how many are made up for each operation; `cargo xtask fuzz` runs many.
+
+use std::{collections::BTreeSet, env, path::PathBuf, process::Stdio, time::Duration};
+
+use serde_json::{Value, json};
+use testkit::http;
+use tokio::{
+    process::{Child, Command},
+    time::timeout,
+};
+use xtask::{pip, workspace};
+
+use crate::{bed::Bed, talk::scripted};
+
+/// Made up for each operation, besides the systematic ones at the bounds of each value.
+const EXAMPLES: u32 = 3;
+/// The runs, side by side: each is one process of one thread, for most of the time is spent waiting.
+const RUNS: [&[&str]; 4] =
+    [&["threads"], &["turns", "agents", "tasks"], &["openai"], &["ai-sdk", "ag-ui", "keys", "gateway"]];
+/// How long they may take by themselves.
+const LIMIT: Duration = Duration::from_secs(150);
+/// What a gateway may say for a moment of a busy machine, and how often.
+const PASSING: [&str; 3] = ["no_owner", "nats_unavailable", "stream_cut"];
+const MOST_PASSING: f64 = 25.0;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_described_is_what_is_answered() {
+    let bed = Bed::with(scripted).await;
+    let examples = env::var("ANTIPHON_FUZZ_EXAMPLES").map_or(EXAMPLES, |count| count.parse().unwrap());
+    let python = Python::installed().await;
+    let address = bed.fleet.gateway_addrs()[0];
+    let description = http::get(address, "/openapi.json").await.unwrap();
+    assert_eq!(description.header("content-type"), Some("application/json"));
+    python.check(&description.text).await;
+    let tags = description.json().unwrap()["tags"].as_array().unwrap().clone();
+    let tags: BTreeSet<_> = tags.iter().map(|tag| tag["name"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(tags, RUNS.concat().into_iter().map(str::to_owned).collect(), "some are never asked");
+
+    let known = known(&bed).await;
+    let limit = LIMIT * examples.div_ceil(EXAMPLES);
+    let runs: Vec<_> = RUNS
+        .iter()
+        .map(|tags| {
+            let mut command = python.schemathesis(&format!("http://{address}/openapi.json"), examples);
+            command.args(tags.iter().flat_map(|tag| ["--include-tag", tag]));
+            (tags, command.env("FUZZ_KNOWN", known.to_string()).spawn().unwrap())
+        })
+        .collect();
+    let mut faults = Vec::new();
+    for (tags, run) in runs {
+        let (is_well, said) = ended(run, limit).await;
+        println!("{tags:?}: {}", said.trim_end().lines().next_back().unwrap_or_default());
+        if !is_well {
+            faults.push(said);
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    nothing_else_went_wrong(&bed).await;
+}
+
+/// What schemathesis takes for well may not be: an answer that the gateway has not been able to give.
+async fn nothing_else_went_wrong(bed: &Bed) {
+    let metrics = bed.fleet.gateways[0].metrics().await.unwrap();
+    let refused = |code: &str| metrics.sum_where("antiphon_gateway_requests_refused_total", "code", code);
+    for code in
+        ["internal_error", "starting", "draining", "stream_refuses", "too_many_threads", "too_many_viewers"]
+    {
+        assert_eq!(refused(code), 0.0, "{code}\n{}", bed.fleet.log_tails());
+    }
+    let passing: f64 = PASSING.iter().map(|code| refused(code)).sum();
+    assert!(passing <= MOST_PASSING, "{passing} requests were refused for now\n{}", bed.fleet.log_tails());
+}
+
+/// Things that exist, by what the variables of addresses call them.
+async fn known(bed: &Bed) -> Value {
+    bed.settle("talk", json!({})).await;
+    let api = bed.api();
+    let turn = api.say("talk", "tools").await.unwrap();
+    bed.until_messages("talk", 2).await;
+    let failed = api.say("talk", "fails-for-good").await.unwrap();
+    bed.until_failed("talk", 1).await;
+    api.send_task("talk", "done", "Write the report").await.unwrap();
+    let history = api.history("talk").await.unwrap();
+    json!({
+        "thread": ["talk", "talk", "hello"],
+        "agent": ["talk", "talk", "hello"],
+        "task": ["done"],
+        "turn": [turn.id, failed.id],
+        "batch": [history[0]["batch_id"]],
+        "message": [turn.answer, failed.answer],
+        "response": [format!("resp_{}", turn.answer), format!("resp_{}", failed.answer)],
+        "file": ["swagger-ui.js", "swagger-ui.css", "start.js"],
+    })
+}
+
+/// Python with the packages that are pinned here.
+struct Python {
+    sources: PathBuf,
+    packages: PathBuf,
+}
+
+impl Python {
+    async fn installed() -> Self {
+        let sources = workspace::root().join("crates/e2e/tests/openapi");
+        let requirements = sources.join("requirements.txt");
+        let install = move || pip::install(&requirements, &workspace::target_dir().join("fuzz"));
+        let packages = tokio::task::spawn_blocking(install).await.unwrap().unwrap();
+        Self { sources, packages }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("python3");
+        // Hooks are found beside their settings; nothing is written beside the sources.
+        command.current_dir(&self.sources).env("PYTHONDONTWRITEBYTECODE", "1");
+        let paths = env::join_paths([&self.packages, &self.sources]).unwrap();
+        command.env("HYPOTHESIS_STORAGE_DIRECTORY", workspace::target_dir().join("fuzz/hypothesis"));
+        command.env("PYTHONPATH", paths).env("NO_COLOR", "1").env("COLUMNS", "120");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+    }
+
+    /// Whether the description is valid, with all of its examples.
+    async fn check(&self, description: &str) {
+        let file = workspace::target_dir().join("fuzz").join(format!("{}.json", std::process::id()));
+        tokio::fs::write(&file, description).await.unwrap();
+        let golden = workspace::root().join("crates/adapters/tests/golden");
+        let checking = self.command().arg("check.py").arg(&file).arg(golden).spawn().unwrap();
+        let (is_well, said) = ended(checking, LIMIT).await;
+        tokio::fs::remove_file(&file).await.unwrap();
+        assert!(is_well, "{said}");
+    }
+
+    fn schemathesis(&self, url: &str, examples: u32) -> Command {
+        let mut command = self.command();
+        command.args(["-m", "schemathesis.cli", "--config-file", "schemathesis.toml", "run", url]);
+        command.args(["--max-examples", &examples.to_string(), "--generation-database", "none"]);
+        command
+    }
+}
+
+/// Whether it ended well, and what it said.
+async fn ended(child: Child, limit: Duration) -> (bool, String) {
+    let output = timeout(limit, child.wait_with_output()).await.expect("it takes too long").unwrap();
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    (output.status.success(), said.concat())
+}

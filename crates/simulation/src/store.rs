@@ -424,16 +424,21 @@ impl Store {
                 return true;
             }
         }
-        self.is_kept(partition, &key, arrival.attempt, arrival.chunk.id)
+        self.is_kept(partition, &key, arrival.attempt, &arrival.chunk)
     }
 
-    /// The chunk is not needed again: its message has ended, or it is saved, or a higher attempt is.
-    fn is_kept(&self, partition: PartitionId, key: &MessageKey, attempt: u32, id: u32) -> bool {
+    /// The chunk is not needed again: its message has ended, or it is saved, or a higher attempt is. A final chunk does not repeat one that
+    /// is not final: it contradicts it.
+    fn is_kept(&self, partition: PartitionId, key: &MessageKey, attempt: u32, chunk: &Chunk) -> bool {
         let saved = self.stragglers[usize::from(partition.0)].get(key);
         let is_saved = |save: &StragglerSave| {
             save.attempt > attempt
                 || is_whole(save)
-                || (save.attempt == attempt && save.chunks.iter().any(|chunk| chunk.id == id))
+                || (save.attempt == attempt
+                    && save
+                        .chunks
+                        .iter()
+                        .any(|saved| saved.id == chunk.id && saved.is_final >= chunk.is_final))
         };
         self.has_ended(key) || saved.is_some_and(|(_, save)| is_saved(save))
     }

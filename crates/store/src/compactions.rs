@@ -34,8 +34,8 @@ pub enum Written {
 }
 
 impl Store {
-    /// Writes a compaction, if the one before it is still the newest of the thread; false if it is not. With `pending` it
-    /// waits for its summary.
+    /// Writes a compaction, if the one before it is still the newest of the thread, and the message before its id is still there; false
+    /// if not. With `pending` it waits for its summary.
     pub async fn add_compaction(
         &self,
         thread: &ThreadId,

@@ -109,6 +109,22 @@ async fn turns_start_from_settings_compactions_and_the_end_of_the_thread() {
 }
 
 #[tokio::test]
+async fn a_compaction_is_written_only_beside_the_message_that_it_was_planned_with() {
+    let (database, store) = with_turns(3).await;
+    let add = async |id: i64, previous: Option<i64>| {
+        let one = Compaction { id: at(id), previous: previous.map(at), ..compaction(10, &[]) };
+        store.add_compaction(&thread("t"), &one, None, "system").await.unwrap()
+    };
+    assert!(!add(50, None).await, "the store has gone back to before message 49");
+    assert!(add(34, None).await);
+    assert!(!add(34, None).await, "two that are planned from the same state");
+    assert!(!add(24, None).await, "there is a newer one");
+    database.execute("DELETE FROM messages WHERE position = 33").await;
+    assert!(!add(34, Some(34)).await);
+    assert_eq!(store.compactions(&thread("t")).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn a_context_reads_no_more_than_what_has_room() {
     let (_database, store) = with_turns(400).await;
     let whole = context(&store, &budget(1_000_000), None).await;

@@ -61,7 +61,7 @@ impl Store {
         compaction::live(&written).cloned()
     }
 
-    /// Writes one, where the thread is there and was not erased, and the one before is still the newest.
+    /// Writes one, where the thread is there and was not erased, the one before is still the newest, and the message before its id is there.
     pub(crate) fn add_compaction(
         &mut self,
         thread: &ThreadId,
@@ -73,6 +73,10 @@ impl Store {
             return false;
         };
         if self.is_erased(thread) && knows_erased {
+            return false;
+        }
+        let newest = compaction.id.get() - 1;
+        if !self.kept.get(thread).is_some_and(|rows| rows.contains_key(&newest)) {
             return false;
         }
         let rows = self.compactions.entry(thread.clone()).or_default();

@@ -360,9 +360,9 @@ impl World {
     pub(super) fn load(&mut self, address: Address, grant: Grant) {
         let window = self.scenario.limits.queue_window;
         let Some(grant) = self.find_place(address, grant) else { return };
-        // Only the owner of record is answered; another one asks again until its lease ends it.
+        // Only the owner of record is answered.
         if !self.is_owner(address) {
-            return self.schedule(ASKED_AGAIN_MS, Event::Load(address, grant));
+            return self.rebuild(address);
         }
         let takeover = self.store.load(address.partition, &grant, window, self.time);
         let delay = self.rng.range(0, 5);

@@ -8,6 +8,8 @@ SELECT $1, $2, $3, $4, $5, $6, $7, $8::jsonb, $9, greatest($3, t.head_position +
 FROM threads AS t
 WHERE t.bucket = $1 AND t.thread_id = $2
 AND NOT EXISTS (SELECT FROM erased_threads AS e WHERE e.bucket = $1 AND e.thread_id = $2 AND e.named_at IS NULL)
+-- Its id follows the newest message that it was planned with. A store that has gone back in time may have that batch unfinished again.
+AND EXISTS (SELECT FROM messages AS m WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position = $3 - 1)
 AND NOT EXISTS (
     SELECT FROM compactions AS c
     WHERE c.bucket = $1 AND c.thread_id = $2 AND c.undone_at IS NULL AND c.compaction_id > coalesce($9, 0)

@@ -6,7 +6,7 @@ use bus::{BusError, Reader, Same, StreamState};
 use model::{PartitionId, Seq};
 use partition::{Compared, Found, Incident, Kept, Partition, Place, place};
 use runtime::{Backoff, Condition};
-use store::{Applied, Grant};
+use store::{Applied, Grant, StoreError};
 
 use super::{Seen, Session, now};
 use crate::Context;
@@ -70,7 +70,11 @@ async fn try_attach<'a>(
     }
     let applied = Applied::from(&*grant);
     lease.standing.set(Some(applied));
-    let takeover = context.store.load(grant, config.limits.queue_window).await?;
+    let takeover = match context.store.load(grant, config.limits.queue_window).await {
+        Ok(takeover) => takeover,
+        Err(StoreError::NotOwner) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
     let questions = context.bus.serve_asks(partition).await?;
     let same = Same { incarnation: Some(incarnation.to_owned()), read: place.read };
     let reader = Reader::open(&context.bus, partition, grant.epoch, place.checkpoint.next(), same).await?;

@@ -195,10 +195,11 @@ fn breaks(bug: Bug) -> Invariant {
         | Bug::LastFrameUnnoticed
         | Bug::FailureUnkept
         | Bug::CommittedTooEarly
+        | Bug::OpenTextForgotten
         | Bug::CursorLags
         | Bug::PageCutShort => Invariant::NothingMissed,
         Bug::CursorForgotten => Invariant::ClientText,
-        Bug::OldOwnerHeard | Bug::OpenTextForgotten => Invariant::OneTerminal,
+        Bug::OldOwnerHeard => Invariant::OneTerminal,
         Bug::AnswerRequestedAgain => Invariant::OneRequest,
         Bug::StoppedTurnGoesOn => Invariant::AfterStop,
         Bug::DeadlineForgotten | Bug::StallForgotten | Bug::OnlyFreeIsTaken => Invariant::InTime,

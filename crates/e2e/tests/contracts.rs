@@ -37,7 +37,8 @@ async fn chunks_without_the_turns_own_token_are_refused_and_counted() {
         let payload = chunk(&mut asked, token.clone());
         asked.publish(payload).await.unwrap();
     }
-    let counted = async || bed.metric("antiphon_worker_unasked_chunks_total").await == strangers.len() as f64;
+    let counted =
+        async || bed.metric("antiphon_worker_unauthorized_chunks_total").await == strangers.len() as f64;
     bed.until("all of them are counted", SOON, counted).await;
     assert_eq!(events(&follower), [], "nobody sees them");
     // An answer has ids of its own: a message that is no answer takes nothing of a turn.
@@ -96,7 +97,7 @@ async fn a_token_for_something_else_than_its_answer_is_a_dead_letter() {
     })
     .await;
     let counted =
-        async || bed.metric("antiphon_worker_refused_entries_total").await == strangers.len() as f64 + 1.0;
+        async || bed.metric("antiphon_worker_dead_letters_total").await == strangers.len() as f64 + 1.0;
     bed.until("each is counted", SOON, counted).await;
     let answer = asked.chunk("true", json!({"chunk_id": 0, "is_final": true}));
     asked.publish(answer.to_string().into_bytes()).await.unwrap();

@@ -99,7 +99,7 @@ async fn a_flood_of_bad_payloads_has_a_line_a_second_and_leaves_what_its_bound_a
     }
     let limit = SOON * 4 + Duration::from_millis(flood as u64);
     bed.until("all of them were refused", limit, async || {
-        bed.metric("antiphon_worker_refused_entries_total").await >= flood as f64
+        bed.metric("antiphon_worker_dead_letters_total").await >= flood as f64
     })
     .await;
     let (before, after) = (after_some.unwrap(), resident());

@@ -257,7 +257,7 @@ async fn a_marker_in_every_kind_of_text_is_found_nowhere_after_its_thread_was_er
     assert_eq!(bed.tables_with(MARKER).await, BTreeMap::new());
     let refused = api.say_with("secret", &json!({"content": "hello"}), &[]).await.unwrap();
     assert_eq!(refused.status, 410, "{}", refused.text);
-    assert!(bed.metric("antiphon_worker_erased_orders_total").await >= 2.0);
+    assert!(bed.metric("antiphon_worker_erased_commands_total").await >= 2.0);
     let again = bed.command("threads erase secret --yes --wait-seconds 40").await;
     assert_eq!(again["pending"], json!({}), "{again}");
     assert_eq!(bed.streams_with(MARKER).await, BTreeMap::new());

@@ -63,7 +63,7 @@ async fn what_is_described_is_what_is_answered() {
 /// What schemathesis takes for well may not be: an answer that the gateway has not been able to give.
 async fn nothing_else_went_wrong(bed: &Bed) {
     let metrics = bed.fleet.gateways[0].metrics().await.unwrap();
-    let refused = |code: &str| metrics.sum_where("antiphon_gateway_requests_refused_total", "code", code);
+    let refused = |code: &str| metrics.sum_where("antiphon_gateway_http_errors_total", "code", code);
     for code in
         ["internal_error", "starting", "draining", "stream_refuses", "too_many_threads", "too_many_viewers"]
     {

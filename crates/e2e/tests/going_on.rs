@@ -64,7 +64,7 @@ async fn an_answer_that_wants_another_step_gets_it_in_the_same_batch_over_a_rest
         "nobody sees that it was asked to go on"
     );
     assert_eq!(api.call("GET", &whole, None).await.unwrap()["state"], json!("complete"));
-    assert!(bed.metric("antiphon_worker_late_results_total").await >= 1.0);
+    assert!(bed.metric("antiphon_worker_late_continuations_total").await >= 1.0);
     bed.nobody_is_asked(&by_hand).await;
 }
 
@@ -145,7 +145,7 @@ async fn what_the_rules_of_an_agent_do_not_keep_goes_in_whole_batches() {
     assert_eq!((said(&left)[0], said(&left)[5]), (("user", "tools 3"), ("user", "tools 4")));
     assert_eq!(api.thread("short").await.unwrap()["message_count"], json!(10));
     assert_eq!(bed.messages_of("kept").await.len(), 25);
-    assert_eq!(bed.metric("antiphon_worker_retired_batches_total").await, 4.0);
+    assert_eq!(bed.metric("antiphon_worker_retention_deleted_batches_total").await, 4.0);
     // The same again is the same, also when it is gone.
     let gone = keyed().await;
     assert_eq!((gone.status, &gone.json().unwrap()["code"]), (410, &json!("turn_deleted")));

@@ -110,7 +110,7 @@ async fn inputs_and_tasks_that_cannot_be_are_refused_over_http() {
     assert_eq!(turns::tasks(&bed.pool).await.unwrap().len(), 0);
     assert_eq!(tables::ended(&bed.pool).await.unwrap(), (0, 0));
     let refused = bed.fleet.gateways[0].metrics().await.unwrap();
-    assert!(refused.sum("antiphon_gateway_requests_refused_total") >= 29.0);
+    assert!(refused.sum("antiphon_gateway_http_errors_total") >= 29.0);
     // The largest and the strangest that may be.
     let largest = format!("large...{}", "\u{1F600}".repeat((256 << 10) / 4 - 2));
     let turn = api.say("large", &largest).await.unwrap();

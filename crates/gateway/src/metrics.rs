@@ -3,22 +3,21 @@
 use metrics::{Counter, counter, describe_counter, describe_gauge, gauge};
 
 const CONNECTIONS: &str = "antiphon_gateway_connections";
-const CONNECTIONS_REFUSED: &str = "antiphon_gateway_connections_refused_total";
-const STALLS: &str = "antiphon_gateway_stalled_total";
-const VIEWERS: &str = "antiphon_gateway_viewers";
+const CONNECTIONS_REFUSED: &str = "antiphon_gateway_connections_rejected_total";
+const STALLS: &str = "antiphon_gateway_write_timeouts_total";
+const VIEWERS: &str = "antiphon_gateway_subscribers";
 const FEEDS: &str = "antiphon_gateway_feeds";
 const EVENTS: &str = "antiphon_gateway_events_sent_total";
 const BYTES: &str = "antiphon_gateway_event_bytes_sent_total";
-const ASKS: &str = "antiphon_gateway_asks_total";
-const LEFT_OUT: &str = "antiphon_gateway_messages_left_out_total";
-const HOLES: &str = "antiphon_gateway_holes_repaired_total";
-const FILTERED: &str = "antiphon_gateway_chunks_filtered_total";
-const DOUBTS: &str = "antiphon_gateway_doubts_total";
-const CUTS: &str = "antiphon_gateway_viewers_cut_total";
-const REFUSALS: &str = "antiphon_gateway_requests_refused_total";
-const ORDERS: &str = "antiphon_gateway_orders_stored_total";
-const ORDERS_LOST: &str = "antiphon_gateway_orders_not_stored_total";
-const UNDECODABLE: &str = "antiphon_gateway_frames_undecodable_total";
+const ASKS: &str = "antiphon_gateway_owner_queries_total";
+const LEFT_OUT: &str = "antiphon_gateway_open_message_limit_total";
+const HOLES: &str = "antiphon_gateway_gaps_filled_total";
+const FILTERED: &str = "antiphon_gateway_chunks_skipped_total";
+const DOUBTS: &str = "antiphon_gateway_resyncs_total";
+const CUTS: &str = "antiphon_gateway_subscribers_aborted_total";
+const REFUSALS: &str = "antiphon_gateway_http_errors_total";
+const COMMANDS: &str = "antiphon_gateway_commands_total";
+const UNDECODABLE: &str = "antiphon_gateway_frame_decode_errors_total";
 
 /// What came of a question to an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,10 +115,10 @@ pub(crate) fn describe() {
         "Viewers cut without an end, by reason: lag, over_budget, retold, internal; each may resume"
     );
     describe_counter!(REFUSALS, "Requests answered with an error, by code");
-    describe_counter!(ORDERS, "Orders that a stream has stored, by kind: turn, retry_turn, task, act");
     describe_counter!(
-        ORDERS_LOST,
-        "Orders of which no stream confirmed that it has stored them, by kind; their senders were told"
+        COMMANDS,
+        "Commands published to a partition's stream, by kind (turn, retry_turn, task, act) and outcome: stored, or unconfirmed, which \
+         their senders were told"
     );
     describe_counter!(UNDECODABLE, "Frames or answers of owners that could not be read");
 }
@@ -158,8 +157,8 @@ pub(crate) fn ask(outcome: Asked) {
 }
 
 pub(crate) fn order(kind: &'static str, is_stored: bool) {
-    let name = if is_stored { ORDERS } else { ORDERS_LOST };
-    counter!(name, "kind" => kind).increment(1);
+    let outcome = if is_stored { "stored" } else { "unconfirmed" };
+    counter!(COMMANDS, "kind" => kind, "outcome" => outcome).increment(1);
 }
 
 pub(crate) fn feed(counts: feed::Counts) {

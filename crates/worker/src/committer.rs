@@ -134,13 +134,13 @@ impl Committer {
                 Err(error) => match error.disposition() {
                     Disposition::Unknown => {
                         tracing::warn!(%error, "a commit's outcome is unknown: its partitions are rebuilt from the store");
-                        metrics::counter!("antiphon_worker_unknown_commits_total").increment(1);
+                        metrics::counter!(crate::metrics::UNKNOWN_COMMITS).increment(1);
                         group.into_iter().for_each(|request| drop(request.settled.send(Settled::Unknown)));
                         return;
                     }
                     Disposition::Damaged if damaged < TRIES_OF_DAMAGE => {
                         damaged += 1;
-                        metrics::counter!("antiphon_worker_damaged_commits_total").increment(1);
+                        metrics::counter!(crate::metrics::DAMAGED_COMMITS).increment(1);
                         tracing::error!(%error, damaged, "something in the store is damaged");
                     }
                     Disposition::Data | Disposition::Damaged if group.len() > 1 => {

@@ -67,7 +67,7 @@ async fn round(store: &Store, config: &KeepConfig, stop: &CancellationToken) -> 
         for (name, bound) in bounds {
             while !stop.is_cancelled() {
                 let gone = store.delete_beyond(kept, bound, MAX_ROWS).await?;
-                counter!("antiphon_worker_deleted_rows_total", "kept" => kept.name(), "bound" => name)
+                counter!(crate::metrics::DELETED_ROWS, "kept" => kept.name(), "bound" => name)
                     .increment(gone);
                 if gone > 0 {
                     tracing::info!(
@@ -84,7 +84,7 @@ async fn round(store: &Store, config: &KeepConfig, stop: &CancellationToken) -> 
         }
     }
     for (kept, bytes) in store.kept_bytes().await? {
-        gauge!("antiphon_worker_kept_bytes", "kept" => kept.name()).set(bytes as f64);
+        gauge!(crate::metrics::RETAINED_BYTES, "kept" => kept.name()).set(bytes as f64);
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ mod feed;
 mod forgetting;
 mod keeping;
 mod lease;
-mod meter;
+mod metrics;
 mod ownership;
 mod purge;
 mod retaining;
@@ -65,7 +65,7 @@ pub async fn run(
     clock: Clock,
     stop: CancellationToken,
 ) -> Result<(), WorkerError> {
-    meter::describe();
+    metrics::describe();
     let committers = committer::Committers::start(&store, &config)?;
     let budget = budget::Budget::new(config.open_messages, config.buffer_bytes);
     let context = Context {

@@ -3,6 +3,24 @@
 use metrics::{Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use partition::{Counters, Stats};
 
+// Names of what is counted elsewhere in this crate.
+pub(crate) const UNKNOWN_COMMITS: &str = "antiphon_worker_unknown_commits_total";
+pub(crate) const DAMAGED_COMMITS: &str = "antiphon_worker_damaged_commits_total";
+pub(crate) const OPEN_INCIDENTS: &str = "antiphon_worker_open_incidents";
+pub(crate) const PARTITIONS: &str = "antiphon_worker_partitions";
+pub(crate) const LEASES_LOST: &str = "antiphon_worker_leases_lost_total";
+pub(crate) const INCIDENTS: &str = "antiphon_worker_incidents_total";
+pub(crate) const DELETED_ROWS: &str = "antiphon_worker_deleted_rows_total";
+pub(crate) const RETAINED_BYTES: &str = "antiphon_worker_retained_bytes";
+pub(crate) const RETENTION_DELETED_BATCHES: &str = "antiphon_worker_retention_deleted_batches_total";
+pub(crate) const COMMIT_SECONDS: &str = "antiphon_worker_commit_seconds";
+pub(crate) const FENCED_COMMITS: &str = "antiphon_worker_fenced_commits_total";
+pub(crate) const STALE_COMMITS: &str = "antiphon_worker_stale_commits_total";
+pub(crate) const LIVE_FRAMES_DROPPED: &str = "antiphon_worker_live_frames_dropped_total";
+pub(crate) const COMPACTIONS: &str = "antiphon_worker_compactions_total";
+pub(crate) const LATE_CONTINUATIONS: &str = "antiphon_worker_late_continuations_total";
+pub(crate) const OUTBOX_FAILED: &str = "antiphon_worker_outbox_failed_total";
+
 /// Help texts for the metrics endpoint.
 pub(crate) fn describe() {
     let counters = [
@@ -15,22 +33,22 @@ pub(crate) fn describe() {
         ("antiphon_worker_fenced_chunks_total", "Chunks dropped: of a lower attempt"),
         ("antiphon_worker_deferred_chunks_total", "Chunks of new messages that waited in the stream"),
         ("antiphon_worker_attempt_resets_total", "Messages reset by a higher attempt"),
-        ("antiphon_worker_refused_entries_total", "Entries that became dead letters"),
+        ("antiphon_worker_dead_letters_total", "Entries that became dead letters"),
         ("antiphon_worker_gap_timeouts_total", "Messages failed by a gap"),
         ("antiphon_worker_failed_messages_total", "Messages failed for any reason"),
         ("antiphon_worker_completed_messages_total", "Messages committed"),
         ("antiphon_worker_shed_messages_total", "Open messages forgotten for want of memory and read again"),
-        ("antiphon_worker_straggler_saves_total", "Parts of long-open messages saved"),
-        ("antiphon_worker_stream_holes_total", "Stream sequences that never came"),
+        ("antiphon_worker_spills_total", "Parts of long-open messages saved"),
+        ("antiphon_worker_stream_gaps_total", "Stream sequences that never came"),
         (
-            "antiphon_worker_unasked_chunks_total",
+            "antiphon_worker_unauthorized_chunks_total",
             "Chunks of turns dropped: they came without the turn's token",
         ),
         (
-            "antiphon_worker_duplicate_orders_total",
+            "antiphon_worker_duplicate_commands_total",
             "Inputs, tasks and acts dropped: they had been taken before",
         ),
-        ("antiphon_worker_erased_orders_total", "Inputs and tasks dropped: their threads were erased"),
+        ("antiphon_worker_erased_commands_total", "Inputs and tasks dropped: their threads were erased"),
         ("antiphon_worker_tasks_total", "Tasks that entered queues"),
         ("antiphon_worker_failed_tasks_total", "Tasks given up"),
         ("antiphon_worker_started_turns_total", "Runs of turns begun"),
@@ -38,61 +56,57 @@ pub(crate) fn describe() {
         ("antiphon_worker_stopped_turns_total", "Turns stopped and committed"),
         ("antiphon_worker_failed_turns_total", "Runs of turns that failed"),
         ("antiphon_worker_backoffs_total", "Backoffs of agents begun"),
-        ("antiphon_worker_heartbeats_total", "Batches that went on with a heartbeat"),
-        ("antiphon_worker_refused_heartbeats_total", "Heartbeats not sent: too many in a row"),
+        ("antiphon_worker_continuations_total", "Batches that went on with a heartbeat"),
+        ("antiphon_worker_continuations_rejected_total", "Heartbeats not sent: too many in a row"),
         (
             "antiphon_worker_ambiguous_calls_total",
             "Calls of tools stored without an id or with that of another call of their step",
         ),
-        ("antiphon_worker_late_results_total", "Batches that went on after they had been abandoned"),
-        ("antiphon_worker_retired_batches_total", "Batches deleted by retention"),
-        (
-            "antiphon_worker_deleted_rows_total",
-            "Rows deleted that were kept for people: too old, or too many",
-        ),
-        ("antiphon_worker_acts_total", "Acts of operators and clients taken"),
-        ("antiphon_worker_incidents_total", "Stores and streams found to have gone back in time, by kind"),
-        ("antiphon_worker_unknown_commits_total", "Commits whose outcome was unknown"),
-        ("antiphon_worker_damaged_commits_total", "Tries of commits that met something damaged in Postgres"),
-        ("antiphon_worker_stale_commits_total", "Commits that met a queue further than its owner thought"),
-        (
-            "antiphon_worker_fenced_commits_total",
-            "Commits refused: the lease was gone, or the store had gone back in time",
-        ),
-        ("antiphon_worker_leases_lost_total", "Leases that somebody else took"),
-        ("antiphon_worker_frames_not_sent_total", "Live frames dropped while NATS was away"),
-        ("antiphon_worker_unsendable_total", "Entries of the outbox that can never be published"),
-        ("antiphon_worker_compactions_total", "Threads looked at for compaction, by outcome"),
+        (LATE_CONTINUATIONS, "Batches that went on after they had been abandoned"),
+        (RETENTION_DELETED_BATCHES, "Batches deleted by retention"),
+        (DELETED_ROWS, "Rows deleted that were kept for people: too old, or too many"),
+        ("antiphon_worker_control_commands_total", "Acts of operators and clients taken"),
+        (INCIDENTS, "Stores and streams found to have gone back in time, by kind"),
+        (UNKNOWN_COMMITS, "Commits whose outcome was unknown"),
+        (DAMAGED_COMMITS, "Tries of commits that met something damaged in Postgres"),
+        (STALE_COMMITS, "Commits that met a queue further than its owner thought"),
+        (FENCED_COMMITS, "Commits refused: the lease was gone, or the store had gone back in time"),
+        (LEASES_LOST, "Leases that somebody else took"),
+        (LIVE_FRAMES_DROPPED, "Live frames dropped while NATS was away"),
+        (OUTBOX_FAILED, "Entries of the outbox that can never be published"),
+        ("antiphon_worker_postponed_turns_total", "Turns whose start was put off because their agent waits"),
+        (COMPACTIONS, "Threads looked at for compaction, by outcome"),
         ("antiphon_worker_actions_total", "Actions of the partition machines performed, by action"),
     ];
     for (name, help) in counters {
         describe_counter!(name, help);
     }
     let gauges = [
-        ("antiphon_worker_partitions", "Partitions held"),
-        ("antiphon_worker_open_incidents", "Incidents of the partitions held that nobody has acknowledged"),
+        (PARTITIONS, "Partitions held"),
+        (RETAINED_BYTES, "Bytes on disk of the tables that are kept for people"),
+        (OPEN_INCIDENTS, "Incidents of the partitions held that nobody has acknowledged"),
         ("antiphon_worker_open_messages", "Messages in memory"),
         ("antiphon_worker_buffered_chunks", "Chunks of open messages"),
         ("antiphon_worker_buffered_bytes", "Bytes of open messages"),
         (
-            "antiphon_worker_remembered_bytes",
+            "antiphon_worker_deduplication_bytes",
             "Bytes of the keys of messages and orders done lately, so that repetitions are told",
         ),
         ("antiphon_worker_chunks_per_message", "Average chunks per open message"),
         ("antiphon_worker_oldest_message_age_seconds", "Age of the oldest open message"),
-        ("antiphon_worker_uncommitted_inputs", "Ended inputs that wait for their commit"),
+        ("antiphon_worker_pending_commits", "Ended inputs that wait for their commit"),
         ("antiphon_worker_active_turns", "Turns under way"),
         ("antiphon_worker_waiting_turns", "Inputs that wait for their thread"),
         ("antiphon_worker_backing_off_agents", "Agents whose backoff has not run out"),
         ("antiphon_worker_queued_tasks", "Tasks in memory"),
-        ("antiphon_worker_unsent_batches", "Batches of the outbox that have not been published"),
+        ("antiphon_worker_outbox_pending", "Batches of the outbox that have not been published"),
         ("antiphon_worker_read_sequence", "Last stream sequence read"),
         ("antiphon_worker_checkpoint_sequence", "Last checkpoint"),
     ];
     for (name, help) in gauges {
         describe_gauge!(name, help);
     }
-    describe_histogram!("antiphon_worker_commit_seconds", Unit::Seconds, "From ready to durable");
+    describe_histogram!(COMMIT_SECONDS, Unit::Seconds, "From ready to durable");
 }
 
 /// The metrics of one partition; its gauges fall to zero when it leaves.
@@ -130,16 +144,16 @@ impl Meter {
         count("antiphon_worker_fenced_chunks_total", counters.fenced);
         count("antiphon_worker_deferred_chunks_total", counters.deferred);
         count("antiphon_worker_attempt_resets_total", counters.resets);
-        count("antiphon_worker_refused_entries_total", counters.refused);
+        count("antiphon_worker_dead_letters_total", counters.refused);
         count("antiphon_worker_gap_timeouts_total", counters.gap_timeouts);
         count("antiphon_worker_failed_messages_total", counters.failed);
         count("antiphon_worker_completed_messages_total", counters.completed);
         count("antiphon_worker_shed_messages_total", counters.shed);
-        count("antiphon_worker_straggler_saves_total", counters.straggler_saves);
-        count("antiphon_worker_stream_holes_total", counters.holes);
-        count("antiphon_worker_unasked_chunks_total", counters.not_asked);
-        count("antiphon_worker_duplicate_orders_total", counters.duplicate_orders);
-        count("antiphon_worker_erased_orders_total", counters.erased_orders);
+        count("antiphon_worker_spills_total", counters.straggler_saves);
+        count("antiphon_worker_stream_gaps_total", counters.holes);
+        count("antiphon_worker_unauthorized_chunks_total", counters.not_asked);
+        count("antiphon_worker_duplicate_commands_total", counters.duplicate_orders);
+        count("antiphon_worker_erased_commands_total", counters.erased_orders);
         count("antiphon_worker_tasks_total", counters.tasks);
         count("antiphon_worker_failed_tasks_total", counters.tasks_failed);
         count("antiphon_worker_started_turns_total", counters.turns_started);
@@ -148,10 +162,10 @@ impl Meter {
         count("antiphon_worker_stopped_turns_total", counters.turns_stopped);
         count("antiphon_worker_failed_turns_total", counters.turns_failed);
         count("antiphon_worker_backoffs_total", counters.backoffs);
-        count("antiphon_worker_heartbeats_total", counters.heartbeats);
-        count("antiphon_worker_refused_heartbeats_total", counters.heartbeats_refused);
+        count("antiphon_worker_continuations_total", counters.heartbeats);
+        count("antiphon_worker_continuations_rejected_total", counters.heartbeats_refused);
         count("antiphon_worker_ambiguous_calls_total", counters.ambiguous_calls);
-        count("antiphon_worker_acts_total", counters.acts);
+        count("antiphon_worker_control_commands_total", counters.acts);
     }
 
     pub(crate) fn show(&self, stats: &Stats) {
@@ -163,13 +177,13 @@ impl Meter {
         set("antiphon_worker_buffered_bytes", stats.bytes as f64);
         set("antiphon_worker_chunks_per_message", average);
         set("antiphon_worker_oldest_message_age_seconds", stats.oldest_ms as f64 / 1_000.0);
-        set("antiphon_worker_uncommitted_inputs", stats.uncommitted as f64);
+        set("antiphon_worker_pending_commits", stats.uncommitted as f64);
         set("antiphon_worker_active_turns", stats.active_turns as f64);
         set("antiphon_worker_waiting_turns", stats.waiting_turns as f64);
         set("antiphon_worker_backing_off_agents", stats.backing_off as f64);
         set("antiphon_worker_queued_tasks", stats.queued_tasks as f64);
-        set("antiphon_worker_unsent_batches", stats.unsent as f64);
-        set("antiphon_worker_remembered_bytes", stats.remembered_bytes as f64);
+        set("antiphon_worker_outbox_pending", stats.unsent as f64);
+        set("antiphon_worker_deduplication_bytes", stats.remembered_bytes as f64);
         set("antiphon_worker_read_sequence", stats.last_seq as f64);
         set("antiphon_worker_checkpoint_sequence", stats.checkpoint as f64);
     }

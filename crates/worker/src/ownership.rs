@@ -147,7 +147,7 @@ impl Ownership {
     fn show_incidents(&self, renewed: &[Renewed]) {
         let open: Vec<&Renewed> = renewed.iter().filter(|renewed| renewed.incidents > 0).collect();
         let count: u64 = open.iter().map(|renewed| renewed.incidents).sum();
-        metrics::gauge!("antiphon_worker_open_incidents").set(count as f64);
+        metrics::gauge!(crate::metrics::OPEN_INCIDENTS).set(count as f64);
         let partitions =
             open.iter().map(|renewed| renewed.partition.to_string()).collect::<Vec<_>>().join(", ");
         let fault = (count > 0).then(|| {
@@ -182,7 +182,7 @@ impl Ownership {
             }
             self.sessions.spawn(hold(self.context.clone(), grant, lease));
         }
-        metrics::gauge!("antiphon_worker_partitions").set(self.held.len() as f64);
+        metrics::gauge!(crate::metrics::PARTITIONS).set(self.held.len() as f64);
         Ok(())
     }
 
@@ -191,7 +191,7 @@ impl Ownership {
         if self.held.get(&partition).is_some_and(|lease| lease.standing.is(standing)) {
             self.held.remove(&partition);
         }
-        metrics::gauge!("antiphon_worker_partitions").set(self.held.len() as f64);
+        metrics::gauge!(crate::metrics::PARTITIONS).set(self.held.len() as f64);
     }
 
     fn hand_back(&self, excess: usize) {
@@ -208,7 +208,7 @@ impl Ownership {
         let drained = timeout(DRAIN, all).await.is_ok();
         let _ =
             timeout(Duration::from_secs(2), self.context.store.retire(&self.context.config.worker_id)).await;
-        metrics::gauge!("antiphon_worker_partitions").set(0.0);
+        metrics::gauge!(crate::metrics::PARTITIONS).set(0.0);
         match drained {
             true => tracing::info!("drained"),
             false => tracing::warn!(
@@ -268,7 +268,7 @@ async fn reclaim(context: &Context, known: &Applied, lease: &Lease) -> Option<Gr
             Ok(None) => {
                 let (partition, epoch) = (known.partition, known.epoch);
                 tracing::warn!(%partition, epoch, "the lease is gone: somebody else has the partition");
-                metrics::counter!("antiphon_worker_leases_lost_total").increment(1);
+                metrics::counter!(crate::metrics::LEASES_LOST).increment(1);
                 return None;
             }
             Err(error) => {
@@ -290,5 +290,5 @@ fn say(known: &Applied, Reclaimed { grant, stepped_back }: &Reclaimed) {
     tracing::error!(partition = %known.partition, known = known.commits, found = grant.commits, %known_checkpoint, %checkpoint,
         "Postgres went back in time: the stream is read again from the checkpoint that it has now");
     let kind = IncidentKind::StoreSteppedBack.name();
-    metrics::counter!("antiphon_worker_incidents_total", "kind" => kind).increment(1);
+    metrics::counter!(crate::metrics::INCIDENTS, "kind" => kind).increment(1);
 }

@@ -155,7 +155,7 @@ impl Round {
             return Ok(false);
         };
         for (_, limit) in due {
-            counter!("antiphon_worker_retired_batches_total", "limit" => limit.code()).increment(1);
+            counter!(crate::metrics::RETENTION_DELETED_BATCHES, "limit" => limit.code()).increment(1);
         }
         tracing::info!(thread = %kept.thread, agent = %kept.agent, batches = due.len(), messages, "batches were retired");
         tokio::time::sleep(PAUSE).await;

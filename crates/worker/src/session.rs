@@ -24,7 +24,7 @@ use crate::committer::Settled;
 use crate::errands::Errands;
 use crate::feed::{Fed, Feed};
 use crate::lease::Lease;
-use crate::meter::Meter;
+use crate::metrics::Meter;
 use crate::purge::Purge;
 use crate::retaining::Retaining;
 use attach::attach;

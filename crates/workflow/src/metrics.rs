@@ -6,15 +6,15 @@ use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gau
 use model::ErrorClass;
 
 const TURNS: &str = "antiphon_workflow_turns_total";
-const IN_HAND: &str = "antiphon_workflow_turns_in_hand";
+const IN_HAND: &str = "antiphon_workflow_turns_in_progress";
 const TURN_TIME: &str = "antiphon_workflow_turn_seconds";
 const FIRST_CHUNK: &str = "antiphon_workflow_first_chunk_seconds";
 const REDELIVERIES: &str = "antiphon_workflow_redeliveries_total";
-const GARBAGE: &str = "antiphon_workflow_requests_garbage_total";
+const GARBAGE: &str = "antiphon_workflow_invalid_requests_total";
 const FAILURES: &str = "antiphon_workflow_failures_total";
 const FRAMES: &str = "antiphon_workflow_frames_total";
 const CHUNKS: &str = "antiphon_workflow_chunks_total";
-const SIGNS: &str = "antiphon_workflow_signs_of_life_total";
+const SIGNS: &str = "antiphon_workflow_keepalives_total";
 const MODEL_CALLS: &str = "antiphon_workflow_model_calls_total";
 const MODEL_TOKENS: &str = "antiphon_workflow_model_tokens_total";
 const TOOL_CALLS: &str = "antiphon_workflow_tool_calls_total";

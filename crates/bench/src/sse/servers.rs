@@ -61,7 +61,7 @@ impl Running {
     pub(super) async fn cuts(&self) -> Result<Option<u64>> {
         let Some(addr) = self.metrics else { return Ok(None) };
         let metrics = Metrics::parse(&http::get(addr, "/metrics").await?.text);
-        Ok(Some(metrics.sum("antiphon_gateway_viewers_cut_total") as u64))
+        Ok(Some(metrics.sum("antiphon_gateway_subscribers_aborted_total") as u64))
     }
 }
 

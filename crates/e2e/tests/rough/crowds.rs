@@ -84,7 +84,7 @@ async fn one_address_has_so_many_places_and_gets_them_back() {
     let bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_CONNECTIONS_PER_PEER", 5)).await;
     let (addr, mut all) = few(&bed, 5).await;
     let refused = async || {
-        bed.fleet.gateways[0].metrics().await.unwrap().sum("antiphon_gateway_connections_refused_total")
+        bed.fleet.gateways[0].metrics().await.unwrap().sum("antiphon_gateway_connections_rejected_total")
     };
     for count in 1..=3 {
         let said = shout(addr, &get("/livez", "")).await;

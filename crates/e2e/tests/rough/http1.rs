@@ -198,7 +198,7 @@ async fn bad_requests_are_answered_or_cut_and_harm_nobody() {
         unharmed(&bed, before, if round == 0 { 200 } else { 32 }).await;
     }
     let refused = bed.fleet.gateways[0].metrics().await.unwrap();
-    assert!(refused.sum("antiphon_gateway_requests_refused_total") >= 50.0);
+    assert!(refused.sum("antiphon_gateway_http_errors_total") >= 50.0);
 }
 
 fn judge(name: &str, said: &Said, statuses: &[u16]) {
@@ -264,7 +264,7 @@ async fn a_viewer_that_takes_nothing_is_cut_and_its_lag_is_small() {
     let quick = bed.following("slow").await;
     let metrics = async || bed.fleet.gateways[0].metrics().await.unwrap();
     let mut sent = 0;
-    while metrics().await.sum_where("antiphon_gateway_viewers_cut_total", "reason", "lag") == 0.0 {
+    while metrics().await.sum_where("antiphon_gateway_subscribers_aborted_total", "reason", "lag") == 0.0 {
         let message =
             testkit::load::PlannedMessage::of_pieces("slow", &format!("m-{sent}"), &["x".repeat(16_000)]);
         bed.send_part(&message.unwrap(), 0..1).await;
@@ -299,7 +299,7 @@ async fn a_viewer_that_is_cut_for_its_lag_goes_on_where_it_was() {
     }
     slow.wait(LIMIT * 3, |progress| progress.terminals == sent).await.unwrap();
     let metrics = bed.fleet.gateways[0].metrics().await.unwrap();
-    let cuts = metrics.sum_where("antiphon_gateway_viewers_cut_total", "reason", "lag");
+    let cuts = metrics.sum_where("antiphon_gateway_subscribers_aborted_total", "reason", "lag");
     println!("{sent} messages, cut {cuts} times");
     assert_eq!(quick.progress().opened, 1);
     bed.audit(vec![slow, quick]).await;

@@ -126,7 +126,7 @@ async fn a_stream_that_takes_nothing_is_reset_alone() {
     assert_eq!(end_of(slow.body_mut()).await, Err(Some(Reason::CANCEL)));
     println!("reset after {:?}", began.elapsed());
     assert!((WRITE_TIMEOUT / 2..WRITE_TIMEOUT * 2).contains(&began.elapsed()), "{:?}", began.elapsed());
-    let stalled = bed.fleet.gateways[0].metrics().await.unwrap().sum("antiphon_gateway_stalled_total");
+    let stalled = bed.fleet.gateways[0].metrics().await.unwrap().sum("antiphon_gateway_write_timeouts_total");
     assert_eq!(stalled, 1.0);
     bed.send_part(&of_size("two", "m-2", 16_000), 0..1).await;
     let mut more = String::new();
@@ -155,8 +155,8 @@ async fn a_stream_that_lags_is_reset_alone_and_at_once() {
     until(quick.body_mut(), &mut seen, "message_complete").await.unwrap();
     assert_eq!(end_of(slow.body_mut()).await, Err(Some(Reason::CANCEL)));
     let metrics = bed.fleet.gateways[0].metrics().await.unwrap();
-    assert_eq!(metrics.sum_where("antiphon_gateway_viewers_cut_total", "reason", "lag"), 1.0);
-    assert_eq!(metrics.sum("antiphon_gateway_viewers"), 1.0);
+    assert_eq!(metrics.sum_where("antiphon_gateway_subscribers_aborted_total", "reason", "lag"), 1.0);
+    assert_eq!(metrics.sum("antiphon_gateway_subscribers"), 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -92,7 +92,7 @@ impl Compacting {
                     "failed"
                 }
             };
-            counter!("antiphon_worker_compactions_total", "outcome" => outcome).increment(1);
+            counter!(crate::metrics::COMPACTIONS, "outcome" => outcome).increment(1);
             drop(permit);
         });
     }

@@ -161,7 +161,7 @@ async fn send(bus: Bus, item: Item) -> (Position, String) {
             };
         match error.disposition() {
             Disposition::Reject => {
-                metrics::counter!("antiphon_worker_unsendable_total").increment(1);
+                metrics::counter!(crate::metrics::OUTBOX_FAILED).increment(1);
                 tracing::error!(subject, id, %error, "something in the outbox can never be published");
                 break;
             }

@@ -384,7 +384,7 @@ async fn made(
 /// A batch was given up, and goes on all the same: what comes of it is kept, and somebody may want to know.
 fn note_late(context: &Context, start: &Start, rules: &ContextRules, built: &batches::Context) {
     if built.comes_late(Timestamp(context.clock.now_ms()), rules.timeout_ms) {
-        counter!("antiphon_worker_late_results_total").increment(1);
+        counter!(crate::metrics::LATE_CONTINUATIONS).increment(1);
         let batch = built.active.map(|batch| batch.to_string());
         tracing::info!(thread = %start.thread, turn = %start.turn, batch, "an abandoned batch goes on");
     }

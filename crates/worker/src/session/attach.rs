@@ -14,7 +14,7 @@ use crate::asks::Asks;
 use crate::errands::{Beyond, Errands};
 use crate::feed::Feed;
 use crate::lease::Lease;
-use crate::meter::Meter;
+use crate::metrics::Meter;
 use crate::purge::Purge;
 use crate::retaining::Retaining;
 
@@ -125,5 +125,5 @@ fn say(partition: PartitionId, incident: &Incident, checkpoint: Seq) {
     let (kind, last) = (kind.name(), last.map(|last| last.0));
     tracing::error!(%partition, kind, incarnation, %first, last, read_after = %checkpoint,
         "the stream is not what was read of it: see `antiphon incidents list`");
-    metrics::counter!("antiphon_worker_incidents_total", "kind" => kind).increment(1);
+    metrics::counter!(crate::metrics::INCIDENTS, "kind" => kind).increment(1);
 }

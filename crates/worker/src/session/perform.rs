@@ -40,7 +40,7 @@ impl Session<'_> {
         report::log(told);
         if let Report::Hole { first, last } = *told {
             let kind = IncidentKind::EntriesGone.name();
-            metrics::counter!("antiphon_worker_incidents_total", "kind" => kind).increment(1);
+            metrics::counter!(crate::metrics::INCIDENTS, "kind" => kind).increment(1);
             self.gone.push(Gone { first, last });
         }
     }
@@ -61,7 +61,7 @@ impl Session<'_> {
 
     pub(super) async fn settled(&mut self, settled: Settled) -> ControlFlow<Ended> {
         let Some(in_flight) = self.in_flight.take() else { return ControlFlow::Continue(()) };
-        metrics::histogram!("antiphon_worker_commit_seconds").record(in_flight.submitted.elapsed());
+        metrics::histogram!(crate::metrics::COMMIT_SECONDS).record(in_flight.submitted.elapsed());
         match settled {
             Settled::Applied { commits, unstorable, refused } => {
                 (self.applied.commits, self.applied.checkpoint) = (commits, in_flight.checkpoint);
@@ -75,12 +75,12 @@ impl Session<'_> {
                 ControlFlow::Continue(())
             }
             Settled::Fenced => {
-                metrics::counter!("antiphon_worker_fenced_commits_total").increment(1);
+                metrics::counter!(crate::metrics::FENCED_COMMITS).increment(1);
                 ControlFlow::Break(Ended::Rebuild)
             }
             Settled::Stale => {
                 tracing::warn!("the store knew more of a queue than its owner: the partition is rebuilt");
-                metrics::counter!("antiphon_worker_stale_commits_total").increment(1);
+                metrics::counter!(crate::metrics::STALE_COMMITS).increment(1);
                 ControlFlow::Break(Ended::Rebuild)
             }
             Settled::Unknown => ControlFlow::Break(Ended::Rebuild),
@@ -118,7 +118,7 @@ impl Session<'_> {
     /// Live frames may be lost; gateways notice it by their numbers and ask.
     async fn send(&self, frame: &OutFrame) {
         if let Err(error) = self.context.bus.publish_out(&frame.thread, wire::out::encode(frame)).await {
-            metrics::counter!("antiphon_worker_frames_not_sent_total").increment(1);
+            metrics::counter!(crate::metrics::LIVE_FRAMES_DROPPED).increment(1);
             tracing::debug!(thread = %frame.thread, %error, "a frame was not sent");
         }
     }

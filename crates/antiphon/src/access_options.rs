@@ -60,14 +60,14 @@ pub(crate) struct AccessSettings {
     #[arg(long, env = "ANTIPHON_CORS_ORIGINS", value_delimiter = ',')]
     cors_origins: Vec<String>,
     /// Requests a second of one tenant that change nothing, at one gateway; 0 for no limit.
-    #[arg(long, env = "ANTIPHON_TENANT_READS", default_value_t = 500)]
-    tenant_reads: u32,
+    #[arg(long, env = "ANTIPHON_TENANT_MAX_READS_PER_SECOND", default_value_t = 500)]
+    tenant_max_reads_per_second: u32,
     /// Inputs, tasks and acts a second of one tenant, at one gateway; 0 for no limit.
-    #[arg(long, env = "ANTIPHON_TENANT_WRITES", default_value_t = 100)]
-    tenant_writes: u32,
+    #[arg(long, env = "ANTIPHON_TENANT_MAX_WRITES_PER_SECOND", default_value_t = 100)]
+    tenant_max_writes_per_second: u32,
     /// Event streams of one tenant that are open at a time, at one gateway; 0 for no limit.
-    #[arg(long, env = "ANTIPHON_TENANT_STREAMS", default_value_t = 10_000)]
-    tenant_streams: u32,
+    #[arg(long, env = "ANTIPHON_TENANT_MAX_STREAMS", default_value_t = 10_000)]
+    tenant_max_streams: u32,
 }
 
 fn algorithm(text: &str) -> Result<JwtAlgorithm, String> {
@@ -93,9 +93,9 @@ impl AccessSettings {
             .map_err(|error| Stop::Configuration(format!("ANTIPHON_CORS_ORIGINS: {error}")))?;
         let rate = |per_second: u32| Rate::new(per_second, per_second.saturating_mul(BURST_SECONDS)).ok();
         let limits = Limits {
-            reads: rate(self.tenant_reads),
-            writes: rate(self.tenant_writes),
-            streams: Some(self.tenant_streams).filter(|streams| *streams > 0),
+            reads: rate(self.tenant_max_reads_per_second),
+            writes: rate(self.tenant_max_writes_per_second),
+            streams: Some(self.tenant_max_streams).filter(|streams| *streams > 0),
         };
         let tokens = match (&self.jwt_issuer, &self.jwt_audience) {
             (Some(issuer), Some(audience)) => Some(self.tokens(issuer, audience).await?),

@@ -11,8 +11,8 @@ use crate::options::seconds;
 #[derive(Debug, Clone, Args)]
 pub(crate) struct KeepSettings {
     /// Between two looks at these bounds.
-    #[arg(long, env = "ANTIPHON_KEEP_INTERVAL_SECONDS", default_value = "60", value_parser = seconds)]
-    keep_interval_seconds: Duration,
+    #[arg(long, env = "ANTIPHON_CLEANUP_INTERVAL_SECONDS", default_value = "60", value_parser = seconds)]
+    cleanup_interval_seconds: Duration,
     /// Completed tasks are kept for so long.
     #[arg(long, env = "ANTIPHON_COMPLETED_TASKS_MAX_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     completed_tasks_max_days: u32,
@@ -38,11 +38,11 @@ pub(crate) struct KeepSettings {
     #[arg(long, env = "ANTIPHON_DEAD_LETTERS_MAX_BYTES", default_value_t = 1 << 30)]
     dead_letters_max_bytes: u64,
     /// The audit is kept for so long.
-    #[arg(long, env = "ANTIPHON_AUDIT_MAX_DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    audit_max_days: u32,
+    #[arg(long, env = "ANTIPHON_AUDIT_LOG_MAX_DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    audit_log_max_days: u32,
     /// Bytes of the audit.
-    #[arg(long, env = "ANTIPHON_AUDIT_MAX_BYTES", default_value_t = 1 << 30)]
-    audit_max_bytes: u64,
+    #[arg(long, env = "ANTIPHON_AUDIT_LOG_MAX_BYTES", default_value_t = 1 << 30)]
+    audit_log_max_bytes: u64,
     /// Erased threads are remembered for so long: what comes later for one makes a new thread.
     #[arg(long, env = "ANTIPHON_ERASED_THREADS_MAX_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     erased_threads_max_days: u32,
@@ -58,13 +58,13 @@ impl KeepSettings {
             max_bytes,
         };
         KeepConfig {
-            every: self.keep_interval_seconds,
+            every: self.cleanup_interval_seconds,
             limits: [
                 limits(self.completed_tasks_max_days, self.completed_tasks_max_bytes),
                 limits(self.failed_tasks_max_days, self.failed_tasks_max_bytes),
                 limits(self.failed_turns_max_days, self.failed_turns_max_bytes),
                 limits(self.dead_letters_max_days, self.dead_letters_max_bytes),
-                limits(self.audit_max_days, self.audit_max_bytes),
+                limits(self.audit_log_max_days, self.audit_log_max_bytes),
                 limits(self.erased_threads_max_days, self.erased_threads_max_bytes),
             ],
         }

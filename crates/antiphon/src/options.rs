@@ -129,20 +129,20 @@ pub(crate) struct WorkerSettings {
     #[arg(long, env = "ANTIPHON_WORKER_ID", value_parser = worker_id)]
     pub(crate) worker_id: Option<String>,
     /// How long a lease lasts without being renewed: how long a death goes unnoticed.
-    #[arg(long, env = "ANTIPHON_LEASE_SECONDS", default_value = "10", value_parser = lease)]
-    pub(crate) lease_seconds: Duration,
+    #[arg(long, env = "ANTIPHON_LEASE_TTL_SECONDS", default_value = "10", value_parser = lease)]
+    pub(crate) lease_ttl_seconds: Duration,
     /// Whether a chunk for an unknown thread creates it; if not, its message becomes a dead letter.
-    #[arg(long, env = "ANTIPHON_CREATE_THREADS", default_value_t = true, action = clap::ArgAction::Set)]
-    pub(crate) create_threads: bool,
+    #[arg(long, env = "ANTIPHON_AUTO_CREATE_THREADS", default_value_t = true, action = clap::ArgAction::Set)]
+    pub(crate) auto_create_threads: bool,
     /// Whether a task for an unknown agent, or a message to an unknown thread, creates it; if not, it fails.
-    #[arg(long, env = "ANTIPHON_CREATE_AGENTS", default_value_t = true, action = clap::ArgAction::Set)]
-    pub(crate) create_agents: bool,
+    #[arg(long, env = "ANTIPHON_AUTO_CREATE_AGENTS", default_value_t = true, action = clap::ArgAction::Set)]
+    pub(crate) auto_create_agents: bool,
     /// Thinks for agents without settings.
     #[arg(long, env = "ANTIPHON_DEFAULT_WORKFLOW", default_value = "default", value_parser = workflow)]
     pub(crate) default_workflow: WorkflowName,
     /// Turns of one partition that are under way at once; further ones wait.
-    #[arg(long, env = "ANTIPHON_ACTIVE_TURNS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) active_turns: u32,
+    #[arg(long, env = "ANTIPHON_MAX_ACTIVE_TURNS_PER_PARTITION", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) max_active_turns_per_partition: u32,
     /// A run of a turn without any chunk for so long fails, unless its agent's settings say otherwise.
     #[arg(long, env = "ANTIPHON_TURN_DEADLINE_SECONDS", default_value = "120", value_parser = up_to_a_day)]
     pub(crate) turn_deadline_seconds: Duration,
@@ -159,35 +159,35 @@ pub(crate) struct WorkerSettings {
     #[arg(long, env = "ANTIPHON_STALL_TIMEOUT_SECONDS", default_value = "300", value_parser = seconds)]
     pub(crate) stall_timeout_seconds: Duration,
     /// Open messages of this worker; beyond it new ones wait in the stream.
-    #[arg(long, env = "ANTIPHON_OPEN_MESSAGES", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) open_messages: u32,
+    #[arg(long, env = "ANTIPHON_MAX_OPEN_MESSAGES", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) max_open_messages: u32,
     /// Chunks of one message.
-    #[arg(long, env = "ANTIPHON_CHUNKS_PER_MESSAGE", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) chunks_per_message: u32,
+    #[arg(long, env = "ANTIPHON_MAX_CHUNKS_PER_MESSAGE", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) max_chunks_per_message: u32,
     /// Bytes of one message.
-    #[arg(long, env = "ANTIPHON_MESSAGE_BYTES", default_value_t = 4 << 20, value_parser = clap::value_parser!(u32).range(1024..=67_108_864))]
-    pub(crate) message_bytes: u32,
+    #[arg(long, env = "ANTIPHON_MAX_MESSAGE_BYTES", default_value_t = 4 << 20, value_parser = clap::value_parser!(u32).range(1024..=67_108_864))]
+    pub(crate) max_message_bytes: u32,
     /// Bytes of text and metadata of one chunk.
-    #[arg(long, env = "ANTIPHON_CHUNK_BYTES", default_value_t = 64 << 10, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
-    pub(crate) chunk_bytes: u32,
+    #[arg(long, env = "ANTIPHON_MAX_CHUNK_BYTES", default_value_t = 64 << 10, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(crate) max_chunk_bytes: u32,
     /// Bytes of open messages of this worker; beyond it new ones wait in the stream.
-    #[arg(long, env = "ANTIPHON_BUFFER_BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1 << 20..))]
-    pub(crate) buffer_bytes: u64,
+    #[arg(long, env = "ANTIPHON_MAX_BUFFER_BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1 << 20..))]
+    pub(crate) max_buffer_bytes: u64,
     /// An open message that holds the checkpoint back for so long is saved, so that the checkpoint can pass it.
-    #[arg(long, env = "ANTIPHON_STRAGGLER_SECONDS", default_value = "20", value_parser = seconds)]
-    pub(crate) straggler_seconds: Duration,
+    #[arg(long, env = "ANTIPHON_SPILL_AFTER_SECONDS", default_value = "20", value_parser = seconds)]
+    pub(crate) spill_after_seconds: Duration,
     /// Connections that commit.
-    #[arg(long, env = "ANTIPHON_WRITERS", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub(crate) writers: u8,
+    #[arg(long, env = "ANTIPHON_COMMIT_CONNECTIONS", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) commit_connections: u8,
     /// Entries stay in the stream for so long after they were used.
-    #[arg(long, env = "ANTIPHON_PURGE_TAIL_SECONDS", default_value = "60", value_parser = seconds)]
-    pub(crate) purge_tail_seconds: Duration,
+    #[arg(long, env = "ANTIPHON_STREAM_RETAIN_SECONDS", default_value = "60", value_parser = seconds)]
+    pub(crate) stream_retain_seconds: Duration,
     /// An Idempotency-Key may be used for another message after so long.
-    #[arg(long, env = "ANTIPHON_IDEMPOTENCY_SECONDS", default_value = "86400", value_parser = seconds)]
-    pub(crate) idempotency_seconds: Duration,
+    #[arg(long, env = "ANTIPHON_IDEMPOTENCY_KEY_TTL_SECONDS", default_value = "86400", value_parser = seconds)]
+    pub(crate) idempotency_key_ttl_seconds: Duration,
     /// Between two looks at what agents' rules keep of their threads.
-    #[arg(long, env = "ANTIPHON_RETENTION_SECONDS", default_value = "600", value_parser = seconds)]
-    pub(crate) retention_seconds: Duration,
+    #[arg(long, env = "ANTIPHON_RETENTION_INTERVAL_SECONDS", default_value = "600", value_parser = seconds)]
+    pub(crate) retention_interval_seconds: Duration,
     #[command(flatten)]
     pub(crate) keep: KeepSettings,
 }
@@ -207,15 +207,15 @@ pub(crate) struct GatewaySettings {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct HttpSettings {
     /// Open connections, and as many requests under way on HTTP/2 ones; further connections wait, further requests get 503.
-    #[arg(long, env = "ANTIPHON_CONNECTIONS", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) connections: u32,
+    #[arg(long, env = "ANTIPHON_MAX_CONNECTIONS", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) max_connections: u32,
     /// Both together of one address (IPv6: of one /64); further connections are closed, further requests get 429. Behind a proxy
     /// all have its address: 0 is no bound.
-    #[arg(long, env = "ANTIPHON_CONNECTIONS_PER_PEER", default_value_t = 1_000)]
-    pub(crate) connections_per_peer: u32,
+    #[arg(long, env = "ANTIPHON_MAX_CONNECTIONS_PER_IP", default_value_t = 1_000)]
+    pub(crate) max_connections_per_ip: u32,
     /// How long the head of a request may take, and a new connection say nothing.
-    #[arg(long, env = "ANTIPHON_HEAD_TIMEOUT_SECONDS", default_value = "10", value_parser = up_to_a_day)]
-    pub(crate) head_timeout_seconds: Duration,
+    #[arg(long, env = "ANTIPHON_HEADER_TIMEOUT_SECONDS", default_value = "10", value_parser = up_to_a_day)]
+    pub(crate) header_timeout_seconds: Duration,
     /// How long a connection may have nothing to do after a request: longer than a proxy keeps its connections (nginx: 60).
     #[arg(long, env = "ANTIPHON_IDLE_TIMEOUT_SECONDS", default_value = "75", value_parser = up_to_a_day)]
     pub(crate) idle_timeout_seconds: Duration,
@@ -226,8 +226,8 @@ pub(crate) struct HttpSettings {
     #[arg(long, env = "ANTIPHON_WRITE_TIMEOUT_SECONDS", default_value = "30", value_parser = up_to_a_day)]
     pub(crate) write_timeout_seconds: Duration,
     /// Bytes that a viewer may lag behind before it is cut.
-    #[arg(long, env = "ANTIPHON_LAG_BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1 << 10..=1 << 30))]
-    pub(crate) lag_bytes: u32,
+    #[arg(long, env = "ANTIPHON_SUBSCRIBER_BUFFER_BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1 << 10..=1 << 30))]
+    pub(crate) subscriber_buffer_bytes: u32,
     /// When the gateway is to stop it says that it is not ready, and takes connections for so long, until load balancers have
     /// forgotten it. [default: 5; 0 at a loopback address]
     #[arg(long, env = "ANTIPHON_HTTP_CLOSE_DELAY_SECONDS", value_parser = delay)]

@@ -247,37 +247,37 @@ fn worker_config(settings: &WorkerSettings, partitions: PartitionCount) -> Worke
         settings.worker_id.clone().unwrap_or_else(|| format!("w-{}", uuid::Uuid::now_v7().simple()));
     let mut config = WorkerConfig::new(worker_id, partitions, settings.default_workflow.clone());
     let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-    config.lease = settings.lease_seconds;
-    config.create_threads = settings.create_threads;
-    config.open_messages = settings.open_messages as usize;
-    config.buffer_bytes = usize::try_from(settings.buffer_bytes).unwrap_or(usize::MAX);
-    config.chunk_bytes = settings.chunk_bytes as usize;
-    config.writers = settings.writers.into();
-    config.purge_tail = settings.purge_tail_seconds;
-    config.keep_keys = settings.idempotency_seconds;
+    config.lease = settings.lease_ttl_seconds;
+    config.create_threads = settings.auto_create_threads;
+    config.open_messages = settings.max_open_messages as usize;
+    config.buffer_bytes = usize::try_from(settings.max_buffer_bytes).unwrap_or(usize::MAX);
+    config.chunk_bytes = settings.max_chunk_bytes as usize;
+    config.writers = settings.commit_connections.into();
+    config.purge_tail = settings.stream_retain_seconds;
+    config.keep_keys = settings.idempotency_key_ttl_seconds;
     config.keep = settings.keep.config();
-    config.retention_every = settings.retention_seconds;
+    config.retention_every = settings.retention_interval_seconds;
     config.rules.deadline_ms = ms(settings.turn_deadline_seconds);
     config.rules.backoff_base_ms = ms(settings.backoff_base_seconds);
     config.rules.backoff_cap_ms = ms(settings.backoff_cap_seconds);
-    config.limits.create_agents = settings.create_agents;
-    config.limits.active_turns = settings.active_turns as usize;
+    config.limits.create_agents = settings.auto_create_agents;
+    config.limits.active_turns = settings.max_active_turns_per_partition as usize;
     config.limits.gap_timeout_ms = ms(settings.gap_timeout_seconds);
     config.limits.stall_timeout_ms = ms(settings.stall_timeout_seconds);
-    config.limits.straggler_ms = ms(settings.straggler_seconds);
-    config.limits.chunks_per_message = settings.chunks_per_message;
-    config.limits.message_bytes = settings.message_bytes as usize;
+    config.limits.straggler_ms = ms(settings.spill_after_seconds);
+    config.limits.chunks_per_message = settings.max_chunks_per_message;
+    config.limits.message_bytes = settings.max_message_bytes as usize;
     config
 }
 
 async fn gateway_config(settings: &GatewaySettings) -> Result<GatewayConfig, Stop> {
     let mut config = GatewayConfig::new(settings.http_addr, settings.access.config().await?);
     let http = &settings.http;
-    config.limits.connections = http.connections as usize;
-    config.limits.lag_bytes = http.lag_bytes as usize;
+    config.limits.connections = http.max_connections as usize;
+    config.limits.lag_bytes = http.subscriber_buffer_bytes as usize;
     config.limits.http = HttpLimits {
-        connections_per_peer: http.connections_per_peer as usize,
-        head_timeout: http.head_timeout_seconds,
+        connections_per_peer: http.max_connections_per_ip as usize,
+        head_timeout: http.header_timeout_seconds,
         idle_timeout: http.idle_timeout_seconds,
         body_timeout: http.body_timeout_seconds,
         write_timeout: http.write_timeout_seconds,

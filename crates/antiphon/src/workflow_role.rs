@@ -22,7 +22,7 @@ pub(crate) enum EngineName {
     /// A script.
     Scripted,
     /// Nobody: the script is only served over HTTP.
-    Off,
+    None,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -48,8 +48,8 @@ pub(crate) struct WorkflowSettings {
     #[arg(long, env = "ANTIPHON_WORKFLOW_DRAIN_SECONDS", default_value = "20", value_parser = seconds)]
     pub(crate) workflow_drain_seconds: Duration,
     /// Who answers. When absent, `openai` if there is an LLM base URL, else `scripted`.
-    #[arg(long, env = "ANTIPHON_ENGINE")]
-    pub(crate) engine: Option<EngineName>,
+    #[arg(long, env = "ANTIPHON_WORKFLOW_ENGINE")]
+    pub(crate) workflow_engine: Option<EngineName>,
     /// What /chat/completions is appended to, for example https://api.openai.com/v1.
     #[arg(long, env = "ANTIPHON_LLM_BASE_URL")]
     pub(crate) llm_base_url: Option<String>,
@@ -91,20 +91,20 @@ impl WorkflowSettings {
     /// In a process of all roles: whether a workflow service was asked for.
     pub(crate) fn is_wanted(&self) -> bool {
         let has_script = self.script_file.is_some() || self.script_http_addr.is_some();
-        self.engine.is_some() || self.llm_base_url.is_some() || has_script
+        self.workflow_engine.is_some() || self.llm_base_url.is_some() || has_script
     }
 
     fn engine_name(&self) -> EngineName {
         let default = if self.llm_base_url.is_some() { EngineName::Openai } else { EngineName::Scripted };
-        self.engine.unwrap_or(default)
+        self.workflow_engine.unwrap_or(default)
     }
 
     /// Reads the files and takes the address, so that what is wrong stops the start.
     pub(crate) async fn prepare(self) -> Result<Prepared, Stop> {
         let name = self.engine_name();
-        if name == EngineName::Off && self.script_http_addr.is_none() {
+        if name == EngineName::None && self.script_http_addr.is_none() {
             return Err(wrong(
-                "the engine is off (ANTIPHON_ENGINE), and ANTIPHON_SCRIPT_HTTP_ADDR is not set either",
+                "the engine is off (ANTIPHON_WORKFLOW_ENGINE), and ANTIPHON_SCRIPT_HTTP_ADDR is not set either",
             ));
         }
         let script = match &self.script_file {
@@ -118,7 +118,7 @@ impl WorkflowSettings {
         let (workflow, concurrency) = (self.workflow.clone(), self.workflow_concurrency as usize);
         let drain = self.workflow_drain_seconds;
         let engine = match name {
-            EngineName::Off => return Ok(Prepared { config: None, script_server }),
+            EngineName::None => return Ok(Prepared { config: None, script_server }),
             EngineName::Scripted => EngineConfig::Scripted(script),
             EngineName::Openai => EngineConfig::OpenAi(self.openai()?),
         };

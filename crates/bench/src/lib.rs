@@ -172,7 +172,7 @@ impl Ground {
 
     fn fleet(&self, database_url: &str, workers: usize, gateways: usize) -> FleetOptions {
         let mut options = FleetOptions::new(&self.nats.url(), database_url)
-            .with_env("ANTIPHON_PURGE_TAIL_SECONDS", NO_PURGE)
+            .with_env("ANTIPHON_STREAM_RETAIN_SECONDS", NO_PURGE)
             .with_env("ANTIPHON_STREAM_MAX_BYTES", STREAMS_BYTES / u64::from(self.partitions));
         (options.workers, options.gateways, options.partitions) = (workers, gateways, self.partitions);
         options

@@ -97,7 +97,7 @@ impl Settings {
         proxy: &Proxy,
     ) -> Result<FleetOptions> {
         let mut options = FleetOptions::new(nats.url(), postgres.url())
-            .with_env("ANTIPHON_LEASE_SECONDS", self.lease.as_secs())
+            .with_env("ANTIPHON_LEASE_TTL_SECONDS", self.lease.as_secs())
             .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", self.gap_timeout.as_secs())
             .with_env(verify::KEEP_LOG.0, verify::KEEP_LOG.1);
         options.worker_database_url = Some(proxy.url(postgres.url())?);

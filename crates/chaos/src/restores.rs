@@ -134,9 +134,9 @@ pub async fn run(rounds: usize, is_verbose: bool) -> Result<Report> {
     let nats = NatsServer::start().await?;
     let postgres = PostgresServer::start().await?;
     let mut options = FleetOptions::new(nats.url(), postgres.url())
-        .with_env("ANTIPHON_LEASE_SECONDS", LEASE.as_secs())
+        .with_env("ANTIPHON_LEASE_TTL_SECONDS", LEASE.as_secs())
         .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", GAP_TIMEOUT.as_secs())
-        .with_env("ANTIPHON_PURGE_TAIL_SECONDS", PURGE_TAIL.as_secs());
+        .with_env("ANTIPHON_STREAM_RETAIN_SECONDS", PURGE_TAIL.as_secs());
     (options.workers, options.partitions) = (2, PARTITIONS);
     let fleet = Fleet::start(options).await?;
     let copies = ScratchDir::new("copies")?;

@@ -25,7 +25,7 @@ pub use log::read_log;
 pub use transcripts::knows_all;
 
 /// The setting of a fleet whose log is to be read at the end: nothing is purged for an hour.
-pub const KEEP_LOG: (&str, u64) = ("ANTIPHON_PURGE_TAIL_SECONDS", 3_600);
+pub const KEEP_LOG: (&str, u64) = ("ANTIPHON_STREAM_RETAIN_SECONDS", 3_600);
 /// How long a chunk may take from the stream to its worker, on a busy machine.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// Characters of a violation's texts that are shown, from where they part.

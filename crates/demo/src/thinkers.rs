@@ -59,7 +59,7 @@ pub(super) fn add(mut options: FleetOptions) -> Result<FleetOptions> {
             options = options.with_env(&name, value);
         }
     }
-    let arguments = ["workflow", "--engine", "openai"].map(str::to_owned).into();
+    let arguments = ["workflow", "--workflow-engine", "openai"].map(str::to_owned).into();
     let thinker = Thinker::Program { binary: fleet::binary()?, arguments, dir: workspace::root() };
     let model = WorkflowOptions { workflow: Engine::Model.workflow().to_owned(), thinker };
     Ok(options.with_workflow(model))

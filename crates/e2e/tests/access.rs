@@ -459,9 +459,9 @@ async fn nobody_gives_what_he_does_not_have() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_that_asks_too_much_is_told_when_to_come_back() {
     let limits = [
-        ("ANTIPHON_TENANT_WRITES", "2"),
-        ("ANTIPHON_TENANT_READS", "20"),
-        ("ANTIPHON_TENANT_STREAMS", "2"),
+        ("ANTIPHON_TENANT_MAX_WRITES_PER_SECOND", "2"),
+        ("ANTIPHON_TENANT_MAX_READS_PER_SECOND", "20"),
+        ("ANTIPHON_TENANT_MAX_STREAMS", "2"),
         ("ANTIPHON_CORS_ORIGINS", "https://app.example"),
     ];
     let gate = Gate::new(&limits).await;

@@ -202,7 +202,7 @@ impl Bed {
 /// Two workers named `worker-0` and `worker-1`, and a gateway.
 pub(crate) fn options(nats: &NatsServer, database_url: &str) -> FleetOptions {
     let mut options = FleetOptions::new(nats.url(), database_url)
-        .with_env("ANTIPHON_LEASE_SECONDS", LEASE.as_secs())
+        .with_env("ANTIPHON_LEASE_TTL_SECONDS", LEASE.as_secs())
         .with_env("ANTIPHON_GAP_TIMEOUT_SECONDS", 5)
         .with_env(verify::KEEP_LOG.0, verify::KEEP_LOG.1);
     options.partitions = PARTITIONS;

@@ -30,7 +30,7 @@ impl Bed {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_letter_is_found_replayed_once_and_dropped() {
-    let bed = Bed::with(|options| alone(options).with_env("ANTIPHON_CREATE_AGENTS", false)).await;
+    let bed = Bed::with(|options| alone(options).with_env("ANTIPHON_AUTO_CREATE_AGENTS", false)).await;
     bed.send_tasks("late", [("t1".to_owned(), "do it".to_owned())]).await;
     bed.send_entry("late", b"{not json".to_vec()).await;
     bed.until("there are two letters", SOON, async || {
@@ -78,7 +78,7 @@ async fn a_flood_of_bad_payloads_has_a_line_a_second_and_leaves_what_its_bound_a
     let flood: usize = env::var("ANTIPHON_BAD_PAYLOADS").map_or(5_000, |text| text.parse().unwrap());
     let bed = Bed::with(|options| {
         alone(options)
-            .with_env("ANTIPHON_KEEP_INTERVAL_SECONDS", 1)
+            .with_env("ANTIPHON_CLEANUP_INTERVAL_SECONDS", 1)
             .with_env("ANTIPHON_DEAD_LETTERS_MAX_BYTES", 200_000)
     })
     .await;

@@ -27,7 +27,7 @@ const KEPT: &str = "kept-51d08e";
 /// What is open for long is saved at once, and what was used leaves the streams soon.
 fn hasty(options: FleetOptions) -> FleetOptions {
     alone(options)
-        .with_env("ANTIPHON_STRAGGLER_SECONDS", "0.5")
+        .with_env("ANTIPHON_SPILL_AFTER_SECONDS", "0.5")
         .with_env("ANTIPHON_TURN_DEADLINE_SECONDS", 60)
 }
 

@@ -109,7 +109,7 @@ async fn ten_thousand_messages_are_open_with_the_defaults_and_more_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn at_capacity_new_messages_wait_in_the_stream_and_none_is_lost() {
-    let change = |options| one_worker(options).with_env("ANTIPHON_OPEN_MESSAGES", 4);
+    let change = |options| one_worker(options).with_env("ANTIPHON_MAX_OPEN_MESSAGES", 4);
     let mut bed = Bed::with(change).await;
     // Four messages fill the worker; ten times as many wait behind them, and the four can still get on.
     let first: Vec<_> = (0..4).map(|number| short(&format!("first-{number}"), "m", number)).collect();

@@ -255,15 +255,15 @@ async fn the_account_mapping_leads_to_the_same_partitions() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_setting_stops_the_start_with_one_line() {
     let cases = [
-        ("worker", "ANTIPHON_LEASE_SECONDS", "ten"),
-        ("worker", "ANTIPHON_LEASE_SECONDS", "0"),
-        ("worker", "ANTIPHON_LEASE_SECONDS", "-1"),
+        ("worker", "ANTIPHON_LEASE_TTL_SECONDS", "ten"),
+        ("worker", "ANTIPHON_LEASE_TTL_SECONDS", "0"),
+        ("worker", "ANTIPHON_LEASE_TTL_SECONDS", "-1"),
         ("worker", "ANTIPHON_GAP_TIMEOUT_SECONDS", "10 m"),
         ("worker", "ANTIPHON_PARTITIONS", "3"),
         ("migrate", "ANTIPHON_PARTITIONS", "0"),
         ("worker", "ANTIPHON_METRICS_ADDR", "nowhere"),
         ("gateway", "ANTIPHON_HTTP_ADDR", "127.0.0.1"),
-        ("worker", "ANTIPHON_CREATE_THREADS", "maybe"),
+        ("worker", "ANTIPHON_AUTO_CREATE_THREADS", "maybe"),
         ("worker", "ANTIPHON_LOG_FORMAT", "xml"),
         ("worker", "ANTIPHON_WORKER_ID", "a b"),
         ("gateway", "NATS_URL", "http://x"),

@@ -168,7 +168,7 @@ async fn tasks_that_cannot_be_become_dead_letters_and_hold_nobody_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_agents_may_not_be_created_by_use_strangers_are_refused_and_kept() {
-    let bed = Bed::with(|options| scripted(options).with_env("ANTIPHON_CREATE_AGENTS", "false")).await;
+    let bed = Bed::with(|options| scripted(options).with_env("ANTIPHON_AUTO_CREATE_AGENTS", "false")).await;
     let api = bed.api();
     bed.settle("known", json!({})).await;
     bed.send_tasks("stranger", [("k".to_owned(), "hello".to_owned())]).await;

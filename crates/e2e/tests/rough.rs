@@ -35,7 +35,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// One worker, a service that plays a script, and a gateway with little patience.
 fn impatient(options: FleetOptions) -> FleetOptions {
     scripted(options)
-        .with_env("ANTIPHON_HEAD_TIMEOUT_SECONDS", HEAD_TIMEOUT.as_secs())
+        .with_env("ANTIPHON_HEADER_TIMEOUT_SECONDS", HEAD_TIMEOUT.as_secs())
         .with_env("ANTIPHON_IDLE_TIMEOUT_SECONDS", HEAD_TIMEOUT.as_secs())
         .with_env("ANTIPHON_BODY_TIMEOUT_SECONDS", 1)
         .with_env("ANTIPHON_WRITE_TIMEOUT_SECONDS", WRITE_TIMEOUT.as_secs())

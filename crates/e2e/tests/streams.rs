@@ -154,7 +154,7 @@ async fn clients_see_only_a_pause_when_the_owner_dies() {
 async fn a_client_comes_back_after_the_stream_was_purged() {
     let mut bed = Bed::with(|mut options| {
         options.gateways = 2;
-        options.with_env("ANTIPHON_PURGE_TAIL_SECONDS", "0.1")
+        options.with_env("ANTIPHON_STREAM_RETAIN_SECONDS", "0.1")
     })
     .await;
     let gateways = bed.fleet.gateway_addrs();

@@ -86,7 +86,7 @@ impl FleetOptions {
             ("ANTIPHON_PARTITIONS", &partitions),
             ("ANTIPHON_LOG", &log),
             // All clients of a test or a bench have one address.
-            ("ANTIPHON_CONNECTIONS_PER_PEER", "0"),
+            ("ANTIPHON_MAX_CONNECTIONS_PER_IP", "0"),
         ];
         let own = own.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
         own.chain(self.env.iter().cloned()).collect()

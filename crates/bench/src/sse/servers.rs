@@ -135,7 +135,7 @@ impl Antiphon {
         let database = ground.database().await?;
         let options = ground
             .fleet(database.url(), 1, 1)
-            .with_env("ANTIPHON_PURGE_TAIL_SECONDS", PURGE_TAIL_SECONDS)
+            .with_env("ANTIPHON_STREAM_RETAIN_SECONDS", PURGE_TAIL_SECONDS)
             .with_env("ANTIPHON_STREAM_MAX_BYTES", STREAM_BYTES);
         let fleet = Fleet::start(options).await?;
         Ok(Self { fleet, _database: database, ground })

@@ -37,7 +37,7 @@ async fn until(response: &mut Response, wanted: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_thousand_viewers_come_and_come_again() {
-    let mut bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_CONNECTIONS", 3_000)).await;
+    let mut bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_MAX_CONNECTIONS", 3_000)).await;
     let (addr, gateway) = (bed.fleet.gateway_addrs()[0], 0);
     let before = Held::by(&bed.fleet.gateways[gateway]);
     let began = Instant::now();
@@ -81,7 +81,7 @@ async fn few(bed: &Bed, count: usize) -> (SocketAddr, Vec<Response>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_address_has_so_many_places_and_gets_them_back() {
-    let bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_CONNECTIONS_PER_PEER", 5)).await;
+    let bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_MAX_CONNECTIONS_PER_IP", 5)).await;
     let (addr, mut all) = few(&bed, 5).await;
     let refused = async || {
         bed.fleet.gateways[0].metrics().await.unwrap().sum("antiphon_gateway_connections_rejected_total")
@@ -100,7 +100,7 @@ async fn one_address_has_so_many_places_and_gets_them_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_connections_than_there_is_room_for_wait_for_a_place() {
-    let bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_CONNECTIONS", 4)).await;
+    let bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_MAX_CONNECTIONS", 4)).await;
     let (addr, mut all) = few(&bed, 4).await;
     let request = get("/livez", "");
     let mut waiting = Box::pin(shout(addr, &request));

@@ -255,7 +255,8 @@ async fn the_slow_are_not_waited_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_viewer_that_takes_nothing_is_cut_and_its_lag_is_small() {
-    let bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_LAG_BYTES", 65_536)).await;
+    let bed =
+        Bed::with(|options| impatient(options).with_env("ANTIPHON_SUBSCRIBER_BUFFER_BYTES", 65_536)).await;
     let addr = bed.fleet.gateway_addrs()[0];
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
@@ -282,7 +283,8 @@ async fn a_viewer_that_takes_nothing_is_cut_and_its_lag_is_small() {
 /// It comes back with its cursor, and has lost and repeated nothing; nor have others noticed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_viewer_that_is_cut_for_its_lag_goes_on_where_it_was() {
-    let bed = Bed::with(|options| scripted(options).with_env("ANTIPHON_LAG_BYTES", 65_536)).await;
+    let bed =
+        Bed::with(|options| scripted(options).with_env("ANTIPHON_SUBSCRIBER_BUFFER_BYTES", 65_536)).await;
     let gateways = bed.fleet.gateway_addrs();
     let pause = Duration::from_millis(5);
     let slow = Follower::start(&gateways, "slow", FollowOptions { pause, ..FollowOptions::default() });

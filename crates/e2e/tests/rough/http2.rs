@@ -138,7 +138,7 @@ async fn a_stream_that_takes_nothing_is_reset_alone() {
 async fn a_stream_that_lags_is_reset_alone_and_at_once() {
     let bed = Bed::with(|options| {
         impatient(options)
-            .with_env("ANTIPHON_LAG_BYTES", 65_536)
+            .with_env("ANTIPHON_SUBSCRIBER_BUFFER_BYTES", 65_536)
             .with_env("ANTIPHON_WRITE_TIMEOUT_SECONDS", 30)
     })
     .await;
@@ -161,7 +161,7 @@ async fn a_stream_that_lags_is_reset_alone_and_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_count_for_their_address() {
-    let bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_CONNECTIONS_PER_PEER", 5)).await;
+    let bed = Bed::with(|options| impatient(options).with_env("ANTIPHON_MAX_CONNECTIONS_PER_IP", 5)).await;
     let mut link = Link::open(bed.fleet.gateway_addrs()[0], 65_535).await;
     let mut viewers = Vec::new();
     for _ in 0..4 {

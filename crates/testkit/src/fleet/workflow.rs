@@ -60,7 +60,7 @@ impl WorkflowOptions {
                 let path = dir.join(format!("{name}.json"));
                 fs::write(&path, serde_json::to_vec_pretty(script)?)
                     .with_context(|| format!("writing {}", path.display()))?;
-                env.push(("ANTIPHON_ENGINE".to_owned(), "scripted".to_owned()));
+                env.push(("ANTIPHON_WORKFLOW_ENGINE".to_owned(), "scripted".to_owned()));
                 env.push(("ANTIPHON_SCRIPT_FILE".to_owned(), path.display().to_string()));
                 Program::role("workflow")?
             }

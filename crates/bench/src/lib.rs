@@ -1,7 +1,7 @@
 //! `cargo xtask bench chunks`: the shipped binary beside what NATS and Postgres can do at most, in one run and one table.
 //!
 //! Entry: [`run`]. Every figure of the product stands beside its limit, measured minutes apart on the same streams and the
-//! same cluster; rounds alternate, and medians count. `BENCH.md` has the last figures and what they mean.
+//! same cluster; rounds alternate, and medians count. `CHUNKS.md` has the last figures and what they mean.
 
 mod backlog;
 pub mod context;

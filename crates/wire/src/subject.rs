@@ -1,4 +1,4 @@
-//! Subjects and stream names, as in DESIGN.md "Subjects and streams".
+//! Subjects and stream names.
 
 use model::{Act, ActKind, AgentId, Bucket, PartitionCount, PartitionId, ThreadId, TurnId, WorkflowName};
 

@@ -1,4 +1,4 @@
-//! The metrics of a worker: names, kinds and what they count. README.md has the table.
+//! The metrics of a worker: names, kinds and what they count. deploy/REFERENCE.md has the table.
 
 use metrics::{Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use partition::{Counters, Stats};

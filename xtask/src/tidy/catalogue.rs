@@ -1,19 +1,20 @@
-//! What operators can see is documented: every metric and every variable has its place in README.md.
+//! What operators can see is documented: every metric and every variable has its place in the reference.
 
 use super::{SourceFile, Violation};
 
+const REFERENCE: &str = "deploy/REFERENCE.md";
 const ROLES_WITH_METRICS: &[&str] = &["worker", "gateway", "workflow", "runtime"];
 
 pub(super) fn check(files: &[SourceFile]) -> Vec<Violation> {
-    let readme = files.iter().find(|file| file.path == "README.md").map_or("", |file| file.text.as_str());
+    let reference = files.iter().find(|file| file.path == REFERENCE).map_or("", |file| file.text.as_str());
     let mut found = Vec::new();
     for file in files.iter().filter(|file| file.has_extension(&["rs"]) && !file.is_test()) {
         let in_src = |name: &str| file.path.starts_with(&format!("crates/{name}/src/"));
         if ROLES_WITH_METRICS.iter().any(|name| in_src(name)) {
-            found.extend(undocumented(file, readme, "metric-catalogue", "metric", metric_names));
+            found.extend(undocumented(file, reference, "metric-catalogue", "metric", metric_names));
         }
         if in_src("antiphon") {
-            found.extend(undocumented(file, readme, "env-catalogue", "variable", variable_names));
+            found.extend(undocumented(file, reference, "env-catalogue", "variable", variable_names));
         }
     }
     found
@@ -21,15 +22,15 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<Violation> {
 
 fn undocumented(
     file: &SourceFile,
-    readme: &str,
+    reference: &str,
     rule: &'static str,
     what: &str,
     names: fn(&str) -> Vec<String>,
 ) -> Vec<Violation> {
     let mut found = Vec::new();
     for (index, line) in file.text.lines().enumerate() {
-        for name in names(line).into_iter().filter(|name| !mentions(readme, name)) {
-            let instead = format!("README.md does not have the {what} `{name}`: add it to its table");
+        for name in names(line).into_iter().filter(|name| !mentions(reference, name)) {
+            let instead = format!("{REFERENCE} does not have the {what} `{name}`: add it to its table");
             found.push(file.violation(index + 1, rule, instead));
         }
     }

@@ -115,12 +115,12 @@ fn white_space_and_migrations() {
 }
 
 #[test]
-fn metrics_and_variables_are_in_the_readme() {
-    let readme = ("README.md", "`antiphon_chunks_total` and ANTIPHON_HTTP_ADDR\n");
+fn metrics_and_variables_are_in_the_reference() {
+    let reference = ("deploy/REFERENCE.md", "`antiphon_chunks_total` and ANTIPHON_HTTP_ADDR\n");
     let metrics =
         "counter!(\"antiphon_chunks_total\");\ngauge!(\"antiphon_chunks\");\nlet d = \"antiphon_x=debug\";\n";
     let worker = ("crates/worker/src/metrics.rs", metrics);
-    assert_eq!(found(&[readme, worker]), "crates/worker/src/metrics.rs:2: metric-catalogue");
+    assert_eq!(found(&[reference, worker]), "crates/worker/src/metrics.rs:2: metric-catalogue");
     let config = ("crates/antiphon/src/config.rs", "env = \"ANTIPHON_HTTP_ADDR\"\nenv = \"ANTIPHON_HTTP\"\n");
-    assert_eq!(found(&[readme, config]), "crates/antiphon/src/config.rs:2: env-catalogue");
+    assert_eq!(found(&[reference, config]), "crates/antiphon/src/config.rs:2: env-catalogue");
 }

@@ -383,7 +383,8 @@ const TABLES: [&Known; 4] = [
 
 #[test]
 fn every_field_is_in_the_readme_with_what_is_done_with_it() {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+    let readme =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../gateway/README.md")).unwrap();
     let head = "| field | chat completions | Responses | `/api/chat` | AG-UI |\n";
     let (_, table) = readme.split_once(head).unwrap();
     let rows: Vec<_> = table.lines().skip(1).take_while(|line| line.starts_with('|')).collect();

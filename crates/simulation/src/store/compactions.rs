@@ -76,7 +76,7 @@ impl Store {
             return false;
         }
         let newest = compaction.id.get() - 1;
-        if !self.kept.get(thread).is_some_and(|rows| rows.contains_key(&newest)) {
+        if !self.kept.get(thread).is_some_and(|rows| rows.contains_key(&newest)) && knows_erased {
             return false;
         }
         let rows = self.compactions.entry(thread.clone()).or_default();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use adapters::{Cursor, FailureNote, Header, Native, cursor};
 use bytes::Bytes;
 use model::{Chunk, MessageId, Outcome, Position, ThreadId, Timestamp};
-use wire::ask::{Ask, AskReply};
-use wire::out::{End, OutFrame};
+use wire::live::{End, LiveFrame};
+use wire::query::{Query, QueryReply};
 
 use crate::ended::{self, Page, Read};
 use crate::open::Open;
@@ -58,9 +58,9 @@ pub struct Feed {
     /// Ends up to here are known to exist.
     target: Position,
     /// An answer whose text is shown once the ends that it knows of are told.
-    reply: Option<AskReply>,
+    reply: Option<QueryReply>,
     /// Frames that wait for an answer or for the store.
-    pending: BTreeMap<(u64, u64), OutFrame>,
+    pending: BTreeMap<(u64, u64), LiveFrame>,
     pending_bytes: usize,
     /// What comes next is missing: nothing is shown before an answer says how the thread stands.
     is_blocked: bool,
@@ -155,7 +155,7 @@ impl Feed {
     }
 
     /// A frame of an owner.
-    pub fn on_frame(&mut self, frame: OutFrame, now: Timestamp) {
+    pub fn on_frame(&mut self, frame: LiveFrame, now: Timestamp) {
         let number = (frame.number.epoch, frame.number.number);
         if frame.thread != self.thread || self.mark.is_some_and(|mark| number <= mark) {
             self.counts.filtered += frame.chunks.len() as u64;
@@ -190,7 +190,7 @@ impl Feed {
     }
 
     /// An owner's answer.
-    pub fn on_reply(&mut self, reply: AskReply, now: Timestamp) {
+    pub fn on_reply(&mut self, reply: QueryReply, now: Timestamp) {
         let (cut, known) = (reply.cut, self.mark);
         let mark = (cut.epoch, cut.number);
         // Of an owner that is one no more.
@@ -241,7 +241,7 @@ impl Feed {
     }
 
     /// The question to send now, if any; answer with [`Feed::on_reply`] or [`Feed::on_ask_failed`].
-    pub fn want_ask(&mut self, now: Timestamp) -> Option<Ask> {
+    pub fn want_ask(&mut self, now: Timestamp) -> Option<Query> {
         // While an answer waits for the store a second one would be of no use.
         if !self.asks.wanted || self.asks.under_way || now < self.asks.not_before || self.reply.is_some() {
             return None;
@@ -249,7 +249,7 @@ impl Feed {
         (self.asks.wanted, self.asks.under_way) = (false, true);
         let have = |(message, open): (&MessageId, &Open)| (message.clone(), open.seen().attempt, open.next());
         let have = self.open.iter().map(have).collect();
-        Some(Ask { thread: self.thread.clone(), have, most_messages: cursor::MAX_OPEN as u32 })
+        Some(Query { thread: self.thread.clone(), have, most_messages: cursor::MAX_OPEN as u32 })
     }
 
     /// What to read from the store now, if anything; answer with [`Feed::on_last`], [`Feed::on_page`] or [`Feed::on_read_failed`].
@@ -338,7 +338,7 @@ impl Feed {
     }
 
     /// The open text of a cut whose ends have been told.
-    fn show_open(&mut self, reply: AskReply, now: Timestamp) {
+    fn show_open(&mut self, reply: QueryReply, now: Timestamp) {
         let named: BTreeSet<MessageId> = reply.open.iter().map(|open| open.message.clone()).collect();
         if self.has_lost(&named, reply.cut.is_current, now) {
             return self.begin_anew(self.through.unwrap_or(self.target));
@@ -383,8 +383,8 @@ impl Feed {
         has_lost
     }
 
-    fn apply(&mut self, frame: OutFrame) {
-        let OutFrame { message, attempt, role, batch_type, chunks, terminal, .. } = frame;
+    fn apply(&mut self, frame: LiveFrame) {
+        let LiveFrame { message, attempt, role, batch_type, chunks, terminal, .. } = frame;
         let header = Header::new(message, attempt, role, batch_type);
         match terminal {
             Some(end) => self.end(header, &end),
@@ -480,6 +480,6 @@ impl Feed {
 }
 
 /// Bytes that a frame takes while it waits.
-fn size(frame: &OutFrame) -> usize {
+fn size(frame: &LiveFrame) -> usize {
     frame.chunks.iter().map(|chunk| chunk.size() + 64).sum::<usize>() + 256
 }

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use model::{
     BatchType, Chunk, Cut, FrameNumber, MessageId, OpenText, Outcome, Position, Role, ThreadId, Timestamp,
 };
-use wire::ask::AskReply;
-use wire::out::{End, OutFrame};
+use wire::live::{End, LiveFrame};
+use wire::query::QueryReply;
 
 use super::*;
 
@@ -17,10 +17,10 @@ fn at(position: i64) -> Position {
     Position::from_stored(position)
 }
 
-fn frame(message: &str, number: u64, after: u64, chunks: &[(u32, &str)], ends_at: Option<i64>) -> OutFrame {
+fn frame(message: &str, number: u64, after: u64, chunks: &[(u32, &str)], ends_at: Option<i64>) -> LiveFrame {
     let chunks: Vec<Arc<Chunk>> =
         chunks.iter().map(|(id, text)| Arc::new(Chunk::content(*id, text, false))).collect();
-    OutFrame {
+    LiveFrame {
         thread: ThreadId::parse("t").unwrap(),
         message: MessageId::parse(message).unwrap(),
         attempt: 0,
@@ -36,9 +36,9 @@ fn frame(message: &str, number: u64, after: u64, chunks: &[(u32, &str)], ends_at
     }
 }
 
-fn reply(epoch: u64, number: u64, committed: i64) -> AskReply {
+fn reply(epoch: u64, number: u64, committed: i64) -> QueryReply {
     let cut = Cut { epoch, number, committed: at(committed), is_current: true };
-    AskReply { cut, open: Vec::new(), left_out: false, more: false }
+    QueryReply { cut, open: Vec::new(), left_out: false, more: false }
 }
 
 /// A feed whose thread has ended up to `base`, and whose owner has sent no frame.
@@ -105,7 +105,7 @@ fn a_feed_that_told_ends_which_are_undone_tells_its_viewers_to_restart() {
     assert!(feed.want_ask(NOW).is_some(), "what is open is told from its beginning");
     feed.on_reply(reply(EPOCH + 1, 0, 3), NOW);
     // What ends above that is told, though it is below what was told before.
-    let frame = OutFrame {
+    let frame = LiveFrame {
         number: FrameNumber { epoch: EPOCH + 1, number: 1, after: 0 },
         ..frame("n", 1, 0, &[], Some(4))
     };
@@ -135,7 +135,7 @@ fn text_that_its_owner_does_not_have_any_more_restarts_the_viewers() {
     let mut ask = |feed: &mut Feed, text: &[(u32, &str)]| {
         now = now.plus_ms(2_000);
         let ask = feed.want_ask(now).unwrap();
-        feed.on_reply(AskReply { open: vec![open(1, text)], ..reply(EPOCH, 2, 5) }, now);
+        feed.on_reply(QueryReply { open: vec![open(1, text)], ..reply(EPOCH, 2, 5) }, now);
         (ask.have.len(), shown(feed))
     };
     feed.on_doubt();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use model::{PartitionId, ThreadId};
-use wire::ask::{Sent, SentAfter};
+use wire::query::{Sent, SentAfter};
 
 /// Owners are asked now and then of which threads they have sent frames. What they name has had time to arrive by the next time.
 #[derive(Debug, Default)]

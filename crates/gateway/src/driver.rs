@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use adapters::{Cursor, native};
-use bus::{AskError, OutSubscription};
+use bus::{LiveSubscription, QueryError};
 use feed::{BadCursor, Event, Fate, Feed, Join, Page, Read, Waiting};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -12,7 +12,7 @@ use model::{MessageId, ThreadId, Timestamp};
 use runtime::Backoff;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
-use wire::ask::AskReply;
+use wire::query::QueryReply;
 
 use crate::hub::{Context, Heard};
 use crate::lane::Lane;
@@ -55,7 +55,7 @@ pub(crate) struct Viewer {
     pub(crate) verdict: Option<oneshot::Sender<Result<(), BadCursor>>>,
 }
 
-type Reply = Result<AskReply, ()>;
+type Reply = Result<QueryReply, ()>;
 
 /// For whom the store is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +116,7 @@ fn say_goodbye(context: &Context, lane: &Lane) {
     }
 }
 
-async fn listen(context: &Context, thread: &ThreadId) -> OutSubscription {
+async fn listen(context: &Context, thread: &ThreadId) -> LiveSubscription {
     let mut backoff = Backoff::default();
     loop {
         match context.bus.subscribe_out(thread).await {
@@ -145,7 +145,7 @@ impl Driver {
 
     async fn drive(
         mut self,
-        mut frames: OutSubscription,
+        mut frames: LiveSubscription,
         commands: &mut mpsc::Receiver<Command>,
         mut heard: watch::Receiver<Heard>,
     ) {
@@ -224,7 +224,7 @@ impl Driver {
     }
 
     fn on_frame(&mut self, frame: &bytes::Bytes) {
-        match wire::out::decode(frame) {
+        match wire::live::decode(frame) {
             Ok(frame) => self.feed.on_frame(frame, self.context.now()),
             Err(error) => {
                 metrics::undecodable();
@@ -463,15 +463,15 @@ async fn read_or_never(
     }
 }
 
-async fn put_question(context: &Context, ask: wire::ask::Ask) -> Reply {
+async fn put_question(context: &Context, ask: wire::query::Query) -> Reply {
     let partition = context.partition_of(&ask.thread);
-    let reply = context.bus.ask(partition, wire::ask::encode_ask(&ask), ASK_TIMEOUT).await;
-    read_reply(reply, wire::ask::decode_reply)
+    let reply = context.bus.ask(partition, wire::query::encode_query(&ask), ASK_TIMEOUT).await;
+    read_reply(reply, wire::query::decode_reply)
 }
 
 /// Counts and decodes an owner's answer.
 pub(crate) fn read_reply<T>(
-    reply: Result<bytes::Bytes, AskError>,
+    reply: Result<bytes::Bytes, QueryError>,
     decode: impl Fn(&bytes::Bytes) -> Result<T, wire::DecodeError>,
 ) -> Result<T, ()> {
     let reply = match reply {

@@ -14,7 +14,7 @@ use store::Store;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use wire::ask::Sent;
+use wire::query::Sent;
 
 use crate::driver::{self, Command, Viewer};
 use crate::lane::Lane;
@@ -404,9 +404,9 @@ impl Hub {
     }
 
     async fn sent_after(&self, p: PartitionId, watch: &Watch) -> (PartitionId, Option<Sent>) {
-        let question = wire::ask::encode_sent_after(&watch.question(p));
+        let question = wire::query::encode_sent_after(&watch.question(p));
         let reply = self.context.bus.ask(p, question, WATCH_TIMEOUT).await;
-        (p, driver::read_reply(reply, wire::ask::decode_sent).ok())
+        (p, driver::read_reply(reply, wire::query::decode_sent).ok())
     }
 
     /// Tells the feeds up to which frame their owner has sent.

@@ -41,12 +41,12 @@ impl Asked {
     }
 }
 
-impl From<bus::AskError> for Asked {
-    fn from(error: bus::AskError) -> Self {
+impl From<bus::QueryError> for Asked {
+    fn from(error: bus::QueryError) -> Self {
         match error {
-            bus::AskError::NoOwner => Self::NoOwner,
-            bus::AskError::Timeout => Self::Timeout,
-            bus::AskError::Away => Self::Away,
+            bus::QueryError::NoOwner => Self::NoOwner,
+            bus::QueryError::Timeout => Self::Timeout,
+            bus::QueryError::Away => Self::Away,
         }
     }
 }

@@ -42,7 +42,7 @@ pub enum Body {
 
 /// A question of a gateway: what is open in a thread beyond what I have?
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
+pub struct Query {
     /// Comes back with the answer.
     pub token: u64,
     /// The thread.
@@ -120,7 +120,7 @@ pub enum Input {
     /// Somebody asks why something waits.
     Question(Question),
     /// A gateway asks for a thread.
-    Ask(Ask),
+    Query(Query),
     /// A gateway asks what was sent lately.
     AskSent(AskSent),
     /// Time has passed: send it when [`crate::Partition::poll_timeout`] says so.
@@ -237,7 +237,7 @@ pub struct Ending {
     pub frame: FrameNumber,
 }
 
-/// The answer to an [`Ask`].
+/// The answer to an [`Query`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// The asker's token.

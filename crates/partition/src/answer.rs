@@ -2,12 +2,12 @@
 
 use model::{Cut, OpenText};
 
-use crate::action::{Answer, Ask};
+use crate::action::{Answer, Query};
 use crate::open::{Open, Phase};
 
 /// Answers from the open messages of the asker's thread: those that it names first, then the oldest, as many as it wants. A page holds at least
 /// one chunk when there is one, so that an asker always gets on.
-pub(crate) fn answer<'a>(ask: &Ask, cut: Cut, messages: impl Iterator<Item = &'a Open>) -> Answer {
+pub(crate) fn answer<'a>(ask: &Query, cut: Cut, messages: impl Iterator<Item = &'a Open>) -> Answer {
     let have = |message: &Open| ask.have.iter().find(|(id, ..)| *id == message.key.message);
     // Of one that the store has not been asked about nothing is said, but that it may be there, to whoever knows of it.
     let (mut named, mut others) = (Vec::new(), Vec::new());

@@ -24,7 +24,7 @@ mod turn;
 mod turns;
 
 pub use action::{
-    Action, Answer, Ask, AskSent, Body, BufferState, Ending, Entry, Input, Release, Report, Sent,
+    Action, Answer, AskSent, Body, BufferState, Ending, Entry, Input, Query, Release, Report, Sent,
 };
 pub use commit::{Commit, Known, Straggler, StragglerSave, Takeover};
 pub use limits::Limits;

@@ -213,7 +213,7 @@ impl Partition {
                 let explanation = self.explain(&question, now);
                 actions.push(Action::Explain(explanation));
             }
-            Input::Ask(ask) => {
+            Input::Query(ask) => {
                 // What a restored message has was not sent yet.
                 self.publish(&mut actions);
                 let messages = self.messages.of_thread(&ask.thread);

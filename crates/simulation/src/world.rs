@@ -22,7 +22,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use model::{AgentId, MessageKey, PartitionId, Position, ThreadId, TurnId};
-use partition::{Ask, AskSent, Input, Known, Outgoing, Start, Takeover};
+use partition::{AskSent, Input, Known, Outgoing, Query, Start, Takeover};
 
 use crate::bug::Bug;
 use crate::checker::turns::{Ordered, TurnEvent};
@@ -242,7 +242,7 @@ enum SessionEvent {
     Loaded(Box<Takeover>),
     Reply(usize, Reply),
     Timeout(usize),
-    Ask(Ask),
+    Query(Query),
     AskSent(AskSent),
     Input(Box<Input>),
 }
@@ -273,14 +273,14 @@ enum ClientEvent {
 /// The thread, and the number of what follows it.
 #[derive(Debug)]
 enum GatewayEvent {
-    Frame(ThreadId, u64, Box<wire::out::OutFrame>),
-    Reply(ThreadId, u64, Box<wire::ask::AskReply>),
+    Frame(ThreadId, u64, Box<wire::live::LiveFrame>),
+    Reply(ThreadId, u64, Box<wire::query::QueryReply>),
     Unanswered(ThreadId, u64, u64),
     Fetch(ThreadId, u64, Reader, feed::Read),
     Fetched(ThreadId, u64, Reader, Fetched),
     Tick(ThreadId, u64),
     Watch(PartitionId),
-    Sent(PartitionId, u64, wire::ask::Sent),
+    Sent(PartitionId, u64, wire::query::Sent),
 }
 
 impl World {

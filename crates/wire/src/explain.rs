@@ -1,4 +1,4 @@
-//! Why something waits: what gateways ask owners on `ask.<p>`, and the answer.
+//! Why something waits: what gateways ask owners on `query.<p>`, and the answer.
 
 use bytes::Bytes;
 use model::{AgentId, IdRange, MessageId, Seq, TaskId, ThreadId, TurnId};
@@ -129,7 +129,7 @@ pub fn encode_question(about: &About) -> Bytes {
         About::Turn(turn) => What::TurnId(turn.as_str().to_owned()),
     };
     let about = pb::About { what: Some(what) };
-    pb::Ask { about: Some(about), ..pb::Ask::default() }.encode_to_vec().into()
+    pb::Query { about: Some(about), ..pb::Query::default() }.encode_to_vec().into()
 }
 
 pub(crate) fn about(about: pb::About) -> Result<About, InvalidField> {
@@ -162,7 +162,7 @@ pub fn encode_explanation(epoch: u64, explanation: &Explanation) -> Bytes {
         known_up_to: explanation.known_up_to.0,
         open: explanation.open.iter().map(pb_open).collect(),
     };
-    let reply = pb::AskReply { epoch, explanation: Some(explanation), ..pb::AskReply::default() };
+    let reply = pb::QueryReply { epoch, explanation: Some(explanation), ..pb::QueryReply::default() };
     reply.encode_to_vec().into()
 }
 
@@ -171,7 +171,7 @@ pub fn encode_explanation(epoch: u64, explanation: &Explanation) -> Bytes {
 /// # Errors
 /// The bytes are no explanation, or a field breaks a rule of the model.
 pub fn decode_explanation(payload: &Bytes) -> Result<Explanation, DecodeError> {
-    let reply = pb::AskReply::decode(payload.as_ref())?;
+    let reply = pb::QueryReply::decode(payload.as_ref())?;
     let explained = reply.explanation.ok_or(InvalidField::Missing("explanation"))?;
     let head = (!explained.head_task_id.is_empty()).then(|| order::task_id(&explained.head_task_id));
     Ok(Explanation {

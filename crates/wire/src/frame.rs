@@ -176,7 +176,7 @@ enum Read {
 struct Rest<'a> {
     token: &'a str,
     opened: Option<pb::TurnOpened>,
-    act: Option<pb::Act>,
+    act: Option<pb::Control>,
 }
 
 fn decode_protobuf(thread: &ThreadId, payload: &[u8]) -> Result<Read, Refusal> {

@@ -1,17 +1,17 @@
 //! Encoded forms of what crosses NATS: subjects, frames of chunks (protobuf and JSON), orders, what owners send to
 //! gateways and to workflows, and what gateways ask owners.
 //!
-//! Entry points: [`decode_entry`] for what publishers send, [`out`], [`ask`] and [`explain`] between owners and gateways,
+//! Entry points: [`decode_entry`] for what publishers send, [`live`], [`query`] and [`explain`] between owners and gateways,
 //! [`work`] for workflows and integrators, [`subject`] for names. Nothing here reads or writes a socket.
 
-pub mod ask;
 mod borrowed;
 mod convert;
 pub mod explain;
 mod frame;
 mod json;
+pub mod live;
 mod order;
-pub mod out;
+pub mod query;
 pub mod subject;
 pub mod work;
 

@@ -205,8 +205,8 @@ pub(crate) fn task(agent: &AgentId, task: pb::Task) -> Result<Task, InvalidOrder
 }
 
 /// An act on a turn, on `chunks.<thread>`.
-pub(crate) fn act_on_turn(thread: &ThreadId, act: pb::Act) -> Result<Act, InvalidOrder> {
-    use pb::act::What;
+pub(crate) fn act_on_turn(thread: &ThreadId, act: pb::Control) -> Result<Act, InvalidOrder> {
+    use pb::control::What;
     let what = act.what.ok_or(InvalidField::Missing("what"))?;
     let kind = match &what {
         What::StopTurn(turn) => ActKind::StopTurn(turn_of(thread, turn)?),
@@ -218,8 +218,8 @@ pub(crate) fn act_on_turn(thread: &ThreadId, act: pb::Act) -> Result<Act, Invali
 }
 
 /// An act on an agent or one of its tasks, on `tasks.<agent>`.
-pub(crate) fn act_on_agent(agent: &AgentId, act: pb::Act) -> Result<Act, InvalidOrder> {
-    use pb::act::What;
+pub(crate) fn act_on_agent(agent: &AgentId, act: pb::Control) -> Result<Act, InvalidOrder> {
+    use pb::control::What;
     let what = act.what.ok_or(InvalidField::Missing("what"))?;
     let kind = match what {
         What::Pause(_) => ActKind::Pause,
@@ -247,8 +247,8 @@ fn acted(id: &str, actor: &str, subject: AgentId, what: ActKind) -> Result<Act, 
     Ok(Act { id, actor: actor.into(), subject, what })
 }
 
-fn name_of(what: &pb::act::What) -> &'static str {
-    use pb::act::What;
+fn name_of(what: &pb::control::What) -> &'static str {
+    use pb::control::What;
     match what {
         What::Pause(_) => "pause",
         What::Resume(_) => "resume",
@@ -315,7 +315,7 @@ pub fn encode_opened(opened: &TurnOpened) -> Bytes {
 
 /// The payload of an act, for the subject that [`crate::subject::act_exact`] names.
 pub fn encode_act(act: &Act) -> Bytes {
-    let encoded = pb::Act {
+    let encoded = pb::Control {
         act_id: act.id.as_str().to_owned(),
         actor: act.actor.to_string(),
         what: Some(pb_what(&act.what)),
@@ -327,12 +327,12 @@ pub fn encode_act(act: &Act) -> Bytes {
     payload.into()
 }
 
-fn pb_what(what: &ActKind) -> pb::act::What {
-    use pb::act::What;
+fn pb_what(what: &ActKind) -> pb::control::What {
+    use pb::control::What;
     match what {
-        ActKind::Pause => What::Pause(pb::Nothing {}),
-        ActKind::Resume => What::Resume(pb::Nothing {}),
-        ActKind::ClearBackoff => What::ClearBackoff(pb::Nothing {}),
+        ActKind::Pause => What::Pause(()),
+        ActKind::Resume => What::Resume(()),
+        ActKind::ClearBackoff => What::ClearBackoff(()),
         ActKind::StopTurn(turn) => What::StopTurn(turn.as_str().to_owned()),
         ActKind::RetryTask(task) => What::RetryTask(task.as_str().to_owned()),
         ActKind::DropTask(task) => What::DropTask(task.as_str().to_owned()),
@@ -342,7 +342,7 @@ fn pb_what(what: &ActKind) -> pb::act::What {
             metadata: convert::pb_metadata(metadata),
         }),
         ActKind::DropFailedTurn(turn) => What::DropFailedTurn(turn.as_str().to_owned()),
-        ActKind::EraseThread => What::EraseThread(pb::Nothing {}),
+        ActKind::EraseThread => What::EraseThread(()),
     }
 }
 

@@ -18,13 +18,13 @@ pub fn chunks_exact(count: PartitionCount, thread: &ThreadId) -> String {
 }
 
 /// Where the owner sends ordered frames (core NATS only).
-pub fn out(thread: &ThreadId) -> String {
-    format!("out.{thread}")
+pub fn live(thread: &ThreadId) -> String {
+    format!("live.{thread}")
 }
 
 /// Where the owner of a partition answers gateways.
-pub fn ask(p: PartitionId) -> String {
-    format!("ask.{p}")
+pub fn query(p: PartitionId) -> String {
+    format!("query.{p}")
 }
 
 /// Where anyone sends tasks when the account maps `tasks.*` to the partitions.

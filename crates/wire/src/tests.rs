@@ -280,7 +280,7 @@ fn out_frames_survive() {
     ];
     let outcomes = failures.map(Outcome::Failed).into_iter().chain([Outcome::Complete, Outcome::Stopped]);
     for outcome in outcomes {
-        let out = out::OutFrame {
+        let out = live::LiveFrame {
             thread: ThreadId::parse("t1").unwrap(),
             message: MessageId::parse("m1").unwrap(),
             attempt: 3,
@@ -288,9 +288,9 @@ fn out_frames_survive() {
             chunks: vec![std::sync::Arc::new(Chunk::content(0, "a", false)), std::sync::Arc::new(rich())],
             batch_type: model::BatchType::Continuation,
             number: model::FrameNumber { epoch: 9, number: 1 << 40, after: 12 },
-            terminal: Some(out::End { position: Position::from_stored(7), chunks: 2, outcome }),
+            terminal: Some(live::End { position: Position::from_stored(7), chunks: 2, outcome }),
         };
-        assert_eq!(out::decode(&out::encode(&out)).unwrap(), out);
+        assert_eq!(live::decode(&live::encode(&out)).unwrap(), out);
     }
 }
 
@@ -298,9 +298,9 @@ fn out_frames_survive() {
 fn cuts_and_what_was_sent_come_back_as_they_were() {
     let thread = |name: &str| ThreadId::parse(name).unwrap();
     let message = MessageId::parse("m1").unwrap();
-    let asked = ask::Ask { thread: thread("t1"), have: vec![(message.clone(), 1, 7)], most_messages: 64 };
-    let read = ask::decode_question(&ask::encode_ask(&asked)).unwrap();
-    assert_eq!(read, ask::Question::Open(asked));
+    let asked = query::Query { thread: thread("t1"), have: vec![(message.clone(), 1, 7)], most_messages: 64 };
+    let read = query::decode_question(&query::encode_query(&asked)).unwrap();
+    assert_eq!(read, query::Question::Open(asked));
     let open = model::OpenText {
         message,
         attempt: 2,
@@ -312,15 +312,15 @@ fn cuts_and_what_was_sent_come_back_as_they_were() {
     let committed = Position::from_stored(1 << 60);
     for (is_current, left_out, more) in [(true, false, true), (false, true, false)] {
         let cut = model::Cut { epoch: 3, number: 44, committed, is_current };
-        let reply = ask::AskReply { cut, open: vec![open.clone()], left_out, more };
-        assert_eq!(ask::decode_reply(&ask::encode_reply(&reply)).unwrap(), reply);
+        let reply = query::QueryReply { cut, open: vec![open.clone()], left_out, more };
+        assert_eq!(query::decode_reply(&query::encode_reply(&reply)).unwrap(), reply);
     }
-    let after = ask::SentAfter { epoch: 3, number: 44 };
-    let read = ask::decode_question(&ask::encode_sent_after(&after)).unwrap();
-    assert_eq!(read, ask::Question::Sent(after));
+    let after = query::SentAfter { epoch: 3, number: 44 };
+    let read = query::decode_question(&query::encode_sent_after(&after)).unwrap();
+    assert_eq!(read, query::Question::Sent(after));
     let threads = vec![(thread("acme~t1"), 45), (thread("t2"), 46)];
     for are_all in [true, false] {
-        let sent = ask::Sent { epoch: 3, number: 46, threads: threads.clone(), are_all };
-        assert_eq!(ask::decode_sent(&ask::encode_sent(&sent)).unwrap(), sent);
+        let sent = query::Sent { epoch: 3, number: 46, threads: threads.clone(), are_all };
+        assert_eq!(query::decode_sent(&query::encode_sent(&sent)).unwrap(), sent);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use bus::AskRequest;
+use bus::QueryRequest;
 use bytes::Bytes;
-use partition::{About, Answer, Ask, AskSent, BufferState, Explanation, Input, Sent, WaitReason};
-use wire::ask::{self, AskReply, Question, decode_question, encode_reply};
+use partition::{About, Answer, AskSent, BufferState, Explanation, Input, Query, Sent, WaitReason};
 use wire::explain::{self, encode_explanation};
+use wire::query::{self, QueryReply, Question, decode_question, encode_reply};
 
 /// Bytes of chunks in one page: with what surrounds them they fit into a NATS message of 1 MB.
 const PAGE_BYTES: usize = 256 << 10;
@@ -14,13 +14,13 @@ const PAGE_BYTES: usize = 256 << 10;
 /// Requests whose answer the machine has not given yet.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
-    waiting: HashMap<u64, AskRequest>,
+    waiting: HashMap<u64, QueryRequest>,
     next_token: u64,
 }
 
 impl Asks {
     /// What to tell the machine; `None` when the question cannot be understood.
-    pub(crate) fn accept(&mut self, request: AskRequest) -> Option<Input> {
+    pub(crate) fn accept(&mut self, request: QueryRequest) -> Option<Input> {
         let question = match decode_question(&request.payload) {
             Ok(question) => question,
             Err(error) => {
@@ -32,7 +32,7 @@ impl Asks {
         self.next_token += 1;
         self.waiting.insert(token, request);
         Some(match question {
-            Question::Open(ask) => Input::Ask(Ask {
+            Question::Open(ask) => Input::Query(Query {
                 token,
                 thread: ask.thread,
                 have: ask.have,
@@ -49,13 +49,13 @@ impl Asks {
     /// Sends what is open. An answer that is lost is asked for again.
     pub(crate) async fn answer(&mut self, answer: Answer) {
         let Answer { token, cut, open, left_out, more } = answer;
-        self.respond(token, encode_reply(&AskReply { cut, open, left_out, more })).await;
+        self.respond(token, encode_reply(&QueryReply { cut, open, left_out, more })).await;
     }
 
     /// Sends what was sent lately.
     pub(crate) async fn sent(&mut self, sent: Sent) {
         let Sent { token, epoch, number, threads, are_all } = sent;
-        self.respond(token, ask::encode_sent(&ask::Sent { epoch, number, threads, are_all })).await;
+        self.respond(token, query::encode_sent(&query::Sent { epoch, number, threads, are_all })).await;
     }
 
     /// Sends why something waits.

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{AskRequest, AskServer};
+use bus::{QueryRequest, QueryServer};
 use model::{Mark, Seq, Timestamp};
 use partition::{Body, Entry, Input, Partition};
 use runtime::Condition;
@@ -79,7 +79,7 @@ struct Session<'a> {
     machine: Partition,
     feed: Feed,
     errands: Errands,
-    questions: AskServer,
+    questions: QueryServer,
     asks: Asks,
     meter: Meter,
     purge: Purge,
@@ -111,7 +111,7 @@ enum Event {
     Doubted,
     Settled(Settled),
     Answered(Option<Box<Input>>),
-    Asked(Option<AskRequest>),
+    Asked(Option<QueryRequest>),
     Fed(Option<Fed>),
     Tick,
     Housekeeping,

@@ -145,12 +145,12 @@ impl Thinking {
         let requests = consumer.stream().max_messages_per_batch(AHEAD).messages().await?;
         let mut serving = vec![tokio::spawn(answer_all(requests, context, notes.clone()))];
         if load.rate.is_some() {
-            let mut frames = client.subscribe("out.*").await?;
+            let mut frames = client.subscribe("live.*").await?;
             client.flush().await?;
             let notes = notes.clone();
             serving.push(tokio::spawn(async move {
                 while let Some(frame) = frames.next().await {
-                    let Ok(frame) = wire::out::decode(&frame.payload) else { continue };
+                    let Ok(frame) = wire::live::decode(&frame.payload) else { continue };
                     // Sent after the commit.
                     if frame.terminal.is_some() {
                         notes.completed(frame.message.as_str());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bus::AskError;
+use bus::QueryError;
 use bytes::Bytes;
 
 use crate::server::{P0, Server};
@@ -15,7 +15,7 @@ async fn the_owner_answers_and_without_one_the_server_does() -> Result<()> {
     let mut server = Server::start()?;
     let (gateway, worker) = (server.bus().await?, server.bus().await?);
     let question = || gateway.ask(P0, Bytes::from_static(b"open?"), SOON);
-    assert_eq!(question().await, Err(AskError::NoOwner));
+    assert_eq!(question().await, Err(QueryError::NoOwner));
 
     let mut asks = worker.serve_asks(P0).await?;
     let (answer, served) = tokio::join!(
@@ -31,13 +31,13 @@ async fn the_owner_answers_and_without_one_the_server_does() -> Result<()> {
     );
     served?;
     assert_eq!(answer, Ok(Bytes::from_static(b"nothing")));
-    assert_eq!(question().await, Err(AskError::Timeout), "an owner that does not answer");
+    assert_eq!(question().await, Err(QueryError::Timeout), "an owner that does not answer");
 
     drop(asks);
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(question().await, Err(AskError::NoOwner));
+    assert_eq!(question().await, Err(QueryError::NoOwner));
     server.kill()?;
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(question().await, Err(AskError::Away));
+    assert_eq!(question().await, Err(QueryError::Away));
     Ok(())
 }

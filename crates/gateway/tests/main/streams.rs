@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use model::{FrameNumber, Outcome};
 use testkit::http;
-use wire::out::OutFrame;
+use wire::live::LiveFrame;
 
 use crate::client::Client;
 use crate::town::Town;
@@ -76,7 +76,7 @@ async fn a_lost_end_and_lost_text_are_found_in_the_store() {
     for (epoch, number) in [(0, 99), (1, 1)] {
         for frame in [town.frame("a", 0, 0, "one two three."), town.end("a", 3, 5, Outcome::Complete)] {
             let number = FrameNumber { epoch, number, after: number - 1 };
-            town.publish(&OutFrame { number, ..frame }).await;
+            town.publish(&LiveFrame { number, ..frame }).await;
         }
     }
     assert!(viewer.is_quiet(Duration::from_secs(1)).await, "nothing of it comes again");

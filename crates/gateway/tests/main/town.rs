@@ -18,9 +18,9 @@ use store::{Grant, Store, StoreConfig, Submission, Writer};
 use testkit::services::{NatsServer, TestDatabase};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use wire::ask::{Ask, AskReply, Question, Sent, SentAfter};
 use wire::explain::{About, Explanation, WaitReason, WaitingTurn};
-use wire::out::{End, OutFrame};
+use wire::live::{End, LiveFrame};
+use wire::query::{Query, QueryReply, Question, Sent, SentAfter};
 
 const OWNER: &str = "test-owner";
 
@@ -59,7 +59,7 @@ impl Standing {
     }
 
     /// Takes in what a frame tells, and gives it its number.
-    fn tell(&mut self, frame: &mut OutFrame) {
+    fn tell(&mut self, frame: &mut LiveFrame) {
         self.number += 1;
         let after = self.last.insert(frame.thread.clone(), self.number).unwrap_or(0);
         frame.number = FrameNumber { epoch: self.epoch, number: self.number, after };
@@ -87,12 +87,12 @@ impl Standing {
         }
     }
 
-    fn answer(&self, ask: &Ask) -> AskReply {
+    fn answer(&self, ask: &Query) -> QueryReply {
         let committed = self.committed.get(&ask.thread).copied().unwrap_or(Position::from_stored(0));
         let cut = Cut { epoch: self.epoch, number: self.number, committed, is_current: self.is_current };
         let open = self.open.iter().filter(|((thread, _), _)| *thread == ask.thread);
         let open = open.map(|(_, text)| beyond(text, ask)).collect();
-        AskReply { cut, open, left_out: false, more: false }
+        QueryReply { cut, open, left_out: false, more: false }
     }
 
     fn sent(&self, after: SentAfter) -> Sent {
@@ -160,15 +160,15 @@ impl Town {
         self.send_frame(&self.frame(message, 0, first, text)).await;
     }
 
-    pub(crate) async fn send_frame(&self, frame: &OutFrame) {
+    pub(crate) async fn send_frame(&self, frame: &LiveFrame) {
         let mut frame = frame.clone();
         self.standing().tell(&mut frame);
         self.publish(&frame).await;
     }
 
     /// A frame under the number that it has.
-    pub(crate) async fn publish(&self, frame: &OutFrame) {
-        self.bus.publish_out(&frame.thread, wire::out::encode(frame)).await.unwrap();
+    pub(crate) async fn publish(&self, frame: &LiveFrame) {
+        self.bus.publish_out(&frame.thread, wire::live::encode(frame)).await.unwrap();
     }
 
     /// A position below 10 that no other failure has.
@@ -189,8 +189,8 @@ impl Town {
     }
 
     /// One chunk per word; a `.` at the end makes the last one final.
-    pub(crate) fn frame(&self, message: &str, attempt: u32, first: u32, text: &str) -> OutFrame {
-        OutFrame {
+    pub(crate) fn frame(&self, message: &str, attempt: u32, first: u32, text: &str) -> LiveFrame {
+        LiveFrame {
             thread: self.thread.clone(),
             message: id(message),
             attempt,
@@ -208,9 +208,9 @@ impl Town {
     }
 
     /// The end of a message, as its owner tells it.
-    pub(crate) fn end(&self, message: &str, chunks: u32, position: i64, outcome: Outcome) -> OutFrame {
+    pub(crate) fn end(&self, message: &str, chunks: u32, position: i64, outcome: Outcome) -> LiveFrame {
         let end = End { position: Position::from_stored(position), chunks, outcome };
-        OutFrame { terminal: Some(end), chunks: Vec::new(), ..self.frame(message, 0, 0, "") }
+        LiveFrame { terminal: Some(end), chunks: Vec::new(), ..self.frame(message, 0, 0, "") }
     }
 
     /// The frame of an end, which is stored, is lost on its way.
@@ -310,18 +310,18 @@ impl Town {
             }
         }
         let mut asks = self.bus.serve_asks(PartitionId(0)).await.unwrap();
-        let asked: Arc<Mutex<Vec<Ask>>> = Arc::default();
+        let asked: Arc<Mutex<Vec<Query>>> = Arc::default();
         let explanation = Arc::new(Mutex::new(idle()));
         let questions: Arc<Mutex<Vec<About>>> = Arc::default();
         let (log, thread, standing) = (Arc::clone(&asked), self.thread.clone(), Arc::clone(&self.standing));
         let (says, hears) = (Arc::clone(&explanation), Arc::clone(&questions));
         let task = spawn_named("owner", async move {
             while let Some(request) = asks.next().await {
-                let ask = match wire::ask::decode_question(&request.payload).unwrap() {
+                let ask = match wire::query::decode_question(&request.payload).unwrap() {
                     Question::Open(ask) => ask,
                     Question::Sent(after) => {
                         let sent = standing.lock().unwrap().sent(after);
-                        request.respond(wire::ask::encode_sent(&sent)).await.unwrap();
+                        request.respond(wire::query::encode_sent(&sent)).await.unwrap();
                         continue;
                     }
                     Question::Why(about) => {
@@ -331,7 +331,7 @@ impl Town {
                         continue;
                     }
                 };
-                let reply = wire::ask::encode_reply(&standing.lock().unwrap().answer(&ask));
+                let reply = wire::query::encode_reply(&standing.lock().unwrap().answer(&ask));
                 if ask.thread == thread {
                     log.lock().unwrap().push(ask);
                 }
@@ -364,7 +364,7 @@ pub(crate) fn behind(turn: TurnId) -> WaitingTurn {
 
 /// Ends with its value, as an owner does that is killed.
 pub(crate) struct Owner {
-    pub(crate) asked: Arc<Mutex<Vec<Ask>>>,
+    pub(crate) asked: Arc<Mutex<Vec<Query>>>,
     /// What it says when it is asked why something waits.
     pub(crate) explanation: Arc<Mutex<Explanation>>,
     /// What it was asked about then.
@@ -379,7 +379,7 @@ impl Drop for Owner {
 }
 
 /// What the asker lacks.
-fn beyond(text: &OpenText, ask: &Ask) -> OpenText {
+fn beyond(text: &OpenText, ask: &Query) -> OpenText {
     let same =
         |(message, attempt, _): &&(MessageId, u32, u32)| *message == text.message && *attempt == text.attempt;
     let from = ask.have.iter().find(same).map_or(0, |(_, _, next)| *next as usize).min(text.chunks.len());

@@ -563,8 +563,9 @@ fn an_answer_starts_at_the_cursor_and_says_when_it_was_cut() {
     script.run("0a 1b 2c");
     let mut ask = |next: u32, attempt: u32, max_bytes: usize| {
         let have = vec![(MessageId::parse("a").unwrap(), attempt, next)];
-        let ask = Ask { token: 1, thread: ThreadId::parse("t").unwrap(), have, most_messages: 8, max_bytes };
-        let actions = script.machine.handle(Input::Ask(ask), script.now);
+        let ask =
+            Query { token: 1, thread: ThreadId::parse("t").unwrap(), have, most_messages: 8, max_bytes };
+        let actions = script.machine.handle(Input::Query(ask), script.now);
         let [Action::Answer(answer)] = actions.as_slice() else { panic!("{actions:?}") };
         let ids: Vec<u32> = answer.open[0].chunks.iter().map(|chunk| chunk.id).collect();
         (ids, answer.open[0].next, answer.more)

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use feed::{Event as Shown, Fate, Read};
 use model::{PartitionId, Position, ThreadId, Timestamp};
-use partition::{Answer, Ask, AskSent, Sent};
-use wire::ask::AskReply;
-use wire::out::OutFrame;
+use partition::{Answer, AskSent, Query, Sent};
+use wire::live::LiveFrame;
+use wire::query::QueryReply;
 
 use super::{Address, ClientEvent, Event, GatewayEvent, SessionEvent, World};
 use crate::bug::Bug;
@@ -68,7 +68,7 @@ impl World {
     }
 
     /// Sends a frame to every gateway that follows the thread: some of them get it, late, in any order.
-    pub(super) fn broadcast(&mut self, frame: &OutFrame) {
+    pub(super) fn broadcast(&mut self, frame: &LiveFrame) {
         for gateway in 0..self.gateways.len() {
             let Some(follower) = self.gateways[gateway].followers.get(&frame.thread) else { continue };
             let number = follower.number;
@@ -250,7 +250,7 @@ impl World {
         (!sessions.is_empty()).then(|| sessions[self.rng.index(sessions.len())])
     }
 
-    fn ask(&mut self, gateway: usize, ask: wire::ask::Ask, number: u64) {
+    fn ask(&mut self, gateway: usize, ask: wire::query::Query, number: u64) {
         let thread = ask.thread.clone();
         self.last_ask += 1;
         let asked = self.last_ask;
@@ -269,7 +269,7 @@ impl World {
             return;
         }
         self.asked.insert(asked, (gateway, thread.clone(), number));
-        let ask = Ask {
+        let ask = Query {
             token: asked,
             thread,
             have: ask.have,
@@ -277,7 +277,7 @@ impl World {
             max_bytes: self.scenario.ask_bytes,
         };
         let delay = self.on_the_way(gateway);
-        self.schedule(delay, Event::Session(address, SessionEvent::Ask(ask)));
+        self.schedule(delay, Event::Session(address, SessionEvent::Query(ask)));
     }
 
     pub(super) fn answered(&mut self, answer: Answer) {
@@ -297,7 +297,7 @@ impl World {
             Some(Bug::OpenTextForgotten) => open.clear(),
             _ => {}
         }
-        let reply = Box::new(AskReply { cut, open, left_out, more });
+        let reply = Box::new(QueryReply { cut, open, left_out, more });
         let delay = self.on_the_way(gateway);
         self.schedule(delay, Event::Gateway(gateway, GatewayEvent::Reply(thread, number, reply)));
     }
@@ -379,12 +379,12 @@ impl World {
         let p = PartitionId((sent.token & 0xffff) as u16);
         let incarnation = self.gateways[gateway].incarnation;
         let Sent { epoch, number, threads, are_all, .. } = sent;
-        let sent = wire::ask::Sent { epoch, number, threads, are_all };
+        let sent = wire::query::Sent { epoch, number, threads, are_all };
         let delay = self.on_the_way(gateway);
         self.schedule(delay, Event::Gateway(gateway, GatewayEvent::Sent(p, incarnation, sent)));
     }
 
-    fn on_sent(&mut self, gateway: usize, p: PartitionId, incarnation: u64, sent: wire::ask::Sent) {
+    fn on_sent(&mut self, gateway: usize, p: PartitionId, incarnation: u64, sent: wire::query::Sent) {
         let of = &mut self.gateways[gateway];
         if of.incarnation != incarnation {
             return;

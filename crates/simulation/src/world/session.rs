@@ -18,7 +18,7 @@ use crate::bug::Bug;
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
 use crate::store::fence::{Applied, Decided};
-use wire::out::{End, OutFrame};
+use wire::live::{End, LiveFrame};
 
 pub(super) struct Session {
     pub(super) address: Address,
@@ -157,7 +157,7 @@ impl World {
             }
             SessionEvent::Reply(number, reply) => self.reply(address, number, reply),
             SessionEvent::Timeout(number) => self.timeout(address, number),
-            SessionEvent::Ask(ask) => self.drive(address, Input::Ask(ask)),
+            SessionEvent::Query(ask) => self.drive(address, Input::Query(ask)),
             SessionEvent::AskSent(ask) => self.drive(address, Input::AskSent(ask)),
             SessionEvent::Input(input) => self.drive(address, *input),
         }
@@ -257,7 +257,7 @@ impl World {
         });
         match action {
             Action::LookUp(keys) => self.request_look_up(address, keys),
-            Action::Publish(release) => self.broadcast(&OutFrame {
+            Action::Publish(release) => self.broadcast(&LiveFrame {
                 thread: release.key.thread,
                 message: release.key.message,
                 attempt: release.attempt,
@@ -503,8 +503,8 @@ fn brief(action: &Action) -> String {
     }
 }
 
-fn end_frame(ending: partition::Ending) -> OutFrame {
-    OutFrame {
+fn end_frame(ending: partition::Ending) -> LiveFrame {
+    LiveFrame {
         thread: ending.key.thread,
         message: ending.key.message,
         attempt: ending.attempt,

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::explain::{self, ActiveTurn, Explanation, OpenMessage, WaitReason, WaitingTurn};
-use crate::{DecodeLimits, Decoded, ask, decode_entry};
+use crate::{DecodeLimits, Decoded, decode_entry, query};
 
 fn limits() -> DecodeLimits {
     DecodeLimits { chunk_bytes: 64 * 1024, partitions: PartitionCount::new(1).unwrap() }
@@ -56,15 +56,15 @@ fn tasking(change: impl FnOnce(&mut pb::Task)) -> Vec<u8> {
     pb::TaskEntry { task: Some(task), act: None }.encode_to_vec()
 }
 
-fn pb_act(what: pb::act::What) -> pb::Act {
-    pb::Act { act_id: "c1".to_owned(), actor: "somebody".to_owned(), what: Some(what) }
+fn pb_act(what: pb::control::What) -> pb::Control {
+    pb::Control { act_id: "c1".to_owned(), actor: "somebody".to_owned(), what: Some(what) }
 }
 
-fn on_thread(act: pb::Act) -> Vec<u8> {
+fn on_thread(act: pb::Control) -> Vec<u8> {
     pb::Frame { act: Some(act), ..pb::Frame::default() }.encode_to_vec()
 }
 
-fn on_agent(act: pb::Act) -> Vec<u8> {
+fn on_agent(act: pb::Control) -> Vec<u8> {
     pb::TaskEntry { act: Some(act), task: None }.encode_to_vec()
 }
 
@@ -203,31 +203,32 @@ proptest! {
         let explanation = Explanation { active, waiting, reason, paused, head, known_up_to: Seq(77), open };
         let payload = explain::encode_explanation(epoch, &explanation);
         prop_assert_eq!(explain::decode_explanation(&payload).unwrap(), explanation);
-        prop_assert_eq!(ask::decode_reply(&payload).unwrap().cut.epoch, epoch);
+        prop_assert_eq!(query::decode_reply(&payload).unwrap().cut.epoch, epoch);
     }
 }
 
 #[test]
 fn both_kinds_of_questions_are_told_apart() {
     let have = vec![(MessageId::parse("m1").unwrap(), 1, 9)];
-    let open = ask::Ask { thread: thread(), have, most_messages: 16 };
-    assert_eq!(ask::decode_question(&ask::encode_ask(&open)).unwrap(), ask::Question::Open(open));
+    let open = query::Query { thread: thread(), have, most_messages: 16 };
+    assert_eq!(query::decode_question(&query::encode_query(&open)).unwrap(), query::Question::Open(open));
     let all = [
         explain::About::Agent(AgentId::parse("a1").unwrap()),
         explain::About::Thread(thread()),
         explain::About::Turn(turn()),
     ];
     for about in all {
-        let asked = ask::decode_question(&explain::encode_question(&about)).unwrap();
-        assert_eq!(asked, ask::Question::Why(about));
+        let asked = query::decode_question(&explain::encode_question(&about)).unwrap();
+        assert_eq!(asked, query::Question::Why(about));
     }
-    let nothing = pb::Ask { about: Some(pb::About { what: None }), ..pb::Ask::default() }.encode_to_vec();
-    assert!(ask::decode_question(&nothing.into()).is_err());
+    let nothing = pb::Query { about: Some(pb::About { what: None }), ..pb::Query::default() }.encode_to_vec();
+    assert!(query::decode_question(&nothing.into()).is_err());
     let cut = Cut { epoch: 1, number: 0, committed: Position::from_stored(0), is_current: true };
-    let of_text = ask::encode_reply(&ask::AskReply { cut, open: Vec::new(), left_out: false, more: false });
+    let of_text =
+        query::encode_reply(&query::QueryReply { cut, open: Vec::new(), left_out: false, more: false });
     assert!(explain::decode_explanation(&of_text).is_err(), "the answer to another question");
     let unknown = pb::Explanation { reason: Some(pb::WaitReason::default()), ..pb::Explanation::default() };
-    let unknown = pb::AskReply { explanation: Some(unknown), ..pb::AskReply::default() };
+    let unknown = pb::QueryReply { explanation: Some(unknown), ..pb::QueryReply::default() };
     assert!(explain::decode_explanation(&unknown.encode_to_vec().into()).is_err());
 }
 
@@ -315,14 +316,14 @@ fn only_a_heartbeat_says_that_it_is_made_up() {
     }
     let edit =
         pb::EditTask { task_id: "t0001-123-h".to_owned(), content: "x".to_owned(), metadata: said(true) };
-    assert_eq!(code("tasks.0.a1", on_agent(pb_act(pb::act::What::EditTask(edit)))), "metadata_error");
+    assert_eq!(code("tasks.0.a1", on_agent(pb_act(pb::control::What::EditTask(edit)))), "metadata_error");
 }
 
 #[test]
 fn a_frame_is_chunks_or_one_order() {
     let chunk =
         || pb::Chunk { session_id: "t1".to_owned(), message_id: "m1".to_owned(), ..pb::Chunk::default() };
-    let stop = || pb_act(pb::act::What::StopTurn(turn().as_str().to_owned()));
+    let stop = || pb_act(pb::control::What::StopTurn(turn().as_str().to_owned()));
     let both =
         |chunks, opened, act| pb::Frame { chunks, opened, act, ..pb::Frame::default() }.encode_to_vec();
     for frame in [
@@ -335,7 +336,7 @@ fn a_frame_is_chunks_or_one_order() {
         assert_eq!(code("chunks.0.t1", frame), "malformed");
     }
     let task = pb::Task { task_id: "k1".to_owned(), content: "x".to_owned(), ..pb::Task::default() };
-    let two = pb::TaskEntry { task: Some(task), act: Some(pb_act(pb::act::What::Pause(pb::Nothing {}))) };
+    let two = pb::TaskEntry { task: Some(task), act: Some(pb_act(pb::control::What::Pause(()))) };
     assert_eq!(code("tasks.0.a1", two.encode_to_vec()), "malformed");
     assert_eq!(code("tasks.0.a1", ""), "malformed");
 }
@@ -410,12 +411,12 @@ fn hostile_tasks_are_refused_with_their_reason() {
 
 #[test]
 fn acts_stand_on_the_subject_of_what_they_are_about() {
-    use pb::act::What;
+    use pb::control::What;
     let (turn, task) = (turn().as_str().to_owned(), "k1".to_owned());
     for what in [
-        What::Pause(pb::Nothing {}),
-        What::Resume(pb::Nothing {}),
-        What::ClearBackoff(pb::Nothing {}),
+        What::Pause(()),
+        What::Resume(()),
+        What::ClearBackoff(()),
         What::RetryTask(task.clone()),
         What::DropTask(task.clone()),
         What::EditTask(pb::EditTask { task_id: task, content: "x".to_owned(), metadata: None }),
@@ -433,7 +434,7 @@ fn acts_stand_on_the_subject_of_what_they_are_about() {
 
 #[test]
 fn hostile_acts_are_refused_with_their_reason() {
-    use pb::act::What;
+    use pb::control::What;
     let edit = |task: &str, content: &str| {
         What::EditTask(pb::EditTask { task_id: task.to_owned(), content: content.to_owned(), metadata: None })
     };
@@ -443,13 +444,13 @@ fn hostile_acts_are_refused_with_their_reason() {
     assert_eq!(of(pb_act(edit("k", "\0"))), "invalid_order");
     assert_eq!(of(pb_act(edit("k.", "x"))), "invalid_order");
     assert_eq!(of(pb_act(What::DropTask("*".to_owned()))), "invalid_order");
-    let pause = || pb_act(What::Pause(pb::Nothing {}));
+    let pause = || pb_act(What::Pause(()));
     for act in [
-        pb::Act { what: None, ..pause() },
-        pb::Act { act_id: String::new(), ..pause() },
-        pb::Act { act_id: "a/b".to_owned(), ..pause() },
-        pb::Act { actor: "x".repeat(257), ..pause() },
-        pb::Act { actor: "\0".to_owned(), ..pause() },
+        pb::Control { what: None, ..pause() },
+        pb::Control { act_id: String::new(), ..pause() },
+        pb::Control { act_id: "a/b".to_owned(), ..pause() },
+        pb::Control { actor: "x".repeat(257), ..pause() },
+        pb::Control { actor: "\0".to_owned(), ..pause() },
     ] {
         assert_eq!(of(act), "invalid_order");
     }

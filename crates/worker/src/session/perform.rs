@@ -7,7 +7,7 @@ use model::TurnId;
 use partition::{Action, Commit, Ending, IncidentKind, Input, Release, Report, isolation};
 use store::Gone;
 use tokio::time::Instant;
-use wire::out::{End, OutFrame};
+use wire::live::{End, LiveFrame};
 
 use super::{Ended, InFlight, Session, now, report};
 use crate::committer::{Settled, Terms};
@@ -88,7 +88,7 @@ impl Session<'_> {
     }
 
     async fn publish(&self, release: Release) {
-        let frame = OutFrame {
+        let frame = LiveFrame {
             thread: release.key.thread,
             message: release.key.message,
             attempt: release.attempt,
@@ -102,7 +102,7 @@ impl Session<'_> {
     }
 
     async fn end(&self, ending: Ending) {
-        let frame = OutFrame {
+        let frame = LiveFrame {
             thread: ending.key.thread,
             message: ending.key.message,
             attempt: ending.attempt,
@@ -116,8 +116,8 @@ impl Session<'_> {
     }
 
     /// Live frames may be lost; gateways notice it by their numbers and ask.
-    async fn send(&self, frame: &OutFrame) {
-        if let Err(error) = self.context.bus.publish_out(&frame.thread, wire::out::encode(frame)).await {
+    async fn send(&self, frame: &LiveFrame) {
+        if let Err(error) = self.context.bus.publish_out(&frame.thread, wire::live::encode(frame)).await {
             metrics::counter!(crate::metrics::LIVE_FRAMES_DROPPED).increment(1);
             tracing::debug!(thread = %frame.thread, %error, "a frame was not sent");
         }

@@ -282,11 +282,11 @@ fn answer(settings: &Settings) -> Vec<Arc<Chunk>> {
 /// Notes completions as gateways hear of them: after the commit.
 async fn watch(nats_url: &str, notes: Notes, asked: Asked) -> Result<JoinHandle<()>> {
     let client = async_nats::connect(nats_url).await?;
-    let mut frames = client.subscribe("out.*").await?;
+    let mut frames = client.subscribe("live.*").await?;
     client.flush().await?;
     Ok(tokio::spawn(async move {
         while let Some(frame) = frames.next().await {
-            let Ok(frame) = wire::out::decode(&frame.payload) else { continue };
+            let Ok(frame) = wire::live::decode(&frame.payload) else { continue };
             let ended = frame.terminal.and_then(|_| asked.lock().remove(frame.message.as_str()));
             if let Some(task) = ended {
                 notes.completed(task);

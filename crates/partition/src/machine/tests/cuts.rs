@@ -11,12 +11,12 @@ fn thread(text: &str) -> ThreadId {
 }
 
 /// What is asked of the thread `t` by somebody who has nothing and wants everything.
-fn anything() -> Ask {
-    Ask { token: 7, thread: thread("t"), have: Vec::new(), most_messages: 64, max_bytes: 1 << 20 }
+fn anything() -> Query {
+    Query { token: 7, thread: thread("t"), have: Vec::new(), most_messages: 64, max_bytes: 1 << 20 }
 }
 
-fn answer(script: &mut Script, ask: Ask) -> Answer {
-    let mut actions = script.machine.handle(Input::Ask(ask), script.now);
+fn answer(script: &mut Script, ask: Query) -> Answer {
+    let mut actions = script.machine.handle(Input::Query(ask), script.now);
     assert_eq!(actions.len(), 1, "{actions:?}");
     match actions.pop() {
         Some(Action::Answer(answer)) => answer,
@@ -43,7 +43,7 @@ fn an_answer_names_what_the_asker_has_then_the_oldest_and_says_what_is_left_out(
     script.run("a:0x b:0y c:0z d:0w");
     let mut ask = |have: &[&str], most_messages: usize| {
         let have = have.iter().map(|name| (id(name), 0, 0)).collect();
-        let answer = answer(&mut script, Ask { have, most_messages, ..anything() });
+        let answer = answer(&mut script, Query { have, most_messages, ..anything() });
         (texts(&answer), answer.left_out)
     };
     assert_eq!(ask(&[], 4), ("a:x b:y c:z d:w".into(), false));
@@ -64,7 +64,7 @@ fn an_answer_that_is_full_says_that_there_is_more_and_gets_on_page_by_page() {
     let mut have: Vec<(MessageId, u32, u32)> = Vec::new();
     let mut pages = Vec::new();
     loop {
-        let answer = answer(&mut script, Ask { have: have.clone(), max_bytes: 1, ..anything() });
+        let answer = answer(&mut script, Query { have: have.clone(), max_bytes: 1, ..anything() });
         // Every message is named, with where it stands, also where its text has no room.
         let next: Vec<u32> = answer.open.iter().map(|open| open.next).collect();
         assert_eq!((answer.open.len(), next, answer.left_out), (2, vec![2, 1], false));
@@ -89,7 +89,7 @@ fn of_a_message_that_may_have_ended_only_those_hear_who_know_of_it() {
     script.run("a:0x");
     let nothing = answer(&mut script, anything());
     assert_eq!((nothing.open.len(), nothing.left_out), (0, false));
-    let known = answer(&mut script, Ask { have: vec![(id("a"), 0, 1)], ..anything() });
+    let known = answer(&mut script, Query { have: vec![(id("a"), 0, 1)], ..anything() });
     assert_eq!(texts(&known), "a:", "so that it is not taken for lost, and is not shown");
 }
 
@@ -216,7 +216,7 @@ fn what_an_answer_shows_of_a_restored_message_has_been_sent_before() {
     let stragglers = script.last_commit().stragglers.clone();
     let takeover = Takeover { epoch: 2, checkpoint: Seq(2), stragglers, ..takeover() };
     let mut machine = Partition::new(takeover, Limits::default(), 7, script.now);
-    let actions = machine.handle(Input::Ask(anything()), script.now);
+    let actions = machine.handle(Input::Query(anything()), script.now);
     let [Action::Publish(release), Action::Answer(answer)] = actions.as_slice() else {
         panic!("{actions:?}")
     };

@@ -16,7 +16,7 @@ const PUBLISH_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Nobody answers here, so the server does: a round trip behind everything sent before on the same connection.
 /// Whoever may ask owners may ask this.
-const NOBODY: &str = "ask.nobody";
+const NOBODY: &str = "query.nobody";
 
 impl Bus {
     /// Sends a frame to whoever listens to `thread`. Not stored, not confirmed: gateways notice a hole by the ids
@@ -30,7 +30,7 @@ impl Bus {
         if !link.is_connected() {
             return Err(BusError::Away);
         }
-        let publish = link.client.publish(subject::out(thread), payload);
+        let publish = link.client.publish(subject::live(thread), payload);
         match tokio::time::timeout(PUBLISH_PATIENCE, publish).await {
             Ok(sent) => Ok(sent?),
             Err(_) => Err(BusError::Timeout("publish")),
@@ -41,14 +41,14 @@ impl Bus {
     ///
     /// # Errors
     /// The server does not answer.
-    pub async fn subscribe_out(&self, thread: &ThreadId) -> Result<OutSubscription, BusError> {
+    pub async fn subscribe_out(&self, thread: &ThreadId) -> Result<LiveSubscription, BusError> {
         let link = self.listening().await?;
         if !link.is_connected() {
             return Err(BusError::Away);
         }
-        let subscriber = link.client.subscribe(subject::out(thread)).await?;
+        let subscriber = link.client.subscribe(subject::live(thread)).await?;
         round_trip(&link.client).await?;
-        Ok(OutSubscription { subscriber })
+        Ok(LiveSubscription { subscriber })
     }
 }
 
@@ -64,11 +64,11 @@ async fn round_trip(client: &Client) -> Result<(), BusError> {
 
 /// The frames of one thread. Dropping it ends the subscription.
 #[derive(Debug)]
-pub struct OutSubscription {
+pub struct LiveSubscription {
     subscriber: Subscriber,
 }
 
-impl OutSubscription {
+impl LiveSubscription {
     /// The next frame; `None` when the connection has ended for good. After a reconnect the subscription stands
     /// again by itself, and what was sent meanwhile is missing. Cancel-safe.
     pub async fn next(&mut self) -> Option<Bytes> {

@@ -1,4 +1,4 @@
-//! What gateways ask owners on `ask.<p>`: how a thread stands, as one consistent cut, with the open text beyond what they have; and of
+//! What gateways ask owners on `query.<p>`: how a thread stands, as one consistent cut, with the open text beyond what they have; and of
 //! which threads frames were sent lately. Why something waits is asked on the same subject; see [`explain`].
 
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use crate::{DecodeError, InvalidField, convert, pb};
 
 /// A question: the thread, and what the asker has (message, attempt, next id).
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
+pub struct Query {
     /// The thread.
     pub thread: ThreadId,
     /// Chunks below the id, of this attempt, are known to the asker.
@@ -21,7 +21,7 @@ pub struct Ask {
 
 /// An answer: one cut of the thread.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AskReply {
+pub struct QueryReply {
     /// As of when.
     pub cut: Cut,
     /// Messages that are open in the thread.
@@ -58,7 +58,7 @@ pub struct Sent {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Question {
     /// How a thread stands.
-    Open(Ask),
+    Open(Query),
     /// Of which threads frames were sent.
     Sent(SentAfter),
     /// Why something waits; answered with [`explain::encode_explanation`].
@@ -66,21 +66,21 @@ pub enum Question {
 }
 
 /// The payload of a question for open text.
-pub fn encode_ask(ask: &Ask) -> Bytes {
-    let have = ask.have.iter().map(|(message, attempt, next)| pb::Cursor {
+pub fn encode_query(ask: &Query) -> Bytes {
+    let have = ask.have.iter().map(|(message, attempt, next)| pb::KnownChunks {
         message_id: message.as_str().to_owned(),
         attempt: *attempt,
         next: *next,
     });
     let session_id = ask.thread.as_str().to_owned();
     let (have, most_messages) = (have.collect(), ask.most_messages);
-    pb::Ask { session_id, have, most_messages, ..pb::Ask::default() }.encode_to_vec().into()
+    pb::Query { session_id, have, most_messages, ..pb::Query::default() }.encode_to_vec().into()
 }
 
 /// The payload of a question for what was sent.
 pub fn encode_sent_after(after: &SentAfter) -> Bytes {
     let sent = pb::SentAfter { epoch: after.epoch, number: after.number };
-    pb::Ask { sent: Some(sent), ..pb::Ask::default() }.encode_to_vec().into()
+    pb::Query { sent: Some(sent), ..pb::Query::default() }.encode_to_vec().into()
 }
 
 /// Reads a question of either kind.
@@ -88,7 +88,7 @@ pub fn encode_sent_after(after: &SentAfter) -> Bytes {
 /// # Errors
 /// The bytes are not a question, or an id breaks its rule.
 pub fn decode_question(payload: &Bytes) -> Result<Question, DecodeError> {
-    let ask = pb::Ask::decode(payload.as_ref())?;
+    let ask = pb::Query::decode(payload.as_ref())?;
     if let Some(about) = ask.about {
         return Ok(Question::Why(explain::about(about)?));
     }
@@ -96,8 +96,8 @@ pub fn decode_question(payload: &Bytes) -> Result<Question, DecodeError> {
         return Ok(Question::Sent(SentAfter { epoch: sent.epoch, number: sent.number }));
     }
     let cursor =
-        |cursor: pb::Cursor| Ok((convert::message_id(&cursor.message_id)?, cursor.attempt, cursor.next));
-    Ok(Question::Open(Ask {
+        |cursor: pb::KnownChunks| Ok((convert::message_id(&cursor.message_id)?, cursor.attempt, cursor.next));
+    Ok(Question::Open(Query {
         thread: thread(&ask.session_id)?,
         most_messages: ask.most_messages,
         have: ask.have.into_iter().map(cursor).collect::<Result<_, InvalidField>>()?,
@@ -105,7 +105,7 @@ pub fn decode_question(payload: &Bytes) -> Result<Question, DecodeError> {
 }
 
 /// The payload of an answer.
-pub fn encode_reply(reply: &AskReply) -> Bytes {
+pub fn encode_reply(reply: &QueryReply) -> Bytes {
     let open = reply.open.iter().map(|open| pb::OpenMessage {
         message_id: open.message.as_str().to_owned(),
         attempt: open.attempt,
@@ -115,7 +115,7 @@ pub fn encode_reply(reply: &AskReply) -> Bytes {
         batch_type: open.batch_type as i32,
     });
     let Cut { epoch, number, committed, is_current } = reply.cut;
-    let reply = pb::AskReply {
+    let reply = pb::QueryReply {
         epoch,
         number,
         committed: committed.get(),
@@ -123,7 +123,7 @@ pub fn encode_reply(reply: &AskReply) -> Bytes {
         open: open.collect(),
         left_out: reply.left_out,
         more: reply.more,
-        ..pb::AskReply::default()
+        ..pb::QueryReply::default()
     };
     reply.encode_to_vec().into()
 }
@@ -134,12 +134,12 @@ pub fn encode_sent(sent: &Sent) -> Bytes {
         session_id: thread.as_str().to_owned(),
         number: *number,
     };
-    let reply = pb::AskReply {
+    let reply = pb::QueryReply {
         epoch: sent.epoch,
         number: sent.number,
         threads: sent.threads.iter().map(named).collect(),
         not_all: !sent.are_all,
-        ..pb::AskReply::default()
+        ..pb::QueryReply::default()
     };
     reply.encode_to_vec().into()
 }
@@ -149,7 +149,7 @@ pub fn encode_sent(sent: &Sent) -> Bytes {
 /// # Errors
 /// The bytes are not such an answer, or an id breaks its rule.
 pub fn decode_sent(payload: &Bytes) -> Result<Sent, DecodeError> {
-    let reply = pb::AskReply::decode(payload.as_ref())?;
+    let reply = pb::QueryReply::decode(payload.as_ref())?;
     let named = |sent: pb::SentThread| Ok((thread(&sent.session_id)?, sent.number));
     Ok(Sent {
         epoch: reply.epoch,
@@ -167,8 +167,8 @@ fn thread(id: &str) -> Result<ThreadId, InvalidField> {
 ///
 /// # Errors
 /// The bytes are not an answer, or a field breaks a rule of the model.
-pub fn decode_reply(payload: &Bytes) -> Result<AskReply, DecodeError> {
-    let reply = pb::AskReply::decode(payload.as_ref())?;
+pub fn decode_reply(payload: &Bytes) -> Result<QueryReply, DecodeError> {
+    let reply = pb::QueryReply::decode(payload.as_ref())?;
     let open = |open: pb::OpenMessage| {
         Ok(OpenText {
             message: convert::message_id(&open.message_id)?,
@@ -190,5 +190,5 @@ pub fn decode_reply(payload: &Bytes) -> Result<AskReply, DecodeError> {
         committed: Position::from_stored(reply.committed),
         is_current: reply.current,
     };
-    Ok(AskReply { cut, open, left_out: reply.left_out, more: reply.more })
+    Ok(QueryReply { cut, open, left_out: reply.left_out, more: reply.more })
 }

@@ -1,4 +1,4 @@
-//! What owners send to gateways on `out.<thread>`.
+//! What owners send to gateways on `live.<thread>`.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{DecodeError, InvalidField, convert, pb};
 
 /// What became ready of one message.
 #[derive(Debug, Clone, PartialEq)]
-pub struct OutFrame {
+pub struct LiveFrame {
     /// The thread.
     pub thread: ThreadId,
     /// The message.
@@ -45,7 +45,7 @@ pub struct End {
 }
 
 /// The payload of a frame.
-pub fn encode(frame: &OutFrame) -> Bytes {
+pub fn encode(frame: &LiveFrame) -> Bytes {
     let text: usize = frame.chunks.iter().map(|chunk| chunk.text.len() + 24).sum();
     let mut out =
         Writer(Vec::with_capacity(text + frame.thread.as_str().len() + frame.message.as_str().len() + 48));
@@ -73,7 +73,7 @@ pub fn encode(frame: &OutFrame) -> Bytes {
 ///
 /// # Errors
 /// The bytes are not a frame, or a field breaks a rule of the model.
-pub fn decode(payload: &Bytes) -> Result<OutFrame, DecodeError> {
+pub fn decode(payload: &Bytes) -> Result<LiveFrame, DecodeError> {
     let (mut thread, mut message, mut attempt, mut role, mut batch_type) = ("", "", 0, 0, 0);
     let mut number = FrameNumber { epoch: 0, number: 0, after: 0 };
     let (mut chunks, mut end) = (Vec::with_capacity(1), None::<pb::Terminal>);
@@ -93,7 +93,7 @@ pub fn decode(payload: &Bytes) -> Result<OutFrame, DecodeError> {
             _ => field.skip()?,
         }
     }
-    Ok(OutFrame {
+    Ok(LiveFrame {
         thread: ThreadId::parse(thread).map_err(|error| InvalidField::Id("session_id", error))?,
         message: convert::message_id(message)?,
         attempt,

@@ -13,7 +13,7 @@ use crate::error::BusError;
 
 /// Why a question has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum AskError {
+pub enum QueryError {
     /// The partition has no owner at the moment.
     #[error("the partition has no owner")]
     NoOwner,
@@ -29,15 +29,15 @@ impl Bus {
     /// Asks the owner of a partition.
     ///
     /// # Errors
-    /// See [`AskError`].
+    /// See [`QueryError`].
     pub async fn ask(
         &self,
         partition: PartitionId,
         question: Bytes,
         timeout: Duration,
-    ) -> Result<Bytes, AskError> {
+    ) -> Result<Bytes, QueryError> {
         let answer = tokio::time::timeout(timeout, self.ask_owner(partition, question, timeout)).await;
-        answer.unwrap_or(Err(AskError::Timeout))
+        answer.unwrap_or(Err(QueryError::Timeout))
     }
 
     async fn ask_owner(
@@ -45,20 +45,20 @@ impl Bus {
         partition: PartitionId,
         question: Bytes,
         timeout: Duration,
-    ) -> Result<Bytes, AskError> {
-        let link = self.listening().await.map_err(|_| AskError::Away)?;
+    ) -> Result<Bytes, QueryError> {
+        let link = self.listening().await.map_err(|_| QueryError::Away)?;
         if !link.is_connected() {
-            return Err(AskError::Away);
+            return Err(QueryError::Away);
         }
         let request = Request::new().payload(question).timeout(Some(timeout));
-        match link.client.send_request(subject::ask(partition), request).await {
+        match link.client.send_request(subject::query(partition), request).await {
             Ok(answer) => Ok(answer.payload),
             Err(error) => Err(match error.kind() {
-                RequestErrorKind::NoResponders => AskError::NoOwner,
-                RequestErrorKind::TimedOut => AskError::Timeout,
+                RequestErrorKind::NoResponders => QueryError::NoOwner,
+                RequestErrorKind::TimedOut => QueryError::Timeout,
                 RequestErrorKind::InvalidSubject
                 | RequestErrorKind::MaxPayloadExceeded
-                | RequestErrorKind::Other => AskError::Away,
+                | RequestErrorKind::Other => QueryError::Away,
             }),
         }
     }
@@ -67,28 +67,28 @@ impl Bus {
     ///
     /// # Errors
     /// The connection has ended for good.
-    pub async fn serve_asks(&self, partition: PartitionId) -> Result<AskServer, BusError> {
+    pub async fn serve_asks(&self, partition: PartitionId) -> Result<QueryServer, BusError> {
         let client = self.shared.control.client.clone();
-        let subscriber = client.subscribe(subject::ask(partition)).await?;
-        Ok(AskServer { client, subscriber })
+        let subscriber = client.subscribe(subject::query(partition)).await?;
+        Ok(QueryServer { client, subscriber })
     }
 }
 
 /// The questions to one partition. Dropping it ends the subscription: askers are then told that there is no owner.
 #[derive(Debug)]
-pub struct AskServer {
+pub struct QueryServer {
     client: Client,
     subscriber: Subscriber,
 }
 
-impl AskServer {
+impl QueryServer {
     /// The next question; `None` when the connection has ended for good. Cancel-safe.
-    pub async fn next(&mut self) -> Option<AskRequest> {
+    pub async fn next(&mut self) -> Option<QueryRequest> {
         loop {
             let message = self.subscriber.next().await?;
             // One without a place for the answer is not a question.
             if let Some(reply) = message.reply {
-                return Some(AskRequest { client: self.client.clone(), reply, payload: message.payload });
+                return Some(QueryRequest { client: self.client.clone(), reply, payload: message.payload });
             }
         }
     }
@@ -96,14 +96,14 @@ impl AskServer {
 
 /// One question.
 #[derive(Debug)]
-pub struct AskRequest {
+pub struct QueryRequest {
     client: Client,
     reply: Subject,
     /// What is asked.
     pub payload: Bytes,
 }
 
-impl AskRequest {
+impl QueryRequest {
     /// Answers. Whether the asker gets it is not known.
     ///
     /// # Errors

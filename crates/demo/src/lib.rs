@@ -1,6 +1,10 @@
 //! Antiphon at work on a terminal: somebody talks with a model, ten agents work through their queues, a worker dies.
 //!
 //! Entry: [`run`]. Everything shown is seen from outside, over NATS, HTTP and SQL, and the verdict is Postgres' own.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tooling at the edge: it reads the environment and spawns what it likes"
+)]
 
 mod lines;
 mod order;

@@ -128,7 +128,7 @@ fn text_that_its_owner_does_not_have_any_more_restarts_the_viewers() {
         attempt: 0,
         role: Role::Assistant,
         batch_type: BatchType::UserRequest,
-        chunks: text.iter().map(|(id, text)| Arc::new(Chunk::content(*id, *text, false))).collect(),
+        chunks: text.iter().map(|(id, text)| Arc::new(Chunk::content(*id, text, false))).collect(),
         next: from,
     };
     let mut now = NOW;

@@ -26,6 +26,7 @@ mod examples;
 mod figures;
 mod first_chats;
 mod following;
+mod full_streams;
 mod fuzz;
 mod going_on;
 mod handover;

@@ -66,13 +66,13 @@ async fn store(context: &Context, kind: &'static str, subject: &str, payload: By
     tracing::warn!(subject, kind, %error, "an order could not be stored");
     Err(match (&error, error.disposition()) {
         (BusError::TooLarge(_), _) => Problem::too_large("input_too_large", error.to_string()),
+        // Mostly a stream that is full: its publishers are told, nothing is dropped.
+        (BusError::JetStream { .. }, _) | (_, Disposition::Reject | Disposition::Fatal) => {
+            Problem::unavailable("stream_refuses", "the stream takes nothing at the moment").retry_after(5)
+        }
         (_, Disposition::Retry) => Problem::unavailable(
             "nats_unavailable",
             "NATS did not confirm that it has stored this; try again with the same ids or the same Idempotency-Key",
         ),
-        // Mostly a stream that is full: its publishers are told, nothing is dropped.
-        (_, Disposition::Reject | Disposition::Fatal) => {
-            Problem::unavailable("stream_refuses", "the stream takes nothing at the moment").retry_after(5)
-        }
     })
 }

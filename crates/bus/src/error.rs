@@ -41,6 +41,17 @@ pub enum BusError {
     /// Not a subject.
     #[error("{0:?} is not a subject to publish to")]
     InvalidSubject(String),
+    /// The server's or the account's storage limit leaves no room for a new stream.
+    #[error(
+        "JetStream cannot reserve {max_bytes} bytes for the stream {stream}: raise max_file_store of the NATS server (or the account's \
+         limit), or lower ANTIPHON_STREAM_MAX_BYTES"
+    )]
+    NoStorage {
+        /// Name of the stream.
+        stream: String,
+        /// What it was to reserve.
+        max_bytes: i64,
+    },
     /// JetStream refused.
     #[error("JetStream: {detail} (error {code})")]
     JetStream {
@@ -62,7 +73,7 @@ impl BusError {
         match self {
             Self::Away | Self::Timeout(_) | Self::NoStream(_) | Self::Unexpected(_) => Disposition::Retry,
             Self::TooLarge(_) | Self::InvalidSubject(_) => Disposition::Reject,
-            Self::Config(_) => Disposition::Fatal,
+            Self::Config(_) | Self::NoStorage { .. } => Disposition::Fatal,
             // Too many consumers: those of dead readers go away by themselves.
             Self::JetStream { code: 10026, .. } => Disposition::Retry,
             Self::JetStream { status, .. } if *status >= 500 => Disposition::Retry,

@@ -148,6 +148,9 @@ impl Bus {
         match self.shared.api.create_stream(new).await.map_err(BusError::from) {
             // Made by another process since we looked, with another incarnation: that one counts.
             Err(BusError::JetStream { code: 10058, .. }) => Ok(()),
+            Err(BusError::JetStream { code: 10047, .. }) => {
+                Err(BusError::NoStorage { stream: kind.name().to_owned(), max_bytes: options.max_bytes })
+            }
             Err(error) => Err(error),
             Ok(_) => {
                 tracing::info!(stream = kind.name(), "stream made");

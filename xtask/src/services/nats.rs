@@ -30,6 +30,9 @@ pub struct NatsOptions {
     pub partitions: Option<u32>,
     /// fsync before every acknowledgement (`sync_interval: always`), as production has it.
     pub sync_always: bool,
+    /// Bytes that all streams together may reserve. The server's own default is three quarters of the free disk, so that a test would pass
+    /// on one machine and not on another.
+    pub max_file_store: u64,
     /// Further lines of configuration.
     pub extra_config: String,
 }
@@ -41,6 +44,7 @@ impl NatsOptions {
             program: program.into(),
             partitions: None,
             sync_always: false,
+            max_file_store: 64 << 30,
             extra_config: String::new(),
         }
     }
@@ -49,7 +53,8 @@ impl NatsOptions {
         let sync = if self.sync_always { ", sync_interval: always" } else { "" };
         let mut config = format!(
             "server_name: antiphon_dev_{port}\nhost: 127.0.0.1\nport: {port}\n\
-             jetstream {{ store_dir: {store:?}{sync} }}\n"
+             jetstream {{ store_dir: {store:?}, max_file_store: {}{sync} }}\n",
+            self.max_file_store
         );
         if let Some(partitions) = self.partitions {
             config.push_str("mappings = {\n");
@@ -204,7 +209,10 @@ mod tests {
         let config = options.config(4222, Path::new("/data"));
         assert!(config.contains(r#"  "chunks.*": "chunks.{{partition(8,1)}}.{{wildcard(1)}}""#), "{config}");
         assert!(config.contains(r#"  "tasks.*": "tasks.{{partition(8,1)}}.{{wildcard(1)}}""#), "{config}");
-        assert!(config.contains("jetstream { store_dir: \"/data\" }"), "{config}");
+        assert!(
+            config.contains("jetstream { store_dir: \"/data\", max_file_store: 68719476736 }"),
+            "{config}"
+        );
     }
 
     #[test]
@@ -212,7 +220,12 @@ mod tests {
         let mut options = NatsOptions::new("nats-server");
         options.sync_always = true;
         let config = options.config(4222, Path::new("/data"));
-        assert!(config.contains("jetstream { store_dir: \"/data\", sync_interval: always }"), "{config}");
+        assert!(
+            config.contains(
+                "jetstream { store_dir: \"/data\", max_file_store: 68719476736, sync_interval: always }"
+            ),
+            "{config}"
+        );
         assert!(!config.contains("mappings"), "{config}");
     }
 }

@@ -82,3 +82,16 @@ async fn credentials_in_the_url_are_used() -> Result<()> {
     assert_eq!(error.disposition(), Disposition::Fatal, "{error}");
     Ok(())
 }
+
+#[tokio::test]
+async fn streams_larger_than_the_storage_are_refused_at_once() -> Result<()> {
+    let server = Server::start()?;
+    let options = StreamOptions { max_bytes: 1 << 50, ..StreamOptions::default() };
+    let started = std::time::Instant::now();
+    let error = server.bus().await?.ensure_streams(PartitionCount::new(1)?, &options).await.unwrap_err();
+    assert!(matches!(error, BusError::NoStorage { max_bytes: 1_125_899_906_842_624, .. }), "{error:?}");
+    assert_eq!(error.disposition(), Disposition::Fatal);
+    assert!(error.to_string().contains("lower ANTIPHON_STREAM_MAX_BYTES"), "{error}");
+    assert!(started.elapsed() < PATIENCE, "it is not tried again");
+    Ok(())
+}

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use access::jwt::{JwtAlgorithm, JwtRules};
-use access::{CorsRules, Limits, Rate};
+use auth::jwt::{JwtAlgorithm, JwtRules};
+use auth::{CorsRules, Limits, Rate};
 use clap::Args;
 use gateway::{AccessConfig, TokenConfig, TokenKeys};
 

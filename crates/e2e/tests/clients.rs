@@ -87,8 +87,8 @@ struct Clients {
 
 impl Clients {
     fn start(bed: &Bed, asked: Asked) -> Self {
-        let source = workspace::root().join("crates/adapters/tests/clients");
-        // Not where the tests of the adapters install, which may do so at the same time.
+        let source = workspace::root().join("crates/protocols/tests/clients");
+        // Not where the tests of `protocols` install, which may do so at the same time.
         let installed = workspace::target_dir().join("clients/fleet");
         npm::install(&source, &installed).unwrap();
         let gateways: Vec<_> =

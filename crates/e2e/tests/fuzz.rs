@@ -125,7 +125,7 @@ impl Python {
     async fn check(&self, description: &str) {
         let file = workspace::target_dir().join("fuzz").join(format!("{}.json", std::process::id()));
         tokio::fs::write(&file, description).await.unwrap();
-        let golden = workspace::root().join("crates/adapters/tests/golden");
+        let golden = workspace::root().join("crates/protocols/tests/golden");
         let checking = self.command().arg("check.py").arg(&file).arg(golden).spawn().unwrap();
         let (is_well, said) = ended(checking, LIMIT).await;
         tokio::fs::remove_file(&file).await.unwrap();

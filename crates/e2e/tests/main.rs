@@ -9,9 +9,9 @@
     reason = "tests say what went wrong by panicking"
 )]
 
-mod access;
 mod acts;
 mod again;
+mod auth;
 mod bed;
 mod chaos;
 mod clients;

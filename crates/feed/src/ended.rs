@@ -1,8 +1,8 @@
 //! Messages that have ended, as the store tells of them, and how a reader is told.
 
-use adapters::{FailureNote, Header, Native, Seen, StoredAnswer};
 use bytes::Bytes;
 use model::{MessageId, Position};
+use protocols::{FailureNote, Header, Native, Seen, StoredAnswer};
 
 /// A message that has ended.
 #[derive(Debug, Clone, PartialEq)]

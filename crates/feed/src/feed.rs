@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use adapters::{Cursor, FailureNote, Header, Native, cursor};
 use bytes::Bytes;
 use model::{Chunk, MessageId, Outcome, Position, ThreadId, Timestamp};
+use protocols::{Cursor, FailureNote, Header, Native, cursor};
 use wire::live::{End, LiveFrame};
 use wire::query::{Query, QueryReply};
 

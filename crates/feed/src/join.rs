@@ -1,8 +1,8 @@
 //! Viewers who join a feed.
 
-use adapters::{Cursor, Native, Seen};
 use bytes::Bytes;
 use model::{MessageId, Timestamp};
+use protocols::{Cursor, Native, Seen};
 
 use crate::feed::{AGAIN_MS, Feed};
 use crate::open::Open;

@@ -1,8 +1,8 @@
 //! One message that has begun and not ended: what was shown of it.
 
-use adapters::{Header, Native, Progress, Seen};
 use bytes::Bytes;
 use model::{Chunk, ChunkKind};
+use protocols::{Header, Native, Progress, Seen};
 
 #[derive(Debug)]
 pub(crate) struct Open {

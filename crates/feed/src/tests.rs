@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
-use adapters::Cursor;
 use bytes::Bytes;
 use model::{
     BatchType, Chunk, Cut, FrameNumber, MessageId, OpenText, Outcome, Position, Role, ThreadId, Timestamp,
 };
+use protocols::Cursor;
 use wire::live::{End, LiveFrame};
 use wire::query::QueryReply;
 

@@ -1,8 +1,8 @@
 //! Viewers who wait to join a feed: those who come with a cursor are told what ended since, until they stand where the feed stands.
 
-use adapters::{Cursor, Native};
 use bytes::Bytes;
 use model::{MessageId, Position, ThreadId, Timestamp};
+use protocols::{Cursor, Native};
 
 use crate::ended::{CatchUp, Page, Read, catch_up};
 use crate::feed::Feed;

@@ -5,11 +5,11 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use adapters::native::{self, Reader, Told};
-use adapters::{Happening, Output, Protocol, StoredAnswer, Then};
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame};
 use model::MessageId;
+use protocols::native::{self, Reader, Told};
+use protocols::{Happening, Output, Protocol, StoredAnswer, Then};
 
 use crate::lane::{LaneBody, StreamCut};
 use crate::metrics::{self, Cut};

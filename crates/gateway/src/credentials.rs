@@ -12,9 +12,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use access::jwt::JwtRules;
-use access::ticket::{self, Ticket, TicketKey, TicketRefused};
-use access::{CorsRules, KeyId, KeyRefused, Limits, NewKey, PresentedKey, Principal, Source};
+use auth::jwt::JwtRules;
+use auth::ticket::{self, Ticket, TicketKey, TicketRefused};
+use auth::{CorsRules, KeyId, KeyRefused, Limits, NewKey, PresentedKey, Principal, Source};
 use axum::http::{HeaderMap, StatusCode, header};
 use model::{ThreadId, Timestamp};
 use store::{Store, StoreError};
@@ -87,7 +87,7 @@ impl AccessConfig {
 pub enum TokenError {
     /// The secret is no good.
     #[error("the secret of tokens: {0}")]
-    Secret(#[from] access::jwt::InvalidJwks),
+    Secret(#[from] auth::jwt::InvalidJwks),
     /// The address of the keys is none.
     #[error("the address of the JWKS must begin with https:// (or http:// on loopback)")]
     Address,

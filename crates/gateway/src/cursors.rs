@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use adapters::Cursor;
 use axum::http::StatusCode;
 use model::{Bucket, Position, ThreadId};
+use protocols::Cursor;
 use store::{Placed, Store, StoreError};
 
 use crate::hub::Hub;

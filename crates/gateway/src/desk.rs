@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use access::ticket::Ticket;
-use access::{Principal, Source};
-use adapters::native;
+use auth::ticket::Ticket;
+use auth::{Principal, Source};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
 use model::{AgentId, Tenant, ThreadId, Timestamp};
+use protocols::native;
 use runtime::Clock;
 use store::Store;
 

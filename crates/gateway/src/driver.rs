@@ -3,12 +3,12 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use adapters::{Cursor, native};
 use bus::{LiveSubscription, QueryError};
 use feed::{BadCursor, Event, Fate, Feed, Join, Page, Read, Waiting};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use model::{MessageId, ThreadId, Timestamp};
+use protocols::{Cursor, native};
 use runtime::Backoff;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};

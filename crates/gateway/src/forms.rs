@@ -67,12 +67,12 @@ form! {
 
 form! {
     /// What a credential is for.
-    CredentialRole, one_of(access::Role::ALL.map(access::Role::name))
+    CredentialRole, one_of(auth::Role::ALL.map(auth::Role::name))
 }
 
 form! {
     /// What may be done.
-    ScopeText, one_of(access::Permission::ALL.map(access::Permission::scope))
+    ScopeText, one_of(auth::Permission::ALL.map(auth::Permission::scope))
 }
 
 form! {
@@ -163,7 +163,7 @@ form! {
             r"^[0-9]{1,19}(~[A-Za-z0-9_-]{1,128}\.[0-9]{1,10}\.[0-9]{1,10}\.[0-9]{1,19}",
             r"(\.[0-9]{1,19}\.[0-9]{1,10}(\.[0-9]{1,19}(-[0-9]{1,19})?){0,8})?(\.x)?(\.f)?)*$",
         ),
-        adapters::cursor::MAX_LEN,
+        protocols::cursor::MAX_LEN,
         "7524873984012345344~u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a.0.12.480",
     )
 }

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use access::{Class, CorsRules, OverLimit, Permission, Principal, StreamPermit, TenantName, Tenants};
-use adapters::request::{ErrorBody, Rejection};
+use ::protocols::request::{ErrorBody, Rejection};
+use auth::{Class, CorsRules, OverLimit, Permission, Principal, StreamPermit, TenantName, Tenants};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
@@ -145,7 +145,7 @@ impl Drop for OpenStream {
 }
 
 impl Usage {
-    pub(crate) fn new(limits: access::Limits, is_counted: bool) -> Self {
+    pub(crate) fn new(limits: auth::Limits, is_counted: bool) -> Self {
         Self { tenants: is_counted.then(|| Arc::new(Mutex::new(Tenants::new(limits)))) }
     }
 
@@ -212,7 +212,7 @@ fn said(headers: &HeaderMap, name: HeaderName) -> Option<String> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-fn with(mut response: Response, headers: Vec<access::HeaderPair>) -> Response {
+fn with(mut response: Response, headers: Vec<auth::HeaderPair>) -> Response {
     for (name, value) in headers {
         if let Ok(value) = HeaderValue::from_str(&value) {
             response.headers_mut().append(HeaderName::from_static(name), value);
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_stream_counts_while_it_lives() {
-        let limits = access::Limits { streams: Some(1), ..access::Limits::default() };
+        let limits = auth::Limits { streams: Some(1), ..auth::Limits::default() };
         let (usage, now) = (Usage::new(limits, true), Timestamp(0));
         let first = usage.open_stream(&Principal::local(), now).unwrap();
         let refused = usage.open_stream(&Principal::local(), now).unwrap_err();

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use access::CorsRules;
+use auth::CorsRules;
 use axum::extract::Request;
 use axum::http::uri::Authority;
 use axum::http::{HeaderName, StatusCode, Version, header};

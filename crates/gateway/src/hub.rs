@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use adapters::{Cursor, Native, native};
 use bus::Bus;
 use futures_util::future::join_all;
 use model::{Bucket, MessageId, PartitionCount, PartitionId, Position, Tenant, ThreadId, Timestamp};
+use protocols::{Cursor, Native, native};
 use runtime::{Clock, Heartbeat, spawn_named};
 use store::Store;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};

@@ -1,8 +1,8 @@
 //! What people and services write: checked as its owner will check it, so that what is taken is not refused later.
 
-use adapters::request::{BadRequest, Instructions, Wanted};
 use axum::http::StatusCode;
 use model::{InvalidMetadata, Metadata, TurnOpened};
+use protocols::request::{BadRequest, Instructions, Wanted};
 use serde_json::{Map, Value};
 
 use crate::problem::Problem;

@@ -10,9 +10,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ::metrics::Counter;
-use adapters::native;
 use bytes::Bytes;
 use http_body::Frame;
+use protocols::native;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;

@@ -1,9 +1,9 @@
 //! Errors as `application/problem+json` (RFC 9457).
 
-use adapters::request::{BadRequest, Rejection};
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use protocols::request::{BadRequest, Rejection};
 use serde::Serialize;
 use store::{Disposition, StoreError};
 use utoipa::ToSchema;

@@ -1,8 +1,8 @@
 //! Reading a thread from the store in the form that feeds take.
 
-use adapters::{FailureNote, Header, StoredAnswer, stored};
 use feed::{Ended, How, Page, Read};
 use model::{MessageId, Metadata, Position, ThreadId, TurnId};
+use protocols::{FailureNote, Header, StoredAnswer, stored};
 use serde_json::Value;
 use store::{EndRow, Said, Store, StoreError};
 

@@ -19,7 +19,7 @@ mod turns;
 
 use std::sync::Arc;
 
-use access::{CorsRules, Permission};
+use auth::{CorsRules, Permission};
 use axum::http::{Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post, put};
@@ -58,10 +58,10 @@ pub(crate) fn router(counter: Counter, cors: Arc<CorsRules>, health: Health) -> 
         .merge(runtime::endpoint::probes_router(health))
         .fallback(async |uri: Uri| {
             let problem = Problem::not_found("unknown_address", "there is nothing at this address");
-            protocols::refusal_at(uri.path(), problem)
+            self::protocols::refusal_at(uri.path(), problem)
         })
         .method_not_allowed_fallback(async |uri: Uri| {
-            protocols::refusal_at(uri.path(), Problem::method_not_allowed())
+            self::protocols::refusal_at(uri.path(), Problem::method_not_allowed())
         });
     routes
         .layer(middleware::from_fn_with_state(cors, guard::cross_origin))
@@ -122,9 +122,9 @@ fn of_agents(counter: &Counter) -> Router<Counter> {
 
 /// What front ends and libraries speak already.
 fn of_protocols(counter: &Counter) -> Router<Counter> {
+    use self::protocols::{agui, completions, models, responses, ui_message};
+    use ::protocols::{agui as ag_ui, chat_completions as chat, responses as openai, ui_message as ai_sdk};
     use Permission::{ReadAgents, ReadThreads, WriteThreads};
-    use adapters::{agui as ag_ui, chat_completions as chat, responses as openai, ui_message as ai_sdk};
-    use protocols::{agui, completions, models, responses, ui_message};
     let routes = Guards { counter };
     let response = "/v1/responses/{response}";
     let of_ai_sdk = |permission, handlers| routes.needs_in(ai_sdk::error_body, permission, handlers);

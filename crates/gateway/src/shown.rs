@@ -1,6 +1,6 @@
 //! Forms in which things appear in JSON: those of the HTTP API, which the operators' commands print as well.
 
-use access::Permission;
+use auth::Permission;
 use batches::{Batch, State, Why, tokens};
 use model::{BatchType, Position, Timestamp};
 use serde::Serialize;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use adapters::Cursor;
-use adapters::request::BadRequest;
 use axum::http::StatusCode;
 use model::{AgentId, Bucket, BusyPolicy, MessageId, Metadata, ThreadId, TurnId, TurnOpened};
+use protocols::Cursor;
+use protocols::request::BadRequest;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use store::{AgentStanding, KeyClaim, TurnState};

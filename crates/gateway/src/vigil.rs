@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use access::{KeyId, Principal};
-use adapters::native;
+use auth::{KeyId, Principal};
 use model::Timestamp;
+use protocols::native;
 
 use crate::lane::Lane;
 
@@ -78,7 +78,7 @@ impl Open {
 
 #[cfg(test)]
 mod tests {
-    use access::{NewKey, PresentedKey, Role, StoredKey, TenantName};
+    use auth::{NewKey, PresentedKey, Role, StoredKey, TenantName};
     use tokio_util::sync::CancellationToken;
 
     use super::*;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use adapters::Cursor;
-use adapters::native::{Reader, Told};
 use bytes::Bytes;
 use model::{PartitionId, ThreadId};
+use protocols::Cursor;
+use protocols::native::{Reader, Told};
 
 use crate::checker::{Seen, Transcript};
 

@@ -4,7 +4,7 @@ use super::{SourceFile, Violation};
 
 /// Crates that decide: no I/O, no clock, no random source, no logging.
 pub(super) const PURE: &[&str] =
-    &["model", "wire", "reorder", "batches", "scheduling", "partition", "adapters", "feed", "access"];
+    &["model", "wire", "reorder", "batches", "scheduling", "partition", "protocols", "feed", "auth"];
 /// For development only: may use anything.
 const DEV: &[&str] = &["bench", "chaos", "demo", "e2e", "simulation", "testkit", "xtask"];
 
@@ -17,10 +17,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tokenizer", &["batches"]),
     ("scheduling", &["model"]),
     ("partition", &["model", "reorder", "batches", "scheduling"]),
-    ("adapters", &["model"]),
-    ("feed", &["model", "wire", "adapters"]),
-    ("access", &["model"]),
-    ("store", &["model", "access", "batches", "scheduling", "partition"]),
+    ("protocols", &["model"]),
+    ("feed", &["model", "wire", "protocols"]),
+    ("auth", &["model"]),
+    ("store", &["model", "auth", "batches", "scheduling", "partition"]),
     ("bus", &["model", "wire"]),
     ("runtime", &[]),
     (
@@ -32,7 +32,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "batches",
             "scheduling",
             "partition",
-            "adapters",
+            "protocols",
             "store",
             "tokenizer",
             "bus",
@@ -47,16 +47,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "reorder",
             "batches",
             "scheduling",
-            "adapters",
+            "protocols",
             "feed",
-            "access",
+            "auth",
             "store",
             "tokenizer",
             "bus",
             "runtime",
         ],
     ),
-    ("mcp", &["model", "batches", "access", "store", "runtime"]),
+    ("mcp", &["model", "batches", "auth", "store", "runtime"]),
     ("workflow", &["model", "wire", "bus", "runtime"]),
 ];
 

@@ -1,6 +1,6 @@
 //! API keys: making, listing and revoking them.
 
-use access::{StoredKey, TenantName};
+use auth::{StoredKey, TenantName};
 use gateway::new_key;
 use gateway::shown::ShownKey;
 use model::Timestamp;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use access::{KeyId, Role};
+use auth::{KeyId, Role};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use model::{PartitionId, Position, Tenant, ThreadId};

@@ -1,7 +1,7 @@
-use adapters::chat_completions::{self, ToolCalls};
-use adapters::responses::{self, Calls, Resume};
-use adapters::{ChatCompletions, Cursor, FailureNote, Header, Native, Progress, Responses};
 use model::{BatchType, Chunk, Metadata, Position, Role, ThreadId, Timestamp};
+use protocols::chat_completions::{self, ToolCalls};
+use protocols::responses::{self, Calls, Resume};
+use protocols::{ChatCompletions, Cursor, FailureNote, Header, Native, Progress, Responses};
 use serde_json::{Value, json};
 
 use super::*;

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use access::{KeyId, StoredKey};
+use auth::{KeyId, StoredKey};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use model::Timestamp;
@@ -277,7 +277,7 @@ impl State {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use access::{NewKey, Role, TenantName};
+    use auth::{NewKey, Role, TenantName};
     use futures_util::future::join_all;
 
     use super::*;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use access::Principal;
-use access::jwt::{self, Jwks, JwtRefused, JwtRules, Refetch, RefetchGate};
+use auth::Principal;
+use auth::jwt::{self, Jwks, JwtRefused, JwtRules, Refetch, RefetchGate};
 use model::Timestamp;
 use reqwest::{Client, Url};
 use runtime::spawn_named;

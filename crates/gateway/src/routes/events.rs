@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use adapters::Cursor;
 use axum::body::Body;
 use axum::extract::Extension;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -10,6 +9,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use feed::BadCursor;
 use model::{MessageId, ThreadId};
+use protocols::Cursor;
 use serde::Deserialize;
 use utoipa::IntoParams;
 

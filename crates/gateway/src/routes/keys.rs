@@ -1,6 +1,6 @@
 //! API keys of the caller's tenant.
 
-use access::{KeyId, Role, StoredKey};
+use auth::{KeyId, Role, StoredKey};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};

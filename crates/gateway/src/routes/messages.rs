@@ -1,11 +1,11 @@
 //! Inputs of persons, which open turns.
 
-use adapters::{Cursor, native};
 use axum::body::Body;
 use axum::extract::Extension;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::{MessageId, ThreadId, TurnId};
+use protocols::{Cursor, native};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use store::TurnState;

@@ -1,6 +1,6 @@
 //! The protocols of other clients, over the same turns.
 //!
-//! Each handler reads its protocol's request ([`adapters`]), opens or finds the turn as the native API does, and answers with a fold
+//! Each handler reads its protocol's request ([`protocols`]), opens or finds the turn as the native API does, and answers with a fold
 //! over what the turn's viewers are told, or over what the history has of it.
 
 pub(super) mod agui;
@@ -11,14 +11,14 @@ pub(super) mod models;
 pub(super) mod responses;
 pub(super) mod ui_message;
 
-use adapters::request::{BadRequest, ErrorBody, Rejection};
-use adapters::{Cursor, FailureNote, Happening, Protocol, StoredAnswer};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use model::{Bucket, MessageId, ThreadId, TurnFault, TurnId};
+use protocols::request::{BadRequest, ErrorBody, Rejection};
+use protocols::{Cursor, FailureNote, Happening, Protocol, StoredAnswer};
 use sha2::{Digest, Sha256};
 use store::{RunFailure, TurnState};
 use uuid::Uuid;
@@ -124,9 +124,9 @@ pub(crate) fn refusal(problem: &Problem, error_body: fn(&Rejection) -> ErrorBody
 pub(crate) fn refusal_at(path: &str, problem: Problem) -> Response {
     const OPENAI: [&str; 3] = ["/v1/chat/", "/v1/responses", "/v1/models"];
     let form = match path {
-        _ if OPENAI.iter().any(|begin| path.starts_with(begin)) => adapters::responses::error_body,
-        _ if path.starts_with("/api/chat") => adapters::ui_message::error_body,
-        _ if path.starts_with("/agui") => adapters::agui::error_body,
+        _ if OPENAI.iter().any(|begin| path.starts_with(begin)) => protocols::responses::error_body,
+        _ if path.starts_with("/api/chat") => protocols::ui_message::error_body,
+        _ if path.starts_with("/agui") => protocols::agui::error_body,
         _ => return problem.into_response(),
     };
     problem.count();

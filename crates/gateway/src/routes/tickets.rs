@@ -1,6 +1,6 @@
 //! Tickets for clients that cannot send headers: a browser's `EventSource`.
 
-use access::ticket::USUAL_LIFETIME_S;
+use auth::ticket::USUAL_LIFETIME_S;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};

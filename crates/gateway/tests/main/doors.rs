@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use access::jwt::JwtRules;
-use access::{CorsRules, Role, StoredKey, TenantName};
+use auth::jwt::JwtRules;
+use auth::{CorsRules, Role, StoredKey, TenantName};
 use futures_util::{StreamExt, stream};
 use gateway::{AccessConfig, Limits, TokenConfig, TokenKeys};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

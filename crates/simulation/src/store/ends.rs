@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use adapters::{FailureNote, Header, StoredAnswer};
 use feed::{Ended, How, Page};
 use model::{MessageId, MessageKey, Position, ThreadId};
 use partition::Commit;
+use protocols::{FailureNote, Header, StoredAnswer};
 
 use super::Store;
 use crate::bug::Bug;
@@ -27,7 +27,7 @@ impl Store {
         let (placement, attempt) = (message.placement, message.attempt);
         let header = Header::new(id.clone(), attempt, message.role, placement.batch_type);
         let steps = self.steps.remove(&message.key).unwrap_or_default();
-        let messages = steps.iter().chain([message]).map(|message| adapters::StoredMessage {
+        let messages = steps.iter().chain([message]).map(|message| protocols::StoredMessage {
             role: message.role,
             content: &message.content,
             tool_calls: message.tool_calls.as_ref(),

@@ -44,7 +44,7 @@ impl World {
         self.follow(gateway, &thread);
         let viewer = Viewer { client: index, connection };
         let cursor = match self.bug {
-            Some(Bug::CursorForgotten) => cursor.map(|cursor| adapters::Cursor::at(cursor.base())),
+            Some(Bug::CursorForgotten) => cursor.map(|cursor| protocols::Cursor::at(cursor.base())),
             Some(Bug::CursorLags) => self.clients[index].cursor_before(),
             _ => cursor,
         };

@@ -1,6 +1,6 @@
 //! API keys: their digests, and who made and ended them.
 
-use access::{KeyId, Permissions, Role, StoredKey, TenantName};
+use auth::{KeyId, Permissions, Role, StoredKey, TenantName};
 use model::{Tenant, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use access::{Bucket, Rate};
+use auth::{Bucket, Rate};
 use model::Timestamp;
 
 use crate::peers::peer;

@@ -1,4 +1,4 @@
-//! What the protocols of other clients say, as far as it is said or read here. The `adapters` write and read it; the tests hold what
+//! What the protocols of other clients say, as far as it is said or read here. The crate `protocols` writes and reads it; the tests hold what
 //! they write against this.
 #![allow(dead_code, reason = "the types lend their form to the description and have no values")]
 

@@ -5,12 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use adapters::{Cursor, FailureNote, Header, Native, Seen};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
 use axum::response::Response;
 use model::{BatchType, Chunk, MessageId, Position, Role, ThreadId};
+use protocols::{Cursor, FailureNote, Header, Native, Seen};
 use runtime::{Clock, Health};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -173,7 +173,7 @@ fn literal(code: &str) -> Option<&str> {
 fn every_refusal_of_a_body_or_a_viewer_is_described() {
     let known: BTreeSet<_> = codes::ALL.iter().map(|code| code.name).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for file in ["../adapters/src/request.rs", "src/hub.rs"] {
+    for file in ["../protocols/src/request.rs", "src/hub.rs"] {
         let text = fs::read_to_string(root.join(file)).unwrap();
         let (_, body) = text.split_once("fn code(").unwrap();
         let arms = body.split("\n    }").next().unwrap().split("=>").skip(1).filter_map(literal);
@@ -268,7 +268,7 @@ fn schema_of(name: &str, data: &Value) -> &'static str {
 
 /// Events of ours, by name and data.
 fn native_events() -> Vec<(String, Value)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../adapters/tests/golden/native");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocols/tests/golden/native");
     let golden = fs::read_dir(folder).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
     let header = Header::new(MessageId::parse("m").unwrap(), 2, Role::Tool, BatchType::SystemTrigger);
     let mut native = Native::new(ThreadId::parse("t").unwrap(), Cursor::at(Position::from_stored(1)));

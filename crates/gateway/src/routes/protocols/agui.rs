@@ -1,11 +1,11 @@
 //! AG-UI.
 
-use adapters::AgUi;
-use adapters::agui::{Request, error_body};
 use axum::extract::Extension;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use model::{MessageId, Metadata, ThreadId, TurnId};
+use protocols::AgUi;
+use protocols::agui::{Request, error_body};
 
 use super::{Answer, Posted, Trouble, active, enter, find, last, open, own_key, posted, stream};
 use crate::desk::Desk;

@@ -1,11 +1,11 @@
 //! OpenAI's chat completions.
 
-use adapters::ChatCompletions;
-use adapters::chat_completions::{Request, Terms, ToolCalls, error_body};
 use axum::extract::Extension;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use model::ThreadId;
+use protocols::ChatCompletions;
+use protocols::chat_completions::{Request, Terms, ToolCalls, error_body};
 
 use super::{
     Posted, Repeats, Trouble, enter, failed, imported, json, new_thread, placed, posted, stream, whole,

@@ -1,8 +1,8 @@
 //! The history that a client sends along with a chat completion, taken over into the new thread where the agent's settings say so.
 
-use adapters::request::BadRequest;
 use batches::{Item, legacy};
 use model::{AgentId, Metadata, ThreadId};
+use protocols::request::BadRequest;
 use serde_json::{Value, json};
 use store::Taken;
 

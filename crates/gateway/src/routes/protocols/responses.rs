@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use adapters::Responses;
-use adapters::responses::{Calls, Follows, Request, Resume, Terms, error_body, message_of};
 use axum::extract::Extension;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use bytes::Bytes;
 use model::{ActKind, AgentId, Bucket, MessageId, Metadata, ThreadId, Timestamp, TurnId};
+use protocols::Responses;
+use protocols::responses::{Calls, Follows, Request, Resume, Terms, error_body, message_of};
 use serde::Deserialize;
 use store::{AskedResponse, NewThread};
 use utoipa::IntoParams;

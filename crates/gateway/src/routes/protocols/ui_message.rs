@@ -1,12 +1,12 @@
 //! The UI message stream of Vercel's AI SDK.
 
-use adapters::UiMessage;
-use adapters::request::BadRequest;
-use adapters::ui_message::{HistoryMessage, Regenerated, Request, error_body};
 use axum::extract::Extension;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use model::{ActKind, MessageId, Position, Role, TurnOpened};
+use protocols::UiMessage;
+use protocols::request::BadRequest;
+use protocols::ui_message::{HistoryMessage, Regenerated, Request, error_body};
 use serde::{Deserialize, Serialize};
 use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};

@@ -1,5 +1,5 @@
-use adapters::{AgUi, Protocol, UiMessage};
 use model::{MessageId, ThreadId};
+use protocols::{AgUi, Protocol, UiMessage};
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! Tokens that are really signed, good and bad.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use access::{
+use auth::{
     Permission, Permissions, Role, Source,
     jwt::{InvalidJwks, Jwks, JwtAlgorithm, JwtRefused, JwtRules, verify},
 };

@@ -5,13 +5,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use adapters::{agui, chat_completions, responses, ui_message};
 use model::{Chunk, ChunkKind};
+use protocols::{agui, chat_completions, responses, ui_message};
 use serde_json::{Value, json};
 use xtask::{npm, workspace};
 
+use crate::encoders::{self, NAMES};
 use crate::golden::{check, folder};
-use crate::protocols::{self, NAMES};
 use crate::scenarios::{self, End, Scenario, told};
 
 /// Answers of producers that follow no rule.
@@ -20,7 +20,7 @@ const RANDOM: u64 = 300;
 /// One test, because two would install at the same time.
 #[test]
 fn the_real_clients_understand_it() {
-    let installed = workspace::target_dir().join("clients/adapters");
+    let installed = workspace::target_dir().join("clients/protocols");
     npm::install(&folder().with_file_name("clients"), &installed).unwrap();
     they_read_the_golden_files(&installed);
     they_take_whatever_a_producer_says(&installed);
@@ -41,7 +41,7 @@ fn they_take_whatever_a_producer_says(installed: &Path) {
     for name in NAMES {
         fs::create_dir_all(folder.join(name)).unwrap();
         for (number, scenario) in scenarios.iter().enumerate() {
-            let told = told(&mut *protocols::of(name), &scenario.happenings());
+            let told = told(&mut *encoders::of(name), &scenario.happenings());
             fs::write(folder.join(name).join(format!("{number}.txt")), told).unwrap();
         }
     }

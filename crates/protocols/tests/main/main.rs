@@ -3,8 +3,8 @@
 
 mod clients;
 mod cuts;
+mod encoders;
 mod golden;
 mod history;
-mod protocols;
 mod scenarios;
 mod shuffles;

@@ -1,11 +1,11 @@
 //! A connection that is cut anywhere, and the client that comes back by the rule of its protocol.
 
-use adapters::chat_completions::ToolCalls;
-use adapters::responses::Resume;
-use adapters::{Happening, Protocol, Then};
 use model::Chunk;
+use protocols::chat_completions::ToolCalls;
+use protocols::responses::Resume;
+use protocols::{Happening, Protocol, Then};
 
-use crate::protocols::{self, NAMES};
+use crate::encoders::{self, NAMES};
 use crate::scenarios::{self, told};
 
 /// What only the end of an answer writes, in any of the protocols.
@@ -28,7 +28,7 @@ fn before_the_commit_there_is_no_terminal_and_after_it_there_is_one() {
         for scenario in scenarios::all() {
             let happenings = scenario.happenings();
             let (end, before) = happenings.split_last().unwrap();
-            let mut protocol = protocols::of(name);
+            let mut protocol = encoders::of(name);
             for happening in before {
                 let output = protocol.apply(*happening);
                 let text = String::from_utf8(output.bytes.to_vec()).unwrap();
@@ -49,8 +49,8 @@ fn before_the_commit_there_is_no_terminal_and_after_it_there_is_one() {
 fn whoever_begins_late_is_told_the_same() {
     for name in NAMES {
         for scenario in scenarios::all() {
-            let whole = told(&mut *protocols::of(name), &scenario.happenings());
-            assert!(told(&mut *protocols::of(name), &scenario.happenings()[1..]) == whole, "{name}");
+            let whole = told(&mut *encoders::of(name), &scenario.happenings());
+            assert!(told(&mut *encoders::of(name), &scenario.happenings()[1..]) == whole, "{name}");
         }
     }
 }
@@ -60,9 +60,9 @@ fn a_response_goes_on_after_any_number() {
     for background in [false, true] {
         for scenario in scenarios::all() {
             let happenings = scenario.happenings();
-            let whole = events(&told(&mut protocols::response(background, Resume::Start), &happenings));
+            let whole = events(&told(&mut encoders::response(background, Resume::Start), &happenings));
             for (at, (number, _)) in whole.iter().enumerate() {
-                let mut rest = protocols::response(background, Resume::After(*number));
+                let mut rest = encoders::response(background, Resume::After(*number));
                 let rest = events(&told(&mut rest, &happenings));
                 match &whole[at + 1..] {
                     [] => assert_eq!(ends(&rest), [(number + 1, last_of(&whole))], "{}", scenario.name),
@@ -78,15 +78,15 @@ fn a_response_goes_on_after_any_number() {
 fn of_a_response_in_the_history_only_the_end_is_told() {
     let scenarios = scenarios::all();
     let scenario = scenarios.iter().find(|scenario| scenario.name == "steps").unwrap();
-    let whole = events(&told(&mut protocols::response(false, Resume::Start), &scenario.happenings()));
+    let whole = events(&told(&mut encoders::response(false, Resume::Start), &scenario.happenings()));
     for after in [0, 4_321] {
-        let mut rest = protocols::response(false, Resume::After(after));
+        let mut rest = encoders::response(false, Resume::After(after));
         rest.recall();
         let rest = events(&told(&mut rest, &scenario.happenings()));
         let number = whole.last().unwrap().0.max(after + 1);
         assert_eq!(ends(&rest), [(number, last_of(&whole))]);
     }
-    let mut all = protocols::response(false, Resume::Start);
+    let mut all = encoders::response(false, Resume::Start);
     all.recall();
     assert_eq!(events(&told(&mut all, &scenario.happenings())), whole);
 }
@@ -95,9 +95,9 @@ fn of_a_response_in_the_history_only_the_end_is_told() {
 fn whoever_claims_to_have_seen_more_than_there_is_is_told_the_end() {
     for scenario in scenarios::all() {
         let happenings = scenario.happenings();
-        let whole = events(&told(&mut protocols::response(false, Resume::Start), &happenings));
+        let whole = events(&told(&mut encoders::response(false, Resume::Start), &happenings));
         for (after, number) in [(1 << 40, (1 << 40) + 1), (u64::MAX, u64::MAX)] {
-            let mut rest = protocols::response(false, Resume::After(after));
+            let mut rest = encoders::response(false, Resume::After(after));
             let rest = events(&told(&mut rest, &happenings));
             assert_eq!(ends(&rest), [(number, last_of(&whole))], "{}", scenario.name);
         }
@@ -120,7 +120,7 @@ fn another_attempt_cuts_what_was_shown() {
     for name in NAMES {
         let scenarios = scenarios::all();
         let scenario = scenarios.iter().find(|scenario| scenario.name == "attempt").unwrap();
-        let mut protocol = protocols::of(name);
+        let mut protocol = encoders::of(name);
         protocol.apply(Happening::Opened);
         let unseen = protocol.apply(Happening::Reset { attempt: 1 });
         assert_eq!((unseen.bytes.len(), unseen.then), (0, Then::Continue), "{name}: nothing was shown");
@@ -137,19 +137,19 @@ fn another_attempt_cuts_what_was_shown() {
         assert_eq!(cut.bytes.is_empty(), !has_no_resume, "{name}");
         // Whoever waits for the whole goes on; whoever comes back is told the same.
         let again = told(&mut *protocol, &scenario.happenings());
-        assert!(again == told(&mut *protocols::of(name), &scenario.happenings()), "{name}");
+        assert!(again == told(&mut *encoders::of(name), &scenario.happenings()), "{name}");
     }
 }
 
 #[test]
 fn a_chunk_of_another_attempt_is_a_reset_too() {
     let [first, second] = ["Once", "Again."].map(|text| Chunk::content(0, text, false));
-    let mut response = protocols::response(false, Resume::Start);
+    let mut response = encoders::response(false, Resume::Start);
     response.apply(scenarios::happening(0, &first));
     assert_eq!(response.apply(scenarios::happening(1, &second)).then, Then::Cut);
     let object = String::from_utf8(response.object().to_vec()).unwrap();
     assert!(object.contains("Again.") && !object.contains("Once"), "{object}");
-    let mut completion = protocols::completion(ToolCalls::Shown);
+    let mut completion = encoders::completion(ToolCalls::Shown);
     completion.apply(scenarios::happening(0, &first));
     completion.apply(scenarios::happening(1, &second));
     completion.apply(Happening::Stopped);
@@ -160,11 +160,11 @@ fn a_chunk_of_another_attempt_is_a_reset_too() {
 #[test]
 fn a_client_of_an_attempt_that_was_given_up_is_told_the_next_from_its_beginning() {
     let [first, second] = ["Once", "Again."].map(|text| Chunk::content(0, text, false));
-    let mut before = protocols::response(false, Resume::Start);
+    let mut before = encoders::response(false, Resume::Start);
     before.apply(Happening::Opened);
     let seen = events(&before.apply(scenarios::happening(0, &first)).bytes).last().unwrap().0;
     let names = |resume| {
-        let mut response = protocols::response(false, resume);
+        let mut response = encoders::response(false, resume);
         let happenings =
             [Happening::Opened, Happening::Reset { attempt: 1 }, scenarios::happening(1, &second)];
         let outputs = happenings.map(|happening| response.apply(happening).bytes.to_vec());

@@ -1,10 +1,10 @@
 //! Chunks in any order through the real reorder buffer: the bytes are the same.
 
-use adapters::Happening;
 use model::{Chunk, Timestamp};
+use protocols::Happening;
 use reorder::{Insert, Limits, Piece, Reorder};
 
-use crate::protocols::{self, ALL};
+use crate::encoders::{self, ALL};
 use crate::scenarios::{self, Scenario, dice, happening, told};
 
 const SHUFFLES: u64 = 1_000;
@@ -13,13 +13,13 @@ const SHUFFLES: u64 = 1_000;
 fn any_order_of_arrival_gives_the_same_bytes() {
     for scenario in scenarios::all() {
         let golden: Vec<Vec<u8>> =
-            ALL.iter().map(|name| told(&mut *protocols::of(name), &scenario.happenings())).collect();
+            ALL.iter().map(|name| told(&mut *encoders::of(name), &scenario.happenings())).collect();
         for seed in 0..SHUFFLES {
             let arrived = shuffled(&scenario.chunks, seed);
             let ordered = in_order(&arrived);
             let happenings = happenings(&scenario, &ordered);
             for (name, golden) in ALL.iter().zip(&golden) {
-                let again = told(&mut *protocols::of(name), &happenings);
+                let again = told(&mut *encoders::of(name), &happenings);
                 assert!(again == *golden, "{name} {} seed {seed}", scenario.name);
             }
         }

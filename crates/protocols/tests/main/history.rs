@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use adapters::chat_completions::ToolCalls;
-use adapters::responses::Resume;
-use adapters::{Cursor, Happening, Progress, Protocol, Seen, StoredAnswer, StoredMessage};
 use batches::{Ending, TurnMessage, fold_turn};
 use model::{Chunk, MessageId, Position};
+use protocols::chat_completions::ToolCalls;
+use protocols::responses::Resume;
+use protocols::{Cursor, Happening, Progress, Protocol, Seen, StoredAnswer, StoredMessage};
 use serde_json::Value;
 
-use crate::protocols::{self, NAMES};
+use crate::encoders::{self, NAMES};
 use crate::scenarios::{self, End, Scenario, told};
 
 /// Those whose parts are in the order of the history: it keeps reasoning, text and calls of a step apart, each in one piece.
@@ -40,9 +40,9 @@ fn stored_message(message: &TurnMessage) -> StoredMessage<'_> {
 }
 
 fn objects<'a>(happenings: impl IntoIterator<Item = Happening<'a>>) -> [Value; 3] {
-    let mut response = protocols::response(false, Resume::Start);
-    let mut hosted = protocols::hosted();
-    let mut completion = protocols::completion(ToolCalls::Shown);
+    let mut response = encoders::response(false, Resume::Start);
+    let mut hosted = encoders::hosted();
+    let mut completion = encoders::completion(ToolCalls::Shown);
     for happening in happenings {
         response.apply(happening);
         hosted.apply(happening);
@@ -72,8 +72,8 @@ fn every_protocol_tells_it_from_the_history() {
         let stored = stored(&messages, scenario.attempt);
         let happenings: Vec<Happening<'_>> = stored.happenings().collect();
         for name in NAMES {
-            let live = told(&mut *protocols::of(name), &scenario.happenings());
-            let again = told(&mut *protocols::of(name), &happenings);
+            let live = told(&mut *encoders::of(name), &scenario.happenings());
+            let again = told(&mut *encoders::of(name), &happenings);
             assert_eq!(last_event(&again), last_event(&live), "{name} {}", scenario.name);
         }
     }

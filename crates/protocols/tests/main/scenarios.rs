@@ -1,7 +1,7 @@
 //! Answers as short scripts.
 
-use adapters::{FailureNote, Happening, Output, Protocol, Then};
 use model::{Chunk, ChunkKind, IdRange, Metadata, Position, Role};
+use protocols::{FailureNote, Happening, Output, Protocol, Then};
 use serde_json::{Value, json};
 
 /// An answer from its opening to its end.

@@ -4,21 +4,21 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use adapters::{
+use protocols::{
     Protocol,
     chat_completions::{self, ToolCalls},
     request::Rejection,
     responses::Resume,
 };
 
-use crate::protocols::{self, ALL, NAMES};
+use crate::encoders::{self, ALL, NAMES};
 use crate::scenarios::{self, told};
 
 #[test]
 fn the_streams() {
     for name in ALL {
         for scenario in scenarios::all() {
-            let bytes = told(&mut *protocols::of(name), &scenario.happenings());
+            let bytes = told(&mut *encoders::of(name), &scenario.happenings());
             check(&format!("{name}/{}.txt", scenario.name), &bytes);
         }
     }
@@ -27,9 +27,9 @@ fn the_streams() {
 #[test]
 fn the_objects() {
     for scenario in scenarios::all() {
-        let mut response = protocols::response(false, Resume::Start);
-        let mut hosted = protocols::hosted();
-        let mut completion = protocols::completion(ToolCalls::Shown);
+        let mut response = encoders::response(false, Resume::Start);
+        let mut hosted = encoders::hosted();
+        let mut completion = encoders::completion(ToolCalls::Shown);
         for happening in scenario.happenings() {
             response.apply(happening);
             hosted.apply(happening);
@@ -49,7 +49,7 @@ fn the_objects() {
 fn no_reader_breaks_a_line_where_none_ends() {
     for name in NAMES {
         for scenario in scenarios::all() {
-            let told = told(&mut *protocols::of(name), &scenario.happenings());
+            let told = told(&mut *encoders::of(name), &scenario.happenings());
             let text = String::from_utf8(told).unwrap();
             assert!(!text.contains(['\u{2028}', '\u{2029}', '\u{85}', '\r']), "{name} {}", scenario.name);
             for event in text.split_terminator("\n\n") {

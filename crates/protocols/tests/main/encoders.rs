@@ -1,13 +1,13 @@
 //! The protocols, by their names in the golden files.
 
-use adapters::chat_completions::ToolCalls;
-use adapters::responses::{Calls, Resume};
-use adapters::{
+use bytes::Bytes;
+use model::{BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp};
+use protocols::chat_completions::ToolCalls;
+use protocols::responses::{Calls, Resume};
+use protocols::{
     AgUi, ChatCompletions, Cursor, Happening, Header, Native, Output, Progress, Protocol, Responses, Then,
     UiMessage, chat_completions, responses,
 };
-use bytes::Bytes;
-use model::{BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp};
 
 /// And the native one, which has a connection and a cursor of its own.
 pub(crate) const ALL: [&str; 8] =

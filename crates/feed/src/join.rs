@@ -143,7 +143,12 @@ fn show_rest(native: &mut Native, message: &MessageId, open: &Open, out: &mut Ve
             out.push(native.reset(message, open.seen().attempt));
             0
         }
-        None => 0,
+        None => {
+            if open.next() == 0 && open.seen().attempt > 0 {
+                out.push(native.reset(message, open.seen().attempt));
+            }
+            0
+        }
     };
     if next == open.next() {
         return true;

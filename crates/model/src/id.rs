@@ -70,6 +70,14 @@ fn check_owned(text: &str) -> Result<(), InvalidId> {
     }
 }
 
+/// The name of what is never a queue.
+fn check_tenant_name(text: &str) -> Result<(), InvalidId> {
+    match text.split_once(TENANT_MARK) {
+        Some((tenant, name)) => check_tenant(tenant).and_then(|()| check(name)),
+        None => check(text),
+    }
+}
+
 /// What stands before [`QUEUE_MARK`], and what behind it.
 fn without_queue(text: &str) -> (&str, Option<&str>) {
     text.split_once(QUEUE_MARK).map_or((text, None), |(name, kind)| (name, Some(kind)))
@@ -169,6 +177,11 @@ id! {
     AgentId, check_owned
 }
 
+id! {
+    /// A focused reasoning session of an agent. `<name>`, or `<tenant>~<name>`.
+    ReasoningSessionId, check_tenant_name
+}
+
 macro_rules! owned {
     ($name:ident) => {
         impl $name {
@@ -190,11 +203,6 @@ macro_rules! owned {
                 Some(Tenant(Arc::from(tenant)))
             }
 
-            /// The kind of work that it is for, if it is a queue that follows an agent's turns, or the thread of one.
-            pub fn follow_up(&self) -> Option<TaskKind> {
-                without_queue(&self.0).1.and_then(TaskKind::from_name)
-            }
-
             /// What its tenant calls it.
             pub fn name(&self) -> &str {
                 self.0.split_once(TENANT_MARK).map_or(&*self.0, |(_, name)| name)
@@ -205,6 +213,21 @@ macro_rules! owned {
 
 owned!(ThreadId);
 owned!(AgentId);
+owned!(ReasoningSessionId);
+
+macro_rules! may_be_queue {
+    ($name:ident) => {
+        impl $name {
+            /// The kind of work that it is for, if it is a queue that follows an agent's turns, or the thread of one.
+            pub fn follow_up(&self) -> Option<TaskKind> {
+                without_queue(&self.0).1.and_then(TaskKind::from_name)
+            }
+        }
+    };
+}
+
+may_be_queue!(ThreadId);
+may_be_queue!(AgentId);
 
 id! {
     /// One unit of work of an agent, named by whoever sends it; unique for seven days.

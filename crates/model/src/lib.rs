@@ -20,8 +20,8 @@ pub use bucket::{BUCKETS, Bucket, InvalidPartitionCount, PartitionCount, Partiti
 pub use chunk::{Arrival, Chunk, ChunkKind, Frame, InvalidChunk, MAX_CHUNK_ID, Role};
 pub use failure::{DeadLetter, DeadLetterSource, FailedMessage, Failure, IdRange, Refusal};
 pub use id::{
-    ActId, AgentId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey, TENANT_MARK, TaskId,
-    Tenant, ThreadId, WorkflowName,
+    ActId, AgentId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey, ReasoningSessionId,
+    TENANT_MARK, TaskId, Tenant, ThreadId, WorkflowName,
 };
 pub use mark::Mark;
 pub use message::{BatchType, Cut, FrameNumber, Message, OpenText, Outcome, Placement};

@@ -4,7 +4,7 @@ use super::{SourceFile, Violation};
 
 /// Crates that decide: no I/O, no clock, no random source, no logging.
 pub(super) const PURE: &[&str] =
-    &["model", "wire", "reorder", "batches", "scheduling", "partition", "protocols", "feed", "auth"];
+    &["model", "wire", "reorder", "batches", "scheduling", "partition", "protocols", "feed", "auth", "reasoning"];
 /// For development only: may use anything.
 const DEV: &[&str] = &["bench", "chaos", "demo", "e2e", "simulation", "testkit", "xtask"];
 
@@ -14,13 +14,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("wire", &["model"]),
     ("reorder", &["model"]),
     ("batches", &["model"]),
+    ("reasoning", &["model"]),
     ("tokenizer", &["batches"]),
     ("scheduling", &["model"]),
     ("partition", &["model", "reorder", "batches", "scheduling"]),
     ("protocols", &["model"]),
     ("feed", &["model", "wire", "protocols"]),
     ("auth", &["model"]),
-    ("store", &["model", "auth", "batches", "scheduling", "partition"]),
+    ("store", &["model", "auth", "batches", "reasoning", "scheduling", "partition"]),
     ("bus", &["model", "wire"]),
     ("runtime", &[]),
     (

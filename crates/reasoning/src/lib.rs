@@ -1,0 +1,40 @@
+//! Focused reasoning threads: an agent sees its thread numbered, replaces a stretch of it by a summary in place, and takes that back
+//! exactly.
+//!
+//! Entry points: [`Thread`] is what is shown of a session, [`render`] how a model sees it, [`compress`] decides on a compression,
+//! [`append`] on new messages. [`ReasoningThreadStack`] is the whole session in memory: what a store must do with these decisions.
+//!
+//! Invariants: messages are never changed and never deleted, a [`Layer`] says which are shown and in which order; a number is given
+//! once; a call and its result are shown both or neither; what is refused changes nothing. Nothing here knows where sessions are kept.
+
+mod append;
+mod compress;
+mod layer;
+mod limits;
+mod message;
+mod plan;
+mod refusal;
+mod session;
+mod stack;
+mod text;
+mod thread;
+mod token;
+mod view;
+
+pub use append::{NewMessage, NewMessages, append};
+pub use compress::{Compression, CompressionRequest, Selection, compress};
+pub use layer::{Checkpoint, Layer, LayerId, Runs, checkpoint_name, restorable};
+pub use limits::{
+    MAX_CALLS_PER_MESSAGE, MAX_CHECKPOINTS, MAX_CONTENT_BYTES, MAX_MESSAGES_PER_APPEND,
+    MAX_MESSAGES_PER_SESSION, MAX_NAME_BYTES, MAX_NUMBERS_PER_REQUEST, MAX_PLAN_ITEM_BYTES, MAX_PLAN_ITEMS,
+    MAX_SOURCES, MAX_SUMMARIES_SHOWN, MAX_SUMMARY_BYTES, TOOL_RESULT_SHOWN_CHARS,
+};
+pub use message::{Call, Message, Number, ReasoningRole, message_id, number_of_message_id};
+pub use plan::{Plan, PlanItem, PlanState};
+pub use refusal::{Reason, Refusal, Valid};
+pub use session::{ContextSource, ReasoningSession};
+pub use stack::{Discarded, ReasoningThreadStack};
+pub use text::check_text;
+pub use thread::{Entry, Thread};
+pub use token::SnapshotToken;
+pub use view::{ViewLine, numbers_text, render};

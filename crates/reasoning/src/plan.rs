@@ -1,0 +1,77 @@
+//! The agent's plan: ordered items with their state.
+
+use crate::text::check_text;
+use crate::{MAX_PLAN_ITEM_BYTES, MAX_PLAN_ITEMS, Reason, Refusal};
+
+/// How far an item of a plan is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PlanState {
+    /// Not begun.
+    Pending,
+    /// Being worked on.
+    InProgress,
+    /// Done.
+    Done,
+    /// Not wanted any more.
+    Dropped,
+}
+
+impl PlanState {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Pending, Self::InProgress, Self::Done, Self::Dropped];
+
+    /// Its name in Postgres, JSON and views.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::InProgress => "in_progress",
+            Self::Done => "done",
+            Self::Dropped => "dropped",
+        }
+    }
+
+    /// The state of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+}
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanItem {
+    /// What; one line, never blank.
+    pub text: String,
+    /// How far it is.
+    pub state: PlanState,
+}
+
+/// What an agent has set out to do, in order. It is replaced as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    items: Vec<PlanItem>,
+}
+
+impl Plan {
+    /// A plan of these items.
+    ///
+    /// # Errors
+    /// There are too many, or one is blank, too long, or has more than one line.
+    pub fn new(items: Vec<PlanItem>) -> Result<Self, Refusal> {
+        if items.len() > MAX_PLAN_ITEMS {
+            let (count, max) = (items.len() as u64, MAX_PLAN_ITEMS as u64);
+            return Err(Reason::TooMany { what: "items of a plan", count, max }.into());
+        }
+        for item in &items {
+            check_text("an item of the plan", &item.text, MAX_PLAN_ITEM_BYTES)?;
+            if item.text.trim().is_empty() || item.text.chars().any(char::is_control) {
+                return Err(Reason::Name { what: "an item of the plan" }.into());
+            }
+        }
+        Ok(Self { items })
+    }
+
+    /// Its items, in order.
+    pub fn items(&self) -> &[PlanItem] {
+        &self.items
+    }
+}

@@ -1,0 +1,199 @@
+//! What is refused, and what would have been taken. Its text is what the agent reads.
+
+use std::fmt;
+
+use crate::{MAX_SUMMARIES_SHOWN, Number};
+
+/// A request that changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Refusal {
+    /// What is wrong with it.
+    pub reason: Reason,
+    /// What would have been taken.
+    pub valid: Valid,
+}
+
+/// What a request could have named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Valid {
+    /// Nothing that depends on the state of the thread.
+    Anything,
+    /// Positions of the thread; `None`: it has none that could be compressed.
+    Range(Option<(u64, u64)>),
+    /// A number of messages from the end of the temp layer; `None`: it has none.
+    Count(Option<(u64, u64)>),
+    /// Numbers, as [`crate::numbers_text`] shows them.
+    Numbers(String),
+    /// Names, of checkpoints.
+    Names(Vec<String>),
+}
+
+/// What is wrong with a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// A summary without a letter in it.
+    #[error("the summary is blank: say in it what the messages said")]
+    BlankSummary,
+    /// More bytes than are taken.
+    #[error("{what} has {bytes} bytes; at most {max_bytes} are taken")]
+    TooLong {
+        /// Which text.
+        what: &'static str,
+        /// Its length.
+        bytes: usize,
+        /// The bound.
+        max_bytes: usize,
+    },
+    /// More items than are taken.
+    #[error("there are {count} {what}; at most {max} are taken")]
+    TooMany {
+        /// Items of what.
+        what: &'static str,
+        /// How many.
+        count: u64,
+        /// The bound.
+        max: u64,
+    },
+    /// A NUL character.
+    #[error("{what} has a NUL character, which cannot be stored")]
+    Nul {
+        /// Which text.
+        what: &'static str,
+    },
+    /// Blank, or with control characters.
+    #[error("{what} must not be blank and has no control characters")]
+    Name {
+        /// Which name.
+        what: &'static str,
+    },
+    /// The thread is not what the token was given for.
+    #[error("the thread has changed: {messages} messages now; view it again")]
+    Stale {
+        /// How many it shows.
+        messages: u64,
+    },
+    /// Positions that the thread does not have.
+    #[error("[{from}] to [{to}] is no range of the thread, which has {messages} messages")]
+    Range {
+        /// As asked for.
+        from: i64,
+        /// As asked for.
+        to: i64,
+        /// How many the thread shows.
+        messages: u64,
+    },
+    /// A number of messages that the temp layer does not have.
+    #[error("the last {count} messages cannot be compressed: only the temp layer counts")]
+    Count {
+        /// As asked for.
+        count: i64,
+    },
+    /// One message, and a summary that is as long.
+    #[error("one message is compressed only into a summary that is shorter: name at least two")]
+    Single,
+    /// A call without its result.
+    #[error("[{position}] calls a tool whose result has not come")]
+    OpenCall {
+        /// Where it stands.
+        position: u64,
+    },
+    /// A number that was never given.
+    #[error("no message has the number {0}")]
+    UnknownNumber(i64),
+    /// A number that a summary stands for, or whose summary was taken back.
+    #[error("the message with the number {0} is not shown")]
+    HiddenNumber(i64),
+    /// A number that is named twice.
+    #[error("the number {0} is named twice")]
+    RepeatedNumber(i64),
+    /// Numbers with others between them.
+    #[error("the messages do not stand next to each other: {between} stands between them")]
+    NotAdjacent {
+        /// The first that was not named.
+        between: Number,
+    },
+    /// Each layer says what is shown.
+    #[error("the thread shows {MAX_SUMMARIES_SHOWN} summaries: compress some of them into one")]
+    TooManySummaries,
+    /// Nothing was said.
+    #[error("{what} is blank")]
+    Blank {
+        /// Which text.
+        what: &'static str,
+    },
+    /// A call that waits already, or twice the same in one message.
+    #[error("the call {0:?} waits for its result already")]
+    CallWaits(String),
+    /// A result of nothing.
+    #[error("no call {0:?} waits for a result")]
+    NoSuchCall(String),
+    /// Calls of somebody who does not call, or a result of somebody who is no tool.
+    #[error("{what} belongs to a message of the role {role} only")]
+    WrongRole {
+        /// What it has.
+        what: &'static str,
+        /// Whose it is.
+        role: &'static str,
+    },
+    /// Summaries are made by compressing.
+    #[error("a summary is made by compressing, not by appending")]
+    Summary,
+    /// No layer to take back.
+    #[error("there is no compression to take back")]
+    NothingToUndo,
+    /// Not the newest layer's.
+    #[error("{0} is not the newest summary: only the newest compression can be taken back")]
+    NotNewest(String),
+    /// No such checkpoint.
+    #[error("there is no checkpoint {0:?}")]
+    UnknownCheckpoint(String),
+    /// The state that it names was taken back.
+    #[error("what the checkpoint {0:?} names was taken back")]
+    CheckpointUndone(String),
+    /// The same request id, for something else.
+    #[error("the request id {0:?} was used for another request")]
+    RequestReused(String),
+    /// Batches from behind to before.
+    #[error("the batches {from} to {to} are no range")]
+    Batches {
+        /// As asked for.
+        from: i64,
+        /// As asked for.
+        to: i64,
+    },
+    /// A thread of somebody else, or of nobody.
+    #[error("there is no thread {0:?}, or no complete batch in that range of it")]
+    Source(String),
+}
+
+impl Refusal {
+    /// A refusal that has nothing to do with the state of the thread.
+    pub fn anyway(reason: Reason) -> Self {
+        Self { reason, valid: Valid::Anything }
+    }
+}
+
+impl From<Reason> for Refusal {
+    fn from(reason: Reason) -> Self {
+        Self::anyway(reason)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)?;
+        match &self.valid {
+            Valid::Anything => Ok(()),
+            Valid::Range(Some((from, to))) => write!(f, "; valid: [{from}] to [{to}]"),
+            Valid::Range(None) => f.write_str("; valid: nothing, no message can be compressed"),
+            Valid::Count(Some((from, to))) => write!(f, "; valid: {from} to {to}"),
+            Valid::Count(None) => f.write_str("; valid: nothing, the temp layer has no message to compress"),
+            Valid::Numbers(numbers) if numbers.is_empty() => {
+                f.write_str("; valid: nothing, no message can be compressed")
+            }
+            Valid::Numbers(numbers) => write!(f, "; valid: {numbers}"),
+            Valid::Names(names) if names.is_empty() => f.write_str("; there is none"),
+            Valid::Names(names) => write!(f, "; valid: {}", names.join(", ")),
+        }
+    }
+}

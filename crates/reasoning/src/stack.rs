@@ -1,0 +1,197 @@
+//! A whole session in memory: its base layers, its temp layer, and the compressions on top.
+
+use std::collections::BTreeSet;
+
+use model::{ReasoningSessionId, Timestamp};
+
+use crate::layer::{Checkpoint, Layer, LayerId, checkpoint_name, restorable};
+use crate::{
+    Compression, CompressionRequest, Entry, MAX_CHECKPOINTS, MAX_MESSAGES_PER_SESSION, Message, NewMessage,
+    Number, Reason, ReasoningRole, Refusal, Runs, Thread, ViewLine, append, compress, message_id, render,
+};
+
+/// Base layers, which are read-only, and a temp layer, with the layers of compressions on top of both.
+#[derive(Debug, Clone)]
+pub struct ReasoningThreadStack {
+    session: ReasoningSessionId,
+    /// All that was ever there: the message with the number n is at n - 1.
+    messages: Vec<Message>,
+    layers: Vec<Layer>,
+    /// The newest layer that is not undone.
+    head: LayerId,
+    waiting: BTreeSet<String>,
+    checkpoints: Vec<Checkpoint>,
+}
+
+/// One entry of the discarded log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Discarded<'a> {
+    /// The compression.
+    pub layer: &'a Layer,
+    /// The message that stands for what it replaced.
+    pub summary: &'a Message,
+}
+
+impl ReasoningThreadStack {
+    /// A session over these base messages, which are numbered in their order.
+    pub fn new(session: ReasoningSessionId, base: Vec<Message>) -> Self {
+        let numbered =
+            base.into_iter().zip(1..).map(|(message, number)| Message { number, in_temp: false, ..message });
+        Self {
+            session,
+            messages: numbered.collect(),
+            layers: Vec::new(),
+            head: 0,
+            waiting: BTreeSet::new(),
+            checkpoints: Vec::new(),
+        }
+    }
+
+    /// All that was ever there, by number.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// What is shown, in order.
+    pub fn shown(&self) -> Vec<&Message> {
+        let (runs, through) = match self.layer(self.head) {
+            Some(layer) => (layer.shown.clone(), layer.summary),
+            None => (Runs::default(), 0),
+        };
+        // A summary is shown by layers only: what a layer that was undone put there is not.
+        let later = self.messages.iter().filter(|message| message.number > through);
+        let later = later.filter(|message| message.role != ReasoningRole::Summary);
+        runs.numbers().filter_map(|number| self.message(number)).chain(later).collect()
+    }
+
+    /// What is shown, as decisions need it.
+    pub fn thread(&self) -> Thread {
+        let entries = self.shown().into_iter().map(Entry::from).collect();
+        Thread { session: self.session.clone(), entries, last_number: self.messages.len() as Number }
+    }
+
+    /// What a model sees.
+    pub fn view(&self) -> String {
+        let shown = self.shown();
+        render(shown.iter().map(|message| ViewLine::from(*message)), None, self.thread().token())
+    }
+
+    /// Appends messages to the temp layer; gives the number of the first.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn append(&mut self, messages: Vec<NewMessage>) -> Result<Number, Refusal> {
+        let new = append(messages)?;
+        let waiting = new.settle(&self.waiting)?;
+        let first = self.messages.len() as Number + 1;
+        let last = first - 1 + new.messages.len() as Number;
+        if last > MAX_MESSAGES_PER_SESSION {
+            let max = MAX_MESSAGES_PER_SESSION;
+            return Err(Reason::TooMany { what: "messages of the session", count: last, max }.into());
+        }
+        self.waiting = waiting;
+        self.messages.extend(new.messages.into_iter().zip(first..).map(|(message, number)| Message {
+            number,
+            in_temp: true,
+            role: message.role,
+            content: message.content,
+            thinking: message.thinking,
+            calls: message.calls,
+            answers: message.answers,
+            tool: message.tool,
+        }));
+        Ok(first)
+    }
+
+    /// Compresses; gives what was done.
+    ///
+    /// # Errors
+    /// What is wrong with the request.
+    pub fn compress(&mut self, request: &CompressionRequest) -> Result<Compression, Refusal> {
+        let compression = compress(&self.thread(), request)?;
+        self.messages.push(Message {
+            number: compression.summary,
+            in_temp: compression.in_temp,
+            role: ReasoningRole::Summary,
+            content: request.summary.clone(),
+            thinking: None,
+            calls: Vec::new(),
+            answers: None,
+            tool: None,
+        });
+        let id = self.layers.len() as LayerId + 1;
+        self.layers.push(Layer {
+            id,
+            previous: self.head,
+            replaced: compression.replaced.clone(),
+            summary: compression.summary,
+            shown: compression.shown.clone(),
+            is_undone: false,
+        });
+        self.head = id;
+        Ok(compression)
+    }
+
+    /// Takes the newest compression back; with the id of its summary, only that one. Gives the layer.
+    ///
+    /// # Errors
+    /// There is none, or the newest has another summary.
+    pub fn undo(&mut self, summary_id: Option<&str>) -> Result<LayerId, Refusal> {
+        let newest = self.layer(self.head).ok_or(Reason::NothingToUndo)?;
+        let (id, previous) = (newest.id, newest.previous);
+        if let Some(summary_id) = summary_id.filter(|wanted| **wanted != message_id(newest.summary)) {
+            return Err(Reason::NotNewest(summary_id.to_owned()).into());
+        }
+        self.back_to(previous);
+        Ok(id)
+    }
+
+    /// Names the newest layer.
+    ///
+    /// # Errors
+    /// The name is none, or there are too many checkpoints.
+    pub fn checkpoint(&mut self, name: &str, at: Timestamp) -> Result<LayerId, Refusal> {
+        checkpoint_name(name)?;
+        self.checkpoints.retain(|checkpoint| checkpoint.name != name);
+        if self.checkpoints.len() >= MAX_CHECKPOINTS {
+            let (count, max) = (self.checkpoints.len() as u64 + 1, MAX_CHECKPOINTS as u64);
+            return Err(Reason::TooMany { what: "checkpoints", count, max }.into());
+        }
+        self.checkpoints.push(Checkpoint { name: name.to_owned(), layer: self.head, at });
+        Ok(self.head)
+    }
+
+    /// Takes back all compressions since a checkpoint; what was appended since stays. Gives how many they were.
+    ///
+    /// # Errors
+    /// There is no such checkpoint, or what it names was taken back.
+    pub fn restore(&mut self, name: &str) -> Result<u64, Refusal> {
+        let stands =
+            |checkpoint: &Checkpoint| self.layer(checkpoint.layer).is_none_or(|layer| !layer.is_undone);
+        let known: Vec<_> = self.checkpoints.iter().map(|known| (known.clone(), stands(known))).collect();
+        let layer = restorable(name, &known)?;
+        Ok(self.back_to(layer))
+    }
+
+    /// The discarded log, oldest first.
+    pub fn discarded(&self) -> impl Iterator<Item = Discarded<'_>> {
+        self.layers
+            .iter()
+            .filter_map(|layer| Some(Discarded { layer, summary: self.message(layer.summary)? }))
+    }
+
+    fn back_to(&mut self, head: LayerId) -> u64 {
+        let newer = self.layers.iter_mut().filter(|layer| layer.id > head && !layer.is_undone);
+        let undone = newer.map(|layer| layer.is_undone = true).count();
+        self.head = head;
+        undone as u64
+    }
+
+    fn layer(&self, id: LayerId) -> Option<&Layer> {
+        self.layers.get(usize::try_from(id).ok()?.checked_sub(1)?)
+    }
+
+    fn message(&self, number: Number) -> Option<&Message> {
+        self.messages.get(usize::try_from(number).ok()?.checked_sub(1)?)
+    }
+}

@@ -1,0 +1,109 @@
+//! How a model sees its thread. Positions are made here, for the model only, and stand in no stored text.
+
+use std::fmt::Write as _;
+
+use crate::{
+    Call, Message, Number, Plan, PlanState, ReasoningRole, Runs, SnapshotToken, TOOL_RESULT_SHOWN_CHARS,
+};
+
+/// One message as a view needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ViewLine<'a> {
+    /// Its number.
+    pub number: Number,
+    /// Who speaks.
+    pub role: ReasoningRole,
+    /// Its text; of a result that is longer than [`TOOL_RESULT_SHOWN_CHARS`] it is not needed.
+    pub content: &'a str,
+    /// Characters of its text.
+    pub chars: u32,
+    /// Of an assistant message.
+    pub calls: &'a [Call],
+    /// Of a tool message.
+    pub tool: Option<&'a str>,
+}
+
+impl<'a> From<&'a Message> for ViewLine<'a> {
+    fn from(message: &'a Message) -> Self {
+        Self {
+            number: message.number,
+            role: message.role,
+            content: &message.content,
+            chars: message.chars(),
+            calls: &message.calls,
+            tool: message.tool.as_deref(),
+        }
+    }
+}
+
+/// The view: a line for each message, numbered from 1 without gaps. What a message says in further lines is indented, so that a line
+/// that begins with `[` is a message, whatever messages say.
+pub fn render<'a>(
+    lines: impl ExactSizeIterator<Item = ViewLine<'a>>,
+    plan: Option<&Plan>,
+    token: SnapshotToken,
+) -> String {
+    let count = lines.len();
+    let plural = if count == 1 { "message" } else { "messages" };
+    let mut view = format!("Reasoning Thread ({count} {plural}):\n");
+    let mut numbers = Vec::with_capacity(count);
+    for (index, line) in lines.enumerate() {
+        numbers.push(line.number);
+        let _ = write!(view, "[{}] {}: ", index + 1, line.role.label());
+        write_content(&mut view, line);
+        view.push('\n');
+    }
+    if let Some(plan) = plan {
+        write_plan(&mut view, plan);
+    }
+    if !numbers.is_empty() {
+        let _ = writeln!(view, "Absolute numbers, in this order: {}", numbers_text(numbers));
+    }
+    let _ = write!(view, "Snapshot token: {token}");
+    view
+}
+
+fn write_content(view: &mut String, line: ViewLine<'_>) {
+    if line.role == ReasoningRole::Tool && line.chars > TOOL_RESULT_SHOWN_CHARS {
+        let _ = write!(view, "[{} results - {} chars]", line.tool.unwrap_or("tool"), line.chars);
+        return;
+    }
+    if line.content.trim().is_empty() && !line.calls.is_empty() {
+        let names: Vec<&str> = line.calls.iter().map(|call| call.name.as_str()).collect();
+        let _ = write!(view, "[calls {}]", names.join(", "));
+        return;
+    }
+    let mut after_return = false;
+    for character in line.content.chars() {
+        match character {
+            '\n' if after_return => {}
+            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => view.push_str("\n    "),
+            other => view.push(other),
+        }
+        after_return = character == '\r';
+    }
+}
+
+fn write_plan(view: &mut String, plan: &Plan) {
+    let count = plan.items().len();
+    let plural = if count == 1 { "item" } else { "items" };
+    let _ = writeln!(view, "Plan ({count} {plural}):");
+    for (index, item) in plan.items().iter().enumerate() {
+        let mark = match item.state {
+            PlanState::Pending => " ",
+            PlanState::InProgress => ">",
+            PlanState::Done => "x",
+            PlanState::Dropped => "-",
+        };
+        let _ = writeln!(view, "{}. [{mark}] {}", index + 1, item.text);
+    }
+}
+
+/// Numbers in their order, with those that follow each other drawn together: `1-2, 8, 5-7`.
+pub fn numbers_text(numbers: impl IntoIterator<Item = Number>) -> String {
+    let shown = |(first, last): &(Number, Number)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    Runs::of(numbers).runs().iter().map(shown).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,91 @@
+//! What may be appended.
+
+use reasoning::{Call, MAX_CONTENT_BYTES, ReasoningRole, append};
+
+use crate::fixture::{empty, message, messages, temp};
+
+fn refusal(words: &str) -> String {
+    append(messages(words)).unwrap_err().to_string()
+}
+
+#[test]
+fn numbers_are_dense_and_rise() {
+    let mut stack = temp("u:A a:B");
+    assert_eq!(stack.append(messages("u:C a:D")).unwrap(), 3);
+    assert_eq!(crate::fixture::shown(&stack), [1, 2, 3, 4]);
+}
+
+#[test]
+fn result_takes_the_name_of_its_call() {
+    let new = append(messages("a:A>c1 t<c1:r")).unwrap();
+    assert_eq!(new.messages[1].tool.as_deref(), Some("search"));
+    assert!(new.waiting.is_empty() && new.answers.is_empty());
+}
+
+#[test]
+fn results_answer_calls_that_wait() {
+    let mut stack = temp("u:A a:B>c1,c2");
+    let refused = stack.append(messages("t<c3:r")).unwrap_err();
+    assert_eq!(refused.to_string(), "no call \"c3\" waits for a result");
+    stack.append(messages("t<c2:r")).unwrap();
+    assert!(stack.append(messages("t<c2:again")).is_err());
+    assert!(
+        stack.append(messages("a:C>c1")).unwrap_err().to_string().contains("waits for its result already")
+    );
+    // Answered, an id may be used again.
+    stack.append(messages("t<c1:r a:C>c1 t<c1:r")).unwrap();
+    assert!(stack.append(messages("t<c1:r")).is_err());
+    assert_eq!(stack.thread().len(), 6);
+}
+
+#[test]
+fn messages_that_do_not_fit_together_are_refused() {
+    assert_eq!(refusal("t<c1:r a:A>c1 t<c1:r t<c1:r"), "no call \"c1\" waits for a result");
+    assert_eq!(refusal("a:A>c1,c1"), "the call \"c1\" waits for its result already");
+    assert_eq!(refusal("u:A>c1"), "a call belongs to a message of the role assistant only");
+    assert_eq!(
+        refusal("t:r"),
+        "the id of the call that is answered belongs to a message of the role tool only"
+    );
+    assert_eq!(refusal("u:"), "the content is blank");
+    assert_eq!(refusal(""), "the list of messages is blank");
+}
+
+#[test]
+fn wrong_messages_change_nothing() {
+    let mut stack = empty();
+    let with = |change: &dyn Fn(&mut reasoning::NewMessage)| {
+        let mut new = message("a:A");
+        change(&mut new);
+        vec![message("u:fine"), new]
+    };
+    let call = |id: &str, name: &str| vec![Call { id: id.to_owned(), name: name.to_owned() }];
+    for wrong in [
+        with(&|new| new.content = "a\0b".to_owned()),
+        with(&|new| new.content = "x".repeat(MAX_CONTENT_BYTES + 1)),
+        with(&|new| new.thinking = Some("\0".to_owned())),
+        with(&|new| new.role = ReasoningRole::Summary),
+        with(&|new| new.tool = Some("search".to_owned())),
+        with(&|new| new.calls = call("", "search")),
+        with(&|new| new.calls = call("c", "a\nb")),
+        with(&|new| new.calls = call(&"c".repeat(129), "search")),
+        with(&|new| new.calls = (0..129).flat_map(|n| call(&n.to_string(), "search")).collect()),
+        vec![message("u:A"); 101],
+    ] {
+        assert!(stack.append(wrong).is_err());
+        assert!(stack.shown().is_empty());
+    }
+}
+
+#[test]
+fn thinking_goes_with_its_message() {
+    let mut new = message("a:");
+    new.thinking = Some("hm".to_owned());
+    let mut stack = empty();
+    stack.append(vec![message("u:A"), new, message("u:C")]).unwrap();
+    assert_eq!(crate::fixture::shown(&stack), [1, 2, 3]);
+    crate::fixture::range(&mut stack, 2, 3, "s").unwrap();
+    assert!(stack.shown().iter().all(|message| message.thinking.is_none()));
+    stack.undo(None).unwrap();
+    assert_eq!(stack.shown()[1].thinking.as_deref(), Some("hm"));
+}

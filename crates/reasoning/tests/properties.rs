@@ -1,0 +1,162 @@
+//! Any sequence of appends, compressions, undos and restores, over any thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::Timestamp;
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+use reasoning::{ReasoningRole, ReasoningThreadStack, Selection};
+
+use crate::fixture::{message, over, request, shown};
+
+/// One step, with numbers that are bent to the thread.
+#[derive(Debug, Clone)]
+enum Step {
+    Say,
+    /// Calls so many tools.
+    Call(usize),
+    /// Answers one of the calls that wait.
+    Answer(usize),
+    Last(i64),
+    Range(i64, i64),
+    /// Numbers from the one that stands at a position, so many.
+    Numbers(usize, usize),
+    Undo,
+    Checkpoint(u8),
+    Restore(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => Just(Step::Say),
+        2 => (1usize..4).prop_map(Step::Call),
+        3 => any::<usize>().prop_map(Step::Answer),
+        2 => (-1i64..6).prop_map(Step::Last),
+        3 => (-1i64..14, -1i64..14).prop_map(|(from, to)| Step::Range(from, to)),
+        2 => (0usize..12, 1usize..5).prop_map(|(from, count)| Step::Numbers(from, count)),
+        2 => Just(Step::Undo),
+        1 => (0u8..3).prop_map(Step::Checkpoint),
+        1 => (0u8..3).prop_map(Step::Restore),
+    ]
+}
+
+/// What the test knows beside the stack.
+#[derive(Default)]
+struct Known {
+    /// Per call: the number of its message, and of its result's.
+    calls: BTreeMap<String, (u64, Option<u64>)>,
+    /// What was shown, per name.
+    checkpoints: BTreeMap<u8, Vec<u64>>,
+}
+
+impl Known {
+    fn append(&mut self, stack: &mut ReasoningThreadStack, step: &Step) {
+        match step {
+            Step::Call(count) => {
+                let first = self.calls.len();
+                let ids: Vec<String> = (first..first + count).map(|id| format!("c{id}")).collect();
+                let number = stack.append(vec![message(&format!("a:>{}", ids.join(",")))]).unwrap();
+                self.calls.extend(ids.into_iter().map(|id| (id, (number, None))));
+            }
+            Step::Answer(which) => {
+                let waiting: Vec<String> = self
+                    .calls
+                    .iter()
+                    .filter(|(_, (_, result))| result.is_none())
+                    .map(|(id, _)| id.clone())
+                    .collect();
+                let Some(id) = waiting.get(which % waiting.len().max(1)) else { return };
+                // Calls of a base layer wait for ever.
+                if let Ok(number) = stack.append(vec![message(&format!("t<{id}:result"))]) {
+                    self.calls.insert(id.clone(), (self.calls[id].0, Some(number)));
+                }
+            }
+            _ => drop(stack.append(vec![message("u:something")]).unwrap()),
+        }
+    }
+}
+
+/// What a shown message stands for: messages that nobody made by compressing.
+fn originals(stack: &ReasoningThreadStack, number: u64, found: &mut Vec<u64>) {
+    match stack.discarded().find(|entry| entry.layer.summary == number) {
+        Some(entry) => entry.layer.replaced.iter().for_each(|number| originals(stack, *number, found)),
+        None => found.push(number),
+    }
+}
+
+fn check(stack: &ReasoningThreadStack, known: &Known) {
+    let shown = shown(stack);
+    let unique: BTreeSet<u64> = shown.iter().copied().collect();
+    assert_eq!(unique.len(), shown.len(), "a number is shown twice: {shown:?}");
+    for (id, (call, result)) in &known.calls {
+        if let Some(result) = result {
+            assert_eq!(unique.contains(call), unique.contains(result), "{id} is split: {shown:?}");
+        }
+    }
+    let mut all = Vec::new();
+    shown.iter().for_each(|number| originals(stack, *number, &mut all));
+    let said = stack.messages().iter().filter(|message| message.role != ReasoningRole::Summary);
+    assert!(said.map(|message| message.number).eq(all.iter().copied()), "lost or moved: {all:?}");
+}
+
+fn take(stack: &mut ReasoningThreadStack, known: &mut Known, step: &Step) {
+    let before = stack.view();
+    let selection = match step {
+        Step::Say | Step::Call(_) | Step::Answer(_) => return known.append(stack, step),
+        Step::Undo => return drop(stack.undo(None)),
+        Step::Checkpoint(name) => {
+            stack.checkpoint(&name.to_string(), Timestamp(0)).unwrap();
+            known.checkpoints.insert(*name, shown(stack));
+            return;
+        }
+        Step::Restore(name) => {
+            let count = stack.messages().len() as u64;
+            if stack.restore(&name.to_string()).is_ok() {
+                let then = &known.checkpoints[name];
+                let now = shown(stack);
+                assert_eq!(&now[..then.len()], then);
+                assert!(now[then.len()..].iter().all(|number| !then.contains(number) && *number <= count));
+            } else {
+                assert_eq!(stack.view(), before);
+            }
+            return;
+        }
+        Step::Last(count) => Selection::Last(*count),
+        Step::Range(from, to) => Selection::Range(*from, *to),
+        Step::Numbers(from, count) => {
+            let shown = shown(stack);
+            Selection::Numbers(shown.iter().skip(*from).take(*count).map(|number| *number as i64).collect())
+        }
+    };
+    match stack.compress(&request(selection, "sum")) {
+        Err(_) => assert_eq!(stack.view(), before),
+        Ok(done) => {
+            assert_eq!(shown(stack), done.shown.numbers().collect::<Vec<_>>());
+            assert!(done.positions.0 <= done.asked.0 && done.asked.1 <= done.positions.1);
+            let mut undone = stack.clone();
+            undone.undo(None).unwrap();
+            assert_eq!(undone.view(), before);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(Config::with_cases(100_000))]
+
+    #[test]
+    fn sequences_keep_pairs_whole_and_numbers_unique(
+        base in 0usize..5,
+        steps in proptest::collection::vec(step(), 1..24),
+    ) {
+        let words = ["u:A", "a:B>b1", "t<b1:r", "a:C>b2", "u:D"];
+        let mut stack = over(&words[..base].join(" "), "");
+        let mut known = Known::default();
+        if base > 2 {
+            known.calls.insert("b1".to_owned(), (2, Some(3)));
+        }
+        for step in &steps {
+            take(&mut stack, &mut known, step);
+            check(&stack, &known);
+        }
+    }
+}

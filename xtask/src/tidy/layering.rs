@@ -3,8 +3,18 @@
 use super::{SourceFile, Violation};
 
 /// Crates that decide: no I/O, no clock, no random source, no logging.
-pub(super) const PURE: &[&str] =
-    &["model", "wire", "reorder", "batches", "scheduling", "partition", "protocols", "feed", "auth", "reasoning"];
+pub(super) const PURE: &[&str] = &[
+    "model",
+    "wire",
+    "reorder",
+    "batches",
+    "scheduling",
+    "partition",
+    "protocols",
+    "feed",
+    "auth",
+    "reasoning",
+];
 /// For development only: may use anything.
 const DEV: &[&str] = &["bench", "chaos", "demo", "e2e", "simulation", "testkit", "xtask"];
 

@@ -157,10 +157,16 @@ async fn stored_partitions(store: &Store, health: &Health) -> Result<PartitionCo
             Ok((Layout::Enough, Some(partitions))) => return Ok(partitions),
             // The number is the last thing that a migration writes.
             Ok((Layout::Enough, None)) => {}
+            Ok((Layout::Differs(migration), _)) => {
+                return Err(Stop::Failed(format!(
+                    "the database was laid out by another build (migration {migration} differs): it needs a new database"
+                )));
+            }
             Ok((layout @ (Layout::Nothing | Layout::Lacks(_)), _)) => {
-                let older = match layout {
-                    Layout::Lacks(migration) => format!("it lacks migration {migration}"),
-                    Layout::Nothing | Layout::Enough => "it is not laid out yet".to_owned(),
+                let older = if let Layout::Lacks(migration) = layout {
+                    format!("it lacks migration {migration}")
+                } else {
+                    "it is not laid out yet".to_owned()
                 };
                 let why = format!("{older}: waiting for `antiphon migrate` of this version");
                 if !std::mem::replace(&mut said, true) {

@@ -303,7 +303,7 @@ impl Stage {
         .fetch_all(&mut connection)
         .await?;
         let incidents = sqlx::query_as(
-            "SELECT partition_id, kind, first_seq, last_seq FROM incidents WHERE noticed_at >= to_timestamp($1)",
+            "SELECT partition_id, kind, first_seq, last_seq FROM incidents WHERE detected_at >= to_timestamp($1)",
         )
         .bind(since)
         .fetch_all(&mut connection)

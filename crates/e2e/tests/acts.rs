@@ -42,9 +42,9 @@ async fn a_paused_agent_takes_tasks_and_starts_none_but_answers_people() {
     done(&api.act("ann", "resume").await.unwrap());
     bed.until_tasks("ann", &["completed"]).await;
     let acts = turns::acts(&bed.pool, "ann").await.unwrap();
-    let told: Vec<_> = acts.iter().map(|act| (act.what.as_str(), act.actor.as_str())).collect();
+    let told: Vec<_> = acts.iter().map(|act| (act.action.as_str(), act.actor.as_str())).collect();
     assert_eq!(told, [("put_settings", "api"), ("pause", "ada@example.org"), ("resume", "api")]);
-    assert!(acts.iter().all(|act| act.refused.is_none() && (0.0..60_000.0).contains(&act.age_ms)));
+    assert!(acts.iter().all(|act| act.error.is_none() && (0.0..60_000.0).contains(&act.age_ms)));
     let shown = api.acts_on_agent("ann").await.unwrap();
     assert_eq!(shown.len(), 3);
     assert!(shown.iter().all(|act| act["at"].is_string() && act["done"] == json!(true)), "{shown:?}");
@@ -77,8 +77,8 @@ async fn failed_tasks_are_retried_edited_and_dropped_and_each_is_in_the_audit() 
     let acts = turns::acts(&bed.pool, "ann").await.unwrap();
     let told: Vec<_> = acts
         .iter()
-        .filter(|act| act.what != "put_settings")
-        .map(|act| (act.what.as_str(), act.target.as_deref().unwrap_or_default(), act.refused.is_none()))
+        .filter(|act| act.action != "put_settings")
+        .map(|act| (act.action.as_str(), act.target.as_deref().unwrap_or_default(), act.error.is_none()))
         .collect();
     let wanted = [
         ("edit_task", "edited", true),

@@ -24,7 +24,7 @@ impl Desk {
         let pool = database.pool().await.unwrap();
         let migrations = workspace::root().join("migrations");
         Migrator::new(migrations).await.unwrap().run(&pool).await.unwrap();
-        sqlx::query("INSERT INTO fleet (partitions) VALUES (8)").execute(&pool).await.unwrap();
+        sqlx::query("INSERT INTO installation (partitions) VALUES (8)").execute(&pool).await.unwrap();
         Self { database, pool, folder: ScratchDir::new("commands").unwrap() }
     }
 
@@ -75,7 +75,7 @@ impl Desk {
     async fn stored(&self) -> Vec<Value> {
         let mut all = self.rows("SELECT * FROM (SELECT bucket, thread_id, head_position, message_count, agent_id, metadata FROM threads) AS t ORDER BY 1, 2").await;
         all.extend(self.rows("SELECT * FROM messages ORDER BY bucket, thread_id, position").await);
-        all.extend(self.rows("SELECT bucket, thread_id, compaction_id, through, kept, summary, strategy, provenance, previous_id, counts_from, undone_at FROM compactions ORDER BY 1, 2, 3").await);
+        all.extend(self.rows("SELECT bucket, thread_id, compaction_id, through_position, kept_positions, summary, strategy, provenance, previous_id, valid_from_position, undone_at_position FROM compactions ORDER BY 1, 2, 3").await);
         all
     }
 
@@ -88,7 +88,7 @@ impl Desk {
             let calls = json!([{"id": one.call, "name": "f", "arguments": "{\"a\": 1}"}]);
             sqlx::query(
                 "INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
-                     tool_calls, tool_call_id, metadata, token_count, parent_id, created_at, detached)
+                     tool_calls, tool_call_id, metadata, token_count, parent_id, created_at, out_of_range)
                  VALUES ($1, $2, $3, $4, $5, $6, 'user_request', $7, $8, $9, $10, $11, $12, $13,
                          to_timestamp(1700000000) + $3 * interval '1 ms', $14)",
             )
@@ -164,7 +164,7 @@ async fn with_talk() -> Desk {
     let desk = Desk::new().await;
     desk.put("t", TALK).await;
     desk.execute(&format!(
-        "INSERT INTO compactions (bucket, thread_id, compaction_id, through, kept, summary, strategy, counts_from, provenance)
+        "INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, kept_positions, summary, strategy, valid_from_position, provenance)
          VALUES ({}, 't', 35, 20, '{{10}}', 'They talked.', 'summarise', 36,
                  '{{\"batches\": [\"20\"], \"messages\": 2, \"tokens_before\": 9, \"tokens_after\": 5}}');
          INSERT INTO threads (bucket, thread_id, agent_id, metadata) VALUES ({}, 'u', 'kind', '{{\"title\": \"T\"}}')",
@@ -181,7 +181,7 @@ async fn with_much() -> Desk {
     let desk = Desk::new().await;
     desk.put("long", "1000:1000.0u").await;
     desk.execute(&format!(
-        "INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content, detached)
+        "INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content, out_of_range)
          SELECT {0}, 'long', 1000 + 10 * n + k, 'm' || n || '-' || k, 1000 + 10 * n, k, 'user_request',
                 CASE k WHEN 0 THEN 'user' ELSE 'assistant' END, 'text', false
          FROM generate_series(1, 600) AS n, generate_series(0, 1) AS k
@@ -317,7 +317,7 @@ async fn a_thread_that_is_there_takes_what_comes_after_it_and_nothing_else() {
             "batch 20 of thread t: it comes before what the thread already has",
         ),
         (
-            "UPDATE messages SET batch_id = 21, sequence_num = 2, detached = true WHERE position = 40",
+            "UPDATE messages SET batch_id = 21, sequence_num = 2, out_of_range = true WHERE position = 40",
             "batch 21 of thread t: it is there already and has gone on since",
         ),
     ] {
@@ -396,7 +396,7 @@ async fn the_doctor_finds_and_mends_what_was_planted_and_nothing_else() {
     assert_eq!((&well["findings"], &well["remaining"], &well["batches"]), (&json!([]), &json!(0), &json!(4)));
     // A hole in the numbers; a result that nobody asked for; a mark that is missing; a beginning that is lost.
     let damage = "UPDATE messages SET sequence_num = 5 WHERE position = 13;
-                  UPDATE messages SET detached = false WHERE position = 23;";
+                  UPDATE messages SET out_of_range = false WHERE position = 23;";
     desk.execute(damage).await;
     desk.put("o", "50:50.0u 51:50.1t=z 52:50.2a").await;
     desk.put("l", "61:60.1A=c 62:60.2t=c 63:60.3a").await;
@@ -426,9 +426,9 @@ async fn the_doctor_finds_and_mends_what_was_planted_and_nothing_else() {
     assert_eq!((&whole["state"], &whole["message_count"]), (&json!("complete"), &json!(2)));
     let alone = desk.json("batches show o 51").await;
     assert_eq!(alone["incomplete_code"], json!("orphan_result"));
-    let acts = desk.rows("SELECT subject_id, actor, what, target FROM audit ORDER BY target").await;
+    let acts = desk.rows("SELECT subject_id, actor, action, target FROM audit_log ORDER BY target").await;
     assert_eq!(acts.len(), 4, "{acts:?}");
-    assert!(acts.iter().all(|act| act["actor"] == "ada" && act["what"] == "mend_message"), "{acts:?}");
+    assert!(acts.iter().all(|act| act["actor"] == "ada" && act["action"] == "repair_message"), "{acts:?}");
     let number = acts.iter().find(|act| act["target"].as_str().unwrap().contains("message 13")).unwrap();
     assert!(number["target"].as_str().unwrap().contains("number 5 of batch 10"), "{number}");
 }
@@ -439,7 +439,7 @@ async fn a_fork_has_whole_batches_and_what_counted_then() {
     assert_eq!(desk.json("threads fork t whole").await["message_count"], json!(11));
     let of = |thread: &str| {
         format!(
-            "SELECT position, parent_id, batch_id, sequence_num, content, detached FROM messages WHERE thread_id = '{thread}' ORDER BY 1"
+            "SELECT position, parent_id, batch_id, sequence_num, content, out_of_range FROM messages WHERE thread_id = '{thread}' ORDER BY 1"
         )
     };
     assert_eq!(desk.rows(&of("whole")).await, desk.rows(&of("t")).await);
@@ -475,19 +475,19 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
     desk.execute(&format!(
         "INSERT INTO dead_letters (bucket, kind, key, partition_id, stream_seq, thread_id, reason, detail, raw)
          VALUES ({bucket}, 'message', 'long/x', 0, 1, 'long', 'gap', '{{}}', ''), (mod({bucket}, 8), 'entry', 's:1', 0, 1, 'long', 'bad', '{{}}', '');
-         INSERT INTO stragglers (bucket, thread_id, message_id, attempt, role, first_seq, open_ms, idle_ms) VALUES ({bucket}, 'long', 'x', 0, 'user', 1, 1, 1);
-         INSERT INTO straggler_chunks (bucket, thread_id, message_id, attempt, chunk_id, arrival, chunk, chunk_type, is_final, metadata)
+         INSERT INTO spilled_messages (bucket, thread_id, message_id, attempt, role, first_seq, open_ms, idle_ms) VALUES ({bucket}, 'long', 'x', 0, 'user', 1, 1, 1);
+         INSERT INTO spilled_chunks (bucket, thread_id, message_id, attempt, chunk_id, arrival, chunk, chunk_type, is_final, metadata)
          VALUES ({bucket}, 'long', 'x', 0, 0, 0, 'secret', 'content', false, '{{}}');
          INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request, memory, code, text, is_retryable)
          VALUES ({bucket}, 'long', 'u1', 'a', 0, 'enqueue', 'secret', '{{}}', true, true, 'c', 't', true);
          INSERT INTO failed_messages (bucket, thread_id, position, message_id, attempt, role, batch_type, code, text, is_retryable)
          VALUES ({bucket}, 'long', 1, 'u1', 0, 'assistant', 'user_request', 'c', 'secret', true);
-         INSERT INTO open_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request, memory, stream_seq, incarnation)
+         INSERT INTO spilled_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request, memory, stream_seq, incarnation)
          VALUES ({bucket}, 'long', 'u2', 'a', 0, 'enqueue', 'secret', '{{}}', true, true, 1, 's');
-         INSERT INTO retired_messages (bucket, thread_id, message_id) VALUES ({bucket}, 'long', 'u0');
+         INSERT INTO expired_messages (bucket, thread_id, message_id) VALUES ({bucket}, 'long', 'u0');
          INSERT INTO idempotency_keys (bucket, thread_id, key, digest, turn_id) VALUES ({bucket}, 'long', 'k', '', 'u1');
          INSERT INTO responses (bucket, thread_id, turn_id, model, background, metadata) VALUES ({bucket}, 'long', 'u1', 'm', false, '{{}}');
-         INSERT INTO compactions (bucket, thread_id, compaction_id, through, strategy, counts_from) VALUES ({bucket}, 'long', 1, 1, 'age', 1), ({other}, 'other', 1, 1, 'age', 1)"
+         INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, strategy, valid_from_position) VALUES ({bucket}, 'long', 1, 1, 'age', 1), ({other}, 'other', 1, 1, 'age', 1)"
     ))
     .await;
     let kept = "SELECT * FROM messages WHERE thread_id = 'other' ORDER BY position";
@@ -563,14 +563,14 @@ async fn incidents_are_listed_until_somebody_has_acknowledged_them() {
     let desk = Desk::new().await;
     assert_eq!(desk.json("incidents list").await, json!({"incidents": []}));
     desk.execute(
-        "INSERT INTO incidents (partition_id, incarnation, first_seq, kind, last_seq, detail, noticed_at) VALUES
+        "INSERT INTO incidents (partition_id, incarnation, first_seq, kind, last_seq, detail, detected_at) VALUES
          (3, 's', 41, 'entries_gone', 57, 'gone', '2026-01-02T03:04:05Z'),
          (5, 's', 7, 'stream_parted', NULL, 'parted', '2026-01-01T00:00:00Z')",
     )
     .await;
     let listed = desk.json("incidents list").await;
     let first = json!({"partition": 3, "kind": "entries_gone", "stream": "s", "first_seq": 41, "last_seq": 57, "detail": "gone",
-                       "noticed_at": "2026-01-02T03:04:05Z", "acknowledged_at": null, "acknowledged_by": null});
+                       "detected_at": "2026-01-02T03:04:05Z", "acknowledged_at": null, "acknowledged_by": null});
     assert_eq!(listed["incidents"][0], first);
     assert_eq!(listed["incidents"][1]["last_seq"], Value::Null);
     let table = desk.invoke("incidents list").await.stdout;

@@ -76,7 +76,7 @@ async fn a_thread_is_there_from_its_first_turn_and_a_stop_waits_for_a_worker() {
     assert_eq!(said(&messages), [("user", "tell me"), ("assistant", "Once upon")]);
     assert_eq!(messages[1].metadata["stopped"], json!(true));
     let acts = turns::acts(&bed.pool, "talk").await.unwrap();
-    assert_eq!(acts.iter().map(|act| act.what.as_str()).collect::<Vec<_>>(), ["stop_turn"]);
+    assert_eq!(acts.iter().map(|act| act.action.as_str()).collect::<Vec<_>>(), ["stop_turn"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -60,7 +60,7 @@ async fn lay_out_without_the_last(pool: &sqlx::PgPool) -> i64 {
         std::fs::copy(&file, older.path().join(file.file_name().unwrap())).unwrap();
     }
     Migrator::new(older.path()).await.unwrap().run(pool).await.unwrap();
-    sqlx::query("INSERT INTO fleet (partitions) VALUES (8)").execute(pool).await.unwrap();
+    sqlx::query("INSERT INTO installation (partitions) VALUES (8)").execute(pool).await.unwrap();
     let name = last.file_name().unwrap().to_string_lossy();
     name.split('_').next().unwrap().parse().unwrap()
 }

@@ -183,7 +183,7 @@ async fn a_marker_in_every_kind_of_text_is_found_nowhere_after_its_thread_was_er
     for sql in [
         "INSERT INTO responses (bucket, thread_id, turn_id, model, background, metadata)
          VALUES ($1, 'secret', 'u0000-r', 'm', false, jsonb_build_object('x', $2::text))",
-        "INSERT INTO compactions (bucket, thread_id, compaction_id, through, summary, strategy, counts_from)
+        "INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, summary, strategy, valid_from_position)
          VALUES ($1, 'secret', 7, 1, $2, 'summarise', 9223372036854775807)",
     ] {
         let bucket = Bucket::of_key("secret").get() as i16;
@@ -196,9 +196,9 @@ async fn a_marker_in_every_kind_of_text_is_found_nowhere_after_its_thread_was_er
         "failed_messages",
         "failed_turns",
         "messages",
-        "open_turns",
+        "spilled_turns",
         "responses",
-        "straggler_chunks",
+        "spilled_chunks",
         "tasks",
         "threads",
     ];
@@ -226,7 +226,7 @@ async fn a_marker_in_every_kind_of_text_is_found_nowhere_after_its_thread_was_er
         }
     });
     let dry = bed.command("threads erase secret").await;
-    assert_eq!((&dry["erased"], &dry["tables"]["open_turns"]), (&json!(false), &json!(2)), "{dry}");
+    assert_eq!((&dry["erased"], &dry["tables"]["spilled_turns"]), (&json!(false), &json!(2)), "{dry}");
     let stopping = tokio::spawn({
         let stop = Arc::clone(&stop);
         async move {
@@ -312,7 +312,7 @@ async fn of_a_tenant_and_of_a_user_nothing_is_left() {
     // The ids of erased threads stay in their marks and in the audit of their erasing; no text does.
     let mut left = bed.tables_with(MARKER).await;
     assert_eq!(left.remove("erased_threads"), Some(20));
-    left.remove("audit");
+    left.remove("audit_log");
     assert_eq!(left, BTreeMap::new(), "{receipt}");
     assert_eq!(bed.streams_with(&marked("")).await, BTreeMap::new(), "{receipt}");
     assert_eq!(bed.messages_of("acme-2").await.len(), 1);

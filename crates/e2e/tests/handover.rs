@@ -100,7 +100,10 @@ async fn a_straggler_survives_a_kill() {
     let began = Instant::now();
     let mut salt = 0;
     // It is saved when newer messages want the checkpoint to pass it.
-    while sqlx::query_scalar::<_, i64>("SELECT count(*) FROM stragglers").fetch_one(&bed.pool).await.unwrap()
+    while sqlx::query_scalar::<_, i64>("SELECT count(*) FROM spilled_messages")
+        .fetch_one(&bed.pool)
+        .await
+        .unwrap()
         == 0
     {
         assert!(began.elapsed() < Duration::from_secs(60), "never saved");
@@ -116,7 +119,9 @@ async fn a_straggler_survives_a_kill() {
     bed.until_ended(LEASE + Duration::from_secs(20)).await;
     follower.wait(Duration::from_secs(10), |progress| progress.terminals == salt + 1).await.unwrap();
     bed.audit(vec![follower]).await;
-    let left =
-        sqlx::query_scalar::<_, i64>("SELECT count(*) FROM stragglers").fetch_one(&bed.pool).await.unwrap();
+    let left = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM spilled_messages")
+        .fetch_one(&bed.pool)
+        .await
+        .unwrap();
     assert_eq!(left, 0, "ended stragglers are removed");
 }

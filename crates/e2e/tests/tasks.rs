@@ -289,7 +289,7 @@ async fn an_authentication_failure_of_a_chat_pauses_its_agent_wherever_that_live
         api.send_task(agent, "k", "hello").await.unwrap();
         bed.until_tasks(agent, &["pending"]).await;
         let acts = turns::acts(&bed.pool, agent).await.unwrap();
-        let paused: Vec<_> = acts.iter().filter(|act| act.what == "pause").collect();
+        let paused: Vec<_> = acts.iter().filter(|act| act.action == "pause").collect();
         assert_eq!((paused.len(), paused[0].actor.as_str()), (1, "antiphon"), "{acts:?}");
         assert_eq!(api.act(agent, "resume").await.unwrap()["done"], json!(true));
         bed.until_tasks(agent, &["completed"]).await;

@@ -188,7 +188,7 @@ async fn a_failed_turn_leaves_only_its_input_and_succeeds_when_it_is_retried() {
     assert_eq!(messages[0].transaction, messages[1].transaction);
     assert_eq!(turns::failed_turns(&bed.pool).await.unwrap().len(), 0);
     let acts = turns::acts(&bed.pool, "talk").await.unwrap();
-    let retries: Vec<_> = acts.iter().filter(|act| act.what == "retry_turn").collect();
+    let retries: Vec<_> = acts.iter().filter(|act| act.action == "retry_turn").collect();
     assert_eq!(retries.len(), 1);
     assert_eq!((retries[0].actor.as_str(), retries[0].target.as_deref()), ("api", Some(turn.id.as_str())));
     assert_eq!(text_seen(&follower, &format!("{}-a1", turn.id)), "I try. You said: fails-once please");
@@ -209,10 +209,10 @@ async fn a_failed_turn_can_be_dropped_once() {
     let retry = bed.api().send("POST", &format!("{path}/retry"), None, &[]).await.unwrap();
     assert_eq!(retry.status, 404);
     let acts = turns::acts(&bed.pool, "talk").await.unwrap();
-    let drops: Vec<_> = acts.iter().filter(|act| act.what == "drop_failed_turn").collect();
+    let drops: Vec<_> = acts.iter().filter(|act| act.action == "drop_failed_turn").collect();
     assert_eq!(drops.len(), 1);
     assert_eq!((drops[0].actor.as_str(), drops[0].target.as_deref()), ("ada", Some(turn.id.as_str())));
-    assert!(drops[0].age_ms < 30_000.0 && drops[0].refused.is_none());
+    assert!(drops[0].age_ms < 30_000.0 && drops[0].error.is_none());
     assert_eq!(bed.messages_of("talk").await.len(), 0);
 }
 
@@ -416,7 +416,7 @@ async fn a_stopped_turn_keeps_its_part_and_the_next_message_works_at_once() {
     let again = bed.api().send("POST", &format!("/v1/turns/{}/stop", turn.id), None, &[]).await.unwrap();
     assert_eq!((again.status, again.json().unwrap()["code"].clone()), (409, json!("turn_ended")));
     let acts = turns::acts(&bed.pool, "talk").await.unwrap();
-    let stops: Vec<_> = acts.iter().filter(|act| act.what == "stop_turn").collect();
+    let stops: Vec<_> = acts.iter().filter(|act| act.action == "stop_turn").collect();
     assert_eq!((stops.len(), stops[0].target.as_deref()), (1, Some(turn.id.as_str())));
 }
 

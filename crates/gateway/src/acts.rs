@@ -100,7 +100,7 @@ async fn outcome(hub: &Hub, act: &Act) -> Outcome {
         // The act is stored; that the audit cannot be read at the moment changes nothing.
         let looked = timeout_at(give_up_at, hub.store().act(act.subject.as_str(), &act.id)).await;
         if let Ok(Ok(Some(row))) = looked {
-            return row.refused.map_or(Outcome::Done, Outcome::Refused);
+            return row.error.map_or(Outcome::Done, Outcome::Refused);
         }
         if Instant::now() + pause > give_up_at {
             return Outcome::Pending;

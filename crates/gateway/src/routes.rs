@@ -232,7 +232,7 @@ async fn audit(hub: &Hub, subject: &str, name: &str, query: AuditQuery) -> Resul
     let limit = params::limit(query.limit.as_deref())?;
     let before = query.next.map(|id| params::id("next", &id, ActId::parse)).transpose()?;
     let mut acts = hub.store().acts(subject, before.as_ref(), limit + 1).await?;
-    let next = params::next(&mut acts, limit, |last| last.act.as_str().to_owned());
+    let next = params::next(&mut acts, limit, |last| last.command_id.as_str().to_owned());
     let acts = acts.into_iter().map(AuditedAct::from).collect();
     Ok(AuditPage { subject_id: name.to_owned(), acts, next })
 }
@@ -240,13 +240,13 @@ async fn audit(hub: &Hub, subject: &str, name: &str, query: AuditQuery) -> Resul
 impl From<AuditRow> for AuditedAct {
     fn from(row: AuditRow) -> Self {
         Self {
-            act_id: row.act.as_str().to_owned(),
-            done: row.refused.is_none(),
+            act_id: row.command_id.as_str().to_owned(),
+            done: row.error.is_none(),
             actor: row.actor,
-            what: row.what,
+            what: row.action,
             target: row.target,
-            refused: row.refused,
-            at: shown::rfc3339(row.at),
+            refused: row.error,
+            at: shown::rfc3339(row.created_at),
         }
     }
 }

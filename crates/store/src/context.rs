@@ -261,14 +261,14 @@ fn compaction(row: &PgRow, provenance: Provenance) -> Result<Option<Compaction>,
     let strategy: String = row.try_get("strategy")?;
     Ok(Some(Compaction {
         id,
-        through: Position::from_stored(row.try_get("through")?),
-        kept: row.try_get::<Vec<i64>, _>("kept")?.into_iter().map(Position::from_stored).collect(),
+        through: Position::from_stored(row.try_get("through_position")?),
+        kept: row.try_get::<Vec<i64>, _>("kept_positions")?.into_iter().map(Position::from_stored).collect(),
         summary: row.try_get("summary")?,
         strategy: Strategy::from_name(&strategy).ok_or_else(|| unreadable("strategy", &strategy))?,
         provenance,
         previous: position(row, "previous_id")?,
-        counts_from: Position::from_stored(row.try_get("counts_from")?),
-        undone_at: position(row, "undone_at")?,
+        counts_from: Position::from_stored(row.try_get("valid_from_position")?),
+        undone_at: position(row, "undone_at_position")?,
     }))
 }
 

@@ -20,11 +20,11 @@ const BATCHES_AT_ONCE: i64 = 20;
 
 /// The tasks that follow turns of the thread, beside `k` (bucket, id), the threads that are erased.
 const FOLLOWING: &str =
-    "JOIN tasks AS d ON d.kind <> 'task' AND antiphon_origin(d.agent_id, d.metadata) = k.id";
+    "JOIN tasks AS d ON d.kind <> 'task' AND antiphon_origin_thread(d.agent_id, d.metadata) = k.id";
 /// The first messages of the turns of such tasks.
 const INPUTS: &str = "JOIN messages AS q ON q.sequence_num = 0 AND q.metadata ? 'thread_id'
         AND (q.metadata ? 'assistant_message_id' OR q.metadata ? 'compaction_id')
-        AND antiphon_origin(q.thread_id, q.metadata) = k.id AND q.message_id LIKE 't____-%-q'";
+        AND antiphon_origin_thread(q.thread_id, q.metadata) = k.id AND q.message_id LIKE 't____-%-q'";
 
 /// What a tenant has besides its threads: the table, and whose a row is.
 const OF_TENANTS: [(&str, &str); 3] = [
@@ -35,8 +35,8 @@ const OF_TENANTS: [(&str, &str); 3] = [
 
 /// Where somebody's name stands who did something: the table, the column, and whose a row is. Another tenant's user may have the same name.
 const ACTORS: [(&str, &str, &str); 7] = [
-    ("audit", "actor", "antiphon_tenant_of(subject_id)"),
-    ("open_turns", "actor", "antiphon_tenant_of(thread_id)"),
+    ("audit_log", "actor", "antiphon_tenant_of(subject_id)"),
+    ("spilled_turns", "actor", "antiphon_tenant_of(thread_id)"),
     ("compactions", "actor", "antiphon_tenant_of(thread_id)"),
     ("compactions", "undone_by", "antiphon_tenant_of(thread_id)"),
     ("erased_threads", "actor", "antiphon_tenant_of(thread_id)"),
@@ -86,16 +86,16 @@ fn places() -> Vec<Place> {
     };
     let mut places: Vec<Place> = [
         "threads",
-        "open_turns",
+        "spilled_turns",
         "failed_turns",
         "failed_messages",
         "idempotency_keys",
         "responses",
-        "stragglers",
-        "straggler_chunks",
+        "spilled_messages",
+        "spilled_chunks",
         "compactions",
         "messages",
-        "retired_messages",
+        "expired_messages",
     ]
     .map(|table| own(table, "thread_id"))
     .into();
@@ -106,13 +106,13 @@ fn places() -> Vec<Place> {
         "dead_letters",
         // An entry that could not be read says by its subject alone whose it was.
         "JOIN dead_letters AS t ON t.thread_id = k.id
-             OR (t.kind = 'entry' AND antiphon_letter_owner(t.thread_id, t.subject) = k.id)"
+             OR (t.kind = 'entry' AND antiphon_dead_letter_owner(t.thread_id, t.subject) = k.id)"
             .to_owned(),
     ));
     places.push(place(
-        "audit",
-        "audit",
-        "JOIN audit AS t ON t.bucket = k.bucket AND t.subject_id = k.id AND t.what <> 'erase_thread'"
+        "audit_log",
+        "audit_log",
+        "JOIN audit_log AS t ON t.bucket = k.bucket AND t.subject_id = k.id AND t.action <> 'erase_thread'"
             .to_owned(),
     ));
     // What became of the tasks that follow its turns, in the threads of their agents. A turn's id comes from its task's place.
@@ -120,8 +120,8 @@ fn places() -> Vec<Place> {
     for (table, name) in [
         ("failed_messages", "failed_messages_of_agents"),
         ("dead_letters", "dead_letters_of_agents"),
-        ("stragglers", "stragglers_of_agents"),
-        ("straggler_chunks", "straggler_chunks_of_agents"),
+        ("spilled_messages", "spilled_messages_of_agents"),
+        ("spilled_chunks", "spilled_chunks_of_agents"),
     ] {
         let rows = format!(
             "{FOLLOWING} JOIN {table} AS t ON t.bucket = d.bucket AND t.thread_id = d.agent_id
@@ -139,7 +139,8 @@ fn places() -> Vec<Place> {
     places.push(place(
         "tasks",
         "tasks_of_agents",
-        "JOIN tasks AS t ON t.kind <> 'task' AND antiphon_origin(t.agent_id, t.metadata) = k.id".to_owned(),
+        "JOIN tasks AS t ON t.kind <> 'task' AND antiphon_origin_thread(t.agent_id, t.metadata) = k.id"
+            .to_owned(),
     ));
     places
 }
@@ -182,7 +183,7 @@ impl Store {
         let sql = format!(
             "SELECT DISTINCT agent_id FROM (
                  SELECT t.agent_id FROM {keys} JOIN threads AS t ON t.bucket = k.bucket AND t.thread_id = k.id
-                 UNION ALL SELECT t.agent_id FROM {keys} JOIN open_turns AS t ON t.bucket = k.bucket AND t.thread_id = k.id
+                 UNION ALL SELECT t.agent_id FROM {keys} JOIN spilled_turns AS t ON t.bucket = k.bucket AND t.thread_id = k.id
                  UNION ALL SELECT t.agent_id FROM {keys} JOIN failed_turns AS t ON t.bucket = k.bucket AND t.thread_id = k.id
                  UNION ALL SELECT t.pending_agent FROM {keys} JOIN compactions AS t ON t.bucket = k.bucket AND t.thread_id = k.id
                  UNION ALL SELECT d.agent_id FROM {keys} {FOLLOWING}
@@ -213,7 +214,7 @@ impl Store {
             "INSERT INTO erased_threads (bucket, thread_id, actor)
              SELECT k.bucket, k.id, $3 FROM unnest($1::smallint[], $2::text[]) AS k (bucket, id)
              ON CONFLICT (bucket, thread_id) DO UPDATE
-             SET erased_at = clock_timestamp(), actor = excluded.actor, named_at = NULL",
+             SET erased_at = clock_timestamp(), actor = excluded.actor, recreated_at = NULL",
         );
         let (buckets, ids) = columns(threads);
         self.rows(statement.bind(buckets).bind(ids).bind(actor.to_owned())).await.map(drop)
@@ -368,7 +369,7 @@ impl Store {
     /// The receipt of a thread that was erased.
     pub async fn erased(&self, thread: &ThreadId) -> Result<Option<Erased>, StoreError> {
         let statement = sqlx::query(
-            "SELECT actor, receipt, named_at IS NOT NULL AS is_named,
+            "SELECT actor, receipt, recreated_at IS NOT NULL AS is_named,
                     (extract(epoch FROM erased_at) * 1000)::bigint AS erased_ms FROM erased_threads
              WHERE bucket = $1 AND thread_id = $2",
         );

@@ -27,7 +27,7 @@ pub struct IncidentRow {
     /// What happened, in words.
     pub detail: String,
     /// When it was noticed, RFC 3339.
-    pub noticed_at: String,
+    pub detected_at: String,
     /// When somebody acknowledged it, and who; `None`: nobody has.
     pub acknowledged: Option<(String, String)>,
 }
@@ -66,7 +66,7 @@ fn incident(row: &PgRow) -> Result<IncidentRow, StoreError> {
         first: Seq(unsigned(row, "first_seq")?),
         last: last.map(|last| Seq(last.unsigned_abs())),
         detail: row.try_get("detail")?,
-        noticed_at: row.try_get("noticed_at")?,
+        detected_at: row.try_get("detected_at")?,
         acknowledged: at.zip(by),
     })
 }

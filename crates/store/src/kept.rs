@@ -95,7 +95,7 @@ impl Kept {
                 "created_at",
                 "pg_column_size(t.raw) + pg_column_size(t.detail) + 256",
             ),
-            Self::Audit => plain("audit", "at", "pg_column_size(t.*)"),
+            Self::Audit => plain("audit_log", "created_at", "pg_column_size(t.*)"),
             Self::ErasedThreads => plain("erased_threads", "erased_at", "pg_column_size(t.receipt) + 128"),
         }
     }

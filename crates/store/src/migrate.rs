@@ -1,5 +1,7 @@
 //! Laying out a database.
 
+use std::collections::HashMap;
+
 use model::PartitionCount;
 use sqlx::migrate::Migrator;
 use sqlx::{Connection, PgConnection, Row};
@@ -55,27 +57,35 @@ pub enum Layout {
     Nothing,
     /// `antiphon migrate` of this version has not run yet: this migration is missing.
     Lacks(i64),
+    /// This migration is not the one that this version knows: the database belongs to another build, and cannot be used.
+    Differs(i64),
 }
 
 impl Store {
     /// Whether the database has all migrations of this version. It may have more: those of a newer one, which goes on beside it.
     pub async fn layout(&self) -> Result<Layout, StoreError> {
-        let applied = sqlx::query("SELECT version FROM _sqlx_migrations WHERE success ORDER BY version");
-        let applied: Vec<i64> = match self.rows(applied).await {
-            Ok(rows) => rows.iter().map(|row| row.try_get("version")).collect::<Result<_, _>>()?,
+        let applied = sqlx::query("SELECT version, checksum FROM _sqlx_migrations WHERE success");
+        let applied: HashMap<i64, Vec<u8>> = match self.rows(applied).await {
+            Ok(rows) => rows
+                .iter()
+                .map(|row| Ok((row.try_get("version")?, row.try_get("checksum")?)))
+                .collect::<Result<_, sqlx::Error>>()?,
             Err(StoreError::Statement(sqlx::Error::Database(error)))
                 if sqlstate(error.as_ref()) == "42P01" =>
             {
-                Vec::new()
+                return Ok(Layout::Nothing);
             }
             Err(error) => return Err(error),
         };
-        let mut known = MIGRATIONS.iter().map(|migration| migration.version);
-        Ok(match known.find(|version| !applied.contains(version)) {
-            None => Layout::Enough,
-            Some(_) if applied.is_empty() => Layout::Nothing,
-            Some(missing) => Layout::Lacks(missing),
-        })
+        for known in MIGRATIONS.iter() {
+            match applied.get(&known.version) {
+                Some(checksum) if *checksum == *known.checksum => {}
+                Some(_) => return Ok(Layout::Differs(known.version)),
+                None if applied.is_empty() => return Ok(Layout::Nothing),
+                None => return Ok(Layout::Lacks(known.version)),
+            }
+        }
+        Ok(Layout::Enough)
     }
 }
 
@@ -85,11 +95,11 @@ async fn lay_out(connection: &mut PgConnection, count: PartitionCount) -> Result
 }
 
 async fn fix_count(connection: &mut PgConnection, count: PartitionCount) -> Result<(), StoreError> {
-    sqlx::query("INSERT INTO fleet (partitions) VALUES ($1) ON CONFLICT DO NOTHING")
+    sqlx::query("INSERT INTO installation (partitions) VALUES ($1) ON CONFLICT DO NOTHING")
         .bind(i32::from(count.get()))
         .execute(&mut *connection)
         .await?;
-    let row = sqlx::query("SELECT partitions FROM fleet").fetch_one(&mut *connection).await?;
+    let row = sqlx::query("SELECT partitions FROM installation").fetch_one(&mut *connection).await?;
     StoreError::check_count(count_of(&row)?, count)?;
     sqlx::query(
         "INSERT INTO partitions (partition_id) SELECT generate_series(0, $1::integer - 1) ON CONFLICT DO NOTHING",

@@ -127,7 +127,7 @@ impl Store {
     /// Whether retention has deleted this message not long ago.
     pub async fn is_retired(&self, thread: &ThreadId, message: &MessageId) -> Result<bool, StoreError> {
         let statement = sqlx::query(
-            "SELECT FROM retired_messages WHERE bucket = $1 AND message_id = $2 AND thread_id = $3",
+            "SELECT FROM expired_messages WHERE bucket = $1 AND message_id = $2 AND thread_id = $3",
         )
         .bind(Bucket::of(thread).get() as i16)
         .bind(message.as_str().to_owned())
@@ -140,9 +140,9 @@ impl Store {
     pub async fn purge_retired_messages(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
         let statement = sqlx::query(
             "WITH gone AS (
-                 DELETE FROM retired_messages WHERE ctid = ANY (ARRAY(
-                     SELECT ctid FROM retired_messages WHERE retired_at < clock_timestamp() - $1
-                     ORDER BY retired_at LIMIT $2))
+                 DELETE FROM expired_messages WHERE ctid = ANY (ARRAY(
+                     SELECT ctid FROM expired_messages WHERE expired_at < clock_timestamp() - $1
+                     ORDER BY expired_at LIMIT $2))
                  RETURNING 1
              )
              SELECT count(*) AS count FROM gone",

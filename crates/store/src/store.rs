@@ -91,7 +91,7 @@ impl Store {
 
     /// The number of partitions that the database is laid out for; `None` before the first [`crate::migrate`].
     pub async fn partition_count(&self) -> Result<Option<PartitionCount>, StoreError> {
-        match self.rows(sqlx::query("SELECT partitions FROM fleet")).await {
+        match self.rows(sqlx::query("SELECT partitions FROM installation")).await {
             Ok(rows) => rows.first().map(count_of).transpose(),
             Err(StoreError::Statement(sqlx::Error::Database(error)))
                 if sqlstate(error.as_ref()) == "42P01" =>

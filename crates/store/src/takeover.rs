@@ -36,7 +36,7 @@ impl Store {
             .map(|bucket| i16::try_from(bucket).unwrap_or(i16::MAX))
             .collect();
         let stragglers =
-            sqlx::query(include_str!("takeover/stragglers.sql")).bind(i32::from(grant.partition.0));
+            sqlx::query(include_str!("takeover/spilled_messages.sql")).bind(i32::from(grant.partition.0));
         let (partition, epoch, checkpoint) = (grant.partition, grant.epoch, grant.checkpoint);
         let outbox = self.outbox(partition, None, OUTBOX_AT_ONCE).await?;
         let outbox_beyond = match outbox.last() {
@@ -60,7 +60,7 @@ impl Store {
     }
 
     async fn laid_out(&self) -> Result<(PartitionCount, TokenKey), StoreError> {
-        let rows = self.rows(sqlx::query("SELECT partitions, token_key FROM fleet")).await?;
+        let rows = self.rows(sqlx::query("SELECT partitions, token_key FROM installation")).await?;
         let row = rows.first().ok_or_else(|| StoreError::Row("the database is not migrated".to_owned()))?;
         let key = TokenKey::new(&row.try_get::<Vec<u8>, _>("token_key")?);
         Ok((count_of(row)?, key.map_err(|error| unreadable("token_key", &error))?))
@@ -82,7 +82,7 @@ impl Store {
         buckets: &[i16],
         incarnation: Option<&str>,
     ) -> Result<Vec<OpenTurn>, StoreError> {
-        let statement = sqlx::query(include_str!("takeover/open_turns.sql"))
+        let statement = sqlx::query(include_str!("takeover/spilled_turns.sql"))
             .bind(buckets.to_vec())
             .bind(incarnation.unwrap_or_default().to_owned());
         let open =

@@ -20,7 +20,7 @@ pub struct Place {
     /// Its batch.
     pub batch_id: Position,
     /// Whether it is marked as standing apart from its batch.
-    pub is_detached: bool,
+    pub is_out_of_range: bool,
     /// Whether it was found that its batch has no first message. Only the first of several that stand together says so.
     pub is_headless: bool,
     /// What it takes, about.
@@ -110,7 +110,7 @@ impl Store {
     /// Whether any message of the thread is marked as standing apart from its batch.
     pub async fn has_detached(&self, thread: &ThreadId) -> Result<bool, StoreError> {
         let statement = sqlx::query(
-            "SELECT EXISTS (SELECT FROM messages WHERE bucket = $1 AND thread_id = $2 AND detached) AS has",
+            "SELECT EXISTS (SELECT FROM messages WHERE bucket = $1 AND thread_id = $2 AND out_of_range) AS has",
         );
         let rows = self.rows(statement.bind(bucket(thread)).bind(thread.as_str().to_owned())).await?;
         rows.first().map_or(Ok(false), |row| Ok(row.try_get("has")?))
@@ -271,7 +271,7 @@ fn place(row: &PgRow) -> Result<Place, StoreError> {
     Ok(Place {
         position: Position::from_stored(row.try_get("position")?),
         batch_id: Position::from_stored(row.try_get("batch_id")?),
-        is_detached: row.try_get("detached")?,
+        is_out_of_range: row.try_get("out_of_range")?,
         is_headless: row.try_get("is_headless")?,
         bytes: unsigned(row, "bytes")?,
     })

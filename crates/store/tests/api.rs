@@ -160,31 +160,31 @@ async fn what_became_of_a_turn_is_told_in_the_order_of_its_life() {
     let columns = database
         .rows(
             "SELECT 1 FROM information_schema.columns
-        WHERE table_name = 'open_turns' AND column_name = 'incarnation'",
+        WHERE table_name = 'spilled_turns' AND column_name = 'incarnation'",
         )
         .await;
     let (name, value) = if columns.is_empty() { ("", "") } else { (", incarnation", ", 's'") };
     write(&database, &format!(
-        "INSERT INTO open_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
+        "INSERT INTO spilled_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
                                  memory, stream_seq{name})
          VALUES ($b(t), 't', '{x}', 'otto', 2, 'enqueue', 'question', '{{}}', true, true, 7{value})"
     )).await;
     assert_eq!(state().await, Some(TurnState::Open { run: 2 }));
     assert_eq!(store.thread_of_open_turn(&x).await.unwrap(), Some(t.clone()));
     assert_eq!(store.thread_of_open_turn(&turn(&t, "y")).await.unwrap(), None);
-    write(&database, "DELETE FROM open_turns; DELETE FROM failed_turns").await;
+    write(&database, "DELETE FROM spilled_turns; DELETE FROM failed_turns").await;
     assert_eq!(state().await, None);
     write(
         &database,
         &format!(
-            "INSERT INTO audit (bucket, subject_id, act_id, actor, what, target, refused) VALUES
+            "INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, error) VALUES
          ($b(t), 't', 'a1', 'mia', 'drop_failed_turn', '{x}', 'no such turn'),
          ($b(t), 't', 'a2', 'mia', 'stop_turn', '{x}', NULL)"
         ),
     )
     .await;
     assert_eq!(state().await, None);
-    write(&database, "UPDATE audit SET refused = NULL").await;
+    write(&database, "UPDATE audit_log SET error = NULL").await;
     assert_eq!(state().await, Some(TurnState::Dropped));
 }
 
@@ -342,24 +342,24 @@ async fn the_audit_is_read_from_its_end() {
     }
     write(
         &database,
-        "INSERT INTO audit (bucket, subject_id, act_id, actor, what, target, refused, at)
-         SELECT bucket, 'a', id, 'tom', 'drop_task', 'k1', 'no such task', max(at)
-         FROM audit, (VALUES ('act-4'), ('act-5')) AS v (id) GROUP BY bucket, id",
+        "INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, error, created_at)
+         SELECT bucket, 'a', id, 'tom', 'drop_task', 'k1', 'no such task', max(created_at)
+         FROM audit_log, (VALUES ('act-4'), ('act-5')) AS v (id) GROUP BY bucket, id",
     )
     .await;
     let page = async |before: Option<&str>, limit| {
         let acts = store.acts("a", before.map(act).as_ref(), limit).await.unwrap();
-        acts.iter().map(|row| row.act.to_string()[4..].to_owned()).collect::<String>()
+        acts.iter().map(|row| row.command_id.to_string()[4..].to_owned()).collect::<String>()
     };
     assert_eq!((page(None, 9).await.as_str(), page(None, 2).await.as_str()), ("54321", "54"));
     assert_eq!((page(Some("act-5"), 2).await.as_str(), page(Some("act-2"), 2).await.as_str()), ("43", "1"));
     assert_eq!(page(Some("act-9"), 9).await, "", "an act that is not there has none before it");
     let row = store.act("a", &act("act-4")).await.unwrap().unwrap();
     assert_eq!(
-        (row.actor.as_str(), row.what.as_str(), row.target.as_deref()),
+        (row.actor.as_str(), row.action.as_str(), row.target.as_deref()),
         ("tom", "drop_task", Some("k1"))
     );
-    assert_eq!(row.refused.as_deref(), Some("no such task"));
+    assert_eq!(row.error.as_deref(), Some("no such task"));
     assert_eq!(store.act("b", &act("act-4")).await.unwrap(), None);
 }
 

@@ -56,7 +56,8 @@ fn compaction(through: i64, kept: &[i64]) -> Compaction {
 async fn keep(database: &Database, compaction: &Compaction) {
     let kept: Vec<_> = compaction.kept.iter().map(Position::to_string).collect();
     let sql = format!(
-        "INSERT INTO compactions (bucket, thread_id, compaction_id, through, kept, summary, strategy, provenance, counts_from, undone_at)
+        "INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, kept_positions, summary, strategy, provenance, valid_from_position,
+                                  undone_at_position)
          VALUES ({}, 't', {}, {}, '{{{}}}', 'They talked.', 'summarise', '{}', {}, {})",
         model::Bucket::of(&thread("t")).get(),
         compaction.id,
@@ -155,7 +156,7 @@ async fn what_is_compacted_is_not_read_but_for_what_was_kept() {
     }
     commit.turns = vec![more];
     owner.commit(&commit).await.unwrap();
-    assert_eq!(database.number("SELECT count(*) FROM messages WHERE detached").await, 4);
+    assert_eq!(database.number("SELECT count(*) FROM messages WHERE out_of_range").await, 4);
     let batch = store.batches(&thread("t"), &[at(30), at(40), at(7)]).await.unwrap();
     let places: Vec<_> =
         batch.iter().map(|it| (it.batch_id.get(), it.sequence_num, it.position.get())).collect();

@@ -41,7 +41,7 @@ async fn everything_kept_has_a_bound_in_age_and_in_bytes() {
                     (SELECT string_agg(decode(md5(random()::text || n || m), 'hex'), ''::bytea) FROM generate_series(1, 1250) AS m),
                     now() - n * interval '1 day'
              FROM generate_series(1, 6) AS n;
-             INSERT INTO audit (bucket, subject_id, act_id, actor, what, at)
+             INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, created_at)
              SELECT 1, 'a', 'c' || n, repeat('x', 2000), 'pause', now() - n * interval '1 day' FROM generate_series(1, 60) AS n;
              INSERT INTO erased_threads (bucket, thread_id, actor, erased_at)
              SELECT 1, 't' || n, 'ada', now() - n * interval '1 day' FROM generate_series(1, 600) AS n",
@@ -99,7 +99,7 @@ async fn a_dead_letter_is_replayed_once_and_audited() {
     assert!(!store.drop_dead_letter(id, &act("c4"), "bob").await.unwrap());
     assert_eq!(store.claim_replay(id).await.unwrap(), ReplayClaim::Unknown);
     let audit = store.acts("t", None, 9).await.unwrap();
-    let mut done: Vec<_> = audit.iter().map(|row| (row.what.as_str(), row.actor.as_str())).collect();
+    let mut done: Vec<_> = audit.iter().map(|row| (row.action.as_str(), row.actor.as_str())).collect();
     done.sort_unstable();
     assert_eq!(done, [("drop_dead_letter", "bob"), ("replay_dead_letter", "ada")]);
     assert!(audit.iter().all(|row| row.target == Some(id.text())));

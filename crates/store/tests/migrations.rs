@@ -1,7 +1,7 @@
 //! Laying out a database, and finding it.
 
 use model::PartitionCount;
-use store::{Disposition, MigrateError, Store, StoreConfig, StoreError};
+use store::{Disposition, Layout, MigrateError, Store, StoreConfig, StoreError};
 
 use crate::fixture::Database;
 
@@ -34,8 +34,8 @@ async fn another_number_of_partitions_is_refused() {
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_no_obstacle() {
-    let (database, _) = Database::new(8).await;
+async fn newer_schema_is_accepted() {
+    let (database, store) = Database::new(8).await;
     database
         .execute(
             "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
@@ -43,6 +43,29 @@ async fn a_newer_schema_is_no_obstacle() {
         )
         .await;
     store::migrate(&database.url, count(8)).await.unwrap();
+    assert_eq!(store.layout().await.unwrap(), Layout::Enough);
+}
+
+#[tokio::test]
+async fn older_schema_names_the_missing_migration() {
+    let database = Database::empty().await;
+    let store = Store::connect(&StoreConfig::new(&database.url)).await.unwrap();
+    assert_eq!(store.layout().await.unwrap(), Layout::Nothing);
+    store::migrate(&database.url, count(8)).await.unwrap();
+    database.execute("DELETE FROM _sqlx_migrations WHERE version = 3").await;
+    assert_eq!(store.layout().await.unwrap(), Layout::Lacks(3));
+}
+
+#[tokio::test]
+async fn schema_of_another_build_is_refused() {
+    let (database, store) = Database::new(8).await;
+    database.execute("UPDATE _sqlx_migrations SET checksum = '' WHERE version = 2").await;
+    assert_eq!(store.layout().await.unwrap(), Layout::Differs(2));
+    let error = store::migrate(&database.url, count(8)).await.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the database could not be migrated: migration 2 was previously applied but has been modified"
+    );
 }
 
 #[tokio::test]

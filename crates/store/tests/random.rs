@@ -167,9 +167,9 @@ async fn stored(database: &Database) -> Vec<Value> {
         r#"SELECT thread_id || '/' || message_id AS key, position FROM failed_messages
            ORDER BY thread_id COLLATE "C", message_id COLLATE "C""#,
         r#"SELECT thread_id || '/' || message_id AS key, attempt, open_ms, chunks AS count,
-                  (SELECT coalesce(json_agg(c.chunk_id ORDER BY c.arrival), '[]') FROM straggler_chunks AS c
+                  (SELECT coalesce(json_agg(c.chunk_id ORDER BY c.arrival), '[]') FROM spilled_chunks AS c
                    WHERE (c.bucket, c.thread_id, c.message_id) = (s.bucket, s.thread_id, s.message_id)) AS chunks
-           FROM stragglers AS s ORDER BY thread_id COLLATE "C", message_id COLLATE "C""#,
+           FROM spilled_messages AS s ORDER BY thread_id COLLATE "C", message_id COLLATE "C""#,
     ];
     let mut rows = Vec::new();
     for query in queries.into_iter().chain(QUERIES) {

@@ -96,7 +96,7 @@ async fn what_was_deleted_is_known_when_it_comes_again() {
 
     let day = Duration::from_secs(86_400);
     assert_eq!(store.purge_retired_messages(day, 10).await.unwrap(), 0);
-    database.execute("UPDATE retired_messages SET retired_at = retired_at - interval '2 days'").await;
+    database.execute("UPDATE expired_messages SET expired_at = expired_at - interval '2 days'").await;
     assert_eq!(store.purge_retired_messages(day, 3).await.unwrap(), 3);
     assert_eq!(store.purge_retired_messages(day, 3).await.unwrap(), 1);
 }

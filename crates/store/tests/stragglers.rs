@@ -65,7 +65,7 @@ async fn a_higher_attempt_starts_again_and_a_lower_one_changes_nothing() {
     saved(&owner, save(&thread, 2, &[1])).await;
     saved(&owner, save(&thread, 1, &[7])).await;
     assert_eq!(ids(&loaded(&store, &owner).await), [(2, vec![1])]);
-    assert_eq!(database.number("SELECT count(*) FROM straggler_chunks").await, 1);
+    assert_eq!(database.number("SELECT count(*) FROM spilled_chunks").await, 1);
 }
 
 #[tokio::test]
@@ -79,8 +79,8 @@ async fn what_ends_leaves_no_rows() {
     commit.ended_stragglers = vec![key(&one, "m"), key(&one, "never-saved")];
     owner.commit(&commit).await.unwrap();
     assert_eq!(loaded(&store, &owner).await.stragglers[0].key, key(&two, "m"));
-    assert_eq!(database.number("SELECT count(*) FROM stragglers").await, 1);
-    assert_eq!(database.number("SELECT count(*) FROM straggler_chunks").await, 1);
+    assert_eq!(database.number("SELECT count(*) FROM spilled_messages").await, 1);
+    assert_eq!(database.number("SELECT count(*) FROM spilled_chunks").await, 1);
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn everything_of_a_chunk_comes_back_and_ages_go_on() {
         correlation_id: Some("c".into()),
     })];
     saved(&owner, save.clone()).await;
-    database.execute("UPDATE stragglers SET saved_at = saved_at - interval '1 minute'").await;
+    database.execute("UPDATE spilled_messages SET saved_at = saved_at - interval '1 minute'").await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     let grant = store.reclaim("a", &owner.applied().await, TTL).await.unwrap().unwrap().grant;
     let back = store.load(&grant, 8).await.unwrap().stragglers.remove(0);

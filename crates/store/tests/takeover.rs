@@ -118,7 +118,7 @@ async fn saved_inputs_come_in_the_order_in_which_they_came() {
     let grant = store.reclaim("a", &owner.applied().await, TTL).await.unwrap().unwrap().grant;
     let takeover = store.load(&grant, 8).await.unwrap();
     assert_eq!(takeover.open_turns, [open("a", 1, 90), open("b", 0, 91), open("c", 2, 7), open("d", 0, 12)]);
-    assert_eq!(database.number("SELECT count(*) FROM open_turns").await, 4);
+    assert_eq!(database.number("SELECT count(*) FROM spilled_turns").await, 4);
 }
 
 fn ended(task_of: bool) -> Outgoing {

@@ -17,9 +17,9 @@ const TABLES: [&str; 11] = [
     "task_ids",
     "failed_tasks",
     "failed_turns",
-    "open_turns",
+    "spilled_turns",
     "outbox",
-    "audit",
+    "audit_log",
     "dead_letters",
 ];
 
@@ -78,8 +78,16 @@ async fn everything_twice_is_once() {
     commit.agents.retain(|write| !matches!(write.wait, Wait::Start(_)));
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Stale);
     assert_eq!(contents(&database).await, once);
-    let counts =
-        ["threads", "messages", "agents", "tasks", "task_ids", "failed_tasks", "failed_turns", "open_turns"];
+    let counts = [
+        "threads",
+        "messages",
+        "agents",
+        "tasks",
+        "task_ids",
+        "failed_tasks",
+        "failed_turns",
+        "spilled_turns",
+    ];
     let mut found = Vec::new();
     for table in counts {
         found.push(database.number(&format!("SELECT count(*) FROM {table}")).await);

@@ -27,7 +27,7 @@ pub(super) async fn list(store: &Store, options: &ListIncidents) -> Result<(), S
                 &incident["kind"],
                 &incident["first_seq"],
                 &incident["last_seq"],
-                &incident["noticed_at"],
+                &incident["detected_at"],
                 &incident["acknowledged_at"],
                 &incident["acknowledged_by"],
                 &incident["detail"],
@@ -56,7 +56,7 @@ fn shown(row: &IncidentRow) -> Value {
         "first_seq": row.first.0,
         "last_seq": row.last.map(|last| last.0),
         "detail": row.detail,
-        "noticed_at": row.noticed_at,
+        "detected_at": row.detected_at,
         "acknowledged_at": at,
         "acknowledged_by": by,
     })

@@ -84,7 +84,7 @@ impl<'a> Walk<'a> {
             self.together = Some(place.batch_id);
         } else if self.together != Some(place.batch_id) {
             self.together = None;
-            if !place.is_detached {
+            if !place.is_out_of_range {
                 stride.unmarked.push(place);
             }
         }

@@ -7,8 +7,8 @@ use crate::talk::{End, Talk, Turn};
 use testkit::services::TestDatabase;
 
 const TABLES: [&str; 2] = [
-    include_str!("../../../../migrations/0001_chunks.sql"),
-    include_str!("../../../../migrations/0002_turns.sql"),
+    include_str!("../../../../migrations/0002_threads_and_messages.sql"),
+    include_str!("../../../../migrations/0003_agents_and_tasks.sql"),
 ];
 
 /// All tasks done by the two agents, and the doomed one failed.

@@ -115,7 +115,7 @@ async fn a_tenant_acts_on_nothing_of_another() {
     assert_eq!(acme.ask("POST", "/v1/agents/a1/pause", None).await.status, 200);
     acme.ask("POST", "/v1/agents/a1/tasks", Some(&json!({"content": "mine", "task_id": "x"}))).await;
     let compaction = format!(
-        "INSERT INTO compactions (bucket, thread_id, compaction_id, through, strategy, counts_from)
+        "INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, strategy, valid_from_position)
          VALUES ({}, 'acme~t1', 1, 1, 'age', 1)",
         Bucket::of_key("acme~t1").get()
     );

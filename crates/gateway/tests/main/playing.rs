@@ -96,7 +96,7 @@ impl Orders {
 /// Writes the audit of an act as its owner does.
 async fn audit(pool: &PgPool, act: &Act, refused: Option<&str>) {
     sqlx::query(
-        "INSERT INTO audit (bucket, subject_id, act_id, actor, what, target, refused)
+        "INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, error)
          VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
     )
     .bind(model::Bucket::of_key(act.subject.as_str()).get() as i16)

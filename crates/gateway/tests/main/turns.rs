@@ -216,11 +216,11 @@ async fn a_turn_is_stopped_by_its_owner() {
 async fn a_turn_that_is_saved_as_open_is_found_without_its_owner() {
     let town = Town::with(gateway::Limits::default(), 1).await;
     let orders = Orders::read(&town, |_| None).await;
-    let columns = town.columns_of("open_turns").await;
+    let columns = town.columns_of("spilled_turns").await;
     let incarnation = columns.iter().any(|column| column == "incarnation");
     let (name, value) = if incarnation { (", incarnation", ", 'stream'") } else { ("", "") };
     town.write(&format!(
-        "INSERT INTO open_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
+        "INSERT INTO spilled_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
                                  memory, stream_seq{name})
          VALUES ($bucket(t1), 't1', '{}', 't1', 0, 'enqueue', 'x', '{{}}', true, true, 1{value})",
         turn("a")

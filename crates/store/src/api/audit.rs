@@ -1,4 +1,4 @@
-//! Who did what.
+//! The audit log.
 
 use model::{ActId, Bucket, Timestamp};
 use sqlx::Row;
@@ -8,29 +8,29 @@ use super::at;
 use crate::row::parsed;
 use crate::{Store, StoreError};
 
-/// An act as it is stored.
+/// A control command in the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRow {
     /// Its id.
-    pub act: ActId,
-    /// Who did it.
+    pub command_id: ActId,
+    /// Who gave it.
     pub actor: String,
     /// [`model::ActKind::name`], `retry_turn` or `put_settings`.
-    pub what: String,
-    /// The task or turn that it was about.
+    pub action: String,
+    /// The task or turn that it is about.
     pub target: Option<String>,
-    /// `None`: done. Else why not, for people.
-    pub refused: Option<String>,
+    /// `None`: done. Else why it was rejected, for people.
+    pub error: Option<String>,
     /// When it was written, by the database's clock.
-    pub at: Timestamp,
+    pub created_at: Timestamp,
 }
 
 impl Store {
-    /// What became of an act on an agent or a thread; `None` when it has not been done yet.
+    /// The outcome of a control command to an agent or a thread; `None` while it has none.
     pub async fn act(&self, subject: &str, act: &ActId) -> Result<Option<AuditRow>, StoreError> {
         let statement = sqlx::query(
-            "SELECT *, (extract(epoch FROM at) * 1000)::bigint AS at_ms FROM audit
-             WHERE bucket = $1 AND subject_id = $2 AND act_id = $3",
+            "SELECT *, (extract(epoch FROM created_at) * 1000)::bigint AS created_ms FROM audit_log
+             WHERE bucket = $1 AND subject_id = $2 AND command_id = $3",
         )
         .bind(Bucket::of_key(subject).get() as i16)
         .bind(subject.to_owned())
@@ -38,7 +38,7 @@ impl Store {
         self.rows(statement).await?.first().map(audit_row).transpose()
     }
 
-    /// At most `limit` acts on an agent or a thread, the newest first; with `before`, those before that act.
+    /// At most `limit` control commands to an agent or a thread, the newest first; with `before`, those before that one.
     pub async fn acts(
         &self,
         subject: &str,
@@ -56,11 +56,11 @@ impl Store {
 
 fn audit_row(row: &PgRow) -> Result<AuditRow, StoreError> {
     Ok(AuditRow {
-        act: parsed(row, "act_id", ActId::parse)?,
+        command_id: parsed(row, "command_id", ActId::parse)?,
         actor: row.try_get("actor")?,
-        what: row.try_get("what")?,
+        action: row.try_get("action")?,
         target: row.try_get("target")?,
-        refused: row.try_get("refused")?,
-        at: at(row, "at_ms")?,
+        error: row.try_get("error")?,
+        created_at: at(row, "created_ms")?,
     })
 }

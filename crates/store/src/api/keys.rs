@@ -127,7 +127,7 @@ impl Store {
     /// 32 bytes that all processes of the installation have and nobody else: for what gateways sign themselves.
     pub async fn signing_key(&self) -> Result<Vec<u8>, StoreError> {
         // Not the key of turn tokens itself: what is learnt of one says nothing of the other.
-        let sql = "SELECT sha256(token_key || convert_to('gateway', 'UTF8')) AS key FROM fleet";
+        let sql = "SELECT sha256(token_key || convert_to('gateway', 'UTF8')) AS key FROM installation";
         let rows = self.rows(sqlx::query(sql)).await?;
         let row = rows.first().ok_or_else(|| StoreError::Row("the database is not migrated".to_owned()))?;
         Ok(row.try_get("key")?)

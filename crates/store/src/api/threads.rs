@@ -51,8 +51,8 @@ impl Store {
         let statement = sqlx::query(
             // One that was erased takes messages again.
             "WITH named AS (
-                 UPDATE erased_threads SET named_at = clock_timestamp()
-                 WHERE bucket = $1 AND thread_id = $2 AND named_at IS NULL
+                 UPDATE erased_threads SET recreated_at = clock_timestamp()
+                 WHERE bucket = $1 AND thread_id = $2 AND recreated_at IS NULL
              )
              INSERT INTO threads (bucket, thread_id, agent_id, busy_policy, metadata)
              VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING true",

@@ -159,7 +159,7 @@ impl Store {
 
     /// The thread of a turn that is saved as open: it waits or runs for long.
     pub async fn thread_of_open_turn(&self, turn: &TurnId) -> Result<Option<ThreadId>, StoreError> {
-        let statement = sqlx::query("SELECT thread_id FROM open_turns WHERE bucket = $1 AND turn_id = $2")
+        let statement = sqlx::query("SELECT thread_id FROM spilled_turns WHERE bucket = $1 AND turn_id = $2")
             .bind(turn.bucket().get() as i16)
             .bind(turn.to_string());
         let rows = self.rows(statement).await?;

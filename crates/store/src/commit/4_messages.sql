@@ -1,6 +1,6 @@
 , written AS (
     INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
-                          tool_calls, tool_call_id, metadata, token_count, parent_id, attempt, detached)
+                          tool_calls, tool_call_id, metadata, token_count, parent_id, attempt, out_of_range)
     SELECT f.bucket, f.thread_id, f.position, f.message_id, f.batch_id, f.sequence_num, f.batch_type, f.role, f.content,
            f.tool_calls::jsonb, f.tool_call_id, f.metadata::jsonb, f.token_count,
            coalesce(lag(f.position) OVER (PARTITION BY f.bucket, f.thread_id ORDER BY f.position), t.head_position),

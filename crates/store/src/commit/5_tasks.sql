@@ -11,7 +11,7 @@
     WHERE (i.origin_id IS NULL OR NOT EXISTS (
         -- It was erased after its owner had asked.
         SELECT FROM erased_threads AS e
-        WHERE e.bucket = i.origin_bucket AND e.thread_id = i.origin_id AND e.named_at IS NULL
+        WHERE e.bucket = i.origin_bucket AND e.thread_id = i.origin_id AND e.recreated_at IS NULL
         OFFSET 0
     ))
     AND NOT EXISTS (

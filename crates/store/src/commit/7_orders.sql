@@ -72,7 +72,7 @@
 -- $42 content, $43 metadata, $44 work_request, $45 memory, $46 actor, $47 correlation_id, $48 stream_seq, $49 incarnation,
 -- $64 parameters.
 , inputs AS (
-    INSERT INTO open_turns AS t (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
+    INSERT INTO spilled_turns AS t (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
                                  memory, actor, correlation_id, stream_seq, incarnation, parameters)
     SELECT i.bucket, i.thread_id, i.turn_id, i.agent_id, i.run, i.policy, i.content, i.metadata::jsonb, i.work_request,
            i.memory, i.actor, i.correlation_id, i.stream_seq, i.incarnation, i.parameters::jsonb
@@ -90,18 +90,18 @@
 )
 -- Saved inputs that have ended: $50 commit, $51 bucket, $52 thread, $53 turn.
 , settled AS (
-    DELETE FROM open_turns AS o
+    DELETE FROM spilled_turns AS o
     USING unnest($50::bigint[], $51::smallint[], $52::text[], $53::text[]) AS i (number, bucket, thread_id, turn_id)
     JOIN fence USING (number)
     WHERE o.bucket = i.bucket AND o.thread_id = i.thread_id AND o.turn_id = i.turn_id
 )
--- Acts: $54 commit, $55 bucket, $56 subject, $57 act, $58 actor, $59 what, $60 target, $61 why it was refused.
-, acts AS (
-    INSERT INTO audit (bucket, subject_id, act_id, actor, what, target, refused)
-    SELECT i.bucket, i.subject_id, i.act_id, i.actor, i.what, i.target, i.refused
+-- Audit log: $54 commit, $55 bucket, $56 subject, $57 command, $58 actor, $59 action, $60 target, $61 error.
+, audited AS (
+    INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, error)
+    SELECT i.bucket, i.subject_id, i.command_id, i.actor, i.action, i.target, i.error
     FROM unnest($54::bigint[], $55::smallint[], $56::text[], $57::text[], $58::text[], $59::text[], $60::text[],
                 $61::text[])
-         AS i (number, bucket, subject_id, act_id, actor, what, target, refused)
+         AS i (number, bucket, subject_id, command_id, actor, action, target, error)
     JOIN fence USING (number)
-    ON CONFLICT (bucket, subject_id, act_id) DO NOTHING
+    ON CONFLICT (bucket, subject_id, command_id) DO NOTHING
 )

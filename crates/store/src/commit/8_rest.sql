@@ -29,7 +29,7 @@
          WITH ORDINALITY
          AS i (number, bucket, thread_id, message_id, attempt, role, first_seq, open_ms, gap_ms, idle_ms, save)
     JOIN fence USING (number)
-    LEFT JOIN stragglers AS s
+    LEFT JOIN spilled_messages AS s
         ON s.bucket = i.bucket AND s.thread_id = i.thread_id AND s.message_id = i.message_id
     WHERE s.attempt IS NULL OR s.attempt <= i.attempt
 )
@@ -43,7 +43,7 @@
          AS i (save, arrival, chunk_id, chunk, chunk_type, is_final, metadata, "timestamp", correlation_id)
     JOIN saves AS s USING (save)
     WHERE NOT EXISTS (
-        SELECT FROM straggler_chunks AS c
+        SELECT FROM spilled_chunks AS c
         WHERE c.bucket = s.bucket AND c.thread_id = s.thread_id AND c.message_id = s.message_id
           AND c.attempt = s.attempt AND c.chunk_id = i.chunk_id
         OFFSET 0
@@ -51,7 +51,7 @@
     ORDER BY i.save, i.chunk_id, i.arrival
 )
 , saved_chunks AS (
-    INSERT INTO straggler_chunks (bucket, thread_id, message_id, attempt, chunk_id, arrival, chunk, chunk_type, is_final,
+    INSERT INTO spilled_chunks (bucket, thread_id, message_id, attempt, chunk_id, arrival, chunk, chunk_type, is_final,
                                   metadata, "timestamp", correlation_id)
     SELECT n.bucket, n.thread_id, n.message_id, n.attempt, n.chunk_id,
            n.chunks + row_number() OVER (PARTITION BY n.save ORDER BY n.arrival) - 1,
@@ -61,7 +61,7 @@
     RETURNING bucket, thread_id, message_id
 )
 , saved AS (
-    INSERT INTO stragglers AS t (bucket, thread_id, message_id, attempt, role, first_seq, open_ms, gap_ms, idle_ms, chunks)
+    INSERT INTO spilled_messages AS t (bucket, thread_id, message_id, attempt, role, first_seq, open_ms, gap_ms, idle_ms, chunks)
     SELECT s.bucket, s.thread_id, s.message_id, s.attempt, s.role, s.first_seq, s.open_ms, s.gap_ms, s.idle_ms,
            s.chunks + (SELECT count(*) FROM saved_chunks AS c
                        WHERE c.bucket = s.bucket AND c.thread_id = s.thread_id AND c.message_id = s.message_id)
@@ -73,7 +73,7 @@
 -- The parts of one statement do not see each other's rows, and none may touch a row that another one touches: these
 -- are chunks of lower attempts, those above are of the attempt itself, and what ends is never saved in one commit.
 , reset AS (
-    DELETE FROM straggler_chunks AS c USING saves AS s
+    DELETE FROM spilled_chunks AS c USING saves AS s
     WHERE c.bucket = s.bucket AND c.thread_id = s.thread_id AND c.message_id = s.message_id AND c.attempt < s.attempt
 )
 -- Ended: $33 commit, $34 bucket, $35 thread, $36 message.
@@ -83,11 +83,11 @@
     JOIN fence USING (number)
 )
 , ended_stragglers AS (
-    DELETE FROM stragglers AS s USING ended AS e
+    DELETE FROM spilled_messages AS s USING ended AS e
     WHERE s.bucket = e.bucket AND s.thread_id = e.thread_id AND s.message_id = e.message_id
 )
 , ended_chunks AS (
-    DELETE FROM straggler_chunks AS c USING ended AS e
+    DELETE FROM spilled_chunks AS c USING ended AS e
     WHERE c.bucket = e.bucket AND c.thread_id = e.thread_id AND c.message_id = e.message_id
 )
 -- Failed: $37 commit, $38 bucket, $39 thread, $40 position, $41 message, $42 attempt, $43 role, $44 batch_type, $45 code, $46 text,

@@ -1,7 +1,7 @@
 -- $1 bucket, $2 thread, $3 id, $4 summary; NULL: there will be none, and it never counts.
 UPDATE compactions AS c
-SET summary = $4, counts_from = greatest(c.counts_from, t.head_position + 1), pending_agent = NULL, pending_task = NULL,
-    undone_at = CASE WHEN $4 IS NULL THEN c.compaction_id ELSE c.undone_at END
+SET summary = $4, valid_from_position = greatest(c.valid_from_position, t.head_position + 1), pending_agent = NULL, pending_task = NULL,
+    undone_at_position = CASE WHEN $4 IS NULL THEN c.compaction_id ELSE c.undone_at_position END
 FROM threads AS t
 WHERE t.bucket = $1 AND t.thread_id = $2
   AND c.bucket = $1 AND c.thread_id = $2 AND c.compaction_id = $3 AND c.pending_task IS NOT NULL

@@ -1,16 +1,16 @@
 -- $1 bucket, $2 thread, $3 actor. The newest that counts does not count any more, nor does what was planned after it. Gives its id.
 WITH newest AS (
     SELECT compaction_id FROM compactions
-    WHERE bucket = $1 AND thread_id = $2 AND undone_at IS NULL AND pending_task IS NULL
+    WHERE bucket = $1 AND thread_id = $2 AND undone_at_position IS NULL AND pending_task IS NULL
     ORDER BY compaction_id DESC
     LIMIT 1
 )
 , undone AS (
     UPDATE compactions AS c
-    SET undone_at = greatest(c.compaction_id, t.head_position) + 1, undone_by = $3, pending_agent = NULL, pending_task = NULL
+    SET undone_at_position = greatest(c.compaction_id, t.head_position) + 1, undone_by = $3, pending_agent = NULL, pending_task = NULL
     FROM threads AS t, newest AS n
     WHERE t.bucket = $1 AND t.thread_id = $2 AND c.bucket = $1 AND c.thread_id = $2
-      AND c.compaction_id >= n.compaction_id AND c.undone_at IS NULL
+      AND c.compaction_id >= n.compaction_id AND c.undone_at_position IS NULL
     RETURNING c.compaction_id
 )
 SELECT min(compaction_id) AS compaction_id FROM undone

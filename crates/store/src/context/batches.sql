@@ -5,13 +5,13 @@ FROM unnest($3::bigint[]) AS k (batch_id)
 CROSS JOIN LATERAL (
     (SELECT m.* FROM messages AS m
      WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position >= k.batch_id AND m.batch_id = k.batch_id
-       AND NOT m.detached
+       AND NOT m.out_of_range
        AND m.position < coalesce((SELECT o.position FROM messages AS o
                                   WHERE o.bucket = $1 AND o.thread_id = $2 AND o.position > k.batch_id
                                     AND o.batch_id <> k.batch_id
                                   ORDER BY o.position LIMIT 1), 9223372036854775807))
     UNION ALL
     (SELECT m.* FROM messages AS m
-     WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id = k.batch_id AND m.detached)
+     WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id = k.batch_id AND m.out_of_range)
 ) AS m
 ORDER BY m.position

@@ -4,11 +4,11 @@
 -- batch that left, and no turn needs to know.
 SELECT k.number, s.workflow, s.settings, a.paused, a.wait_ms, c.*, p.*,
        EXISTS (SELECT FROM erased_threads AS e
-               WHERE e.bucket = k.thread_bucket AND e.thread_id = k.thread_id AND e.named_at IS NULL
+               WHERE e.bucket = k.thread_bucket AND e.thread_id = k.thread_id AND e.recreated_at IS NULL
                OFFSET 0)
        OR k.origin_id IS NOT NULL AND EXISTS (SELECT FROM erased_threads AS e
                                               WHERE e.bucket = k.origin_bucket AND e.thread_id = k.origin_id
-                                                AND e.named_at IS NULL
+                                                AND e.recreated_at IS NULL
                                               OFFSET 0) AS is_erased
 FROM unnest($1::smallint[], $2::text[], $3::smallint[], $4::text[], $5::boolean[], $6::boolean[], $7::smallint[], $8::text[])
      WITH ORDINALITY
@@ -27,9 +27,9 @@ LEFT JOIN LATERAL (
     OFFSET 0
 ) AS a ON true
 LEFT JOIN LATERAL (
-    SELECT c.compaction_id, c.through, c.kept, c.summary, c.strategy, c.previous_id, c.counts_from, c.undone_at
+    SELECT c.compaction_id, c.through_position, c.kept_positions, c.summary, c.strategy, c.previous_id, c.valid_from_position, c.undone_at_position
     FROM compactions AS c
-    WHERE c.bucket = k.thread_bucket AND c.thread_id = k.thread_id AND c.undone_at IS NULL AND c.pending_task IS NULL
+    WHERE c.bucket = k.thread_bucket AND c.thread_id = k.thread_id AND c.undone_at_position IS NULL AND c.pending_task IS NULL
     ORDER BY c.compaction_id DESC
     LIMIT 1
 ) AS c ON true
@@ -38,7 +38,7 @@ LEFT JOIN LATERAL (
     SELECT p.compaction_id AS pending_id, p.pending_agent, p.pending_task,
            (extract(epoch FROM clock_timestamp() - p.created_at) * 1000)::bigint AS pending_ms
     FROM compactions AS p
-    WHERE p.bucket = k.thread_bucket AND p.thread_id = k.thread_id AND p.undone_at IS NULL
+    WHERE p.bucket = k.thread_bucket AND p.thread_id = k.thread_id AND p.undone_at_position IS NULL
       AND p.pending_task IS NOT NULL AND p.compaction_id > coalesce(c.compaction_id, 0)
     ORDER BY p.compaction_id DESC
     LIMIT 1

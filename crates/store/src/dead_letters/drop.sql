@@ -4,7 +4,7 @@ WITH done AS (
     RETURNING 1
 )
 , audited AS (
-    INSERT INTO audit (bucket, subject_id, act_id, actor, what, target)
+    INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target)
     SELECT $4, $5, $6, $7, 'drop_dead_letter', $8 FROM done
 )
 SELECT count(*) AS count FROM done

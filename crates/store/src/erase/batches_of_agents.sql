@@ -18,6 +18,6 @@ batches AS MATERIALIZED (
 , unsummarised AS (
     UPDATE compactions AS c SET summary = NULL
     FROM (SELECT bucket, thread_id, min(batch_id) AS first FROM batches GROUP BY bucket, thread_id) AS b
-    WHERE c.bucket = b.bucket AND c.thread_id = b.thread_id AND c.through >= b.first AND c.summary IS NOT NULL
+    WHERE c.bucket = b.bucket AND c.thread_id = b.thread_id AND c.through_position >= b.first AND c.summary IS NOT NULL
 )
 , per AS (SELECT id, count(*) AS rows FROM gone GROUP BY id)

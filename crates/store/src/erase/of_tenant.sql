@@ -1,19 +1,19 @@
 -- $1 tenant, `-` for the default one. Every id of its that any table has. All of each table is read: it is a rare thing to do.
 SELECT DISTINCT thread_id FROM (
     SELECT thread_id FROM threads
-    UNION ALL SELECT thread_id FROM open_turns
+    UNION ALL SELECT thread_id FROM spilled_turns
     UNION ALL SELECT thread_id FROM failed_turns
     UNION ALL SELECT thread_id FROM failed_messages
     UNION ALL SELECT thread_id FROM idempotency_keys
     UNION ALL SELECT thread_id FROM responses
-    UNION ALL SELECT thread_id FROM stragglers
+    UNION ALL SELECT thread_id FROM spilled_messages
     UNION ALL SELECT thread_id FROM compactions
-    UNION ALL SELECT antiphon_letter_owner(thread_id, subject) FROM dead_letters
+    UNION ALL SELECT antiphon_dead_letter_owner(thread_id, subject) FROM dead_letters
     UNION ALL SELECT agent_id FROM tasks
     UNION ALL SELECT agent_id FROM task_ids
     UNION ALL SELECT agent_id FROM agents
     UNION ALL SELECT agent_id FROM agent_settings
-    UNION ALL SELECT subject_id FROM audit
+    UNION ALL SELECT subject_id FROM audit_log
 ) AS ids
 WHERE antiphon_tenant_of(thread_id) = $1
 ORDER BY 1

@@ -6,7 +6,7 @@ WITH hit AS MATERIALIZED (
     WHERE e.entry -> 'opened' ->> 'thread' = ANY ($2)
        OR e.entry -> 'turn' ->> 'thread' = ANY ($2)
        OR e.entry -> 'task' ->> 'agent' = ANY ($2)
-       OR antiphon_origin(e.entry -> 'task' ->> 'agent', (e.entry -> 'task' ->> 'metadata')::jsonb) = ANY ($2)
+       OR antiphon_origin_thread(e.entry -> 'task' ->> 'agent', (e.entry -> 'task' ->> 'metadata')::jsonb) = ANY ($2)
 )
 , scrubbed AS (
     UPDATE outbox AS o

@@ -14,7 +14,7 @@ WITH moved AS (
          AS i (incarnation, first_seq, kind, last_seq, detail)
     -- It has happened again, and nobody has seen this one.
     ON CONFLICT (partition_id, incarnation, first_seq, kind) DO UPDATE
-    SET last_seq = excluded.last_seq, detail = excluded.detail, noticed_at = excluded.noticed_at, acknowledged_at = NULL,
+    SET last_seq = excluded.last_seq, detail = excluded.detail, detected_at = excluded.detected_at, acknowledged_at = NULL,
         acknowledged_by = NULL
 )
 SELECT partition_id FROM moved

@@ -8,12 +8,12 @@ SELECT EXISTS (SELECT FROM messages AS m
        OR EXISTS (SELECT FROM dead_letters AS d
                   WHERE d.bucket = k.bucket AND d.kind = 'message' AND d.key = k.thread_id || '/' || k.message_id
                   OFFSET 0)
-       OR EXISTS (SELECT FROM retired_messages AS r
+       OR EXISTS (SELECT FROM expired_messages AS r
                   WHERE r.bucket = k.bucket AND r.message_id = k.message_id AND r.thread_id = k.thread_id
                   OFFSET 0)
        AS ended,
        CASE WHEN EXISTS (SELECT FROM erased_threads AS e
-                         WHERE e.bucket = k.bucket AND e.thread_id = k.thread_id AND e.named_at IS NULL
+                         WHERE e.bucket = k.bucket AND e.thread_id = k.thread_id AND e.recreated_at IS NULL
                          OFFSET 0)
                 THEN 'erased'
             WHEN EXISTS (SELECT FROM threads AS t WHERE t.bucket = k.bucket AND t.thread_id = k.thread_id OFFSET 0)

@@ -4,7 +4,7 @@ WITH wanted AS MATERIALIZED (
     SELECT i.*
     FROM unnest($3::bigint[], $4::bigint[], $5::integer[], $6::text[], $7::bigint[], $8::integer[], $9::text[], $10::boolean[],
                 $11::text[], $12::text[])
-         AS i (position, old_batch, old_number, old_type, batch_id, sequence_num, batch_type, is_apart, what, act_id)
+         AS i (position, old_batch, old_number, old_type, batch_id, sequence_num, batch_type, is_apart, target, command_id)
 )
 , still AS MATERIALIZED (
     -- What has changed since it was examined is examined again first.
@@ -20,15 +20,15 @@ WITH wanted AS MATERIALIZED (
 , mended AS (
     UPDATE messages AS m
     SET batch_id = w.batch_id, sequence_num = w.sequence_num, batch_type = w.batch_type,
-        detached = m.position <> w.batch_id AND (m.detached OR w.is_apart)
+        out_of_range = m.position <> w.batch_id AND (m.out_of_range OR w.is_apart)
     FROM wanted AS w
     WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position = w.position AND (SELECT is_fine FROM fine)
     RETURNING 1
 )
 , written AS (
-    INSERT INTO audit (bucket, subject_id, act_id, actor, what, target)
-    SELECT $1, $2, w.act_id, $13, 'mend_message', w.what
+    INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target)
+    SELECT $1, $2, w.command_id, $13, 'repair_message', w.target
     FROM wanted AS w
-    WHERE w.what IS NOT NULL AND (SELECT is_fine FROM fine)
+    WHERE w.target IS NOT NULL AND (SELECT is_fine FROM fine)
 )
 SELECT count(*) AS count FROM mended

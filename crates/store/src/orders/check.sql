@@ -9,13 +9,13 @@ SELECT CASE k.kind
                EXISTS (SELECT FROM messages AS m
                        WHERE m.bucket = k.bucket AND m.thread_id = k.subject_id AND m.message_id = k.input_id
                        OFFSET 0)
-               OR EXISTS (SELECT FROM retired_messages AS r
+               OR EXISTS (SELECT FROM expired_messages AS r
                           WHERE r.bucket = k.bucket AND r.message_id = k.input_id AND r.thread_id = k.subject_id
                           OFFSET 0)
                OR EXISTS (SELECT FROM failed_turns AS f
                           WHERE f.bucket = k.bucket AND f.thread_id = k.subject_id AND f.turn_id = k.id AND f.run >= k.run
                           OFFSET 0)
-               OR EXISTS (SELECT FROM open_turns AS o
+               OR EXISTS (SELECT FROM spilled_turns AS o
                           WHERE o.bucket = k.bucket AND o.thread_id = k.subject_id AND o.turn_id = k.id
                           OFFSET 0)
            -- After seven days the id of a completed task may mean another one.
@@ -30,17 +30,17 @@ SELECT CASE k.kind
                                     WHERE f.bucket = k.bucket AND f.agent_id = k.subject_id AND f.position = t.position
                                     OFFSET 0) END
            ELSE
-               EXISTS (SELECT FROM audit AS a
-                       WHERE a.bucket = k.bucket AND a.subject_id = k.subject_id AND a.act_id = k.id
+               EXISTS (SELECT FROM audit_log AS a
+                       WHERE a.bucket = k.bucket AND a.subject_id = k.subject_id AND a.command_id = k.id
                        OFFSET 0)
        END AS is_known,
        -- What comes late for a thread that was erased is dropped: refused, it would be kept as a dead letter.
        k.kind <> 'act' AND EXISTS (SELECT FROM erased_threads AS e
-                                   WHERE e.bucket = k.bucket AND e.thread_id = k.subject_id AND e.named_at IS NULL
+                                   WHERE e.bucket = k.bucket AND e.thread_id = k.subject_id AND e.recreated_at IS NULL
                                    OFFSET 0)
        OR k.origin_id IS NOT NULL AND EXISTS (SELECT FROM erased_threads AS e
                                               WHERE e.bucket = k.origin_bucket AND e.thread_id = k.origin_id
-                                                AND e.named_at IS NULL
+                                                AND e.recreated_at IS NULL
                                               OFFSET 0) AS is_erased,
        CASE k.kind
            WHEN 'turn' THEN

@@ -14,7 +14,7 @@ WITH still AS MATERIALIZED (
 )
 -- Their entries may still be in the stream, and are read again after a takeover.
 , remembered AS (
-    INSERT INTO retired_messages (bucket, message_id, thread_id)
+    INSERT INTO expired_messages (bucket, message_id, thread_id)
     SELECT bucket, message_id, thread_id FROM gone
     ON CONFLICT DO NOTHING
 )

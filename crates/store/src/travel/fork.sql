@@ -19,19 +19,19 @@ WITH next AS MATERIALIZED (
 )
 , copied AS (
     INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
-                          tool_calls, tool_call_id, metadata, token_count, parent_id, attempt, created_at, detached)
+                          tool_calls, tool_call_id, metadata, token_count, parent_id, attempt, created_at, out_of_range)
     SELECT $3, $4, m.position, m.message_id, m.batch_id, m.sequence_num, m.batch_type, m.role, m.content, m.tool_calls,
            m.tool_call_id, m.metadata, m.token_count, lag(m.position) OVER (ORDER BY m.position), m.attempt, m.created_at,
-           m.detached
+           m.out_of_range
     FROM messages AS m
     WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id <= $5 AND EXISTS (SELECT FROM made)
     ORDER BY m.position
 )
 , compacted AS (
-    INSERT INTO compactions (bucket, thread_id, compaction_id, through, kept, summary, strategy, provenance, previous_id,
-                             counts_from, undone_at, actor, created_at)
-    SELECT $3, $4, c.compaction_id, c.through, c.kept, c.summary, c.strategy, c.provenance, c.previous_id,
-           c.counts_from, CASE WHEN c.undone_at < n.position THEN c.undone_at END, c.actor, c.created_at
+    INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, kept_positions, summary, strategy, provenance, previous_id,
+                             valid_from_position, undone_at_position, actor, created_at)
+    SELECT $3, $4, c.compaction_id, c.through_position, c.kept_positions, c.summary, c.strategy, c.provenance, c.previous_id,
+           c.valid_from_position, CASE WHEN c.undone_at_position < n.position THEN c.undone_at_position END, c.actor, c.created_at
     FROM compactions AS c, next AS n
     WHERE c.bucket = $1 AND c.thread_id = $2 AND c.compaction_id < n.position AND EXISTS (SELECT FROM made)
 )

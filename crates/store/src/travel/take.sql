@@ -42,14 +42,14 @@ WITH taken AS MATERIALIZED (
                    SELECT count(*)
                    FROM (SELECT FROM messages AS m
                          WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position >= c.batch_id AND m.batch_id = c.batch_id
-                           AND NOT m.detached
+                           AND NOT m.out_of_range
                            AND m.position < coalesce((SELECT o.position FROM messages AS o
                                                       WHERE o.bucket = $1 AND o.thread_id = $2
                                                         AND o.position > c.batch_id AND o.batch_id <> c.batch_id
                                                       ORDER BY o.position LIMIT 1), 9223372036854775807)
                          UNION ALL
                          SELECT FROM messages AS m
-                         WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id = c.batch_id AND m.detached) AS stored)
+                         WHERE m.bucket = $1 AND m.thread_id = $2 AND m.batch_id = c.batch_id AND m.out_of_range) AS stored)
                    THEN 'longer'
                -- The milliseconds of a position count from 2024.
                WHEN c.is_absent AND (c.last >> 22) + 1704067200000 > extract(epoch FROM clock_timestamp()) * 1000
@@ -95,19 +95,19 @@ WITH taken AS MATERIALIZED (
     SELECT s.*,
            NOT s.is_fresh
            OR s.stretch <> first_value(s.stretch) OVER b
-           OR first_value(s.position) OVER b <> s.batch_id AS is_detached
+           OR first_value(s.position) OVER b <> s.batch_id AS is_out_of_range
     FROM stretches AS s
     WINDOW b AS (PARTITION BY s.batch_id ORDER BY s.position)
 )
 , written AS (
     INSERT INTO messages (bucket, thread_id, position, message_id, batch_id, sequence_num, batch_type, role, content,
-                          tool_calls, tool_call_id, metadata, token_count, parent_id, created_at, detached)
+                          tool_calls, tool_call_id, metadata, token_count, parent_id, created_at, out_of_range)
     SELECT $1, $2, p.position, p.message_id, p.batch_id, p.sequence_num, p.batch_type, p.role, p.content,
            p.tool_calls, p.tool_call_id, p.metadata, p.token_count,
            coalesce(p.before, (SELECT m.position FROM messages AS m
                                WHERE m.bucket = $1 AND m.thread_id = $2 AND m.position < p.position
                                ORDER BY m.position DESC LIMIT 1)),
-           to_timestamp(0) + p.created_ms * interval '1 millisecond', p.is_detached
+           to_timestamp(0) + p.created_ms * interval '1 millisecond', p.is_out_of_range
     FROM placed AS p
     WHERE p.is_fresh
     ORDER BY p.position
@@ -115,10 +115,10 @@ WITH taken AS MATERIALIZED (
 )
 , moved AS (
     UPDATE messages AS m
-    SET detached = true, parent_id = p.before
+    SET out_of_range = true, parent_id = p.before
     FROM placed AS p
     WHERE NOT p.is_fresh AND m.bucket = $1 AND m.thread_id = $2 AND m.position = p.position
-      AND (NOT m.detached OR m.parent_id IS DISTINCT FROM p.before)
+      AND (NOT m.out_of_range OR m.parent_id IS DISTINCT FROM p.before)
 )
 , head AS (
     INSERT INTO threads AS t (bucket, thread_id, head_position, message_count)

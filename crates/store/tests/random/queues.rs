@@ -208,10 +208,10 @@ pub(super) const QUERIES: [&str; 8] = [
     r#"SELECT agent_id AS agent, position, code FROM failed_tasks ORDER BY agent_id COLLATE "C", position"#,
     r#"SELECT thread_id AS thread, turn_id AS turn, run FROM failed_turns
        ORDER BY thread_id COLLATE "C", turn_id COLLATE "C""#,
-    r#"SELECT thread_id AS thread, turn_id AS turn, run, stream_seq AS seq FROM open_turns
+    r#"SELECT thread_id AS thread, turn_id AS turn, run, stream_seq AS seq FROM spilled_turns
        ORDER BY thread_id COLLATE "C", turn_id COLLATE "C""#,
     "SELECT bucket AS p, position AS id, jsonb_array_length(entries) AS count FROM outbox ORDER BY 1, 2",
-    r#"SELECT subject_id AS subject, act_id AS act FROM audit ORDER BY subject_id COLLATE "C", act_id COLLATE "C""#,
+    r#"SELECT subject_id AS subject, command_id AS act FROM audit_log ORDER BY subject_id COLLATE "C", command_id COLLATE "C""#,
 ];
 
 fn turn_key(thread: &str, turn: &TurnId) -> (String, String) {

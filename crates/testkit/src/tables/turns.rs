@@ -112,11 +112,11 @@ pub struct StoredAct {
     /// Who did it.
     pub actor: String,
     /// What.
-    pub what: String,
+    pub action: String,
     /// The task or turn.
     pub target: Option<String>,
     /// Why it was not done.
-    pub refused: Option<String>,
+    pub error: Option<String>,
     /// How long ago, ms by the database's clock.
     pub age_ms: f64,
 }
@@ -182,21 +182,21 @@ pub async fn failed_turns(pool: &PgPool) -> Result<Vec<StoredFailedTurn>> {
 /// The acts on a subject, oldest first.
 pub async fn acts(pool: &PgPool, subject: &str) -> Result<Vec<StoredAct>> {
     let rows = sqlx::query_as(
-        "SELECT subject_id, actor, what, target, refused,
-                extract(epoch FROM clock_timestamp() - at)::float8 * 1000 AS age_ms
-         FROM audit WHERE subject_id = $1 ORDER BY at",
+        "SELECT subject_id, actor, action, target, error,
+                extract(epoch FROM clock_timestamp() - created_at)::float8 * 1000 AS age_ms
+         FROM audit_log WHERE subject_id = $1 ORDER BY created_at",
     );
     Ok(rows.bind(subject).fetch_all(pool).await?)
 }
 
 /// How many acts the audit has.
 pub async fn count_acts(pool: &PgPool) -> Result<usize> {
-    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM audit").fetch_one(pool).await?;
+    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM audit_log").fetch_one(pool).await?;
     Ok(usize::try_from(count)?)
 }
 
 /// Rows that wait for something: saved inputs and batches of the outbox.
 pub async fn unsettled(pool: &PgPool) -> Result<(i64, i64)> {
-    let row = sqlx::query_as("SELECT (SELECT count(*) FROM open_turns), (SELECT count(*) FROM outbox)");
+    let row = sqlx::query_as("SELECT (SELECT count(*) FROM spilled_turns), (SELECT count(*) FROM outbox)");
     Ok(row.fetch_one(pool).await?)
 }

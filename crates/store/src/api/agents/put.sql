@@ -8,8 +8,8 @@ WITH put AS (
     RETURNING version
 ), named AS (
     -- Its own thread takes messages again, should it have been erased.
-    UPDATE erased_threads SET named_at = clock_timestamp() WHERE bucket = $1 AND thread_id = $2 AND named_at IS NULL
+    UPDATE erased_threads SET recreated_at = clock_timestamp() WHERE bucket = $1 AND thread_id = $2 AND recreated_at IS NULL
 ), audited AS (
-    INSERT INTO audit (bucket, subject_id, act_id, actor, what) VALUES ($1, $2, $5, $6, 'put_settings')
+    INSERT INTO audit_log (bucket, subject_id, command_id, actor, action) VALUES ($1, $2, $5, $6, 'put_settings')
 )
 SELECT version FROM put

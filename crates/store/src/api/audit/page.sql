@@ -1,9 +1,9 @@
--- $1 bucket, $2 subject, $3 before this act or NULL, $4 limit. Acts of one moment are told apart by their ids.
-SELECT a.*, (extract(epoch FROM a.at) * 1000)::bigint AS at_ms
-FROM audit AS a
+-- $1 bucket, $2 subject, $3 before this command or NULL, $4 limit. Commands of one moment are ordered by their ids.
+SELECT a.*, (extract(epoch FROM a.created_at) * 1000)::bigint AS created_ms
+FROM audit_log AS a
 WHERE a.bucket = $1 AND a.subject_id = $2
   AND ($3::text IS NULL
-       OR (a.at, a.act_id) < (SELECT b.at, b.act_id FROM audit AS b
-                              WHERE b.bucket = $1 AND b.subject_id = $2 AND b.act_id = $3))
-ORDER BY a.at DESC, a.act_id DESC
+       OR (a.created_at, a.command_id) < (SELECT b.created_at, b.command_id FROM audit_log AS b
+                                            WHERE b.bucket = $1 AND b.subject_id = $2 AND b.command_id = $3))
+ORDER BY a.created_at DESC, a.command_id DESC
 LIMIT $4

@@ -25,11 +25,11 @@ WITH input AS (
 )
 SELECT 'done' AS state, 0::bigint AS run, message_id AS answer, 1 AS rank FROM answer
 UNION ALL
-SELECT 'open', run::bigint, NULL, 2 FROM open_turns WHERE bucket = $1 AND thread_id = $2 AND turn_id = $3
+SELECT 'open', run::bigint, NULL, 2 FROM spilled_turns WHERE bucket = $1 AND thread_id = $2 AND turn_id = $3
 UNION ALL
 SELECT 'failed', run::bigint, NULL, 3 FROM failed_turns WHERE bucket = $1 AND thread_id = $2 AND turn_id = $3
 UNION ALL
-SELECT 'dropped', 0, NULL, 4 FROM audit
-WHERE bucket = $1 AND subject_id = $2 AND what = 'drop_failed_turn' AND target = $3 AND refused IS NULL
+SELECT 'dropped', 0, NULL, 4 FROM audit_log
+WHERE bucket = $1 AND subject_id = $2 AND action = 'drop_failed_turn' AND target = $3 AND error IS NULL
 ORDER BY rank
 LIMIT 1

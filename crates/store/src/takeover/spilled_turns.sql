@@ -1,8 +1,8 @@
 -- $1 buckets, $2 incarnation of the stream. What came in an earlier stream came before all that came in this one.
 SELECT o.*
 FROM unnest($1::smallint[]) AS b (bucket)
-JOIN open_turns AS o ON o.bucket = b.bucket
+JOIN spilled_turns AS o ON o.bucket = b.bucket
 WHERE NOT EXISTS (SELECT FROM erased_threads AS e
-                  WHERE e.bucket = o.bucket AND e.thread_id = o.thread_id AND e.named_at IS NULL
+                  WHERE e.bucket = o.bucket AND e.thread_id = o.thread_id AND e.recreated_at IS NULL
                   OFFSET 0)
 ORDER BY o.incarnation = $2, CASE WHEN o.incarnation <> $2 THEN o.saved_at END, o.stream_seq

@@ -166,10 +166,10 @@ async fn everything_that_waits_says_why() {
     let turn = api.say("ann", "hello").await.unwrap();
     api.send_task("ann", "k", "do it").await.unwrap();
     bed.until_tasks("ann", &["pending"]).await;
-    let seen = reason_of_turn(json!("no workflow")).await;
+    let seen = reason_of_turn(json!("no_workflow")).await;
     assert_eq!(seen["active_turn"]["turn_id"], json!(turn.id));
     bed.until("the task says why", SOON, async || {
-        api.agent("ann").await.unwrap()["waiting"]["reason"] == "head of line"
+        api.agent("ann").await.unwrap()["waiting"]["reason"] == "head_of_line"
     })
     .await;
     api.create_thread(&json!({"thread_id": "ann"})).await.unwrap();
@@ -177,7 +177,7 @@ async fn everything_that_waits_says_why() {
     bed.until("the second waits", SOON, async || {
         let thread = api.thread("ann").await.unwrap();
         let waiting = thread["waiting_turns"][0].clone();
-        waiting["turn_id"] == json!(second.id) && waiting["waiting"]["reason"] == "head of line"
+        waiting["turn_id"] == json!(second.id) && waiting["waiting"]["reason"] == "head_of_line"
     })
     .await;
     // A chunk is missing.
@@ -193,7 +193,7 @@ async fn everything_that_waits_says_why() {
     let mut asked = by_hand.next(SOON).await.unwrap();
     asked.fail("later", json!({})).await.unwrap();
     bed.until("it backs off", SOON, async || {
-        api.agent("ann").await.unwrap()["waiting"]["reason"] == "backoff until"
+        api.agent("ann").await.unwrap()["waiting"]["reason"] == "backoff"
     })
     .await;
     let shown = api.agent("ann").await.unwrap();

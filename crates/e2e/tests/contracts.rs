@@ -245,7 +245,7 @@ async fn a_workflow_that_nobody_serves_is_waited_for_and_named() {
     let follower = bed.following("ann").await;
     let turn = bed.api().say("ann", "hello").await.unwrap();
     bed.until("it says so", SOON, async || {
-        bed.api().agent("ann").await.unwrap()["active_turn"]["waiting"]["reason"] == "no workflow"
+        bed.api().agent("ann").await.unwrap()["active_turn"]["waiting"]["reason"] == "no_workflow"
     })
     .await;
     assert_eq!(bed.until_failed("ann", 1).await, [("deadline".to_owned(), 0)]);

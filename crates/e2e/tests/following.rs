@@ -72,7 +72,7 @@ async fn what_follows_a_turn_stands_before_no_task_and_backs_nobody_off() {
     bed.until_tasks("ann", &["completed", "completed"]).await;
     // Operators look after it like after any queue.
     let queue = api.agent("ann+memory").await.unwrap();
-    assert_eq!((&queue["pending"], &queue["waiting"]["reason"]), (&json!(1), &json!("backoff until")));
+    assert_eq!((&queue["pending"], &queue["waiting"]["reason"]), (&json!(1), &json!("backoff")));
     assert_eq!(api.act("ann+memory", "clear-backoff").await.unwrap()["done"], json!(true));
     asked_to(&by_hand, &memory).await.answer("lives in Rome").await.unwrap();
     bed.until_tasks("ann+memory", &["completed"]).await;

@@ -147,7 +147,7 @@ async fn a_failing_head_holds_up_its_agent_alone_and_its_backoff_outlives_the_ow
     bed.until_tasks("bob", &["completed", "completed"]).await;
     bed.until_tasks("ann", &["pending", "pending", "pending"]).await;
     let shown = bed.api().agent("ann").await.unwrap();
-    assert_eq!((&shown["waiting"]["reason"], &shown["pending"]), (&json!("backoff until"), &json!(3)));
+    assert_eq!((&shown["waiting"]["reason"], &shown["pending"]), (&json!("backoff"), &json!(3)));
     assert_eq!((&shown["backoff_attempt_count"], &shown["head_task_id"]), (&json!(1), &json!("k-0")));
     // Neither is a person, unless the settings say so.
     let turn = bed.api().say("ann", "are you there?").await.unwrap();
@@ -165,7 +165,7 @@ async fn a_failing_head_holds_up_its_agent_alone_and_its_backoff_outlives_the_ow
     sleep(A_WHILE).await;
     bed.until("the new owner knows", SOON, async || {
         let shown = bed.api().agent("ann").await.unwrap();
-        shown["owner"] == "present" && shown["waiting"]["reason"] == "backoff until"
+        shown["owner"] == "present" && shown["waiting"]["reason"] == "backoff"
     })
     .await;
     bed.nobody_is_asked(&by_hand).await;

@@ -527,7 +527,7 @@ async fn a_first_turn_under_way_is_seen_everywhere_and_what_came_of_it_is_kept_w
     assert!(unknown.to_string().contains("404"), "{unknown}");
     let second = api.say("talk", "and").await.unwrap();
     let waits = get(&format!("/v1/turns/{}", second.id)).await;
-    assert_eq!((&waits["state"], &waits["waiting"]["reason"]), (&json!("waiting"), &json!("head of line")));
+    assert_eq!((&waits["state"], &waits["waiting"]["reason"]), (&json!("waiting"), &json!("head_of_line")));
     asked.say("Half an ans").await.unwrap();
     bed.until("the turn runs", SOON, async || get(&path).await["waiting"].is_null()).await;
     assert_eq!(get(&path).await["state"], "running");

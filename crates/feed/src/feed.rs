@@ -7,7 +7,7 @@ use bytes::Bytes;
 use model::{Chunk, MessageId, Outcome, Position, ThreadId, Timestamp};
 use protocols::{Cursor, FailureNote, Header, Native, cursor};
 use wire::live::{End, LiveFrame};
-use wire::query::{Query, QueryReply};
+use wire::query::{SnapshotReply, SnapshotRequest};
 
 use crate::ended::{self, Page, Read};
 use crate::open::Open;
@@ -58,7 +58,7 @@ pub struct Feed {
     /// Ends up to here are known to exist.
     target: Position,
     /// An answer whose text is shown once the ends that it knows of are told.
-    reply: Option<QueryReply>,
+    reply: Option<SnapshotReply>,
     /// Frames that wait for an answer or for the store.
     pending: BTreeMap<(u64, u64), LiveFrame>,
     pending_bytes: usize,
@@ -190,7 +190,7 @@ impl Feed {
     }
 
     /// An owner's answer.
-    pub fn on_reply(&mut self, reply: QueryReply, now: Timestamp) {
+    pub fn on_reply(&mut self, reply: SnapshotReply, now: Timestamp) {
         let (cut, known) = (reply.cut, self.mark);
         let mark = (cut.epoch, cut.number);
         // Of an owner that is one no more.
@@ -241,15 +241,16 @@ impl Feed {
     }
 
     /// The question to send now, if any; answer with [`Feed::on_reply`] or [`Feed::on_ask_failed`].
-    pub fn want_ask(&mut self, now: Timestamp) -> Option<Query> {
+    pub fn want_ask(&mut self, now: Timestamp) -> Option<SnapshotRequest> {
         // While an answer waits for the store a second one would be of no use.
         if !self.asks.wanted || self.asks.under_way || now < self.asks.not_before || self.reply.is_some() {
             return None;
         }
         (self.asks.wanted, self.asks.under_way) = (false, true);
-        let have = |(message, open): (&MessageId, &Open)| (message.clone(), open.seen().attempt, open.next());
-        let have = self.open.iter().map(have).collect();
-        Some(Query { thread: self.thread.clone(), have, most_messages: cursor::MAX_OPEN as u32 })
+        let known =
+            |(message, open): (&MessageId, &Open)| (message.clone(), open.seen().attempt, open.next());
+        let known = self.open.iter().map(known).collect();
+        Some(SnapshotRequest { thread: self.thread.clone(), known, max_messages: cursor::MAX_OPEN as u32 })
     }
 
     /// What to read from the store now, if anything; answer with [`Feed::on_last`], [`Feed::on_page`] or [`Feed::on_read_failed`].
@@ -338,7 +339,7 @@ impl Feed {
     }
 
     /// The open text of a cut whose ends have been told.
-    fn show_open(&mut self, reply: QueryReply, now: Timestamp) {
+    fn show_open(&mut self, reply: SnapshotReply, now: Timestamp) {
         let named: BTreeSet<MessageId> = reply.open.iter().map(|open| open.message.clone()).collect();
         if self.has_lost(&named, reply.cut.is_current, now) {
             return self.begin_anew(self.through.unwrap_or(self.target));

@@ -6,7 +6,7 @@ use model::{
 };
 use protocols::Cursor;
 use wire::live::{End, LiveFrame};
-use wire::query::QueryReply;
+use wire::query::SnapshotReply;
 
 use super::*;
 
@@ -36,9 +36,9 @@ fn frame(message: &str, number: u64, after: u64, chunks: &[(u32, &str)], ends_at
     }
 }
 
-fn reply(epoch: u64, number: u64, committed: i64) -> QueryReply {
+fn reply(epoch: u64, number: u64, committed: i64) -> SnapshotReply {
     let cut = Cut { epoch, number, committed: at(committed), is_current: true };
-    QueryReply { cut, open: Vec::new(), left_out: false, more: false }
+    SnapshotReply { cut, open: Vec::new(), left_out: false, more: false }
 }
 
 /// A feed whose thread has ended up to `base`, and whose owner has sent no frame.
@@ -135,8 +135,8 @@ fn text_that_its_owner_does_not_have_any_more_restarts_the_viewers() {
     let mut ask = |feed: &mut Feed, text: &[(u32, &str)]| {
         now = now.plus_ms(2_000);
         let ask = feed.want_ask(now).unwrap();
-        feed.on_reply(QueryReply { open: vec![open(1, text)], ..reply(EPOCH, 2, 5) }, now);
-        (ask.have.len(), shown(feed))
+        feed.on_reply(SnapshotReply { open: vec![open(1, text)], ..reply(EPOCH, 2, 5) }, now);
+        (ask.known.len(), shown(feed))
     };
     feed.on_doubt();
     assert_eq!(ask(&mut feed, &[]), (2, String::new()), "it may be named by the next answer");
@@ -144,8 +144,8 @@ fn text_that_its_owner_does_not_have_any_more_restarts_the_viewers() {
     assert!(text.contains("event: restart") && text.contains("\"after\":\"5\""), "{text}");
     assert!(!text.contains("\"error\""), "what is lost has not ended: {text}");
     // What is open is asked for, and told from its beginning.
-    let (have, text) = ask(&mut feed, &[(0, "two")]);
-    assert!(have == 0 && text.contains("two") && !text.contains("gone"), "{text}");
+    let (known, text) = ask(&mut feed, &[(0, "two")]);
+    assert!(known == 0 && text.contains("two") && !text.contains("gone"), "{text}");
     assert_eq!(feed.cursor().open().count(), 1);
 }
 

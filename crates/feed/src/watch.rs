@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use model::{PartitionId, ThreadId};
-use wire::query::{Sent, SentAfter};
+use wire::query::{ChangedThreads, ChangedThreadsQuery};
 
 /// Owners are asked now and then of which threads they have sent frames. What they name has had time to arrive by the next time.
 #[derive(Debug, Default)]
 pub struct Watch {
-    known: HashMap<PartitionId, Sent>,
+    known: HashMap<PartitionId, ChangedThreads>,
 }
 
 /// What follows from an answer.
@@ -24,9 +24,9 @@ pub struct Noticed {
 
 impl Watch {
     /// What the owner of a partition is asked.
-    pub fn question(&self, partition: PartitionId) -> SentAfter {
+    pub fn question(&self, partition: PartitionId) -> ChangedThreadsQuery {
         let known = self.known.get(&partition);
-        known.map(|sent| SentAfter { epoch: sent.epoch, number: sent.number }).unwrap_or_default()
+        known.map(|sent| ChangedThreadsQuery { epoch: sent.epoch, number: sent.number }).unwrap_or_default()
     }
 
     /// The highest epoch of a partition that was heard of; 0 before the first.
@@ -35,13 +35,13 @@ impl Watch {
     }
 
     /// Its answer; `None` when it comes from an owner that is one no more.
-    pub fn on_sent(&mut self, partition: PartitionId, sent: Sent) -> Option<Noticed> {
-        let (epoch, are_all) = (sent.epoch, sent.are_all);
+    pub fn on_sent(&mut self, partition: PartitionId, sent: ChangedThreads) -> Option<Noticed> {
+        let (epoch, is_complete) = (sent.epoch, sent.is_complete);
         if epoch < self.epoch(partition) {
             return None;
         }
         let earlier = self.known.insert(partition, sent).filter(|earlier| earlier.epoch == epoch);
         let threads = earlier.map(|earlier| earlier.threads).unwrap_or_default();
-        Some(Noticed { epoch, threads, is_doubtful: !are_all })
+        Some(Noticed { epoch, threads, is_doubtful: !is_complete })
     }
 }

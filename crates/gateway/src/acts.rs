@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use model::{Act, ActId, ActKind, AgentId};
+use model::{AgentId, CommandId, Control, ControlKind};
 use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::ToSchema;
@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// What became of an act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Acted {
-    act: ActId,
+    act: CommandId,
     outcome: Outcome,
 }
 
@@ -72,8 +72,8 @@ impl IntoResponse for Acted {
 }
 
 /// An id for an act of ours.
-pub(crate) fn new_id() -> Result<ActId, Problem> {
-    let made = ActId::parse(&Uuid::now_v7().simple().to_string());
+pub(crate) fn new_id() -> Result<CommandId, Problem> {
+    let made = CommandId::parse(&Uuid::now_v7().simple().to_string());
     made.map_err(|error| Problem::bad_request("invalid_id", error.to_string()))
 }
 
@@ -82,17 +82,17 @@ pub(crate) async fn perform(
     hub: &Hub,
     actor: String,
     subject: AgentId,
-    what: ActKind,
+    what: ControlKind,
 ) -> Result<Acted, Problem> {
-    let act = Act { id: new_id()?, actor: actor.into(), subject, what };
+    let act = Control { id: new_id()?, actor: actor.into(), subject, kind: what };
     orders::send_act(hub.context(), &act).await?;
     let outcome = outcome(hub, &act).await;
-    tracing::info!(act = %act.id, actor = %act.actor, subject = %act.subject, what = act.what.name(),
-        target = act.what.target(), ?outcome, "an act was sent");
+    tracing::info!(act = %act.id, actor = %act.actor, subject = %act.subject, what = act.kind.name(),
+        target = act.kind.target(), ?outcome, "an act was sent");
     Ok(Acted { act: act.id, outcome })
 }
 
-async fn outcome(hub: &Hub, act: &Act) -> Outcome {
+async fn outcome(hub: &Hub, act: &Control) -> Outcome {
     let give_up_at = Instant::now() + PATIENCE;
     let mut pause = FIRST_LOOK;
     loop {

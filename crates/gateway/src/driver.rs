@@ -12,7 +12,7 @@ use protocols::{Cursor, native};
 use runtime::Backoff;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
-use wire::query::QueryReply;
+use wire::query::SnapshotReply;
 
 use crate::hub::{Context, Heard};
 use crate::lane::Lane;
@@ -55,7 +55,7 @@ pub(crate) struct Viewer {
     pub(crate) verdict: Option<oneshot::Sender<Result<(), BadCursor>>>,
 }
 
-type Reply = Result<QueryReply, ()>;
+type Reply = Result<SnapshotReply, ()>;
 
 /// For whom the store is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -463,10 +463,10 @@ async fn read_or_never(
     }
 }
 
-async fn put_question(context: &Context, ask: wire::query::Query) -> Reply {
+async fn put_question(context: &Context, ask: wire::query::SnapshotRequest) -> Reply {
     let partition = context.partition_of(&ask.thread);
-    let reply = context.bus.ask(partition, wire::query::encode_query(&ask), ASK_TIMEOUT).await;
-    read_reply(reply, wire::query::decode_reply)
+    let reply = context.bus.ask(partition, wire::query::encode_snapshot_request(&ask), ASK_TIMEOUT).await;
+    read_reply(reply, wire::query::decode_snapshot)
 }
 
 /// Counts and decodes an owner's answer.

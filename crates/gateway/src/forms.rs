@@ -5,13 +5,12 @@
 use std::borrow::Cow;
 
 use batches::context::MOST_TOKENS;
-use model::{BatchType, BusyPolicy, ChunkKind, MAX_ID_LEN, Role, TaskKind};
+use model::{BatchType, BusyPolicy, ChunkKind, MAX_ID_LEN, Role, TaskKind, WaitReason};
 use serde_json::json;
 use store::TaskStatus;
 use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaFormat, Type};
 use utoipa::openapi::{KnownFormat, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
-use wire::explain::WaitReason;
 
 use crate::routes::{COMPACTION_STATES, INCOMPLETE};
 use crate::{owner, params};
@@ -204,7 +203,7 @@ form! {
 
 form! {
     /// Why something waits.
-    WaitReasonText, one_of(WAIT_REASONS.map(WaitReason::name))
+    WaitReasonText, one_of(WaitReason::ALL.map(WaitReason::name))
 }
 
 form! {
@@ -301,16 +300,6 @@ form! {
     /// How far an item of a response is.
     ItemStatusText, one_of(["in_progress", "completed", "incomplete", "failed"])
 }
-
-const WAIT_REASONS: [WaitReason; 7] = [
-    WaitReason::Backoff { for_ms: 0 },
-    WaitReason::HeadOfLine,
-    WaitReason::Gap,
-    WaitReason::Paused,
-    WaitReason::NoWorkflow,
-    WaitReason::Capacity,
-    WaitReason::CatchingUp,
-];
 
 const BATCH_TYPES: [BatchType; 4] =
     [BatchType::UserRequest, BatchType::AgentToAgent, BatchType::SystemTrigger, BatchType::Continuation];

@@ -14,7 +14,7 @@ use store::Store;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use wire::query::Sent;
+use wire::query::ChangedThreads;
 
 use crate::driver::{self, Command, Viewer};
 use crate::lane::Lane;
@@ -403,10 +403,10 @@ impl Hub {
         self.heard[usize::from(p.0)].receiver_count() > 0
     }
 
-    async fn sent_after(&self, p: PartitionId, watch: &Watch) -> (PartitionId, Option<Sent>) {
-        let question = wire::query::encode_sent_after(&watch.question(p));
+    async fn sent_after(&self, p: PartitionId, watch: &Watch) -> (PartitionId, Option<ChangedThreads>) {
+        let question = wire::query::encode_changed_threads_query(&watch.question(p));
         let reply = self.context.bus.ask(p, question, WATCH_TIMEOUT).await;
-        (p, driver::read_reply(reply, wire::query::decode_sent).ok())
+        (p, driver::read_reply(reply, wire::query::decode_changed_threads).ok())
     }
 
     /// Tells the feeds up to which frame their owner has sent.

@@ -71,8 +71,8 @@ fn checked(map: Map<String, Value>) -> Result<Metadata, Problem> {
 /// The text of an input or a task.
 pub(crate) fn content(text: &str) -> Result<(), Problem> {
     wire::check_input(text).map_err(|invalid| match invalid {
-        wire::InvalidOrder::EmptyInput => Problem::bad_request("empty_input", "content is empty"),
-        wire::InvalidOrder::InputTooLarge(_) => {
+        wire::InvalidCommand::EmptyInput => Problem::bad_request("empty_input", "content is empty"),
+        wire::InvalidCommand::InputTooLarge(_) => {
             Problem::too_large("input_too_large", format!("content: {invalid}"))
         }
         _ => Problem::bad_request("invalid_content", invalid.to_string()),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bus::{BusError, Disposition};
 use bytes::Bytes;
-use model::{Act, Bucket, Task, TurnOpened};
-use wire::{CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, Order, subject};
+use model::{Bucket, Command, Control, Task, TurnOpened};
+use wire::{CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, subject};
 
 use crate::hub::Context;
 use crate::metrics;
@@ -29,8 +29,8 @@ pub(crate) async fn open_turn(context: &Context, opened: &TurnOpened) -> Result<
 pub(crate) fn task_as_read(context: &Context, task: &Task) -> Result<Task, Problem> {
     let subject = subject::tasks_exact(context.count, &task.agent);
     match decoded(context, task.bucket(), &subject, &wire::encode_task(task))? {
-        Decoded::Order(Order::Task(read)) => Ok(read),
-        Decoded::Order(_) | Decoded::Frame(_) => Ok(task.clone()),
+        Decoded::Command(Command::Task(read)) => Ok(read),
+        Decoded::Command(_) | Decoded::Frame(_) => Ok(task.clone()),
     }
 }
 
@@ -41,9 +41,9 @@ pub(crate) async fn send_task(context: &Context, task: &Task) -> Result<(), Prob
 }
 
 /// Stores an act.
-pub(crate) async fn send_act(context: &Context, act: &Act) -> Result<(), Problem> {
-    let subject = subject::act_exact(context.count, act);
-    let payload = wire::encode_act(act);
+pub(crate) async fn send_act(context: &Context, act: &Control) -> Result<(), Problem> {
+    let subject = subject::control_subject(context.count, act);
+    let payload = wire::encode_control(act);
     decoded(context, Bucket::of_key(act.subject.as_str()), &subject, &payload)?;
     store(context, "act", &subject, payload).await
 }

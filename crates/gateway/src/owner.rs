@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use model::{Bucket, ThreadId, TurnId};
+use model::{
+    ActiveTurn, Bucket, OpenMessageStatus, QueryTarget, QueueStatus, ThreadId, TurnId, WaitReason,
+    WaitingTurn,
+};
 use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
-use wire::explain::{About, ActiveTurn, Explanation, OpenMessage, WaitReason, WaitingTurn};
 
 use crate::forms;
 use crate::hub::Context;
@@ -20,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What the owner of the bucket knows; `None` when it does not answer.
-pub(crate) async fn why(context: &Context, bucket: Bucket, about: &About) -> Option<Explanation> {
-    let question = wire::explain::encode_question(about);
+pub(crate) async fn why(context: &Context, bucket: Bucket, about: &QueryTarget) -> Option<QueueStatus> {
+    let question = wire::status::encode_query(about);
     let reply = match context.bus.ask(bucket.partition(context.count), question, PATIENCE).await {
         Ok(reply) => reply,
         Err(error) => {
@@ -29,14 +31,14 @@ pub(crate) async fn why(context: &Context, bucket: Bucket, about: &About) -> Opt
             return None;
         }
     };
-    match wire::explain::decode_explanation(&reply) {
-        Ok(explanation) => {
+    match wire::status::decode_reply(&reply) {
+        Ok(status) => {
             metrics::ask(metrics::Asked::Answered);
-            Some(explanation)
+            Some(status)
         }
         Err(error) => {
             metrics::ask(metrics::Asked::Undecodable);
-            tracing::warn!(%error, "an explanation of an owner cannot be read");
+            tracing::warn!(%error, "an status reply of an owner cannot be read");
             None
         }
     }
@@ -47,9 +49,9 @@ pub(crate) async fn why(context: &Context, bucket: Bucket, about: &About) -> Opt
 ///
 /// # Errors
 /// Nobody owns the thread, its owner does not come to what is stored, or NATS does not answer.
-pub(crate) async fn knows(context: &Context, thread: &ThreadId) -> Result<Explanation, Problem> {
+pub(crate) async fn knows(context: &Context, thread: &ThreadId) -> Result<QueueStatus, Problem> {
     let bucket = Bucket::of(thread);
-    let about = About::Thread(thread.clone());
+    let about = QueryTarget::Thread(thread.clone());
     let stored = match context.bus.stream_state(bucket.partition(context.count)).await {
         Ok(state) => state.last_seq,
         Err(error) => {
@@ -61,7 +63,7 @@ pub(crate) async fn knows(context: &Context, thread: &ThreadId) -> Result<Explan
     let patience = Duration::from_millis(context.limits.owner_patience_ms);
     loop {
         let detail = match why(context, bucket, &about).await {
-            Some(explained) if explained.known_up_to >= stored => return Ok(explained),
+            Some(explained) if explained.applied_seq >= stored => return Ok(explained),
             Some(_) => "the thread's owner has not read everything yet",
             None => "nobody owns the thread at the moment",
         };
@@ -73,12 +75,12 @@ pub(crate) async fn knows(context: &Context, thread: &ThreadId) -> Result<Explan
 }
 
 /// The owner has not read everything yet, and so does not know of everything.
-pub(crate) fn is_catching_up(explanation: &Explanation) -> bool {
-    explanation.reason == Some(WaitReason::CatchingUp)
+pub(crate) fn is_catching_up(status: &QueueStatus) -> bool {
+    status.reason == Some(WaitReason::CatchingUp)
 }
 
 /// Whether the turn is under way or waits.
-pub(crate) fn has_turn(explained: &Explanation, turn: &TurnId) -> bool {
+pub(crate) fn has_turn(explained: &QueueStatus, turn: &TurnId) -> bool {
     explained.active.as_ref().is_some_and(|active| active.turn == *turn)
         || explained.waiting.iter().any(|waiting| waiting.turn == *turn)
 }
@@ -163,7 +165,7 @@ pub(crate) struct ShownRange {
 }
 
 impl ShownOpenMessage {
-    pub(crate) fn new(context: &Context, open: &OpenMessage) -> Self {
+    pub(crate) fn new(context: &Context, open: &OpenMessageStatus) -> Self {
         let range = |ids: &model::IdRange| ShownRange { first: ids.first, last: ids.last };
         Self {
             message_id: open.message.as_str().to_owned(),
@@ -181,33 +183,28 @@ impl ShownOpenMessage {
 pub(crate) struct ShownReason {
     #[schema(value_type = forms::WaitReasonText)]
     reason: &'static str,
-    /// Until when it waits, if somebody knows.
+    /// Until when it waits, if that is known.
     #[schema(value_type = Option<forms::Moment>, required)]
     until: Option<String>,
+    /// For people.
+    message: &'static str,
 }
 
 impl ShownReason {
     pub(crate) fn new(context: &Context, reason: WaitReason) -> Self {
-        let until = match reason {
-            WaitReason::Backoff { for_ms } => shown::rfc3339(context.now().plus_ms(for_ms)),
-            WaitReason::HeadOfLine
-            | WaitReason::Gap
-            | WaitReason::Paused
-            | WaitReason::NoWorkflow
-            | WaitReason::Capacity
-            | WaitReason::CatchingUp => None,
-        };
-        Self { reason: reason.name(), until }
+        let until = reason.for_ms().and_then(|for_ms| shown::rfc3339(context.now().plus_ms(for_ms)));
+        Self { reason: reason.name(), until, message: reason.message() }
     }
 
     /// That the agent is paused, as it is stored.
     pub(crate) fn paused() -> Self {
-        Self { reason: WaitReason::Paused.name(), until: None }
+        Self { reason: WaitReason::Paused.name(), until: None, message: WaitReason::Paused.message() }
     }
 
     /// That the agent backs off, as it is stored.
     pub(crate) fn backoff(until: Option<String>) -> Self {
-        Self { reason: WaitReason::Backoff { for_ms: 0 }.name(), until }
+        let reason = WaitReason::Backoff { for_ms: 0 };
+        Self { reason: reason.name(), until, message: reason.message() }
     }
 }
 

@@ -24,7 +24,7 @@ use axum::http::{Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post, put};
 use axum::{Json, Router, middleware};
-use model::ActId;
+use model::CommandId;
 use runtime::Health;
 use serde::{Deserialize, Serialize};
 use store::AuditRow;
@@ -230,7 +230,7 @@ async fn audit_of_thread(
 
 async fn audit(hub: &Hub, subject: &str, name: &str, query: AuditQuery) -> Result<AuditPage, Problem> {
     let limit = params::limit(query.limit.as_deref())?;
-    let before = query.next.map(|id| params::id("next", &id, ActId::parse)).transpose()?;
+    let before = query.next.map(|id| params::id("next", &id, CommandId::parse)).transpose()?;
     let mut acts = hub.store().acts(subject, before.as_ref(), limit + 1).await?;
     let next = params::next(&mut acts, limit, |last| last.command_id.as_str().to_owned());
     let acts = acts.into_iter().map(AuditedAct::from).collect();

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use model::{AgentId, Bucket, BusyPolicy, MessageId, Metadata, ThreadId, TurnId, TurnOpened};
+use model::{AgentId, Bucket, BusyPolicy, MessageId, Metadata, QueryTarget, ThreadId, TurnId, TurnOpened};
 use protocols::Cursor;
 use protocols::request::BadRequest;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use store::{AgentStanding, KeyClaim, TurnState};
 use uuid::Uuid;
-use wire::explain::About;
 
 use crate::hub::Hub;
 use crate::input::TurnParameters;
@@ -266,7 +265,7 @@ fn refuse_while_backing_off(agent: &AgentId, standing: &AgentStanding) -> Result
 /// Refuses the input when another turn is under way or waits; true when it is this one, which came before.
 async fn is_under_way(hub: &Hub, thread: &ThreadId, turn: &TurnId) -> Result<bool, Problem> {
     // Without an answer the owner decides, by the policy that travels with the input.
-    let about = About::Thread(thread.clone());
+    let about = QueryTarget::Thread(thread.clone());
     let Some(explained) = owner::why(hub.context(), Bucket::of(thread), &about).await else {
         return Ok(false);
     };

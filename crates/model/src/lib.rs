@@ -5,12 +5,14 @@
 
 mod bucket;
 mod chunk;
+mod command;
 mod failure;
 mod id;
 mod mark;
 mod message;
 mod metadata;
 mod position;
+mod status;
 mod task;
 mod time;
 mod token;
@@ -18,16 +20,18 @@ mod turn;
 
 pub use bucket::{BUCKETS, Bucket, InvalidPartitionCount, PartitionCount, PartitionId};
 pub use chunk::{Arrival, Chunk, ChunkKind, Frame, InvalidChunk, MAX_CHUNK_ID, Role};
+pub use command::{Command, Control, ControlKind};
 pub use failure::{DeadLetter, DeadLetterSource, FailedMessage, Failure, IdRange, Refusal};
 pub use id::{
-    ActId, AgentId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey, ReasoningSessionId,
-    TENANT_MARK, TaskId, Tenant, ThreadId, WorkflowName,
+    AgentId, CommandId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey, ReasoningSessionId, TENANT_MARK, TaskId,
+    Tenant, ThreadId, WorkflowName,
 };
 pub use mark::Mark;
 pub use message::{BatchType, Cut, FrameNumber, Message, OpenText, Outcome, Placement};
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use position::{Position, PositionMark, Positions};
-pub use task::{Act, ActKind, QueuedTask, Task, TaskKind, origin};
+pub use status::{ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, WaitReason, WaitingTurn};
+pub use task::{QueuedTask, Task, TaskKind, origin};
 pub use time::{Seq, Timestamp};
 pub use token::{InvalidTokenKey, TokenKey, TurnToken};
 pub use turn::{BusyPolicy, ErrorClass, ErrorHint, InvalidTurnId, TurnFault, TurnId, TurnOpened};

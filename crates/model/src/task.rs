@@ -1,8 +1,8 @@
-//! Tasks, and what operators and clients do to agents, tasks and turns.
+//! Tasks of agents.
 
 use serde_json::Value;
 
-use crate::{ActId, AgentId, Bucket, Metadata, Position, TaskId, ThreadId, TurnId};
+use crate::{AgentId, Bucket, Metadata, Position, TaskId, ThreadId};
 
 /// What a task is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -100,76 +100,6 @@ pub struct QueuedTask {
     pub position: Position,
     /// The task.
     pub task: Task,
-}
-
-/// Something that somebody does to an agent, a task or a turn. It travels in the stream, so it happens in an order and
-/// once, and it is audited.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Act {
-    /// Its id: the same id again does nothing.
-    pub id: ActId,
-    /// Who does it.
-    pub actor: Box<str>,
-    /// Whom it concerns; for an act on a turn of a thread, the thread's id.
-    pub subject: AgentId,
-    /// What.
-    pub what: ActKind,
-}
-
-/// What is done.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ActKind {
-    /// The agent starts no further task.
-    Pause,
-    /// It does again.
-    Resume,
-    /// Its head may run at once.
-    ClearBackoff,
-    /// The turn ends now; its partial answer is kept and marked.
-    StopTurn(TurnId),
-    /// A failed task goes to the end of the queue.
-    RetryTask(TaskId),
-    /// A pending task becomes failed with code `dropped`; a failed one goes.
-    DropTask(TaskId),
-    /// A pending or failed task gets another payload.
-    EditTask {
-        /// The task.
-        task: TaskId,
-        /// Its new text.
-        content: String,
-        /// Its new metadata.
-        metadata: Metadata,
-    },
-    /// A failed turn goes.
-    DropFailedTurn(TurnId),
-    /// The thread was erased in the store: its owner has forgotten it, and has read the stream up to here, once this is audited.
-    EraseThread,
-}
-
-impl ActKind {
-    /// The name in the audit, in JSON and in metrics.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Pause => "pause",
-            Self::Resume => "resume",
-            Self::ClearBackoff => "clear_backoff",
-            Self::StopTurn(_) => "stop_turn",
-            Self::RetryTask(_) => "retry_task",
-            Self::DropTask(_) => "drop_task",
-            Self::EditTask { .. } => "edit_task",
-            Self::DropFailedTurn(_) => "drop_failed_turn",
-            Self::EraseThread => "erase_thread",
-        }
-    }
-
-    /// The task or turn that it is about, if it is about one.
-    pub fn target(&self) -> Option<&str> {
-        match self {
-            Self::Pause | Self::Resume | Self::ClearBackoff | Self::EraseThread => None,
-            Self::StopTurn(turn) | Self::DropFailedTurn(turn) => Some(turn.as_str()),
-            Self::RetryTask(task) | Self::DropTask(task) | Self::EditTask { task, .. } => Some(task.as_str()),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    AgentId, BatchType, Chunk, Cut, Failure, Frame, FrameNumber, IdRange, MessageId, MessageKey, OpenText,
-    Outcome, Position, QueuedTask, Refusal, Role, Seq, ThreadId, Timestamp, TurnId,
+    AgentId, BatchType, Chunk, Command, Cut, Failure, Frame, FrameNumber, IdRange, MessageId, MessageKey,
+    OpenText, Outcome, Position, QueuedTask, Refusal, Role, Seq, ThreadId, Timestamp, TurnId,
 };
 
 use crate::commit::{Commit, Known};
-use crate::turns::{Explanation, Order, OrderKey, OutboxBatch, Question, Raw, Start, Started, Verdict};
+use crate::turns::{CommandKey, OutboxBatch, Raw, Start, Started, StatusQuery, StatusReply, Verdict};
 
 /// One entry of the partition's stream, decoded.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +28,7 @@ pub enum Body {
     /// Chunks of one thread.
     Frame(Frame),
     /// Something to be done. Kept raw as well, for the dead letter that it may become.
-    Order(Order, Raw),
+    Command(Command, Raw),
     /// Refused as a whole; becomes a dead letter.
     Refused {
         /// The subject that it came on.
@@ -40,29 +40,29 @@ pub enum Body {
     },
 }
 
-/// A question of a gateway: what is open in a thread beyond what I have?
+/// A gateway asks for the open text of a thread, beyond what it has.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Query {
+pub struct SnapshotRequest {
     /// Comes back with the answer.
     pub token: u64,
     /// The thread.
     pub thread: ThreadId,
-    /// What the asker has: message, attempt, next id.
-    pub have: Vec<(MessageId, u32, u32)>,
-    /// The answer names at most so many messages, and all that the asker has.
-    pub most_messages: usize,
+    /// What the gateway has: message, attempt, next id.
+    pub known: Vec<(MessageId, u32, u32)>,
+    /// The answer names at most so many messages, and all that are known.
+    pub max_messages: usize,
     /// The answer holds at most this many bytes of chunks.
     pub max_bytes: usize,
 }
 
-/// A question of a gateway: of which threads were frames sent after this one?
+/// A gateway asks of which threads frames were sent after this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AskSent {
+pub struct ChangedThreadsQuery {
     /// Comes back with the answer.
     pub token: u64,
     /// The epoch in which the number counts; another one's are all news.
     pub epoch: u64,
-    /// The last frame that was heard of.
+    /// The last frame that the gateway has received.
     pub number: u64,
 }
 
@@ -85,7 +85,7 @@ pub enum Input {
     /// [`TurnWrite::otherwise`](crate::TurnWrite::otherwise) says was written with this text.
     Committed(Vec<(TurnId, String)>),
     /// The answer to [`Action::Check`], in the order of the questions.
-    Checked(Vec<(OrderKey, Verdict)>),
+    Checked(Vec<(CommandKey, Verdict)>),
     /// The answer to [`Action::Start`].
     Started {
         /// The turn.
@@ -117,12 +117,12 @@ pub enum Input {
     },
     /// All of this batch of the outbox has been published.
     Sent(Position),
-    /// Somebody asks why something waits.
-    Question(Question),
-    /// A gateway asks for a thread.
-    Query(Query),
-    /// A gateway asks what was sent lately.
-    AskSent(AskSent),
+    /// A gateway asks how a queue stands.
+    Status(StatusQuery),
+    /// A gateway asks for the open text of a thread.
+    Snapshot(SnapshotRequest),
+    /// A gateway asks which threads have changed.
+    ChangedThreads(ChangedThreadsQuery),
     /// Time has passed: send it when [`crate::Partition::poll_timeout`] says so.
     Tick,
     /// There is room again for messages that wait in the stream; see [`Action::Reread`].
@@ -143,12 +143,12 @@ pub enum Action {
     Commit(Commit),
     /// Tell the gateways how the message ended.
     End(Ending),
-    /// Answer a gateway.
-    Answer(Answer),
-    /// Answer a gateway that asked what was sent lately.
-    Sent(Sent),
+    /// Answer a [`SnapshotRequest`].
+    Snapshot(SnapshotReply),
+    /// Answer a [`ChangedThreadsQuery`].
+    ChangedThreads(ChangedThreads),
     /// Ask the store what it knows of these orders; answer with [`Input::Checked`], in their order.
-    Check(Vec<OrderKey>),
+    Check(Vec<CommandKey>),
     /// Begin a turn.
     Start(Box<Start>),
     /// Tell the workflow that nobody waits for this run any more, and take its request back if nobody has it yet.
@@ -169,8 +169,8 @@ pub enum Action {
     },
     /// Publish this; answer with [`Input::Sent`]. Ids derived from the turns make a repetition harmless.
     Send(OutboxBatch),
-    /// Answer a [`Question`].
-    Explain(Explanation),
+    /// Answer a [`StatusQuery`].
+    Status(StatusReply),
     /// Set the reader back to this sequence: messages that had to wait in the stream have room now.
     Reread(Seq),
     /// Worth a line in the log.
@@ -185,14 +185,14 @@ impl Action {
             Self::Publish(_) => "publish",
             Self::Commit(_) => "commit",
             Self::End(_) => "end",
-            Self::Answer(_) => "answer",
-            Self::Sent(_) => "sent",
+            Self::Snapshot(_) => "snapshot",
+            Self::ChangedThreads(_) => "changed_threads",
             Self::Check(_) => "check",
             Self::Start(_) => "start",
             Self::Abandon { .. } => "abandon",
             Self::LoadTasks { .. } => "load_tasks",
             Self::Send(_) => "send",
-            Self::Explain(_) => "explain",
+            Self::Status(_) => "status",
             Self::Reread(_) => "reread",
             Self::Report(_) => "report",
         }
@@ -237,14 +237,14 @@ pub struct Ending {
     pub frame: FrameNumber,
 }
 
-/// The answer to an [`Query`].
+/// The answer to a [`SnapshotRequest`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
-    /// The asker's token.
+pub struct SnapshotReply {
+    /// The token of the query.
     pub token: u64,
     /// As of when.
     pub cut: Cut,
-    /// What is open, from what the asker has on.
+    /// What is open, from what is known on.
     pub open: Vec<OpenText>,
     /// More messages are open than it names.
     pub left_out: bool,
@@ -252,19 +252,19 @@ pub struct Answer {
     pub more: bool,
 }
 
-/// The answer to an [`AskSent`].
+/// The answer to a [`ChangedThreadsQuery`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
-    /// The asker's token.
+pub struct ChangedThreads {
+    /// The token of the query.
     pub token: u64,
     /// The epoch of the lease.
     pub epoch: u64,
     /// The last frame that was sent.
     pub number: u64,
-    /// The threads of which frames were sent after the one that the asker has heard of, with the last frame of each.
+    /// The threads of which frames were sent after the one that the query names, with the last frame of each.
     pub threads: Vec<(ThreadId, u64)>,
     /// False when there may be other threads.
-    pub are_all: bool,
+    pub is_complete: bool,
 }
 
 /// Something worth a line in the log and nothing else.

@@ -62,8 +62,8 @@ impl Frames {
         let later = self.threads.range(number.saturating_add(1)..);
         let threads: Vec<_> =
             later.rev().take(most).map(|(number, thread)| (thread.clone(), *number)).collect();
-        let are_all = threads.len() < most && number >= self.forgotten;
-        (threads, are_all)
+        let is_complete = threads.len() < most && number >= self.forgotten;
+        (threads, is_complete)
     }
 }
 
@@ -102,9 +102,9 @@ mod tests {
     fn what_was_sent_lately_is_told_with_the_last_frame_of_each_thread() {
         let mut frames = Frames::new(7, 3, 0);
         sent(&mut frames, "a b a c");
-        let named = |(threads, are_all): (Vec<(ThreadId, u64)>, bool)| {
+        let named = |(threads, is_complete): (Vec<(ThreadId, u64)>, bool)| {
             let names: Vec<_> = threads.iter().map(|(thread, number)| format!("{thread}{number}")).collect();
-            (names.join(" "), are_all)
+            (names.join(" "), is_complete)
         };
         assert_eq!(named(frames.since(0, 9)), ("c4 a3 b2".into(), true));
         assert_eq!(named(frames.since(2, 9)), ("c4 a3".into(), true));

@@ -18,7 +18,7 @@ use crate::action::Action;
 use crate::commit::Commit;
 use crate::turns::{AgentWrite, AuditWrite, Otherwise, OutboxBatch, Outgoing, TurnStatus, TurnWrite};
 
-/// As [`model::ActKind::name`] has it.
+/// As [`model::ControlKind::name`] has it.
 const STOP_TURN: &str = "stop_turn";
 /// What is done to an agent's own row; the same.
 const OF_AGENTS: [&str; 3] = ["pause", "resume", "clear_backoff"];

@@ -8,7 +8,6 @@
 //! machine whose commit was not applied is dropped, never repaired. Nothing here knows NATS, SQL or a clock.
 
 mod action;
-mod answer;
 mod commit;
 mod frames;
 pub mod isolation;
@@ -18,13 +17,15 @@ mod messages;
 mod open;
 mod place;
 mod recent;
+mod snapshot;
 mod stats;
 mod stream_clock;
 mod turn;
 mod turns;
 
 pub use action::{
-    Action, Answer, AskSent, Body, BufferState, Ending, Entry, Input, Query, Release, Report, Sent,
+    Action, Body, BufferState, ChangedThreads, ChangedThreadsQuery, Ending, Entry, Input, Release, Report,
+    SnapshotReply, SnapshotRequest,
 };
 pub use commit::{Commit, Known, Straggler, StragglerSave, Takeover};
 pub use limits::Limits;
@@ -32,8 +33,7 @@ pub use machine::Partition;
 pub use place::{Compared, Found, Incident, IncidentKind, Kept, Place, place};
 pub use stats::{Counters, Stats};
 pub use turns::{
-    About, ActiveTurn, AgentWrite, AuditWrite, Explanation, FailedTask, FailedTurn, NotNow, OpenMessage,
-    OpenTurn, Order, OrderKey, Otherwise, OutboxBatch, Outgoing, Pause, Question, Raw, SavedAgent, Start,
-    Started, TaskChange, TaskWrite, TurnEnded, TurnRules, TurnStatus, TurnWrite, Verdict, Wait, WaitReason,
-    WaitingInput,
+    AgentWrite, AuditWrite, CommandKey, FailedTask, FailedTurn, NotNow, OpenTurn, Otherwise, OutboxBatch,
+    Outgoing, Pause, Raw, SavedAgent, Start, Started, StatusQuery, StatusReply, TaskChange, TaskWrite,
+    TurnEnded, TurnRules, TurnStatus, TurnWrite, Verdict, Wait,
 };

@@ -8,30 +8,30 @@ use model::{
     Seq, ThreadId, Timestamp, TurnId,
 };
 
-use crate::action::{Action, Input, Release, Report, Sent};
-use crate::answer::answer;
+use crate::action::{Action, ChangedThreads, ChangedThreadsQuery, Input, Release, Report};
 use crate::commit::{Known, Takeover};
 use crate::frames::Frames;
 use crate::limits::Limits;
 use crate::messages::{Messages, Slot};
 use crate::open::{Open, Phase};
 use crate::recent::Recent;
+use crate::snapshot::snapshot;
 use crate::stats::{Counters, Stats};
 use crate::stream_clock::StreamClock;
 use crate::turn::{TurnPhase, Work};
-use crate::turns::OutboxBatch;
+use crate::turns::{OutboxBatch, StatusReply};
 
-mod acts;
 mod after;
+mod commands;
 mod committing;
-mod explaining;
+mod control;
 mod finishing;
-mod orders;
 mod reading;
+mod status;
 mod turns;
 
+use commands::CommandQueue;
 use finishing::TurnInFlight;
-use orders::Orders;
 
 /// In [`Partition::holds`] an entry that becomes a dead letter, or with an order, has no message.
 const NO_SLOT: Slot = Slot::MAX;
@@ -60,7 +60,7 @@ pub struct Partition {
     /// Of entries that are in it.
     refused_bytes: usize,
     in_flight: Option<InFlightCommit>,
-    orders: Orders,
+    commands: CommandQueue,
     work: Work,
     /// What the last owner left in the outbox, until it is handed out.
     to_send: Vec<OutboxBatch>,
@@ -124,8 +124,8 @@ fn refused_size(payload: &Bytes) -> usize {
     payload.len() + 256
 }
 
-/// Threads that one answer names.
-const MOST_SENT: usize = 2_000;
+/// Threads that one reply names.
+const MAX_CHANGED_THREADS: usize = 2_000;
 
 impl Partition {
     /// Starts from what the store has. `hash_seed` makes the tables of this process unpredictable to publishers;
@@ -145,7 +145,7 @@ impl Partition {
             ended: VecDeque::new(),
             refused_bytes: 0,
             in_flight: None,
-            orders: Orders::new(takeover.checkpoint, hash_seed),
+            commands: CommandQueue::new(takeover.checkpoint, hash_seed),
             work: Work::new(takeover.token_key.clone(), hash_seed),
             to_send: Vec::new(),
             unsent: takeover.outbox.len() + takeover.outbox_beyond,
@@ -209,21 +209,22 @@ impl Partition {
                 self.unsent -= 1;
                 self.sent.push(batch);
             }
-            Input::Question(question) => {
-                let explanation = self.explain(&question, now);
-                actions.push(Action::Explain(explanation));
+            Input::Status(query) => {
+                let status = self.status(&query.target, now);
+                actions.push(Action::Status(StatusReply { token: query.token, status }));
             }
-            Input::Query(ask) => {
+            Input::Snapshot(request) => {
                 // What a restored message has was not sent yet.
                 self.publish(&mut actions);
-                let messages = self.messages.of_thread(&ask.thread);
-                actions.push(Action::Answer(answer(&ask, self.cut(&ask.thread), messages)));
+                let messages = self.messages.of_thread(&request.thread);
+                actions.push(Action::Snapshot(snapshot(&request, self.cut(&request.thread), messages)));
             }
-            Input::AskSent(ask) => {
+            Input::ChangedThreads(ChangedThreadsQuery { token, epoch: of, number }) => {
+                let after = if of == self.epoch { number } else { 0 };
+                let (threads, is_complete) = self.frames.since(after, MAX_CHANGED_THREADS);
                 let (epoch, number) = (self.epoch, self.frames.number());
-                let after = if ask.epoch == epoch { ask.number } else { 0 };
-                let (threads, are_all) = self.frames.since(after, MOST_SENT);
-                actions.push(Action::Sent(Sent { token: ask.token, epoch, number, threads, are_all }));
+                let changed = ChangedThreads { token, epoch, number, threads, is_complete };
+                actions.push(Action::ChangedThreads(changed));
             }
             Input::Tick => self.tick(now, &mut actions),
             Input::Room => self.reread(now, &mut actions),
@@ -233,7 +234,7 @@ impl Partition {
         if !self.to_look_up.is_empty() {
             actions.push(Action::LookUp(std::mem::take(&mut self.to_look_up)));
         }
-        if let Some(keys) = self.orders.take_checks() {
+        if let Some(keys) = self.commands.take_checks() {
             actions.push(Action::Check(keys));
         }
         self.pump(now, &mut actions);
@@ -282,7 +283,7 @@ impl Partition {
             bytes: self.messages.bytes,
             oldest_ms: self.messages.iter().map(|open| open.age_ms(time)).max().unwrap_or(0),
             uncommitted: self.ended.len()
-                + self.orders.len()
+                + self.commands.len()
                 + self.in_flight.as_ref().map_or(0, |commit| commit.ended.len() + commit.tasks.len()),
             last_seq: self.last_seq.0,
             checkpoint: self.checkpoint.0,
@@ -292,14 +293,14 @@ impl Partition {
             backing_off: self.work.timers.len(),
             queued_tasks: self.work.queues.values().map(scheduling::AgentQueue::len).sum(),
             unsent: self.unsent,
-            remembered_bytes: self.recent.bytes() + self.orders.remembered_bytes(),
+            remembered_bytes: self.recent.bytes() + self.commands.remembered_bytes(),
         }
     }
 
     /// Open messages, orders and inputs, and their bytes: cheap, for budgets.
     pub fn load(&self) -> (usize, usize) {
-        let count = self.messages.len() + self.orders.len() + self.work.turns.len();
-        (count, self.messages.bytes + self.work.bytes + self.orders.remembered_bytes())
+        let count = self.messages.len() + self.commands.len() + self.work.turns.len();
+        (count, self.messages.bytes + self.work.bytes + self.commands.remembered_bytes())
     }
 
     /// The batches that turns under way, or waiting, go on with.
@@ -428,7 +429,7 @@ impl Partition {
         if sweep {
             self.swept_at = now;
         }
-        let held_up = self.orders.held_up();
+        let held_up = self.commands.held_up();
         for slot in self.messages.slots() {
             let Some(open) = self.messages.get_mut(slot).filter(|open| open.phase == Phase::Live) else {
                 continue;
@@ -478,7 +479,7 @@ impl Partition {
             is_current: self.has_caught_up
                 && self.clock.is_caught_up()
                 && self.deferring.is_none()
-                && self.orders.first().is_none()
+                && self.commands.first().is_none()
                 && self.messages.of_thread(thread).all(|open| open.phase != Phase::Unknown),
         }
     }

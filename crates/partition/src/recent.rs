@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
 use model::MessageKey;
 
-use crate::turns::OrderKey;
+use crate::turns::CommandKey;
 
 /// What an entry takes besides the text of its ids and itself: a place in the table, and counts of references.
 const OVERHEAD: usize = 64;
@@ -28,7 +28,7 @@ impl Key for MessageKey {
     }
 }
 
-impl Key for OrderKey {
+impl Key for CommandKey {
     fn text_bytes(&self) -> usize {
         match self {
             Self::Turn(thread, turn, _) => thread.as_str().len() + turn.as_str().len(),
@@ -36,9 +36,9 @@ impl Key for OrderKey {
                 let origin = origin.as_ref().map_or(0, |origin| origin.as_str().len());
                 agent.as_str().len() + task.as_str().len() + origin
             }
-            Self::Act(agent, act, task) => {
+            Self::Control(agent, control, task) => {
                 let task = task.as_ref().map_or(0, |task| task.as_str().len());
-                agent.as_str().len() + act.as_str().len() + task
+                agent.as_str().len() + control.as_str().len() + task
             }
         }
     }

@@ -38,9 +38,9 @@ pub struct Counters {
     /// Chunks of turns without the turn's token.
     pub not_asked: u64,
     /// Orders that had been taken before.
-    pub duplicate_orders: u64,
+    pub duplicate_commands: u64,
     /// Orders of threads that were erased: dropped.
-    pub erased_orders: u64,
+    pub erased_commands: u64,
     /// Tasks that entered queues.
     pub tasks: u64,
     /// Turns begun, each run once.
@@ -64,7 +64,7 @@ pub struct Counters {
     /// Calls of tools in finished messages that cannot be told by their ids: they have none, or that of another call.
     pub ambiguous_calls: u64,
     /// Acts taken.
-    pub acts: u64,
+    pub control_commands: u64,
 }
 
 /// How it stands now.

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hashbrown::{HashMap, HashSet};
 use model::{
     AgentId, BatchType, Failure, Metadata, Position, QueuedTask, Seq, TaskKind, ThreadId, Timestamp,
-    TokenKey, TurnId, TurnOpened, TurnToken,
+    TokenKey, TurnId, TurnOpened, TurnToken, WaitReason,
 };
-use scheduling::{AgentQueue, Lane, WaitingTurn};
+use scheduling::{AgentQueue, Lane, Readiness};
 use serde_json::Value;
 
 use crate::messages::Slot;
-use crate::turns::{AuditWrite, NotNow, TurnRules, Wait, WaitReason};
+use crate::turns::{AuditWrite, NotNow, TurnRules, Wait};
 
 type Hasher = foldhash::fast::FixedState;
 
@@ -174,13 +174,13 @@ impl Turn {
 
     /// Whether it may begin, as one that waits in its thread. A foreground input keeps its place before those that came later; a background
     /// turn does not.
-    pub(crate) fn waiting(&self, now: Timestamp) -> WaitingTurn {
+    pub(crate) fn waiting(&self, now: Timestamp) -> Readiness {
         match self.postponed {
             Some(postponed) if now < postponed.until => match self.is_synthetic() {
-                true => WaitingTurn::StepsAside,
-                false => WaitingTurn::Blocks,
+                true => Readiness::StepsAside,
+                false => Readiness::Blocks,
             },
-            Some(_) | None => WaitingTurn::Ready,
+            Some(_) | None => Readiness::Ready,
         }
     }
 

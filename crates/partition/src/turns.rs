@@ -2,32 +2,19 @@
 
 use bytes::Bytes;
 use model::{
-    Act, ActId, ActKind, AgentId, Message, Metadata, Position, QueuedTask, Seq, Task, TaskId, TaskKind,
-    ThreadId, TurnId, TurnOpened, TurnToken,
+    AgentId, CommandId, Control, ControlKind, Message, Metadata, Position, QueryTarget, QueueStatus,
+    QueuedTask, Seq, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnToken,
 };
-
-use crate::action::BufferState;
-
-/// What an entry of the stream asks for besides chunks.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Order {
-    /// An input opens a turn.
-    Turn(Box<TurnOpened>),
-    /// A task for an agent.
-    Task(Task),
-    /// An act of an operator or a client.
-    Act(Act),
-}
 
 /// What the store is asked about an order before anything comes of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum OrderKey {
+pub enum CommandKey {
     /// A run of a turn.
     Turn(ThreadId, TurnId, u32),
     /// A task, with the thread whose text it carries, if it carries one's: see [`model::origin`].
     Task(AgentId, TaskId, Option<ThreadId>),
     /// An act, with the task that it is about, if it is about one.
-    Act(AgentId, ActId, Option<TaskId>),
+    Control(AgentId, CommandId, Option<TaskId>),
 }
 
 /// What the store knows of an order.
@@ -265,12 +252,12 @@ pub enum TaskChange {
 #[derive(Debug, Clone, PartialEq)]
 pub struct AuditWrite {
     /// The act's id; unique.
-    pub id: ActId,
+    pub id: CommandId,
     /// Whom it concerned.
     pub subject: AgentId,
     /// Who did it.
     pub actor: String,
-    /// [`model::ActKind::name`], or `retry_turn`.
+    /// [`model::ControlKind::name`], or `retry_turn`.
     pub what: String,
     /// The task or turn.
     pub target: Option<String>,
@@ -306,7 +293,7 @@ pub struct Pause {
     /// The turn that failed.
     pub turn: TurnId,
     /// From the turn and its run, so that it is done once.
-    pub id: ActId,
+    pub id: CommandId,
     /// Whom it concerns.
     pub agent: AgentId,
 }
@@ -316,12 +303,12 @@ impl Pause {
     pub const ACTOR: &str = "antiphon";
 
     /// As it travels in the stream.
-    pub fn act(&self) -> Act {
-        Act {
+    pub fn control(&self) -> Control {
+        Control {
             id: self.id.clone(),
             actor: Self::ACTOR.into(),
             subject: self.agent.clone(),
-            what: ActKind::Pause,
+            kind: ControlKind::Pause,
         }
     }
 }
@@ -399,123 +386,22 @@ pub struct SavedAgent {
     pub more: bool,
 }
 
-/// A question why something waits; answered with [`crate::Action::Explain`].
+/// A status query of a gateway; answered with [`crate::Action::Status`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Question {
+pub struct StatusQuery {
     /// Comes back with the answer.
     pub token: u64,
-    /// What is asked about.
-    pub about: About,
+    /// What it is about.
+    pub target: QueryTarget,
 }
 
-/// See [`Question`].
+/// The answer to a [`StatusQuery`].
 #[derive(Debug, Clone, PartialEq)]
-pub enum About {
-    /// An agent's queue.
-    Agent(AgentId),
-    /// A thread's turns.
-    Thread(ThreadId),
-    /// One turn.
-    Turn(TurnId),
-}
-
-/// What the owner of a partition knows of an agent, a thread or a turn.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Explanation {
-    /// The asker's token.
+pub struct StatusReply {
+    /// The token of the query.
     pub token: u64,
-    /// The turn that is under way, if there is one.
-    pub active: Option<ActiveTurn>,
-    /// Inputs that wait for the thread, in their order.
-    pub waiting: Vec<WaitingInput>,
-    /// Why the agent's head does not start; `None` when there is no head or it is under way.
-    pub reason: Option<WaitReason>,
-    /// The agent is paused.
-    pub paused: bool,
-    /// The head of the queue.
-    pub head: Option<TaskId>,
-    /// Whatever an entry up to here has ordered is known.
-    pub known_up_to: Seq,
-    /// Messages of the thread that have begun and not ended, the oldest first; at most 64.
-    pub open: Vec<OpenMessage>,
-}
-
-/// A message that has begun and not ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenMessage {
-    /// Which.
-    pub message: model::MessageId,
-    /// What has come of it.
-    pub buffer: BufferState,
-    /// While a chunk is missing: for how long it is waited for still, ms.
-    pub gap_for_ms: Option<i64>,
-}
-
-/// An input that waits for its thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WaitingInput {
-    /// Its turn.
-    pub turn: TurnId,
-    /// Why it does not begin.
-    pub reason: WaitReason,
-    /// For how long this owner has known of it, ms.
-    pub age_ms: i64,
-    /// A postponed background turn: foreground inputs pass it.
-    pub steps_aside: bool,
-}
-
-/// A turn under way.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ActiveTurn {
-    /// Which.
-    pub turn: TurnId,
-    /// Where.
-    pub thread: ThreadId,
-    /// Its run.
-    pub run: u32,
-    /// The answer's id.
-    pub message: model::MessageId,
-    /// What it waits for; `None` while chunks come.
-    pub waits_for: Option<WaitReason>,
-    /// For how long nothing has come, ms.
-    pub idle_ms: i64,
-}
-
-/// Why something waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitReason {
-    /// The agent backs off for so long still, ms.
-    Backoff {
-        /// How long still.
-        for_ms: i64,
-    },
-    /// Something before it is under way.
-    HeadOfLine,
-    /// A chunk of the answer is missing.
-    Gap,
-    /// The agent is paused.
-    Paused,
-    /// No workflow has taken the request yet.
-    NoWorkflow,
-    /// So many turns are under way that this one has to wait for room.
-    Capacity,
-    /// A new owner is reading what happened before it.
-    CatchingUp,
-}
-
-impl WaitReason {
-    /// The name in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Backoff { .. } => "backoff until",
-            Self::HeadOfLine => "head of line",
-            Self::Gap => "gap",
-            Self::Paused => "paused",
-            Self::NoWorkflow => "no workflow",
-            Self::Capacity => "capacity",
-            Self::CatchingUp => "catching up",
-        }
-    }
+    /// What is known.
+    pub status: QueueStatus,
 }
 
 /// An order that was refused becomes a dead letter with its raw payload.

@@ -26,7 +26,7 @@ pub enum Admission<T> {
 
 /// Whether a waiting input may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum Readiness {
     /// It may.
     Ready,
     /// Not yet, and those behind it wait with it.
@@ -80,12 +80,12 @@ impl<T: Clone + PartialEq> Lane<T> {
     }
 
     /// Begins the first waiting input that may begin, when nothing is under way.
-    pub fn start_next(&mut self, whose: impl Fn(&T) -> Turn) -> Option<T> {
+    pub fn start_next(&mut self, whose: impl Fn(&T) -> Readiness) -> Option<T> {
         if self.active.is_some() {
             return None;
         }
-        let index = self.waiting.iter().position(|turn| whose(turn) != Turn::StepsAside)?;
-        if whose(&self.waiting[index]) == Turn::Blocks {
+        let index = self.waiting.iter().position(|turn| whose(turn) != Readiness::StepsAside)?;
+        if whose(&self.waiting[index]) == Readiness::Blocks {
             return None;
         }
         self.active = self.waiting.remove(index);
@@ -126,8 +126,8 @@ impl<T: Clone + PartialEq> Lane<T> {
 mod tests {
     use super::*;
 
-    fn ready(_: &u8) -> Turn {
-        Turn::Ready
+    fn ready(_: &u8) -> Readiness {
+        Readiness::Ready
     }
 
     fn busy() -> Lane<u8> {
@@ -138,13 +138,13 @@ mod tests {
         lane
     }
 
-    fn order(mut lane: Lane<u8>) -> Vec<u8> {
-        let mut order = Vec::new();
+    fn command(mut lane: Lane<u8>) -> Vec<u8> {
+        let mut command = Vec::new();
         while let Some(active) = lane.active().copied().or_else(|| lane.start_next(ready)) {
-            order.push(active);
+            command.push(active);
             lane.leave(&active);
         }
-        order
+        command
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
         let mut lane = busy();
         assert_eq!(lane.admit(3, BusyPolicy::Enqueue), Admission::Waits);
         assert_eq!(lane.start_next(ready), None, "one turn at a time");
-        assert_eq!(order(lane), [1, 2, 3]);
+        assert_eq!(command(lane), [1, 2, 3]);
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(lane.admit(3, BusyPolicy::Reject), Admission::Refused);
         lane.leave(&2);
         assert_eq!(lane.admit(3, BusyPolicy::Reject), Admission::Waits);
-        assert_eq!(order(lane), [3]);
+        assert_eq!(command(lane), [3]);
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(lane.admit(3, BusyPolicy::Interrupt), Admission::Stops(1));
         assert_eq!(lane.admit(4, BusyPolicy::Rollback), Admission::TakesBack(1));
         lane.leave(&1);
-        assert_eq!(order(lane), [4, 3, 2]);
+        assert_eq!(command(lane), [4, 3, 2]);
     }
 
     #[test]
@@ -181,21 +181,21 @@ mod tests {
         for turn in 1..=3 {
             assert_eq!(lane.admit(turn, BusyPolicy::Enqueue), Admission::Waits);
         }
-        let rule = |of_1: Turn, of_2: Turn| {
+        let rule = |of_1: Readiness, of_2: Readiness| {
             move |turn: &u8| match turn {
                 1 => of_1,
                 2 => of_2,
-                _ => Turn::Ready,
+                _ => Readiness::Ready,
             }
         };
-        assert_eq!(lane.start_next(rule(Turn::Blocks, Turn::Ready)), None);
-        assert_eq!(lane.start_next(rule(Turn::StepsAside, Turn::Blocks)), None);
-        assert_eq!(lane.start_next(rule(Turn::StepsAside, Turn::StepsAside)), Some(3));
+        assert_eq!(lane.start_next(rule(Readiness::Blocks, Readiness::Ready)), None);
+        assert_eq!(lane.start_next(rule(Readiness::StepsAside, Readiness::Blocks)), None);
+        assert_eq!(lane.start_next(rule(Readiness::StepsAside, Readiness::StepsAside)), Some(3));
         lane.leave(&3);
-        assert_eq!(lane.start_next(rule(Turn::StepsAside, Turn::Ready)), Some(2));
+        assert_eq!(lane.start_next(rule(Readiness::StepsAside, Readiness::Ready)), Some(2));
         lane.leave(&2);
-        assert_eq!(lane.start_next(rule(Turn::StepsAside, Turn::Ready)), None);
-        assert_eq!(order(lane), [1]);
+        assert_eq!(lane.start_next(rule(Readiness::StepsAside, Readiness::Ready)), None);
+        assert_eq!(command(lane), [1]);
     }
 
     #[test]
@@ -208,6 +208,6 @@ mod tests {
         lane.admit(3, BusyPolicy::Enqueue);
         lane.wait_first(3);
         lane.wait_first(4);
-        assert_eq!(order(lane), [2, 4, 3, 1]);
+        assert_eq!(command(lane), [2, 4, 3, 1]);
     }
 }

@@ -8,5 +8,5 @@ pub mod backoff;
 mod lane;
 mod queue;
 
-pub use lane::{Admission, Lane, Turn as WaitingTurn};
+pub use lane::{Admission, Lane, Readiness};
 pub use queue::{AgentQueue, Head};

@@ -383,12 +383,12 @@ pub fn check(evidence: &Evidence) -> Vec<Violation> {
 /// As [`check`], where orders may have become dead letters, and answers of turns may have failed.
 pub fn check_with(
     evidence: &Evidence,
-    orders: &BTreeSet<(PartitionId, u64)>,
+    commands: &BTreeSet<(PartitionId, u64)>,
     failed: &BTreeSet<MessageKey>,
 ) -> Vec<Violation> {
     let fates = fates(&evidence.ledger, &evidence.rules);
     let mut violations = Vec::new();
-    stored::check(evidence, orders, &fates, &mut violations);
+    stored::check(evidence, commands, &fates, &mut violations);
     check_epochs(&evidence.grants, &mut violations);
     let ends = transcripts::Ends::of(evidence, failed);
     for transcript in &evidence.transcripts {

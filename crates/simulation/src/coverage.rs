@@ -112,7 +112,7 @@ coverage! {
     /// Parts of queues that were read on.
     loads,
     /// Orders that had been taken before.
-    duplicate_orders,
+    duplicate_commands,
     /// Tasks that entered queues.
     tasks,
     /// Turns begun, by owners of record or not.
@@ -154,7 +154,7 @@ coverage! {
     /// Retries of failed turns.
     retries,
     /// Acts sent.
-    acts,
+    control_commands,
     /// Questions answered why something waits.
     explained,
     /// Messages of the outbox that were published.
@@ -186,7 +186,7 @@ coverage! {
     /// Turns that did not begin because their threads were erased.
     erased_starts,
     /// Orders that were dropped for that.
-    erased_orders,
+    erased_commands,
     /// Rounds of retention.
     retention_rounds,
     /// Batches that were deleted.

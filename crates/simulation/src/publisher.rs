@@ -1,15 +1,15 @@
 //! What publishers put into the streams: messages with every fault that a publisher may have.
 
-pub(crate) mod orders;
+pub(crate) mod commands;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    Arrival, Bucket, Chunk, ChunkKind, Frame, MessageId, MessageKey, Metadata, PartitionCount, PartitionId,
-    Refusal, Role, ThreadId,
+    Arrival, Bucket, Chunk, ChunkKind, Command, Frame, MessageId, MessageKey, Metadata, PartitionCount,
+    PartitionId, Refusal, Role, ThreadId,
 };
-use partition::{Body, Order, Raw};
+use partition::{Body, Raw};
 use serde_json::{Map, Value};
 
 use crate::checker::Published;
@@ -40,7 +40,7 @@ struct Sending {
 enum What {
     Chunk(Arrival),
     Garbage(Bytes),
-    Order(Order),
+    Command(Command),
 }
 
 /// Plans everything that is published.
@@ -62,8 +62,8 @@ pub(crate) fn publish(scenario: &Scenario, rng: &mut Rng) -> Plan {
             sendings.push(Sending { at, thread, what: What::Garbage(payload) });
         }
     }
-    for (at, thread, order) in orders::plan(scenario, &threads, rng) {
-        sendings.push(Sending { at, thread, what: What::Order(order) });
+    for (at, thread, command) in commands::plan(scenario, &threads, rng) {
+        sendings.push(Sending { at, thread, what: What::Command(command) });
     }
     // Stable: sendings of one time stay in the order in which they were planned.
     sendings.sort_by_key(|sending| sending.at);
@@ -144,11 +144,11 @@ fn schedule(
     let window = rng.pick([1, 1, 4, 16, 64]);
     let lost = rng.chance(rates.lost).then(|| rng.index(chunks.len()));
     let conflict = rng.chance(rates.conflict).then(|| rng.index(chunks.len()));
-    let mut order: Vec<(i64, usize)> =
+    let mut command: Vec<(i64, usize)> =
         (0..chunks.len()).map(|index| (index as i64 + rng.range(0, window - 1), index)).collect();
-    order.sort_unstable();
+    command.sort_unstable();
     let mut sent = Vec::new();
-    for (slot, (_, index)) in order.into_iter().enumerate() {
+    for (slot, (_, index)) in command.into_iter().enumerate() {
         if lost == Some(index) {
             continue;
         }
@@ -189,11 +189,11 @@ fn append(
                 let body = Body::Refused { subject, payload: payload.clone(), refusal };
                 entries.push(planned(body, vec![Published::Garbage(payload)]));
             }
-            What::Order(order) => {
+            What::Command(command) => {
                 let payload = Bytes::from(format!("order {}", entries.len()));
-                let subject = format!("orders.{partition}.{}", orders::owner_of(&order));
+                let subject = format!("orders.{partition}.{}", commands::owner_of(&command));
                 let raw = Raw { subject, payload };
-                entries.push(planned(Body::Order(order, raw), Vec::new()));
+                entries.push(planned(Body::Command(command, raw), Vec::new()));
             }
             What::Chunk(arrival) => {
                 let key = MessageKey { thread: thread.clone(), message: arrival.message.clone() };

@@ -127,12 +127,12 @@ impl Scenario {
         let faults_until = rng.range(4_000, 16_000);
         let turning = Turning::draw(rng);
         let has_turns = turning.inputs + turning.tasks > 0;
-        let (least_open, most_messages) = if has_turns { (5, 12) } else { (2, 40) };
+        let (least_open, max_messages) = if has_turns { (5, 12) } else { (2, 40) };
         Self {
             partitions: rng.pick([1, 1, 2]),
             workers: rng.range(2, 4) as usize,
             threads: rng.range(1, 6) as usize,
-            messages: rng.range(if has_turns { 0 } else { 8 }, most_messages) as usize,
+            messages: rng.range(if has_turns { 0 } else { 8 }, max_messages) as usize,
             clients: rng.range(1, 4) as usize,
             gateways: 2,
             link_ms: (0..2).map(|_| rng.pick([0, 0, 0, 0, 300, 1_500])).collect(),

@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::{
-    Arrival, Chunk, ChunkKind, DeadLetter, DeadLetterSource, Frame, Mark, MessageKey, PartitionId, Position,
-    Seq, ThreadId, Timestamp, TokenKey, TurnId,
+    Arrival, Chunk, ChunkKind, Command, DeadLetter, DeadLetterSource, Frame, Mark, MessageKey, PartitionId,
+    Position, Seq, ThreadId, Timestamp, TokenKey, TurnId,
 };
-use partition::{Body, Commit, Entry, Incident, Known, Order, Straggler, StragglerSave, Takeover};
+use partition::{Body, Commit, Entry, Incident, Known, Straggler, StragglerSave, Takeover};
 
 use crate::bug::Bug;
 use crate::checker::turns::{Happened, Part, TurnRow, What, part_of};
@@ -380,13 +380,13 @@ impl Store {
             return None;
         }
         match &entry.body {
-            Body::Order(_, raw)
+            Body::Command(_, raw)
                 if self.entry_keys.contains_key(&(partition, entry.seq.0, raw.payload.clone())) =>
             {
                 None
             }
-            Body::Order(order, _) if self.keeps_order(partition, order) => None,
-            Body::Order(order, _) => Some(format!("{order:?}")),
+            Body::Command(command, _) if self.keeps_order(partition, command) => None,
+            Body::Command(command, _) => Some(format!("{command:?}")),
             Body::Refused { payload, .. } => {
                 let is_kept = self.entry_keys.contains_key(&(partition, entry.seq.0, payload.clone()));
                 (!is_kept).then(|| "its dead letter".to_owned())
@@ -399,14 +399,16 @@ impl Store {
         }
     }
 
-    fn keeps_order(&self, partition: PartitionId, order: &Order) -> bool {
+    fn keeps_order(&self, partition: PartitionId, command: &Command) -> bool {
         let tables = &self.tables[usize::from(partition.0)];
-        match order {
+        match command {
             // A retry of a run that has not failed in this store, or not yet: it is under way again.
-            Order::Turn(opened) if self.is_undone && opened.run > 0 => true,
-            Order::Turn(opened) => tables.keeps_input(&opened.thread, &opened.turn, opened.run),
-            Order::Task(task) => tables.knows_task(&task.agent, &task.id),
-            Order::Act(act) => tables.audit.contains_key(&(act.subject.clone(), act.id.clone())),
+            Command::Turn(opened) if self.is_undone && opened.run > 0 => true,
+            Command::Turn(opened) => tables.keeps_input(&opened.thread, &opened.turn, opened.run),
+            Command::Task(task) => tables.knows_task(&task.agent, &task.id),
+            Command::Control(control) => {
+                tables.audit.contains_key(&(control.subject.clone(), control.id.clone()))
+            }
         }
     }
 

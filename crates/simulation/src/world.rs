@@ -22,7 +22,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use model::{AgentId, MessageKey, PartitionId, Position, ThreadId, TurnId};
-use partition::{AskSent, Input, Known, Outgoing, Query, Start, Takeover};
+use partition::{ChangedThreadsQuery, Input, Known, Outgoing, SnapshotRequest, Start, Takeover};
 
 use crate::bug::Bug;
 use crate::checker::turns::{Ordered, TurnEvent};
@@ -87,7 +87,7 @@ pub(crate) struct World {
     bug: Option<Bug>,
     rng: Rng,
     time: i64,
-    order: u64,
+    command: u64,
     heap: BinaryHeap<Reverse<Scheduled>>,
     logs: Vec<Log>,
     /// What will be published by itself, the next one last.
@@ -95,7 +95,7 @@ pub(crate) struct World {
     /// The sequences of what was planned, by partition.
     planned_seqs: Vec<Vec<u64>>,
     ledger: Vec<Publish>,
-    orders: Vec<Ordered>,
+    commands: Vec<Ordered>,
     workflows: Workflows,
     people: People,
     turn_events: Vec<TurnEvent>,
@@ -155,14 +155,14 @@ struct Worker {
 
 struct Scheduled {
     at: i64,
-    order: u64,
+    command: u64,
     /// Boxed: the heap moves what it orders.
     event: Box<Event>,
 }
 
 impl PartialEq for Scheduled {
     fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
+        self.command == other.command
     }
 }
 impl Eq for Scheduled {}
@@ -173,7 +173,7 @@ impl PartialOrd for Scheduled {
 }
 impl Ord for Scheduled {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
+        (self.at, self.command).cmp(&(other.at, other.command))
     }
 }
 
@@ -242,8 +242,8 @@ enum SessionEvent {
     Loaded(Box<Takeover>),
     Reply(usize, Reply),
     Timeout(usize),
-    Query(Query),
-    AskSent(AskSent),
+    Snapshot(SnapshotRequest),
+    ChangedThreads(ChangedThreadsQuery),
     Input(Box<Input>),
 }
 
@@ -274,13 +274,13 @@ enum ClientEvent {
 #[derive(Debug)]
 enum GatewayEvent {
     Frame(ThreadId, u64, Box<wire::live::LiveFrame>),
-    Reply(ThreadId, u64, Box<wire::query::QueryReply>),
+    Reply(ThreadId, u64, Box<wire::query::SnapshotReply>),
     Unanswered(ThreadId, u64, u64),
     Fetch(ThreadId, u64, Reader, feed::Read),
     Fetched(ThreadId, u64, Reader, Fetched),
     Tick(ThreadId, u64),
     Watch(PartitionId),
-    Sent(PartitionId, u64, wire::query::Sent),
+    ChangedThreads(PartitionId, u64, wire::query::ChangedThreads),
 }
 
 impl World {
@@ -322,13 +322,13 @@ impl World {
             rng: rng.fork(),
             bug,
             time: 0,
-            order: 0,
+            command: 0,
             heap: BinaryHeap::new(),
             logs: (0..scenario.partitions).map(|_| Log::default()).collect(),
             planned: plan.entries,
             planned_seqs: vec![Vec::new(); usize::from(scenario.partitions)],
             ledger: Vec::new(),
-            orders: Vec::new(),
+            commands: Vec::new(),
             workflows: Workflows::new(rng.fork()),
             people: People::default(),
             turn_events: Vec::new(),
@@ -389,12 +389,12 @@ impl World {
     /// Runs to the end and judges.
     pub(crate) fn run(mut self, seed: u64) -> Report {
         let limit = self.time_limit();
-        while let Some(Reverse(Scheduled { at, order, event })) = self.heap.pop() {
+        while let Some(Reverse(Scheduled { at, command, event })) = self.heap.pop() {
             self.time = at;
             if at > limit || self.settled_at.is_some_and(|settled| at > settled + CLIENTS_SETTLE_MS) {
                 break;
             }
-            if self.settled_at.is_none() && self.is_quiet && order.is_multiple_of(8) && self.is_settled() {
+            if self.settled_at.is_none() && self.is_quiet && command.is_multiple_of(8) && self.is_settled() {
                 self.settled_at = Some(at);
             }
             self.coverage.events += 1;
@@ -437,9 +437,9 @@ impl World {
     }
 
     fn schedule(&mut self, delay: i64, event: Event) {
-        self.order += 1;
-        let (at, order) = (self.time + delay.max(0), self.order);
-        self.heap.push(Reverse(Scheduled { at, order, event: Box::new(event) }));
+        self.command += 1;
+        let (at, command) = (self.time + delay.max(0), self.command);
+        self.heap.push(Reverse(Scheduled { at, command, event: Box::new(event) }));
     }
 
     /// Whether a fault happens here.

@@ -98,7 +98,7 @@ fn simulation_20_000_seeds() {
         (c.terminals, 50_000, "terminals seen"),
         (c.checks, 100_000, "orders that the store was asked about"),
         (c.loads, 3_000, "parts of queues that were read on"),
-        (c.duplicate_orders, 20_000, "orders that had been taken before"),
+        (c.duplicate_commands, 20_000, "orders that had been taken before"),
         (c.tasks, 30_000, "tasks that entered queues"),
         (c.starts, 50_000, "turns begun"),
         (c.repeated_requests, 3_000, "requests that the stream knew already"),
@@ -117,7 +117,7 @@ fn simulation_20_000_seeds() {
         (c.parts_alone, 100, "parts of refused commits that were written alone"),
         (c.parts_without_rest, 15, "refused commits that were written in part"),
         (c.retries, 1_200, "retries of failed turns"),
-        (c.acts, 15_000, "acts"),
+        (c.control_commands, 15_000, "acts"),
         (c.explained, 10_000, "questions answered"),
         (c.relayed, 50_000, "messages of the outbox published"),
         (c.inputs_restored, 3_000, "inputs restored"),
@@ -148,7 +148,7 @@ fn simulation_20_000_seeds() {
         (c.groups, 1_000, "commits of several partitions"),
         (c.groups_unknown, 100, "those of which nobody knew"),
         (c.groups_refused, 20, "those of which the store refused one"),
-        (c.erased_orders, 2_000, "orders dropped for that"),
+        (c.erased_commands, 2_000, "orders dropped for that"),
     ] {
         assert!(seen >= least, "{seen} {what}, at least {least} are wanted");
     }

@@ -1,7 +1,7 @@
 //! Inputs given up on, for operators: read by pages, put into the stream again, dropped.
 
 use bytes::Bytes;
-use model::{ActId, Bucket, PartitionId, Seq, Timestamp};
+use model::{Bucket, CommandId, PartitionId, Seq, Timestamp};
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -155,7 +155,12 @@ impl Store {
     }
 
     /// The letter was replayed; audited with it, once.
-    pub async fn replayed(&self, id: &DeadLetterId, act: &ActId, actor: &str) -> Result<bool, StoreError> {
+    pub async fn replayed(
+        &self,
+        id: &DeadLetterId,
+        act: &CommandId,
+        actor: &str,
+    ) -> Result<bool, StoreError> {
         let statement = sqlx::query(include_str!("dead_letters/replayed.sql"));
         self.audited(statement, id, act, actor).await
     }
@@ -164,7 +169,7 @@ impl Store {
     pub async fn drop_dead_letter(
         &self,
         id: &DeadLetterId,
-        act: &ActId,
+        act: &CommandId,
         actor: &str,
     ) -> Result<bool, StoreError> {
         let statement = sqlx::query(include_str!("dead_letters/drop.sql"));
@@ -175,7 +180,7 @@ impl Store {
         &self,
         statement: crate::store::Statement,
         id: &DeadLetterId,
-        act: &ActId,
+        act: &CommandId,
         actor: &str,
     ) -> Result<bool, StoreError> {
         let owner = self.dead_letter(id).await?.and_then(|letter| letter.owner());

@@ -1,7 +1,7 @@
 //! Mending stored batches.
 
 use batches::doctor::Change;
-use model::{ActId, Bucket, Position, ThreadId};
+use model::{Bucket, CommandId, Position, ThreadId};
 
 use crate::row::count;
 use crate::{Store, StoreError};
@@ -18,7 +18,7 @@ pub struct Mend {
     /// Messages of other batches stand between it and the beginning of its batch.
     pub is_apart: bool,
     /// What the audit says of it, and under which id; `None` when only its surroundings change.
-    pub said: Option<(ActId, String)>,
+    pub said: Option<(CommandId, String)>,
 }
 
 impl Store {

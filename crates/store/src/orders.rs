@@ -1,7 +1,7 @@
 //! What is known of orders, and the queues that they filled.
 
 use model::{AgentId, Bucket, Position, QueuedTask, ThreadId};
-use partition::{OrderKey, Verdict};
+use partition::{CommandKey, Verdict};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -22,9 +22,9 @@ impl Store {
     pub async fn check(
         &self,
         owner: Option<Applied>,
-        keys: &[OrderKey],
+        keys: &[CommandKey],
         create_agents: bool,
-    ) -> Result<Vec<(OrderKey, Verdict)>, StoreError> {
+    ) -> Result<Vec<(CommandKey, Verdict)>, StoreError> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
@@ -102,42 +102,42 @@ struct Wanted<'a> {
     origin: Option<&'a str>,
 }
 
-impl<'a> From<&'a OrderKey> for Wanted<'a> {
-    fn from(key: &'a OrderKey) -> Self {
+impl<'a> From<&'a CommandKey> for Wanted<'a> {
+    fn from(key: &'a CommandKey) -> Self {
         let (kind, subject, id) = match key {
-            OrderKey::Turn(thread, turn, _) => ("turn", thread.as_str(), turn.as_str()),
-            OrderKey::Task(agent, task, _) => ("task", agent.as_str(), task.as_str()),
-            OrderKey::Act(agent, act, _) => ("act", agent.as_str(), act.as_str()),
+            CommandKey::Turn(thread, turn, _) => ("turn", thread.as_str(), turn.as_str()),
+            CommandKey::Task(agent, task, _) => ("task", agent.as_str(), task.as_str()),
+            CommandKey::Control(agent, act, _) => ("act", agent.as_str(), act.as_str()),
         };
         let (run, input, task) = match key {
-            OrderKey::Turn(_, turn, run) => (*run, Some(turn.input().as_str().to_owned()), None),
-            OrderKey::Task(_, task, _) => (0, None, Some(task.as_str())),
-            OrderKey::Act(_, _, task) => (0, None, task.as_ref().map(|task| task.as_str())),
+            CommandKey::Turn(_, turn, run) => (*run, Some(turn.input().as_str().to_owned()), None),
+            CommandKey::Task(_, task, _) => (0, None, Some(task.as_str())),
+            CommandKey::Control(_, _, task) => (0, None, task.as_ref().map(|task| task.as_str())),
         };
         let origin = match key {
-            OrderKey::Task(.., origin) => origin.as_ref().map(ThreadId::as_str),
-            OrderKey::Turn(..) | OrderKey::Act(..) => None,
+            CommandKey::Task(.., origin) => origin.as_ref().map(ThreadId::as_str),
+            CommandKey::Turn(..) | CommandKey::Control(..) => None,
         };
         Self { kind, subject, id, run, input, task, origin }
     }
 }
 
-fn verdict(key: &OrderKey, row: &PgRow, create_agents: bool) -> Result<Verdict, StoreError> {
+fn verdict(key: &CommandKey, row: &PgRow, create_agents: bool) -> Result<Verdict, StoreError> {
     let (is_known, has_subject): (bool, bool) = (row.try_get("is_known")?, row.try_get("has_subject")?);
     let position: Option<i64> = row.try_get("position")?;
     if row.try_get::<bool, _>("is_erased")? {
         return Ok(Verdict::Erased);
     }
     Ok(match (key, position) {
-        (OrderKey::Task(..), _) if is_known => {
+        (CommandKey::Task(..), _) if is_known => {
             let digest: Option<i64> = row.try_get("digest")?;
             Verdict::Known { digest: digest.unwrap_or_default().cast_unsigned() }
         }
         _ if is_known => Verdict::Known { digest: 0 },
         // Its agent has had the turn that this follows.
-        (OrderKey::Task(agent, ..), _) if agent.follow_up().is_some() => Verdict::New,
+        (CommandKey::Task(agent, ..), _) if agent.follow_up().is_some() => Verdict::New,
         _ if !has_subject && !create_agents => Verdict::Unknown,
-        (OrderKey::Act(..), Some(position)) => {
+        (CommandKey::Control(..), Some(position)) => {
             Verdict::Task { position: Position::from_stored(position), is_failed: row.try_get("is_failed")? }
         }
         _ => Verdict::New,

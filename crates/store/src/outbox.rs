@@ -1,7 +1,7 @@
 //! What is published after a commit, as it stands in the outbox.
 
 use model::{
-    ActId, AgentId, BusyPolicy, MessageId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, TurnId,
+    AgentId, BusyPolicy, CommandId, MessageId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, TurnId,
     TurnOpened,
 };
 use partition::{Outgoing, Pause, TurnEnded, TurnStatus};
@@ -50,7 +50,7 @@ enum Entry {
         code: Option<String>,
     },
     Pause {
-        id: ActId,
+        id: CommandId,
         agent: AgentId,
         turn: String,
     },

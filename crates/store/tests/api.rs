@@ -1,6 +1,6 @@
 //! What the HTTP API reads and writes.
 
-use model::{ActId, AgentId, BusyPolicy, Position, TaskId, ThreadId, TurnId, WorkflowName};
+use model::{AgentId, BusyPolicy, CommandId, Position, TaskId, ThreadId, TurnId, WorkflowName};
 use serde_json::json;
 use store::{
     AgentStanding, AgentWaiting, AskedResponse, NewThread, Placed, PutAgent, RunFailure, Store, TaskStatus,
@@ -265,7 +265,7 @@ fn put(id: &str, act: &str, settings: serde_json::Value) -> PutAgent {
         agent: agent(id),
         workflow: WorkflowName::parse("research").unwrap(),
         settings: settings.as_object().unwrap().clone(),
-        act: ActId::parse(act).unwrap(),
+        act: CommandId::parse(act).unwrap(),
         actor: "mia".to_owned(),
     }
 }
@@ -335,7 +335,7 @@ async fn agents_are_listed_whatever_is_stored_of_them() {
 #[tokio::test]
 async fn the_audit_is_read_from_its_end() {
     let (database, store) = Database::new(2).await;
-    let act = |id: &str| ActId::parse(id).unwrap();
+    let act = |id: &str| CommandId::parse(id).unwrap();
     assert_eq!(store.act("a", &act("x")).await.unwrap(), None);
     for n in 1..=3 {
         store.put_agent(&put("a", &format!("act-{n}"), json!({}))).await.unwrap();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use model::{ActId, PartitionId, TaskId};
-use partition::{OrderKey, Verdict};
+use model::{CommandId, PartitionId, TaskId};
+use partition::{CommandKey, Verdict};
 use serde_json::json;
 use store::{Committed, DeadLetterCursor, Kept, KeptBound, ReplayClaim, Store};
 
@@ -12,8 +12,8 @@ use crate::words::task;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn act(id: &str) -> ActId {
-    ActId::parse(id).unwrap()
+fn act(id: &str) -> CommandId {
+    CommandId::parse(id).unwrap()
 }
 
 async fn beyond(store: &Store, kept: Kept, bound: KeptBound) -> u64 {
@@ -138,7 +138,7 @@ async fn what_an_owner_decided_before_an_erasing_writes_nothing_after_it() {
 
     // Whatever is asked about the thread, or carries its text, is known to be erased, until the thread is named again.
     let asked = |origin: Option<&str>| {
-        OrderKey::Task(thread("a").agent(), TaskId::parse("k").unwrap(), origin.map(thread))
+        CommandKey::Task(thread("a").agent(), TaskId::parse("k").unwrap(), origin.map(thread))
     };
     let keys = [asked(None), asked(Some("t")), asked(Some("other"))];
     let verdicts = async || -> Vec<Verdict> {

@@ -1,7 +1,7 @@
 //! Tasks: how they enter queues, what operators do to them, and what is known of orders.
 
 use model::TaskId;
-use partition::{Commit, OrderKey, TaskChange, Verdict};
+use partition::{CommandKey, Commit, TaskChange, Verdict};
 use store::{Applied, Committed};
 
 use crate::fixture::{Database, Owner, metadata, thread};
@@ -50,7 +50,7 @@ async fn a_task_enters_once_for_seven_days() {
         commit.failed_tasks = vec![mark("a", 2)];
     })
     .await;
-    let task_key = |owner: &str, id: &str| OrderKey::Task(agent(owner), TaskId::parse(id).unwrap(), None);
+    let task_key = |owner: &str, id: &str| CommandKey::Task(agent(owner), TaskId::parse(id).unwrap(), None);
     let keys = [task_key("a", "t1"), task_key("a", "t2"), task_key("b", "t1")];
     let verdicts = store.check(None, &keys, true).await.unwrap();
     let is_new: Vec<bool> = verdicts.iter().map(|(_, verdict)| *verdict == Verdict::New).collect();
@@ -119,7 +119,7 @@ async fn operators_requeue_edit_and_remove() {
     let row = |content: &str| format!(r#"{{"c":"{content}","m":{{"edited": true}}}}"#);
     assert_eq!(rows, ["third", "y", "again"].map(row));
     let verdict = store
-        .check(None, &[OrderKey::Task(agent("a"), TaskId::parse("t1").unwrap(), None)], true)
+        .check(None, &[CommandKey::Task(agent("a"), TaskId::parse("t1").unwrap(), None)], true)
         .await
         .unwrap();
     assert_eq!(verdict[0].1, Verdict::Known { digest: u64::MAX });
@@ -180,10 +180,10 @@ async fn verdicts_tell_what_has_been_taken() {
         commit.audit = vec![act("a", "act-1")];
     })
     .await;
-    let of_turn = |at: usize, run| OrderKey::Turn(thread("u"), turns[at].clone(), run);
-    let of_task = |owner: &str, id: &str| OrderKey::Task(agent(owner), TaskId::parse(id).unwrap(), None);
+    let of_turn = |at: usize, run| CommandKey::Turn(thread("u"), turns[at].clone(), run);
+    let of_task = |owner: &str, id: &str| CommandKey::Task(agent(owner), TaskId::parse(id).unwrap(), None);
     let of_act = |id: &str, task: Option<&str>| {
-        OrderKey::Act(agent("a"), act("a", id).id, task.map(|id| TaskId::parse(id).unwrap()))
+        CommandKey::Control(agent("a"), act("a", id).id, task.map(|id| TaskId::parse(id).unwrap()))
     };
     let keys = [
         of_turn(0, 0),
@@ -192,7 +192,7 @@ async fn verdicts_tell_what_has_been_taken() {
         of_turn(1, 4),
         of_turn(2, 1),
         of_turn(3, 0),
-        OrderKey::Turn(thread("nowhere"), turn("nowhere", "x"), 0),
+        CommandKey::Turn(thread("nowhere"), turn("nowhere", "x"), 0),
         of_task("a", "t1"),
         of_task("a", "t9"),
         of_task("nobody", "t1"),

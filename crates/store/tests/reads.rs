@@ -1,7 +1,7 @@
 //! Look-ups, outcomes, history.
 
 use model::{AgentId, ErrorClass, ErrorHint, Failure, IdRange, Position, Role, TaskId};
-use partition::{Known, OrderKey};
+use partition::{CommandKey, Known};
 use serde_json::json;
 use store::{Applied, Range, StoreError, StoredOutcome};
 
@@ -35,7 +35,7 @@ async fn a_look_up_tells_ended_from_absent_from_no_thread() {
     let before = Applied { epoch: mine.epoch - 1, ..mine };
     let refused = store.look_up(Some(before), &keys, true).await.unwrap_err();
     assert!(matches!(refused, StoreError::NotOwner), "{refused}");
-    let task = [OrderKey::Task(AgentId::parse("a").unwrap(), TaskId::parse("t").unwrap(), None)];
+    let task = [CommandKey::Task(AgentId::parse("a").unwrap(), TaskId::parse("t").unwrap(), None)];
     assert_eq!(store.check(Some(mine), &task, true).await.unwrap().len(), 1);
     let refused = store.check(Some(before), &task, true).await.unwrap_err();
     assert!(matches!(refused, StoreError::NotOwner), "{refused}");

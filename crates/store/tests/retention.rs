@@ -5,7 +5,7 @@ use std::time::Duration;
 use batches::RetentionRules;
 use batches::retention::{Extent, Gathering};
 use model::{Bucket, Position};
-use partition::{OrderKey, Verdict};
+use partition::{CommandKey, Verdict};
 use serde_json::json;
 use store::Store;
 
@@ -84,7 +84,7 @@ async fn what_was_deleted_is_known_when_it_comes_again() {
         known.iter().map(|(_, known)| *known == partition::Known::Ended).collect()
     };
     let is_new = async || -> Vec<bool> {
-        let keys = [&old, &new].map(|turn| OrderKey::Turn(thread("t"), turn.clone(), 0));
+        let keys = [&old, &new].map(|turn| CommandKey::Turn(thread("t"), turn.clone(), 0));
         let verdicts = store.check(None, &keys, true).await.unwrap();
         verdicts.iter().map(|(_, verdict)| *verdict == Verdict::New).collect()
     };

@@ -136,7 +136,7 @@ fn ended(task_of: bool) -> Outgoing {
 }
 
 fn pause() -> Outgoing {
-    let id = model::ActId::parse("u0001-x-auth0").unwrap();
+    let id = model::CommandId::parse("u0001-x-auth0").unwrap();
     Outgoing::Pause(Pause { turn: turn("u", "x"), id, agent: agent("b") })
 }
 

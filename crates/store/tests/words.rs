@@ -1,7 +1,7 @@
 //! Short words for turns, tasks and agents.
 
 use model::{
-    ActId, AgentId, BatchType, BusyPolicy, Message, MessageKey, Position, QueuedTask, Role, Seq, Task,
+    AgentId, BatchType, BusyPolicy, CommandId, Message, MessageKey, Position, QueuedTask, Role, Seq, Task,
     TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
 };
 use partition::{
@@ -138,7 +138,7 @@ pub(crate) fn mark(id: &str, position: i64) -> FailedTask {
 
 pub(crate) fn act(subject: &str, id: &str) -> AuditWrite {
     AuditWrite {
-        id: ActId::parse(id).unwrap(),
+        id: CommandId::parse(id).unwrap(),
         subject: agent(subject),
         actor: "anna".to_owned(),
         what: "pause".to_owned(),

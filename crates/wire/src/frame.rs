@@ -1,16 +1,16 @@
-//! What publishers send: frames of chunks, as protobuf or JSON, and orders.
+//! What publishers send: frames of chunks, as protobuf or JSON, and commands.
 
 use bytes::Bytes;
 use model::{
-    AgentId, Arrival, Bucket, Frame, InvalidChunk, InvalidId, InvalidMetadata, PartitionCount, PartitionId,
-    Refusal, ThreadId, TurnId, TurnToken,
+    AgentId, Arrival, Bucket, Command, Frame, InvalidChunk, InvalidId, InvalidMetadata, PartitionCount,
+    PartitionId, Refusal, ThreadId, TurnId, TurnToken,
 };
 use prost::Message as _;
 
 use crate::borrowed::{ChunkRef, Fields, Malformed};
+use crate::command::{self, InvalidCommand};
 use crate::convert::{self, InvalidField};
 use crate::json::{JsonChunk, JsonChunkOut, JsonTask};
-use crate::order::{self, InvalidOrder, Order};
 use crate::pb;
 use crate::subject::{Stored, parse_stored};
 
@@ -34,7 +34,7 @@ pub enum Decoded {
     /// Chunks of one thread.
     Frame(Frame),
     /// Something to be done.
-    Order(Order),
+    Command(Command),
 }
 
 /// Decodes one entry of the stream of partition `p`.
@@ -61,7 +61,7 @@ pub fn decode_entry(
         Some(Stored::Tasks(agent)) => {
             let agent = AgentId::parse(agent).map_err(invalid)?;
             in_its_partition(p, agent.as_str(), limits)?;
-            Ok(Decoded::Order(on_agent(&agent, content_type, payload)?))
+            Ok(Decoded::Command(on_agent(&agent, content_type, payload)?))
         }
         None => refuse("invalid_subject", format!("{subject:?} is no subject of partition {p}")),
     }
@@ -89,11 +89,11 @@ fn on_thread(
         Form::Json => decode_json(&thread, payload)?,
         Form::Protobuf => match decode_protobuf(&thread, payload)? {
             Read::Chunks(chunks, token) => (chunks, token),
-            Read::Order(order) => return Ok(Decoded::Order(order)),
+            Read::Command(command) => return Ok(Decoded::Command(command)),
         },
     };
     if chunks.is_empty() {
-        return refuse("malformed", "the payload holds neither a chunk nor an order");
+        return refuse("malformed", "the payload holds neither a chunk nor a command");
     }
     if let Some(large) = chunks.iter().find(|arrival| arrival.chunk.size() > limits.chunk_bytes) {
         let (id, size, limit) = (large.chunk.id, large.chunk.size(), limits.chunk_bytes);
@@ -109,24 +109,26 @@ fn on_thread(
         return refuse("turn_mismatch", detail);
     }
     if stray.is_some() && thread.follow_up().is_some() {
-        return Err(InvalidOrder::Internal(thread).into());
+        return Err(InvalidCommand::Internal(thread).into());
     }
     Ok(Decoded::Frame(Frame { thread, chunks, token }))
 }
 
-fn on_agent(agent: &AgentId, content_type: Option<&str>, payload: &Bytes) -> Result<Order, Refusal> {
+fn on_agent(agent: &AgentId, content_type: Option<&str>, payload: &Bytes) -> Result<Command, Refusal> {
     if let Form::Json = form(content_type, payload, is_task_entry) {
         let parsed = serde_json::from_slice::<JsonTask>(payload);
         let task = parsed
             .map_err(|error| Refusal { code: "malformed", detail: format!("not a task in JSON: {error}") })?;
-        return Ok(Order::Task(task.task(agent)?));
+        return Ok(Command::Task(task.task(agent)?));
     }
     let entry = pb::TaskEntry::decode(payload.as_ref()).map_err(|error| malformed(error.into()))?;
-    match (entry.task, entry.act) {
-        (Some(task), None) => Ok(Order::Task(order::task(agent, task)?)),
-        (None, Some(act)) => Ok(Order::Act(order::act_on_agent(agent, act)?)),
-        (None, None) => refuse("malformed", "the payload holds neither a task nor an act"),
-        (Some(_), Some(_)) => refuse("malformed", "the payload holds a task and an act; one is allowed"),
+    match (entry.task, entry.control) {
+        (Some(task), None) => Ok(Command::Task(command::task(agent, task)?)),
+        (None, Some(control)) => Ok(Command::Control(command::control_agent(agent, control)?)),
+        (None, None) => refuse("malformed", "the payload holds neither a task nor a control command"),
+        (Some(_), Some(_)) => {
+            refuse("malformed", "the payload holds a task and a control command; one is allowed")
+        }
     }
 }
 
@@ -168,7 +170,7 @@ fn is_task_entry(payload: &[u8]) -> bool {
 /// What a protobuf frame holds.
 enum Read {
     Chunks(Vec<Arrival>, Option<TurnToken>),
-    Order(Order),
+    Command(Command),
 }
 
 /// Everything but chunks, which are read where they stand.
@@ -176,7 +178,7 @@ enum Read {
 struct Rest<'a> {
     token: &'a str,
     opened: Option<pb::TurnOpened>,
-    act: Option<pb::Control>,
+    control: Option<pb::Control>,
 }
 
 fn decode_protobuf(thread: &ThreadId, payload: &[u8]) -> Result<Read, Refusal> {
@@ -189,17 +191,17 @@ fn decode_protobuf(thread: &ThreadId, payload: &[u8]) -> Result<Read, Refusal> {
         let arrival = convert::arrival(chunk, last).map_err(refusal)?;
         chunks.push(arrival);
     }
-    let order = match (rest.opened, rest.act) {
+    let command = match (rest.opened, rest.control) {
         (None, None) => return Ok(Read::Chunks(chunks, received(rest.token))),
-        (Some(_), Some(_)) => return refuse("malformed", "the frame holds two orders; one is allowed"),
-        _ if !chunks.is_empty() => return refuse("malformed", "the frame holds both chunks and an order"),
+        (Some(_), Some(_)) => return refuse("malformed", "the frame holds two commands; one is allowed"),
+        _ if !chunks.is_empty() => return refuse("malformed", "the frame holds both chunks and a command"),
         (Some(opened), None) => {
             same_session(thread, &opened.session_id)?;
-            Order::Turn(Box::new(order::opened(thread, opened)?))
+            Command::Turn(Box::new(command::opened(thread, opened)?))
         }
-        (None, Some(act)) => Order::Act(order::act_on_turn(thread, act)?),
+        (None, Some(control)) => Command::Control(command::control_turn(thread, control)?),
     };
-    Ok(Read::Order(order))
+    Ok(Read::Command(command))
 }
 
 fn received(token: &str) -> Option<TurnToken> {
@@ -213,7 +215,7 @@ fn next_chunk<'a>(fields: &mut Fields<'a>, rest: &mut Rest<'a>) -> Result<Option
             1 => return ChunkRef::read(field.bytes()?).map(Some),
             2 => rest.token = field.text()?,
             3 => rest.opened.get_or_insert_default().merge(field.bytes()?)?,
-            4 => rest.act.get_or_insert_default().merge(field.bytes()?)?,
+            4 => rest.control.get_or_insert_default().merge(field.bytes()?)?,
             _ => field.skip()?,
         }
     }

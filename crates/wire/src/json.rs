@@ -6,8 +6,8 @@ use model::{AgentId, Arrival, Chunk, ChunkKind, Metadata, Role, Task, TaskKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::command::{InvalidCommand, check_input, in_its_queue, task_id};
 use crate::convert::{self, InvalidField};
-use crate::order::{InvalidOrder, check_input, in_its_queue, task_id};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,7 +50,7 @@ pub(crate) struct JsonTask {
 }
 
 impl JsonTask {
-    pub(crate) fn task(self, agent: &AgentId) -> Result<Task, InvalidOrder> {
+    pub(crate) fn task(self, agent: &AgentId) -> Result<Task, InvalidCommand> {
         check_input(&self.content)?;
         let metadata = Metadata::new(self.metadata.unwrap_or_default()).map_err(InvalidField::from)?;
         metadata.tokens_used().map_err(InvalidField::from)?;

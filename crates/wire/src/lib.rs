@@ -1,17 +1,17 @@
-//! Encoded forms of what crosses NATS: subjects, frames of chunks (protobuf and JSON), orders, what owners send to
+//! Encoded forms of what crosses NATS: subjects, frames of chunks (protobuf and JSON), commands, what owners send to
 //! gateways and to workflows, and what gateways ask owners.
 //!
-//! Entry points: [`decode_entry`] for what publishers send, [`live`], [`query`] and [`explain`] between owners and gateways,
+//! Entry points: [`decode_entry`] for what publishers send, [`live`], [`query`] and [`status`] between owners and gateways,
 //! [`work`] for workflows and integrators, [`subject`] for names. Nothing here reads or writes a socket.
 
 mod borrowed;
+mod command;
 mod convert;
-pub mod explain;
 mod frame;
 mod json;
 pub mod live;
-mod order;
 pub mod query;
+pub mod status;
 pub mod subject;
 pub mod work;
 
@@ -22,11 +22,11 @@ pub mod pb {
 }
 
 pub use borrowed::Malformed;
+pub use command::{InvalidCommand, MAX_INPUT_BYTES, check_input, encode_control, encode_opened, encode_task};
 pub use convert::InvalidField;
 pub use frame::{
     CONTENT_TYPE_JSON, CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, decode_entry, encode_frame, encode_json,
 };
-pub use order::{InvalidOrder, MAX_INPUT_BYTES, Order, check_input, encode_act, encode_opened, encode_task};
 
 /// Bytes from a peer of our own fleet that are not what they should be.
 #[derive(Debug, thiserror::Error)]

@@ -1,49 +1,59 @@
-//! What gateways ask owners on `query.<p>`: how a thread stands, as one consistent cut, with the open text beyond what they have; and of
-//! which threads frames were sent lately. Why something waits is asked on the same subject; see [`explain`].
+//! Queries of gateways on `query.<p>` and the owner's replies: a snapshot of a thread, which is one consistent cut with the open text beyond
+//! what the gateway has; the threads of which frames were sent lately; and what [`status`] encodes.
 
 use bytes::Bytes;
-use model::{Cut, MessageId, OpenText, Position, ThreadId};
+use model::{Cut, MessageId, OpenText, Position, QueryTarget, ThreadId};
 use prost::Message as _;
 
-use crate::explain::{self, About};
-use crate::{DecodeError, InvalidField, convert, pb};
+use crate::{DecodeError, InvalidField, convert, pb, status};
 
-/// A question: the thread, and what the asker has (message, attempt, next id).
+/// Any query.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Query {
-    /// The thread.
-    pub thread: ThreadId,
-    /// Chunks below the id, of this attempt, are known to the asker.
-    pub have: Vec<(MessageId, u32, u32)>,
-    /// At most so many open messages, and all that the asker has.
-    pub most_messages: u32,
+pub enum Query {
+    /// Answered with [`encode_snapshot`].
+    Snapshot(SnapshotRequest),
+    /// Answered with [`encode_changed_threads`].
+    ChangedThreads(ChangedThreadsQuery),
+    /// Answered with [`status::encode_reply`].
+    Status(QueryTarget),
 }
 
-/// An answer: one cut of the thread.
+/// Asks for the open text of a thread.
 #[derive(Debug, Clone, PartialEq)]
-pub struct QueryReply {
+pub struct SnapshotRequest {
+    /// The thread.
+    pub thread: ThreadId,
+    /// Chunks below the id, of this attempt, are known to the gateway.
+    pub known: Vec<(MessageId, u32, u32)>,
+    /// At most so many open messages, and all that are known.
+    pub max_messages: u32,
+}
+
+/// One cut of a thread.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SnapshotReply {
     /// As of when.
     pub cut: Cut,
     /// Messages that are open in the thread.
     pub open: Vec<OpenText>,
     /// More are open than it names.
     pub left_out: bool,
-    /// Text was left out, for size: ask again with later cursors.
+    /// Text was left out, for size: query again with what is known then.
     pub more: bool,
 }
 
-/// A frame that a gateway has heard of: of which threads were others sent after it?
+/// Asks for the threads of which frames were sent after this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SentAfter {
+pub struct ChangedThreadsQuery {
     /// The epoch in which the number counts.
     pub epoch: u64,
     /// The frame.
     pub number: u64,
 }
 
-/// What was sent lately.
+/// The threads of which frames were sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
+pub struct ChangedThreads {
     /// The epoch of the owner's lease.
     pub epoch: u64,
     /// The last frame of all.
@@ -51,61 +61,71 @@ pub struct Sent {
     /// Threads with later frames than the one that was named, and the last of each.
     pub threads: Vec<(ThreadId, u64)>,
     /// False when there may be other threads.
-    pub are_all: bool,
+    pub is_complete: bool,
 }
 
-/// What an owner is asked.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Question {
-    /// How a thread stands.
-    Open(Query),
-    /// Of which threads frames were sent.
-    Sent(SentAfter),
-    /// Why something waits; answered with [`explain::encode_explanation`].
-    Why(About),
+pub(crate) fn pb_query(kind: pb::query::Kind) -> Bytes {
+    pb::Query { kind: Some(kind) }.encode_to_vec().into()
 }
 
-/// The payload of a question for open text.
-pub fn encode_query(ask: &Query) -> Bytes {
-    let have = ask.have.iter().map(|(message, attempt, next)| pb::KnownChunks {
+pub(crate) fn pb_reply(epoch: u64, reply: pb::query_reply::Reply) -> Bytes {
+    pb::QueryReply { epoch, reply: Some(reply) }.encode_to_vec().into()
+}
+
+/// The epoch of the owner, and its reply.
+pub(crate) fn read_reply(payload: &Bytes) -> Result<(u64, pb::query_reply::Reply), DecodeError> {
+    let reply = pb::QueryReply::decode(payload.as_ref())?;
+    Ok((reply.epoch, reply.reply.ok_or(InvalidField::Missing("reply"))?))
+}
+
+/// The payload of a request for a snapshot.
+pub fn encode_snapshot_request(request: &SnapshotRequest) -> Bytes {
+    let known = request.known.iter().map(|(message, attempt, next)| pb::KnownChunks {
         message_id: message.as_str().to_owned(),
         attempt: *attempt,
         next: *next,
     });
-    let session_id = ask.thread.as_str().to_owned();
-    let (have, most_messages) = (have.collect(), ask.most_messages);
-    pb::Query { session_id, have, most_messages, ..pb::Query::default() }.encode_to_vec().into()
-}
-
-/// The payload of a question for what was sent.
-pub fn encode_sent_after(after: &SentAfter) -> Bytes {
-    let sent = pb::SentAfter { epoch: after.epoch, number: after.number };
-    pb::Query { sent: Some(sent), ..pb::Query::default() }.encode_to_vec().into()
-}
-
-/// Reads a question of either kind.
-///
-/// # Errors
-/// The bytes are not a question, or an id breaks its rule.
-pub fn decode_question(payload: &Bytes) -> Result<Question, DecodeError> {
-    let ask = pb::Query::decode(payload.as_ref())?;
-    if let Some(about) = ask.about {
-        return Ok(Question::Why(explain::about(about)?));
-    }
-    if let Some(sent) = ask.sent {
-        return Ok(Question::Sent(SentAfter { epoch: sent.epoch, number: sent.number }));
-    }
-    let cursor =
-        |cursor: pb::KnownChunks| Ok((convert::message_id(&cursor.message_id)?, cursor.attempt, cursor.next));
-    Ok(Question::Open(Query {
-        thread: thread(&ask.session_id)?,
-        most_messages: ask.most_messages,
-        have: ask.have.into_iter().map(cursor).collect::<Result<_, InvalidField>>()?,
+    pb_query(pb::query::Kind::Snapshot(pb::SnapshotRequest {
+        session_id: request.thread.as_str().to_owned(),
+        known: known.collect(),
+        max_messages: request.max_messages,
     }))
 }
 
-/// The payload of an answer.
-pub fn encode_reply(reply: &QueryReply) -> Bytes {
+/// The payload of a query for the threads of which frames were sent.
+pub fn encode_changed_threads_query(query: &ChangedThreadsQuery) -> Bytes {
+    let query = pb::ChangedThreadsQuery { epoch: query.epoch, number: query.number };
+    pb_query(pb::query::Kind::ChangedThreads(query))
+}
+
+/// Reads a query.
+///
+/// # Errors
+/// The bytes are not a query, or an id breaks its rule.
+pub fn decode_query(payload: &Bytes) -> Result<Query, DecodeError> {
+    use pb::query::Kind;
+    let query = pb::Query::decode(payload.as_ref())?;
+    Ok(match query.kind.ok_or(InvalidField::Missing("kind"))? {
+        Kind::Snapshot(request) => Query::Snapshot(snapshot_request(request)?),
+        Kind::Status(query) => Query::Status(status::target(query)?),
+        Kind::ChangedThreads(query) => {
+            Query::ChangedThreads(ChangedThreadsQuery { epoch: query.epoch, number: query.number })
+        }
+    })
+}
+
+fn snapshot_request(request: pb::SnapshotRequest) -> Result<SnapshotRequest, InvalidField> {
+    let known =
+        |known: pb::KnownChunks| Ok((convert::message_id(&known.message_id)?, known.attempt, known.next));
+    Ok(SnapshotRequest {
+        thread: thread(&request.session_id)?,
+        known: request.known.into_iter().map(known).collect::<Result<_, InvalidField>>()?,
+        max_messages: request.max_messages,
+    })
+}
+
+/// The payload of a snapshot.
+pub fn encode_snapshot(reply: &SnapshotReply) -> Bytes {
     let open = reply.open.iter().map(|open| pb::OpenMessage {
         message_id: open.message.as_str().to_owned(),
         attempt: open.attempt,
@@ -115,60 +135,26 @@ pub fn encode_reply(reply: &QueryReply) -> Bytes {
         batch_type: open.batch_type as i32,
     });
     let Cut { epoch, number, committed, is_current } = reply.cut;
-    let reply = pb::QueryReply {
-        epoch,
+    let snapshot = pb::SnapshotReply {
         number,
         committed: committed.get(),
         current: is_current,
         open: open.collect(),
         left_out: reply.left_out,
         more: reply.more,
-        ..pb::QueryReply::default()
     };
-    reply.encode_to_vec().into()
+    pb_reply(epoch, pb::query_reply::Reply::Snapshot(snapshot))
 }
 
-/// The payload of what was sent.
-pub fn encode_sent(sent: &Sent) -> Bytes {
-    let named = |(thread, number): &(ThreadId, u64)| pb::SentThread {
-        session_id: thread.as_str().to_owned(),
-        number: *number,
-    };
-    let reply = pb::QueryReply {
-        epoch: sent.epoch,
-        number: sent.number,
-        threads: sent.threads.iter().map(named).collect(),
-        not_all: !sent.are_all,
-        ..pb::QueryReply::default()
-    };
-    reply.encode_to_vec().into()
-}
-
-/// Reads what was sent.
+/// Reads a snapshot.
 ///
 /// # Errors
-/// The bytes are not such an answer, or an id breaks its rule.
-pub fn decode_sent(payload: &Bytes) -> Result<Sent, DecodeError> {
-    let reply = pb::QueryReply::decode(payload.as_ref())?;
-    let named = |sent: pb::SentThread| Ok((thread(&sent.session_id)?, sent.number));
-    Ok(Sent {
-        epoch: reply.epoch,
-        number: reply.number,
-        threads: reply.threads.into_iter().map(named).collect::<Result<_, InvalidField>>()?,
-        are_all: !reply.not_all,
-    })
-}
-
-fn thread(id: &str) -> Result<ThreadId, InvalidField> {
-    ThreadId::parse(id).map_err(|error| InvalidField::Id("session_id", error))
-}
-
-/// Reads an answer.
-///
-/// # Errors
-/// The bytes are not an answer, or a field breaks a rule of the model.
-pub fn decode_reply(payload: &Bytes) -> Result<QueryReply, DecodeError> {
-    let reply = pb::QueryReply::decode(payload.as_ref())?;
+/// The bytes are not a snapshot, or a field breaks a rule of the model.
+pub fn decode_snapshot(payload: &Bytes) -> Result<SnapshotReply, DecodeError> {
+    let (epoch, reply) = read_reply(payload)?;
+    let pb::query_reply::Reply::Snapshot(reply) = reply else {
+        return Err(InvalidField::Missing("snapshot").into());
+    };
     let open = |open: pb::OpenMessage| {
         Ok(OpenText {
             message: convert::message_id(&open.message_id)?,
@@ -184,11 +170,43 @@ pub fn decode_reply(payload: &Bytes) -> Result<QueryReply, DecodeError> {
         })
     };
     let open = reply.open.into_iter().map(open).collect::<Result<_, InvalidField>>()?;
-    let cut = Cut {
-        epoch: reply.epoch,
-        number: reply.number,
-        committed: Position::from_stored(reply.committed),
-        is_current: reply.current,
+    let committed = Position::from_stored(reply.committed);
+    let cut = Cut { epoch, number: reply.number, committed, is_current: reply.current };
+    Ok(SnapshotReply { cut, open, left_out: reply.left_out, more: reply.more })
+}
+
+/// The payload of the threads of which frames were sent.
+pub fn encode_changed_threads(changed: &ChangedThreads) -> Bytes {
+    let named = |(thread, number): &(ThreadId, u64)| pb::ChangedThread {
+        session_id: thread.as_str().to_owned(),
+        number: *number,
     };
-    Ok(QueryReply { cut, open, left_out: reply.left_out, more: reply.more })
+    let reply = pb::ChangedThreads {
+        number: changed.number,
+        threads: changed.threads.iter().map(named).collect(),
+        incomplete: !changed.is_complete,
+    };
+    pb_reply(changed.epoch, pb::query_reply::Reply::ChangedThreads(reply))
+}
+
+/// Reads the threads of which frames were sent.
+///
+/// # Errors
+/// The bytes are not such a reply, or an id breaks its rule.
+pub fn decode_changed_threads(payload: &Bytes) -> Result<ChangedThreads, DecodeError> {
+    let (epoch, reply) = read_reply(payload)?;
+    let pb::query_reply::Reply::ChangedThreads(reply) = reply else {
+        return Err(InvalidField::Missing("changed_threads").into());
+    };
+    let named = |changed: pb::ChangedThread| Ok((thread(&changed.session_id)?, changed.number));
+    Ok(ChangedThreads {
+        epoch,
+        number: reply.number,
+        threads: reply.threads.into_iter().map(named).collect::<Result<_, InvalidField>>()?,
+        is_complete: !reply.incomplete,
+    })
+}
+
+fn thread(id: &str) -> Result<ThreadId, InvalidField> {
+    ThreadId::parse(id).map_err(|error| InvalidField::Id("session_id", error))
 }

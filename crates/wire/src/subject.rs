@@ -1,6 +1,8 @@
 //! Subjects and stream names.
 
-use model::{Act, ActKind, AgentId, Bucket, PartitionCount, PartitionId, ThreadId, TurnId, WorkflowName};
+use model::{
+    AgentId, Bucket, Control, ControlKind, PartitionCount, PartitionId, ThreadId, TurnId, WorkflowName,
+};
 
 /// Where publishers send chunks when the account maps `chunks.*` to the partitions.
 pub fn chunks(thread: &ThreadId) -> String {
@@ -37,23 +39,23 @@ pub fn tasks_exact(count: PartitionCount, agent: &AgentId) -> String {
     format!("tasks.{}.{agent}", Bucket::of_key(agent.as_str()).partition(count))
 }
 
-/// The exact subject for an act in a fleet of `count` partitions: acts on turns go the way of chunks, others that of tasks.
-pub fn act_exact(count: PartitionCount, act: &Act) -> String {
-    match is_about_turn(&act.what) {
-        true => chunks_exact(count, &act.subject.thread()),
-        false => tasks_exact(count, &act.subject),
+/// The exact subject for a control command in a fleet of `count` partitions: commands about turns go the way of chunks, others that of tasks.
+pub fn control_subject(count: PartitionCount, control: &Control) -> String {
+    match is_about_turn(&control.kind) {
+        true => chunks_exact(count, &control.subject.thread()),
+        false => tasks_exact(count, &control.subject),
     }
 }
 
-pub(crate) fn is_about_turn(what: &ActKind) -> bool {
-    match what {
-        ActKind::StopTurn(_) | ActKind::DropFailedTurn(_) | ActKind::EraseThread => true,
-        ActKind::Pause
-        | ActKind::Resume
-        | ActKind::ClearBackoff
-        | ActKind::RetryTask(_)
-        | ActKind::DropTask(_)
-        | ActKind::EditTask { .. } => false,
+pub(crate) fn is_about_turn(kind: &ControlKind) -> bool {
+    match kind {
+        ControlKind::StopTurn(_) | ControlKind::DropFailedTurn(_) | ControlKind::EraseThread => true,
+        ControlKind::Pause
+        | ControlKind::Resume
+        | ControlKind::ClearBackoff
+        | ControlKind::RetryTask(_)
+        | ControlKind::DropTask(_)
+        | ControlKind::EditTask { .. } => false,
     }
 }
 

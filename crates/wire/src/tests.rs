@@ -11,7 +11,7 @@ fn limits() -> DecodeLimits {
 fn decode(payload: impl Into<Bytes>) -> Result<Frame, Refusal> {
     match decode_entry(PartitionId(0), "chunks.0.t1", None, &payload.into(), &limits())? {
         Decoded::Frame(frame) => Ok(frame),
-        Decoded::Order(order) => panic!("an order: {order:?}"),
+        Decoded::Command(command) => panic!("an order: {command:?}"),
     }
 }
 
@@ -295,12 +295,13 @@ fn out_frames_survive() {
 }
 
 #[test]
-fn cuts_and_what_was_sent_come_back_as_they_were() {
+fn snapshots_and_changed_threads_come_back() {
     let thread = |name: &str| ThreadId::parse(name).unwrap();
     let message = MessageId::parse("m1").unwrap();
-    let asked = query::Query { thread: thread("t1"), have: vec![(message.clone(), 1, 7)], most_messages: 64 };
-    let read = query::decode_question(&query::encode_query(&asked)).unwrap();
-    assert_eq!(read, query::Question::Open(asked));
+    let known = vec![(message.clone(), 1, 7)];
+    let request = query::SnapshotRequest { thread: thread("t1"), known, max_messages: 64 };
+    let read = query::decode_query(&query::encode_snapshot_request(&request)).unwrap();
+    assert_eq!(read, query::Query::Snapshot(request));
     let open = model::OpenText {
         message,
         attempt: 2,
@@ -312,15 +313,16 @@ fn cuts_and_what_was_sent_come_back_as_they_were() {
     let committed = Position::from_stored(1 << 60);
     for (is_current, left_out, more) in [(true, false, true), (false, true, false)] {
         let cut = model::Cut { epoch: 3, number: 44, committed, is_current };
-        let reply = query::QueryReply { cut, open: vec![open.clone()], left_out, more };
-        assert_eq!(query::decode_reply(&query::encode_reply(&reply)).unwrap(), reply);
+        let reply = query::SnapshotReply { cut, open: vec![open.clone()], left_out, more };
+        assert_eq!(query::decode_snapshot(&query::encode_snapshot(&reply)).unwrap(), reply);
     }
-    let after = query::SentAfter { epoch: 3, number: 44 };
-    let read = query::decode_question(&query::encode_sent_after(&after)).unwrap();
-    assert_eq!(read, query::Question::Sent(after));
+    let after = query::ChangedThreadsQuery { epoch: 3, number: 44 };
+    let read = query::decode_query(&query::encode_changed_threads_query(&after)).unwrap();
+    assert_eq!(read, query::Query::ChangedThreads(after));
     let threads = vec![(thread("acme~t1"), 45), (thread("t2"), 46)];
-    for are_all in [true, false] {
-        let sent = query::Sent { epoch: 3, number: 46, threads: threads.clone(), are_all };
-        assert_eq!(query::decode_sent(&query::encode_sent(&sent)).unwrap(), sent);
+    for is_complete in [true, false] {
+        let changed = query::ChangedThreads { epoch: 3, number: 46, threads: threads.clone(), is_complete };
+        let payload = query::encode_changed_threads(&changed);
+        assert_eq!(query::decode_changed_threads(&payload).unwrap(), changed);
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use model::{AgentId, MessageKey, Position, TurnId};
-use partition::{Input, OrderKey, OutboxBatch, Start};
+use partition::{CommandKey, Input, OutboxBatch, Start};
 use runtime::spawn_named;
 use store::Applied;
 use tokio::sync::mpsc;
@@ -33,7 +33,7 @@ const AHEAD: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Errands {
     look_ups: mpsc::UnboundedSender<Vec<MessageKey>>,
-    checks: mpsc::UnboundedSender<Vec<OrderKey>>,
+    checks: mpsc::UnboundedSender<Vec<CommandKey>>,
     loads: mpsc::UnboundedSender<inquiry::Load>,
     starts: mpsc::UnboundedSender<Errand>,
     sends: mpsc::UnboundedSender<OutboxBatch>,
@@ -46,14 +46,14 @@ impl Errands {
     pub(crate) fn start(context: &Context, owner: Applied, beyond: Beyond) -> Self {
         let (answered, answers) = mpsc::channel(AHEAD);
         let (look_ups, keys) = mpsc::unbounded_channel();
-        let (checks, orders) = mpsc::unbounded_channel();
+        let (checks, commands) = mpsc::unbounded_channel();
         let (loads, queues) = mpsc::unbounded_channel();
         let (starts, wishes) = mpsc::unbounded_channel();
         let (sends, batches) = mpsc::unbounded_channel();
         let store = context.store.clone();
         let tasks = [
             spawn_named("look-ups", inquiry::look_up_all(context.clone(), owner, keys, answered.clone())),
-            spawn_named("checks", inquiry::check_all(context.clone(), owner, orders, answered.clone())),
+            spawn_named("checks", inquiry::check_all(context.clone(), owner, commands, answered.clone())),
             spawn_named("queues", inquiry::load_all(store, owner, queues, answered.clone())),
             spawn_named("starts", starts::run(context.clone(), wishes, answered.clone())),
             spawn_named("outbox", sends::run(context.clone(), beyond, batches, answered)),
@@ -67,7 +67,7 @@ impl Errands {
         let _ = self.look_ups.send(keys);
     }
 
-    pub(crate) fn check(&self, keys: Vec<OrderKey>) {
+    pub(crate) fn check(&self, keys: Vec<CommandKey>) {
         let _ = self.checks.send(keys);
     }
 

@@ -2,7 +2,7 @@
 
 use bus::{RawEntry, Reader, ReaderEvent};
 use model::{Mark, PartitionId, Seq};
-use partition::{Body, Entry, Order, Raw};
+use partition::{Body, Entry, Raw};
 use runtime::spawn_named;
 use tokio::sync::mpsc;
 use wire::{DecodeLimits, Decoded};
@@ -107,9 +107,9 @@ fn decode(partition: PartitionId, raw: RawEntry, limits: &DecodeLimits) -> Entry
         wire::decode_entry(partition, &raw.subject, raw.content_type.as_deref(), &raw.payload, limits);
     let body = match decoded {
         Ok(Decoded::Frame(frame)) => Body::Frame(frame),
-        Ok(Decoded::Order(order)) => {
+        Ok(Decoded::Command(command)) => {
             let raw = Raw { subject: raw.subject.to_string(), payload: raw.payload };
-            Body::Order(translated(order), raw)
+            Body::Command(command, raw)
         }
         Err(refusal) => {
             report::refused(&raw.subject, seq, &refusal);
@@ -117,12 +117,4 @@ fn decode(partition: PartitionId, raw: RawEntry, limits: &DecodeLimits) -> Entry
         }
     };
     Entry { seq, stored_at, body }
-}
-
-fn translated(order: wire::Order) -> Order {
-    match order {
-        wire::Order::Turn(opened) => Order::Turn(opened),
-        wire::Order::Task(task) => Order::Task(task),
-        wire::Order::Act(act) => Order::Act(act),
-    }
 }

@@ -4,7 +4,6 @@
 //! which feeds the machine of crate `partition` and performs its actions; `errands` does for it what takes time, and
 //! `committer` turns commits of several partitions into one statement. No decision about messages or turns is made here.
 
-mod asks;
 mod budget;
 mod committer;
 mod config;
@@ -16,6 +15,7 @@ mod lease;
 mod metrics;
 mod ownership;
 mod purge;
+mod queries;
 mod retaining;
 mod session;
 

@@ -152,8 +152,8 @@ impl Meter {
         count("antiphon_worker_spills_total", counters.straggler_saves);
         count("antiphon_worker_stream_gaps_total", counters.holes);
         count("antiphon_worker_unauthorized_chunks_total", counters.not_asked);
-        count("antiphon_worker_duplicate_commands_total", counters.duplicate_orders);
-        count("antiphon_worker_erased_commands_total", counters.erased_orders);
+        count("antiphon_worker_duplicate_commands_total", counters.duplicate_commands);
+        count("antiphon_worker_erased_commands_total", counters.erased_commands);
         count("antiphon_worker_tasks_total", counters.tasks);
         count("antiphon_worker_failed_tasks_total", counters.tasks_failed);
         count("antiphon_worker_started_turns_total", counters.turns_started);
@@ -165,7 +165,7 @@ impl Meter {
         count("antiphon_worker_continuations_total", counters.heartbeats);
         count("antiphon_worker_continuations_rejected_total", counters.heartbeats_refused);
         count("antiphon_worker_ambiguous_calls_total", counters.ambiguous_calls);
-        count("antiphon_worker_control_commands_total", counters.acts);
+        count("antiphon_worker_control_commands_total", counters.control_commands);
     }
 
     pub(crate) fn show(&self, stats: &Stats) {

@@ -18,7 +18,6 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use crate::Context;
-use crate::asks::Asks;
 use crate::budget::Share;
 use crate::committer::Settled;
 use crate::errands::Errands;
@@ -26,6 +25,7 @@ use crate::feed::{Fed, Feed};
 use crate::lease::Lease;
 use crate::metrics::Meter;
 use crate::purge::Purge;
+use crate::queries::PendingQueries;
 use crate::retaining::Retaining;
 use attach::attach;
 
@@ -80,7 +80,7 @@ struct Session<'a> {
     feed: Feed,
     errands: Errands,
     questions: QueryServer,
-    asks: Asks,
+    queries: PendingQueries,
     meter: Meter,
     purge: Purge,
     share: Share<'a>,
@@ -157,7 +157,7 @@ impl Session<'_> {
             Event::Settled(settled) => return self.settled(settled).await,
             Event::Answered(Some(answer)) => self.handle(*answer).await,
             Event::Asked(Some(request)) => {
-                if let Some(input) = self.asks.accept(request) {
+                if let Some(input) = self.queries.accept(request) {
                     self.handle(input).await;
                 }
             }
@@ -179,7 +179,7 @@ impl Session<'_> {
         self.read = self.read.filter(|read| last.is_none_or(|last| last.seq < read.seq)).or(last);
         let wanted = entries.iter().map(|entry| match &entry.body {
             Body::Frame(frame) => frame.chunks.len(),
-            Body::Order(..) => 1,
+            Body::Command(..) => 1,
             Body::Refused { .. } => 0,
         });
         let room = self.share.reserve(wanted.sum());

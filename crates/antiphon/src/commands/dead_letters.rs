@@ -2,7 +2,7 @@
 
 use bus::Bus;
 use gateway::shown;
-use model::ActId;
+use model::CommandId;
 use serde_json::{Value, json};
 use store::{DeadLetterId, ReplayClaim, Store, StoredDeadLetter};
 use uuid::Uuid;
@@ -85,8 +85,8 @@ pub(super) async fn drop(store: &Store, options: &DropDeadLetter) -> Result<(), 
     output::print(options.database.format, &json, || output::pairs(&json))
 }
 
-fn act() -> Result<ActId, Stop> {
-    let made = ActId::parse(&Uuid::now_v7().simple().to_string());
+fn act() -> Result<CommandId, Stop> {
+    let made = CommandId::parse(&Uuid::now_v7().simple().to_string());
     made.map_err(|error| Stop::Failed(error.to_string()))
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use batches::doctor::{self, Ailment, Change, Finding};
 use batches::{Batch, Item};
-use model::{ActId, Position, ThreadId};
+use model::{CommandId, Position, ThreadId};
 use serde_json::{Value, json};
 use store::{Mend, Store};
 
@@ -218,9 +218,9 @@ fn change(item: &Item) -> Change {
     Change { batch_id: item.batch_id, sequence_num: item.sequence_num, batch_type: item.batch_type }
 }
 
-fn act() -> Result<ActId, Stop> {
+fn act() -> Result<CommandId, Stop> {
     let id = uuid::Uuid::now_v7().simple().to_string();
-    ActId::parse(&id).map_err(|error| Stop::Failed(error.to_string()))
+    CommandId::parse(&id).map_err(|error| Stop::Failed(error.to_string()))
 }
 
 fn code(what: &Ailment) -> &'static str {

@@ -16,7 +16,7 @@ use super::{
     stamp::Watch,
     tally::Tally,
     target::Kind,
-    viewers::{Order, Place, Viewers},
+    viewers::{Command, Place, Viewers},
 };
 
 /// Chunks of a message of Antiphon; the others know no messages.
@@ -106,7 +106,7 @@ pub(super) async fn stream(servers: &mut Servers, kind: Kind, load: Stream) -> R
     let resident = stage.resident_per(viewers.count());
     let Sent { by_thread, rate } = join(publishing).await?;
     let cuts = stage.running.cuts().await?.unwrap_or(viewers.slow.counts().ends);
-    viewers.order(Order::Hurry);
+    viewers.order(Command::Hurry);
     viewers.until_complete(1.0, &by_thread, TAIL).await?;
     let latency = viewers.fast.latency();
     let (fast, slow) = (viewers.fast.counts(), viewers.slow.counts());
@@ -153,14 +153,14 @@ pub(super) async fn storm(
     let sent = send_all(&mut outlet, threads, before).await?;
     anyhow::ensure!(viewers.until_complete(1.0, &sent, TAIL).await?, "the first events do not arrive");
 
-    viewers.order(Order::Leave);
+    viewers.order(Command::Leave);
     viewers.until_attached(0).await?;
     let sent = send_all(&mut outlet, threads, behind).await?;
     let absent: u32 = sent.iter().sum();
     sleep(SETTLE + Duration::from_secs_f64(f64::from(absent) / STORM_RATE)).await;
     let (meter, began) = (stage.meter(), viewers.fast.counts());
     let begun = Instant::now();
-    viewers.order(Order::Follow);
+    viewers.order(Command::Follow);
     let is_half = viewers.until_complete(0.5, &sent, STORM_LIMIT).await?;
     let half = begun.elapsed();
     let is_whole = is_half && viewers.until_complete(1.0, &sent, STORM_LIMIT).await?;

@@ -36,7 +36,7 @@ const POLL: Duration = Duration::from_millis(2);
 
 /// What the viewers are to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum Command {
     /// Follow; the slow ones slowly, until they are cut.
     Follow,
     /// Break the connection at once, wherever it stands.
@@ -59,7 +59,7 @@ pub(super) struct Place {
 pub(super) struct Viewers {
     places: Vec<Place>,
     next: Arc<Vec<AtomicU32>>,
-    orders: watch::Sender<Order>,
+    orders: watch::Sender<Command>,
     /// Of those that are fast, and of those that are slow.
     pub(super) fast: Arc<Tally>,
     pub(super) slow: Arc<Tally>,
@@ -74,7 +74,7 @@ impl Viewers {
         fast: Arc<Tally>,
         slow: Arc<Tally>,
     ) -> Result<Self> {
-        let (orders, _) = watch::channel(Order::Follow);
+        let (orders, _) = watch::channel(Command::Follow);
         let next: Arc<Vec<AtomicU32>> = Arc::new(places.iter().map(|_| AtomicU32::new(0)).collect());
         let arriving = Arc::new(Semaphore::new(ARRIVING));
         let mut following = JoinSet::new();
@@ -99,7 +99,7 @@ impl Viewers {
     }
 
     /// Tells all of them at once.
-    pub(super) fn order(&self, order: Order) {
+    pub(super) fn order(&self, order: Command) {
         self.orders.send_replace(order);
     }
 
@@ -169,7 +169,7 @@ struct Viewer {
     next: Arc<Vec<AtomicU32>>,
     tally: Arc<Tally>,
     arriving: Arc<Semaphore>,
-    orders: watch::Receiver<Order>,
+    orders: watch::Receiver<Command>,
     cursor: Option<Vec<u8>>,
     is_slow: bool,
 }
@@ -199,7 +199,7 @@ impl Viewer {
             match left {
                 Left::Ended => self.tally.ended(),
                 Left::Told => {
-                    let back = self.orders.wait_for(|order| *order != Order::Leave);
+                    let back = self.orders.wait_for(|order| *order != Command::Leave);
                     back.await.map_err(|_| anyhow!("the bench has gone"))?;
                 }
             }
@@ -239,9 +239,9 @@ impl Viewer {
                 changed = self.orders.changed() => {
                     changed.map_err(|_| anyhow!("the bench has gone"))?;
                     match *self.orders.borrow_and_update() {
-                        Order::Leave => return Ok(Left::Told),
-                        Order::Hurry => self.is_slow = false,
-                        Order::Follow => {}
+                        Command::Leave => return Ok(Left::Told),
+                        Command::Hurry => self.is_slow = false,
+                        Command::Follow => {}
                     }
                     continue;
                 }
@@ -334,11 +334,11 @@ mod tests {
         assert!(viewers.until_complete(0.6, &[5], soon).await.unwrap());
         assert!(!viewers.until_complete(1.0, &[5], soon).await.unwrap());
 
-        viewers.order(Order::Leave);
+        viewers.order(Command::Leave);
         viewers.until_attached(0).await.unwrap();
         count.send_replace(40);
         assert!(viewers.missing(&[40]) >= 3 * 35);
-        viewers.order(Order::Hurry);
+        viewers.order(Command::Hurry);
         viewers.until_attached(3).await.unwrap();
         assert!(viewers.until_complete(1.0, &[40], SLOW_LIMIT).await.unwrap());
         let counts = [viewers.fast.counts(), viewers.slow.counts()];

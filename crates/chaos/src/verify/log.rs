@@ -71,7 +71,7 @@ fn bodies(partition: PartitionId, message: &async_nats::Message, limits: &Decode
     let payload = &message.payload;
     match wire::decode_entry(partition, &message.subject, content_type, payload, limits) {
         Ok(wire::Decoded::Frame(frame)) => chunks(frame),
-        Ok(wire::Decoded::Order(_)) => Vec::new(),
+        Ok(wire::Decoded::Command(_)) => Vec::new(),
         Err(_) => vec![Published::Garbage(payload.clone())],
     }
 }

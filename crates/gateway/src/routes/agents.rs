@@ -2,12 +2,11 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use model::{ActKind, AgentId, Bucket, WorkflowName};
+use model::{AgentId, Bucket, ControlKind, QueryTarget, QueueStatus, WorkflowName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use store::{AgentRow, AgentWaiting, PutAgent};
 use utoipa::{IntoParams, ToSchema};
-use wire::explain::{About, Explanation};
 
 use super::fresh;
 use crate::body::{Bounded, Empty, Strict};
@@ -96,7 +95,7 @@ pub(super) async fn show(desk: Desk, Params(agent): Params<String>) -> Result<Re
     let (agent, hub) = (desk.queue(&agent)?, desk.hub()?);
     let row = hub.store().agent(&agent).await?.ok_or_else(unknown)?;
     let context = hub.context();
-    let about = About::Agent(agent.clone());
+    let about = QueryTarget::Agent(agent.clone());
     let explained = owner::why(context, Bucket::of_key(agent.as_str()), &about).await;
     let active = explained.as_ref().and_then(|explained| explained.active.as_ref());
     Ok(fresh(AgentNow {
@@ -108,12 +107,10 @@ pub(super) async fn show(desk: Desk, Params(agent): Params<String>) -> Result<Re
 }
 
 /// Why the agent's head does not start. Without its owner only what is stored is known.
-fn waiting(context: &Context, row: &AgentRow, explained: Option<&Explanation>) -> Option<ShownReason> {
+fn waiting(context: &Context, row: &AgentRow, explained: Option<&QueueStatus>) -> Option<ShownReason> {
     let until = row.backoff_next_run_at.filter(|_| row.backoff_left_ms.is_some());
     match explained {
-        Some(Explanation { reason: Some(wire::explain::WaitReason::Backoff { .. }), .. })
-            if until.is_some() =>
-        {
+        Some(QueueStatus { reason: Some(model::WaitReason::Backoff { .. }), .. }) if until.is_some() => {
             Some(ShownReason::backoff(until.and_then(shown::rfc3339)))
         }
         Some(explained) => explained.reason.map(|reason| ShownReason::new(context, reason)),
@@ -246,7 +243,7 @@ pub(super) async fn pause(
     headers: HeaderMap,
     _: Empty,
 ) -> Result<Response, Problem> {
-    act(&desk, &agent.0, &headers, ActKind::Pause).await
+    act(&desk, &agent.0, &headers, ControlKind::Pause).await
 }
 
 pub(super) async fn resume(
@@ -255,7 +252,7 @@ pub(super) async fn resume(
     headers: HeaderMap,
     _: Empty,
 ) -> Result<Response, Problem> {
-    act(&desk, &agent.0, &headers, ActKind::Resume).await
+    act(&desk, &agent.0, &headers, ControlKind::Resume).await
 }
 
 pub(super) async fn clear_backoff(
@@ -264,10 +261,10 @@ pub(super) async fn clear_backoff(
     headers: HeaderMap,
     _: Empty,
 ) -> Result<Response, Problem> {
-    act(&desk, &agent.0, &headers, ActKind::ClearBackoff).await
+    act(&desk, &agent.0, &headers, ControlKind::ClearBackoff).await
 }
 
-async fn act(desk: &Desk, agent: &str, headers: &HeaderMap, what: ActKind) -> Result<Response, Problem> {
+async fn act(desk: &Desk, agent: &str, headers: &HeaderMap, what: ControlKind) -> Result<Response, Problem> {
     let (agent, actor) = (desk.queue(agent)?, desk.actor(headers)?);
     let hub: &Hub = desk.hub()?;
     Ok(acts::perform(hub, actor, agent, what).await?.into_response())

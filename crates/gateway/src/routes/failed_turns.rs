@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use model::{ActKind, TurnId, TurnOpened};
+use model::{ControlKind, TurnId, TurnOpened};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::FailedTurnRow;
@@ -112,7 +112,7 @@ pub(super) async fn drop_one(
     let (thread, turn, actor) = (desk.thread(&thread)?, turn_id(&turn)?, desk.actor(&headers)?);
     let hub = desk.hub()?;
     hub.store().failed_turn(&thread, &turn).await?.ok_or_else(unknown)?;
-    let acted = acts::perform(hub, actor, thread.agent(), ActKind::DropFailedTurn(turn)).await?;
+    let acted = acts::perform(hub, actor, thread.agent(), ControlKind::DropFailedTurn(turn)).await?;
     Ok(acted.into_response())
 }
 

@@ -16,13 +16,12 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use model::{Bucket, MessageId, ThreadId, TurnFault, TurnId};
+use model::{Bucket, MessageId, QueryTarget, QueueStatus, ThreadId, TurnFault, TurnId};
 use protocols::request::{BadRequest, ErrorBody, Rejection};
 use protocols::{Cursor, FailureNote, Happening, Protocol, StoredAnswer};
 use sha2::{Digest, Sha256};
 use store::{RunFailure, TurnState};
 use uuid::Uuid;
-use wire::explain::{About, Explanation};
 
 use super::{Connection, events, messages};
 use crate::adapted::{self, Adapted, Telling};
@@ -237,7 +236,7 @@ pub(super) async fn find(
 /// the thread of their agent are nobody's answer.
 pub(super) async fn active(hub: &Hub, thread: &ThreadId) -> Result<Option<(TurnId, MessageId)>, Trouble> {
     // Most who come back find it at once.
-    let about = About::Thread(thread.clone());
+    let about = QueryTarget::Thread(thread.clone());
     if let Some(explained) = owner::why(hub.context(), Bucket::of(thread), &about).await
         && let Some(found) = foreground(hub, thread, &explained).await?
     {
@@ -249,7 +248,7 @@ pub(super) async fn active(hub: &Hub, thread: &ThreadId) -> Result<Option<(TurnI
 async fn foreground(
     hub: &Hub,
     thread: &ThreadId,
-    explained: &Explanation,
+    explained: &QueueStatus,
 ) -> Result<Option<(TurnId, MessageId)>, Trouble> {
     if let Some(active) = explained.active.as_ref().filter(|active| active.turn.is_foreground()) {
         return Ok(Some((active.turn.clone(), active.message.clone())));

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{ActKind, AgentId, Metadata, Position, Task, TaskId, TaskKind};
+use model::{AgentId, ControlKind, Metadata, Position, Task, TaskId, TaskKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use store::{TaskRow, TaskStatus};
@@ -218,7 +218,7 @@ pub(super) async fn edit(
             (content.unwrap_or(row.content), metadata.unwrap_or(row.metadata))
         }
     };
-    act(hub, agent, &task, actor, ActKind::EditTask { task: task.clone(), content, metadata }).await
+    act(hub, agent, &task, actor, ControlKind::EditTask { task: task.clone(), content, metadata }).await
 }
 
 pub(super) async fn drop_one(
@@ -228,7 +228,7 @@ pub(super) async fn drop_one(
     _: Empty,
 ) -> Result<Response, Problem> {
     let (agent, task, actor) = (desk.queue(&agent)?, task_id(&task)?, desk.actor(&headers)?);
-    act(desk.hub()?, agent, &task, actor, ActKind::DropTask(task.clone())).await
+    act(desk.hub()?, agent, &task, actor, ControlKind::DropTask(task.clone())).await
 }
 
 pub(super) async fn retry(
@@ -238,7 +238,7 @@ pub(super) async fn retry(
     _: Empty,
 ) -> Result<Response, Problem> {
     let (agent, task, actor) = (desk.queue(&agent)?, task_id(&task)?, desk.actor(&headers)?);
-    act(desk.hub()?, agent, &task, actor, ActKind::RetryTask(task.clone())).await
+    act(desk.hub()?, agent, &task, actor, ControlKind::RetryTask(task.clone())).await
 }
 
 /// The owner judges, for it may know a task that is not written yet. What it refuses and the store does not know either is
@@ -248,7 +248,7 @@ async fn act(
     agent: AgentId,
     task: &TaskId,
     actor: String,
-    what: ActKind,
+    what: ControlKind,
 ) -> Result<Response, Problem> {
     let acted = acts::perform(hub, actor, agent.clone(), what).await?;
     if acted.refused().is_some() && hub.store().task(&agent, task).await?.is_none() {

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{Bucket, BusyPolicy, ThreadId};
+use model::{Bucket, BusyPolicy, QueryTarget, QueueStatus, ThreadId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use store::NewThread;
 use utoipa::ToSchema;
 use uuid::Uuid;
-use wire::explain::{About, Explanation};
 
 use super::fresh;
 use crate::body::{Bounded, Strict};
@@ -57,7 +56,7 @@ pub(super) struct ThreadNow {
 }
 
 impl ThreadNow {
-    fn new(hub: &Hub, thread: ShownThread, explained: Option<&Explanation>) -> Self {
+    fn new(hub: &Hub, thread: ShownThread, explained: Option<&QueueStatus>) -> Self {
         let active = explained.and_then(|explained| explained.active.as_ref());
         let waiting = explained.iter().flat_map(|explained| &explained.waiting);
         let open = explained.iter().flat_map(|explained| &explained.open);
@@ -140,12 +139,12 @@ pub(super) async fn check_begun(hub: &Hub, thread: &ThreadId) -> Result<(), Prob
 }
 
 /// What the owner says of the thread's turns.
-async fn ask(hub: &Hub, thread: &ThreadId) -> Option<Explanation> {
-    owner::why(hub.context(), Bucket::of(thread), &About::Thread(thread.clone())).await
+async fn ask(hub: &Hub, thread: &ThreadId) -> Option<QueueStatus> {
+    owner::why(hub.context(), Bucket::of(thread), &QueryTarget::Thread(thread.clone())).await
 }
 
 /// Something in the thread is under way or waits.
-fn is_begun(explained: Option<&Explanation>) -> bool {
+fn is_begun(explained: Option<&QueueStatus>) -> bool {
     explained.is_some_and(|explained| {
         explained.active.is_some() || !explained.waiting.is_empty() || !explained.open.is_empty()
     })
@@ -155,7 +154,7 @@ fn is_begun(explained: Option<&Explanation>) -> bool {
 async fn known_otherwise(
     hub: &Hub,
     thread: &ThreadId,
-    explained: Option<&Explanation>,
+    explained: Option<&QueueStatus>,
 ) -> Result<(), Problem> {
     if hub.store().failed_turns(thread, None, 1).await?.is_some() {
         return Ok(());

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use model::{ActKind, ThreadId, TurnId};
+use model::{ControlKind, QueryTarget, ThreadId, TurnId, WaitReason};
 use serde::Serialize;
 use store::TurnState;
 use tokio::time::Instant;
 use utoipa::ToSchema;
-use wire::explain::{About, WaitReason};
 
 use super::{Desk, fresh};
 use crate::body::Empty;
@@ -72,7 +71,7 @@ pub(super) async fn show(desk: Desk, Params(turn): Params<String>) -> Result<Res
     };
     let mut pauses = PAUSES.into_iter();
     loop {
-        let explained = owner::why(hub.context(), turn.bucket(), &About::Turn(turn.clone())).await;
+        let explained = owner::why(hub.context(), turn.bucket(), &QueryTarget::Turn(turn.clone())).await;
         let is_away = explained.as_ref().is_none_or(owner::is_catching_up);
         if let Some(explained) = explained
             && let Some(active) = explained.active.filter(|active| active.turn == turn)
@@ -121,7 +120,7 @@ pub(super) async fn stop(
     let (turn, actor) = (turn_id(&turn)?, desk.actor(&headers)?);
     let hub = desk.hub()?;
     let thread = thread_of(&desk, &turn).await?;
-    let acted = acts::perform(hub, actor, thread.agent(), ActKind::StopTurn(turn)).await?;
+    let acted = acts::perform(hub, actor, thread.agent(), ControlKind::StopTurn(turn)).await?;
     Ok(acted.into_response())
 }
 
@@ -138,7 +137,7 @@ pub(super) async fn thread_if_known(desk: &Desk, turn: &TurnId) -> Result<Thread
 
 async fn look_for(desk: &Desk, turn: &TurnId, pauses: &[Duration]) -> Result<ThreadId, Problem> {
     let hub = desk.hub()?;
-    let about = About::Turn(turn.clone());
+    let about = QueryTarget::Turn(turn.clone());
     let mut pauses = pauses.iter().copied();
     let give_up_at = Instant::now() + Duration::from_millis(hub.context().limits.owner_patience_ms);
     loop {

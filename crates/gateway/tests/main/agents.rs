@@ -1,9 +1,11 @@
 //! Agents: settings, state, what operators do.
 
-use model::{ActId, ActKind, AgentId, TaskId, TurnId, WorkflowName};
+use model::{
+    ActiveTurn, AgentId, CommandId, ControlKind, QueryTarget, QueueStatus, TaskId, TurnId, WaitReason,
+    WorkflowName,
+};
 use serde_json::{Value, json};
 use testkit::http;
-use wire::explain::{About, ActiveTurn, Explanation, WaitReason};
 
 use crate::playing::Orders;
 use crate::sending::{bare, send, send_with};
@@ -63,7 +65,7 @@ async fn who_is_not_asked_is_of_the_default_tenant() {
             agent: AgentId::parse(agent).unwrap(),
             workflow: WorkflowName::parse("default").unwrap(),
             settings: serde_json::Map::new(),
-            act: ActId::parse(&format!("act-{}", agent.len())).unwrap(),
+            act: CommandId::parse(&format!("act-{}", agent.len())).unwrap(),
             actor: "mia".to_owned(),
         };
         town.store.put_agent(&put).await.unwrap();
@@ -96,7 +98,8 @@ async fn an_agent_is_shown_from_the_store_and_from_its_owner() {
         (404, "unknown_agent".to_owned(), false)
     );
     queue(&town).await;
-    let backoff = json!({"reason": "backoff until", "until": "2100-01-01T00:00:00Z"});
+    let backoff = json!({"reason": "backoff", "until": "2100-01-01T00:00:00Z",
+        "message": WaitReason::Backoff { for_ms: 0 }.message()});
     let expected = json!({
         "agent_id": "a1", "workflow": "default", "settings": {}, "version": 0, "created_at": null, "updated_at": null,
         "pending": 2, "failed": 2, "head_task_id": "task-4", "paused": false, "backoff_attempt_count": 1,
@@ -110,7 +113,7 @@ async fn an_agent_is_shown_from_the_store_and_from_its_owner() {
     let turn = TurnId::of_task(&agent, model::Position::from_stored(40));
     let head = Some(TaskId::parse("task-4").unwrap());
     let said = async |reason: Option<WaitReason>, active: Option<ActiveTurn>| {
-        let explanation = Explanation { reason, active, head: head.clone(), ..idle() };
+        let explanation = QueueStatus { reason, active, head: head.clone(), ..idle() };
         *owner.explanation.lock().unwrap() = explanation;
         let shown = http::get_json(gateway, "/v1/agents/a1").await.unwrap();
         assert_eq!(shown["owner"], "present");
@@ -118,13 +121,16 @@ async fn an_agent_is_shown_from_the_store_and_from_its_owner() {
     };
     assert_eq!(said(Some(WaitReason::Backoff { for_ms: 5 }), None).await, (backoff, Value::Null));
     let reasons = [
-        (WaitReason::HeadOfLine, "head of line"),
+        (WaitReason::HeadOfLine, "head_of_line"),
         (WaitReason::Gap, "gap"),
         (WaitReason::Paused, "paused"),
-        (WaitReason::NoWorkflow, "no workflow"),
+        (WaitReason::NoWorkflow, "no_workflow"),
     ];
     for (reason, name) in reasons {
-        assert_eq!(said(Some(reason), None).await.0, json!({"reason": name, "until": null}));
+        assert_eq!(
+            said(Some(reason), None).await.0,
+            json!({"reason": name, "until": null, "message": reason.message()})
+        );
     }
     let active = ActiveTurn {
         turn: turn.clone(),
@@ -138,13 +144,16 @@ async fn an_agent_is_shown_from_the_store_and_from_its_owner() {
     assert_eq!(waiting, Value::Null);
     assert_eq!(
         (&active["turn_id"], &active["waiting"]["reason"]),
-        (&json!(turn.as_str()), &json!("no workflow"))
+        (&json!(turn.as_str()), &json!("no_workflow"))
     );
-    assert!(owner.questions.lock().unwrap().iter().all(|about| *about == About::Agent(agent.clone())));
+    assert!(owner.questions.lock().unwrap().iter().all(|about| *about == QueryTarget::Agent(agent.clone())));
     drop(owner);
     town.write("UPDATE agents SET paused = true").await;
     let shown = http::get_json(gateway, "/v1/agents/a1").await.unwrap();
-    assert_eq!(shown["waiting"], json!({"reason": "paused", "until": null}));
+    assert_eq!(
+        shown["waiting"],
+        json!({"reason": "paused", "until": null, "message": WaitReason::Paused.message()})
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -189,13 +198,16 @@ async fn operators_pause_resume_and_clear_backoff() {
     let town = Town::with(gateway::Limits::default(), 1).await;
     let gateway = town.gateways[0];
     let orders = Orders::read(&town, |_| None).await;
-    let acts =
-        [("pause", ActKind::Pause), ("resume", ActKind::Resume), ("clear-backoff", ActKind::ClearBackoff)];
+    let acts = [
+        ("pause", ControlKind::Pause),
+        ("resume", ControlKind::Resume),
+        ("clear-backoff", ControlKind::ClearBackoff),
+    ];
     for (n, (path, what)) in acts.into_iter().enumerate() {
         let done = bare(gateway, "POST", &format!("/v1/agents/a1/{path}")).await;
         let act = orders.act(n).await;
         assert_eq!((done.status, done.json()), (200, json!({"act_id": act.id.as_str(), "done": true})));
-        assert_eq!((act.subject.as_str(), act.what), ("a1", what));
+        assert_eq!((act.subject.as_str(), act.kind), ("a1", what));
     }
     let bad = bare(gateway, "POST", "/v1/agents/a%20b/pause").await;
     assert_eq!(bad.problem(), (400, "invalid_id".to_owned(), false));

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use model::{Bucket, BusyPolicy, ThreadId, TurnId};
+use model::{ActiveTurn, Bucket, BusyPolicy, QueueStatus, ThreadId, TurnId, WaitingTurn};
 use serde_json::{Value, json};
 use testkit::http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use wire::explain::{ActiveTurn, Explanation, WaitingTurn};
 
 use crate::client::Client;
 use crate::playing::Orders;
@@ -229,7 +228,7 @@ async fn the_agent_and_the_policy_are_the_inputs_or_the_threads_or_the_defaults(
     }
 }
 
-fn busy_with(turn: &TurnId) -> Explanation {
+fn busy_with(turn: &TurnId) -> QueueStatus {
     let active = ActiveTurn {
         turn: turn.clone(),
         thread: thread(),
@@ -238,7 +237,7 @@ fn busy_with(turn: &TurnId) -> Explanation {
         waits_for: None,
         idle_ms: 5,
     };
-    Explanation { active: Some(active), ..idle() }
+    QueueStatus { active: Some(active), ..idle() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -259,11 +258,11 @@ async fn a_busy_thread_refuses_what_must_not_wait() {
     *owner.explanation.lock().unwrap() = busy_with(&other);
     let refused = post(gateway, MESSAGES, &reject).await;
     assert_eq!(refused.problem(), (409, "thread_busy".to_owned(), true));
-    *owner.explanation.lock().unwrap() = Explanation { waiting: vec![behind(other.clone())], ..idle() };
+    *owner.explanation.lock().unwrap() = QueueStatus { waiting: vec![behind(other.clone())], ..idle() };
     assert_eq!(post(gateway, MESSAGES, &reject).await.problem().1, "thread_busy");
     // A postponed background turn does not make the thread busy.
     let passed = WaitingTurn { steps_aside: true, ..behind(other) };
-    *owner.explanation.lock().unwrap() = Explanation { waiting: vec![passed], ..idle() };
+    *owner.explanation.lock().unwrap() = QueueStatus { waiting: vec![passed], ..idle() };
     assert_eq!(post(gateway, MESSAGES, &reject).await.status, 202);
     assert_eq!(post(gateway, MESSAGES, &json!({"content": "x"})).await.status, 202, "others wait");
     assert_eq!(orders.count().await, 4);

@@ -4,17 +4,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bus::{Reader, ReaderEvent, Same};
-use model::{Act, PartitionCount, PartitionId, Seq, Task, TurnOpened};
+use model::{Command, Control, PartitionCount, PartitionId, Seq, Task, TurnOpened};
 use runtime::spawn_named;
 use sqlx::PgPool;
 use tokio::task::JoinHandle;
-use wire::{DecodeLimits, Decoded, Order};
+use wire::{DecodeLimits, Decoded};
 
 use crate::town::Town;
 
 /// Everything that was ordered so far.
 pub(crate) struct Orders {
-    orders: Arc<Mutex<Vec<Order>>>,
+    orders: Arc<Mutex<Vec<Command>>>,
     task: JoinHandle<()>,
 }
 
@@ -26,10 +26,10 @@ impl Drop for Orders {
 
 impl Orders {
     /// Reads on from the beginning of the stream; audits each act with what `judge` says: why it is refused, or nothing.
-    pub(crate) async fn read(town: &Town, judge: fn(&Act) -> Option<&'static str>) -> Self {
+    pub(crate) async fn read(town: &Town, judge: fn(&Control) -> Option<&'static str>) -> Self {
         let mut reader = Reader::open(&town.bus, PartitionId(0), 1, Seq(1), Same::default()).await.unwrap();
         let pool = town.database.pool().await.unwrap();
-        let orders: Arc<Mutex<Vec<Order>>> = Arc::default();
+        let orders: Arc<Mutex<Vec<Command>>> = Arc::default();
         let log = Arc::clone(&orders);
         let task = spawn_named("orders", async move {
             loop {
@@ -44,8 +44,8 @@ impl Orders {
                         &entry.payload,
                         &limits,
                     );
-                    let Ok(Decoded::Order(order)) = decoded else { panic!("{decoded:?}") };
-                    if let Order::Act(act) = &order {
+                    let Ok(Decoded::Command(order)) = decoded else { panic!("{decoded:?}") };
+                    if let Command::Control(act) = &order {
                         audit(&pool, act, judge(act)).await;
                     }
                     log.lock().unwrap().push(order);
@@ -55,7 +55,7 @@ impl Orders {
         Self { orders, task }
     }
 
-    async fn nth(&self, n: usize) -> Order {
+    async fn nth(&self, n: usize) -> Command {
         for _ in 0..400 {
             if let Some(order) = self.orders.lock().unwrap().get(n) {
                 return order.clone();
@@ -67,21 +67,21 @@ impl Orders {
 
     pub(crate) async fn turn(&self, n: usize) -> TurnOpened {
         match self.nth(n).await {
-            Order::Turn(opened) => *opened,
+            Command::Turn(opened) => *opened,
             other => panic!("{other:?}"),
         }
     }
 
     pub(crate) async fn task(&self, n: usize) -> Task {
         match self.nth(n).await {
-            Order::Task(task) => task,
+            Command::Task(task) => task,
             other => panic!("{other:?}"),
         }
     }
 
-    pub(crate) async fn act(&self, n: usize) -> Act {
+    pub(crate) async fn act(&self, n: usize) -> Control {
         match self.nth(n).await {
-            Order::Act(act) => act,
+            Command::Control(act) => act,
             other => panic!("{other:?}"),
         }
     }
@@ -94,7 +94,7 @@ impl Orders {
 }
 
 /// Writes the audit of an act as its owner does.
-async fn audit(pool: &PgPool, act: &Act, refused: Option<&str>) {
+async fn audit(pool: &PgPool, act: &Control, refused: Option<&str>) {
     sqlx::query(
         "INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target, error)
          VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
@@ -103,8 +103,8 @@ async fn audit(pool: &PgPool, act: &Act, refused: Option<&str>) {
     .bind(act.subject.as_str())
     .bind(act.id.as_str())
     .bind(&*act.actor)
-    .bind(act.what.name())
-    .bind(act.what.target())
+    .bind(act.kind.name())
+    .bind(act.kind.target())
     .bind(refused)
     .execute(pool)
     .await

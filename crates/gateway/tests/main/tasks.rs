@@ -1,6 +1,6 @@
 //! Tasks: sent, listed, changed.
 
-use model::{Act, ActKind, Metadata, TaskId, TaskKind};
+use model::{Control, ControlKind, Metadata, TaskId, TaskKind};
 use serde_json::{Value, json};
 use testkit::http;
 
@@ -10,7 +10,7 @@ use crate::town::Town;
 
 const TASKS: &str = "/v1/agents/a1/tasks";
 
-fn nothing(_: &Act) -> Option<&'static str> {
+fn nothing(_: &Control) -> Option<&'static str> {
     None
 }
 
@@ -129,7 +129,7 @@ async fn tasks_are_retried_edited_and_dropped_through_the_stream() {
     let gateway = town.gateways[0];
     queue(&town).await;
     let orders = Orders::read(&town, |act| {
-        act.what.target().filter(|target| ["task-2", "nope"].contains(target)).map(|_| "it cannot be done")
+        act.kind.target().filter(|target| ["task-2", "nope"].contains(target)).map(|_| "it cannot be done")
     })
     .await;
     let id = |text: &str| TaskId::parse(text).unwrap();
@@ -143,9 +143,9 @@ async fn tasks_are_retried_edited_and_dropped_through_the_stream() {
     };
     let done = (200, json!(true));
     assert_eq!(one("POST", "task-1/retry", Value::Null).await, done);
-    assert_eq!(orders.act(0).await.what, ActKind::RetryTask(id("task-1")));
+    assert_eq!(orders.act(0).await.kind, ControlKind::RetryTask(id("task-1")));
     assert_eq!(one("DELETE", "task-4", Value::Null).await, done);
-    assert_eq!(orders.act(1).await.what, ActKind::DropTask(id("task-4")));
+    assert_eq!(orders.act(1).await.kind, ControlKind::DropTask(id("task-4")));
     let edits = [
         (json!({"content": "new", "metadata": {}}), "new", json!({})),
         (json!({"content": "new"}), "new", json!({"k": 1})),
@@ -153,9 +153,12 @@ async fn tasks_are_retried_edited_and_dropped_through_the_stream() {
     ];
     for (n, (body, content, kept)) in edits.into_iter().enumerate() {
         assert_eq!(one("PATCH", "task-6", body).await, done);
-        let edit =
-            ActKind::EditTask { task: id("task-6"), content: content.to_owned(), metadata: metadata(kept) };
-        assert_eq!(orders.act(2 + n).await.what, edit);
+        let edit = ControlKind::EditTask {
+            task: id("task-6"),
+            content: content.to_owned(),
+            metadata: metadata(kept),
+        };
+        assert_eq!(orders.act(2 + n).await.kind, edit);
     }
     assert_eq!(one("DELETE", "task-2", Value::Null).await, (200, json!(false)), "its owner refuses");
     let problem = async |method: &str, path: &str, body: Value| {

@@ -10,7 +10,7 @@ use gateway::{Gateway, GatewayConfig, Limits};
 use model::{
     BatchType, Chunk, Cut, DeadLetter, DeadLetterSource, FailedMessage, Failure, FrameNumber, Message,
     MessageId, MessageKey, Metadata, OpenText, Outcome, PartitionCount, PartitionId, Placement, Position,
-    Role, Seq, ThreadId, Timestamp, TurnId,
+    QueryTarget, QueueStatus, Role, Seq, ThreadId, Timestamp, TurnId, WaitReason, WaitingTurn,
 };
 use partition::Commit;
 use runtime::{Clock, Health, spawn_named};
@@ -18,9 +18,8 @@ use store::{Grant, Store, StoreConfig, Submission, Writer};
 use testkit::services::{NatsServer, TestDatabase};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use wire::explain::{About, Explanation, WaitReason, WaitingTurn};
 use wire::live::{End, LiveFrame};
-use wire::query::{Query, QueryReply, Question, Sent, SentAfter};
+use wire::query::{ChangedThreads, ChangedThreadsQuery, Query, SnapshotReply, SnapshotRequest};
 
 const OWNER: &str = "test-owner";
 
@@ -87,19 +86,19 @@ impl Standing {
         }
     }
 
-    fn answer(&self, ask: &Query) -> QueryReply {
+    fn answer(&self, ask: &SnapshotRequest) -> SnapshotReply {
         let committed = self.committed.get(&ask.thread).copied().unwrap_or(Position::from_stored(0));
         let cut = Cut { epoch: self.epoch, number: self.number, committed, is_current: self.is_current };
         let open = self.open.iter().filter(|((thread, _), _)| *thread == ask.thread);
         let open = open.map(|(_, text)| beyond(text, ask)).collect();
-        QueryReply { cut, open, left_out: false, more: false }
+        SnapshotReply { cut, open, left_out: false, more: false }
     }
 
-    fn sent(&self, after: SentAfter) -> Sent {
+    fn sent(&self, after: ChangedThreadsQuery) -> ChangedThreads {
         let after = if after.epoch == self.epoch { after.number } else { 0 };
         let threads = self.last.iter().filter(|(_, number)| **number > after);
         let threads = threads.map(|(thread, number)| (thread.clone(), *number)).collect();
-        Sent { epoch: self.epoch, number: self.number, threads, are_all: true }
+        ChangedThreads { epoch: self.epoch, number: self.number, threads, is_complete: true }
     }
 }
 
@@ -310,28 +309,28 @@ impl Town {
             }
         }
         let mut asks = self.bus.serve_asks(PartitionId(0)).await.unwrap();
-        let asked: Arc<Mutex<Vec<Query>>> = Arc::default();
+        let asked: Arc<Mutex<Vec<SnapshotRequest>>> = Arc::default();
         let explanation = Arc::new(Mutex::new(idle()));
-        let questions: Arc<Mutex<Vec<About>>> = Arc::default();
+        let questions: Arc<Mutex<Vec<QueryTarget>>> = Arc::default();
         let (log, thread, standing) = (Arc::clone(&asked), self.thread.clone(), Arc::clone(&self.standing));
         let (says, hears) = (Arc::clone(&explanation), Arc::clone(&questions));
         let task = spawn_named("owner", async move {
             while let Some(request) = asks.next().await {
-                let ask = match wire::query::decode_question(&request.payload).unwrap() {
-                    Question::Open(ask) => ask,
-                    Question::Sent(after) => {
+                let ask = match wire::query::decode_query(&request.payload).unwrap() {
+                    Query::Snapshot(ask) => ask,
+                    Query::ChangedThreads(after) => {
                         let sent = standing.lock().unwrap().sent(after);
-                        request.respond(wire::query::encode_sent(&sent)).await.unwrap();
+                        request.respond(wire::query::encode_changed_threads(&sent)).await.unwrap();
                         continue;
                     }
-                    Question::Why(about) => {
-                        hears.lock().unwrap().push(about);
+                    Query::Status(target) => {
+                        hears.lock().unwrap().push(target);
                         let said = says.lock().unwrap().clone();
-                        request.respond(wire::explain::encode_explanation(epoch, &said)).await.unwrap();
+                        request.respond(wire::status::encode_reply(epoch, &said)).await.unwrap();
                         continue;
                     }
                 };
-                let reply = wire::query::encode_reply(&standing.lock().unwrap().answer(&ask));
+                let reply = wire::query::encode_snapshot(&standing.lock().unwrap().answer(&ask));
                 if ask.thread == thread {
                     log.lock().unwrap().push(ask);
                 }
@@ -345,14 +344,14 @@ impl Town {
 }
 
 /// Everything has been read; nothing is under way and nothing waits.
-pub(crate) fn idle() -> Explanation {
-    Explanation {
+pub(crate) fn idle() -> QueueStatus {
+    QueueStatus {
         active: None,
         waiting: Vec::new(),
         reason: None,
         paused: false,
         head: None,
-        known_up_to: Seq(u64::MAX),
+        applied_seq: Seq(u64::MAX),
         open: Vec::new(),
     }
 }
@@ -364,11 +363,11 @@ pub(crate) fn behind(turn: TurnId) -> WaitingTurn {
 
 /// Ends with its value, as an owner does that is killed.
 pub(crate) struct Owner {
-    pub(crate) asked: Arc<Mutex<Vec<Query>>>,
+    pub(crate) asked: Arc<Mutex<Vec<SnapshotRequest>>>,
     /// What it says when it is asked why something waits.
-    pub(crate) explanation: Arc<Mutex<Explanation>>,
+    pub(crate) explanation: Arc<Mutex<QueueStatus>>,
     /// What it was asked about then.
-    pub(crate) questions: Arc<Mutex<Vec<About>>>,
+    pub(crate) questions: Arc<Mutex<Vec<QueryTarget>>>,
     task: JoinHandle<()>,
 }
 
@@ -379,10 +378,10 @@ impl Drop for Owner {
 }
 
 /// What the asker lacks.
-fn beyond(text: &OpenText, ask: &Query) -> OpenText {
+fn beyond(text: &OpenText, ask: &SnapshotRequest) -> OpenText {
     let same =
         |(message, attempt, _): &&(MessageId, u32, u32)| *message == text.message && *attempt == text.attempt;
-    let from = ask.have.iter().find(same).map_or(0, |(_, _, next)| *next as usize).min(text.chunks.len());
+    let from = ask.known.iter().find(same).map_or(0, |(_, _, next)| *next as usize).min(text.chunks.len());
     OpenText { chunks: text.chunks[from..].to_vec(), ..text.clone() }
 }
 

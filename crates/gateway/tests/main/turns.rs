@@ -1,10 +1,12 @@
 //! Threads that are named, stopping turns, and turns that failed.
 
-use model::{ActKind, BusyPolicy, IdRange, MessageId, Seq, ThreadId, TurnId};
+use model::{
+    ActiveTurn, BusyPolicy, ControlKind, IdRange, MessageId, OpenMessageStatus, QueryTarget, QueueStatus,
+    Seq, ThreadId, TurnId, WaitReason,
+};
 use runtime::spawn_named;
 use serde_json::json;
 use testkit::http;
-use wire::explain::{About, ActiveTurn, Explanation, OpenMessage, WaitReason};
 
 use crate::inputs::fail;
 use crate::playing::Orders;
@@ -72,11 +74,11 @@ async fn a_thread_is_shown_with_what_its_owner_says() {
     let shown = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
     assert_eq!(shown["owner"], "present");
     let active = json!({"turn_id": turn("a").as_str(), "thread_id": "t1", "run": 1,
-        "message_id": turn("a").answer(1).as_str(), "waiting": {"reason": "gap", "until": null}, "idle_ms": 250});
+        "message_id": turn("a").answer(1).as_str(), "waiting": {"reason": "gap", "until": null, "message": WaitReason::Gap.message()}, "idle_ms": 250});
     assert_eq!(shown["active_turn"], active);
-    let waits = |name: &str| json!({"turn_id": turn(name).as_str(), "waiting": {"reason": "head of line", "until": null}, "age_ms": 5});
+    let waits = |name: &str| json!({"turn_id": turn(name).as_str(), "waiting": {"reason": "head_of_line", "until": null, "message": WaitReason::HeadOfLine.message()}, "age_ms": 5});
     assert_eq!(shown["waiting_turns"], json!([waits("b"), waits("c")]));
-    assert_eq!(*owner.questions.lock().unwrap(), [About::Thread(thread())]);
+    assert_eq!(*owner.questions.lock().unwrap(), [QueryTarget::Thread(thread())]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,7 +88,7 @@ async fn a_thread_that_nobody_has_named_is_known_by_its_first_turn() {
     let owner = town.owner(1, vec![]).await;
     let unknown = bare(gateway, "GET", "/v1/threads/t1").await;
     assert_eq!(unknown.problem(), (404, "unknown_thread".to_owned(), false));
-    *owner.explanation.lock().unwrap() = Explanation { reason: Some(WaitReason::CatchingUp), ..idle() };
+    *owner.explanation.lock().unwrap() = QueueStatus { reason: Some(WaitReason::CatchingUp), ..idle() };
     let unread = bare(gateway, "GET", "/v1/threads/t1").await;
     assert_eq!(unread.problem(), (503, "no_owner".to_owned(), true), "it may stand unread in the stream");
     *owner.explanation.lock().unwrap() = under_way(Some(WaitReason::NoWorkflow), vec![]);
@@ -97,7 +99,7 @@ async fn a_thread_that_nobody_has_named_is_known_by_its_first_turn() {
         "message_count": 0, "last_position": null, "created_at": null, "owner": "present", "waiting_turns": [], "open_messages": []});
     assert_eq!(begun, expected);
     // Nothing but a message that nobody asked for, and that waits for a chunk.
-    let open = OpenMessage {
+    let open = OpenMessageStatus {
         message: MessageId::parse("m-7").unwrap(),
         expected: 1,
         received: 2,
@@ -105,7 +107,7 @@ async fn a_thread_that_nobody_has_named_is_known_by_its_first_turn() {
         missing: vec![IdRange { first: 1, last: 1 }],
         gap_for_ms: Some(5_000),
     };
-    *owner.explanation.lock().unwrap() = Explanation { open: vec![open], ..idle() };
+    *owner.explanation.lock().unwrap() = QueueStatus { open: vec![open], ..idle() };
     let mut waits = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
     assert!(waits["open_messages"][0]["until"].as_str().unwrap().ends_with('Z'));
     waits["open_messages"][0]["until"].take();
@@ -118,10 +120,10 @@ async fn a_thread_that_nobody_has_named_is_known_by_its_first_turn() {
     assert_eq!(bare(gateway, "GET", "/v1/threads/t1").await.json()["message_count"], 0);
 }
 
-fn under_way(waits_for: Option<WaitReason>, waiting: Vec<TurnId>) -> Explanation {
+fn under_way(waits_for: Option<WaitReason>, waiting: Vec<TurnId>) -> QueueStatus {
     let message = turn("a").answer(1);
     let active = ActiveTurn { turn: turn("a"), thread: thread(), run: 1, message, waits_for, idle_ms: 250 };
-    Explanation { active: Some(active), waiting: waiting.into_iter().map(behind).collect(), ..idle() }
+    QueueStatus { active: Some(active), waiting: waiting.into_iter().map(behind).collect(), ..idle() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,7 +142,7 @@ async fn a_stop_waits_for_the_owner_of_its_turn() {
     let pending = waits.await.unwrap();
     assert_eq!((pending.status, &pending.json()["done"]), (202, &json!(false)));
     // A new owner that has not read everything does not know of everything.
-    *owner.explanation.lock().unwrap() = Explanation { reason: Some(WaitReason::CatchingUp), ..idle() };
+    *owner.explanation.lock().unwrap() = QueueStatus { reason: Some(WaitReason::CatchingUp), ..idle() };
     let unread = bare(gateway, "POST", &format!("/v1/turns/{}/stop", turn("b"))).await;
     assert_eq!(unread.problem(), (503, "no_owner".to_owned(), true));
 }
@@ -154,10 +156,10 @@ async fn an_owner_that_has_not_read_everything_does_not_say_that_nothing_is_unde
     let taken = post(gateway, "/v1/threads/t1/messages", &json!({"content": "hello"})).await;
     assert_eq!(taken.status, 202);
     let owner = town.owner(1, vec![]).await;
-    *owner.explanation.lock().unwrap() = Explanation { known_up_to: Seq(0), ..idle() };
+    *owner.explanation.lock().unwrap() = QueueStatus { applied_seq: Seq(0), ..idle() };
     let unread = bare(gateway, "GET", "/api/chat/t1/stream").await;
     assert_eq!((unread.status, unread.text.contains("has not read everything")), (503, true));
-    *owner.explanation.lock().unwrap() = Explanation { known_up_to: Seq(1), ..idle() };
+    *owner.explanation.lock().unwrap() = QueueStatus { applied_seq: Seq(1), ..idle() };
     assert_eq!(bare(gateway, "GET", "/api/chat/t1/stream").await.status, 204);
 }
 
@@ -186,7 +188,7 @@ async fn a_turn_is_stopped_by_its_owner() {
         Orders::read(&town, |act| act.actor.starts_with("late").then_some("the turn has ended already"))
             .await;
     let first = orders.act(0).await;
-    assert_eq!((first.subject.as_str(), &first.what), ("t1", &ActKind::StopTurn(turn("a"))));
+    assert_eq!((first.subject.as_str(), &first.kind), ("t1", &ControlKind::StopTurn(turn("a"))));
     assert_eq!((&*first.actor, pending.json()["act_id"].as_str().unwrap()), ("api", first.id.as_str()));
     let headers = [("x-antiphon-actor", "mia@desk-1")];
     let done = send_with(gateway, "POST", &path, &headers, b"{}").await;
@@ -228,7 +230,7 @@ async fn a_turn_that_is_saved_as_open_is_found_without_its_owner() {
     .await;
     let done = bare(town.gateways[0], "POST", &format!("/v1/turns/{}/stop", turn("a"))).await;
     assert_eq!((done.status, &done.json()["done"]), (200, &json!(true)));
-    assert_eq!(orders.act(0).await.what, ActKind::StopTurn(turn("a")));
+    assert_eq!(orders.act(0).await.kind, ControlKind::StopTurn(turn("a")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -272,7 +274,7 @@ async fn failed_turns_are_listed_retried_and_dropped() {
     }
     let dropped = bare(gateway, "DELETE", &format!("{list}/{}", turn("c"))).await;
     assert_eq!((dropped.status, &dropped.json()["done"]), (200, &json!(true)));
-    assert_eq!(orders.act(2).await.what, ActKind::DropFailedTurn(turn("c")));
+    assert_eq!(orders.act(2).await.kind, ControlKind::DropFailedTurn(turn("c")));
     for (method, path) in
         [("POST", format!("{list}/{}/retry", turn("z"))), ("DELETE", format!("{list}/{}", turn("z")))]
     {

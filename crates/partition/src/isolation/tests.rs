@@ -1,7 +1,7 @@
 use crate::{AgentWrite, FailedTask, FailedTurn, TurnEnded, Wait};
 use model::{
-    ActId, ActKind, AgentId, BatchType, Metadata, PartitionId, Placement, QueuedTask, Role, Task, TaskId,
-    TaskKind, ThreadId, Timestamp, TurnOpened,
+    AgentId, BatchType, CommandId, ControlKind, Metadata, PartitionId, Placement, QueuedTask, Role, Task,
+    TaskId, TaskKind, ThreadId, Timestamp, TurnOpened,
 };
 use serde_json::json;
 
@@ -264,36 +264,36 @@ fn parts_come_in_the_order_of_their_places() {
     let bare = |id: &str, at| message(&thread, model::MessageId::parse(id).unwrap(), at);
     commit.messages = vec![bare("after", 15), bare("before", 3)];
     let mut parts = Parts::of(commit);
-    let mut order = Vec::new();
+    let mut command = Vec::new();
     while let Some(part) = parts.next() {
-        order.push(match &part {
+        command.push(match &part {
             Part::Message(message) => message.key.message.to_string(),
             Part::Turn(turn) => turn.turn.to_string(),
         });
     }
-    assert_eq!(order, ["before".to_owned(), input.to_string(), "after".to_owned(), task.to_string()]);
+    assert_eq!(command, ["before".to_owned(), input.to_string(), "after".to_owned(), task.to_string()]);
 }
 
 #[test]
 fn what_the_audit_says_of_a_turn_or_of_its_agent_is_written_with_it() {
     let Both { mut commit, input, task, agent } = both();
-    let audit = |id: &str, subject: &AgentId, act: ActKind| AuditWrite {
-        id: ActId::parse(id).unwrap(),
+    let audit = |id: &str, subject: &AgentId, control: ControlKind| AuditWrite {
+        id: CommandId::parse(id).unwrap(),
         subject: subject.clone(),
         actor: "x".to_owned(),
-        what: act.name().to_owned(),
-        target: act.target().map(str::to_owned),
+        what: control.name().to_owned(),
+        target: control.target().map(str::to_owned),
         refused: None,
     };
     let other = AgentId::parse("a").unwrap();
     commit.audit = vec![
-        audit("stops", &other, ActKind::StopTurn(input)),
-        audit("stops-the-other", &other, ActKind::StopTurn(task)),
-        audit("pauses", &agent, ActKind::Pause),
-        audit("resumes", &agent, ActKind::Resume),
-        audit("clears", &agent, ActKind::ClearBackoff),
-        audit("pauses-another", &other, ActKind::Pause),
-        audit("drops", &agent, ActKind::DropTask(TaskId::parse("k").unwrap())),
+        audit("stops", &other, ControlKind::StopTurn(input)),
+        audit("stops-the-other", &other, ControlKind::StopTurn(task)),
+        audit("pauses", &agent, ControlKind::Pause),
+        audit("resumes", &agent, ControlKind::Resume),
+        audit("clears", &agent, ControlKind::ClearBackoff),
+        audit("pauses-another", &other, ControlKind::Pause),
+        audit("drops", &agent, ControlKind::DropTask(TaskId::parse("k").unwrap())),
     ];
     let names = |audit: &[AuditWrite]| audit.iter().map(|it| it.id.to_string()).collect::<Vec<_>>();
     let mut parts = Parts::of(commit);

@@ -1,6 +1,6 @@
 //! What follows a completed turn: tasks for its agent, and the heartbeat that its answer asks for.
 
-use model::{ActId, BusyPolicy, Message, Metadata, Position, Task, TaskId, TaskKind, TurnId, TurnOpened};
+use model::{BusyPolicy, CommandId, Message, Metadata, Position, Task, TaskId, TaskKind, TurnId, TurnOpened};
 use serde_json::{Map, Value, json};
 
 use crate::turn::{Source, Turn};
@@ -74,7 +74,7 @@ fn task(task: &Task, turn: &TurnId, metadata: Metadata) -> Option<Outgoing> {
 
 /// The pause of an agent whose credentials were refused in this run of a person's turn.
 pub(super) fn pause(opened: &TurnOpened, run: u32) -> Option<Pause> {
-    let id = ActId::parse(&format!("{}-auth{run}", opened.turn)).ok()?;
+    let id = CommandId::parse(&format!("{}-auth{run}", opened.turn)).ok()?;
     Some(Pause { turn: opened.turn.clone(), id, agent: opened.agent.clone() })
 }
 

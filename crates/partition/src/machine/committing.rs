@@ -178,7 +178,7 @@ impl Partition {
         let Some(in_flight) = self.in_flight.take() else { return };
         let InFlightCommit { ended, tasks, more, outbox, given } = in_flight;
         self.committed = given.unwrap_or(self.committed);
-        self.orders.stored(self.checkpoint);
+        self.commands.stored(self.checkpoint);
         let mut refused: BTreeMap<TurnId, String> = refused.into_iter().collect();
         for ended in ended {
             match ended {
@@ -206,7 +206,7 @@ impl Partition {
             self.unsent += 1;
             actions.push(Action::Send(batch));
         }
-        self.take_orders(now, actions);
+        self.take_commands(now, actions);
     }
 
     fn message_committed(

@@ -344,7 +344,7 @@ impl Partition {
     pub(super) fn add_tasks(&mut self, commit: &mut Commit, now: Timestamp) {
         let mut size = 0;
         while commit.weight() < self.limits.commit_turns && size < self.limits.commit_bytes {
-            let Some((seq, task, digest)) = self.orders.incoming.pop_front() else { break };
+            let Some((seq, task, digest)) = self.commands.incoming.pop_front() else { break };
             self.holds.remove(&(seq, NO_SLOT));
             size += task.size();
             let position = self.positions.next(task.bucket(), now);
@@ -354,7 +354,7 @@ impl Partition {
 
     /// What acts changed.
     pub(super) fn add_writes(&mut self, commit: &mut Commit) -> Vec<model::AgentId> {
-        let writes = std::mem::take(&mut self.orders.writes);
+        let writes = std::mem::take(&mut self.commands.writes);
         for seq in writes.seqs {
             self.holds.remove(&(seq, NO_SLOT));
         }

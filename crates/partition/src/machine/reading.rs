@@ -31,7 +31,7 @@ impl Partition {
             self.clock.observe(entry.stored_at);
             match entry.body {
                 Body::Frame(frame) => self.frame(&frame, entry.seq, &mut room, now, actions),
-                Body::Order(order, raw) => self.order(order, raw, entry.seq, &mut room, actions),
+                Body::Command(command, raw) => self.command(command, raw, entry.seq, &mut room, actions),
                 Body::Refused { subject, payload, refusal } => {
                     self.counters.refused += 1;
                     self.holds.insert((entry.seq, NO_SLOT));

@@ -197,15 +197,15 @@ fn render(action: &Action) -> String {
             };
             format!("{}{outcome}", name(&ending.key))
         }
-        Action::Answer(answer) => format!("answer({})", answer.open.len()),
-        Action::Sent(sent) => format!("sent({})", sent.threads.len()),
+        Action::Snapshot(answer) => format!("answer({})", answer.open.len()),
+        Action::ChangedThreads(sent) => format!("sent({})", sent.threads.len()),
         Action::Reread(from) => format!("reread({from})"),
         Action::Check(_)
         | Action::Start(_)
         | Action::Abandon { .. }
         | Action::LoadTasks { .. }
         | Action::Send(_)
-        | Action::Explain(_)
+        | Action::Status(_)
         | Action::Report(Report::TurnFailed { .. } | Report::NotAsked(_)) => action.name().to_owned(),
         Action::Report(Report::Conflict { .. }) => "conflict".into(),
         Action::Report(Report::GivenUp { .. }) => "given-up".into(),
@@ -562,11 +562,16 @@ fn an_answer_starts_at_the_cursor_and_says_when_it_was_cut() {
     let mut script = Script::new();
     script.run("0a 1b 2c");
     let mut ask = |next: u32, attempt: u32, max_bytes: usize| {
-        let have = vec![(MessageId::parse("a").unwrap(), attempt, next)];
-        let ask =
-            Query { token: 1, thread: ThreadId::parse("t").unwrap(), have, most_messages: 8, max_bytes };
-        let actions = script.machine.handle(Input::Query(ask), script.now);
-        let [Action::Answer(answer)] = actions.as_slice() else { panic!("{actions:?}") };
+        let known = vec![(MessageId::parse("a").unwrap(), attempt, next)];
+        let ask = SnapshotRequest {
+            token: 1,
+            thread: ThreadId::parse("t").unwrap(),
+            known,
+            max_messages: 8,
+            max_bytes,
+        };
+        let actions = script.machine.handle(Input::Snapshot(ask), script.now);
+        let [Action::Snapshot(answer)] = actions.as_slice() else { panic!("{actions:?}") };
         let ids: Vec<u32> = answer.open[0].chunks.iter().map(|chunk| chunk.id).collect();
         (ids, answer.open[0].next, answer.more)
     };

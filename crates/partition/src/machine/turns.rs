@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::{
     Arrival, Chunk, Failure, Frame, MessageKey, Metadata, Role, Seq, Timestamp, TurnFault, TurnId, TurnOpened,
 };
-use scheduling::{AgentQueue, Head, WaitingTurn};
+use scheduling::{AgentQueue, Head, Readiness};
 
 use super::{Ended, NO_SLOT, Partition};
 use crate::action::{Action, Report};
@@ -87,7 +87,7 @@ impl Partition {
     pub(super) fn may_begin(&self) -> bool {
         self.has_caught_up
             && self.last_seq >= self.begins_after
-            && self.orders.first().is_none_or(|seq| seq > self.begins_after)
+            && self.commands.first().is_none_or(|seq| seq > self.begins_after)
     }
 
     /// Begins what can begin. An answer that has come already has a turn that goes on, before anything else begins in its
@@ -118,7 +118,7 @@ impl Partition {
 
     fn begin_next(&mut self, thread: &model::ThreadId, now: Timestamp, actions: &mut Vec<Action>) {
         // They may answer what would begin; it is looked at again when they are placed.
-        if self.orders.keeps_back_of(thread) {
+        if self.commands.keeps_back_of(thread) {
             return;
         }
         let lane = self.work.lanes.entry(thread.clone()).or_default();
@@ -126,7 +126,7 @@ impl Partition {
             return;
         }
         let turns = &self.work.turns;
-        let waiting = |id: &TurnId| turns.get(id).map_or(WaitingTurn::Ready, |turn| turn.waiting(now));
+        let waiting = |id: &TurnId| turns.get(id).map_or(Readiness::Ready, |turn| turn.waiting(now));
         if let Some(id) = lane.start_next(waiting) {
             return self.begin(&id, now, actions);
         }

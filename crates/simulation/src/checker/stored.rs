@@ -11,12 +11,12 @@ use super::{End, Evidence, Fate, Invariant, Published, Rules, StoredDeadLetter, 
 
 pub(super) fn check(
     evidence: &Evidence,
-    orders: &BTreeSet<(PartitionId, u64)>,
+    commands: &BTreeSet<(PartitionId, u64)>,
     fates: &BTreeMap<MessageKey, Fate>,
     violations: &mut Vec<Violation>,
 ) {
     check_ends(evidence, fates, violations);
-    check_entries(evidence, orders, violations);
+    check_entries(evidence, commands, violations);
     check_positions(evidence, violations);
     let lost = &evidence.rules.lost;
     for message in evidence.messages.iter().filter(|message| !is_of_turn(&message.key)) {
@@ -71,7 +71,7 @@ fn is_of_turn(key: &MessageKey) -> bool {
 
 fn check_entries(
     evidence: &Evidence,
-    orders: &BTreeSet<(PartitionId, u64)>,
+    commands: &BTreeSet<(PartitionId, u64)>,
     violations: &mut Vec<Violation>,
 ) {
     let mut letters: BTreeMap<(PartitionId, u64), Vec<&Bytes>> = BTreeMap::new();
@@ -108,7 +108,7 @@ fn check_entries(
         }
     }
     let is_parted = |(partition, _): &&(PartitionId, u64)| evidence.rules.parted.contains(partition);
-    for (partition, seq) in letters.keys().filter(|entry| !orders.contains(*entry) && !is_parted(entry)) {
+    for (partition, seq) in letters.keys().filter(|entry| !commands.contains(*entry) && !is_parted(entry)) {
         let subject = format!("entry {seq} of partition {partition}");
         violations.push(Violation::new(
             Invariant::EndsOnce,

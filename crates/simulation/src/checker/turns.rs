@@ -4,8 +4,8 @@
 //! here: it shares nothing with what it judges but the nouns of `model`.
 
 mod causes;
+mod commands;
 mod erased;
-mod orders;
 mod outbox;
 mod queues;
 mod rows;
@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use model::{
-    Act, ActId, AgentId, BatchType, ChunkKind, ErrorHint, MessageId, MessageKey, PartitionId, Role, Task,
-    TaskId, ThreadId, TurnId, TurnOpened,
+    AgentId, BatchType, ChunkKind, CommandId, Control, ErrorHint, MessageId, MessageKey, PartitionId, Role,
+    Task, TaskId, ThreadId, TurnId, TurnOpened,
 };
 
 use super::{End, Evidence, Fate, Invariant, Violation, fates};
@@ -78,18 +78,18 @@ pub struct Ordered {
     /// Its raw payload.
     pub payload: Bytes,
     /// What it asks for.
-    pub order: Order,
+    pub command: Command,
 }
 
 /// See [`Ordered`].
 #[derive(Debug, Clone, PartialEq)]
-pub enum Order {
+pub enum Command {
     /// An input opens a turn.
     Turn(Box<TurnOpened>),
     /// A task for an agent.
     Task(Task),
     /// An act.
-    Act(Act),
+    Control(Control),
 }
 
 /// Where a message of a turn stands.
@@ -204,7 +204,7 @@ pub enum What {
         /// Whom it concerned.
         subject: AgentId,
         /// The act.
-        act: ActId,
+        control: CommandId,
         /// It was done.
         is_done: bool,
     },
@@ -240,7 +240,7 @@ pub enum RunEnd {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Audited {
     /// The act.
-    pub id: ActId,
+    pub id: CommandId,
     /// Whom it concerned.
     pub subject: AgentId,
     /// Who did it.
@@ -330,7 +330,7 @@ pub fn check(evidence: &Evidence, turns: &Turns) -> Vec<Violation> {
 fn check_rest(evidence: &Evidence, turns: &Turns) -> Vec<Violation> {
     // A person retried what had failed, the store forgot that it had, and the second time it need not fail: then the retry is of
     // something that has succeeded.
-    let is_retry = |ordered: &Ordered| matches!(&ordered.order, Order::Turn(opened) if opened.run > 0);
+    let is_retry = |ordered: &Ordered| matches!(&ordered.command, Command::Turn(opened) if opened.run > 0);
     if !evidence.rules.stepped_back.is_empty() && turns.ledger.iter().any(is_retry) {
         return Vec::new();
     }
@@ -350,7 +350,7 @@ fn check_rest(evidence: &Evidence, turns: &Turns) -> Vec<Violation> {
     violations.extend(of_queues.into_iter().filter(|it| !is_undone || it.invariant != Invariant::Backoff));
     causes::check(evidence, turns, &fates, &mut violations);
     if evidence.rules.is_settled {
-        orders::check(evidence, turns, &mut violations);
+        commands::check(evidence, turns, &mut violations);
         outbox::check(evidence, turns, &errors, is_undone, &mut violations);
     }
     violations

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use model::{AgentId, MessageKey, PartitionId, Position, TaskKind, ThreadId, TurnId};
-use partition::{Body, Entry, Order, OrderKey, Outgoing};
+use model::{AgentId, Command, MessageKey, PartitionId, Position, TaskKind, ThreadId, TurnId};
+use partition::{Body, CommandKey, Entry, Outgoing};
 
 use super::Store;
 use crate::bug::Bug;
@@ -75,14 +75,14 @@ impl Store {
     }
 
     /// As the question for orders has it: acts are done.
-    pub(crate) fn is_order_erased(&self, key: &OrderKey) -> bool {
+    pub(crate) fn is_order_erased(&self, key: &CommandKey) -> bool {
         match key {
             _ if self.erased.is_empty() || self.bug == Some(Bug::ErasedUnasked) => false,
-            OrderKey::Turn(thread, ..) => self.is_erased(thread),
-            OrderKey::Task(agent, _, origin) => {
+            CommandKey::Turn(thread, ..) => self.is_erased(thread),
+            CommandKey::Task(agent, _, origin) => {
                 self.is_erased(&agent.thread()) || origin.as_ref().is_some_and(|of| self.is_erased(of))
             }
-            OrderKey::Act(..) => false,
+            CommandKey::Control(..) => false,
         }
     }
 
@@ -91,11 +91,11 @@ impl Store {
         let is_erased = |thread: &ThreadId| self.once_erased.contains(thread);
         match &entry.body {
             _ if self.once_erased.is_empty() => false,
-            Body::Order(Order::Turn(opened), _) => is_erased(&opened.thread),
-            Body::Order(Order::Task(task), _) => {
+            Body::Command(Command::Turn(opened), _) => is_erased(&opened.thread),
+            Body::Command(Command::Task(task), _) => {
                 is_erased(&task.agent.thread()) || task.origin().is_some_and(|of| is_erased(&of))
             }
-            Body::Order(Order::Act(act), _) => is_erased(&act.subject.thread()),
+            Body::Command(Command::Control(control), _) => is_erased(&control.subject.thread()),
             Body::Frame(frame) => is_erased(&frame.thread),
             // It is kept, but may have been deleted since.
             Body::Refused { subject, .. } => {

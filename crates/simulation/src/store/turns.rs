@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ActId, AgentId, MessageKey, Position, QueuedTask, Task, TaskId, ThreadId, TurnId};
+use model::{AgentId, CommandId, MessageKey, Position, QueuedTask, Task, TaskId, ThreadId, TurnId};
 use partition::{
-    AgentWrite, AuditWrite, Commit, FailedTask, FailedTurn, OpenTurn, OrderKey, OutboxBatch, Outgoing,
+    AgentWrite, AuditWrite, CommandKey, Commit, FailedTask, FailedTurn, OpenTurn, OutboxBatch, Outgoing,
     SavedAgent, TaskChange, TurnStatus, Verdict, Wait,
 };
 
@@ -21,7 +21,7 @@ pub(crate) struct Tables {
     pub(crate) failed_turns: BTreeMap<(ThreadId, TurnId), FailedTurn>,
     pub(crate) open_turns: BTreeMap<(ThreadId, TurnId), OpenTurn>,
     pub(crate) outbox: BTreeMap<Position, OutboxBatch>,
-    pub(crate) audit: BTreeMap<(AgentId, ActId), AuditWrite>,
+    pub(crate) audit: BTreeMap<(AgentId, CommandId), AuditWrite>,
     /// Turns in the history.
     pub(crate) committed: BTreeSet<(ThreadId, TurnId)>,
     /// Failed turns that went by order, with the run that had failed: that is not forgotten with them.
@@ -73,13 +73,13 @@ impl Tables {
         if let Some(batch) = &commit.outbox {
             self.outbox.entry(batch.id).or_insert_with(|| batch.clone());
         }
-        for act in &commit.audit {
-            let key = (act.subject.clone(), act.id.clone());
+        for control in &commit.audit {
+            let key = (control.subject.clone(), control.id.clone());
             if let std::collections::btree_map::Entry::Vacant(entry) = self.audit.entry(key) {
-                entry.insert(act.clone());
-                let is_done = act.refused.is_none();
-                let (subject, act) = (act.subject.clone(), act.id.clone());
-                applied.happened.push(What::Acted { subject, act, is_done });
+                entry.insert(control.clone());
+                let is_done = control.refused.is_none();
+                let (subject, control) = (control.subject.clone(), control.id.clone());
+                applied.happened.push(What::Acted { subject, control, is_done });
             }
         }
         applied
@@ -290,22 +290,22 @@ impl Tables {
     }
 
     /// What is known of an order. Unknown agents are the caller's matter.
-    pub(crate) fn check(&self, key: &OrderKey, bug: Option<Bug>) -> Verdict {
+    pub(crate) fn check(&self, key: &CommandKey, bug: Option<Bug>) -> Verdict {
         let known = Verdict::Known { digest: 0 };
         match key {
-            OrderKey::Turn(..) | OrderKey::Task(..) if bug == Some(Bug::CheckAlwaysNew) => Verdict::New,
-            OrderKey::Turn(thread, turn, run) => {
+            CommandKey::Turn(..) | CommandKey::Task(..) if bug == Some(Bug::CheckAlwaysNew) => Verdict::New,
+            CommandKey::Turn(thread, turn, run) => {
                 let key = (thread.clone(), turn.clone());
                 let has_failed = self.has_failed(&key, *run) && bug != Some(Bug::RetryRepeats);
                 let is_open = self.open_turns.contains_key(&key);
                 if self.committed.contains(&key) || has_failed || is_open { known } else { Verdict::New }
             }
-            OrderKey::Task(agent, task, _) => match self.task_ids.get(&(agent.clone(), task.clone())) {
+            CommandKey::Task(agent, task, _) => match self.task_ids.get(&(agent.clone(), task.clone())) {
                 Some((_, digest)) => Verdict::Known { digest: *digest },
                 None => Verdict::New,
             },
-            OrderKey::Act(agent, act, task) => {
-                if self.audit.contains_key(&(agent.clone(), act.clone())) {
+            CommandKey::Control(agent, control, task) => {
+                if self.audit.contains_key(&(agent.clone(), control.clone())) {
                     return known;
                 }
                 let task = task.as_ref().and_then(|task| self.task_ids.get(&(agent.clone(), task.clone())));
@@ -402,12 +402,12 @@ impl Tables {
 
     /// The audit as rows.
     pub(crate) fn audited(&self) -> impl Iterator<Item = Audited> {
-        self.audit.values().map(|act| Audited {
-            id: act.id.clone(),
-            subject: act.subject.clone(),
-            actor: act.actor.clone(),
-            what: act.what.clone(),
-            target: act.target.clone(),
+        self.audit.values().map(|control| Audited {
+            id: control.id.clone(),
+            subject: control.subject.clone(),
+            actor: control.actor.clone(),
+            what: control.what.clone(),
+            target: control.target.clone(),
         })
     }
 }

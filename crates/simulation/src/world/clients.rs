@@ -3,9 +3,8 @@
 use bytes::Bytes;
 use feed::{Event as Shown, Fate, Read};
 use model::{PartitionId, Position, ThreadId, Timestamp};
-use partition::{Answer, AskSent, Query, Sent};
+use partition::{ChangedThreads, ChangedThreadsQuery, SnapshotReply, SnapshotRequest};
 use wire::live::LiveFrame;
-use wire::query::QueryReply;
 
 use super::{Address, ClientEvent, Event, GatewayEvent, SessionEvent, World};
 use crate::bug::Bug;
@@ -98,7 +97,7 @@ impl World {
             | GatewayEvent::Fetched(thread, number, ..)
             | GatewayEvent::Tick(thread, number) => (thread.clone(), *number),
             GatewayEvent::Watch(p) => return self.ask_sent(gateway, *p),
-            GatewayEvent::Sent(p, incarnation, sent) => {
+            GatewayEvent::ChangedThreads(p, incarnation, sent) => {
                 return self.on_sent(gateway, *p, *incarnation, sent.clone());
             }
         };
@@ -135,7 +134,7 @@ impl World {
             }
             GatewayEvent::Fetched(_, _, reader, fetched) => self.fetched(gateway, &thread, reader, fetched),
             GatewayEvent::Tick(..) => follower.has_tick = false,
-            GatewayEvent::Watch(_) | GatewayEvent::Sent(..) => {}
+            GatewayEvent::Watch(_) | GatewayEvent::ChangedThreads(..) => {}
         }
         self.go_on(gateway, &thread);
     }
@@ -250,7 +249,7 @@ impl World {
         (!sessions.is_empty()).then(|| sessions[self.rng.index(sessions.len())])
     }
 
-    fn ask(&mut self, gateway: usize, ask: wire::query::Query, number: u64) {
+    fn ask(&mut self, gateway: usize, ask: wire::query::SnapshotRequest, number: u64) {
         let thread = ask.thread.clone();
         self.last_ask += 1;
         let asked = self.last_ask;
@@ -269,18 +268,18 @@ impl World {
             return;
         }
         self.asked.insert(asked, (gateway, thread.clone(), number));
-        let ask = Query {
+        let ask = SnapshotRequest {
             token: asked,
             thread,
-            have: ask.have,
-            most_messages: (ask.most_messages as usize).min(self.scenario.most_shown),
+            known: ask.known,
+            max_messages: (ask.max_messages as usize).min(self.scenario.most_shown),
             max_bytes: self.scenario.ask_bytes,
         };
         let delay = self.on_the_way(gateway);
-        self.schedule(delay, Event::Session(address, SessionEvent::Query(ask)));
+        self.schedule(delay, Event::Session(address, SessionEvent::Snapshot(ask)));
     }
 
-    pub(super) fn answered(&mut self, answer: Answer) {
+    pub(super) fn answered(&mut self, answer: SnapshotReply) {
         let Some((gateway, thread, number)) = self.asked.remove(&answer.token) else { return };
         self.coverage.answers += 1;
         let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) else { return };
@@ -289,7 +288,7 @@ impl World {
             return;
         }
         follower.asked = None;
-        let Answer { mut cut, mut open, left_out, more, .. } = answer;
+        let SnapshotReply { mut cut, mut open, left_out, more, .. } = answer;
         follower.epoch = follower.epoch.max(cut.epoch);
         match self.bug {
             Some(Bug::CommittedTooEarly) => cut.committed = Position::MAX,
@@ -297,7 +296,7 @@ impl World {
             Some(Bug::OpenTextForgotten) => open.clear(),
             _ => {}
         }
-        let reply = Box::new(QueryReply { cut, open, left_out, more });
+        let reply = Box::new(wire::query::SnapshotReply { cut, open, left_out, more });
         let delay = self.on_the_way(gateway);
         self.schedule(delay, Event::Gateway(gateway, GatewayEvent::Reply(thread, number, reply)));
     }
@@ -369,22 +368,28 @@ impl World {
         }
         let after = self.gateways[gateway].watch.question(p);
         let token = SENT | (gateway as u64) << 32 | u64::from(p.0);
-        let ask = AskSent { token, epoch: after.epoch, number: after.number };
+        let ask = ChangedThreadsQuery { token, epoch: after.epoch, number: after.number };
         let delay = self.on_the_way(gateway);
-        self.schedule(delay, Event::Session(address, SessionEvent::AskSent(ask)));
+        self.schedule(delay, Event::Session(address, SessionEvent::ChangedThreads(ask)));
     }
 
-    pub(super) fn sent_lately(&mut self, sent: Sent) {
+    pub(super) fn sent_lately(&mut self, sent: ChangedThreads) {
         let gateway = ((sent.token & !SENT) >> 32) as usize;
         let p = PartitionId((sent.token & 0xffff) as u16);
         let incarnation = self.gateways[gateway].incarnation;
-        let Sent { epoch, number, threads, are_all, .. } = sent;
-        let sent = wire::query::Sent { epoch, number, threads, are_all };
+        let ChangedThreads { epoch, number, threads, is_complete, .. } = sent;
+        let sent = wire::query::ChangedThreads { epoch, number, threads, is_complete };
         let delay = self.on_the_way(gateway);
-        self.schedule(delay, Event::Gateway(gateway, GatewayEvent::Sent(p, incarnation, sent)));
+        self.schedule(delay, Event::Gateway(gateway, GatewayEvent::ChangedThreads(p, incarnation, sent)));
     }
 
-    fn on_sent(&mut self, gateway: usize, p: PartitionId, incarnation: u64, sent: wire::query::Sent) {
+    fn on_sent(
+        &mut self,
+        gateway: usize,
+        p: PartitionId,
+        incarnation: u64,
+        sent: wire::query::ChangedThreads,
+    ) {
         let of = &mut self.gateways[gateway];
         if of.incarnation != incarnation {
             return;

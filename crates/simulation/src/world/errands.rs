@@ -1,7 +1,7 @@
 //! What an owner has done for it elsewhere: questions to the store, turn requests, the outbox.
 
 use model::{AgentId, Metadata, Position, TaskKind, TurnId, TurnOpened};
-use partition::{Input, NotNow, OrderKey, OutboxBatch, Outgoing, Start, Started, Verdict};
+use partition::{CommandKey, Input, NotNow, OutboxBatch, Outgoing, Start, Started, Verdict};
 
 use crate::bug::Bug;
 
@@ -9,7 +9,7 @@ use super::statements::ASKED_AGAIN_MS;
 use super::{Address, Event, SessionEvent, WorkEvent, World};
 use crate::checker::turns::{Happened, TurnEvent, What};
 use crate::log::START;
-use crate::publisher::orders::partition_of;
+use crate::publisher::commands::partition_of;
 
 impl World {
     fn answer(&mut self, address: Address, delay: i64, input: Input) {
@@ -17,7 +17,7 @@ impl World {
     }
 
     /// One question after the other, so that the answers come in the order of the questions.
-    pub(super) fn request_check(&mut self, address: Address, keys: Vec<OrderKey>) {
+    pub(super) fn request_check(&mut self, address: Address, keys: Vec<CommandKey>) {
         let delay = self.look_up_delay();
         let time = self.time;
         let Some(session) = self.session(address) else { return };
@@ -35,7 +35,7 @@ impl World {
         let Some(keys) = self.session(address).and_then(|session| session.questions.pop_front()) else {
             return;
         };
-        let verdicts: Vec<(OrderKey, Verdict)> =
+        let verdicts: Vec<(CommandKey, Verdict)> =
             keys.iter().map(|key| (key.clone(), self.verdict(address, key))).collect();
         let delay = self.look_up_delay();
         let time = self.time;
@@ -46,15 +46,15 @@ impl World {
         self.answer(address, at - time, Input::Checked(verdicts));
     }
 
-    fn verdict(&self, address: Address, key: &OrderKey) -> Verdict {
+    fn verdict(&self, address: Address, key: &CommandKey) -> Verdict {
         let verdict = self.store.tables[usize::from(address.partition.0)].check(key, self.bug);
         if self.store.is_order_erased(key) {
             return Verdict::Erased;
         }
         let subject = match key {
-            OrderKey::Turn(thread, ..) => thread.clone(),
-            OrderKey::Task(agent, ..) => agent.thread(),
-            OrderKey::Act(..) => return verdict,
+            CommandKey::Turn(thread, ..) => thread.clone(),
+            CommandKey::Task(agent, ..) => agent.thread(),
+            CommandKey::Control(..) => return verdict,
         };
         let is_missing = self.missing.contains(&subject) && verdict == Verdict::New;
         if is_missing { Verdict::Unknown } else { verdict }
@@ -218,9 +218,9 @@ impl World {
         for _ in 0..if is_lost { 0 } else { times } {
             self.coverage.relayed += 1;
             match outgoing {
-                Outgoing::Task(task) => self.publish_order(partition::Order::Task(task.clone())),
-                Outgoing::TurnOpened(opened) => self.publish_order(partition::Order::Turn(opened.clone())),
-                Outgoing::Pause(pause) => self.publish_order(partition::Order::Act(pause.act())),
+                Outgoing::Task(task) => self.publish_command(model::Command::Task(task.clone())),
+                Outgoing::TurnOpened(opened) => self.publish_command(model::Command::Turn(opened.clone())),
+                Outgoing::Pause(pause) => self.publish_command(model::Command::Control(pause.control())),
                 Outgoing::TurnEnded(ended) => self.turn_events.push(TurnEvent {
                     turn: ended.turn.clone(),
                     batch: batch.get(),

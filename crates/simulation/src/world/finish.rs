@@ -69,8 +69,8 @@ impl World {
         let turns = self.turns();
         let evidence = self.evidence();
         self.violations.append(&mut self.store.violations);
-        let orders = turns.ledger.iter().map(|ordered| (ordered.partition, ordered.seq)).collect();
-        self.violations.extend(checker::check_with(&evidence, &orders, &turns.dead));
+        let commands = turns.ledger.iter().map(|ordered| (ordered.partition, ordered.seq)).collect();
+        self.violations.extend(checker::check_with(&evidence, &commands, &turns.dead));
         self.violations.extend(checker::turns::check(&evidence, &turns));
         self.coverage.key_conflicts = self.store.key_conflicts;
         self.coverage.turn_conflicts = self.store.turn_conflicts;
@@ -129,7 +129,7 @@ impl World {
                 .flat_map(|tables| &tables.failed_turns)
                 .map(|((thread, turn), failed)| (thread.clone(), turn.clone(), failed.opened.run))
                 .collect(),
-            ledger: std::mem::take(&mut self.orders),
+            ledger: std::mem::take(&mut self.commands),
             rows: std::mem::take(&mut self.store.rows_of_turns),
             history: std::mem::take(&mut self.store.history),
             published: std::mem::take(&mut self.turn_events),

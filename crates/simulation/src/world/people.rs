@@ -1,7 +1,10 @@
 //! Persons and operators: they retry what has failed, pause agents, stop turns, change tasks, and ask why things wait.
 
-use model::{Act, ActId, ActKind, AgentId, BusyPolicy, Metadata, TaskId, ThreadId, TurnId, TurnOpened};
-use partition::{About, FailedTurn, Input, Order, Question};
+use model::{
+    AgentId, BusyPolicy, Command, CommandId, Control, ControlKind, Metadata, QueryTarget, TaskId, ThreadId,
+    TurnId, TurnOpened,
+};
+use partition::{FailedTurn, Input, StatusQuery};
 
 use super::{Event, SessionEvent, World};
 
@@ -10,7 +13,7 @@ use super::{Event, SessionEvent, World};
 pub(super) struct People {
     /// Turns that owners have begun.
     pub(super) begun: Vec<(ThreadId, TurnId)>,
-    acts: usize,
+    controls: usize,
     /// Agents that the caretaker has resumed, and when.
     resumed: std::collections::BTreeMap<AgentId, i64>,
 }
@@ -42,9 +45,9 @@ impl World {
         let actor = Some("somebody".into());
         let again = TurnOpened { run: opened.run + 1, policy, actor, ..opened };
         self.coverage.retries += 1;
-        self.publish_order(Order::Turn(Box::new(again.clone())));
+        self.publish_command(Command::Turn(Box::new(again.clone())));
         if self.rng.chance(0.3) {
-            self.publish_order(Order::Turn(Box::new(again)));
+            self.publish_command(Command::Turn(Box::new(again)));
         }
     }
 
@@ -55,36 +58,40 @@ impl World {
             return;
         }
         let agent = agents[self.rng.index(agents.len())].clone();
-        let act = match self.rng.below(10) {
-            0 => Some((agent, ActKind::Pause)),
-            1 => Some((agent, ActKind::Resume)),
-            2 => Some((agent, ActKind::ClearBackoff)),
-            3 | 4 => self.some_turn().map(|(thread, turn)| (thread.agent(), ActKind::StopTurn(turn))),
-            5 => {
-                self.some_failed_turn().map(|(thread, turn)| (thread.agent(), ActKind::DropFailedTurn(turn)))
-            }
+        let control = match self.rng.below(10) {
+            0 => Some((agent, ControlKind::Pause)),
+            1 => Some((agent, ControlKind::Resume)),
+            2 => Some((agent, ControlKind::ClearBackoff)),
+            3 | 4 => self.some_turn().map(|(thread, turn)| (thread.agent(), ControlKind::StopTurn(turn))),
+            5 => self
+                .some_failed_turn()
+                .map(|(thread, turn)| (thread.agent(), ControlKind::DropFailedTurn(turn))),
             kind => self.some_task(&agent).map(|task| {
                 let what = match kind {
-                    6 | 7 => ActKind::RetryTask(task),
-                    8 => ActKind::DropTask(task),
-                    _ => ActKind::EditTask { task, content: "edited".to_owned(), metadata: Metadata::EMPTY },
+                    6 | 7 => ControlKind::RetryTask(task),
+                    8 => ControlKind::DropTask(task),
+                    _ => ControlKind::EditTask {
+                        task,
+                        content: "edited".to_owned(),
+                        metadata: Metadata::EMPTY,
+                    },
                 };
                 (agent, what)
             }),
         };
-        if let Some((subject, what)) = act {
+        if let Some((subject, what)) = control {
             self.act_on(subject, what);
         }
     }
 
-    fn act_on(&mut self, subject: AgentId, what: ActKind) {
-        self.people.acts += 1;
-        let Ok(id) = ActId::parse(&format!("act{}", self.people.acts)) else { return };
-        let act = Act { id, actor: "operator".into(), subject, what };
-        self.coverage.acts += 1;
-        self.publish_order(Order::Act(act.clone()));
+    fn act_on(&mut self, subject: AgentId, kind: ControlKind) {
+        self.people.controls += 1;
+        let Ok(id) = CommandId::parse(&format!("act{}", self.people.controls)) else { return };
+        let control = Control { id, actor: "operator".into(), subject, kind };
+        self.coverage.control_commands += 1;
+        self.publish_command(Command::Control(control.clone()));
         if !self.is_quiet && self.rng.chance(self.scenario.turning.duplicate) {
-            self.publish_order(Order::Act(act));
+            self.publish_command(Command::Control(control));
         }
     }
 
@@ -118,16 +125,16 @@ impl World {
 
     /// Asks whoever listens; the answer is not looked at, but must come.
     fn ask_why(&mut self) {
-        let about = match (self.rng.below(2), self.some_turn()) {
-            (0, Some((_, turn))) => About::Turn(turn),
-            (_, Some((thread, _))) => About::Agent(thread.agent()),
+        let target = match (self.rng.below(2), self.some_turn()) {
+            (0, Some((_, turn))) => QueryTarget::Turn(turn),
+            (_, Some((thread, _))) => QueryTarget::Agent(thread.agent()),
             (_, None) => return,
         };
         let sessions = self.workers.iter().filter(|worker| worker.is_up);
         let addresses: Vec<_> =
             sessions.flat_map(|worker| worker.sessions.values().map(|session| session.address)).collect();
         for address in addresses {
-            let input = Input::Question(Question { token: 0, about: about.clone() });
+            let input = Input::Status(StatusQuery { token: 0, target: target.clone() });
             self.schedule(1, Event::Session(address, SessionEvent::Input(Box::new(input))));
         }
     }
@@ -147,7 +154,7 @@ impl World {
             let last = self.people.resumed.get(&agent).copied().unwrap_or(i64::MIN / 2);
             if self.time - last >= 1_500 {
                 self.people.resumed.insert(agent.clone(), self.time);
-                self.act_on(agent, ActKind::Resume);
+                self.act_on(agent, ControlKind::Resume);
             }
         }
     }

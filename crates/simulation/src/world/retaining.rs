@@ -11,7 +11,7 @@ use super::{Address, Event, World};
 use crate::bug::Bug;
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
-use crate::publisher::orders::partition_of;
+use crate::publisher::commands::partition_of;
 use crate::rng::Rng;
 
 /// The rules of this history, and rounds under way.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::{Chunk, Failure, FrameNumber, Mark, MessageKey, PartitionId, Seq, Timestamp, TurnId};
-use partition::{Action, Commit, Input, OrderKey, Partition, Report};
+use partition::{Action, CommandKey, Commit, Input, Partition, Report};
 
 use promises::Promises;
 
@@ -36,7 +36,7 @@ pub(super) struct Session {
     reclaiming: Option<usize>,
     reader: Reader,
     /// Questions about orders on their way, when the last one is put, and when the last answer comes.
-    pub(super) questions: VecDeque<Vec<OrderKey>>,
+    pub(super) questions: VecDeque<Vec<CommandKey>>,
     pub(super) checked_at: i64,
     pub(super) answered_at: i64,
     /// Runs whose requests are not to be stored any more.
@@ -157,8 +157,8 @@ impl World {
             }
             SessionEvent::Reply(number, reply) => self.reply(address, number, reply),
             SessionEvent::Timeout(number) => self.timeout(address, number),
-            SessionEvent::Query(ask) => self.drive(address, Input::Query(ask)),
-            SessionEvent::AskSent(ask) => self.drive(address, Input::AskSent(ask)),
+            SessionEvent::Snapshot(ask) => self.drive(address, Input::Snapshot(ask)),
+            SessionEvent::ChangedThreads(ask) => self.drive(address, Input::ChangedThreads(ask)),
             SessionEvent::Input(input) => self.drive(address, *input),
         }
     }
@@ -246,11 +246,11 @@ impl World {
                 }
                 return self.pause(index);
             }
-            self.act(address, action);
+            self.control(address, action);
         }
     }
 
-    fn act(&mut self, address: Address, action: Action) {
+    fn control(&mut self, address: Address, action: Action) {
         let name = action.name();
         self.note(31, [address.session, name.len() as u64, 0], || {
             format!("{address:?} {name} {}", brief(&action))
@@ -268,8 +268,8 @@ impl World {
                 terminal: None,
             }),
             Action::End(ending) => self.broadcast(&end_frame(ending)),
-            Action::Answer(answer) => self.answered(answer),
-            Action::Sent(sent) => self.sent_lately(sent),
+            Action::Snapshot(answer) => self.answered(answer),
+            Action::ChangedThreads(sent) => self.sent_lately(sent),
             Action::Commit(commit) => self.commit(address, commit),
             Action::Reread(_) => {
                 self.coverage.rereads += 1;
@@ -289,7 +289,7 @@ impl World {
             Action::LoadTasks { agent, after, limit } => self.request_tasks(address, agent, after, limit),
             Action::Send(batch) if self.bug == Some(Bug::OutboxBeforeCommit) => self.sent(address, batch.id),
             Action::Send(batch) => self.send_outbox(address, batch, 0),
-            Action::Explain(_) => self.coverage.explained += 1,
+            Action::Status(_) => self.coverage.explained += 1,
         }
     }
 
@@ -466,14 +466,14 @@ impl World {
         coverage.deferred += counters.deferred;
         coverage.straggler_saves += counters.straggler_saves;
         coverage.not_asked += counters.not_asked;
-        coverage.duplicate_orders += counters.duplicate_orders;
+        coverage.duplicate_commands += counters.duplicate_commands;
         coverage.tasks += counters.tasks;
         coverage.turns_completed += counters.turns_completed;
         coverage.turns_stopped += counters.turns_stopped;
         coverage.turns_failed += counters.turns_failed;
         coverage.tasks_failed += counters.tasks_failed;
         coverage.backoffs += counters.backoffs;
-        coverage.erased_orders += counters.erased_orders;
+        coverage.erased_commands += counters.erased_commands;
     }
 }
 
@@ -492,14 +492,14 @@ fn brief(action: &Action) -> String {
         }
         Action::Reread(seq) => format!("{seq}"),
         Action::Report(report) => format!("{report:?}"),
-        Action::Answer(answer) => format!("{:?} {} open", answer.cut, answer.open.len()),
-        Action::Sent(sent) => format!("up to {}", sent.number),
+        Action::Snapshot(answer) => format!("{:?} {} open", answer.cut, answer.open.len()),
+        Action::ChangedThreads(sent) => format!("up to {}", sent.number),
         Action::Check(keys) => format!("{keys:?}"),
         Action::Start(start) => format!("{} run {}", start.turn, start.run),
         Action::Abandon { turn, run } => format!("{turn} run {run}"),
         Action::LoadTasks { agent, after, .. } => format!("{agent} after {after}"),
         Action::Send(batch) => format!("{}", batch.id),
-        Action::Explain(explanation) => format!("{explanation:?}"),
+        Action::Status(explanation) => format!("{explanation:?}"),
     }
 }
 

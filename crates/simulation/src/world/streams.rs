@@ -1,12 +1,12 @@
 //! What is published into the streams, and the readers that wait for it.
 
-use model::{Frame, MessageKey, PartitionId, TurnId};
-use partition::{Body, Order, Raw};
+use model::{Command, Frame, MessageKey, PartitionId, TurnId};
+use partition::{Body, Raw};
 
 use super::{Event, SessionEvent, World};
 use crate::checker::turns::{self, Ordered};
 use crate::checker::{Publish, Published};
-use crate::publisher::orders::{owner_of, partition_of};
+use crate::publisher::commands::{owner_of, partition_of};
 
 impl World {
     pub(super) fn schedule_planned(&mut self) {
@@ -25,16 +25,16 @@ impl World {
     }
 
     /// An order of somebody of this world.
-    pub(super) fn publish_order(&mut self, order: Order) {
-        let key = match &order {
-            Order::Turn(opened) => opened.thread.as_str(),
-            Order::Task(task) => task.agent.as_str(),
-            Order::Act(act) => act.subject.as_str(),
+    pub(super) fn publish_command(&mut self, command: Command) {
+        let key = match &command {
+            Command::Turn(opened) => opened.thread.as_str(),
+            Command::Task(task) => task.agent.as_str(),
+            Command::Control(control) => control.subject.as_str(),
         };
         let partition = partition_of(key, self.scenario.partitions);
-        let payload = format!("later order {}", self.orders.len()).into();
-        let raw = Raw { subject: format!("orders.{partition}.{}", owner_of(&order)), payload };
-        self.append(partition, Body::Order(order, raw), Vec::new());
+        let payload = format!("later order {}", self.commands.len()).into();
+        let raw = Raw { subject: format!("orders.{partition}.{}", owner_of(&command)), payload };
+        self.append(partition, Body::Command(command, raw), Vec::new());
     }
 
     /// Chunks of a workflow. What comes without the right token counts for nothing.
@@ -56,7 +56,7 @@ impl World {
     /// Stores an entry and wakes who waits for it; its sequence.
     fn append(&mut self, partition: PartitionId, body: Body, published: Vec<Published>) -> u64 {
         let at_ms = self.time;
-        let order = ordered(&body);
+        let command = ordered(&body);
         if let Body::Refused { subject, payload, .. } = &body
             && let Some(owner) = subject.split('.').nth(2)
         {
@@ -65,9 +65,11 @@ impl World {
         let log = &mut self.logs[usize::from(partition.0)];
         let seq = log.append(at_ms, body);
         self.ledger.extend(published.into_iter().map(|body| Publish { partition, seq, at_ms, body }));
-        if let Some((order, payload)) = order {
-            self.note(60, [u64::from(partition.0), seq, 0], || format!("entry {partition}:{seq} {order:?}"));
-            self.orders.push(Ordered { partition, seq, at_ms, payload, order });
+        if let Some((command, payload)) = command {
+            self.note(60, [u64::from(partition.0), seq, 0], || {
+                format!("entry {partition}:{seq} {command:?}")
+            });
+            self.commands.push(Ordered { partition, seq, at_ms, payload, command });
         } else {
             self.note(61, [u64::from(partition.0), seq, 0], || format!("entry {partition}:{seq}"));
         }
@@ -87,12 +89,12 @@ impl World {
 }
 
 /// In the words of the checker.
-fn ordered(body: &Body) -> Option<(turns::Order, bytes::Bytes)> {
-    let Body::Order(order, raw) = body else { return None };
-    let order = match order {
-        Order::Turn(opened) => turns::Order::Turn(opened.clone()),
-        Order::Task(task) => turns::Order::Task(task.clone()),
-        Order::Act(act) => turns::Order::Act(act.clone()),
+fn ordered(body: &Body) -> Option<(turns::Command, bytes::Bytes)> {
+    let Body::Command(command, raw) = body else { return None };
+    let command = match command {
+        Command::Turn(opened) => turns::Command::Turn(opened.clone()),
+        Command::Task(task) => turns::Command::Task(task.clone()),
+        Command::Control(control) => turns::Command::Control(control.clone()),
     };
-    Some((order, raw.payload.clone()))
+    Some((command, raw.payload.clone()))
 }

@@ -7,12 +7,12 @@ mod turns;
 use std::sync::Arc;
 
 use model::{
-    Act, ActId, ActKind, AgentId, Arrival, BusyPolicy, Chunk, Frame, MessageId, MessageKey, Metadata,
-    Outcome, PartitionId, Position, QueuedTask, Refusal, Role, Seq, Task, TaskId, TaskKind, ThreadId,
-    Timestamp, TokenKey, TurnId, TurnOpened,
+    AgentId, Arrival, BusyPolicy, Chunk, Command, CommandId, Control, ControlKind, Frame, MessageId,
+    MessageKey, Metadata, Outcome, PartitionId, Position, QueuedTask, Refusal, Role, Seq, Task, TaskId,
+    TaskKind, ThreadId, Timestamp, TokenKey, TurnId, TurnOpened,
 };
 use partition::{
-    Action, Body, Commit, Entry, Input, Known, Limits, Order, OrderKey, Partition, Raw, Report, SavedAgent,
+    Action, Body, CommandKey, Commit, Entry, Input, Known, Limits, Partition, Raw, Report, SavedAgent,
     Started, Straggler, Takeover, TurnRules, Verdict,
 };
 

@@ -6,20 +6,25 @@ fn agent() -> AgentId {
     AgentId::parse("t").unwrap()
 }
 
-fn order(seq: u64, order: Order) -> Entry {
+fn command(seq: u64, command: Command) -> Entry {
     let raw = Raw { subject: "s".to_owned(), payload: "p".into() };
-    Entry { seq: Seq(seq), stored_at: START, body: Body::Order(order, raw) }
+    Entry { seq: Seq(seq), stored_at: START, body: Body::Command(command, raw) }
 }
 
-fn act(name: &str, what: ActKind) -> Order {
-    Order::Act(Act { id: ActId::parse(name).unwrap(), actor: "x".into(), subject: agent(), what })
+fn control(name: &str, kind: ControlKind) -> Command {
+    Command::Control(Control {
+        id: CommandId::parse(name).unwrap(),
+        actor: "x".into(),
+        subject: agent(),
+        kind,
+    })
 }
 
 impl Script {
     /// Reads an order, and answers what is asked about it.
     fn ordered(&mut self, entry: Entry, verdict: Verdict) -> Vec<Action> {
         let mut all = self.read(vec![entry], 9);
-        let asked: Vec<OrderKey> = all
+        let asked: Vec<CommandKey> = all
             .iter()
             .filter_map(|action| match action {
                 Action::Check(keys) => Some(keys.clone()),
@@ -40,9 +45,9 @@ impl Script {
 fn a_retried_task_of_an_idle_agent_does_not_begin_its_queue_anew() {
     let mut script = Script::new(Limits::default(), Vec::new());
     script.take(Input::CaughtUp(true));
-    let retry = act("retry", ActKind::RetryTask(TaskId::parse("k").unwrap()));
+    let retry = control("retry", ControlKind::RetryTask(TaskId::parse("k").unwrap()));
     let failed = Verdict::Task { position: Position::from_stored(5), is_failed: true };
-    let actions = script.ordered(order(1, retry), failed);
+    let actions = script.ordered(command(1, retry), failed);
     let to = actions.iter().find_map(|action| match action {
         Action::Commit(Commit { task_changes, .. }) => match task_changes.as_slice() {
             [partition::TaskChange::Requeue { to, .. }] => Some(*to),
@@ -82,8 +87,8 @@ fn with_tasks(positions: &[i64], more: bool) -> Takeover {
     Takeover { agents: vec![saved], ..bare() }
 }
 
-fn input(name: &str, policy: BusyPolicy) -> Order {
-    Order::Turn(Box::new(TurnOpened {
+fn input(name: &str, policy: BusyPolicy) -> Command {
+    Command::Turn(Box::new(TurnOpened {
         turn: input_turn(name),
         thread: agent().thread(),
         agent: agent(),
@@ -140,7 +145,7 @@ impl Script {
 fn an_answer_that_an_earlier_owner_asked_for_waits_until_its_thread_is_free() {
     let mut script = Script::taken_over(Limits::default(), with_tasks(&[5], false));
     let (task, input_turn) = (TurnId::of_task(&agent(), Position::from_stored(5)), input_turn("x"));
-    script.ordered(order(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
     // The last owner had begun the task; this one cannot know, and begins the input.
     assert_eq!(starts(&script.take(Input::CaughtUp(true))), [(input_turn.clone(), false)]);
     script.started(&input_turn);
@@ -158,10 +163,10 @@ fn nothing_begins_before_the_store_has_judged_what_was_there_at_the_takeover() {
     let mut script = Script::taken_over(Limits::default(), with_tasks(&[5], false));
     let turn = input_turn("x");
     let asked =
-        script.read(vec![order(1, input("x", BusyPolicy::Enqueue)), answer(2, &turn, chunk(0, false))], 9);
+        script.read(vec![command(1, input("x", BusyPolicy::Enqueue)), answer(2, &turn, chunk(0, false))], 9);
     assert!(asked.iter().any(|action| matches!(action, Action::Check(_))));
     assert_eq!(starts(&script.take(Input::CaughtUp(true))), []);
-    let key = OrderKey::Turn(agent().thread(), turn.clone(), 0);
+    let key = CommandKey::Turn(agent().thread(), turn.clone(), 0);
     let actions = script.take(Input::Checked(vec![(key, Verdict::New)]));
     assert_eq!(starts(&actions), [(turn, true)], "not the task: the input was under way");
 }
@@ -170,10 +175,11 @@ fn nothing_begins_before_the_store_has_judged_what_was_there_at_the_takeover() {
 fn a_workflow_is_told_to_stop_only_when_the_end_is_stored() {
     let mut script = Script::taken_over(Limits::default(), bare());
     script.take(Input::CaughtUp(true));
-    script.ordered(order(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
     script.started(&input_turn("x"));
     let abandon = Action::Abandon { turn: input_turn("x"), run: 0 };
-    let actions = script.ordered(order(2, act("stop", ActKind::StopTurn(input_turn("x")))), Verdict::New);
+    let actions =
+        script.ordered(command(2, control("stop", ControlKind::StopTurn(input_turn("x")))), Verdict::New);
     assert_eq!(written(&actions), [input_turn("x")]);
     assert!(!actions.contains(&abandon), "another owner may have to wait for the answer");
     assert!(script.committed().contains(&abandon));
@@ -183,9 +189,9 @@ fn a_workflow_is_told_to_stop_only_when_the_end_is_stored() {
 fn a_dropped_task_is_not_read_again_before_its_mark_is_stored() {
     let mut script = Script::taken_over(Limits::default(), with_tasks(&[5], true));
     script.take(Input::CaughtUp(false));
-    let dropped = act("drop", ActKind::DropTask(TaskId::parse("k5").unwrap()));
+    let dropped = control("drop", ControlKind::DropTask(TaskId::parse("k5").unwrap()));
     let pending = Verdict::Task { position: Position::from_stored(5), is_failed: false };
-    script.ordered(order(1, dropped), pending);
+    script.ordered(command(1, dropped), pending);
     let is_load = |action: &Action| matches!(action, Action::LoadTasks { .. });
     assert!(!script.take(Input::CaughtUp(true)).iter().any(is_load));
     assert!(script.committed().iter().any(is_load));
@@ -194,12 +200,12 @@ fn a_dropped_task_is_not_read_again_before_its_mark_is_stored() {
 #[test]
 fn inputs_that_fill_all_the_room_do_not_keep_the_reader_from_the_end() {
     let opened = match input("x", BusyPolicy::Enqueue) {
-        Order::Turn(opened) => *opened,
-        Order::Task(_) | Order::Act(_) => unreachable!(),
+        Command::Turn(opened) => *opened,
+        Command::Task(_) | Command::Control(_) => unreachable!(),
     };
     let open_turns = vec![partition::OpenTurn { opened, seq: Seq(0) }];
     let mut script = Script::taken_over(Limits::default(), Takeover { open_turns, ..bare() });
-    script.read(vec![order(1, input("y", BusyPolicy::Enqueue))], 0);
+    script.read(vec![command(1, input("y", BusyPolicy::Enqueue))], 0);
     assert!(script.machine.is_deferring() && script.machine.wants_entries());
     assert_eq!(starts(&script.take(Input::CaughtUp(true))), [(input_turn("x"), false)]);
 }
@@ -208,9 +214,9 @@ fn inputs_that_fill_all_the_room_do_not_keep_the_reader_from_the_end() {
 fn the_task_behind_a_dropped_one_begins_when_the_drop_is_stored() {
     let mut script = Script::taken_over(Limits::default(), with_tasks(&[5, 6], false));
     script.take(Input::CaughtUp(false));
-    let dropped = act("drop", ActKind::DropTask(TaskId::parse("k5").unwrap()));
+    let dropped = control("drop", ControlKind::DropTask(TaskId::parse("k5").unwrap()));
     let pending = Verdict::Task { position: Position::from_stored(5), is_failed: false };
-    script.ordered(order(1, dropped), pending);
+    script.ordered(command(1, dropped), pending);
     assert_eq!(
         starts(&script.take(Input::CaughtUp(true))),
         [],
@@ -223,8 +229,8 @@ fn the_task_behind_a_dropped_one_begins_when_the_drop_is_stored() {
 fn a_request_that_was_made_too_late_is_taken_back_when_the_end_is_stored() {
     let mut script = Script::taken_over(Limits::default(), bare());
     script.take(Input::CaughtUp(true));
-    script.ordered(order(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
-    script.ordered(order(2, act("stop", ActKind::StopTurn(input_turn("x")))), Verdict::New);
+    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.ordered(command(2, control("stop", ControlKind::StopTurn(input_turn("x")))), Verdict::New);
     let abandon = Action::Abandon { turn: input_turn("x"), run: 0 };
     assert!(!script.started(&input_turn("x")).contains(&abandon));
     assert!(script.committed().contains(&abandon));
@@ -235,11 +241,11 @@ fn a_request_that_was_made_too_late_is_taken_back_when_the_end_is_stored() {
 fn chunks_do_not_overtake_those_that_wait_for_an_order() {
     let mut script = Script::taken_over(Limits::default(), bare());
     let turn = input_turn("x");
-    let opened = order(1, input("x", BusyPolicy::Enqueue));
-    let pause = order(2, act("pause", ActKind::Pause));
+    let opened = command(1, input("x", BusyPolicy::Enqueue));
+    let pause = command(2, control("pause", ControlKind::Pause));
     script.read(vec![opened, pause, answer(3, &turn, chunk(0, true))], 9);
     // The input is judged, the act before the chunk is not.
-    script.take(Input::Checked(vec![(OrderKey::Turn(agent().thread(), turn.clone(), 0), Verdict::New)]));
+    script.take(Input::Checked(vec![(CommandKey::Turn(agent().thread(), turn.clone(), 0), Verdict::New)]));
     let mut again = answer(4, &turn, chunk(0, true));
     if let Body::Frame(frame) = &mut again.body {
         frame.chunks[0].attempt = 1;
@@ -252,7 +258,7 @@ fn chunks_do_not_overtake_those_that_wait_for_an_order() {
         released.collect()
     };
     assert_eq!(published(&script.read(vec![again], 9)), [0_u32; 0]);
-    let judged = (OrderKey::Act(agent(), ActId::parse("pause").unwrap(), None), Verdict::New);
+    let judged = (CommandKey::Control(agent(), CommandId::parse("pause").unwrap(), None), Verdict::New);
     assert_eq!(published(&script.take(Input::Checked(vec![judged]))), [0], "the first that was whole");
 }
 
@@ -261,7 +267,7 @@ fn a_backlog_that_came_before_a_request_is_no_silence_of_the_workflow() {
     let mut script = Script::taken_over(Limits::default(), bare());
     script.take(Input::CaughtUp(true));
     script.take(Input::CaughtUp(false));
-    script.ordered(order(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
     script.started(&input_turn("x"));
     let later = |seq: u64| Entry {
         stored_at: START.plus_ms(seq as i64 * 1_900),
@@ -282,13 +288,13 @@ fn an_act_that_stops_a_turn_is_audited_with_the_end_of_the_turn() {
     let limits = Limits { commit_turns: 1, ..Limits::default() };
     let mut script = Script::taken_over(limits, bare());
     script.take(Input::CaughtUp(true));
-    script.ordered(order(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
     script.started(&input_turn("x"));
     // One commit is under way, and another one waits before the turn.
     script.read(vec![entry(2, "a", 0, chunk(0, true)), entry(3, "b", 0, chunk(0, true))], 9);
     script.found("a", Known::Absent);
     script.found("b", Known::Absent);
-    script.ordered(order(4, act("stop", ActKind::StopTurn(input_turn("x")))), Verdict::New);
+    script.ordered(command(4, control("stop", ControlKind::StopTurn(input_turn("x")))), Verdict::New);
     let audits = |actions: &[Action]| -> Vec<(usize, usize, u64)> {
         let commits = actions.iter().filter_map(|action| match action {
             Action::Commit(commit) => Some((commit.turns.len(), commit.audit.len(), commit.checkpoint.0)),
@@ -304,7 +310,7 @@ fn an_act_that_stops_a_turn_is_audited_with_the_end_of_the_turn() {
 fn a_task_is_not_retried_twice() {
     let mut script = Script::taken_over(Limits::default(), bare());
     script.take(Input::CaughtUp(true));
-    let retry = |seq, name| order(seq, act(name, ActKind::RetryTask(TaskId::parse("k").unwrap())));
+    let retry = |seq, name| command(seq, control(name, ControlKind::RetryTask(TaskId::parse("k").unwrap())));
     // Both were asked about before the first was stored.
     let failed = Verdict::Task { position: Position::from_stored(5), is_failed: true };
     script.ordered(retry(1, "one"), failed);
@@ -350,13 +356,13 @@ fn chunks_that_wait_behind_an_order_are_no_silence() {
     let mut script = Script::taken_over(Limits::default(), bare());
     let turn = input_turn("x");
     script.take(Input::CaughtUp(true));
-    script.ordered(order(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
     script.started(&turn);
     // The same input again; the store does not answer.
-    script.read(vec![order(2, input("x", BusyPolicy::Enqueue)), answer(3, &turn, chunk(0, true))], 9);
+    script.read(vec![command(2, input("x", BusyPolicy::Enqueue)), answer(3, &turn, chunk(0, true))], 9);
     let actions = script.pass(200);
     assert!(!actions.iter().any(|action| matches!(action, Action::Report(Report::TurnFailed { .. }))));
-    let judged = (OrderKey::Turn(agent().thread(), turn.clone(), 0), Verdict::Known { digest: 0 });
+    let judged = (CommandKey::Turn(agent().thread(), turn.clone(), 0), Verdict::Known { digest: 0 });
     assert_eq!(written(&script.take(Input::Checked(vec![judged]))), [turn]);
 }
 
@@ -364,7 +370,7 @@ fn chunks_that_wait_behind_an_order_are_no_silence() {
 fn what_is_read_after_a_standstill_is_no_silence_since_a_request() {
     let mut script = Script::taken_over(Limits::default(), bare());
     script.take(Input::CaughtUp(true));
-    script.ordered(order(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
+    script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
     // The process stood still before the answer to its request came, and does not know yet what it has missed.
     script.now = script.now.plus_ms(300_000);
     script.started(&input_turn("x"));
@@ -392,7 +398,7 @@ fn garbage(seq: u64) -> Entry {
 
 #[test]
 fn the_first_chunk_of_a_run_whose_end_waits_for_its_commit_is_kept() {
-    let Order::Turn(opened) = input("x", BusyPolicy::Enqueue) else { return };
+    let Command::Turn(opened) = input("x", BusyPolicy::Enqueue) else { return };
     let saved = partition::OpenTurn { opened: *opened, seq: Seq(0) };
     let limits = Limits { commit_turns: 1, ..Limits::default() };
     let mut script = Script::taken_over(limits, Takeover { open_turns: vec![saved], ..bare() });

@@ -1,6 +1,6 @@
 //! Agents: what operators say of them, and where their queues stand.
 
-use model::{ActId, AgentId, Bucket, Position, TaskId, Timestamp, WorkflowName};
+use model::{AgentId, Bucket, CommandId, Position, TaskId, Timestamp, WorkflowName};
 use serde_json::{Map, Value};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -91,7 +91,7 @@ pub struct PutAgent {
     /// See [`AgentSettings::settings`].
     pub settings: Map<String, Value>,
     /// The act's id.
-    pub act: ActId,
+    pub act: CommandId,
     /// Who does it.
     pub actor: String,
 }

@@ -1,6 +1,6 @@
 //! The audit log.
 
-use model::{ActId, Bucket, Timestamp};
+use model::{Bucket, CommandId, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -12,10 +12,10 @@ use crate::{Store, StoreError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRow {
     /// Its id.
-    pub command_id: ActId,
+    pub command_id: CommandId,
     /// Who gave it.
     pub actor: String,
-    /// [`model::ActKind::name`], `retry_turn` or `put_settings`.
+    /// [`model::ControlKind::name`], `retry_turn` or `put_settings`.
     pub action: String,
     /// The task or turn that it is about.
     pub target: Option<String>,
@@ -27,7 +27,7 @@ pub struct AuditRow {
 
 impl Store {
     /// The outcome of a control command to an agent or a thread; `None` while it has none.
-    pub async fn act(&self, subject: &str, act: &ActId) -> Result<Option<AuditRow>, StoreError> {
+    pub async fn act(&self, subject: &str, act: &CommandId) -> Result<Option<AuditRow>, StoreError> {
         let statement = sqlx::query(
             "SELECT *, (extract(epoch FROM created_at) * 1000)::bigint AS created_ms FROM audit_log
              WHERE bucket = $1 AND subject_id = $2 AND command_id = $3",
@@ -42,13 +42,13 @@ impl Store {
     pub async fn acts(
         &self,
         subject: &str,
-        before: Option<&ActId>,
+        before: Option<&CommandId>,
         limit: u32,
     ) -> Result<Vec<AuditRow>, StoreError> {
         let statement = sqlx::query(include_str!("audit/page.sql"))
             .bind(Bucket::of_key(subject).get() as i16)
             .bind(subject.to_owned())
-            .bind(before.map(ActId::to_string))
+            .bind(before.map(CommandId::to_string))
             .bind(i64::from(limit));
         self.rows(statement).await?.iter().map(audit_row).collect()
     }
@@ -56,7 +56,7 @@ impl Store {
 
 fn audit_row(row: &PgRow) -> Result<AuditRow, StoreError> {
     Ok(AuditRow {
-        command_id: parsed(row, "command_id", ActId::parse)?,
+        command_id: parsed(row, "command_id", CommandId::parse)?,
         actor: row.try_get("actor")?,
         action: row.try_get("action")?,
         target: row.try_get("target")?,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use model::{AgentId, MessageKey, Position};
-use partition::{Input, OrderKey};
+use partition::{CommandKey, Input};
 use runtime::Backoff;
 use store::{Applied, Disposition, Store, StoreError};
 use tokio::sync::mpsc;
@@ -44,7 +44,7 @@ pub(super) async fn look_up_all(
 pub(super) async fn check_all(
     context: Context,
     owner: Applied,
-    mut asked: mpsc::UnboundedReceiver<Vec<OrderKey>>,
+    mut asked: mpsc::UnboundedReceiver<Vec<CommandKey>>,
     answered: mpsc::Sender<Input>,
 ) {
     while let Some(keys) = gather(&mut asked).await {

@@ -121,7 +121,7 @@ fn item(batch: Position, outgoing: &Outgoing, partitions: PartitionCount) -> Ite
         Outgoing::Pause(pause) => Item {
             batch,
             subject: wire::subject::tasks_exact(partitions, &pause.agent),
-            payload: wire::encode_act(&pause.act()),
+            payload: wire::encode_control(&pause.control()),
             content_type: wire::CONTENT_TYPE_PROTOBUF,
             id: pause.id.as_str().to_owned(),
         },

@@ -10,12 +10,12 @@ use store::{Applied, Grant, StoreError};
 
 use super::{Seen, Session, now};
 use crate::Context;
-use crate::asks::Asks;
 use crate::errands::{Beyond, Errands};
 use crate::feed::Feed;
 use crate::lease::Lease;
 use crate::metrics::Meter;
 use crate::purge::Purge;
+use crate::queries::PendingQueries;
 use crate::retaining::Retaining;
 
 /// Loads the partition and opens its stream, for as long as it takes. `None` when the lease is gone or the store has gone back in time.
@@ -92,7 +92,7 @@ async fn try_attach<'a>(
         feed: Feed::start(reader, partition, limits),
         errands: Errands::start(context, applied, beyond),
         questions,
-        asks: Asks::default(),
+        queries: PendingQueries::default(),
         meter: Meter::new(partition.to_string()),
         purge: Purge::new(partition, config.purge_tail),
         share: context.budget.share(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bus::{Bus, BusConfig, StreamOptions, WorkItem, WorkOptions, WorkSubscription};
 use bytes::Bytes;
 use model::{
-    ActId, AgentId, Arrival, BusyPolicy, Chunk, Frame, Metadata, PartitionCount, Role, Task, TaskId,
+    AgentId, Arrival, BusyPolicy, Chunk, CommandId, Frame, Metadata, PartitionCount, Role, Task, TaskId,
     TaskKind, ThreadId, TurnId, TurnOpened, TurnToken, WorkflowName,
 };
 use runtime::{Clock, Health};
@@ -102,7 +102,7 @@ impl Bed {
             agent: AgentId::parse(agent).unwrap(),
             workflow: WorkflowName::parse("default").unwrap(),
             settings: settings.as_object().unwrap().clone(),
-            act: ActId::parse("put-1").unwrap(),
+            act: CommandId::parse("put-1").unwrap(),
             actor: "test".to_owned(),
         };
         self.store.put_agent(&put).await.unwrap();

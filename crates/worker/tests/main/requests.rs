@@ -62,16 +62,16 @@ async fn many_agents_are_requested_side_by_side_and_each_in_its_order() {
         }
     }
     let mut work = bed.work("default");
-    let mut order = std::collections::BTreeMap::<String, Vec<String>>::new();
+    let mut command = std::collections::BTreeMap::<String, Vec<String>>::new();
     for _ in 0..180 {
         let (item, request) = next(&mut work).await;
         let input = request.context.last().unwrap().content.clone();
-        order.entry(request.agent_id.clone()).or_default().push(input);
+        command.entry(request.agent_id.clone()).or_default().push(input);
         bed.answer(&request, &["done"]).await;
         item.ack().await.unwrap();
     }
-    assert_eq!(order.len(), 60);
-    for (agent, tasks) in order {
+    assert_eq!(command.len(), 60);
+    for (agent, tasks) in command {
         assert_eq!(tasks, ["task 0", "task 1", "task 2"], "{agent}");
     }
     bed.end().await;

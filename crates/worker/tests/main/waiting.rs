@@ -1,13 +1,16 @@
 //! Why something waits, and who may begin.
 
-use model::{Act, ActId, ActKind, AgentId, Bucket, PartitionId, TaskId};
-use wire::explain::{About, Explanation, WaitReason, decode_explanation, encode_question};
+use model::{
+    AgentId, Bucket, CommandId, Control, ControlKind, PartitionId, QueryTarget, QueueStatus, TaskId,
+    WaitReason,
+};
+use wire::status;
 
 use crate::bed::{Bed, PATIENCE, SOON, count, next, until};
 
-async fn explain(bed: &Bed, partition: PartitionId, about: About) -> Explanation {
-    let reply = bed.bus.ask(partition, encode_question(&about), PATIENCE).await.unwrap();
-    decode_explanation(&reply).unwrap()
+async fn status_of(bed: &Bed, partition: PartitionId, target: QueryTarget) -> QueueStatus {
+    let reply = bed.bus.ask(partition, status::encode_query(&target), PATIENCE).await.unwrap();
+    status::decode_reply(&reply).unwrap()
 }
 
 #[tokio::test]
@@ -15,36 +18,36 @@ async fn the_owner_says_why_something_waits() {
     let bed = Bed::new().await;
     let agent = AgentId::parse("a1").unwrap();
     let partition = Bucket::of_key(agent.as_str()).partition(count());
-    let about = || About::Agent(agent.clone());
+    let target = || QueryTarget::Agent(agent.clone());
     until("the partition has an owner", async || {
-        bed.bus.ask(partition, encode_question(&about()), SOON).await.is_ok()
+        bed.bus.ask(partition, status::encode_query(&target()), SOON).await.is_ok()
     })
     .await;
-    let act = Act {
-        id: ActId::parse("c1").unwrap(),
+    let control = Control {
+        id: CommandId::parse("c1").unwrap(),
         actor: "test".into(),
         subject: agent.clone(),
-        what: ActKind::Pause,
+        kind: ControlKind::Pause,
     };
-    bed.publish(&wire::subject::act_exact(count(), &act), wire::encode_act(&act)).await;
+    bed.publish(&wire::subject::control_subject(count(), &control), wire::encode_control(&control)).await;
     bed.send_task("a1", "k1", "one").await;
-    let paused = |it: &Explanation| it.reason == Some(WaitReason::Paused) && it.paused;
-    until("its queue is paused", async || paused(&explain(&bed, partition, about()).await)).await;
-    let explanation = explain(&bed, partition, about()).await;
-    assert_eq!(explanation.head, Some(TaskId::parse("k1").unwrap()));
-    assert_eq!(explanation.active, None);
+    let paused = |it: &QueueStatus| it.reason == Some(WaitReason::Paused) && it.paused;
+    until("its queue is paused", async || paused(&status_of(&bed, partition, target()).await)).await;
+    let status = status_of(&bed, partition, target()).await;
+    assert_eq!(status.head, Some(TaskId::parse("k1").unwrap()));
+    assert_eq!(status.active, None);
 
-    let resume = Act { id: ActId::parse("c2").unwrap(), what: ActKind::Resume, ..act };
-    bed.publish(&wire::subject::act_exact(count(), &resume), wire::encode_act(&resume)).await;
+    let resume = Control { id: CommandId::parse("c2").unwrap(), kind: ControlKind::Resume, ..control };
+    bed.publish(&wire::subject::control_subject(count(), &resume), wire::encode_control(&resume)).await;
     let mut work = bed.work("default");
     let (_item, request) = next(&mut work).await;
-    let explanation = explain(&bed, partition, about()).await;
-    let active = explanation.active.expect("its turn is under way");
+    let status = status_of(&bed, partition, target()).await;
+    let active = status.active.expect("its turn is under way");
     assert_eq!(
         (active.turn.as_str(), active.waits_for),
         (request.turn_id.as_str(), Some(WaitReason::NoWorkflow))
     );
-    assert!(!explanation.paused);
+    assert!(!status.paused);
     bed.end().await;
 }
 

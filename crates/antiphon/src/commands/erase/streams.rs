@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bus::{Bus, StoredEntry};
 use bytes::Bytes;
-use model::{Act, ActId, ActKind, AgentId, Bucket, PartitionCount, PartitionId, Seq, Tenant, ThreadId};
+use model::{
+    AgentId, Bucket, CommandId, Control, ControlKind, PartitionCount, PartitionId, Seq, Tenant, ThreadId,
+};
 use store::Store;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
@@ -169,10 +171,12 @@ impl<'a> Streams<'a> {
         actor: &str,
         give_up_at: Instant,
     ) -> Result<Option<Seq>, Stop> {
-        let id = ActId::parse(&Uuid::now_v7().simple().to_string());
+        let id = CommandId::parse(&Uuid::now_v7().simple().to_string());
         let id = id.map_err(|error| Stop::Failed(error.to_string()))?;
-        let act = Act { id, actor: actor.into(), subject: herald.agent(), what: ActKind::EraseThread };
-        let (subject, payload) = (subject::act_exact(self.partitions, &act), wire::encode_act(&act));
+        let act =
+            Control { id, actor: actor.into(), subject: herald.agent(), kind: ControlKind::EraseThread };
+        let (subject, payload) =
+            (subject::control_subject(self.partitions, &act), wire::encode_control(&act));
         let content_type = Some(wire::CONTENT_TYPE_PROTOBUF);
         let stored = bus.publish_stored(&subject, payload, content_type, PUBLISH_PATIENCE).await?;
         loop {
@@ -249,7 +253,7 @@ fn owner_of(partition: PartitionId, name: &str) -> Option<ThreadId> {
 fn origin(partitions: PartitionCount, partition: PartitionId, entry: &StoredEntry) -> Option<ThreadId> {
     let limits = wire::DecodeLimits { chunk_bytes: usize::MAX, partitions };
     match wire::decode_entry(partition, &entry.subject, None, &entry.payload, &limits) {
-        Ok(wire::Decoded::Order(wire::Order::Task(task))) => task.origin(),
+        Ok(wire::Decoded::Command(model::Command::Task(task))) => task.origin(),
         Ok(_) | Err(_) => None,
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use bus::{Bus, BusConfig, StreamOptions};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use model::{
-    AgentId, Bucket, Chunk, ChunkKind, Metadata, PartitionCount, Task as Order, TaskId, TaskKind, WorkflowName,
+    AgentId, Bucket, Chunk, ChunkKind, Metadata, PartitionCount, Task as Command, TaskId, TaskKind, WorkflowName,
 };
 use peers::{Notes, Queue, Task};
 use runtime::{Clock, Health};
@@ -118,8 +118,8 @@ impl Antiphon {
         Ok(PartitionCount::new(self.settings.partitions.unwrap_or(PARTITIONS).into())?)
     }
 
-    fn order(&self, task: Task) -> Result<Order> {
-        Ok(Order {
+    fn order(&self, task: Task) -> Result<Command> {
+        Ok(Command {
             agent: AgentId::parse(&format!("agent-{}", task.agent))?,
             id: TaskId::parse(&format!("{}-{}", task.agent, task.seq))?,
             kind: TaskKind::Task,
@@ -198,7 +198,7 @@ async fn forget_streams(nats_url: &str) -> Result<()> {
     Ok(())
 }
 
-async fn publish(open: &Open, order: &Order) -> Result<()> {
+async fn publish(open: &Open, order: &Command) -> Result<()> {
     let subject = wire::subject::tasks_exact(open.config.partitions, &order.agent);
     open.bus.publish_stored(&subject, wire::encode_task(order), None, PATIENCE).await?;
     Ok(())

@@ -1,5 +1,6 @@
 //! Agents.
 
+use model::WaitReason;
 use serde_json::{Value, json};
 
 use super::AGENTS;
@@ -104,6 +105,9 @@ fn agent_now() -> Value {
     let mut agent = agent();
     agent["owner"] = json!("present");
     agent["active_turn"] = active_turn();
-    agent["waiting"] = json!({ "reason": "backoff until", "until": "2026-11-22T11:50:44.123Z" });
+    agent["waiting"] = json!({
+        "reason": "backoff", "until": "2026-11-22T11:50:44.123Z",
+        "message": WaitReason::Backoff { for_ms: 0 }.message(),
+    });
     agent
 }

@@ -1,5 +1,6 @@
 //! Threads and their turns.
 
+use model::WaitReason;
 use serde_json::{Value, json};
 
 use super::answers::Answer;
@@ -263,7 +264,7 @@ pub(super) fn active_turn() -> Value {
     json!({
         "turn_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "thread_id": "hello", "run": 0,
         "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "idle_ms": 40,
-        "waiting": { "reason": "no workflow", "until": null },
+        "waiting": {"reason": "no_workflow", "until": null, "message": WaitReason::NoWorkflow.message()},
     })
 }
 
@@ -280,7 +281,7 @@ fn turn() -> Value {
     let turn = "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610";
     json!({
         "turn_id": turn, "thread_id": "hello", "state": "running", "run": 0, "message_id": format!("{turn}-a"),
-        "waiting": {"reason": "no workflow", "until": null},
+        "waiting": {"reason": "no_workflow", "until": null, "message": WaitReason::NoWorkflow.message()},
     })
 }
 

@@ -6,14 +6,13 @@ use axum::extract::Extension;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use bytes::Bytes;
-use model::{ActKind, AgentId, Bucket, MessageId, Metadata, ThreadId, Timestamp, TurnId};
+use model::{AgentId, Bucket, ControlKind, MessageId, Metadata, QueryTarget, ThreadId, Timestamp, TurnId};
 use protocols::Responses;
 use protocols::responses::{Calls, Follows, Request, Resume, Terms, error_body, message_of};
 use serde::Deserialize;
 use store::{AskedResponse, NewThread};
 use utoipa::IntoParams;
 use uuid::Uuid;
-use wire::explain::About;
 
 use super::{
     Answer, Posted, Repeats, Trouble, active, answered, enter, find, json, new_thread, placed, posted,
@@ -190,7 +189,7 @@ pub(in crate::routes) async fn cancel(
         let terms = known_terms(hub, &thread, &turn, &message).await?;
         let mut answer = ended(hub, &thread, &turn, &message).await?;
         if answer.is_none() {
-            acts::perform(hub, actor, thread.agent(), ActKind::StopTurn(turn.clone())).await?;
+            acts::perform(hub, actor, thread.agent(), ControlKind::StopTurn(turn.clone())).await?;
         }
         for _ in 0..CANCEL_LOOKS {
             if answer.is_some() {
@@ -297,7 +296,7 @@ async fn model_of(hub: &Hub, thread: &ThreadId) -> Result<String, Trouble> {
 
 /// The response of a turn that has not ended. Nobody who asks waits for an owner that is away.
 async fn under_way(hub: &Hub, terms: Terms, turn: &TurnId) -> Bytes {
-    let about = About::Thread(terms.thread.clone());
+    let about = QueryTarget::Thread(terms.thread.clone());
     let explained = owner::why(hub.context(), Bucket::of(&terms.thread), &about).await;
     let is_running =
         explained.is_some_and(|explained| explained.active.is_some_and(|active| active.turn == *turn));

@@ -3,7 +3,7 @@
 use axum::extract::Extension;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use model::{ActKind, MessageId, Position, Role, TurnOpened};
+use model::{ControlKind, MessageId, Position, Role, TurnOpened};
 use protocols::UiMessage;
 use protocols::request::BadRequest;
 use protocols::ui_message::{HistoryMessage, Regenerated, Request, error_body};
@@ -207,7 +207,7 @@ pub(in crate::routes) async fn stop(
         let named = params::id("message", &named, MessageId::parse)?;
         let under_way = active(hub, &thread).await?.filter(|(_, message)| *message == named);
         let Some((turn, _)) = under_way else { return Ok(StatusCode::NO_CONTENT.into_response()) };
-        let acted = acts::perform(hub, actor, thread.agent(), ActKind::StopTurn(turn)).await?;
+        let acted = acts::perform(hub, actor, thread.agent(), ControlKind::StopTurn(turn)).await?;
         Ok(acted.into_response())
     };
     answered(outcome.await, error_body)

@@ -11,15 +11,15 @@ fn thread(text: &str) -> ThreadId {
 }
 
 /// What is asked of the thread `t` by somebody who has nothing and wants everything.
-fn anything() -> Query {
-    Query { token: 7, thread: thread("t"), have: Vec::new(), most_messages: 64, max_bytes: 1 << 20 }
+fn anything() -> SnapshotRequest {
+    SnapshotRequest { token: 7, thread: thread("t"), known: Vec::new(), max_messages: 64, max_bytes: 1 << 20 }
 }
 
-fn answer(script: &mut Script, ask: Query) -> Answer {
-    let mut actions = script.machine.handle(Input::Query(ask), script.now);
+fn answer(script: &mut Script, ask: SnapshotRequest) -> SnapshotReply {
+    let mut actions = script.machine.handle(Input::Snapshot(ask), script.now);
     assert_eq!(actions.len(), 1, "{actions:?}");
     match actions.pop() {
-        Some(Action::Answer(answer)) => answer,
+        Some(Action::Snapshot(answer)) => answer,
         other => panic!("{other:?}"),
     }
 }
@@ -29,7 +29,7 @@ fn committed(script: &mut Script) -> Position {
 }
 
 /// The text of each open message: `a:xy`.
-fn texts(answer: &Answer) -> String {
+fn texts(answer: &SnapshotReply) -> String {
     let text = |open: &OpenText| {
         let text: String = open.chunks.iter().map(|chunk| &*chunk.text).collect();
         format!("{}:{text}", open.message)
@@ -41,9 +41,9 @@ fn texts(answer: &Answer) -> String {
 fn an_answer_names_what_the_asker_has_then_the_oldest_and_says_what_is_left_out() {
     let mut script = Script::new();
     script.run("a:0x b:0y c:0z d:0w");
-    let mut ask = |have: &[&str], most_messages: usize| {
-        let have = have.iter().map(|name| (id(name), 0, 0)).collect();
-        let answer = answer(&mut script, Query { have, most_messages, ..anything() });
+    let mut ask = |known: &[&str], max_messages: usize| {
+        let known = known.iter().map(|name| (id(name), 0, 0)).collect();
+        let answer = answer(&mut script, SnapshotRequest { known, max_messages, ..anything() });
         (texts(&answer), answer.left_out)
     };
     assert_eq!(ask(&[], 4), ("a:x b:y c:z d:w".into(), false));
@@ -61,20 +61,21 @@ fn an_answer_names_what_the_asker_has_then_the_oldest_and_says_what_is_left_out(
 fn an_answer_that_is_full_says_that_there_is_more_and_gets_on_page_by_page() {
     let mut script = Script::new();
     script.run("a:0x a:1y b:0z");
-    let mut have: Vec<(MessageId, u32, u32)> = Vec::new();
+    let mut known: Vec<(MessageId, u32, u32)> = Vec::new();
     let mut pages = Vec::new();
     loop {
-        let answer = answer(&mut script, Query { have: have.clone(), max_bytes: 1, ..anything() });
+        let answer =
+            answer(&mut script, SnapshotRequest { known: known.clone(), max_bytes: 1, ..anything() });
         // Every message is named, with where it stands, also where its text has no room.
         let next: Vec<u32> = answer.open.iter().map(|open| open.next).collect();
         assert_eq!((answer.open.len(), next, answer.left_out), (2, vec![2, 1], false));
         pages.push(texts(&answer));
-        let known = |open: &OpenText| {
+        let seen = |open: &OpenText| {
             let before =
-                have.iter().find(|(message, ..)| *message == open.message).map_or(0, |(.., next)| *next);
+                known.iter().find(|(message, ..)| *message == open.message).map_or(0, |(.., next)| *next);
             (open.message.clone(), open.attempt, before + open.chunks.len() as u32)
         };
-        have = answer.open.iter().map(known).collect();
+        known = answer.open.iter().map(seen).collect();
         if !answer.more {
             break;
         }
@@ -89,7 +90,7 @@ fn of_a_message_that_may_have_ended_only_those_hear_who_know_of_it() {
     script.run("a:0x");
     let nothing = answer(&mut script, anything());
     assert_eq!((nothing.open.len(), nothing.left_out), (0, false));
-    let known = answer(&mut script, Query { have: vec![(id("a"), 0, 1)], ..anything() });
+    let known = answer(&mut script, SnapshotRequest { known: vec![(id("a"), 0, 1)], ..anything() });
     assert_eq!(texts(&known), "a:", "so that it is not taken for lost, and is not shown");
 }
 
@@ -197,14 +198,17 @@ fn frames_are_numbered_over_all_messages_and_the_cut_names_the_last() {
     let cut = answer(&mut script, anything()).cut;
     assert_eq!((cut.epoch, cut.number), (1, 5));
     let mut sent = |epoch: u64, number: u64| {
-        let ask = AskSent { token: 3, epoch, number };
-        match script.machine.handle(Input::AskSent(ask), script.now).as_slice() {
-            [Action::Sent(sent)] => sent.clone(),
+        let ask = ChangedThreadsQuery { token: 3, epoch, number };
+        match script.machine.handle(Input::ChangedThreads(ask), script.now).as_slice() {
+            [Action::ChangedThreads(sent)] => sent.clone(),
             other => panic!("{other:?}"),
         }
     };
     let all = vec![(thread("t"), 5)];
-    assert_eq!(sent(1, 4), Sent { token: 3, epoch: 1, number: 5, threads: all.clone(), are_all: true });
+    assert_eq!(
+        sent(1, 4),
+        ChangedThreads { token: 3, epoch: 1, number: 5, threads: all.clone(), is_complete: true }
+    );
     assert_eq!(sent(1, 5).threads, []);
     assert_eq!(sent(0, 9).threads, all, "another epoch's numbers say nothing");
 }
@@ -216,8 +220,8 @@ fn what_an_answer_shows_of_a_restored_message_has_been_sent_before() {
     let stragglers = script.last_commit().stragglers.clone();
     let takeover = Takeover { epoch: 2, checkpoint: Seq(2), stragglers, ..takeover() };
     let mut machine = Partition::new(takeover, Limits::default(), 7, script.now);
-    let actions = machine.handle(Input::Query(anything()), script.now);
-    let [Action::Publish(release), Action::Answer(answer)] = actions.as_slice() else {
+    let actions = machine.handle(Input::Snapshot(anything()), script.now);
+    let [Action::Publish(release), Action::Snapshot(answer)] = actions.as_slice() else {
         panic!("{actions:?}")
     };
     assert_eq!((release.frame.epoch, release.frame.number), (2, 1));

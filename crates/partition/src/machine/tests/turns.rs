@@ -25,7 +25,7 @@ struct Script {
     now: Timestamp,
     seq: u64,
     log: Vec<Entry>,
-    checks: Vec<OrderKey>,
+    checks: Vec<CommandKey>,
     starts: Vec<Start>,
     commits: Vec<Commit>,
     endings: Vec<Ending>,
@@ -58,8 +58,8 @@ fn quiet() -> Limits {
     Limits { checkpoint_ms: i64::MAX, straggler_ms: i64::MAX, ..Limits::default() }
 }
 
-fn opened(name: &str, run: u32, policy: BusyPolicy) -> Order {
-    Order::Turn(Box::new(TurnOpened {
+fn opened(name: &str, run: u32, policy: BusyPolicy) -> Command {
+    Command::Turn(Box::new(TurnOpened {
         turn: turn(name),
         thread: thread("t"),
         agent: agent(),
@@ -85,12 +85,12 @@ fn task_of(id: &str, content: &str) -> Task {
     }
 }
 
-fn act(id: &str, what: ActKind) -> Order {
-    let subject = match &what {
-        ActKind::StopTurn(turn) if turn.as_str().starts_with('u') => thread("t").agent(),
+fn control(id: &str, kind: ControlKind) -> Command {
+    let subject = match &kind {
+        ControlKind::StopTurn(turn) if turn.as_str().starts_with('u') => thread("t").agent(),
         _ => agent(),
     };
-    Order::Act(Act { id: ActId::parse(id).unwrap(), actor: "op".into(), subject, what })
+    Command::Control(Control { id: CommandId::parse(id).unwrap(), actor: "op".into(), subject, kind })
 }
 
 /// `text`, `more:text` (and the batch goes on), `call:id:args`, `result:id:text` or `error:{json}`.
@@ -176,19 +176,21 @@ impl Script {
     }
 
     /// What a store says that has these commits.
-    fn verdict(&self, key: &OrderKey) -> Verdict {
+    fn verdict(&self, key: &CommandKey) -> Verdict {
         let digest = self.commits.iter().find_map(|commit| match key {
-            OrderKey::Turn(_, turn, run) => {
+            CommandKey::Turn(_, turn, run) => {
                 let is_open = commit.open_turns.iter().any(|open| open.opened.turn == *turn);
                 let is_committed = commit.turns.iter().any(|write| write.turn == *turn);
                 let has_failed =
                     |failed: &FailedTurn| failed.opened.turn == *turn && failed.opened.run >= *run;
                 (is_open || is_committed || commit.failed_turns.iter().any(has_failed)).then_some(0)
             }
-            OrderKey::Task(_, id, _) => {
+            CommandKey::Task(_, id, _) => {
                 commit.tasks.iter().find(|write| write.queued.task.id == *id).map(|write| write.digest)
             }
-            OrderKey::Act(_, id, _) => commit.audit.iter().any(|audited| audited.id == *id).then_some(0),
+            CommandKey::Control(_, id, _) => {
+                commit.audit.iter().any(|audited| audited.id == *id).then_some(0)
+            }
         });
         digest.map_or(Verdict::New, |digest| Verdict::Known { digest })
     }
@@ -200,16 +202,16 @@ impl Script {
         self.handle(Input::Entries { entries: vec![entry], room: 1_000 })
     }
 
-    fn order(&mut self, order: Order) -> Vec<String> {
-        self.entry(Body::Order(order, Raw { subject: "s".into(), payload: "p".into() }))
+    fn command(&mut self, command: Command) -> Vec<String> {
+        self.entry(Body::Command(command, Raw { subject: "s".into(), payload: "p".into() }))
     }
 
     fn open(&mut self, name: &str) -> Vec<String> {
-        self.order(opened(name, 0, BusyPolicy::Enqueue))
+        self.command(opened(name, 0, BusyPolicy::Enqueue))
     }
 
     fn task(&mut self, id: &str) -> Vec<String> {
-        self.order(Order::Task(task_of(id, &format!("do {id}"))))
+        self.command(Command::Task(task_of(id, &format!("do {id}"))))
     }
 
     fn last_start(&self) -> Start {
@@ -326,13 +328,13 @@ fn a_failed_turn_keeps_its_input_out_of_the_history_and_can_be_retried() {
     let failed = &script.last_commit().failed_turns[0];
     assert_eq!((failed.opened.content.as_str(), failed.is_retryable), ("ask x", true));
     assert!(script.history().is_empty());
-    assert_eq!(script.order(opened("x", 1, BusyPolicy::Enqueue)), ["start x run 1"]);
+    assert_eq!(script.command(opened("x", 1, BusyPolicy::Enqueue)), ["start x run 1"]);
     assert_eq!(script.last_start().turn.answer(1).as_str(), format!("{}-a1", turn("x")));
     assert_eq!(script.say(0, &["yes!"]), ["end x run 1 complete"]);
     assert_eq!(script.last_commit().turns[0].ends_failed, Some(thread("t")));
     assert_eq!(script.history(), [r#"user "ask x", assistant "yes""#]);
-    assert!(script.order(opened("x", 1, BusyPolicy::Enqueue)).is_empty(), "a second retry is the same");
-    assert_eq!(script.machine.take_counters().duplicate_orders, 1);
+    assert!(script.command(opened("x", 1, BusyPolicy::Enqueue)).is_empty(), "a second retry is the same");
+    assert_eq!(script.machine.take_counters().duplicate_commands, 1);
 }
 
 #[test]
@@ -341,7 +343,7 @@ fn a_retry_that_comes_before_its_failure_is_told_waits() {
     script.open("x");
     script.auto = false;
     script.say(0, &["error:{}"]);
-    script.order(opened("x", 1, BusyPolicy::Enqueue));
+    script.command(opened("x", 1, BusyPolicy::Enqueue));
     let key = script.checks.pop().unwrap();
     assert!(script.handle(Input::Checked(vec![(key, Verdict::New)])).is_empty());
     let told = script.handle(Input::Committed(Vec::new()));
@@ -416,7 +418,7 @@ fn a_stopped_turn_keeps_its_partial_answer_and_the_next_message_works_at_once() 
     script.open("x");
     let first = script.last_start();
     script.say(0, &["I am", "call:c:{}"]);
-    let said = script.order(act("s", ActKind::StopTurn(turn("x"))));
+    let said = script.command(control("s", ControlKind::StopTurn(turn("x"))));
     assert_eq!(said, ["abandon x run 0", "end x run 0 stopped"]);
     assert_eq!(script.history(), [r#"user "ask x", assistant "I am", tool "", assistant """#]);
     let messages = &script.last_commit().turns[0].messages;
@@ -426,7 +428,7 @@ fn a_stopped_turn_keeps_its_partial_answer_and_the_next_message_works_at_once() 
     assert!(script.say_as(&first, 0, 2, &["late!"]).is_empty());
     script.say(0, &["fine!"]);
     assert_eq!(script.history().len(), 2);
-    script.order(act("s2", ActKind::StopTurn(turn("x"))));
+    script.command(control("s2", ControlKind::StopTurn(turn("x"))));
     assert!(script.last_commit().audit[0].refused.is_some());
 }
 
@@ -436,7 +438,7 @@ fn the_four_policies_of_a_busy_thread() {
         let mut script = Script::new();
         script.open("x");
         script.say(0, &["half"]);
-        let said = script.order(opened("y", 0, policy));
+        let said = script.command(opened("y", 0, policy));
         (script, said.join(", "))
     };
     let (mut script, said) = second(BusyPolicy::Enqueue);
@@ -475,9 +477,9 @@ fn no_more_turns_than_allowed_are_under_way() {
     assert!(script.task("t1").is_empty());
     let asked = script
         .machine
-        .handle(Input::Question(Question { token: 1, about: About::Agent(agent()) }), script.now);
-    let Action::Explain(explanation) = &asked[0] else { panic!("{asked:?}") };
-    assert_eq!(explanation.reason, Some(WaitReason::Capacity));
+        .handle(Input::Status(StatusQuery { token: 1, target: QueryTarget::Agent(agent()) }), script.now);
+    let Action::Status(reply) = &asked[0] else { panic!("{asked:?}") };
+    assert_eq!(reply.status.reason, Some(WaitReason::Capacity));
     script.auto = true;
     assert_eq!(script.say(0, &["ok!"]), ["end x run 0 complete", "start task run 0"]);
 }
@@ -485,9 +487,9 @@ fn no_more_turns_than_allowed_are_under_way() {
 #[test]
 fn a_failing_turn_is_told_once_with_what_had_come_of_it() {
     let mut script = Script::new();
-    let Order::Turn(mut traced) = opened("x", 0, BusyPolicy::Enqueue) else { panic!("a turn") };
+    let Command::Turn(mut traced) = opened("x", 0, BusyPolicy::Enqueue) else { panic!("a turn") };
     traced.correlation_id = Some("c-1".into());
-    script.order(Order::Turn(traced));
+    script.command(Command::Turn(traced));
     script.say(0, &["one"]);
     script.say(2, &["three"]);
     let mut told = Vec::new();

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ActKind, BusyPolicy, MessageKey, ThreadId, TurnId};
+use model::{BusyPolicy, ControlKind, MessageKey, ThreadId, TurnId};
 
-use super::{Happened, Order, Ordered, RunEnd, Turns, What, ends};
+use super::{Command, Happened, Ordered, RunEnd, Turns, What, ends};
 use crate::checker::{Evidence, Fate, Invariant, Published, Violation};
 
 /// What is compared, by what it is looked up by.
@@ -119,16 +119,16 @@ impl Known<'_> {
     }
 
     fn inputs(&self) -> impl Iterator<Item = (&Ordered, &model::TurnOpened)> {
-        self.turns.ledger.iter().filter_map(|ordered| match &ordered.order {
-            Order::Turn(opened) => Some((ordered, &**opened)),
-            Order::Task(_) | Order::Act(_) => None,
+        self.turns.ledger.iter().filter_map(|ordered| match &ordered.command {
+            Command::Turn(opened) => Some((ordered, &**opened)),
+            Command::Task(_) | Command::Control(_) => None,
         })
     }
 
     fn is_stopped(&self, turn: &TurnId) -> bool {
-        self.turns.ledger.iter().any(|ordered| match &ordered.order {
-            Order::Act(act) => act.what == ActKind::StopTurn(turn.clone()),
-            Order::Turn(_) | Order::Task(_) => false,
+        self.turns.ledger.iter().any(|ordered| match &ordered.command {
+            Command::Control(control) => control.kind == ControlKind::StopTurn(turn.clone()),
+            Command::Turn(_) | Command::Task(_) => false,
         })
     }
 

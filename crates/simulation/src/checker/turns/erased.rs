@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use model::{AgentId, Position, TaskId, ThreadId, TurnId};
 
-use super::{Happened, Order, Ordered, Turns, What, part_of};
+use super::{Command, Happened, Ordered, Turns, What, part_of};
 
 /// See the module.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) fn without(turns: &Turns, threads: &BTreeSet<ThreadId>) -> Turns {
     rest.rules.erased_turns = erased.turns.clone();
     let queues = erased.tasks.iter().map(|(agent, _)| agent.clone());
     rest.rules.unordered = queues.chain(threads.iter().map(ThreadId::agent)).collect();
-    rest.ledger.retain(|ordered| !erased.has_order(&ordered.order));
+    rest.ledger.retain(|ordered| !erased.has_order(&ordered.command));
     rest.rows.retain(|row| {
         !threads.contains(&row.key.thread)
             && part_of(&row.key.message).is_none_or(|(turn, _)| !erased.turns.contains(&turn))
@@ -38,23 +38,25 @@ pub(super) fn without(turns: &Turns, threads: &BTreeSet<ThreadId>) -> Turns {
 impl Erased<'_> {
     fn grows(&mut self, turns: &Turns) -> bool {
         let before = self.tasks.len() + self.turns.len();
-        for Ordered { order, .. } in &turns.ledger {
+        for Ordered { command, .. } in &turns.ledger {
             let follows = |metadata: &model::Metadata| {
                 let turn = metadata.get("turn_id").and_then(serde_json::Value::as_str);
                 turn.and_then(|turn| TurnId::parse(turn).ok()).is_some_and(|turn| self.turns.contains(&turn))
             };
-            match order {
-                Order::Turn(opened) if self.threads.contains(&opened.thread) || follows(&opened.metadata) => {
+            match command {
+                Command::Turn(opened)
+                    if self.threads.contains(&opened.thread) || follows(&opened.metadata) =>
+                {
                     self.turns.insert(opened.turn.clone());
                 }
-                Order::Task(task)
+                Command::Task(task)
                     if self.threads.contains(&task.agent.thread())
                         || task.origin().is_some_and(|of| self.threads.contains(&of))
                         || follows(&task.metadata) =>
                 {
                     self.tasks.insert((task.agent.clone(), task.id.clone()));
                 }
-                Order::Turn(_) | Order::Task(_) | Order::Act(_) => {}
+                Command::Turn(_) | Command::Task(_) | Command::Control(_) => {}
             }
         }
         for happened in &turns.history {
@@ -79,11 +81,11 @@ impl Erased<'_> {
         self.tasks.len() + self.turns.len() > before
     }
 
-    fn has_order(&self, order: &Order) -> bool {
-        match order {
-            Order::Turn(opened) => self.turns.contains(&opened.turn),
-            Order::Task(task) => self.tasks.contains(&(task.agent.clone(), task.id.clone())),
-            Order::Act(act) => self.threads.contains(&act.subject.thread()),
+    fn has_order(&self, command: &Command) -> bool {
+        match command {
+            Command::Turn(opened) => self.turns.contains(&opened.turn),
+            Command::Task(task) => self.tasks.contains(&(task.agent.clone(), task.id.clone())),
+            Command::Control(control) => self.threads.contains(&control.subject.thread()),
         }
     }
 

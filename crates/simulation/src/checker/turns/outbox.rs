@@ -6,7 +6,7 @@ use model::{AgentId, BatchType, ErrorClass, ErrorHint, MessageKey, Position, Tas
 
 use partition::Pause;
 
-use super::{Order, Part, RunEnd, TurnEvent, Turns, What, ends, part_of};
+use super::{Command, Part, RunEnd, TurnEvent, Turns, What, ends, part_of};
 use crate::checker::{Evidence, Invariant, StoredMessage, Violation};
 
 /// `is_undone`: some of what was published was undone by a store that went back in time, and published anew.
@@ -87,8 +87,8 @@ fn check_follow_ups(
         if *end != RunEnd::Completed || continuing.contains_key(turn) {
             continue;
         }
-        let opened = turns.ledger.iter().find_map(|ordered| match &ordered.order {
-            Order::Turn(opened) if opened.turn == *turn => Some(opened),
+        let opened = turns.ledger.iter().find_map(|ordered| match &ordered.command {
+            Command::Turn(opened) if opened.turn == *turn => Some(opened),
             _ => None,
         });
         let Some(opened) = opened else { continue };
@@ -107,8 +107,8 @@ fn check_follow_ups(
     let sent: BTreeSet<(AgentId, TaskId)> = turns
         .ledger
         .iter()
-        .filter_map(|ordered| match &ordered.order {
-            Order::Task(task) if task.kind != TaskKind::Task && task.metadata.continues().is_none() => {
+        .filter_map(|ordered| match &ordered.command {
+            Command::Task(task) if task.kind != TaskKind::Task && task.metadata.continues().is_none() => {
                 Some((task.agent.clone(), task.id.clone()))
             }
             _ => None,
@@ -170,10 +170,12 @@ fn check_heartbeats(
     let sent: BTreeSet<String> = turns
         .ledger
         .iter()
-        .filter_map(|ordered| match &ordered.order {
-            Order::Turn(opened) => Some(name(format!("turn {}", opened.turn), opened.metadata.continues()?)),
-            Order::Task(task) => Some(name(format!("task {}", task.id), task.metadata.continues()?)),
-            Order::Act(_) => None,
+        .filter_map(|ordered| match &ordered.command {
+            Command::Turn(opened) => {
+                Some(name(format!("turn {}", opened.turn), opened.metadata.continues()?))
+            }
+            Command::Task(task) => Some(name(format!("task {}", task.id), task.metadata.continues()?)),
+            Command::Control(_) => None,
         })
         .collect();
     for next in wanted.symmetric_difference(&sent) {
@@ -199,37 +201,42 @@ fn check_pauses(
         let key = MessageKey { thread: thread.clone(), message: turn.answer(run) };
         let is_auth = *end == RunEnd::Failed("producer_error".to_owned())
             && errors.get(&key).is_some_and(|hint| hint.class == ErrorClass::Auth);
-        let opened = turns.ledger.iter().find_map(|ordered| match &ordered.order {
-            Order::Turn(opened) if opened.turn == *turn => Some(opened),
+        let opened = turns.ledger.iter().find_map(|ordered| match &ordered.command {
+            Command::Turn(opened) if opened.turn == *turn => Some(opened),
             _ => None,
         });
         if let Some(opened) = opened.filter(|_| is_auth) {
             wanted.insert((opened.agent.clone(), format!("{turn}-auth{run}")));
         }
     }
-    let is_erased = |act: &model::Act| {
-        let turn = act.id.as_str().rsplit_once("-auth").and_then(|(turn, _)| TurnId::parse(turn).ok());
+    let is_erased = |control: &model::Control| {
+        let turn = control.id.as_str().rsplit_once("-auth").and_then(|(turn, _)| TurnId::parse(turn).ok());
         turn.is_some_and(|turn| turns.rules.erased_turns.contains(&turn))
     };
     let sent: BTreeSet<(AgentId, String)> = turns
         .ledger
         .iter()
-        .filter_map(|ordered| match &ordered.order {
-            Order::Act(act) if &*act.actor == Pause::ACTOR && !is_erased(act) => {
-                Some((act.subject.clone(), act.id.as_str().to_owned()))
+        .filter_map(|ordered| match &ordered.command {
+            Command::Control(control) if &*control.actor == Pause::ACTOR && !is_erased(control) => {
+                Some((control.subject.clone(), control.id.as_str().to_owned()))
             }
             _ => None,
         })
         .collect();
-    for (agent, act) in wanted.symmetric_difference(&sent) {
+    for (agent, control) in wanted.symmetric_difference(&sent) {
         if evidence.rules.erased.contains(&agent.thread()) {
             continue;
         }
-        let is_wanted = wanted.contains(&(agent.clone(), act.clone()));
+        let is_wanted = wanted.contains(&(agent.clone(), control.clone()));
         if is_undone && !is_wanted {
             continue;
         }
         let (expected, seen) = if is_wanted { ("one", "none") } else { ("none", "one") };
-        violations.push(Violation::new(Invariant::Outbox, format!("pause {act} of {agent}"), expected, seen));
+        violations.push(Violation::new(
+            Invariant::Outbox,
+            format!("pause {control} of {agent}"),
+            expected,
+            seen,
+        ));
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ActKind, AgentId, ErrorClass, ErrorHint, MessageKey, Position, ThreadId, TurnId};
+use model::{AgentId, ControlKind, ErrorClass, ErrorHint, MessageKey, Position, ThreadId, TurnId};
 
-use super::{AgentRow, Happened, Order, RunEnd, Turns, What};
+use super::{AgentRow, Command, Happened, RunEnd, Turns, What};
 use crate::checker::{Invariant, Violation};
 
 /// What workflows have said of their errors, by answer.
@@ -27,9 +27,9 @@ struct Replay<'a> {
     /// Turns under way by thread, with the epoch of their owner.
     active: BTreeMap<ThreadId, (TurnId, u32, u64)>,
     /// When acts on an agent were stored, and when they were audited.
-    acts: BTreeMap<&'a AgentId, Vec<(i64, Option<i64>)>>,
+    controls: BTreeMap<&'a AgentId, Vec<(i64, Option<i64>)>>,
     /// The first entry of each task, in the order of the stream.
-    order: BTreeMap<(&'a AgentId, &'a model::TaskId), u64>,
+    command: BTreeMap<(&'a AgentId, &'a model::TaskId), u64>,
     last_entered: BTreeMap<AgentId, (i64, u64)>,
     violations: &'a mut Vec<Violation>,
 }
@@ -41,14 +41,14 @@ pub(super) fn check(turns: &Turns, errors: &Errors, violations: &mut Vec<Violati
         queues: BTreeMap::new(),
         places: BTreeMap::new(),
         active: BTreeMap::new(),
-        acts: acts(turns),
-        order: BTreeMap::new(),
+        controls: controls(turns),
+        command: BTreeMap::new(),
         last_entered: BTreeMap::new(),
         violations,
     };
     for ordered in &turns.ledger {
-        if let Order::Task(task) = &ordered.order {
-            replay.order.entry((&task.agent, &task.id)).or_insert(ordered.seq);
+        if let Command::Task(task) = &ordered.command {
+            replay.command.entry((&task.agent, &task.id)).or_insert(ordered.seq);
         }
     }
     let mut rest = turns.history.as_slice();
@@ -66,21 +66,21 @@ pub(super) fn check(turns: &Turns, errors: &Errors, violations: &mut Vec<Violati
     }
 }
 
-fn acts(turns: &Turns) -> BTreeMap<&AgentId, Vec<(i64, Option<i64>)>> {
+fn controls(turns: &Turns) -> BTreeMap<&AgentId, Vec<(i64, Option<i64>)>> {
     let mut audited: BTreeMap<_, i64> = BTreeMap::new();
     for happened in &turns.history {
-        if let What::Acted { subject, act, .. } = &happened.what {
-            audited.entry((subject, act)).or_insert(happened.at_ms);
+        if let What::Acted { subject, control, .. } = &happened.what {
+            audited.entry((subject, control)).or_insert(happened.at_ms);
         }
     }
-    let mut acts: BTreeMap<&AgentId, Vec<(i64, Option<i64>)>> = BTreeMap::new();
+    let mut controls: BTreeMap<&AgentId, Vec<(i64, Option<i64>)>> = BTreeMap::new();
     for ordered in &turns.ledger {
-        if let Order::Act(act) = &ordered.order {
-            let done = audited.get(&(&act.subject, &act.id)).copied();
-            acts.entry(&act.subject).or_default().push((ordered.at_ms, done));
+        if let Command::Control(control) = &ordered.command {
+            let done = audited.get(&(&control.subject, &control.id)).copied();
+            controls.entry(&control.subject).or_default().push((ordered.at_ms, done));
         }
     }
-    acts
+    controls
 }
 
 impl Replay<'_> {
@@ -90,8 +90,8 @@ impl Replay<'_> {
 
     /// An act on the agent is in the stream, and its owner may have done it without having said so yet.
     fn acts_are_under_way(&self, agent: &AgentId, at_ms: i64) -> bool {
-        let acts = self.acts.get(agent).map_or(&[][..], Vec::as_slice);
-        acts.iter().any(|(sent, done)| *sent <= at_ms && done.is_none_or(|done| done >= at_ms))
+        let controls = self.controls.get(agent).map_or(&[][..], Vec::as_slice);
+        controls.iter().any(|(sent, done)| *sent <= at_ms && done.is_none_or(|done| done >= at_ms))
     }
 
     fn start(&mut self, at: &Happened, (turn, run): (&TurnId, u32), thread: &ThreadId, is_adopted: bool) {
@@ -183,20 +183,20 @@ impl Replay<'_> {
     /// What the audit calls done is done with it.
     fn acts_have_effects(&mut self, group: &[Happened]) {
         for happened in group {
-            let What::Acted { subject, act: id, is_done: true } = &happened.what else { continue };
-            let Some(act) = act_of(self.turns, subject, id) else { continue };
-            let is_done = |what: &What| match (&act.what, what) {
-                (ActKind::DropTask(_), What::Marked { agent, .. } | What::Removed { agent, .. })
-                | (ActKind::RetryTask(_), What::Requeued { agent, .. }) => agent == subject,
-                (ActKind::StopTurn(turn), What::Ended { turn: ended, .. }) => turn == ended,
-                (ActKind::Pause, What::Agent { agent, .. })
-                | (ActKind::Resume, What::Agent { agent, .. })
-                | (ActKind::ClearBackoff, What::Agent { agent, .. }) => agent == subject,
-                (ActKind::EditTask { .. } | ActKind::DropFailedTurn(_), _) => true,
+            let What::Acted { subject, control: id, is_done: true } = &happened.what else { continue };
+            let Some(control) = act_of(self.turns, subject, id) else { continue };
+            let is_done = |what: &What| match (&control.kind, what) {
+                (ControlKind::DropTask(_), What::Marked { agent, .. } | What::Removed { agent, .. })
+                | (ControlKind::RetryTask(_), What::Requeued { agent, .. }) => agent == subject,
+                (ControlKind::StopTurn(turn), What::Ended { turn: ended, .. }) => turn == ended,
+                (ControlKind::Pause, What::Agent { agent, .. })
+                | (ControlKind::Resume, What::Agent { agent, .. })
+                | (ControlKind::ClearBackoff, What::Agent { agent, .. }) => agent == subject,
+                (ControlKind::EditTask { .. } | ControlKind::DropFailedTurn(_), _) => true,
                 _ => false,
             };
             if !group.iter().any(|happened| is_done(&happened.what)) {
-                let expected = format!("{:?} done with its audit", act.what);
+                let expected = format!("{:?} done with its audit", control.kind);
                 self.report(Invariant::OrdersEnd, id, expected, "nothing".to_owned());
             }
         }
@@ -211,7 +211,7 @@ impl Replay<'_> {
     fn entered(&mut self, agent: &AgentId, task: &model::TaskId, position: i64) {
         self.queues.entry(agent.clone()).or_default().tasks.insert(position, false);
         self.place(agent, position);
-        let seq = self.order.get(&(agent, task)).copied();
+        let seq = self.command.get(&(agent, task)).copied();
         let Some(seq) = seq else {
             let subject = format!("{agent}/{task}");
             return self.report(
@@ -291,9 +291,9 @@ impl Replay<'_> {
     }
 }
 
-fn act_of<'a>(turns: &'a Turns, subject: &AgentId, id: &model::ActId) -> Option<&'a model::Act> {
-    turns.ledger.iter().find_map(|ordered| match &ordered.order {
-        Order::Act(act) if act.id == *id && act.subject == *subject => Some(act),
+fn act_of<'a>(turns: &'a Turns, subject: &AgentId, id: &model::CommandId) -> Option<&'a model::Control> {
+    turns.ledger.iter().find_map(|ordered| match &ordered.command {
+        Command::Control(control) if control.id == *id && control.subject == *subject => Some(control),
         _ => None,
     })
 }
@@ -349,8 +349,8 @@ impl Mine {
                 What::Marked { agent: of, position, code } if of == agent && code == "dropped" => {
                     mine.dropped.insert(*position);
                 }
-                What::Acted { subject, act, is_done: true } if subject == agent => {
-                    mine.acted(turns, agent, act)
+                What::Acted { subject, control, is_done: true } if subject == agent => {
+                    mine.control(turns, agent, control)
                 }
                 _ => {}
             }
@@ -358,11 +358,11 @@ impl Mine {
         mine
     }
 
-    fn acted(&mut self, turns: &Turns, agent: &AgentId, id: &model::ActId) {
-        match act_of(turns, agent, id).map(|act| &act.what) {
-            Some(ActKind::Pause) => self.pauses = Some(true),
-            Some(ActKind::Resume) => self.pauses = Some(false),
-            Some(ActKind::ClearBackoff) => self.lifts = true,
+    fn control(&mut self, turns: &Turns, agent: &AgentId, id: &model::CommandId) {
+        match act_of(turns, agent, id).map(|control| &control.kind) {
+            Some(ControlKind::Pause) => self.pauses = Some(true),
+            Some(ControlKind::Resume) => self.pauses = Some(false),
+            Some(ControlKind::ClearBackoff) => self.lifts = true,
             _ => {}
         }
     }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ActKind, AgentId, BatchType, Chunk, ChunkKind, MessageKey, Position, Role, TaskId, TurnId};
+use model::{AgentId, BatchType, Chunk, ChunkKind, ControlKind, MessageKey, Position, Role, TaskId, TurnId};
 
-use super::{Order, Part, RunEnd, TurnRow, Turns, What, ends, part_of};
+use super::{Command, Part, RunEnd, TurnRow, Turns, What, ends, part_of};
 use crate::checker::{End, Evidence, Fate, Invariant, StoredMessage, Violation};
 
 type Rows<'a> = Vec<(&'a TurnRow, &'a StoredMessage)>;
@@ -77,20 +77,20 @@ fn inputs(turns: &Turns) -> BTreeMap<TurnId, BTreeSet<String>> {
     let mut payloads: BTreeMap<(&AgentId, &TaskId), BTreeSet<String>> = BTreeMap::new();
     let mut edits = Vec::new();
     for ordered in &turns.ledger {
-        match &ordered.order {
-            Order::Turn(opened) => {
+        match &ordered.command {
+            Command::Turn(opened) => {
                 inputs.entry(opened.turn.clone()).or_default().insert(opened.content.clone());
             }
             // The first payload counts; later ones are refused.
-            Order::Task(task) => {
+            Command::Task(task) => {
                 let contents = payloads.entry((&task.agent, &task.id)).or_default();
                 if contents.is_empty() {
                     contents.insert(task.content.clone());
                 }
             }
-            Order::Act(act) => {
-                if let ActKind::EditTask { task, content, .. } = &act.what {
-                    edits.push((&act.subject, task, content));
+            Command::Control(control) => {
+                if let ControlKind::EditTask { task, content, .. } = &control.kind {
+                    edits.push((&control.subject, task, content));
                 }
             }
         }
@@ -119,16 +119,16 @@ fn continued(turns: &Turns) -> BTreeMap<TurnId, Vec<Option<Position>>> {
     let mut continued: BTreeMap<TurnId, Vec<Option<Position>>> = BTreeMap::new();
     let mut payloads: BTreeMap<(&AgentId, &TaskId), Vec<Option<Position>>> = BTreeMap::new();
     for ordered in &turns.ledger {
-        match &ordered.order {
-            Order::Turn(opened) => {
+        match &ordered.command {
+            Command::Turn(opened) => {
                 continued.entry(opened.turn.clone()).or_insert_with(|| vec![opened.metadata.continues()]);
             }
-            Order::Task(task) => {
+            Command::Task(task) => {
                 payloads
                     .entry((&task.agent, &task.id))
                     .or_insert_with(|| vec![task.metadata.continues(), None]);
             }
-            Order::Act(_) => {}
+            Command::Control(_) => {}
         }
     }
     for happened in &turns.history {

@@ -1,7 +1,7 @@
 //! The reader of a session: batches on their way, and everything that happens to readers.
 
-use model::{ActKind, MessageKey, Seq, TurnId};
-use partition::{Body, Entry, Input, Order};
+use model::{Command, ControlKind, MessageKey, Seq, TurnId};
+use partition::{Body, Entry, Input};
 
 use super::{Session, World};
 use crate::bug::Bug;
@@ -169,7 +169,7 @@ impl World {
 fn answers_in(entry: &Entry) -> usize {
     match &entry.body {
         Body::Frame(frame) => usize::from(frame.token.is_some()),
-        Body::Order(..) | Body::Refused { .. } => 0,
+        Body::Command(..) | Body::Refused { .. } => 0,
     }
 }
 
@@ -181,10 +181,10 @@ impl Session {
     /// Planted bugs that look at entries or rewrite them.
     fn plant(&mut self, bug: Option<Bug>, entries: &mut [Entry], last_seq: Seq) {
         for entry in entries {
-            if let Body::Order(Order::Act(act), _) = &mut entry.body
-                && let (ActKind::StopTurn(_), Some(Bug::StopIgnored)) = (&act.what, bug)
+            if let Body::Command(Command::Control(control), _) = &mut entry.body
+                && let (ControlKind::StopTurn(_), Some(Bug::StopIgnored)) = (&control.kind, bug)
             {
-                act.what = ActKind::Resume;
+                control.kind = ControlKind::Resume;
             }
             let Body::Frame(frame) = &mut entry.body else { continue };
             let answer = frame.chunks.first().and_then(|arrival| TurnId::of_answer(&arrival.message));

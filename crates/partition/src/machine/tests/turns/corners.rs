@@ -29,11 +29,11 @@ fn no_deadline_runs_before_what_followed_the_request_has_been_read() {
 #[test]
 fn an_edit_is_stored_before_its_task_begins() {
     let mut script = Script::new();
-    script.order(act("pause", ActKind::Pause));
+    script.command(control("pause", ControlKind::Pause));
     script.task("t1");
     let position = script.last_commit().tasks[0].queued.position;
     script.auto = false;
-    let what = |content: &str| ActKind::EditTask {
+    let what = |content: &str| ControlKind::EditTask {
         task: TaskId::parse("t1").unwrap(),
         content: content.to_owned(),
         metadata: Metadata::EMPTY,
@@ -42,9 +42,9 @@ fn an_edit_is_stored_before_its_task_begins() {
         let key = script.checks.pop().unwrap();
         script.handle(Input::Checked(vec![(key, verdict)]))
     };
-    script.order(act("edit", what("something else")));
+    script.command(control("edit", what("something else")));
     judge(&mut script, Verdict::Task { position, is_failed: false });
-    script.order(act("resume", ActKind::Resume));
+    script.command(control("resume", ControlKind::Resume));
     assert!(judge(&mut script, Verdict::New).is_empty(), "the edit is not stored yet");
     assert_eq!(script.handle(Input::Committed(Vec::new())), ["start task run 0"]);
     assert_eq!(script.last_start().content, "something else");
@@ -56,7 +56,7 @@ fn nothing_waits_for_a_backoff_that_was_cleared() {
     script.task("t1");
     script.say(0, &["error:{}"]);
     assert_eq!(script.machine.stats(script.now).backing_off, 1);
-    let told = script.order(act("clear", ActKind::ClearBackoff));
+    let told = script.command(control("clear", ControlKind::ClearBackoff));
     assert_eq!(told, ["start task run 1"]);
     assert_eq!(script.machine.stats(script.now).backing_off, 0);
 }
@@ -86,9 +86,9 @@ fn a_request_that_is_stored_after_the_end_of_its_turn_is_taken_back() {
 #[test]
 fn no_heartbeat_follows_a_turn_that_was_stopped() {
     // The answer is whole, but its turn has to wait for the thread under this owner.
-    let beats = |order: Option<Order>| {
+    let beats = |command: Option<Command>| {
         let saved = ["x", "y"].map(|name| match opened(name, 0, BusyPolicy::Enqueue) {
-            Order::Turn(opened) => OpenTurn { opened: *opened, seq: Seq(0) },
+            Command::Turn(opened) => OpenTurn { opened: *opened, seq: Seq(0) },
             other => panic!("{other:?}"),
         });
         let mut script = Script::new();
@@ -100,7 +100,7 @@ fn no_heartbeat_follows_a_turn_that_was_stopped() {
         let [x, y] = ["x", "y"].map(|name| Start { token: token(name), ..start(name) });
         script.say_as(&x, 0, 0, &["one"]);
         script.say_as(&y, 0, 0, &["more:two!"]);
-        order.map(|order| script.order(order));
+        command.map(|command| script.command(command));
         script.handle(Input::CaughtUp(true));
         script.say_as(&x, 0, 1, &["three!"]);
         let outgoing = script.commits.iter().filter_map(|commit| commit.outbox.as_ref());
@@ -108,7 +108,7 @@ fn no_heartbeat_follows_a_turn_that_was_stopped() {
         outgoing.filter(|outgoing| matches!(outgoing, Outgoing::TurnOpened(_))).count()
     };
     assert_eq!(beats(None), 1);
-    assert_eq!(beats(Some(act("stop", ActKind::StopTurn(turn("y"))))), 0);
+    assert_eq!(beats(Some(control("stop", ControlKind::StopTurn(turn("y"))))), 0);
 }
 
 #[test]

@@ -85,19 +85,19 @@ fn a_failure_that_comes_before_the_rules_is_judged_by_them() {
 }
 
 /// An input in a thread of its own, and its order.
-fn elsewhere(name: &str) -> (TurnId, ThreadId, Order) {
+fn elsewhere(name: &str) -> (TurnId, ThreadId, Command) {
     let (turn, thread) = (TurnId::foreground(&thread("s"), name).unwrap(), thread("s"));
-    let Order::Turn(opened) = opened(name, 0, BusyPolicy::Enqueue) else { panic!() };
+    let Command::Turn(opened) = opened(name, 0, BusyPolicy::Enqueue) else { panic!() };
     let opened = TurnOpened { turn: turn.clone(), thread: thread.clone(), ..*opened };
-    (turn, thread, Order::Turn(Box::new(opened)))
+    (turn, thread, Command::Turn(Box::new(opened)))
 }
 
 fn entry(seq: u64, body: Body) -> Entry {
     Entry { seq: Seq(seq), stored_at: T0, body }
 }
 
-fn order(seq: u64, order: Order) -> Entry {
-    entry(seq, Body::Order(order, Raw { subject: "s".into(), payload: "p".into() }))
+fn command(seq: u64, command: Command) -> Entry {
+    entry(seq, Body::Command(command, Raw { subject: "s".into(), payload: "p".into() }))
 }
 
 fn answer(seq: u64, turn: &TurnId, thread: &ThreadId, word: &str) -> Entry {
@@ -117,9 +117,9 @@ fn taken_over(takeover: Takeover) -> Script {
 fn an_answer_that_stands_behind_an_order_without_room_is_not_asked_for_again() {
     let (turn, thread, opening) = elsewhere("y");
     let entries = [
-        order(1, opened("x", 0, BusyPolicy::Enqueue)),
-        order(2, opening),
-        order(3, opened("z", 0, BusyPolicy::Enqueue)),
+        command(1, opened("x", 0, BusyPolicy::Enqueue)),
+        command(2, opening),
+        command(3, opened("z", 0, BusyPolicy::Enqueue)),
         answer(4, &turn, &thread, "Hello!"),
     ];
     let mut script = taken_over(bare());
@@ -140,7 +140,7 @@ fn an_answer_that_stands_behind_an_order_without_room_is_not_asked_for_again() {
 fn a_stream_that_lost_its_end_is_not_waited_for() {
     let mut script = taken_over(bare());
     let entries =
-        [order(1, opened("x", 0, BusyPolicy::Enqueue)), order(2, opened("y", 0, BusyPolicy::Enqueue))];
+        [command(1, opened("x", 0, BusyPolicy::Enqueue)), command(2, opened("y", 0, BusyPolicy::Enqueue))];
     script.handle(Input::Entries { entries: entries.to_vec(), room: 0 });
     script.handle(Input::CaughtUp(true));
     script.handle(Input::Room);
@@ -150,18 +150,18 @@ fn a_stream_that_lost_its_end_is_not_waited_for() {
 
 #[test]
 fn nothing_begins_whose_answer_waits_behind_an_order() {
-    let Order::Turn(x) = opened("x", 0, BusyPolicy::Enqueue) else { panic!() };
+    let Command::Turn(x) = opened("x", 0, BusyPolicy::Enqueue) else { panic!() };
     let saved = OpenTurn { opened: *x, seq: Seq(0) };
     let mut script = taken_over(Takeover { open_turns: vec![saved], ..bare() });
     script.auto = false;
     let read = |script: &mut Script, entry| script.handle(Input::Entries { entries: vec![entry], room: 9 });
-    read(&mut script, order(1, opened("w", 0, BusyPolicy::Interrupt)));
+    read(&mut script, command(1, opened("w", 0, BusyPolicy::Interrupt)));
     script.handle(Input::CaughtUp(true));
     let (_, _, opening) = elsewhere("y");
-    read(&mut script, order(2, opening));
+    read(&mut script, command(2, opening));
     read(&mut script, answer(3, &turn("x"), &thread("t"), "Hello!"));
     let checks = std::mem::take(&mut script.checks);
-    let judged = |key: &OrderKey, verdict| Input::Checked(vec![(key.clone(), verdict)]);
+    let judged = |key: &CommandKey, verdict| Input::Checked(vec![(key.clone(), verdict)]);
     assert!(script.handle(judged(&checks[0], Verdict::Known { digest: 0 })).is_empty());
     let told = script.handle(judged(&checks[1], Verdict::New));
     assert_eq!(told, ["start x run 0 adopted", "start y run 0"]);
@@ -169,11 +169,11 @@ fn nothing_begins_whose_answer_waits_behind_an_order() {
 
 #[test]
 fn a_turn_that_is_stopped_before_it_goes_on_is_taken_back_from_its_workflow() {
-    let Order::Turn(x) = opened("x", 0, BusyPolicy::Enqueue) else { panic!() };
+    let Command::Turn(x) = opened("x", 0, BusyPolicy::Enqueue) else { panic!() };
     let saved = OpenTurn { opened: *x, seq: Seq(0) };
     let mut script = taken_over(Takeover { open_turns: vec![saved], ..bare() });
     script.seq = 0;
-    let told = script.order(act("stop", ActKind::StopTurn(turn("x"))));
+    let told = script.command(control("stop", ControlKind::StopTurn(turn("x"))));
     assert_eq!(told, ["abandon x run 0", "end x run 0 stopped"]);
 }
 
@@ -196,7 +196,7 @@ fn no_time_is_awaited_that_has_passed_while_nothing_may_begin() {
     };
     let mut script = taken_over(Takeover { agents: vec![saved], ..bare() });
     script.auto = false;
-    script.handle(Input::Entries { entries: vec![order(1, opened("w", 0, BusyPolicy::Enqueue))], room: 9 });
+    script.handle(Input::Entries { entries: vec![command(1, opened("w", 0, BusyPolicy::Enqueue))], room: 9 });
     script.handle(Input::CaughtUp(true));
     script.later(5_000);
     assert_eq!(script.machine.poll_timeout(), None, "the store's word is");

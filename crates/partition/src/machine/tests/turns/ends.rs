@@ -48,10 +48,10 @@ fn inputs_end_in_one_order_however_they_do() {
     script.say(0, &["par", "error:{}"]);
     script.open("z");
     script.say(0, &["half"]);
-    script.order(opened("busy", 0, BusyPolicy::Reject));
-    script.order(opened("next", 0, BusyPolicy::Interrupt));
+    script.command(opened("busy", 0, BusyPolicy::Reject));
+    script.command(opened("next", 0, BusyPolicy::Interrupt));
     script.say(0, &["more"]);
-    script.order(opened("last", 0, BusyPolicy::Rollback));
+    script.command(opened("last", 0, BusyPolicy::Rollback));
     script.later(121_000);
     let wanted = [
         "x0:complete",
@@ -69,12 +69,12 @@ fn inputs_end_in_one_order_however_they_do() {
 fn a_stopped_turn_that_has_said_nothing_has_an_answer_in_its_place() {
     let mut script = Script::new();
     script.open("x");
-    script.order(act("s", ActKind::StopTurn(turn("x"))));
+    script.command(control("s", ControlKind::StopTurn(turn("x"))));
     assert_eq!(ends(&script), ["x0:stopped/user_request"]);
     let mut waits = Script::new();
     waits.open("x");
     waits.open("y");
-    waits.order(act("s", ActKind::StopTurn(turn("y"))));
+    waits.command(control("s", ControlKind::StopTurn(turn("y"))));
     assert_eq!(waits.endings[0].key.message, turn("y").answer(0));
     ends(&waits);
 }

@@ -8,39 +8,38 @@ fn what_waits_for_the_word_of_the_store_is_not_known_yet() {
     script.open("x");
     script.say(0, &["done!"]);
     let ask = |script: &mut Script| {
-        let question = Question { token: 7, about: About::Thread(thread("t")) };
-        match script.machine.handle(Input::Question(question), script.now).remove(0) {
-            Action::Explain(explanation) => explanation,
+        let query = StatusQuery { token: 7, target: QueryTarget::Thread(thread("t")) };
+        match script.machine.handle(Input::Status(query), script.now).remove(0) {
+            Action::Status(reply) => reply.status,
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(ask(&mut script).known_up_to, Seq(script.seq));
+    assert_eq!(ask(&mut script).applied_seq, Seq(script.seq));
     script.auto = false;
     script.open("y");
-    let explanation = ask(&mut script);
-    assert_eq!((explanation.active, explanation.waiting), (None, Vec::new()));
-    assert_eq!(explanation.known_up_to, Seq(script.seq - 1));
+    let status = ask(&mut script);
+    assert_eq!((status.active, status.waiting), (None, Vec::new()));
+    assert_eq!(status.applied_seq, Seq(script.seq - 1));
 }
 
 #[test]
 fn open_messages_say_what_they_wait_for() {
     let mut script = Script::new();
     let ask = |script: &mut Script| {
-        let question = Question { token: 7, about: About::Thread(thread("t")) };
-        match script.machine.handle(Input::Question(question), script.now).remove(0) {
-            Action::Explain(explanation) => explanation.open,
+        let query = StatusQuery { token: 7, target: QueryTarget::Thread(thread("t")) };
+        match script.machine.handle(Input::Status(query), script.now).remove(0) {
+            Action::Status(reply) => reply.status.open,
             other => panic!("{other:?}"),
         }
     };
     script.open("x");
     script.say(0, &["a"]);
     let [open] = &ask(&mut script)[..] else { panic!("one message is open") };
-    assert_eq!((&open.message, open.buffer.expected, open.gap_for_ms), (&turn("x").answer(0), 1, None));
+    assert_eq!((&open.message, open.expected, open.gap_for_ms), (&turn("x").answer(0), 1, None));
     script.say(2, &["c"]);
     let [open] = &ask(&mut script)[..] else { panic!("one message is open") };
-    let buffer = &open.buffer;
-    assert_eq!((buffer.expected, buffer.received, buffer.released), (1, 2, 1));
-    assert_eq!(buffer.missing, [model::IdRange { first: 1, last: 1 }]);
+    assert_eq!((open.expected, open.received, open.released), (1, 2, 1));
+    assert_eq!(open.missing, [model::IdRange { first: 1, last: 1 }]);
     assert!(
         open.gap_for_ms.is_some_and(|for_ms| (1..=Limits::default().gap_timeout_ms).contains(&for_ms)),
         "{open:?}"
@@ -53,31 +52,31 @@ fn open_messages_say_what_they_wait_for() {
 #[test]
 fn why_things_wait() {
     let mut script = Script::new();
-    let ask = |script: &mut Script, about| {
-        let actions = script.machine.handle(Input::Question(Question { token: 7, about }), script.now);
+    let ask = |script: &mut Script, target| {
+        let actions = script.machine.handle(Input::Status(StatusQuery { token: 7, target }), script.now);
         match actions.into_iter().next() {
-            Some(Action::Explain(explanation)) => explanation,
+            Some(Action::Status(reply)) => reply.status,
             other => panic!("{other:?}"),
         }
     };
     script.open("x");
     script.open("y");
-    let thread_state = ask(&mut script, About::Thread(thread("t")));
-    assert_eq!(thread_state.known_up_to, Seq(script.seq));
+    let thread_state = ask(&mut script, QueryTarget::Thread(thread("t")));
+    assert_eq!(thread_state.applied_seq, Seq(script.seq));
     assert_eq!(thread_state.active.unwrap().waits_for, Some(WaitReason::NoWorkflow));
     let [waiting] = &thread_state.waiting[..] else { panic!("{:?}", thread_state.waiting) };
     assert_eq!(
         (&waiting.turn, waiting.reason, waiting.steps_aside),
         (&turn("y"), WaitReason::HeadOfLine, false)
     );
-    assert_eq!(ask(&mut script, About::Turn(turn("y"))).reason, Some(WaitReason::HeadOfLine));
+    assert_eq!(ask(&mut script, QueryTarget::Turn(turn("y"))).reason, Some(WaitReason::HeadOfLine));
     script.say(1, &["b"]);
-    let active = ask(&mut script, About::Turn(turn("x"))).active.unwrap();
+    let active = ask(&mut script, QueryTarget::Turn(turn("x"))).active.unwrap();
     assert_eq!((active.turn, active.waits_for), (turn("x"), Some(WaitReason::Gap)));
     script.task("t1");
     script.say(0, &["error:{}"]);
-    let waiting = ask(&mut script, About::Agent(agent()));
+    let waiting = ask(&mut script, QueryTarget::Agent(agent()));
     assert!(matches!(waiting.reason, Some(WaitReason::Backoff { for_ms }) if for_ms > 59_000));
-    script.order(act("p", ActKind::Pause));
-    assert_eq!(ask(&mut script, About::Agent(agent())).reason, Some(WaitReason::Paused));
+    script.command(control("p", ControlKind::Pause));
+    assert_eq!(ask(&mut script, QueryTarget::Agent(agent())).reason, Some(WaitReason::Paused));
 }

@@ -5,11 +5,11 @@ use super::*;
 #[test]
 fn what_follows_a_turn_leaves_with_its_commit() {
     let mut script = Script::new();
-    let mut order = opened("x", 0, BusyPolicy::Enqueue);
-    if let Order::Turn(opened) = &mut order {
+    let mut command = opened("x", 0, BusyPolicy::Enqueue);
+    if let Command::Turn(opened) = &mut command {
         (opened.work_request, opened.memory) = (true, true);
     }
-    script.order(order);
+    script.command(command);
     script.auto = false;
     script.say(0, &["yes!"]);
     let batch = script.last_commit().outbox.clone().unwrap();
@@ -46,16 +46,16 @@ fn a_heartbeat_continues_its_batch() {
     let batch = script.last_commit().turns[0].messages[0].placement.position;
     let beat = |id: &str, continues: Value| {
         let metadata = Metadata::new(json!({ "continues": continues }).as_object().unwrap().clone()).unwrap();
-        Order::Task(Task { metadata, ..task_of(id, "go on") })
+        Command::Task(Task { metadata, ..task_of(id, "go on") })
     };
-    script.order(beat("t2", json!(batch.to_string())));
+    script.command(beat("t2", json!(batch.to_string())));
     script.say(0, &["more!"]);
     let places: Vec<_> = script.last_commit().turns[0].messages.iter().map(|m| m.placement).collect();
     assert!(
         places.iter().all(|place| place.batch_id == batch && place.batch_type == BatchType::Continuation)
     );
     for nonsense in [json!("9223372036854775807"), json!("-1"), json!(5), json!("x")] {
-        script.order(beat(&format!("t{}", script.seq), nonsense));
+        script.command(beat(&format!("t{}", script.seq), nonsense));
         script.say(0, &["own!"]);
         let first = script.last_commit().turns[0].messages[0].placement;
         assert_eq!((first.batch_id, first.batch_type), (first.position, BatchType::AgentToAgent));
@@ -65,11 +65,11 @@ fn a_heartbeat_continues_its_batch() {
 #[test]
 fn a_failed_turn_is_followed_by_nothing() {
     let mut script = Script::new();
-    let mut order = opened("x", 0, BusyPolicy::Enqueue);
-    if let Order::Turn(opened) = &mut order {
+    let mut command = opened("x", 0, BusyPolicy::Enqueue);
+    if let Command::Turn(opened) = &mut command {
         opened.work_request = true;
     }
-    script.order(order);
+    script.command(command);
     script.say(0, &["error:{}"]);
     let outgoing = &script.last_commit().outbox.as_ref().unwrap().outgoing;
     assert!(matches!(&outgoing[..], [Outgoing::TurnEnded(ended)] if ended.status == TurnStatus::Failed));
@@ -90,7 +90,7 @@ fn a_persons_turn_without_valid_credentials_pauses_its_agent_wherever_it_lives()
     script.task("t1");
     script.say(0, &["error:{}"]);
     for _ in 0..2 {
-        script.order(Order::Act(pause.act()));
+        script.command(Command::Control(pause.control()));
     }
     assert!(script.later(200_000).is_empty(), "paused, also after its backoff");
     let audited: Vec<_> = script.commits.iter().flat_map(|commit| &commit.audit).collect();
@@ -114,11 +114,11 @@ fn sent(script: &Script) -> Vec<Outgoing> {
 #[test]
 fn an_answer_that_asks_for_it_is_followed_by_a_heartbeat() {
     let mut script = Script::new();
-    let mut order = opened("x", 0, BusyPolicy::Reject);
-    if let Order::Turn(opened) = &mut order {
+    let mut command = opened("x", 0, BusyPolicy::Reject);
+    if let Command::Turn(opened) = &mut command {
         opened.work_request = true;
     }
-    script.order(order);
+    script.command(command);
     let mut batches = Vec::new();
     for number in 1..=2 {
         script.say(0, &["more:first part!"]);
@@ -131,7 +131,7 @@ fn an_answer_that_asks_for_it_is_followed_by_a_heartbeat() {
         assert_eq!(next.metadata.get("heartbeat"), Some(&json!(number)));
         assert_eq!((next.policy, next.run, next.work_request), (BusyPolicy::Enqueue, 0, true));
         let next = next.clone();
-        script.order(Order::Turn(next));
+        script.command(Command::Turn(next));
     }
     script.say(0, &["the end!"]);
     let [Outgoing::Task(work)] = &sent(&script)[..] else { panic!("{:?}", sent(&script)) };
@@ -158,14 +158,14 @@ fn a_task_goes_on_with_a_task() {
 #[test]
 fn heartbeats_have_an_end() {
     let mut script = Script::new();
-    let mut order = opened("x", 0, BusyPolicy::Enqueue);
+    let mut command = opened("x", 0, BusyPolicy::Enqueue);
     let mut map = serde_json::Map::new();
     map.insert("heartbeat".to_owned(), json!(50));
-    if let Order::Turn(opened) = &mut order {
+    if let Command::Turn(opened) = &mut command {
         opened.metadata = Metadata::new(map).unwrap();
         opened.memory = true;
     }
-    script.order(order);
+    script.command(command);
     script.say(0, &["more:and on!"]);
     let [Outgoing::Task(memory)] = &sent(&script)[..] else { panic!("{:?}", sent(&script)) };
     assert_eq!(memory.kind, TaskKind::Memory, "the batch has ended here");
@@ -178,6 +178,6 @@ fn who_stops_a_turn_wants_no_heartbeat() {
     let mut script = Script::new();
     script.open("x");
     script.say(0, &["more:on"]);
-    script.order(act("s1", ActKind::StopTurn(turn("x"))));
+    script.command(control("s1", ControlKind::StopTurn(turn("x"))));
     assert_eq!(sent(&script), []);
 }

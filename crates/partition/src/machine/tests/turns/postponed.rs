@@ -18,10 +18,10 @@ fn names(script: &Script) -> Vec<(String, u32)> {
 }
 
 fn reason_of(script: &mut Script, turn: TurnId) -> Option<WaitReason> {
-    let question = Question { token: 0, about: About::Turn(turn) };
-    let actions = script.machine.handle(Input::Question(question), script.now);
-    let [Action::Explain(explanation)] = &actions[..] else { panic!("{actions:?}") };
-    explanation.reason
+    let query = StatusQuery { token: 0, target: QueryTarget::Turn(turn) };
+    let actions = script.machine.handle(Input::Status(query), script.now);
+    let [Action::Status(reply)] = &actions[..] else { panic!("{actions:?}") };
+    reply.status.reason
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn inputs_of_persons_wait_in_their_order() {
     script.auto = false;
     script.open("x");
     script.open("y");
-    let checked = [turn("x"), turn("y")].map(|id| (OrderKey::Turn(thread("t"), id, 0), Verdict::New));
+    let checked = [turn("x"), turn("y")].map(|id| (CommandKey::Turn(thread("t"), id, 0), Verdict::New));
     script.handle(Input::Checked(checked.to_vec()));
     for round in 1..=3 {
         not_now(&mut script, NotNow::Backoff { for_ms: 25_000 });
@@ -55,18 +55,18 @@ fn inputs_of_persons_wait_in_their_order() {
 #[test]
 fn what_nobody_waits_for_steps_aside() {
     let mut script = Script::new();
-    let mut order = opened("h1", 0, BusyPolicy::Enqueue);
-    if let Order::Turn(opened) = &mut order {
+    let mut command = opened("h1", 0, BusyPolicy::Enqueue);
+    if let Command::Turn(opened) = &mut command {
         let fields = json!({"synthetic": true});
         opened.metadata = Metadata::new(fields.as_object().unwrap().clone()).unwrap();
     }
     script.auto = false;
-    script.order(order);
-    script.handle(Input::Checked(vec![(OrderKey::Turn(thread("t"), turn("h1"), 0), Verdict::New)]));
+    script.command(command);
+    script.handle(Input::Checked(vec![(CommandKey::Turn(thread("t"), turn("h1"), 0), Verdict::New)]));
     not_now(&mut script, NotNow::Paused);
     assert_eq!(reason_of(&mut script, turn("h1")), Some(WaitReason::Paused));
     script.auto = true;
-    script.order(opened("x", 0, BusyPolicy::Reject));
+    script.command(opened("x", 0, BusyPolicy::Reject));
     assert_eq!(script.last_start().turn, turn("x"), "a person is not refused for it");
     script.say(0, &["one!"]);
     script.later(5_000);
@@ -81,17 +81,17 @@ fn what_follows_turns_waits_without_a_failure() {
     script.auto = false;
     let queue = agent().queue_of(TaskKind::Memory);
     let task = Task { agent: queue.clone(), kind: TaskKind::Memory, ..task_of("m", "note") };
-    script.order(Order::Task(task.clone()));
-    script.handle(Input::Checked(vec![(OrderKey::Task(queue.clone(), task.id, None), Verdict::New)]));
+    script.command(Command::Task(task.clone()));
+    script.handle(Input::Checked(vec![(CommandKey::Task(queue.clone(), task.id, None), Verdict::New)]));
     script.handle(Input::Committed(Vec::new()));
     let first = script.last_start();
     assert_eq!((first.agent, first.thread), (queue.clone(), queue.thread()));
     let commits = script.commits.len();
     let why = |script: &mut Script| {
-        let question = Question { token: 0, about: About::Agent(agent().queue_of(TaskKind::Memory)) };
-        let actions = script.machine.handle(Input::Question(question), script.now);
-        let [Action::Explain(explanation)] = &actions[..] else { panic!("{actions:?}") };
-        explanation.reason
+        let query = StatusQuery { token: 0, target: QueryTarget::Agent(agent().queue_of(TaskKind::Memory)) };
+        let actions = script.machine.handle(Input::Status(query), script.now);
+        let [Action::Status(reply)] = &actions[..] else { panic!("{actions:?}") };
+        reply.status.reason
     };
     not_now(&mut script, NotNow::Paused);
     assert_eq!(why(&mut script), Some(WaitReason::Paused), "its agent is");
@@ -119,7 +119,7 @@ fn an_answer_that_has_come_meanwhile_is_gone_on_with() {
     let mut script = Script::new();
     script.auto = false;
     script.open("x");
-    script.handle(Input::Checked(vec![(OrderKey::Turn(thread("t"), turn("x"), 0), Verdict::New)]));
+    script.handle(Input::Checked(vec![(CommandKey::Turn(thread("t"), turn("x"), 0), Verdict::New)]));
     script.say(0, &["one"]);
     not_now(&mut script, NotNow::Paused);
     let start = script.last_start();
@@ -136,15 +136,15 @@ fn more_inputs_than_may_wait_for_their_agents_fail_and_are_kept() {
     script.auto = false;
     let elsewhere = |thread_name: &str| {
         let thread = thread(thread_name);
-        let Order::Turn(opened) = opened("x", 0, BusyPolicy::Enqueue) else { panic!() };
+        let Command::Turn(opened) = opened("x", 0, BusyPolicy::Enqueue) else { panic!() };
         let id = TurnId::foreground(&thread, "x").unwrap();
-        (thread.clone(), id.clone(), Order::Turn(Box::new(TurnOpened { turn: id, thread, ..*opened })))
+        (thread.clone(), id.clone(), Command::Turn(Box::new(TurnOpened { turn: id, thread, ..*opened })))
     };
     let mut turns = Vec::new();
     for thread_name in ["t1", "t2"] {
-        let (thread, id, order) = elsewhere(thread_name);
-        script.order(order);
-        script.handle(Input::Checked(vec![(OrderKey::Turn(thread, id.clone(), 0), Verdict::New)]));
+        let (thread, id, command) = elsewhere(thread_name);
+        script.command(command);
+        script.handle(Input::Checked(vec![(CommandKey::Turn(thread, id.clone(), 0), Verdict::New)]));
         not_now(&mut script, NotNow::Paused);
         turns.push(id);
     }

@@ -11,8 +11,8 @@ fn tasks_run_in_order_one_at_a_time() {
         let said = script.say(0, &["ok!"]);
         assert_eq!(said.get(1).map(String::as_str), next, "{n}");
     }
-    let order: Vec<_> = script.starts.iter().map(|start| start.task.as_ref().unwrap().0.as_str()).collect();
-    assert_eq!(order, ["t1", "t2", "t3"]);
+    let command: Vec<_> = script.starts.iter().map(|start| start.task.as_ref().unwrap().0.as_str()).collect();
+    assert_eq!(command, ["t1", "t2", "t3"]);
     assert_eq!(script.history().len(), 3);
     let commit = script.last_commit();
     assert_eq!(commit.turns[0].messages[0].placement.batch_type, BatchType::AgentToAgent);
@@ -47,12 +47,12 @@ fn a_persons_message_passes_a_backoff() {
     let mut script = Script::new();
     script.task("t1");
     script.say(0, &["error:{}"]);
-    let mut order = opened("x", 0, BusyPolicy::Enqueue);
-    if let Order::Turn(opened) = &mut order {
+    let mut command = opened("x", 0, BusyPolicy::Enqueue);
+    if let Command::Turn(opened) = &mut command {
         opened.thread = agent().thread();
         opened.turn = TurnId::foreground(&agent().thread(), "x").unwrap();
     }
-    assert_eq!(script.order(order), ["start x run 0"]);
+    assert_eq!(script.command(command), ["start x run 0"]);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn an_auth_error_pauses_the_agent_until_somebody_resumes_it() {
     let write = &script.last_commit().agents[0];
     assert!(write.paused && write.failures == 0 && write.wait == Wait::Keep);
     assert!(script.later(200_000).is_empty());
-    assert_eq!(script.order(act("r", ActKind::Resume)), ["start task run 1"]);
+    assert_eq!(script.command(control("r", ControlKind::Resume)), ["start task run 1"]);
     assert!(!script.last_commit().agents[0].paused);
 }
 
@@ -104,7 +104,7 @@ fn a_stopped_task_keeps_its_answer_and_is_marked() {
     let mut script = Script::new();
     script.task("t1");
     script.say(0, &["half"]);
-    script.order(act("s", ActKind::StopTurn(script.last_start().turn)));
+    script.command(control("s", ControlKind::StopTurn(script.last_start().turn)));
     let commit = script.last_commit();
     assert_eq!(commit.failed_tasks[0].code, "stopped");
     assert_eq!(commit.turns[0].messages.len(), 2);
@@ -114,14 +114,14 @@ fn a_stopped_task_keeps_its_answer_and_is_marked() {
 #[test]
 fn operators_pause_resume_and_clear() {
     let mut script = Script::new();
-    script.order(act("p", ActKind::Pause));
+    script.command(control("p", ControlKind::Pause));
     assert!(script.task("t1").is_empty());
-    assert_eq!(script.order(act("r", ActKind::Resume)), ["start task run 0"]);
+    assert_eq!(script.command(control("r", ControlKind::Resume)), ["start task run 0"]);
     script.say(0, &["error:{}"]);
-    assert_eq!(script.order(act("c", ActKind::ClearBackoff)), ["start task run 1"]);
+    assert_eq!(script.command(control("c", ControlKind::ClearBackoff)), ["start task run 1"]);
     let write = &script.last_commit().agents[0];
     assert_eq!((write.wait, write.failures, write.run), (Wait::Clear, 0, 1));
-    assert!(script.order(act("p", ActKind::Pause)).is_empty(), "the same act again does nothing");
+    assert!(script.command(control("p", ControlKind::Pause)).is_empty(), "the same act again does nothing");
     let audit: Vec<_> = script.commits.iter().flat_map(|commit| &commit.audit).collect();
     assert_eq!(
         audit.iter().map(|a| a.what.as_str()).collect::<Vec<_>>(),
@@ -140,7 +140,7 @@ fn operators_retry_drop_and_edit_tasks() {
         script.commits.iter().flat_map(|commit| &commit.tasks).map(|task| task.queued.position).collect();
     script.auto = false;
     let act_on = |script: &mut Script, id: &str, what, is_failed, position| {
-        script.order(act(id, what));
+        script.command(control(id, what));
         let key = script.checks.pop().unwrap();
         let verdict = Verdict::Task { position, is_failed };
         script.handle(Input::Checked(vec![(key, verdict)]));
@@ -149,19 +149,19 @@ fn operators_retry_drop_and_edit_tasks() {
         commit
     };
     let task = |id| TaskId::parse(id).unwrap();
-    let edit = ActKind::EditTask { task: task("t3"), content: "new".into(), metadata: Metadata::EMPTY };
+    let edit = ControlKind::EditTask { task: task("t3"), content: "new".into(), metadata: Metadata::EMPTY };
     let commit = act_on(&mut script, "e", edit, false, positions[2]);
     assert!(matches!(&commit.task_changes[0], TaskChange::Edit { content, .. } if content == "new"));
-    let commit = act_on(&mut script, "d1", ActKind::DropTask(task("t1")), false, positions[0]);
+    let commit = act_on(&mut script, "d1", ControlKind::DropTask(task("t1")), false, positions[0]);
     assert!(commit.audit[0].refused.as_ref().unwrap().contains("under way"), "{:?}", commit.audit);
-    let commit = act_on(&mut script, "d2", ActKind::DropTask(task("t2")), false, positions[1]);
+    let commit = act_on(&mut script, "d2", ControlKind::DropTask(task("t2")), false, positions[1]);
     assert_eq!(
         (commit.failed_tasks[0].position, commit.failed_tasks[0].code.as_str()),
         (positions[1], "dropped")
     );
-    let commit = act_on(&mut script, "r", ActKind::RetryTask(task("t0")), true, Position::from_stored(5));
+    let commit = act_on(&mut script, "r", ControlKind::RetryTask(task("t0")), true, Position::from_stored(5));
     assert!(matches!(commit.task_changes[0], TaskChange::Requeue { from, .. } if from.get() == 5));
-    let commit = act_on(&mut script, "r2", ActKind::RetryTask(task("t3")), false, positions[2]);
+    let commit = act_on(&mut script, "r2", ControlKind::RetryTask(task("t3")), false, positions[2]);
     assert!(commit.audit[0].refused.is_some());
     script.auto = true;
     script.say(0, &["ok!"]);
@@ -179,7 +179,7 @@ fn the_same_task_is_taken_once_and_another_payload_is_refused() {
     let mut script = Script::new();
     script.task("t1");
     script.task("t1");
-    script.order(Order::Task(task_of("t1", "something else")));
+    script.command(Command::Task(task_of("t1", "something else")));
     let tasks: usize = script.commits.iter().map(|commit| commit.tasks.len()).sum();
     assert_eq!(tasks, 1);
     let letters: Vec<_> = script.commits.iter().flat_map(|commit| &commit.dead_letters).collect();
@@ -210,7 +210,7 @@ fn of_orders_of_erased_threads_nothing_is_kept() {
     script.task("t2");
     let key = script.checks.pop().unwrap();
     script.handle(Input::Checked(vec![(key, Verdict::New)]));
-    assert_eq!(script.machine.take_counters().erased_orders, 1);
+    assert_eq!(script.machine.take_counters().erased_commands, 1);
     let commit = script.last_commit();
     let tasks: Vec<_> = commit.tasks.iter().map(|task| task.queued.task.id.as_str()).collect();
     assert_eq!((tasks, commit.dead_letters.len()), (vec!["t2"], 0));
@@ -234,7 +234,7 @@ fn a_task_repeated_while_its_first_is_written_is_taken_once() {
     let tasks = |commit: &Commit| commit.tasks.iter().map(|task| task.queued.task.id.to_string()).collect();
     let written: Vec<Vec<String>> = script.commits.iter().map(tasks).collect();
     assert_eq!(written, [["t1"], ["t2"]]);
-    assert_eq!(script.machine.take_counters().duplicate_orders, 1);
+    assert_eq!(script.machine.take_counters().duplicate_commands, 1);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn orders_are_remembered_only_until_the_store_knows_them() {
     let mut script = Script::with(limits, bare());
     for number in 0..50 {
         script.task(&format!("t{number}"));
-        script.order(act(&format!("p{number}"), ActKind::Pause));
+        script.command(control(&format!("p{number}"), ControlKind::Pause));
     }
     script.later(2_000);
     assert_eq!(script.machine.stats(script.now).remembered_bytes, 0);
@@ -254,7 +254,7 @@ fn orders_are_remembered_only_until_the_store_knows_them() {
     script.task("t50");
     script.later(2_000);
     assert!(script.machine.stats(script.now).remembered_bytes > one);
-    script.order(act("stop", ActKind::StopTurn(turn("x"))));
+    script.command(control("stop", ControlKind::StopTurn(turn("x"))));
     script.later(2_000);
     assert_eq!(script.machine.stats(script.now).remembered_bytes, 0);
 }

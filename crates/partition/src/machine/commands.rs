@@ -3,28 +3,29 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use model::{
-    Act, ActKind, BusyPolicy, Frame, Position, Refusal, Seq, Task, Timestamp, TurnFault, TurnId, TurnOpened,
+    BusyPolicy, Command, Control, ControlKind, Frame, Position, Refusal, Seq, Task, Timestamp, TurnFault,
+    TurnId, TurnOpened,
 };
-use scheduling::{Admission, WaitingTurn};
+use scheduling::{Admission, Readiness};
 
 use super::{Ended, NO_SLOT, Partition, Place, refused_size};
 use crate::action::{Action, Report};
 use crate::recent::Recent;
 use crate::turn::{Turn, TurnEnd, TurnPhase};
-use crate::turns::{AuditWrite, FailedTask, Order, OrderKey, Raw, TaskChange, Verdict};
+use crate::turns::{AuditWrite, CommandKey, FailedTask, Raw, TaskChange, Verdict};
 
 /// Most orders that wait for the store's word; beyond it they wait in the stream.
 const MOST_PENDING: usize = 2_048;
 
 /// Orders on their way.
 #[derive(Debug)]
-pub(super) struct Orders {
+pub(super) struct CommandQueue {
     pending: VecDeque<Pending>,
-    to_check: Vec<OrderKey>,
+    to_check: Vec<CommandKey>,
     /// The last entry with an order that was taken in: read again, it is not taken again.
     read: Seq,
     /// Orders that were taken and that a check under way, or the next one, may not know of.
-    recent: Recent<OrderKey, TakenOrder>,
+    recent: Recent<CommandKey, TakenCommand>,
     /// The last checkpoint that is stored: whatever stands up to it is known to checks from then on.
     stored: Seq,
     /// Places of tasks that were retried or dropped lately, and whether they were marked failed: a check that was on its way
@@ -35,9 +36,9 @@ pub(super) struct Orders {
     pub(super) writes: Writes,
 }
 
-/// See [`Orders::recent`].
+/// See [`CommandQueue::recent`].
 #[derive(Debug)]
-struct TakenOrder {
+struct TakenCommand {
     seq: Seq,
     /// [`Task::digest`] of a task, 0 otherwise.
     digest: u64,
@@ -58,9 +59,9 @@ pub(super) struct Writes {
 
 #[derive(Debug)]
 enum Pending {
-    Order {
+    Command {
         seq: Seq,
-        order: Order,
+        command: Command,
         raw: Raw,
         verdict: Option<Verdict>,
         /// What was stored when the store was asked.
@@ -70,7 +71,7 @@ enum Pending {
     Frame { seq: Seq, frame: Frame },
 }
 
-impl Orders {
+impl CommandQueue {
     pub(super) fn new(checkpoint: Seq, seed: u64) -> Self {
         Self {
             pending: VecDeque::new(),
@@ -99,7 +100,7 @@ impl Orders {
     pub(super) fn stored(&mut self, checkpoint: Seq) {
         self.stored = checkpoint;
         let asked = self.pending.iter().find_map(|pending| match pending {
-            Pending::Order { stored, .. } => Some(*stored),
+            Pending::Command { stored, .. } => Some(*stored),
             Pending::Frame { .. } => None,
         });
         let known = asked.unwrap_or(checkpoint);
@@ -111,7 +112,7 @@ impl Orders {
     /// The first that waits for the store's word.
     pub(super) fn first(&self) -> Option<Seq> {
         self.pending.front().map(|pending| match pending {
-            Pending::Order { seq, .. } | Pending::Frame { seq, .. } => *seq,
+            Pending::Command { seq, .. } | Pending::Frame { seq, .. } => *seq,
         })
     }
 
@@ -132,7 +133,7 @@ impl Orders {
     pub(super) fn held_up(&self) -> BTreeSet<TurnId> {
         let frames = self.pending.iter().filter_map(|pending| match pending {
             Pending::Frame { frame, .. } => Some(frame),
-            Pending::Order { .. } => None,
+            Pending::Command { .. } => None,
         });
         let arrivals = frames.flat_map(|frame| &frame.chunks);
         arrivals.filter_map(|arrival| Some(TurnId::of_answer(&arrival.message)?.0)).collect()
@@ -142,11 +143,11 @@ impl Orders {
     pub(super) fn keeps_back_of(&self, thread: &model::ThreadId) -> bool {
         self.pending.iter().any(|pending| match pending {
             Pending::Frame { frame, .. } => frame.thread == *thread,
-            Pending::Order { .. } => false,
+            Pending::Command { .. } => false,
         })
     }
 
-    pub(super) fn take_checks(&mut self) -> Option<Vec<OrderKey>> {
+    pub(super) fn take_checks(&mut self) -> Option<Vec<CommandKey>> {
         (!self.to_check.is_empty()).then(|| std::mem::take(&mut self.to_check))
     }
 
@@ -154,15 +155,17 @@ impl Orders {
     /// stopped ends where the stream says, whoever reads it.
     fn holds_up(&self, thread: &model::ThreadId, turn: &TurnId, run: u32) -> bool {
         self.pending.iter().any(|pending| match pending {
-            Pending::Order { order: Order::Turn(opened), .. } => match opened.turn == *turn {
+            Pending::Command { command: Command::Turn(opened), .. } => match opened.turn == *turn {
                 true => opened.run <= run,
                 false => {
                     opened.thread == *thread
                         && matches!(opened.policy, BusyPolicy::Interrupt | BusyPolicy::Rollback)
                 }
             },
-            Pending::Order { order: Order::Act(act), .. } => act.what == ActKind::StopTurn(turn.clone()),
-            Pending::Order { order: Order::Task(_), .. } => false,
+            Pending::Command { command: Command::Control(control), .. } => {
+                control.kind == ControlKind::StopTurn(turn.clone())
+            }
+            Pending::Command { command: Command::Task(_), .. } => false,
             Pending::Frame { frame, .. } => frame.chunks.iter().any(|arrival| {
                 TurnId::of_answer(&arrival.message).is_some_and(|(waiting, of)| waiting == *turn && of == run)
             }),
@@ -170,103 +173,103 @@ impl Orders {
     }
 }
 
-fn key_of(order: &Order) -> OrderKey {
-    match order {
-        Order::Turn(opened) => OrderKey::Turn(opened.thread.clone(), opened.turn.clone(), opened.run),
-        Order::Task(task) => OrderKey::Task(task.agent.clone(), task.id.clone(), task.origin()),
-        Order::Act(act) => {
-            let task = match &act.what {
-                ActKind::RetryTask(task) | ActKind::DropTask(task) | ActKind::EditTask { task, .. } => {
-                    Some(task.clone())
-                }
-                ActKind::Pause
-                | ActKind::Resume
-                | ActKind::ClearBackoff
-                | ActKind::StopTurn(_)
-                | ActKind::DropFailedTurn(_)
-                | ActKind::EraseThread => None,
+fn key_of(command: &Command) -> CommandKey {
+    match command {
+        Command::Turn(opened) => CommandKey::Turn(opened.thread.clone(), opened.turn.clone(), opened.run),
+        Command::Task(task) => CommandKey::Task(task.agent.clone(), task.id.clone(), task.origin()),
+        Command::Control(control) => {
+            let task = match &control.kind {
+                ControlKind::RetryTask(task)
+                | ControlKind::DropTask(task)
+                | ControlKind::EditTask { task, .. } => Some(task.clone()),
+                ControlKind::Pause
+                | ControlKind::Resume
+                | ControlKind::ClearBackoff
+                | ControlKind::StopTurn(_)
+                | ControlKind::DropFailedTurn(_)
+                | ControlKind::EraseThread => None,
             };
-            OrderKey::Act(act.subject.clone(), act.id.clone(), task)
+            CommandKey::Control(control.subject.clone(), control.id.clone(), task)
         }
     }
 }
 
 impl Partition {
-    pub(super) fn order(
+    pub(super) fn command(
         &mut self,
-        order: Order,
+        command: Command,
         raw: Raw,
         seq: Seq,
         room: &mut usize,
         actions: &mut Vec<Action>,
     ) {
-        if seq <= self.orders.read {
+        if seq <= self.commands.read {
             return;
         }
-        if self.deferring.is_some() || *room == 0 || self.orders.pending.len() >= MOST_PENDING {
+        if self.deferring.is_some() || *room == 0 || self.commands.pending.len() >= MOST_PENDING {
             return self.defer((seq, 0), actions);
         }
         *room -= 1;
-        self.orders.read = seq;
+        self.commands.read = seq;
         self.holds.insert((seq, NO_SLOT));
-        self.orders.to_check.push(key_of(&order));
-        self.orders.pending.push_back(Pending::Order {
+        self.commands.to_check.push(key_of(&command));
+        self.commands.pending.push_back(Pending::Command {
             seq,
-            order,
+            command,
             raw,
             verdict: None,
-            stored: self.orders.stored,
+            stored: self.commands.stored,
         });
     }
 
     /// Keeps a frame back whose turn is about to be opened; true when it did.
     pub(super) fn keeps_back(&mut self, frame: &Frame, seq: Seq) -> bool {
-        if self.orders.pending.is_empty() {
+        if self.commands.pending.is_empty() {
             return false;
         }
         let waits = frame.chunks.iter().any(|arrival| {
             TurnId::of_answer(&arrival.message)
-                .is_some_and(|(turn, run)| self.orders.holds_up(&frame.thread, &turn, run))
+                .is_some_and(|(turn, run)| self.commands.holds_up(&frame.thread, &turn, run))
         });
         if waits {
             self.holds.insert((seq, NO_SLOT));
-            self.orders.pending.push_back(Pending::Frame { seq, frame: frame.clone() });
+            self.commands.pending.push_back(Pending::Frame { seq, frame: frame.clone() });
         }
         waits
     }
 
     pub(super) fn checked(
         &mut self,
-        verdicts: Vec<(OrderKey, Verdict)>,
+        verdicts: Vec<(CommandKey, Verdict)>,
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
         let mut verdicts = verdicts.into_iter();
-        for pending in &mut self.orders.pending {
-            let Pending::Order { order, verdict: verdict @ None, .. } = pending else { continue };
+        for pending in &mut self.commands.pending {
+            let Pending::Command { command, verdict: verdict @ None, .. } = pending else { continue };
             let Some((key, known)) = verdicts.next() else { break };
-            debug_assert_eq!(key, key_of(order), "answers come in the order of the questions");
+            debug_assert_eq!(key, key_of(command), "answers come in the order of the questions");
             *verdict = Some(known);
         }
-        self.take_orders(now, actions);
+        self.take_commands(now, actions);
     }
 
     /// Takes the orders that have been judged, in the order of the stream.
-    pub(super) fn take_orders(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
-        while let Some(pending) = self.orders.pending.pop_front() {
+    pub(super) fn take_commands(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+        while let Some(pending) = self.commands.pending.pop_front() {
             match pending {
                 Pending::Frame { seq, frame } => {
                     self.holds.remove(&(seq, NO_SLOT));
                     self.place(&frame, seq, &mut 0, now, actions);
                     self.work.make_ready(&frame.thread);
                 }
-                Pending::Order { seq, order, raw, verdict: Some(verdict), .. }
-                    if !self.must_wait(&order, verdict) =>
+                Pending::Command { seq, command, raw, verdict: Some(verdict), .. }
+                    if !self.must_wait(&command, verdict) =>
                 {
-                    self.take_order(order, raw, seq, verdict, now);
+                    self.take_command(command, raw, seq, verdict, now);
                 }
-                waiting @ Pending::Order { .. } => {
-                    self.orders.pending.push_front(waiting);
+                waiting @ Pending::Command { .. } => {
+                    self.commands.pending.push_front(waiting);
                     return;
                 }
             }
@@ -274,37 +277,37 @@ impl Partition {
     }
 
     /// The retry of a turn whose failure is written but not yet told.
-    fn must_wait(&self, order: &Order, verdict: Verdict) -> bool {
-        verdict == Verdict::New && self.earlier_run(order).is_some_and(has_failed)
+    fn must_wait(&self, command: &Command, verdict: Verdict) -> bool {
+        verdict == Verdict::New && self.earlier_run(command).is_some_and(has_failed)
     }
 
     /// The run that this order retries, if it is here.
-    fn earlier_run(&self, order: &Order) -> Option<&Turn> {
-        let Order::Turn(opened) = order else { return None };
+    fn earlier_run(&self, command: &Command) -> Option<&Turn> {
+        let Command::Turn(opened) = command else { return None };
         self.work.turns.get(&opened.turn).filter(|turn| turn.run < opened.run)
     }
 
-    fn take_order(&mut self, order: Order, raw: Raw, seq: Seq, verdict: Verdict, now: Timestamp) {
-        let key = key_of(&order);
+    fn take_command(&mut self, command: Command, raw: Raw, seq: Seq, verdict: Verdict, now: Timestamp) {
+        let key = key_of(&command);
         let known = match verdict {
             Verdict::Erased => {
-                self.counters.erased_orders += 1;
+                self.counters.erased_commands += 1;
                 self.holds.remove(&(seq, NO_SLOT));
                 return;
             }
             Verdict::Known { digest } => Some(digest),
             Verdict::New | Verdict::Unknown | Verdict::Task { .. } => {
-                self.orders.recent.get(&key).map(|taken| taken.digest)
+                self.commands.recent.get(&key).map(|taken| taken.digest)
             }
         };
         if let Some(digest) = known {
-            match &order {
-                Order::Task(task) if task.digest() != digest => {
+            match &command {
+                Command::Task(task) if task.digest() != digest => {
                     let detail = format!("task {} is known with another payload", task.id);
                     return self.refuse(seq, raw, "task_conflict", detail);
                 }
-                Order::Turn(_) | Order::Task(_) | Order::Act(_) => {
-                    self.counters.duplicate_orders += 1;
+                Command::Turn(_) | Command::Task(_) | Command::Control(_) => {
+                    self.counters.duplicate_commands += 1;
                     self.holds.remove(&(seq, NO_SLOT));
                     return;
                 }
@@ -314,37 +317,37 @@ impl Partition {
             let detail = "there is no such agent or thread, and they may not be created by use here";
             return self.refuse(seq, raw, "unknown_agent", detail.to_owned());
         }
-        if self.earlier_run(&order).is_some() {
+        if self.earlier_run(&command).is_some() {
             // As when the store went back in time, behind the failure that was retried. To wait for its end could be to wait
             // for ever: what ends it may stand behind this order.
             let detail = "the run that it retries has not failed";
             return self.refuse(seq, raw, "turn_not_failed", detail.to_owned());
         }
-        match order {
-            Order::Turn(opened) => {
-                self.orders.recent.insert(key, TakenOrder { seq, digest: 0 });
+        match command {
+            Command::Turn(opened) => {
+                self.commands.recent.insert(key, TakenCommand { seq, digest: 0 });
                 self.open_turn(opened, seq, now);
             }
-            Order::Task(task) => {
+            Command::Task(task) => {
                 let digest = task.digest();
-                self.orders.recent.insert(key, TakenOrder { seq, digest });
-                self.orders.incoming.push_back((seq, task, digest));
+                self.commands.recent.insert(key, TakenCommand { seq, digest });
+                self.commands.incoming.push_back((seq, task, digest));
             }
-            Order::Act(act) => {
-                self.orders.recent.insert(key, TakenOrder { seq, digest: 0 });
-                self.counters.acts += 1;
-                let refused = self.act(&act, verdict, now);
-                let audited = audited(&act, refused);
-                let stopped = match &act.what {
-                    ActKind::StopTurn(turn) if audited.refused.is_none() => self.work.turns.get_mut(turn),
+            Command::Control(control) => {
+                self.commands.recent.insert(key, TakenCommand { seq, digest: 0 });
+                self.counters.control_commands += 1;
+                let refused = self.control(&control, verdict, now);
+                let audited = audited(&control, refused);
+                let stopped = match &control.kind {
+                    ControlKind::StopTurn(turn) if audited.refused.is_none() => self.work.turns.get_mut(turn),
                     _ => None,
                 };
                 match stopped {
                     // The end of the turn may have to wait for a later commit, and so must what says that it was done.
                     Some(turn) => turn.stopped_by = Some((seq, audited)),
                     None => {
-                        self.orders.writes.seqs.push(seq);
-                        self.orders.writes.audit.push(audited);
+                        self.commands.writes.seqs.push(seq);
+                        self.commands.writes.audit.push(audited);
                     }
                 }
             }
@@ -393,7 +396,7 @@ impl Partition {
 
     fn only_postponed_wait(&self, thread: &model::ThreadId, now: Timestamp) -> bool {
         let steps_aside = |id: &TurnId| {
-            self.work.turns.get(id).is_some_and(|turn| turn.waiting(now) == WaitingTurn::StepsAside)
+            self.work.turns.get(id).is_some_and(|turn| turn.waiting(now) == Readiness::StepsAside)
         };
         self.work
             .lanes
@@ -413,8 +416,8 @@ impl Partition {
 
     fn audit_retry(&mut self, opened: &TurnOpened, actor: String) {
         let text = format!("{}-retry{}", opened.turn, opened.run);
-        let Ok(id) = model::ActId::parse(&text) else { return };
-        self.orders.writes.audit.push(AuditWrite {
+        let Ok(id) = model::CommandId::parse(&text) else { return };
+        self.commands.writes.audit.push(AuditWrite {
             id,
             subject: opened.thread.agent(),
             actor,
@@ -439,13 +442,13 @@ fn has_failed(turn: &Turn) -> bool {
     turn.phase == TurnPhase::Ended && matches!(turn.end, Some(TurnEnd::Failed(_)))
 }
 
-fn audited(act: &Act, refused: Option<String>) -> AuditWrite {
+fn audited(control: &Control, refused: Option<String>) -> AuditWrite {
     AuditWrite {
-        id: act.id.clone(),
-        subject: act.subject.clone(),
-        actor: act.actor.to_string(),
-        what: act.what.name().to_owned(),
-        target: act.what.target().map(str::to_owned),
+        id: control.id.clone(),
+        subject: control.subject.clone(),
+        actor: control.actor.to_string(),
+        what: control.kind.name().to_owned(),
+        target: control.kind.target().map(str::to_owned),
         refused,
     }
 }

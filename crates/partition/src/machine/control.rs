@@ -1,6 +1,8 @@
 //! What operators and clients do to agents, tasks and turns.
 
-use model::{Act, ActKind, AgentId, Bucket, Metadata, Position, TaskId, Timestamp, TurnFault, TurnId};
+use model::{
+    AgentId, Bucket, Control, ControlKind, Metadata, Position, TaskId, Timestamp, TurnFault, TurnId,
+};
 
 use super::Partition;
 use crate::turn::{TurnEnd, TurnPhase};
@@ -10,27 +12,27 @@ use crate::turns::{FailedTask, TaskChange, Verdict, Wait};
 type Refused = Option<String>;
 
 impl Partition {
-    pub(super) fn act(&mut self, act: &Act, verdict: Verdict, now: Timestamp) -> Refused {
-        let agent = &act.subject;
+    pub(super) fn control(&mut self, control: &Control, verdict: Verdict, now: Timestamp) -> Refused {
+        let agent = &control.subject;
         if let Verdict::Task { position, is_failed } = verdict
-            && self.orders.has_left(position, is_failed)
+            && self.commands.has_left(position, is_failed)
         {
             return Some("the task has just been retried or dropped".to_owned());
         }
-        match &act.what {
+        match &control.kind {
             // The store has done it; that it comes in the order of the stream is all that matters.
-            ActKind::EraseThread => None,
-            ActKind::Pause => self.set_paused(agent, true),
-            ActKind::Resume => self.set_paused(agent, false),
-            ActKind::ClearBackoff => self.clear_backoff(agent),
-            ActKind::StopTurn(turn) => self.stop_turn(turn),
-            ActKind::DropFailedTurn(turn) => {
-                self.orders.writes.dropped_turns.push((agent.thread(), turn.clone()));
+            ControlKind::EraseThread => None,
+            ControlKind::Pause => self.set_paused(agent, true),
+            ControlKind::Resume => self.set_paused(agent, false),
+            ControlKind::ClearBackoff => self.clear_backoff(agent),
+            ControlKind::StopTurn(turn) => self.stop_turn(turn),
+            ControlKind::DropFailedTurn(turn) => {
+                self.commands.writes.dropped_turns.push((agent.thread(), turn.clone()));
                 None
             }
-            ActKind::RetryTask(task) => self.retry_task(agent, task, verdict, now),
-            ActKind::DropTask(task) => self.drop_task(agent, task, verdict),
-            ActKind::EditTask { task, content, metadata } => {
+            ControlKind::RetryTask(task) => self.retry_task(agent, task, verdict, now),
+            ControlKind::DropTask(task) => self.drop_task(agent, task, verdict),
+            ControlKind::EditTask { task, content, metadata } => {
                 self.edit_task(agent, task, verdict, content, metadata)
             }
         }
@@ -87,17 +89,17 @@ impl Partition {
             }
         };
         let to = self.positions.next(Bucket::of_key(agent.as_str()), now);
-        self.orders.leave(from, true);
-        self.orders.writes.task_changes.push(TaskChange::Requeue { agent: agent.clone(), from, to });
+        self.commands.leave(from, true);
+        self.commands.writes.task_changes.push(TaskChange::Requeue { agent: agent.clone(), from, to });
         self.work.queue(agent, |queue| queue.expect(to));
-        self.orders.writes.more.push(agent.clone());
+        self.commands.writes.more.push(agent.clone());
         None
     }
 
     /// A pending task is changed: see [`scheduling::AgentQueue::unsettle`].
     fn unsettle(&mut self, agent: &AgentId) {
         self.work.queue(agent, scheduling::AgentQueue::unsettle);
-        self.orders.writes.more.push(agent.clone());
+        self.commands.writes.more.push(agent.clone());
     }
 
     fn drop_task(&mut self, agent: &AgentId, task: &TaskId, verdict: Verdict) -> Refused {
@@ -108,8 +110,8 @@ impl Partition {
             }
         };
         if is_failed {
-            self.orders.leave(position, true);
-            self.orders.writes.task_changes.push(TaskChange::Remove { agent: agent.clone(), position });
+            self.commands.leave(position, true);
+            self.commands.writes.task_changes.push(TaskChange::Remove { agent: agent.clone(), position });
             return None;
         }
         if let Some(refused) = self.is_out_of_reach(agent, task, position) {
@@ -129,8 +131,8 @@ impl Partition {
             self.work.mark(agent, Wait::Clear);
             self.work.make_ready(&agent.thread());
         }
-        self.orders.leave(position, false);
-        self.orders.writes.failed_tasks.push(FailedTask {
+        self.commands.leave(position, false);
+        self.commands.writes.failed_tasks.push(FailedTask {
             agent: agent.clone(),
             position,
             code: "dropped".to_owned(),
@@ -165,7 +167,7 @@ impl Partition {
             content: content.to_owned(),
             metadata: metadata.clone(),
         };
-        self.orders.writes.task_changes.push(TaskChange::Edit {
+        self.commands.writes.task_changes.push(TaskChange::Edit {
             agent: agent.clone(),
             position,
             content: edited.content.clone(),

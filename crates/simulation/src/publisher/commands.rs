@@ -1,9 +1,9 @@
 //! Inputs of persons and tasks, as gateways and others publish them.
 
 use model::{
-    AgentId, Bucket, BusyPolicy, Metadata, PartitionId, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
+    AgentId, Bucket, BusyPolicy, Command, Metadata, PartitionId, Task, TaskId, TaskKind, ThreadId, TurnId,
+    TurnOpened,
 };
-use partition::Order;
 use serde_json::{Map, json};
 
 use crate::rng::Rng;
@@ -14,13 +14,13 @@ pub(super) fn plan(
     scenario: &Scenario,
     threads: &[(ThreadId, PartitionId)],
     rng: &mut Rng,
-) -> Vec<(i64, usize, Order)> {
+) -> Vec<(i64, usize, Command)> {
     let mut planned = Vec::new();
     for number in 0..scenario.turning.inputs {
         let thread = rng.index(threads.len());
         let Some(opened) = input(number, &threads[thread].0, threads, scenario, rng) else { continue };
         let at = rng.range(0, scenario.faults_until * 9 / 10);
-        send(at, thread, Order::Turn(Box::new(opened)), scenario, rng, &mut planned);
+        send(at, thread, Command::Turn(Box::new(opened)), scenario, rng, &mut planned);
     }
     let burst = rng.chance(0.5).then(|| rng.range(0, scenario.faults_until / 2));
     for number in 0..scenario.turning.tasks {
@@ -32,9 +32,9 @@ pub(super) fn plan(
         };
         if rng.chance(scenario.turning.conflict) {
             let other = Task { content: format!("other {number}"), ..task.clone() };
-            planned.push((at + rng.range(-50, 3_000).max(-at), thread, Order::Task(other)));
+            planned.push((at + rng.range(-50, 3_000).max(-at), thread, Command::Task(other)));
         }
-        send(at, thread, Order::Task(task), scenario, rng, &mut planned);
+        send(at, thread, Command::Task(task), scenario, rng, &mut planned);
     }
     planned
 }
@@ -43,16 +43,16 @@ pub(super) fn plan(
 fn send(
     at: i64,
     thread: usize,
-    order: Order,
+    command: Command,
     scenario: &Scenario,
     rng: &mut Rng,
-    planned: &mut Vec<(i64, usize, Order)>,
+    planned: &mut Vec<(i64, usize, Command)>,
 ) {
     while rng.chance(scenario.turning.duplicate / 2.0) {
         let later = rng.pick([20, 500, 8_000]);
-        planned.push((at + rng.range(1, later), thread, order.clone()));
+        planned.push((at + rng.range(1, later), thread, command.clone()));
     }
-    planned.push((at, thread, order));
+    planned.push((at, thread, command));
 }
 
 fn input(
@@ -95,13 +95,13 @@ fn task(number: usize, agent: &AgentId) -> Option<Task> {
 }
 
 /// Whose the text of an order is, for who erases it: the store knows it of subjects, and of tasks by what they carry.
-pub(crate) fn owner_of(order: &Order) -> String {
-    match order {
-        Order::Turn(opened) => opened.thread.to_string(),
-        Order::Task(task) => {
+pub(crate) fn owner_of(command: &Command) -> String {
+    match command {
+        Command::Turn(opened) => opened.thread.to_string(),
+        Command::Task(task) => {
             task.origin().map_or_else(|| task.agent.agent().to_string(), |origin| origin.to_string())
         }
-        Order::Act(act) => act.subject.to_string(),
+        Command::Control(control) => control.subject.to_string(),
     }
 }
 

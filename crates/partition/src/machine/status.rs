@@ -1,92 +1,85 @@
-//! Why something waits.
+//! How queues and turns stand: what runs, and why something waits.
 
-use model::{AgentId, Seq, ThreadId, Timestamp, TurnId};
-use scheduling::{Head, WaitingTurn};
+use model::{
+    ActiveTurn, AgentId, OpenMessageStatus, QueryTarget, QueueStatus, Seq, ThreadId, Timestamp, TurnId,
+    WaitReason, WaitingTurn,
+};
+use scheduling::{Head, Readiness};
 
 use super::Partition;
+use crate::action::BufferState;
 use crate::messages::Slot;
 use crate::open::Phase;
 use crate::turn::{Turn, TurnPhase};
-use crate::turns::{About, ActiveTurn, Explanation, OpenMessage, Question, WaitReason, WaitingInput};
 
-/// Open messages of one thread that are told of.
-const MOST_OPEN: usize = 64;
+/// Open messages of one thread that are named.
+const MAX_OPEN: usize = 64;
 
 impl Partition {
-    pub(super) fn explain(&mut self, question: &Question, now: Timestamp) -> Explanation {
-        let mut explanation = Explanation {
-            token: question.token,
-            active: None,
-            waiting: Vec::new(),
-            reason: None,
-            paused: false,
-            head: None,
-            known_up_to: self.known_up_to(),
-            open: Vec::new(),
-        };
-        match &question.about {
-            About::Agent(agent) => {
-                self.explain_thread(&agent.thread(), &mut explanation, now);
-                self.explain_agent(agent, &mut explanation, now);
+    pub(super) fn status(&mut self, target: &QueryTarget, now: Timestamp) -> QueueStatus {
+        let mut status = QueueStatus { applied_seq: self.applied_seq(), ..QueueStatus::default() };
+        match target {
+            QueryTarget::Agent(agent) => {
+                self.thread_status(&agent.thread(), &mut status, now);
+                self.agent_status(agent, &mut status, now);
             }
-            About::Thread(thread) => self.explain_thread(thread, &mut explanation, now),
-            About::Turn(id) => {
+            QueryTarget::Thread(thread) => self.thread_status(thread, &mut status, now),
+            QueryTarget::Turn(id) => {
                 let thread = self.work.turns.get(id).map(|turn| turn.thread.clone());
                 if let Some(thread) = thread {
-                    self.explain_thread(&thread, &mut explanation, now);
-                    let waiting = explanation.waiting.iter().find(|waiting| waiting.turn == *id);
+                    self.thread_status(&thread, &mut status, now);
+                    let waiting = status.waiting.iter().find(|waiting| waiting.turn == *id);
                     let is_waiting = waiting.is_some();
-                    explanation.reason = waiting.map(|waiting| waiting.reason);
-                    if is_waiting || explanation.active.as_ref().is_none_or(|active| active.turn != *id) {
-                        explanation.active = self.active_turn(id, now).or(explanation.active);
+                    status.reason = waiting.map(|waiting| waiting.reason);
+                    if is_waiting || status.active.as_ref().is_none_or(|active| active.turn != *id) {
+                        status.active = self.active_turn(id, now).or(status.active);
                     }
                 } else {
-                    explanation.reason = self.is_not_known_yet();
+                    status.reason = self.is_not_known_yet();
                 }
             }
         }
-        explanation
+        status
     }
 
-    fn explain_thread(&mut self, thread: &ThreadId, explanation: &mut Explanation, now: Timestamp) {
+    fn thread_status(&mut self, thread: &ThreadId, status: &mut QueueStatus, now: Timestamp) {
         if let Some(lane) = self.work.lanes.get(thread) {
             let waiting = |id: &TurnId| {
                 let turn = self.work.turns.get(id)?;
-                Some(WaitingInput {
+                Some(WaitingTurn {
                     turn: id.clone(),
                     reason: waits_to_begin(turn, now),
                     age_ms: now.since_ms(turn.known_at).max(0),
-                    steps_aside: turn.waiting(now) == WaitingTurn::StepsAside,
+                    steps_aside: turn.waiting(now) == Readiness::StepsAside,
                 })
             };
-            explanation.waiting = lane.waiting().filter_map(waiting).collect();
+            status.waiting = lane.waiting().filter_map(waiting).collect();
             if let Some(active) = lane.active().cloned() {
-                explanation.active = self.active_turn(&active, now);
+                status.active = self.active_turn(&active, now);
             }
         }
-        explanation.open = self.open_messages(thread, now);
-        if explanation.active.is_none() && explanation.waiting.is_empty() {
-            explanation.reason = self.is_not_known_yet();
+        status.open = self.open_messages(thread, now);
+        if status.active.is_none() && status.waiting.is_empty() {
+            status.reason = self.is_not_known_yet();
         }
     }
 
-    fn open_messages(&mut self, thread: &ThreadId, now: Timestamp) -> Vec<OpenMessage> {
+    fn open_messages(&mut self, thread: &ThreadId, now: Timestamp) -> Vec<OpenMessageStatus> {
         let (time, timeout_ms) = (self.clock.now(now), self.limits.gap_timeout_ms);
-        let slots: Vec<Slot> = self.messages.slots_of_thread(thread).take(MOST_OPEN).collect();
+        let slots: Vec<Slot> = self.messages.slots_of_thread(thread).take(MAX_OPEN).collect();
         let open = |slot| {
             let open = self.messages.get_mut(slot).filter(|open| open.phase != Phase::Ended)?;
-            Some(OpenMessage {
-                message: open.key.message.clone(),
-                buffer: open.buffer_state(time),
-                gap_for_ms: open.gap_ms(time).map(|age_ms| (timeout_ms - age_ms).max(0)),
-            })
+            let BufferState { expected, received, released, missing, idle_ms: _ } = open.buffer_state(time);
+            let gap_for_ms = open.gap_ms(time).map(|age_ms| (timeout_ms - age_ms).max(0));
+            let message = open.key.message.clone();
+            Some(OpenMessageStatus { message, expected, received, released, missing, gap_for_ms })
         };
         slots.into_iter().filter_map(open).collect()
     }
 
-    /// Orders after it wait for the store's word, or for room.
-    fn known_up_to(&self) -> Seq {
-        let waiting = [self.orders.first(), self.deferring.map(|(seq, _)| seq)].into_iter().flatten().min();
+    /// Commands after it wait for what the store knows of them, or for room.
+    fn applied_seq(&self) -> Seq {
+        let waiting = [self.commands.first(), self.deferring.map(|(seq, _)| seq)].into_iter().flatten().min();
         waiting.map_or(self.last_seq, |seq| self.last_seq.min(Seq(seq.0.saturating_sub(1))))
     }
 
@@ -95,13 +88,13 @@ impl Partition {
         (!self.has_caught_up).then_some(WaitReason::CatchingUp)
     }
 
-    fn explain_agent(&self, agent: &AgentId, explanation: &mut Explanation, now: Timestamp) {
-        explanation.reason = None;
+    fn agent_status(&self, agent: &AgentId, status: &mut QueueStatus, now: Timestamp) {
+        status.reason = None;
         let Some(queue) = self.work.queues.get(agent) else { return };
-        explanation.paused = queue.paused;
-        explanation.head = queue.first().map(|first| first.task.id.clone());
-        let is_thread_busy = explanation.active.is_some() || !explanation.waiting.is_empty();
-        explanation.reason = match queue.standing(now) {
+        status.paused = queue.paused;
+        status.head = queue.first().map(|first| first.task.id.clone());
+        let is_thread_busy = status.active.is_some() || !status.waiting.is_empty();
+        status.reason = match queue.standing(now) {
             Head::None | Head::Busy => None,
             Head::Paused => Some(WaitReason::Paused),
             Head::Waits(until) => {

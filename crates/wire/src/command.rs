@@ -1,10 +1,10 @@
-//! Orders: inputs that open turns, tasks, and acts of operators and clients. What people write comes in with them, so
+//! Encoding of commands: inputs that open turns, tasks, and control commands of operators and clients. They carry text of users, so
 //! everything that Postgres or a workflow would choke on is refused here.
 
 use bytes::Bytes;
 use model::{
-    Act, ActId, ActKind, AgentId, Bucket, BusyPolicy, InvalidMetadata, Metadata, Refusal, Task, TaskId,
-    TaskKind, ThreadId, TurnId, TurnOpened,
+    AgentId, Bucket, BusyPolicy, CommandId, Control, ControlKind, InvalidMetadata, Metadata, Refusal, Task,
+    TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
 };
 use prost::Message as _;
 
@@ -15,25 +15,14 @@ use crate::subject::is_about_turn;
 /// Bytes of the text of an input or a task.
 pub const MAX_INPUT_BYTES: usize = 256 << 10;
 
-/// Bytes of the name of whoever acts.
+/// Bytes of the name of the actor.
 const MAX_ACTOR_BYTES: usize = 256;
 /// Runs are stored as 32 bits with a sign.
 const MAX_RUN: u32 = i32::MAX as u32;
 
-/// What an entry of the stream asks for besides chunks.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Order {
-    /// An input opens a turn.
-    Turn(Box<TurnOpened>),
-    /// A task for an agent.
-    Task(Task),
-    /// An act of an operator or a client.
-    Act(Act),
-}
-
-/// What is wrong with an order.
+/// What is wrong with a command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidOrder {
+pub enum InvalidCommand {
     /// A field that breaks a rule of its own.
     #[error(transparent)]
     Field(#[from] InvalidField),
@@ -80,21 +69,21 @@ pub enum InvalidOrder {
         "{0} belongs to what follows an agent's turns: no input is taken there, and no message but the answers of its turns"
     )]
     Internal(ThreadId),
-    /// An act on a turn on the subject of an agent, or the other way round.
+    /// A control command about a turn on the subject of an agent, or the other way round.
     #[error(
-        "{0} does not belong on this subject: acts on turns go to chunks.<thread>, others to tasks.<agent>"
+        "{0} does not belong on this subject: commands about turns go to chunks.<thread>, others to tasks.<agent>"
     )]
     WrongSubject(&'static str),
 }
 
-impl InvalidOrder {
+impl InvalidCommand {
     /// The code that dead letters and problems carry.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Field(InvalidField::Chunk(model::InvalidChunk::Metadata(
                 InvalidMetadata::TokensUsed(_) | InvalidMetadata::Reserved(_) | InvalidMetadata::Inexact,
             ))) => "metadata_error",
-            Self::Field(_) | Self::RunNumber(_) | Self::Nul(_) | Self::TooLong { .. } => "invalid_order",
+            Self::Field(_) | Self::RunNumber(_) | Self::Nul(_) | Self::TooLong { .. } => "invalid_command",
             Self::TurnElsewhere { .. } => "turn_mismatch",
             Self::EmptyInput => "empty_input",
             Self::InputTooLarge(_) => "input_too_large",
@@ -105,8 +94,8 @@ impl InvalidOrder {
     }
 }
 
-impl From<InvalidOrder> for Refusal {
-    fn from(error: InvalidOrder) -> Self {
+impl From<InvalidCommand> for Refusal {
+    fn from(error: InvalidCommand) -> Self {
         Self { code: error.code(), detail: error.to_string() }
     }
 }
@@ -115,48 +104,48 @@ impl From<InvalidOrder> for Refusal {
 ///
 /// # Errors
 /// It is empty, too large, or holds a NUL.
-pub fn check_input(text: &str) -> Result<(), InvalidOrder> {
+pub fn check_input(text: &str) -> Result<(), InvalidCommand> {
     match text.len() {
-        0 => Err(InvalidOrder::EmptyInput),
-        bytes if bytes > MAX_INPUT_BYTES => Err(InvalidOrder::InputTooLarge(bytes)),
+        0 => Err(InvalidCommand::EmptyInput),
+        bytes if bytes > MAX_INPUT_BYTES => Err(InvalidCommand::InputTooLarge(bytes)),
         _ => without_nul("content", text),
     }
 }
 
-fn without_nul(field: &'static str, text: &str) -> Result<(), InvalidOrder> {
-    if text.contains('\0') { Err(InvalidOrder::Nul(field)) } else { Ok(()) }
+fn without_nul(field: &'static str, text: &str) -> Result<(), InvalidCommand> {
+    if text.contains('\0') { Err(InvalidCommand::Nul(field)) } else { Ok(()) }
 }
 
-fn short(field: &'static str, text: &str, most: usize) -> Result<(), InvalidOrder> {
+fn short(field: &'static str, text: &str, most: usize) -> Result<(), InvalidCommand> {
     match text.len() {
-        bytes if bytes > most => Err(InvalidOrder::TooLong { field, bytes, most }),
+        bytes if bytes > most => Err(InvalidCommand::TooLong { field, bytes, most }),
         _ => without_nul(field, text),
     }
 }
 
-fn turn_of(thread: &ThreadId, text: &str) -> Result<TurnId, InvalidOrder> {
+fn turn_of(thread: &ThreadId, text: &str) -> Result<TurnId, InvalidCommand> {
     let turn = TurnId::parse(text).map_err(InvalidField::Turn)?;
     match turn.bucket() == Bucket::of(thread) {
         true => Ok(turn),
-        false => Err(InvalidOrder::TurnElsewhere { turn, place: thread.clone() }),
+        false => Err(InvalidCommand::TurnElsewhere { turn, place: thread.clone() }),
     }
 }
 
 /// An input on `chunks.<thread>`, of which the session is known to be the subject's.
-pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOpened, InvalidOrder> {
+pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOpened, InvalidCommand> {
     let turn = turn_of(thread, &opened.turn_id)?;
     // A task's turn is opened by its task alone.
     if !turn.as_str().starts_with('u') {
-        return Err(InvalidOrder::TurnElsewhere { turn, place: thread.clone() });
+        return Err(InvalidCommand::TurnElsewhere { turn, place: thread.clone() });
     }
     let agent = AgentId::parse(&opened.agent_id).map_err(|error| InvalidField::Id("agent_id", error))?;
     if let Some(internal) =
         [thread.clone(), agent.thread()].into_iter().find(|place| place.follow_up().is_some())
     {
-        return Err(InvalidOrder::Internal(internal));
+        return Err(InvalidCommand::Internal(internal));
     }
     if opened.run > MAX_RUN {
-        return Err(InvalidOrder::RunNumber(opened.run));
+        return Err(InvalidCommand::RunNumber(opened.run));
     }
     check_input(&opened.content)?;
     short("actor", &opened.actor, MAX_ACTOR_BYTES)?;
@@ -165,7 +154,7 @@ pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOp
     parameters.check_numbers().map_err(InvalidField::from)?;
     if parameters.size() > TurnOpened::MAX_PARAMETERS {
         let (field, bytes, most) = ("parameters", parameters.size(), TurnOpened::MAX_PARAMETERS);
-        return Err(InvalidOrder::TooLong { field, bytes, most });
+        return Err(InvalidCommand::TooLong { field, bytes, most });
     }
     Ok(TurnOpened {
         turn,
@@ -184,16 +173,16 @@ pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOp
 }
 
 /// Each kind of task has its queue: what follows turns must not stand before tasks, wherever it comes from.
-pub(crate) fn in_its_queue(agent: &AgentId, kind: TaskKind) -> Result<TaskKind, InvalidOrder> {
+pub(crate) fn in_its_queue(agent: &AgentId, kind: TaskKind) -> Result<TaskKind, InvalidCommand> {
     let queue = agent.queue_of(kind);
     match queue == *agent {
         true => Ok(kind),
-        false => Err(InvalidOrder::WrongQueue { kind: kind.name(), queue }),
+        false => Err(InvalidCommand::WrongQueue { kind: kind.name(), queue }),
     }
 }
 
 /// A task on `tasks.<agent>`.
-pub(crate) fn task(agent: &AgentId, task: pb::Task) -> Result<Task, InvalidOrder> {
+pub(crate) fn task(agent: &AgentId, task: pb::Task) -> Result<Task, InvalidCommand> {
     check_input(&task.content)?;
     Ok(Task {
         agent: agent.clone(),
@@ -204,61 +193,66 @@ pub(crate) fn task(agent: &AgentId, task: pb::Task) -> Result<Task, InvalidOrder
     })
 }
 
-/// An act on a turn, on `chunks.<thread>`.
-pub(crate) fn act_on_turn(thread: &ThreadId, act: pb::Control) -> Result<Act, InvalidOrder> {
-    use pb::control::What;
-    let what = act.what.ok_or(InvalidField::Missing("what"))?;
-    let kind = match &what {
-        What::StopTurn(turn) => ActKind::StopTurn(turn_of(thread, turn)?),
-        What::DropFailedTurn(turn) => ActKind::DropFailedTurn(turn_of(thread, turn)?),
-        What::EraseThread(_) => ActKind::EraseThread,
-        other => return Err(InvalidOrder::WrongSubject(name_of(other))),
+/// A control command about a turn, on `chunks.<thread>`.
+pub(crate) fn control_turn(thread: &ThreadId, control: pb::Control) -> Result<Control, InvalidCommand> {
+    use pb::control::Kind;
+    let read = control.kind.ok_or(InvalidField::Missing("kind"))?;
+    let kind = match &read {
+        Kind::StopTurn(turn) => ControlKind::StopTurn(turn_of(thread, turn)?),
+        Kind::DropFailedTurn(turn) => ControlKind::DropFailedTurn(turn_of(thread, turn)?),
+        Kind::EraseThread(_) => ControlKind::EraseThread,
+        other => return Err(InvalidCommand::WrongSubject(name_of(other))),
     };
-    acted(&act.act_id, &act.actor, thread.agent(), kind)
+    checked_control(&control.command_id, &control.actor, thread.agent(), kind)
 }
 
-/// An act on an agent or one of its tasks, on `tasks.<agent>`.
-pub(crate) fn act_on_agent(agent: &AgentId, act: pb::Control) -> Result<Act, InvalidOrder> {
-    use pb::control::What;
-    let what = act.what.ok_or(InvalidField::Missing("what"))?;
-    let kind = match what {
-        What::Pause(_) => ActKind::Pause,
-        What::Resume(_) => ActKind::Resume,
-        What::ClearBackoff(_) => ActKind::ClearBackoff,
-        What::RetryTask(task) => ActKind::RetryTask(task_id(&task)?),
-        What::DropTask(task) => ActKind::DropTask(task_id(&task)?),
-        What::EditTask(edit) => edited(edit)?,
-        What::StopTurn(_) | What::DropFailedTurn(_) | What::EraseThread(_) => {
-            return Err(InvalidOrder::WrongSubject(name_of(&what)));
+/// A control command about an agent or one of its tasks, on `tasks.<agent>`.
+pub(crate) fn control_agent(agent: &AgentId, control: pb::Control) -> Result<Control, InvalidCommand> {
+    use pb::control::Kind;
+    let read = control.kind.ok_or(InvalidField::Missing("kind"))?;
+    let kind = match read {
+        Kind::Pause(_) => ControlKind::Pause,
+        Kind::Resume(_) => ControlKind::Resume,
+        Kind::ClearBackoff(_) => ControlKind::ClearBackoff,
+        Kind::RetryTask(task) => ControlKind::RetryTask(task_id(&task)?),
+        Kind::DropTask(task) => ControlKind::DropTask(task_id(&task)?),
+        Kind::EditTask(edit) => edited(edit)?,
+        Kind::StopTurn(_) | Kind::DropFailedTurn(_) | Kind::EraseThread(_) => {
+            return Err(InvalidCommand::WrongSubject(name_of(&read)));
         }
     };
-    acted(&act.act_id, &act.actor, agent.clone(), kind)
+    checked_control(&control.command_id, &control.actor, agent.clone(), kind)
 }
 
-fn edited(edit: pb::EditTask) -> Result<ActKind, InvalidOrder> {
+fn edited(edit: pb::EditTask) -> Result<ControlKind, InvalidCommand> {
     check_input(&edit.content)?;
     let (task, metadata) = (task_id(&edit.task_id)?, metadata(edit.metadata, false)?);
-    Ok(ActKind::EditTask { task, content: edit.content, metadata })
+    Ok(ControlKind::EditTask { task, content: edit.content, metadata })
 }
 
-fn acted(id: &str, actor: &str, subject: AgentId, what: ActKind) -> Result<Act, InvalidOrder> {
+fn checked_control(
+    id: &str,
+    actor: &str,
+    subject: AgentId,
+    kind: ControlKind,
+) -> Result<Control, InvalidCommand> {
     short("actor", actor, MAX_ACTOR_BYTES)?;
-    let id = ActId::parse(id).map_err(|error| InvalidField::Id("act_id", error))?;
-    Ok(Act { id, actor: actor.into(), subject, what })
+    let id = CommandId::parse(id).map_err(|error| InvalidField::Id("command_id", error))?;
+    Ok(Control { id, actor: actor.into(), subject, kind })
 }
 
-fn name_of(what: &pb::control::What) -> &'static str {
-    use pb::control::What;
-    match what {
-        What::Pause(_) => "pause",
-        What::Resume(_) => "resume",
-        What::ClearBackoff(_) => "clear_backoff",
-        What::StopTurn(_) => "stop_turn",
-        What::RetryTask(_) => "retry_task",
-        What::DropTask(_) => "drop_task",
-        What::EditTask(_) => "edit_task",
-        What::DropFailedTurn(_) => "drop_failed_turn",
-        What::EraseThread(_) => "erase_thread",
+fn name_of(kind: &pb::control::Kind) -> &'static str {
+    use pb::control::Kind;
+    match kind {
+        Kind::Pause(_) => "pause",
+        Kind::Resume(_) => "resume",
+        Kind::ClearBackoff(_) => "clear_backoff",
+        Kind::StopTurn(_) => "stop_turn",
+        Kind::RetryTask(_) => "retry_task",
+        Kind::DropTask(_) => "drop_task",
+        Kind::EditTask(_) => "edit_task",
+        Kind::DropFailedTurn(_) => "drop_failed_turn",
+        Kind::EraseThread(_) => "erase_thread",
     }
 }
 
@@ -313,36 +307,36 @@ pub fn encode_opened(opened: &TurnOpened) -> Bytes {
     pb::Frame { opened: Some(opened), ..pb::Frame::default() }.encode_to_vec().into()
 }
 
-/// The payload of an act, for the subject that [`crate::subject::act_exact`] names.
-pub fn encode_act(act: &Act) -> Bytes {
+/// The payload of a control command, for the subject that [`crate::subject::control_subject`] names.
+pub fn encode_control(control: &Control) -> Bytes {
     let encoded = pb::Control {
-        act_id: act.id.as_str().to_owned(),
-        actor: act.actor.to_string(),
-        what: Some(pb_what(&act.what)),
+        command_id: control.id.as_str().to_owned(),
+        actor: control.actor.to_string(),
+        kind: Some(pb_kind(&control.kind)),
     };
-    let payload = match is_about_turn(&act.what) {
-        true => pb::Frame { act: Some(encoded), ..pb::Frame::default() }.encode_to_vec(),
-        false => pb::TaskEntry { act: Some(encoded), task: None }.encode_to_vec(),
+    let payload = match is_about_turn(&control.kind) {
+        true => pb::Frame { control: Some(encoded), ..pb::Frame::default() }.encode_to_vec(),
+        false => pb::TaskEntry { control: Some(encoded), task: None }.encode_to_vec(),
     };
     payload.into()
 }
 
-fn pb_what(what: &ActKind) -> pb::control::What {
-    use pb::control::What;
-    match what {
-        ActKind::Pause => What::Pause(()),
-        ActKind::Resume => What::Resume(()),
-        ActKind::ClearBackoff => What::ClearBackoff(()),
-        ActKind::StopTurn(turn) => What::StopTurn(turn.as_str().to_owned()),
-        ActKind::RetryTask(task) => What::RetryTask(task.as_str().to_owned()),
-        ActKind::DropTask(task) => What::DropTask(task.as_str().to_owned()),
-        ActKind::EditTask { task, content, metadata } => What::EditTask(pb::EditTask {
+fn pb_kind(kind: &ControlKind) -> pb::control::Kind {
+    use pb::control::Kind;
+    match kind {
+        ControlKind::Pause => Kind::Pause(()),
+        ControlKind::Resume => Kind::Resume(()),
+        ControlKind::ClearBackoff => Kind::ClearBackoff(()),
+        ControlKind::StopTurn(turn) => Kind::StopTurn(turn.as_str().to_owned()),
+        ControlKind::RetryTask(task) => Kind::RetryTask(task.as_str().to_owned()),
+        ControlKind::DropTask(task) => Kind::DropTask(task.as_str().to_owned()),
+        ControlKind::EditTask { task, content, metadata } => Kind::EditTask(pb::EditTask {
             task_id: task.as_str().to_owned(),
             content: content.clone(),
             metadata: convert::pb_metadata(metadata),
         }),
-        ActKind::DropFailedTurn(turn) => What::DropFailedTurn(turn.as_str().to_owned()),
-        ActKind::EraseThread => What::EraseThread(()),
+        ControlKind::DropFailedTurn(turn) => Kind::DropFailedTurn(turn.as_str().to_owned()),
+        ControlKind::EraseThread => Kind::EraseThread(()),
     }
 }
 
@@ -354,7 +348,7 @@ pub fn encode_task(task: &Task) -> Bytes {
         metadata: convert::pb_metadata(&task.metadata),
         kind: task.kind as i32,
     };
-    pb::TaskEntry { task: Some(task), act: None }.encode_to_vec().into()
+    pb::TaskEntry { task: Some(task), control: None }.encode_to_vec().into()
 }
 
 #[cfg(test)]

@@ -1,18 +1,21 @@
-use model::{Cut, IdRange, MessageId, PartitionCount, PartitionId, Position, Seq};
+use model::{
+    ActiveTurn, Command, Cut, IdRange, MessageId, OpenMessageStatus, PartitionCount, PartitionId, Position,
+    QueryTarget, QueueStatus, Seq, WaitReason, WaitingTurn,
+};
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::explain::{self, ActiveTurn, Explanation, OpenMessage, WaitReason, WaitingTurn};
-use crate::{DecodeLimits, Decoded, decode_entry, query};
+use crate::query::Query;
+use crate::{DecodeLimits, Decoded, decode_entry, query, status};
 
 fn limits() -> DecodeLimits {
     DecodeLimits { chunk_bytes: 64 * 1024, partitions: PartitionCount::new(1).unwrap() }
 }
 
-fn decode(subject: &str, payload: impl Into<Bytes>) -> Result<Order, Refusal> {
+fn decode(subject: &str, payload: impl Into<Bytes>) -> Result<Command, Refusal> {
     match decode_entry(PartitionId(0), subject, None, &payload.into(), &limits())? {
-        Decoded::Order(order) => Ok(order),
+        Decoded::Command(command) => Ok(command),
         Decoded::Frame(frame) => panic!("a frame: {frame:?}"),
     }
 }
@@ -53,19 +56,19 @@ fn opening(change: impl FnOnce(&mut pb::TurnOpened)) -> Vec<u8> {
 fn tasking(change: impl FnOnce(&mut pb::Task)) -> Vec<u8> {
     let mut task = pb::Task { task_id: "k1".to_owned(), content: "work".to_owned(), ..pb::Task::default() };
     change(&mut task);
-    pb::TaskEntry { task: Some(task), act: None }.encode_to_vec()
+    pb::TaskEntry { task: Some(task), control: None }.encode_to_vec()
 }
 
-fn pb_act(what: pb::control::What) -> pb::Control {
-    pb::Control { act_id: "c1".to_owned(), actor: "somebody".to_owned(), what: Some(what) }
+fn pb_control(kind: pb::control::Kind) -> pb::Control {
+    pb::Control { command_id: "c1".to_owned(), actor: "somebody".to_owned(), kind: Some(kind) }
 }
 
-fn on_thread(act: pb::Control) -> Vec<u8> {
-    pb::Frame { act: Some(act), ..pb::Frame::default() }.encode_to_vec()
+fn on_thread(control: pb::Control) -> Vec<u8> {
+    pb::Frame { control: Some(control), ..pb::Frame::default() }.encode_to_vec()
 }
 
-fn on_agent(act: pb::Control) -> Vec<u8> {
-    pb::TaskEntry { act: Some(act), task: None }.encode_to_vec()
+fn on_agent(control: pb::Control) -> Vec<u8> {
+    pb::TaskEntry { control: Some(control), task: None }.encode_to_vec()
 }
 
 fn metadata() -> impl Strategy<Value = Metadata> {
@@ -104,7 +107,7 @@ proptest! {
             thread, run, policy, content, metadata, parameters, work_request, memory,
         };
         let decoded = decode(&format!("chunks.0.{}", opened.thread), encode_opened(&opened));
-        prop_assert_eq!(decoded, Ok(Order::Turn(Box::new(opened))));
+        prop_assert_eq!(decoded, Ok(Command::Turn(Box::new(opened))));
     }
 
     #[test]
@@ -116,13 +119,13 @@ proptest! {
         let (agent, id) = (AgentId::parse(&agent).unwrap().queue_of(kind), TaskId::parse(&id).unwrap());
         let task = Task { agent, id, kind, content, metadata };
         let subject = format!("tasks.0.{}", task.agent);
-        prop_assert_eq!(decode(&subject, encode_task(&task)), Ok(Order::Task(task.clone())));
+        prop_assert_eq!(decode(&subject, encode_task(&task)), Ok(Command::Task(task.clone())));
         let json = json!({
             "task_id": task.id, "content": task.content, "metadata": task.metadata, "kind": kind.name(),
         });
-        prop_assert_eq!(decode(&subject, json.to_string()), Ok(Order::Task(task.clone())));
+        prop_assert_eq!(decode(&subject, json.to_string()), Ok(Command::Task(task.clone())));
         let with_line_feed = format!("\n\r {json}");
-        prop_assert_eq!(decode(&subject, with_line_feed), Ok(Order::Task(task)));
+        prop_assert_eq!(decode(&subject, with_line_feed), Ok(Command::Task(task)));
     }
 
     #[test]
@@ -136,15 +139,15 @@ proptest! {
         let turn = TurnId::foreground(&subject.thread(), "x").unwrap();
         let task = TaskId::parse(&task).unwrap();
         let all = [
-            ActKind::Pause, ActKind::Resume, ActKind::ClearBackoff, ActKind::StopTurn(turn.clone()),
-            ActKind::RetryTask(task.clone()), ActKind::DropTask(task.clone()),
-            ActKind::EditTask { task, content, metadata }, ActKind::DropFailedTurn(turn),
+            ControlKind::Pause, ControlKind::Resume, ControlKind::ClearBackoff, ControlKind::StopTurn(turn.clone()),
+            ControlKind::RetryTask(task.clone()), ControlKind::DropTask(task.clone()),
+            ControlKind::EditTask { task, content, metadata }, ControlKind::DropFailedTurn(turn),
         ];
-        let what = all[index].clone();
-        let act = Act { id: ActId::parse(&id).unwrap(), actor: actor.into(), subject, what };
+        let kind = all[index].clone();
+        let control = Control { id: CommandId::parse(&id).unwrap(), actor: actor.into(), subject, kind };
         let one = PartitionCount::new(1).unwrap();
-        let decoded = decode(&crate::subject::act_exact(one, &act), encode_act(&act));
-        prop_assert_eq!(decoded, Ok(Order::Act(act)));
+        let decoded = decode(&crate::subject::control_subject(one, &control), encode_control(&control));
+        prop_assert_eq!(decoded, Ok(Command::Control(control)));
     }
 
     #[test]
@@ -164,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn explanations_come_back_as_they_went(
+    fn status_replies_come_back(
         turns in prop::collection::vec("[A-Za-z0-9_-]{1,80}", 0..4),
         (run, idle_ms, for_ms) in (any::<u32>(), any::<i64>(), any::<i64>()),
         (reason, waits_for) in (prop::option::of(0..7_usize), prop::option::of(0..7_usize)),
@@ -172,10 +175,7 @@ proptest! {
         epoch in any::<u64>(),
         gap_for_ms in prop::option::of(any::<i64>()),
     ) {
-        let reasons = [
-            WaitReason::Backoff { for_ms }, WaitReason::HeadOfLine, WaitReason::Gap, WaitReason::Paused,
-            WaitReason::NoWorkflow, WaitReason::Capacity, WaitReason::CatchingUp,
-        ];
+        let reasons = WaitReason::ALL.map(|reason| reason.lasting(for_ms));
         let waiting: Vec<_> = turns
             .iter()
             .map(|unique| WaitingTurn {
@@ -195,41 +195,52 @@ proptest! {
         let reason = reason.map(|index| reasons[index]);
         let head = head.map(|head| TaskId::parse(&head).unwrap());
         let missing = vec![IdRange { first: run, last: run }];
-        let open = turns.iter().map(|unique| OpenMessage {
+        let open = turns.iter().map(|unique| OpenMessageStatus {
             message: MessageId::parse(unique).unwrap(),
             expected: run, received: 1, released: 0, missing: missing.clone(), gap_for_ms,
         });
         let open = open.collect();
-        let explanation = Explanation { active, waiting, reason, paused, head, known_up_to: Seq(77), open };
-        let payload = explain::encode_explanation(epoch, &explanation);
-        prop_assert_eq!(explain::decode_explanation(&payload).unwrap(), explanation);
-        prop_assert_eq!(query::decode_reply(&payload).unwrap().cut.epoch, epoch);
+        let status = QueueStatus { active, waiting, reason, paused, head, applied_seq: Seq(77), open };
+        let payload = status::encode_reply(epoch, &status);
+        prop_assert_eq!(status::decode_reply(&payload).unwrap(), status);
+        prop_assert_eq!(query::read_reply(&payload).unwrap().0, epoch);
     }
 }
 
 #[test]
-fn both_kinds_of_questions_are_told_apart() {
-    let have = vec![(MessageId::parse("m1").unwrap(), 1, 9)];
-    let open = query::Query { thread: thread(), have, most_messages: 16 };
-    assert_eq!(query::decode_question(&query::encode_query(&open)).unwrap(), query::Question::Open(open));
+fn queries_of_all_kinds_come_back() {
+    let known = vec![(MessageId::parse("m1").unwrap(), 1, 9)];
+    let request = query::SnapshotRequest { thread: thread(), known, max_messages: 16 };
+    let read = query::decode_query(&query::encode_snapshot_request(&request)).unwrap();
+    assert_eq!(read, Query::Snapshot(request));
     let all = [
-        explain::About::Agent(AgentId::parse("a1").unwrap()),
-        explain::About::Thread(thread()),
-        explain::About::Turn(turn()),
+        QueryTarget::Agent(AgentId::parse("a1").unwrap()),
+        QueryTarget::Thread(thread()),
+        QueryTarget::Turn(turn()),
     ];
-    for about in all {
-        let asked = query::decode_question(&explain::encode_question(&about)).unwrap();
-        assert_eq!(asked, query::Question::Why(about));
+    for target in all {
+        let read = query::decode_query(&status::encode_query(&target)).unwrap();
+        assert_eq!(read, Query::Status(target));
     }
-    let nothing = pb::Query { about: Some(pb::About { what: None }), ..pb::Query::default() }.encode_to_vec();
-    assert!(query::decode_question(&nothing.into()).is_err());
+    let without_target = pb::query::Kind::Status(pb::StatusQuery { target: None });
+    for nothing in [pb::Query { kind: None }, pb::Query { kind: Some(without_target) }] {
+        assert!(query::decode_query(&nothing.encode_to_vec().into()).is_err());
+    }
     let cut = Cut { epoch: 1, number: 0, committed: Position::from_stored(0), is_current: true };
-    let of_text =
-        query::encode_reply(&query::QueryReply { cut, open: Vec::new(), left_out: false, more: false });
-    assert!(explain::decode_explanation(&of_text).is_err(), "the answer to another question");
-    let unknown = pb::Explanation { reason: Some(pb::WaitReason::default()), ..pb::Explanation::default() };
-    let unknown = pb::QueryReply { explanation: Some(unknown), ..pb::QueryReply::default() };
-    assert!(explain::decode_explanation(&unknown.encode_to_vec().into()).is_err());
+    let snapshot = query::SnapshotReply { cut, open: Vec::new(), left_out: false, more: false };
+    let snapshot = query::encode_snapshot(&snapshot);
+    assert!(status::decode_reply(&snapshot).is_err(), "the reply to another query");
+    let unknown = pb::QueueStatus { reason: Some(pb::WaitReason::default()), ..pb::QueueStatus::default() };
+    let reply = Some(pb::query_reply::Reply::Status(unknown));
+    let unknown = pb::QueryReply { epoch: 1, reply };
+    assert!(status::decode_reply(&unknown.encode_to_vec().into()).is_err());
+}
+
+#[test]
+fn wait_reasons_have_the_numbers_of_protobuf() {
+    let kinds = (1..).map_while(|number| pb::wait_reason::Kind::try_from(number).ok());
+    let names = kinds.map(|kind| kind.as_str_name().trim_start_matches("KIND_").to_lowercase());
+    assert_eq!(names.collect::<Vec<_>>(), WaitReason::ALL.map(WaitReason::name));
 }
 
 #[test]
@@ -316,16 +327,17 @@ fn only_a_heartbeat_says_that_it_is_made_up() {
     }
     let edit =
         pb::EditTask { task_id: "t0001-123-h".to_owned(), content: "x".to_owned(), metadata: said(true) };
-    assert_eq!(code("tasks.0.a1", on_agent(pb_act(pb::control::What::EditTask(edit)))), "metadata_error");
+    assert_eq!(code("tasks.0.a1", on_agent(pb_control(pb::control::Kind::EditTask(edit)))), "metadata_error");
 }
 
 #[test]
 fn a_frame_is_chunks_or_one_order() {
     let chunk =
         || pb::Chunk { session_id: "t1".to_owned(), message_id: "m1".to_owned(), ..pb::Chunk::default() };
-    let stop = || pb_act(pb::control::What::StopTurn(turn().as_str().to_owned()));
-    let both =
-        |chunks, opened, act| pb::Frame { chunks, opened, act, ..pb::Frame::default() }.encode_to_vec();
+    let stop = || pb_control(pb::control::Kind::StopTurn(turn().as_str().to_owned()));
+    let both = |chunks, opened, control| {
+        pb::Frame { chunks, opened, control, ..pb::Frame::default() }.encode_to_vec()
+    };
     for frame in [
         both(vec![chunk()], Some(pb_opened()), None),
         both(vec![chunk()], None, Some(stop())),
@@ -336,7 +348,7 @@ fn a_frame_is_chunks_or_one_order() {
         assert_eq!(code("chunks.0.t1", frame), "malformed");
     }
     let task = pb::Task { task_id: "k1".to_owned(), content: "x".to_owned(), ..pb::Task::default() };
-    let two = pb::TaskEntry { task: Some(task), act: Some(pb_act(pb::control::What::Pause(()))) };
+    let two = pb::TaskEntry { task: Some(task), control: Some(pb_control(pb::control::Kind::Pause(()))) };
     assert_eq!(code("tasks.0.a1", two.encode_to_vec()), "malformed");
     assert_eq!(code("tasks.0.a1", ""), "malformed");
 }
@@ -405,56 +417,56 @@ fn hostile_tasks_are_refused_with_their_reason() {
     );
     assert_eq!(code("tasks.0.a1", deep), "invalid_order");
     let minimal = decode("tasks.0.a1", r#"{"task_id":"k","content":"x"}"#).unwrap();
-    let Order::Task(task) = minimal else { panic!("{minimal:?}") };
+    let Command::Task(task) = minimal else { panic!("{minimal:?}") };
     assert_eq!((task.kind, task.metadata), (TaskKind::Task, Metadata::EMPTY));
 }
 
 #[test]
 fn acts_stand_on_the_subject_of_what_they_are_about() {
-    use pb::control::What;
+    use pb::control::Kind;
     let (turn, task) = (turn().as_str().to_owned(), "k1".to_owned());
-    for what in [
-        What::Pause(()),
-        What::Resume(()),
-        What::ClearBackoff(()),
-        What::RetryTask(task.clone()),
-        What::DropTask(task.clone()),
-        What::EditTask(pb::EditTask { task_id: task, content: "x".to_owned(), metadata: None }),
+    for kind in [
+        Kind::Pause(()),
+        Kind::Resume(()),
+        Kind::ClearBackoff(()),
+        Kind::RetryTask(task.clone()),
+        Kind::DropTask(task.clone()),
+        Kind::EditTask(pb::EditTask { task_id: task, content: "x".to_owned(), metadata: None }),
     ] {
-        assert_eq!(code("chunks.0.t1", on_thread(pb_act(what.clone()))), "wrong_subject");
-        assert!(decode("tasks.0.a1", on_agent(pb_act(what))).is_ok());
+        assert_eq!(code("chunks.0.t1", on_thread(pb_control(what.clone()))), "wrong_subject");
+        assert!(decode("tasks.0.a1", on_agent(pb_control(what))).is_ok());
     }
-    for what in [What::StopTurn(turn.clone()), What::DropFailedTurn(turn)] {
-        assert_eq!(code("tasks.0.t1", on_agent(pb_act(what.clone()))), "wrong_subject");
-        assert!(decode("chunks.0.t1", on_thread(pb_act(what))).is_ok());
+    for kind in [Kind::StopTurn(turn.clone()), Kind::DropFailedTurn(turn)] {
+        assert_eq!(code("tasks.0.t1", on_agent(pb_control(what.clone()))), "wrong_subject");
+        assert!(decode("chunks.0.t1", on_thread(pb_control(what))).is_ok());
     }
     let elsewhere = other_bucket().as_str().to_owned();
-    assert_eq!(code("chunks.0.t1", on_thread(pb_act(What::StopTurn(elsewhere)))), "turn_mismatch");
+    assert_eq!(code("chunks.0.t1", on_thread(pb_control(Kind::StopTurn(elsewhere)))), "turn_mismatch");
 }
 
 #[test]
 fn hostile_acts_are_refused_with_their_reason() {
-    use pb::control::What;
+    use pb::control::Kind;
     let edit = |task: &str, content: &str| {
-        What::EditTask(pb::EditTask { task_id: task.to_owned(), content: content.to_owned(), metadata: None })
+        Kind::EditTask(pb::EditTask { task_id: task.to_owned(), content: content.to_owned(), metadata: None })
     };
-    let of = |act| code("tasks.0.a1", on_agent(act));
-    assert_eq!(of(pb_act(edit("k", ""))), "empty_input");
-    assert_eq!(of(pb_act(edit("k", &"x".repeat(MAX_INPUT_BYTES + 1)))), "input_too_large");
-    assert_eq!(of(pb_act(edit("k", "\0"))), "invalid_order");
-    assert_eq!(of(pb_act(edit("k.", "x"))), "invalid_order");
-    assert_eq!(of(pb_act(What::DropTask("*".to_owned()))), "invalid_order");
-    let pause = || pb_act(What::Pause(()));
-    for act in [
-        pb::Control { what: None, ..pause() },
-        pb::Control { act_id: String::new(), ..pause() },
-        pb::Control { act_id: "a/b".to_owned(), ..pause() },
+    let of = |control| code("tasks.0.a1", on_agent(control));
+    assert_eq!(of(pb_control(edit("k", ""))), "empty_input");
+    assert_eq!(of(pb_control(edit("k", &"x".repeat(MAX_INPUT_BYTES + 1)))), "input_too_large");
+    assert_eq!(of(pb_control(edit("k", "\0"))), "invalid_order");
+    assert_eq!(of(pb_control(edit("k.", "x"))), "invalid_order");
+    assert_eq!(of(pb_control(Kind::DropTask("*".to_owned()))), "invalid_order");
+    let pause = || pb_control(Kind::Pause(()));
+    for control in [
+        pb::Control { kind: None, ..pause() },
+        pb::Control { command_id: String::new(), ..pause() },
+        pb::Control { command_id: "a/b".to_owned(), ..pause() },
         pb::Control { actor: "x".repeat(257), ..pause() },
         pb::Control { actor: "\0".to_owned(), ..pause() },
     ] {
-        assert_eq!(of(act), "invalid_order");
+        assert_eq!(of(control), "invalid_order");
     }
-    assert_eq!(code("chunks.0.t1", on_thread(pb_act(What::StopTurn(String::new())))), "invalid_order");
+    assert_eq!(code("chunks.0.t1", on_thread(pb_control(Kind::StopTurn(String::new())))), "invalid_order");
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ActKind, AgentId, PartitionId, TaskId, ThreadId, TurnId};
+use model::{AgentId, ControlKind, PartitionId, TaskId, ThreadId, TurnId};
 
-use super::{Order, Ordered, RunEnd, Turns, What, ends};
+use super::{Command, Ordered, RunEnd, Turns, What, ends};
 use crate::checker::{Evidence, Invariant, StoredDeadLetter, Violation};
 
 type Places = BTreeSet<(PartitionId, u64)>;
@@ -48,7 +48,7 @@ fn check_inputs(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>
     });
     ended.extend(dropped);
     for ordered in &turns.ledger {
-        let Order::Turn(opened) = &ordered.order else { continue };
+        let Command::Turn(opened) = &ordered.command else { continue };
         let is_missing = turns.rules.missing.contains(&opened.thread.agent());
         let has_letter = letters.contains(&(ordered.partition, ordered.seq));
         if has_letter != is_missing {
@@ -76,7 +76,7 @@ fn check_tasks(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>)
     let edited = edited(turns);
     let mut first: BTreeMap<(&AgentId, &TaskId), u64> = BTreeMap::new();
     for ordered in &turns.ledger {
-        let Order::Task(task) = &ordered.order else { continue };
+        let Command::Task(task) = &ordered.command else { continue };
         let key = (&task.agent, &task.id);
         let is_missing = turns.rules.missing.contains(&task.agent);
         let digest = task.digest();
@@ -100,12 +100,12 @@ fn check_tasks(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>)
 }
 
 fn edited(turns: &Turns) -> BTreeSet<(&AgentId, &TaskId)> {
-    let acts = turns.ledger.iter().filter_map(|ordered| match &ordered.order {
-        Order::Act(act) => Some(act),
-        Order::Turn(_) | Order::Task(_) => None,
+    let controls = turns.ledger.iter().filter_map(|ordered| match &ordered.command {
+        Command::Control(control) => Some(control),
+        Command::Turn(_) | Command::Task(_) => None,
     });
-    let edited = acts.filter_map(|act| match &act.what {
-        ActKind::EditTask { task, .. } => Some((&act.subject, task)),
+    let edited = controls.filter_map(|control| match &control.kind {
+        ControlKind::EditTask { task, .. } => Some((&control.subject, task)),
         _ => None,
     });
     edited.collect()
@@ -116,32 +116,32 @@ fn check_acts(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>) 
     let mut sent: BTreeMap<_, &Ordered> = BTreeMap::new();
     let mut retries: BTreeSet<String> = BTreeSet::new();
     for ordered in &turns.ledger {
-        match &ordered.order {
-            Order::Act(act) => {
-                sent.entry((&act.subject, &act.id)).or_insert(ordered);
+        match &ordered.command {
+            Command::Control(control) => {
+                sent.entry((&control.subject, &control.id)).or_insert(ordered);
                 if letters.contains(&(ordered.partition, ordered.seq)) {
-                    lose(&act.id, "no dead letter", "one", violations);
+                    lose(&control.id, "no dead letter", "one", violations);
                 }
             }
-            Order::Turn(opened) => {
+            Command::Turn(opened) => {
                 retries.insert(format!("{}-retry{}", opened.turn, opened.run));
             }
-            Order::Task(_) => {}
+            Command::Task(_) => {}
         }
     }
     let mut seen = BTreeSet::new();
     for audited in &turns.audit {
         let key = (&audited.subject, &audited.id);
-        let is_right = match sent.get(&key).map(|ordered| &ordered.order) {
-            Some(Order::Act(act)) => {
-                audited.what == act.what.name()
-                    && audited.target.as_deref() == act.what.target()
-                    && *audited.actor == *act.actor
+        let is_right = match sent.get(&key).map(|ordered| &ordered.command) {
+            Some(Command::Control(control)) => {
+                audited.what == control.kind.name()
+                    && audited.target.as_deref() == control.kind.target()
+                    && *audited.actor == *control.actor
             }
             _ => audited.what == "retry_turn" && retries.contains(audited.id.as_str()),
         };
         if !is_right || !seen.insert(key) {
-            let expected = format!("{:?}", sent.get(&key).map(|ordered| &ordered.order));
+            let expected = format!("{:?}", sent.get(&key).map(|ordered| &ordered.command));
             lose(&audited.id, &expected, &format!("{audited:?}"), violations);
         }
     }

@@ -1,0 +1,84 @@
+//! Commands: what an entry of the stream asks for besides chunks.
+
+use crate::{AgentId, CommandId, Metadata, Task, TaskId, TurnId, TurnOpened};
+
+/// What an entry of the stream asks for besides chunks.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// An input opens a turn.
+    Turn(Box<TurnOpened>),
+    /// A task for an agent.
+    Task(Task),
+    /// A control command of an operator or a client.
+    Control(Control),
+}
+
+/// A command of an operator or a client about an agent, a task or a turn. It travels in the stream, so it is applied in the order of the
+/// stream and once, and it is audited.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Control {
+    /// Its id: the same id again does nothing.
+    pub id: CommandId,
+    /// The operator or client.
+    pub actor: Box<str>,
+    /// The agent that it is about; for a turn of a thread, the thread's id.
+    pub subject: AgentId,
+    /// What is to be done.
+    pub kind: ControlKind,
+}
+
+/// What a [`Control`] does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ControlKind {
+    /// The agent starts no further task.
+    Pause,
+    /// It does again.
+    Resume,
+    /// Its head may run at once.
+    ClearBackoff,
+    /// The turn ends now; its partial answer is kept and marked.
+    StopTurn(TurnId),
+    /// A failed task goes to the end of the queue.
+    RetryTask(TaskId),
+    /// A pending task becomes failed with code `dropped`; a failed one goes.
+    DropTask(TaskId),
+    /// A pending or failed task gets another payload.
+    EditTask {
+        /// The task.
+        task: TaskId,
+        /// Its new text.
+        content: String,
+        /// Its new metadata.
+        metadata: Metadata,
+    },
+    /// A failed turn goes.
+    DropFailedTurn(TurnId),
+    /// The thread was erased in the store: its owner has forgotten it, and has read the stream up to here, once this is audited.
+    EraseThread,
+}
+
+impl ControlKind {
+    /// The name in the audit, in JSON and in metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::ClearBackoff => "clear_backoff",
+            Self::StopTurn(_) => "stop_turn",
+            Self::RetryTask(_) => "retry_task",
+            Self::DropTask(_) => "drop_task",
+            Self::EditTask { .. } => "edit_task",
+            Self::DropFailedTurn(_) => "drop_failed_turn",
+            Self::EraseThread => "erase_thread",
+        }
+    }
+
+    /// The task or turn that it is about, if it is about one.
+    pub fn target(&self) -> Option<&str> {
+        match self {
+            Self::Pause | Self::Resume | Self::ClearBackoff | Self::EraseThread => None,
+            Self::StopTurn(turn) | Self::DropFailedTurn(turn) => Some(turn.as_str()),
+            Self::RetryTask(task) | Self::DropTask(task) | Self::EditTask { task, .. } => Some(task.as_str()),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! How the turns of a thread and the queue of an agent stand, as the owner of a partition reports it.
+
+use crate::{AgentId, IdRange, MessageId, Seq, TaskId, ThreadId, TurnId};
+
+/// What a status is asked of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QueryTarget {
+    /// An agent's queue, with the turns of its thread.
+    Agent(AgentId),
+    /// A thread's turns.
+    Thread(ThreadId),
+    /// One turn.
+    Turn(TurnId),
+}
+
+/// What the owner of a partition knows of a [`QueryTarget`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QueueStatus {
+    /// The turn that is under way, if there is one.
+    pub active: Option<ActiveTurn>,
+    /// Inputs that wait for the thread, in their order.
+    pub waiting: Vec<WaitingTurn>,
+    /// Why the agent's head does not start; `None` when there is no head or it is under way.
+    pub reason: Option<WaitReason>,
+    /// The agent is paused.
+    pub paused: bool,
+    /// The head of the queue.
+    pub head: Option<TaskId>,
+    /// Every command of the stream up to here is applied.
+    pub applied_seq: Seq,
+    /// Messages of the thread that have begun and not ended, the oldest first; at most 64.
+    pub open: Vec<OpenMessageStatus>,
+}
+
+/// A message that has begun and not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenMessageStatus {
+    /// Which.
+    pub message: MessageId,
+    /// The chunk that is released next.
+    pub expected: u32,
+    /// How many chunks have come.
+    pub received: u32,
+    /// How many of them were released.
+    pub released: u32,
+    /// Chunks that are missing below the highest that has come; at most 64 ranges.
+    pub missing: Vec<IdRange>,
+    /// While a chunk is missing: for how long it is waited for still, ms.
+    pub gap_for_ms: Option<i64>,
+}
+
+/// An input that waits for its thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingTurn {
+    /// Its turn.
+    pub turn: TurnId,
+    /// Why it does not begin.
+    pub reason: WaitReason,
+    /// For how long its owner has known of it, ms.
+    pub age_ms: i64,
+    /// A postponed background turn: foreground inputs pass it.
+    pub steps_aside: bool,
+}
+
+/// A turn under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActiveTurn {
+    /// Which.
+    pub turn: TurnId,
+    /// Where.
+    pub thread: ThreadId,
+    /// Its run.
+    pub run: u32,
+    /// The answer's id.
+    pub message: MessageId,
+    /// What it waits for; `None` while chunks come.
+    pub waits_for: Option<WaitReason>,
+    /// For how long nothing has come, ms.
+    pub idle_ms: i64,
+}
+
+/// Why something waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitReason {
+    /// The agent backs off for so long still, ms.
+    Backoff {
+        /// How long still.
+        for_ms: i64,
+    },
+    /// Something before it is under way.
+    HeadOfLine,
+    /// A chunk of the answer is missing.
+    Gap,
+    /// The agent is paused.
+    Paused,
+    /// No workflow has taken the request yet.
+    NoWorkflow,
+    /// So many turns are under way that this one has to wait for room.
+    Capacity,
+    /// A new owner is reading what happened before it.
+    CatchingUp,
+}
+
+impl WaitReason {
+    /// All of them, in the order of their numbers in protobuf, which begin with 1.
+    pub const ALL: [Self; 7] = [
+        Self::Backoff { for_ms: 0 },
+        Self::HeadOfLine,
+        Self::Gap,
+        Self::Paused,
+        Self::NoWorkflow,
+        Self::Capacity,
+        Self::CatchingUp,
+    ];
+
+    /// The code in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Backoff { .. } => "backoff",
+            Self::HeadOfLine => "head_of_line",
+            Self::Gap => "gap",
+            Self::Paused => "paused",
+            Self::NoWorkflow => "no_workflow",
+            Self::Capacity => "capacity",
+            Self::CatchingUp => "catching_up",
+        }
+    }
+
+    /// For people.
+    pub fn message(self) -> &'static str {
+        match self {
+            Self::Backoff { .. } => "the agent backs off after a failure",
+            Self::HeadOfLine => "an earlier turn or task is not finished",
+            Self::Gap => "a chunk of the answer is missing",
+            Self::Paused => "the agent is paused",
+            Self::NoWorkflow => "no workflow has taken the request yet",
+            Self::Capacity => "the partition runs as many turns as it may",
+            Self::CatchingUp => "a new owner is still reading the partition's stream",
+        }
+    }
+
+    /// For how long it lasts still, ms, where that is known.
+    pub fn for_ms(self) -> Option<i64> {
+        if let Self::Backoff { for_ms } = self { Some(for_ms) } else { None }
+    }
+
+    /// The same reason, that lasts for `for_ms` still if it is one that has an end.
+    #[must_use]
+    pub fn lasting(self, for_ms: i64) -> Self {
+        if let Self::Backoff { .. } = self { Self::Backoff { for_ms } } else { self }
+    }
+}

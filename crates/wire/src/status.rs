@@ -1,0 +1,147 @@
+//! Encoding of status queries and their replies: what runs in a queue or a thread, and why something waits.
+
+use bytes::Bytes;
+use model::{
+    ActiveTurn, AgentId, IdRange, OpenMessageStatus, QueryTarget, QueueStatus, Seq, TaskId, ThreadId, TurnId,
+    WaitReason, WaitingTurn,
+};
+
+use crate::query::{self, pb_query, pb_reply};
+use crate::{DecodeError, InvalidField, command, convert, pb};
+
+/// The payload of a status query.
+pub fn encode_query(target: &QueryTarget) -> Bytes {
+    use pb::status_query::Target;
+    let target = match target {
+        QueryTarget::Agent(agent) => Target::AgentId(agent.as_str().to_owned()),
+        QueryTarget::Thread(thread) => Target::ThreadId(thread.as_str().to_owned()),
+        QueryTarget::Turn(turn) => Target::TurnId(turn.as_str().to_owned()),
+    };
+    pb_query(pb::query::Kind::Status(pb::StatusQuery { target: Some(target) }))
+}
+
+pub(crate) fn target(query: pb::StatusQuery) -> Result<QueryTarget, InvalidField> {
+    use pb::status_query::Target;
+    Ok(match query.target.ok_or(InvalidField::Missing("target"))? {
+        Target::AgentId(agent) => {
+            QueryTarget::Agent(AgentId::parse(&agent).map_err(|error| InvalidField::Id("agent_id", error))?)
+        }
+        Target::ThreadId(thread) => QueryTarget::Thread(thread_id(&thread)?),
+        Target::TurnId(turn) => QueryTarget::Turn(turn_id(&turn)?),
+    })
+}
+
+/// The payload of a reply, by the owner of that epoch.
+pub fn encode_reply(epoch: u64, status: &QueueStatus) -> Bytes {
+    let active = status.active.as_ref().map(|active| pb::ActiveTurn {
+        turn_id: active.turn.as_str().to_owned(),
+        session_id: active.thread.as_str().to_owned(),
+        run: active.run,
+        message_id: active.message.as_str().to_owned(),
+        waits_for: active.waits_for.map(pb_reason),
+        idle_ms: active.idle_ms,
+    });
+    let status = pb::QueueStatus {
+        active,
+        waiting: status.waiting.iter().map(pb_waiting).collect(),
+        reason: status.reason.map(pb_reason),
+        paused: status.paused,
+        head_task_id: status.head.as_ref().map(TaskId::as_str).unwrap_or_default().to_owned(),
+        applied_seq: status.applied_seq.0,
+        open: status.open.iter().map(pb_open).collect(),
+    };
+    pb_reply(epoch, pb::query_reply::Reply::Status(status))
+}
+
+/// Reads a reply.
+///
+/// # Errors
+/// The bytes are no status, or a field breaks a rule of the model.
+pub fn decode_reply(payload: &Bytes) -> Result<QueueStatus, DecodeError> {
+    let (_, reply) = query::read_reply(payload)?;
+    let pb::query_reply::Reply::Status(status) = reply else {
+        return Err(InvalidField::Missing("status").into());
+    };
+    let head = (!status.head_task_id.is_empty()).then(|| command::task_id(&status.head_task_id));
+    Ok(QueueStatus {
+        active: status.active.map(active).transpose()?,
+        waiting: status.waiting.into_iter().map(waiting).collect::<Result<_, _>>()?,
+        reason: status.reason.map(reason).transpose()?,
+        paused: status.paused,
+        head: head.transpose()?,
+        applied_seq: Seq(status.applied_seq),
+        open: status.open.into_iter().map(open).collect::<Result<_, _>>()?,
+    })
+}
+
+fn pb_open(open: &OpenMessageStatus) -> pb::OpenMessageStatus {
+    pb::OpenMessageStatus {
+        message_id: open.message.as_str().to_owned(),
+        expected: open.expected,
+        received: open.received,
+        released: open.released,
+        missing: open.missing.iter().map(|ids| pb::IdRange { first: ids.first, last: ids.last }).collect(),
+        gap_for_ms: open.gap_for_ms,
+    }
+}
+
+fn open(open: pb::OpenMessageStatus) -> Result<OpenMessageStatus, InvalidField> {
+    Ok(OpenMessageStatus {
+        message: convert::message_id(&open.message_id)?,
+        expected: open.expected,
+        received: open.received,
+        released: open.released,
+        missing: open.missing.iter().map(|ids| IdRange { first: ids.first, last: ids.last }).collect(),
+        gap_for_ms: open.gap_for_ms,
+    })
+}
+
+fn pb_waiting(waiting: &WaitingTurn) -> pb::WaitingTurn {
+    pb::WaitingTurn {
+        turn_id: waiting.turn.as_str().to_owned(),
+        reason: Some(pb_reason(waiting.reason)),
+        age_ms: waiting.age_ms,
+        steps_aside: waiting.steps_aside,
+    }
+}
+
+fn waiting(waiting: pb::WaitingTurn) -> Result<WaitingTurn, InvalidField> {
+    Ok(WaitingTurn {
+        turn: turn_id(&waiting.turn_id)?,
+        reason: reason(waiting.reason.ok_or(InvalidField::Missing("reason"))?)?,
+        age_ms: waiting.age_ms,
+        steps_aside: waiting.steps_aside,
+    })
+}
+
+fn active(active: pb::ActiveTurn) -> Result<ActiveTurn, InvalidField> {
+    Ok(ActiveTurn {
+        turn: turn_id(&active.turn_id)?,
+        thread: thread_id(&active.session_id)?,
+        run: active.run,
+        message: convert::message_id(&active.message_id)?,
+        waits_for: active.waits_for.map(reason).transpose()?,
+        idle_ms: active.idle_ms,
+    })
+}
+
+fn turn_id(text: &str) -> Result<TurnId, InvalidField> {
+    TurnId::parse(text).map_err(InvalidField::Turn)
+}
+
+fn thread_id(text: &str) -> Result<ThreadId, InvalidField> {
+    ThreadId::parse(text).map_err(|error| InvalidField::Id("session_id", error))
+}
+
+fn pb_reason(reason: WaitReason) -> pb::WaitReason {
+    let is_this = |other: &WaitReason| other.name() == reason.name();
+    let index = WaitReason::ALL.iter().position(is_this).unwrap_or_default();
+    pb::WaitReason { kind: index as i32 + 1, for_ms: reason.for_ms().unwrap_or_default() }
+}
+
+fn reason(reason: pb::WaitReason) -> Result<WaitReason, InvalidField> {
+    let index = usize::try_from(reason.kind).ok().and_then(|number| number.checked_sub(1));
+    let known = index.and_then(|index| WaitReason::ALL.get(index));
+    let known = known.ok_or_else(|| InvalidField::Enum("reason", reason.kind.to_string()))?;
+    Ok(known.lasting(reason.for_ms))
+}

@@ -1,0 +1,75 @@
+//! Queries of gateways that the machine has not answered yet.
+
+use std::collections::HashMap;
+
+use bus::QueryRequest;
+use bytes::Bytes;
+use partition::{
+    ChangedThreads, ChangedThreadsQuery, Input, SnapshotReply, SnapshotRequest, StatusQuery, StatusReply,
+};
+use wire::query::{self, Query, decode_query};
+
+/// Bytes of chunks in one page: with what surrounds them they fit into a NATS message of 1 MB.
+const PAGE_BYTES: usize = 256 << 10;
+
+/// Requests whose reply the machine has not given yet.
+#[derive(Debug, Default)]
+pub(crate) struct PendingQueries {
+    waiting: HashMap<u64, QueryRequest>,
+    next_token: u64,
+}
+
+impl PendingQueries {
+    /// The input of the machine; `None` when the query cannot be decoded.
+    pub(crate) fn accept(&mut self, request: QueryRequest) -> Option<Input> {
+        let query = match decode_query(&request.payload) {
+            Ok(query) => query,
+            Err(error) => {
+                tracing::warn!(%error, "a query of a gateway cannot be decoded");
+                return None;
+            }
+        };
+        let token = self.next_token;
+        self.next_token += 1;
+        self.waiting.insert(token, request);
+        Some(match query {
+            Query::Snapshot(request) => Input::Snapshot(SnapshotRequest {
+                token,
+                thread: request.thread,
+                known: request.known,
+                max_messages: request.max_messages as usize,
+                max_bytes: PAGE_BYTES,
+            }),
+            Query::ChangedThreads(query) => {
+                Input::ChangedThreads(ChangedThreadsQuery { token, epoch: query.epoch, number: query.number })
+            }
+            Query::Status(target) => Input::Status(StatusQuery { token, target }),
+        })
+    }
+
+    /// Sends a snapshot. A reply that is lost is asked for again.
+    pub(crate) async fn send_snapshot(&mut self, reply: SnapshotReply) {
+        let SnapshotReply { token, cut, open, left_out, more } = reply;
+        let reply = query::SnapshotReply { cut, open, left_out, more };
+        self.respond(token, query::encode_snapshot(&reply)).await;
+    }
+
+    /// Sends which threads have changed.
+    pub(crate) async fn send_changed_threads(&mut self, changed: ChangedThreads) {
+        let ChangedThreads { token, epoch, number, threads, is_complete } = changed;
+        let changed = query::ChangedThreads { epoch, number, threads, is_complete };
+        self.respond(token, query::encode_changed_threads(&changed)).await;
+    }
+
+    /// Sends how a queue stands.
+    pub(crate) async fn send_status(&mut self, epoch: u64, reply: StatusReply) {
+        self.respond(reply.token, wire::status::encode_reply(epoch, &reply.status)).await;
+    }
+
+    async fn respond(&mut self, token: u64, reply: Bytes) {
+        let Some(request) = self.waiting.remove(&token) else { return };
+        if let Err(error) = request.respond(reply).await {
+            tracing::debug!(%error, "the reply to a query of a gateway was not sent");
+        }
+    }
+}

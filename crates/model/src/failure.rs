@@ -180,7 +180,7 @@ impl FailedMessage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// A closed set of codes: `malformed`, `invalid_chunk`, `invalid_subject`, `wrong_partition`, `session_mismatch`,
-    /// `chunk_too_large`, `metadata_error`, `invalid_order`, `turn_mismatch`, `wrong_subject`, `empty_input`, `input_too_large`, `task_conflict`,
+    /// `chunk_too_large`, `metadata_error`, `invalid_command`, `turn_mismatch`, `wrong_subject`, `empty_input`, `input_too_large`, `task_conflict`,
     /// `unknown_agent`.
     pub code: &'static str,
     /// What was wrong, for people.

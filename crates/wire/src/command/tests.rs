@@ -272,9 +272,9 @@ fn hostile_openings_are_refused_with_their_reason() {
         |it| it.correlation_id = "c\0".to_owned(),
     ];
     for change in invalid {
-        assert_eq!(of(change), "invalid_order");
+        assert_eq!(of(change), "invalid_command");
     }
-    assert_eq!(of(|it| it.correlation_id = "x".repeat(257)), "invalid_order");
+    assert_eq!(of(|it| it.correlation_id = "x".repeat(257)), "invalid_command");
     let value = |kind| {
         Some(prost_types::Struct {
             fields: [("tokens_used".to_owned(), prost_types::Value { kind: Some(kind) })].into(),
@@ -282,15 +282,15 @@ fn hostile_openings_are_refused_with_their_reason() {
     };
     use prost_types::value::Kind;
     let too_long = value(Kind::StringValue("x".repeat(TurnOpened::MAX_PARAMETERS)));
-    assert_eq!(code("chunks.0.t1", opening(|it| it.parameters = too_long)), "invalid_order");
+    assert_eq!(code("chunks.0.t1", opening(|it| it.parameters = too_long)), "invalid_command");
     assert_eq!(
         code("chunks.0.t1", opening(|it| it.parameters = value(Kind::NumberValue(1e16)))),
         "metadata_error"
     );
     for (kind, expected) in [
         (Kind::NumberValue(-1.0), "metadata_error"),
-        (Kind::NumberValue(f64::NAN), "invalid_order"),
-        (Kind::StringValue("\0".to_owned()), "invalid_order"),
+        (Kind::NumberValue(f64::NAN), "invalid_command"),
+        (Kind::StringValue("\0".to_owned()), "invalid_command"),
     ] {
         assert_eq!(code("chunks.0.t1", opening(|it| it.metadata = value(kind))), expected);
     }
@@ -385,7 +385,7 @@ fn hostile_tasks_are_refused_with_their_reason() {
         |it| it.content = "\0".to_owned(),
     ];
     for change in invalid {
-        assert_eq!(of(change), "invalid_order");
+        assert_eq!(of(change), "invalid_command");
     }
     for (json, expected) in [
         (r#"{"content":"x"}"#, "malformed"),
@@ -399,11 +399,11 @@ fn hostile_tasks_are_refused_with_their_reason() {
         (r#"[{"task_id":"k","content":"x"}]"#, "malformed"),
         (r#"{"task_id":"k","content":"x"} x"#, "malformed"),
         (r#"{"task_id":"k","content":""}"#, "empty_input"),
-        (r#"{"task_id":"k","content":"a\u0000"}"#, "invalid_order"),
-        (r#"{"task_id":"k.","content":"x"}"#, "invalid_order"),
-        (r#"{"task_id":"k","content":"x","kind":"TASK"}"#, "invalid_order"),
-        (r#"{"task_id":"k","content":"x","kind":""}"#, "invalid_order"),
-        (r#"{"task_id":"k","content":"x","metadata":{"a":"\u0000"}}"#, "invalid_order"),
+        (r#"{"task_id":"k","content":"a\u0000"}"#, "invalid_command"),
+        (r#"{"task_id":"k.","content":"x"}"#, "invalid_command"),
+        (r#"{"task_id":"k","content":"x","kind":"TASK"}"#, "invalid_command"),
+        (r#"{"task_id":"k","content":"x","kind":""}"#, "invalid_command"),
+        (r#"{"task_id":"k","content":"x","metadata":{"a":"\u0000"}}"#, "invalid_command"),
         (r#"{"task_id":"k","content":"x","metadata":{"tokens_used":-1}}"#, "metadata_error"),
     ] {
         assert_eq!(code("tasks.0.a1", json), expected, "{json}");
@@ -415,7 +415,7 @@ fn hostile_tasks_are_refused_with_their_reason() {
         "[".repeat(65),
         "]".repeat(65)
     );
-    assert_eq!(code("tasks.0.a1", deep), "invalid_order");
+    assert_eq!(code("tasks.0.a1", deep), "invalid_command");
     let minimal = decode("tasks.0.a1", r#"{"task_id":"k","content":"x"}"#).unwrap();
     let Command::Task(task) = minimal else { panic!("{minimal:?}") };
     assert_eq!((task.kind, task.metadata), (TaskKind::Task, Metadata::EMPTY));
@@ -453,9 +453,9 @@ fn hostile_acts_are_refused_with_their_reason() {
     let of = |control| code("tasks.0.a1", on_agent(control));
     assert_eq!(of(pb_control(edit("k", ""))), "empty_input");
     assert_eq!(of(pb_control(edit("k", &"x".repeat(MAX_INPUT_BYTES + 1)))), "input_too_large");
-    assert_eq!(of(pb_control(edit("k", "\0"))), "invalid_order");
-    assert_eq!(of(pb_control(edit("k.", "x"))), "invalid_order");
-    assert_eq!(of(pb_control(Kind::DropTask("*".to_owned()))), "invalid_order");
+    assert_eq!(of(pb_control(edit("k", "\0"))), "invalid_command");
+    assert_eq!(of(pb_control(edit("k.", "x"))), "invalid_command");
+    assert_eq!(of(pb_control(Kind::DropTask("*".to_owned()))), "invalid_command");
     let pause = || pb_control(Kind::Pause(()));
     for control in [
         pb::Control { kind: None, ..pause() },
@@ -464,9 +464,9 @@ fn hostile_acts_are_refused_with_their_reason() {
         pb::Control { actor: "x".repeat(257), ..pause() },
         pb::Control { actor: "\0".to_owned(), ..pause() },
     ] {
-        assert_eq!(of(control), "invalid_order");
+        assert_eq!(of(control), "invalid_command");
     }
-    assert_eq!(code("chunks.0.t1", on_thread(pb_control(Kind::StopTurn(String::new())))), "invalid_order");
+    assert_eq!(code("chunks.0.t1", on_thread(pb_control(Kind::StopTurn(String::new())))), "invalid_command");
 }
 
 #[test]

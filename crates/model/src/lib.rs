@@ -23,8 +23,8 @@ pub use chunk::{Arrival, Chunk, ChunkKind, Frame, InvalidChunk, MAX_CHUNK_ID, Ro
 pub use command::{Command, Control, ControlKind};
 pub use failure::{DeadLetter, DeadLetterSource, FailedMessage, Failure, IdRange, Refusal};
 pub use id::{
-    AgentId, CommandId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey, ReasoningSessionId, TENANT_MARK, TaskId,
-    Tenant, ThreadId, WorkflowName,
+    AgentId, CommandId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey, ReasoningSessionId,
+    TENANT_MARK, TaskId, Tenant, ThreadId, WorkflowName,
 };
 pub use mark::Mark;
 pub use message::{BatchType, Cut, FrameNumber, Message, OpenText, Outcome, Placement};

@@ -433,12 +433,12 @@ fn acts_stand_on_the_subject_of_what_they_are_about() {
         Kind::DropTask(task.clone()),
         Kind::EditTask(pb::EditTask { task_id: task, content: "x".to_owned(), metadata: None }),
     ] {
-        assert_eq!(code("chunks.0.t1", on_thread(pb_control(what.clone()))), "wrong_subject");
-        assert!(decode("tasks.0.a1", on_agent(pb_control(what))).is_ok());
+        assert_eq!(code("chunks.0.t1", on_thread(pb_control(kind.clone()))), "wrong_subject");
+        assert!(decode("tasks.0.a1", on_agent(pb_control(kind))).is_ok());
     }
     for kind in [Kind::StopTurn(turn.clone()), Kind::DropFailedTurn(turn)] {
-        assert_eq!(code("tasks.0.t1", on_agent(pb_control(what.clone()))), "wrong_subject");
-        assert!(decode("chunks.0.t1", on_thread(pb_control(what))).is_ok());
+        assert_eq!(code("tasks.0.t1", on_agent(pb_control(kind.clone()))), "wrong_subject");
+        assert!(decode("chunks.0.t1", on_thread(pb_control(kind))).is_ok());
     }
     let elsewhere = other_bucket().as_str().to_owned();
     assert_eq!(code("chunks.0.t1", on_thread(pb_control(Kind::StopTurn(elsewhere)))), "turn_mismatch");

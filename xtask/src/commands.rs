@@ -17,7 +17,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use xtask::{
+use devservices::{
     services::{Nats, NatsOptions, Postgres, PostgresOptions},
     tools, workspace,
 };

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tooling at the edge: it reads the environment itself")]
 
 mod commands;
+mod tidy;
 
 use std::{env, process::ExitCode};
 

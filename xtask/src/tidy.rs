@@ -57,15 +57,15 @@ impl SourceFile {
 
 /// One broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
+pub(crate) struct Violation {
     /// From the root of the checkout.
-    pub path: String,
+    pub(crate) path: String,
     /// From 1.
-    pub line: usize,
+    pub(crate) line: usize,
     /// The rule's name.
-    pub rule: &'static str,
+    pub(crate) rule: &'static str,
     /// What to do instead.
-    pub instead: String,
+    pub(crate) instead: String,
 }
 
 impl fmt::Display for Violation {
@@ -76,18 +76,18 @@ impl fmt::Display for Violation {
 
 /// What a run found.
 #[derive(Debug)]
-pub struct Report {
+pub(crate) struct Report {
     /// Broken rules, by path and line.
-    pub violations: Vec<Violation>,
+    pub(crate) violations: Vec<Violation>,
     /// Files that were read.
-    pub files: usize,
+    pub(crate) files: usize,
     /// What cargo-deny said, if it found something or was skipped.
-    pub deny: Deny,
+    pub(crate) deny: Deny,
 }
 
 /// The outcome of `cargo deny`.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Deny {
+pub(crate) enum Deny {
     /// Bans, licences and sources are in order.
     Passed,
     /// It is not installed.
@@ -98,7 +98,7 @@ pub enum Deny {
 
 impl Report {
     /// Whether nothing is to be done.
-    pub fn is_clean(&self) -> bool {
+    pub(crate) fn is_clean(&self) -> bool {
         self.violations.is_empty() && !matches!(self.deny, Deny::Failed(_))
     }
 }
@@ -118,7 +118,7 @@ impl fmt::Display for Report {
 }
 
 /// Checks a checkout.
-pub fn check(root: &Path) -> Result<Report> {
+pub(crate) fn check(root: &Path) -> Result<Report> {
     let files = read(root)?;
     Ok(Report { violations: violations(&files), files: files.len(), deny: deny(root) })
 }

@@ -24,11 +24,11 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use model::PartitionId;
-use xtask::{
+use devservices::{
     services::{Nats, NatsOptions, Postgres, PostgresOptions},
     tools,
 };
+use model::PartitionId;
 
 use self::{
     backlog::{Backlog, Shape},

@@ -89,7 +89,7 @@ impl Settings {
             gap_timeout: Duration::from_secs(8),
             threads: 30,
             messages_per_second: 25.0,
-            log_dir: xtask::workspace::target_dir().join("chaos").join(seed.to_string()),
+            log_dir: devservices::workspace::target_dir().join("chaos").join(seed.to_string()),
             is_verbose: false,
         }
     }

@@ -14,11 +14,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use devservices::services::ScratchDir;
 use model::{Bucket, MessageKey, PartitionCount};
 use simulation::checker::Published;
 use sqlx::{Connection, FromRow, PgConnection};
 use tokio::{task::JoinHandle, time::sleep};
-use xtask::services::ScratchDir;
 
 use crate::verify;
 use testkit::{

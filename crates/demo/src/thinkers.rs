@@ -6,8 +6,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use devservices::workspace;
 use tokio::time::sleep;
-use xtask::workspace;
 
 use testkit::{
     fleet::{self, FleetOptions, Process, Thinker, WorkflowOptions},

@@ -8,6 +8,7 @@ use std::{path::PathBuf, time::Duration};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use devservices::services::ScratchDir;
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -17,7 +18,6 @@ use testkit::{
     http::{self, Answer},
 };
 use tokio::time::{Instant, sleep, timeout};
-use xtask::services::ScratchDir;
 
 use crate::{
     bed::Bed,

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, env, process::Stdio, time::Duration};
 
+use devservices::{npm, workspace};
 use serde_json::{Value, json};
 use testkit::{fleet::FleetOptions, tables::turns::TurnMessage};
 use tokio::{
@@ -10,7 +11,6 @@ use tokio::{
     process::{Child, Command},
     time::timeout,
 };
-use xtask::{npm, workspace};
 
 use crate::{bed::Bed, talk::scripted};
 

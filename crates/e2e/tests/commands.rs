@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use devservices::{services::ScratchDir, workspace};
 use model::{Bucket, ThreadId};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgPool, Row, migrate::Migrator};
@@ -9,7 +10,6 @@ use testkit::{
     fleet::{Invocation, invoke},
     services::TestDatabase,
 };
-use xtask::{services::ScratchDir, workspace};
 
 /// A database of one's own and a folder for files.
 struct Desk {

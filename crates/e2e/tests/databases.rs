@@ -2,6 +2,7 @@
 
 use std::{io, time::Duration};
 
+use devservices::{services::ScratchDir, workspace};
 use sqlx::migrate::Migrator;
 use testkit::{
     fleet::{Fleet, Invocation, READY_LIMIT, invoke},
@@ -12,7 +13,6 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
-use xtask::{services::ScratchDir, workspace};
 
 use crate::{
     bed::{Bed, options},

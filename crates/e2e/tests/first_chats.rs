@@ -28,7 +28,7 @@ const SAID: &str = "Good morning";
 
 /// One worker, and the service of README's first chat.
 fn as_in_readme(options: FleetOptions) -> FleetOptions {
-    let path = xtask::workspace::root().join("deploy/workflow/script.json");
+    let path = devservices::workspace::root().join("deploy/workflow/script.json");
     let script = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     alone(options).with_workflow(WorkflowOptions::script(script))
 }

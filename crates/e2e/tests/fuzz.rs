@@ -4,13 +4,13 @@
 
 use std::{collections::BTreeSet, env, path::PathBuf, process::Stdio, time::Duration};
 
+use devservices::{pip, workspace};
 use serde_json::{Value, json};
 use testkit::http;
 use tokio::{
     process::{Child, Command},
     time::timeout,
 };
-use xtask::{pip, workspace};
 
 use crate::{bed::Bed, talk::scripted};
 

@@ -8,8 +8,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
+use devservices::workspace;
 use tokio::{process::Command, time::timeout};
-use xtask::workspace;
 
 use crate::fleet::{Thinker, WorkflowOptions};
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use xtask::{services::ScratchDir, workspace};
+use devservices::{services::ScratchDir, workspace};
 
 pub use metrics::Metrics;
 pub use process::Process;

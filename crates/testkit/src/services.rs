@@ -1,6 +1,6 @@
 //! NATS and Postgres for one test: a server of its own, or a database of its own on the Postgres that is there.
 //!
-//! The servers themselves are [`xtask::services`], which blocks; here it is called off the runtime's threads.
+//! The servers themselves are [`devservices::services`], which blocks; here it is called off the runtime's threads.
 
 use std::{
     env,
@@ -9,12 +9,12 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
-use tokio::task::spawn_blocking;
-use xtask::{
+use devservices::{
     services::{Nats, NatsOptions, Postgres, PostgresOptions},
     tools,
 };
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
+use tokio::task::spawn_blocking;
 
 use crate::locked;
 

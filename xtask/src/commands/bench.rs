@@ -5,7 +5,7 @@ mod peers;
 use std::fs;
 
 use anyhow::Result;
-use xtask::workspace;
+use devservices::workspace;
 
 use super::{Tools, build, cargo, program, run, say};
 

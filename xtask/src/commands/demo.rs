@@ -3,7 +3,7 @@
 use std::{thread, time::Duration};
 
 use anyhow::Result;
-use xtask::services::PostgresOptions;
+use devservices::services::PostgresOptions;
 
 use super::{Tools, antiphon, build_antiphon_and, cargo, database, interrupt, nats, program, run, say};
 
@@ -110,7 +110,7 @@ impl Cuts {
 }
 
 fn development_postgres() -> Result<PostgresOptions> {
-    Ok(PostgresOptions::new(xtask::tools::postgres()?.path))
+    Ok(PostgresOptions::new(devservices::tools::postgres()?.path))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::{env, path::Path};
 
 use anyhow::Result;
-use xtask::{
+use devservices::{
     tools::{self, Kind},
     workspace,
 };

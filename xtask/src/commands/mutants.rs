@@ -1,7 +1,7 @@
 //! `mutants`: what no test notices.
 
 use anyhow::Result;
-use xtask::workspace;
+use devservices::workspace;
 
 use super::{cargo, run, say, version_of};
 

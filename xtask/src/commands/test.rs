@@ -3,9 +3,10 @@
 use std::{path::Path, process::Command};
 
 use anyhow::Result;
-use xtask::{services::PostgresOptions, tidy, workspace};
+use devservices::{services::PostgresOptions, workspace};
 
 use super::{Tools, antiphon, build_antiphon_and, cargo, database, interrupt, run, say, version_of};
+use crate::tidy;
 
 /// The stages, in order. Locally the first failure ends the run; with `--ci` the rest still runs, so that one run tells
 /// everything. Either way the exit code is the first failure's, and the test runner's summary comes last.

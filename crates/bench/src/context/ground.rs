@@ -1,14 +1,14 @@
 //! The Postgres of a run, what is in it, and what it counts.
 
 use anyhow::{Context as _, Result, ensure};
+use devservices::{
+    services::{Postgres, PostgresOptions},
+    tools,
+};
 use model::{Bucket, PartitionCount};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use store::{Store, StoreConfig};
 use tokio::time::{Duration, sleep};
-use xtask::{
-    services::{Postgres, PostgresOptions},
-    tools,
-};
 
 use super::{super::usage::Meter, building::BUDGETS, threads::Thread, threads::agent};
 use testkit::{services::TestDatabase, text};

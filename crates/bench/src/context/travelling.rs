@@ -3,10 +3,10 @@
 use std::{path::PathBuf, process::Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use devservices::services::ScratchDir;
 use futures_util::TryStreamExt;
 use sqlx::{Connection as _, PgConnection};
 use tokio::process::Command;
-use xtask::services::ScratchDir;
 
 use super::{super::table::Row, ground::Ground, threads::Thread, timing::Timings};
 use testkit::fleet;

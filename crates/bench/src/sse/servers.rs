@@ -10,11 +10,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use tokio::process::{Child, Command};
-use xtask::{
+use devservices::{
     services::{Port, ScratchDir},
     workspace,
 };
+use tokio::process::{Child, Command};
 
 use super::{
     super::Ground,

@@ -1,12 +1,12 @@
 //! The servers that all contenders share, and what they use.
 
 use anyhow::{Context as _, Result};
-use serde::Serialize;
-use sqlx::{Connection as _, PgConnection};
-use xtask::{
+use devservices::{
     services::{Nats, NatsOptions, Postgres, PostgresOptions},
     tools,
 };
+use serde::Serialize;
+use sqlx::{Connection as _, PgConnection};
 
 use super::super::usage::Meter;
 use testkit::services::TestDatabase;

@@ -4,6 +4,7 @@
 use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use devservices::workspace;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -12,7 +13,6 @@ use tokio::{
     process::{Child, ChildStdin, ChildStdout, Command},
     time::{Instant, sleep, timeout, timeout_at},
 };
-use xtask::workspace;
 
 use super::{
     Load, Round,

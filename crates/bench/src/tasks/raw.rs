@@ -4,10 +4,10 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
+use devservices::workspace;
 use futures_util::future::try_join_all;
 use model::{Bucket, ThreadId};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, migrate::Migrator};
-use xtask::workspace;
 
 use super::{
     Load, Round,

@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use testkit::http::{Request, Response};
-use xtask::{
+use devservices::{
     services::{Nginx, Server},
     tools,
 };
+use testkit::http::{Request, Response};
 
 use super::*;
 use crate::bed::{long, short};

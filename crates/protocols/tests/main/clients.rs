@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use devservices::{npm, workspace};
 use model::{Chunk, ChunkKind};
 use protocols::{agui, chat_completions, responses, ui_message};
 use serde_json::{Value, json};
-use xtask::{npm, workspace};
 
 use crate::encoders::{self, NAMES};
 use crate::golden::{check, folder};

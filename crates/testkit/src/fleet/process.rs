@@ -10,11 +10,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use devservices::services::Port;
 use tokio::{
     process::{Child, Command},
     time::{sleep, timeout},
 };
-use xtask::services::Port;
 
 use super::metrics::Metrics;
 use crate::http;

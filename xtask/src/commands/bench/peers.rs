@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use xtask::{npm, workspace};
+use devservices::{npm, workspace};
 
 use crate::commands::{cargo, run, say, version_of};
 

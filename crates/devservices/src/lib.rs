@@ -1,5 +1,5 @@
-//! The workspace's own tooling, as far as other crates use it: [`tools`] finds or fetches `nats-server` and
-//! Postgres, [`services`] starts them as child processes, [`npm`] and [`pip`] install what runs in node and Python. [`tidy`] holds the static checks of `cargo xtask tidy`.
+//! NATS, Postgres and nginx for development: [`tools`] finds or fetches the programs, [`services`] starts them as child
+//! processes, [`npm`] and [`pip`] install what runs in node and Python, [`workspace`] says where things are.
 //!
 //! Plain blocking std: async callers wrap calls in `spawn_blocking`. Few dependencies, because a newcomer's first
 //! command waits for this crate alone.
@@ -11,6 +11,5 @@
 pub mod npm;
 pub mod pip;
 pub mod services;
-pub mod tidy;
 pub mod tools;
 pub mod workspace;

@@ -11,6 +11,8 @@ mod port;
 mod postgres;
 mod process;
 mod scratch;
+#[cfg(test)]
+mod tests;
 
 pub use nats::{Nats, NatsOptions};
 pub use nginx::{Nginx, Server};

@@ -120,7 +120,7 @@ const PINS: &[(&str, &str)] = &[
 pub(crate) fn verify(file_name: &str, sha256: &str) -> Result<(), String> {
     match PINS.iter().find(|(name, _)| *name == file_name) {
         None => Err(format!(
-            "{file_name} is not a file that xtask/src/tools/pins.rs knows (its SHA-256 is {sha256}); \
+            "{file_name} is not a file that crates/devservices/src/tools/pins.rs knows (its SHA-256 is {sha256}); \
              it is not used. Add it there after checking where it comes from"
         )),
         Some((_, pinned)) if *pinned != sha256 => Err(format!(

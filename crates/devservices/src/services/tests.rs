@@ -8,10 +8,9 @@ use std::{
 };
 
 use anyhow::Result;
-use xtask::{
-    services::{Nats, NatsOptions, Postgres, PostgresOptions},
-    tools,
-};
+
+use super::{Nats, NatsOptions, Postgres, PostgresOptions};
+use crate::tools;
 
 /// One simple query as the superuser, by the wire protocol; the first column of the first row as text.
 fn query(port: u16, sql: &str) -> Result<String> {

@@ -23,9 +23,9 @@ cargo xtask <command>
   chaos --minutes N [args]  real processes, killed at random
   restores [--rounds N]     Postgres and NATS put back in time under load, each kind so many times (default: 5)
   fuzz [N]                  the API against its description, N requests made up for each operation (default: 200)
-  cuts [--number N] [--seed S]
-                            the real clients of all protocols, cut off a fleet so many times, and viewers
-                            of one thread for two minutes beside one that is never cut
+  reconnect-soak [--disconnects N] [--seed S]
+                            the real clients of all protocols, disconnected so many times, and subscribers
+                            of one thread for two minutes beside one that is never disconnected
   bench [name] [--features F] [args]
                             benches in the release profile, of the binary with a feature; without a name: the list
 
@@ -67,7 +67,7 @@ fn dispatch(args: &[String]) -> Result<i32> {
         "restores" => commands::demo::restores(args),
         "fuzz" => commands::test::fuzz(args),
         "mutants" => commands::mutants::mutants(args),
-        "cuts" => commands::demo::cuts(args),
+        "reconnect-soak" => commands::demo::reconnect_soak(args),
         "bench" => commands::bench::bench(args),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -4,21 +4,21 @@
 //! through the shipped functions of `store` and `batches`; what is compared alternates call by call, so that whatever else the
 //! machine does hits all of it alike. How many rows a call reads, and by which index, is what Postgres itself has counted.
 
-mod building;
-mod compacting;
-mod ground;
-mod paging;
+mod compaction;
+mod context_build;
+mod environment;
+mod export_import;
+mod history_pages;
 mod plans;
 mod threads;
 mod timing;
-mod travelling;
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 
-use self::{ground::Ground, threads::Thread};
+use self::{environment::Environment, threads::Thread};
 use super::table::Table;
 
 /// Measures long threads and prints one table.
@@ -64,8 +64,8 @@ impl Options {
 /// Measures, prints the table, and tells whether every goal was met.
 pub async fn run(options: &Options) -> Result<bool> {
     let options = options.resolved();
-    let mut ground = Ground::start().await?;
-    let table = measure(&options, &mut ground).await?;
+    let mut environment = Environment::start().await?;
+    let table = measure(&options, &mut environment).await?;
     println!("\n{table}");
     if let Some(path) = &options.json {
         let json = serde_json::to_vec_pretty(&table)?;
@@ -74,7 +74,7 @@ pub async fn run(options: &Options) -> Result<bool> {
     Ok(options.quick || table.is_met())
 }
 
-async fn measure(options: &Options, ground: &mut Ground) -> Result<Table> {
+async fn measure(options: &Options, environment: &mut Environment) -> Result<Table> {
     ensure!(options.batches.len() > 1 && options.batches.is_sorted(), "several lengths, the shortest first");
     ensure!(options.contexts > 0 && options.pages > 0 && options.rounds > 0, "nothing to measure");
     let mut threads = Vec::new();
@@ -84,18 +84,18 @@ async fn measure(options: &Options, ground: &mut Ground) -> Result<Table> {
     let compacted = Thread::new("compacted", options.compacted)?;
     for thread in threads.iter().chain([&compacted]) {
         eprintln!("==> filling {}: {} batches", thread.id, thread.batches);
-        ground.fill(thread).await?;
+        environment.fill(thread).await?;
     }
-    ground.settle().await?;
+    environment.settle().await?;
     let longest = threads.last().context("no thread")?;
     let mut table = Table::default();
     for part in &options.rows {
         eprintln!("==> part {part}");
         table.rows.extend(match part {
-            'a' => building::rows(ground, &threads, options.contexts).await?,
-            'b' => paging::rows(ground, longest, options.pages).await?,
-            'c' => compacting::rows(ground, &compacted, options.rounds, options.contexts).await?,
-            'd' => travelling::rows(ground, longest, options.rounds).await?,
+            'a' => context_build::rows(environment, &threads, options.contexts).await?,
+            'b' => history_pages::rows(environment, longest, options.pages).await?,
+            'c' => compaction::rows(environment, &compacted, options.rounds, options.contexts).await?,
+            'd' => export_import::rows(environment, longest, options.rounds).await?,
             _ => Vec::new(),
         });
     }
@@ -112,9 +112,9 @@ mod tests {
     /// No figure is looked at: other tests use the same machine. Travelling is left out: it takes longer than all the rest.
     #[tokio::test(flavor = "multi_thread")]
     async fn contexts_pages_and_compaction_measure_what_they_should() {
-        let mut ground = Ground::on(&env::var("DATABASE_URL").unwrap()).await.unwrap();
+        let mut environment = Environment::on(&env::var("DATABASE_URL").unwrap()).await.unwrap();
         let options = Options::parse_from(["bench", "--quick", "--rows", "a,b,c"]).resolved();
-        let table = measure(&options, &mut ground).await.unwrap();
+        let table = measure(&options, &mut environment).await.unwrap();
         let parts: Vec<char> = table.rows.iter().map(|row| row.part).collect();
         for part in ['a', 'b', 'c'] {
             assert!(parts.contains(&part), "{table}");

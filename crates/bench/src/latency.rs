@@ -4,10 +4,10 @@
 //! Every payload carries when it was sent, by the clock of this process, and its number in its thread: so latency needs
 //! no second clock, and a loss or a repeat shows.
 
-mod board;
 mod core;
 mod publisher;
-mod viewers;
+mod recorder;
+mod subscribers;
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -17,9 +17,9 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 
-use self::board::Board;
+use self::recorder::Board;
 use super::{
-    Ground,
+    Environment,
     usage::{self, Meter, Used},
 };
 use testkit::fleet::Fleet;
@@ -74,17 +74,17 @@ pub(super) struct Latency {
 }
 
 /// Measures core NATS, then a worker and a gateway, which are there, idle, from the beginning.
-pub(super) async fn measure(ground: &Ground, load: Load) -> Result<Latency> {
-    let database = ground.database().await?;
-    let fleet = Fleet::start(ground.fleet(database.url(), 1, 1)).await?;
+pub(super) async fn measure(environment: &Environment, load: Load) -> Result<Latency> {
+    let database = environment.database().await?;
+    let fleet = Fleet::start(environment.fleet(database.url(), 1, 1)).await?;
     let processes = [fleet.workers.first(), fleet.gateways.first()].map(|it| it.and_then(|it| it.pid()));
     let [Some(worker), Some(gateway)] = processes else { return Err(anyhow!("the fleet has ended")) };
-    let mut watched = ground.processes();
+    let mut watched = environment.processes();
     watched.extend([("worker", worker), ("gateway", gateway)]);
 
-    let (core, _) = run(ground, load, None, &watched).await?;
+    let (core, _) = run(environment, load, None, &watched).await?;
     let addr = fleet.gateway_addrs().first().copied().context("no gateway")?;
-    let outcome = run(ground, load, Some(addr), &watched).await;
+    let outcome = run(environment, load, Some(addr), &watched).await;
     let (timed, memory) = outcome.inspect_err(|_| eprintln!("{}", fleet.log_tails()))?;
     let of = |pid: u32| memory.iter().filter(|(it, _)| *it == pid).map(|(_, bytes)| *bytes).collect();
     Ok(Latency { core, fleet: timed, worker_memory: of(worker), gateway_memory: of(gateway) })
@@ -92,19 +92,19 @@ pub(super) async fn measure(ground: &Ground, load: Load) -> Result<Latency> {
 
 /// With an address: through the fleet; without: over core NATS.
 async fn run(
-    ground: &Ground,
+    environment: &Environment,
     load: Load,
     gateway: Option<std::net::SocketAddr>,
     watched: &[(&'static str, u32)],
 ) -> Result<(Timed, Vec<(u32, u64)>)> {
     let board = Arc::new(Board::new(load.streams, WARM_UP));
     let stop = Arc::new(AtomicBool::new(false));
-    let nats_url = ground.nats.url();
+    let nats_url = environment.nats.url();
     let receiving = {
         let (board, stop, url) = (Arc::clone(&board), Arc::clone(&stop), nats_url.clone());
         on_a_thread("receivers", async move {
             match gateway {
-                Some(addr) => viewers::receive(addr, load.streams, &board, &stop).await,
+                Some(addr) => subscribers::receive(addr, load.streams, &board, &stop).await,
                 None => core::receive(&url, &board, &stop).await,
             }
         })?

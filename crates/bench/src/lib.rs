@@ -9,11 +9,11 @@
 
 mod backlog;
 pub mod context;
-mod draining;
-mod inserting;
+mod drain;
+mod insert;
 mod latency;
-mod ordering;
-mod reading;
+mod read;
+mod reorder_rate;
 mod report;
 pub mod sse;
 mod table;
@@ -32,8 +32,8 @@ use model::PartitionId;
 
 use self::{
     backlog::{Backlog, Shape},
-    draining::Drain,
-    reading::Reading,
+    drain::Drain,
+    read::Reading,
     table::Table,
 };
 use testkit::{fleet::FleetOptions, services::TestDatabase};
@@ -47,7 +47,7 @@ const STREAMS_BYTES: u64 = 8 << 30;
 /// The stream must not be purged: every round reads it from its beginning.
 const NO_PURGE: &str = "10000000";
 
-/// Measures the chunk road beside its limits and prints one table.
+/// Measures the path of a chunk beside its limits and prints one table.
 #[derive(Debug, Clone, Parser)]
 pub struct Options {
     /// Chunks of a backlog; the one of short messages has a quarter of it.
@@ -62,7 +62,7 @@ pub struct Options {
     /// Chunks per second of each of them.
     #[arg(long, default_value_t = 30.0)]
     pub rate: f64,
-    /// Rounds of reading and draining.
+    /// Rounds of reading and drain.
     #[arg(long, default_value_t = 3)]
     pub rounds: usize,
     /// Parts to measure: a limits, b worker, c latency, d processor and memory (of b and c), e reorder buffer.
@@ -97,9 +97,9 @@ pub async fn run(options: &Options, allocations: fn() -> u64) -> Result<bool> {
             rate: options.rate,
             duration: Duration::from_secs(options.seconds),
         };
-        let ground = Ground::start(LATENCY_PARTITIONS)?;
+        let environment = Environment::start(LATENCY_PARTITIONS)?;
         eprintln!("==> latency: {} streams", load.streams);
-        table.rows.extend(report::latency(&latency::measure(&ground, load).await?));
+        table.rows.extend(report::latency(&latency::measure(&environment, load).await?));
     }
     table.rows.retain(|row| options.has(row.part));
     table.rows.sort_by_key(|row| row.part);
@@ -130,23 +130,23 @@ struct Rounds {
 }
 
 async fn compare(options: &Options, shape: &Shape) -> Result<Rounds> {
-    let ground = Ground::start(1)?;
+    let environment = Environment::start(1)?;
     let backlog = Backlog::plan(shape)?;
-    let database = ground.database().await?;
-    testkit::fleet::Fleet::prepare(ground.fleet(database.url(), 0, 0))?.migrate().await?;
-    let client = async_nats::connect(ground.nats.url()).await?;
+    let database = environment.database().await?;
+    testkit::fleet::Fleet::prepare(environment.fleet(database.url(), 0, 0))?.migrate().await?;
+    let client = async_nats::connect(environment.nats.url()).await?;
     eprintln!("==> {}: {} chunks in {} messages", shape.name, backlog.chunks, backlog.messages.len());
     backlog.publish(&client, PARTITION).await?;
     let mut rounds = Rounds { backlog, readings: Vec::new(), inserts: Vec::new(), drains: Vec::new() };
     for number in 1..=options.rounds {
         if options.has('a') {
-            rounds.readings.push(reading::read(&ground, &rounds.backlog).await?);
-            let one = inserting::insert(database.url(), &rounds.backlog, 1).await?;
-            let two = inserting::insert(database.url(), &rounds.backlog, 2).await?;
+            rounds.readings.push(read::read(&environment, &rounds.backlog).await?);
+            let one = insert::insert(database.url(), &rounds.backlog, 1).await?;
+            let two = insert::insert(database.url(), &rounds.backlog, 2).await?;
             rounds.inserts.push([one, two]);
         }
         if options.has('b') {
-            rounds.drains.push(draining::drain(&ground, &rounds.backlog).await?);
+            rounds.drains.push(drain::drain(&environment, &rounds.backlog).await?);
         }
         eprintln!("    round {number}: {}", report::progress(&rounds));
     }
@@ -154,13 +154,13 @@ async fn compare(options: &Options, shape: &Shape) -> Result<Rounds> {
 }
 
 /// The services of one measurement, with their process ids.
-struct Ground {
+struct Environment {
     nats: Nats,
     postgres: Postgres,
     partitions: u16,
 }
 
-impl Ground {
+impl Environment {
     /// Commits reach the disk; the stream's file has the server's own sync interval.
     fn start(partitions: u16) -> Result<Self> {
         let nats = Nats::start(None, &NatsOptions::new(tools::nats_server()?.path))?;

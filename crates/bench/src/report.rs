@@ -6,16 +6,16 @@ use serde_json::json;
 
 use super::{
     Rounds,
-    draining::Drain,
+    drain::Drain,
     latency::{Latency, Timed},
-    ordering,
+    reorder_rate,
     table::{Row, median},
     usage::Used,
 };
 
 /// The worker's rate beside raw reading, single-chunk frames.
 const READING_RATIO: f64 = 0.6;
-/// Turns beside raw inserting.
+/// Turns beside raw insert.
 const INSERT_RATIO: f64 = 0.5;
 /// Nanoseconds per chunk inside the reorder buffer.
 const REORDER_NS: f64 = 150.0;
@@ -31,7 +31,7 @@ const FLAT_BYTES: u64 = 8 << 20;
 /// The rows of the reorder buffer.
 pub(super) fn ordering(allocations: fn() -> u64) -> Vec<Row> {
     let runs = |window| {
-        let runs: Vec<_> = (0..7).map(|_| ordering::order(window, allocations)).collect();
+        let runs: Vec<_> = (0..7).map(|_| reorder_rate::order(window, allocations)).collect();
         (median(runs.iter().map(|run| run.ns)), median(runs.iter().map(|run| run.allocations)))
     };
     let row = |what: &str, ns: f64| {
@@ -55,7 +55,7 @@ pub(super) fn backlogs(single: &Rounds, sixteen: &Rounds, short: &Rounds) -> Vec
     let all = [single, sixteen, short];
     let mut rows = Vec::new();
     rows.extend([single, sixteen].iter().filter_map(|rounds| reading(rounds)));
-    rows.extend([single, short].iter().filter_map(|rounds| inserting(rounds)));
+    rows.extend([single, short].iter().filter_map(|rounds| insert(rounds)));
     rows.extend(
         [(single, Some(READING_RATIO)), (sixteen, None)].iter().filter_map(|(it, goal)| drained(it, *goal)),
     );
@@ -75,7 +75,7 @@ fn reading(rounds: &Rounds) -> Option<Row> {
     Some(row.figure("chunks_per_second", rate).figure("client_us_per_chunk", client))
 }
 
-fn inserting(rounds: &Rounds) -> Option<Row> {
+fn insert(rounds: &Rounds) -> Option<Row> {
     let one = rounds.insert_rate()?;
     let two = median(rounds.inserts.iter().map(|both| both[1]));
     let kind =
@@ -124,7 +124,7 @@ fn processors(rounds: &Rounds) -> Option<Row> {
     let (worker, nats, postgres) = (cost("worker"), cost("nats-server"), cost("postgres"));
     let row = Row::new(
         'd',
-        format!("draining, {}", rounds.backlog.shape.name),
+        format!("drain, {}", rounds.backlog.shape.name),
         format!("worker {worker:.2} us/chunk"),
     );
     let row =

@@ -5,16 +5,16 @@
 //! and a loss or a repeat shows. Each measurement starts its server afresh, rounds alternate between the servers, and medians count.
 
 mod cores;
+mod counters;
 mod goals;
 mod measure;
-mod outlet;
+mod publisher;
 mod report;
 mod servers;
-mod stamp;
 mod stream;
-mod tally;
+mod subscribers;
 mod target;
-mod viewers;
+mod timestamped_payload;
 
 use std::{path::PathBuf, time::Duration};
 

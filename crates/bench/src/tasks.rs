@@ -3,21 +3,21 @@
 //! Entry: [`run`]. Every contender gets a fresh database for every round, its tasks are there before the clock starts, and
 //! the clock stops when the database has the last completion, whatever the contender believes. Rounds of all contenders
 //! alternate, and medians count. Peers, and our worker alone, are programs in `peers/`; they only do what they are told and
-//! note what their handlers saw, and everything is measured and judged here, by the same code for all. The full road
+//! note what their handlers saw, and everything is measured and judged here, by the same code for all. The whole path
 //! is the shipped binary.
 
+mod antiphon_runs;
+mod echo_workflow;
+mod end_to_end;
+mod environment;
 mod goals;
-mod ground;
 mod idle;
 mod order;
-mod ours;
 mod peer;
-mod raw;
+mod raw_insert;
 mod report;
 mod responder;
-mod road;
 mod statements;
-mod thinking;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -25,7 +25,9 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use serde::Serialize;
 
-use self::{ground::Ground, peer::Peer, raw::Raw, responder::Responder, road::Road};
+use self::{
+    end_to_end::EndToEnd, environment::Environment, peer::Peer, raw_insert::Raw, responder::Responder,
+};
 use super::table::{Row, Table};
 
 /// Agents of the partition that is taken over, and the tasks of each.
@@ -125,7 +127,7 @@ enum Contender {
     /// The limit: the messages of the turns, inserted only.
     Raw(Raw),
     /// The shipped binary and a workflow outside.
-    Road(Box<Road>),
+    EndToEnd(Box<EndToEnd>),
 }
 
 impl Contender {
@@ -133,7 +135,7 @@ impl Contender {
         match self {
             Self::Peer(peer) => peer.name(),
             Self::Raw(raw) => raw.name(),
-            Self::Road(road) => road.name(),
+            Self::EndToEnd(path) => path.name(),
         }
     }
 
@@ -146,25 +148,25 @@ impl Contender {
     fn missing(&self) -> Option<String> {
         match self {
             Self::Peer(peer) => peer.missing(),
-            Self::Raw(_) | Self::Road(_) => None,
+            Self::Raw(_) | Self::EndToEnd(_) => None,
         }
     }
 
     /// Makes a fresh database with everything that the round finds there, and opens all connections.
-    async fn prepare(&mut self, ground: &mut Ground, load: Load) -> Result<()> {
+    async fn prepare(&mut self, environment: &mut Environment, load: Load) -> Result<()> {
         match self {
-            Self::Peer(peer) => peer.prepare(ground, load).await,
-            Self::Raw(raw) => raw.prepare(ground, load).await,
-            Self::Road(road) => road.prepare(ground, load).await,
+            Self::Peer(peer) => peer.prepare(environment, load).await,
+            Self::Raw(raw) => raw.prepare(environment, load).await,
+            Self::EndToEnd(path) => path.prepare(environment, load).await,
         }
     }
 
     /// Does the prepared round and removes its database.
-    async fn run(&mut self, ground: &mut Ground) -> Result<Round> {
+    async fn run(&mut self, environment: &mut Environment) -> Result<Round> {
         match self {
-            Self::Peer(peer) => peer.run(ground).await,
-            Self::Raw(raw) => raw.run(ground).await,
-            Self::Road(road) => road.run(ground).await,
+            Self::Peer(peer) => peer.run(environment).await,
+            Self::Raw(raw) => raw.run(environment).await,
+            Self::EndToEnd(path) => path.run(environment).await,
         }
     }
 }
@@ -197,7 +199,7 @@ struct Round {
     /// From the start until the first handler began.
     first_ms: Option<f64>,
     /// What it took to bring the tasks in before, where that is the contender's own doing.
-    enqueued: Option<ground::Cost>,
+    enqueued: Option<environment::Cost>,
     /// It took too long, and `tasks` were completed by then.
     is_cut: bool,
     /// How much of the machine was used by others.
@@ -205,7 +207,7 @@ struct Round {
 }
 
 impl Round {
-    fn new(tasks: u64, cost: &ground::Cost) -> Self {
+    fn new(tasks: u64, cost: &environment::Cost) -> Self {
         Self {
             tasks,
             seconds: cost.seconds,
@@ -244,7 +246,7 @@ struct Entry {
 
 /// Who takes part in what.
 fn contenders(part: char, nats_url: &str) -> Vec<Contender> {
-    let (mut peers, mut raws, mut roads) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut peers, mut raws, mut paths) = (Vec::new(), Vec::new(), Vec::new());
     match part {
         'a' => {
             peers = Peer::workers(nats_url);
@@ -252,31 +254,31 @@ fn contenders(part: char, nats_url: &str) -> Vec<Contender> {
             peers.extend(Peer::sized_workers(nats_url));
             raws = Raw::all();
         }
-        'b' => (peers, roads) = (Peer::behind_nats(nats_url), Road::backlog()),
+        'b' => (peers, paths) = (Peer::behind_nats(nats_url), EndToEnd::backlog()),
         'c' => {
             peers = vec![Peer::antiphon(nats_url)];
             peers.extend(Peer::paced());
-            roads = Road::paced();
+            paths = EndToEnd::paced();
         }
         'd' => peers = Peer::snapshots(nats_url),
         'e' => peers = vec![Peer::takeover(nats_url)],
         _ => {}
     }
-    let roads = roads.into_iter().map(|road| Contender::Road(Box::new(road)));
+    let paths = paths.into_iter().map(|path| Contender::EndToEnd(Box::new(path)));
     let peers = peers.into_iter().map(|peer| Contender::Peer(Box::new(peer)));
-    roads.chain(peers).chain(raws.into_iter().map(Contender::Raw)).collect()
+    paths.chain(peers).chain(raws.into_iter().map(Contender::Raw)).collect()
 }
 
 /// Measures, prints the table, and tells whether every contender did what it should and every goal was met.
 pub async fn run(options: &Options) -> Result<bool> {
     let options = options.resolved();
     ensure!(options.agents > 0 && options.tasks > 0 && options.rounds > 0, "nothing to measure");
-    let mut ground = Ground::start().await?;
-    let responder = Responder::start(&ground.nats_url()).await?;
+    let mut environment = Environment::start().await?;
+    let responder = Responder::start(&environment.nats_url()).await?;
     let (mut table, mut all) = (Table::default(), Vec::new());
     for part in options.rows.iter().copied() {
         let mut entries = Vec::new();
-        for contender in contenders(part, &ground.nats_url()) {
+        for contender in contenders(part, &environment.nats_url()) {
             if !options.wants(&contender) {
                 continue;
             }
@@ -285,14 +287,14 @@ pub async fn run(options: &Options) -> Result<bool> {
                 None => entries.push(Entry { part, contender, rounds: Vec::new(), failure: None }),
             }
         }
-        measure(&options, &mut ground, &mut entries).await;
+        measure(&options, &mut environment, &mut entries).await;
         table.rows.extend(entries.iter().map(report::row));
         all.extend(entries);
     }
     if options.rows.contains(&'f') {
-        table.rows.push(idle::measure(&options, &mut ground).await?);
+        table.rows.push(idle::measure(&options, &mut environment).await?);
     }
-    drop((responder, ground));
+    drop((responder, environment));
     if options.rows.contains(&'g') {
         table.rows.push(statements::measure(&options).await?);
     }
@@ -307,13 +309,13 @@ pub async fn run(options: &Options) -> Result<bool> {
 }
 
 /// All rounds, every contender once in each.
-async fn measure(options: &Options, ground: &mut Ground, entries: &mut [Entry]) {
+async fn measure(options: &Options, environment: &mut Environment, entries: &mut [Entry]) {
     for number in 1..=options.rounds {
         for entry in entries.iter_mut() {
             if entry.failure.is_some() || (number > 1 && entry.contender.is_slow()) {
                 continue;
             }
-            let round = entry.round(ground, options.load(entry.part)).await;
+            let round = entry.round(environment, options.load(entry.part)).await;
             let name = format!("    {} round {number}, {}", entry.part, entry.contender.name());
             match round {
                 Ok(round) => {
@@ -330,9 +332,9 @@ async fn measure(options: &Options, ground: &mut Ground, entries: &mut [Entry]) 
 }
 
 impl Entry {
-    async fn round(&mut self, ground: &mut Ground, load: Load) -> Result<Round> {
-        self.contender.prepare(ground, load).await.context("preparing")?;
-        self.contender.run(ground).await
+    async fn round(&mut self, environment: &mut Environment, load: Load) -> Result<Round> {
+        self.contender.prepare(environment, load).await.context("preparing")?;
+        self.contender.run(environment).await
     }
 }
 

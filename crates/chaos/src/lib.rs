@@ -2,7 +2,7 @@
 //!
 //! [`run`] starts NATS, Postgres, a proxy before it, workers, gateways and workflow services of its own; keeps publishing
 //! short messages, talking, sending tasks, and following the threads; makes one fault after another, every kind first once; then waits until all that was
-//! acknowledged has ended, and hands log, ledger, tables and transcripts to the [`crate::verify`]. What happens and when
+//! acknowledged has ended, and hands log, ack_log, tables and transcripts to the [`crate::verify`]. What happens and when
 //! follows from the seed, as far as processes and clocks allow.
 #![allow(
     clippy::disallowed_methods,
@@ -32,13 +32,13 @@ use tokio::time::sleep;
 
 use crate::verify::{Evidence, Violation, turns::TurnEvidence};
 use testkit::{
+    acked_publishes::AckLog,
+    db_snapshot,
     fleet::{Fleet, FleetOptions},
-    ledger::Ledger,
     proxy::Proxy,
     publisher::{Addressing, Publisher},
     services::{self, NatsServer, PostgresServer},
     sse::Follower,
-    tables,
 };
 
 pub use faults::Fault;
@@ -119,11 +119,11 @@ struct Stage {
     postgres: PostgresServer,
     proxy: Proxy,
     fleet: Fleet,
-    ledger: Arc<Ledger>,
+    ack_log: Arc<AckLog>,
     followers: Vec<Follower>,
     turns: TurnLoad,
     /// The partitions as they were granted first.
-    granted: Vec<tables::StoredPartition>,
+    granted: Vec<db_snapshot::StoredPartition>,
 }
 
 /// Runs it. A run that could not be finished is an error; one that found something wrong is a report that says so.
@@ -163,13 +163,13 @@ impl Stage {
         let count = PartitionCount::new(settings.partitions.into())?;
         let turns = TurnLoad::prepare(settings, nats.url(), count, &fleet.gateway_addrs()).await;
         let turns = turns.with_context(|| fleet.log_tails())?;
-        let granted = tables::partitions(&services::pool(postgres.url()).await?).await?;
+        let granted = db_snapshot::partitions(&services::pool(postgres.url()).await?).await?;
         Ok(Self {
             nats,
             postgres,
             proxy,
             fleet,
-            ledger: Arc::default(),
+            ack_log: Arc::default(),
             followers: Vec::new(),
             turns,
             granted,
@@ -191,7 +191,7 @@ impl Stage {
         for number in 0..load::PUBLISHERS {
             let publisher = Publisher::connect(self.nats.url(), Addressing::Exact(count)).await?;
             let rng = StdRng::seed_from_u64(settings.seed.wrapping_add(1 + number as u64));
-            let source = load::Source::new(settings, number, publisher, Arc::clone(&self.ledger), rng);
+            let source = load::Source::new(settings, number, publisher, Arc::clone(&self.ack_log), rng);
             tasks.push(tokio::spawn(source.run(Arc::clone(stop), Arc::clone(stats))));
         }
         tasks.extend(self.turns.begin(stop).await?);
@@ -204,7 +204,7 @@ impl Stage {
         let began = Instant::now();
         let limit = settings.gap_timeout + settings.lease * 2 + Duration::from_secs(45);
         let pool = services::pool(self.postgres.url()).await?;
-        let expected = self.ledger.len();
+        let expected = self.ack_log.len();
         let mut violations = Vec::new();
         loop {
             let (messages, dead_letters) = ended(&pool).await?;
@@ -233,7 +233,7 @@ impl Stage {
     /// Waits as long as clients still learn of ends, with a limit.
     async fn let_clients_learn(&self, pool: &PgPool) -> Result<()> {
         let began = Instant::now();
-        let ends = tables::ends(pool).await?;
+        let ends = db_snapshot::ends(pool).await?;
         while began.elapsed() < Duration::from_secs(20) {
             let satisfied = |follower: &Follower| {
                 follower.inspect(|transcripts| verify::knows_all(follower.thread(), transcripts, &ends))
@@ -252,7 +252,7 @@ impl Stage {
         let pool = services::pool(self.postgres.url()).await?;
         let followers = std::mem::take(&mut self.followers);
         let (turns, views) = self.turns.evidence(&pool, &reader).await?;
-        let mut messages = tables::messages(&pool).await?;
+        let mut messages = db_snapshot::messages(&pool).await?;
         messages.retain(|row| load::is_bare(&row.thread_id));
         let mut log = verify::read_log(reader.context(), count).await?;
         log.retain(|publish| match &publish.body {
@@ -260,14 +260,14 @@ impl Stage {
             _ => true,
         });
         Ok(Collected {
-            ledger: self.ledger.snapshot(),
+            ack_log: self.ack_log.snapshot(),
             log,
             messages,
             turns,
             views,
-            dead_letters: tables::dead_letters(&pool).await?,
-            ends: tables::ends(&pool).await?,
-            partitions: tables::partitions(&pool).await?,
+            dead_letters: db_snapshot::dead_letters(&pool).await?,
+            ends: db_snapshot::ends(&pool).await?,
+            partitions: db_snapshot::partitions(&pool).await?,
             transcripts: followers
                 .into_iter()
                 .map(|follower| (follower.thread().to_owned(), follower.stop()))
@@ -279,26 +279,26 @@ impl Stage {
 /// What is left when all is over.
 #[derive(Debug)]
 struct Collected {
-    ledger: std::collections::BTreeMap<model::MessageKey, testkit::ledger::Sent>,
+    ack_log: std::collections::BTreeMap<model::MessageKey, testkit::acked_publishes::Sent>,
     log: Vec<simulation::checker::Publish>,
     /// Bare ones.
-    messages: Vec<tables::StoredMessage>,
+    messages: Vec<db_snapshot::StoredMessage>,
     turns: TurnEvidence,
     /// What clients saw of turns.
     views: Vec<(String, Vec<testkit::sse::Transcript>)>,
-    dead_letters: Vec<tables::StoredDeadLetter>,
-    ends: Vec<tables::StoredEnd>,
-    partitions: Vec<tables::StoredPartition>,
+    dead_letters: Vec<db_snapshot::StoredDeadLetter>,
+    ends: Vec<db_snapshot::StoredEnd>,
+    partitions: Vec<db_snapshot::StoredPartition>,
     transcripts: Vec<(String, Vec<testkit::sse::Transcript>)>,
 }
 
 impl Collected {
     fn check(&self, settings: &Settings) -> Result<Vec<Violation>> {
         let mut violations = verify::turns::verify_turns(&self.turns);
-        violations.extend(verify::views::verify_views(&self.views, &self.turns.messages));
+        violations.extend(verify::client_transcripts::verify_views(&self.views, &self.turns.messages));
         violations.extend(verify::verify(&Evidence {
             partitions: PartitionCount::new(settings.partitions.into())?,
-            ledger: &self.ledger,
+            ack_log: &self.ack_log,
             log: &self.log,
             messages: &self.messages,
             dead_letters: &self.dead_letters,
@@ -313,8 +313,9 @@ impl Collected {
 
 /// Bare messages that are persisted, and dead letters.
 async fn ended(pool: &PgPool) -> Result<(usize, usize)> {
-    let messages = tables::messages(pool).await?.iter().filter(|row| load::is_bare(&row.thread_id)).count();
-    Ok((messages, tables::dead_letters(pool).await?.len()))
+    let messages =
+        db_snapshot::messages(pool).await?.iter().filter(|row| load::is_bare(&row.thread_id)).count();
+    Ok((messages, db_snapshot::dead_letters(pool).await?.len()))
 }
 
 fn violation(rule: &'static str, place: impl Into<String>, found: impl Into<String>) -> Violation {

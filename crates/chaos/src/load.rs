@@ -18,7 +18,7 @@ use tokio::{
 
 use super::Settings;
 use testkit::{
-    ledger::Ledger,
+    acked_publishes::AckLog,
     load::{Disorder, PlannedMessage},
     publisher::{Publication, Publisher},
     sse::{FollowOptions, Follower},
@@ -75,7 +75,7 @@ pub(super) struct Source {
     threads: usize,
     pause: Duration,
     publisher: Publisher,
-    ledger: Arc<Ledger>,
+    ack_log: Arc<AckLog>,
     rng: StdRng,
 }
 
@@ -89,11 +89,11 @@ impl Source {
         settings: &Settings,
         number: usize,
         publisher: Publisher,
-        ledger: Arc<Ledger>,
+        ack_log: Arc<AckLog>,
         rng: StdRng,
     ) -> Self {
         let pause = Duration::from_secs_f64(PUBLISHERS as f64 / settings.messages_per_second);
-        Self { number, threads: settings.threads, pause, publisher, ledger, rng }
+        Self { number, threads: settings.threads, pause, publisher, ack_log, rng }
     }
 
     /// Begins message after message until it is told to stop, and finishes what it has begun.
@@ -104,9 +104,9 @@ impl Source {
                 break;
             }
             let script = self.script(count, &stats)?;
-            let (publisher, ledger, stats) =
-                (self.publisher.clone(), Arc::clone(&self.ledger), Arc::clone(&stats));
-            under_way.spawn(async move { script.play(&publisher, &ledger, &stats).await });
+            let (publisher, ack_log, stats) =
+                (self.publisher.clone(), Arc::clone(&self.ack_log), Arc::clone(&stats));
+            under_way.spawn(async move { script.play(&publisher, &ack_log, &stats).await });
             while let Some(ended) = under_way.try_join_next() {
                 ended??;
             }
@@ -171,10 +171,10 @@ impl Source {
 }
 
 impl Script {
-    async fn play(self, publisher: &Publisher, ledger: &Ledger, stats: &Stats) -> Result<()> {
+    async fn play(self, publisher: &Publisher, ack_log: &AckLog, stats: &Stats) -> Result<()> {
         for (pause, publications) in self.steps {
             sleep(pause).await;
-            let delivered = publisher.publish(publications, ledger).await?;
+            let delivered = publisher.publish(publications, ack_log).await?;
             stats.payloads.fetch_add(delivered.acked, Ordering::Relaxed);
             stats.retries.fetch_add(delivered.retries, Ordering::Relaxed);
         }

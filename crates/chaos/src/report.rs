@@ -8,7 +8,7 @@ use super::{
     load::Stats,
 };
 use crate::verify::Violation;
-use testkit::{sse::End, tables::StoredPartition};
+use testkit::{db_snapshot::StoredPartition, sse::End};
 
 /// Violations that are printed at most.
 const SHOWN: usize = 20;
@@ -59,8 +59,8 @@ impl Report {
         table.row("partitions taken over", takeovers);
         table.row("payloads acknowledged", stats.payloads.load(Ordering::Relaxed));
         table.row("payloads sent again", stats.retries.load(Ordering::Relaxed));
-        table.row("chunks acknowledged", stage.ledger.stored_chunks());
-        table.row("messages acknowledged", collected.ledger.len());
+        table.row("chunks acknowledged", stage.ack_log.stored_chunks());
+        table.row("messages acknowledged", collected.ack_log.len());
         table.row("messages persisted", collected.messages.len());
         table.row("messages with a lost chunk", stats.lost.load(Ordering::Relaxed));
         table.row("messages begun again (attempt 1)", stats.second_attempts.load(Ordering::Relaxed));

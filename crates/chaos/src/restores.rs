@@ -22,9 +22,9 @@ use tokio::{task::JoinHandle, time::sleep};
 
 use crate::verify;
 use testkit::{
+    acked_publishes::{AckLog, Sent},
     fleet::{Fleet, FleetOptions, READY_LIMIT, invoke},
     http,
-    ledger::{Ledger, Sent},
     load::{Disorder, PlannedMessage},
     publisher::{Addressing, Publisher},
     services::{NatsServer, PostgresServer},
@@ -162,16 +162,16 @@ impl Stage {
         self.number += 1;
         let began = Instant::now();
         let since: f64 = self.float("SELECT extract(epoch FROM clock_timestamp())::float8").await?;
-        let ledger = Arc::new(Ledger::default());
+        let ack_log = Arc::new(AckLog::default());
         let stop = Arc::new(AtomicBool::new(false));
-        let load = self.load(Arc::clone(&ledger), Arc::clone(&stop)).await?;
+        let load = self.load(Arc::clone(&ack_log), Arc::clone(&stop)).await?;
         sleep(Duration::from_millis(700)).await;
         self.go_back(kind).await?;
         sleep(Duration::from_millis(1_000)).await;
         stop.store(true, Ordering::Relaxed);
         load.await??;
         let counts = report.rounds.entry(kind).or_default();
-        let judged = self.judge(&ledger.snapshot(), since, counts).await?;
+        let judged = self.judge(&ack_log.snapshot(), since, counts).await?;
         let noticed = match kind {
             Kind::Replica => "store_stepped_back",
             Kind::Snapshot => "entries_gone",
@@ -215,7 +215,7 @@ impl Stage {
     }
 
     /// Messages of three chunks, one after the other, until `stop`.
-    async fn load(&self, ledger: Arc<Ledger>, stop: Arc<AtomicBool>) -> Result<JoinHandle<Result<()>>> {
+    async fn load(&self, ack_log: Arc<AckLog>, stop: Arc<AtomicBool>) -> Result<JoinHandle<Result<()>>> {
         let count = PartitionCount::new(PARTITIONS.into())?;
         let publisher = Publisher::connect(self.nats.url(), Addressing::Exact(count)).await?;
         let round = self.number;
@@ -228,7 +228,7 @@ impl Stage {
                     (format!("thread-{}", number % THREADS), format!("m{round}-{number}"));
                 let message = PlannedMessage::of_text(&thread, &message, "one two three", 1)?;
                 let publications = message.publications(Disorder::NONE, None, &mut rand::rng());
-                publisher.publish(publications, &ledger).await?;
+                publisher.publish(publications, &ack_log).await?;
                 sleep(PACE).await;
             }
             Ok(())

@@ -20,18 +20,18 @@ use tokio::time::{Instant, sleep};
 
 use super::{Settings, load};
 use crate::verify::{
+    client_transcripts,
     turns::{Promise, TurnEvidence},
-    views,
 };
 use testkit::{
     api::{Api, Turn},
-    by_hand::ByHand,
+    db_snapshot::{self, turns},
     fleet::WorkflowOptions,
     locked,
+    manual_workflow::ManualWorkflow,
     publisher::Publisher,
     sse::{FollowOptions, Follower},
-    tables::{self, turns},
-    turn_ends,
+    turn_events,
 };
 
 /// People, each in a thread of their own.
@@ -66,7 +66,7 @@ impl Promised {
     }
 }
 
-/// Who thinks in a chaos run.
+/// The workflows of a chaos run.
 pub(super) fn workflow() -> WorkflowOptions {
     let error = |class: &str| json!({"class": class, "message": "by script"});
     let said = json!({"text": {"content": "You said: {input}", "chars": 5, "every_ms": 2}});
@@ -98,7 +98,7 @@ pub(super) struct TurnLoad {
     gateways: Vec<Api>,
     seed: u64,
     /// Keeps the consumer that it has made.
-    _consumer: ByHand,
+    _consumer: ManualWorkflow,
 }
 
 fn talk(number: usize) -> String {
@@ -117,7 +117,7 @@ impl TurnLoad {
         partitions: PartitionCount,
         gateways: &[SocketAddr],
     ) -> Result<Self> {
-        let consumer = ByHand::connect(nats_url, "default", ACK_WAIT).await?;
+        let consumer = ManualWorkflow::connect(nats_url, "default", ACK_WAIT).await?;
         let gateways: Vec<_> = gateways.iter().copied().map(Api).collect();
         let api = *gateways.first().context("there is no gateway")?;
         let rules = json!({
@@ -200,7 +200,9 @@ impl TurnLoad {
     pub(super) async fn let_clients_learn(&self, pool: &PgPool) -> Result<()> {
         let (began, messages) = (Instant::now(), turns::messages(pool).await?);
         let satisfied = |follower: &Follower| {
-            follower.inspect(|transcripts| views::have_seen_all(follower.thread(), transcripts, &messages))
+            follower.inspect(|transcripts| {
+                client_transcripts::have_seen_all(follower.thread(), transcripts, &messages)
+            })
         };
         while began.elapsed() < Duration::from_secs(20) && !self.followers.iter().all(satisfied) {
             sleep(Duration::from_millis(200)).await;
@@ -215,8 +217,8 @@ impl TurnLoad {
         reader: &Publisher,
     ) -> Result<(TurnEvidence, Vec<(String, Vec<testkit::sse::Transcript>)>)> {
         let mut evidence = self.rows(pool).await?;
-        evidence.dead_letters = tables::dead_letters(pool).await?;
-        evidence.ends = turn_ends::all(reader.context()).await?;
+        evidence.dead_letters = db_snapshot::dead_letters(pool).await?;
+        evidence.ends = turn_events::all(reader.context()).await?;
         evidence.acts = turns::count_acts(pool).await?;
         let followers = std::mem::take(&mut self.followers).into_iter();
         let seen = followers.map(|follower| (follower.thread().to_owned(), follower.stop()));

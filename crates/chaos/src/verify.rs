@@ -1,14 +1,14 @@
 //! What came out against what went in: the rules that hold whatever was killed in between.
 //!
-//! [`verify`] takes plain data (log, ledger, tables, transcripts) and gives back every violation it finds. The
+//! [`verify`] takes plain data (log, ack_log, tables, transcripts) and gives back every violation it finds. The
 //! invariants are those of [`simulation::checker`], which judges the simulation as well: here the evidence of real
 //! processes is put into its terms. Only what needs a real stream or real connections is checked here.
 
+pub mod client_transcripts;
 mod log;
 mod rows;
 mod transcripts;
 pub mod turns;
-pub mod views;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -16,9 +16,9 @@ use model::{Bucket, Chunk, MessageKey, PartitionCount, PartitionId};
 use simulation::checker::{self, Publish, Published, Rules};
 
 use testkit::{
-    ledger::Sent,
+    acked_publishes::Sent,
+    db_snapshot::{StoredDeadLetter, StoredEnd, StoredMessage},
     sse::Transcript,
-    tables::{StoredDeadLetter, StoredEnd, StoredMessage},
 };
 
 pub use log::read_log;
@@ -37,7 +37,7 @@ pub struct Evidence<'a> {
     /// Number of partitions.
     pub partitions: PartitionCount,
     /// What the stream has acknowledged.
-    pub ledger: &'a BTreeMap<MessageKey, Sent>,
+    pub ack_log: &'a BTreeMap<MessageKey, Sent>,
     /// What the stream holds: see [`read_log`].
     pub log: &'a [Publish],
     /// The table `messages`, by thread and position.
@@ -148,7 +148,7 @@ fn what_is_acknowledged_is_in_the_log(evidence: &Evidence<'_>, findings: &mut Fi
             log.insert((publish.partition, publish.seq, key, *attempt, chunk.id), chunk);
         }
     }
-    for (key, sent) in evidence.ledger {
+    for (key, sent) in evidence.ack_log {
         let partition = Bucket::of(&key.thread).partition(evidence.partitions);
         let all = sent
             .attempts

@@ -6,14 +6,14 @@
     reason = "tooling at the edge: it reads the environment and spawns what it likes"
 )]
 
-mod lines;
-mod order;
+mod check;
+mod dialog;
+mod input;
 mod queues;
+mod reordering;
 mod screen;
-mod talk;
-mod thinkers;
-mod verdict;
-mod viewer;
+mod subscriber;
+mod workflows;
 
 use std::{
     io::{IsTerminal, stdin},
@@ -26,7 +26,7 @@ use model::PartitionCount;
 use sqlx::PgPool;
 use tokio::{net::TcpStream, time::timeout};
 
-use self::{lines::Lines, queues::plan::Agent, screen::Screen, talk::Talk};
+use self::{dialog::Dialog, input::Lines, queues::plan::Agent, screen::Screen};
 use testkit::{
     api::Api,
     fleet::{Fleet, FleetOptions, READY_LIMIT},
@@ -111,13 +111,13 @@ pub async fn run(options: &DemoOptions) -> Result<Outcome> {
 }
 
 async fn show(stage: &mut Stage, lines: &mut Lines, screen: &mut Screen) -> Result<Outcome> {
-    let is_ordered = order::show(stage, screen).await?;
-    let talk: Talk = talk::show(stage, lines, screen).await?;
-    if !talk.goes_on {
+    let is_ordered = reordering::show(stage, screen).await?;
+    let dialog: Dialog = dialog::show(stage, lines, screen).await?;
+    if !dialog.goes_on {
         return Ok(Outcome::Left);
     }
     let is_finished = queues::show(stage, screen).await?;
-    let is_right = verdict::show(stage, &talk, screen).await?;
+    let is_right = check::show(stage, &dialog, screen).await?;
     Ok(if is_ordered && is_finished && is_right { Outcome::Pass } else { Outcome::Fail })
 }
 
@@ -135,9 +135,9 @@ async fn set(options: &DemoOptions, screen: &mut Screen) -> Result<Stage> {
     screen.dim("migrating, starting two workers, a gateway and a workflow service ...");
     let mut fleet_options = FleetOptions::new(&options.nats_url, &options.database_url);
     fleet_options.partitions = options.partitions;
-    let mut fleet = Fleet::start(thinkers::add(fleet_options)?).await?;
+    let mut fleet = Fleet::start(workflows::add(fleet_options)?).await?;
     for service in &mut fleet.workflows {
-        thinkers::ready(service, READY_LIMIT).await?;
+        workflows::ready(service, READY_LIMIT).await?;
     }
     let addr = fleet.gateway_addrs().first().copied().context("the fleet has no gateway")?;
     let publisher = Publisher::connect(&options.nats_url, Addressing::Exact(count)).await?;

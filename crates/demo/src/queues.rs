@@ -1,16 +1,16 @@
 //! The second part of the demo: ten agents, two hundred tasks, some of which fail, and a worker that dies in the middle.
 
-mod board;
 pub(super) mod plan;
+mod status_table;
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tokio::time::{interval, sleep};
 
-use self::{board::Board, plan::Agent};
-use super::{Stage, screen::Screen, thinkers::Engine};
-use testkit::tables;
+use self::{plan::Agent, status_table::Board};
+use super::{Stage, screen::Screen, workflows::Engine};
+use testkit::db_snapshot;
 
 /// Between two looks at Postgres.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -48,7 +48,7 @@ fn introduce(stage: &Stage, screen: &mut Screen) {
         screen.text(&format!("nats pub {} '{}'", stage.task_subject(agent), agent.example()));
     }
     screen.dim(
-        "A script thinks for them. ben, eli and ivo meet an overloaded model and back off, fay gets a task",
+        "A script answers for them. ben, eli and ivo meet an overloaded model and back off, fay gets a task",
     );
     screen.dim("that cannot be done, dora's key is refused, which pauses her. Half-way a worker is killed.");
     screen.text("");
@@ -83,7 +83,7 @@ async fn deliver(stage: &Stage, agent: &Agent, number: usize) -> Result<()> {
 async fn until_shared(stage: &Stage) -> Result<()> {
     let began = Instant::now();
     while began.elapsed() < SHARE_LIMIT {
-        let partitions = tables::partitions(&stage.pool).await?;
+        let partitions = db_snapshot::partitions(&stage.pool).await?;
         let has_some =
             |name: &str| partitions.iter().any(|row| row.leased && row.owner.as_deref() == Some(name));
         if partitions.iter().all(|row| row.leased) && stage.fleet.workers.iter().all(|it| has_some(it.name()))
@@ -207,7 +207,7 @@ impl Watch {
         if board.0.iter().any(|agent| agent.owner.as_ref() == Some(&killed.name)) {
             return Ok(());
         }
-        let partitions = tables::partitions(&stage.pool).await?;
+        let partitions = db_snapshot::partitions(&stage.pool).await?;
         let Some(epoch) = partitions.iter().map(|row| row.epoch).max() else {
             bail!("there are no partitions")
         };

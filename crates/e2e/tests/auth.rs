@@ -20,8 +20,8 @@ use testkit::{
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    bed::Bed,
-    talk::{SOON, scripted},
+    api_client::{SOON, scripted},
+    fixture::Fixture,
 };
 
 const SECRET: &str = "a secret of both sides that has more than 32 bytes";
@@ -29,7 +29,7 @@ const ISSUER: &str = "https://idp.example";
 
 /// A fleet that wants credentials, and how to get some.
 struct Gate {
-    bed: Bed,
+    fixture: Fixture,
     database_url: String,
     /// Where the keys of tokens are.
     keys: PathBuf,
@@ -54,7 +54,7 @@ impl Gate {
         let keys = folder.path().join("keys");
         std::fs::write(&keys, text).unwrap();
         let mut url = String::new();
-        let bed = Bed::with(|options| {
+        let fixture = Fixture::with(|options| {
             url = options.database_url.clone();
             let mut options = scripted(options)
                 .with_env("ANTIPHON_INSECURE", "false")
@@ -66,12 +66,12 @@ impl Gate {
             }
             options
         });
-        let bed = bed.await;
-        Self { bed, database_url: url, keys, _folder: folder }
+        let fixture = fixture.await;
+        Self { fixture, database_url: url, keys, _folder: folder }
     }
 
     fn caller(&self, credential: &str) -> Caller {
-        Caller { api: self.bed.api(), credential: credential.to_owned() }
+        Caller { api: self.fixture.api(), credential: credential.to_owned() }
     }
 
     async fn run(&self, words: &[&str]) -> Invocation {
@@ -97,7 +97,7 @@ impl Gate {
     /// How long a key has.
     async fn seconds_left(&self, key: &str) -> i64 {
         let sql = "SELECT extract(epoch FROM expires_at - clock_timestamp())::bigint FROM api_keys WHERE key_id = $1";
-        sqlx::query_scalar(sql).bind(key).fetch_one(&self.bed.pool).await.unwrap()
+        sqlx::query_scalar(sql).bind(key).fetch_one(&self.fixture.pool).await.unwrap()
     }
 
     /// A token as the identity provider makes it.
@@ -278,7 +278,7 @@ async fn matches_the_description(api: Api) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_asks_who_and_whether_he_may() {
     let gate = Gate::new(&[]).await;
-    matches_the_description(gate.bed.api()).await;
+    matches_the_description(gate.fixture.api()).await;
     let admin = gate.key(Some("acme"), "admin", None).await;
     admin.talk("t1").await;
     let revoked = gate.key(Some("acme"), "admin", None).await;
@@ -315,7 +315,7 @@ async fn every_route_asks_who_and_whether_he_may() {
                 wrong.push(format!("stranger {number}: {method} {path}: {}", answer.status));
             }
         }
-        let bare = gate.bed.api().send(method, path, body.as_ref(), &[]).await.unwrap();
+        let bare = gate.fixture.api().send(method, path, body.as_ref(), &[]).await.unwrap();
         if bare.status != 401 {
             wrong.push(format!("without a credential: {method} {path}: {}", bare.status));
         }
@@ -337,7 +337,7 @@ async fn every_route_asks_who_and_whether_he_may() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let logs: String =
-        gate.bed.fleet.gateways.iter().map(|it| std::fs::read_to_string(it.log()).unwrap()).collect();
+        gate.fixture.fleet.gateways.iter().map(|it| std::fs::read_to_string(it.log()).unwrap()).collect();
     for secret in [&admin.credential[21..], &ticket, SECRET] {
         assert!(!logs.contains(secret), "a secret is in the log");
     }
@@ -357,7 +357,7 @@ async fn tickets_open_one_stream_and_end() {
     let gate = Gate::new(&[]).await;
     let key = gate.key(Some("acme"), "operator", None).await;
     key.talk("t1").await;
-    let addr = gate.bed.fleet.gateways[0].http_addr();
+    let addr = gate.fixture.fleet.gateways[0].http_addr();
     let made = key.ask("POST", "/v1/threads/t1/tickets", Some(&json!({"lifetime_s": 3}))).await;
     assert_eq!(made.status, 201, "{}", made.text);
     let url = made.json().unwrap()["events_url"].as_str().unwrap().to_owned();
@@ -390,7 +390,7 @@ async fn a_key_that_is_revoked_ends_its_streams_and_its_tickets() {
     assert_eq!(made["created_by"], json!(format!("key:{}", &admin.credential[4..20])));
     admin.talk("t1").await;
     let ticket = key.ask("POST", "/v1/threads/t1/tickets", Some(&json!({}))).await.json().unwrap();
-    let addr = gate.bed.fleet.gateways[0].http_addr();
+    let addr = gate.fixture.fleet.gateways[0].http_addr();
     let bearer = format!("Bearer {}", key.credential);
     let headers = [("authorization", bearer.as_str())];
     let mut by_key = http::open(addr, "/v1/threads/t1/events", &headers).await.unwrap();
@@ -495,7 +495,7 @@ async fn a_tenant_that_asks_too_much_is_told_when_to_come_back() {
     assert_eq!(error["code"], "rate_limited", "{error}");
     assert!(error["message"].is_string() && error["type"].is_string(), "{error}");
     // Streams count while they are open.
-    let addr = gate.bed.fleet.gateways[0].http_addr();
+    let addr = gate.fixture.fleet.gateways[0].http_addr();
     let bearer = format!("Bearer {}", acme.credential);
     let headers = [("authorization", bearer.as_str())];
     let open = async || http::open(addr, "/v1/threads/t1/events", &headers).await.unwrap();

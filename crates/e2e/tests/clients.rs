@@ -5,19 +5,19 @@ use std::{collections::BTreeMap, env, process::Stdio, time::Duration};
 
 use devservices::{npm, workspace};
 use serde_json::{Value, json};
-use testkit::{fleet::FleetOptions, tables::turns::TurnMessage};
+use testkit::{db_snapshot::turns::TurnMessage, fleet::FleetOptions};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     process::{Child, Command},
     time::timeout,
 };
 
-use crate::{bed::Bed, talk::scripted};
+use crate::{api_client::scripted, fixture::Fixture};
 
 /// Whose threads they are; its turns with people bring no tasks after them.
 const AGENT: &str = "talk";
 const PROTOCOLS: [&str; 5] = ["native", "ui_message", "agui", "responses", "chat_completions"];
-/// What is asked for, with its numbers from the environment: `cargo xtask cuts` asks for more.
+/// What is asked for, with its numbers from the environment: `cargo xtask reconnect-soak` asks for more.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     /// Over all protocols, each of which makes the same share.
@@ -30,8 +30,8 @@ impl Asked {
     fn from_environment() -> Self {
         let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().expect(name));
         Self {
-            cuts: number("ANTIPHON_CUTS").unwrap_or(1_000),
-            seed: number("ANTIPHON_CUTS_SEED").unwrap_or(7),
+            cuts: number("ANTIPHON_SOAK_DISCONNECTS").unwrap_or(1_000),
+            seed: number("ANTIPHON_SOAK_SEED").unwrap_or(7),
         }
     }
 
@@ -46,14 +46,14 @@ const GRACE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_real_clients_have_everything_once_however_often_they_are_cut() {
-    let mut bed = Bed::with(two_gateways).await;
+    let mut fixture = Fixture::with(two_gateways).await;
     let asked = Asked::from_environment();
-    let mut clients = Clients::start(&bed, asked);
+    let mut clients = Clients::start(&fixture, asked);
     clients.until_half().await;
     // A gateway is gone for good, and the only owner comes back: answers that it was in the middle of go on.
-    bed.fleet.gateways[1].kill().await.unwrap();
-    bed.fleet.workers[0].kill().await.unwrap();
-    bed.fleet.workers[0].spawn().unwrap();
+    fixture.fleet.gateways[1].kill().await.unwrap();
+    fixture.fleet.workers[0].kill().await.unwrap();
+    fixture.fleet.workers[0].spawn().unwrap();
     let told = clients.report().await;
     println!("{}", summary(&told));
     assert!(told["refused"].as_u64().unwrap() > 0, "nobody has missed the second gateway");
@@ -65,10 +65,10 @@ async fn the_real_clients_have_everything_once_however_often_they_are_cut() {
         );
         assert_eq!(told["mistaken"][protocol], 0, "{protocol} took a part for the whole");
     }
-    let faults = compare(&bed, told["turns"].as_array().unwrap()).await;
+    let faults = compare(&fixture, told["turns"].as_array().unwrap()).await;
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
-    stops_are_what_is_stored(&bed, &told["others"]).await;
-    the_rest_is_as_it_should_be(&bed, &told["others"]).await;
+    stops_are_what_is_stored(&fixture, &told["others"]).await;
+    the_rest_is_as_it_should_be(&fixture, &told["others"]).await;
     every_library_shows_why_it_was_refused(&told["others"]["refusals"]);
 }
 
@@ -86,13 +86,13 @@ struct Clients {
 }
 
 impl Clients {
-    fn start(bed: &Bed, asked: Asked) -> Self {
+    fn start(fixture: &Fixture, asked: Asked) -> Self {
         let source = workspace::root().join("crates/protocols/tests/clients");
         // Not where the tests of `protocols` install, which may do so at the same time.
         let installed = workspace::target_dir().join("clients/fleet");
         npm::install(&source, &installed).unwrap();
         let gateways: Vec<_> =
-            bed.fleet.gateway_addrs().iter().map(|addr| format!("http://{addr}")).collect();
+            fixture.fleet.gateway_addrs().iter().map(|addr| format!("http://{addr}")).collect();
         let Asked { cuts, seed } = asked;
         let limit_ms = u64::try_from(asked.limit().as_millis()).unwrap();
         let told =
@@ -168,21 +168,21 @@ fn spoken(messages: &[TurnMessage]) -> Vec<Spoken> {
     turns
 }
 
-async fn only_turn_of(bed: &Bed, thread: &Value) -> Spoken {
-    let mut turns = spoken(&bed.messages_of(thread.as_str().unwrap()).await);
+async fn only_turn_of(fixture: &Fixture, thread: &Value) -> Spoken {
+    let mut turns = spoken(&fixture.messages_of(thread.as_str().unwrap()).await);
     assert_eq!(turns.len(), 1, "{thread}");
     turns.remove(0)
 }
 
 /// Every turn is stored once and as its client has it.
-async fn compare(bed: &Bed, told: &[Value]) -> Vec<String> {
+async fn compare(fixture: &Fixture, told: &[Value]) -> Vec<String> {
     let mut threads: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for turn in told {
         threads.entry(turn["thread"].as_str().unwrap()).or_default().push(turn);
     }
     let mut faults = Vec::new();
     for (thread, told) in threads {
-        let stored = spoken(&bed.messages_of(thread).await);
+        let stored = spoken(&fixture.messages_of(thread).await);
         let inputs = |turn: &&Value| turn["input"].as_str().unwrap().to_owned();
         let said: Vec<_> = told.iter().map(inputs).collect();
         let kept: Vec<_> = stored.iter().map(|turn| turn.input.clone()).collect();
@@ -216,10 +216,10 @@ fn faults_of(told: &Value, stored: &Spoken) -> Vec<String> {
     faults
 }
 
-async fn stops_are_what_is_stored(bed: &Bed, others: &Value) {
+async fn stops_are_what_is_stored(fixture: &Fixture, others: &Value) {
     for name in ["stopped", "cancelled"] {
         let told = &others[name];
-        let stored = only_turn_of(bed, &told["thread"]).await;
+        let stored = only_turn_of(fixture, &told["thread"]).await;
         assert_eq!(told["text"], stored.text, "{name}");
         let full = format!("Slowly {0} and {0} and {0}", stored.input);
         assert!(stored.text.len() < full.len() && full.starts_with(&stored.text), "{name}: {stored:?}");
@@ -230,9 +230,9 @@ async fn stops_are_what_is_stored(bed: &Bed, others: &Value) {
     assert_eq!(cancelled["isSame"], true, "{cancelled}");
 }
 
-async fn the_rest_is_as_it_should_be(bed: &Bed, others: &Value) {
+async fn the_rest_is_as_it_should_be(fixture: &Fixture, others: &Value) {
     let background = &others["background"];
-    assert_eq!(background["text"], only_turn_of(bed, &background["thread"]).await.text);
+    assert_eq!(background["text"], only_turn_of(fixture, &background["thread"]).await.text);
     let mut statuses: Vec<_> =
         background["statuses"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
     statuses.dedup();
@@ -254,13 +254,13 @@ async fn the_rest_is_as_it_should_be(bed: &Bed, others: &Value) {
     let chained = &others["chained"];
     assert_eq!((&chained["threads"][0], &chained["follows"]), (&chained["threads"][1], &json!(true)));
     assert_eq!(chained["isSame"], true, "a response that is asked for again is another one");
-    let stored = spoken(&bed.messages_of(chained["threads"][0].as_str().unwrap()).await);
+    let stored = spoken(&fixture.messages_of(chained["threads"][0].as_str().unwrap()).await);
     let stored: Vec<_> = stored.iter().map(|turn| json!({"text": turn.text, "tools": turn.tools})).collect();
     assert_eq!(chained["said"], json!(stored));
     assert_eq!(chained["refused"]["status"], 409, "{chained}");
     assert_eq!(chained["refused"]["code"], "not_the_last_response", "{chained}");
     let new = &others["new_thread"];
-    assert_eq!(new["text"], only_turn_of(bed, &new["thread"]).await.text);
+    assert_eq!(new["text"], only_turn_of(fixture, &new["thread"]).await.text);
 }
 
 fn every_library_shows_why_it_was_refused(told: &Value) {

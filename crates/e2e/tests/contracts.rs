@@ -4,25 +4,25 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::{
+    db_snapshot::{self, turns},
     sse::Event,
-    tables::{self, turns},
 };
 
 use crate::{
-    bed::Bed,
-    talk::{SOON, alone, asked_for, events, said, text_seen, until_ended},
+    api_client::{SOON, alone, asked_for, events, said, text_seen, until_ended},
+    fixture::Fixture,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_without_the_turns_own_token_are_refused_and_counted() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
-    let follower = bed.following("mine").await;
-    let yours = bed.api().say("yours", "hello").await.unwrap();
-    let other = asked_for(&by_hand, &yours).await;
-    let mine = bed.api().say("mine", "hello").await.unwrap();
-    let mut asked = asked_for(&by_hand, &mine).await;
-    let chunk = |asked: &mut testkit::by_hand::Asked, token: Value| {
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    let follower = fixture.following("mine").await;
+    let yours = fixture.api().say("yours", "hello").await.unwrap();
+    let other = asked_for(&manual_workflow, &yours).await;
+    let mine = fixture.api().say("mine", "hello").await.unwrap();
+    let mut asked = asked_for(&manual_workflow, &mine).await;
+    let chunk = |asked: &mut testkit::manual_workflow::Asked, token: Value| {
         let mut chunk =
             asked.chunk("intruder", json!({"chunk_id": 0, "is_final": true, "turn_token": token}));
         chunk.as_object_mut().unwrap().retain(|_, value| !value.is_null());
@@ -38,25 +38,25 @@ async fn chunks_without_the_turns_own_token_are_refused_and_counted() {
         asked.publish(payload).await.unwrap();
     }
     let counted =
-        async || bed.metric("antiphon_worker_unauthorized_chunks_total").await == strangers.len() as f64;
-    bed.until("all of them are counted", SOON, counted).await;
+        async || fixture.metric("antiphon_worker_unauthorized_chunks_total").await == strangers.len() as f64;
+    fixture.until("all of them are counted", SOON, counted).await;
     assert_eq!(events(&follower), [], "nobody sees them");
     // An answer has ids of its own: a message that is no answer takes nothing of a turn.
     let answer = asked.chunk("mine", json!({"chunk_id": 0, "is_final": true}));
     asked.publish(answer.to_string().into_bytes()).await.unwrap();
     until_ended(&follower, &mine.answer).await;
     assert_eq!(text_seen(&follower, &mine.answer), "mine");
-    assert_eq!(said(&bed.messages_of("mine").await), [("user", "hello"), ("assistant", "mine")]);
+    assert_eq!(said(&fixture.messages_of("mine").await), [("user", "hello"), ("assistant", "mine")]);
     other.answer("yours").await.unwrap();
-    assert_eq!(said(&bed.until_messages("yours", 2).await), [("user", "hello"), ("assistant", "yours")]);
+    assert_eq!(said(&fixture.until_messages("yours", 2).await), [("user", "hello"), ("assistant", "yours")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_of_a_turns_messages_are_reserved_for_the_turn() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
-    let turn = bed.api().say("talk", "hello").await.unwrap();
-    let mut asked = asked_for(&by_hand, &turn).await;
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    let turn = fixture.api().say("talk", "hello").await.unwrap();
+    let mut asked = asked_for(&manual_workflow, &turn).await;
     // A bare message under the input's or a step's id would make half a turn of this one.
     for id in [turn.input.clone(), format!("{}-s0", turn.answer), format!("{}-s0-r0", turn.answer)] {
         let bare =
@@ -65,18 +65,18 @@ async fn ids_of_a_turns_messages_are_reserved_for_the_turn() {
     }
     asked.say("hi").await.unwrap();
     asked.answer("!").await.unwrap();
-    let messages = bed.until_messages("talk", 2).await;
+    let messages = fixture.until_messages("talk", 2).await;
     assert_eq!(said(&messages), [("user", "hello"), ("assistant", "hi!")]);
-    tokio::time::sleep(crate::talk::A_WHILE).await;
-    assert_eq!(bed.messages_of("talk").await.len(), 2);
+    tokio::time::sleep(crate::api_client::A_WHILE).await;
+    assert_eq!(fixture.messages_of("talk").await.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_for_something_else_than_its_answer_is_a_dead_letter() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
-    let turn = bed.api().say("talk", "hello").await.unwrap();
-    let mut asked = asked_for(&by_hand, &turn).await;
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    let turn = fixture.api().say("talk", "hello").await.unwrap();
+    let mut asked = asked_for(&manual_workflow, &turn).await;
     let strangers = ["new".to_owned(), turn.input.clone(), format!("{}-s0", turn.answer)];
     for id in &strangers {
         let chunk = asked.chunk("lie", json!({"chunk_id": 0, "message_id": id, "is_final": true}));
@@ -88,29 +88,30 @@ async fn a_token_for_something_else_than_its_answer_is_a_dead_letter() {
         "lie",
         json!({"chunk_id": 0, "session_id": "elsewhere", "message_id": "new", "is_final": true}),
     );
-    let subject = bed.publisher.subject(&elsewhere);
-    bed.publisher.publish_raw(&subject, None, chunk.to_string().into_bytes().into()).await.unwrap();
-    bed.until("each is a dead letter", SOON, async || {
-        let letters = tables::dead_letters(&bed.pool).await.unwrap();
-        letters.len() == strangers.len() + 1
-            && letters.iter().all(|letter| (&*letter.kind, &*letter.reason) == ("entry", "turn_mismatch"))
-    })
-    .await;
+    let subject = fixture.publisher.subject(&elsewhere);
+    fixture.publisher.publish_raw(&subject, None, chunk.to_string().into_bytes().into()).await.unwrap();
+    fixture
+        .until("each is a dead letter", SOON, async || {
+            let letters = db_snapshot::dead_letters(&fixture.pool).await.unwrap();
+            letters.len() == strangers.len() + 1
+                && letters.iter().all(|letter| (&*letter.kind, &*letter.reason) == ("entry", "turn_mismatch"))
+        })
+        .await;
     let counted =
-        async || bed.metric("antiphon_worker_dead_letters_total").await == strangers.len() as f64 + 1.0;
-    bed.until("each is counted", SOON, counted).await;
+        async || fixture.metric("antiphon_worker_dead_letters_total").await == strangers.len() as f64 + 1.0;
+    fixture.until("each is counted", SOON, counted).await;
     let answer = asked.chunk("true", json!({"chunk_id": 0, "is_final": true}));
     asked.publish(answer.to_string().into_bytes()).await.unwrap();
-    assert_eq!(said(&bed.until_messages("talk", 2).await), [("user", "hello"), ("assistant", "true")]);
-    assert!(bed.messages_of("elsewhere").await.is_empty());
+    assert_eq!(said(&fixture.until_messages("talk", 2).await), [("user", "hello"), ("assistant", "true")]);
+    assert!(fixture.messages_of("elsewhere").await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_of_one_id_stay_apart_and_a_provider_is_shown_one_id_each() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
-    let turn = bed.api().say("talk", "hello").await.unwrap();
-    let mut asked = asked_for(&by_hand, &turn).await;
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    let turn = fixture.api().say("talk", "hello").await.unwrap();
+    let mut asked = asked_for(&manual_workflow, &turn).await;
     let arguments = [r#"{"zone":"UTC"}"#, r#"{"zone":"CET"}"#];
     let said =
         |kind: &str| json!({"chunk_type": kind, "metadata": {"tool_call_id": "c", "tool_name": "clock"}});
@@ -121,16 +122,16 @@ async fn calls_of_one_id_stay_apart_and_a_provider_is_shown_one_id_each() {
         asked.say_with(text, said("tool_result")).await.unwrap();
     }
     asked.answer("done").await.unwrap();
-    let stored = bed.until_messages("talk", 5).await;
+    let stored = fixture.until_messages("talk", 5).await;
     let calls = stored[1].tool_calls.as_ref().unwrap().as_array().unwrap();
     let of = |call: &Value| (call["id"] == "c", call["arguments"].as_str().unwrap().to_owned());
     assert_eq!(calls.iter().map(of).collect::<Vec<_>>(), arguments.map(|it| (true, it.to_owned())));
     assert_eq!([&*stored[2].content, &*stored[3].content], ["noon", "one"]);
-    let counted = async || bed.metric("antiphon_worker_ambiguous_calls_total").await == 1.0;
-    bed.until("the second is counted", SOON, counted).await;
+    let counted = async || fixture.metric("antiphon_worker_ambiguous_calls_total").await == 1.0;
+    fixture.until("the second is counted", SOON, counted).await;
     // What a model sees is mended.
-    let next = bed.api().say("talk", "and now?").await.unwrap();
-    let asked = asked_for(&by_hand, &next).await;
+    let next = fixture.api().say("talk", "and now?").await.unwrap();
+    let asked = asked_for(&manual_workflow, &next).await;
     let context = asked.raw["context"].as_array().unwrap();
     let ids: Vec<_> = context[1]["tool_calls"].as_array().unwrap().iter().map(|call| &call["id"]).collect();
     assert_ne!(ids[0], ids[1]);
@@ -140,10 +141,10 @@ async fn calls_of_one_id_stay_apart_and_a_provider_is_shown_one_id_each() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn garbage_among_the_chunks_of_an_answer_is_set_aside() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
-    let turn = bed.api().say("talk", "hello").await.unwrap();
-    let mut asked = asked_for(&by_hand, &turn).await;
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    let turn = fixture.api().say("talk", "hello").await.unwrap();
+    let mut asked = asked_for(&manual_workflow, &turn).await;
     asked.say("one ").await.unwrap();
     let wrong_kind = asked.chunk("x", json!({"chunk_id": 1, "chunk_type": "shout"})).to_string();
     let nul = asked.chunk("x\u{0}y", json!({"chunk_id": 1})).to_string();
@@ -162,21 +163,22 @@ async fn garbage_among_the_chunks_of_an_answer_is_set_aside() {
     }
     let chunk = asked.chunk("two", json!({"chunk_id": 1, "is_final": true})).to_string();
     asked.publish(chunk.into()).await.unwrap();
-    assert_eq!(said(&bed.until_messages("talk", 2).await), [("user", "hello"), ("assistant", "one two")]);
-    bed.until("each is a dead letter", SOON, async || {
-        let letters = tables::dead_letters(&bed.pool).await.unwrap();
-        letters.len() == count && letters.iter().all(|letter| letter.kind == "entry")
-    })
-    .await;
+    assert_eq!(said(&fixture.until_messages("talk", 2).await), [("user", "hello"), ("assistant", "one two")]);
+    fixture
+        .until("each is a dead letter", SOON, async || {
+            let letters = db_snapshot::dead_letters(&fixture.pool).await.unwrap();
+            letters.len() == count && letters.iter().all(|letter| letter.kind == "entry")
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_that_answer_the_same_delivery_make_one_answer() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
-    let follower = bed.following("talk").await;
-    let turn = bed.api().say("talk", "hello").await.unwrap();
-    let mut asked = asked_for(&by_hand, &turn).await;
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    let follower = fixture.following("talk").await;
+    let turn = fixture.api().say("talk", "hello").await.unwrap();
+    let mut asked = asked_for(&manual_workflow, &turn).await;
     let pieces = ["a", "b", "c"].map(|text| {
         let is_final = text == "c";
         (asked.chunk(text, json!({"is_final": is_final})), is_final)
@@ -193,25 +195,26 @@ async fn two_that_answer_the_same_delivery_make_one_answer() {
     }
     until_ended(&follower, &turn.answer).await;
     assert_eq!(text_seen(&follower, &turn.answer), "abc");
-    assert_eq!(said(&bed.until_messages("talk", 2).await), [("user", "hello"), ("assistant", "abc")]);
-    bed.until("both contradictions are counted", SOON, async || {
-        bed.metric("antiphon_worker_conflicting_chunks_total").await == 2.0
-    })
-    .await;
+    assert_eq!(said(&fixture.until_messages("talk", 2).await), [("user", "hello"), ("assistant", "abc")]);
+    fixture
+        .until("both contradictions are counted", SOON, async || {
+            fixture.metric("antiphon_worker_conflicting_chunks_total").await == 2.0
+        })
+        .await;
     assert_eq!(events(&follower).iter().filter(|event| event.terminal().is_some()).count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_comes_again_is_the_next_attempt_and_fences_the_one_before() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand_of("default", Duration::from_secs(1)).await;
-    let follower = bed.following("talk").await;
-    let turn = bed.api().say("talk", "hello").await.unwrap();
-    let mut first = asked_for(&by_hand, &turn).await;
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow_of("default", Duration::from_secs(1)).await;
+    let follower = fixture.following("talk").await;
+    let turn = fixture.api().say("talk", "hello").await.unwrap();
+    let mut first = asked_for(&manual_workflow, &turn).await;
     first.say("The first ").await.unwrap();
     first.say("says").await.unwrap();
     follower.wait(SOON, |progress| progress.events >= 2).await.unwrap();
-    let mut second = asked_for(&by_hand, &turn).await;
+    let mut second = asked_for(&manual_workflow, &turn).await;
     assert_eq!((first.attempt, second.attempt, second.request.run), (0, 1, 0));
     second.say("The second").await.unwrap();
     follower.wait(SOON, |progress| progress.events >= 4).await.unwrap();
@@ -227,34 +230,35 @@ async fn a_request_that_comes_again_is_the_next_attempt_and_fences_the_one_befor
     };
     let seen: Vec<_> = events(&follower).iter().map(chunk).collect();
     assert_eq!(seen, ["0 The first ", "0 says", "reset 1", "1 The second", "1  counts", "complete"]);
-    let messages = bed.messages_of("talk").await;
+    let messages = fixture.messages_of("talk").await;
     assert_eq!(said(&messages), [("user", "hello"), ("assistant", "The second counts")]);
     assert_eq!(messages[1].attempt, 1);
-    bed.until("what came too late is counted", SOON, async || {
-        let fenced = bed.metric("antiphon_worker_fenced_chunks_total").await;
-        (fenced, bed.metric("antiphon_worker_attempt_resets_total").await) == (2.0, 1.0)
-    })
-    .await;
+    fixture
+        .until("what came too late is counted", SOON, async || {
+            let fenced = fixture.metric("antiphon_worker_fenced_chunks_total").await;
+            (fenced, fixture.metric("antiphon_worker_attempt_resets_total").await) == (2.0, 1.0)
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workflow_that_nobody_serves_is_waited_for_and_named() {
-    let bed = Bed::with(alone).await;
+    let fixture = Fixture::with(alone).await;
     let settings = json!({"deadline_ms": 3_000});
-    bed.api().put_agent("ann", "nobody", settings).await.unwrap();
-    let follower = bed.following("ann").await;
-    let turn = bed.api().say("ann", "hello").await.unwrap();
-    bed.until("it says so", SOON, async || {
-        bed.api().agent("ann").await.unwrap()["active_turn"]["waiting"]["reason"] == "no_workflow"
+    fixture.api().put_agent("ann", "nobody", settings).await.unwrap();
+    let follower = fixture.following("ann").await;
+    let turn = fixture.api().say("ann", "hello").await.unwrap();
+    fixture.until("it says so", SOON, async || {
+        fixture.api().agent("ann").await.unwrap()["active_turn"]["waiting"]["reason"] == "no_workflow"
     })
     .await;
-    assert_eq!(bed.until_failed("ann", 1).await, [("deadline".to_owned(), 0)]);
+    assert_eq!(fixture.until_failed("ann", 1).await, [("deadline".to_owned(), 0)]);
     until_ended(&follower, &turn.answer).await;
     // Somebody comes: a retry is answered, and the request of the run that failed is not there any more.
-    let by_hand = bed.by_hand_of("nobody", Duration::from_secs(30)).await;
-    bed.nobody_is_asked(&by_hand).await;
-    let again = bed.api().retry_turn("ann", &turn.id).await.unwrap();
-    asked_for(&by_hand, &again).await.answer("hi").await.unwrap();
-    assert_eq!(said(&bed.until_messages("ann", 2).await), [("user", "hello"), ("assistant", "hi")]);
-    assert_eq!(turns::failed_turns(&bed.pool).await.unwrap().len(), 0);
+    let manual_workflow = fixture.manual_workflow_of("nobody", Duration::from_secs(30)).await;
+    fixture.nobody_is_asked(&manual_workflow).await;
+    let again = fixture.api().retry_turn("ann", &turn.id).await.unwrap();
+    asked_for(&manual_workflow, &again).await.answer("hi").await.unwrap();
+    assert_eq!(said(&fixture.until_messages("ann", 2).await), [("user", "hello"), ("assistant", "hi")]);
+    assert_eq!(turns::failed_turns(&fixture.pool).await.unwrap().len(), 0);
 }

@@ -15,8 +15,8 @@ use tokio::{
 };
 
 use crate::{
-    bed::{Bed, options},
-    talk::SOON,
+    api_client::SOON,
+    fixture::{Fixture, options},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,9 +42,9 @@ async fn a_fleet_that_is_newer_than_its_database_says_so_and_waits_for_the_migra
     }
     fleet.migrate().await.unwrap();
     fleet.ready(READY_LIMIT).await.unwrap();
-    let mut bed = Bed::on(fleet, nats, pool, Some(database)).await;
-    bed.send_many("healed", 5).await;
-    bed.until_ended(SOON).await;
+    let mut fixture = Fixture::on(fleet, nats, pool, Some(database)).await;
+    fixture.send_many("healed", 5).await;
+    fixture.until_ended(SOON).await;
 }
 
 /// As the version before would have laid it out. Returns the migration that is missing.

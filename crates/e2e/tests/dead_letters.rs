@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use testkit::{fleet, http};
 
 use crate::{
-    bed::Bed,
-    talk::{SOON, alone},
+    api_client::{SOON, alone},
+    fixture::Fixture,
 };
 
 /// Payloads on their way at once.
 const AT_ONCE: usize = 500;
 
-impl Bed {
+impl Fixture {
     async fn letters(&self, query: &str) -> Value {
         self.api().call("GET", &format!("/v1/dead-letters{query}"), None).await.unwrap()
     }
@@ -30,41 +30,43 @@ impl Bed {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_letter_is_found_replayed_once_and_dropped() {
-    let bed = Bed::with(|options| alone(options).with_env("ANTIPHON_AUTO_CREATE_AGENTS", false)).await;
-    bed.send_tasks("late", [("t1".to_owned(), "do it".to_owned())]).await;
-    bed.send_entry("late", b"{not json".to_vec()).await;
-    bed.until("there are two letters", SOON, async || {
-        bed.letters("").await["dead_letters"].as_array().unwrap().len() == 2
-    })
-    .await;
-    let first = bed.letters("?limit=1").await;
-    let second = bed.letters(&format!("?limit=1&next={}", first["next"].as_str().unwrap())).await;
+    let fixture =
+        Fixture::with(|options| alone(options).with_env("ANTIPHON_AUTO_CREATE_AGENTS", false)).await;
+    fixture.send_tasks("late", [("t1".to_owned(), "do it".to_owned())]).await;
+    fixture.send_entry("late", b"{not json".to_vec()).await;
+    fixture
+        .until("there are two letters", SOON, async || {
+            fixture.letters("").await["dead_letters"].as_array().unwrap().len() == 2
+        })
+        .await;
+    let first = fixture.letters("?limit=1").await;
+    let second = fixture.letters(&format!("?limit=1&next={}", first["next"].as_str().unwrap())).await;
     assert_eq!(second["next"], Value::Null);
     assert_ne!(first["dead_letters"][0]["id"], second["dead_letters"][0]["id"]);
-    let unknown = bed.letters("?reason=unknown_agent").await;
+    let unknown = fixture.letters("?reason=unknown_agent").await;
     let letter = &unknown["dead_letters"][0];
     assert_eq!((&letter["thread_id"], &letter["replayed_at"]), (&json!("late"), &Value::Null));
     let id = letter["id"].as_str().unwrap();
-    let shown = bed.on_letter(&["show", id]).await;
+    let shown = fixture.on_letter(&["show", id]).await;
     assert!(shown.stdout.contains("do it"), "{} {}", shown.stdout, shown.stderr);
 
     // The agent is there now.
-    let by_hand = bed.by_hand().await;
-    bed.settle("late", json!({})).await;
-    let replayed = bed.on_letter(&["replay", id, "--actor", "ada"]).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    fixture.settle("late", json!({})).await;
+    let replayed = fixture.on_letter(&["replay", id, "--actor", "ada"]).await;
     assert_eq!(replayed.code, Some(0), "{}", replayed.stderr);
-    by_hand.next(SOON).await.unwrap().answer("done").await.unwrap();
-    bed.until_tasks("late", &["completed"]).await;
-    let again = bed.on_letter(&["replay", id]).await;
+    manual_workflow.next(SOON).await.unwrap().answer("done").await.unwrap();
+    fixture.until_tasks("late", &["completed"]).await;
+    let again = fixture.on_letter(&["replay", id]).await;
     assert_eq!(again.code, Some(1));
     assert!(again.stderr.contains("was replayed already"), "{}", again.stderr);
-    bed.nobody_is_asked(&by_hand).await;
-    assert!(bed.letters("?reason=unknown_agent").await["dead_letters"][0]["replayed_at"].is_string());
+    fixture.nobody_is_asked(&manual_workflow).await;
+    assert!(fixture.letters("?reason=unknown_agent").await["dead_letters"][0]["replayed_at"].is_string());
 
-    let dropped = bed.on_letter(&["drop", id, "--actor", "bob"]).await;
+    let dropped = fixture.on_letter(&["drop", id, "--actor", "bob"]).await;
     assert_eq!(dropped.code, Some(0), "{}", dropped.stderr);
-    assert_eq!(bed.letters("?reason=unknown_agent").await["dead_letters"], json!([]));
-    let acts = bed.api().acts_on_agent("late").await.unwrap();
+    assert_eq!(fixture.letters("?reason=unknown_agent").await["dead_letters"], json!([]));
+    let acts = fixture.api().acts_on_agent("late").await.unwrap();
     let done = |what: &str, actor: &str| {
         acts.iter()
             .any(|act| (&act["what"], &act["actor"]) == (&json!(what), &json!(actor)) && act["target"] == id)
@@ -76,21 +78,21 @@ async fn a_dead_letter_is_found_replayed_once_and_dropped() {
 async fn a_flood_of_bad_payloads_has_a_line_a_second_and_leaves_what_its_bound_allows() {
     // `ANTIPHON_BAD_PAYLOADS=1000000` is the long form.
     let flood: usize = env::var("ANTIPHON_BAD_PAYLOADS").map_or(5_000, |text| text.parse().unwrap());
-    let bed = Bed::with(|options| {
+    let fixture = Fixture::with(|options| {
         alone(options)
             .with_env("ANTIPHON_CLEANUP_INTERVAL_SECONDS", 1)
             .with_env("ANTIPHON_DEAD_LETTERS_MAX_BYTES", 200_000)
     })
     .await;
     let resident = || {
-        let pid = bed.fleet.workers[0].pid().unwrap();
+        let pid = fixture.fleet.workers[0].pid().unwrap();
         let pages = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
         pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4_096
     };
     let mut after_some = None;
-    let subject = bed.publisher.subject(&model::ThreadId::parse("flooded").unwrap());
+    let subject = fixture.publisher.subject(&model::ThreadId::parse("flooded").unwrap());
     for begun in (0..flood).step_by(AT_ONCE) {
-        let send = |_: usize| bed.publisher.publish_raw(&subject, None, "{not json".into());
+        let send = |_: usize| fixture.publisher.publish_raw(&subject, None, "{not json".into());
         let sent = futures_util::future::join_all((begun..flood.min(begun + AT_ONCE)).map(send)).await;
         assert!(sent.iter().all(Result::is_ok), "{sent:?}");
         if after_some.is_none() && begun >= flood / 10 {
@@ -98,29 +100,34 @@ async fn a_flood_of_bad_payloads_has_a_line_a_second_and_leaves_what_its_bound_a
         }
     }
     let limit = SOON * 4 + Duration::from_millis(flood as u64);
-    bed.until("all of them were refused", limit, async || {
-        bed.metric("antiphon_worker_dead_letters_total").await >= flood as f64
-    })
-    .await;
+    fixture
+        .until("all of them were refused", limit, async || {
+            fixture.metric("antiphon_worker_dead_letters_total").await >= flood as f64
+        })
+        .await;
     let (before, after) = (after_some.unwrap(), resident());
     println!("{flood} bad payloads: {before} bytes of memory after a tenth, {after} at the end");
     assert!(after < before + (64 << 20), "{before} bytes of memory after a tenth, {after} at the end");
     let count = async || {
-        sqlx::query_scalar::<_, i64>("SELECT count(*) FROM dead_letters").fetch_one(&bed.pool).await.unwrap()
+        sqlx::query_scalar::<_, i64>("SELECT count(*) FROM dead_letters")
+            .fetch_one(&fixture.pool)
+            .await
+            .unwrap()
     };
     let limit = SOON + Duration::from_micros(100 * flood as u64);
-    bed.until("the oldest are gone", limit, async || count().await < 1_000).await;
-    let (left, deleted) = (count().await, bed.metric("antiphon_worker_deleted_rows_total").await);
+    fixture.until("the oldest are gone", limit, async || count().await < 1_000).await;
+    let (left, deleted) = (count().await, fixture.metric("antiphon_worker_deleted_rows_total").await);
     assert!(left > 100 && left as f64 + deleted >= flood as f64, "{left} left, {deleted} deleted");
     // What came within a second of a line is counted by the next one.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    bed.send_entry("flooded", b"{not json".to_vec()).await;
-    bed.until("the last line counts the others", SOON, async || {
-        let log = fs::read_to_string(bed.fleet.workers[0].log()).unwrap();
-        log.lines().any(|line| line.contains("became dead letters") && !line.contains("count=1 "))
-    })
-    .await;
-    let log = fs::read_to_string(bed.fleet.workers[0].log()).unwrap();
+    fixture.send_entry("flooded", b"{not json".to_vec()).await;
+    fixture
+        .until("the last line counts the others", SOON, async || {
+            let log = fs::read_to_string(fixture.fleet.workers[0].log()).unwrap();
+            log.lines().any(|line| line.contains("became dead letters") && !line.contains("count=1 "))
+        })
+        .await;
+    let log = fs::read_to_string(fixture.fleet.workers[0].log()).unwrap();
     let lines = log.lines().filter(|line| line.contains("became dead letters")).count();
     let seconds = 60 + flood / 1_000;
     println!("{left} letters left, {deleted} deleted, {lines} lines in the log");
@@ -129,8 +136,8 @@ async fn a_flood_of_bad_payloads_has_a_line_a_second_and_leaves_what_its_bound_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_bears_the_id_of_its_request() {
-    let bed = Bed::with(alone).await;
-    let api = bed.api();
+    let fixture = Fixture::with(alone).await;
+    let api = fixture.api();
     let answered = async |path: &str, said: &[(&str, &str)]| {
         let request = http::Request { method: "GET", path, headers: said, body: b"" };
         let response = http::begin(api.0, request).await.unwrap();
@@ -147,11 +154,12 @@ async fn every_answer_bears_the_id_of_its_request() {
     let request =
         http::Request { method: "POST", path: "/v1/agents/a/pause", headers: &headers[1..], body: b"" };
     http::begin(api.0, request).await.unwrap();
-    bed.until("its lines have it", SOON, async || {
-        let log = fs::read_to_string(bed.fleet.gateways[0].log()).unwrap();
-        log.lines().any(|line| line.contains("an act was sent") && line.contains("in-the-log"))
-    })
-    .await;
+    fixture
+        .until("its lines have it", SOON, async || {
+            let log = fs::read_to_string(fixture.fleet.gateways[0].log()).unwrap();
+            log.lines().any(|line| line.contains("an act was sent") && line.contains("in-the-log"))
+        })
+        .await;
     let request = http::Request { method: "POST", path: "/v1/threads/t/messages", headers: &headers, body };
     assert_eq!(http::begin(api.0, request).await.unwrap().header("x-request-id"), Some("in-the-log"));
 }

@@ -12,12 +12,12 @@ use std::{
 use model::{AgentId, Bucket, Metadata, PartitionCount, Task, TaskId, TaskKind, ThreadId};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Row};
-use testkit::{fleet, fleet::FleetOptions, tables::turns};
+use testkit::{db_snapshot::turns, fleet, fleet::FleetOptions};
 use tokio::time::sleep;
 
 use crate::{
-    bed::{Bed, PARTITIONS},
-    talk::{SOON, alone, asked_for, said},
+    api_client::{SOON, alone, asked_for, said},
+    fixture::{Fixture, PARTITIONS},
 };
 
 const MARKER: &str = "marker-7f3a9c";
@@ -39,7 +39,7 @@ fn partitions() -> PartitionCount {
     PartitionCount::new(PARTITIONS.into()).unwrap()
 }
 
-impl Bed {
+impl Fixture {
     /// Every table with how many of its rows have the text, as it is or in hexadecimal digits.
     async fn tables_with(&self, text: &str) -> BTreeMap<String, i64> {
         let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -129,56 +129,59 @@ impl Bed {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_marker_in_every_kind_of_text_is_found_nowhere_after_its_thread_was_erased() {
-    let bed = Bed::with(hasty).await;
-    let (api, by_hand) = (bed.api(), bed.by_hand().await);
+    let fixture = Fixture::with(hasty).await;
+    let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
     for agent in ["ann", "cara"] {
-        bed.settle(agent, json!({"workflow": "default"})).await;
+        fixture.settle(agent, json!({"workflow": "default"})).await;
     }
     let thread = json!({"thread_id": "secret", "agent_id": "ann", "metadata": {"note": marked("named")}});
     api.create_thread(&thread).await.unwrap();
     // Another thread of the same agent, and one in the same partition.
     let turn = api.say("other", KEPT).await.unwrap();
-    asked_for(&by_hand, &turn).await.answer(KEPT).await.unwrap();
-    bed.until_messages("other", 2).await;
+    asked_for(&manual_workflow, &turn).await.answer(KEPT).await.unwrap();
+    fixture.until_messages("other", 2).await;
 
     // History.
     let turn = api.say("secret", &marked("first")).await.unwrap();
-    asked_for(&by_hand, &turn).await.answer(&marked("answer")).await.unwrap();
-    bed.until_messages("secret", 2).await;
+    asked_for(&manual_workflow, &turn).await.answer(&marked("answer")).await.unwrap();
+    fixture.until_messages("secret", 2).await;
     // What follows it, in an agent's own thread: one that was done, one that failed and waits.
-    bed.follow_up("ann", "secret", TaskKind::WorkRequest, "done", &marked("work on")).await;
-    by_hand.next(SOON).await.unwrap().answer(&marked("worked")).await.unwrap();
-    bed.until("the work is stored", SOON, async || bed.internal_messages("ann+work_request").await == 2)
+    fixture.follow_up("ann", "secret", TaskKind::WorkRequest, "done", &marked("work on")).await;
+    manual_workflow.next(SOON).await.unwrap().answer(&marked("worked")).await.unwrap();
+    fixture
+        .until("the work is stored", SOON, async || fixture.internal_messages("ann+work_request").await == 2)
         .await;
-    bed.follow_up("cara", "secret", TaskKind::Compaction, "waits", &marked("summarise")).await;
-    let mut asked = by_hand.next(SOON).await.unwrap();
+    fixture.follow_up("cara", "secret", TaskKind::Compaction, "waits", &marked("summarise")).await;
+    let mut asked = manual_workflow.next(SOON).await.unwrap();
     asked.fail(&marked("broken"), json!({"class": "transient"})).await.unwrap();
     asked.ack().await.unwrap();
-    bed.until("the task backs off", SOON, async || {
-        turns::unsettled(&bed.pool).await.is_ok() && bed.tables_with(MARKER).await.contains_key("agents")
-    })
-    .await;
+    fixture
+        .until("the task backs off", SOON, async || {
+            turns::unsettled(&fixture.pool).await.is_ok()
+                && fixture.tables_with(MARKER).await.contains_key("agents")
+        })
+        .await;
     // A turn that failed.
     let turn = api.say("secret", &marked("will fail")).await.unwrap();
-    let mut asked = asked_for(&by_hand, &turn).await;
+    let mut asked = asked_for(&manual_workflow, &turn).await;
     asked.say(&marked("half of")).await.unwrap();
     asked.fail(&marked("no"), json!({"class": "permanent"})).await.unwrap();
     asked.ack().await.unwrap();
-    bed.until_failed("secret", 1).await;
+    fixture.until_failed("secret", 1).await;
     // A bare message that failed, one that is open, and an entry that nobody can read.
-    bed.bare("secret", "gap", 0, &marked("gap"), false).await;
-    bed.bare("secret", "gap", 2, &marked("gap"), true).await;
-    bed.bare("secret", "open", 0, &marked("open"), false).await;
+    fixture.bare("secret", "gap", 0, &marked("gap"), false).await;
+    fixture.bare("secret", "gap", 2, &marked("gap"), true).await;
+    fixture.bare("secret", "open", 0, &marked("open"), false).await;
     let subject = wire::subject::chunks_exact(partitions(), &ThreadId::parse("secret").unwrap());
-    bed.publisher.publish_raw(&subject, None, marked("{not json").into_bytes().into()).await.unwrap();
+    fixture.publisher.publish_raw(&subject, None, marked("{not json").into_bytes().into()).await.unwrap();
     // A turn under way, which goes on being answered, an input that waits, and tasks of an agent of that name.
     let key = [("idempotency-key", "once")];
     let taken = api.say_with("secret", &json!({"content": marked("now")}), &key).await.unwrap();
     assert_eq!(taken.status, 202, "{}", taken.text);
-    let mut under_way = by_hand.next(SOON).await.unwrap();
+    let mut under_way = manual_workflow.next(SOON).await.unwrap();
     under_way.say(&marked("so far")).await.unwrap();
     api.say("secret", &marked("waits")).await.unwrap();
-    bed.send_tasks("secret", [("own".to_owned(), marked("own task"))]).await;
+    fixture.send_tasks("secret", [("own".to_owned(), marked("own task"))]).await;
     // What gateways and compactions write.
     for sql in [
         "INSERT INTO responses (bucket, thread_id, turn_id, model, background, metadata)
@@ -187,7 +190,7 @@ async fn a_marker_in_every_kind_of_text_is_found_nowhere_after_its_thread_was_er
          VALUES ($1, 'secret', 7, 1, $2, 'summarise', 9223372036854775807)",
     ] {
         let bucket = Bucket::of_key("secret").get() as i16;
-        sqlx::query(sql).bind(bucket).bind(MARKER).execute(&bed.pool).await.unwrap();
+        sqlx::query(sql).bind(bucket).bind(MARKER).execute(&fixture.pool).await.unwrap();
     }
     let all = [
         "agents",
@@ -202,12 +205,13 @@ async fn a_marker_in_every_kind_of_text_is_found_nowhere_after_its_thread_was_er
         "tasks",
         "threads",
     ];
-    bed.until("every kind of text is stored", SOON, async || {
-        let found = bed.tables_with(MARKER).await;
-        all.iter().all(|table| found.contains_key(*table)) && found["dead_letters"] >= 2
-    })
-    .await;
-    let before = bed.streams_with(MARKER).await;
+    fixture
+        .until("every kind of text is stored", SOON, async || {
+            let found = fixture.tables_with(MARKER).await;
+            all.iter().all(|table| found.contains_key(*table)) && found["dead_letters"] >= 2
+        })
+        .await;
+    let before = fixture.streams_with(MARKER).await;
     assert!(
         before.contains_key("WORK") && before.keys().any(|name| name.starts_with("PARTITION_")),
         "{before:?}"
@@ -225,7 +229,7 @@ async fn a_marker_in_every_kind_of_text_is_found_nowhere_after_its_thread_was_er
             under_way
         }
     });
-    let dry = bed.command("threads erase secret").await;
+    let dry = fixture.command("threads erase secret").await;
     assert_eq!((&dry["erased"], &dry["tables"]["spilled_turns"]), (&json!(false), &json!(2)), "{dry}");
     let stopping = tokio::spawn({
         let stop = Arc::clone(&stop);
@@ -234,7 +238,7 @@ async fn a_marker_in_every_kind_of_text_is_found_nowhere_after_its_thread_was_er
             stop.store(true, Ordering::Relaxed);
         }
     });
-    let receipt = bed.command("threads erase secret --yes --actor ada --wait-seconds 40").await;
+    let receipt = fixture.command("threads erase secret --yes --actor ada --wait-seconds 40").await;
     stopping.await.unwrap();
     assert_eq!((&receipt["erased"], &receipt["pending"]), (&json!(true), &json!({})), "{receipt}");
     let tables: BTreeSet<&str> = receipt["tables"].as_object().unwrap().keys().map(String::as_str).collect();
@@ -245,38 +249,38 @@ async fn a_marker_in_every_kind_of_text_is_found_nowhere_after_its_thread_was_er
         );
     }
     let mut under_way = writing.await.unwrap();
-    assert_eq!(bed.tables_with(MARKER).await, BTreeMap::new(), "{receipt}");
-    assert_eq!(bed.streams_with(MARKER).await, BTreeMap::new(), "{receipt}");
+    assert_eq!(fixture.tables_with(MARKER).await, BTreeMap::new(), "{receipt}");
+    assert_eq!(fixture.streams_with(MARKER).await, BTreeMap::new(), "{receipt}");
 
     // What comes late brings nothing back: the rest of the answer, what waited, what followed.
     under_way.finish(&marked("the end")).await.unwrap();
-    bed.bare("secret", "open", 1, &marked("open"), true).await;
-    bed.follow_up("cara", "secret", TaskKind::Compaction, "later", &marked("summarise")).await;
-    bed.send_tasks("secret", [("own-later".to_owned(), marked("own task"))]).await;
+    fixture.bare("secret", "open", 1, &marked("open"), true).await;
+    fixture.follow_up("cara", "secret", TaskKind::Compaction, "later", &marked("summarise")).await;
+    fixture.send_tasks("secret", [("own-later".to_owned(), marked("own task"))]).await;
     sleep(Duration::from_secs(2)).await;
-    assert_eq!(bed.tables_with(MARKER).await, BTreeMap::new());
+    assert_eq!(fixture.tables_with(MARKER).await, BTreeMap::new());
     let refused = api.say_with("secret", &json!({"content": "hello"}), &[]).await.unwrap();
     assert_eq!(refused.status, 410, "{}", refused.text);
-    assert!(bed.metric("antiphon_worker_erased_commands_total").await >= 2.0);
-    let again = bed.command("threads erase secret --yes --wait-seconds 40").await;
+    assert!(fixture.metric("antiphon_worker_erased_commands_total").await >= 2.0);
+    let again = fixture.command("threads erase secret --yes --wait-seconds 40").await;
     assert_eq!(again["pending"], json!({}), "{again}");
-    assert_eq!(bed.streams_with(MARKER).await, BTreeMap::new());
+    assert_eq!(fixture.streams_with(MARKER).await, BTreeMap::new());
 
     // Nothing else was touched, and everything goes on.
-    assert_eq!(said(&bed.messages_of("other").await), [("user", KEPT), ("assistant", KEPT)]);
+    assert_eq!(said(&fixture.messages_of("other").await), [("user", KEPT), ("assistant", KEPT)]);
     assert_eq!(
-        bed.internal_messages("ann+work_request").await,
+        fixture.internal_messages("ann+work_request").await,
         0,
         "of what followed its turns nothing is left"
     );
     let turn = api.say("other", "go on").await.unwrap();
-    asked_for(&by_hand, &turn).await.answer("yes").await.unwrap();
-    bed.until_messages("other", 4).await;
+    asked_for(&manual_workflow, &turn).await.answer("yes").await.unwrap();
+    fixture.until_messages("other", 4).await;
     api.create_thread(&json!({"thread_id": "secret"})).await.unwrap();
     let turn = api.say("secret", "anew").await.unwrap();
-    asked_for(&by_hand, &turn).await.answer("hello").await.unwrap();
-    assert_eq!(said(&bed.until_messages("secret", 2).await), [("user", "anew"), ("assistant", "hello")]);
-    let incidents = bed.command("incidents list --all").await;
+    asked_for(&manual_workflow, &turn).await.answer("hello").await.unwrap();
+    assert_eq!(said(&fixture.until_messages("secret", 2).await), [("user", "anew"), ("assistant", "hello")]);
+    let incidents = fixture.command("incidents list --all").await;
     assert_eq!(incidents, json!({"incidents": []}));
     let acts = api.call("GET", "/v1/threads/secret/audit", None).await.unwrap();
     assert_eq!((&acts["acts"][0]["what"], &acts["acts"][0]["done"]), (&json!("erase_thread"), &json!(true)));
@@ -284,42 +288,42 @@ async fn a_marker_in_every_kind_of_text_is_found_nowhere_after_its_thread_was_er
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_tenant_and_of_a_user_nothing_is_left() {
-    let bed = Bed::with(hasty).await;
-    let (api, by_hand) = (bed.api(), bed.by_hand().await);
-    bed.command("keys create machine --role admin --tenant acme").await;
+    let fixture = Fixture::with(hasty).await;
+    let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
+    fixture.command("keys create machine --role admin --tenant acme").await;
     for number in 0..20 {
         let thread = format!("acme~{MARKER}-{number}");
-        bed.bare(&thread, "m", 0, &marked("said"), true).await;
-        bed.bare(&thread, "open", 0, &marked("open"), false).await;
+        fixture.bare(&thread, "m", 0, &marked("said"), true).await;
+        fixture.bare(&thread, "open", 0, &marked("open"), false).await;
     }
-    bed.send_tasks("acme~bot", [("t".to_owned(), marked("task"))]).await;
-    by_hand.next(SOON).await.unwrap().answer(&marked("done")).await.unwrap();
-    bed.bare("acme-2", "m", 0, KEPT, true).await;
+    fixture.send_tasks("acme~bot", [("t".to_owned(), marked("task"))]).await;
+    manual_workflow.next(SOON).await.unwrap().answer(&marked("done")).await.unwrap();
+    fixture.bare("acme-2", "m", 0, KEPT, true).await;
     api.create_thread(&json!({"thread_id": "of-bob", "metadata": {"user_id": "bob"}})).await.unwrap();
     api.create_thread(&json!({"thread_id": "of-ann", "metadata": {"user_id": "ann"}})).await.unwrap();
     for thread in ["of-bob", "of-ann"] {
         let turn = api.say(thread, thread).await.unwrap();
-        asked_for(&by_hand, &turn).await.answer(&format!("answer {thread}")).await.unwrap();
-        bed.until_messages(thread, 2).await;
+        asked_for(&manual_workflow, &turn).await.answer(&format!("answer {thread}")).await.unwrap();
+        fixture.until_messages(thread, 2).await;
     }
-    bed.until_messages("acme~bot", 2).await;
-    bed.until_messages("acme-2", 1).await;
+    fixture.until_messages("acme~bot", 2).await;
+    fixture.until_messages("acme-2", 1).await;
 
-    let dry = bed.command("erase --tenant acme").await;
+    let dry = fixture.command("erase --tenant acme").await;
     assert_eq!((&dry["erased"], &dry["threads"]), (&json!(false), &json!(21)), "{dry}");
-    let receipt = bed.command("erase --tenant acme --yes --wait-seconds 40").await;
+    let receipt = fixture.command("erase --tenant acme --yes --wait-seconds 40").await;
     assert_eq!((&receipt["pending"], &receipt["tables"]["api_keys"]), (&json!({}), &json!(1)), "{receipt}");
     // The ids of erased threads stay in their marks and in the audit of their erasing; no text does.
-    let mut left = bed.tables_with(MARKER).await;
+    let mut left = fixture.tables_with(MARKER).await;
     assert_eq!(left.remove("erased_threads"), Some(20));
     left.remove("audit_log");
     assert_eq!(left, BTreeMap::new(), "{receipt}");
-    assert_eq!(bed.streams_with(&marked("")).await, BTreeMap::new(), "{receipt}");
-    assert_eq!(bed.messages_of("acme-2").await.len(), 1);
+    assert_eq!(fixture.streams_with(&marked("")).await, BTreeMap::new(), "{receipt}");
+    assert_eq!(fixture.messages_of("acme-2").await.len(), 1);
 
-    let receipt = bed.command("erase --user bob --yes --wait-seconds 40").await;
+    let receipt = fixture.command("erase --user bob --yes --wait-seconds 40").await;
     assert_eq!((&receipt["threads"], &receipt["user"]), (&json!(1), &json!("bob")), "{receipt}");
-    assert_eq!(bed.tables_with("answer of-bob").await, BTreeMap::new());
-    assert_eq!(bed.streams_with("answer of-bob").await, BTreeMap::new());
-    assert_eq!(bed.messages_of("of-ann").await.len(), 2);
+    assert_eq!(fixture.tables_with("answer of-bob").await, BTreeMap::new());
+    assert_eq!(fixture.streams_with("answer of-bob").await, BTreeMap::new());
+    assert_eq!(fixture.messages_of("of-ann").await.len(), 2);
 }

@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{bed::Bed, talk::scripted};
+use crate::{api_client::scripted, fixture::Fixture};
 
 /// Made up for each operation, besides the systematic ones at the bounds of each value.
 const EXAMPLES: u32 = 3;
@@ -27,10 +27,10 @@ const MOST_PASSING: f64 = 25.0;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_described_is_what_is_answered() {
-    let bed = Bed::with(scripted).await;
+    let fixture = Fixture::with(scripted).await;
     let examples = env::var("ANTIPHON_FUZZ_EXAMPLES").map_or(EXAMPLES, |count| count.parse().unwrap());
     let python = Python::installed().await;
-    let address = bed.fleet.gateway_addrs()[0];
+    let address = fixture.fleet.gateway_addrs()[0];
     let description = http::get(address, "/openapi.json").await.unwrap();
     assert_eq!(description.header("content-type"), Some("application/json"));
     python.check(&description.text).await;
@@ -38,7 +38,7 @@ async fn what_is_described_is_what_is_answered() {
     let tags: BTreeSet<_> = tags.iter().map(|tag| tag["name"].as_str().unwrap().to_owned()).collect();
     assert_eq!(tags, RUNS.concat().into_iter().map(str::to_owned).collect(), "some are never asked");
 
-    let known = known(&bed).await;
+    let known = known(&fixture).await;
     let limit = LIMIT * examples.div_ceil(EXAMPLES);
     let runs: Vec<_> = RUNS
         .iter()
@@ -57,30 +57,34 @@ async fn what_is_described_is_what_is_answered() {
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
-    nothing_else_went_wrong(&bed).await;
+    nothing_else_went_wrong(&fixture).await;
 }
 
 /// What schemathesis takes for well may not be: an answer that the gateway has not been able to give.
-async fn nothing_else_went_wrong(bed: &Bed) {
-    let metrics = bed.fleet.gateways[0].metrics().await.unwrap();
+async fn nothing_else_went_wrong(fixture: &Fixture) {
+    let metrics = fixture.fleet.gateways[0].metrics().await.unwrap();
     let refused = |code: &str| metrics.sum_where("antiphon_gateway_http_errors_total", "code", code);
     for code in
         ["internal_error", "starting", "draining", "stream_refuses", "too_many_threads", "too_many_viewers"]
     {
-        assert_eq!(refused(code), 0.0, "{code}\n{}", bed.fleet.log_tails());
+        assert_eq!(refused(code), 0.0, "{code}\n{}", fixture.fleet.log_tails());
     }
     let passing: f64 = PASSING.iter().map(|code| refused(code)).sum();
-    assert!(passing <= MOST_PASSING, "{passing} requests were refused for now\n{}", bed.fleet.log_tails());
+    assert!(
+        passing <= MOST_PASSING,
+        "{passing} requests were refused for now\n{}",
+        fixture.fleet.log_tails()
+    );
 }
 
 /// Things that exist, by what the variables of addresses call them.
-async fn known(bed: &Bed) -> Value {
-    bed.settle("talk", json!({})).await;
-    let api = bed.api();
+async fn known(fixture: &Fixture) -> Value {
+    fixture.settle("talk", json!({})).await;
+    let api = fixture.api();
     let turn = api.say("talk", "tools").await.unwrap();
-    bed.until_messages("talk", 2).await;
+    fixture.until_messages("talk", 2).await;
     let failed = api.say("talk", "fails-for-good").await.unwrap();
-    bed.until_failed("talk", 1).await;
+    fixture.until_failed("talk", 1).await;
     api.send_task("talk", "done", "Write the report").await.unwrap();
     let history = api.history("talk").await.unwrap();
     json!({

@@ -2,125 +2,127 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{fleet::READY_LIMIT, tables};
+use testkit::{db_snapshot, fleet::READY_LIMIT};
 use tokio::time::sleep;
 
-use crate::bed::{Bed, LEASE, PARTITIONS, long, short};
+use crate::fixture::{Fixture, LEASE, PARTITIONS, long, short};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_share_evenly_and_a_third_gets_its_part() {
-    let mut bed = Bed::new().await;
-    assert!(bed.is_shared_evenly().await);
-    let third = bed.fleet.add_worker().unwrap();
-    bed.fleet.workers[third].spawn().unwrap();
-    bed.fleet.workers[third].ready(READY_LIMIT).await.unwrap();
-    bed.until("three workers have 2 or 3 each", Duration::from_secs(20), async || {
-        let shares = bed.shares().await;
-        shares.len() == 3 && shares.values().all(|share| (2..=3).contains(share))
-    })
-    .await;
-    bed.send_many("shared", 40).await;
-    bed.until_ended(Duration::from_secs(20)).await;
-    bed.audit(vec![]).await;
+    let mut fixture = Fixture::new().await;
+    assert!(fixture.is_shared_evenly().await);
+    let third = fixture.fleet.add_worker().unwrap();
+    fixture.fleet.workers[third].spawn().unwrap();
+    fixture.fleet.workers[third].ready(READY_LIMIT).await.unwrap();
+    fixture
+        .until("three workers have 2 or 3 each", Duration::from_secs(20), async || {
+            let shares = fixture.shares().await;
+            shares.len() == 3 && shares.values().all(|share| (2..=3).contains(share))
+        })
+        .await;
+    fixture.send_many("shared", 40).await;
+    fixture.until_ended(Duration::from_secs(20)).await;
+    fixture.audit(vec![]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn death_moves_partitions_within_the_lease_and_two_seconds() {
-    let mut bed = Bed::new().await;
-    bed.send_many("before", 20).await;
-    bed.fleet.workers[0].kill().await.unwrap();
-    bed.send_many("after", 20).await;
+    let mut fixture = Fixture::new().await;
+    fixture.send_many("before", 20).await;
+    fixture.fleet.workers[0].kill().await.unwrap();
+    fixture.send_many("after", 20).await;
     let limit = LEASE + Duration::from_secs(2);
-    let took = bed
+    let took = fixture
         .until("one worker has all", limit, async || {
-            bed.shares().await.values().copied().collect::<Vec<_>>() == [usize::from(PARTITIONS)]
+            fixture.shares().await.values().copied().collect::<Vec<_>>() == [usize::from(PARTITIONS)]
         })
         .await;
     println!("moved after {:?}", took);
-    bed.until_ended(Duration::from_secs(20)).await;
-    bed.audit(vec![]).await;
+    fixture.until_ended(Duration::from_secs(20)).await;
+    fixture.audit(vec![]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_hands_over_within_a_second_under_load() {
-    let mut bed = Bed::new().await;
-    let follower = bed.following("drained").await;
+    let mut fixture = Fixture::new().await;
+    let follower = fixture.following("drained").await;
     let message = long("drained", "m");
-    bed.send_part(&message, 0..100).await;
-    bed.send_many("load", 50).await;
-    let owner = bed.worker_of("drained").await;
-    bed.fleet.workers[owner].terminate();
-    let took = bed
+    fixture.send_part(&message, 0..100).await;
+    fixture.send_many("load", 50).await;
+    let owner = fixture.worker_of("drained").await;
+    fixture.fleet.workers[owner].terminate();
+    let took = fixture
         .until("the other worker has all", Duration::from_secs(10), async || {
-            bed.shares().await.values().copied().collect::<Vec<_>>() == [usize::from(PARTITIONS)]
+            fixture.shares().await.values().copied().collect::<Vec<_>>() == [usize::from(PARTITIONS)]
         })
         .await;
-    let status = bed.fleet.workers[owner].ended(Duration::from_secs(30)).await.unwrap();
+    let status = fixture.fleet.workers[owner].ended(Duration::from_secs(30)).await.unwrap();
     assert!(status.success(), "{status}");
-    bed.send_part(&message, 100..message.chunks.len()).await;
-    bed.until_ended(Duration::from_secs(20)).await;
+    fixture.send_part(&message, 100..message.chunks.len()).await;
+    fixture.until_ended(Duration::from_secs(20)).await;
     follower.wait(Duration::from_secs(10), |progress| progress.terminals == 1).await.unwrap();
-    bed.audit(vec![follower]).await;
+    fixture.audit(vec![follower]).await;
     assert!(took < Duration::from_secs(1), "handed over after {took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_worker_wakes_as_a_zombie_and_commits_nothing() {
-    let mut bed = Bed::new().await;
-    let follower = bed.following("frozen").await;
+    let mut fixture = Fixture::new().await;
+    let follower = fixture.following("frozen").await;
     let message = long("frozen", "m");
-    bed.send_part(&message, 0..100).await;
+    fixture.send_part(&message, 0..100).await;
     follower.wait(Duration::from_secs(10), |progress| progress.events >= 100).await.unwrap();
-    let owner = bed.worker_of("frozen").await;
-    bed.fleet.workers[owner].pause();
+    let owner = fixture.worker_of("frozen").await;
+    fixture.fleet.workers[owner].pause();
     // These reach the frozen worker's sockets and wait there: it will work on them when it wakes.
-    bed.send_part(&message, 100..message.chunks.len()).await;
-    bed.send_many("meanwhile", 30).await;
-    bed.until_ended(LEASE + Duration::from_secs(20)).await;
-    let before = tables::messages(&bed.pool).await.unwrap();
-    bed.fleet.workers[owner].resume();
+    fixture.send_part(&message, 100..message.chunks.len()).await;
+    fixture.send_many("meanwhile", 30).await;
+    fixture.until_ended(LEASE + Duration::from_secs(20)).await;
+    let before = db_snapshot::messages(&fixture.pool).await.unwrap();
+    fixture.fleet.workers[owner].resume();
     sleep(LEASE).await;
-    let after = tables::messages(&bed.pool).await.unwrap();
-    let places = |rows: &[tables::StoredMessage]| rows.iter().map(|row| row.position).collect::<Vec<_>>();
+    let after = db_snapshot::messages(&fixture.pool).await.unwrap();
+    let places =
+        |rows: &[db_snapshot::StoredMessage]| rows.iter().map(|row| row.position).collect::<Vec<_>>();
     assert_eq!(places(&before), places(&after));
-    bed.send_many("after", 20).await;
-    bed.until_ended(Duration::from_secs(20)).await;
+    fixture.send_many("after", 20).await;
+    fixture.until_ended(Duration::from_secs(20)).await;
     follower.wait(Duration::from_secs(10), |progress| progress.terminals == 1).await.unwrap();
-    bed.audit(vec![follower]).await;
-    assert!(bed.fleet.workers[owner].has_ended().is_none(), "a zombie goes on as a worker");
+    fixture.audit(vec![follower]).await;
+    assert!(fixture.fleet.workers[owner].has_ended().is_none(), "a zombie goes on as a worker");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_straggler_survives_a_kill() {
-    let mut bed = Bed::new().await;
-    let follower = bed.following("straggler").await;
+    let mut fixture = Fixture::new().await;
+    let follower = fixture.following("straggler").await;
     let message = long("straggler", "m");
     let half = message.chunks.len() / 2;
-    bed.send_part(&message, 0..half).await;
+    fixture.send_part(&message, 0..half).await;
     let began = Instant::now();
     let mut salt = 0;
     // It is saved when newer messages want the checkpoint to pass it.
     while sqlx::query_scalar::<_, i64>("SELECT count(*) FROM spilled_messages")
-        .fetch_one(&bed.pool)
+        .fetch_one(&fixture.pool)
         .await
         .unwrap()
         == 0
     {
         assert!(began.elapsed() < Duration::from_secs(60), "never saved");
         let message = short("straggler", &format!("other-{salt}"), salt);
-        bed.send(&message).await;
+        fixture.send(&message).await;
         salt += 1;
         sleep(Duration::from_millis(500)).await;
     }
     println!("saved after {:?}", began.elapsed());
-    let owner = bed.worker_of("straggler").await;
-    bed.fleet.workers[owner].kill().await.unwrap();
-    bed.send_part(&message, half..message.chunks.len()).await;
-    bed.until_ended(LEASE + Duration::from_secs(20)).await;
+    let owner = fixture.worker_of("straggler").await;
+    fixture.fleet.workers[owner].kill().await.unwrap();
+    fixture.send_part(&message, half..message.chunks.len()).await;
+    fixture.until_ended(LEASE + Duration::from_secs(20)).await;
     follower.wait(Duration::from_secs(10), |progress| progress.terminals == salt + 1).await.unwrap();
-    bed.audit(vec![follower]).await;
+    fixture.audit(vec![follower]).await;
     let left = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM spilled_messages")
-        .fetch_one(&bed.pool)
+        .fetch_one(&fixture.pool)
         .await
         .unwrap();
     assert_eq!(left, 0, "ended stragglers are removed");

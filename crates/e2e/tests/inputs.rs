@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use testkit::{
+    db_snapshot,
     fleet::invoke,
     services::{NatsServer, TestDatabase},
-    tables,
 };
 
-use crate::bed::{Bed, options};
+use crate::fixture::{Fixture, options};
 
 fn json(fields: &str) -> Bytes {
     Bytes::from(format!(r#"{{"session_id":"bad","message_id":"m",{fields}}}"#))
@@ -177,21 +177,22 @@ fn tokens(value: &str) -> Bytes {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn odd_but_valid_payloads_are_accepted_and_kept_as_they_are() {
-    let bed = Bed::new().await;
-    let subject = bed.publisher.subject(&model::ThreadId::parse("odd").unwrap());
+    let fixture = Fixture::new().await;
+    let subject = fixture.publisher.subject(&model::ThreadId::parse("odd").unwrap());
     let odd = odd_payloads();
     for (_, payload) in &odd {
-        bed.publisher.publish_raw(&subject, None, Bytes::from(payload.clone())).await.unwrap();
+        fixture.publisher.publish_raw(&subject, None, Bytes::from(payload.clone())).await.unwrap();
     }
     let expected = i64::try_from(odd.len()).unwrap();
-    bed.until("all have ended", Duration::from_secs(20), async || {
-        let (messages, letters) = tables::ended(&bed.pool).await.unwrap_or_default();
-        messages + letters >= expected
-    })
-    .await;
-    let letters = tables::dead_letters(&bed.pool).await.unwrap();
+    fixture
+        .until("all have ended", Duration::from_secs(20), async || {
+            let (messages, letters) = db_snapshot::ended(&fixture.pool).await.unwrap_or_default();
+            messages + letters >= expected
+        })
+        .await;
+    let letters = db_snapshot::dead_letters(&fixture.pool).await.unwrap();
     assert!(letters.is_empty(), "{letters:?}");
-    let rows = tables::messages(&bed.pool).await.unwrap();
+    let rows = db_snapshot::messages(&fixture.pool).await.unwrap();
     for (what, payload) in &odd {
         let sent: serde_json::Value = serde_json::from_str(payload).unwrap();
         let row = rows.iter().find(|row| sent["message_id"] == row.message_id.as_str()).expect(what);
@@ -208,22 +209,22 @@ async fn odd_but_valid_payloads_are_accepted_and_kept_as_they_are() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_bad_payload_is_exactly_one_dead_letter() {
-    let mut bed = Bed::new().await;
-    let subject = bed.publisher.subject(&model::ThreadId::parse("bad").unwrap());
+    let mut fixture = Fixture::new().await;
+    let subject = fixture.publisher.subject(&model::ThreadId::parse("bad").unwrap());
     let mut sent = BTreeMap::new();
     for (what, content_type, payload) in bad_payloads() {
-        let seq = bed.publisher.publish_raw(&subject, content_type, payload.clone()).await.unwrap();
+        let seq = fixture.publisher.publish_raw(&subject, content_type, payload.clone()).await.unwrap();
         sent.insert(i64::try_from(seq).unwrap(), (what, payload));
     }
     // What follows in the same thread, and so in the same partition, is not held up.
-    bed.send(&crate::bed::short("bad", "good", 1)).await;
+    fixture.send(&crate::fixture::short("bad", "good", 1)).await;
     let expected = i64::try_from(sent.len()).unwrap();
-    let ended = async || tables::ended(&bed.pool).await.unwrap_or_default() == (1, expected);
+    let ended = async || db_snapshot::ended(&fixture.pool).await.unwrap_or_default() == (1, expected);
     let began = std::time::Instant::now();
     while !ended().await && began.elapsed() < Duration::from_secs(20) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let letters = tables::dead_letters(&bed.pool).await.unwrap();
+    let letters = db_snapshot::dead_letters(&fixture.pool).await.unwrap();
     for (seq, (what, payload)) in &sent {
         let of_it: Vec<_> = letters.iter().filter(|letter| letter.stream_seq == *seq).collect();
         let reasons: Vec<_> = of_it.iter().map(|letter| letter.reason.as_str()).collect();
@@ -231,8 +232,8 @@ async fn each_bad_payload_is_exactly_one_dead_letter() {
         assert_eq!(&of_it[0].raw, payload, "{what}: kept raw");
         println!("{what:<26} {:<18} {}", reasons[0], of_it[0].detail);
     }
-    assert_eq!(tables::ended(&bed.pool).await.unwrap(), (1, expected));
-    for worker in &mut bed.fleet.workers {
+    assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), (1, expected));
+    for worker in &mut fixture.fleet.workers {
         assert!(worker.has_ended().is_none());
     }
 }
@@ -240,16 +241,16 @@ async fn each_bad_payload_is_exactly_one_dead_letter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_account_mapping_leads_to_the_same_partitions() {
     use testkit::publisher::{Addressing, Publisher};
-    let nats = NatsServer::start_mapped(crate::bed::PARTITIONS).await.unwrap();
+    let nats = NatsServer::start_mapped(crate::fixture::PARTITIONS).await.unwrap();
     let database = TestDatabase::create().await.unwrap();
     let fleet = testkit::fleet::Fleet::start(options(&nats, database.url())).await.unwrap();
     let pool = database.pool().await.unwrap();
-    let mut bed = Bed::on(fleet, nats, pool, Some(database)).await;
-    bed.publisher = Publisher::connect(bed.nats.url(), Addressing::Mapped).await.unwrap();
-    bed.send_many("mapped", 40).await;
-    bed.until_ended(Duration::from_secs(20)).await;
-    bed.audit(vec![]).await;
-    assert!(tables::dead_letters(&bed.pool).await.unwrap().is_empty());
+    let mut fixture = Fixture::on(fleet, nats, pool, Some(database)).await;
+    fixture.publisher = Publisher::connect(fixture.nats.url(), Addressing::Mapped).await.unwrap();
+    fixture.send_many("mapped", 40).await;
+    fixture.until_ended(Duration::from_secs(20)).await;
+    fixture.audit(vec![]).await;
+    assert!(db_snapshot::dead_letters(&fixture.pool).await.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -302,10 +303,10 @@ async fn a_wrong_setting_stops_the_start_with_one_line() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_with_another_number_of_partitions_refuses_to_start() {
-    let bed = Bed::new().await;
-    let url = sqlx::ConnectOptions::to_url_lossy(&*bed.pool.connect_options()).to_string();
+    let fixture = Fixture::new().await;
+    let url = sqlx::ConnectOptions::to_url_lossy(&*fixture.pool.connect_options()).to_string();
     let env = [
-        ("NATS_URL", bed.nats.url()),
+        ("NATS_URL", fixture.nats.url()),
         ("DATABASE_URL", &url),
         ("ANTIPHON_PARTITIONS", "16"),
         ("ANTIPHON_METRICS_ADDR", "127.0.0.1:0"),

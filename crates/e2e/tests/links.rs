@@ -16,8 +16,8 @@ use testkit::{
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    bed::{Bed, options},
-    talk::{SOON, scripted, text_seen, until_ended},
+    api_client::{SOON, scripted, text_seen, until_ended},
+    fixture::{Fixture, options},
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -48,31 +48,32 @@ async fn a_fleet_whose_nats_is_a_second_away_streams_stores_and_answers() {
     link.set_delay(Duration::from_secs(1));
     fleet.spawn().unwrap();
     fleet.ready(READY_LIMIT).await.unwrap();
-    let bed = Bed::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
-    bed.until("every partition has its owner", LIMIT, async || {
-        bed.shares().await.values().sum::<usize>() == 8
-    })
-    .await;
+    let fixture = Fixture::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
+    fixture
+        .until("every partition has its owner", LIMIT, async || {
+            fixture.shares().await.values().sum::<usize>() == 8
+        })
+        .await;
     sleep(Duration::from_secs(8)).await;
     let began = Instant::now();
-    let (far, talk) = (bed.following("far").await, bed.following("talk").await);
+    let (far, talk) = (fixture.following("far").await, fixture.following("talk").await);
     let message = pieces("far", "m", 20);
-    bed.send_part(&message, 0..10).await;
+    fixture.send_part(&message, 0..10).await;
     far.wait(LIMIT, |progress| progress.events >= 10).await.unwrap();
     println!("chunks were streamed after {:?}", began.elapsed());
-    let said = bed.api().say("talk", "hello").await.unwrap();
+    let said = fixture.api().say("talk", "hello").await.unwrap();
     println!("an input was taken after {:?}", began.elapsed());
-    bed.send_part(&message, 10..20).await;
+    fixture.send_part(&message, 10..20).await;
     far.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
     talk.wait(LIMIT, |progress| progress.terminals >= 1).await.unwrap();
     println!("a turn was answered after {:?}", began.elapsed());
     assert_eq!(text_seen(&talk, &said.answer), "You said: hello");
-    assert_eq!(bed.messages_of("talk").await.len(), 2);
+    assert_eq!(fixture.messages_of("talk").await.len(), 2);
     // Nothing is in doubt all the time: a reader that has begun goes on.
-    let metrics = bed.fleet.workers[0].metrics().await.unwrap();
+    let metrics = fixture.fleet.workers[0].metrics().await.unwrap();
     let restarts = metrics.sum("antiphon_worker_reader_restarts_total");
     assert!(restarts < 8.0, "{restarts} new consumers over a link that is only slow");
-    bed.audit(vec![far]).await;
+    fixture.audit(vec![far]).await;
 }
 
 /// One NATS behind two links is to its clients what two servers of a cluster are.
@@ -87,81 +88,81 @@ async fn a_nats_host_that_falls_silent_is_left_within_ten_seconds() {
     let mut fleet = fleet_over(&nats, &database, urls).await;
     fleet.spawn().unwrap();
     fleet.ready(READY_LIMIT).await.unwrap();
-    let bed = Bed::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
-    let (follower, talk) = (bed.following("silent").await, bed.following("talk").await);
+    let fixture = Fixture::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
+    let (follower, talk) = (fixture.following("silent").await, fixture.following("talk").await);
     let message = pieces("silent", "m", 30);
-    bed.send_part(&message, 0..10).await;
+    fixture.send_part(&message, 0..10).await;
     follower.wait(LIMIT, |progress| progress.events >= 10).await.unwrap();
-    let before = bed.api().say("talk", "before").await.unwrap();
+    let before = fixture.api().say("talk", "before").await.unwrap();
     until_ended(&talk, &before.answer).await;
     second.lead_to(server);
     let began = Instant::now();
     first.set_silent(true);
-    bed.send_part(&message, 10..20).await;
+    fixture.send_part(&message, 10..20).await;
     follower.wait(LIMIT, |progress| progress.events >= 20).await.unwrap();
     let heard = began.elapsed();
     println!("heard again after {heard:?}");
     assert!(heard < SILENCE, "viewers heard nothing for {heard:?}");
-    bed.send_part(&message, 20..30).await;
+    fixture.send_part(&message, 20..30).await;
     follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
-    let after = bed.api().say("talk", "after").await.unwrap();
+    let after = fixture.api().say("talk", "after").await.unwrap();
     until_ended(&talk, &after.answer).await;
     assert_eq!(follower.progress().opened, 1, "it was cut");
-    bed.audit(vec![follower]).await;
+    fixture.audit(vec![follower]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_nats_server_that_stood_still_is_heard_again_at_once() {
-    let bed = Bed::with(scripted).await;
-    let follower = bed.following("still").await;
+    let fixture = Fixture::with(scripted).await;
+    let follower = fixture.following("still").await;
     let message = pieces("still", "m", 30);
-    bed.send_part(&message, 0..10).await;
+    fixture.send_part(&message, 0..10).await;
     follower.wait(LIMIT, |progress| progress.events >= 10).await.unwrap();
-    bed.nats.freeze();
-    let refused = bed.api().say_with("talk", &json!({"content": "hello"}), &[]).await.unwrap();
+    fixture.nats.freeze();
+    let refused = fixture.api().say_with("talk", &json!({"content": "hello"}), &[]).await.unwrap();
     assert_eq!((refused.status, refused.json().unwrap()["code"].clone()), (503, json!("nats_unavailable")));
     assert!(refused.header("retry-after").is_some(), "{refused:?}");
     sleep(Duration::from_secs(5)).await;
-    for process in bed.fleet.workers.iter().chain(&bed.fleet.gateways) {
+    for process in fixture.fleet.workers.iter().chain(&fixture.fleet.gateways) {
         let lives = http::get(process.metrics_addr(), "/livez").await.unwrap();
         assert_eq!(lives.status, 200, "{}: {}", process.name(), lives.text);
     }
-    bed.nats.thaw();
+    fixture.nats.thaw();
     let began = Instant::now();
-    bed.send_part(&message, 10..30).await;
+    fixture.send_part(&message, 10..30).await;
     follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
     let heard = began.elapsed();
     println!("heard again after {heard:?}");
     assert!(heard < SILENCE, "viewers heard nothing for {heard:?}");
-    bed.audit(vec![follower]).await;
+    fixture.audit(vec![follower]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_whose_stream_is_gone_says_so_until_it_is_made_again() {
-    let mut bed = Bed::new().await;
-    bed.send_many("old", 20).await;
-    bed.until_ended(LIMIT).await;
-    let owner = bed.worker_of("gone").await;
-    let gone = model::Bucket::of_key("gone").get() % crate::bed::PARTITIONS;
-    bed.publisher.context().delete_stream(format!("PARTITION_{gone}")).await.unwrap();
-    let probe = bed.fleet.workers[owner].metrics_addr();
+    let mut fixture = Fixture::new().await;
+    fixture.send_many("old", 20).await;
+    fixture.until_ended(LIMIT).await;
+    let owner = fixture.worker_of("gone").await;
+    let gone = model::Bucket::of_key("gone").get() % crate::fixture::PARTITIONS;
+    fixture.publisher.context().delete_stream(format!("PARTITION_{gone}")).await.unwrap();
+    let probe = fixture.fleet.workers[owner].metrics_addr();
     let readyz = async || http::get(probe, "/readyz").await.unwrap();
     let line = format!("partition {gone}: there is no stream");
-    bed.until("the owner is not ready", SOON, async || readyz().await.text.contains(&line)).await;
+    fixture.until("the owner is not ready", SOON, async || readyz().await.text.contains(&line)).await;
     assert_eq!(readyz().await.status, 503);
-    let refused = bed.api().say_with("gone", &json!({"content": "hello"}), &[]).await.unwrap();
+    let refused = fixture.api().say_with("gone", &json!({"content": "hello"}), &[]).await.unwrap();
     assert_eq!((refused.status, refused.json().unwrap()["code"].clone()), (503, json!("nats_unavailable")));
     // After ten seconds without it the partition is begun anew, and waits.
     sleep(Duration::from_secs(12)).await;
     assert!(readyz().await.text.contains(&line), "{:?}", readyz().await);
     assert_eq!(http::get(probe, "/livez").await.unwrap().status, 200);
-    bed.fleet.migrate().await.unwrap();
-    bed.until("the owner is ready again", LIMIT, async || readyz().await.status == 200).await;
-    let follower = bed.following("gone").await;
+    fixture.fleet.migrate().await.unwrap();
+    fixture.until("the owner is ready again", LIMIT, async || readyz().await.status == 200).await;
+    let follower = fixture.following("gone").await;
     let message = pieces("gone", "m", 10);
-    bed.send_part(&message, 0..10).await;
+    fixture.send_part(&message, 0..10).await;
     follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
-    assert!(bed.fleet.workers[owner].has_ended().is_none());
+    assert!(fixture.fleet.workers[owner].has_ended().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,30 +172,31 @@ async fn with_a_silent_postgres_inputs_need_nats_alone_and_the_rest_says_that_it
     let mut fleet_options = scripted(options(&nats, database.url()));
     fleet_options.database_url = link.url(database.url()).unwrap();
     let fleet = Fleet::start(fleet_options).await.unwrap();
-    let bed = Bed::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
-    bed.until("every partition has its owner", LIMIT, async || {
-        bed.shares().await.values().sum::<usize>() == 8
-    })
-    .await;
+    let fixture = Fixture::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
+    fixture
+        .until("every partition has its owner", LIMIT, async || {
+            fixture.shares().await.values().sum::<usize>() == 8
+        })
+        .await;
     sleep(Duration::from_secs(1)).await;
-    let follower = bed.following("talk").await;
-    let before = bed.api().say("talk", "before").await.unwrap();
+    let follower = fixture.following("talk").await;
+    let before = fixture.api().say("talk", "before").await.unwrap();
     until_ended(&follower, &before.answer).await;
     link.set_silent(true);
     let body = json!({"content": "meanwhile"});
     for _ in 0..2 {
         let began = Instant::now();
         // Sent twice, under one key: one turn.
-        let taken = bed.api().say_with("talk", &body, &[("idempotency-key", "k")]).await.unwrap();
+        let taken = fixture.api().say_with("talk", &body, &[("idempotency-key", "k")]).await.unwrap();
         println!("an input was taken after {:?}", began.elapsed());
         assert_eq!(taken.status, 202, "{taken:?}");
         assert!(began.elapsed() < Duration::from_secs(3), "it took {:?}", began.elapsed());
     }
-    let unknown = bed.api().say_with("never-heard-of", &body, &[]);
-    let in_line = bed.api().say_with("talk", &body, &[("accept", "text/event-stream")]);
-    let history = bed.api().send("GET", "/v1/threads/talk/history", None, &[]);
+    let unknown = fixture.api().say_with("never-heard-of", &body, &[]);
+    let in_line = fixture.api().say_with("talk", &body, &[("accept", "text/event-stream")]);
+    let history = fixture.api().send("GET", "/v1/threads/talk/history", None, &[]);
     let settings = json!({"workflow": "default", "settings": {"memory": true}});
-    let agent = bed.api().send("PUT", "/v1/agents/talk", Some(&settings), &[]);
+    let agent = fixture.api().send("PUT", "/v1/agents/talk", Some(&settings), &[]);
     let began = Instant::now();
     let (unknown, in_line, history, agent) = tokio::join!(unknown, in_line, history, agent);
     println!("what waits for Postgres said so after {:?}", began.elapsed());
@@ -204,16 +206,16 @@ async fn with_a_silent_postgres_inputs_need_nats_alone_and_the_rest_says_that_it
         assert_eq!((answer.status, &problem["code"]), (503, &json!("store_unavailable")), "{answer:?}");
         assert!(answer.header("retry-after").is_some(), "{answer:?}");
     }
-    for process in bed.fleet.workers.iter().chain(&bed.fleet.gateways) {
+    for process in fixture.fleet.workers.iter().chain(&fixture.fleet.gateways) {
         let lives = http::get(process.metrics_addr(), "/livez").await.unwrap();
         assert_eq!(lives.status, 200, "{}: {}", process.name(), lives.text);
     }
-    let probe = bed.fleet.workers[0].metrics_addr();
+    let probe = fixture.fleet.workers[0].metrics_addr();
     let says_so = async || http::get(probe, "/readyz").await.unwrap().text.contains("postgres: not ready");
-    bed.until("the worker is not ready", BOUNDED, says_so).await;
+    fixture.until("the worker is not ready", BOUNDED, says_so).await;
     link.set_silent(false);
-    bed.until_messages("talk", 4).await;
-    bed.until_settled().await;
-    let inputs = bed.messages_of("talk").await.into_iter().filter(|message| message.role == "user");
+    fixture.until_messages("talk", 4).await;
+    fixture.until_settled().await;
+    let inputs = fixture.messages_of("talk").await.into_iter().filter(|message| message.role == "user");
     assert_eq!(inputs.map(|input| input.content).collect::<Vec<_>>(), ["before", "meanwhile"]);
 }

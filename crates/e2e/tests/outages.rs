@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use serde_json::json;
 use testkit::{
+    db_snapshot,
     fleet::{Fleet, Process, READY_LIMIT},
     http,
     services::{NatsServer, PostgresServer},
-    tables,
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::bed::{Bed, long, options, pool};
+use crate::fixture::{Fixture, long, options, pool};
 
 const LIMIT: Duration = Duration::from_secs(40);
 /// After this a stream with nothing to tell says that it lives.
@@ -28,10 +28,10 @@ async fn apart() -> (Fleet, NatsServer, PostgresServer) {
 
 async fn works(mut fleet: Fleet, nats: NatsServer, postgres: &PostgresServer) {
     fleet.ready(READY_LIMIT).await.unwrap();
-    let mut bed = Bed::on(fleet, nats, pool(postgres.url()).await, None).await;
-    bed.send_many("works", 20).await;
-    bed.until_ended(LIMIT).await;
-    bed.audit(vec![]).await;
+    let mut fixture = Fixture::on(fleet, nats, pool(postgres.url()).await, None).await;
+    fixture.send_many("works", 20).await;
+    fixture.until_ended(LIMIT).await;
+    fixture.audit(vec![]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,22 +65,22 @@ async fn without_postgres_text_streams_on_and_ends_wait() {
     let (mut fleet, nats, postgres) = apart().await;
     fleet.spawn().unwrap();
     fleet.ready(READY_LIMIT).await.unwrap();
-    let mut bed = Bed::on(fleet, nats, pool(postgres.url()).await, None).await;
-    let (follower, idle) = (bed.following("outage").await, bed.following("idle").await);
-    let mut chat = unanswered_chat(&bed).await;
+    let mut fixture = Fixture::on(fleet, nats, pool(postgres.url()).await, None).await;
+    let (follower, idle) = (fixture.following("outage").await, fixture.following("idle").await);
+    let mut chat = unanswered_chat(&fixture).await;
     let message = long("outage", "m");
-    bed.send_part(&message, 0..100).await;
+    fixture.send_part(&message, 0..100).await;
     follower.wait(LIMIT, |progress| progress.events >= 100).await.unwrap();
     postgres.kill().await.unwrap();
-    bed.send_part(&message, 100..message.chunks.len()).await;
-    bed.send_many("meanwhile", 30).await;
-    let watch = Watch::begin(&bed);
+    fixture.send_part(&message, 100..message.chunks.len()).await;
+    fixture.send_many("meanwhile", 30).await;
+    let watch = Watch::begin(&fixture);
     let away_for = outage(QUIET + Duration::from_secs(2));
     while watch.began.elapsed() < away_for {
-        it_is_said_that_the_database_is_away(&bed).await;
+        it_is_said_that_the_database_is_away(&fixture).await;
         sleep(Duration::from_millis(250)).await;
     }
-    watch.nobody_spins_or_hoards(&bed);
+    watch.nobody_spins_or_hoards(&fixture);
     assert_eq!(follower.progress().terminals, 0, "no end before the commit");
     // What is quiet says that it lives, in every protocol.
     let heartbeat = |comment: &(usize, String)| comment.1.trim() == "heartbeat";
@@ -92,11 +92,11 @@ async fn without_postgres_text_streams_on_and_ends_wait() {
         assert!(read.is_ok_and(|read| read.is_ok_and(|read| read > 0)), "{}", shown());
     }
     postgres.restart().await.unwrap();
-    bed.pool = pool(postgres.url()).await;
-    bed.until_ended(LIMIT).await;
+    fixture.pool = pool(postgres.url()).await;
+    fixture.until_ended(LIMIT).await;
     follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
     assert_eq!((follower.progress().opened, idle.progress().opened), (1, 1), "they were cut");
-    bed.audit(vec![follower, idle]).await;
+    fixture.audit(vec![follower, idle]).await;
 }
 
 /// How long the servers are away: `ANTIPHON_OUTAGE_SECONDS`, for minutes of it.
@@ -105,19 +105,19 @@ fn outage(usual: Duration) -> Duration {
         .map_or(usual, |text| Duration::from_secs(text.parse().expect("ANTIPHON_OUTAGE_SECONDS")))
 }
 
-/// A stream that has nothing to tell: nobody thinks here.
-async fn unanswered_chat(bed: &Bed) -> http::Response {
+/// A stream that has nothing to tell: no workflow answers here.
+async fn unanswered_chat(fixture: &Fixture) -> http::Response {
     let body =
         br#"{"id":"chat","messages":[{"id":"q","role":"user","parts":[{"type":"text","text":"hello"}]}]}"#;
     let headers = [("content-type", "application/json")];
     let request = http::Request { method: "POST", path: "/api/chat", headers: &headers, body };
-    let response = http::begin(bed.fleet.gateway_addrs()[0], request).await.unwrap();
+    let response = http::begin(fixture.fleet.gateway_addrs()[0], request).await.unwrap();
     assert_eq!(response.status, 200, "{response:?}");
     response
 }
 
-async fn it_is_said_that_the_database_is_away(bed: &Bed) {
-    let gateway = bed.fleet.gateway_addrs()[0];
+async fn it_is_said_that_the_database_is_away(fixture: &Fixture) {
+    let gateway = fixture.fleet.gateway_addrs()[0];
     let history = http::get(gateway, "/v1/threads/outage/history");
     let body = json!({"content": "hello"}).to_string();
     let post = |path| {
@@ -141,13 +141,13 @@ struct Watch {
 }
 
 impl Watch {
-    fn begin(bed: &Bed) -> Self {
-        Self { began: Instant::now(), before: all(bed).map(used).collect() }
+    fn begin(fixture: &Fixture) -> Self {
+        Self { began: Instant::now(), before: all(fixture).map(used).collect() }
     }
 
-    fn nobody_spins_or_hoards(&self, bed: &Bed) {
+    fn nobody_spins_or_hoards(&self, fixture: &Fixture) {
         let elapsed = self.began.elapsed();
-        for (process, (cpu, memory)) in all(bed).zip(&self.before) {
+        for (process, (cpu, memory)) in all(fixture).zip(&self.before) {
             let (cpu_now, memory_now) = used(process);
             let (spent, grown) = (cpu_now - *cpu, memory_now.saturating_sub(*memory) >> 20);
             println!("{}: {spent:?} of {elapsed:?}, {grown} MiB more", process.name());
@@ -157,8 +157,8 @@ impl Watch {
     }
 }
 
-fn all(bed: &Bed) -> impl Iterator<Item = &Process> {
-    bed.fleet.workers.iter().chain(&bed.fleet.gateways)
+fn all(fixture: &Fixture) -> impl Iterator<Item = &Process> {
+    fixture.fleet.workers.iter().chain(&fixture.fleet.gateways)
 }
 
 /// Processor time and resident bytes.
@@ -177,40 +177,40 @@ fn used(process: &Process) -> (Duration, u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nats_may_be_killed_in_the_middle() {
-    let mut bed = Bed::new().await;
-    let follower = bed.following("killed").await;
+    let mut fixture = Fixture::new().await;
+    let follower = fixture.following("killed").await;
     let message = long("killed", "m");
-    bed.send_part(&message, 0..100).await;
-    bed.nats.kill().await.unwrap();
-    let watch = Watch::begin(&bed);
+    fixture.send_part(&message, 0..100).await;
+    fixture.nats.kill().await.unwrap();
+    let watch = Watch::begin(&fixture);
     sleep(outage(Duration::from_secs(3))).await;
-    watch.nobody_spins_or_hoards(&bed);
-    bed.nats.restart().await.unwrap();
-    bed.send_part(&message, 100..message.chunks.len()).await;
-    bed.send_many("after", 20).await;
-    bed.until_ended(LIMIT).await;
+    watch.nobody_spins_or_hoards(&fixture);
+    fixture.nats.restart().await.unwrap();
+    fixture.send_part(&message, 100..message.chunks.len()).await;
+    fixture.send_many("after", 20).await;
+    fixture.until_ended(LIMIT).await;
     follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
-    bed.gap_timeout = Duration::ZERO;
-    bed.audit(vec![follower]).await;
+    fixture.gap_timeout = Duration::ZERO;
+    fixture.audit(vec![follower]).await;
 }
 
 /// With checkpoints of the old stream a new one, which counts from 1, would be skipped over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_is_made_anew_is_noticed_and_read_from_its_beginning() {
-    let mut bed = Bed::new().await;
-    bed.send_many("old", 40).await;
-    bed.until_ended(LIMIT).await;
-    let jetstream = bed.publisher.context().clone();
-    for partition in 0..crate::bed::PARTITIONS {
+    let mut fixture = Fixture::new().await;
+    fixture.send_many("old", 40).await;
+    fixture.until_ended(LIMIT).await;
+    let jetstream = fixture.publisher.context().clone();
+    for partition in 0..crate::fixture::PARTITIONS {
         jetstream.delete_stream(format!("PARTITION_{partition}")).await.unwrap();
     }
-    bed.fleet.migrate().await.unwrap();
-    bed.send_many("new", 40).await;
-    bed.until_ended(LIMIT).await;
-    assert_eq!(tables::ended(&bed.pool).await.unwrap(), (80, 0));
+    fixture.fleet.migrate().await.unwrap();
+    fixture.send_many("new", 40).await;
+    fixture.until_ended(LIMIT).await;
+    assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), (80, 0));
     let mut incidents = 0.0;
-    for worker in &bed.fleet.workers {
+    for worker in &fixture.fleet.workers {
         incidents += worker.metrics().await.unwrap().sum("antiphon_worker_incidents_total");
     }
-    assert!(incidents >= f64::from(crate::bed::PARTITIONS), "{incidents} incidents told");
+    assert!(incidents >= f64::from(crate::fixture::PARTITIONS), "{incidents} incidents told");
 }

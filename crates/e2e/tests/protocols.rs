@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use testkit::{http, sse::Parser};
 
 use crate::{
-    bed::Bed,
-    talk::{SOON, said, scripted},
+    api_client::{SOON, said, scripted},
+    fixture::Fixture,
 };
 
 /// How long a whole answer may take.
@@ -57,17 +57,20 @@ fn spoken(events: &[Value]) -> (String, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_comes_back_to_a_run_of_ag_ui_gets_that_run() {
-    let bed = Bed::with(scripted).await;
-    let addr = bed.fleet.gateway_addrs()[0];
+    let fixture = Fixture::with(scripted).await;
+    let addr = fixture.fleet.gateway_addrs()[0];
     let texts = ["slowly one", "slowly two"];
     let told = |text: &str| format!("Slowly {text} and {text} and {text}");
     // Two tabs: the second turn waits for the first.
     let first = tokio::spawn(async move { agui(addr, "/agui", "talk", "one", texts[0]).await });
-    bed.until("the first turn is under way", SOON, async || {
-        !bed.messages_of("talk").await.is_empty()
-            || testkit::tables::turns::unsettled(&bed.pool).await.is_ok_and(|(open, _)| open == 1)
-    })
-    .await;
+    fixture
+        .until("the first turn is under way", SOON, async || {
+            !fixture.messages_of("talk").await.is_empty()
+                || testkit::db_snapshot::turns::unsettled(&fixture.pool)
+                    .await
+                    .is_ok_and(|(open, _)| open == 1)
+        })
+        .await;
     let second = tokio::spawn(async move { agui(addr, "/agui", "talk", "two", texts[1]).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
     let back = |run: &'static str| async move { agui(addr, "/agui/connect", "talk", run, "").await };
@@ -80,16 +83,16 @@ async fn whoever_comes_back_to_a_run_of_ag_ui_gets_that_run() {
     for (run, text) in [("one", texts[0]), ("two", texts[1]), ("three", texts[1])] {
         assert_eq!(spoken(&back(run).await), (told(text), run.to_owned()));
     }
-    let messages = bed.messages_of("talk").await;
+    let messages = fixture.messages_of("talk").await;
     assert_eq!(said(&messages).len(), 4, "nobody was asked twice");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_response_is_told_to_its_end_whatever_number_a_client_names() {
-    let bed = Bed::with(scripted).await;
-    let addr = bed.fleet.gateway_addrs()[0];
+    let fixture = Fixture::with(scripted).await;
+    let addr = fixture.fleet.gateway_addrs()[0];
     let body = json!({"model": "talk", "input": "slowly", "conversation": "talk", "background": true});
-    let response = bed.api().call("POST", "/v1/responses", Some(&body)).await.unwrap();
+    let response = fixture.api().call("POST", "/v1/responses", Some(&body)).await.unwrap();
     let path = format!("/v1/responses/{}?stream=true&starting_after=", response["id"].as_str().unwrap());
     let after = async |number: u64| stream(addr, "GET", &format!("{path}{number}"), None).await;
     let number = |event: &Value| event["sequence_number"].as_u64().unwrap();
@@ -122,8 +125,8 @@ fn text_of(parts: &[Value]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_that_comes_back_gets_the_last_answer_and_tries_again_what_failed() {
-    let bed = Bed::with(scripted).await;
-    let addr = bed.fleet.gateway_addrs()[0];
+    let fixture = Fixture::with(scripted).await;
+    let addr = fixture.fleet.gateway_addrs()[0];
     let chat = |id: &str, text: &str| {
         let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]});
         json!({"id": "talk", "messages": [message]})
@@ -134,7 +137,7 @@ async fn a_page_that_comes_back_gets_the_last_answer_and_tries_again_what_failed
     assert_eq!(text_of(&again), "Slowly slowly one and slowly one and slowly one");
     let mut regenerate = chat("1", "slowly one");
     regenerate["trigger"] = json!("regenerate-message");
-    let refused = bed.api().send("POST", "/api/chat", Some(&regenerate), &[]).await.unwrap();
+    let refused = fixture.api().send("POST", "/api/chat", Some(&regenerate), &[]).await.unwrap();
     assert_eq!(refused.status, 400, "what was answered stays");
     let failed = stream(addr, "POST", "/api/chat", Some(&chat("2", "fails-once please"))).await;
     assert!(failed.iter().any(|part| part["type"] == "error"), "{failed:?}");
@@ -149,16 +152,16 @@ async fn a_page_that_comes_back_gets_the_last_answer_and_tries_again_what_failed
     for other in
         [regenerate("2", "something else", Value::Null), regenerate("2", "fails-once please", json!("other"))]
     {
-        let refused = bed.api().send("POST", "/api/chat", Some(&other), &[]).await.unwrap();
+        let refused = fixture.api().send("POST", "/api/chat", Some(&other), &[]).await.unwrap();
         assert_eq!(refused.status, 400, "{refused:?}");
     }
     let body = regenerate("2", "fails-once please", failed[0]["messageId"].clone());
     let tried = stream(addr, "POST", "/api/chat", Some(&body)).await;
     assert_eq!(text_of(&tried), "I try. You said: fails-once please");
     assert_eq!(tried[0]["messageId"], format!("{}1", failed[0]["messageId"].as_str().unwrap()));
-    assert_eq!(bed.until_messages("talk", 4).await.len(), 4);
+    assert_eq!(fixture.until_messages("talk", 4).await.len(), 4);
     // A page that is loaded anew has the same messages.
-    let page = bed.api().call("GET", "/api/chat/talk", None).await.unwrap();
+    let page = fixture.api().call("GET", "/api/chat/talk", None).await.unwrap();
     let shown: Vec<(&str, &Value, String)> = page["messages"]
         .as_array()
         .unwrap()
@@ -177,20 +180,20 @@ async fn a_page_that_comes_back_gets_the_last_answer_and_tries_again_what_failed
         (shown[3].1, shown[3].2.as_str()),
         (&tried[0]["messageId"], "I try. You said: fails-once please")
     );
-    let last = bed.api().call("GET", "/api/chat/talk?limit=2", None).await.unwrap();
+    let last = fixture.api().call("GET", "/api/chat/talk?limit=2", None).await.unwrap();
     assert_eq!(last["messages"].as_array().unwrap().len(), 2);
     let older = format!("/api/chat/talk?limit=2&next={}", last["next"].as_str().unwrap());
-    let older = bed.api().call("GET", &older, None).await.unwrap();
+    let older = fixture.api().call("GET", &older, None).await.unwrap();
     assert_eq!((&older["messages"][0]["id"], &older["next"]), (shown[0].1, &Value::Null));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_stop_does_not_stop_the_next_answer() {
-    let bed = Bed::with(scripted).await;
-    let turn = bed.api().say("talk", "slowly and for long, and longer still, and again").await.unwrap();
+    let fixture = Fixture::with(scripted).await;
+    let turn = fixture.api().say("talk", "slowly and for long, and longer still, and again").await.unwrap();
     let stop = async |query: &str| {
         let path = format!("/api/chat/talk/stop{query}");
-        bed.api().send("POST", &path, None, &[]).await.unwrap().status
+        fixture.api().send("POST", &path, None, &[]).await.unwrap().status
     };
     assert_eq!([stop("").await, stop("?message=u0001-x-a").await], [400, 204]);
     assert_eq!(stop(&format!("?message={}", turn.answer)).await, 200);

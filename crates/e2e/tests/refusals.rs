@@ -1,11 +1,11 @@
 //! What is refused, over HTTP and over NATS: with the reason, and nothing else changes.
 
 use serde_json::{Value, json};
-use testkit::tables::{self, turns};
+use testkit::db_snapshot::{self, turns};
 
 use crate::{
-    bed::Bed,
-    talk::{SOON, said, scripted},
+    api_client::{SOON, said, scripted},
+    fixture::Fixture,
 };
 
 /// As long as a NATS message of default size may nearly be.
@@ -13,8 +13,8 @@ const MEGABYTE: usize = 1_000_000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn inputs_and_tasks_that_cannot_be_are_refused_over_http() {
-    let bed = Bed::with(scripted).await;
-    let api = bed.api();
+    let fixture = Fixture::with(scripted).await;
+    let api = fixture.api();
     let long_id = "x".repeat(129);
     let content = |text: &str| json!({"content": text});
     let messages = |thread: &str| format!("/v1/threads/{thread}/messages");
@@ -106,22 +106,22 @@ async fn inputs_and_tasks_that_cannot_be_are_refused_over_http() {
         (400, json!("invalid_idempotency_key"))
     );
     // Nothing came of any of it.
-    assert_eq!(turns::messages(&bed.pool).await.unwrap().len(), 0);
-    assert_eq!(turns::tasks(&bed.pool).await.unwrap().len(), 0);
-    assert_eq!(tables::ended(&bed.pool).await.unwrap(), (0, 0));
-    let refused = bed.fleet.gateways[0].metrics().await.unwrap();
+    assert_eq!(turns::messages(&fixture.pool).await.unwrap().len(), 0);
+    assert_eq!(turns::tasks(&fixture.pool).await.unwrap().len(), 0);
+    assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), (0, 0));
+    let refused = fixture.fleet.gateways[0].metrics().await.unwrap();
     assert!(refused.sum("antiphon_gateway_http_errors_total") >= 29.0);
     // The largest and the strangest that may be.
     let largest = format!("large...{}", "\u{1F600}".repeat((256 << 10) / 4 - 2));
     let turn = api.say("large", &largest).await.unwrap();
-    let stored = bed.until_messages("large", 2).await;
+    let stored = fixture.until_messages("large", 2).await;
     assert_eq!((stored[0].message_id.as_str(), stored[0].content.len()), (turn.input.as_str(), 256 << 10));
     assert_eq!(stored[1].content, format!("You said: {largest}"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_that_cannot_be_become_dead_letters_and_hold_nobody_up() {
-    let bed = Bed::with(scripted).await;
+    let fixture = Fixture::with(scripted).await;
     let task = |id: &str, content: &str| json!({"task_id": id, "content": content}).to_string().into_bytes();
     let cases: Vec<(Vec<u8>, &str)> = vec![
         (b"not JSON".to_vec(), "malformed"),
@@ -142,16 +142,20 @@ async fn tasks_that_cannot_be_become_dead_letters_and_hold_nobody_up() {
         (b"{\"task_id\":\"k\",\"content\":\"\\ud800\"}".to_vec(), "malformed"),
     ];
     for (payload, _) in &cases {
-        bed.send_entry("ann", payload.clone()).await;
+        fixture.send_entry("ann", payload.clone()).await;
     }
-    bed.send_tasks("ann", [("k".to_owned(), "hello".to_owned())]).await;
-    bed.until_tasks("ann", &["completed"]).await;
-    assert_eq!(said(&bed.messages_of("ann").await), [("user", "hello"), ("assistant", "You said: hello")]);
-    bed.until("each is a dead letter", SOON, async || {
-        tables::dead_letters(&bed.pool).await.unwrap().len() == cases.len()
-    })
-    .await;
-    let mut letters = tables::dead_letters(&bed.pool).await.unwrap();
+    fixture.send_tasks("ann", [("k".to_owned(), "hello".to_owned())]).await;
+    fixture.until_tasks("ann", &["completed"]).await;
+    assert_eq!(
+        said(&fixture.messages_of("ann").await),
+        [("user", "hello"), ("assistant", "You said: hello")]
+    );
+    fixture
+        .until("each is a dead letter", SOON, async || {
+            db_snapshot::dead_letters(&fixture.pool).await.unwrap().len() == cases.len()
+        })
+        .await;
+    let mut letters = db_snapshot::dead_letters(&fixture.pool).await.unwrap();
     letters.sort_by_key(|letter| letter.stream_seq);
     for (letter, (payload, code)) in letters.iter().zip(&cases) {
         let shown = String::from_utf8_lossy(&payload[..payload.len().min(60)]).into_owned();
@@ -162,28 +166,30 @@ async fn tasks_that_cannot_be_become_dead_letters_and_hold_nobody_up() {
             letter.detail
         );
         assert_eq!(letter.raw, *payload, "kept as it came");
-        assert_eq!(letter.subject.as_deref(), Some(&*bed.task_subject("ann")));
+        assert_eq!(letter.subject.as_deref(), Some(&*fixture.task_subject("ann")));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_agents_may_not_be_created_by_use_strangers_are_refused_and_kept() {
-    let bed = Bed::with(|options| scripted(options).with_env("ANTIPHON_AUTO_CREATE_AGENTS", "false")).await;
-    let api = bed.api();
-    bed.settle("known", json!({})).await;
-    bed.send_tasks("stranger", [("k".to_owned(), "hello".to_owned())]).await;
-    bed.send_tasks("known", [("k".to_owned(), "hello".to_owned())]).await;
-    bed.until_tasks("known", &["completed"]).await;
-    bed.until("the stranger's task is a dead letter", SOON, async || {
-        tables::dead_letters(&bed.pool).await.unwrap().len() == 1
-    })
-    .await;
-    let letters = tables::dead_letters(&bed.pool).await.unwrap();
+    let fixture =
+        Fixture::with(|options| scripted(options).with_env("ANTIPHON_AUTO_CREATE_AGENTS", "false")).await;
+    let api = fixture.api();
+    fixture.settle("known", json!({})).await;
+    fixture.send_tasks("stranger", [("k".to_owned(), "hello".to_owned())]).await;
+    fixture.send_tasks("known", [("k".to_owned(), "hello".to_owned())]).await;
+    fixture.until_tasks("known", &["completed"]).await;
+    fixture
+        .until("the stranger's task is a dead letter", SOON, async || {
+            db_snapshot::dead_letters(&fixture.pool).await.unwrap().len() == 1
+        })
+        .await;
+    let letters = db_snapshot::dead_letters(&fixture.pool).await.unwrap();
     assert_eq!(letters[0].reason, "unknown_agent");
-    assert_eq!(bed.tasks_of("stranger").await.len(), 0);
+    assert_eq!(fixture.tasks_of("stranger").await.len(), 0);
     assert_eq!(api.send("GET", "/v1/agents/stranger", None, &[]).await.unwrap().status, 404);
     // Once it is known, the same task is taken.
-    bed.settle("stranger", json!({})).await;
-    bed.send_tasks("stranger", [("k".to_owned(), "hello".to_owned())]).await;
-    bed.until_tasks("stranger", &["completed"]).await;
+    fixture.settle("stranger", json!({})).await;
+    fixture.send_tasks("stranger", [("k".to_owned(), "hello".to_owned())]).await;
+    fixture.until_tasks("stranger", &["completed"]).await;
 }

@@ -7,103 +7,104 @@ use testkit::{
     sse::{End, Event, FollowOptions, Follower},
 };
 
-use crate::bed::{Bed, LEASE, PARTITIONS, long, short};
+use crate::fixture::{Fixture, LEASE, PARTITIONS, long, short};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_are_released_in_order_and_the_end_follows_the_commit() {
-    let bed = Bed::new().await;
-    let follower = bed.following("ordered").await;
+    let fixture = Fixture::new().await;
+    let follower = fixture.following("ordered").await;
     let pieces: Vec<String> = ["a", "b", "c", "d", "e", "f"].map(String::from).to_vec();
     let message = testkit::load::PlannedMessage::of_pieces("ordered", "m", &pieces).unwrap();
     let mut expected = 0;
     for (id, released) in [(3, 0), (1, 0), (4, 0), (0, 2), (5, 0), (2, 5)] {
-        bed.send_part(&message, id..id + 1).await;
+        fixture.send_part(&message, id..id + 1).await;
         expected += released;
         follower.wait(LIMIT, |progress| progress.events >= expected).await.unwrap();
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(follower.progress().events, expected, "after chunk {id}");
     }
-    let history = http::get_json(bed.fleet.gateway_addrs()[0], "/v1/threads/ordered/history").await.unwrap();
+    let history =
+        http::get_json(fixture.fleet.gateway_addrs()[0], "/v1/threads/ordered/history").await.unwrap();
     let rows = history["messages"].as_array().unwrap();
     assert_eq!((rows.len(), rows[0]["content"].as_str()), (1, Some("abcdef")), "{history}");
     assert!(rows[0]["position"].is_string() && rows[0]["batch_id"].is_string(), "{history}");
     assert!(rows[0]["parent_id"].is_null(), "{history}");
-    bed.audit(vec![follower]).await;
+    fixture.audit(vec![follower]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_joiner_gets_the_whole_of_what_is_open() {
-    let bed = Bed::new().await;
-    let early = bed.following("late").await;
+    let fixture = Fixture::new().await;
+    let early = fixture.following("late").await;
     let message = long("late", "m");
-    bed.send_part(&message, 0..200).await;
+    fixture.send_part(&message, 0..200).await;
     early.wait(LIMIT, |progress| progress.events >= 200).await.unwrap();
-    let late = bed.following("late").await;
+    let late = fixture.following("late").await;
     late.wait(LIMIT, |progress| progress.events >= 200).await.unwrap();
-    bed.send_part(&message, 200..message.chunks.len()).await;
+    fixture.send_part(&message, 200..message.chunks.len()).await;
     for follower in [&early, &late] {
         follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
         assert_eq!(follower.inspect(|transcripts| transcripts[0].text_of("m")), message.text());
     }
-    bed.audit(vec![early, late]).await;
+    fixture.audit(vec![early, late]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_keeps_leaving_loses_and_repeats_nothing() {
-    let mut bed = Bed::with(|mut options| {
+    let mut fixture = Fixture::with(|mut options| {
         options.gateways = 2;
         options
     })
     .await;
     let options =
         FollowOptions { hang_up_after: Some(Duration::from_millis(300)), ..FollowOptions::default() };
-    let follower = Follower::start(&bed.fleet.gateway_addrs(), "train", options);
+    let follower = Follower::start(&fixture.fleet.gateway_addrs(), "train", options);
     follower.opened().await.unwrap();
     let total = 12;
     for number in 0..total {
         let message = short("train", &format!("m-{number}"), number);
-        bed.send_part(&message, 0..4).await;
+        fixture.send_part(&message, 0..4).await;
         tokio::time::sleep(Duration::from_millis(150)).await;
-        bed.send(&message).await;
+        fixture.send(&message).await;
     }
     let message = long("train", "long");
     for from in (0..message.chunks.len()).step_by(50) {
-        bed.send_part(&message, from..(from + 50).min(message.chunks.len())).await;
+        fixture.send_part(&message, from..(from + 50).min(message.chunks.len())).await;
         tokio::time::sleep(Duration::from_millis(120)).await;
     }
-    bed.until_ended(LIMIT).await;
+    fixture.until_ended(LIMIT).await;
     follower.wait(LIMIT, |progress| progress.terminals == total + 1).await.unwrap();
     assert!(follower.progress().opened > 3);
-    bed.audit(vec![follower]).await;
+    fixture.audit(vec![follower]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_gateway_is_resumed_at_another_one() {
-    let mut bed = Bed::with(|mut options| {
+    let mut fixture = Fixture::with(|mut options| {
         options.gateways = 2;
         options
     })
     .await;
-    let follower = bed.following("gateways").await;
+    let follower = fixture.following("gateways").await;
     let message = long("gateways", "m");
-    bed.send_part(&message, 0..100).await;
+    fixture.send_part(&message, 0..100).await;
     follower.wait(LIMIT, |progress| progress.events >= 100).await.unwrap();
-    bed.fleet.gateways[0].kill().await.unwrap();
-    bed.send_part(&message, 100..message.chunks.len()).await;
+    fixture.fleet.gateways[0].kill().await.unwrap();
+    fixture.send_part(&message, 100..message.chunks.len()).await;
     follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
-    bed.audit(vec![follower]).await;
+    fixture.audit(vec![follower]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_chunk_ends_the_message_with_one_error_for_everybody() {
-    let mut bed = Bed::new().await;
-    let followers = [bed.following("gap").await, bed.following("gap").await];
+    let mut fixture = Fixture::new().await;
+    let followers = [fixture.following("gap").await, fixture.following("gap").await];
     let message = short("gap", "m", 3);
-    let publications = message.publications(crate::bed::DISORDER, Some(2), &mut bed.rng);
-    bed.publisher.publish(publications, &bed.ledger).await.unwrap();
-    bed.until_ended(bed.gap_timeout + LIMIT).await;
+    let publications = message.publications(crate::fixture::DISORDER, Some(2), &mut fixture.rng);
+    fixture.publisher.publish(publications, &fixture.ack_log).await.unwrap();
+    fixture.until_ended(fixture.gap_timeout + LIMIT).await;
     for follower in &followers {
         follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
         let failed = follower.inspect(|transcripts| transcripts[0].events.last().unwrap().event.clone());
@@ -111,73 +112,74 @@ async fn a_lost_chunk_ends_the_message_with_one_error_for_everybody() {
         assert_eq!(code, "gap_timeout");
         assert_eq!(metadata["missing"], serde_json::json!([{"first": 2, "last": 2}]));
     }
-    bed.audit(followers.into()).await;
+    fixture.audit(followers.into()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_higher_attempt_resets_and_then_streams() {
-    let bed = Bed::new().await;
-    let follower = bed.following("again").await;
+    let fixture = Fixture::new().await;
+    let follower = fixture.following("again").await;
     let first = short("again", "m", 1);
-    bed.send_part(&first, 0..4).await;
+    fixture.send_part(&first, 0..4).await;
     follower.wait(LIMIT, |progress| progress.events >= 4).await.unwrap();
     let second = short("again", "m", 2).with_attempt(1);
-    bed.send_part(&second, 0..second.chunks.len()).await;
+    fixture.send_part(&second, 0..second.chunks.len()).await;
     // A chunk of the fenced attempt changes nothing.
-    bed.send_part(&first, 4..5).await;
+    fixture.send_part(&first, 4..5).await;
     follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
     let is_reset = |event: &Event| matches!(event, Event::Reset { attempt: 1, .. });
     let resets = follower.inspect(|transcripts| {
         transcripts[0].events.iter().filter(|received| is_reset(&received.event)).count()
     });
     assert_eq!(resets, 1);
-    bed.audit(vec![follower]).await;
+    fixture.audit(vec![follower]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_see_only_a_pause_when_the_owner_dies() {
-    let mut bed = Bed::new().await;
-    let follower = bed.following("pause").await;
+    let mut fixture = Fixture::new().await;
+    let follower = fixture.following("pause").await;
     let message = long("pause", "m");
-    bed.send_part(&message, 0..150).await;
-    let owner = bed.worker_of("pause").await;
-    bed.fleet.workers[owner].kill().await.unwrap();
-    bed.fleet.workers[owner].spawn().unwrap();
-    bed.send_part(&message, 150..message.chunks.len()).await;
+    fixture.send_part(&message, 0..150).await;
+    let owner = fixture.worker_of("pause").await;
+    fixture.fleet.workers[owner].kill().await.unwrap();
+    fixture.fleet.workers[owner].spawn().unwrap();
+    fixture.send_part(&message, 150..message.chunks.len()).await;
     follower.wait(LEASE + LIMIT, |progress| progress.terminals == 1).await.unwrap();
     assert_eq!(follower.progress().opened, 1, "the connection stays");
-    bed.audit(vec![follower]).await;
+    fixture.audit(vec![follower]).await;
 }
 
 /// What the stream has let go comes from Postgres, at a gateway that has never heard of the thread.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_comes_back_after_the_stream_was_purged() {
-    let mut bed = Bed::with(|mut options| {
+    let mut fixture = Fixture::with(|mut options| {
         options.gateways = 2;
         options.with_env("ANTIPHON_STREAM_RETAIN_SECONDS", "0.1")
     })
     .await;
-    let gateways = bed.fleet.gateway_addrs();
+    let gateways = fixture.fleet.gateway_addrs();
     let once = || FollowOptions { once: true, ..FollowOptions::default() };
     let early = Follower::start(&gateways[..1], "purged", once());
     early.opened().await.unwrap();
     let (first, second) = (short("purged", "m-1", 1), long("purged", "m-2"));
-    bed.send(&first).await;
+    fixture.send(&first).await;
     early.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
-    bed.send_part(&second, 0..200).await;
+    fixture.send_part(&second, 0..200).await;
     early.wait(LIMIT, |progress| progress.events >= first.chunks.len() + 1 + 200).await.unwrap();
     let before = early.stop().remove(0);
-    bed.send_part(&second, 200..second.chunks.len()).await;
-    bed.until_ended(LIMIT).await;
+    fixture.send_part(&second, 200..second.chunks.len()).await;
+    fixture.until_ended(LIMIT).await;
     let stream = format!("PARTITION_{}", model::Bucket::of_key("purged").get() % PARTITIONS);
-    let jetstream = bed.publisher.context().clone();
-    bed.until("the stream is purged", LIMIT, async || {
-        // A purge comes with a checkpoint, and a checkpoint with what is said in another thread of the partition.
-        bed.send_part(&short("purged", &format!("n-{}", bed.ledger.len()), 2), 0..10).await;
-        let mut stream = jetstream.get_stream(&stream).await.unwrap();
-        stream.info().await.unwrap().state.first_sequence > 250
-    })
-    .await;
+    let jetstream = fixture.publisher.context().clone();
+    fixture
+        .until("the stream is purged", LIMIT, async || {
+            // A purge comes with a checkpoint, and a checkpoint with what is said in another thread of the partition.
+            fixture.send_part(&short("purged", &format!("n-{}", fixture.ack_log.len()), 2), 0..10).await;
+            let mut stream = jetstream.get_stream(&stream).await.unwrap();
+            stream.info().await.unwrap().state.first_sequence > 250
+        })
+        .await;
     // From the middle of a message, and from the end of the one before.
     let id_of = |wanted: &dyn Fn(&Event) -> bool| {
         let found = before.events.iter().rev().find(|received| wanted(&received.event));

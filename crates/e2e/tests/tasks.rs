@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use testkit::{
-    by_hand::ByHand,
-    tables::{self, turns},
+    db_snapshot::{self, turns},
+    manual_workflow::ManualWorkflow,
 };
 use tokio::time::sleep;
 
 use crate::{
-    bed::Bed,
-    talk::{A_WHILE, SOON, alone, asked_for, said, scripted},
+    api_client::{A_WHILE, SOON, alone, asked_for, said, scripted},
+    fixture::Fixture,
 };
 
 fn numbered(count: usize) -> Vec<(String, String)> {
@@ -19,8 +19,8 @@ fn numbered(count: usize) -> Vec<(String, String)> {
 }
 
 /// The next request, which must be for this task.
-async fn asked_to(by_hand: &ByHand, task: &str) -> testkit::by_hand::Asked {
-    let asked = by_hand.next(SOON).await.unwrap();
+async fn asked_to(manual_workflow: &ManualWorkflow, task: &str) -> testkit::manual_workflow::Asked {
+    let asked = manual_workflow.next(SOON).await.unwrap();
     let named = asked.request.task.as_ref().map(|task| task.task_id.as_str());
     assert_eq!(named, Some(task));
     asked
@@ -29,24 +29,24 @@ async fn asked_to(by_hand: &ByHand, task: &str) -> testkit::by_hand::Asked {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_run_a_hundred_tasks_of_one_agent_in_order_and_never_two_at_once() {
     const TASKS: usize = 100;
-    let mut bed = Bed::new().await;
-    let by_hand = bed.by_hand().await;
-    bed.send_tasks("ann", numbered(TASKS)).await;
+    let mut fixture = Fixture::new().await;
+    let manual_workflow = fixture.manual_workflow().await;
+    fixture.send_tasks("ann", numbered(TASKS)).await;
     for number in 0..TASKS {
-        let asked = asked_to(&by_hand, &format!("k-{number}")).await;
+        let asked = asked_to(&manual_workflow, &format!("k-{number}")).await;
         assert_eq!(asked.request.context.len(), 2 * number + 1, "task {number} sees those before it");
         // Whoever owns the agent may change; the order may not.
         if number == 40 {
-            let owner = bed.worker_of("ann").await;
-            bed.fleet.workers[owner].terminate();
-            bed.fleet.workers[owner].ended(Duration::from_secs(30)).await.unwrap();
-            bed.fleet.workers[owner].spawn().unwrap();
+            let owner = fixture.worker_of("ann").await;
+            fixture.fleet.workers[owner].terminate();
+            fixture.fleet.workers[owner].ended(Duration::from_secs(30)).await.unwrap();
+            fixture.fleet.workers[owner].spawn().unwrap();
         }
-        assert_eq!(by_hand.standing().await.unwrap(), (0, 1), "only task {number} is under way");
+        assert_eq!(manual_workflow.standing().await.unwrap(), (0, 1), "only task {number} is under way");
         asked.answer(&format!("did {number}")).await.unwrap();
     }
-    bed.until_tasks("ann", &["completed"; TASKS]).await;
-    let (tasks, messages) = (bed.tasks_of("ann").await, bed.messages_of("ann").await);
+    fixture.until_tasks("ann", &["completed"; TASKS]).await;
+    let (tasks, messages) = (fixture.tasks_of("ann").await, fixture.messages_of("ann").await);
     assert!(tasks.iter().map(|task| task.task_id.clone()).eq((0..TASKS).map(|number| format!("k-{number}"))));
     assert_eq!(messages.len(), 2 * TASKS);
     for (number, turn) in messages.chunks(2).enumerate() {
@@ -57,20 +57,20 @@ async fn two_workers_run_a_hundred_tasks_of_one_agent_in_order_and_never_two_at_
         assert_eq!((turn[0].batch_id, turn[1].batch_id), (turn[0].position, turn[0].position));
         assert_eq!(turn[0].metadata["task_id"], json!(format!("k-{number}")));
     }
-    bed.nobody_is_asked(&by_hand).await;
+    fixture.nobody_is_asked(&manual_workflow).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_work_side_by_side() {
     const AGENTS: usize = 12;
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
     for number in 0..AGENTS {
-        bed.send_tasks(&format!("agent-{number}"), numbered(2)).await;
+        fixture.send_tasks(&format!("agent-{number}"), numbered(2)).await;
     }
     let mut all = Vec::new();
     for _ in 0..AGENTS {
-        all.push(by_hand.next(SOON).await.unwrap());
+        all.push(manual_workflow.next(SOON).await.unwrap());
     }
     let mut agents: Vec<_> = all.iter().map(|asked| asked.request.agent_id.clone()).collect();
     agents.sort();
@@ -81,149 +81,156 @@ async fn agents_work_side_by_side() {
         asked.answer("done").await.unwrap();
     }
     for _ in 0..AGENTS {
-        let asked = by_hand.next(SOON).await.unwrap();
+        let asked = manual_workflow.next(SOON).await.unwrap();
         assert_eq!(asked.request.task.as_ref().unwrap().task_id, "k-1");
         asked.answer("done").await.unwrap();
     }
     for number in 0..AGENTS {
-        bed.until_tasks(&format!("agent-{number}"), &["completed", "completed"]).await;
+        fixture.until_tasks(&format!("agent-{number}"), &["completed", "completed"]).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_its_answer_the_head_and_the_end_of_the_backoff_are_one_transaction() {
-    let bed = Bed::with(scripted).await;
-    bed.settle("ann", json!({"backoff_base_ms": 300, "backoff_cap_ms": 600})).await;
-    bed.send_tasks("ann", [("k".to_owned(), "fails-twice".to_owned())]).await;
+    let fixture = Fixture::with(scripted).await;
+    fixture.settle("ann", json!({"backoff_base_ms": 300, "backoff_cap_ms": 600})).await;
+    fixture.send_tasks("ann", [("k".to_owned(), "fails-twice".to_owned())]).await;
     let mut most = 0;
     // One statement sees one moment: done and answered, or neither.
     let sql = "SELECT (SELECT count(*) FROM messages WHERE thread_id = 'ann'), t.status, coalesce(a.backoff_attempt_count, 0)
                FROM agent_tasks AS t JOIN agents AS a USING (bucket, agent_id) WHERE t.agent_id = 'ann'";
-    bed.until("the task is completed", SOON, async || {
-        let seen: Option<(i64, String, i32)> = sqlx::query_as(sql).fetch_optional(&bed.pool).await.unwrap();
-        let Some((messages, status, failures)) = seen else { return false };
-        most = most.max(failures);
-        match status.as_str() {
-            "pending" => assert_eq!(messages, 0),
-            status => assert_eq!((status, messages, failures), ("completed", 2, 0)),
-        }
-        status == "completed"
-    })
-    .await;
+    fixture
+        .until("the task is completed", SOON, async || {
+            let seen: Option<(i64, String, i32)> =
+                sqlx::query_as(sql).fetch_optional(&fixture.pool).await.unwrap();
+            let Some((messages, status, failures)) = seen else { return false };
+            most = most.max(failures);
+            match status.as_str() {
+                "pending" => assert_eq!(messages, 0),
+                status => assert_eq!((status, messages, failures), ("completed", 2, 0)),
+            }
+            status == "completed"
+        })
+        .await;
     assert_eq!(most, 2, "both failures were counted");
     let (agent, messages) =
-        (turns::agent(&bed.pool, "ann").await.unwrap().unwrap(), bed.messages_of("ann").await);
+        (turns::agent(&fixture.pool, "ann").await.unwrap().unwrap(), fixture.messages_of("ann").await);
     assert_eq!(said(&messages), [("user", "fails-twice"), ("assistant", "You said: fails-twice")]);
     assert!(messages[1].message_id.ends_with("-a2"), "the third run: {}", messages[1].message_id);
     assert_eq!([messages[0].transaction, messages[1].transaction], [agent.transaction; 2]);
     assert_eq!((agent.backoff_attempt_count, agent.next_run_ms, agent.head_run), (0, None, 0));
     assert_eq!((agent.error_code, agent.paused), (None, false));
-    assert_eq!(agent.head_position, bed.tasks_of("ann").await[0].position);
+    assert_eq!(agent.head_position, fixture.tasks_of("ann").await[0].position);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failing_head_holds_up_its_agent_alone_and_its_backoff_outlives_the_owner() {
-    let mut bed = Bed::new().await;
-    let by_hand = bed.by_hand().await;
+    let mut fixture = Fixture::new().await;
+    let manual_workflow = fixture.manual_workflow().await;
     for agent in ["ann", "bob"] {
-        bed.settle(agent, json!({"backoff_base_ms": 60_000})).await;
+        fixture.settle(agent, json!({"backoff_base_ms": 60_000})).await;
     }
-    bed.send_tasks("ann", numbered(3)).await;
-    asked_to(&by_hand, "k-0").await.fail("later", json!({"class": "transient"})).await.unwrap();
+    fixture.send_tasks("ann", numbered(3)).await;
+    asked_to(&manual_workflow, "k-0").await.fail("later", json!({"class": "transient"})).await.unwrap();
     let backs_off = async || {
-        let agent = turns::agent(&bed.pool, "ann").await.unwrap();
+        let agent = turns::agent(&fixture.pool, "ann").await.unwrap();
         agent.is_some_and(|agent| agent.backoff_attempt_count == 1)
     };
-    bed.until("ann backs off", SOON, backs_off).await;
-    let before = turns::agent(&bed.pool, "ann").await.unwrap().unwrap();
+    fixture.until("ann backs off", SOON, backs_off).await;
+    let before = turns::agent(&fixture.pool, "ann").await.unwrap().unwrap();
     let delay = before.delay_ms.unwrap();
     assert!((59_999.0..=120_001.0).contains(&delay), "{delay} ms by the database's clock");
     assert_eq!((before.head_run, before.error_code.as_deref()), (1, Some("producer_error")));
     // Another agent is not concerned.
-    bed.send_tasks("bob", numbered(2)).await;
+    fixture.send_tasks("bob", numbered(2)).await;
     for number in 0..2 {
-        asked_to(&by_hand, &format!("k-{number}")).await.answer("done").await.unwrap();
+        asked_to(&manual_workflow, &format!("k-{number}")).await.answer("done").await.unwrap();
     }
-    bed.until_tasks("bob", &["completed", "completed"]).await;
-    bed.until_tasks("ann", &["pending", "pending", "pending"]).await;
-    let shown = bed.api().agent("ann").await.unwrap();
+    fixture.until_tasks("bob", &["completed", "completed"]).await;
+    fixture.until_tasks("ann", &["pending", "pending", "pending"]).await;
+    let shown = fixture.api().agent("ann").await.unwrap();
     assert_eq!((&shown["waiting"]["reason"], &shown["pending"]), (&json!("backoff"), &json!(3)));
     assert_eq!((&shown["backoff_attempt_count"], &shown["head_task_id"]), (&json!(1), &json!("k-0")));
     // Neither is a person, unless the settings say so.
-    let turn = bed.api().say("ann", "are you there?").await.unwrap();
-    asked_for(&by_hand, &turn).await.answer("yes").await.unwrap();
-    bed.until_messages("ann", 2).await;
-    bed.settle("ann", json!({"backoff_base_ms": 60_000, "foreground_during_backoff": "refuse"})).await;
-    let refused = bed.api().say_with("ann", &json!({"content": "still?"}), &[]).await.unwrap();
+    let turn = fixture.api().say("ann", "are you there?").await.unwrap();
+    asked_for(&manual_workflow, &turn).await.answer("yes").await.unwrap();
+    fixture.until_messages("ann", 2).await;
+    fixture.settle("ann", json!({"backoff_base_ms": 60_000, "foreground_during_backoff": "refuse"})).await;
+    let refused = fixture.api().say_with("ann", &json!({"content": "still?"}), &[]).await.unwrap();
     assert_eq!((refused.status, refused.json().unwrap()["code"].clone()), (409, json!("agent_backing_off")));
     let wait: f64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1.0..=120.0).contains(&wait), "{wait} s");
     // The owner dies; whoever comes next keeps what is stored.
-    let owner = bed.worker_of("ann").await;
-    bed.fleet.workers[owner].kill().await.unwrap();
-    bed.until("another worker owns ann", SOON, async || bed.worker_of("ann").await != owner).await;
+    let owner = fixture.worker_of("ann").await;
+    fixture.fleet.workers[owner].kill().await.unwrap();
+    fixture.until("another worker owns ann", SOON, async || fixture.worker_of("ann").await != owner).await;
     sleep(A_WHILE).await;
-    bed.until("the new owner knows", SOON, async || {
-        let shown = bed.api().agent("ann").await.unwrap();
+    fixture.until("the new owner knows", SOON, async || {
+        let shown = fixture.api().agent("ann").await.unwrap();
         shown["owner"] == "present" && shown["waiting"]["reason"] == "backoff"
     })
     .await;
-    bed.nobody_is_asked(&by_hand).await;
-    let after = turns::agent(&bed.pool, "ann").await.unwrap().unwrap();
+    fixture.nobody_is_asked(&manual_workflow).await;
+    let after = turns::agent(&fixture.pool, "ann").await.unwrap().unwrap();
     assert_eq!((after.next_run_ms, after.backoff_attempt_count), (before.next_run_ms, 1));
     // By order it goes on, in the order of the queue.
-    assert_eq!(bed.api().act("ann", "clear-backoff").await.unwrap()["done"], json!(true));
-    let asked = asked_to(&by_hand, "k-0").await;
+    assert_eq!(fixture.api().act("ann", "clear-backoff").await.unwrap()["done"], json!(true));
+    let asked = asked_to(&manual_workflow, "k-0").await;
     assert_eq!(asked.request.run, 1);
     asked.answer("done").await.unwrap();
     for number in 1..3 {
-        asked_to(&by_hand, &format!("k-{number}")).await.answer("done").await.unwrap();
+        asked_to(&manual_workflow, &format!("k-{number}")).await.answer("done").await.unwrap();
     }
-    bed.until_tasks("ann", &["completed"; 3]).await;
+    fixture.until_tasks("ann", &["completed"; 3]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_try_comes_when_the_database_says_and_not_before_retry_after() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
-    bed.settle("ann", json!({"backoff_base_ms": 1, "backoff_cap_ms": 10})).await;
-    bed.send_tasks("ann", numbered(1)).await;
-    let mut asked = asked_to(&by_hand, "k-0").await;
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    fixture.settle("ann", json!({"backoff_base_ms": 1, "backoff_cap_ms": 10})).await;
+    fixture.send_tasks("ann", numbered(1)).await;
+    let mut asked = asked_to(&manual_workflow, "k-0").await;
     let failed_at = Instant::now();
     asked.fail("busy", json!({"class": "transient", "retry_after": 2.5})).await.unwrap();
     asked.ack().await.unwrap();
-    bed.until("the failure is stored", SOON, async || {
-        turns::agent(&bed.pool, "ann").await.unwrap().is_some_and(|agent| agent.backoff_attempt_count == 1)
-    })
-    .await;
-    let delay = turns::agent(&bed.pool, "ann").await.unwrap().unwrap().delay_ms.unwrap();
+    fixture
+        .until("the failure is stored", SOON, async || {
+            turns::agent(&fixture.pool, "ann")
+                .await
+                .unwrap()
+                .is_some_and(|agent| agent.backoff_attempt_count == 1)
+        })
+        .await;
+    let delay = turns::agent(&fixture.pool, "ann").await.unwrap().unwrap().delay_ms.unwrap();
     assert!((2_499.0..2_501.0).contains(&delay), "{delay} ms");
-    let again = asked_to(&by_hand, "k-0").await;
+    let again = asked_to(&manual_workflow, "k-0").await;
     let waited = failed_at.elapsed();
     assert!(waited >= Duration::from_millis(2_480) && waited < Duration::from_secs(6), "{waited:?}");
     assert_eq!(again.request.run, 1);
     assert_ne!(again.request.message_id, format!("{}-a", again.request.turn_id));
     again.answer("done").await.unwrap();
-    bed.until_tasks("ann", &["completed"]).await;
+    fixture.until_tasks("ann", &["completed"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn backoffs_grow_within_their_bounds_up_to_the_cap() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
-    bed.settle("ann", json!({"backoff_base_ms": 50, "backoff_cap_ms": 400})).await;
-    bed.send_tasks("ann", numbered(1)).await;
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    fixture.settle("ann", json!({"backoff_base_ms": 50, "backoff_cap_ms": 400})).await;
+    fixture.send_tasks("ann", numbered(1)).await;
     for failures in 1..=6 {
-        let mut asked = asked_to(&by_hand, "k-0").await;
+        let mut asked = asked_to(&manual_workflow, "k-0").await;
         assert_eq!(asked.request.run + 1, failures);
         asked.fail("no", json!({})).await.unwrap();
         asked.ack().await.unwrap();
-        bed.until("the failure is stored", SOON, async || {
-            let agent = turns::agent(&bed.pool, "ann").await.unwrap();
-            agent.is_some_and(|agent| i64::from(agent.backoff_attempt_count) >= i64::from(failures))
-        })
-        .await;
-        let delay = turns::agent(&bed.pool, "ann").await.unwrap().unwrap().delay_ms.unwrap();
+        fixture
+            .until("the failure is stored", SOON, async || {
+                let agent = turns::agent(&fixture.pool, "ann").await.unwrap();
+                agent.is_some_and(|agent| i64::from(agent.backoff_attempt_count) >= i64::from(failures))
+            })
+            .await;
+        let delay = turns::agent(&fixture.pool, "ann").await.unwrap().unwrap().delay_ms.unwrap();
         let ceiling = f64::from(50 * 2_i32.pow(failures)).min(400.0);
         assert!(
             delay > ceiling / 2.0 - 1.0 && delay < ceiling + 1.0,
@@ -234,132 +241,145 @@ async fn backoffs_grow_within_their_bounds_up_to_the_cap() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permanent_failure_fails_its_task_and_the_next_one_runs() {
-    let bed = Bed::with(scripted).await;
-    bed.settle("ann", json!({"backoff_base_ms": 60_000})).await;
+    let fixture = Fixture::with(scripted).await;
+    fixture.settle("ann", json!({"backoff_base_ms": 60_000})).await;
     let tasks =
         [("bad", "fails-for-good"), ("good", "hello")].map(|(id, text)| (id.to_owned(), text.to_owned()));
-    bed.send_tasks("ann", tasks).await;
-    bed.until_tasks("ann", &["failed", "completed"]).await;
-    let tasks = bed.tasks_of("ann").await;
+    fixture.send_tasks("ann", tasks).await;
+    fixture.until_tasks("ann", &["failed", "completed"]).await;
+    let tasks = fixture.tasks_of("ann").await;
     assert_eq!(tasks[0].failure_code.as_deref(), Some("producer_error"));
-    let agent = turns::agent(&bed.pool, "ann").await.unwrap().unwrap();
+    let agent = turns::agent(&fixture.pool, "ann").await.unwrap().unwrap();
     assert_eq!((agent.backoff_attempt_count, agent.next_run_ms), (0, None), "nobody backs off for it");
-    assert_eq!(said(&bed.messages_of("ann").await), [("user", "hello"), ("assistant", "You said: hello")]);
-    let shown = bed.api().task("ann", "bad").await.unwrap();
+    assert_eq!(
+        said(&fixture.messages_of("ann").await),
+        [("user", "hello"), ("assistant", "You said: hello")]
+    );
+    let shown = fixture.api().task("ann", "bad").await.unwrap();
     assert_eq!((&shown["status"], &shown["failure"]["code"]), (&json!("failed"), &json!("producer_error")));
     assert!(shown["failure"]["text"].as_str().unwrap().contains("a permanent failure by script"), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_authentication_failure_pauses_the_agent_until_somebody_resumes_it() {
-    let bed = Bed::with(scripted).await;
-    bed.settle("ann", json!({"backoff_base_ms": 1})).await;
+    let fixture = Fixture::with(scripted).await;
+    fixture.settle("ann", json!({"backoff_base_ms": 1})).await;
     let tasks =
         [("first", "fails-auth"), ("second", "hello")].map(|(id, text)| (id.to_owned(), text.to_owned()));
-    bed.send_tasks("ann", tasks).await;
-    bed.until("ann is paused", SOON, async || {
-        turns::agent(&bed.pool, "ann").await.unwrap().is_some_and(|agent| agent.paused)
-    })
-    .await;
-    bed.until_tasks("ann", &["pending", "pending"]).await;
-    let shown = bed.api().agent("ann").await.unwrap();
+    fixture.send_tasks("ann", tasks).await;
+    fixture
+        .until("ann is paused", SOON, async || {
+            turns::agent(&fixture.pool, "ann").await.unwrap().is_some_and(|agent| agent.paused)
+        })
+        .await;
+    fixture.until_tasks("ann", &["pending", "pending"]).await;
+    let shown = fixture.api().agent("ann").await.unwrap();
     assert_eq!((&shown["paused"], &shown["waiting"]["reason"]), (&json!(true), &json!("paused")));
     assert_eq!(shown["last_error"]["code"], "producer_error");
-    assert_eq!(bed.api().act("ann", "resume").await.unwrap()["done"], json!(true));
-    bed.until_tasks("ann", &["completed", "completed"]).await;
-    let agent = turns::agent(&bed.pool, "ann").await.unwrap().unwrap();
+    assert_eq!(fixture.api().act("ann", "resume").await.unwrap()["done"], json!(true));
+    fixture.until_tasks("ann", &["completed", "completed"]).await;
+    let agent = turns::agent(&fixture.pool, "ann").await.unwrap().unwrap();
     assert_eq!((agent.paused, agent.backoff_attempt_count), (false, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_authentication_failure_of_a_chat_pauses_its_agent_wherever_that_lives() {
-    let bed = Bed::with(scripted).await;
-    let api = bed.api();
+    let fixture = Fixture::with(scripted).await;
+    let api = fixture.api();
     // Of the two threads one has an agent of another partition, the other is the agent's own.
-    let partition = |name: &str| model::Bucket::of_key(name).get() % crate::bed::PARTITIONS;
+    let partition = |name: &str| model::Bucket::of_key(name).get() % crate::fixture::PARTITIONS;
     assert_ne!(partition("elsewhere"), partition("ann"));
     for (agent, thread) in [("ann", "elsewhere"), ("own", "own")] {
         api.create_thread(&json!({"thread_id": thread, "agent_id": agent})).await.unwrap();
         let turn = api.say(thread, "fails-auth").await.unwrap();
-        assert_eq!(bed.until_failed(thread, 1).await, [("producer_error".to_owned(), 0)]);
-        bed.until(&format!("{agent} is paused"), SOON, async || {
-            turns::agent(&bed.pool, agent).await.unwrap().is_some_and(|agent| agent.paused)
-        })
-        .await;
+        assert_eq!(fixture.until_failed(thread, 1).await, [("producer_error".to_owned(), 0)]);
+        fixture
+            .until(&format!("{agent} is paused"), SOON, async || {
+                turns::agent(&fixture.pool, agent).await.unwrap().is_some_and(|agent| agent.paused)
+            })
+            .await;
         api.send_task(agent, "k", "hello").await.unwrap();
-        bed.until_tasks(agent, &["pending"]).await;
-        let acts = turns::acts(&bed.pool, agent).await.unwrap();
+        fixture.until_tasks(agent, &["pending"]).await;
+        let acts = turns::acts(&fixture.pool, agent).await.unwrap();
         let paused: Vec<_> = acts.iter().filter(|act| act.action == "pause").collect();
         assert_eq!((paused.len(), paused[0].actor.as_str()), (1, "antiphon"), "{acts:?}");
         assert_eq!(api.act(agent, "resume").await.unwrap()["done"], json!(true));
-        bed.until_tasks(agent, &["completed"]).await;
+        fixture.until_tasks(agent, &["completed"]).await;
         // Once the credentials are right, the same message is answered.
         api.retry_turn(thread, &turn.id).await.unwrap();
-        bed.until(&format!("{thread} is answered"), SOON, async || {
-            bed.messages_of(thread).await.iter().any(|message| message.content == "You said: fails-auth")
-        })
-        .await;
+        fixture
+            .until(&format!("{thread} is answered"), SOON, async || {
+                fixture
+                    .messages_of(thread)
+                    .await
+                    .iter()
+                    .any(|message| message.content == "You said: fails-auth")
+            })
+            .await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_nobody_answers_fails_by_its_deadline_as_often_as_is_allowed() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
     let rules = json!({"deadline_ms": 400, "max_attempts": 3, "backoff_base_ms": 50});
-    bed.settle("ann", rules).await;
-    bed.send_tasks("ann", numbered(2)).await;
+    fixture.settle("ann", rules).await;
+    fixture.send_tasks("ann", numbered(2)).await;
     for run in 0..3 {
-        let asked = asked_to(&by_hand, "k-0").await;
+        let asked = asked_to(&manual_workflow, "k-0").await;
         assert_eq!(asked.request.run, run);
         if run == 2 {
-            bed.settle("ann", json!({"deadline_ms": 60_000})).await;
+            fixture.settle("ann", json!({"deadline_ms": 60_000})).await;
         }
     }
-    asked_to(&by_hand, "k-1").await.answer("done").await.unwrap();
-    bed.until_tasks("ann", &["failed", "completed"]).await;
-    assert_eq!(bed.tasks_of("ann").await[0].failure_code.as_deref(), Some("deadline"));
+    asked_to(&manual_workflow, "k-1").await.answer("done").await.unwrap();
+    fixture.until_tasks("ann", &["failed", "completed"]).await;
+    assert_eq!(fixture.tasks_of("ann").await[0].failure_code.as_deref(), Some("deadline"));
     // A sign of life keeps a run alive beyond its deadline.
-    bed.settle("bob", json!({"deadline_ms": 600})).await;
-    bed.send_tasks("bob", numbered(1)).await;
-    let mut asked = asked_to(&by_hand, "k-0").await;
+    fixture.settle("bob", json!({"deadline_ms": 600})).await;
+    fixture.send_tasks("bob", numbered(1)).await;
+    let mut asked = asked_to(&manual_workflow, "k-0").await;
     for _ in 0..6 {
         sleep(Duration::from_millis(250)).await;
         asked.say_with("", json!({"chunk_type": "metadata"})).await.unwrap();
     }
     asked.answer("at last").await.unwrap();
-    bed.until_tasks("bob", &["completed"]).await;
-    assert_eq!(said(&bed.messages_of("bob").await), [("user", "do 0"), ("assistant", "at last")]);
+    fixture.until_tasks("bob", &["completed"]).await;
+    assert_eq!(said(&fixture.messages_of("bob").await), [("user", "do 0"), ("assistant", "at last")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_is_sent_again_runs_once_and_another_under_its_id_is_refused() {
-    let bed = Bed::with(scripted).await;
+    let fixture = Fixture::with(scripted).await;
     let send = async |id: &str, content: &str| {
-        bed.send_tasks("ann", [(id.to_owned(), content.to_owned())]).await;
+        fixture.send_tasks("ann", [(id.to_owned(), content.to_owned())]).await;
     };
     for _ in 0..5 {
         send("k", "hello").await;
     }
-    bed.until_tasks("ann", &["completed"]).await;
+    fixture.until_tasks("ann", &["completed"]).await;
     send("k", "hello").await;
     send("k", "something else").await;
     send("after", "bye").await;
-    bed.until_tasks("ann", &["completed", "completed"]).await;
-    assert_eq!(bed.messages_of("ann").await.len(), 4);
-    let letters = tables::dead_letters(&bed.pool).await.unwrap();
+    fixture.until_tasks("ann", &["completed", "completed"]).await;
+    assert_eq!(fixture.messages_of("ann").await.len(), 4);
+    let letters = db_snapshot::dead_letters(&fixture.pool).await.unwrap();
     assert_eq!(letters.len(), 1);
     assert_eq!((letters[0].kind.as_str(), letters[0].reason.as_str()), ("entry", "task_conflict"));
-    assert_eq!(letters[0].subject.as_deref(), Some(&*bed.task_subject("ann")));
+    assert_eq!(letters[0].subject.as_deref(), Some(&*fixture.task_subject("ann")));
     assert!(
         String::from_utf8_lossy(&letters[0].raw).contains("something else"),
         "the payload is kept as it came"
     );
     let body = json!({"task_id": "k", "content": "something else"});
-    let refused = bed.api().send("POST", "/v1/agents/ann/tasks", Some(&body), &[]).await.unwrap();
+    let refused = fixture.api().send("POST", "/v1/agents/ann/tasks", Some(&body), &[]).await.unwrap();
     assert_eq!((refused.status, refused.json().unwrap()["code"].clone()), (409, json!("task_conflict")));
     let same = json!({"task_id": "k", "content": "hello"});
-    assert_eq!(bed.api().send("POST", "/v1/agents/ann/tasks", Some(&same), &[]).await.unwrap().status, 202);
+    assert_eq!(
+        fixture.api().send("POST", "/v1/agents/ann/tasks", Some(&same), &[]).await.unwrap().status,
+        202
+    );
     sleep(A_WHILE).await;
-    assert_eq!(bed.messages_of("ann").await.len(), 4);
+    assert_eq!(fixture.messages_of("ann").await.len(), 4);
 }

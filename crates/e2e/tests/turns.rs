@@ -8,16 +8,16 @@ use std::sync::{
 use serde_json::{Value, json};
 use testkit::{
     api::{Api, Turn},
+    db_snapshot::turns,
     http::{self, Request},
     sse::{Event, Item, Parser},
-    tables::turns,
-    turn_ends,
+    turn_events,
 };
 use tokio::time::sleep;
 
 use crate::{
-    bed::Bed,
-    talk::{A_WHILE, SOON, alone, asked_for, events, said, scripted, text_seen, until_ended},
+    api_client::{A_WHILE, SOON, alone, asked_for, events, said, scripted, text_seen, until_ended},
+    fixture::Fixture,
 };
 
 /// Reads the history all the time; a batch that is not whole ends it with a panic.
@@ -47,16 +47,16 @@ async fn a_turn_with_tools_appears_whole_in_one_transaction() {
     const TURNS: usize = 40;
     /// Input, calls, two results, answer.
     const SIZE: usize = 5;
-    let bed = Bed::with(scripted).await;
-    let follower = bed.following("talk").await;
+    let fixture = Fixture::with(scripted).await;
+    let follower = fixture.following("talk").await;
     let (stop, looks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let watching = watch_for_halves(bed.api(), "talk".into(), SIZE, stop.clone(), looks.clone());
+    let watching = watch_for_halves(fixture.api(), "talk".into(), SIZE, stop.clone(), looks.clone());
     let watching = tokio::spawn(watching);
     let mut asked = Vec::new();
     for number in 0..TURNS {
-        asked.push(bed.api().say("talk", &format!("tools {number}")).await.unwrap());
+        asked.push(fixture.api().say("talk", &format!("tools {number}")).await.unwrap());
     }
-    let messages = bed.until_messages("talk", TURNS * SIZE).await;
+    let messages = fixture.until_messages("talk", TURNS * SIZE).await;
     follower.wait(SOON, |progress| progress.terminals == TURNS).await.unwrap();
     stop.store(true, Ordering::Relaxed);
     watching.await.unwrap();
@@ -105,33 +105,33 @@ async fn a_turn_with_tools_appears_whole_in_one_transaction() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_of_the_log_about_a_turn_bear_its_correlation_id() {
-    let bed = Bed::with(scripted).await;
+    let fixture = Fixture::with(scripted).await;
     let body = json!({"content": "fails-once please"});
-    bed.api().say_with("talk", &body, &[("x-correlation-id", "trace-7f3a")]).await.unwrap();
-    bed.until_failed("talk", 1).await;
+    fixture.api().say_with("talk", &body, &[("x-correlation-id", "trace-7f3a")]).await.unwrap();
+    fixture.until_failed("talk", 1).await;
     let has = |log: &std::path::Path, line: &str| {
         let text = std::fs::read_to_string(log).unwrap();
         text.lines().any(|of| of.contains(line) && of.contains("trace-7f3a"))
     };
-    assert!(has(bed.fleet.workers[0].log(), "a run of a turn failed"), "{}", bed.fleet.log_tails());
-    assert!(has(bed.fleet.workflows[0].log(), "turn failed"), "{}", bed.fleet.log_tails());
+    assert!(has(fixture.fleet.workers[0].log(), "a run of a turn failed"), "{}", fixture.fleet.log_tails());
+    assert!(has(fixture.fleet.workflows[0].log(), "turn failed"), "{}", fixture.fleet.log_tails());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_brings_the_history_and_nothing_of_a_failed_turn() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
-    bed.settle("talk", json!({"system": "Be brief.", "temperature": 0.5})).await;
-    let first = bed.api().say("talk", "one").await.unwrap();
-    asked_for(&by_hand, &first).await.answer("1").await.unwrap();
-    bed.until_messages("talk", 2).await;
-    let lost = bed.api().say("talk", "lost").await.unwrap();
-    asked_for(&by_hand, &lost).await.fail("no", json!({"retryable": false})).await.unwrap();
-    bed.until_failed("talk", 1).await;
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    fixture.settle("talk", json!({"system": "Be brief.", "temperature": 0.5})).await;
+    let first = fixture.api().say("talk", "one").await.unwrap();
+    asked_for(&manual_workflow, &first).await.answer("1").await.unwrap();
+    fixture.until_messages("talk", 2).await;
+    let lost = fixture.api().say("talk", "lost").await.unwrap();
+    asked_for(&manual_workflow, &lost).await.fail("no", json!({"retryable": false})).await.unwrap();
+    fixture.until_failed("talk", 1).await;
     let body = json!({"content": "two", "metadata": {"from": "a test"}});
-    let answer = bed.api().say_with("talk", &body, &[("x-correlation-id", "c-1")]).await.unwrap();
+    let answer = fixture.api().say_with("talk", &body, &[("x-correlation-id", "c-1")]).await.unwrap();
     let second = Turn::read(&answer.json().unwrap()).unwrap();
-    let asked = asked_for(&by_hand, &second).await;
+    let asked = asked_for(&manual_workflow, &second).await;
     let request = &asked.request;
     let context: Vec<_> =
         request.context.iter().map(|message| (message.role.as_str(), message.content.as_str())).collect();
@@ -146,16 +146,16 @@ async fn a_request_brings_the_history_and_nothing_of_a_failed_turn() {
     assert_eq!(request.correlation_id.as_deref(), Some("c-1"));
     assert!(request.turn_token.len() >= 32);
     asked.answer("2").await.unwrap();
-    let messages = bed.until_messages("talk", 4).await;
+    let messages = fixture.until_messages("talk", 4).await;
     assert_eq!(said(&messages), [("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", "2")]);
     assert_eq!(messages[2].metadata, json!({"from": "a test"}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_turn_leaves_only_its_input_and_succeeds_when_it_is_retried() {
-    let bed = Bed::with(scripted).await;
-    let follower = bed.following("talk").await;
-    let turn = bed.api().say("talk", "fails-once please").await.unwrap();
+    let fixture = Fixture::with(scripted).await;
+    let follower = fixture.following("talk").await;
+    let turn = fixture.api().say("talk", "fails-once please").await.unwrap();
     until_ended(&follower, &turn.answer).await;
     let end = events(&follower).into_iter().find(|event| event.terminal().is_some()).unwrap();
     let Event::Failed { code, text, .. } = end else { panic!("{end:?}") };
@@ -164,30 +164,30 @@ async fn a_failed_turn_leaves_only_its_input_and_succeeds_when_it_is_retried() {
         ("producer_error", true),
         "{text}"
     );
-    assert_eq!(bed.messages_of("talk").await.len(), 0, "nothing is in the history");
-    let failed = turns::failed_turns(&bed.pool).await.unwrap();
+    assert_eq!(fixture.messages_of("talk").await.len(), 0, "nothing is in the history");
+    let failed = turns::failed_turns(&fixture.pool).await.unwrap();
     assert_eq!(failed.len(), 1);
     let kept = &failed[0];
     assert_eq!((kept.turn_id.as_str(), kept.content.as_str()), (turn.id.as_str(), "fails-once please"));
     assert_eq!((kept.run, kept.is_retryable, kept.agent_id.as_str()), (0, true, "talk"));
-    let shown = bed.api().failed_turns("talk").await.unwrap();
+    let shown = fixture.api().failed_turns("talk").await.unwrap();
     assert_eq!((&shown[0]["turn_id"], &shown[0]["content"]), (&json!(turn.id), &json!("fails-once please")));
     let path = format!("/v1/turns/{}", turn.id);
-    assert_eq!(bed.api().call("GET", &path, None).await.unwrap()["state"], "failed");
-    let again = bed.api().retry_turn("talk", &turn.id).await.unwrap();
+    assert_eq!(fixture.api().call("GET", &path, None).await.unwrap()["state"], "failed");
+    let again = fixture.api().retry_turn("talk", &turn.id).await.unwrap();
     assert_eq!(
         (again.id.as_str(), again.run, again.answer),
         (turn.id.as_str(), 1, format!("{}-a1", turn.id))
     );
-    let messages = bed.until_messages("talk", 2).await;
+    let messages = fixture.until_messages("talk", 2).await;
     assert_eq!(
         said(&messages),
         [("user", "fails-once please"), ("assistant", "I try. You said: fails-once please")]
     );
     assert_eq!(messages[1].message_id, format!("{}-a1", turn.id));
     assert_eq!(messages[0].transaction, messages[1].transaction);
-    assert_eq!(turns::failed_turns(&bed.pool).await.unwrap().len(), 0);
-    let acts = turns::acts(&bed.pool, "talk").await.unwrap();
+    assert_eq!(turns::failed_turns(&fixture.pool).await.unwrap().len(), 0);
+    let acts = turns::acts(&fixture.pool, "talk").await.unwrap();
     let retries: Vec<_> = acts.iter().filter(|act| act.action == "retry_turn").collect();
     assert_eq!(retries.len(), 1);
     assert_eq!((retries[0].actor.as_str(), retries[0].target.as_deref()), ("api", Some(turn.id.as_str())));
@@ -196,44 +196,44 @@ async fn a_failed_turn_leaves_only_its_input_and_succeeds_when_it_is_retried() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_turn_can_be_dropped_once() {
-    let bed = Bed::with(scripted).await;
-    let turn = bed.api().say("talk", "fails-for-good").await.unwrap();
-    assert_eq!(bed.until_failed("talk", 1).await, [("producer_error".to_owned(), 0)]);
-    assert!(!turns::failed_turns(&bed.pool).await.unwrap()[0].is_retryable);
+    let fixture = Fixture::with(scripted).await;
+    let turn = fixture.api().say("talk", "fails-for-good").await.unwrap();
+    assert_eq!(fixture.until_failed("talk", 1).await, [("producer_error".to_owned(), 0)]);
+    assert!(!turns::failed_turns(&fixture.pool).await.unwrap()[0].is_retryable);
     let path = format!("/v1/threads/talk/failed-turns/{}", turn.id);
-    let dropped = bed.api().send("DELETE", &path, None, &[("x-antiphon-actor", "ada")]).await.unwrap();
+    let dropped = fixture.api().send("DELETE", &path, None, &[("x-antiphon-actor", "ada")]).await.unwrap();
     assert_eq!((dropped.status, &dropped.json().unwrap()["done"]), (200, &json!(true)));
-    assert_eq!(turns::failed_turns(&bed.pool).await.unwrap().len(), 0);
-    let again = bed.api().send("DELETE", &path, None, &[]).await.unwrap();
+    assert_eq!(turns::failed_turns(&fixture.pool).await.unwrap().len(), 0);
+    let again = fixture.api().send("DELETE", &path, None, &[]).await.unwrap();
     assert_eq!((again.status, again.json().unwrap()["code"].clone()), (404, json!("unknown_failed_turn")));
-    let retry = bed.api().send("POST", &format!("{path}/retry"), None, &[]).await.unwrap();
+    let retry = fixture.api().send("POST", &format!("{path}/retry"), None, &[]).await.unwrap();
     assert_eq!(retry.status, 404);
-    let acts = turns::acts(&bed.pool, "talk").await.unwrap();
+    let acts = turns::acts(&fixture.pool, "talk").await.unwrap();
     let drops: Vec<_> = acts.iter().filter(|act| act.action == "drop_failed_turn").collect();
     assert_eq!(drops.len(), 1);
     assert_eq!((drops[0].actor.as_str(), drops[0].target.as_deref()), ("ada", Some(turn.id.as_str())));
     assert!(drops[0].age_ms < 30_000.0 && drops[0].error.is_none());
-    assert_eq!(bed.messages_of("talk").await.len(), 0);
+    assert_eq!(fixture.messages_of("talk").await.len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tasks_after_a_turn_run_once_and_name_the_persisted_answer() {
-    let mut bed = Bed::with(scripted).await;
-    bed.settle("ann", json!({"work_request": true, "memory": true})).await;
-    bed.api().create_thread(&json!({"thread_id": "talk", "agent_id": "ann"})).await.unwrap();
-    let turn = bed.api().say("talk", "hello").await.unwrap();
-    let talk = bed.until_messages("talk", 2).await;
+    let mut fixture = Fixture::with(scripted).await;
+    fixture.settle("ann", json!({"work_request": true, "memory": true})).await;
+    fixture.api().create_thread(&json!({"thread_id": "talk", "agent_id": "ann"})).await.unwrap();
+    let turn = fixture.api().say("talk", "hello").await.unwrap();
+    let talk = fixture.until_messages("talk", 2).await;
     let queues = ["ann+work_request", "ann+memory"];
     for queue in queues {
-        bed.until_tasks(queue, &["completed"]).await;
+        fixture.until_tasks(queue, &["completed"]).await;
     }
     // An owner that dies before it has noted that the outbox is published publishes it again.
-    bed.fleet.workers[0].kill().await.unwrap();
-    bed.fleet.workers[0].restart().await.unwrap();
-    bed.until_settled().await;
+    fixture.fleet.workers[0].kill().await.unwrap();
+    fixture.fleet.workers[0].restart().await.unwrap();
+    fixture.until_settled().await;
     sleep(A_WHILE).await;
-    let mut tasks = bed.tasks_of(queues[0]).await;
-    tasks.extend(bed.tasks_of(queues[1]).await);
+    let mut tasks = fixture.tasks_of(queues[0]).await;
+    tasks.extend(fixture.tasks_of(queues[1]).await);
     let ids: Vec<_> = tasks.iter().map(|task| (task.task_id.clone(), task.kind.as_str())).collect();
     assert_eq!(
         ids,
@@ -249,21 +249,21 @@ async fn the_tasks_after_a_turn_run_once_and_name_the_persisted_answer() {
         assert!(task.content.ends_with(&said), "it carries the turn: {}", task.content);
     }
     for (queue, kind) in queues.into_iter().zip(["work_request", "memory"]) {
-        let own = bed.messages_of(queue).await;
+        let own = fixture.messages_of(queue).await;
         assert_eq!(own.len(), 2, "each ran once, in a thread of its own");
         assert_eq!(own[0].metadata["assistant_message_id"], json!(turn.answer));
         assert_eq!(own[0].metadata["trigger_type"], kind);
         assert_eq!(own[0].batch_type, "system_trigger");
     }
-    assert!(bed.messages_of("ann").await.is_empty(), "nothing of it is in the agent's thread");
-    assert_eq!(bed.messages_of("talk").await.len(), 2, "nor in the one that it comes from");
+    assert!(fixture.messages_of("ann").await.is_empty(), "nothing of it is in the agent's thread");
+    assert_eq!(fixture.messages_of("talk").await.len(), 2, "nor in the one that it comes from");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
-    let api = bed.api();
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    let api = fixture.api();
     api.create_thread(&json!({"thread_id": "talk"})).await.unwrap();
     let say = async |content: &str, policy: &str| {
         let body = json!({"content": content, "busy_policy": policy});
@@ -272,9 +272,9 @@ async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
     let read = |answer: testkit::http::Answer| Turn::read(&answer.json().unwrap()).unwrap();
     // Enqueue: the second waits for the first.
     let first = read(say("first", "enqueue").await);
-    let asked = asked_for(&by_hand, &first).await;
+    let asked = asked_for(&manual_workflow, &first).await;
     let second = read(say("second", "enqueue").await);
-    bed.nobody_is_asked(&by_hand).await;
+    fixture.nobody_is_asked(&manual_workflow).await;
     let thread = api.thread("talk").await.unwrap();
     assert_eq!(
         (&thread["active_turn"]["turn_id"], &thread["waiting_turns"][0]["turn_id"]),
@@ -288,23 +288,23 @@ async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
         (json!(true), Some("1"))
     );
     asked.answer("1").await.unwrap();
-    let mut asked = asked_for(&by_hand, &second).await;
+    let mut asked = asked_for(&manual_workflow, &second).await;
     // Interrupt: what there is of the second is kept, and the third comes before a fourth that waited.
     asked.say("half of ").await.unwrap();
     asked.say("2").await.unwrap();
-    let mut stops = by_hand.stops(&asked).await.unwrap();
+    let mut stops = manual_workflow.stops(&asked).await.unwrap();
     let fourth = read(say("fourth", "enqueue").await);
     let third = read(say("third", "interrupt").await);
     let stop = tokio::time::timeout(SOON, futures_util::StreamExt::next(&mut stops)).await;
     assert!(stop.is_ok_and(|stop| stop.is_some()), "the workflow is told to stop");
-    let mut third_asked = asked_for(&by_hand, &third).await;
+    let mut third_asked = asked_for(&manual_workflow, &third).await;
     asked.finish(" and too late").await.unwrap();
     // Rollback: nothing of the third stays but its input, as a failed turn.
     third_asked.say("not for long").await.unwrap();
     let fifth = read(say("fifth", "rollback").await);
-    asked_for(&by_hand, &fifth).await.answer("5").await.unwrap();
-    asked_for(&by_hand, &fourth).await.answer("4").await.unwrap();
-    let messages = bed.until_messages("talk", 8).await;
+    asked_for(&manual_workflow, &fifth).await.answer("5").await.unwrap();
+    asked_for(&manual_workflow, &fourth).await.answer("4").await.unwrap();
+    let messages = fixture.until_messages("talk", 8).await;
     let told = [
         ("user", "first"),
         ("assistant", "1"),
@@ -317,8 +317,8 @@ async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
     ];
     assert_eq!(said(&messages), told);
     assert_eq!(messages[3].metadata["stopped"], json!(true));
-    assert_eq!(bed.until_failed("talk", 1).await, [("rolled_back".to_owned(), 0)]);
-    let kept = &turns::failed_turns(&bed.pool).await.unwrap()[0];
+    assert_eq!(fixture.until_failed("talk", 1).await, [("rolled_back".to_owned(), 0)]);
+    let kept = &turns::failed_turns(&fixture.pool).await.unwrap()[0];
     assert_eq!(
         (kept.turn_id.as_str(), kept.content.as_str(), kept.is_retryable),
         (third.id.as_str(), "third", true)
@@ -328,25 +328,25 @@ async fn a_busy_thread_queues_rejects_is_interrupted_or_taken_back() {
 /// Without its owner's word the gateway sends a message that is to be rejected, and the owner rejects it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_owner_rejects_becomes_a_failed_turn() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
-    let first = bed.api().say("talk", "first").await.unwrap();
-    let asked = asked_for(&by_hand, &first).await;
-    bed.fleet.workers[0].pause();
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    let first = fixture.api().say("talk", "first").await.unwrap();
+    let asked = asked_for(&manual_workflow, &first).await;
+    fixture.fleet.workers[0].pause();
     let body = json!({"content": "second", "busy_policy": "reject"});
-    let second = bed.api().say_with("talk", &body, &[]).await.unwrap();
-    bed.fleet.workers[0].resume();
+    let second = fixture.api().say_with("talk", &body, &[]).await.unwrap();
+    fixture.fleet.workers[0].resume();
     assert_eq!(second.status, 202);
-    assert_eq!(bed.until_failed("talk", 1).await, [("busy".to_owned(), 0)]);
+    assert_eq!(fixture.until_failed("talk", 1).await, [("busy".to_owned(), 0)]);
     asked.answer("1").await.unwrap();
-    assert_eq!(said(&bed.until_messages("talk", 2).await), [("user", "first"), ("assistant", "1")]);
+    assert_eq!(said(&fixture.until_messages("talk", 2).await), [("user", "first"), ("assistant", "1")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idempotency_key_is_one_turn_for_the_same_input_and_refused_for_another() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
-    let api = bed.api();
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    let api = fixture.api();
     let say = async |thread: &str, content: &str, key: &str| {
         api.say_with(thread, &json!({"content": content}), &[("idempotency-key", key)]).await.unwrap()
     };
@@ -354,43 +354,43 @@ async fn an_idempotency_key_is_one_turn_for_the_same_input_and_refused_for_anoth
     let turns_made: Vec<_> =
         at_once.iter().map(|answer| Turn::read(&answer.json().unwrap()).unwrap()).collect();
     assert!(turns_made.iter().all(|turn| *turn == turns_made[0]), "{turns_made:?}");
-    let asked = asked_for(&by_hand, &turns_made[0]).await;
+    let asked = asked_for(&manual_workflow, &turns_made[0]).await;
     let other = say("talk", "hello!", "k-1").await;
     assert_eq!((other.status, other.json().unwrap()["code"].clone()), (422, json!("idempotency_key_reused")));
     asked.answer("hi").await.unwrap();
-    bed.until_messages("talk", 2).await;
+    fixture.until_messages("talk", 2).await;
     let late = say("talk", "hello", "k-1").await;
     assert_eq!((late.status, Turn::read(&late.json().unwrap()).unwrap()), (202, turns_made[0].clone()));
-    bed.nobody_is_asked(&by_hand).await;
+    fixture.nobody_is_asked(&manual_workflow).await;
     let elsewhere = Turn::read(&say("other", "hello", "k-1").await.json().unwrap()).unwrap();
     assert_ne!(elsewhere.id, turns_made[0].id);
-    asked_for(&by_hand, &elsewhere).await.answer("hi").await.unwrap();
-    bed.until_messages("other", 2).await;
-    assert_eq!(bed.messages_of("talk").await.len(), 2);
+    asked_for(&manual_workflow, &elsewhere).await.answer("hi").await.unwrap();
+    fixture.until_messages("other", 2).await;
+    assert_eq!(fixture.messages_of("talk").await.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_turn_keeps_its_part_and_the_next_message_works_at_once() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
-    let follower = bed.following("talk").await;
-    let turn = bed.api().say("talk", "tell me").await.unwrap();
-    let mut asked = asked_for(&by_hand, &turn).await;
-    let mut stops = by_hand.stops(&asked).await.unwrap();
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    let follower = fixture.following("talk").await;
+    let turn = fixture.api().say("talk", "tell me").await.unwrap();
+    let mut asked = asked_for(&manual_workflow, &turn).await;
+    let mut stops = manual_workflow.stops(&asked).await.unwrap();
     asked.say("Once upon").await.unwrap();
     let call = json!({"chunk_type": "tool_call", "metadata": {"tool_call_id": "c1", "tool_name": "clock"}});
     asked.say_with("{}", call).await.unwrap();
     follower.wait(SOON, |progress| progress.events >= 2).await.unwrap();
-    let waiting = bed.api().say("talk", "and then").await.unwrap();
-    let stopped = bed.api().stop(&turn.id).await.unwrap();
+    let waiting = fixture.api().say("talk", "and then").await.unwrap();
+    let stopped = fixture.api().stop(&turn.id).await.unwrap();
     assert_eq!((&stopped["done"], &stopped["refused"]), (&json!(true), &Value::Null));
     let told = tokio::time::timeout(SOON, futures_util::StreamExt::next(&mut stops)).await;
     assert!(told.is_ok_and(|told| told.is_some()), "the workflow is told to stop");
-    let next = asked_for(&by_hand, &waiting).await;
+    let next = asked_for(&manual_workflow, &waiting).await;
     // What the first workflow says from now on counts for nothing.
     asked.finish(" a time").await.unwrap();
     next.answer("the end").await.unwrap();
-    let messages = bed.until_messages("talk", 6).await;
+    let messages = fixture.until_messages("talk", 6).await;
     let told = [
         ("user", "tell me"),
         ("assistant", "Once upon"),
@@ -409,40 +409,41 @@ async fn a_stopped_turn_keeps_its_part_and_the_next_message_works_at_once() {
     assert!(messages[..4].iter().all(|message| message.transaction == messages[0].transaction));
     until_ended(&follower, &waiting.answer).await;
     assert_eq!(text_seen(&follower, &turn.answer), "Once upon");
-    bed.until("the late chunk is counted", SOON, async || {
-        bed.metric("antiphon_worker_fenced_chunks_total").await == 1.0
-    })
-    .await;
-    let again = bed.api().send("POST", &format!("/v1/turns/{}/stop", turn.id), None, &[]).await.unwrap();
+    fixture
+        .until("the late chunk is counted", SOON, async || {
+            fixture.metric("antiphon_worker_fenced_chunks_total").await == 1.0
+        })
+        .await;
+    let again = fixture.api().send("POST", &format!("/v1/turns/{}/stop", turn.id), None, &[]).await.unwrap();
     assert_eq!((again.status, again.json().unwrap()["code"].clone()), (409, json!("turn_ended")));
-    let acts = turns::acts(&bed.pool, "talk").await.unwrap();
+    let acts = turns::acts(&fixture.pool, "talk").await.unwrap();
     let stops: Vec<_> = acts.iter().filter(|act| act.action == "stop_turn").collect();
     assert_eq!((stops.len(), stops[0].target.as_deref()), (1, Some(turn.id.as_str())));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_waits_can_be_stopped_and_is_kept_as_failed() {
-    let bed = Bed::with(alone).await;
-    let by_hand = bed.by_hand().await;
-    let first = bed.api().say("talk", "first").await.unwrap();
-    let asked = asked_for(&by_hand, &first).await;
-    let second = bed.api().say("talk", "second").await.unwrap();
-    assert_eq!(bed.api().stop(&second.id).await.unwrap()["done"], json!(true));
-    assert_eq!(bed.until_failed("talk", 1).await, [("stopped".to_owned(), 0)]);
+    let fixture = Fixture::with(alone).await;
+    let manual_workflow = fixture.manual_workflow().await;
+    let first = fixture.api().say("talk", "first").await.unwrap();
+    let asked = asked_for(&manual_workflow, &first).await;
+    let second = fixture.api().say("talk", "second").await.unwrap();
+    assert_eq!(fixture.api().stop(&second.id).await.unwrap()["done"], json!(true));
+    assert_eq!(fixture.until_failed("talk", 1).await, [("stopped".to_owned(), 0)]);
     asked.answer("1").await.unwrap();
-    bed.until_messages("talk", 2).await;
-    bed.nobody_is_asked(&by_hand).await;
+    fixture.until_messages("talk", 2).await;
+    fixture.nobody_is_asked(&manual_workflow).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_may_be_answered_in_line() {
-    let bed = Bed::with(scripted).await;
-    bed.api().say("talk", "before").await.unwrap();
+    let fixture = Fixture::with(scripted).await;
+    fixture.api().say("talk", "before").await.unwrap();
     let headers =
         [("accept", "text/event-stream"), ("content-type", "application/json"), ("idempotency-key", "k")];
     let (path, body) = ("/v1/threads/talk/messages", json!({"content": "tools"}).to_string());
     let request = Request { method: "POST", path, headers: &headers, body: body.as_bytes() };
-    let mut response = http::begin(bed.api().0, request).await.unwrap();
+    let mut response = http::begin(fixture.api().0, request).await.unwrap();
     let turn = response.header("x-antiphon-turn").unwrap().to_owned();
     assert_eq!(
         (response.status, response.header("content-type")),
@@ -474,22 +475,22 @@ async fn a_message_may_be_answered_in_line() {
     assert_eq!(text, "Let me look.You said: tools");
     let last = events.last().unwrap();
     assert!(matches!(last, Event::Complete { message, .. } if *message == format!("{turn}-a")), "{last:?}");
-    assert_eq!(bed.messages_of("talk").await.len(), 7, "the end comes after the commit");
+    assert_eq!(fixture.messages_of("talk").await.len(), 7, "the end comes after the commit");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_goes_on_with_the_next_numbers_whoever_owns_the_thread() {
-    let mut bed = Bed::with(scripted).await;
-    bed.api().say("talk", "hello").await.unwrap();
-    let first = bed.until_messages("talk", 2).await;
+    let mut fixture = Fixture::with(scripted).await;
+    fixture.api().say("talk", "hello").await.unwrap();
+    let first = fixture.until_messages("talk", 2).await;
     let batch = first[0].batch_id;
-    bed.api().say("talk", "in between").await.unwrap();
-    bed.until_messages("talk", 4).await;
-    bed.fleet.workers[0].restart().await.unwrap();
+    fixture.api().say("talk", "in between").await.unwrap();
+    fixture.until_messages("talk", 4).await;
+    fixture.fleet.workers[0].restart().await.unwrap();
     let body = json!({"content": "tools and on", "metadata": {"continues": batch.to_string()}});
-    let answer = bed.api().say_with("talk", &body, &[]).await.unwrap();
+    let answer = fixture.api().say_with("talk", &body, &[]).await.unwrap();
     let turn = Turn::read(&answer.json().unwrap()).unwrap();
-    let messages = bed.until_messages("talk", 9).await;
+    let messages = fixture.until_messages("talk", 9).await;
     let placed: Vec<_> =
         messages.iter().map(|message| (message.batch_id == batch, message.sequence_num)).collect();
     let wanted =
@@ -497,26 +498,26 @@ async fn a_batch_goes_on_with_the_next_numbers_whoever_owns_the_thread() {
     assert_eq!(placed, wanted);
     assert!(messages[4..].iter().all(|message| message.batch_type == "continuation"));
     assert!(messages[4..].iter().all(|message| message.transaction == messages[4].transaction));
-    bed.until_settled().await;
-    let ends = turn_ends::all(bed.publisher.context()).await.unwrap();
+    fixture.until_settled().await;
+    let ends = turn_events::all(fixture.publisher.context()).await.unwrap();
     let told = ends.iter().find(|end| end.said.turn_id == turn.id).unwrap();
     assert_eq!(told.said.batch_id, Some(batch.to_string()), "integrators are told of that batch");
     // A batch that nobody knows cannot go on.
     let body = json!({"content": "hello", "metadata": {"continues": "1"}});
-    bed.api().say_with("talk", &body, &[]).await.unwrap();
-    let messages = bed.until_messages("talk", 11).await;
+    fixture.api().say_with("talk", &body, &[]).await.unwrap();
+    let messages = fixture.until_messages("talk", 11).await;
     assert_eq!((messages[9].batch_id, messages[9].sequence_num), (messages[9].position, 0));
     assert_eq!((messages[10].batch_id, messages[10].sequence_num), (messages[9].position, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_turn_under_way_is_seen_everywhere_and_what_came_of_it_is_kept_when_it_fails() {
-    let bed = Bed::with(alone).await;
-    let (api, by_hand) = (bed.api(), bed.by_hand().await);
+    let fixture = Fixture::with(alone).await;
+    let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
     let get = async |path: &str| api.call("GET", path, None).await.unwrap();
     let turn = api.say("talk", "hello").await.unwrap();
     let path = format!("/v1/turns/{}", turn.id);
-    let mut asked = asked_for(&by_hand, &turn).await;
+    let mut asked = asked_for(&manual_workflow, &turn).await;
     for (list, name) in
         [("history", "messages"), ("batches", "batches"), ("audit", "acts"), ("failed-turns", "failed_turns")]
     {
@@ -529,12 +530,12 @@ async fn a_first_turn_under_way_is_seen_everywhere_and_what_came_of_it_is_kept_w
     let waits = get(&format!("/v1/turns/{}", second.id)).await;
     assert_eq!((&waits["state"], &waits["waiting"]["reason"]), (&json!("waiting"), &json!("head_of_line")));
     asked.say("Half an ans").await.unwrap();
-    bed.until("the turn runs", SOON, async || get(&path).await["waiting"].is_null()).await;
+    fixture.until("the turn runs", SOON, async || get(&path).await["waiting"].is_null()).await;
     assert_eq!(get(&path).await["state"], "running");
     asked.fail("broken", json!({"retryable": false})).await.unwrap();
     asked.ack().await.unwrap();
-    asked_for(&by_hand, &second).await.answer("fine").await.unwrap();
-    bed.until_messages("talk", 2).await;
+    asked_for(&manual_workflow, &second).await.answer("fine").await.unwrap();
+    fixture.until_messages("talk", 2).await;
     let failed = api.failed_turns("talk").await.unwrap();
     assert_eq!(failed[0]["partial"], "Half an ans");
     assert_eq!(get(&path).await["state"], "failed");

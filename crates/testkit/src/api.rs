@@ -152,7 +152,7 @@ impl Api {
         self.call("DELETE", &format!("/v1/threads/{thread}/failed-turns/{turn}"), None).await
     }
 
-    /// Says whose services think for an agent, and how.
+    /// Sets the workflow and the settings of an agent.
     pub async fn put_agent(self, agent: &str, workflow: &str, settings: Value) -> Result<Value> {
         let body = json!({"workflow": workflow, "settings": settings});
         self.call("PUT", &format!("/v1/agents/{agent}"), Some(&body)).await

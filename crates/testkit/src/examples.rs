@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use devservices::workspace;
 use tokio::{process::Command, time::timeout};
 
-use crate::fleet::{Thinker, WorkflowOptions};
+use crate::fleet::{WorkflowOptions, WorkflowProgram};
 
 /// How long a step of an installation may take.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -43,8 +43,9 @@ pub async fn typescript(workflow: &str) -> Result<WorkflowOptions> {
 }
 
 fn service(workflow: &str, program: &str, script: &str, dir: PathBuf) -> WorkflowOptions {
-    let thinker = Thinker::Program { binary: program.into(), arguments: vec![script.to_owned()], dir };
-    WorkflowOptions { workflow: workflow.to_owned(), thinker }
+    let program =
+        WorkflowProgram::Program { binary: program.into(), arguments: vec![script.to_owned()], dir };
+    WorkflowOptions { workflow: workflow.to_owned(), program }
 }
 
 /// A copy below `target/`, so that nothing is installed into the sources.

@@ -17,7 +17,7 @@ use devservices::{services::ScratchDir, workspace};
 
 pub use metrics::Metrics;
 pub use process::Process;
-pub use workflow::{Thinker, WorkflowOptions};
+pub use workflow::{WorkflowOptions, WorkflowProgram};
 
 use process::Program;
 
@@ -48,7 +48,7 @@ pub struct FleetOptions {
 }
 
 impl FleetOptions {
-    /// Two workers and one gateway with 8 partitions and the defaults of the binary; nobody who thinks.
+    /// Two workers and one gateway with 8 partitions and the defaults of the binary; no workflow service.
     pub fn new(nats_url: &str, database_url: &str) -> Self {
         Self {
             nats_url: nats_url.to_owned(),

@@ -3,27 +3,27 @@
 //!
 //! Nothing here knows how a worker or a gateway is built: [`fleet`] starts the `antiphon` binary and everything else
 //! talks to subjects, HTTP and tables. Building blocks: [`services`], [`fleet`], [`load`], [`publisher`], [`sse`],
-//! [`by_hand`], [`api`], [`proxy`], [`link`], [`tables`], [`audit`]; [`chaos`] joins them. The programs are in `src/bin`.
+//! [`manual_workflow`], [`api`], [`proxy`], [`link`], [`tables`], [`audit`]; [`chaos`] joins them. The programs are in `src/bin`.
 #![allow(
     clippy::disallowed_methods,
     reason = "tooling at the edge: it reads the environment and spawns what it likes"
 )]
 
+pub mod acked_publishes;
 pub mod api;
-pub mod by_hand;
+pub mod db_snapshot;
 pub mod examples;
 pub mod fleet;
 pub mod http;
-pub mod ledger;
 pub mod link;
 pub mod load;
+pub mod manual_workflow;
 pub mod proxy;
 pub mod publisher;
 pub mod services;
 pub mod sse;
-pub mod tables;
 pub mod text;
-pub mod turn_ends;
+pub mod turn_events;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

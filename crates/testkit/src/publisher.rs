@@ -1,5 +1,5 @@
 //! A publisher as the contract wants it: a window of unacknowledged payloads, and the same payload again until the
-//! stream has it. What has been acknowledged goes into the [`Ledger`].
+//! stream has it. What has been acknowledged goes into the [`AckLog`].
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use model::{Frame, PartitionCount, ThreadId};
 use tokio::time::sleep;
 
-use crate::ledger::Ledger;
+use crate::acked_publishes::AckLog;
 
 /// How a frame becomes bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Publisher {
     pub async fn publish(
         &self,
         publications: impl IntoIterator<Item = Publication>,
-        ledger: &Ledger,
+        ack_log: &AckLog,
     ) -> Result<Delivered> {
         let mut publications = publications.into_iter();
         let mut in_flight = FuturesUnordered::new();
@@ -117,7 +117,7 @@ impl Publisher {
         loop {
             while in_flight.len() < self.window {
                 let Some(publication) = publications.next() else { break };
-                in_flight.push(self.deliver(publication, ledger));
+                in_flight.push(self.deliver(publication, ack_log));
             }
             match in_flight.next().await {
                 None => return Ok(delivered),
@@ -145,7 +145,7 @@ impl Publisher {
         Ok(ack.with_context(|| format!("publishing to {subject}"))?.sequence)
     }
 
-    async fn deliver(&self, publication: Publication, ledger: &Ledger) -> Result<usize> {
+    async fn deliver(&self, publication: Publication, ack_log: &AckLog) -> Result<usize> {
         let subject = self.subject(&publication.frame.thread);
         let payload = match publication.encoding {
             Encoding::Json => wire::encode_json(&publication.frame),
@@ -157,7 +157,7 @@ impl Publisher {
         loop {
             match self.publish_raw(&subject, None, payload.clone()).await {
                 Ok(seq) => {
-                    ledger.acked(&publication.frame, seq);
+                    ack_log.acked(&publication.frame, seq);
                     return Ok(retries);
                 }
                 Err(error) if started.elapsed() > self.deadline => return Err(error),

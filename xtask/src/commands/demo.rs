@@ -1,4 +1,4 @@
-//! `demo`, `services`, `chaos` and `cuts`: Antiphon on this machine, with services of its own.
+//! `demo`, `services`, `chaos` and `reconnect-soak`: Antiphon on this machine, with services of its own.
 
 use std::{thread, time::Duration};
 
@@ -58,18 +58,18 @@ fn on_own_services(name: &str, args: &[String]) -> Result<i32> {
     run(&mut program)
 }
 
-/// What `cuts` runs: the real clients of all protocols, and viewers of one thread of which one is never cut.
-const CUT: [&str; 2] = [
+/// What `reconnect-soak` runs: the real clients of all protocols, and subscribers of one thread of which one is never disconnected.
+const SOAK_TESTS: [&str; 2] = [
     "clients::the_real_clients_have_everything_once_however_often_they_are_cut",
-    "viewers::every_viewer_is_shown_what_the_one_is_shown_that_is_never_cut",
+    "subscribers::every_viewer_is_shown_what_the_one_is_shown_that_is_never_cut",
 ];
-/// How long the viewers of `cuts` are under load.
-const VIEWERS_SECONDS: &str = "120";
+/// How long the subscribers of a soak are under load.
+const SOAK_SECONDS: &str = "120";
 
-/// The long form of the tests that cut clients off a fleet.
-pub(crate) fn cuts(args: &[String]) -> Result<i32> {
-    let Some(Cuts { number, seed }) = Cuts::parse(args) else {
-        eprintln!("error: cargo xtask cuts [--number N] [--seed S]");
+/// The long form of the tests that disconnect clients from a fleet.
+pub(crate) fn reconnect_soak(args: &[String]) -> Result<i32> {
+    let Some(Soak { disconnects, seed }) = Soak::parse(args) else {
+        eprintln!("error: cargo xtask reconnect-soak [--disconnects N] [--seed S]");
         return Ok(2);
     };
     if let Some(code) = build_antiphon_and("e2e")? {
@@ -77,35 +77,35 @@ pub(crate) fn cuts(args: &[String]) -> Result<i32> {
     }
     let tools = Tools::resolve()?;
     let database = database(development_postgres)?;
-    say(&format!("{number} cuts, a fifth by each protocol, seed {seed}"));
-    let mut clients = cargo(&["test", "-p", "e2e", "--test", "main", "--", "--exact", "--nocapture"]);
-    clients.arg("--test-threads=1").args(CUT);
-    tools.export(&mut clients);
-    clients.env("DATABASE_URL", &database.url).env("ANTIPHON_BIN", antiphon("debug"));
-    clients.env("ANTIPHON_CUTS", number.to_string()).env("ANTIPHON_CUTS_SEED", seed.to_string());
-    clients.env("ANTIPHON_VIEWERS_SECONDS", VIEWERS_SECONDS);
-    run(&mut clients)
+    say(&format!("{disconnects} disconnects, a fifth by each protocol, seed {seed}"));
+    let mut tests = cargo(&["test", "-p", "e2e", "--test", "main", "--", "--exact", "--nocapture"]);
+    tests.arg("--test-threads=1").args(SOAK_TESTS);
+    tools.export(&mut tests);
+    tests.env("DATABASE_URL", &database.url).env("ANTIPHON_BIN", antiphon("debug"));
+    tests.env("ANTIPHON_SOAK_DISCONNECTS", disconnects.to_string());
+    tests.env("ANTIPHON_SOAK_SEED", seed.to_string()).env("ANTIPHON_SOAK_SECONDS", SOAK_SECONDS);
+    run(&mut tests)
 }
 
-/// What `cuts` is asked for.
+/// The options of `reconnect-soak`.
 #[derive(Debug, PartialEq, Eq)]
-struct Cuts {
-    number: u64,
+struct Soak {
+    disconnects: u64,
     seed: u64,
 }
 
-impl Cuts {
+impl Soak {
     fn parse(args: &[String]) -> Option<Self> {
         let seed = u64::from(std::process::id());
-        let mut cuts = Self { number: 50_000, seed };
+        let mut soak = Self { disconnects: 50_000, seed };
         for pair in args.chunks(2) {
             match pair {
-                [name, value] if name == "--number" => cuts.number = value.parse().ok()?,
-                [name, value] if name == "--seed" => cuts.seed = value.parse().ok()?,
+                [name, value] if name == "--disconnects" => soak.disconnects = value.parse().ok()?,
+                [name, value] if name == "--seed" => soak.seed = value.parse().ok()?,
                 _ => return None,
             }
         }
-        Some(cuts)
+        Some(soak)
     }
 }
 
@@ -118,14 +118,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cuts_are_ten_thousand_a_protocol_unless_said_otherwise() {
+    fn soak_without_options_is_ten_thousand_a_protocol() {
         let parse =
-            |args: &[&str]| Cuts::parse(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>());
-        assert_eq!(parse(&[]).map(|cuts| cuts.number), Some(50_000));
-        assert_eq!(parse(&["--seed", "3", "--number", "8"]), Some(Cuts { number: 8, seed: 3 }));
-        for wrong in [["--number", "x"], ["--cuts", "8"]] {
+            |args: &[&str]| Soak::parse(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>());
+        assert_eq!(parse(&[]).map(|soak| soak.disconnects), Some(50_000));
+        assert_eq!(parse(&["--seed", "3", "--disconnects", "8"]), Some(Soak { disconnects: 8, seed: 3 }));
+        for wrong in [["--disconnects", "x"], ["--number", "8"]] {
             assert_eq!(parse(&wrong), None);
         }
-        assert_eq!(parse(&["--number"]), None);
+        assert_eq!(parse(&["--disconnects"]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Measures the chunk road beside its limits and prints one table. `cargo xtask bench chunks` runs it.
+//! Measures the path of a chunk beside its limits and prints one table. `cargo xtask bench chunks` runs it.
 #![allow(unsafe_code, reason = "a global allocator that counts has no safe form")]
 
 use std::{

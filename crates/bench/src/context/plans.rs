@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{
     super::table::Row,
-    ground::{Ground, execute},
+    environment::{Environment, execute},
     threads::{MESSAGES, Thread},
 };
 
@@ -19,7 +19,7 @@ const KEY: &str = "Index Scan using messages_pkey";
 
 /// Explains the pages in the middle of the thread. They are planned once for all values, as the store has it, but nothing is
 /// forbidden to the planner.
-pub(super) async fn row(ground: &Ground, thread: &Thread, batches: u32) -> Result<Row> {
+pub(super) async fn row(environment: &Environment, thread: &Thread, batches: u32) -> Result<Row> {
     let first = thread.batches / 2;
     let (from, to) = (thread.batch(first).get(), thread.batch(first + batches).get());
     let (bucket, id, limit) = (thread.bucket(), &thread.id, batches * MESSAGES);
@@ -28,7 +28,7 @@ pub(super) async fn row(ground: &Ground, thread: &Thread, batches: u32) -> Resul
         (BACKWARDS, format!("{bucket}::smallint, '{id}', {}, {to}, {limit}, false", i64::MIN + 1)),
         (BATCH_IDS, format!("{bucket}::smallint, '{id}', {to}, {batches}")),
     ];
-    let mut connection = ground.connection().await?;
+    let mut connection = environment.connection().await?;
     execute(&mut connection, "SET plan_cache_mode = force_generic_plan").await?;
     let mut scans = BTreeSet::new();
     for (sql, values) in pages {

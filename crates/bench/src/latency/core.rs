@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use futures_util::StreamExt;
 use tokio::time::{Duration, timeout};
 
-use super::board::Board;
+use super::recorder::Board;
 
 /// Where the publisher sends: the thread's number follows.
 pub(super) const SUBJECT: &str = "bench.core";

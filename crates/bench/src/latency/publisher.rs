@@ -11,9 +11,8 @@ use futures_util::{FutureExt, StreamExt};
 use model::{Arrival, Chunk, Frame, MessageId, PartitionCount, Role, ThreadId};
 
 use super::{
-    CHUNKS_PER_MESSAGE, Load, WARM_UP,
-    board::{Board, Sent},
-    core,
+    CHUNKS_PER_MESSAGE, Load, WARM_UP, core,
+    recorder::{Board, Sent},
 };
 use crate::{LATENCY_PARTITIONS, backlog::CHUNK_BYTES};
 

@@ -11,12 +11,12 @@ use tokio::time::sleep;
 use super::{
     super::usage::{self, Meter, Used},
     Round, cores,
-    outlet::{Outlet, Supply},
+    counters::Tally,
+    publisher::{Publisher, Supply},
     servers::{Running, Servers},
-    stamp::Watch,
-    tally::Tally,
+    subscribers::{Command, Place, Viewers},
     target::Kind,
-    viewers::{Command, Place, Viewers},
+    timestamped_payload::Watch,
 };
 
 /// Chunks of a message of Antiphon; the others know no messages.
@@ -149,7 +149,7 @@ pub(super) async fn storm(
     // The last event of all is the message's last: everybody is cut in the middle of it.
     let supply = Supply { threads, bytes: 100, message_chunks: before + behind + after, is_staggered: false };
     let target = &stage.running.target;
-    let mut outlet = Outlet::connect(target, &stage.running.nats_url, supply, stage.watch).await?;
+    let mut outlet = Publisher::connect(target, &stage.running.nats_url, supply, stage.watch).await?;
     let sent = send_all(&mut outlet, threads, before).await?;
     anyhow::ensure!(viewers.until_complete(1.0, &sent, TAIL).await?, "the first events do not arrive");
 
@@ -235,7 +235,7 @@ fn publish(stage: &Stage, load: Stream) -> Result<thread::JoinHandle<Result<Sent
     let (target, nats_url) = (stage.running.target.clone(), stage.running.nats_url.clone());
     let watch = stage.watch;
     let publishing = async move {
-        let mut outlet = Outlet::connect(&target, &nats_url, supply, watch).await?;
+        let mut outlet = Publisher::connect(&target, &nats_url, supply, watch).await?;
         let per_second = load.rate * load.threads as f64 / f64::from(load.burst);
         let (begun, lasting) = (Instant::now(), load.warm_up + load.duration);
         let mut bursts = 0_u64;
@@ -262,7 +262,7 @@ async fn join<T: Send + 'static>(handle: thread::JoinHandle<Result<T>>) -> Resul
 }
 
 /// So many events of each thread, all threads in turn.
-async fn send_all(outlet: &mut Outlet, threads: usize, count: u32) -> Result<Vec<u32>> {
+async fn send_all(outlet: &mut Publisher, threads: usize, count: u32) -> Result<Vec<u32>> {
     for _ in 0..count / STORM_BURST {
         for thread in 0..threads {
             outlet.send(thread, STORM_BURST).await?;

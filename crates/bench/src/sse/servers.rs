@@ -17,10 +17,10 @@ use devservices::{
 use tokio::process::{Child, Command};
 
 use super::{
-    super::Ground,
+    super::Environment,
     cores::AmongServers,
+    subscribers,
     target::{Kind, Target},
-    viewers,
 };
 use testkit::{
     fleet::{Fleet, Metrics, READY_LIMIT},
@@ -36,7 +36,7 @@ const NCHAN_MESSAGES: u32 = 5_000;
 const HEARTBEAT_SECONDS: u32 = 15;
 const START_LIMIT: Duration = Duration::from_secs(10);
 const STOP_LIMIT: Duration = Duration::from_secs(2);
-/// The default of the worker, which a chunk road of other benches turns off.
+/// The default of the worker, which benches of the chunk path turn off.
 const PURGE_TAIL_SECONDS: u32 = 60;
 /// Of a partition's stream: more than comes in that time, and not more than a small disk can promise.
 const STREAM_BYTES: u64 = 256 << 20;
@@ -76,7 +76,7 @@ pub(super) struct Servers {
 struct Antiphon {
     fleet: Fleet,
     _database: TestDatabase,
-    ground: Ground,
+    environment: Environment,
 }
 
 impl Servers {
@@ -116,11 +116,11 @@ impl Servers {
         let server = gateway.pid().context("the gateway has ended")?;
         let target = Target::new(Kind::Antiphon, gateway.http_addr(), prefix);
         let worker = antiphon.fleet.workers.first().and_then(testkit::fleet::Process::pid);
-        let mut others = antiphon.ground.processes();
+        let mut others = antiphon.environment.processes();
         others.push(("worker", worker.context("the worker has ended")?));
         Ok(Running {
             target,
-            nats_url: antiphon.ground.nats.url(),
+            nats_url: antiphon.environment.nats.url(),
             server,
             others,
             metrics: Some(gateway.metrics_addr()),
@@ -131,14 +131,14 @@ impl Servers {
 
 impl Antiphon {
     async fn start() -> Result<Self> {
-        let ground = Ground::start(super::PARTITIONS)?;
-        let database = ground.database().await?;
-        let options = ground
+        let environment = Environment::start(super::PARTITIONS)?;
+        let database = environment.database().await?;
+        let options = environment
             .fleet(database.url(), 1, 1)
             .with_env("ANTIPHON_STREAM_RETAIN_SECONDS", PURGE_TAIL_SECONDS)
             .with_env("ANTIPHON_STREAM_MAX_BYTES", STREAM_BYTES);
         let fleet = Fleet::start(options).await?;
-        Ok(Self { fleet, _database: database, ground })
+        Ok(Self { fleet, _database: database, environment })
     }
 }
 
@@ -189,7 +189,7 @@ impl Peer {
         let child = started.spawn().with_context(|| format!("starting {}", program.display()))?;
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()));
         let peer = Self { child, dir, addr, _port: port };
-        let listening = viewers::until_listening(addr, START_LIMIT).await;
+        let listening = subscribers::until_listening(addr, START_LIMIT).await;
         listening.with_context(|| format!("{} says:\n{}", program.display(), peer.log()))?;
         Ok(peer)
     }

@@ -4,7 +4,7 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::stamp::Stamp;
+use super::timestamped_payload::Stamp;
 
 /// The longest head of a response.
 const HEAD_BYTES: usize = 16 << 10;

@@ -2,11 +2,10 @@
 
 use super::{
     super::table::{Row, median},
-    Entry, Round,
+    Entry, Round, end_to_end,
     peer::{self, sized_worker},
-    raw::raw,
+    raw_insert::raw,
     report::rate,
-    road,
 };
 
 /// Message rows in completed turns beside raw inserts of the same rows, by turns a statement.
@@ -81,17 +80,17 @@ pub(super) fn rows(entries: &[Entry]) -> Vec<Row> {
         let row = wal.at_most(&ours, &raw, WAL_RATIO);
         rows.push(row.map(|row| row.note("bytes of WAL")));
     }
-    let road = rates('b');
-    for ours in [road::ROAD, road::ROAD_INGESTING] {
-        rows.push(road.at_least(ours, peer::GRAPHILE_NATS, 1.5));
-        rows.push(road.at_least(ours, peer::GRAPHILE_NATS_ROWS, 1.5));
+    let path = rates('b');
+    for ours in [end_to_end::END_TO_END, end_to_end::END_TO_END_INGESTING] {
+        rows.push(path.at_least(ours, peer::GRAPHILE_NATS, 1.5));
+        rows.push(path.at_least(ours, peer::GRAPHILE_NATS_ROWS, 1.5));
     }
     let paced = Beside { figure: |round| round.p99_ms.unwrap_or(f64::INFINITY), ..rates('c') };
-    rows.push(paced.of(road::PACED).map(|p99| {
+    rows.push(paced.of(end_to_end::PACED).map(|p99| {
         let row = Row::new('c', "p99 of an idle fleet", format!("{p99:.1} ms")).figure("ms", p99);
         row.goal(format!("<= {IDLE_P99_MS} ms"), p99 <= IDLE_P99_MS)
     }));
-    let failing = paced.at_most(road::PACED_FAILING, road::PACED, BESIDE_FAILING);
+    let failing = paced.at_most(end_to_end::PACED_FAILING, end_to_end::PACED, BESIDE_FAILING);
     rows.push(failing.map(|row| row.note("p99 of the agents that do not fail")));
     rows.push(rates('d').at_least(peer::LONG_SNAPSHOT, peer::LONG, BESIDE_SNAPSHOT));
     let first = Beside { figure: |round| round.first_ms.unwrap_or(f64::INFINITY), ..rates('e') };

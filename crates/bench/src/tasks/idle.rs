@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
     super::{table::Row, usage::Meter},
-    Load, Options,
-    ground::Ground,
-    ours, road,
-    thinking::Thinking,
+    Load, Options, antiphon_runs,
+    echo_workflow::EchoWorkflow,
+    end_to_end,
+    environment::Environment,
 };
 use testkit::{
     fleet::READY_LIMIT,
@@ -25,27 +25,28 @@ const MOST_PERCENT: f64 = 1.0;
 const REST: Duration = Duration::from_secs(8);
 
 /// A worker and a gateway, after one task of each agent has been completed.
-pub(super) async fn measure(options: &Options, ground: &mut Ground) -> Result<Row> {
+pub(super) async fn measure(options: &Options, environment: &mut Environment) -> Result<Row> {
     let load = Load { tasks: 1, ..options.load('b') };
-    let database = ground.database().await?;
-    let mut fleet = road::fleet(ground, &database, 1).await?;
-    let thinking = Thinking::start(&ground.nats_url(), load, None).await?;
-    let publisher = Publisher::connect(&ground.nats_url(), Addressing::Exact(ours::partitions()?)).await?;
+    let database = environment.database().await?;
+    let mut fleet = end_to_end::fleet(environment, &database, 1).await?;
+    let echo_workflow = EchoWorkflow::start(&environment.nats_url(), load, None).await?;
+    let publisher =
+        Publisher::connect(&environment.nats_url(), Addressing::Exact(antiphon_runs::partitions()?)).await?;
     fleet.spawn()?;
     fleet.ready(READY_LIMIT).await?;
-    road::publish_all(&publisher, load).await?;
+    end_to_end::publish_all(&publisher, load).await?;
     let deadline = Instant::now() + load.limit;
-    timeout_at(deadline, thinking.notes.done.notified()).await.context("the tasks are not answered")?;
+    timeout_at(deadline, echo_workflow.notes.done.notified()).await.context("the tasks are not answered")?;
     sleep(REST).await;
     let mut connection = PgConnection::connect(database.url()).await?;
-    let left = ours::LEFT.replace("{total}", &load.total().to_string());
+    let left = antiphon_runs::LEFT.replace("{total}", &load.total().to_string());
     let left: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(left)).fetch_one(&mut connection).await?;
     anyhow::ensure!(left == 0, "{left} tasks are not completed");
     connection.close().await?;
     let own =
         fleet.workers.iter().map(|it| ("worker", it)).chain(fleet.gateways.iter().map(|it| ("gateway", it)));
     let mut processes: Vec<_> = own.filter_map(|(name, process)| Some((name, process.pid()?))).collect();
-    processes.extend(ground.processes());
+    processes.extend(environment.processes());
     let meter = Meter::start(&processes);
     sleep(Duration::from_secs_f64(options.seconds.max(2.0))).await;
     let used = meter.used();

@@ -15,9 +15,9 @@ use tokio::{
 };
 
 use super::{
-    Load, Round,
-    ground::{self, Cost, Ground},
-    order, ours,
+    Load, Round, antiphon_runs,
+    environment::{self, Cost, Environment},
+    order,
 };
 use testkit::services::TestDatabase;
 
@@ -132,7 +132,7 @@ impl Peer {
         settings["nats_url"] = nats_url.into();
         let rows = settings["rows"].as_u64().unwrap_or(2);
         let arguments = vec![settings.to_string()];
-        Self { rows: Some(rows), ..Self::new(name, built("peer_antiphon"), arguments, ours::LEFT) }
+        Self { rows: Some(rows), ..Self::new(name, built("peer_antiphon"), arguments, antiphon_runs::LEFT) }
     }
 
     /// With a handler that asks a workflow over NATS, and one that also keeps what was said.
@@ -194,8 +194,8 @@ impl Peer {
         self.prepared.as_ref().map(|prepared| Arc::clone(&prepared.database))
     }
 
-    pub(super) async fn prepare(&mut self, ground: &mut Ground, load: Load) -> Result<()> {
-        let database = ground.database().await?;
+    pub(super) async fn prepare(&mut self, environment: &mut Environment, load: Load) -> Result<()> {
+        let database = environment.database().await?;
         // One process for all rounds: it is warm as a service is that lives long.
         let mut process = match self.process.take() {
             Some(process) => process,
@@ -208,34 +208,34 @@ impl Peer {
         process.expect(&Answer::Open).await?;
         let mut enqueued = None;
         if load.rate.is_none() {
-            let gauge = ground.gauge(&[process.pid]).await?;
+            let gauge = environment.gauge(&[process.pid]).await?;
             process.send(&json!({ "command": "enqueue" })).await?;
             process.expect(&Answer::Enqueue).await?;
-            enqueued = Some(ground.cost(&gauge, load.total()).await?);
+            enqueued = Some(environment.cost(&gauge, load.total()).await?);
         }
-        ground::settle(&database).await?;
+        environment::settle(&database).await?;
         self.process = Some(process);
         self.prepared = Some(Prepared { database: Arc::new(database), load, enqueued });
         Ok(())
     }
 
-    pub(super) async fn run(&mut self, ground: &mut Ground) -> Result<Round> {
+    pub(super) async fn run(&mut self, environment: &mut Environment) -> Result<Round> {
         let Prepared { database, load, enqueued } = self.prepared.take().context("not prepared")?;
         // Put back when all went well; otherwise its program is killed, so that it does not disturb the others.
         let mut process = self.process.take().context("not prepared")?;
         let mut connection = PgConnection::connect(database.url()).await?;
         let left = self.left.replace("{total}", &load.total().to_string());
         let snapshot = if self.holds_snapshot { Some(hold_snapshot(database.url()).await?) } else { None };
-        let gauge = ground.gauge(&[process.pid]).await?;
+        let gauge = environment.gauge(&[process.pid]).await?;
         process.send(&json!({ "command": "start" })).await?;
         let outcome = until_done(&mut process, &mut connection, &left, load.limit).await?;
         if let Outcome::Cut { left } = outcome {
             // Of tasks that arrive meanwhile nobody knows how many were still to come.
             let completed = if load.rate.is_none() { load.total() - left } else { 0 };
-            let cost = ground.cost(&gauge, completed.max(1)).await?;
+            let cost = environment.cost(&gauge, completed.max(1)).await?;
             return Ok(Round { is_cut: true, enqueued, ..Round::new(completed, &cost) });
         }
-        let cost = ground.cost(&gauge, load.total()).await?;
+        let cost = environment.cost(&gauge, load.total()).await?;
         connection.close().await?;
         drop(snapshot);
         process.send(&json!({ "command": "close" })).await?;
@@ -244,7 +244,7 @@ impl Peer {
         };
         self.process = Some(process);
         if let Some(rows) = self.rows {
-            ours::verify(database.url(), load.total(), rows).await?;
+            antiphon_runs::verify(database.url(), load.total(), rows).await?;
         }
         let verdict = order::judge(load.agents, load.tasks, &marks).context("marks of unknown tasks")?;
         ensure!(verdict.missing == 0, "{} tasks were never handled", verdict.missing);
@@ -391,9 +391,9 @@ mod tests {
     }
 
     async fn round(peer: &mut Peer) -> Result<Round> {
-        let mut ground = Ground::start().await?;
-        peer.prepare(&mut ground, LOAD).await?;
-        peer.run(&mut ground).await
+        let mut environment = Environment::start().await?;
+        peer.prepare(&mut environment, LOAD).await?;
+        peer.run(&mut environment).await
     }
 
     const HANDLED: &str = r#"{"answer":"handled"}"#;

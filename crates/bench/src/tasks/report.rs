@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{
     super::table::{Row, median},
     Entry, Round,
-    ground::Cost,
+    environment::Cost,
 };
 
 /// A contender's line: medians of its rounds.

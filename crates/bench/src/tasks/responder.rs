@@ -1,4 +1,4 @@
-//! A workflow that answers at once: what is left is the road to it.
+//! A workflow that answers at once: what is left is the way there.
 
 use anyhow::Result;
 use bytes::Bytes;

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 
-use super::{super::table::Row, Options, ground::Ground, peer::Peer};
+use super::{super::table::Row, Options, environment::Environment, peer::Peer};
 
 const COUNTED: &str = "SELECT CASE \
         WHEN query ILIKE '%with fence as materialized%' THEN 'commit' \
@@ -22,20 +22,20 @@ pub(super) async fn measure(options: &Options) -> Result<Row> {
     let row = Row::new('g', "round trips of a batch of completions", "not measured");
     let settings =
         [("shared_preload_libraries", "pg_stat_statements"), ("pg_stat_statements.track_utility", "on")];
-    let Ok(mut ground) = Ground::start_with(&settings).await else {
+    let Ok(mut environment) = Environment::start_with(&settings).await else {
         return Ok(row.note("this Postgres has no pg_stat_statements"));
     };
-    let mut connection = PgConnection::connect(&ground.postgres_url()).await?;
+    let mut connection = PgConnection::connect(&environment.postgres_url()).await?;
     sqlx::query("CREATE EXTENSION pg_stat_statements").execute(&mut connection).await?;
-    let mut peer = Peer::antiphon(&ground.nats_url());
+    let mut peer = Peer::antiphon(&environment.nats_url());
     if let Some(why) = peer.missing() {
         return Ok(row.note(why));
     }
     let load = options.load('a');
-    peer.prepare(&mut ground, load).await?;
+    peer.prepare(&mut environment, load).await?;
     sqlx::query("SELECT pg_stat_statements_reset()").execute(&mut connection).await?;
     let database = peer.keep_database().context("not prepared")?;
-    peer.run(&mut ground).await?;
+    peer.run(&mut environment).await?;
     let counted: Vec<(String, i64, f64)> = sqlx::query_as(COUNTED).fetch_all(&mut connection).await?;
     drop(database);
     let calls = |kind: &str| counted.iter().find(|(it, ..)| it == kind).map_or(0, |(_, calls, _)| *calls);

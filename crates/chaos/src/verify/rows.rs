@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use simulation::checker;
 
 use super::Findings;
-use testkit::tables::{StoredDeadLetter, StoredEnd, StoredMessage};
+use testkit::db_snapshot::{StoredDeadLetter, StoredEnd, StoredMessage};
 
 const RULE: &str = "a row makes sense";
 

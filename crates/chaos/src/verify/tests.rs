@@ -12,13 +12,13 @@ use simulation::checker::Invariant;
 
 use super::*;
 use testkit::{
-    ledger::Ledger,
+    acked_publishes::AckLog,
     load::PlannedMessage,
     sse::{ChunkEvent, End, Event, Received},
 };
 
 struct Case {
-    ledger: BTreeMap<MessageKey, Sent>,
+    ack_log: BTreeMap<MessageKey, Sent>,
     log: Vec<Publish>,
     messages: Vec<StoredMessage>,
     dead_letters: Vec<StoredDeadLetter>,
@@ -139,12 +139,12 @@ fn connection(events: Vec<Event>, end: Option<End>) -> Transcript {
 impl Case {
     /// Two messages and one with a gap, of which a client saw the first.
     fn good() -> Self {
-        let (ledger, mut log) = (Ledger::default(), Vec::new());
+        let (ack_log, mut log) = (AckLog::default(), Vec::new());
         let mut publish = |message: &str, id: usize| {
             let pieces = ["a".into(), "b".into()];
             let frame = PlannedMessage::of_pieces("t", message, &pieces).unwrap().publication(id).frame;
             let seq = log.len() as u64 + 1;
-            ledger.acked(&frame, seq);
+            ack_log.acked(&frame, seq);
             let body = log::chunks(frame).remove(0);
             log.push(Publish { partition: PartitionId(0), seq, at_ms: seq as i64, body });
         };
@@ -154,7 +154,7 @@ impl Case {
         let kept =
             json!([{"chunk_id": 1, "chunk": "b", "chunk_type": "content", "is_final": true, "metadata": {}}]);
         let case = Self {
-            ledger: ledger.snapshot(),
+            ack_log: ack_log.snapshot(),
             log,
             messages: vec![stored("m", 5, None), stored("n", 6, Some(5))],
             dead_letters: vec![letter("gap", "gap_timeout", &kept)],
@@ -192,7 +192,7 @@ impl Case {
         let ends = self.ends.clone().unwrap_or_else(|| self.ends());
         let evidence = Evidence {
             partitions: PartitionCount::new(1).unwrap(),
-            ledger: &self.ledger,
+            ack_log: &self.ack_log,
             log: &self.log,
             messages: &self.messages,
             dead_letters: &self.dead_letters,

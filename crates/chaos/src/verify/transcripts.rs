@@ -8,8 +8,8 @@ use simulation::checker::{self, Seen};
 
 use super::Findings;
 use testkit::{
+    db_snapshot::{StoredDeadLetter, StoredEnd},
     sse::{ChunkEvent, End, Event, Transcript},
-    tables::{StoredDeadLetter, StoredEnd},
 };
 
 /// The connections of one client as one transcript of the shared checker: its text goes on from connection to

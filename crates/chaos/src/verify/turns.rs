@@ -8,11 +8,11 @@ use model::{Bucket, MessageId, Position, TurnId};
 
 use super::{Findings, Violation};
 use testkit::{
-    tables::{
+    db_snapshot::{
         StoredDeadLetter,
         turns::{StoredAgent, StoredFailedTurn, StoredTask, TurnMessage},
     },
-    turn_ends::TurnEnd,
+    turn_events::StoredTurnEvent,
 };
 
 /// An input that was accepted: a gateway has said 202, or the stream has acknowledged it.
@@ -42,7 +42,7 @@ pub struct TurnEvidence {
     /// All dead letters.
     pub dead_letters: Vec<StoredDeadLetter>,
     /// What `TURNS` holds.
-    pub ends: Vec<TurnEnd>,
+    pub ends: Vec<StoredTurnEvent>,
     /// Rows of the audit of acts.
     pub acts: usize,
 }
@@ -258,7 +258,7 @@ fn a_backoff_ends_with_a_success(evidence: &TurnEvidence, findings: &mut Finding
 
 fn each_end_is_told_once(evidence: &TurnEvidence, batches: &[Batch<'_>], findings: &mut Findings) {
     const RULE: &str = "each end is told once, and as it is";
-    let mut told: BTreeMap<&str, Vec<&TurnEnd>> = BTreeMap::new();
+    let mut told: BTreeMap<&str, Vec<&StoredTurnEvent>> = BTreeMap::new();
     let mut ids = BTreeSet::new();
     for end in &evidence.ends {
         told.entry(&end.said.turn_id).or_default().push(end);
@@ -269,7 +269,7 @@ fn each_end_is_told_once(evidence: &TurnEvidence, batches: &[Batch<'_>], finding
     for batch in batches {
         let ends = told.get(batch.turn.as_str()).map(Vec::as_slice).unwrap_or_default();
         let whole: Vec<_> = ends.iter().filter(|end| end.said.status != "failed").collect();
-        let is_right = |end: &TurnEnd| {
+        let is_right = |end: &StoredTurnEvent| {
             end.said.message_id.as_ref() == Some(&batch.answer.message_id)
                 && end.said.batch_id == Some(batch.rows[0].batch_id.to_string())
                 && (end.said.status == "stopped") == (batch.answer.metadata["stopped"] == true)

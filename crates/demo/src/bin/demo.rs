@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Exit code of what a signal ended.
 const INTERRUPTED: u8 = 130;
 
-/// Talk with a model through a fleet of real processes, then watch ten agents work while a worker is killed.
+/// Dialog with a model through a fleet of real processes, then watch ten agents work while a worker is killed.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Nobody types: scripted lines are said, and the exit code is the verdict. So it is too when stdin is no terminal.

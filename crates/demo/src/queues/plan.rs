@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn mishaps_are_where_the_script_finds_them() {
         let agents = agents("x").unwrap();
-        let script: Value = serde_json::from_str(crate::thinkers::SCRIPT).unwrap();
+        let script: Value = serde_json::from_str(crate::workflows::SCRIPT).unwrap();
         let marks: Vec<_> = script["scenarios"].as_array().unwrap().iter().collect();
         for mishap in &MISHAPS {
             let agent = agents.iter().find(|agent| agent.name == mishap.agent).unwrap();

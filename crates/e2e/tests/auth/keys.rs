@@ -22,7 +22,7 @@ async fn keys_of_the_command_line_are_shown_once_and_end_in_seconds() {
     let second = caller.ask("POST", "/v1/keys", Some(&json!({"name": "k", "role": "viewer"}))).await;
     let second = second.json().unwrap()["key"].as_str().unwrap().to_owned();
     let sql = "SELECT row_to_json(k)::text FROM api_keys AS k";
-    let rows: Vec<String> = sqlx::query_scalar(sql).fetch_all(&gate.bed.pool).await.unwrap();
+    let rows: Vec<String> = sqlx::query_scalar(sql).fetch_all(&gate.fixture.pool).await.unwrap();
     assert_eq!(rows.len(), 2);
     let stored = rows.concat().to_lowercase();
     for key in [&key, &second] {

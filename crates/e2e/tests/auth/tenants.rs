@@ -8,7 +8,7 @@ use testkit::http;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Caller, Gate};
-use crate::talk::{A_WHILE, SOON};
+use crate::api_client::{A_WHILE, SOON};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tenants_do_not_know_of_each_other() {
@@ -119,7 +119,7 @@ async fn a_tenant_acts_on_nothing_of_another() {
          VALUES ({}, 'acme~t1', 1, 1, 'age', 1)",
         Bucket::of_key("acme~t1").get()
     );
-    sqlx::raw_sql(sqlx::AssertSqlSafe(compaction)).execute(&gate.bed.pool).await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(compaction)).execute(&gate.fixture.pool).await.unwrap();
     let acts = [
         ("PATCH", "/v1/agents/a1/tasks/x".to_owned(), Some(json!({"content": "theirs"}))),
         ("DELETE", "/v1/agents/a1/tasks/x".to_owned(), None),

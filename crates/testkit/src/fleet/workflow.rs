@@ -16,12 +16,12 @@ pub struct WorkflowOptions {
     /// Whose turn requests it takes.
     pub workflow: String,
     /// What it does with them.
-    pub thinker: Thinker,
+    pub program: WorkflowProgram,
 }
 
-/// Who thinks.
+/// What runs it.
 #[derive(Debug, Clone)]
-pub enum Thinker {
+pub enum WorkflowProgram {
     /// `antiphon workflow` with this script.
     Script(Value),
     /// A program of somebody else, which finds `NATS_URL` and `ANTIPHON_WORKFLOW` in its environment.
@@ -38,7 +38,7 @@ pub enum Thinker {
 impl WorkflowOptions {
     /// A scripted service for the workflow `default`.
     pub fn script(script: Value) -> Self {
-        Self { workflow: "default".to_owned(), thinker: Thinker::Script(script) }
+        Self { workflow: "default".to_owned(), program: WorkflowProgram::Script(script) }
     }
 
     /// The same for another workflow.
@@ -55,8 +55,8 @@ impl WorkflowOptions {
         mut env: Vec<(String, String)>,
     ) -> Result<Process> {
         env.push(("ANTIPHON_WORKFLOW".to_owned(), self.workflow.clone()));
-        let program = match &self.thinker {
-            Thinker::Script(script) => {
+        let program = match &self.program {
+            WorkflowProgram::Script(script) => {
                 let path = dir.join(format!("{name}.json"));
                 fs::write(&path, serde_json::to_vec_pretty(script)?)
                     .with_context(|| format!("writing {}", path.display()))?;
@@ -64,7 +64,7 @@ impl WorkflowOptions {
                 env.push(("ANTIPHON_SCRIPT_FILE".to_owned(), path.display().to_string()));
                 Program::role("workflow")?
             }
-            Thinker::Program { binary, arguments, dir } => Program {
+            WorkflowProgram::Program { binary, arguments, dir } => Program {
                 binary: binary.clone(),
                 arguments: arguments.iter().map(Into::into).collect(),
                 dir: Some(dir.clone()),

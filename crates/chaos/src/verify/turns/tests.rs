@@ -41,7 +41,7 @@ fn task(position: i64, status: &str) -> StoredTask {
     }
 }
 
-fn end(turn: &str, thread: &str, status: &str, batch: i64) -> TurnEnd {
+fn end(turn: &str, thread: &str, status: &str, batch: i64) -> StoredTurnEvent {
     let whole = status != "failed";
     let said = TurnEvent {
         turn_id: turn.into(),
@@ -53,7 +53,7 @@ fn end(turn: &str, thread: &str, status: &str, batch: i64) -> TurnEnd {
         batch_id: whole.then(|| batch.to_string()),
         code: None,
     };
-    TurnEnd { subject: format!("turns.{thread}"), id: format!("{turn}.{status}"), said }
+    StoredTurnEvent { subject: format!("turns.{thread}"), id: format!("{turn}.{status}"), said }
 }
 
 fn of_task(position: i64) -> String {

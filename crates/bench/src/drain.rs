@@ -1,0 +1,86 @@
+//! The worker, as it is shipped, at a backlog: from its lease to the checkpoint at the stream's end.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use sqlx::PgPool;
+use tokio::time::sleep;
+
+use super::{
+    Environment,
+    backlog::Backlog,
+    usage::{self, Meter, Used},
+};
+use testkit::{db_snapshot, fleet::Fleet, services};
+
+const POLL: Duration = Duration::from_millis(10);
+const LIMIT: Duration = Duration::from_secs(600);
+/// Resident memory is taken at these parts of the way.
+const MEMORY_AT: [f64; 3] = [0.25, 0.6, 1.0];
+
+/// One drain of the whole stream.
+#[derive(Debug, Clone)]
+pub(super) struct Drain {
+    /// Chunks per second.
+    pub(super) rate: f64,
+    /// Messages made durable per second.
+    pub(super) turns: f64,
+    /// Processor time of `worker`, `nats-server` and `postgres`.
+    pub(super) used: Used,
+    /// The worker's resident bytes at [`MEMORY_AT`].
+    pub(super) memory: [u64; 3],
+}
+
+/// Starts a worker on a database of its own and waits until it has made all of the backlog durable.
+pub(super) async fn drain(environment: &Environment, backlog: &Backlog) -> Result<Drain> {
+    let database = environment.database().await?;
+    let mut fleet = Fleet::prepare(environment.fleet(database.url(), 1, 0))?;
+    fleet.migrate().await?;
+    let pool = services::pool(database.url()).await?;
+    fleet.spawn()?;
+    let outcome = watch(environment, backlog, &fleet, &pool).await;
+    let drain = outcome.inspect_err(|_| eprintln!("{}", fleet.log_tails()))?;
+    let (messages, dead_letters) = db_snapshot::ended(&pool).await?;
+    let expected = backlog.messages.len() as i64;
+    ensure!(
+        messages == expected && dead_letters == 0,
+        "{messages} messages of {expected}, {dead_letters} dead"
+    );
+    pool.close().await;
+    Ok(drain)
+}
+
+async fn watch(environment: &Environment, backlog: &Backlog, fleet: &Fleet, pool: &PgPool) -> Result<Drain> {
+    let begun = Instant::now();
+    while !checkpoint(pool).await?.0 {
+        ensure!(begun.elapsed() < LIMIT, "the worker takes no lease");
+        sleep(POLL).await;
+    }
+    let worker = fleet.workers.first().and_then(testkit::fleet::Process::pid).unwrap_or_default();
+    let mut processes = environment.processes();
+    processes.push(("worker", worker));
+    let meter = Meter::start(&processes);
+    let started = Instant::now();
+    let mut memory = Vec::new();
+    while memory.len() < MEMORY_AT.len() {
+        ensure!(started.elapsed() < LIMIT, "the backlog is not drained after {LIMIT:?}");
+        sleep(POLL).await;
+        let progress = checkpoint(pool).await?.1 as f64 / backlog.entries as f64;
+        while MEMORY_AT.get(memory.len()).is_some_and(|part| progress >= *part) {
+            memory.push(usage::resident(worker));
+        }
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    Ok(Drain {
+        rate: backlog.chunks as f64 / seconds,
+        turns: backlog.messages.len() as f64 / seconds,
+        used: meter.used(),
+        memory: [memory[0], memory[1], memory[2]],
+    })
+}
+
+/// Whether the partition has an owner, and its checkpoint.
+async fn checkpoint(pool: &PgPool) -> Result<(bool, i64)> {
+    let row = sqlx::query_as("SELECT owner IS NOT NULL, checkpoint FROM partitions WHERE partition_id = 0");
+    Ok(row.fetch_one(pool).await?)
+}

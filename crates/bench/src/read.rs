@@ -1,0 +1,51 @@
+//! The limit of reading: the client library alone, without acknowledgements, counting what comes.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use async_nats::jetstream::{self, consumer};
+use futures_util::StreamExt;
+
+use super::{
+    Environment,
+    backlog::Backlog,
+    usage::{Meter, Used},
+};
+
+/// Entries asked for at a time.
+const BATCH: usize = 2_000;
+
+/// One reading of the whole stream.
+#[derive(Debug, Clone)]
+pub(super) struct Reading {
+    /// Chunks per second.
+    pub(super) rate: f64,
+    /// What it took; `own` is the reading client.
+    pub(super) used: Used,
+}
+
+/// Reads the stream from its beginning to its end.
+pub(super) async fn read(environment: &Environment, backlog: &Backlog) -> Result<Reading> {
+    let client = async_nats::connect(environment.nats.url()).await?;
+    let stream = jetstream::new(client).get_stream(wire::subject::stream_name(super::PARTITION)).await?;
+    let config = consumer::pull::Config {
+        ack_policy: consumer::AckPolicy::None,
+        memory_storage: true,
+        num_replicas: 1,
+        inactive_threshold: Duration::from_secs(30),
+        ..consumer::pull::Config::default()
+    };
+    let consumer = stream.create_consumer(config).await?;
+    let meter = Meter::start(&environment.processes());
+    let started = Instant::now();
+    let mut messages = consumer.stream().max_messages_per_batch(BATCH).messages().await?;
+    let (mut entries, mut bytes) = (0, 0);
+    while entries < backlog.entries {
+        let message = messages.next().await.context("the stream has ended")??;
+        entries += 1;
+        bytes += message.payload.len();
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    ensure!(bytes as u64 > backlog.chunks * super::backlog::CHUNK_BYTES as u64, "the stream lacks payload");
+    Ok(Reading { rate: backlog.chunks as f64 / seconds, used: meter.used() })
+}

@@ -1,0 +1,218 @@
+//! A workflow that answers turn requests at once, with one chunk each: what is left is the way there and back.
+//!
+//! It keeps to the contract (chunks are published until the stream has them, requests are acknowledged after that) and takes
+//! many requests at a time, as a service does that only waits for others.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use async_nats::jetstream::{
+    self, Message,
+    consumer::{AckPolicy, pull},
+    context::{ContextBuilder, PublishAckFuture},
+};
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use model::{Arrival, Chunk, ChunkKind, Frame, MessageId, Role, ThreadId, TurnToken, WorkflowName};
+use tokio::{sync::Notify, task::JoinHandle, time::Instant};
+use wire::{subject, work::TurnRequest};
+
+use super::{Load, antiphon_runs};
+use testkit::locked;
+
+const ANSWER_BYTES: usize = 400;
+/// Requests that are on their way to it.
+const AHEAD: usize = 256;
+const ACK_WAIT: Duration = Duration::from_secs(30);
+
+/// Answers until it is dropped, and notes what it sees.
+#[derive(Debug)]
+pub(super) struct EchoWorkflow {
+    pub(super) notes: Notes,
+    serving: Vec<JoinHandle<()>>,
+}
+
+/// What was seen in one round; clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Notes {
+    load: Load,
+    /// Every so manieth agent fails for ever.
+    failing: Option<u32>,
+    seen: Arc<Mutex<Seen>>,
+    /// All are done.
+    pub(super) done: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// 2n when task n was asked for, 2n + 1 when it was answered, n = agent * tasks + seq.
+    marks: Vec<u64>,
+    answered: u64,
+    due_at: HashMap<(u32, u32), Instant>,
+    /// The tasks by the ids of their answers.
+    asked: HashMap<String, (u32, u32)>,
+    latencies_us: Vec<u64>,
+    failures: u64,
+}
+
+impl Notes {
+    /// Tasks that will be completed.
+    pub(super) fn wanted(&self) -> u64 {
+        let failing = self.failing.map_or(0, |nth| self.load.agents.div_ceil(nth));
+        u64::from(self.load.agents - failing) * u64::from(self.load.tasks)
+    }
+
+    pub(super) fn due(&self, place: (u32, u32), at: Instant) {
+        locked(&self.seen).due_at.insert(place, at);
+    }
+
+    /// The marks, and the latencies of what is completed.
+    pub(super) fn take(&self) -> (Vec<u64>, Vec<u64>) {
+        let seen = std::mem::take(&mut *locked(&self.seen));
+        (seen.marks, seen.latencies_us)
+    }
+
+    /// How often agents have failed.
+    pub(super) fn failures(&self) -> u64 {
+        locked(&self.seen).failures
+    }
+
+    fn fails(&self, (agent, _): (u32, u32)) -> bool {
+        self.failing.is_some_and(|nth| agent.is_multiple_of(nth))
+    }
+
+    fn number(&self, (agent, seq): (u32, u32)) -> u64 {
+        u64::from(agent) * u64::from(self.load.tasks) + u64::from(seq)
+    }
+
+    fn begin(&self, place: (u32, u32), answer: &str) {
+        let mark = 2 * self.number(place);
+        let mut seen = locked(&self.seen);
+        if self.fails(place) {
+            seen.failures += 1;
+            return;
+        }
+        seen.marks.push(mark);
+        if self.load.rate.is_some() {
+            seen.asked.insert(answer.to_owned(), place);
+        }
+    }
+
+    /// Before the answer is on its way: what follows it may come at once.
+    fn end(&self, place: (u32, u32)) {
+        if self.fails(place) {
+            return;
+        }
+        let mark = 2 * self.number(place) + 1;
+        let mut seen = locked(&self.seen);
+        seen.marks.push(mark);
+        seen.answered += 1;
+        if self.load.rate.is_none() && seen.answered == self.wanted() {
+            self.done.notify_one();
+        }
+    }
+
+    fn completed(&self, message: &str) {
+        let mut seen = locked(&self.seen);
+        let place = seen.asked.remove(message);
+        let Some(due_at) = place.and_then(|place| seen.due_at.get(&place).copied()) else { return };
+        seen.latencies_us.push(u64::try_from(due_at.elapsed().as_micros()).unwrap_or(u64::MAX));
+        if seen.latencies_us.len() as u64 == self.wanted() {
+            self.done.notify_one();
+        }
+    }
+}
+
+impl EchoWorkflow {
+    /// Makes the consumer and begins to answer.
+    pub(super) async fn start(nats_url: &str, load: Load, failing: Option<u32>) -> Result<Self> {
+        let notes = Notes { load, failing, seen: Arc::default(), done: Arc::default() };
+        let client = async_nats::connect(nats_url).await?;
+        let context = ContextBuilder::new().max_ack_inflight(4 * AHEAD).build(client.clone());
+        let workflow = WorkflowName::parse("default")?;
+        let config = pull::Config {
+            durable_name: Some(subject::work_consumer(&workflow)),
+            filter_subject: subject::work(&workflow),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: ACK_WAIT,
+            max_ack_pending: 10_000,
+            ..pull::Config::default()
+        };
+        let consumer = context.create_consumer_on_stream(config, subject::WORK_STREAM).await?;
+        let requests = consumer.stream().max_messages_per_batch(AHEAD).messages().await?;
+        let mut serving = vec![tokio::spawn(answer_all(requests, context, notes.clone()))];
+        if load.rate.is_some() {
+            let mut frames = client.subscribe("live.*").await?;
+            client.flush().await?;
+            let notes = notes.clone();
+            serving.push(tokio::spawn(async move {
+                while let Some(frame) = frames.next().await {
+                    let Ok(frame) = wire::live::decode(&frame.payload) else { continue };
+                    // Sent after the commit.
+                    if frame.terminal.is_some() {
+                        notes.completed(frame.message.as_str());
+                    }
+                }
+            }));
+        }
+        Ok(Self { notes, serving })
+    }
+}
+
+impl Drop for EchoWorkflow {
+    fn drop(&mut self) {
+        self.serving.iter().for_each(JoinHandle::abort);
+    }
+}
+
+async fn answer_all(mut requests: pull::Stream, context: jetstream::Context, notes: Notes) {
+    let mut storing = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            Some(()) = storing.next() => {}
+            request = requests.next() => {
+                // An error ends nothing: what was on its way comes again.
+                let Some(request) = request else { return };
+                let Ok(request) = request else { continue };
+                match answer(&context, &notes, &request).await {
+                    Ok(stored) => storing.push(acknowledge(request, stored)),
+                    Err(error) => eprintln!("    a turn request was not answered: {error:#}"),
+                }
+            }
+        }
+    }
+}
+
+async fn answer(context: &jetstream::Context, notes: &Notes, message: &Message) -> Result<PublishAckFuture> {
+    let request: TurnRequest = serde_json::from_slice(&message.payload)?;
+    let task = request.task.as_ref().context("no task")?;
+    let place = antiphon_runs::place(&task.task_id).context("an unknown task")?;
+    notes.begin(place, &request.message_id);
+    let text = "y".repeat(ANSWER_BYTES);
+    let chunk = match notes.fails(place) {
+        true => Chunk { kind: ChunkKind::Error, ..Chunk::content(0, "it always fails", true) },
+        false => Chunk::content(0, &text, true),
+    };
+    let arrival = Arrival {
+        message: MessageId::parse(&request.message_id)?,
+        attempt: request.attempt,
+        step: 0,
+        role: Role::Assistant,
+        chunk: Arc::new(chunk),
+    };
+    let token = Some(TurnToken::received(&request.turn_token));
+    let frame = Frame { thread: ThreadId::parse(&request.thread_id)?, chunks: vec![arrival], token };
+    notes.end(place);
+    Ok(context.publish(request.subject.clone(), wire::encode_frame(&frame)).await?)
+}
+
+async fn acknowledge(request: Message, stored: PublishAckFuture) {
+    let stored = stored.await;
+    if stored.is_ok() {
+        // Not confirmed: a request that comes again is answered again, and dropped by its owner.
+        let _ = request.ack().await;
+    }
+}

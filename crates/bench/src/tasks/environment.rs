@@ -1,0 +1,129 @@
+//! The servers that all contenders share, and what they use.
+
+use anyhow::{Context as _, Result};
+use devservices::{
+    services::{Nats, NatsOptions, Postgres, PostgresOptions},
+    tools,
+};
+use serde::Serialize;
+use sqlx::{Connection as _, PgConnection};
+
+use super::super::usage::Meter;
+use testkit::services::TestDatabase;
+
+const POSTGRES: &str = "postgres";
+const NATS: &str = "nats-server";
+
+/// One Postgres whose commits reach the disk, and one nats-server.
+pub(super) struct Environment {
+    nats: Nats,
+    postgres: Postgres,
+    /// For the whole run, so that measuring opens no connection.
+    admin: PgConnection,
+}
+
+impl Environment {
+    /// Starts both. No checkpoint falls into a round but those that are asked for.
+    pub(super) async fn start() -> Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// The same with further settings of Postgres.
+    pub(super) async fn start_with(further: &[(&str, &str)]) -> Result<Self> {
+        let nats = Nats::start(None, &NatsOptions::new(tools::nats_server()?.path))?;
+        let mut options = PostgresOptions::new(tools::postgres()?.path);
+        options.fsync = true;
+        options.max_connections = 400;
+        let settings = [("shared_buffers", "1GB"), ("max_wal_size", "8GB"), ("checkpoint_timeout", "1h")];
+        let settings = settings.iter().chain(further);
+        options.settings.extend(settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let postgres = Postgres::start(None, &options)?;
+        let admin = PgConnection::connect(&postgres.url()).await.context("connecting to Postgres")?;
+        Ok(Self { nats, postgres, admin })
+    }
+
+    pub(super) fn nats_url(&self) -> String {
+        self.nats.url()
+    }
+
+    pub(super) fn postgres_url(&self) -> String {
+        self.postgres.url()
+    }
+
+    /// Both servers.
+    pub(super) fn processes(&self) -> Vec<(&'static str, u32)> {
+        let postgres = self.postgres.pid().map(|pid| (POSTGRES, pid));
+        let nats = self.nats.pid().map(|pid| (NATS, pid));
+        [postgres, nats].into_iter().flatten().collect()
+    }
+
+    /// An empty database, after a checkpoint: what comes into it pays for no page images.
+    pub(super) async fn database(&mut self) -> Result<TestDatabase> {
+        let database = TestDatabase::create_on(&self.postgres.url()).await?;
+        sqlx::query("CHECKPOINT").execute(&mut self.admin).await?;
+        Ok(database)
+    }
+
+    /// Begins to measure. `clients`: the contender's own processes.
+    pub(super) async fn gauge(&mut self, clients: &[u32]) -> Result<Gauge> {
+        let mut processes = self.processes();
+        processes.extend(clients.iter().map(|pid| ("client", *pid)));
+        let wal = self.wal().await?;
+        Ok(Gauge { meter: Meter::start(&processes), wal })
+    }
+
+    /// What has been used since then, for so many tasks.
+    pub(super) async fn cost(&mut self, gauge: &Gauge, tasks: u64) -> Result<Cost> {
+        let used = gauge.meter.used();
+        let written = self.wal().await? - gauge.wal;
+        let of = |name: &str| {
+            let times =
+                used.processes.iter().filter(|(it, _)| *it == name).map(|(_, time)| time.as_secs_f64());
+            times.sum::<f64>() * 1e6 / tasks as f64
+        };
+        Ok(Cost {
+            seconds: used.seconds,
+            server_us: of(POSTGRES),
+            nats_us: of(NATS),
+            client_us: of("client"),
+            wal_bytes: written as f64 / tasks as f64,
+            foreign_cores: used.foreign_cores,
+        })
+    }
+
+    async fn wal(&mut self) -> Result<i64> {
+        let place = sqlx::query_scalar("SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint");
+        Ok(place.fetch_one(&mut self.admin).await?)
+    }
+}
+
+/// Tables as a server that has been up for a while has them: with statistics, and nothing left to clean.
+pub(super) async fn settle(database: &TestDatabase) -> Result<()> {
+    let mut connection = PgConnection::connect(database.url()).await?;
+    sqlx::query("VACUUM (ANALYZE)").execute(&mut connection).await?;
+    Ok(connection.close().await?)
+}
+
+/// What had been used when it began.
+#[derive(Debug)]
+pub(super) struct Gauge {
+    meter: Meter,
+    wal: i64,
+}
+
+/// What something took, for each task.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(super) struct Cost {
+    /// In all.
+    pub(super) seconds: f64,
+    /// Processor time of the postmaster and all its children, also those that have ended.
+    pub(super) server_us: f64,
+    /// Processor time of the nats-server.
+    pub(super) nats_us: f64,
+    /// Processor time of the contender.
+    pub(super) client_us: f64,
+    /// Bytes in the log of the database.
+    pub(super) wal_bytes: f64,
+    /// Everybody else, in cores.
+    pub(super) foreign_cores: f64,
+}

@@ -1,0 +1,347 @@
+//! The first part of the demo: a thread that somebody talks in, with answers as they come.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::{
+    Stage,
+    input::{Line, Lines},
+    screen::{Screen, Style},
+    subscriber::{Kind, Seen, Viewer},
+    workflows::Engine,
+};
+use testkit::api;
+
+/// An answer that says nothing for so long will not come. Longer than a lease: an owner may die meanwhile.
+const PATIENCE: Duration = Duration::from_secs(150);
+/// So much of a tool's result is shown.
+const RESULT_CHARS: usize = 160;
+/// The stream is open by then.
+const OPEN_LIMIT: Duration = Duration::from_secs(20);
+
+/// What was said in the thread, as this terminal saw it.
+#[derive(Debug)]
+pub(super) struct Dialog {
+    pub(super) thread: String,
+    pub(super) turns: Vec<Turn>,
+    /// What was to happen and did not.
+    pub(super) missing: Vec<String>,
+    /// A tool was to be called, and an answer to be stopped.
+    pub(super) has_all_kinds: bool,
+    /// The person wants to see the other parts.
+    pub(super) goes_on: bool,
+}
+
+/// One input and its answer.
+#[derive(Debug, Clone)]
+pub(super) struct Turn {
+    pub(super) id: String,
+    pub(super) input: String,
+    /// All text that was shown, in order.
+    pub(super) text: String,
+    pub(super) end: End,
+}
+
+/// How an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Complete,
+    /// After `/stop`.
+    Stopped,
+    Failed,
+}
+
+/// What a line asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Command {
+    Nothing,
+    Say(String),
+    Stop,
+    Tasks,
+    Quit,
+    Unknown(String),
+}
+
+/// Talks until the person, or the script of it, has had enough.
+pub(super) async fn show(stage: &Stage, lines: &mut Lines, screen: &mut Screen) -> Result<Dialog> {
+    let is_scripted = lines.are_scripted();
+    let thread = format!("demo-{}", stage.tag);
+    let engine = Engine::for_people();
+    let settings = json!({"system": SYSTEM});
+    stage.api.put_agent(&thread, engine.workflow(), settings).await?;
+    introduce(stage, engine, &thread, is_scripted, screen);
+    let mut viewer = Viewer::start(stage.api.0, &thread);
+    open(&mut viewer).await?;
+    let dialog =
+        Dialog { thread, turns: Vec::new(), missing: Vec::new(), has_all_kinds: false, goes_on: true };
+    let mut room = Room { stage, viewer, lines, dialog };
+    room.run(is_scripted, screen).await?;
+    if is_scripted {
+        room.expect(engine);
+    }
+    Ok(room.dialog)
+}
+
+const SYSTEM: &str = "You answer on a terminal: in plain text, briefly.";
+
+fn introduce(stage: &Stage, engine: Engine, thread: &str, is_scripted: bool, screen: &mut Screen) {
+    screen.heading(2, "A thread, and answers as they come");
+    let who = match engine {
+        Engine::Script => "a script",
+        Engine::Model => "your model",
+    };
+    screen.dim(&format!(
+        "Thread {thread}: what you say is stored in NATS, answered by {who} through any worker,"
+    ));
+    screen
+        .dim("and committed with its answer as one turn. Anybody may watch the same stream, on any gateway:");
+    screen.text(&format!("curl -N http://{}/v1/threads/{thread}/events", stage.api.0));
+    if !is_scripted {
+        screen.dim("Type a line. /stop ends an answer, /tasks goes on to ten agents, /quit ends all.");
+    }
+    screen.text("");
+}
+
+/// Nothing may be said before the stream is open, or its beginning would come as one piece.
+async fn open(viewer: &mut Viewer) -> Result<()> {
+    let opened = timeout(OPEN_LIMIT, async { while viewer.next().await != Seen::Opened {} }).await;
+    match opened {
+        Ok(()) => Ok(()),
+        Err(_) => bail!("the gateway did not open the event stream within {OPEN_LIMIT:?}"),
+    }
+}
+
+struct Room<'a> {
+    stage: &'a Stage,
+    viewer: Viewer,
+    lines: &'a mut Lines,
+    dialog: Dialog,
+}
+
+impl Room<'_> {
+    async fn run(&mut self, echoes: bool, screen: &mut Screen) -> Result<()> {
+        loop {
+            if !echoes {
+                screen.prompt();
+            }
+            let line = self.lines.next().await;
+            if echoes && let Line::Text(text) = &line {
+                screen.prompt();
+                screen.typed(text);
+            }
+            match command(line) {
+                Command::Nothing => {}
+                Command::Say(input) => self.turn(input, screen).await?,
+                Command::Stop => screen.dim("nothing is being answered"),
+                Command::Unknown(name) => screen.dim(&unknown(&name)),
+                Command::Tasks => return Ok(()),
+                Command::Quit => {
+                    self.dialog.goes_on = false;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    async fn turn(&mut self, input: String, screen: &mut Screen) -> Result<()> {
+        let accepted = match self.stage.api.say(&self.dialog.thread, &input).await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                screen.text(&format!("The gateway did not take it: {error:#}"));
+                return Ok(());
+            }
+        };
+        let turn = Turn { id: accepted.id.clone(), input, text: String::new(), end: End::Failed };
+        let mut answer = Answer { accepted, turn, call: None, last: None, pieces: 0, is_stopped: false };
+        let ended = self.follow(&mut answer, screen).await;
+        screen.end_pieces();
+        self.dialog.turns.push(answer.turn);
+        ended
+    }
+
+    /// Shows the answer until it has ended; lines that are typed meanwhile may stop it.
+    async fn follow(&mut self, answer: &mut Answer, screen: &mut Screen) -> Result<()> {
+        loop {
+            tokio::select! {
+                biased;
+                seen = timeout(PATIENCE, self.viewer.next()) => {
+                    let Ok(seen) = seen else { bail!("{}", no_answer(&answer.accepted.id)) };
+                    if answer.show(seen, screen) {
+                        return Ok(());
+                    }
+                }
+                line = self.lines.next_while_answering(answer.pieces) => {
+                    self.interject(line, answer, screen).await;
+                }
+            }
+        }
+    }
+
+    async fn interject(&mut self, line: Line, answer: &mut Answer, screen: &mut Screen) {
+        if self.lines.are_scripted() {
+            screen.end_pieces();
+            screen.dim("/stop");
+        } else {
+            screen.entered();
+        }
+        match command(line) {
+            Command::Nothing => {}
+            Command::Stop => self.stop(answer, screen).await,
+            Command::Say(_) | Command::Tasks => screen.dim("an answer is under way: wait for it, or /stop"),
+            Command::Unknown(name) => screen.dim(&unknown(&name)),
+            Command::Quit => {
+                self.lines.put_back(Line::End);
+                self.stop(answer, screen).await;
+            }
+        }
+    }
+
+    /// The answer ends by itself when it cannot be stopped: there is nothing to give up for.
+    async fn stop(&mut self, answer: &mut Answer, screen: &mut Screen) {
+        match self.stage.api.stop(&answer.accepted.id).await {
+            Ok(reply) => match reply["refused"].as_str() {
+                None => answer.is_stopped = true,
+                Some(why) => screen.dim(&format!("(not stopped: {why})")),
+            },
+            Err(error) => screen.dim(&format!("(not stopped: {error:#})")),
+        }
+    }
+
+    /// The scripted lines ask for a tool and a stop; a model may do without the tool, and be done before the stop.
+    fn expect(&mut self, engine: Engine) {
+        let turns = &self.dialog.turns;
+        if turns.len() != 3 || turns.iter().any(|turn| turn.end == End::Failed) {
+            self.dialog.missing.push("three lines were to be taken and answered".to_owned());
+        }
+        self.dialog.has_all_kinds = engine == Engine::Script;
+    }
+}
+
+/// An answer as far as it is here.
+struct Answer {
+    accepted: api::Turn,
+    turn: Turn,
+    /// The call of a tool whose arguments are coming.
+    call: Option<String>,
+    /// What the last piece was.
+    last: Option<Kind>,
+    pieces: usize,
+    is_stopped: bool,
+}
+
+impl Answer {
+    /// Shows what was seen; true when the answer has ended.
+    fn show(&mut self, seen: Seen, screen: &mut Screen) -> bool {
+        match seen {
+            Seen::Piece { message, kind, text } if message == self.accepted.answer => {
+                self.piece(kind, &text, screen);
+                false
+            }
+            Seen::Complete { message } if message == self.accepted.answer => {
+                screen.end_pieces();
+                if self.is_stopped {
+                    screen.dim("(stopped: what you saw is kept, and marked)");
+                }
+                self.turn.end = if self.is_stopped { End::Stopped } else { End::Complete };
+                true
+            }
+            Seen::Failed { message, code, text } if message == self.accepted.answer => {
+                screen.end_pieces();
+                screen.text(&format!("The answer failed ({code}): {text}"));
+                screen.dim(
+                    "The input is kept as a failed turn and can be retried; nothing of it is in the history.",
+                );
+                true
+            }
+            Seen::Reset { message } if message == self.accepted.answer => {
+                self.turn.text.clear();
+                screen.end_pieces();
+                screen.dim("(another attempt: the answer starts again)");
+                false
+            }
+            Seen::Restart => {
+                self.turn.text.clear();
+                screen.end_pieces();
+                screen.dim("(the stream begins anew)");
+                false
+            }
+            Seen::Broken(why) => {
+                screen.end_pieces();
+                screen.dim(&format!("(the stream broke: {why}; reading on behind the last piece)"));
+                false
+            }
+            Seen::Opened | Seen::Piece { .. } | Seen::Complete { .. } => false,
+            Seen::Failed { .. } | Seen::Reset { .. } => false,
+        }
+    }
+
+    fn piece(&mut self, kind: Kind, text: &str, screen: &mut Screen) {
+        self.pieces += usize::from(kind == Kind::Text);
+        if self.last.as_ref().is_some_and(|last| *last != kind) {
+            screen.end_pieces();
+        }
+        match &kind {
+            Kind::Text => {
+                self.turn.text.push_str(text);
+                screen.piece(Style::Plain, text);
+            }
+            Kind::Reasoning => screen.piece(Style::Dim, text),
+            Kind::Call { id, tool } => {
+                if self.call.as_ref() != Some(id) {
+                    screen.piece(Style::Dim, &format!("  tool {tool} "));
+                    self.call = Some(id.clone());
+                }
+                screen.piece(Style::Dim, text);
+            }
+            Kind::Result { tool } => {
+                let start = if self.last.as_ref() == Some(&kind) { "" } else { &format!("  {tool} gives ") };
+                let shown: String = text.chars().take(RESULT_CHARS).collect();
+                screen.piece(Style::Dim, &format!("{start}{shown}"));
+            }
+        }
+        self.last = Some(kind);
+    }
+}
+
+fn command(line: Line) -> Command {
+    let Line::Text(text) = line else { return Command::Quit };
+    match text.trim() {
+        "" => Command::Nothing,
+        "/stop" => Command::Stop,
+        "/tasks" => Command::Tasks,
+        "/quit" | "/exit" => Command::Quit,
+        other if other.starts_with('/') => Command::Unknown(other.to_owned()),
+        said => Command::Say(said.to_owned()),
+    }
+}
+
+fn unknown(name: &str) -> String {
+    format!("{name}? There are /stop, /tasks and /quit.")
+}
+
+fn no_answer(turn: &str) -> String {
+    format!(
+        "nothing came of turn {turn} for {PATIENCE:?}. Look into the logs of the workers and the workflow service: they \
+         say whether the turn was requested and taken"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_commands_or_inputs() {
+        let of = |text: &str| command(Line::Text(text.to_owned()));
+        assert_eq!(of("  "), Command::Nothing);
+        assert_eq!(of(" /stop "), Command::Stop);
+        assert_eq!(of("/tasks"), Command::Tasks);
+        assert_eq!(of("/quit"), Command::Quit);
+        assert_eq!(of("/stpo"), Command::Unknown("/stpo".into()));
+        assert_eq!(of(" what is /stop? "), Command::Say("what is /stop?".into()));
+        assert_eq!(command(Line::End), Command::Quit);
+    }
+}

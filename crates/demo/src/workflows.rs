@@ -1,0 +1,84 @@
+//! The workflow services of the demo: a script always, and a model besides, if one is configured.
+
+use std::{
+    env,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use devservices::workspace;
+use tokio::time::sleep;
+
+use testkit::{
+    fleet::{self, FleetOptions, Process, WorkflowOptions, WorkflowProgram},
+    http,
+};
+
+/// What the scripted service plays.
+pub(super) const SCRIPT: &str = include_str!("script.json");
+/// Which of our own variables are about the model.
+const OF_MODEL: [&str; 4] =
+    ["ANTIPHON_LLM_", "ANTIPHON_TOOLS_FILE", "ANTIPHON_MAX_STEPS", "ANTIPHON_WORKFLOW_CONCURRENCY"];
+
+/// Who answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Engine {
+    /// [`SCRIPT`].
+    Script,
+    /// The endpoint that `ANTIPHON_LLM_BASE_URL` names.
+    Model,
+}
+
+impl Engine {
+    /// The model, if there is one to be asked.
+    pub(super) fn for_people() -> Self {
+        match env::var_os("ANTIPHON_LLM_BASE_URL").is_some_and(|url| !url.is_empty()) {
+            true => Self::Model,
+            false => Self::Script,
+        }
+    }
+
+    /// The workflow that it serves.
+    pub(super) fn workflow(self) -> &'static str {
+        match self {
+            Self::Script => "demo-script",
+            Self::Model => "demo-model",
+        }
+    }
+}
+
+/// The fleet with its services. The script is there in any case: tasks fail as they are to by script only.
+pub(super) fn add(mut options: FleetOptions) -> Result<FleetOptions> {
+    let script = serde_json::from_str(SCRIPT).context("the script of the demo")?;
+    options = options.with_workflow(WorkflowOptions::script(script).of(Engine::Script.workflow()));
+    if Engine::for_people() == Engine::Script {
+        return Ok(options);
+    }
+    for (name, value) in env::vars() {
+        if OF_MODEL.iter().any(|own| name.starts_with(own)) {
+            options = options.with_env(&name, value);
+        }
+    }
+    let arguments = ["workflow", "--workflow-engine", "openai"].map(str::to_owned).into();
+    let program = WorkflowProgram::Program { binary: fleet::binary()?, arguments, dir: workspace::root() };
+    let model = WorkflowOptions { workflow: Engine::Model.workflow().to_owned(), program };
+    Ok(options.with_workflow(model))
+}
+
+/// Waits until a service takes turn requests; the fleet does not wait for those that it takes for programs of others.
+pub(super) async fn ready(service: &mut Process, limit: Duration) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let answer = http::get(service.metrics_addr(), "/readyz").await;
+        if answer.is_ok_and(|answer| answer.status == 200) {
+            return Ok(());
+        }
+        if let Some(status) = service.has_ended() {
+            bail!("the workflow service ended ({status}): {}", service.log_tail());
+        }
+        if Instant::now() > deadline {
+            bail!("the workflow service is not ready; its log ends with:\n{}", service.log_tail());
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,202 @@
+//! What tests of turns and tasks stand on besides the fixture: the API, manual workflows, and queries of the tables.
+
+use std::time::Duration;
+
+use model::AgentId;
+use serde_json::{Value, json};
+use testkit::{
+    api::{Api, Turn},
+    db_snapshot::turns::{self, StoredTask, TurnMessage},
+    fleet::{FleetOptions, WorkflowOptions},
+    manual_workflow::{Asked, ManualWorkflow},
+    sse::{Event, Follower},
+};
+
+use crate::fixture::Fixture;
+
+/// How long anything may take that waits for nothing but a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(15);
+/// How long a test watches that something does not happen.
+pub(crate) const A_WHILE: Duration = Duration::from_millis(700);
+
+/// One worker and no workflow service: the test answers.
+pub(crate) fn alone(mut options: FleetOptions) -> FleetOptions {
+    options.workers = 1;
+    options
+}
+
+/// One worker, and a service that plays [`script`].
+pub(crate) fn scripted(options: FleetOptions) -> FleetOptions {
+    alone(options).with_workflow(WorkflowOptions::script(script()))
+}
+
+/// What the scripted service answers, by words in the input.
+pub(crate) fn script() -> Value {
+    let error = |class: &str| json!({"class": class, "message": format!("a {class} failure by script")});
+    let said = json!({"text": {"content": "You said: {input}", "chars": 6}});
+    let when =
+        |word: &str, steps: Value| json!({"name": word, "when": {"input_contains": word}, "steps": steps});
+    let slowly =
+        json!({"text": {"content": "Slowly {input} and {input} and {input}", "chars": 4, "every_ms": 40}});
+    let calls = json!([
+        {"name": "clock", "arguments": {"zone": "UTC"}, "result": "noon"},
+        {"name": "sky", "arguments": {}, "result": "blue"},
+    ]);
+    json!({"scenarios": [
+        when("fails-once", json!([{"text": {"content": "I try. "}}, {"fail_first": {"runs": 1, "error": error("transient")}}, said])),
+        when("fails-twice", json!([{"fail_first": {"runs": 2, "error": error("transient")}}, said])),
+        when("fails-always", json!([{"error": error("transient")}])),
+        when("fails-for-good", json!([{"text": {"content": "Half of"}}, {"error": error("permanent")}])),
+        when("fails-auth", json!([{"fail_first": {"runs": 1, "error": error("auth")}}, said])),
+        when("tools", json!([{"text": {"content": "Let me look."}}, {"tools": calls}, said])),
+        when("slowly", json!([slowly])),
+        when("large...", json!([{"text": {"content": "You said: {input}"}}])),
+        {"name": "echo", "steps": [said]},
+    ]})
+}
+
+impl Fixture {
+    /// The first gateway.
+    pub(crate) fn api(&self) -> Api {
+        Api(self.fleet.gateways[0].http_addr())
+    }
+
+    /// A manual workflow for the workflow `default`.
+    pub(crate) async fn manual_workflow(&self) -> ManualWorkflow {
+        self.manual_workflow_of("default", Duration::from_secs(30)).await
+    }
+
+    pub(crate) async fn manual_workflow_of(&self, workflow: &str, ack_wait: Duration) -> ManualWorkflow {
+        ManualWorkflow::connect(self.nats.url(), workflow, ack_wait).await.unwrap()
+    }
+
+    /// An agent of the workflow `default` with these settings.
+    pub(crate) async fn settle(&self, agent: &str, settings: Value) {
+        self.api().put_agent(agent, "default", settings).await.unwrap();
+    }
+
+    /// Sends tasks over NATS, as anybody may.
+    pub(crate) async fn send_tasks(&self, agent: &str, tasks: impl IntoIterator<Item = (String, String)>) {
+        for (id, content) in tasks {
+            let task = json!({"task_id": id, "content": content});
+            self.send_entry(agent, task.to_string().into_bytes()).await;
+        }
+    }
+
+    /// Sends one payload to an agent's subject.
+    pub(crate) async fn send_entry(&self, agent: &str, payload: Vec<u8>) {
+        let subject = self.task_subject(agent);
+        self.publisher.publish_raw(&subject, None, payload.into()).await.unwrap();
+    }
+
+    pub(crate) fn task_subject(&self, agent: &str) -> String {
+        let count = model::PartitionCount::new(crate::fixture::PARTITIONS.into()).unwrap();
+        wire::subject::tasks_exact(count, &AgentId::parse(agent).unwrap())
+    }
+
+    pub(crate) async fn tasks_of(&self, agent: &str) -> Vec<StoredTask> {
+        turns::tasks_of(&self.pool, agent).await.unwrap()
+    }
+
+    /// Waits until an agent's tasks have these statuses, in the order of the queue.
+    pub(crate) async fn until_tasks(&self, agent: &str, wanted: &[&str]) {
+        let mut seen = Vec::new();
+        let what = format!("the tasks of {agent} are {wanted:?}");
+        let began = tokio::time::Instant::now();
+        while began.elapsed() < SOON {
+            let tasks = turns::tasks_of(&self.pool, agent).await.unwrap_or_default();
+            seen = tasks.into_iter().map(|task| task.status).collect::<Vec<_>>();
+            if seen == wanted {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{what}; they are {seen:?}");
+    }
+
+    pub(crate) async fn messages_of(&self, thread: &str) -> Vec<TurnMessage> {
+        turns::of_thread(&self.pool, thread).await.unwrap()
+    }
+
+    /// Waits until a thread has so many messages.
+    pub(crate) async fn until_messages(&self, thread: &str, count: usize) -> Vec<TurnMessage> {
+        self.until(&format!("{thread} has {count} messages"), SOON, async || {
+            turns::of_thread(&self.pool, thread).await.is_ok_and(|messages| messages.len() >= count)
+        })
+        .await;
+        self.messages_of(thread).await
+    }
+
+    /// Waits until a thread has a failed turn, and returns the codes of all of them.
+    pub(crate) async fn until_failed(&self, thread: &str, count: usize) -> Vec<(String, i32)> {
+        let failed = async || {
+            let all = turns::failed_turns(&self.pool).await.unwrap_or_default();
+            all.into_iter()
+                .filter(|turn| turn.thread_id == thread)
+                .map(|turn| (turn.code, turn.run))
+                .collect::<Vec<_>>()
+        };
+        self.until(&format!("{thread} has {count} failed turns"), SOON, async || {
+            failed().await.len() == count
+        })
+        .await;
+        failed().await
+    }
+
+    /// A metric over all workers.
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
+        let mut sum = 0.0;
+        for worker in &self.fleet.workers {
+            sum += worker.metrics().await.map_or(0.0, |metrics| metrics.sum(name));
+        }
+        sum
+    }
+
+    /// Waits until nothing waits to be published any more.
+    pub(crate) async fn until_settled(&self) {
+        self.until("nothing is left open or unsent", SOON, async || {
+            turns::unsettled(&self.pool).await.is_ok_and(|left| left == (0, 0))
+        })
+        .await;
+    }
+
+    /// Nobody is asked for some time.
+    pub(crate) async fn nobody_is_asked(&self, manual_workflow: &ManualWorkflow) {
+        let asked = manual_workflow.next_within(A_WHILE).await.unwrap();
+        assert!(asked.is_none(), "asked for {:?}", asked.map(|asked| asked.raw));
+    }
+}
+
+/// The next request, whose turn it must be.
+pub(crate) async fn asked_for(manual_workflow: &ManualWorkflow, turn: &Turn) -> Asked {
+    let asked = manual_workflow.next(SOON).await.unwrap();
+    assert_eq!((&asked.request.turn_id, &asked.request.message_id), (&turn.id, &turn.answer));
+    asked
+}
+
+/// Role and text of each message.
+pub(crate) fn said(messages: &[TurnMessage]) -> Vec<(&str, &str)> {
+    messages.iter().map(|message| (message.role.as_str(), message.content.as_str())).collect()
+}
+
+/// Everything that a follower has seen, over all its connections.
+pub(crate) fn events(follower: &Follower) -> Vec<Event> {
+    follower.inspect(|transcripts| {
+        let all = transcripts.iter().flat_map(|transcript| &transcript.events);
+        all.map(|received| received.event.clone()).collect()
+    })
+}
+
+/// Waits until a follower has seen the end of a message.
+pub(crate) async fn until_ended(follower: &Follower, message: &str) {
+    let began = tokio::time::Instant::now();
+    while !events(follower).iter().any(|event| event.terminal() == Some(message)) {
+        assert!(began.elapsed() < SOON, "no end of {message}: {:?}", events(follower));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The text of a message as the follower's clients show it.
+pub(crate) fn text_seen(follower: &Follower, message: &str) -> String {
+    follower.inspect(|transcripts| transcripts.iter().map(|transcript| transcript.text_of(message)).collect())
+}

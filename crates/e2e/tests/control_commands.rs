@@ -1,0 +1,231 @@
+//! What operators do to agents and tasks, and what they are told of the things that wait.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::db_snapshot::turns;
+
+use crate::{
+    api_client::{SOON, alone, asked_for, said, scripted},
+    fixture::Fixture,
+};
+
+/// The act was done, and its id is in the answer.
+fn done(answer: &Value) {
+    assert_eq!((&answer["done"], &answer["refused"]), (&json!(true), &Value::Null), "{answer}");
+    assert!(answer["act_id"].is_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_agent_takes_tasks_and_starts_none_but_answers_people() {
+    let fixture = Fixture::with(scripted).await;
+    let api = fixture.api();
+    fixture.settle("ann", json!({})).await;
+    let path = "/v1/agents/ann/pause";
+    let paused = api.send("POST", path, None, &[("x-antiphon-actor", "ada@example.org")]).await.unwrap();
+    done(&paused.json().unwrap());
+    api.send_task("ann", "k", "hello").await.unwrap();
+    fixture.until_tasks("ann", &["pending"]).await;
+    fixture
+        .until("it says why", SOON, async || {
+            let shown = api.agent("ann").await.unwrap();
+            (shown["waiting"]["reason"].clone(), shown["head_task_id"].clone())
+                == (json!("paused"), json!("k"))
+        })
+        .await;
+    api.say("ann", "are you there?").await.unwrap();
+    fixture.until_messages("ann", 2).await;
+    fixture.until_tasks("ann", &["pending"]).await;
+    let listed = api.call("GET", "/v1/agents?waiting=paused", None).await.unwrap();
+    assert_eq!(
+        (listed["agents"][0]["agent_id"].clone(), listed["agents"].as_array().unwrap().len()),
+        (json!("ann"), 1)
+    );
+    done(&api.act("ann", "resume").await.unwrap());
+    fixture.until_tasks("ann", &["completed"]).await;
+    let acts = turns::acts(&fixture.pool, "ann").await.unwrap();
+    let told: Vec<_> = acts.iter().map(|act| (act.action.as_str(), act.actor.as_str())).collect();
+    assert_eq!(told, [("put_settings", "api"), ("pause", "ada@example.org"), ("resume", "api")]);
+    assert!(acts.iter().all(|act| act.error.is_none() && (0.0..60_000.0).contains(&act.age_ms)));
+    let shown = api.acts_on_agent("ann").await.unwrap();
+    assert_eq!(shown.len(), 3);
+    assert!(shown.iter().all(|act| act["at"].is_string() && act["done"] == json!(true)), "{shown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_tasks_are_retried_edited_and_dropped_and_each_is_in_the_audit() {
+    let fixture = Fixture::with(scripted).await;
+    let api = fixture.api();
+    fixture.settle("ann", json!({})).await;
+    for task in ["edited", "dropped", "kept"] {
+        api.send_task("ann", task, "fails-for-good").await.unwrap();
+    }
+    fixture.until_tasks("ann", &["failed", "failed", "failed"]).await;
+    // As it is it would fail again; with another text it goes to the end of the queue and succeeds.
+    done(&api.edit_task("ann", "edited", "hello").await.unwrap());
+    done(&api.retry_task("ann", "edited").await.unwrap());
+    done(&api.drop_task("ann", "dropped").await.unwrap());
+    fixture.until_tasks("ann", &["failed", "completed"]).await;
+    let tasks = fixture.tasks_of("ann").await;
+    assert_eq!(tasks.iter().map(|task| task.task_id.as_str()).collect::<Vec<_>>(), ["kept", "edited"]);
+    assert_eq!(
+        said(&fixture.messages_of("ann").await),
+        [("user", "hello"), ("assistant", "You said: hello")]
+    );
+    // What cannot be done is refused, with the reason, and is in the audit too.
+    let refused = api.retry_task("ann", "edited").await.unwrap();
+    assert_eq!((&refused["done"], &refused["refused"]), (&json!(false), &json!("task edited is not failed")));
+    let refused = api.drop_task("ann", "edited").await.unwrap();
+    assert_eq!(refused["refused"], json!("task edited is completed"));
+    let unknown = api.send("POST", "/v1/agents/ann/tasks/dropped/retry", None, &[]).await.unwrap();
+    assert_eq!((unknown.status, unknown.json().unwrap()["code"].clone()), (404, json!("unknown_task")));
+    let acts = turns::acts(&fixture.pool, "ann").await.unwrap();
+    let told: Vec<_> = acts
+        .iter()
+        .filter(|act| act.action != "put_settings")
+        .map(|act| (act.action.as_str(), act.target.as_deref().unwrap_or_default(), act.error.is_none()))
+        .collect();
+    let wanted = [
+        ("edit_task", "edited", true),
+        ("retry_task", "edited", true),
+        ("drop_task", "dropped", true),
+        ("retry_task", "edited", false),
+        ("drop_task", "edited", false),
+        ("retry_task", "dropped", false),
+    ];
+    assert_eq!(told, wanted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_tasks_are_edited_and_dropped_but_not_the_one_under_way() {
+    let fixture = Fixture::with(alone).await;
+    let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
+    fixture.settle("ann", json!({})).await;
+    for task in ["first", "second", "third"] {
+        api.send_task("ann", task, "do it").await.unwrap();
+    }
+    let asked = manual_workflow.next(SOON).await.unwrap();
+    fixture.until_tasks("ann", &["pending", "pending", "pending"]).await;
+    done(&api.edit_task("ann", "second", "do it better").await.unwrap());
+    done(&api.drop_task("ann", "third").await.unwrap());
+    for refused in
+        [api.edit_task("ann", "first", "no").await.unwrap(), api.drop_task("ann", "first").await.unwrap()]
+    {
+        let why = refused["refused"].as_str().unwrap();
+        assert_eq!(why, "task first is under way; stop its turn first");
+    }
+    asked.answer("done").await.unwrap();
+    let second = manual_workflow.next(SOON).await.unwrap();
+    assert_eq!(second.request.context.last().unwrap().content, "do it better");
+    second.answer("done").await.unwrap();
+    fixture.until_tasks("ann", &["completed", "completed", "failed"]).await;
+    let tasks = fixture.tasks_of("ann").await;
+    assert_eq!((tasks[2].task_id.as_str(), tasks[2].failure_code.as_deref()), ("third", Some("dropped")));
+    assert_eq!(tasks[1].content, "do it better");
+    fixture.nobody_is_asked(&manual_workflow).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_task_keeps_its_part_is_failed_and_the_next_one_runs() {
+    let fixture = Fixture::with(alone).await;
+    let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
+    fixture.settle("ann", json!({})).await;
+    for task in ["first", "second"] {
+        api.send_task("ann", task, "do it").await.unwrap();
+    }
+    let mut asked = manual_workflow.next(SOON).await.unwrap();
+    asked.say("I am at it").await.unwrap();
+    let turn = asked.request.turn_id.clone();
+    fixture
+        .until("it is heard of", SOON, async || {
+            let shown = api.agent("ann").await.unwrap();
+            shown["active_turn"]["turn_id"] == json!(turn) && shown["active_turn"]["waiting"].is_null()
+        })
+        .await;
+    done(&api.stop(&turn).await.unwrap());
+    let second = manual_workflow.next(SOON).await.unwrap();
+    assert_eq!(second.request.task.as_ref().unwrap().task_id, "second");
+    second.answer("done").await.unwrap();
+    fixture.until_tasks("ann", &["failed", "completed"]).await;
+    assert_eq!(fixture.tasks_of("ann").await[0].failure_code.as_deref(), Some("stopped"));
+    let messages = fixture.messages_of("ann").await;
+    let told = [("user", "do it"), ("assistant", "I am at it"), ("user", "do it"), ("assistant", "done")];
+    assert_eq!(said(&messages), told);
+    assert_eq!(messages[1].metadata["stopped"], json!(true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_that_waits_says_why() {
+    let fixture = Fixture::with(alone).await;
+    let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
+    fixture.settle("ann", json!({"backoff_base_ms": 60_000})).await;
+    let reason_of_turn = async |wanted: Value| {
+        let mut seen = Value::Null;
+        fixture
+            .until(&format!("the turn waits for {wanted}"), SOON, async || {
+                seen = api.agent("ann").await.unwrap();
+                seen["active_turn"]["waiting"]["reason"] == wanted
+            })
+            .await;
+        seen
+    };
+    // Nobody has taken the request; the task behind the message waits for it.
+    let turn = api.say("ann", "hello").await.unwrap();
+    api.send_task("ann", "k", "do it").await.unwrap();
+    fixture.until_tasks("ann", &["pending"]).await;
+    let seen = reason_of_turn(json!("no_workflow")).await;
+    assert_eq!(seen["active_turn"]["turn_id"], json!(turn.id));
+    fixture.until("the task says why", SOON, async || {
+        api.agent("ann").await.unwrap()["waiting"]["reason"] == "head_of_line"
+    })
+    .await;
+    api.create_thread(&json!({"thread_id": "ann"})).await.unwrap();
+    let second = api.say("ann", "and").await.unwrap();
+    fixture.until("the second waits", SOON, async || {
+        let thread = api.thread("ann").await.unwrap();
+        let waiting = thread["waiting_turns"][0].clone();
+        waiting["turn_id"] == json!(second.id) && waiting["waiting"]["reason"] == "head_of_line"
+    })
+    .await;
+    // A chunk is missing.
+    let mut asked = asked_for(&manual_workflow, &turn).await;
+    let missing = asked.chunk("a", json!({}));
+    asked.say("b").await.unwrap();
+    reason_of_turn(json!("gap")).await;
+    asked.publish(missing.to_string().into_bytes()).await.unwrap();
+    reason_of_turn(Value::Null).await;
+    asked.answer("c").await.unwrap();
+    asked_for(&manual_workflow, &second).await.answer("d").await.unwrap();
+    // The head has failed.
+    let mut asked = manual_workflow.next(SOON).await.unwrap();
+    asked.fail("later", json!({})).await.unwrap();
+    fixture.until("it backs off", SOON, async || {
+        api.agent("ann").await.unwrap()["waiting"]["reason"] == "backoff"
+    })
+    .await;
+    let shown = api.agent("ann").await.unwrap();
+    assert_eq!(
+        (&shown["waiting"]["until"], &shown["owner"]),
+        (&shown["backoff_next_run_at"], &json!("present"))
+    );
+    assert!(shown["backoff_next_run_at"].as_str().unwrap().ends_with('Z'), "{shown}");
+    let listed = api.call("GET", "/v1/agents?waiting=backoff", None).await.unwrap();
+    assert_eq!(listed["agents"][0]["agent_id"], "ann");
+    done(&api.act("ann", "pause").await.unwrap());
+    done(&api.act("ann", "clear-backoff").await.unwrap());
+    fixture
+        .until("it is paused", SOON, async || {
+            api.agent("ann").await.unwrap()["waiting"]["reason"] == "paused"
+        })
+        .await;
+    // Without the owner only what is stored is known.
+    fixture.fleet.workers[0].pause();
+    let shown = api.agent("ann").await.unwrap();
+    assert_eq!((&shown["owner"], &shown["waiting"]["reason"]), (&json!("away"), &json!("paused")));
+    fixture.fleet.workers[0].resume();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    done(&api.act("ann", "resume").await.unwrap());
+    manual_workflow.next(SOON).await.unwrap().answer("done").await.unwrap();
+    fixture.until_tasks("ann", &["completed"]).await;
+    assert_eq!(api.agent("ann").await.unwrap()["waiting"], Value::Null);
+}

@@ -1,0 +1,129 @@
+//! What is rare and must be right: before the first answer, without an owner, with requests that cannot be made, and after a
+//! failure.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::{
+    api::Api,
+    db_snapshot::{self, turns},
+    http,
+    sse::{Event, Item, Parser},
+    turn_events,
+};
+use tokio::time::{sleep, timeout};
+
+use crate::{
+    api_client::{SOON, alone, asked_for, events, said, until_ended},
+    fixture::{Fixture, PARTITIONS},
+};
+
+/// What somebody is told who comes for one message, up to its end.
+async fn told(api: Api, thread: &str, message: &str) -> Vec<Event> {
+    let path = format!("/v1/threads/{thread}/events?message={message}");
+    let mut response = http::open(api.0, &path, &[]).await.unwrap();
+    assert_eq!(response.status, 200);
+    let (mut parser, mut events) = (Parser::default(), Vec::new());
+    while !events.iter().any(|event: &Event| event.terminal() == Some(message)) {
+        let mut bytes = Vec::new();
+        let read = timeout(SOON, response.body.read(&mut bytes)).await;
+        assert!(read.expect("no end came").unwrap() > 0, "cut: {events:?}");
+        events.extend(parser.feed(&bytes).into_iter().filter_map(|item| match item {
+            Item::Event { name, data, .. } => Some(Event::read(name.as_deref(), &data)),
+            Item::Comment(_) => None,
+        }));
+    }
+    events
+}
+
+/// Code, text and metadata of the failure of a message.
+fn failure(events: &[Event], wanted: &str) -> (String, String, Value) {
+    let of_it = |event: &Event| match event {
+        Event::Failed { message, code, text, metadata, .. } if message == wanted => {
+            Some((code.clone(), text.clone(), metadata.clone()))
+        }
+        _ => None,
+    };
+    events.iter().find_map(of_it).unwrap_or_else(|| panic!("no failure of {wanted}: {events:?}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_is_there_from_its_first_turn_and_a_stop_waits_for_a_worker() {
+    let mut fixture = Fixture::with(alone).await;
+    let (api, manual_workflow) = (fixture.api(), fixture.manual_workflow().await);
+    let turn = api.say("talk", "tell me").await.unwrap();
+    // At once, and while the turn is under way: nothing is stored of the thread.
+    for _ in 0..2 {
+        let shown = api.thread("talk").await.unwrap();
+        assert_eq!((&shown["thread_id"], &shown["message_count"]), (&json!("talk"), &json!(0)), "{shown}");
+        assert_eq!(shown["active_turn"]["turn_id"], json!(turn.id), "{shown}");
+        sleep(Duration::from_millis(300)).await;
+    }
+    let mut asked = asked_for(&manual_workflow, &turn).await;
+    let follower = fixture.following("talk").await;
+    asked.say("Once upon").await.unwrap();
+    follower.wait(SOON, |progress| progress.events >= 1).await.unwrap();
+    fixture.fleet.workers[0].kill().await.unwrap();
+    let id = turn.id.clone();
+    let stop = tokio::spawn(async move { api.stop(&id).await.unwrap() });
+    sleep(Duration::from_secs(1)).await;
+    assert!(!stop.is_finished(), "nobody could do it");
+    fixture.fleet.workers[0].spawn().unwrap();
+    let stopped = stop.await.unwrap();
+    assert!(stopped["act_id"].is_string() && stopped["refused"].is_null(), "{stopped}");
+    until_ended(&follower, &turn.answer).await;
+    let messages = fixture.until_messages("talk", 2).await;
+    assert_eq!(said(&messages), [("user", "tell me"), ("assistant", "Once upon")]);
+    assert_eq!(messages[1].metadata["stopped"], json!(true));
+    let acts = turns::acts(&fixture.pool, "talk").await.unwrap();
+    assert_eq!(acts.iter().map(|act| act.action.as_str()).collect::<Vec<_>>(), ["stop_turn"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_cannot_be_made_fails_its_turn_for_good() {
+    let fixture = Fixture::with(alone).await;
+    let api = fixture.api();
+    let follower = fixture.following("talk").await;
+    // In JSON each of them takes six bytes, and the request more than NATS takes in one message.
+    let content = "\u{1}".repeat(200 << 10);
+    let turn = api.say("talk", &content).await.unwrap();
+    until_ended(&follower, &turn.answer).await;
+    let (code, text, metadata) = failure(&events(&follower), &turn.answer);
+    assert_eq!((code.as_str(), &metadata["retryable"]), ("unrequestable", &json!(false)), "{text}");
+    assert!(text.starts_with("the turn request could not be made: "), "{text}");
+    assert_eq!(failure(&told(api, "talk", &turn.answer).await, &turn.answer), (code, text.clone(), metadata));
+    let shown = api.failed_turns("talk").await.unwrap();
+    assert_eq!(
+        (&shown[0]["code"], &shown[0]["retryable"], &shown[0]["text"]),
+        (&json!("unrequestable"), &json!(false), &json!(text))
+    );
+    api.send_task("ann", "large", &content).await.unwrap();
+    fixture.until_tasks("ann", &["failed"]).await;
+    assert_eq!(fixture.tasks_of("ann").await[0].failure_code.as_deref(), Some("unrequestable"));
+    fixture.until_settled().await;
+    let ends = turn_events::all(fixture.publisher.context()).await.unwrap();
+    let codes: Vec<_> = ends.iter().map(|end| end.said.code.as_deref()).collect();
+    assert_eq!(codes, [Some("unrequestable"), Some("unrequestable")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_after_a_failure_is_told_the_same() {
+    let fixture = Fixture::with(alone).await;
+    let follower = fixture.following("talk").await;
+    let count = model::PartitionCount::new(PARTITIONS.into()).unwrap();
+    let subject = wire::subject::chunks_exact(count, &model::ThreadId::parse("talk").unwrap());
+    let classes = [("permanent", false), ("transient", true), ("auth", true)];
+    for (class, _) in classes {
+        let chunk = json!({"session_id": "talk", "message_id": class, "chunk_id": 0, "chunk": "no",
+            "chunk_type": "error", "is_final": true, "metadata": {"class": class}});
+        fixture.publisher.publish_raw(&subject, None, chunk.to_string().into_bytes().into()).await.unwrap();
+    }
+    for (class, retryable) in classes {
+        until_ended(&follower, class).await;
+        let live = failure(&events(&follower), class);
+        assert_eq!(live.0, "producer_error");
+        assert_eq!(live.2, json!({"code": "producer_error", "retryable": retryable}), "{class}");
+        assert_eq!(failure(&told(fixture.api(), "talk", class).await, class), live);
+    }
+    assert_eq!(db_snapshot::dead_letters(&fixture.pool).await.unwrap().len(), 3);
+}

@@ -1,0 +1,140 @@
+//! What a worker tells of itself, and how it behaves at its limits.
+
+use std::time::Duration;
+
+use testkit::{db_snapshot, load::PlannedMessage, text};
+
+use crate::fixture::{Fixture, short};
+
+/// The metrics of the requirements' row C15, by the names of the README.
+const ROW_C15: [&str; 11] = [
+    "antiphon_worker_open_messages",
+    "antiphon_worker_buffered_chunks",
+    "antiphon_worker_buffered_bytes",
+    "antiphon_worker_chunks_per_message",
+    "antiphon_worker_oldest_message_age_seconds",
+    "antiphon_worker_out_of_order_chunks_total",
+    "antiphon_worker_gap_timeouts_total",
+    "antiphon_worker_duplicate_chunks_total",
+    "antiphon_worker_conflicting_chunks_total",
+    "antiphon_worker_late_chunks_total",
+    "antiphon_worker_fenced_chunks_total",
+];
+
+fn one_worker(mut options: testkit::fleet::FleetOptions) -> testkit::fleet::FleetOptions {
+    options.workers = 1;
+    options
+}
+
+fn chunk(message: &str, id: u32, text: &str, more: &str) -> String {
+    format!(r#"{{"session_id":"t","message_id":"{message}","chunk_id":{id},"chunk":"{text}"{more}}}"#)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_metric_of_the_buffers_moves() {
+    let fixture = Fixture::with(one_worker).await;
+    let subject = fixture.publisher.subject(&model::ThreadId::parse("t").unwrap());
+    let payloads = [
+        chunk("whole", 1, "b", r#","is_final":true"#),
+        chunk("whole", 0, "a", ""),
+        chunk("whole", 0, "a", ""),
+        chunk("open", 0, "a", ""),
+        chunk("open", 0, "a", ""),
+        chunk("open", 0, "other", ""),
+        chunk("open", 0, "a", r#","attempt":1"#),
+        chunk("open", 1, "b", ""),
+        chunk("gap", 0, "a", ""),
+        chunk("gap", 2, "c", ""),
+    ];
+    for payload in payloads {
+        fixture.publisher.publish_raw(&subject, None, payload.into()).await.unwrap();
+    }
+    let stored = async || db_snapshot::ended(&fixture.pool).await.is_ok_and(|(messages, _)| messages == 1);
+    fixture.until("the whole message is stored", Duration::from_secs(10), stored).await;
+    let late = chunk("whole", 0, "a", "");
+    fixture.publisher.publish_raw(&subject, None, late.into()).await.unwrap();
+    // Each metric must show at some time: the gap's buffer is gone when its timeout counts.
+    let mut unseen = ROW_C15.to_vec();
+    fixture
+        .until("every metric has moved", Duration::from_secs(20), async || {
+            let metrics = fixture.fleet.workers[0].metrics().await.unwrap();
+            unseen.retain(|name| metrics.sum(name) == 0.0);
+            unseen.is_empty()
+        })
+        .await;
+    // And then says what happened: one message is open, with the one chunk of its last attempt.
+    let metrics = fixture.fleet.workers[0].metrics().await.unwrap();
+    let exact = [
+        ("antiphon_worker_open_messages", 1.0),
+        ("antiphon_worker_buffered_chunks", 1.0),
+        ("antiphon_worker_chunks_per_message", 1.0),
+        ("antiphon_worker_out_of_order_chunks_total", 2.0),
+        ("antiphon_worker_gap_timeouts_total", 1.0),
+        ("antiphon_worker_duplicate_chunks_total", 2.0),
+        ("antiphon_worker_conflicting_chunks_total", 1.0),
+        ("antiphon_worker_late_chunks_total", 1.0),
+        ("antiphon_worker_fenced_chunks_total", 1.0),
+    ];
+    for (name, value) in exact {
+        assert_eq!(metrics.sum(name), value, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_messages_are_open_with_the_defaults_and_more_wait() {
+    const OPEN: usize = 10_000;
+    const MORE: usize = 40;
+    let fixture = Fixture::with(one_worker).await;
+    let pieces = text::cut(text::LICENSE, 3);
+    let planned = |number| PlannedMessage::of_pieces(&format!("open-{number}"), "m", &pieces[..2]).unwrap();
+    let all: Vec<_> = (0..OPEN + MORE).map(planned).collect();
+    let part = async |id: usize| {
+        let publications = all.iter().map(|message| message.publication(id));
+        fixture.publisher.publish(publications, &fixture.ack_log).await.unwrap();
+    };
+    part(0).await;
+    let worker = &fixture.fleet.workers[0];
+    let sum = async |name: &str| worker.metrics().await.unwrap().sum(name);
+    // Each partition reports for itself, so for a moment some have deferred chunks before others report what they hold.
+    fixture
+        .until("the worker is full", Duration::from_secs(60), async || {
+            sum("antiphon_worker_deferred_chunks_total").await > 0.0
+                && sum("antiphon_worker_open_messages").await == OPEN as f64
+        })
+        .await;
+    assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), (0, 0));
+    part(1).await;
+    fixture.until_ended(Duration::from_secs(60)).await;
+    assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), ((OPEN + MORE) as i64, 0));
+    fixture.audit(vec![]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_capacity_new_messages_wait_in_the_stream_and_none_is_lost() {
+    let change = |options| one_worker(options).with_env("ANTIPHON_MAX_OPEN_MESSAGES", 4);
+    let mut fixture = Fixture::with(change).await;
+    // Four messages fill the worker; ten times as many wait behind them, and the four can still get on.
+    let first: Vec<_> = (0..4).map(|number| short(&format!("first-{number}"), "m", number)).collect();
+    for message in &first {
+        fixture.send_part(message, 0..3).await;
+    }
+    let worker = &fixture.fleet.workers[0];
+    let open = async || worker.metrics().await.unwrap().sum("antiphon_worker_open_messages");
+    fixture.until("the worker is full", Duration::from_secs(10), async || open().await == 4.0).await;
+    fixture.send_many("waiting", 40).await;
+    let worker = &fixture.fleet.workers[0];
+    fixture
+        .until("new ones wait", Duration::from_secs(10), async || {
+            worker.metrics().await.unwrap().sum("antiphon_worker_deferred_chunks_total") > 0.0
+        })
+        .await;
+    assert_eq!(worker.metrics().await.unwrap().sum("antiphon_worker_open_messages"), 4.0);
+    assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), (0, 0));
+    for message in &first {
+        let rest = 3..message.chunks.len();
+        fixture.send_part(message, rest).await;
+    }
+    fixture.until_ended(Duration::from_secs(30)).await;
+    fixture.audit(vec![]).await;
+    assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), (44, 0));
+}

@@ -1,0 +1,277 @@
+//! What viewers of one thread are shown does not depend on their connections: a slow one, one that is cut after any event, and one that
+//! comes back ten times a second see what the one sees that is never cut. And nobody is left behind when very much ends at once.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    time::{Duration, Instant},
+};
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use testkit::{
+    link::Link,
+    load::PlannedMessage,
+    publisher::Publication,
+    sse::{Event, FollowOptions, Follower, Transcript},
+};
+use tokio::time::sleep;
+
+use crate::{
+    api_client::scripted,
+    fixture::{Fixture, short},
+};
+
+const THREAD: &str = "talk";
+/// Of a hundred events, so many are the last of their connection.
+const CUTS_OF_A_HUNDRED: u32 = 5;
+const RESUMED_EVERY: Duration = Duration::from_millis(100);
+const FAR: Duration = Duration::from_secs(1);
+/// After the load, everybody is told of everything within this time: an error comes after the timeout of its gap.
+const SETTLED: Duration = Duration::from_secs(30);
+
+/// How long the load lasts: `cargo xtask reconnect-soak` asks for minutes.
+fn load_time() -> Duration {
+    let seconds = env::var("ANTIPHON_SOAK_SECONDS");
+    seconds.map_or(Duration::from_secs(8), |text| {
+        Duration::from_secs(text.parse().expect("ANTIPHON_SOAK_SECONDS"))
+    })
+}
+
+/// Kind and text.
+type Piece = (String, String);
+
+/// All that one viewer has seen, over all its connections.
+#[derive(Debug, Default, PartialEq)]
+struct Shown {
+    /// Of each message, what followed on what, texts in one piece, for what comes from the store comes in larger ones.
+    messages: BTreeMap<String, Vec<Piece>>,
+    /// The ends in their order, each with what it was.
+    ends: Vec<(String, String)>,
+}
+
+impl Shown {
+    fn of(transcripts: &[Transcript]) -> Self {
+        let mut shown = Self::default();
+        for received in transcripts.iter().flat_map(|transcript| &transcript.events) {
+            shown.take(&received.event);
+        }
+        shown
+    }
+
+    fn take(&mut self, event: &Event) {
+        match event {
+            Event::Chunk(chunk) => {
+                let pieces = self.messages.entry(chunk.message.clone()).or_default();
+                match pieces.last_mut().filter(|(kind, _)| *kind == chunk.kind) {
+                    Some((_, text)) => text.push_str(&chunk.text),
+                    None if chunk.text.is_empty() => {}
+                    None => pieces.push((chunk.kind.clone(), chunk.text.clone())),
+                }
+            }
+            Event::Reset { message, .. } => drop(self.messages.remove(message)),
+            Event::Complete { message, .. } => self.ends.push((message.clone(), "complete".to_owned())),
+            Event::Failed { message, code, .. } => self.ends.push((message.clone(), code.clone())),
+            // Nobody is told to begin anew who has only what there was.
+            Event::Restart { .. } => self.ends.push(("everything".to_owned(), "restart".to_owned())),
+            Event::Other { .. } => {}
+        }
+    }
+}
+
+/// Ids that came with two events.
+fn repeated_ids(transcripts: &[Transcript]) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let ids = transcripts
+        .iter()
+        .flat_map(|transcript| &transcript.events)
+        .filter_map(|received| received.id.clone());
+    ids.filter(|id| !seen.insert(id.clone())).collect()
+}
+
+fn text(pieces: Option<&Vec<Piece>>) -> String {
+    pieces.into_iter().flatten().map(|(_, text)| text.as_str()).collect()
+}
+
+/// What one of them saw otherwise than the one that was never cut.
+fn differences(name: &str, whole: &Shown, seen: &Shown) -> Vec<String> {
+    let mut found = Vec::new();
+    if seen.ends != whole.ends {
+        let first = seen.ends.iter().zip(&whole.ends).position(|(seen, whole)| seen != whole);
+        let at = first.unwrap_or(seen.ends.len().min(whole.ends.len()));
+        let (told, expected) = (seen.ends.get(at), whole.ends.get(at));
+        found.push(format!(
+            "{name}: {} ends instead of {}; the {at}th is {told:?} instead of {expected:?}",
+            seen.ends.len(),
+            whole.ends.len()
+        ));
+    }
+    for message in whole.messages.keys().chain(seen.messages.keys()).collect::<BTreeSet<_>>() {
+        let (told, expected) = (seen.messages.get(message), whole.messages.get(message));
+        // Of what was given up the store has no text: whoever was away has a beginning, or nothing.
+        let is_complete = whole.ends.iter().any(|(ended, how)| ended == message && how == "complete");
+        let is_right = match is_complete {
+            true => told == expected,
+            false => text(expected).starts_with(&text(told)),
+        };
+        if !is_right {
+            found.push(format!("{name}: {message} is {told:?}\n    instead of {expected:?}"));
+        }
+    }
+    found
+}
+
+/// Turns with tools and without, which succeed and fail, beside messages that nobody asked for, of which some lack a chunk.
+async fn load(fixture: &mut Fixture, time: Duration) -> usize {
+    let (began, mut ends, mut round) = (Instant::now(), 0, 0_usize);
+    let mut last = String::new();
+    while began.elapsed() < time {
+        let word = ["tools", "slowly", "plain", "fails-for-good"][round % 4];
+        let said = fixture.api().say(THREAD, &format!("{word} {round}")).await.unwrap();
+        last = said.answer;
+        for number in 0..3 {
+            let message = short(THREAD, &format!("m-{round}-{number}"), round + number);
+            let lost = (round % 5 == 4 && number == 0).then_some(2);
+            let publications = message.publications(crate::fixture::DISORDER, lost, &mut fixture.rng);
+            fixture.publisher.publish(publications, &fixture.ack_log).await.unwrap();
+            ends += 1;
+        }
+        ends += 1;
+        round += 1;
+        sleep(Duration::from_millis(150)).await;
+    }
+    println!("{round} turns, {ends} ends, the last answer is {last}");
+    ends
+}
+
+/// Cuts the link after one event in twenty.
+async fn cut_at_random(link: &Link, follower: &Follower, random: &mut StdRng) -> ! {
+    let mut seen = 0;
+    let mut cuts = 0_u64;
+    loop {
+        let events = follower.progress().events;
+        if (seen..events).any(|_| random.random_range(0..100) < CUTS_OF_A_HUNDRED) {
+            link.cut();
+            cuts += 1;
+        }
+        seen = events;
+        sleep(Duration::from_millis(5)).await;
+        std::hint::black_box(cuts);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_viewer_is_shown_what_the_one_is_shown_that_is_never_cut() {
+    let mut fixture = Fixture::with(scripted).await;
+    let gateway = fixture.fleet.gateway_addrs()[0];
+    let (far, shaky) = (Link::start(gateway).await.unwrap(), Link::start(gateway).await.unwrap());
+    far.set_delay(FAR);
+    let follow = |addr, options| Follower::start(&[addr], THREAD, options);
+    let uncut = follow(gateway, FollowOptions::default());
+    // Everybody begins where the thread does.
+    let from_the_beginning =
+        || FollowOptions { last_event_id: Some("0".to_owned()), ..FollowOptions::default() };
+    let slow = follow(far.addr(), from_the_beginning());
+    let cut = follow(shaky.addr(), from_the_beginning());
+    let hasty = FollowOptions { hang_up_after: Some(RESUMED_EVERY), ..from_the_beginning() };
+    let resumed = follow(gateway, hasty);
+    for follower in [&uncut, &slow, &cut, &resumed] {
+        follower.opened().await.unwrap();
+    }
+    let mut random = StdRng::seed_from_u64(11);
+    let ends = tokio::select! {
+        ends = load(&mut fixture, load_time()) => ends,
+        never = cut_at_random(&shaky, &cut, &mut random) => never,
+    };
+    let told = uncut.wait(SETTLED + load_time(), |progress| progress.terminals >= ends).await;
+    // The rest is heard on connections that are let alone, as long as it takes a slow one.
+    let began = Instant::now();
+    let viewers = [("a slow one", slow), ("one that is cut", cut), ("one that is resumed", resumed)];
+    while began.elapsed() < SETTLED && viewers.iter().any(|(_, viewer)| viewer.progress().terminals < ends) {
+        sleep(Duration::from_millis(50)).await;
+    }
+    let transcripts = uncut.stop();
+    let whole = Shown::of(&transcripts);
+    let mut found: Vec<String> =
+        told.err().map(|error| format!("one that is never cut: {error}")).into_iter().collect();
+    found.extend(
+        repeated_ids(&transcripts).into_iter().map(|id| format!("one that is never cut: id {id} came twice")),
+    );
+    for (name, viewer) in viewers {
+        let transcripts = viewer.stop();
+        println!("{name}: {} connections", transcripts.len());
+        found.extend(repeated_ids(&transcripts).into_iter().map(|id| format!("{name}: id {id} came twice")));
+        found.extend(differences(name, &whole, &Shown::of(&transcripts)));
+    }
+    assert!(found.is_empty(), "{} differences:\n{}", found.len(), found.join("\n"));
+}
+
+/// Messages of one thread that are open at the same time.
+const MANY: usize = 2_500;
+/// All of their ends are told within this time.
+const TOLD: Duration = Duration::from_secs(5);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_2500_open_messages_that_all_end_at_once_every_viewer_is_told_within_five_seconds() {
+    let fixture = Fixture::new().await;
+    let viewers = [
+        fixture.following("burst").await,
+        fixture.following("burst").await,
+        fixture.following("burst").await,
+    ];
+    let pieces = ["one ".to_owned(), "two".to_owned()];
+    let messages: Vec<_> = (0..MANY)
+        .map(|number| PlannedMessage::of_pieces("burst", &format!("m{number}"), &pieces).unwrap())
+        .collect();
+    let part = |id| messages.iter().map(|message| message.publication(id)).collect::<Vec<Publication>>();
+    fixture.publisher.publish(part(0), &fixture.ack_log).await.unwrap();
+    let open: f64 = {
+        let began = Instant::now();
+        loop {
+            let mut open = 0.0;
+            for worker in &fixture.fleet.workers {
+                open += worker.metrics().await.unwrap().sum("antiphon_worker_open_messages");
+            }
+            if open >= MANY as f64 || began.elapsed() > Duration::from_secs(20) {
+                break open;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    assert!(open >= MANY as f64, "{open} are open");
+    fixture.publisher.publish(part(1), &fixture.ack_log).await.unwrap();
+    let began = Instant::now();
+    for viewer in &viewers {
+        let limit = TOLD.saturating_sub(began.elapsed()).max(Duration::from_millis(1));
+        let told = viewer.wait(limit, |progress| progress.terminals >= MANY).await;
+        assert!(told.is_ok(), "{} of {MANY} ends were told within {TOLD:?}", viewer.progress().terminals);
+    }
+    println!("told after {:?}", began.elapsed());
+    for viewer in viewers {
+        let transcripts = viewer.stop();
+        let shown = Shown::of(&transcripts);
+        let ended: BTreeSet<_> = shown.ends.iter().map(|(message, _)| message).collect();
+        assert_eq!((ended.len(), shown.ends.len()), (MANY, MANY));
+        assert!(shown.ends.iter().all(|(_, end)| end == "complete"));
+        let repeated = repeated_ids(&transcripts);
+        assert!(repeated.is_empty(), "{} ids came twice, the first {:?}", repeated.len(), repeated.first());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_viewer_that_comes_before_there_is_an_owner_is_told_all_the_same() {
+    let mut fixture = Fixture::with(scripted).await;
+    fixture.fleet.workers[0].kill().await.unwrap();
+    let names: Vec<String> = (0..16).map(|number| format!("early-{number}")).collect();
+    let mut viewers = Vec::new();
+    for name in &names {
+        viewers.push(fixture.following(name).await);
+    }
+    fixture.fleet.workers[0].spawn().unwrap();
+    for (number, name) in names.iter().enumerate() {
+        fixture.send(&short(name, "m", number)).await;
+    }
+    for viewer in &viewers {
+        viewer.wait(SETTLED, |progress| progress.terminals == 1).await.unwrap();
+    }
+    fixture.audit(viewers).await;
+}

@@ -1,0 +1,107 @@
+//! What the stream has acknowledged: the promise that everything else is compared with.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use model::{Chunk, Frame, MessageKey};
+
+use crate::locked;
+
+/// Shared by all publishers of a run.
+#[derive(Debug, Default)]
+pub struct AckLog {
+    messages: Mutex<BTreeMap<MessageKey, Sent>>,
+}
+
+/// What was acknowledged of one message.
+#[derive(Debug, Clone, Default)]
+pub struct Sent {
+    /// Chunks by attempt and id.
+    pub attempts: BTreeMap<u32, BTreeMap<u32, Acked>>,
+}
+
+/// One acknowledged chunk.
+#[derive(Debug, Clone)]
+pub struct Acked {
+    /// The chunk.
+    pub chunk: Arc<Chunk>,
+    /// Stream sequences under which it is stored; more than one when it was sent again.
+    pub seqs: Vec<u64>,
+}
+
+impl AckLog {
+    /// Notes that `frame` is stored by the stream under `seq`.
+    pub fn acked(&self, frame: &Frame, seq: u64) {
+        let mut messages = locked(&self.messages);
+        for arrival in &frame.chunks {
+            let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
+            let chunks = messages.entry(key).or_default().attempts.entry(arrival.attempt).or_default();
+            let acked = chunks
+                .entry(arrival.chunk.id)
+                .or_insert_with(|| Acked { chunk: Arc::clone(&arrival.chunk), seqs: Vec::new() });
+            acked.seqs.push(seq);
+        }
+    }
+
+    /// Number of messages with an acknowledged chunk.
+    pub fn len(&self) -> usize {
+        locked(&self.messages).len()
+    }
+
+    /// Whether nothing has been acknowledged.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of chunks that the stream holds, repetitions included.
+    pub fn stored_chunks(&self) -> usize {
+        let messages = locked(&self.messages);
+        let chunks = messages.values().flat_map(|sent| sent.attempts.values()).flat_map(BTreeMap::values);
+        chunks.map(|acked| acked.seqs.len()).sum()
+    }
+
+    /// A copy of everything.
+    pub fn snapshot(&self) -> BTreeMap<MessageKey, Sent> {
+        locked(&self.messages).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Arrival, MessageId, Role, ThreadId};
+
+    use super::*;
+
+    fn frame(attempt: u32, ids: &[u32]) -> Frame {
+        let arrival = |id: &u32| Arrival {
+            message: MessageId::parse("m").unwrap(),
+            attempt,
+            step: 0,
+            role: Role::Assistant,
+            chunk: Arc::new(Chunk::content(*id, &format!("{id} "), *id == 2)),
+        };
+        Frame {
+            token: None,
+            thread: ThreadId::parse("t").unwrap(),
+            chunks: ids.iter().map(arrival).collect(),
+        }
+    }
+
+    #[test]
+    fn a_chunk_that_was_sent_again_is_noted_with_both_sequences() {
+        let ack_log = AckLog::default();
+        ack_log.acked(&frame(0, &[2, 0]), 1);
+        ack_log.acked(&frame(1, &[1, 0]), 2);
+        ack_log.acked(&frame(0, &[1]), 3);
+        ack_log.acked(&frame(0, &[1]), 4);
+        let key =
+            MessageKey { thread: ThreadId::parse("t").unwrap(), message: MessageId::parse("m").unwrap() };
+        let sent = &ack_log.snapshot()[&key];
+        assert_eq!(sent.attempts[&0].keys().collect::<Vec<_>>(), [&0, &1, &2]);
+        assert_eq!(sent.attempts[&0][&1].seqs, [3, 4]);
+        assert_eq!(sent.attempts[&1][&0].seqs, [2]);
+        assert_eq!((ack_log.len(), ack_log.stored_chunks()), (1, 6));
+    }
+}

@@ -1,0 +1,149 @@
+//! A workflow service whose every move a test makes: it takes a turn request when it is told to, and says what it is told.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use async_nats::jetstream::{
+    self, AckKind,
+    consumer::{AckPolicy, Consumer, pull},
+};
+use futures_util::StreamExt;
+use model::WorkflowName;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use wire::{subject, work::TurnRequest};
+
+/// Takes the requests of one workflow.
+#[derive(Debug, Clone)]
+pub struct ManualWorkflow {
+    client: async_nats::Client,
+    context: jetstream::Context,
+    consumer: Consumer<pull::Config>,
+}
+
+/// One delivery of a turn request.
+#[derive(Debug)]
+pub struct Asked {
+    /// What is asked.
+    pub request: TurnRequest,
+    /// The payload as it came.
+    pub raw: Value,
+    /// The attempt that the contract gives this delivery.
+    pub attempt: u32,
+    context: jetstream::Context,
+    message: jetstream::Message,
+    next_id: u32,
+}
+
+impl ManualWorkflow {
+    /// Connects, and makes the workflow's consumer if nobody has: a request that is not answered comes again after
+    /// `ack_wait`.
+    pub async fn connect(nats_url: &str, workflow: &str, ack_wait: Duration) -> Result<Self> {
+        let client = async_nats::connect(nats_url).await?;
+        let context = jetstream::new(client.clone());
+        let workflow = WorkflowName::parse(workflow)?;
+        let config = pull::Config {
+            durable_name: Some(subject::work_consumer(&workflow)),
+            filter_subject: subject::work(&workflow),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait,
+            max_deliver: 16,
+            ..pull::Config::default()
+        };
+        let consumer = context.create_consumer_on_stream(config, subject::WORK_STREAM).await?;
+        Ok(Self { client, context, consumer })
+    }
+
+    /// The next request.
+    ///
+    /// # Errors
+    /// None within `limit`.
+    pub async fn next(&self, limit: Duration) -> Result<Asked> {
+        self.next_within(limit).await?.with_context(|| format!("no turn request within {limit:?}"))
+    }
+
+    /// The next request, if one comes within `limit`.
+    pub async fn next_within(&self, limit: Duration) -> Result<Option<Asked>> {
+        let mut batch = self.consumer.fetch().max_messages(1).expires(limit).messages().await?;
+        let Ok(Some(message)) = timeout(limit + Duration::from_secs(1), batch.next()).await else {
+            return Ok(None);
+        };
+        let message = message.map_err(|error| anyhow::anyhow!(error))?;
+        let delivered = message.info().map_err(|error| anyhow::anyhow!(error))?.delivered;
+        let raw: Value = serde_json::from_slice(&message.payload)?;
+        let request: TurnRequest = serde_json::from_value(raw.clone())?;
+        let attempt = request.attempt + u32::try_from(delivered)?.saturating_sub(1);
+        Ok(Some(Asked { request, raw, attempt, context: self.context.clone(), message, next_id: 0 }))
+    }
+
+    /// How many requests nobody has taken, and how many are in hand.
+    pub async fn standing(&self) -> Result<(u64, usize)> {
+        let info = self.consumer.clone().info().await?.clone();
+        Ok((info.num_pending, info.num_ack_pending))
+    }
+
+    /// Listens for the stop of a run.
+    pub async fn stops(&self, asked: &Asked) -> Result<async_nats::Subscriber> {
+        let subscriber = self.client.subscribe(asked.request.stop_subject.clone()).await?;
+        self.client.flush().await?;
+        Ok(subscriber)
+    }
+}
+
+impl Asked {
+    /// A chunk of the answer as JSON, with the token; the next number is counted on.
+    pub fn chunk(&mut self, text: &str, more: Value) -> Value {
+        let mut chunk = json!({
+            "session_id": self.request.thread_id, "message_id": self.request.message_id, "attempt": self.attempt,
+            "turn_token": self.request.turn_token, "chunk_id": self.next_id, "chunk": text,
+        });
+        self.next_id += 1;
+        if let (Some(chunk), Some(more)) = (chunk.as_object_mut(), more.as_object()) {
+            chunk.extend(more.clone());
+        }
+        chunk
+    }
+
+    /// Publishes a payload where the chunks go, and waits until it is stored.
+    pub async fn publish(&self, payload: Vec<u8>) -> Result<()> {
+        self.context.publish(self.request.subject.clone(), payload.into()).await?.await?;
+        Ok(())
+    }
+
+    /// Says one piece of text.
+    pub async fn say(&mut self, text: &str) -> Result<()> {
+        self.say_with(text, json!({})).await
+    }
+
+    /// Says one chunk with further fields.
+    pub async fn say_with(&mut self, text: &str, more: Value) -> Result<()> {
+        let chunk = self.chunk(text, more);
+        self.publish(serde_json::to_vec(&chunk)?).await
+    }
+
+    /// Says the last piece.
+    pub async fn finish(&mut self, text: &str) -> Result<()> {
+        self.say_with(text, json!({"is_final": true})).await
+    }
+
+    /// Ends the answer with an error; `hint` is its metadata.
+    pub async fn fail(&mut self, text: &str, hint: Value) -> Result<()> {
+        self.say_with(text, json!({"chunk_type": "error", "is_final": true, "metadata": hint})).await
+    }
+
+    /// Says the last piece and acknowledges.
+    pub async fn answer(mut self, text: &str) -> Result<()> {
+        self.finish(text).await?;
+        self.ack().await
+    }
+
+    /// The request is done.
+    pub async fn ack(self) -> Result<()> {
+        self.message.double_ack().await.map_err(|error| anyhow::anyhow!(error))
+    }
+
+    /// Hands it back: it is delivered again at once.
+    pub async fn hand_back(self) -> Result<()> {
+        self.message.ack_with(AckKind::Nak(None)).await.map_err(|error| anyhow::anyhow!(error))
+    }
+}

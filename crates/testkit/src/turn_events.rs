@@ -1,0 +1,38 @@
+//! The stream `TURNS`, as an integrator reads it.
+
+use anyhow::{Context as _, Result, ensure};
+use async_nats::jetstream::{self, stream::RawMessageErrorKind};
+use wire::{subject, work::TurnEvent};
+
+/// One turn's end as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredTurnEvent {
+    /// Where it was published.
+    pub subject: String,
+    /// Its `Nats-Msg-Id`.
+    pub id: String,
+    /// What it says.
+    pub said: TurnEvent,
+}
+
+/// Everything that the stream holds, in its order.
+pub async fn all(context: &jetstream::Context) -> Result<Vec<StoredTurnEvent>> {
+    let mut stream = context.get_stream(subject::TURNS_STREAM).await?;
+    let state = stream.info().await?.state.clone();
+    let mut ends = Vec::new();
+    // One by one: a consumer whose request is lost while a server comes back says nothing for half a minute.
+    for seq in state.first_sequence..=state.last_sequence {
+        let entry = match stream.get_raw_message(seq).await {
+            Ok(entry) => entry,
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => continue,
+            Err(error) => return Err(error).with_context(|| format!("entry {seq}")),
+        };
+        ends.push(StoredTurnEvent {
+            subject: entry.subject.to_string(),
+            id: entry.headers.get("Nats-Msg-Id").map(|id| id.as_str().to_owned()).unwrap_or_default(),
+            said: serde_json::from_slice(&entry.payload)?,
+        });
+    }
+    ensure!(ends.len() as u64 == state.messages, "{} of {} entries", ends.len(), state.messages);
+    Ok(ends)
+}

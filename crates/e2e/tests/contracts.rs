@@ -248,10 +248,11 @@ async fn a_workflow_that_nobody_serves_is_waited_for_and_named() {
     fixture.api().put_agent("ann", "nobody", settings).await.unwrap();
     let follower = fixture.following("ann").await;
     let turn = fixture.api().say("ann", "hello").await.unwrap();
-    fixture.until("it says so", SOON, async || {
-        fixture.api().agent("ann").await.unwrap()["active_turn"]["waiting"]["reason"] == "no_workflow"
-    })
-    .await;
+    fixture
+        .until("it says so", SOON, async || {
+            fixture.api().agent("ann").await.unwrap()["active_turn"]["waiting"]["reason"] == "no_workflow"
+        })
+        .await;
     assert_eq!(fixture.until_failed("ann", 1).await, [("deadline".to_owned(), 0)]);
     until_ended(&follower, &turn.answer).await;
     // Somebody comes: a retry is answered, and the request of the run that failed is not there any more.

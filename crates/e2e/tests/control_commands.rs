@@ -175,18 +175,20 @@ async fn everything_that_waits_says_why() {
     fixture.until_tasks("ann", &["pending"]).await;
     let seen = reason_of_turn(json!("no_workflow")).await;
     assert_eq!(seen["active_turn"]["turn_id"], json!(turn.id));
-    fixture.until("the task says why", SOON, async || {
-        api.agent("ann").await.unwrap()["waiting"]["reason"] == "head_of_line"
-    })
-    .await;
+    fixture
+        .until("the task says why", SOON, async || {
+            api.agent("ann").await.unwrap()["waiting"]["reason"] == "head_of_line"
+        })
+        .await;
     api.create_thread(&json!({"thread_id": "ann"})).await.unwrap();
     let second = api.say("ann", "and").await.unwrap();
-    fixture.until("the second waits", SOON, async || {
-        let thread = api.thread("ann").await.unwrap();
-        let waiting = thread["waiting_turns"][0].clone();
-        waiting["turn_id"] == json!(second.id) && waiting["waiting"]["reason"] == "head_of_line"
-    })
-    .await;
+    fixture
+        .until("the second waits", SOON, async || {
+            let thread = api.thread("ann").await.unwrap();
+            let waiting = thread["waiting_turns"][0].clone();
+            waiting["turn_id"] == json!(second.id) && waiting["waiting"]["reason"] == "head_of_line"
+        })
+        .await;
     // A chunk is missing.
     let mut asked = asked_for(&manual_workflow, &turn).await;
     let missing = asked.chunk("a", json!({}));
@@ -199,10 +201,11 @@ async fn everything_that_waits_says_why() {
     // The head has failed.
     let mut asked = manual_workflow.next(SOON).await.unwrap();
     asked.fail("later", json!({})).await.unwrap();
-    fixture.until("it backs off", SOON, async || {
-        api.agent("ann").await.unwrap()["waiting"]["reason"] == "backoff"
-    })
-    .await;
+    fixture
+        .until("it backs off", SOON, async || {
+            api.agent("ann").await.unwrap()["waiting"]["reason"] == "backoff"
+        })
+        .await;
     let shown = api.agent("ann").await.unwrap();
     assert_eq!(
         (&shown["waiting"]["until"], &shown["owner"]),

@@ -165,11 +165,12 @@ async fn a_failing_head_holds_up_its_agent_alone_and_its_backoff_outlives_the_ow
     fixture.fleet.workers[owner].kill().await.unwrap();
     fixture.until("another worker owns ann", SOON, async || fixture.worker_of("ann").await != owner).await;
     sleep(A_WHILE).await;
-    fixture.until("the new owner knows", SOON, async || {
-        let shown = fixture.api().agent("ann").await.unwrap();
-        shown["owner"] == "present" && shown["waiting"]["reason"] == "backoff"
-    })
-    .await;
+    fixture
+        .until("the new owner knows", SOON, async || {
+            let shown = fixture.api().agent("ann").await.unwrap();
+            shown["owner"] == "present" && shown["waiting"]["reason"] == "backoff"
+        })
+        .await;
     fixture.nobody_is_asked(&manual_workflow).await;
     let after = turns::agent(&fixture.pool, "ann").await.unwrap().unwrap();
     assert_eq!((after.next_run_ms, after.backoff_attempt_count), (before.next_run_ms, 1));

@@ -12,7 +12,8 @@ use protocols::native::{self, Reader, Told};
 use protocols::{Happening, Output, Protocol, StoredAnswer, Then};
 
 use crate::lane::{LaneBody, StreamCut};
-use crate::metrics::{self, Cut};
+use crate::metrics;
+use crate::metrics::Cut;
 use crate::seated::Seated;
 
 /// The comments of the native stream, as blocks of their own: many clients of these protocols take the stream apart at blank lines and look

@@ -13,7 +13,8 @@ use protocols::native;
 use runtime::Clock;
 use store::Store;
 
-use crate::credentials::{self, Credentials};
+use crate::credentials;
+use crate::credentials::Credentials;
 use crate::guard::{OpenStream, Usage};
 use crate::hub::{Hub, Limits};
 use crate::lane::{Lane, LaneBody};

@@ -16,8 +16,10 @@ use wire::query::SnapshotReply;
 
 use crate::hub::{Context, Heard};
 use crate::lane::Lane;
-use crate::metrics::{self, Asked, Cut};
-use crate::reads::{self, Fetched};
+use crate::metrics;
+use crate::metrics::{Asked, Cut};
+use crate::reads;
+use crate::reads::Fetched;
 
 const TICK: Duration = Duration::from_millis(100);
 /// Of a feed that is calm: most of them, at most times, and ten ticks a second of ten thousand feeds would take a core.

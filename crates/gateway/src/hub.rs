@@ -16,9 +16,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use wire::query::ChangedThreads;
 
-use crate::driver::{self, Command, Viewer};
+use crate::driver;
+use crate::driver::{Command, Viewer};
 use crate::lane::Lane;
-use crate::metrics::{self, Cut};
+use crate::metrics;
+use crate::metrics::Cut;
 use crate::reads;
 use crate::remembered::Remembered;
 use feed::{BadCursor, CatchUp, Watch, catch_up};

@@ -17,7 +17,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::{self, Cut};
+use crate::metrics;
+use crate::metrics::Cut;
 
 /// Small events are joined up to this size, so that a burst is one write.
 const WRITE_BYTES: usize = 16 * 1024;

@@ -8,18 +8,16 @@
 //! past a hole; each viewer gets each chunk once, in order, and one end per message, and can continue at any other gateway
 //! with the last event's id.
 
+mod http;
 mod acts;
 mod adapted;
 mod body;
-mod connection;
 mod credentials;
 mod cursors;
 mod desk;
 mod driver;
 mod forms;
 mod guard;
-mod guarded;
-mod head_timer;
 mod heads;
 mod hub;
 mod input;
@@ -28,19 +26,14 @@ mod metrics;
 mod orders;
 mod owner;
 mod params;
-mod peers;
 mod problem;
-mod rarely;
 mod reads;
 mod remembered;
-mod request_id;
 mod routes;
 mod seated;
-mod server;
 mod settings;
 pub mod shown;
 mod standing;
-mod streams;
 mod vigil;
 
 use std::io;
@@ -134,7 +127,7 @@ impl Gateway {
         config.check()?;
         let credentials = Arc::new(Credentials::new(&config.access)?);
         let failed = |source| GatewayError::Bind { addr: config.addr, source };
-        let listener = server::bind(config.addr).map_err(failed)?;
+        let listener = http::listener::bind(config.addr).map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
         let access = config.access.clone();
         Ok(Self { listener, addr, limits: config.limits, access, credentials })
@@ -195,7 +188,7 @@ impl Gateway {
             tokio::time::sleep(limits.http.close_delay).await;
             closed.cancel();
         });
-        server::serve(self.listener, router, heads, limits, closing).await;
+        http::listener::serve(self.listener, router, heads, limits, closing).await;
         unready.abort();
         prepared.abort();
     }

@@ -32,11 +32,14 @@ use tokio_util::sync::CancellationToken;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::desk::{Counter, Desk};
-use crate::guard::{self, Guards};
+use crate::guard;
+use crate::guard::Guards;
 use crate::hub::Hub;
-use crate::params::{self, Asked, Params};
+use crate::params;
+use crate::params::{Asked, Params};
 use crate::problem::Problem;
-use crate::{forms, request_id, shown};
+use crate::{forms, shown};
+use crate::http::request_id;
 
 pub(crate) use batches::INCOMPLETE;
 pub(crate) use context::COMPACTION_STATES;

@@ -4,7 +4,7 @@ use protocols::responses::{self, Calls, Resume};
 use protocols::{ChatCompletions, Cursor, FailureNote, Header, Native, Progress, Responses};
 use serde_json::{Value, json};
 
-use super::*;
+use crate::adapted::*;
 
 fn message() -> MessageId {
     MessageId::parse("m").unwrap()

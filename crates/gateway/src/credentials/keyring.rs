@@ -16,7 +16,7 @@ use runtime::spawn_named;
 use store::{Store, StoreError};
 use tokio::sync::Semaphore;
 
-use super::Denied;
+use crate::credentials::Denied;
 use guesses::Guesses;
 
 /// So long a key counts as it was read: a key that is revoked counts no longer than this.
@@ -34,7 +34,7 @@ const GUESSED_AT_A_TIME: usize = 4;
 
 /// Clones share everything.
 #[derive(Debug, Clone)]
-pub(super) struct Keyring {
+pub(crate) struct Keyring {
     state: Arc<Mutex<State>>,
     guessing: Arc<Semaphore>,
 }
@@ -88,7 +88,7 @@ impl Keyring {
 
     /// The key as it is stored, or was some seconds ago; `None` when there is none. A key of which nothing is known
     /// counts against the budget of `peer`, if it is given.
-    pub(super) async fn key(
+    pub(crate) async fn key(
         &self,
         store: &Store,
         id: KeyId,
@@ -187,7 +187,7 @@ impl Keyring {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub(super) async fn learn(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
+    pub(crate) async fn learn(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
         let rows = store.of_all().recent_keys(LEARNT).await?;
         let mut state = self.state();
         for row in rows {
@@ -197,7 +197,7 @@ impl Keyring {
     }
 
     /// Reads these keys again, all in one statement: however many there are, a store that is away is waited for once.
-    pub(super) async fn read_again(&self, store: &Store, ids: &HashSet<KeyId>, now: Timestamp) {
+    pub(crate) async fn read_again(&self, store: &Store, ids: &HashSet<KeyId>, now: Timestamp) {
         let stale: Vec<_> = {
             let state = self.state();
             ids.iter().filter(|id| state.seen(**id, now, FRESH_MS).is_none()).copied().collect()
@@ -218,16 +218,16 @@ impl Keyring {
     }
 
     /// What is remembered of a key, though it may be old; nothing when nothing is.
-    pub(super) fn known(&self, id: KeyId, now: Timestamp) -> Option<Option<StoredKey>> {
+    pub(crate) fn known(&self, id: KeyId, now: Timestamp) -> Option<Option<StoredKey>> {
         self.state().seen(id, now, STALE_MS)
     }
 
-    pub(super) fn used(&self, id: KeyId) {
+    pub(crate) fn used(&self, id: KeyId) {
         self.state().used.insert(id);
     }
 
     /// Writes which keys were used since the last time.
-    pub(super) async fn note_used(&self, store: &Store) {
+    pub(crate) async fn note_used(&self, store: &Store) {
         let used: Vec<_> = self.state().used.drain().collect();
         if used.is_empty() {
             return;

@@ -11,7 +11,7 @@ use model::Timestamp;
 use reqwest::{Client, Url};
 use runtime::spawn_named;
 
-use super::{Denied, TokenConfig, TokenError, TokenKeys};
+use crate::credentials::{Denied, TokenConfig, TokenError, TokenKeys};
 
 /// How long the document may take to come.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 64 << 10;
 const TOO_LONG: &str = "it is too long";
 
 #[derive(Debug)]
-pub(super) struct Provider {
+pub(crate) struct Provider {
     rules: JwtRules,
     source: Arc<Source>,
 }
@@ -41,7 +41,7 @@ enum Place {
 }
 
 impl Provider {
-    pub(super) fn new(config: &TokenConfig) -> Result<Self, TokenError> {
+    pub(crate) fn new(config: &TokenConfig) -> Result<Self, TokenError> {
         let place = match &config.keys {
             TokenKeys::Url(url) => {
                 let url = Url::parse(url).ok().filter(is_safe).ok_or(TokenError::Address)?;
@@ -65,7 +65,7 @@ impl Provider {
         self.source.gate()
     }
 
-    pub(super) async fn verify(&self, token: &str, now: Timestamp) -> Result<Principal, Denied> {
+    pub(crate) async fn verify(&self, token: &str, now: Timestamp) -> Result<Principal, Denied> {
         let keys = self.gate().keys(now);
         let keys = match keys {
             Some(keys) => keys,
@@ -92,7 +92,7 @@ impl Provider {
     }
 
     /// Fetches the keys when they are old.
-    pub(super) async fn refresh(&self, now: Timestamp) {
+    pub(crate) async fn refresh(&self, now: Timestamp) {
         let is_due = self.gate().may_fetch(Refetch::Age, now);
         if is_due {
             self.fetch(now).await;

@@ -8,12 +8,13 @@ use serde_json::{Map, Value};
 use store::{AgentRow, AgentWaiting, PutAgent};
 use utoipa::{IntoParams, ToSchema};
 
-use super::fresh;
+use crate::routes::fresh;
 use crate::body::{Bounded, Empty, Strict};
 use crate::desk::Desk;
 use crate::hub::{Context, Hub};
 use crate::owner::{ShownReason, ShownTurn};
-use crate::params::{self, Asked, Params};
+use crate::params;
+use crate::params::{Asked, Params};
 use crate::problem::Problem;
 use crate::{acts, forms, owner, settings, shown};
 
@@ -23,7 +24,7 @@ const DEFAULT_WORKFLOW: &str = "default";
 /// What an agent is to be.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AgentBody {
+pub(crate) struct AgentBody {
     #[schema(value_type = forms::WorkflowText)]
     workflow: String,
     /// What the fleet itself understands is checked; the rest is the workflow's.
@@ -33,7 +34,7 @@ pub(super) struct AgentBody {
 
 /// The settings as they are now.
 #[derive(Serialize, ToSchema)]
-pub(super) struct PutAnswer {
+pub(crate) struct PutAnswer {
     #[schema(value_type = forms::AgentName)]
     agent_id: String,
     #[schema(value_type = forms::WorkflowText)]
@@ -46,7 +47,7 @@ pub(super) struct PutAnswer {
 
 /// An agent, and what it does at the moment.
 #[derive(Serialize, ToSchema)]
-pub(super) struct AgentNow {
+pub(crate) struct AgentNow {
     #[serde(flatten)]
     agent: ShownAgent,
     #[schema(value_type = forms::PresenceText)]
@@ -63,11 +64,11 @@ impl Bounded for AgentBody {
     const MAX_BYTES: usize = 512 << 10;
 }
 
-pub(super) fn unknown() -> Problem {
+pub(crate) fn unknown() -> Problem {
     Problem::not_found("unknown_agent", "there is no such agent")
 }
 
-pub(super) async fn put(
+pub(crate) async fn put(
     desk: Desk,
     Params(agent): Params<String>,
     headers: HeaderMap,
@@ -91,7 +92,7 @@ pub(super) async fn put(
     Ok((status, fresh(shown)).into_response())
 }
 
-pub(super) async fn show(desk: Desk, Params(agent): Params<String>) -> Result<Response, Problem> {
+pub(crate) async fn show(desk: Desk, Params(agent): Params<String>) -> Result<Response, Problem> {
     let (agent, hub) = (desk.queue(&agent)?, desk.hub()?);
     let row = hub.store().agent(&agent).await?.ok_or_else(unknown)?;
     let context = hub.context();
@@ -123,7 +124,7 @@ fn waiting(context: &Context, row: &AgentRow, explained: Option<&QueueStatus>) -
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AgentsQuery {
+pub(crate) struct AgentsQuery {
     /// Only those that back off, or only those that are paused.
     #[param(value_type = Option<forms::AgentWaitingText>)]
     waiting: Option<String>,
@@ -134,7 +135,7 @@ pub(super) struct AgentsQuery {
     limit: Option<String>,
 }
 
-pub(super) async fn page(desk: Desk, Asked(query): Asked<AgentsQuery>) -> Result<Response, Problem> {
+pub(crate) async fn page(desk: Desk, Asked(query): Asked<AgentsQuery>) -> Result<Response, Problem> {
     let waiting = match query.waiting.as_deref() {
         None => None,
         Some("backoff") => Some(AgentWaiting::Backoff),
@@ -155,7 +156,7 @@ pub(super) async fn page(desk: Desk, Asked(query): Asked<AgentsQuery>) -> Result
 
 /// Agents, by their ids.
 #[derive(Serialize, ToSchema)]
-pub(super) struct AgentsPage {
+pub(crate) struct AgentsPage {
     agents: Vec<ShownAgent>,
     /// Where the next page begins; null on the last one.
     #[schema(required)]
@@ -164,7 +165,7 @@ pub(super) struct AgentsPage {
 
 /// An agent: its settings and its queue.
 #[derive(Serialize, ToSchema)]
-pub(super) struct ShownAgent {
+pub(crate) struct ShownAgent {
     #[schema(value_type = forms::QueueName)]
     agent_id: String,
     /// Whose services think for it.
@@ -227,17 +228,17 @@ impl From<&AgentRow> for ShownAgent {
 
 /// Why something failed.
 #[derive(Serialize, ToSchema)]
-pub(super) struct ShownError {
+pub(crate) struct ShownError {
     /// For programs.
-    pub(super) code: String,
+    pub(crate) code: String,
     /// For people.
     #[schema(required)]
-    pub(super) text: Option<String>,
+    pub(crate) text: Option<String>,
     #[schema(value_type = Option<forms::Moment>, required)]
-    pub(super) at: Option<String>,
+    pub(crate) at: Option<String>,
 }
 
-pub(super) async fn pause(
+pub(crate) async fn pause(
     desk: Desk,
     agent: Params<String>,
     headers: HeaderMap,
@@ -246,7 +247,7 @@ pub(super) async fn pause(
     act(&desk, &agent.0, &headers, ControlKind::Pause).await
 }
 
-pub(super) async fn resume(
+pub(crate) async fn resume(
     desk: Desk,
     agent: Params<String>,
     headers: HeaderMap,
@@ -255,7 +256,7 @@ pub(super) async fn resume(
     act(&desk, &agent.0, &headers, ControlKind::Resume).await
 }
 
-pub(super) async fn clear_backoff(
+pub(crate) async fn clear_backoff(
     desk: Desk,
     agent: Params<String>,
     headers: HeaderMap,

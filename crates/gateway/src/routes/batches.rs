@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use store::Store;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{context, fresh, threads};
+use crate::routes::{context, fresh, threads};
 use crate::desk::Desk;
 use crate::forms;
-use crate::params::{self, Asked, Params};
+use crate::params;
+use crate::params::{Asked, Params};
 use crate::problem::Problem;
 use crate::shown::{ShownBatch, WholeBatch};
 
@@ -20,7 +21,7 @@ pub(crate) const INCOMPLETE: [&str; 2] = ["incomplete", "abandoned"];
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(super) struct BatchesQuery {
+pub(crate) struct BatchesQuery {
     /// `next` of the page before.
     #[param(value_type = Option<forms::PositionText>)]
     next: Option<String>,
@@ -30,7 +31,7 @@ pub(super) struct BatchesQuery {
 
 /// Batches, newest first.
 #[derive(Serialize, ToSchema)]
-pub(super) struct BatchesPage {
+pub(crate) struct BatchesPage {
     #[schema(value_type = forms::ThreadName)]
     thread_id: String,
     batches: Vec<ShownBatch>,
@@ -40,7 +41,7 @@ pub(super) struct BatchesPage {
 }
 
 /// Newest first.
-pub(super) async fn page(
+pub(crate) async fn page(
     desk: Desk,
     Params(thread): Params<String>,
     Asked(query): Asked<BatchesQuery>,
@@ -60,7 +61,7 @@ pub(super) async fn page(
     Ok(fresh(BatchesPage { thread_id: thread.name().to_owned(), batches, next }))
 }
 
-pub(super) async fn show(
+pub(crate) async fn show(
     desk: Desk,
     Params((thread, batch)): Params<(String, String)>,
 ) -> Result<Response, Problem> {
@@ -84,7 +85,7 @@ async fn timeout_ms(store: &Store, thread: &ThreadId) -> Result<i64, Problem> {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(super) struct IncompleteQuery {
+pub(crate) struct IncompleteQuery {
     /// Only those that are still waited for, or only those that are abandoned.
     #[param(value_type = Option<forms::IncompleteText>)]
     state: Option<String>,
@@ -96,7 +97,7 @@ pub(super) struct IncompleteQuery {
 
 /// Incomplete batches in the threads of an agent, thread by thread, newest first.
 #[derive(Serialize, ToSchema)]
-pub(super) struct IncompletePage {
+pub(crate) struct IncompletePage {
     #[schema(value_type = forms::AgentName)]
     agent_id: String,
     batches: Vec<BatchOfThread>,
@@ -107,7 +108,7 @@ pub(super) struct IncompletePage {
 
 /// A batch and the thread that it is in.
 #[derive(Serialize, ToSchema)]
-pub(super) struct BatchOfThread {
+pub(crate) struct BatchOfThread {
     #[schema(value_type = forms::ThreadName)]
     thread_id: String,
     #[serde(flatten)]
@@ -122,7 +123,7 @@ const BATCHES_AT_ONCE: u32 = 50;
 const THREADS_AT_ONCE: u32 = 100;
 
 /// Reads the threads of the agent until there is enough to show, or enough was read.
-pub(super) async fn incomplete_of_agent(
+pub(crate) async fn incomplete_of_agent(
     desk: Desk,
     Params(agent): Params<String>,
     Asked(query): Asked<IncompleteQuery>,

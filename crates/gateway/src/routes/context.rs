@@ -12,16 +12,17 @@ use serde_json::Value;
 use store::Store;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{fresh, threads};
+use crate::routes::{fresh, threads};
 use crate::body::Empty;
 use crate::desk::Desk;
-use crate::params::{self, Asked, Params};
+use crate::params;
+use crate::params::{Asked, Params};
 use crate::problem::Problem;
 use crate::{forms, shown};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ContextQuery {
+pub(crate) struct ContextQuery {
     /// The form of the messages; `openai` without it.
     #[param(value_type = Option<forms::FormatText>)]
     format: Option<String>,
@@ -38,7 +39,7 @@ pub(super) struct ContextQuery {
 
 /// What a model would see of a thread.
 #[derive(Serialize, ToSchema)]
-pub(super) struct ShownContext {
+pub(crate) struct ShownContext {
     #[schema(value_type = forms::ThreadName)]
     thread_id: String,
     /// Whose settings count.
@@ -72,7 +73,7 @@ pub(super) struct ShownContext {
 /// What is older than what was read.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "code", rename_all = "snake_case")]
-pub(super) enum ShownOlder {
+pub(crate) enum ShownOlder {
     /// There is nothing.
     Nothing,
     /// It is compacted.
@@ -90,7 +91,7 @@ pub(super) enum ShownOlder {
 
 /// Whether a batch is in, and why not.
 #[derive(Serialize, ToSchema)]
-pub(super) struct ShownDecision {
+pub(crate) struct ShownDecision {
     #[schema(value_type = forms::PositionText)]
     batch_id: Position,
     #[serde(rename = "in")]
@@ -107,7 +108,7 @@ pub(super) struct ShownDecision {
 
 /// Batches that left the contexts of a thread.
 #[derive(Serialize, ToSchema)]
-pub(super) struct ShownCompaction {
+pub(crate) struct ShownCompaction {
     #[schema(value_type = forms::PositionText)]
     compaction_id: Position,
     strategy: &'static str,
@@ -136,7 +137,7 @@ pub(super) struct ShownCompaction {
 
 /// A compaction, and whether it counts.
 #[derive(Serialize, ToSchema)]
-pub(super) struct ListedCompaction {
+pub(crate) struct ListedCompaction {
     #[serde(flatten)]
     compaction: ShownCompaction,
     #[schema(value_type = forms::CompactionStateText)]
@@ -149,7 +150,7 @@ pub(super) struct ListedCompaction {
 
 /// All compactions of a thread, newest first.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Compactions {
+pub(crate) struct Compactions {
     #[schema(value_type = forms::ThreadName)]
     thread_id: String,
     compactions: Vec<ListedCompaction>,
@@ -157,7 +158,7 @@ pub(super) struct Compactions {
 
 /// The compaction that does not count any more.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Undone {
+pub(crate) struct Undone {
     #[schema(value_type = forms::ThreadName)]
     thread_id: String,
     #[schema(value_type = forms::PositionText)]
@@ -166,7 +167,7 @@ pub(super) struct Undone {
 
 /// A change of what is shown.
 #[derive(Serialize, ToSchema)]
-pub(super) struct ShownRepair {
+pub(crate) struct ShownRepair {
     /// The message that it concerns.
     #[schema(value_type = Option<forms::PositionText>, required)]
     position: Option<Position>,
@@ -176,7 +177,7 @@ pub(super) struct ShownRepair {
     what: String,
 }
 
-pub(super) async fn show(
+pub(crate) async fn show(
     desk: Desk,
     Params(thread): Params<String>,
     Asked(query): Asked<ContextQuery>,
@@ -224,7 +225,7 @@ pub(super) async fn show(
 }
 
 /// Every compaction of the thread, newest first.
-pub(super) async fn compactions(desk: Desk, Params(thread): Params<String>) -> Result<Response, Problem> {
+pub(crate) async fn compactions(desk: Desk, Params(thread): Params<String>) -> Result<Response, Problem> {
     let (thread, hub) = (desk.thread(&thread)?, desk.hub()?);
     let stored = hub.store().compactions(&thread).await?;
     if stored.is_empty() && hub.store().thread(&thread).await?.is_none() {
@@ -256,7 +257,7 @@ const REPLACED: &str = "replaced";
 pub(crate) const COMPACTION_STATES: [&str; 4] = [WAITING, COUNTS, UNDONE, REPLACED];
 
 /// The newest does not count any more.
-pub(super) async fn undo(
+pub(crate) async fn undo(
     desk: Desk,
     Params(thread): Params<String>,
     headers: HeaderMap,
@@ -297,7 +298,7 @@ fn budget(text: Option<&str>) -> Result<Option<u64>, Problem> {
 }
 
 /// What the agent's settings say of contexts.
-pub(super) async fn rules(store: &Store, agent: &AgentId) -> Result<(ContextRules, Vec<String>), Problem> {
+pub(crate) async fn rules(store: &Store, agent: &AgentId) -> Result<(ContextRules, Vec<String>), Problem> {
     let row = store.agent(agent).await?;
     let settings = row.and_then(|row| row.settings).map(|settings| settings.settings).unwrap_or_default();
     Ok(ContextRules::of(&settings))

@@ -6,9 +6,10 @@ use serde_json::Value;
 use store::{DeadLetterCursor, StoredDeadLetter};
 use utoipa::{IntoParams, ToSchema};
 
-use super::fresh;
+use crate::routes::fresh;
 use crate::desk::Desk;
-use crate::params::{self, Asked};
+use crate::params;
+use crate::params::Asked;
 use crate::problem::Problem;
 use crate::{forms, shown};
 
@@ -17,7 +18,7 @@ const PREVIEW_BYTES: usize = 2_048;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(super) struct DeadLettersQuery {
+pub(crate) struct DeadLettersQuery {
     /// Only those with this code.
     reason: Option<String>,
     /// `next` of the page before.
@@ -28,7 +29,7 @@ pub(super) struct DeadLettersQuery {
 
 /// Inputs given up on, the newest first.
 #[derive(Serialize, ToSchema)]
-pub(super) struct DeadLettersPage {
+pub(crate) struct DeadLettersPage {
     dead_letters: Vec<DeadLetter>,
     /// Where the next page begins; null on the last one.
     #[schema(required)]
@@ -37,7 +38,7 @@ pub(super) struct DeadLettersPage {
 
 /// An input given up on. The command `antiphon dead-letters` shows its whole payload, replays and drops it.
 #[derive(Serialize, ToSchema)]
-pub(super) struct DeadLetter {
+pub(crate) struct DeadLetter {
     id: String,
     /// `entry`: an entry of a stream that could not be used; `message`: a message that failed.
     kind: String,
@@ -67,7 +68,7 @@ pub(super) struct DeadLetter {
     replayed_at: Option<String>,
 }
 
-pub(super) async fn page(desk: Desk, Asked(query): Asked<DeadLettersQuery>) -> Result<Response, Problem> {
+pub(crate) async fn page(desk: Desk, Asked(query): Asked<DeadLettersQuery>) -> Result<Response, Problem> {
     let limit = params::limit(query.limit.as_deref())?;
     let parse = |text: &str| DeadLetterCursor::parse(text);
     let before = query.next.as_deref().map(|text| {

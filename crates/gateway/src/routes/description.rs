@@ -27,7 +27,7 @@ use utoipa::ToSchema;
 use operation::{Operation, Scope};
 
 /// The description as JSON.
-pub(super) fn document() -> Bytes {
+pub(crate) fn document() -> Bytes {
     static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| described().to_string().into());
     DOCUMENT.clone()
 }

@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::description;
+use crate::routes::description;
 use crate::params::Params;
 use crate::problem::Problem;
 
@@ -16,11 +16,11 @@ const START: &str = include_str!("docs/start.js");
 const VIEWER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui-bundle.js.gz"));
 const STYLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui.css.gz"));
 
-pub(super) async fn description() -> Response {
+pub(crate) async fn description() -> Response {
     served("application/json", description::document())
 }
 
-pub(super) async fn page() -> Response {
+pub(crate) async fn page() -> Response {
     let mut response = served("text/html; charset=utf-8", PAGE);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
@@ -28,7 +28,7 @@ pub(super) async fn page() -> Response {
     response
 }
 
-pub(super) async fn file(headers: HeaderMap, Params(name): Params<String>) -> Result<Response, Problem> {
+pub(crate) async fn file(headers: HeaderMap, Params(name): Params<String>) -> Result<Response, Problem> {
     match name.as_str() {
         "start.js" => Ok(served("text/javascript; charset=utf-8", START)),
         "swagger-ui.js" => packed(&headers, "text/javascript; charset=utf-8", VIEWER),

@@ -13,12 +13,13 @@ use protocols::Cursor;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Connection;
+use crate::routes::Connection;
 use crate::cursors;
 use crate::desk::Desk;
 use crate::forms;
 use crate::hub::{Hub, Refused, Verdict};
-use crate::params::{self, Asked, Params};
+use crate::params;
+use crate::params::{Asked, Params};
 use crate::problem::Problem;
 use crate::reads;
 use crate::seated::Seated;
@@ -27,7 +28,7 @@ use crate::seated::Seated;
 const VERDICT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Deserialize, IntoParams)]
-pub(super) struct EventsQuery {
+pub(crate) struct EventsQuery {
     /// Strictly after this event, or after the message at this position.
     #[param(value_type = Option<forms::CursorText>)]
     after: Option<String>,
@@ -41,7 +42,7 @@ pub(super) struct EventsQuery {
     _ticket: Option<String>,
 }
 
-pub(super) async fn follow(
+pub(crate) async fn follow(
     desk: Desk,
     Params(thread): Params<String>,
     Asked(query): Asked<EventsQuery>,
@@ -67,7 +68,7 @@ pub(super) async fn follow(
 
 /// Waits until the stream has its place in the thread (from then on nothing that ends is missed) and its cursor is checked. After the
 /// timeout the stream begins unchecked.
-pub(super) async fn until_verdict(verdict: Verdict) -> Result<(), Problem> {
+pub(crate) async fn until_verdict(verdict: Verdict) -> Result<(), Problem> {
     match tokio::time::timeout(VERDICT, verdict).await {
         Ok(Ok(Err(BadCursor::Unknown))) => Err(cursors::unknown()),
         Ok(Ok(Err(BadCursor::Ahead))) => Err(cursors::ahead()),
@@ -75,11 +76,11 @@ pub(super) async fn until_verdict(verdict: Verdict) -> Result<(), Problem> {
     }
 }
 
-pub(super) fn refused(refused: Refused) -> Problem {
+pub(crate) fn refused(refused: Refused) -> Problem {
     Problem::unavailable(refused.code(), refused.to_string())
 }
 
-pub(super) fn stream<B>(body: B) -> Response
+pub(crate) fn stream<B>(body: B) -> Response
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<axum::BoxError>,
@@ -95,7 +96,7 @@ where
 }
 
 /// The header beats the query: a browser sends it by itself when it reconnects to the same address.
-pub(super) fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Problem> {
+pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Problem> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let text = value.to_str().map_err(|_| bad_cursor("Last-Event-ID is not ASCII text".to_owned()))?;
     // An empty Last-Event-ID is what the standard calls none.

@@ -8,18 +8,19 @@ use serde_json::Value;
 use store::FailedTurnRow;
 use utoipa::{IntoParams, ToSchema};
 
-use super::messages::Accepted;
-use super::turns::turn_id;
-use super::{fresh, threads};
+use crate::routes::messages::Accepted;
+use crate::routes::turns::turn_id;
+use crate::routes::{fresh, threads};
 use crate::body::Empty;
 use crate::desk::Desk;
-use crate::params::{self, Asked, Params};
+use crate::params;
+use crate::params::{Asked, Params};
 use crate::problem::Problem;
 use crate::{acts, forms, orders, shown};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FailedQuery {
+pub(crate) struct FailedQuery {
     /// `next` of the page before.
     #[param(value_type = Option<forms::TurnName>)]
     next: Option<String>,
@@ -29,7 +30,7 @@ pub(super) struct FailedQuery {
 
 /// Turns of a thread that failed, by their ids.
 #[derive(Serialize, ToSchema)]
-pub(super) struct FailedTurns {
+pub(crate) struct FailedTurns {
     #[schema(value_type = forms::ThreadName)]
     thread_id: String,
     failed_turns: Vec<FailedTurn>,
@@ -40,7 +41,7 @@ pub(super) struct FailedTurns {
 
 /// A turn that failed, with its input.
 #[derive(Serialize, ToSchema)]
-pub(super) struct FailedTurn {
+pub(crate) struct FailedTurn {
     #[schema(value_type = forms::TurnName)]
     turn_id: String,
     #[schema(value_type = forms::AgentName)]
@@ -69,7 +70,7 @@ fn unknown() -> Problem {
     Problem::not_found("unknown_failed_turn", "there is no such failed turn in this thread")
 }
 
-pub(super) async fn page(
+pub(crate) async fn page(
     desk: Desk,
     Params(thread): Params<String>,
     Asked(query): Asked<FailedQuery>,
@@ -88,7 +89,7 @@ pub(super) async fn page(
 }
 
 /// Opens the turn again as its next run. The same request again is the same run.
-pub(super) async fn retry(
+pub(crate) async fn retry(
     desk: Desk,
     Params((thread, turn)): Params<(String, String)>,
     headers: HeaderMap,
@@ -103,7 +104,7 @@ pub(super) async fn retry(
     Ok((StatusCode::ACCEPTED, fresh(accepted)).into_response())
 }
 
-pub(super) async fn drop_one(
+pub(crate) async fn drop_one(
     desk: Desk,
     Params((thread, turn)): Params<(String, String)>,
     headers: HeaderMap,

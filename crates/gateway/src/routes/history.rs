@@ -6,16 +6,17 @@ use serde::{Deserialize, Serialize};
 use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{fresh, threads};
+use crate::routes::{fresh, threads};
 use crate::desk::Desk;
 use crate::forms;
-use crate::params::{self, Asked, Params};
+use crate::params;
+use crate::params::{Asked, Params};
 use crate::problem::Problem;
 use crate::shown::ShownMessage;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(super) struct HistoryQuery {
+pub(crate) struct HistoryQuery {
     /// Only messages after this position: the page begins there.
     #[param(value_type = Option<forms::PositionText>)]
     after: Option<String>,
@@ -33,7 +34,7 @@ pub(super) struct HistoryQuery {
 
 /// Messages, oldest first.
 #[derive(Serialize, ToSchema)]
-pub(super) struct HistoryPage {
+pub(crate) struct HistoryPage {
     #[schema(value_type = forms::ThreadName)]
     thread_id: String,
     messages: Vec<ShownMessage>,
@@ -80,7 +81,7 @@ fn nearest_batch(mut messages: Vec<StoredMessage>, is_backwards: bool) -> (Vec<S
     (messages, has_more)
 }
 
-pub(super) async fn page(
+pub(crate) async fn page(
     desk: Desk,
     Params(thread): Params<String>,
     Asked(query): Asked<HistoryQuery>,
@@ -100,7 +101,7 @@ pub(super) async fn page(
 }
 
 /// A page of whole batches, and where the next one begins. It ends at `before` unless there is an `after`.
-pub(super) async fn read(
+pub(crate) async fn read(
     desk: &Desk,
     thread: &ThreadId,
     mut range: Range,

@@ -6,12 +6,13 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::fresh;
+use crate::routes::fresh;
 use crate::body::{Bounded, Empty, Strict};
 use crate::credentials::new_key;
 use crate::desk::Desk;
 use crate::forms;
-use crate::params::{self, Asked, Params};
+use crate::params;
+use crate::params::{Asked, Params};
 use crate::problem::Problem;
 use crate::shown::ShownKey;
 
@@ -22,7 +23,7 @@ const MAX_LIFETIME_S: i64 = 3_650 * 86_400;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct KeyBody {
+pub(crate) struct KeyBody {
     /// What people call it.
     #[schema(min_length = 1, max_length = 200)]
     name: String,
@@ -42,7 +43,7 @@ impl Bounded for KeyBody {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(super) struct KeysQuery {
+pub(crate) struct KeysQuery {
     /// `next` of the page before.
     #[param(value_type = Option<forms::KeyName>)]
     next: Option<String>,
@@ -52,7 +53,7 @@ pub(super) struct KeysQuery {
 
 /// A key that has just been made. Its text is nowhere else.
 #[derive(Serialize, ToSchema)]
-pub(super) struct MadeKey {
+pub(crate) struct MadeKey {
     #[schema(pattern = "^ant_[0-9a-f]{16}_[0-9a-f]{64}$")]
     key: String,
     #[serde(flatten)]
@@ -60,7 +61,7 @@ pub(super) struct MadeKey {
 }
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct KeysPage {
+pub(crate) struct KeysPage {
     keys: Vec<ShownKey>,
     /// Where the next page begins; null on the last one.
     #[schema(required)]
@@ -75,7 +76,7 @@ fn is_name(text: &str) -> bool {
     (1..=MAX_NAME).contains(&text.chars().count()) && !text.contains('\0')
 }
 
-pub(super) async fn make(
+pub(crate) async fn make(
     desk: Desk,
     headers: HeaderMap,
     Strict(body): Strict<KeyBody>,
@@ -122,7 +123,7 @@ pub(super) async fn make(
     Ok((StatusCode::CREATED, fresh(shown)).into_response())
 }
 
-pub(super) async fn page(desk: Desk, Asked(query): Asked<KeysQuery>) -> Result<Response, Problem> {
+pub(crate) async fn page(desk: Desk, Asked(query): Asked<KeysQuery>) -> Result<Response, Problem> {
     let invalid = || Problem::bad_request("invalid_id", "next: not the id of a key");
     let after = query.next.map(|id| KeyId::parse(&id).ok_or_else(invalid)).transpose()?;
     let limit = params::limit(query.limit.as_deref())?;
@@ -132,7 +133,7 @@ pub(super) async fn page(desk: Desk, Asked(query): Asked<KeysQuery>) -> Result<R
 }
 
 /// Ends a key, within seconds everywhere, and the streams that were opened with it.
-pub(super) async fn revoke(
+pub(crate) async fn revoke(
     desk: Desk,
     Params(key): Params<String>,
     headers: HeaderMap,

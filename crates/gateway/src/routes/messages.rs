@@ -11,22 +11,25 @@ use serde_json::{Map, Value};
 use store::TurnState;
 use utoipa::ToSchema;
 
-use super::{Connection, events, fresh, threads};
+use crate::routes::{Connection, events, fresh, threads};
 use crate::body::{Bounded, Strict};
 use crate::desk::Desk;
 use crate::hub::Hub;
-use crate::input::{self, MAX_INPUT_BODY, TurnParameters};
+use crate::input;
+use crate::input::{MAX_INPUT_BODY, TurnParameters};
 use crate::lane::LaneBody;
-use crate::params::{self, Params};
+use crate::params;
+use crate::params::Params;
 use crate::problem::Problem;
 use crate::seated::Seated;
-use crate::standing::{self, Input, Standing};
+use crate::standing;
+use crate::standing::{Input, Standing};
 use crate::{cursors, forms, orders, reads};
 
 /// An input.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct MessageBody {
+pub(crate) struct MessageBody {
     #[schema(value_type = forms::InputText)]
     content: String,
     #[schema(value_type = Option<forms::MetadataObject>)]
@@ -45,7 +48,7 @@ pub(super) struct MessageBody {
 
 /// A turn that is or will be under way, and what a client needs to follow it.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Accepted {
+pub(crate) struct Accepted {
     #[schema(value_type = forms::TurnName)]
     turn_id: String,
     #[schema(value_type = forms::ThreadName)]
@@ -69,7 +72,7 @@ impl Bounded for MessageBody {
     const MAX_BYTES: usize = MAX_INPUT_BODY;
 }
 
-pub(super) async fn take(
+pub(crate) async fn take(
     desk: Desk,
     Params(thread): Params<String>,
     Extension(connection): Extension<Connection>,
@@ -102,7 +105,7 @@ pub(super) async fn take(
 }
 
 impl Accepted {
-    pub(super) fn new(thread: &ThreadId, turn: &TurnId, run: u32) -> Self {
+    pub(crate) fn new(thread: &ThreadId, turn: &TurnId, run: u32) -> Self {
         let answer = turn.answer(run);
         Self {
             turn_id: turn.as_str().to_owned(),
@@ -155,7 +158,7 @@ async fn in_line(
 }
 
 /// A place in the thread's feed up to the answer's end; then the turn is opened, if it is a new one.
-pub(super) async fn watch(
+pub(crate) async fn watch(
     desk: &Desk,
     hub: &Hub,
     connection: Connection,
@@ -184,7 +187,7 @@ pub(super) async fn watch(
 }
 
 /// The message whose end ends the stream.
-pub(super) fn awaited(standing: &Standing) -> Result<MessageId, Problem> {
+pub(crate) fn awaited(standing: &Standing) -> Result<MessageId, Problem> {
     let run = match standing {
         Standing::New(opened) => opened.run,
         Standing::Known(_, None) => 0,

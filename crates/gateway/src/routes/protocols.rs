@@ -3,13 +3,13 @@
 //! Each handler reads its protocol's request ([`protocols`]), opens or finds the turn as the native API does, and answers with a fold
 //! over what the turn's viewers are told, or over what the history has of it.
 
-pub(super) mod agui;
-pub(super) mod completions;
+pub(crate) mod agui;
+pub(crate) mod completions;
 mod imported;
 mod last;
-pub(super) mod models;
-pub(super) mod responses;
-pub(super) mod ui_message;
+pub(crate) mod models;
+pub(crate) mod responses;
+pub(crate) mod ui_message;
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -23,14 +23,17 @@ use sha2::{Digest, Sha256};
 use store::{RunFailure, TurnState};
 use uuid::Uuid;
 
-use super::{Connection, events, messages};
-use crate::adapted::{self, Adapted, Telling};
+use crate::routes::{Connection, events, messages};
+use crate::adapted;
+use crate::adapted::{Adapted, Telling};
 use crate::desk::Desk;
 use crate::hub::Hub;
 use crate::lane::LaneBody;
-use crate::problem::{self, Again, Problem};
+use crate::problem;
+use crate::problem::{Again, Problem};
 use crate::seated::Seated;
-use crate::standing::{self, Input, Standing};
+use crate::standing;
+use crate::standing::{Input, Standing};
 use crate::{body, input, metrics, owner, params, reads};
 
 /// What OpenAI's libraries ask before the status.
@@ -39,7 +42,7 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const MAX_KEY: usize = 200;
 
 /// A request with a body, in whatever protocol.
-pub(super) struct Posted {
+pub(crate) struct Posted {
     desk: Desk,
     connection: Connection,
     key: Option<String>,
@@ -49,7 +52,7 @@ pub(super) struct Posted {
 }
 
 /// Reads a request, has it handled, and says in the protocol's form what is wrong with it.
-pub(super) async fn posted<F, A>(
+pub(crate) async fn posted<F, A>(
     desk: Desk,
     connection: Connection,
     request: Request,
@@ -75,7 +78,7 @@ where
 }
 
 /// Why a request is not answered as it wished.
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     Problem(Problem),
     Bad(BadRequest),
 }
@@ -153,7 +156,7 @@ fn in_form(rejection: &Rejection, again: Again, error_body: fn(&Rejection) -> Er
 }
 
 /// An answer, as far as it is.
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// It comes.
     Live(Seated<LaneBody>),
     /// It is in the history.
@@ -166,7 +169,7 @@ pub(super) enum Answer {
 
 impl Answer {
     /// What a run has left behind that failed.
-    pub(super) fn of_failure(failure: RunFailure) -> Self {
+    pub(crate) fn of_failure(failure: RunFailure) -> Self {
         match failure.code == TurnFault::Stopped.code() {
             true => Self::Stopped,
             false => Self::Failed(FailureNote::new(failure.code, failure.text, failure.is_retryable)),
@@ -175,7 +178,7 @@ impl Answer {
 }
 
 /// Opens the turn of an input, or finds it: the same key is the same turn.
-pub(super) async fn open(
+pub(crate) async fn open(
     desk: &Desk,
     connection: Connection,
     input: &Input,
@@ -216,7 +219,7 @@ async fn enter(
 }
 
 /// An answer that somebody comes back to.
-pub(super) async fn find(
+pub(crate) async fn find(
     desk: &Desk,
     connection: Connection,
     thread: &ThreadId,
@@ -234,7 +237,7 @@ pub(super) async fn find(
 
 /// The turn with a person that is under way in a thread, or the first that waits; `None` when there is none. Tasks that run in
 /// the thread of their agent are nobody's answer.
-pub(super) async fn active(hub: &Hub, thread: &ThreadId) -> Result<Option<(TurnId, MessageId)>, Trouble> {
+pub(crate) async fn active(hub: &Hub, thread: &ThreadId) -> Result<Option<(TurnId, MessageId)>, Trouble> {
     // Most who come back find it at once.
     let about = QueryTarget::Thread(thread.clone());
     if let Some(explained) = owner::why(hub.context(), Bucket::of(thread), &about).await
@@ -265,7 +268,7 @@ async fn foreground(
 }
 
 /// The answer as a stream.
-pub(super) fn stream<P>(fold: P, message: MessageId, answer: Answer) -> Response
+pub(crate) fn stream<P>(fold: P, message: MessageId, answer: Answer) -> Response
 where
     P: Protocol + Unpin + Send + 'static,
 {
@@ -294,19 +297,19 @@ fn told(mut fold: impl Protocol, end: Happening<'_>) -> Vec<u8> {
 
 /// Whether the same request, sent again, finds the same answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Repeats {
+pub(crate) enum Repeats {
     Same,
     /// It would open another turn.
     Another,
 }
 
 impl Repeats {
-    pub(super) fn of_key(key: Option<&str>) -> Self {
+    pub(crate) fn of_key(key: Option<&str>) -> Self {
         if key.is_some() { Self::Same } else { Self::Another }
     }
 
     /// The answer of a turn that is under way was not waited for.
-    pub(super) fn cut(self, thread: &ThreadId, message: &MessageId) -> Problem {
+    pub(crate) fn cut(self, thread: &ThreadId, message: &MessageId) -> Problem {
         match self {
             Self::Same => Problem::unavailable("stream_cut", "the answer goes on; ask again for it"),
             Self::Another => {
@@ -322,7 +325,7 @@ impl Repeats {
 }
 
 /// The fold at its end, for a client that waits for the whole; `None` when it was not waited for.
-pub(super) async fn whole<P: Protocol>(mut fold: P, message: &MessageId, answer: Answer) -> Option<P> {
+pub(crate) async fn whole<P: Protocol>(mut fold: P, message: &MessageId, answer: Answer) -> Option<P> {
     match answer {
         Answer::Stored(stored) => {
             adapted::stored(&mut fold, &stored);
@@ -355,7 +358,7 @@ fn failed(failure: &FailureNote, error_body: fn(&Rejection) -> ErrorBody) -> Res
 }
 
 /// A JSON answer that no cache keeps.
-pub(super) fn json(bytes: Bytes) -> Response {
+pub(crate) fn json(bytes: Bytes) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "application/json"),
         (header::CACHE_CONTROL, "no-store"),
@@ -365,7 +368,7 @@ pub(super) fn json(bytes: Bytes) -> Response {
 }
 
 /// A thread that begins with this input. With a key it is the same one whenever the same is sent again: keys are those of a thread.
-pub(super) fn new_thread(desk: &Desk, key: Option<&str>) -> Result<ThreadId, Problem> {
+pub(crate) fn new_thread(desk: &Desk, key: Option<&str>) -> Result<ThreadId, Problem> {
     let id = match key {
         Some(key) => {
             let hash = Sha256::digest(key.as_bytes());
@@ -378,7 +381,7 @@ pub(super) fn new_thread(desk: &Desk, key: Option<&str>) -> Result<ThreadId, Pro
 }
 
 /// A client's own id of an input, as a key: the same again is the same input.
-pub(super) fn own_key(protocol: &str, id: Option<&str>) -> Option<String> {
+pub(crate) fn own_key(protocol: &str, id: Option<&str>) -> Option<String> {
     let id = id.filter(|id| !id.is_empty() && id.len() <= MAX_KEY && !id.contains('\0'))?;
     Some(format!("{protocol}:{id}"))
 }

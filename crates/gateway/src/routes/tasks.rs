@@ -9,20 +9,23 @@ use store::{TaskRow, TaskStatus};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::agents::{self, ShownError};
-use super::fresh;
+use crate::routes::agents;
+use crate::routes::agents::ShownError;
+use crate::routes::fresh;
 use crate::body::{Bounded, Empty, Strict};
 use crate::desk::Desk;
 use crate::hub::Hub;
-use crate::input::{self, MAX_INPUT_BODY};
-use crate::params::{self, Asked, Params};
+use crate::input;
+use crate::input::MAX_INPUT_BODY;
+use crate::params;
+use crate::params::{Asked, Params};
 use crate::problem::Problem;
 use crate::{acts, forms, orders, shown, standing};
 
 /// A task.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TaskBody {
+pub(crate) struct TaskBody {
     /// The same again is the same task. Without it one is made.
     #[schema(value_type = Option<forms::TaskName>)]
     task_id: Option<String>,
@@ -34,7 +37,7 @@ pub(super) struct TaskBody {
 
 /// A task that is in the stream and will be in the agent's queue.
 #[derive(Serialize, ToSchema)]
-pub(super) struct TaskAccepted {
+pub(crate) struct TaskAccepted {
     #[schema(value_type = forms::TaskName)]
     task_id: String,
     #[schema(value_type = forms::AgentName)]
@@ -56,7 +59,7 @@ fn task_id(text: &str) -> Result<TaskId, Problem> {
     params::id("task", text, TaskId::parse)
 }
 
-pub(super) async fn send(
+pub(crate) async fn send(
     desk: Desk,
     Params(agent): Params<String>,
     Strict(body): Strict<TaskBody>,
@@ -86,7 +89,7 @@ pub(super) async fn send(
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TasksQuery {
+pub(crate) struct TasksQuery {
     /// Only those.
     #[param(value_type = Option<forms::TaskStatusText>)]
     status: Option<String>,
@@ -99,7 +102,7 @@ pub(super) struct TasksQuery {
 
 /// Tasks of an agent, in the order of its queue.
 #[derive(Serialize, ToSchema)]
-pub(super) struct TasksPage {
+pub(crate) struct TasksPage {
     #[schema(value_type = forms::QueueName)]
     agent_id: String,
     tasks: Vec<ShownTask>,
@@ -110,7 +113,7 @@ pub(super) struct TasksPage {
 
 /// A task, and what became of it.
 #[derive(Serialize, ToSchema)]
-pub(super) struct ShownTask {
+pub(crate) struct ShownTask {
     #[schema(value_type = forms::TaskName)]
     task_id: String,
     /// Its place in the queue.
@@ -130,7 +133,7 @@ pub(super) struct ShownTask {
     created_at: Option<String>,
 }
 
-pub(super) async fn page(
+pub(crate) async fn page(
     desk: Desk,
     Params(agent): Params<String>,
     Asked(query): Asked<TasksQuery>,
@@ -154,7 +157,7 @@ pub(super) async fn page(
     Ok(fresh(TasksPage { agent_id: agent.name().to_owned(), tasks, next }))
 }
 
-pub(super) async fn show(
+pub(crate) async fn show(
     desk: Desk,
     Params((agent, task)): Params<(String, String)>,
 ) -> Result<Response, Problem> {
@@ -186,7 +189,7 @@ impl From<TaskRow> for ShownTask {
 /// What of a task is to be changed: one of the two, or both.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct EditBody {
+pub(crate) struct EditBody {
     #[schema(value_type = Option<forms::InputText>)]
     content: Option<String>,
     #[schema(value_type = Option<forms::MetadataObject>)]
@@ -198,7 +201,7 @@ impl Bounded for EditBody {
 }
 
 /// What the body leaves out stays as it is.
-pub(super) async fn edit(
+pub(crate) async fn edit(
     desk: Desk,
     Params((agent, task)): Params<(String, String)>,
     headers: HeaderMap,
@@ -221,7 +224,7 @@ pub(super) async fn edit(
     act(hub, agent, &task, actor, ControlKind::EditTask { task: task.clone(), content, metadata }).await
 }
 
-pub(super) async fn drop_one(
+pub(crate) async fn drop_one(
     desk: Desk,
     Params((agent, task)): Params<(String, String)>,
     headers: HeaderMap,
@@ -231,7 +234,7 @@ pub(super) async fn drop_one(
     act(desk.hub()?, agent, &task, actor, ControlKind::DropTask(task.clone())).await
 }
 
-pub(super) async fn retry(
+pub(crate) async fn retry(
     desk: Desk,
     Params((agent, task)): Params<(String, String)>,
     headers: HeaderMap,

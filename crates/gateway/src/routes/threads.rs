@@ -11,7 +11,7 @@ use store::NewThread;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::fresh;
+use crate::routes::fresh;
 use crate::body::{Bounded, Strict};
 use crate::desk::Desk;
 use crate::hub::Hub;
@@ -27,7 +27,7 @@ const SECOND_LOOK: Duration = Duration::from_millis(150);
 /// A thread that is to be.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ThreadBody {
+pub(crate) struct ThreadBody {
     /// Without it one is made.
     #[schema(value_type = Option<forms::ThreadName>)]
     thread_id: Option<String>,
@@ -42,7 +42,7 @@ pub(super) struct ThreadBody {
 
 /// A thread, and which turns it has at the moment.
 #[derive(Serialize, ToSchema)]
-pub(super) struct ThreadNow {
+pub(crate) struct ThreadNow {
     #[serde(flatten)]
     thread: ShownThread,
     #[schema(value_type = forms::PresenceText)]
@@ -74,12 +74,12 @@ impl Bounded for ThreadBody {
     const MAX_BYTES: usize = 512 << 10;
 }
 
-pub(super) fn unknown() -> Problem {
+pub(crate) fn unknown() -> Problem {
     Problem::not_found("unknown_thread", "there is no such thread")
 }
 
 /// What a client may say of a second input.
-pub(super) fn policy(text: Option<&str>) -> Result<Option<BusyPolicy>, Problem> {
+pub(crate) fn policy(text: Option<&str>) -> Result<Option<BusyPolicy>, Problem> {
     let known = |name: &str| {
         let all = BusyPolicy::ALL.map(BusyPolicy::name).join(", ");
         let detail = format!("busy_policy must be one of {all}");
@@ -88,7 +88,7 @@ pub(super) fn policy(text: Option<&str>) -> Result<Option<BusyPolicy>, Problem> 
     text.map(known).transpose()
 }
 
-pub(super) async fn create(desk: Desk, Strict(body): Strict<ThreadBody>) -> Result<Response, Problem> {
+pub(crate) async fn create(desk: Desk, Strict(body): Strict<ThreadBody>) -> Result<Response, Problem> {
     let thread = match &body.thread_id {
         Some(name) => desk.thread_in("thread_id", name)?,
         None => desk.thread(&Uuid::now_v7().simple().to_string())?,
@@ -108,7 +108,7 @@ pub(super) async fn create(desk: Desk, Strict(body): Strict<ThreadBody>) -> Resu
     Ok((status, place, fresh(ShownThread::from(&row))).into_response())
 }
 
-pub(super) async fn show(desk: Desk, Params(thread): Params<String>) -> Result<Response, Problem> {
+pub(crate) async fn show(desk: Desk, Params(thread): Params<String>) -> Result<Response, Problem> {
     let (thread, hub) = (desk.thread(&thread)?, desk.hub()?);
     let mut row = hub.store().thread(&thread).await?;
     let mut explained = ask(hub, &thread).await;
@@ -126,7 +126,7 @@ pub(super) async fn show(desk: Desk, Params(thread): Params<String>) -> Result<R
 }
 
 /// Of a thread that the store does not know: fails unless its first turn is under way or waits, and then there is nothing to show yet.
-pub(super) async fn check_begun(hub: &Hub, thread: &ThreadId) -> Result<(), Problem> {
+pub(crate) async fn check_begun(hub: &Hub, thread: &ThreadId) -> Result<(), Problem> {
     if is_begun(ask(hub, thread).await.as_ref()) {
         return Ok(());
     }

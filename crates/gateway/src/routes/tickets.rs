@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::fresh;
+use crate::routes::fresh;
 use crate::body::{Bounded, Strict};
 use crate::desk::Desk;
 use crate::forms;
@@ -16,7 +16,7 @@ use crate::shown;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TicketBody {
+pub(crate) struct TicketBody {
     /// How long it opens the events, in seconds.
     #[schema(minimum = 1, maximum = 900)]
     lifetime_s: Option<u32>,
@@ -27,14 +27,14 @@ impl Bounded for TicketBody {
 }
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct ShownTicket {
+pub(crate) struct ShownTicket {
     ticket: String,
     #[schema(value_type = Option<forms::Moment>, required)]
     expires_at: Option<String>,
     events_url: String,
 }
 
-pub(super) async fn make(
+pub(crate) async fn make(
     desk: Desk,
     Params(thread): Params<String>,
     Strict(body): Strict<TicketBody>,

@@ -10,10 +10,11 @@ use store::TurnState;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use super::{Desk, fresh};
+use crate::routes::{Desk, fresh};
 use crate::body::Empty;
 use crate::owner::ShownReason;
-use crate::params::{self, Params};
+use crate::params;
+use crate::params::Params;
 use crate::problem::Problem;
 use crate::{acts, forms, owner};
 
@@ -23,7 +24,7 @@ const PAUSES: [Duration; 3] =
 /// Between two questions while nobody owns the turn, or its owner has not read all there is.
 const OWNER_PAUSE: Duration = Duration::from_millis(250);
 
-pub(super) fn turn_id(text: &str) -> Result<TurnId, Problem> {
+pub(crate) fn turn_id(text: &str) -> Result<TurnId, Problem> {
     params::id("turn", text, TurnId::parse)
 }
 
@@ -39,7 +40,7 @@ async fn ended_in(desk: &Desk, turn: &TurnId) -> Result<Option<ThreadId>, Proble
 
 /// A turn, and how it stands.
 #[derive(Serialize, ToSchema)]
-pub(super) struct TurnNow {
+pub(crate) struct TurnNow {
     #[schema(value_type = forms::TurnName)]
     turn_id: String,
     #[schema(value_type = forms::ThreadName)]
@@ -57,7 +58,7 @@ pub(super) struct TurnNow {
 }
 
 /// What its owner knows of it, and otherwise what is stored.
-pub(super) async fn show(desk: Desk, Params(turn): Params<String>) -> Result<Response, Problem> {
+pub(crate) async fn show(desk: Desk, Params(turn): Params<String>) -> Result<Response, Problem> {
     let (turn, hub) = (turn_id(&turn)?, desk.hub()?);
     let shown = |thread: &ThreadId, state, run, waiting: Option<WaitReason>| {
         fresh(TurnNow {
@@ -111,7 +112,7 @@ pub(super) async fn show(desk: Desk, Params(turn): Params<String>) -> Result<Res
     }
 }
 
-pub(super) async fn stop(
+pub(crate) async fn stop(
     desk: Desk,
     Params(turn): Params<String>,
     headers: HeaderMap,
@@ -126,12 +127,12 @@ pub(super) async fn stop(
 
 /// Only its owner knows the thread of a turn that has just begun, and without it the act has no subject: for some time,
 /// which is longer than that of a takeover, the owner is waited for.
-pub(super) async fn thread_of(desk: &Desk, turn: &TurnId) -> Result<ThreadId, Problem> {
+pub(crate) async fn thread_of(desk: &Desk, turn: &TurnId) -> Result<ThreadId, Problem> {
     look_for(desk, turn, &PAUSES).await
 }
 
 /// The same of a turn of which nothing says that there is one: an owner that has read everything is asked once.
-pub(super) async fn thread_if_known(desk: &Desk, turn: &TurnId) -> Result<ThreadId, Problem> {
+pub(crate) async fn thread_if_known(desk: &Desk, turn: &TurnId) -> Result<ThreadId, Problem> {
     look_for(desk, turn, &[]).await
 }
 

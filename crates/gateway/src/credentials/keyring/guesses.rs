@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use auth::{Bucket, Rate};
 use model::Timestamp;
 
-use crate::peers::peer;
+use crate::http::ip_limit::peer;
 
 /// Unknown keys in a second, and at once, that one address may show: a guesser costs the database no more than that, and does
 /// not lock out other addresses.
@@ -17,13 +17,13 @@ const REFILL_MS: i64 = (RATE.1 as i64 * 1_000).div_euclid(RATE.0 as i64) + 1;
 const MOST: usize = 10_000;
 
 #[derive(Debug, Default)]
-pub(super) struct Guesses {
+pub(crate) struct Guesses {
     by_peer: HashMap<IpAddr, (Bucket, Timestamp)>,
 }
 
 impl Guesses {
     /// Whether this address may try one more.
-    pub(super) fn take(&mut self, addr: IpAddr, now: Timestamp) -> bool {
+    pub(crate) fn take(&mut self, addr: IpAddr, now: Timestamp) -> bool {
         let Ok(rate) = Rate::new(RATE.0, RATE.1) else { return false };
         let peer = peer(addr);
         if !self.by_peer.contains_key(&peer) && self.by_peer.len() >= MOST {

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::GATEWAY;
-use super::answers::Answer;
-use super::operation::Operation;
+use crate::routes::description::GATEWAY;
+use crate::routes::description::answers::Answer;
+use crate::routes::description::operation::Operation;
 use crate::routes::About;
 
-pub(super) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<Operation> {
     let policy = json!({ "type": "string" });
     vec![
         Operation::get("/", "about", "What answers here").tag(GATEWAY).answers::<About>(

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::KEYS;
-use super::operation::{Operation, Scope};
+use crate::routes::description::KEYS;
+use crate::routes::description::operation::{Operation, Scope};
 use crate::routes::keys::{KeyBody, KeysPage, KeysQuery, MadeKey};
 use crate::routes::tickets::{ShownTicket, TicketBody};
 use crate::shown::ShownKey;
 
-pub(super) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<Operation> {
     let page = json!({ "keys": [key()], "next": null });
     let mut made = key();
     made["key"] = json!(format!("ant_0123456789abcdef_{}", "0".repeat(64)));

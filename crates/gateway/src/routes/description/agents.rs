@@ -3,15 +3,15 @@
 use model::WaitReason;
 use serde_json::{Value, json};
 
-use super::AGENTS;
-use super::operation::{Operation, Scope};
-use super::threads::{active_turn, audit, batch};
+use crate::routes::description::AGENTS;
+use crate::routes::description::operation::{Operation, Scope};
+use crate::routes::description::threads::{active_turn, audit, batch};
 use crate::routes::agents::{AgentBody, AgentNow, AgentsPage, AgentsQuery, PutAnswer};
 use crate::routes::batches::{IncompletePage, IncompleteQuery};
 use crate::routes::dead_letters::{DeadLettersPage, DeadLettersQuery};
 use crate::routes::{AuditPage, AuditQuery};
 
-pub(super) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<Operation> {
     let put = json!({ "agent_id": "ann", "workflow": "default", "settings": { "deadline_ms": 60_000 }, "version": 2 });
     vec![
         Operation::get("/v1/agents", "listAgents", "All agents")

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::codes::{self, Code};
-use super::events::Stream;
-use super::schemas_of;
-use super::spoken::{RunRefusal, WrappedError};
+use crate::routes::description::codes;
+use crate::routes::description::codes::Code;
+use crate::routes::description::events::Stream;
+use crate::routes::description::schemas_of;
+use crate::routes::description::spoken::{RunRefusal, WrappedError};
 use crate::problem::ProblemBody;
 
 const JSON: &str = "application/json";
@@ -16,30 +17,30 @@ const PROBLEM: &str = "application/problem+json";
 const STREAM: &str = "text/event-stream";
 
 /// A good answer.
-pub(super) struct Answer {
-    pub(super) status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     text: String,
-    pub(super) headers: Map<String, Value>,
+    pub(crate) headers: Map<String, Value>,
     content: Map<String, Value>,
 }
 
 impl Answer {
-    pub(super) fn json(status: u16, text: &str, schema: Value, example: Value) -> Self {
+    pub(crate) fn json(status: u16, text: &str, schema: Value, example: Value) -> Self {
         Self::of(status, text, JSON, json!({ "schema": schema, "example": example }))
     }
 
     /// Text of whatever kind.
-    pub(super) fn text(status: u16, text: &str, kind: &str) -> Self {
+    pub(crate) fn text(status: u16, text: &str, kind: &str) -> Self {
         Self::of(status, text, kind, json!({ "schema": { "type": "string" } }))
     }
 
     /// No content.
-    pub(super) fn nothing(text: &str) -> Self {
+    pub(crate) fn nothing(text: &str) -> Self {
         Self { status: 204, text: text.to_owned(), headers: Map::new(), content: Map::new() }
     }
 
     /// A stream of events and nothing else.
-    pub(super) fn stream(text: &str, events: &Stream) -> Self {
+    pub(crate) fn stream(text: &str, events: &Stream) -> Self {
         let mut answer =
             Self { status: 200, text: text.to_owned(), headers: Map::new(), content: Map::new() };
         answer.add_stream(events);
@@ -52,16 +53,16 @@ impl Answer {
     }
 
     /// Or in another form.
-    pub(super) fn or(mut self, kind: &str, schema: Value) -> Self {
+    pub(crate) fn or(mut self, kind: &str, schema: Value) -> Self {
         self.content.insert(kind.to_owned(), json!({ "schema": schema }));
         self
     }
 
-    pub(super) fn add_stream(&mut self, events: &Stream) {
+    pub(crate) fn add_stream(&mut self, events: &Stream) {
         self.content.insert(STREAM.to_owned(), events.media());
     }
 
-    pub(super) fn described(&self) -> Value {
+    pub(crate) fn described(&self) -> Value {
         let mut object = Map::from_iter([("description".to_owned(), json!(self.text))]);
         if !self.headers.is_empty() {
             object.insert("headers".to_owned(), json!(self.headers));
@@ -75,7 +76,7 @@ impl Answer {
 
 /// The form of refusals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Errors {
+pub(crate) enum Errors {
     /// RFC 9457.
     Problem,
     /// The text alone, as the AI SDK shows it.
@@ -88,7 +89,7 @@ pub(super) enum Errors {
 
 impl Errors {
     /// What they refer to.
-    pub(super) fn schemas(self) -> Vec<(String, Value)> {
+    pub(crate) fn schemas(self) -> Vec<(String, Value)> {
         let own = match self {
             Self::Problem | Self::Text => Vec::new(),
             Self::Wrapped => schemas_of::<WrappedError>(),
@@ -98,7 +99,7 @@ impl Errors {
     }
 
     /// The refusals of an operation with these codes.
-    pub(super) fn answers(self, names: &BTreeSet<&'static str>) -> Vec<(u16, Value)> {
+    pub(crate) fn answers(self, names: &BTreeSet<&'static str>) -> Vec<(u16, Value)> {
         let mut by_status: BTreeMap<u16, Vec<&'static Code>> = BTreeMap::new();
         for code in names.iter().filter_map(|name| codes::of(name)) {
             by_status.entry(code.status.as_u16()).or_default().push(code);

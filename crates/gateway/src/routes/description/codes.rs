@@ -4,16 +4,16 @@ use axum::http::StatusCode;
 
 /// What is said of a code.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Code {
-    pub(super) name: &'static str,
-    pub(super) status: StatusCode,
+pub(crate) struct Code {
+    pub(crate) name: &'static str,
+    pub(crate) status: StatusCode,
     /// The same request may succeed later; then `Retry-After` says when.
-    pub(super) is_retryable: bool,
-    pub(super) text: &'static str,
+    pub(crate) is_retryable: bool,
+    pub(crate) text: &'static str,
 }
 
 /// Every secured operation may say these.
-pub(super) const SECURED: [&str; 14] = [
+pub(crate) const SECURED: [&str; 14] = [
     "unauthenticated",
     "credentials_unavailable",
     "insufficient_scope",
@@ -31,7 +31,7 @@ pub(super) const SECURED: [&str; 14] = [
 ];
 
 /// What a body may lead to.
-pub(super) const BODY: [&str; 7] = [
+pub(crate) const BODY: [&str; 7] = [
     "unsupported_media_type",
     "body_too_large",
     "body_timeout",
@@ -42,17 +42,17 @@ pub(super) const BODY: [&str; 7] = [
 ];
 
 /// What an act or an order may lead to, which goes through the stream.
-pub(super) const ORDER: [&str; 2] = ["nats_unavailable", "stream_refuses"];
+pub(crate) const ORDER: [&str; 2] = ["nats_unavailable", "stream_refuses"];
 
 /// What an input may lead to.
-pub(super) const INPUT: [&str; 5] =
+pub(crate) const INPUT: [&str; 5] =
     ["empty_input", "invalid_content", "input_too_large", "invalid_metadata", "metadata_too_large"];
 
 /// What a stream of events may lead to.
-pub(super) const STREAM: [&str; 3] = ["too_many_viewers", "too_many_threads", "draining"];
+pub(crate) const STREAM: [&str; 3] = ["too_many_viewers", "too_many_threads", "draining"];
 
 /// What a request of another protocol may lead to.
-pub(super) const SPOKEN: [&str; 11] = [
+pub(crate) const SPOKEN: [&str; 11] = [
     "missing_required_parameter",
     "invalid_value",
     "unsupported_parameter",
@@ -76,7 +76,7 @@ const fn passing(name: &'static str, status: StatusCode, text: &'static str) -> 
 }
 
 /// All of them, by their names.
-pub(super) const ALL: &[Code] = &[
+pub(crate) const ALL: &[Code] = &[
     passing("agent_backing_off", StatusCode::CONFLICT, "the agent backs off and takes no messages meanwhile"),
     Code {
         is_retryable: false,
@@ -231,6 +231,6 @@ pub(super) const ALL: &[Code] = &[
 ];
 
 /// What is said of a code; a test holds that every code which an operation names is there.
-pub(super) fn of(name: &str) -> Option<&'static Code> {
+pub(crate) fn of(name: &str) -> Option<&'static Code> {
     ALL.iter().find(|code| code.name == name)
 }

@@ -7,12 +7,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::spoken;
+use crate::routes::description::spoken;
 use crate::forms;
 
 /// The events of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stream {
+pub(crate) enum Stream {
     /// Ours.
     Native,
     /// The UI message stream of the AI SDK.
@@ -25,7 +25,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    pub(super) fn schemas(self) -> Vec<(String, Value)> {
+    pub(crate) fn schemas(self) -> Vec<(String, Value)> {
         let mut found = Vec::new();
         match self {
             Self::Native => {
@@ -47,7 +47,7 @@ impl Stream {
     }
 
     /// The media type object.
-    pub(super) fn media(self) -> Value {
+    pub(crate) fn media(self) -> Value {
         match self {
             Self::Native => native(),
             Self::UiMessage => media(
@@ -78,7 +78,7 @@ impl Stream {
 }
 
 fn add<T: ToSchema>(found: &mut Vec<(String, Value)>) {
-    found.extend(super::schemas_of::<T>());
+    found.extend(crate::routes::description::schemas_of::<T>());
 }
 
 /// Text that is JSON of one of these schemas.

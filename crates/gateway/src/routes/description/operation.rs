@@ -2,23 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) use auth::Permission as Scope;
+pub(crate) use auth::Permission as Scope;
 use serde_json::{Map, Value, json};
 use utoipa::openapi::path::ParameterIn;
 use utoipa::{IntoParams, ToSchema};
 
-use super::answers::{Answer, Errors};
-use super::codes;
-use super::events::Stream;
-use super::spoken::Request;
+use crate::routes::description::answers::{Answer, Errors};
+use crate::routes::description::codes;
+use crate::routes::description::events::Stream;
+use crate::routes::description::spoken::Request;
 use crate::forms;
 use crate::params;
 
 /// The name of the one security scheme.
-pub(super) const BEARER: &str = "bearer";
+pub(crate) const BEARER: &str = "bearer";
 
 /// What a permission is for.
-pub(super) fn meaning(scope: Scope) -> &'static str {
+pub(crate) fn meaning(scope: Scope) -> &'static str {
     match scope {
         Scope::ReadThreads => "to see threads: history, batches, contexts, failed turns, events",
         Scope::WriteThreads => "to open threads, to send messages, to stop turns",
@@ -35,10 +35,10 @@ pub(super) fn meaning(scope: Scope) -> &'static str {
 }
 
 /// Schemas by their names.
-pub(super) type Schemas = BTreeMap<String, Value>;
+pub(crate) type Schemas = BTreeMap<String, Value>;
 
 /// See the module.
-pub(super) struct Operation {
+pub(crate) struct Operation {
     method: &'static str,
     path: &'static str,
     id: &'static str,
@@ -80,46 +80,46 @@ impl Operation {
         operation.with_variables()
     }
 
-    pub(super) fn get(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+    pub(crate) fn get(path: &'static str, id: &'static str, summary: &'static str) -> Self {
         Self::new("get", path, id, summary)
     }
 
-    pub(super) fn post(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+    pub(crate) fn post(path: &'static str, id: &'static str, summary: &'static str) -> Self {
         Self::new("post", path, id, summary)
     }
 
-    pub(super) fn put(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+    pub(crate) fn put(path: &'static str, id: &'static str, summary: &'static str) -> Self {
         Self::new("put", path, id, summary)
     }
 
-    pub(super) fn patch(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+    pub(crate) fn patch(path: &'static str, id: &'static str, summary: &'static str) -> Self {
         Self::new("patch", path, id, summary)
     }
 
-    pub(super) fn delete(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+    pub(crate) fn delete(path: &'static str, id: &'static str, summary: &'static str) -> Self {
         Self::new("delete", path, id, summary)
     }
 
-    pub(super) fn tag(self, tag: &'static str) -> Self {
+    pub(crate) fn tag(self, tag: &'static str) -> Self {
         Self { tag, ..self }
     }
 
-    pub(super) fn says(self, description: &'static str) -> Self {
+    pub(crate) fn says(self, description: &'static str) -> Self {
         Self { description: Some(description), ..self }
     }
 
     /// Whoever asks needs this scope. What is asked of the store and the stream may fail for the reasons that they have.
-    pub(super) fn needs(self, scope: Scope) -> Self {
+    pub(crate) fn needs(self, scope: Scope) -> Self {
         Self { scope: Some(scope), ..self }.may_say(&codes::SECURED)
     }
 
     /// How refusals are written, where it is not as problems.
-    pub(super) fn refuses_as(self, errors: Errors) -> Self {
+    pub(crate) fn refuses_as(self, errors: Errors) -> Self {
         Self { errors, ..self }
     }
 
     /// Codes of errors.
-    pub(super) fn may_say(mut self, codes: &[&'static str]) -> Self {
+    pub(crate) fn may_say(mut self, codes: &[&'static str]) -> Self {
         self.codes.extend(codes);
         self
     }
@@ -154,9 +154,9 @@ impl Operation {
     }
 
     /// The query, as its type reads it.
-    pub(super) fn asks<Q: IntoParams>(mut self) -> Self {
+    pub(crate) fn asks<Q: IntoParams>(mut self) -> Self {
         for parameter in Q::into_params(|| Some(ParameterIn::Query)) {
-            self.parameters.push(super::written(&parameter));
+            self.parameters.push(crate::routes::description::written(&parameter));
         }
         // A parameter refers to its form by name only.
         self.take::<forms::ActName>();
@@ -190,7 +190,7 @@ impl Operation {
     }
 
     /// Whoever acts may say who they are.
-    pub(super) fn takes_actor(self) -> Self {
+    pub(crate) fn takes_actor(self) -> Self {
         let text = format!("Who acts, for the audit; `{}` without it.", params::DEFAULT_ACTOR);
         let header =
             self.header("X-Antiphon-Actor", &text, &visible(params::MAX_ACTOR_LEN, "ann@example.org"));
@@ -198,7 +198,7 @@ impl Operation {
     }
 
     /// An input that is sent once, however often it comes.
-    pub(super) fn takes_input_headers(self) -> Self {
+    pub(crate) fn takes_input_headers(self) -> Self {
         let key = "The same key with the same body is the same turn; with another body it is refused.";
         let trace = "Goes with the turn to its workflow, for tracing across services.";
         let most = params::MAX_HEADER_LEN;
@@ -208,7 +208,7 @@ impl Operation {
     }
 
     /// How far the reader has read.
-    pub(super) fn takes_last_event_id(mut self) -> Self {
+    pub(crate) fn takes_last_event_id(mut self) -> Self {
         let text = "The id of the last event that was read. A browser sends it by itself; where there is `after`, it counts before that.";
         let cursor = self.schema::<forms::CursorText>();
         self.header(
@@ -219,20 +219,20 @@ impl Operation {
     }
 
     /// The thread, for a protocol that has no field for one.
-    pub(super) fn takes_thread_header(mut self) -> Self {
+    pub(crate) fn takes_thread_header(mut self) -> Self {
         let schema = self.schema::<forms::ThreadName>();
         self.header("X-Antiphon-Thread", "The thread; it counts before `metadata.thread_id`.", &schema)
     }
 
     /// A JSON body.
-    pub(super) fn body<T: ToSchema>(mut self, example: Value) -> Self {
+    pub(crate) fn body<T: ToSchema>(mut self, example: Value) -> Self {
         let schema = self.schema::<T>();
         self.body = Some(Body { schema, example, is_required: true });
         self.may_say(&codes::BODY)
     }
 
     /// The body of another protocol.
-    pub(super) fn reads(mut self, request: Request) -> Self {
+    pub(crate) fn reads(mut self, request: Request) -> Self {
         for reference in [Self::take::<forms::ThreadName>, Self::take::<forms::AgentName>] {
             reference(&mut self);
         }
@@ -243,27 +243,27 @@ impl Operation {
     }
 
     /// Nothing, or an empty object.
-    pub(super) fn no_body(mut self) -> Self {
+    pub(crate) fn no_body(mut self) -> Self {
         let schema = json!({ "type": "object", "maxProperties": 0 });
         self.body = Some(Body { schema, example: json!({}), is_required: false });
         self.may_say(&["unexpected_body", "body_too_large", "body_timeout", "body_cut"])
     }
 
     /// A good answer.
-    pub(super) fn answers<T: ToSchema>(mut self, status: u16, text: &'static str, example: Value) -> Self {
+    pub(crate) fn answers<T: ToSchema>(mut self, status: u16, text: &'static str, example: Value) -> Self {
         let schema = self.schema::<T>();
         self.answers.push(Answer::json(status, text, schema, example));
         self
     }
 
     /// A good answer of another kind.
-    pub(super) fn answers_with(mut self, answer: Answer) -> Self {
+    pub(crate) fn answers_with(mut self, answer: Answer) -> Self {
         self.answers.push(answer);
         self
     }
 
     /// The good answer that was added last also has this header.
-    pub(super) fn with_header(mut self, name: &'static str, text: &'static str, schema: Value) -> Self {
+    pub(crate) fn with_header(mut self, name: &'static str, text: &'static str, schema: Value) -> Self {
         if let Some(last) = self.answers.last_mut() {
             last.headers
                 .insert(name.to_owned(), json!({ "description": text, "required": true, "schema": schema }));
@@ -272,7 +272,7 @@ impl Operation {
     }
 
     /// The good answer that was added last, as a stream of events instead.
-    pub(super) fn or_streams(mut self, events: Stream) -> Self {
+    pub(crate) fn or_streams(mut self, events: Stream) -> Self {
         self.schemas.extend(events.schemas());
         if let Some(last) = self.answers.last_mut() {
             last.add_stream(&events);
@@ -281,34 +281,34 @@ impl Operation {
     }
 
     /// What the events of a stream refer to.
-    pub(super) fn with_schemas_of(mut self, events: Stream) -> Self {
+    pub(crate) fn with_schemas_of(mut self, events: Stream) -> Self {
         self.schemas.extend(events.schemas());
         self
     }
 
     /// A reference to the schema of a type.
-    pub(super) fn schema<T: ToSchema>(&mut self) -> Value {
+    pub(crate) fn schema<T: ToSchema>(&mut self) -> Value {
         let name = T::name().into_owned();
         let reference = json!({ "$ref": format!("#/components/schemas/{name}") });
-        self.schemas.extend(super::schemas_of::<T>());
+        self.schemas.extend(crate::routes::description::schemas_of::<T>());
         reference
     }
 
     #[cfg(test)]
-    pub(super) fn codes(&self) -> &BTreeSet<&'static str> {
+    pub(crate) fn codes(&self) -> &BTreeSet<&'static str> {
         &self.codes
     }
 
-    pub(super) fn path(&self) -> &'static str {
+    pub(crate) fn path(&self) -> &'static str {
         self.path
     }
 
-    pub(super) fn method(&self) -> &'static str {
+    pub(crate) fn method(&self) -> &'static str {
         self.method
     }
 
     /// Adds the schemas that it refers to.
-    pub(super) fn gather(&self, schemas: &mut Schemas) {
+    pub(crate) fn gather(&self, schemas: &mut Schemas) {
         for (name, schema) in &self.schemas {
             schemas.entry(name.clone()).or_insert_with(|| schema.clone());
         }
@@ -318,7 +318,7 @@ impl Operation {
     }
 
     /// The operation object.
-    pub(super) fn described(&self) -> Value {
+    pub(crate) fn described(&self) -> Value {
         let mut object = Map::new();
         object.insert("operationId".to_owned(), json!(self.id));
         object.insert("tags".to_owned(), json!([self.tag]));

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::answers::{Answer, Errors};
-use super::codes::{INPUT, ORDER, STREAM};
-use super::events::Stream;
-use super::operation::{Operation, Scope};
-use super::spoken::{Completion, Request, ResponseObject, WrappedError};
-use super::{AG_UI, AI_SDK, OPENAI};
+use crate::routes::description::answers::{Answer, Errors};
+use crate::routes::description::codes::{INPUT, ORDER, STREAM};
+use crate::routes::description::events::Stream;
+use crate::routes::description::operation::{Operation, Scope};
+use crate::routes::description::spoken::{Completion, Request, ResponseObject, WrappedError};
+use crate::routes::description::{AG_UI, AI_SDK, OPENAI};
 use crate::routes::protocols::models::{Models, ModelsQuery, ShownModel};
 use crate::routes::protocols::responses::ShowQuery;
 use crate::routes::protocols::ui_message::{StopQuery, UiHistory, UiHistoryQuery};
@@ -23,7 +23,7 @@ const OPENED: [&str; 7] = [
     "unknown_answer",
 ];
 
-pub(super) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<Operation> {
     let mut all = of_the_ai_sdk();
     all.extend(of_openai());
     all.extend(of_ag_ui());

@@ -10,11 +10,11 @@ use utoipa::ToSchema;
 
 use crate::forms;
 
-pub(super) use requests::Request;
+pub(crate) use requests::Request;
 
 /// A refusal in the form of OpenAI.
 #[derive(Serialize, ToSchema)]
-pub(super) struct WrappedError {
+pub(crate) struct WrappedError {
     error: ErrorObject,
 }
 
@@ -35,7 +35,7 @@ struct ErrorObject {
 
 /// A refusal in the words of AG-UI's `RUN_ERROR`.
 #[derive(Serialize, ToSchema)]
-pub(super) struct RunRefusal {
+pub(crate) struct RunRefusal {
     /// For people.
     message: String,
     /// For programs.
@@ -45,7 +45,7 @@ pub(super) struct RunRefusal {
 /// A part of a UI message.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "kebab-case")]
-pub(super) enum UiPart {
+pub(crate) enum UiPart {
     #[serde(rename_all = "camelCase")]
     Start {
         message_id: String,
@@ -142,7 +142,7 @@ pub(super) enum UiPart {
 /// An event of AG-UI.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
-pub(super) enum RunEvent {
+pub(crate) enum RunEvent {
     #[serde(rename_all = "camelCase")]
     RunStarted { thread_id: String, run_id: String, protocol_version: String },
     #[serde(rename_all = "camelCase")]
@@ -192,7 +192,7 @@ pub(super) enum RunEvent {
 /// How a run ended.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
-pub(super) enum RunOutcome {
+pub(crate) enum RunOutcome {
     Success,
     Cancelled,
 }
@@ -200,7 +200,7 @@ pub(super) enum RunOutcome {
 /// What a run took.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct RunTokens {
+pub(crate) struct RunTokens {
     input_tokens: u64,
     output_tokens: u64,
     total_tokens: u64,
@@ -208,7 +208,7 @@ pub(super) struct RunTokens {
 
 /// A completion.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Completion {
+pub(crate) struct Completion {
     id: String,
     #[schema(value_type = forms::CompletionText)]
     object: String,
@@ -253,7 +253,7 @@ struct CompletionTokens {
 
 /// A piece of a completion.
 #[derive(Serialize, ToSchema)]
-pub(super) struct CompletionChunk {
+pub(crate) struct CompletionChunk {
     id: String,
     #[schema(value_type = forms::CompletionChunkText)]
     object: String,
@@ -289,7 +289,7 @@ struct ChunkDelta {
 
 /// A response. Fields that say how the model samples are null: the agent's settings say it.
 #[derive(Serialize, ToSchema)]
-pub(super) struct ResponseObject {
+pub(crate) struct ResponseObject {
     #[schema(value_type = forms::ResponseName)]
     id: String,
     #[schema(value_type = forms::ResponseText)]
@@ -416,7 +416,7 @@ struct ResponseTokens {
 
 /// An event of a response: its kind, its number, and what changed.
 #[derive(Serialize, ToSchema)]
-pub(super) struct ResponseEvent {
+pub(crate) struct ResponseEvent {
     /// `response.created`, `response.output_text.delta`, … and last `response.completed`, `.incomplete` or `.failed`.
     #[serde(rename = "type")]
     #[schema(pattern = "^response\\.[a-z_.]+$")]

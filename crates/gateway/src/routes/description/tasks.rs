@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::TASKS;
-use super::codes::{INPUT, ORDER};
-use super::operation::{Operation, Scope};
+use crate::routes::description::TASKS;
+use crate::routes::description::codes::{INPUT, ORDER};
+use crate::routes::description::operation::{Operation, Scope};
 use crate::routes::tasks::{EditBody, ShownTask, TaskAccepted, TaskBody, TasksPage, TasksQuery};
 
-pub(super) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<Operation> {
     let accepted = json!({ "task_id": "t-1", "agent_id": "ann", "task_url": "/v1/agents/ann/tasks/t-1" });
     let one = "/v1/agents/{agent}/tasks/{task}";
     vec![

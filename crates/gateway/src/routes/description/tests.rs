@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use super::{codes, operations};
+use crate::routes::description::{codes, operations};
 use crate::credentials::{AccessConfig, Credentials};
 use crate::desk::Counter;
 use crate::guard::Usage;
@@ -195,7 +195,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn every_operation_has_a_name_of_its_own_a_tag_and_answers() {
     let mut ids = BTreeSet::new();
-    let tags: BTreeSet<_> = super::TAGS.iter().map(|(name, _)| *name).collect();
+    let tags: BTreeSet<_> = crate::routes::description::TAGS.iter().map(|(name, _)| *name).collect();
     for operation in operations() {
         let described = operation.described();
         let id = described["operationId"].as_str().unwrap();
@@ -213,7 +213,7 @@ fn every_operation_has_a_name_of_its_own_a_tag_and_answers() {
 
 #[test]
 fn everything_that_is_referred_to_is_there() {
-    let document: Value = serde_json::from_slice(&super::document()).unwrap();
+    let document: Value = serde_json::from_slice(&crate::routes::description::document()).unwrap();
     let text = document.to_string();
     for reference in text.split("\"$ref\":\"#/components/schemas/").skip(1) {
         let (name, _) = reference.split_once('"').unwrap();
@@ -249,7 +249,7 @@ fn arrays_of_anything(schema: &Value, place: &str, found: &mut Vec<String>) {
 /// Makers of clients refuse one that does not.
 #[test]
 fn every_array_says_of_what() {
-    let document: Value = serde_json::from_slice(&super::document()).unwrap();
+    let document: Value = serde_json::from_slice(&crate::routes::description::document()).unwrap();
     let mut found = Vec::new();
     arrays_of_anything(&document, "", &mut found);
     assert!(found.is_empty(), "{found:#?}");
@@ -299,7 +299,7 @@ fn native_events() -> Vec<(String, Value)> {
 
 #[test]
 fn every_field_of_an_event_is_described_and_none_that_is_promised_is_missing() {
-    let document: Value = serde_json::from_slice(&super::document()).unwrap();
+    let document: Value = serde_json::from_slice(&crate::routes::description::document()).unwrap();
     let mut seen = BTreeMap::<&str, BTreeSet<String>>::new();
     for (name, data) in native_events() {
         let kind = schema_of(&name, &data);
@@ -322,7 +322,7 @@ fn every_field_of_an_event_is_described_and_none_that_is_promised_is_missing() {
 /// openapi-python-client makes the name of an anonymous object twice when it stands in one of several variants, and leaves the variant out.
 #[test]
 fn variants_have_no_anonymous_objects() {
-    let document: Value = serde_json::from_slice(&super::document()).unwrap();
+    let document: Value = serde_json::from_slice(&crate::routes::description::document()).unwrap();
     let schemas = document["components"]["schemas"].as_object().unwrap();
     let mut seen = 0;
     for (name, schema) in schemas {

@@ -3,11 +3,11 @@
 use model::WaitReason;
 use serde_json::{Value, json};
 
-use super::answers::Answer;
-use super::codes::{INPUT, ORDER, STREAM};
-use super::events::Stream;
-use super::operation::{Operation, Scope};
-use super::{THREADS, TURNS};
+use crate::routes::description::answers::Answer;
+use crate::routes::description::codes::{INPUT, ORDER, STREAM};
+use crate::routes::description::events::Stream;
+use crate::routes::description::operation::{Operation, Scope};
+use crate::routes::description::{THREADS, TURNS};
 use crate::acts::ShownAct;
 use crate::routes::batches::{BatchesPage, BatchesQuery};
 use crate::routes::context::{Compactions, ContextQuery, ShownContext, Undone};
@@ -20,7 +20,7 @@ use crate::routes::turns::TurnNow;
 use crate::routes::{AuditPage, AuditQuery};
 use crate::shown::{ShownThread, WholeBatch};
 
-pub(super) fn operations() -> Vec<Operation> {
+pub(crate) fn operations() -> Vec<Operation> {
     let mut all = of_threads();
     all.extend(of_what_is_written());
     all.extend(of_turns());
@@ -220,7 +220,7 @@ fn of_turns() -> Vec<Operation> {
 
 impl Operation {
     /// The answers of an act.
-    pub(super) fn acts(self) -> Self {
+    pub(crate) fn acts(self) -> Self {
         let act = |done: bool| json!({ "act_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "done": done });
         self.answers::<ShownAct>(200, "It is done, or its owner refused it", act(true))
             .answers::<ShownAct>(
@@ -232,7 +232,7 @@ impl Operation {
     }
 }
 
-pub(super) fn audit(subject: &str) -> Value {
+pub(crate) fn audit(subject: &str) -> Value {
     let act = json!({
         "act_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "actor": "ann@example.org", "what": "stop_turn",
         "target": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "done": true, "refused": null,
@@ -260,7 +260,7 @@ fn thread_now() -> Value {
     thread
 }
 
-pub(super) fn active_turn() -> Value {
+pub(crate) fn active_turn() -> Value {
     json!({
         "turn_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "thread_id": "hello", "run": 0,
         "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "idle_ms": 40,
@@ -294,7 +294,7 @@ fn message() -> Value {
     })
 }
 
-pub(super) fn batch() -> Value {
+pub(crate) fn batch() -> Value {
     json!({
         "batch_id": "7524873984012345344", "batch_type": "user_request", "state": "complete",
         "incomplete_code": null, "incomplete": null, "abandoned_since": null, "parent_batch": null, "message_count": 2, "tokens": 12,

@@ -7,7 +7,7 @@ use model::{MessageId, Metadata, ThreadId, TurnId};
 use protocols::AgUi;
 use protocols::agui::{Request, error_body};
 
-use super::{Answer, Posted, Trouble, active, enter, find, last, open, own_key, posted, stream};
+use crate::routes::protocols::{Answer, Posted, Trouble, active, enter, find, last, open, own_key, posted, stream};
 use crate::desk::Desk;
 use crate::hub::Hub;
 use crate::input::TurnParameters;
@@ -15,7 +15,7 @@ use crate::owner;
 use crate::routes::Connection;
 use crate::standing::{Input, Standing};
 
-pub(in crate::routes) async fn post(
+pub(crate) async fn post(
     desk: Desk,
     Extension(connection): Extension<Connection>,
     request: axum::extract::Request,
@@ -40,7 +40,7 @@ async fn say(posted: Posted) -> Result<Response, Trouble> {
     Ok(stream(AgUi::new(request.thread, request.run, message.clone()), message, answer))
 }
 
-pub(in crate::routes) async fn connect(
+pub(crate) async fn connect(
     desk: Desk,
     Extension(connection): Extension<Connection>,
     request: axum::extract::Request,

@@ -7,9 +7,7 @@ use model::ThreadId;
 use protocols::ChatCompletions;
 use protocols::chat_completions::{Request, Terms, ToolCalls, error_body};
 
-use super::{
-    Posted, Repeats, Trouble, enter, failed, imported, json, new_thread, placed, posted, stream, whole,
-};
+use crate::routes::protocols::{Posted, Repeats, Trouble, enter, failed, imported, json, new_thread, placed, posted, stream, whole};
 use crate::desk::Desk;
 use crate::input::TurnParameters;
 use crate::problem::Problem;
@@ -19,7 +17,7 @@ use crate::standing::{Input, Standing};
 /// Names the thread of a completion, as `metadata.thread_id` does.
 const THREAD: &str = "x-antiphon-thread";
 
-pub(in crate::routes) async fn post(
+pub(crate) async fn post(
     desk: Desk,
     Extension(connection): Extension<Connection>,
     request: axum::extract::Request,

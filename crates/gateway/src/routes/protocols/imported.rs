@@ -6,7 +6,7 @@ use protocols::request::BadRequest;
 use serde_json::{Value, json};
 use store::Taken;
 
-use super::Trouble;
+use crate::routes::protocols::Trouble;
 use crate::hub::Hub;
 
 /// The messages were said before the input that came with them; nothing is known of when.
@@ -15,7 +15,7 @@ const BEFORE_MS: i64 = 60_000;
 const INSTRUCTIONS: [&str; 2] = ["system", "developer"];
 
 /// Whether the agent takes histories over.
-pub(super) async fn is_wanted(hub: &Hub, agent: &AgentId) -> Result<bool, Trouble> {
+pub(crate) async fn is_wanted(hub: &Hub, agent: &AgentId) -> Result<bool, Trouble> {
     let settings = hub.store().agent_standing(agent).await?.settings;
     Ok(settings.get("client_history").and_then(Value::as_str) == Some("import"))
 }
@@ -25,7 +25,7 @@ fn refused(why: &'static str) -> BadRequest {
 }
 
 /// All messages of the body but the last one, as whole batches.
-pub(super) fn read(hub: &Hub, thread: &ThreadId, body: &[u8]) -> Result<Vec<Item>, Trouble> {
+pub(crate) fn read(hub: &Hub, thread: &ThreadId, body: &[u8]) -> Result<Vec<Item>, Trouble> {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let all = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let earlier = all.split_last().map_or(&[][..], |(_, earlier)| earlier);
@@ -42,7 +42,7 @@ pub(super) fn read(hub: &Hub, thread: &ThreadId, body: &[u8]) -> Result<Vec<Item
 }
 
 /// Writes them, if there are some, unless the thread has messages: the request came again then.
-pub(super) async fn write(
+pub(crate) async fn write(
     hub: &Hub,
     thread: &ThreadId,
     agent: &AgentId,

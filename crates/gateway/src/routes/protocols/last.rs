@@ -3,7 +3,7 @@
 use model::{MessageId, ThreadId, Timestamp};
 use store::{FailedTurnRow, RunFailure};
 
-use super::{Answer, Trouble};
+use crate::routes::protocols::{Answer, Trouble};
 use crate::hub::Hub;
 use crate::reads;
 
@@ -11,14 +11,14 @@ use crate::reads;
 const MOST_FAILED: u32 = 200;
 
 /// An answer, or a failure.
-pub(super) struct Last {
-    pub(super) message: MessageId,
-    pub(super) answer: Answer,
-    pub(super) at: Timestamp,
+pub(crate) struct Last {
+    pub(crate) message: MessageId,
+    pub(crate) answer: Answer,
+    pub(crate) at: Timestamp,
 }
 
 /// `None` in a thread in which no person was answered yet.
-pub(super) async fn answer(hub: &Hub, thread: &ThreadId) -> Result<Option<Last>, Trouble> {
+pub(crate) async fn answer(hub: &Hub, thread: &ThreadId) -> Result<Option<Last>, Trouble> {
     let store = hub.store();
     let answered = store.last_answer(thread).await?;
     if let Some(failed) = failed_after(hub, thread, answered.as_ref().map(|(_, at)| *at)).await? {
@@ -33,7 +33,7 @@ pub(super) async fn answer(hub: &Hub, thread: &ThreadId) -> Result<Option<Last>,
 }
 
 /// The last turn, if it failed.
-pub(super) async fn failed(hub: &Hub, thread: &ThreadId) -> Result<Option<FailedTurnRow>, Trouble> {
+pub(crate) async fn failed(hub: &Hub, thread: &ThreadId) -> Result<Option<FailedTurnRow>, Trouble> {
     let answered = hub.store().last_answer(thread).await?;
     failed_after(hub, thread, answered.map(|(_, at)| at)).await
 }

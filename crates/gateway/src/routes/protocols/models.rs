@@ -8,7 +8,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::desk::Desk;
 use crate::forms;
-use crate::params::{self, Asked, Params};
+use crate::params;
+use crate::params::{Asked, Params};
 use crate::problem::Problem;
 use crate::routes::{agents, fresh};
 
@@ -17,7 +18,7 @@ const MOST: u32 = 1_000;
 
 /// The names of a `model`.
 #[derive(Serialize, ToSchema)]
-pub(in crate::routes) struct Models {
+pub(crate) struct Models {
     object: &'static str,
     data: Vec<ShownModel>,
     /// There are more after the last.
@@ -26,7 +27,7 @@ pub(in crate::routes) struct Models {
 
 /// An agent, as a model.
 #[derive(Serialize, ToSchema)]
-pub(in crate::routes) struct ShownModel {
+pub(crate) struct ShownModel {
     #[schema(value_type = forms::AgentName)]
     id: String,
     object: &'static str,
@@ -37,13 +38,13 @@ pub(in crate::routes) struct ShownModel {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(in crate::routes) struct ModelsQuery {
+pub(crate) struct ModelsQuery {
     /// The last id of the page before.
     #[param(value_type = Option<forms::AgentName>)]
     after: Option<String>,
 }
 
-pub(in crate::routes) async fn page(
+pub(crate) async fn page(
     desk: Desk,
     Asked(query): Asked<ModelsQuery>,
 ) -> Result<Response, Problem> {
@@ -54,7 +55,7 @@ pub(in crate::routes) async fn page(
     Ok(fresh(Models { object: "list", data: all.iter().map(ShownModel::from).collect(), has_more }))
 }
 
-pub(in crate::routes) async fn show(desk: Desk, Params(model): Params<String>) -> Result<Response, Problem> {
+pub(crate) async fn show(desk: Desk, Params(model): Params<String>) -> Result<Response, Problem> {
     let agent: AgentId = desk.agent(&model)?;
     let row = desk.store()?.agent(&agent).await?.ok_or_else(agents::unknown)?;
     Ok(fresh(ShownModel::from(&row)))

@@ -14,10 +14,7 @@ use store::{AskedResponse, NewThread};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use super::{
-    Answer, Posted, Repeats, Trouble, active, answered, enter, find, json, new_thread, placed, posted,
-    stream, whole,
-};
+use crate::routes::protocols::{Answer, Posted, Repeats, Trouble, active, answered, enter, find, json, new_thread, placed, posted, stream, whole};
 use crate::body::Empty;
 use crate::desk::Desk;
 use crate::forms;
@@ -33,7 +30,7 @@ use crate::{acts, owner, reads};
 const CANCEL_LOOKS: u32 = 20;
 const CANCEL_PAUSE: Duration = Duration::from_millis(100);
 
-pub(in crate::routes) async fn post(
+pub(crate) async fn post(
     desk: Desk,
     Extension(connection): Extension<Connection>,
     request: axum::extract::Request,
@@ -133,7 +130,7 @@ async fn place(desk: &Desk, request: &Request, key: Option<&str>) -> Result<Thre
 
 /// Further fields are the protocol's own (`include`), and are not read.
 #[derive(Debug, Deserialize, IntoParams)]
-pub(in crate::routes) struct ShowQuery {
+pub(crate) struct ShowQuery {
     /// As a stream of events.
     stream: Option<bool>,
     /// Only events after this number.
@@ -141,7 +138,7 @@ pub(in crate::routes) struct ShowQuery {
     starting_after: Option<u64>,
 }
 
-pub(in crate::routes) async fn show(
+pub(crate) async fn show(
     desk: Desk,
     Extension(connection): Extension<Connection>,
     Params(response): Params<String>,
@@ -176,7 +173,7 @@ async fn shown(
     object(fold, &thread, &message, answer, Repeats::Same).await
 }
 
-pub(in crate::routes) async fn cancel(
+pub(crate) async fn cancel(
     desk: Desk,
     Params(response): Params<String>,
     headers: HeaderMap,

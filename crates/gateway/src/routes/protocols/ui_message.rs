@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Answer, Posted, Trouble, active, answered, find, last, open, own_key, posted, stream};
+use crate::routes::protocols::{Answer, Posted, Trouble, active, answered, find, last, open, own_key, posted, stream};
 use crate::body::Empty;
 use crate::desk::Desk;
 use crate::input::TurnParameters;
-use crate::params::{self, Asked, Params};
+use crate::params;
+use crate::params::{Asked, Params};
 use crate::problem::Problem;
 use crate::reads;
 use crate::routes::{Connection, fresh, history, messages};
@@ -26,7 +27,7 @@ use crate::{acts, forms};
 /// seconds of a cut; one that has the whole answer is told the same under the same id.
 const LATELY_MS: i64 = 120_000;
 
-pub(in crate::routes) async fn post(
+pub(crate) async fn post(
     desk: Desk,
     Extension(connection): Extension<Connection>,
     request: axum::extract::Request,
@@ -105,7 +106,7 @@ async fn retry(
 }
 
 /// The answer under way, from its beginning, or the last one if it ended lately; 204 when there is neither.
-pub(in crate::routes) async fn resume(
+pub(crate) async fn resume(
     desk: Desk,
     Extension(connection): Extension<Connection>,
     Params(thread): Params<String>,
@@ -132,7 +133,7 @@ pub(in crate::routes) async fn resume(
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(in crate::routes) struct StopQuery {
+pub(crate) struct StopQuery {
     /// The answer, as its `start` named it: a stop that comes late must not stop the next one.
     #[param(value_type = forms::MessageName)]
     message: Option<String>,
@@ -140,7 +141,7 @@ pub(in crate::routes) struct StopQuery {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(in crate::routes) struct UiHistoryQuery {
+pub(crate) struct UiHistoryQuery {
     /// `next` of the page before.
     #[param(value_type = Option<forms::PositionText>)]
     next: Option<String>,
@@ -150,7 +151,7 @@ pub(in crate::routes) struct UiHistoryQuery {
 
 /// Messages of a chat, oldest first: those before the page before, or the last ones.
 #[derive(Serialize, ToSchema)]
-pub(in crate::routes) struct UiHistory {
+pub(crate) struct UiHistory {
     /// UI messages, as `useChat` takes them.
     #[schema(value_type = Vec<Object>)]
     messages: Vec<HistoryMessage>,
@@ -160,7 +161,7 @@ pub(in crate::routes) struct UiHistory {
 }
 
 /// What a page shows before it follows the stream.
-pub(in crate::routes) async fn history(
+pub(crate) async fn history(
     desk: Desk,
     Params(thread): Params<String>,
     Asked(query): Asked<UiHistoryQuery>,
@@ -191,7 +192,7 @@ fn ui_messages(rows: &[StoredMessage]) -> Vec<HistoryMessage> {
     rows.chunk_by(|a, b| of_answer(a) == of_answer(b)).filter_map(message).collect()
 }
 
-pub(in crate::routes) async fn stop(
+pub(crate) async fn stop(
     desk: Desk,
     Params(thread): Params<String>,
     Asked(query): Asked<StopQuery>,

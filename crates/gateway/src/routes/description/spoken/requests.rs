@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// A body, by its name in the description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Request {
+pub(crate) enum Request {
     UiMessage,
     Responses,
     Completions,
@@ -14,7 +14,7 @@ pub(in super::super) enum Request {
 }
 
 impl Request {
-    pub(in super::super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::UiMessage => "UiMessageRequest",
             Self::Responses => "ResponseRequest",
@@ -24,7 +24,7 @@ impl Request {
         }
     }
 
-    pub(in super::super) fn schema(self) -> Value {
+    pub(crate) fn schema(self) -> Value {
         let flag = json!({ "type": ["boolean", "null"] });
         match self {
             Self::UiMessage => object(
@@ -119,7 +119,7 @@ impl Request {
         }
     }
 
-    pub(in super::super) fn example(self) -> Value {
+    pub(crate) fn example(self) -> Value {
         let text = "How is the weather?";
         match self {
             Self::UiMessage => json!({

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hyper::rt::{Sleep, Timer};
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
-use crate::guarded::HasRead;
+use crate::http::timeout_stream::HasRead;
 
 /// Of one connection.
 #[derive(Debug, Clone)]

@@ -13,11 +13,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connection::{self, Shared};
+use crate::http::connection;
+use crate::http::connection::Shared;
 use crate::heads::Heads;
 use crate::hub::Limits;
 use crate::metrics;
-use crate::peers::{Peers, Place};
+use crate::http::ip_limit::{Peers, Place};
 
 /// Buffers between us and the client hide how far it lags behind: they are kept small.
 const SEND_BUFFER: u32 = 256 * 1024;

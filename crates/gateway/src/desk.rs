@@ -13,8 +13,8 @@ use protocols::native;
 use runtime::Clock;
 use store::Store;
 
-use crate::credentials;
-use crate::credentials::Credentials;
+use crate::auth::authenticator;
+use crate::auth::authenticator::Credentials;
 use crate::guard::{OpenStream, Usage};
 use crate::hub::{Hub, Limits};
 use crate::lane::{Lane, LaneBody};
@@ -165,7 +165,7 @@ impl Desk {
         let place = self.counter.usage.open_stream(&self.principal, self.counter.now())?;
         let (lane, body) = Lane::new(connection.0, self.limits.lag_bytes);
         lane.push_first(FIRST.map(Bytes::from_static));
-        if credentials::may_end(&self.principal) {
+        if authenticator::may_end(&self.principal) {
             self.counter.vigil.watch(&self.principal, &lane);
         }
         Ok((lane, body, place))

@@ -8,17 +8,16 @@
 //! past a hole; each viewer gets each chunk once, in order, and one end per message, and can continue at any other gateway
 //! with the last event's id.
 
-mod http;
 mod acts;
 mod adapted;
+mod auth;
 mod body;
-mod credentials;
 mod cursors;
 mod desk;
 mod driver;
 mod forms;
 mod guard;
-mod heads;
+mod http;
 mod hub;
 mod input;
 mod lane;
@@ -47,9 +46,10 @@ use store::Store;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use credentials::Credentials;
+use crate::auth::authenticator::Credentials;
 
-pub use credentials::{AccessConfig, TokenConfig, TokenError, TokenKeys, new_key};
+pub use self::auth::authenticator::new_key;
+pub use self::auth::config::{AccessConfig, TokenConfig, TokenError, TokenKeys};
 pub use hub::{HttpLimits, Limits};
 
 /// How often it is looked whether credentials still count.
@@ -156,7 +156,7 @@ impl Gateway {
         };
         let cors = Arc::new(self.access.cors);
         let router = routes::router(counter.clone(), Arc::clone(&cors), health.clone());
-        let heads = heads::Heads { cors, is_insecure: self.access.insecure };
+        let heads = crate::auth::host_check::Heads { cors, is_insecure: self.access.insecure };
         let limits = self.limits;
         let closing = CancellationToken::new();
         let (stop, ready) = (closing.clone(), health.clone());

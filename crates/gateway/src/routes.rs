@@ -34,12 +34,12 @@ use utoipa::{IntoParams, ToSchema};
 use crate::desk::{Counter, Desk};
 use crate::guard;
 use crate::guard::Guards;
+use crate::http::request_id;
 use crate::hub::Hub;
 use crate::params;
 use crate::params::{Asked, Params};
 use crate::problem::Problem;
 use crate::{forms, shown};
-use crate::http::request_id;
 
 pub(crate) use batches::INCOMPLETE;
 pub(crate) use context::COMPACTION_STATES;

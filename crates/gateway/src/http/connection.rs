@@ -23,20 +23,20 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+use crate::auth::host_check::Heads;
 use crate::body::Patience;
 use crate::guard;
 use crate::guard::Peer;
-use crate::http::timeout_stream::{Guarded, Version};
 use crate::http::header_timer::HeadTimer;
-use crate::heads::Heads;
+use crate::http::http2::{Own, Paced, Streams};
+use crate::http::ip_limit::{Peers, Place};
+use crate::http::timeout_stream::{Guarded, Version};
+use crate::http::wake_gated::Rarely;
 use crate::hub::{HttpLimits, Refused};
 use crate::metrics;
-use crate::http::ip_limit::{Peers, Place};
 use crate::problem::Problem;
-use crate::http::wake_gated::Rarely;
 use crate::routes;
 use crate::routes::Connection;
-use crate::http::http2::{Own, Paced, Streams};
 
 /// Buffers between us and the client hide how far it lags behind: they are kept small.
 const HTTP1_BUFFER: usize = 64 * 1024;

@@ -17,8 +17,8 @@ use runtime::spawn_named;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics;
 use crate::http::wake_gated::Rarely;
+use crate::metrics;
 
 /// A body goes to h2 in pieces of this size, and the next one only when the peer has room for more: what waits for a
 /// window is bounded by the send buffer and one piece.

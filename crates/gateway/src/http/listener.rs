@@ -13,12 +13,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::auth::host_check::Heads;
 use crate::http::connection;
 use crate::http::connection::Shared;
-use crate::heads::Heads;
+use crate::http::ip_limit::{Peers, Place};
 use crate::hub::Limits;
 use crate::metrics;
-use crate::http::ip_limit::{Peers, Place};
 
 /// Buffers between us and the client hide how far it lags behind: they are kept small.
 const SEND_BUFFER: u32 = 256 * 1024;

@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 use store::{AgentRow, AgentWaiting, PutAgent};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::routes::fresh;
 use crate::body::{Bounded, Empty, Strict};
 use crate::desk::Desk;
 use crate::hub::{Context, Hub};
@@ -16,6 +15,7 @@ use crate::owner::{ShownReason, ShownTurn};
 use crate::params;
 use crate::params::{Asked, Params};
 use crate::problem::Problem;
+use crate::routes::fresh;
 use crate::{acts, forms, owner, settings, shown};
 
 /// What an agent without settings has.

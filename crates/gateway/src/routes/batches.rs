@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use store::Store;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::routes::{context, fresh, threads};
 use crate::desk::Desk;
 use crate::forms;
 use crate::params;
 use crate::params::{Asked, Params};
 use crate::problem::Problem;
+use crate::routes::{context, fresh, threads};
 use crate::shown::{ShownBatch, WholeBatch};
 
 /// States of a batch that is not complete.

@@ -12,12 +12,12 @@ use serde_json::Value;
 use store::Store;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::routes::{fresh, threads};
 use crate::body::Empty;
 use crate::desk::Desk;
 use crate::params;
 use crate::params::{Asked, Params};
 use crate::problem::Problem;
+use crate::routes::{fresh, threads};
 use crate::{forms, shown};
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -6,11 +6,11 @@ use serde_json::Value;
 use store::{DeadLetterCursor, StoredDeadLetter};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::routes::fresh;
 use crate::desk::Desk;
 use crate::params;
 use crate::params::Asked;
 use crate::problem::Problem;
+use crate::routes::fresh;
 use crate::{forms, shown};
 
 /// Bytes of a payload that a page shows.

@@ -3,9 +3,9 @@
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::routes::description;
 use crate::params::Params;
 use crate::problem::Problem;
+use crate::routes::description;
 
 /// The page may load and ask this gateway only. The viewer sets styles of single elements; it has pictures in its own files.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \

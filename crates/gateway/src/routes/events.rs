@@ -13,7 +13,6 @@ use protocols::Cursor;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::routes::Connection;
 use crate::cursors;
 use crate::desk::Desk;
 use crate::forms;
@@ -22,6 +21,7 @@ use crate::params;
 use crate::params::{Asked, Params};
 use crate::problem::Problem;
 use crate::reads;
+use crate::routes::Connection;
 use crate::seated::Seated;
 
 /// How long a request waits to be told whether its cursor is one of the thread's.

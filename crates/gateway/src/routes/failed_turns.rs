@@ -8,14 +8,14 @@ use serde_json::Value;
 use store::FailedTurnRow;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::routes::messages::Accepted;
-use crate::routes::turns::turn_id;
-use crate::routes::{fresh, threads};
 use crate::body::Empty;
 use crate::desk::Desk;
 use crate::params;
 use crate::params::{Asked, Params};
 use crate::problem::Problem;
+use crate::routes::messages::Accepted;
+use crate::routes::turns::turn_id;
+use crate::routes::{fresh, threads};
 use crate::{acts, forms, orders, shown};
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::routes::{fresh, threads};
 use crate::desk::Desk;
 use crate::forms;
 use crate::params;
 use crate::params::{Asked, Params};
 use crate::problem::Problem;
+use crate::routes::{fresh, threads};
 use crate::shown::ShownMessage;
 
 #[derive(Debug, Deserialize, IntoParams)]

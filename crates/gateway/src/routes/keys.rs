@@ -6,14 +6,14 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::routes::fresh;
+use crate::auth::authenticator::new_key;
 use crate::body::{Bounded, Empty, Strict};
-use crate::credentials::new_key;
 use crate::desk::Desk;
 use crate::forms;
 use crate::params;
 use crate::params::{Asked, Params};
 use crate::problem::Problem;
+use crate::routes::fresh;
 use crate::shown::ShownKey;
 
 /// Longest name of a key, in characters, as schemas count.

@@ -11,7 +11,6 @@ use serde_json::{Map, Value};
 use store::TurnState;
 use utoipa::ToSchema;
 
-use crate::routes::{Connection, events, fresh, threads};
 use crate::body::{Bounded, Strict};
 use crate::desk::Desk;
 use crate::hub::Hub;
@@ -21,6 +20,7 @@ use crate::lane::LaneBody;
 use crate::params;
 use crate::params::Params;
 use crate::problem::Problem;
+use crate::routes::{Connection, events, fresh, threads};
 use crate::seated::Seated;
 use crate::standing;
 use crate::standing::{Input, Standing};

@@ -23,7 +23,6 @@ use sha2::{Digest, Sha256};
 use store::{RunFailure, TurnState};
 use uuid::Uuid;
 
-use crate::routes::{Connection, events, messages};
 use crate::adapted;
 use crate::adapted::{Adapted, Telling};
 use crate::desk::Desk;
@@ -31,6 +30,7 @@ use crate::hub::Hub;
 use crate::lane::LaneBody;
 use crate::problem;
 use crate::problem::{Again, Problem};
+use crate::routes::{Connection, events, messages};
 use crate::seated::Seated;
 use crate::standing;
 use crate::standing::{Input, Standing};

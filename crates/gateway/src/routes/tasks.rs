@@ -9,9 +9,6 @@ use store::{TaskRow, TaskStatus};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use crate::routes::agents;
-use crate::routes::agents::ShownError;
-use crate::routes::fresh;
 use crate::body::{Bounded, Empty, Strict};
 use crate::desk::Desk;
 use crate::hub::Hub;
@@ -20,6 +17,9 @@ use crate::input::MAX_INPUT_BODY;
 use crate::params;
 use crate::params::{Asked, Params};
 use crate::problem::Problem;
+use crate::routes::agents;
+use crate::routes::agents::ShownError;
+use crate::routes::fresh;
 use crate::{acts, forms, orders, shown, standing};
 
 /// A task.

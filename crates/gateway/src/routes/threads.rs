@@ -11,13 +11,13 @@ use store::NewThread;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::routes::fresh;
 use crate::body::{Bounded, Strict};
 use crate::desk::Desk;
 use crate::hub::Hub;
 use crate::owner::{ShownInput, ShownOpenMessage, ShownTurn};
 use crate::params::Params;
 use crate::problem::Problem;
+use crate::routes::fresh;
 use crate::shown::ShownThread;
 use crate::{forms, input, owner};
 

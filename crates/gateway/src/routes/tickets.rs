@@ -6,12 +6,12 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::routes::fresh;
 use crate::body::{Bounded, Strict};
 use crate::desk::Desk;
 use crate::forms;
 use crate::params::Params;
 use crate::problem::Problem;
+use crate::routes::fresh;
 use crate::shown;
 
 #[derive(Debug, Deserialize, ToSchema)]

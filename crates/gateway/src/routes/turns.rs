@@ -10,12 +10,12 @@ use store::TurnState;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use crate::routes::{Desk, fresh};
 use crate::body::Empty;
 use crate::owner::ShownReason;
 use crate::params;
 use crate::params::Params;
 use crate::problem::Problem;
+use crate::routes::{Desk, fresh};
 use crate::{acts, forms, owner};
 
 /// An input is stored before its owner knows of it: who asks at once asks again after these pauses.

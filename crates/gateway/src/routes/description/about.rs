@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
+use crate::routes::About;
 use crate::routes::description::GATEWAY;
 use crate::routes::description::answers::Answer;
 use crate::routes::description::operation::Operation;
-use crate::routes::About;
 
 pub(crate) fn operations() -> Vec<Operation> {
     let policy = json!({ "type": "string" });

@@ -3,12 +3,12 @@
 use model::WaitReason;
 use serde_json::{Value, json};
 
-use crate::routes::description::AGENTS;
-use crate::routes::description::operation::{Operation, Scope};
-use crate::routes::description::threads::{active_turn, audit, batch};
 use crate::routes::agents::{AgentBody, AgentNow, AgentsPage, AgentsQuery, PutAnswer};
 use crate::routes::batches::{IncompletePage, IncompleteQuery};
 use crate::routes::dead_letters::{DeadLettersPage, DeadLettersQuery};
+use crate::routes::description::AGENTS;
+use crate::routes::description::operation::{Operation, Scope};
+use crate::routes::description::threads::{active_turn, audit, batch};
 use crate::routes::{AuditPage, AuditQuery};
 
 pub(crate) fn operations() -> Vec<Operation> {

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
 
+use crate::problem::ProblemBody;
 use crate::routes::description::codes;
 use crate::routes::description::codes::Code;
 use crate::routes::description::events::Stream;
 use crate::routes::description::schemas_of;
 use crate::routes::description::spoken::{RunRefusal, WrappedError};
-use crate::problem::ProblemBody;
 
 const JSON: &str = "application/json";
 const PROBLEM: &str = "application/problem+json";

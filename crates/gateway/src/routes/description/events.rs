@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::routes::description::spoken;
 use crate::forms;
+use crate::routes::description::spoken;
 
 /// The events of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

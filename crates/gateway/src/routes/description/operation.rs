@@ -7,12 +7,12 @@ use serde_json::{Map, Value, json};
 use utoipa::openapi::path::ParameterIn;
 use utoipa::{IntoParams, ToSchema};
 
+use crate::forms;
+use crate::params;
 use crate::routes::description::answers::{Answer, Errors};
 use crate::routes::description::codes;
 use crate::routes::description::events::Stream;
 use crate::routes::description::spoken::Request;
-use crate::forms;
-use crate::params;
 
 /// The name of the one security scheme.
 pub(crate) const BEARER: &str = "bearer";

@@ -16,11 +16,12 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use crate::routes::description::{codes, operations};
-use crate::credentials::{AccessConfig, Credentials};
+use crate::auth::authenticator::Credentials;
+use crate::auth::config::AccessConfig;
 use crate::desk::Counter;
 use crate::guard::Usage;
 use crate::hub::Limits;
+use crate::routes::description::{codes, operations};
 use crate::routes::{Connection, router};
 use crate::vigil::Vigil;
 

@@ -3,14 +3,14 @@
 use model::WaitReason;
 use serde_json::{Value, json};
 
+use crate::acts::ShownAct;
+use crate::routes::batches::{BatchesPage, BatchesQuery};
+use crate::routes::context::{Compactions, ContextQuery, ShownContext, Undone};
 use crate::routes::description::answers::Answer;
 use crate::routes::description::codes::{INPUT, ORDER, STREAM};
 use crate::routes::description::events::Stream;
 use crate::routes::description::operation::{Operation, Scope};
 use crate::routes::description::{THREADS, TURNS};
-use crate::acts::ShownAct;
-use crate::routes::batches::{BatchesPage, BatchesQuery};
-use crate::routes::context::{Compactions, ContextQuery, ShownContext, Undone};
 use crate::routes::events::EventsQuery;
 use crate::routes::failed_turns::{FailedQuery, FailedTurns};
 use crate::routes::history::{HistoryPage, HistoryQuery};

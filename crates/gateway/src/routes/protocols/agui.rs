@@ -7,12 +7,14 @@ use model::{MessageId, Metadata, ThreadId, TurnId};
 use protocols::AgUi;
 use protocols::agui::{Request, error_body};
 
-use crate::routes::protocols::{Answer, Posted, Trouble, active, enter, find, last, open, own_key, posted, stream};
 use crate::desk::Desk;
 use crate::hub::Hub;
 use crate::input::TurnParameters;
 use crate::owner;
 use crate::routes::Connection;
+use crate::routes::protocols::{
+    Answer, Posted, Trouble, active, enter, find, last, open, own_key, posted, stream,
+};
 use crate::standing::{Input, Standing};
 
 pub(crate) async fn post(

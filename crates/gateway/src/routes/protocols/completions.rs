@@ -7,11 +7,13 @@ use model::ThreadId;
 use protocols::ChatCompletions;
 use protocols::chat_completions::{Request, Terms, ToolCalls, error_body};
 
-use crate::routes::protocols::{Posted, Repeats, Trouble, enter, failed, imported, json, new_thread, placed, posted, stream, whole};
 use crate::desk::Desk;
 use crate::input::TurnParameters;
 use crate::problem::Problem;
 use crate::routes::Connection;
+use crate::routes::protocols::{
+    Posted, Repeats, Trouble, enter, failed, imported, json, new_thread, placed, posted, stream, whole,
+};
 use crate::standing::{Input, Standing};
 
 /// Names the thread of a completion, as `metadata.thread_id` does.

@@ -6,8 +6,8 @@ use protocols::request::BadRequest;
 use serde_json::{Value, json};
 use store::Taken;
 
-use crate::routes::protocols::Trouble;
 use crate::hub::Hub;
+use crate::routes::protocols::Trouble;
 
 /// The messages were said before the input that came with them; nothing is known of when.
 const BEFORE_MS: i64 = 60_000;

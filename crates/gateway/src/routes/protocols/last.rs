@@ -3,9 +3,9 @@
 use model::{MessageId, ThreadId, Timestamp};
 use store::{FailedTurnRow, RunFailure};
 
-use crate::routes::protocols::{Answer, Trouble};
 use crate::hub::Hub;
 use crate::reads;
+use crate::routes::protocols::{Answer, Trouble};
 
 /// Failed turns that are looked at for the last one.
 const MOST_FAILED: u32 = 200;

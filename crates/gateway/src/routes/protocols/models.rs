@@ -44,10 +44,7 @@ pub(crate) struct ModelsQuery {
     after: Option<String>,
 }
 
-pub(crate) async fn page(
-    desk: Desk,
-    Asked(query): Asked<ModelsQuery>,
-) -> Result<Response, Problem> {
+pub(crate) async fn page(desk: Desk, Asked(query): Asked<ModelsQuery>) -> Result<Response, Problem> {
     let after = query.after.map(|id| desk.agent_in("after", &id)).transpose()?;
     let store = desk.store()?.of_tenant(desk.tenant().cloned());
     let mut all = store.agents(None, after.as_ref(), MOST + 1).await?;

@@ -14,7 +14,6 @@ use store::{AskedResponse, NewThread};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::routes::protocols::{Answer, Posted, Repeats, Trouble, active, answered, enter, find, json, new_thread, placed, posted, stream, whole};
 use crate::body::Empty;
 use crate::desk::Desk;
 use crate::forms;
@@ -22,6 +21,10 @@ use crate::hub::Hub;
 use crate::input::TurnParameters;
 use crate::params::{Asked, Params};
 use crate::problem::Problem;
+use crate::routes::protocols::{
+    Answer, Posted, Repeats, Trouble, active, answered, enter, find, json, new_thread, placed, posted,
+    stream, whole,
+};
 use crate::routes::{Connection, turns};
 use crate::standing::Input;
 use crate::{acts, owner, reads};

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::routes::protocols::{Answer, Posted, Trouble, active, answered, find, last, open, own_key, posted, stream};
 use crate::body::Empty;
 use crate::desk::Desk;
 use crate::input::TurnParameters;
@@ -19,6 +18,9 @@ use crate::params;
 use crate::params::{Asked, Params};
 use crate::problem::Problem;
 use crate::reads;
+use crate::routes::protocols::{
+    Answer, Posted, Trouble, active, answered, find, last, open, own_key, posted, stream,
+};
 use crate::routes::{Connection, fresh, history, messages};
 use crate::standing::{Input, Standing};
 use crate::{acts, forms};

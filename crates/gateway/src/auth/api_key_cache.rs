@@ -16,7 +16,7 @@ use runtime::spawn_named;
 use store::{Store, StoreError};
 use tokio::sync::Semaphore;
 
-use crate::credentials::Denied;
+use crate::auth::error::Denied;
 use guesses::Guesses;
 
 /// So long a key counts as it was read: a key that is revoked counts no longer than this.

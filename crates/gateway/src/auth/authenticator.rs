@@ -4,105 +4,21 @@
 //! provider are checked with its keys, tickets with a key of the installation. A credential that counts no longer ends the
 //! streams that were opened with it ([`crate::vigil`]).
 
-mod keyring;
-mod provider;
-
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use auth::jwt::JwtRules;
 use auth::ticket::{self, Ticket, TicketKey, TicketRefused};
-use auth::{CorsRules, KeyId, KeyRefused, Limits, NewKey, PresentedKey, Principal, Source};
-use axum::http::{HeaderMap, StatusCode, header};
+use auth::{KeyId, KeyRefused, NewKey, PresentedKey, Principal, Source};
+use axum::http::{HeaderMap, header};
 use model::{ThreadId, Timestamp};
 use store::{Store, StoreError};
 
+use crate::auth::api_key_cache::Keyring;
+use crate::auth::config::{AccessConfig, TokenError};
+use crate::auth::error::Denied;
+use crate::auth::jwks::Provider;
 use crate::problem::Problem;
-use keyring::Keyring;
-use provider::Provider;
-
-/// Who may use a gateway, and how much.
-#[derive(Debug, Clone)]
-pub struct AccessConfig {
-    /// Who speaks is not asked: everybody is the administrator of the default tenant. For loopback only.
-    pub insecure: bool,
-    /// Tokens of an identity provider, beside API keys.
-    pub tokens: Option<TokenConfig>,
-    /// Pages of which other origins may read answers.
-    pub cors: CorsRules,
-    /// How much a tenant may ask of one gateway.
-    pub limits: Limits,
-}
-
-/// Which tokens are taken.
-#[derive(Debug, Clone)]
-pub struct TokenConfig {
-    /// What they must say.
-    pub rules: JwtRules,
-    /// With what they are signed.
-    pub keys: TokenKeys,
-}
-
-/// Where the keys of an identity provider are.
-#[derive(Clone)]
-pub enum TokenKeys {
-    /// A JWKS document at an address, fetched again every ten minutes, and when a token names a key that is not in it.
-    Url(String),
-    /// The same in a file.
-    File(PathBuf),
-    /// A secret that both sides know, of at least 32 bytes: HS256.
-    Secret(Vec<u8>),
-}
-
-/// Secrets do not belong into logs.
-impl std::fmt::Debug for TokenKeys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Url(url) => f.debug_tuple("Url").field(url).finish(),
-            Self::File(path) => f.debug_tuple("File").field(path).finish(),
-            Self::Secret(_) => f.write_str("Secret"),
-        }
-    }
-}
-
-impl AccessConfig {
-    /// Nobody is asked who he is, and nothing is limited. For loopback only.
-    pub fn insecure() -> Self {
-        Self { insecure: true, ..Self::keys_only() }
-    }
-
-    /// API keys, no pages of other origins, no limits.
-    pub fn keys_only() -> Self {
-        // An empty list has nothing wrong in it.
-        #[allow(clippy::expect_used, reason = "there is nothing that could be refused")]
-        let cors = CorsRules::parse([]).expect("no origins");
-        Self { insecure: false, tokens: None, cors, limits: Limits::default() }
-    }
-}
-
-/// Why a gateway cannot check tokens.
-#[derive(Debug, thiserror::Error)]
-pub enum TokenError {
-    /// The secret is no good.
-    #[error("the secret of tokens: {0}")]
-    Secret(#[from] auth::jwt::InvalidJwks),
-    /// The address of the keys is none.
-    #[error("the address of the JWKS must begin with https:// (or http:// on loopback)")]
-    Address,
-    /// The file of the keys is not there, or has none in it.
-    #[error("the JWKS file {path:?} cannot be used: {why}")]
-    File {
-        /// Where it should be.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// No HTTP client.
-    #[error(transparent)]
-    Client(#[from] runtime::http::ClientError),
-}
 
 /// Checks credentials.
 #[derive(Debug)]
@@ -112,41 +28,6 @@ pub(crate) struct Credentials {
     provider: Option<Provider>,
     /// Once the database has been reached.
     tickets: OnceLock<TicketKey>,
-}
-
-/// Why nobody is let in.
-#[derive(Debug)]
-pub(crate) enum Denied {
-    /// No credential.
-    Missing,
-    /// One that counts nothing, and why: for the log.
-    Refused(String),
-    /// Its address has sent too many unknown keys.
-    TooManyUnknown,
-    /// It cannot be said at the moment.
-    Away(&'static str),
-}
-
-impl From<Denied> for Problem {
-    fn from(denied: Denied) -> Self {
-        let code = "unauthenticated";
-        match denied {
-            Denied::Missing => {
-                let detail = "an API key or a token is needed: Authorization: Bearer <key>";
-                Self::new(StatusCode::UNAUTHORIZED, code, detail)
-            }
-            Denied::Refused(why) => {
-                tracing::debug!(why, "a credential was refused");
-                // Whoever guesses learns nothing of how near it was.
-                Self::new(StatusCode::UNAUTHORIZED, code, "the credential is not valid")
-            }
-            Denied::TooManyUnknown => {
-                let detail = "this address has sent too many unknown keys";
-                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_unknown_keys", detail).retry_after(1)
-            }
-            Denied::Away(detail) => Self::unavailable("credentials_unavailable", detail),
-        }
-    }
 }
 
 impl Credentials {

@@ -11,7 +11,8 @@ use model::Timestamp;
 use reqwest::{Client, Url};
 use runtime::spawn_named;
 
-use crate::credentials::{Denied, TokenConfig, TokenError, TokenKeys};
+use crate::auth::config::{TokenConfig, TokenError, TokenKeys};
+use crate::auth::error::Denied;
 
 /// How long the document may take to come.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,8 @@
+//! Authentication of requests: API keys, JWTs, tickets, and the checks of Host and Origin. Knows no route and no feed.
+
+pub(crate) mod api_key_cache;
+pub(crate) mod authenticator;
+pub(crate) mod config;
+pub(crate) mod error;
+pub(crate) mod host_check;
+pub(crate) mod jwks;

@@ -1,0 +1,40 @@
+//! Why a request is not authenticated.
+
+use axum::http::StatusCode;
+
+use crate::problem::Problem;
+
+/// Why nobody is let in.
+#[derive(Debug)]
+pub(crate) enum Denied {
+    /// No credential.
+    Missing,
+    /// One that counts nothing, and why: for the log.
+    Refused(String),
+    /// Its address has sent too many unknown keys.
+    TooManyUnknown,
+    /// It cannot be said at the moment.
+    Away(&'static str),
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        let code = "unauthenticated";
+        match denied {
+            Denied::Missing => {
+                let detail = "an API key or a token is needed: Authorization: Bearer <key>";
+                Self::new(StatusCode::UNAUTHORIZED, code, detail)
+            }
+            Denied::Refused(why) => {
+                tracing::debug!(why, "a credential was refused");
+                // Whoever guesses learns nothing of how near it was.
+                Self::new(StatusCode::UNAUTHORIZED, code, "the credential is not valid")
+            }
+            Denied::TooManyUnknown => {
+                let detail = "this address has sent too many unknown keys";
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_unknown_keys", detail).retry_after(1)
+            }
+            Denied::Away(detail) => Self::unavailable("credentials_unavailable", detail),
+        }
+    }
+}

@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::error::Problem;
 use crate::forms;
 use crate::hub::Hub;
 use crate::orders;
-use crate::problem::Problem;
 
 /// How long an answer waits for what became of the act.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -7,8 +7,8 @@ use model::{Bucket, Position, ThreadId};
 use protocols::Cursor;
 use store::{Placed, Store, StoreError};
 
+use crate::error::Problem;
 use crate::hub::Hub;
-use crate::problem::Problem;
 
 /// How long the store may take to say where the thread stands. Streams go on without it.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -15,11 +15,12 @@ use store::Store;
 
 use crate::auth::authenticator;
 use crate::auth::authenticator::Credentials;
+use crate::error::Problem;
+use crate::extract::headers;
+use crate::extract::path;
 use crate::guard::{OpenStream, Usage};
 use crate::hub::{Hub, Limits};
 use crate::lane::{Lane, LaneBody};
-use crate::params;
-use crate::problem::Problem;
 use crate::routes::Connection;
 use crate::vigil::Vigil;
 
@@ -98,7 +99,7 @@ impl Desk {
 
     /// Likewise, in the field `field`.
     pub(crate) fn thread_in(&self, field: &str, name: &str) -> Result<ThreadId, Problem> {
-        params::id(field, name, |name| ThreadId::of_tenant(self.tenant(), name))
+        path::id(field, name, |name| ThreadId::of_tenant(self.tenant(), name))
     }
 
     /// The agent that the caller calls `name`.
@@ -108,12 +109,12 @@ impl Desk {
 
     /// An agent, or a queue of what follows its turns: for those who look after queues.
     pub(crate) fn queue(&self, name: &str) -> Result<AgentId, Problem> {
-        params::id("agent", name, |name| AgentId::queue_of_tenant(self.tenant(), name))
+        path::id("agent", name, |name| AgentId::queue_of_tenant(self.tenant(), name))
     }
 
     /// Likewise, in the field `field`.
     pub(crate) fn agent_in(&self, field: &str, name: &str) -> Result<AgentId, Problem> {
-        params::id(field, name, |name| AgentId::of_tenant(self.tenant(), name))
+        path::id(field, name, |name| AgentId::of_tenant(self.tenant(), name))
     }
 
     /// What was found by the id of a turn may be another tenant's: to this one it is unknown.
@@ -123,15 +124,15 @@ impl Desk {
 
     /// Who acts, for the audit: whoever the credential names, and for whom he says that he acts.
     pub(crate) fn actor(&self, headers: &HeaderMap) -> Result<String, Problem> {
-        let said = params::actor(headers)?;
+        let said = headers::actor(headers)?;
         if self.principal.source() == Source::Insecure {
-            return Ok(said.unwrap_or_else(|| params::DEFAULT_ACTOR.to_owned()));
+            return Ok(said.unwrap_or_else(|| headers::DEFAULT_ACTOR.to_owned()));
         }
         let mut actor = self.principal.name().to_owned();
         if let Some(said) = said {
             actor.push('/');
             actor.push_str(&said);
-            actor.truncate(params::MAX_ACTOR_LEN);
+            actor.truncate(headers::MAX_ACTOR_LEN);
         }
         Ok(actor)
     }

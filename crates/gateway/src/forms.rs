@@ -12,8 +12,9 @@ use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaFormat, Type};
 use utoipa::openapi::{KnownFormat, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::extract::query;
+use crate::owner;
 use crate::routes::{COMPACTION_STATES, INCOMPLETE};
-use crate::{owner, params};
 
 macro_rules! form {
     ($(#[doc = $doc:literal])+ $name:ident, $schema:expr) => {
@@ -223,7 +224,7 @@ form! {
 
 form! {
     /// How many items a page has at most.
-    Limit, number(1, params::MAX_LIMIT.into()).default(Some(params::DEFAULT_LIMIT.into())).build()
+    Limit, number(1, query::MAX_LIMIT.into()).default(Some(query::DEFAULT_LIMIT.into())).build()
 }
 
 form! {

@@ -13,8 +13,8 @@ use axum::routing::MethodRouter;
 use model::Timestamp;
 
 use crate::desk::{Caller, Counter};
-use crate::problem::Problem;
-use crate::routes::protocols;
+use crate::error;
+use crate::error::Problem;
 
 /// From where a request comes, as an extension of it.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +80,7 @@ async fn stand_before(State(guard): State<Guard>, mut request: Request, next: Ne
     };
     // Whoever refused it: the guard, what reads paths, queries and bodies, or the handler.
     match (guard.form, response.extensions_mut().remove::<Problem>()) {
-        (Some(form), Some(problem)) => protocols::refusal(&problem, form),
+        (Some(form), Some(problem)) => error::refusal(&problem, form),
         _ => response,
     }
 }

@@ -5,7 +5,7 @@ use model::{InvalidMetadata, Metadata, TurnOpened};
 use protocols::request::{BadRequest, Instructions, Wanted};
 use serde_json::{Map, Value};
 
-use crate::problem::Problem;
+use crate::error::Problem;
 
 /// Longest body with an input: its text may be escaped six times over.
 pub(crate) const MAX_INPUT_BODY: usize = 2 << 20;

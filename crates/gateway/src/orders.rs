@@ -7,9 +7,9 @@ use bytes::Bytes;
 use model::{Bucket, Command, Control, Task, TurnOpened};
 use wire::{CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, subject};
 
+use crate::error::Problem;
 use crate::hub::Context;
 use crate::metrics;
-use crate::problem::Problem;
 
 /// How long a stream may take to store an order: an election among its servers is over by then.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -10,10 +10,10 @@ use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
+use crate::error::Problem;
 use crate::forms;
 use crate::hub::Context;
 use crate::metrics;
-use crate::problem::Problem;
 use crate::shown;
 
 /// Whoever owns nothing answers at once that it does not; an owner may be far away.

@@ -32,13 +32,15 @@ use tokio_util::sync::CancellationToken;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::desk::{Counter, Desk};
+use crate::error::Problem;
+use crate::extract::path;
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
 use crate::guard;
 use crate::guard::Guards;
 use crate::http::request_id;
 use crate::hub::Hub;
-use crate::params;
-use crate::params::{Asked, Params};
-use crate::problem::Problem;
 use crate::{forms, shown};
 
 pub(crate) use batches::INCOMPLETE;
@@ -232,10 +234,10 @@ async fn audit_of_thread(
 }
 
 async fn audit(hub: &Hub, subject: &str, name: &str, query: AuditQuery) -> Result<AuditPage, Problem> {
-    let limit = params::limit(query.limit.as_deref())?;
-    let before = query.next.map(|id| params::id("next", &id, CommandId::parse)).transpose()?;
+    let limit = query::limit(query.limit.as_deref())?;
+    let before = query.next.map(|id| path::id("next", &id, ActId::parse)).transpose()?;
     let mut acts = hub.store().acts(subject, before.as_ref(), limit + 1).await?;
-    let next = params::next(&mut acts, limit, |last| last.command_id.as_str().to_owned());
+    let next = query::next(&mut acts, limit, |last| last.command_id.as_str().to_owned());
     let acts = acts.into_iter().map(AuditedAct::from).collect();
     Ok(AuditPage { subject_id: name.to_owned(), acts, next })
 }

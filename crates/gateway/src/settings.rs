@@ -10,7 +10,7 @@ use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::problem::Problem;
+use crate::error::Problem;
 
 const DAY_MS: u64 = 86_400_000;
 const MAX_TEXT: usize = 64 << 10;

@@ -11,10 +11,10 @@ use sha2::{Digest, Sha256};
 use store::{AgentStanding, KeyClaim, TurnState};
 use uuid::Uuid;
 
+use crate::error::{Problem, STORE_UNAVAILABLE};
 use crate::hub::Hub;
 use crate::input::TurnParameters;
 use crate::owner;
-use crate::problem::{Problem, STORE_UNAVAILABLE};
 use crate::reads;
 use crate::remembered::Settings;
 

@@ -18,7 +18,7 @@ use crate::auth::api_key_cache::Keyring;
 use crate::auth::config::{AccessConfig, TokenError};
 use crate::auth::error::Denied;
 use crate::auth::jwks::Provider;
-use crate::problem::Problem;
+use crate::error::Problem;
 
 /// Checks credentials.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 
-use crate::problem::Problem;
+use crate::error::Problem;
 
 /// Why nobody is let in.
 #[derive(Debug)]

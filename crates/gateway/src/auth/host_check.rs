@@ -8,7 +8,7 @@ use axum::extract::Request;
 use axum::http::uri::Authority;
 use axum::http::{HeaderName, StatusCode, Version, header};
 
-use crate::problem::Problem;
+use crate::error::Problem;
 
 /// Which requests are taken.
 #[derive(Debug)]

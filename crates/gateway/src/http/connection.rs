@@ -24,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use crate::auth::host_check::Heads;
-use crate::body::Patience;
+use crate::error::Problem;
+use crate::extract::body::Patience;
 use crate::guard;
 use crate::guard::Peer;
 use crate::http::header_timer::HeadTimer;
@@ -34,7 +35,6 @@ use crate::http::timeout_stream::{Guarded, Version};
 use crate::http::wake_gated::Rarely;
 use crate::hub::{HttpLimits, Refused};
 use crate::metrics;
-use crate::problem::Problem;
 use crate::routes;
 use crate::routes::Connection;
 

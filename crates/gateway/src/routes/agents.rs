@@ -8,13 +8,15 @@ use serde_json::{Map, Value};
 use store::{AgentRow, AgentWaiting, PutAgent};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::body::{Bounded, Empty, Strict};
 use crate::desk::Desk;
+use crate::error::Problem;
+use crate::extract::body::{Bounded, Empty, Strict};
+use crate::extract::path;
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
 use crate::hub::{Context, Hub};
 use crate::owner::{ShownReason, ShownTurn};
-use crate::params;
-use crate::params::{Asked, Params};
-use crate::problem::Problem;
 use crate::routes::fresh;
 use crate::{acts, forms, owner, settings, shown};
 
@@ -76,7 +78,7 @@ pub(crate) async fn put(
 ) -> Result<Response, Problem> {
     let put = PutAgent {
         agent: desk.agent(&agent)?,
-        workflow: params::id("workflow", &body.workflow, WorkflowName::parse)?,
+        workflow: path::id("workflow", &body.workflow, WorkflowName::parse)?,
         settings: settings::checked(body.settings)?,
         act: acts::new_id()?,
         actor: desk.actor(&headers)?,
@@ -144,13 +146,13 @@ pub(crate) async fn page(desk: Desk, Asked(query): Asked<AgentsQuery>) -> Result
     };
     let after = query
         .next
-        .map(|id| params::id("next", &id, |id| AgentId::queue_of_tenant(desk.tenant(), id)))
+        .map(|id| path::id("next", &id, |id| AgentId::queue_of_tenant(desk.tenant(), id)))
         .transpose()?;
-    let limit = params::limit(query.limit.as_deref())?;
+    let limit = query::limit(query.limit.as_deref())?;
     // No id in the request says whose they are. Where nobody is asked who he is, too, these are the agents of one tenant.
     let store = desk.store()?.of_tenant(desk.tenant().cloned());
     let mut agents = store.agents(waiting, after.as_ref(), limit + 1).await?;
-    let next = params::next(&mut agents, limit, |last| last.agent.name().to_owned());
+    let next = query::next(&mut agents, limit, |last| last.agent.name().to_owned());
     Ok(fresh(AgentsPage { agents: agents.iter().map(ShownAgent::from).collect(), next }))
 }
 

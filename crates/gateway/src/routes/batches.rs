@@ -9,10 +9,11 @@ use store::Store;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::desk::Desk;
+use crate::error::Problem;
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
 use crate::forms;
-use crate::params;
-use crate::params::{Asked, Params};
-use crate::problem::Problem;
 use crate::routes::{context, fresh, threads};
 use crate::shown::{ShownBatch, WholeBatch};
 
@@ -46,14 +47,14 @@ pub(crate) async fn page(
     Params(thread): Params<String>,
     Asked(query): Asked<BatchesQuery>,
 ) -> Result<Response, Problem> {
-    let (thread, before) = (desk.thread(&thread)?, params::position("next", query.next)?);
-    let limit = params::limit(query.limit.as_deref())?;
+    let (thread, before) = (desk.thread(&thread)?, query::position("next", query.next)?);
+    let limit = query::limit(query.limit.as_deref())?;
     let store = desk.store()?;
     let mut ids = match store.batch_ids(&thread, before, limit + 1).await? {
         Some(ids) => ids,
         None => threads::check_begun(desk.hub()?, &thread).await.map(|()| Vec::new())?,
     };
-    let next = params::next(&mut ids, limit, Position::to_string);
+    let next = query::next(&mut ids, limit, Position::to_string);
     let messages = store.batches(&thread, &ids).await?;
     let batches = batches::group(messages.into_iter().map(Into::into));
     let (now, timeout_ms) = (desk.hub()?.context().now(), timeout_ms(store, &thread).await?);
@@ -67,7 +68,7 @@ pub(crate) async fn show(
 ) -> Result<Response, Problem> {
     let unknown = || Problem::not_found("unknown_batch", "there is no such batch in this thread");
     let (thread, batch) =
-        (desk.thread(&thread)?, params::position("batch", Some(batch))?.ok_or_else(unknown)?);
+        (desk.thread(&thread)?, query::position("batch", Some(batch))?.ok_or_else(unknown)?);
     let store = desk.store()?;
     let messages = store.batches(&thread, &[batch]).await?;
     let batches = batches::group(messages.iter().cloned().map(Into::into));
@@ -137,7 +138,7 @@ pub(crate) async fn incomplete_of_agent(
             return Err(Problem::bad_request("invalid_query", "state must be incomplete or abandoned"));
         }
     };
-    let limit = params::limit(query.limit.as_deref())? as usize;
+    let limit = query::limit(query.limit.as_deref())? as usize;
     let place = query.next.map(|next| place(&desk, &next)).transpose()?;
     let (store, now) = (desk.store()?, desk.hub()?.context().now());
     let timeout_ms = context::rules(store, &agent).await?.0.timeout_ms;
@@ -180,6 +181,6 @@ pub(crate) async fn incomplete_of_agent(
 fn place(desk: &Desk, next: &str) -> Result<(ThreadId, Position), Problem> {
     let invalid = || Problem::bad_request("invalid_id", "next: no page ended like this");
     let (thread, before) = next.rsplit_once('.').ok_or_else(invalid)?;
-    let before = params::position("next", Some(before.to_owned()))?.ok_or_else(invalid)?;
+    let before = query::position("next", Some(before.to_owned()))?.ok_or_else(invalid)?;
     Ok((desk.thread_in("next", thread)?, before))
 }

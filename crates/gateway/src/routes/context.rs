@@ -12,11 +12,12 @@ use serde_json::Value;
 use store::Store;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::body::Empty;
 use crate::desk::Desk;
-use crate::params;
-use crate::params::{Asked, Params};
-use crate::problem::Problem;
+use crate::error::Problem;
+use crate::extract::body::Empty;
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
 use crate::routes::{fresh, threads};
 use crate::{forms, shown};
 
@@ -184,7 +185,7 @@ pub(crate) async fn show(
 ) -> Result<Response, Problem> {
     let (thread, hub) = (desk.thread(&thread)?, desk.hub()?);
     let render = format(query.format.as_deref())?;
-    let (at, budget) = (params::position("at", query.at)?, budget(query.tokens.as_deref())?);
+    let (at, budget) = (query::position("at", query.at)?, budget(query.tokens.as_deref())?);
     let row = hub.store().thread(&thread).await?;
     if row.is_none() {
         threads::check_begun(hub, &thread).await?;

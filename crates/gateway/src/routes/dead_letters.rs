@@ -7,9 +7,9 @@ use store::{DeadLetterCursor, StoredDeadLetter};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::desk::Desk;
-use crate::params;
-use crate::params::Asked;
-use crate::problem::Problem;
+use crate::error::Problem;
+use crate::extract::query;
+use crate::extract::query::Asked;
 use crate::routes::fresh;
 use crate::{forms, shown};
 
@@ -69,7 +69,7 @@ pub(crate) struct DeadLetter {
 }
 
 pub(crate) async fn page(desk: Desk, Asked(query): Asked<DeadLettersQuery>) -> Result<Response, Problem> {
-    let limit = params::limit(query.limit.as_deref())?;
+    let limit = query::limit(query.limit.as_deref())?;
     let parse = |text: &str| DeadLetterCursor::parse(text);
     let before = query.next.as_deref().map(|text| {
         parse(text)
@@ -78,7 +78,7 @@ pub(crate) async fn page(desk: Desk, Asked(query): Asked<DeadLettersQuery>) -> R
     let before = before.transpose()?;
     let store = desk.hub()?.store();
     let mut letters = store.list_dead_letters(query.reason.as_deref(), before.as_ref(), limit + 1).await?;
-    let next = params::next(&mut letters, limit, |last| last.cursor().text());
+    let next = query::next(&mut letters, limit, |last| last.cursor().text());
     Ok(fresh(DeadLettersPage { dead_letters: letters.into_iter().map(DeadLetter::from).collect(), next }))
 }
 

@@ -3,8 +3,8 @@
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::params::Params;
-use crate::problem::Problem;
+use crate::error::Problem;
+use crate::extract::path::Params;
 use crate::routes::description;
 
 /// The page may load and ask this gateway only. The viewer sets styles of single elements; it has pictures in its own files.

@@ -15,11 +15,12 @@ use utoipa::IntoParams;
 
 use crate::cursors;
 use crate::desk::Desk;
+use crate::error::Problem;
+use crate::extract::path;
+use crate::extract::path::Params;
+use crate::extract::query::Asked;
 use crate::forms;
 use crate::hub::{Hub, Refused, Verdict};
-use crate::params;
-use crate::params::{Asked, Params};
-use crate::problem::Problem;
 use crate::reads;
 use crate::routes::Connection;
 use crate::seated::Seated;
@@ -110,7 +111,7 @@ async fn cursor_of(hub: &Hub, thread: &ThreadId, query: EventsQuery) -> Result<O
         cursors::check(hub, thread, cursor).await?;
     }
     let Some(message) = query.message else { return Ok(after) };
-    let message = params::id("message", &message, MessageId::parse)?;
+    let message = path::id("message", &message, MessageId::parse)?;
     Ok(Some(match after {
         Some(cursor) => cursor,
         None => Cursor::at(reads::before(hub.store(), thread, &message).await?),

@@ -8,11 +8,13 @@ use serde_json::Value;
 use store::FailedTurnRow;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::body::Empty;
 use crate::desk::Desk;
-use crate::params;
-use crate::params::{Asked, Params};
-use crate::problem::Problem;
+use crate::error::Problem;
+use crate::extract::body::Empty;
+use crate::extract::path;
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
 use crate::routes::messages::Accepted;
 use crate::routes::turns::turn_id;
 use crate::routes::{fresh, threads};
@@ -76,14 +78,14 @@ pub(crate) async fn page(
     Asked(query): Asked<FailedQuery>,
 ) -> Result<Response, Problem> {
     let thread = desk.thread(&thread)?;
-    let after = query.next.map(|id| params::id("next", &id, TurnId::parse)).transpose()?;
-    let limit = params::limit(query.limit.as_deref())?;
+    let after = query.next.map(|id| path::id("next", &id, TurnId::parse)).transpose()?;
+    let limit = query::limit(query.limit.as_deref())?;
     let failed = desk.store()?.failed_turns(&thread, after.as_ref(), limit + 1).await?;
     let mut failed = match failed {
         Some(failed) => failed,
         None => threads::check_begun(desk.hub()?, &thread).await.map(|()| Vec::new())?,
     };
-    let next = params::next(&mut failed, limit, |last| last.opened.turn.as_str().to_owned());
+    let next = query::next(&mut failed, limit, |last| last.opened.turn.as_str().to_owned());
     let failed_turns = failed.into_iter().map(FailedTurn::from).collect();
     Ok(fresh(FailedTurns { thread_id: thread.name().to_owned(), failed_turns, next }))
 }

@@ -7,10 +7,11 @@ use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::desk::Desk;
+use crate::error::Problem;
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
 use crate::forms;
-use crate::params;
-use crate::params::{Asked, Params};
-use crate::problem::Problem;
 use crate::routes::{fresh, threads};
 use crate::shown::ShownMessage;
 
@@ -88,8 +89,8 @@ pub(crate) async fn page(
 ) -> Result<Response, Problem> {
     let thread = desk.thread(&thread)?;
     let range = Range {
-        after: params::position("after", query.after)?,
-        before: params::position("before", query.before)?,
+        after: query::position("after", query.after)?,
+        before: query::position("before", query.before)?,
         with_synthetic: query.synthetic.unwrap_or(false),
     };
     if range.after.zip(range.before).is_some_and(|(after, before)| after > before) {
@@ -109,11 +110,11 @@ pub(crate) async fn read(
     limit: Option<String>,
 ) -> Result<(Vec<StoredMessage>, Option<String>), Problem> {
     let is_backwards = range.before.is_some() && range.after.is_none();
-    if let Some(next) = params::position("next", next)? {
+    if let Some(next) = query::position("next", next)? {
         let end = if is_backwards { &mut range.before } else { &mut range.after };
         *end = Some(next);
     }
-    let limit = params::limit(limit.as_deref())?;
+    let limit = query::limit(limit.as_deref())?;
     let store = desk.store()?;
     let read = store.history(thread, range, limit + 1).await?;
     let messages = match read {

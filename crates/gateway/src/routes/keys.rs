@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::auth::authenticator::new_key;
-use crate::body::{Bounded, Empty, Strict};
 use crate::desk::Desk;
+use crate::error::Problem;
+use crate::extract::body::{Bounded, Empty, Strict};
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
 use crate::forms;
-use crate::params;
-use crate::params::{Asked, Params};
-use crate::problem::Problem;
 use crate::routes::fresh;
 use crate::shown::ShownKey;
 
@@ -126,9 +127,9 @@ pub(crate) async fn make(
 pub(crate) async fn page(desk: Desk, Asked(query): Asked<KeysQuery>) -> Result<Response, Problem> {
     let invalid = || Problem::bad_request("invalid_id", "next: not the id of a key");
     let after = query.next.map(|id| KeyId::parse(&id).ok_or_else(invalid)).transpose()?;
-    let limit = params::limit(query.limit.as_deref())?;
+    let limit = query::limit(query.limit.as_deref())?;
     let mut keys = desk.store()?.keys(desk.tenant(), after, limit + 1).await?;
-    let next = params::next(&mut keys, limit, |last| last.key.id.to_string());
+    let next = query::next(&mut keys, limit, |last| last.key.id.to_string());
     Ok(fresh(KeysPage { keys: keys.iter().map(ShownKey::from).collect(), next }))
 }
 

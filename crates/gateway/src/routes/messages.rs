@@ -11,15 +11,15 @@ use serde_json::{Map, Value};
 use store::TurnState;
 use utoipa::ToSchema;
 
-use crate::body::{Bounded, Strict};
 use crate::desk::Desk;
+use crate::error::Problem;
+use crate::extract::body::{Bounded, Strict};
+use crate::extract::headers;
+use crate::extract::path::Params;
 use crate::hub::Hub;
 use crate::input;
 use crate::input::{MAX_INPUT_BODY, TurnParameters};
 use crate::lane::LaneBody;
-use crate::params;
-use crate::params::Params;
-use crate::problem::Problem;
 use crate::routes::{Connection, events, fresh, threads};
 use crate::seated::Seated;
 use crate::standing;
@@ -86,8 +86,8 @@ pub(crate) async fn take(
         policy: threads::policy(body.busy_policy.as_deref())?,
         metadata: input::metadata(body.metadata)?,
         parameters: TurnParameters::of_parameters(body.parameters)?,
-        key: params::idempotency_key(&headers)?,
-        correlation_id: params::correlation_id(&headers)?,
+        key: headers::idempotency_key(&headers)?,
+        correlation_id: headers::correlation_id(&headers)?,
         content: body.content,
         thread,
     };

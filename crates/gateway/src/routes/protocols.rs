@@ -26,18 +26,18 @@ use uuid::Uuid;
 use crate::adapted;
 use crate::adapted::{Adapted, Telling};
 use crate::desk::Desk;
+use crate::error;
+use crate::error::{Again, Problem};
+use crate::extract::body;
+use crate::extract::headers;
 use crate::hub::Hub;
 use crate::lane::LaneBody;
-use crate::problem;
-use crate::problem::{Again, Problem};
 use crate::routes::{Connection, events, messages};
 use crate::seated::Seated;
 use crate::standing;
 use crate::standing::{Input, Standing};
-use crate::{body, input, metrics, owner, params, reads};
+use crate::{input, metrics, owner, reads};
 
-/// What OpenAI's libraries ask before the status.
-const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// Longest id of a client's that is a key of its input.
 const MAX_KEY: usize = 200;
 
@@ -65,7 +65,7 @@ where
 {
     let headers = request.headers().clone();
     let read = async {
-        let (key, correlation_id) = (params::idempotency_key(&headers)?, params::correlation_id(&headers)?);
+        let (key, correlation_id) = (headers::idempotency_key(&headers)?, headers::correlation_id(&headers)?);
         Ok::<_, Problem>((key, correlation_id, body::raw(request).await?))
     };
     let outcome = match read.await {
@@ -107,19 +107,13 @@ fn answered(outcome: Result<Response, Trouble>, error_body: fn(&Rejection) -> Er
         Ok(response) => response,
         Err(Trouble::Bad(bad)) => {
             metrics::refused(bad.code());
-            in_form(&bad.rejection(), Again::Never, error_body)
+            error::in_form(&bad.rejection(), Again::Never, error_body)
         }
         Err(Trouble::Problem(problem)) => {
             problem.count();
-            refusal(&problem, error_body)
+            error::refusal(&problem, error_body)
         }
     }
-}
-
-/// A refusal that was counted, in the form of a protocol.
-pub(crate) fn refusal(problem: &Problem, error_body: fn(&Rejection) -> ErrorBody) -> Response {
-    let (rejection, again) = problem.rejection();
-    in_form(&rejection, again, error_body)
 }
 
 /// A refusal outside of the handlers, in the form of the protocol of its path.
@@ -132,27 +126,7 @@ pub(crate) fn refusal_at(path: &str, problem: Problem) -> Response {
         _ => return problem.into_response(),
     };
     problem.count();
-    refusal(&problem, form)
-}
-
-/// With what the libraries of these protocols go by: they try again by themselves after some statuses, without the key by which the
-/// second time would be the first, unless they are told not to.
-fn in_form(rejection: &Rejection, again: Again, error_body: fn(&Rejection) -> ErrorBody) -> Response {
-    let body = error_body(rejection);
-    let status = StatusCode::from_u16(rejection.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = (status, body.bytes).into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(body.content_type));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    match again {
-        Again::After(seconds) => drop(headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds))),
-        Again::Never if matches!(rejection.status, 408 | 409 | 429 | 500..) => {
-            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
-        }
-        Again::Never | Again::Maybe => {}
-    }
-    problem::challenge(&mut response);
-    response
+    error::refusal(&problem, form)
 }
 
 /// An answer, as far as it is.
@@ -354,7 +328,7 @@ fn failed(failure: &FailureNote, error_body: fn(&Rejection) -> ErrorBody) -> Res
     metrics::refused("turn_failed");
     let again = if failure.is_retryable { Again::Maybe } else { Again::Never };
     let status = StatusCode::BAD_GATEWAY.as_u16();
-    in_form(&Rejection::new(status, failure.code.clone(), failure.text.clone()), again, error_body)
+    error::in_form(&Rejection::new(status, failure.code.clone(), failure.text.clone()), again, error_body)
 }
 
 /// A JSON answer that no cache keeps.

@@ -9,14 +9,16 @@ use store::{TaskRow, TaskStatus};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use crate::body::{Bounded, Empty, Strict};
 use crate::desk::Desk;
+use crate::error::Problem;
+use crate::extract::body::{Bounded, Empty, Strict};
+use crate::extract::path;
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
 use crate::hub::Hub;
 use crate::input;
 use crate::input::MAX_INPUT_BODY;
-use crate::params;
-use crate::params::{Asked, Params};
-use crate::problem::Problem;
 use crate::routes::agents;
 use crate::routes::agents::ShownError;
 use crate::routes::fresh;
@@ -56,7 +58,7 @@ fn unknown() -> Problem {
 }
 
 fn task_id(text: &str) -> Result<TaskId, Problem> {
-    params::id("task", text, TaskId::parse)
+    path::id("task", text, TaskId::parse)
 }
 
 pub(crate) async fn send(
@@ -66,7 +68,7 @@ pub(crate) async fn send(
 ) -> Result<Response, Problem> {
     let agent = desk.agent(&agent)?;
     let id = body.task_id.unwrap_or_else(|| Uuid::now_v7().simple().to_string());
-    let id = params::id("task_id", &id, TaskId::parse)?;
+    let id = path::id("task_id", &id, TaskId::parse)?;
     input::content(&body.content)?;
     let metadata = input::metadata(body.metadata)?;
     let hub = desk.hub()?;
@@ -145,14 +147,14 @@ pub(crate) async fn page(
         TaskStatus::from_name(name).ok_or_else(|| Problem::bad_request("invalid_query", detail))
     };
     let status = query.status.as_deref().map(known).transpose()?;
-    let after = params::position("next", query.next)?.unwrap_or(Position::from_stored(i64::MIN));
-    let limit = params::limit(query.limit.as_deref())?;
+    let after = query::position("next", query.next)?.unwrap_or(Position::from_stored(i64::MIN));
+    let limit = query::limit(query.limit.as_deref())?;
     let store = desk.store()?;
     let mut tasks = store.tasks(&agent, status, after, limit + 1).await?;
     if tasks.is_empty() && store.agent(&agent).await?.is_none() {
         return Err(agents::unknown());
     }
-    let next = params::next(&mut tasks, limit, |last| last.position.to_string());
+    let next = query::next(&mut tasks, limit, |last| last.position.to_string());
     let tasks = tasks.into_iter().map(ShownTask::from).collect();
     Ok(fresh(TasksPage { agent_id: agent.name().to_owned(), tasks, next }))
 }

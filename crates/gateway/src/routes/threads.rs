@@ -11,12 +11,12 @@ use store::NewThread;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::body::{Bounded, Strict};
 use crate::desk::Desk;
+use crate::error::Problem;
+use crate::extract::body::{Bounded, Strict};
+use crate::extract::path::Params;
 use crate::hub::Hub;
 use crate::owner::{ShownInput, ShownOpenMessage, ShownTurn};
-use crate::params::Params;
-use crate::problem::Problem;
 use crate::routes::fresh;
 use crate::shown::ShownThread;
 use crate::{forms, input, owner};

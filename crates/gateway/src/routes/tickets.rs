@@ -6,11 +6,11 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::body::{Bounded, Strict};
 use crate::desk::Desk;
+use crate::error::Problem;
+use crate::extract::body::{Bounded, Strict};
+use crate::extract::path::Params;
 use crate::forms;
-use crate::params::Params;
-use crate::problem::Problem;
 use crate::routes::fresh;
 use crate::shown;
 

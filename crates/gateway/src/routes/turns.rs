@@ -10,11 +10,11 @@ use store::TurnState;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use crate::body::Empty;
+use crate::error::Problem;
+use crate::extract::body::Empty;
+use crate::extract::path;
+use crate::extract::path::Params;
 use crate::owner::ShownReason;
-use crate::params;
-use crate::params::Params;
-use crate::problem::Problem;
 use crate::routes::{Desk, fresh};
 use crate::{acts, forms, owner};
 
@@ -25,7 +25,7 @@ const PAUSES: [Duration; 3] =
 const OWNER_PAUSE: Duration = Duration::from_millis(250);
 
 pub(crate) fn turn_id(text: &str) -> Result<TurnId, Problem> {
-    params::id("turn", text, TurnId::parse)
+    path::id("turn", text, TurnId::parse)
 }
 
 fn unknown() -> Problem {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use crate::problem::ProblemBody;
+use crate::error::ProblemBody;
 use crate::routes::description::codes;
 use crate::routes::description::codes::Code;
 use crate::routes::description::events::Stream;

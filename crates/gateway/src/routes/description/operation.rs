@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use utoipa::openapi::path::ParameterIn;
 use utoipa::{IntoParams, ToSchema};
 
+use crate::extract::headers;
 use crate::forms;
-use crate::params;
 use crate::routes::description::answers::{Answer, Errors};
 use crate::routes::description::codes;
 use crate::routes::description::events::Stream;
@@ -191,9 +191,9 @@ impl Operation {
 
     /// Whoever acts may say who they are.
     pub(crate) fn takes_actor(self) -> Self {
-        let text = format!("Who acts, for the audit; `{}` without it.", params::DEFAULT_ACTOR);
+        let text = format!("Who acts, for the audit; `{}` without it.", headers::DEFAULT_ACTOR);
         let header =
-            self.header("X-Antiphon-Actor", &text, &visible(params::MAX_ACTOR_LEN, "ann@example.org"));
+            self.header("X-Antiphon-Actor", &text, &visible(headers::MAX_ACTOR_LEN, "ann@example.org"));
         header.may_say(&["invalid_actor"])
     }
 
@@ -201,7 +201,7 @@ impl Operation {
     pub(crate) fn takes_input_headers(self) -> Self {
         let key = "The same key with the same body is the same turn; with another body it is refused.";
         let trace = "Goes with the turn to its workflow, for tracing across services.";
-        let most = params::MAX_HEADER_LEN;
+        let most = headers::MAX_HEADER_LEN;
         self.header("Idempotency-Key", key, &visible(most, "0198c4d2-e5f5-7a60"))
             .header("X-Correlation-Id", trace, &visible(most, "trace-17"))
             .may_say(&["invalid_idempotency_key", "invalid_correlation_id"])

@@ -8,8 +8,8 @@ use protocols::ChatCompletions;
 use protocols::chat_completions::{Request, Terms, ToolCalls, error_body};
 
 use crate::desk::Desk;
+use crate::error::Problem;
 use crate::input::TurnParameters;
-use crate::problem::Problem;
 use crate::routes::Connection;
 use crate::routes::protocols::{
     Posted, Repeats, Trouble, enter, failed, imported, json, new_thread, placed, posted, stream, whole,

@@ -7,10 +7,11 @@ use store::AgentRow;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::desk::Desk;
+use crate::error::Problem;
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
 use crate::forms;
-use crate::params;
-use crate::params::{Asked, Params};
-use crate::problem::Problem;
 use crate::routes::{agents, fresh};
 
 /// Names on a page. OpenAI's libraries ask for one page alone.
@@ -48,7 +49,7 @@ pub(crate) async fn page(desk: Desk, Asked(query): Asked<ModelsQuery>) -> Result
     let after = query.after.map(|id| desk.agent_in("after", &id)).transpose()?;
     let store = desk.store()?.of_tenant(desk.tenant().cloned());
     let mut all = store.agents(None, after.as_ref(), MOST + 1).await?;
-    let has_more = params::has_more(&mut all, MOST);
+    let has_more = query::has_more(&mut all, MOST);
     Ok(fresh(Models { object: "list", data: all.iter().map(ShownModel::from).collect(), has_more }))
 }
 

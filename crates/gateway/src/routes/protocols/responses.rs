@@ -14,13 +14,14 @@ use store::{AskedResponse, NewThread};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::body::Empty;
 use crate::desk::Desk;
+use crate::error::Problem;
+use crate::extract::body::Empty;
+use crate::extract::path::Params;
+use crate::extract::query::Asked;
 use crate::forms;
 use crate::hub::Hub;
 use crate::input::TurnParameters;
-use crate::params::{Asked, Params};
-use crate::problem::Problem;
 use crate::routes::protocols::{
     Answer, Posted, Repeats, Trouble, active, answered, enter, find, json, new_thread, placed, posted,
     stream, whole,

@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::body::Empty;
 use crate::desk::Desk;
+use crate::error::Problem;
+use crate::extract::body::Empty;
+use crate::extract::path;
+use crate::extract::path::Params;
+use crate::extract::query::Asked;
 use crate::input::TurnParameters;
-use crate::params;
-use crate::params::{Asked, Params};
-use crate::problem::Problem;
 use crate::reads;
 use crate::routes::protocols::{
     Answer, Posted, Trouble, active, answered, find, last, open, own_key, posted, stream,
@@ -207,7 +208,7 @@ pub(crate) async fn stop(
             let missing = BadRequest::Missing { param: "message".to_owned() };
             return Err(missing.into());
         };
-        let named = params::id("message", &named, MessageId::parse)?;
+        let named = path::id("message", &named, MessageId::parse)?;
         let under_way = active(hub, &thread).await?.filter(|(_, message)| *message == named);
         let Some((turn, _)) = under_way else { return Ok(StatusCode::NO_CONTENT.into_response()) };
         let acted = acts::perform(hub, actor, thread.agent(), ControlKind::StopTurn(turn)).await?;

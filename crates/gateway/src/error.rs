@@ -1,9 +1,9 @@
 //! Errors as `application/problem+json` (RFC 9457).
 
 use axum::Json;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use protocols::request::{BadRequest, Rejection};
+use protocols::request::{BadRequest, ErrorBody, Rejection};
 use serde::Serialize;
 use store::{Disposition, StoreError};
 use utoipa::ToSchema;
@@ -52,6 +52,9 @@ pub(crate) struct ProblemBody<'a> {
     /// For people.
     detail: &'a str,
 }
+
+/// What OpenAI's libraries ask before the status.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 impl Problem {
     /// Something that the same request would meet again.
@@ -163,8 +166,38 @@ impl IntoResponse for Problem {
     }
 }
 
+/// A refusal that was counted, in the form of a protocol.
+pub(crate) fn refusal(problem: &Problem, error_body: fn(&Rejection) -> ErrorBody) -> Response {
+    let (rejection, again) = problem.rejection();
+    in_form(&rejection, again, error_body)
+}
+
+/// With what the libraries of these protocols go by: they try again by themselves after some statuses, without the key by which the
+/// second time would be the first, unless they are told not to.
+pub(crate) fn in_form(
+    rejection: &Rejection,
+    again: Again,
+    error_body: fn(&Rejection) -> ErrorBody,
+) -> Response {
+    let body = error_body(rejection);
+    let status = StatusCode::from_u16(rejection.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = (status, body.bytes).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(body.content_type));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    match again {
+        Again::After(seconds) => drop(headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds))),
+        Again::Never if matches!(rejection.status, 408 | 409 | 429 | 500..) => {
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        Again::Never | Again::Maybe => {}
+    }
+    error::challenge(&mut response);
+    response
+}
+
 /// Says with a 401 how to show a credential (RFC 9110, 11.6.1; RFC 6750).
-pub(crate) fn challenge(response: &mut Response) {
+fn challenge(response: &mut Response) {
     if response.status() == StatusCode::UNAUTHORIZED {
         let how = HeaderValue::from_static("Bearer realm=\"antiphon\"");
         response.headers_mut().insert(header::WWW_AUTHENTICATE, how);

@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-use crate::problem::Problem;
+use crate::error::Problem;
 
 /// How long a body may take to arrive, as an extension of its request.
 #[derive(Debug, Clone, Copy)]

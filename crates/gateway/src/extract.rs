@@ -1,0 +1,6 @@
+//! What handlers read of a request: path, query, headers, body.
+
+pub(crate) mod body;
+pub(crate) mod headers;
+pub(crate) mod path;
+pub(crate) mod query;

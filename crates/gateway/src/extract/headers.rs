@@ -1,0 +1,50 @@
+//! Headers of the API: actor, idempotency key, correlation id.
+
+use axum::http::{HeaderMap, HeaderValue};
+
+use crate::error::Problem;
+
+pub(crate) const MAX_HEADER_LEN: usize = 255;
+pub(crate) const MAX_ACTOR_LEN: usize = 128;
+pub(crate) const DEFAULT_ACTOR: &str = "api";
+
+/// For whom the caller says that it acts.
+pub(crate) fn actor(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    one_of(headers, "x-antiphon-actor", "invalid_actor", "X-Antiphon-Actor", MAX_ACTOR_LEN)
+}
+
+/// The key under which an input is sent once, however often it comes.
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    one_of(headers, "idempotency-key", "invalid_idempotency_key", "Idempotency-Key", MAX_HEADER_LEN)
+}
+
+/// For tracing across services.
+pub(crate) fn correlation_id(headers: &HeaderMap) -> Result<Option<Box<str>>, Problem> {
+    let (code, shown) = ("invalid_correlation_id", "X-Correlation-Id");
+    let id = one_of(headers, "x-correlation-id", code, shown, MAX_HEADER_LEN)?;
+    Ok(id.map(Into::into))
+}
+
+fn one_of(
+    headers: &HeaderMap,
+    name: &str,
+    code: &'static str,
+    shown: &str,
+    most: usize,
+) -> Result<Option<String>, Problem> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    match visible(value, most).filter(|_| values.next().is_none()) {
+        Some(text) => Ok(Some(text)),
+        None => {
+            let detail = format!("{shown} must come once, with 1 to {most} visible ASCII characters");
+            Err(Problem::bad_request(code, detail))
+        }
+    }
+}
+
+fn visible(value: &HeaderValue, most: usize) -> Option<String> {
+    let bytes = value.as_bytes();
+    let is_fit = (1..=most).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic);
+    is_fit.then(|| String::from_utf8_lossy(bytes).into_owned())
+}

@@ -1,0 +1,47 @@
+//! Variable parts of the path, and ids wherever they stand.
+
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts;
+use model::InvalidId;
+use serde::de::DeserializeOwned;
+
+use crate::error::Problem;
+
+/// The variable parts of the address.
+#[derive(Debug)]
+pub(crate) struct Params<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(params)) => Ok(Self(params)),
+            Err(error) => Err(Problem::bad_request("invalid_id", error.body_text())),
+        }
+    }
+}
+
+/// An id; `name` says which one it is.
+pub(crate) fn id<T, E: Into<BadId>>(
+    name: &str,
+    text: &str,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<T, Problem> {
+    parse(text).map_err(|error| Problem::bad_request("invalid_id", format!("{name}: {}", error.into().0)))
+}
+
+/// Why it is no id, for people.
+pub(crate) struct BadId(String);
+
+impl From<InvalidId> for BadId {
+    fn from(error: InvalidId) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<model::InvalidTurnId> for BadId {
+    fn from(error: model::InvalidTurnId) -> Self {
+        Self(error.to_string())
+    }
+}

@@ -1,0 +1,58 @@
+//! The query, and what pages take of it.
+
+use axum::extract::{FromRequestParts, Query};
+use axum::http::request::Parts;
+use model::Position;
+use serde::de::DeserializeOwned;
+
+use crate::error::Problem;
+
+pub(crate) const DEFAULT_LIMIT: u32 = 50;
+
+pub(crate) const MAX_LIMIT: u32 = 200;
+
+/// The query.
+#[derive(Debug)]
+pub(crate) struct Asked<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Query::from_request_parts(parts, state).await {
+            Ok(Query(query)) => Ok(Self(query)),
+            Err(error) => Err(Problem::bad_request("invalid_query", error.body_text())),
+        }
+    }
+}
+
+/// Digits only: a position is what a reader was given, not what it computes.
+pub(crate) fn position(name: &str, text: Option<String>) -> Result<Option<Position>, Problem> {
+    let Some(text) = text else { return Ok(None) };
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse().ok().filter(|_| digits) {
+        Some(value) => Ok(Some(Position::from_stored(value))),
+        None => Err(Problem::bad_request("invalid_position", format!("{name} is not a position"))),
+    }
+}
+
+/// How many items a page has.
+pub(crate) fn limit(text: Option<&str>) -> Result<u32, Problem> {
+    let Some(text) = text else { return Ok(DEFAULT_LIMIT) };
+    let allowed = text.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+    allowed
+        .ok_or_else(|| Problem::bad_request("invalid_limit", format!("limit must be from 1 to {MAX_LIMIT}")))
+}
+
+/// Takes the item off that was read to know whether there are more; what `next` of the page is, and of the request for the page after it.
+pub(crate) fn next<T>(items: &mut Vec<T>, limit: u32, of: impl FnOnce(&T) -> String) -> Option<String> {
+    let has_more = has_more(items, limit);
+    items.last().filter(|_| has_more).map(of)
+}
+
+/// Takes the item off that was read to know whether there are more.
+pub(crate) fn has_more<T>(items: &mut Vec<T>, limit: u32) -> bool {
+    let has_more = items.len() > limit as usize;
+    items.truncate(limit as usize);
+    has_more
+}

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::error::Problem;
 use crate::forms;
-use crate::hub::Hub;
+use crate::streaming::registry::Hub;
 use crate::orders;
 
 /// How long an answer waits for what became of the act.

@@ -19,10 +19,10 @@ use crate::error::Problem;
 use crate::extract::headers;
 use crate::extract::path;
 use crate::guard::{OpenStream, Usage};
-use crate::hub::{Hub, Limits};
-use crate::lane::{Lane, LaneBody};
+use crate::streaming::registry::{Hub, Limits};
+use crate::streaming::send_queue::{Lane, LaneBody};
 use crate::routes::Connection;
-use crate::vigil::Vigil;
+use crate::streaming::revocation::Vigil;
 
 /// What every stream begins with. The pause is long enough for a load balancer to notice a gateway that is gone, short enough for a
 /// reader to wait. It is a line of the first event: some clients take lines without data for an event without data.

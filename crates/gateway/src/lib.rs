@@ -8,31 +8,24 @@
 //! past a hole; each viewer gets each chunk once, in order, and one end per message, and can continue at any other gateway
 //! with the last event's id.
 
+mod streaming;
 mod acts;
-mod adapted;
 mod auth;
-mod cursors;
 mod desk;
-mod driver;
 mod error;
 mod extract;
 mod forms;
 mod guard;
 mod http;
-mod hub;
 mod input;
-mod lane;
 mod metrics;
 mod orders;
 mod owner;
-mod reads;
 mod remembered;
 mod routes;
-mod seated;
 mod settings;
 pub mod shown;
 mod standing;
-mod vigil;
 
 use std::io;
 use std::net::SocketAddr;

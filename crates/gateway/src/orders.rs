@@ -8,7 +8,7 @@ use model::{Bucket, Command, Control, Task, TurnOpened};
 use wire::{CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, subject};
 
 use crate::error::Problem;
-use crate::hub::Context;
+use crate::streaming::registry::Context;
 use crate::metrics;
 
 /// How long a stream may take to store an order: an election among its servers is over by then.

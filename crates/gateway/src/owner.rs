@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use crate::error::Problem;
 use crate::forms;
-use crate::hub::Context;
+use crate::streaming::registry::Context;
 use crate::metrics;
 use crate::shown;
 

@@ -40,7 +40,7 @@ use crate::extract::query::Asked;
 use crate::guard;
 use crate::guard::Guards;
 use crate::http::request_id;
-use crate::hub::Hub;
+use crate::streaming::registry::Hub;
 use crate::{forms, shown};
 
 pub(crate) use batches::INCOMPLETE;

@@ -12,10 +12,10 @@ use store::{AgentStanding, KeyClaim, TurnState};
 use uuid::Uuid;
 
 use crate::error::{Problem, STORE_UNAVAILABLE};
-use crate::hub::Hub;
+use crate::streaming::registry::Hub;
 use crate::input::TurnParameters;
 use crate::owner;
-use crate::reads;
+use crate::streaming::store_reads;
 use crate::remembered::Settings;
 
 /// Bytes of a digest that name a turn: 128 bits.
@@ -167,7 +167,7 @@ pub(crate) async fn repeated(hub: &Hub, input: &Input, cursor: &Cursor) -> Resul
     let turn = match open.max_by(|one, other| one.as_str().cmp(other.as_str())) {
         Some(turn) => turn,
         None => {
-            let last = reads::ended_at(hub.store(), &input.thread, cursor.base()).await?;
+            let last = store_reads::ended_at(hub.store(), &input.thread, cursor.base()).await?;
             let detail = "Last-Event-ID says that this is sent again, but names no answer to it; nothing was stored. Send an \
                           Idempotency-Key with every try, or no Last-Event-ID with the first";
             let unknown = || Problem::conflict("idempotency_key_needed", detail);

@@ -2,7 +2,7 @@
 //!
 //! Entry: [`Credentials::who`]. API keys are looked up in the store and remembered for some seconds, tokens of an identity
 //! provider are checked with its keys, tickets with a key of the installation. A credential that counts no longer ends the
-//! streams that were opened with it ([`crate::vigil`]).
+//! streams that were opened with it ([`crate::streaming::revocation`]).
 
 use std::collections::HashSet;
 use std::net::IpAddr;

@@ -33,7 +33,7 @@ use crate::http::http2::{Own, Paced, Streams};
 use crate::http::ip_limit::{Peers, Place};
 use crate::http::timeout_stream::{Guarded, Version};
 use crate::http::wake_gated::Rarely;
-use crate::hub::{HttpLimits, Refused};
+use crate::streaming::registry::{HttpLimits, Refused};
 use crate::metrics;
 use crate::routes;
 use crate::routes::Connection;

@@ -17,7 +17,7 @@ use crate::auth::host_check::Heads;
 use crate::http::connection;
 use crate::http::connection::Shared;
 use crate::http::ip_limit::{Peers, Place};
-use crate::hub::Limits;
+use crate::streaming::registry::Limits;
 use crate::metrics;
 
 /// Buffers between us and the client hide how far it lags behind: they are kept small.

@@ -15,7 +15,7 @@ use crate::extract::path;
 use crate::extract::path::Params;
 use crate::extract::query;
 use crate::extract::query::Asked;
-use crate::hub::{Context, Hub};
+use crate::streaming::registry::{Context, Hub};
 use crate::owner::{ShownReason, ShownTurn};
 use crate::routes::fresh;
 use crate::{acts, forms, owner, settings, shown};

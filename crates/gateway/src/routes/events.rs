@@ -13,17 +13,17 @@ use protocols::Cursor;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::cursors;
+use crate::streaming::resume;
 use crate::desk::Desk;
 use crate::error::Problem;
 use crate::extract::path;
 use crate::extract::path::Params;
 use crate::extract::query::Asked;
 use crate::forms;
-use crate::hub::{Hub, Refused, Verdict};
-use crate::reads;
+use crate::streaming::registry::{Hub, Refused, Verdict};
+use crate::streaming::store_reads;
 use crate::routes::Connection;
-use crate::seated::Seated;
+use crate::streaming::body::Seated;
 
 /// How long a request waits to be told whether its cursor is one of the thread's.
 const VERDICT: Duration = Duration::from_secs(2);
@@ -55,7 +55,7 @@ pub(crate) async fn follow(
     let hub = desk.hub()?;
     let cursor = match last_event_id(&headers)? {
         Some(cursor) => {
-            cursors::check(hub, &thread, &cursor).await?;
+            resume::check(hub, &thread, &cursor).await?;
             Some(cursor)
         }
         None => cursor_of(hub, &thread, query).await?,
@@ -71,8 +71,8 @@ pub(crate) async fn follow(
 /// timeout the stream begins unchecked.
 pub(crate) async fn until_verdict(verdict: Verdict) -> Result<(), Problem> {
     match tokio::time::timeout(VERDICT, verdict).await {
-        Ok(Ok(Err(BadCursor::Unknown))) => Err(cursors::unknown()),
-        Ok(Ok(Err(BadCursor::Ahead))) => Err(cursors::ahead()),
+        Ok(Ok(Err(BadCursor::Unknown))) => Err(resume::unknown()),
+        Ok(Ok(Err(BadCursor::Ahead))) => Err(resume::ahead()),
         Ok(Ok(Ok(())) | Err(_)) | Err(_) => Ok(()),
     }
 }
@@ -108,13 +108,13 @@ pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Probl
 async fn cursor_of(hub: &Hub, thread: &ThreadId, query: EventsQuery) -> Result<Option<Cursor>, Problem> {
     let after = query.after.as_deref().map(parsed).transpose()?;
     if let Some(cursor) = &after {
-        cursors::check(hub, thread, cursor).await?;
+        resume::check(hub, thread, cursor).await?;
     }
     let Some(message) = query.message else { return Ok(after) };
     let message = path::id("message", &message, MessageId::parse)?;
     Ok(Some(match after {
         Some(cursor) => cursor,
-        None => Cursor::at(reads::before(hub.store(), thread, &message).await?),
+        None => Cursor::at(store_reads::before(hub.store(), thread, &message).await?),
     }))
 }
 

@@ -16,15 +16,16 @@ use crate::error::Problem;
 use crate::extract::body::{Bounded, Strict};
 use crate::extract::headers;
 use crate::extract::path::Params;
-use crate::hub::Hub;
+use crate::streaming::registry::Hub;
 use crate::input;
 use crate::input::{MAX_INPUT_BODY, TurnParameters};
-use crate::lane::LaneBody;
+use crate::streaming::send_queue::LaneBody;
 use crate::routes::{Connection, events, fresh, threads};
-use crate::seated::Seated;
+use crate::streaming::body::Seated;
 use crate::standing;
 use crate::standing::{Input, Standing};
-use crate::{cursors, forms, orders, reads};
+use crate::streaming::{resume, store_reads};
+use crate::{forms, orders};
 
 /// An input.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -136,7 +137,7 @@ async fn in_line(
 ) -> Result<Response, Problem> {
     let thread = &input.thread;
     if let Some(cursor) = &after {
-        cursors::check(hub, thread, cursor).await?;
+        resume::check(hub, thread, cursor).await?;
     }
     let standing = match (&after, &input.key) {
         (Some(cursor), None) => standing::repeated(hub, input, cursor).await?,
@@ -145,7 +146,7 @@ async fn in_line(
     let turn = standing.turn().clone();
     let answer = awaited(&standing)?;
     let mut response = match &after {
-        Some(cursor) if reads::has_ended_by(hub.store(), thread, &answer, cursor.base()).await? => {
+        Some(cursor) if store_reads::has_ended_by(hub.store(), thread, &answer, cursor.base()).await? => {
             // It has the end already, and only the end of the body was lost.
             events::stream(Body::from(native::OPEN))
         }
@@ -171,7 +172,7 @@ pub(crate) async fn watch(
     let after = match after {
         Some(cursor) => cursor,
         // Whatever becomes of the answer becomes of it after this.
-        None => Cursor::at(reads::before(hub.store(), thread, answer).await?),
+        None => Cursor::at(store_reads::before(hub.store(), thread, answer).await?),
     };
     let (lane, body, place) = desk.lane(connection)?;
     let (seat, verdict) = hub.attach_until(thread, lane, after, answer).map_err(events::refused)?;

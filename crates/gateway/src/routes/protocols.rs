@@ -23,20 +23,21 @@ use sha2::{Digest, Sha256};
 use store::{RunFailure, TurnState};
 use uuid::Uuid;
 
-use crate::adapted;
-use crate::adapted::{Adapted, Telling};
+use crate::streaming::transcode;
+use crate::streaming::transcode::{Adapted, Telling};
 use crate::desk::Desk;
 use crate::error;
 use crate::error::{Again, Problem};
 use crate::extract::body;
 use crate::extract::headers;
-use crate::hub::Hub;
-use crate::lane::LaneBody;
+use crate::streaming::registry::Hub;
+use crate::streaming::send_queue::LaneBody;
 use crate::routes::{Connection, events, messages};
-use crate::seated::Seated;
+use crate::streaming::body::Seated;
 use crate::standing;
 use crate::standing::{Input, Standing};
-use crate::{input, metrics, owner, reads};
+use crate::{input, metrics, owner};
+use crate::streaming::store_reads;
 
 /// Longest id of a client's that is a key of its input.
 const MAX_KEY: usize = 200;
@@ -184,7 +185,7 @@ async fn enter(
     }
     let message = messages::awaited(&standing)?;
     if let Standing::Known(_, Some(TurnState::Done { .. })) = &standing
-        && let Some(stored) = reads::answer(hub.store(), thread, &message).await?
+        && let Some(stored) = store_reads::answer(hub.store(), thread, &message).await?
     {
         return Ok((message, Answer::Stored(stored)));
     }
@@ -200,10 +201,10 @@ pub(crate) async fn find(
     message: &MessageId,
 ) -> Result<Answer, Trouble> {
     let hub = desk.hub()?;
-    if let Some(stored) = reads::answer(hub.store(), thread, message).await? {
+    if let Some(stored) = store_reads::answer(hub.store(), thread, message).await? {
         return Ok(Answer::Stored(stored));
     }
-    let after = Cursor::at(reads::before(hub.store(), thread, message).await?);
+    let after = Cursor::at(store_reads::before(hub.store(), thread, message).await?);
     let (lane, body, place) = desk.lane(connection)?;
     let (seat, _) = hub.attach_until(thread, lane, after, message).map_err(events::refused)?;
     Ok(Answer::Live(Seated::new(body, seat, place)))
@@ -251,7 +252,7 @@ where
         Answer::Live(lane) => events::stream(Adapted::new(lane, fold, message)),
         Answer::Stored(stored) => {
             let mut fold = fold;
-            events::stream(Body::from(adapted::stored(&mut fold, &stored)))
+            events::stream(Body::from(transcode::stored(&mut fold, &stored)))
         }
         Answer::Failed(note) => events::stream(Body::from(told(fold, Happening::Failed(&note)))),
         Answer::Stopped => events::stream(Body::from(told(fold, Happening::Stopped))),
@@ -302,7 +303,7 @@ impl Repeats {
 pub(crate) async fn whole<P: Protocol>(mut fold: P, message: &MessageId, answer: Answer) -> Option<P> {
     match answer {
         Answer::Stored(stored) => {
-            adapted::stored(&mut fold, &stored);
+            transcode::stored(&mut fold, &stored);
             Some(fold)
         }
         Answer::Failed(note) => {
@@ -317,7 +318,7 @@ pub(crate) async fn whole<P: Protocol>(mut fold: P, message: &MessageId, answer:
         }
         Answer::Live(lane) => {
             let (mut telling, _) = Telling::new(fold, message.clone());
-            adapted::until_end(lane, &mut telling).await.ok()?;
+            transcode::until_end(lane, &mut telling).await.ok()?;
             Some(telling.into_fold())
         }
     }

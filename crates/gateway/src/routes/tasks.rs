@@ -16,7 +16,7 @@ use crate::extract::path;
 use crate::extract::path::Params;
 use crate::extract::query;
 use crate::extract::query::Asked;
-use crate::hub::Hub;
+use crate::streaming::registry::Hub;
 use crate::input;
 use crate::input::MAX_INPUT_BODY;
 use crate::routes::agents;

@@ -15,7 +15,7 @@ use crate::desk::Desk;
 use crate::error::Problem;
 use crate::extract::body::{Bounded, Strict};
 use crate::extract::path::Params;
-use crate::hub::Hub;
+use crate::streaming::registry::Hub;
 use crate::owner::{ShownInput, ShownOpenMessage, ShownTurn};
 use crate::routes::fresh;
 use crate::shown::ShownThread;

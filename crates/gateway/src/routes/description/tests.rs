@@ -20,10 +20,10 @@ use crate::auth::authenticator::Credentials;
 use crate::auth::config::AccessConfig;
 use crate::desk::Counter;
 use crate::guard::Usage;
-use crate::hub::Limits;
+use crate::streaming::registry::Limits;
 use crate::routes::description::{codes, operations};
 use crate::routes::{Connection, router};
-use crate::vigil::Vigil;
+use crate::streaming::revocation::Vigil;
 
 fn bare() -> Router {
     let access = AccessConfig::insecure();

@@ -8,13 +8,11 @@ use protocols::AgUi;
 use protocols::agui::{Request, error_body};
 
 use crate::desk::Desk;
-use crate::hub::Hub;
+use crate::streaming::registry::Hub;
 use crate::input::TurnParameters;
 use crate::owner;
 use crate::routes::Connection;
-use crate::routes::protocols::{
-    Answer, Posted, Trouble, active, enter, find, last, open, own_key, posted, stream,
-};
+use crate::routes::protocols::{Answer, Posted, Trouble, active, enter, find, last, open, own_key, posted, stream};
 use crate::standing::{Input, Standing};
 
 pub(crate) async fn post(

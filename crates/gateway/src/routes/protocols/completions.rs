@@ -11,9 +11,7 @@ use crate::desk::Desk;
 use crate::error::Problem;
 use crate::input::TurnParameters;
 use crate::routes::Connection;
-use crate::routes::protocols::{
-    Posted, Repeats, Trouble, enter, failed, imported, json, new_thread, placed, posted, stream, whole,
-};
+use crate::routes::protocols::{Posted, Repeats, Trouble, enter, failed, imported, json, new_thread, placed, posted, stream, whole};
 use crate::standing::{Input, Standing};
 
 /// Names the thread of a completion, as `metadata.thread_id` does.

@@ -6,7 +6,7 @@ use protocols::request::BadRequest;
 use serde_json::{Value, json};
 use store::Taken;
 
-use crate::hub::Hub;
+use crate::streaming::registry::Hub;
 use crate::routes::protocols::Trouble;
 
 /// The messages were said before the input that came with them; nothing is known of when.

@@ -3,8 +3,8 @@
 use model::{MessageId, ThreadId, Timestamp};
 use store::{FailedTurnRow, RunFailure};
 
-use crate::hub::Hub;
-use crate::reads;
+use crate::streaming::registry::Hub;
+use crate::streaming::store_reads;
 use crate::routes::protocols::{Answer, Trouble};
 
 /// Failed turns that are looked at for the last one.
@@ -28,7 +28,7 @@ pub(crate) async fn answer(hub: &Hub, thread: &ThreadId) -> Result<Option<Last>,
         return Ok(Some(Last { message, answer, at: failed.failed_at }));
     }
     let Some((message, at)) = answered else { return Ok(None) };
-    let stored = reads::answer(store, thread, &message).await?;
+    let stored = store_reads::answer(store, thread, &message).await?;
     Ok(stored.map(|stored| Last { message, answer: Answer::Stored(stored), at }))
 }
 

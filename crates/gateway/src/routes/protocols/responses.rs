@@ -20,15 +20,13 @@ use crate::extract::body::Empty;
 use crate::extract::path::Params;
 use crate::extract::query::Asked;
 use crate::forms;
-use crate::hub::Hub;
+use crate::streaming::registry::Hub;
 use crate::input::TurnParameters;
-use crate::routes::protocols::{
-    Answer, Posted, Repeats, Trouble, active, answered, enter, find, json, new_thread, placed, posted,
-    stream, whole,
-};
+use crate::routes::protocols::{Answer, Posted, Repeats, Trouble, active, answered, enter, find, json, new_thread, placed, posted, stream, whole};
 use crate::routes::{Connection, turns};
 use crate::standing::Input;
-use crate::{acts, owner, reads};
+use crate::{acts, owner};
+use crate::streaming::store_reads;
 
 /// How long a cancelled response is waited for, so that it can be shown as it ended.
 const CANCEL_LOOKS: u32 = 20;
@@ -247,7 +245,7 @@ async fn ended(
     turn: &TurnId,
     message: &MessageId,
 ) -> Result<Option<Answer>, Trouble> {
-    if let Some(stored) = reads::answer(hub.store(), thread, message).await? {
+    if let Some(stored) = store_reads::answer(hub.store(), thread, message).await? {
         return Ok(Some(Answer::Stored(stored)));
     }
     let run = TurnId::of_answer(message).map_or(0, |(_, run)| run);

@@ -18,10 +18,8 @@ use crate::extract::path;
 use crate::extract::path::Params;
 use crate::extract::query::Asked;
 use crate::input::TurnParameters;
-use crate::reads;
-use crate::routes::protocols::{
-    Answer, Posted, Trouble, active, answered, find, last, open, own_key, posted, stream,
-};
+use crate::streaming::store_reads;
+use crate::routes::protocols::{Answer, Posted, Trouble, active, answered, find, last, open, own_key, posted, stream};
 use crate::routes::{Connection, fresh, history, messages};
 use crate::standing::{Input, Standing};
 use crate::{acts, forms};
@@ -182,14 +180,14 @@ pub(crate) async fn history(
 fn ui_messages(rows: &[StoredMessage]) -> Vec<HistoryMessage> {
     let of_answer = |row: &StoredMessage| match row.role {
         Role::User | Role::System => row.message_id.clone(),
-        Role::Assistant | Role::Tool => reads::answer_of(&row.message_id),
+        Role::Assistant | Role::Tool => store_reads::answer_of(&row.message_id),
     };
     let message = |rows: &[StoredMessage]| {
         let last = rows.last()?;
-        let (id, metadata) = (of_answer(last), reads::metadata_of(&last.metadata));
+        let (id, metadata) = (of_answer(last), store_reads::metadata_of(&last.metadata));
         Some(match last.role {
             Role::User | Role::System => HistoryMessage::input(&id, last.role, &last.content, &metadata),
-            Role::Assistant | Role::Tool => HistoryMessage::answer(&id, &reads::answer_of_rows(&id, rows)),
+            Role::Assistant | Role::Tool => HistoryMessage::answer(&id, &store_reads::answer_of_rows(&id, rows)),
         })
     };
     rows.chunk_by(|a, b| of_answer(a) == of_answer(b)).filter_map(message).collect()

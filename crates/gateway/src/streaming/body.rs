@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use http_body::{Body, Frame};
 
 use crate::guard::OpenStream;
-use crate::hub::Seat;
+use crate::streaming::registry::Seat;
 
 #[derive(Debug)]
 pub(crate) struct Seated<B> {

@@ -8,7 +8,7 @@ use protocols::Cursor;
 use store::{Placed, Store, StoreError};
 
 use crate::error::Problem;
-use crate::hub::Hub;
+use crate::streaming::registry::Hub;
 
 /// How long the store may take to say where the thread stands. Streams go on without it.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -11,10 +11,10 @@ use model::MessageId;
 use protocols::native::{self, Reader, Told};
 use protocols::{Happening, Output, Protocol, StoredAnswer, Then};
 
-use crate::lane::{LaneBody, StreamCut};
+use crate::streaming::send_queue::{LaneBody, StreamCut};
 use crate::metrics;
 use crate::metrics::Cut;
-use crate::seated::Seated;
+use crate::streaming::body::Seated;
 
 /// The comments of the native stream, as blocks of their own: many clients of these protocols take the stream apart at blank lines and look
 /// at how a block begins.

@@ -14,12 +14,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 use wire::query::SnapshotReply;
 
-use crate::hub::{Context, Heard};
-use crate::lane::Lane;
+use crate::streaming::registry::{Context, Heard};
+use crate::streaming::send_queue::Lane;
 use crate::metrics;
 use crate::metrics::{Asked, Cut};
-use crate::reads;
-use crate::reads::Fetched;
+use crate::streaming::store_reads;
+use crate::streaming::store_reads::Fetched;
 
 const TICK: Duration = Duration::from_millis(100);
 /// Of a feed that is calm: most of them, at most times, and ten ticks a second of ten thousand feeds would take a core.
@@ -498,7 +498,7 @@ pub(crate) fn read_reply<T>(
 }
 
 async fn read_store(context: &Context, thread: &ThreadId, read: Read) -> Option<Fetched> {
-    match reads::fetch(&context.store, thread, read).await {
+    match store_reads::fetch(&context.store, thread, read).await {
         Ok(fetched) => Some(fetched),
         Err(error) => {
             tracing::debug!(%thread, %error, "the store cannot be read");

@@ -16,12 +16,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use wire::query::ChangedThreads;
 
-use crate::driver;
-use crate::driver::{Command, Viewer};
-use crate::lane::Lane;
+use crate::streaming::feed_task;
+use crate::streaming::feed_task::{Command, Viewer};
+use crate::streaming::send_queue::Lane;
 use crate::metrics;
 use crate::metrics::Cut;
-use crate::reads;
+use crate::streaming::store_reads;
 use crate::remembered::Remembered;
 use feed::{BadCursor, CatchUp, Watch, catch_up};
 
@@ -369,7 +369,7 @@ impl Hub {
         let seat = Seat { _viewers: Arc::clone(&viewers) };
         feeds.insert(thread.clone(), Entry { commands: commands.clone(), viewers });
         let heard = self.heard[usize::from(context.partition_of(thread).0)].subscribe();
-        spawn_named("feed", driver::run(context.clone(), thread.clone(), inbox, heard));
+        spawn_named("feed", feed_task::run(context.clone(), thread.clone(), inbox, heard));
         Ok((seat, commands))
     }
 
@@ -408,7 +408,7 @@ impl Hub {
     async fn sent_after(&self, p: PartitionId, watch: &Watch) -> (PartitionId, Option<ChangedThreads>) {
         let question = wire::query::encode_changed_threads_query(&watch.question(p));
         let reply = self.context.bus.ask(p, question, WATCH_TIMEOUT).await;
-        (p, driver::read_reply(reply, wire::query::decode_changed_threads).ok())
+        (p, feed_task::read_reply(reply, wire::query::decode_sent).ok())
     }
 
     /// Tells the feeds up to which frame their owner has sent.
@@ -445,7 +445,7 @@ async fn bring_near(context: &Context, thread: &ThreadId, viewer: &mut Viewer) -
     let mut native = Native::new(thread.clone(), cursor);
     let mut backoff = runtime::Backoff::default();
     while viewer.lane.is_open() {
-        match reads::page(&context.store, thread, native.cursor().base(), Position::MAX).await {
+        match store_reads::page(&context.store, thread, native.cursor().base(), Position::MAX).await {
             Ok(page) if page.ends.len() < NEAR => {
                 viewer.cursor = Some(native.cursor().clone());
                 return true;

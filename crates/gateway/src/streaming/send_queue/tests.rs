@@ -2,7 +2,7 @@ use std::future::poll_fn;
 
 use http_body::Body as _;
 
-use crate::lane::*;
+use crate::streaming::send_queue::*;
 
 async fn next(body: &mut LaneBody) -> Option<Result<Bytes, StreamCut>> {
     let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await;

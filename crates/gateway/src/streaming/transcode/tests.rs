@@ -4,7 +4,7 @@ use protocols::responses::{self, Calls, Resume};
 use protocols::{ChatCompletions, Cursor, FailureNote, Header, Native, Progress, Responses};
 use serde_json::{Value, json};
 
-use crate::adapted::*;
+use crate::streaming::transcode::*;
 
 fn message() -> MessageId {
     MessageId::parse("m").unwrap()

@@ -7,7 +7,7 @@ use auth::{KeyId, Principal};
 use model::Timestamp;
 use protocols::native;
 
-use crate::lane::Lane;
+use crate::streaming::send_queue::Lane;
 
 /// So many streams are kept before those that have ended are looked for.
 const FEW: usize = 64;
@@ -82,7 +82,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::lane::LaneBody;
+    use crate::streaming::send_queue::LaneBody;
 
     fn lane() -> (Lane, LaneBody) {
         Lane::new(CancellationToken::new(), 1_000)

@@ -13,7 +13,7 @@ use utoipa::openapi::{KnownFormat, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::extract::query;
-use crate::owner;
+use crate::commands::owner_query;
 use crate::routes::{COMPACTION_STATES, INCOMPLETE};
 
 macro_rules! form {
@@ -239,7 +239,7 @@ form! {
 
 form! {
     /// Whether the worker answers that owns the partition; without it only what is stored is known.
-    PresenceText, one_of([owner::presence(true), owner::presence(false)])
+    PresenceText, one_of([owner_query::presence(true), owner_query::presence(false)])
 }
 
 form! {

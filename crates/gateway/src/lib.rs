@@ -8,8 +8,9 @@
 //! past a hole; each viewer gets each chunk once, in order, and one end per message, and can continue at any other gateway
 //! with the last event's id.
 
+mod settings_cache;
+mod commands;
 mod streaming;
-mod acts;
 mod auth;
 mod desk;
 mod error;
@@ -17,15 +18,10 @@ mod extract;
 mod forms;
 mod guard;
 mod http;
-mod input;
 mod metrics;
-mod orders;
-mod owner;
-mod remembered;
 mod routes;
 mod settings;
 pub mod shown;
-mod standing;
 
 use std::io;
 use std::net::SocketAddr;

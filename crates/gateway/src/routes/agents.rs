@@ -16,9 +16,10 @@ use crate::extract::path::Params;
 use crate::extract::query;
 use crate::extract::query::Asked;
 use crate::streaming::registry::{Context, Hub};
-use crate::owner::{ShownReason, ShownTurn};
+use crate::commands::owner_query::{ShownReason, ShownTurn};
 use crate::routes::fresh;
-use crate::{acts, forms, owner, settings, shown};
+use crate::commands::{control, owner_query};
+use crate::{forms, settings, shown};
 
 /// What an agent without settings has.
 const DEFAULT_WORKFLOW: &str = "default";
@@ -80,7 +81,7 @@ pub(crate) async fn put(
         agent: desk.agent(&agent)?,
         workflow: path::id("workflow", &body.workflow, WorkflowName::parse)?,
         settings: settings::checked(body.settings)?,
-        act: acts::new_id()?,
+        act: control::new_id()?,
         actor: desk.actor(&headers)?,
     };
     let version = desk.store()?.put_agent(&put).await?;
@@ -98,12 +99,12 @@ pub(crate) async fn show(desk: Desk, Params(agent): Params<String>) -> Result<Re
     let (agent, hub) = (desk.queue(&agent)?, desk.hub()?);
     let row = hub.store().agent(&agent).await?.ok_or_else(unknown)?;
     let context = hub.context();
-    let about = QueryTarget::Agent(agent.clone());
-    let explained = owner::why(context, Bucket::of_key(agent.as_str()), &about).await;
+    let about = About::Agent(agent.clone());
+    let explained = owner_query::why(context, Bucket::of_key(agent.as_str()), &about).await;
     let active = explained.as_ref().and_then(|explained| explained.active.as_ref());
     Ok(fresh(AgentNow {
         agent: ShownAgent::from(&row),
-        owner: owner::presence(explained.is_some()),
+        owner: owner_query::presence(explained.is_some()),
         active_turn: active.map(|active| ShownTurn::new(context, active)),
         waiting: waiting(context, &row, explained.as_ref()),
     }))
@@ -270,5 +271,5 @@ pub(crate) async fn clear_backoff(
 async fn act(desk: &Desk, agent: &str, headers: &HeaderMap, what: ControlKind) -> Result<Response, Problem> {
     let (agent, actor) = (desk.queue(agent)?, desk.actor(headers)?);
     let hub: &Hub = desk.hub()?;
-    Ok(acts::perform(hub, actor, agent, what).await?.into_response())
+    Ok(control::perform(hub, actor, agent, what).await?.into_response())
 }

@@ -18,7 +18,8 @@ use crate::extract::query::Asked;
 use crate::routes::messages::Accepted;
 use crate::routes::turns::turn_id;
 use crate::routes::{fresh, threads};
-use crate::{acts, forms, orders, shown};
+use crate::commands::{control, publish};
+use crate::{forms, shown};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -101,7 +102,7 @@ pub(crate) async fn retry(
     let hub = desk.hub()?;
     let row = hub.store().failed_turn(&thread, &turn).await?.ok_or_else(unknown)?;
     let opened = TurnOpened { run: row.opened.run + 1, actor: Some(actor.into()), ..row.opened };
-    orders::open_turn(hub.context(), &opened).await?;
+    publish::open_turn(hub.context(), &opened).await?;
     let accepted = Accepted::new(&thread, &turn, opened.run);
     Ok((StatusCode::ACCEPTED, fresh(accepted)).into_response())
 }
@@ -115,7 +116,7 @@ pub(crate) async fn drop_one(
     let (thread, turn, actor) = (desk.thread(&thread)?, turn_id(&turn)?, desk.actor(&headers)?);
     let hub = desk.hub()?;
     hub.store().failed_turn(&thread, &turn).await?.ok_or_else(unknown)?;
-    let acted = acts::perform(hub, actor, thread.agent(), ControlKind::DropFailedTurn(turn)).await?;
+    let acted = control::perform(hub, actor, thread.agent(), ActKind::DropFailedTurn(turn)).await?;
     Ok(acted.into_response())
 }
 

@@ -17,15 +17,16 @@ use crate::extract::body::{Bounded, Strict};
 use crate::extract::headers;
 use crate::extract::path::Params;
 use crate::streaming::registry::Hub;
-use crate::input;
-use crate::input::{MAX_INPUT_BODY, TurnParameters};
+use crate::commands::validate;
+use crate::commands::validate::{MAX_INPUT_BODY, TurnParameters};
 use crate::streaming::send_queue::LaneBody;
 use crate::routes::{Connection, events, fresh, threads};
 use crate::streaming::body::Seated;
-use crate::standing;
-use crate::standing::{Input, Standing};
+use crate::commands::submit;
+use crate::commands::submit::{Input, Standing};
 use crate::streaming::{resume, store_reads};
-use crate::{forms, orders};
+use crate::forms;
+use crate::commands::publish;
 
 /// An input.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -81,11 +82,11 @@ pub(crate) async fn take(
     Strict(body): Strict<MessageBody>,
 ) -> Result<Response, Problem> {
     let thread = desk.thread(&thread)?;
-    input::content(&body.content)?;
+    validate::content(&body.content)?;
     let input = Input {
         agent: body.agent_id.map(|id| desk.agent_in("agent_id", &id)).transpose()?,
         policy: threads::policy(body.busy_policy.as_deref())?,
-        metadata: input::metadata(body.metadata)?,
+        metadata: validate::metadata(body.metadata)?,
         parameters: TurnParameters::of_parameters(body.parameters)?,
         key: headers::idempotency_key(&headers)?,
         correlation_id: headers::correlation_id(&headers)?,
@@ -97,10 +98,10 @@ pub(crate) async fn take(
         let after = events::last_event_id(&headers)?;
         return in_line(&desk, hub, connection, &input, after).await;
     }
-    let standing = standing::of(hub, &input).await?;
+    let standing = submit::of(hub, &input).await?;
     let turn = standing.turn().clone();
     if let Standing::New(opened) = standing {
-        orders::open_turn(hub.context(), &opened).await?;
+        publish::open_turn(hub.context(), &opened).await?;
     }
     Ok((StatusCode::ACCEPTED, fresh(Accepted::new(&input.thread, &turn, 0))).into_response())
 }
@@ -140,8 +141,8 @@ async fn in_line(
         resume::check(hub, thread, cursor).await?;
     }
     let standing = match (&after, &input.key) {
-        (Some(cursor), None) => standing::repeated(hub, input, cursor).await?,
-        _ => standing::of(hub, input).await?,
+        (Some(cursor), None) => submit::repeated(hub, input, cursor).await?,
+        _ => submit::of(hub, input).await?,
     };
     let turn = standing.turn().clone();
     let answer = awaited(&standing)?;
@@ -182,7 +183,7 @@ pub(crate) async fn watch(
         events::until_verdict(verdict).await?;
     }
     if let Standing::New(opened) = standing {
-        orders::open_turn(hub.context(), opened).await?;
+        publish::open_turn(hub.context(), opened).await?;
     }
     Ok(body)
 }

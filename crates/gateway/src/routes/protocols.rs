@@ -34,9 +34,10 @@ use crate::streaming::registry::Hub;
 use crate::streaming::send_queue::LaneBody;
 use crate::routes::{Connection, events, messages};
 use crate::streaming::body::Seated;
-use crate::standing;
-use crate::standing::{Input, Standing};
-use crate::{input, metrics, owner};
+use crate::commands::submit;
+use crate::commands::submit::{Input, Standing};
+use crate::commands::{validate, owner_query};
+use crate::metrics;
 use crate::streaming::store_reads;
 
 /// Longest id of a client's that is a key of its input.
@@ -164,9 +165,9 @@ pub(crate) async fn open(
 
 /// Checks an input and reads where it stands; nothing is opened yet.
 async fn placed(desk: &Desk, input: &Input) -> Result<Standing, Trouble> {
-    input::content(&input.content)?;
-    input::client_metadata(&input.metadata)?;
-    Ok(standing::of(desk.hub()?, input).await?)
+    validate::content(&input.content)?;
+    validate::client_metadata(&input.metadata)?;
+    Ok(submit::of(desk.hub()?, input).await?)
 }
 
 /// Opens the turn if it is a new one.
@@ -214,13 +215,13 @@ pub(crate) async fn find(
 /// the thread of their agent are nobody's answer.
 pub(crate) async fn active(hub: &Hub, thread: &ThreadId) -> Result<Option<(TurnId, MessageId)>, Trouble> {
     // Most who come back find it at once.
-    let about = QueryTarget::Thread(thread.clone());
-    if let Some(explained) = owner::why(hub.context(), Bucket::of(thread), &about).await
+    let about = About::Thread(thread.clone());
+    if let Some(explained) = owner_query::why(hub.context(), Bucket::of(thread), &about).await
         && let Some(found) = foreground(hub, thread, &explained).await?
     {
         return Ok(Some(found));
     }
-    foreground(hub, thread, &owner::knows(hub.context(), thread).await?).await
+    foreground(hub, thread, &owner_query::knows(hub.context(), thread).await?).await
 }
 
 async fn foreground(

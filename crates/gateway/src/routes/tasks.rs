@@ -17,12 +17,13 @@ use crate::extract::path::Params;
 use crate::extract::query;
 use crate::extract::query::Asked;
 use crate::streaming::registry::Hub;
-use crate::input;
-use crate::input::MAX_INPUT_BODY;
+use crate::commands::validate;
+use crate::commands::validate::MAX_INPUT_BODY;
 use crate::routes::agents;
 use crate::routes::agents::ShownError;
 use crate::routes::fresh;
-use crate::{acts, forms, orders, shown, standing};
+use crate::commands::{control, publish, submit};
+use crate::{forms, shown};
 
 /// A task.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -69,17 +70,17 @@ pub(crate) async fn send(
     let agent = desk.agent(&agent)?;
     let id = body.task_id.unwrap_or_else(|| Uuid::now_v7().simple().to_string());
     let id = path::id("task_id", &id, TaskId::parse)?;
-    input::content(&body.content)?;
-    let metadata = input::metadata(body.metadata)?;
+    validate::content(&body.content)?;
+    let metadata = validate::metadata(body.metadata)?;
     let hub = desk.hub()?;
     let task = Task { agent, id, kind: TaskKind::Task, content: body.content, metadata };
-    let task = orders::task_as_read(hub.context(), &task)?;
-    standing::refuse_erased(hub, &task.agent.thread()).await?;
+    let task = publish::task_as_read(hub.context(), &task)?;
+    submit::refuse_erased(hub, &task.agent.thread()).await?;
     if hub.store().task_digest(&task.agent, &task.id).await?.is_some_and(|known| known != task.digest()) {
         let detail = "the agent knows a task of that id with another payload";
         return Err(Problem::conflict("task_conflict", detail));
     }
-    orders::send_task(hub.context(), &task).await?;
+    publish::send_task(hub.context(), &task).await?;
     let place = format!("/v1/agents/{}/tasks/{}", task.agent.name(), task.id);
     let shown = TaskAccepted {
         task_id: task.id.as_str().to_owned(),
@@ -213,8 +214,8 @@ pub(crate) async fn edit(
     if body.content.is_none() && body.metadata.is_none() {
         return Err(Problem::bad_request("invalid_body", "there is neither content nor metadata to change"));
     }
-    body.content.as_deref().map(input::content).transpose()?;
-    let metadata = body.metadata.map(|map| input::metadata(Some(map))).transpose()?;
+    body.content.as_deref().map(validate::content).transpose()?;
+    let metadata = body.metadata.map(|map| validate::metadata(Some(map))).transpose()?;
     let hub = desk.hub()?;
     let (content, metadata) = match (body.content, metadata) {
         (Some(content), Some(metadata)) => (content, metadata),
@@ -255,7 +256,7 @@ async fn act(
     actor: String,
     what: ControlKind,
 ) -> Result<Response, Problem> {
-    let acted = acts::perform(hub, actor, agent.clone(), what).await?;
+    let acted = control::perform(hub, actor, agent.clone(), what).await?;
     if acted.refused().is_some() && hub.store().task(&agent, task).await?.is_none() {
         return Err(unknown());
     }

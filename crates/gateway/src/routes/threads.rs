@@ -16,10 +16,11 @@ use crate::error::Problem;
 use crate::extract::body::{Bounded, Strict};
 use crate::extract::path::Params;
 use crate::streaming::registry::Hub;
-use crate::owner::{ShownInput, ShownOpenMessage, ShownTurn};
+use crate::commands::owner_query::{ShownInput, ShownOpenMessage, ShownTurn};
 use crate::routes::fresh;
 use crate::shown::ShownThread;
-use crate::{forms, input, owner};
+use crate::forms;
+use crate::commands::{validate, owner_query};
 
 /// Before a thread counts as unknown.
 const SECOND_LOOK: Duration = Duration::from_millis(150);
@@ -62,7 +63,7 @@ impl ThreadNow {
         let open = explained.iter().flat_map(|explained| &explained.open);
         Self {
             thread,
-            owner: owner::presence(explained.is_some()),
+            owner: owner_query::presence(explained.is_some()),
             active_turn: active.map(|active| ShownTurn::new(hub.context(), active)),
             waiting_turns: waiting.map(|waiting| ShownInput::new(hub.context(), waiting)).collect(),
             open_messages: open.map(|open| ShownOpenMessage::new(hub.context(), open)).collect(),
@@ -95,7 +96,7 @@ pub(crate) async fn create(desk: Desk, Strict(body): Strict<ThreadBody>) -> Resu
     };
     let agent = body.agent_id.map(|id| desk.agent_in("agent_id", &id)).transpose()?;
     let policy = policy(body.busy_policy.as_deref())?;
-    let new = NewThread { thread, agent, policy, metadata: input::metadata(body.metadata)? };
+    let new = NewThread { thread, agent, policy, metadata: validate::metadata(body.metadata)? };
     let hub = desk.hub()?;
     let is_new = hub.store().name_thread(&new).await?;
     let row = hub.store().thread(&new.thread).await?.ok_or_else(unknown)?;
@@ -139,8 +140,8 @@ pub(crate) async fn check_begun(hub: &Hub, thread: &ThreadId) -> Result<(), Prob
 }
 
 /// What the owner says of the thread's turns.
-async fn ask(hub: &Hub, thread: &ThreadId) -> Option<QueueStatus> {
-    owner::why(hub.context(), Bucket::of(thread), &QueryTarget::Thread(thread.clone())).await
+async fn ask(hub: &Hub, thread: &ThreadId) -> Option<Explanation> {
+    owner_query::why(hub.context(), Bucket::of(thread), &About::Thread(thread.clone())).await
 }
 
 /// Something in the thread is under way or waits.
@@ -160,7 +161,7 @@ async fn known_otherwise(
         return Ok(());
     }
     Err(match explained {
-        Some(explained) if !owner::is_catching_up(explained) => unknown(),
+        Some(explained) if !owner_query::is_catching_up(explained) => unknown(),
         _ => {
             let detail = "nothing is stored of this thread, and nobody owns it at the moment";
             Problem::unavailable("no_owner", detail)

@@ -14,9 +14,10 @@ use crate::error::Problem;
 use crate::extract::body::Empty;
 use crate::extract::path;
 use crate::extract::path::Params;
-use crate::owner::ShownReason;
+use crate::commands::owner_query::ShownReason;
 use crate::routes::{Desk, fresh};
-use crate::{acts, forms, owner};
+use crate::commands::{control, owner_query};
+use crate::forms;
 
 /// An input is stored before its owner knows of it: who asks at once asks again after these pauses.
 const PAUSES: [Duration; 3] =
@@ -72,8 +73,8 @@ pub(crate) async fn show(desk: Desk, Params(turn): Params<String>) -> Result<Res
     };
     let mut pauses = PAUSES.into_iter();
     loop {
-        let explained = owner::why(hub.context(), turn.bucket(), &QueryTarget::Turn(turn.clone())).await;
-        let is_away = explained.as_ref().is_none_or(owner::is_catching_up);
+        let explained = owner_query::why(hub.context(), turn.bucket(), &About::Turn(turn.clone())).await;
+        let is_away = explained.as_ref().is_none_or(owner_query::is_catching_up);
         if let Some(explained) = explained
             && let Some(active) = explained.active.filter(|active| active.turn == turn)
             && let Some(thread) = desk.own(active.thread)
@@ -121,7 +122,7 @@ pub(crate) async fn stop(
     let (turn, actor) = (turn_id(&turn)?, desk.actor(&headers)?);
     let hub = desk.hub()?;
     let thread = thread_of(&desk, &turn).await?;
-    let acted = acts::perform(hub, actor, thread.agent(), ControlKind::StopTurn(turn)).await?;
+    let acted = control::perform(hub, actor, thread.agent(), ActKind::StopTurn(turn)).await?;
     Ok(acted.into_response())
 }
 
@@ -142,8 +143,8 @@ async fn look_for(desk: &Desk, turn: &TurnId, pauses: &[Duration]) -> Result<Thr
     let mut pauses = pauses.iter().copied();
     let give_up_at = Instant::now() + Duration::from_millis(hub.context().limits.owner_patience_ms);
     loop {
-        let explained = owner::why(hub.context(), turn.bucket(), &about).await;
-        let is_away = explained.as_ref().is_none_or(owner::is_catching_up);
+        let explained = owner_query::why(hub.context(), turn.bucket(), &about).await;
+        let is_away = explained.as_ref().is_none_or(owner_query::is_catching_up);
         let active = explained.and_then(|explained| explained.active).filter(|active| active.turn == *turn);
         let found = match active {
             Some(active) => Some(active.thread),

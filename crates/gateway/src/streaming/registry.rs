@@ -22,7 +22,7 @@ use crate::streaming::send_queue::Lane;
 use crate::metrics;
 use crate::metrics::Cut;
 use crate::streaming::store_reads;
-use crate::remembered::Remembered;
+use crate::settings_cache::Remembered;
 use feed::{BadCursor, CatchUp, Watch, catch_up};
 
 /// How often the owner of each partition with viewers is asked of which threads it has sent frames.

@@ -3,7 +3,7 @@
 use model::WaitReason;
 use serde_json::{Value, json};
 
-use crate::acts::ShownAct;
+use crate::commands::control::ShownAct;
 use crate::routes::batches::{BatchesPage, BatchesQuery};
 use crate::routes::context::{Compactions, ContextQuery, ShownContext, Undone};
 use crate::routes::description::answers::Answer;

@@ -9,11 +9,11 @@ use protocols::agui::{Request, error_body};
 
 use crate::desk::Desk;
 use crate::streaming::registry::Hub;
-use crate::input::TurnParameters;
-use crate::owner;
+use crate::commands::validate::TurnParameters;
+use crate::commands::owner_query;
 use crate::routes::Connection;
 use crate::routes::protocols::{Answer, Posted, Trouble, active, enter, find, last, open, own_key, posted, stream};
-use crate::standing::{Input, Standing};
+use crate::commands::submit::{Input, Standing};
 
 pub(crate) async fn post(
     desk: Desk,
@@ -92,6 +92,6 @@ async fn named(
 
 /// Whether a turn of which nothing is stored is under way, or waits.
 async fn is_known(hub: &Hub, thread: &ThreadId, turn: &TurnId) -> Result<bool, Trouble> {
-    let explained = owner::knows(hub.context(), thread).await?;
-    Ok(owner::has_turn(&explained, turn))
+    let explained = owner_query::knows(hub.context(), thread).await?;
+    Ok(owner_query::has_turn(&explained, turn))
 }

@@ -9,10 +9,10 @@ use protocols::chat_completions::{Request, Terms, ToolCalls, error_body};
 
 use crate::desk::Desk;
 use crate::error::Problem;
-use crate::input::TurnParameters;
+use crate::commands::validate::TurnParameters;
 use crate::routes::Connection;
 use crate::routes::protocols::{Posted, Repeats, Trouble, enter, failed, imported, json, new_thread, placed, posted, stream, whole};
-use crate::standing::{Input, Standing};
+use crate::commands::submit::{Input, Standing};
 
 /// Names the thread of a completion, as `metadata.thread_id` does.
 const THREAD: &str = "x-antiphon-thread";

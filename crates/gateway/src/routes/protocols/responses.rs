@@ -21,11 +21,11 @@ use crate::extract::path::Params;
 use crate::extract::query::Asked;
 use crate::forms;
 use crate::streaming::registry::Hub;
-use crate::input::TurnParameters;
+use crate::commands::validate::TurnParameters;
 use crate::routes::protocols::{Answer, Posted, Repeats, Trouble, active, answered, enter, find, json, new_thread, placed, posted, stream, whole};
 use crate::routes::{Connection, turns};
-use crate::standing::Input;
-use crate::{acts, owner};
+use crate::commands::submit::Input;
+use crate::commands::{control, owner_query};
 use crate::streaming::store_reads;
 
 /// How long a cancelled response is waited for, so that it can be shown as it ended.
@@ -188,7 +188,7 @@ pub(crate) async fn cancel(
         let terms = known_terms(hub, &thread, &turn, &message).await?;
         let mut answer = ended(hub, &thread, &turn, &message).await?;
         if answer.is_none() {
-            acts::perform(hub, actor, thread.agent(), ControlKind::StopTurn(turn.clone())).await?;
+            control::perform(hub, actor, thread.agent(), ActKind::StopTurn(turn.clone())).await?;
         }
         for _ in 0..CANCEL_LOOKS {
             if answer.is_some() {
@@ -295,8 +295,8 @@ async fn model_of(hub: &Hub, thread: &ThreadId) -> Result<String, Trouble> {
 
 /// The response of a turn that has not ended. Nobody who asks waits for an owner that is away.
 async fn under_way(hub: &Hub, terms: Terms, turn: &TurnId) -> Bytes {
-    let about = QueryTarget::Thread(terms.thread.clone());
-    let explained = owner::why(hub.context(), Bucket::of(&terms.thread), &about).await;
+    let about = About::Thread(terms.thread.clone());
+    let explained = owner_query::why(hub.context(), Bucket::of(&terms.thread), &about).await;
     let is_running =
         explained.is_some_and(|explained| explained.active.is_some_and(|active| active.turn == *turn));
     Responses::under_way(terms, is_running)

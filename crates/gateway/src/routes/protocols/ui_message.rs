@@ -17,12 +17,13 @@ use crate::extract::body::Empty;
 use crate::extract::path;
 use crate::extract::path::Params;
 use crate::extract::query::Asked;
-use crate::input::TurnParameters;
+use crate::commands::validate::TurnParameters;
 use crate::streaming::store_reads;
 use crate::routes::protocols::{Answer, Posted, Trouble, active, answered, find, last, open, own_key, posted, stream};
 use crate::routes::{Connection, fresh, history, messages};
-use crate::standing::{Input, Standing};
-use crate::{acts, forms};
+use crate::commands::submit::{Input, Standing};
+use crate::commands::control;
+use crate::forms;
 
 /// An answer that ended so lately is told again to a client that comes back to a thread: it may have seen a part of it. Clients ask within
 /// seconds of a cut; one that has the whole answer is told the same under the same id.
@@ -209,7 +210,7 @@ pub(crate) async fn stop(
         let named = path::id("message", &named, MessageId::parse)?;
         let under_way = active(hub, &thread).await?.filter(|(_, message)| *message == named);
         let Some((turn, _)) = under_way else { return Ok(StatusCode::NO_CONTENT.into_response()) };
-        let acted = acts::perform(hub, actor, thread.agent(), ControlKind::StopTurn(turn)).await?;
+        let acted = control::perform(hub, actor, thread.agent(), ActKind::StopTurn(turn)).await?;
         Ok(acted.into_response())
     };
     answered(outcome.await, error_body)

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::error::Problem;
 use crate::forms;
 use crate::streaming::registry::Hub;
-use crate::orders;
+use crate::commands::publish;
 
 /// How long an answer waits for what became of the act.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -84,8 +84,8 @@ pub(crate) async fn perform(
     subject: AgentId,
     what: ControlKind,
 ) -> Result<Acted, Problem> {
-    let act = Control { id: new_id()?, actor: actor.into(), subject, kind: what };
-    orders::send_act(hub.context(), &act).await?;
+    let act = Act { id: new_id()?, actor: actor.into(), subject, what };
+    publish::send_act(hub.context(), &act).await?;
     let outcome = outcome(hub, &act).await;
     tracing::info!(act = %act.id, actor = %act.actor, subject = %act.subject, what = act.kind.name(),
         target = act.kind.target(), ?outcome, "an act was sent");

@@ -13,10 +13,10 @@ use uuid::Uuid;
 
 use crate::error::{Problem, STORE_UNAVAILABLE};
 use crate::streaming::registry::Hub;
-use crate::input::TurnParameters;
-use crate::owner;
+use crate::commands::validate::TurnParameters;
+use crate::commands::owner_query;
 use crate::streaming::store_reads;
-use crate::remembered::Settings;
+use crate::settings_cache::Settings;
 
 /// Bytes of a digest that name a turn: 128 bits.
 const NAME_BYTES: usize = 16;
@@ -265,11 +265,11 @@ fn refuse_while_backing_off(agent: &AgentId, standing: &AgentStanding) -> Result
 /// Refuses the input when another turn is under way or waits; true when it is this one, which came before.
 async fn is_under_way(hub: &Hub, thread: &ThreadId, turn: &TurnId) -> Result<bool, Problem> {
     // Without an answer the owner decides, by the policy that travels with the input.
-    let about = QueryTarget::Thread(thread.clone());
-    let Some(explained) = owner::why(hub.context(), Bucket::of(thread), &about).await else {
+    let about = About::Thread(thread.clone());
+    let Some(explained) = owner_query::why(hub.context(), Bucket::of(thread), &about).await else {
         return Ok(false);
     };
-    if owner::has_turn(&explained, turn) {
+    if owner_query::has_turn(&explained, turn) {
         return Ok(true);
     }
     // Postponed background turns do not make a thread busy.

@@ -8,15 +8,14 @@
 //! past a hole; each viewer gets each chunk once, in order, and one end per message, and can continue at any other gateway
 //! with the last event's id.
 
+mod app;
 mod settings_cache;
 mod commands;
 mod streaming;
 mod auth;
-mod desk;
 mod error;
 mod extract;
 mod forms;
-mod guard;
 mod http;
 mod metrics;
 mod routes;

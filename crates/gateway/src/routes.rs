@@ -31,14 +31,14 @@ use store::AuditRow;
 use tokio_util::sync::CancellationToken;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::desk::{Counter, Desk};
+use crate::app::request_context::{Counter, Desk};
 use crate::error::Problem;
 use crate::extract::path;
 use crate::extract::path::Params;
 use crate::extract::query;
 use crate::extract::query::Asked;
-use crate::guard;
-use crate::guard::Guards;
+use crate::app::authorize;
+use crate::app::authorize::Guards;
 use crate::http::request_id;
 use crate::streaming::registry::Hub;
 use crate::{forms, shown};
@@ -69,7 +69,7 @@ pub(crate) fn router(counter: Counter, cors: Arc<CorsRules>, health: Health) -> 
             self::protocols::refusal_at(uri.path(), Problem::method_not_allowed())
         });
     routes
-        .layer(middleware::from_fn_with_state(cors, guard::cross_origin))
+        .layer(middleware::from_fn_with_state(cors, authorize::cross_origin))
         .layer(middleware::from_fn(request_id::identify))
 }
 

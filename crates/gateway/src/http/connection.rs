@@ -26,8 +26,8 @@ use tower::Service;
 use crate::auth::host_check::Heads;
 use crate::error::Problem;
 use crate::extract::body::Patience;
-use crate::guard;
-use crate::guard::Peer;
+use crate::app::authorize;
+use crate::app::authorize::Peer;
 use crate::http::header_timer::HeadTimer;
 use crate::http::http2::{Own, Paced, Streams};
 use crate::http::ip_limit::{Peers, Place};
@@ -117,7 +117,7 @@ impl Shared {
         let is_repeatable =
             request.method() == Method::GET || request.headers().contains_key("idempotency-key");
         let is_http1 = request.version() < hyper::Version::HTTP_2;
-        let origin = guard::origin(request.headers());
+        let origin = authorize::origin(request.headers());
         let path = request.uri().path().to_owned();
         let mut response = match self.heads.check(&request) {
             Ok(()) => self.router.clone().call(request).await?,
@@ -139,7 +139,7 @@ impl Shared {
 
     /// What the router has no part in is refused here: in the form of the protocol of that path, and pages may read it, too.
     fn refusal(&self, problem: Problem, path: &str, origin: Option<&str>) -> Response {
-        guard::readable(routes::protocols::refusal_at(path, problem), &self.heads.cors, origin)
+        authorize::readable(routes::protocols::refusal_at(path, problem), &self.heads.cors, origin)
     }
 
     /// A place for a request beside others.
@@ -288,7 +288,7 @@ async fn beside_others(
             (response, Some(seat))
         }
         Err(problem) => {
-            let origin = guard::origin(request.headers());
+            let origin = authorize::origin(request.headers());
             (shared.refusal(problem, request.uri().path(), origin.as_deref()), None)
         }
     };

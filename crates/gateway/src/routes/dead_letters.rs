@@ -6,7 +6,7 @@ use serde_json::Value;
 use store::{DeadLetterCursor, StoredDeadLetter};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::desk::Desk;
+use crate::app::request_context::Desk;
 use crate::error::Problem;
 use crate::extract::query;
 use crate::extract::query::Asked;

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::streaming::resume;
-use crate::desk::Desk;
+use crate::app::request_context::Desk;
 use crate::error::Problem;
 use crate::extract::path;
 use crate::extract::path::Params;

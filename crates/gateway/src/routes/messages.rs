@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use store::TurnState;
 use utoipa::ToSchema;
 
-use crate::desk::Desk;
+use crate::app::request_context::Desk;
 use crate::error::Problem;
 use crate::extract::body::{Bounded, Strict};
 use crate::extract::headers;

@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use crate::streaming::transcode;
 use crate::streaming::transcode::{Adapted, Telling};
-use crate::desk::Desk;
+use crate::app::request_context::Desk;
 use crate::error;
 use crate::error::{Again, Problem};
 use crate::extract::body;

@@ -9,7 +9,7 @@ use store::{TaskRow, TaskStatus};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use crate::desk::Desk;
+use crate::app::request_context::Desk;
 use crate::error::Problem;
 use crate::extract::body::{Bounded, Empty, Strict};
 use crate::extract::path;

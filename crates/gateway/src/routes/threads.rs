@@ -11,7 +11,7 @@ use store::NewThread;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::desk::Desk;
+use crate::app::request_context::Desk;
 use crate::error::Problem;
 use crate::extract::body::{Bounded, Strict};
 use crate::extract::path::Params;

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::desk::Desk;
+use crate::app::request_context::Desk;
 use crate::error::Problem;
 use crate::extract::body::{Bounded, Strict};
 use crate::extract::path::Params;

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use http_body::{Body, Frame};
 
-use crate::guard::OpenStream;
+use crate::app::authorize::OpenStream;
 use crate::streaming::registry::Seat;
 
 #[derive(Debug)]

@@ -18,8 +18,8 @@ use tower::Service;
 
 use crate::auth::authenticator::Credentials;
 use crate::auth::config::AccessConfig;
-use crate::desk::Counter;
-use crate::guard::Usage;
+use crate::app::request_context::Counter;
+use crate::app::authorize::Usage;
 use crate::streaming::registry::Limits;
 use crate::routes::description::{codes, operations};
 use crate::routes::{Connection, router};

@@ -7,7 +7,7 @@ use model::{MessageId, Metadata, ThreadId, TurnId};
 use protocols::AgUi;
 use protocols::agui::{Request, error_body};
 
-use crate::desk::Desk;
+use crate::app::request_context::Desk;
 use crate::streaming::registry::Hub;
 use crate::commands::validate::TurnParameters;
 use crate::commands::owner_query;

@@ -7,7 +7,7 @@ use model::ThreadId;
 use protocols::ChatCompletions;
 use protocols::chat_completions::{Request, Terms, ToolCalls, error_body};
 
-use crate::desk::Desk;
+use crate::app::request_context::Desk;
 use crate::error::Problem;
 use crate::commands::validate::TurnParameters;
 use crate::routes::Connection;

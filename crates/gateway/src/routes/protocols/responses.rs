@@ -14,7 +14,7 @@ use store::{AskedResponse, NewThread};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::desk::Desk;
+use crate::app::request_context::Desk;
 use crate::error::Problem;
 use crate::extract::body::Empty;
 use crate::extract::path::Params;

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use model::Timestamp;
 
-use crate::desk::{Caller, Counter};
+use crate::app::request_context::{Caller, Counter};
 use crate::error;
 use crate::error::Problem;
 

@@ -18,7 +18,7 @@ use crate::auth::authenticator::Credentials;
 use crate::error::Problem;
 use crate::extract::headers;
 use crate::extract::path;
-use crate::guard::{OpenStream, Usage};
+use crate::app::authorize::{OpenStream, Usage};
 use crate::streaming::registry::{Hub, Limits};
 use crate::streaming::send_queue::{Lane, LaneBody};
 use crate::routes::Connection;

@@ -2,3 +2,4 @@
 
 pub(crate) mod authorize;
 pub(crate) mod request_context;
+pub(crate) mod state;

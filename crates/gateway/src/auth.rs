@@ -3,6 +3,8 @@
 pub(crate) mod api_key_cache;
 pub(crate) mod authenticator;
 pub(crate) mod config;
+pub(crate) mod cors;
 pub(crate) mod error;
 pub(crate) mod host_check;
 pub(crate) mod jwks;
+pub(crate) mod quota;

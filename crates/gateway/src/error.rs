@@ -192,7 +192,7 @@ pub(crate) fn in_form(
         }
         Again::Never | Again::Maybe => {}
     }
-    error::challenge(&mut response);
+    challenge(&mut response);
     response
 }
 

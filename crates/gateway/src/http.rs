@@ -1,9 +1,11 @@
 //! Transport: connections, HTTP/1.1 and HTTP/2, timeouts and limits per client. Knows no thread, table or role.
 
 pub(crate) mod connection;
+pub(crate) mod extensions;
 pub(crate) mod header_timer;
 pub(crate) mod http2;
 pub(crate) mod ip_limit;
+pub(crate) mod limits;
 pub(crate) mod listener;
 pub(crate) mod request_id;
 pub(crate) mod timeout_stream;

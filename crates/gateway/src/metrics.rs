@@ -161,10 +161,10 @@ pub(crate) fn order(kind: &'static str, is_stored: bool) {
     counter!(COMMANDS, "kind" => kind, "outcome" => outcome).increment(1);
 }
 
-pub(crate) fn feed(counts: feed::Counts) {
-    counter!(LEFT_OUT).increment(counts.left_out);
-    counter!(HOLES).increment(counts.holes_repaired);
-    counter!(FILTERED).increment(counts.filtered);
+pub(crate) fn feed(left_out: u64, gaps_filled: u64, skipped: u64) {
+    counter!(LEFT_OUT).increment(left_out);
+    counter!(HOLES).increment(gaps_filled);
+    counter!(FILTERED).increment(skipped);
 }
 
 pub(crate) fn doubt() {

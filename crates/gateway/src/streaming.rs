@@ -1,10 +1,12 @@
 //! From a feed to a socket: one feed task per thread with subscribers, their send queues and response bodies. Knows no route.
 
-pub(crate) mod body;
+pub(crate) mod feed_context;
 pub(crate) mod feed_task;
 pub(crate) mod registry;
+pub(crate) mod response;
 pub(crate) mod resume;
 pub(crate) mod revocation;
 pub(crate) mod send_queue;
 pub(crate) mod store_reads;
+pub(crate) mod subscriber;
 pub(crate) mod transcode;

@@ -1,7 +1,7 @@
 //! Looking at batches.
 
 use batches::context::ContextRules;
-use gateway::shown::{ShownBatch, WholeBatch};
+use gateway::views::{ShownBatch, WholeBatch};
 use model::{Position, ThreadId, Timestamp};
 use runtime::Clock;
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! Dead letters: inputs given up on. Lists, shows, replays and drops them.
 
 use bus::Bus;
-use gateway::shown;
-use model::CommandId;
+use gateway::views;
+use model::ActId;
 use serde_json::{Value, json};
 use store::{DeadLetterId, ReplayClaim, Store, StoredDeadLetter};
 use uuid::Uuid;
@@ -106,7 +106,7 @@ fn shown(letter: &StoredDeadLetter) -> Value {
         "reason": letter.reason,
         "detail": letter.detail,
         "bytes": letter.raw.len(),
-        "created_at": shown::rfc3339(letter.created_at),
-        "replayed_at": letter.replayed_at.and_then(shown::rfc3339),
+        "created_at": views::rfc3339(letter.created_at),
+        "replayed_at": letter.replayed_at.and_then(views::rfc3339),
     })
 }

@@ -2,7 +2,7 @@
 
 use auth::{StoredKey, TenantName};
 use gateway::new_key;
-use gateway::shown::ShownKey;
+use gateway::views::ShownKey;
 use model::Timestamp;
 use runtime::Clock;
 use serde_json::{Value, json};

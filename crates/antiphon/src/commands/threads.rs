@@ -1,6 +1,6 @@
 //! Looking at threads and copying them.
 
-use gateway::shown::{self, ShownThread};
+use gateway::views::{self, ShownThread};
 use model::{Position, ThreadId};
 use serde_json::json;
 use store::Store;
@@ -37,7 +37,7 @@ pub(super) async fn not_erased(store: &Store, thread: &ThreadId) -> Result<(), S
     match erased.is_named {
         true => Ok(()),
         false => {
-            let at = shown::rfc3339(erased.at).unwrap_or_default();
+            let at = views::rfc3339(erased.at).unwrap_or_default();
             Err(Stop::Failed(format!("thread {thread} was erased at {at} by {}", erased.actor)))
         }
     }

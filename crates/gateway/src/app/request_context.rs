@@ -1,6 +1,6 @@
 //! What a handler works with: who asks, and what of the fleet is theirs.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use auth::ticket::Ticket;
 use auth::{Principal, Source};
@@ -8,46 +8,26 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
-use model::{AgentId, Tenant, ThreadId, Timestamp};
+use model::{AgentId, Tenant, ThreadId};
 use protocols::native;
-use runtime::Clock;
 use store::Store;
 
+use crate::app::state::Caller;
+use crate::app::state::Counter;
 use crate::auth::authenticator;
-use crate::auth::authenticator::Credentials;
+use crate::auth::quota::OpenStream;
+use crate::backend::Backend;
+use crate::config::Limits;
 use crate::error::Problem;
 use crate::extract::headers;
 use crate::extract::path;
-use crate::app::authorize::{OpenStream, Usage};
-use crate::streaming::registry::{Hub, Limits};
+use crate::http::extensions::ConnectionHandle;
+use crate::streaming::registry::Hub;
 use crate::streaming::send_queue::{Lane, LaneBody};
-use crate::routes::Connection;
-use crate::streaming::revocation::Vigil;
 
 /// What every stream begins with. The pause is long enough for a load balancer to notice a gateway that is gone, short enough for a
 /// reader to wait. It is a line of the first event: some clients take lines without data for an event without data.
 const FIRST: [&[u8]; 2] = [native::OPEN, b"retry: 1000\n"];
-
-/// What all requests share; the hub is there once the number of partitions is known.
-#[derive(Clone)]
-pub(crate) struct Counter {
-    pub(crate) hub: Arc<OnceLock<Hub>>,
-    pub(crate) limits: Limits,
-    pub(crate) credentials: Arc<Credentials>,
-    pub(crate) usage: Usage,
-    pub(crate) vigil: Vigil,
-    pub(crate) clock: Clock,
-}
-
-impl Counter {
-    pub(crate) fn now(&self) -> Timestamp {
-        Timestamp(self.clock.now_ms())
-    }
-}
-
-/// Who asks; the guard of a route puts it into the request.
-#[derive(Debug, Clone)]
-pub(crate) struct Caller(pub(crate) Arc<Principal>);
 
 /// One request's share: everything it names belongs to the tenant of whoever asks.
 pub(crate) struct Desk {
@@ -78,14 +58,19 @@ impl FromRequestParts<Counter> for Desk {
 }
 
 impl Desk {
-    pub(crate) fn hub(&self) -> Result<&Hub, Problem> {
+    /// The feeds that streams attach to.
+    pub(crate) fn feeds(&self) -> Result<&Hub, Problem> {
         self.hub
             .as_ref()
             .ok_or_else(|| Problem::unavailable("starting", "the database has not been reached yet"))
     }
 
+    pub(crate) fn backend(&self) -> Result<&Backend, Problem> {
+        self.feeds().map(Hub::backend)
+    }
+
     pub(crate) fn store(&self) -> Result<&Store, Problem> {
-        self.hub().map(Hub::store)
+        self.backend().map(Backend::store)
     }
 
     pub(crate) fn tenant(&self) -> Option<&Tenant> {
@@ -161,7 +146,7 @@ impl Desk {
     /// A lane that has begun; what the stream uses is given back when the last part is dropped.
     pub(crate) fn lane(
         &self,
-        connection: Connection,
+        connection: ConnectionHandle,
     ) -> Result<(Lane, LaneBody, Option<OpenStream>), Problem> {
         let place = self.counter.usage.open_stream(&self.principal, self.counter.now())?;
         let (lane, body) = Lane::new(connection.0, self.limits.lag_bytes);

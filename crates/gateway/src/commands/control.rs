@@ -2,19 +2,13 @@
 
 use std::time::Duration;
 
-use axum::Json;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use model::{AgentId, CommandId, Control, ControlKind};
-use serde::Serialize;
+use model::{Act, ActId, ActKind, AgentId};
 use tokio::time::{Instant, sleep, timeout_at};
-use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::error::Problem;
-use crate::forms;
-use crate::streaming::registry::Hub;
+use crate::backend::Backend;
 use crate::commands::publish;
+use crate::error::Problem;
 
 /// How long an answer waits for what became of the act.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -36,38 +30,26 @@ enum Outcome {
     Pending,
 }
 
-/// What became of an act.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct ShownAct {
-    #[schema(value_type = forms::ActName)]
-    act_id: String,
-    /// The owner has done it.
-    done: bool,
-    /// Why not, when its owner refused it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    refused: Option<String>,
-}
-
 impl Acted {
+    pub(crate) fn id(&self) -> &ActId {
+        &self.act
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.outcome == Outcome::Done
+    }
+
+    /// The owner has not said yet what became of it.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.outcome == Outcome::Pending
+    }
+
     /// Why the owner refused it, if it did.
     pub(crate) fn refused(&self) -> Option<&str> {
         match &self.outcome {
             Outcome::Refused(why) => Some(why),
             Outcome::Done | Outcome::Pending => None,
         }
-    }
-}
-
-impl IntoResponse for Acted {
-    fn into_response(self) -> Response {
-        let status = match self.outcome {
-            Outcome::Pending => StatusCode::ACCEPTED,
-            Outcome::Done | Outcome::Refused(_) => StatusCode::OK,
-        };
-        let done = self.outcome == Outcome::Done;
-        let refused = self.refused().map(str::to_owned);
-        (status, Json(ShownAct { act_id: self.act.as_str().to_owned(), done, refused })).into_response()
     }
 }
 
@@ -79,26 +61,26 @@ pub(crate) fn new_id() -> Result<CommandId, Problem> {
 
 /// Sends an act and waits some time for what became of it.
 pub(crate) async fn perform(
-    hub: &Hub,
+    backend: &Backend,
     actor: String,
     subject: AgentId,
     what: ControlKind,
 ) -> Result<Acted, Problem> {
     let act = Act { id: new_id()?, actor: actor.into(), subject, what };
-    publish::send_act(hub.context(), &act).await?;
-    let outcome = outcome(hub, &act).await;
-    tracing::info!(act = %act.id, actor = %act.actor, subject = %act.subject, what = act.kind.name(),
-        target = act.kind.target(), ?outcome, "an act was sent");
+    publish::send_act(backend, &act).await?;
+    let outcome = outcome(backend, &act).await;
+    tracing::info!(act = %act.id, actor = %act.actor, subject = %act.subject, what = act.what.name(),
+        target = act.what.target(), ?outcome, "an act was sent");
     Ok(Acted { act: act.id, outcome })
 }
 
-async fn outcome(hub: &Hub, act: &Control) -> Outcome {
+async fn outcome(backend: &Backend, act: &Act) -> Outcome {
     let give_up_at = Instant::now() + PATIENCE;
     let mut pause = FIRST_LOOK;
     loop {
         sleep(pause).await;
         // The act is stored; that the audit cannot be read at the moment changes nothing.
-        let looked = timeout_at(give_up_at, hub.store().act(act.subject.as_str(), &act.id)).await;
+        let looked = timeout_at(give_up_at, backend.store().act(act.subject.as_str(), &act.id)).await;
         if let Ok(Ok(Some(row))) = looked {
             return row.error.map_or(Outcome::Done, Outcome::Refused);
         }

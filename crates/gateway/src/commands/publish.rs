@@ -7,8 +7,8 @@ use bytes::Bytes;
 use model::{Bucket, Command, Control, Task, TurnOpened};
 use wire::{CONTENT_TYPE_PROTOBUF, DecodeLimits, Decoded, subject};
 
+use crate::backend::Backend;
 use crate::error::Problem;
-use crate::streaming::registry::Context;
 use crate::metrics;
 
 /// How long a stream may take to store an order: an election among its servers is over by then.
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const NO_CHUNKS: usize = 0;
 
 /// Stores an input.
-pub(crate) async fn open_turn(context: &Context, opened: &TurnOpened) -> Result<(), Problem> {
+pub(crate) async fn open_turn(context: &Backend, opened: &TurnOpened) -> Result<(), Problem> {
     let subject = subject::chunks_exact(context.count, &opened.thread);
     let kind = if opened.run == 0 { "turn" } else { "retry_turn" };
     let payload = wire::encode_opened(opened);
@@ -26,7 +26,7 @@ pub(crate) async fn open_turn(context: &Context, opened: &TurnOpened) -> Result<
 }
 
 /// A task as its owner will read it.
-pub(crate) fn task_as_read(context: &Context, task: &Task) -> Result<Task, Problem> {
+pub(crate) fn task_as_read(context: &Backend, task: &Task) -> Result<Task, Problem> {
     let subject = subject::tasks_exact(context.count, &task.agent);
     match decoded(context, task.bucket(), &subject, &wire::encode_task(task))? {
         Decoded::Command(Command::Task(read)) => Ok(read),
@@ -35,28 +35,28 @@ pub(crate) fn task_as_read(context: &Context, task: &Task) -> Result<Task, Probl
 }
 
 /// Stores a task.
-pub(crate) async fn send_task(context: &Context, task: &Task) -> Result<(), Problem> {
+pub(crate) async fn send_task(context: &Backend, task: &Task) -> Result<(), Problem> {
     let subject = subject::tasks_exact(context.count, &task.agent);
     store(context, "task", &subject, wire::encode_task(task)).await
 }
 
 /// Stores an act.
-pub(crate) async fn send_act(context: &Context, act: &Control) -> Result<(), Problem> {
-    let subject = subject::control_subject(context.count, act);
-    let payload = wire::encode_control(act);
+pub(crate) async fn send_act(context: &Backend, act: &Act) -> Result<(), Problem> {
+    let subject = subject::act_exact(context.count, act);
+    let payload = wire::encode_act(act);
     decoded(context, Bucket::of_key(act.subject.as_str()), &subject, &payload)?;
     store(context, "act", &subject, payload).await
 }
 
 /// Reads what is to be sent as its owner will: what it would refuse is not sent.
-fn decoded(context: &Context, bucket: Bucket, subject: &str, payload: &Bytes) -> Result<Decoded, Problem> {
+fn decoded(context: &Backend, bucket: Bucket, subject: &str, payload: &Bytes) -> Result<Decoded, Problem> {
     let limits = DecodeLimits { chunk_bytes: NO_CHUNKS, partitions: context.count };
     let p = bucket.partition(context.count);
     wire::decode_entry(p, subject, Some(CONTENT_TYPE_PROTOBUF), payload, &limits)
         .map_err(|refusal| Problem::bad_request(refusal.code, refusal.detail))
 }
 
-async fn store(context: &Context, kind: &'static str, subject: &str, payload: Bytes) -> Result<(), Problem> {
+async fn store(context: &Backend, kind: &'static str, subject: &str, payload: Bytes) -> Result<(), Problem> {
     let stored = context.bus.publish_stored(subject, payload, Some(CONTENT_TYPE_PROTOBUF), PATIENCE).await;
     metrics::order(kind, stored.is_ok());
     let error = match stored {

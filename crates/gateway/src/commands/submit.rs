@@ -3,19 +3,18 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use model::{AgentId, Bucket, BusyPolicy, MessageId, Metadata, QueryTarget, ThreadId, TurnId, TurnOpened};
+use model::{AgentId, Bucket, BusyPolicy, MessageId, Metadata, Position, ThreadId, TurnId, TurnOpened};
 use protocols::Cursor;
 use protocols::request::BadRequest;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use store::{AgentStanding, KeyClaim, TurnState};
+use store::{AgentStanding, KeyClaim, Store, StoreError, TurnState};
 use uuid::Uuid;
 
-use crate::error::{Problem, STORE_UNAVAILABLE};
-use crate::streaming::registry::Hub;
-use crate::commands::validate::TurnParameters;
+use crate::backend::Backend;
 use crate::commands::owner_query;
-use crate::streaming::store_reads;
+use crate::commands::validate::TurnParameters;
+use crate::error::{Problem, STORE_UNAVAILABLE};
 use crate::settings_cache::Settings;
 
 /// Bytes of a digest that name a turn: 128 bits.
@@ -56,33 +55,48 @@ impl Standing {
     }
 }
 
+/// The message whose end ends the stream.
+pub(crate) fn awaited(standing: &Standing) -> Result<MessageId, Problem> {
+    let run = match standing {
+        Standing::New(opened) => opened.run,
+        Standing::Known(_, None) => 0,
+        Standing::Known(_, Some(TurnState::Done { answer })) => return Ok(answer.clone()),
+        Standing::Known(_, Some(TurnState::Failed { run } | TurnState::Open { run })) => *run,
+        Standing::Known(_, Some(TurnState::Dropped)) => {
+            let detail = "the turn of this Idempotency-Key failed, and somebody dropped it";
+            return Err(Problem::new(StatusCode::GONE, "turn_dropped", detail));
+        }
+    };
+    Ok(standing.turn().answer(run))
+}
+
 /// Reads what decides about an input, and takes its key. While Postgres is away, what was read some minutes ago decides: the input needs
 /// NATS alone then. Its turn's id comes from its key as ever, so the same is the same turn; that a key is used with another input is not
 /// noticed.
-pub(crate) async fn of(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
-    let context = hub.context();
+pub(crate) async fn of(backend: &Backend, input: &Input) -> Result<Standing, Problem> {
+    let context = backend;
     let known = context.remembered.get(&input.thread, input.agent.as_ref(), context.now());
-    let Some(known) = known else { return read(hub, input).await };
-    match tokio::time::timeout(PATIENCE, read(hub, input)).await {
-        Ok(Err(problem)) if problem.code() == STORE_UNAVAILABLE => from_memory(hub, input, known).await,
-        Err(_) => from_memory(hub, input, known).await,
+    let Some(known) = known else { return read(backend, input).await };
+    match tokio::time::timeout(PATIENCE, read(backend, input)).await {
+        Ok(Err(problem)) if problem.code() == STORE_UNAVAILABLE => from_memory(backend, input, known).await,
+        Err(_) => from_memory(backend, input, known).await,
         Ok(standing) => standing,
     }
 }
 
-async fn from_memory(hub: &Hub, input: &Input, known: Settings) -> Result<Standing, Problem> {
+async fn from_memory(backend: &Backend, input: &Input, known: Settings) -> Result<Standing, Problem> {
     let turn = turn_id(input, &digest(input))?;
     refuse_unless_allowed(&input.parameters, &known)?;
     tracing::debug!(%turn, "Postgres is away: an input is taken by what was read before");
     let policy = input.policy.unwrap_or(known.policy);
-    if policy == BusyPolicy::Reject && is_under_way(hub, &input.thread, &turn).await? {
+    if policy == BusyPolicy::Reject && is_under_way(backend, &input.thread, &turn).await? {
         return Ok(Standing::Known(turn, None));
     }
     Ok(Standing::New(Box::new(opened(input, turn, policy, known))))
 }
 
-async fn read(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
-    let store = hub.store();
+async fn read(backend: &Backend, input: &Input) -> Result<Standing, Problem> {
+    let store = backend.store();
     let claim = async {
         match &input.key {
             Some(key) => store.key_claim(&input.thread, key).await,
@@ -91,7 +105,7 @@ async fn read(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
     };
     let (claim, thread) = tokio::try_join!(claim, store.thread(&input.thread))?;
     if thread.is_none() {
-        refuse_erased(hub, &input.thread).await?;
+        refuse_erased(backend, &input.thread).await?;
     }
     let digest = digest(input);
     let claimed = claim.map(|claim| same(claim, &digest)).transpose()?;
@@ -124,13 +138,13 @@ async fn read(hub: &Hub, input: &Input) -> Result<Standing, Problem> {
     let policy = input.policy.unwrap_or(settings.policy);
     refuse_unless_allowed(&input.parameters, &settings)?;
     refuse_while_backing_off(&agent, &standing)?;
-    if policy == BusyPolicy::Reject && is_under_way(hub, &input.thread, &turn).await? {
+    if policy == BusyPolicy::Reject && is_under_way(backend, &input.thread, &turn).await? {
         return Ok(Standing::Known(turn, None));
     }
     if let Some(key) = &input.key {
         turn = same(store.claim_key(&input.thread, key, &digest, &turn).await?, &digest)?;
     }
-    let context = hub.context();
+    let context = backend;
     context.remembered.set(&input.thread, input.agent.as_ref(), settings.clone(), context.now());
     Ok(Standing::New(Box::new(opened(input, turn, policy, settings))))
 }
@@ -156,7 +170,7 @@ fn opened(input: &Input, turn: TurnId, policy: BusyPolicy, settings: Settings) -
 ///
 /// # Errors
 /// The cursor names no answer to this input: what the client means is not known, and nothing is stored.
-pub(crate) async fn repeated(hub: &Hub, input: &Input, cursor: &Cursor) -> Result<Standing, Problem> {
+pub(crate) async fn repeated(backend: &Backend, input: &Input, cursor: &Cursor) -> Result<Standing, Problem> {
     let digest = digest(input);
     let of_answer = |message: &MessageId| {
         let (turn, _) = TurnId::of_answer(message)?;
@@ -167,15 +181,21 @@ pub(crate) async fn repeated(hub: &Hub, input: &Input, cursor: &Cursor) -> Resul
     let turn = match open.max_by(|one, other| one.as_str().cmp(other.as_str())) {
         Some(turn) => turn,
         None => {
-            let last = store_reads::ended_at(hub.store(), &input.thread, cursor.base()).await?;
+            let last = ended_at(backend.store(), &input.thread, cursor.base()).await?;
             let detail = "Last-Event-ID says that this is sent again, but names no answer to it; nothing was stored. Send an \
                           Idempotency-Key with every try, or no Last-Event-ID with the first";
             let unknown = || Problem::conflict("idempotency_key_needed", detail);
             last.as_ref().and_then(of_answer).ok_or_else(unknown)?
         }
     };
-    let state = hub.store().turn_state(&input.thread, &turn).await?;
+    let state = backend.store().turn_state(&input.thread, &turn).await?;
     Ok(Standing::Known(turn, state))
+}
+
+/// The message that ended at this place in the thread.
+async fn ended_at(store: &Store, thread: &ThreadId, at: Position) -> Result<Option<MessageId>, StoreError> {
+    let rows = store.ends(thread, Position::from_stored(at.get() - 1), at, 1).await?;
+    Ok(rows.into_iter().next().map(|row| row.message_id))
 }
 
 /// Whether the turn, which has no key, was opened by an input with this digest: its id ends with the first bytes of it.
@@ -188,8 +208,8 @@ fn was_opened_by(turn: &TurnId, thread: &ThreadId, digest: &[u8]) -> bool {
 }
 
 /// Refuses an input to a thread that was erased: its owner would drop it without a word. One that was named again is taken.
-pub(crate) async fn refuse_erased(hub: &Hub, thread: &ThreadId) -> Result<(), Problem> {
-    if hub.store().erased(thread).await?.is_none_or(|erased| erased.is_named) {
+pub(crate) async fn refuse_erased(backend: &Backend, thread: &ThreadId) -> Result<(), Problem> {
+    if backend.store().erased(thread).await?.is_none_or(|erased| erased.is_named) {
         return Ok(());
     }
     let detail =
@@ -263,10 +283,10 @@ fn refuse_while_backing_off(agent: &AgentId, standing: &AgentStanding) -> Result
 }
 
 /// Refuses the input when another turn is under way or waits; true when it is this one, which came before.
-async fn is_under_way(hub: &Hub, thread: &ThreadId, turn: &TurnId) -> Result<bool, Problem> {
+async fn is_under_way(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Result<bool, Problem> {
     // Without an answer the owner decides, by the policy that travels with the input.
     let about = About::Thread(thread.clone());
-    let Some(explained) = owner_query::why(hub.context(), Bucket::of(thread), &about).await else {
+    let Some(explained) = owner_query::why(backend, Bucket::of(thread), &about).await else {
         return Ok(false);
     };
     if owner_query::has_turn(&explained, turn) {

@@ -11,18 +11,9 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use crate::error::Problem;
+use crate::http::extensions::BodyTimeout;
 
-/// How long a body may take to arrive, as an extension of its request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience(pub(crate) Duration);
-
-impl Patience {
-    fn of(request: &Request) -> Self {
-        request.extensions().get().copied().unwrap_or(Self(DEFAULT_PATIENCE))
-    }
-}
-
-const DEFAULT_PATIENCE: Duration = Duration::from_secs(30);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 /// So much of a body that is too large is read all the same, so that its sender gets to read the answer.
 const READ_IN_VAIN: usize = 8 << 20;
 /// Of requests in other protocols.
@@ -114,13 +105,13 @@ async fn read(request: Request, most: usize) -> Result<Bytes, Problem> {
     if length_held_back(request.headers()).is_some_and(|length| length > most as u64) {
         return Err(too_large(most));
     }
-    let Patience(patience) = Patience::of(&request);
-    match tokio::time::timeout(patience, read_bounded(request.into_body(), most)).await {
+    let timeout = request.extensions().get().map_or(DEFAULT_TIMEOUT, |BodyTimeout(timeout)| *timeout);
+    match tokio::time::timeout(timeout, read_bounded(request.into_body(), most)).await {
         Ok(read) => read,
         Err(_) => Err(Problem::new(
             StatusCode::REQUEST_TIMEOUT,
             "body_timeout",
-            format!("the body did not arrive within {} s", patience.as_secs_f64()),
+            format!("the body did not arrive within {} s", timeout.as_secs_f64()),
         )),
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, Uri, header};
 use axum::response::Response;
 use futures_util::FutureExt;
 use hyper::body::Incoming;
@@ -23,20 +23,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use crate::auth::host_check::Heads;
-use crate::error::Problem;
-use crate::extract::body::Patience;
-use crate::app::authorize;
-use crate::app::authorize::Peer;
+use crate::http::extensions::{BodyTimeout, ClientIp, ConnectionHandle};
 use crate::http::header_timer::HeadTimer;
 use crate::http::http2::{Own, Paced, Streams};
 use crate::http::ip_limit::{Peers, Place};
+use crate::http::limits::HttpLimits;
 use crate::http::timeout_stream::{Guarded, Version};
 use crate::http::wake_gated::Rarely;
-use crate::streaming::registry::{HttpLimits, Refused};
 use crate::metrics;
-use crate::routes;
-use crate::routes::Connection;
 
 /// Buffers between us and the client hide how far it lags behind: they are kept small.
 const HTTP1_BUFFER: usize = 64 * 1024;
@@ -53,11 +47,23 @@ const HTTP2_PING_EVERY: Duration = Duration::from_secs(20);
 /// During a drain a connection has this long to say what it was opened for.
 const LATE_HEAD: Duration = Duration::from_secs(1);
 
+/// Makes the response to a request that its connection refuses, from the address of the request and its Origin.
+pub(crate) type Refuse = Arc<dyn Fn(Refusal, &Uri, Option<&HeaderValue>) -> Response + Send + Sync>;
+
+/// Why a connection refuses a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Draining,
+    /// The client's address has as many requests under way as it may.
+    TooManyRequests,
+    /// The gateway has.
+    TooManyStreams,
+}
+
 /// What all connections share.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) router: Router,
-    pub(crate) heads: Heads,
+    pub(crate) refuse: Refuse,
     pub(crate) limits: HttpLimits,
     pub(crate) peers: Peers,
     /// Requests that may be under way on HTTP/2 connections.
@@ -107,29 +113,24 @@ impl Shared {
         &self,
         request: hyper::Request<Incoming>,
         peer: IpAddr,
-        connection: Connection,
+        connection: ConnectionHandle,
     ) -> Result<Response, Infallible> {
         let mut request = request.map(Body::new);
         let extensions = request.extensions_mut();
         extensions.insert(connection);
-        extensions.insert(Peer(peer));
-        extensions.insert(Patience(self.limits.body_timeout));
+        extensions.insert(ClientIp(peer));
+        extensions.insert(BodyTimeout(self.limits.body_timeout));
         let is_repeatable =
             request.method() == Method::GET || request.headers().contains_key("idempotency-key");
         let is_http1 = request.version() < hyper::Version::HTTP_2;
-        let origin = authorize::origin(request.headers());
-        let path = request.uri().path().to_owned();
-        let mut response = match self.heads.check(&request) {
-            Ok(()) => self.router.clone().call(request).await?,
-            Err(problem) => self.refusal(problem, &path, origin.as_deref()),
-        };
+        let (uri, origin) = (request.uri().clone(), request.headers().get(header::ORIGIN).cloned());
+        let mut response = self.router.clone().call(request).await?;
         if !self.drain.is_cancelled() {
             return Ok(response);
         }
         // It would be cut at once. An input without a key may be stored: its sender gets to know of which turn.
         if is_repeatable && is_stream(&response) {
-            let problem = Problem::unavailable("draining", Refused::Draining.to_string());
-            response = self.refusal(problem, &path, origin.as_deref());
+            response = (self.refuse)(Refusal::Draining, &uri, origin.as_ref());
         }
         if is_http1 {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -137,21 +138,10 @@ impl Shared {
         Ok(response)
     }
 
-    /// What the router has no part in is refused here: in the form of the protocol of that path, and pages may read it, too.
-    fn refusal(&self, problem: Problem, path: &str, origin: Option<&str>) -> Response {
-        authorize::readable(routes::protocols::refusal_at(path, problem), &self.heads.cors, origin)
-    }
-
     /// A place for a request beside others.
-    fn seat(&self, peer: IpAddr) -> Result<(OwnedSemaphorePermit, Place), Problem> {
-        let place = self.peers.admit(peer).ok_or_else(|| {
-            let detail = "this address has as many requests under way here as it may have";
-            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", detail).retry_after(1)
-        })?;
-        let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
-            let detail = "this gateway has as many requests under way as it may have; try another";
-            Problem::unavailable("too_many_streams", detail)
-        })?;
+    fn seat(&self, peer: IpAddr) -> Result<(OwnedSemaphorePermit, Place), Refusal> {
+        let place = self.peers.admit(peer).ok_or(Refusal::TooManyRequests)?;
+        let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| Refusal::TooManyStreams)?;
         Ok((permit, place))
     }
 }
@@ -162,7 +152,7 @@ fn is_stream(response: &Response) -> bool {
 }
 
 async fn http1(shared: &Shared, io: Guarded, peer: IpAddr, cut: CancellationToken) -> hyper::Result<()> {
-    let (own, ends) = (Connection(cut.clone()), io.ends());
+    let (own, ends) = (ConnectionHandle(cut.clone()), io.ends());
     let is_used = AtomicBool::new(false);
     let service = service_fn(|request| {
         is_used.store(true, Ordering::Relaxed);
@@ -284,13 +274,10 @@ async fn beside_others(
     let (response, seat) = match shared.seat(peer) {
         Ok(seat) => {
             let cut = own.as_ref().map(|own| own.cut.clone()).unwrap_or_default();
-            let Ok(response) = shared.answer(request, peer, Connection(cut)).await;
+            let Ok(response) = shared.answer(request, peer, ConnectionHandle(cut)).await;
             (response, Some(seat))
         }
-        Err(problem) => {
-            let origin = authorize::origin(request.headers());
-            (shared.refusal(problem, request.uri().path(), origin.as_deref()), None)
-        }
+        Err(why) => ((shared.refuse)(why, request.uri(), request.headers().get(header::ORIGIN)), None),
     };
     response.map(|body| Paced::new(body, own.as_ref(), seat))
 }

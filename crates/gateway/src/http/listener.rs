@@ -13,11 +13,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::auth::host_check::Heads;
-use crate::http::connection;
-use crate::http::connection::Shared;
+use crate::http::connection::{self, Refuse, Shared};
 use crate::http::ip_limit::{Peers, Place};
-use crate::streaming::registry::Limits;
+use crate::http::limits::HttpLimits;
 use crate::metrics;
 
 /// Buffers between us and the client hide how far it lags behind: they are kept small.
@@ -43,23 +41,24 @@ pub(crate) fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
-    heads: Heads,
-    limits: Limits,
+    refuse: Refuse,
+    limits: HttpLimits,
+    most_connections: usize,
     drain: CancellationToken,
 ) {
     let tracker = TaskTracker::new();
     let shared = Arc::new(Shared {
         router,
-        heads,
-        limits: limits.http,
-        peers: Peers::new(limits.http.connections_per_peer),
-        streams: Arc::new(Semaphore::new(limits.connections)),
+        refuse,
+        limits,
+        peers: Peers::new(limits.connections_per_peer),
+        streams: Arc::new(Semaphore::new(most_connections)),
         drain: drain.clone(),
         abort: CancellationToken::new(),
     });
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Arc::new(Semaphore::new(most_connections));
     let begin = |stream: TcpStream, addr: SocketAddr, place: OwnedSemaphorePermit| {
-        let Some(of_peer) = shared.peers.admit(addr.ip()) else { return refuse(&stream, addr) };
+        let Some(of_peer) = shared.peers.admit(addr.ip()) else { return reset(&stream, addr) };
         prepare(&stream, shared.limits.write_timeout);
         let served = serve_one(Arc::clone(&shared), stream, addr.ip(), (place, of_peer));
         spawn_named("http connection", tracker.track_future(served));
@@ -112,7 +111,7 @@ async fn serve_one(
 }
 
 /// Reset, so that nothing of it stays with us.
-fn refuse(stream: &TcpStream, addr: SocketAddr) {
+fn reset(stream: &TcpStream, addr: SocketAddr) {
     metrics::refused_connection();
     tracing::debug!(%addr, "the peer has as many connections as it may have");
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));

@@ -3,23 +3,22 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use bus::{LiveSubscription, QueryError};
+use bus::LiveSubscription;
 use feed::{BadCursor, Event, Fate, Feed, Join, Page, Read, Waiting};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use model::{MessageId, ThreadId, Timestamp};
-use protocols::{Cursor, native};
+use protocols::native;
 use runtime::Backoff;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use wire::query::SnapshotReply;
 
-use crate::streaming::registry::{Context, Heard};
+use crate::metrics::{self, Cut};
+use crate::streaming::feed_context::FeedContext;
 use crate::streaming::send_queue::Lane;
-use crate::metrics;
-use crate::metrics::{Asked, Cut};
-use crate::streaming::store_reads;
-use crate::streaming::store_reads::Fetched;
+use crate::streaming::store_reads::{self, Fetched};
+use crate::streaming::subscriber::{Command, Heard, Viewer};
 
 const TICK: Duration = Duration::from_millis(100);
 /// Of a feed that is calm: most of them, at most times, and ten ticks a second of ten thousand feeds would take a core.
@@ -33,31 +32,8 @@ const LAG_PARTS: usize = 8;
 const GROUP: usize = 32;
 /// Whoever owns nothing answers at once that it does not; an owner may be busy, or far away.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
-/// What the hub tells a driver.
-#[derive(Debug)]
-pub(crate) enum Command {
-    /// Let a viewer in. Boxed, for every feed's channel has room for some dozens from the beginning.
-    Join(Box<Viewer>),
-    /// The owner of this epoch has sent frames of the thread up to this number.
-    Sent(u64, u64),
-}
 
-/// Who wants events.
-#[derive(Debug)]
-pub(crate) struct Viewer {
-    /// The way to it.
-    pub(crate) lane: Lane,
-    /// It gets what comes strictly after; without one, what is open and what comes.
-    pub(crate) cursor: Option<Cursor>,
-    /// It wants this message, and nothing after its end. The end is after its cursor.
-    pub(crate) until: Option<MessageId>,
-    /// There was such a message.
-    pub(crate) has_end: bool,
-    /// Resolved when the viewer has its place (it misses nothing that ends from then on), or its cursor is refused.
-    pub(crate) verdict: Option<oneshot::Sender<Result<(), BadCursor>>>,
-}
-
-type Reply = Result<SnapshotReply, ()>;
+type Reply = Option<QueryReply>;
 
 /// For whom the store is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +43,7 @@ enum Reader {
 }
 
 struct Driver {
-    context: Context,
+    context: FeedContext,
     thread: ThreadId,
     feed: Feed,
     viewers: Vec<Viewer>,
@@ -81,7 +57,7 @@ struct Driver {
 
 /// Runs until the thread has had no viewer for some seconds, or the gateway drains.
 pub(crate) async fn run(
-    context: Context,
+    context: FeedContext,
     thread: ThreadId,
     mut commands: mpsc::Receiver<Command>,
     heard: watch::Receiver<Heard>,
@@ -111,17 +87,17 @@ pub(crate) async fn run(
     metrics::feeds(-1.0);
 }
 
-fn say_goodbye(context: &Context, lane: &Lane) {
-    match context.drain.is_cancelled() {
+fn say_goodbye(context: &FeedContext, lane: &Lane) {
+    match context.backend.drain.is_cancelled() {
         true => lane.end_with(native::drain(context.retry_ms())),
         false => lane.cut(Cut::Internal),
     }
 }
 
-async fn listen(context: &Context, thread: &ThreadId) -> LiveSubscription {
+async fn listen(context: &FeedContext, thread: &ThreadId) -> LiveSubscription {
     let mut backoff = Backoff::default();
     loop {
-        match context.bus.subscribe_out(thread).await {
+        match context.backend.bus.subscribe_out(thread).await {
             Ok(frames) => return frames,
             Err(error) => tracing::debug!(%thread, %error, "cannot listen to the thread yet"),
         }
@@ -130,8 +106,8 @@ async fn listen(context: &Context, thread: &ThreadId) -> LiveSubscription {
 }
 
 impl Driver {
-    fn new(context: Context, thread: ThreadId) -> Self {
-        let feed = Feed::new(thread.clone(), context.limits.feed_bytes);
+    fn new(context: FeedContext, thread: ThreadId) -> Self {
+        let feed = Feed::new(thread.clone(), context.backend.limits.feed_bytes);
         Self {
             context,
             waiting: Waiting::new(thread.clone()),
@@ -151,7 +127,7 @@ impl Driver {
         commands: &mut mpsc::Receiver<Command>,
         mut heard: watch::Receiver<Heard>,
     ) {
-        let drain = self.context.drain.clone();
+        let drain = self.context.backend.drain.clone();
         let mut known = *heard.borrow_and_update();
         self.feed.on_owner(known.epoch);
         let mut tick = pin!(sleep(TICK));
@@ -227,7 +203,7 @@ impl Driver {
 
     fn on_frame(&mut self, frame: &bytes::Bytes) {
         match wire::live::decode(frame) {
-            Ok(frame) => self.feed.on_frame(frame, self.context.now()),
+            Ok(frame) => self.feed.on_frame(frame, self.context.backend.now()),
             Err(error) => {
                 metrics::undecodable();
                 tracing::warn!(%error, "a frame of an owner cannot be read");
@@ -237,16 +213,16 @@ impl Driver {
 
     fn on_reply(&mut self, reply: Reply) {
         self.ask = None;
-        let now = self.context.now();
+        let now = self.context.backend.now();
         match reply {
-            Ok(reply) => self.feed.on_reply(reply, now),
-            Err(()) => self.feed.on_ask_failed(now),
+            Some(reply) => self.feed.on_reply(reply, now),
+            None => self.feed.on_ask_failed(now),
         }
     }
 
     fn on_fetched(&mut self, reader: Reader, fetched: Option<Fetched>) {
         self.read = None;
-        let now = self.context.now();
+        let now = self.context.backend.now();
         match (reader, fetched) {
             (Reader::Feed, Some(Fetched::Last(position))) => self.feed.on_last(position, now),
             (Reader::Feed, Some(Fetched::Page(page))) => self.feed.on_page(&page, now),
@@ -275,7 +251,7 @@ impl Driver {
         if self.waiting.is_empty() {
             return;
         }
-        for (viewer, fate, until) in self.waiting.let_in(&mut self.feed, self.context.now()) {
+        for (viewer, fate, until) in self.waiting.let_in(&mut self.feed, self.context.backend.now()) {
             self.settle(Viewer { until, ..viewer }, fate);
         }
     }
@@ -312,8 +288,9 @@ impl Driver {
 
     /// True when the feed has ended.
     fn on_tick(&mut self) -> bool {
-        let now = self.context.now();
-        metrics::feed(self.feed.take_counts());
+        let now = self.context.backend.now();
+        let counts = self.feed.take_counts();
+        metrics::feed(counts.left_out, counts.holes_repaired, counts.filtered);
         self.viewers.retain(|viewer| viewer.lane.is_open());
         self.waiting.retain(|viewer| viewer.lane.is_open());
         if !self.viewers.is_empty() || !self.waiting.is_empty() {
@@ -321,13 +298,13 @@ impl Driver {
             return false;
         }
         let idle_since = *self.idle_since.get_or_insert(now);
-        now.since_ms(idle_since) > self.context.limits.linger_ms && self.context.retire(&self.thread)
+        now.since_ms(idle_since) > self.context.backend.limits.linger_ms && self.context.retire(&self.thread)
     }
 
     /// Hands every event on. A burst of more than a part of what a viewer may lag is handed on in such parts, with time between them to
     /// take one: else it would cut everybody, however fast.
     async fn pump(&mut self) {
-        let most = self.context.limits.lag_bytes / LAG_PARTS;
+        let most = self.context.backend.limits.lag_bytes / LAG_PARTS;
         let (mut events, mut size) = (Vec::new(), 0);
         while let Some(event) = self.feed.next_event() {
             let (bytes, ended) = match event {
@@ -388,7 +365,7 @@ impl Driver {
 
     /// Starts the question and the read that are wanted.
     fn fetch(&mut self) {
-        let now = self.context.now();
+        let now = self.context.backend.now();
         if self.ask.is_none()
             && let Some(ask) = self.feed.want_ask(now)
         {
@@ -442,13 +419,6 @@ impl Driver {
     }
 }
 
-impl Viewer {
-    /// Whoever asked to be told may be gone.
-    pub(crate) fn accept(&mut self) {
-        self.verdict.take().map(|verdict| verdict.send(Ok(())));
-    }
-}
-
 async fn or_never(ask: &mut Option<BoxFuture<'static, Reply>>) -> Reply {
     match ask {
         Some(ask) => ask.await,
@@ -465,40 +435,13 @@ async fn read_or_never(
     }
 }
 
-async fn put_question(context: &Context, ask: wire::query::SnapshotRequest) -> Reply {
-    let partition = context.partition_of(&ask.thread);
-    let reply = context.bus.ask(partition, wire::query::encode_snapshot_request(&ask), ASK_TIMEOUT).await;
-    read_reply(reply, wire::query::decode_snapshot)
+async fn put_question(context: &FeedContext, ask: wire::query::Query) -> Reply {
+    let (partition, query) = (context.backend.partition_of(&ask.thread), wire::query::encode_query(&ask));
+    context.backend.query_owner(partition, query, ASK_TIMEOUT, wire::query::decode_reply).await
 }
 
-/// Counts and decodes an owner's answer.
-pub(crate) fn read_reply<T>(
-    reply: Result<bytes::Bytes, QueryError>,
-    decode: impl Fn(&bytes::Bytes) -> Result<T, wire::DecodeError>,
-) -> Result<T, ()> {
-    let reply = match reply {
-        Ok(reply) => reply,
-        Err(error) => {
-            metrics::ask(error.into());
-            return Err(());
-        }
-    };
-    match decode(&reply) {
-        Ok(reply) => {
-            metrics::ask(Asked::Answered);
-            Ok(reply)
-        }
-        Err(error) => {
-            metrics::ask(Asked::Undecodable);
-            metrics::undecodable();
-            tracing::warn!(%error, "an answer of an owner cannot be read");
-            Err(())
-        }
-    }
-}
-
-async fn read_store(context: &Context, thread: &ThreadId, read: Read) -> Option<Fetched> {
-    match store_reads::fetch(&context.store, thread, read).await {
+async fn read_store(context: &FeedContext, thread: &ThreadId, read: Read) -> Option<Fetched> {
+    match store_reads::fetch(context.backend.store(), thread, read).await {
         Ok(fetched) => Some(fetched),
         Err(error) => {
             tracing::debug!(%thread, %error, "the store cannot be read");

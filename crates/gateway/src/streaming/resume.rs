@@ -7,8 +7,9 @@ use model::{Bucket, Position, ThreadId};
 use protocols::Cursor;
 use store::{Placed, Store, StoreError};
 
+use crate::backend::Backend;
 use crate::error::Problem;
-use crate::streaming::registry::Hub;
+use axum::http::HeaderMap;
 
 /// How long the store may take to say where the thread stands. Streams go on without it.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -20,25 +21,25 @@ const SKEW_MS: i64 = 60_000;
 /// A client has a position only after its commit, and the thread's head is read after the client has named it: so what was
 /// just committed is never taken for the future, whatever the clocks of the fleet say. While the store does not answer, only what
 /// the clock forbids is refused.
-pub(crate) async fn check(hub: &Hub, thread: &ThreadId, cursor: &Cursor) -> Result<(), Problem> {
+pub(crate) async fn check(backend: &Backend, thread: &ThreadId, cursor: &Cursor) -> Result<(), Problem> {
     let base = cursor.base();
     // Where a thread without messages stands.
     if base.get() == 0 {
         return Ok(());
     }
-    match tokio::time::timeout(PATIENCE, find(hub, thread, base)).await {
+    match tokio::time::timeout(PATIENCE, find(backend, thread, base)).await {
         Ok(Ok(found)) => found,
         unanswered => {
             if let Ok(Err(error)) = unanswered {
                 tracing::debug!(%thread, %error, "a cursor could not be checked");
             }
-            if is_in_the_future(hub, base) { Err(ahead()) } else { Ok(()) }
+            if is_in_the_future(backend, base) { Err(ahead()) } else { Ok(()) }
         }
     }
 }
 
-fn is_in_the_future(hub: &Hub, base: Position) -> bool {
-    base.timestamp().since_ms(hub.context().now()) > SKEW_MS
+fn is_in_the_future(backend: &Backend, base: Position) -> bool {
+    base.timestamp().since_ms(backend.now()) > SKEW_MS
 }
 
 pub(crate) fn unknown() -> Problem {
@@ -52,11 +53,15 @@ pub(crate) fn ahead() -> Problem {
 }
 
 /// Whether it is neither of another thread nor ahead.
-async fn find(hub: &Hub, thread: &ThreadId, base: Position) -> Result<Result<(), Problem>, StoreError> {
-    let store = hub.store();
+async fn find(
+    backend: &Backend,
+    thread: &ThreadId,
+    base: Position,
+) -> Result<Result<(), Problem>, StoreError> {
+    let store = backend.store();
     Ok(match store.placed(thread, base).await? {
         Placed::Here => Ok(()),
-        _ if is_in_the_future(hub, base) => Err(ahead()),
+        _ if is_in_the_future(backend, base) => Err(ahead()),
         // Messages that were brought from another system may bear positions of no bucket; here they would have been found.
         _ if base.bucket() != Bucket::of(thread) => Err(unknown()),
         Placed::Ahead => Err(ahead()),
@@ -70,4 +75,20 @@ async fn forgets(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
     let named = store.thread(thread).await?.and_then(|row| row.named.agent);
     let standing = store.agent_standing(&named.unwrap_or_else(|| thread.agent())).await?;
     Ok(standing.settings.contains_key("retention"))
+}
+
+/// The header beats the query: a browser sends it by itself when it reconnects to the same address.
+pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Problem> {
+    let Some(value) = headers.get("last-event-id") else { return Ok(None) };
+    let text = value.to_str().map_err(|_| bad_cursor("Last-Event-ID is not ASCII text".to_owned()))?;
+    // An empty Last-Event-ID is what the standard calls none.
+    Some(text).filter(|text| !text.is_empty()).map(parsed).transpose()
+}
+
+pub(crate) fn parsed(text: &str) -> Result<Cursor, Problem> {
+    Cursor::parse(text).map_err(|error| bad_cursor(error.to_string()))
+}
+
+fn bad_cursor(detail: String) -> Problem {
+    Problem::bad_request("invalid_cursor", detail)
 }

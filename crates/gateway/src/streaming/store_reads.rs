@@ -50,16 +50,6 @@ pub(crate) async fn has_ended_by(
     Ok(store.end_of(thread, message).await?.is_some_and(|end| end <= at))
 }
 
-/// The message that ended at this place in the thread.
-pub(crate) async fn ended_at(
-    store: &Store,
-    thread: &ThreadId,
-    at: Position,
-) -> Result<Option<MessageId>, StoreError> {
-    let rows = store.ends(thread, Position::from_stored(at.get() - 1), at, 1).await?;
-    Ok(rows.into_iter().next().map(|row| row.message_id))
-}
-
 /// What a feed wants.
 pub(crate) async fn fetch(store: &Store, thread: &ThreadId, read: Read) -> Result<Fetched, StoreError> {
     match read {

@@ -11,10 +11,10 @@ use model::MessageId;
 use protocols::native::{self, Reader, Told};
 use protocols::{Happening, Output, Protocol, StoredAnswer, Then};
 
-use crate::streaming::send_queue::{LaneBody, StreamCut};
 use crate::metrics;
 use crate::metrics::Cut;
-use crate::streaming::body::Seated;
+use crate::streaming::response::Seated;
+use crate::streaming::send_queue::{LaneBody, StreamCut};
 
 /// The comments of the native stream, as blocks of their own: many clients of these protocols take the stream apart at blank lines and look
 /// at how a block begins.

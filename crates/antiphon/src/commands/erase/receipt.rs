@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gateway::shown;
+use gateway::views;
 use model::Timestamp;
 use serde_json::{Map, Value, json};
 use store::ErasedRows;
@@ -70,7 +70,7 @@ impl Receipt {
         json.insert("erased".to_owned(), json!(self.is_erased));
         json.insert("threads".to_owned(), json!(self.threads));
         if let Some(actor) = &self.actor {
-            json.insert("erased_at".to_owned(), json!(shown::rfc3339(self.erased_at)));
+            json.insert("erased_at".to_owned(), json!(views::rfc3339(self.erased_at)));
             json.insert("actor".to_owned(), json!(actor));
         }
         json.insert("tables".to_owned(), json!(self.tables));

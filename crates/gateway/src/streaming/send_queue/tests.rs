@@ -2,6 +2,8 @@ use std::future::poll_fn;
 
 use http_body::Body as _;
 
+use crate::streaming::send_queue::Lane;
+use crate::streaming::send_queue::LaneBody;
 use crate::streaming::send_queue::*;
 
 async fn next(body: &mut LaneBody) -> Option<Result<Bytes, StreamCut>> {

@@ -1,0 +1,278 @@
+//! Agents: their settings, their queues, and what operators do to them.
+
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use model::{AgentId, Bucket, ControlKind, QueryTarget, QueueStatus, WorkflowName};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use store::{AgentRow, AgentWaiting, PutAgent};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::respond::fresh;
+use crate::api::views::{ShownReason, ShownTurn};
+use crate::api::{agent_settings, schemas, views};
+use crate::app::request_context::Desk;
+use crate::backend::Backend;
+use crate::commands::owner_query::OwnerPresence;
+use crate::commands::{control, owner_query};
+use crate::error::Problem;
+use crate::extract::body::{Bounded, Empty, Strict};
+use crate::extract::path;
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
+
+/// What an agent without settings has.
+const DEFAULT_WORKFLOW: &str = "default";
+
+/// What an agent is to be.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AgentBody {
+    #[schema(value_type = schemas::WorkflowText)]
+    workflow: String,
+    /// What the fleet itself understands is checked; the rest is the workflow's.
+    #[schema(value_type = Option<agent_settings::AgentSettings>)]
+    settings: Option<Map<String, Value>>,
+}
+
+/// The settings as they are now.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PutAnswer {
+    #[schema(value_type = schemas::AgentName)]
+    agent_id: String,
+    #[schema(value_type = schemas::WorkflowText)]
+    workflow: String,
+    #[schema(value_type = Object)]
+    settings: Map<String, Value>,
+    /// One more with each change, from 1.
+    version: u64,
+}
+
+/// An agent, and what it does at the moment.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AgentNow {
+    #[serde(flatten)]
+    agent: ShownAgent,
+    #[schema(value_type = schemas::PresenceText)]
+    owner: &'static str,
+    /// The turn that runs in the agent's own thread.
+    #[schema(required)]
+    active_turn: Option<ShownTurn>,
+    /// Why its head does not start.
+    #[schema(required)]
+    waiting: Option<ShownReason>,
+}
+
+impl Bounded for AgentBody {
+    const MAX_BYTES: usize = 512 << 10;
+}
+
+pub(crate) fn unknown() -> Problem {
+    Problem::not_found("unknown_agent", "there is no such agent")
+}
+
+pub(crate) async fn put(
+    desk: Desk,
+    Params(agent): Params<String>,
+    headers: HeaderMap,
+    Strict(body): Strict<AgentBody>,
+) -> Result<Response, Problem> {
+    let put = PutAgent {
+        agent: desk.agent(&agent)?,
+        workflow: path::id("workflow", &body.workflow, WorkflowName::parse)?,
+        settings: agent_settings::checked(body.settings)?,
+        act: control::new_id()?,
+        actor: desk.actor(&headers)?,
+    };
+    let version = desk.store()?.put_agent(&put).await?;
+    let status = if version == 1 { StatusCode::CREATED } else { StatusCode::OK };
+    let shown = PutAnswer {
+        agent_id: put.agent.name().to_owned(),
+        workflow: put.workflow.as_str().to_owned(),
+        settings: put.settings,
+        version,
+    };
+    Ok((status, fresh(shown)).into_response())
+}
+
+pub(crate) async fn show(desk: Desk, Params(agent): Params<String>) -> Result<Response, Problem> {
+    let (agent, backend) = (desk.queue(&agent)?, desk.backend()?);
+    let row = backend.store().agent(&agent).await?.ok_or_else(unknown)?;
+    let context = backend;
+    let about = About::Agent(agent.clone());
+    let explained = owner_query::why(context, Bucket::of_key(agent.as_str()), &about).await;
+    let active = explained.as_ref().and_then(|explained| explained.active.as_ref());
+    Ok(fresh(AgentNow {
+        agent: ShownAgent::from(&row),
+        owner: OwnerPresence::of(explained.as_ref()).name(),
+        active_turn: active.map(|active| ShownTurn::new(context, active)),
+        waiting: waiting(context, &row, explained.as_ref()),
+    }))
+}
+
+/// Why the agent's head does not start. Without its owner only what is stored is known.
+fn waiting(context: &Backend, row: &AgentRow, explained: Option<&Explanation>) -> Option<ShownReason> {
+    let until = row.backoff_next_run_at.filter(|_| row.backoff_left_ms.is_some());
+    match explained {
+        Some(Explanation { reason: Some(wire::explain::WaitReason::Backoff { .. }), .. })
+            if until.is_some() =>
+        {
+            Some(ShownReason::backoff(until.and_then(views::rfc3339)))
+        }
+        Some(explained) => explained.reason.map(|reason| ShownReason::new(context, reason)),
+        None if row.head.is_none() => None,
+        None if row.paused => Some(ShownReason::paused()),
+        None if until.is_some() => Some(ShownReason::backoff(until.and_then(views::rfc3339))),
+        None => None,
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AgentsQuery {
+    /// Only those that back off, or only those that are paused.
+    #[param(value_type = Option<schemas::AgentWaitingText>)]
+    waiting: Option<String>,
+    /// `next` of the page before.
+    #[param(value_type = Option<schemas::QueueName>)]
+    next: Option<String>,
+    #[param(value_type = Option<schemas::Limit>)]
+    limit: Option<String>,
+}
+
+pub(crate) async fn page(desk: Desk, Asked(query): Asked<AgentsQuery>) -> Result<Response, Problem> {
+    let waiting = match query.waiting.as_deref() {
+        None => None,
+        Some("backoff") => Some(AgentWaiting::Backoff),
+        Some("paused") => Some(AgentWaiting::Paused),
+        Some(_) => return Err(Problem::bad_request("invalid_query", "waiting must be backoff or paused")),
+    };
+    let after = query
+        .next
+        .map(|id| path::id("next", &id, |id| AgentId::queue_of_tenant(desk.tenant(), id)))
+        .transpose()?;
+    let limit = query::limit(query.limit.as_deref())?;
+    // No id in the request says whose they are. Where nobody is asked who he is, too, these are the agents of one tenant.
+    let store = desk.store()?.of_tenant(desk.tenant().cloned());
+    let mut agents = store.agents(waiting, after.as_ref(), limit + 1).await?;
+    let next = query::next(&mut agents, limit, |last| last.agent.name().to_owned());
+    Ok(fresh(AgentsPage { agents: agents.iter().map(ShownAgent::from).collect(), next }))
+}
+
+/// Agents, by their ids.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AgentsPage {
+    agents: Vec<ShownAgent>,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
+}
+
+/// An agent: its settings and its queue.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ShownAgent {
+    #[schema(value_type = schemas::QueueName)]
+    agent_id: String,
+    /// Whose services think for it.
+    #[schema(value_type = schemas::WorkflowText)]
+    workflow: String,
+    #[schema(value_type = Object)]
+    settings: Map<String, Value>,
+    /// One more with each change of the settings; 0 without any.
+    version: u64,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    created_at: Option<String>,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    updated_at: Option<String>,
+    /// Tasks that wait. Beyond some number they are not counted.
+    #[schema(minimum = 0)]
+    pending: i64,
+    /// Tasks that were given up; likewise.
+    #[schema(minimum = 0)]
+    failed: i64,
+    /// The oldest task that waits.
+    #[schema(value_type = Option<schemas::TaskName>, required)]
+    head_task_id: Option<String>,
+    /// Its tasks do not start.
+    paused: bool,
+    /// Failures since the last success.
+    backoff_attempt_count: u32,
+    /// When the head may run again.
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    backoff_next_run_at: Option<String>,
+    /// Why the head failed last.
+    #[schema(required)]
+    last_error: Option<ShownError>,
+}
+
+impl From<&AgentRow> for ShownAgent {
+    fn from(row: &AgentRow) -> Self {
+        let settings = row.settings.as_ref();
+        let error = row.error.as_ref().map(|error| ShownError {
+            code: error.code.clone(),
+            text: error.text.clone(),
+            at: error.at.and_then(views::rfc3339),
+        });
+        Self {
+            agent_id: row.agent.name().to_owned(),
+            workflow: settings.map_or(DEFAULT_WORKFLOW, |settings| settings.workflow.as_str()).to_owned(),
+            settings: settings.map(|settings| settings.settings.clone()).unwrap_or_default(),
+            version: settings.map_or(0, |settings| settings.version),
+            created_at: settings.and_then(|settings| views::rfc3339(settings.created_at)),
+            updated_at: settings.and_then(|settings| views::rfc3339(settings.updated_at)),
+            pending: row.pending,
+            failed: row.failed,
+            head_task_id: row.head.as_ref().map(|(task, _)| task.as_str().to_owned()),
+            paused: row.paused,
+            backoff_attempt_count: row.backoff_attempt_count,
+            backoff_next_run_at: row.backoff_next_run_at.and_then(views::rfc3339),
+            last_error: error,
+        }
+    }
+}
+
+/// Why something failed.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ShownError {
+    /// For programs.
+    pub(crate) code: String,
+    /// For people.
+    #[schema(required)]
+    pub(crate) text: Option<String>,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    pub(crate) at: Option<String>,
+}
+
+pub(crate) async fn pause(
+    desk: Desk,
+    agent: Params<String>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Result<Response, Problem> {
+    act(&desk, &agent.0, &headers, ControlKind::Pause).await
+}
+
+pub(crate) async fn resume(
+    desk: Desk,
+    agent: Params<String>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Result<Response, Problem> {
+    act(&desk, &agent.0, &headers, ControlKind::Resume).await
+}
+
+pub(crate) async fn clear_backoff(
+    desk: Desk,
+    agent: Params<String>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Result<Response, Problem> {
+    act(&desk, &agent.0, &headers, ControlKind::ClearBackoff).await
+}
+
+async fn act(desk: &Desk, agent: &str, headers: &HeaderMap, what: ControlKind) -> Result<Response, Problem> {
+    let (agent, actor) = (desk.queue(agent)?, desk.actor(headers)?);
+    let backend: &Backend = desk.backend()?;
+    Ok(control::perform(backend, actor, agent, what).await?.into_response())
+}

@@ -1,0 +1,184 @@
+//! Batches: their messages, their calls and results, and whether they are whole.
+
+use std::collections::VecDeque;
+
+use axum::response::Response;
+use model::{Position, ThreadId};
+use serde::{Deserialize, Serialize};
+use store::Store;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::respond::fresh;
+use crate::api::schemas;
+use crate::api::views::{ShownBatch, WholeBatch};
+use crate::api::{context, threads};
+use crate::app::request_context::Desk;
+use crate::error::Problem;
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BatchesQuery {
+    /// `next` of the page before.
+    #[param(value_type = Option<schemas::PositionText>)]
+    next: Option<String>,
+    #[param(value_type = Option<schemas::Limit>)]
+    limit: Option<String>,
+}
+
+/// Batches, newest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct BatchesPage {
+    #[schema(value_type = schemas::ThreadName)]
+    thread_id: String,
+    batches: Vec<ShownBatch>,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
+}
+
+/// Newest first.
+pub(crate) async fn page(
+    desk: Desk,
+    Params(thread): Params<String>,
+    Asked(query): Asked<BatchesQuery>,
+) -> Result<Response, Problem> {
+    let (thread, before) = (desk.thread(&thread)?, query::position("next", query.next)?);
+    let limit = query::limit(query.limit.as_deref())?;
+    let store = desk.store()?;
+    let mut ids = match store.batch_ids(&thread, before, limit + 1).await? {
+        Some(ids) => ids,
+        None => threads::check_begun(desk.backend()?, &thread).await.map(|()| Vec::new())?,
+    };
+    let next = query::next(&mut ids, limit, Position::to_string);
+    let messages = store.batches(&thread, &ids).await?;
+    let batches = batches::group(messages.into_iter().map(Into::into));
+    let (now, timeout_ms) = (desk.backend()?.now(), timeout_ms(store, &thread).await?);
+    let batches = batches.iter().rev().map(|batch| ShownBatch::new(batch, now, timeout_ms)).collect();
+    Ok(fresh(BatchesPage { thread_id: thread.name().to_owned(), batches, next }))
+}
+
+pub(crate) async fn show(
+    desk: Desk,
+    Params((thread, batch)): Params<(String, String)>,
+) -> Result<Response, Problem> {
+    let unknown = || Problem::not_found("unknown_batch", "there is no such batch in this thread");
+    let (thread, batch) =
+        (desk.thread(&thread)?, query::position("batch", Some(batch))?.ok_or_else(unknown)?);
+    let store = desk.store()?;
+    let messages = store.batches(&thread, &[batch]).await?;
+    let batches = batches::group(messages.iter().cloned().map(Into::into));
+    let found = batches.first().ok_or_else(unknown)?;
+    let shown = ShownBatch::new(found, desk.backend()?.now(), timeout_ms(store, &thread).await?);
+    Ok(fresh(WholeBatch::new(shown, found, messages)))
+}
+
+/// After which an incomplete batch of the thread counts as abandoned.
+async fn timeout_ms(store: &Store, thread: &ThreadId) -> Result<i64, Problem> {
+    let row = store.thread(thread).await?;
+    let agent = row.and_then(|row| row.named.agent).unwrap_or_else(|| thread.agent());
+    Ok(context::rules(store, &agent).await?.0.timeout_ms)
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct IncompleteQuery {
+    /// Only those that are still waited for, or only those that are abandoned.
+    #[param(value_type = Option<schemas::IncompleteText>)]
+    state: Option<String>,
+    /// `next` of the page before.
+    next: Option<String>,
+    #[param(value_type = Option<schemas::Limit>)]
+    limit: Option<String>,
+}
+
+/// Incomplete batches in the threads of an agent, thread by thread, newest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct IncompletePage {
+    #[schema(value_type = schemas::AgentName)]
+    agent_id: String,
+    batches: Vec<BatchOfThread>,
+    /// Where the next page begins; null on the last one. A page may have less than there is room for, or nothing, and be followed by others.
+    #[schema(required)]
+    next: Option<String>,
+}
+
+/// A batch and the thread that it is in.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct BatchOfThread {
+    #[schema(value_type = schemas::ThreadName)]
+    thread_id: String,
+    #[serde(flatten)]
+    batch: ShownBatch,
+}
+
+/// Messages that one request looks at; a thread counts as some, too.
+const MOST_READ: usize = 5_000;
+const READ_OF_THREAD: usize = 50;
+/// Batches that are read at once.
+const BATCHES_AT_ONCE: u32 = 50;
+const THREADS_AT_ONCE: u32 = 100;
+
+/// Reads the threads of the agent until there is enough to show, or enough was read.
+pub(crate) async fn incomplete_of_agent(
+    desk: Desk,
+    Params(agent): Params<String>,
+    Asked(query): Asked<IncompleteQuery>,
+) -> Result<Response, Problem> {
+    let agent = desk.agent(&agent)?;
+    let wanted: &[&str] = match query.state.as_deref() {
+        None => &schemas::INCOMPLETE,
+        Some("incomplete") => &schemas::INCOMPLETE[..1],
+        Some("abandoned") => &schemas::INCOMPLETE[1..],
+        Some(_) => {
+            return Err(Problem::bad_request("invalid_query", "state must be incomplete or abandoned"));
+        }
+    };
+    let limit = query::limit(query.limit.as_deref())? as usize;
+    let place = query.next.map(|next| place(&desk, &next)).transpose()?;
+    let (store, now) = (desk.store()?, desk.backend()?.now());
+    let timeout_ms = context::rules(store, &agent).await?.0.timeout_ms;
+    let (mut found, mut read) = (Vec::new(), 0);
+    let page = |batches, next: Option<(ThreadId, Position)>| {
+        let next = next.map(|(thread, before)| format!("{}.{before}", thread.name()));
+        Ok(fresh(IncompletePage { agent_id: agent.name().to_owned(), batches, next }))
+    };
+    let mut last = place.as_ref().map(|(thread, _)| thread.clone());
+    let mut threads: VecDeque<(ThreadId, Position)> = place.into_iter().collect();
+    loop {
+        let Some((thread, before)) = threads.pop_front() else {
+            let more = store.threads_of_agent(&agent, last.as_ref(), THREADS_AT_ONCE).await?;
+            let Some(newest) = more.last() else { return page(found, None) };
+            last = Some(newest.clone());
+            threads.extend(more.into_iter().map(|thread| (thread, Position::MAX)));
+            continue;
+        };
+        let ids = store.batch_ids(&thread, Some(before), BATCHES_AT_ONCE).await?.unwrap_or_default();
+        let Some(oldest) = ids.last().copied() else { continue };
+        let messages = store.batches(&thread, &ids).await?;
+        read += messages.len() + READ_OF_THREAD;
+        for batch in batches::group(messages.into_iter().map(Into::into)).iter().rev() {
+            let shown = ShownBatch::new(batch, now, timeout_ms);
+            if wanted.contains(&shown.state) {
+                found.push(BatchOfThread { thread_id: thread.name().to_owned(), batch: shown });
+            }
+            if found.len() == limit {
+                return page(found, Some((thread, batch.id())));
+            }
+        }
+        if read >= MOST_READ {
+            return page(found, Some((thread, oldest)));
+        }
+        threads.push_front((thread, oldest));
+    }
+}
+
+/// As `next` says it: a thread, and the batch of it before which the page begins.
+fn place(desk: &Desk, next: &str) -> Result<(ThreadId, Position), Problem> {
+    let invalid = || Problem::bad_request("invalid_id", "next: no page ended like this");
+    let (thread, before) = next.rsplit_once('.').ok_or_else(invalid)?;
+    let before = query::position("next", Some(before.to_owned()))?.ok_or_else(invalid)?;
+    Ok((desk.thread_in("next", thread)?, before))
+}

@@ -1,0 +1,350 @@
+//! What a model would see of a thread, and why.
+
+use axum::http::HeaderMap;
+use axum::response::Response;
+use batches::compaction::live_at;
+use batches::context::{Builder, ContextRules, Decision, MOST_TOKENS, Older, Verdict};
+use batches::render::{self, Mend, Rendered, Repair};
+use batches::{Compaction, Context};
+use model::{AgentId, Position, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use store::Store;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::respond::fresh;
+use crate::api::threads;
+use crate::api::{schemas, views};
+use crate::app::request_context::Desk;
+use crate::error::Problem;
+use crate::extract::body::Empty;
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ContextQuery {
+    /// The form of the messages; `openai` without it.
+    #[param(value_type = Option<schemas::FormatText>)]
+    format: Option<String>,
+    /// Whose settings count; the thread's agent without it.
+    #[param(value_type = Option<schemas::AgentName>)]
+    agent: Option<String>,
+    /// Another budget than that of the settings.
+    #[param(value_type = Option<schemas::Tokens>)]
+    tokens: Option<String>,
+    /// As it was when the message at this position had just been written.
+    #[param(value_type = Option<schemas::PositionText>)]
+    at: Option<String>,
+}
+
+/// What a model would see of a thread.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ShownContext {
+    #[schema(value_type = schemas::ThreadName)]
+    thread_id: String,
+    /// Whose settings count.
+    #[schema(value_type = schemas::AgentName)]
+    agent_id: String,
+    #[schema(value_type = Option<schemas::PositionText>, required)]
+    at: Option<Position>,
+    /// Tokens that the batches take which are in.
+    tokens: u64,
+    /// Tokens that they may take.
+    budget: u64,
+    tokenizer: &'static str,
+    /// The one that counts.
+    #[schema(required)]
+    compaction: Option<ShownCompaction>,
+    older: ShownOlder,
+    /// Those that were read, newest first.
+    batches: Vec<ShownDecision>,
+    /// Instructions and summary, where they do not stand among the messages.
+    #[schema(required)]
+    system: Option<Value>,
+    /// In the form that was asked for.
+    #[schema(value_type = Vec<Object>)]
+    messages: Vec<Value>,
+    /// What was changed in what is shown, so that a provider takes it.
+    repairs: Vec<ShownRepair>,
+    /// What of the agent's settings cannot be used.
+    complaints: Vec<String>,
+}
+
+/// What is older than what was read.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "code", rename_all = "snake_case")]
+pub(crate) enum ShownOlder {
+    /// There is nothing.
+    Nothing,
+    /// It is compacted.
+    Compacted {
+        #[schema(value_type = schemas::PositionText)]
+        through: Position,
+    },
+    /// There was no room left for it.
+    Unread {
+        /// The oldest message that was read.
+        #[schema(value_type = Option<schemas::PositionText>, required)]
+        before: Option<Position>,
+    },
+}
+
+/// Whether a batch is in, and why not.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ShownDecision {
+    #[schema(value_type = schemas::PositionText)]
+    batch_id: Position,
+    #[serde(rename = "in")]
+    is_in: bool,
+    /// Why it is out, for programs.
+    #[schema(required)]
+    code: Option<&'static str>,
+    /// Likewise, for people.
+    #[schema(required)]
+    why: Option<String>,
+    message_count: usize,
+    tokens: u64,
+}
+
+/// Batches that left the contexts of a thread.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ShownCompaction {
+    #[schema(value_type = schemas::PositionText)]
+    compaction_id: Position,
+    strategy: &'static str,
+    /// Batches up to this one are out.
+    #[schema(value_type = schemas::PositionText)]
+    through: Position,
+    /// But not these.
+    #[schema(value_type = Vec<schemas::PositionText>)]
+    kept: Vec<Position>,
+    /// What stands for them.
+    #[schema(required)]
+    summary: Option<String>,
+    /// How many it was made from.
+    batches: usize,
+    /// How many it was made from.
+    messages: u64,
+    tokens_before: u64,
+    tokens_after: u64,
+    /// The one that counted before.
+    #[schema(value_type = Option<schemas::PositionText>, required)]
+    previous: Option<Position>,
+    /// From here on it does not count any more.
+    #[schema(value_type = Option<schemas::PositionText>, required)]
+    undone_at: Option<Position>,
+}
+
+/// A compaction, and whether it counts.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ListedCompaction {
+    #[serde(flatten)]
+    compaction: ShownCompaction,
+    #[schema(value_type = schemas::CompactionStateText)]
+    state: &'static str,
+    /// Who wanted it.
+    actor: String,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    created_at: Option<String>,
+}
+
+/// All compactions of a thread, newest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Compactions {
+    #[schema(value_type = schemas::ThreadName)]
+    thread_id: String,
+    compactions: Vec<ListedCompaction>,
+}
+
+/// The compaction that does not count any more.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Undone {
+    #[schema(value_type = schemas::ThreadName)]
+    thread_id: String,
+    #[schema(value_type = schemas::PositionText)]
+    undone: Position,
+}
+
+/// A change of what is shown.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ShownRepair {
+    /// The message that it concerns.
+    #[schema(value_type = Option<schemas::PositionText>, required)]
+    position: Option<Position>,
+    /// For programs.
+    code: &'static str,
+    /// For people.
+    what: String,
+}
+
+pub(crate) async fn show(
+    desk: Desk,
+    Params(thread): Params<String>,
+    Asked(query): Asked<ContextQuery>,
+) -> Result<Response, Problem> {
+    let (thread, backend) = (desk.thread(&thread)?, desk.backend()?);
+    let render = format(query.format.as_deref())?;
+    let (at, budget) = (query::position("at", query.at)?, budget(query.tokens.as_deref())?);
+    let row = backend.store().thread(&thread).await?;
+    if row.is_none() {
+        threads::check_begun(backend, &thread).await?;
+    }
+    let agent = match query.agent {
+        Some(id) => desk.agent(&id)?,
+        None => row.and_then(|row| row.named.agent).unwrap_or_else(|| thread.agent()),
+    };
+    let (mut rules, complaints) = rules(backend.store(), &agent).await?;
+    rules.tokens = budget.unwrap_or(rules.tokens);
+    let stored = backend.store().compactions(&thread).await?;
+    let done = stored.into_iter().filter(|one| !one.is_pending);
+    let compactions: Vec<_> = done.map(|one| one.compaction).collect();
+    let compaction = live_at(&compactions, at.unwrap_or(Position::MAX)).cloned();
+    let now = Timestamp(time::OffsetDateTime::now_utc().unix_timestamp_nanos() as i64 / 1_000_000);
+    let mut request = rules.request(None, compaction.clone(), now);
+    request.until = at;
+    let counter = tokenizer::counter(rules.tokenizer);
+    let mut builder = Builder::new(request, counter.as_ref());
+    backend.store().fill(&thread, &mut builder).await?;
+    let context = builder.build();
+    let rendered = without_ending(render(&context));
+    Ok(fresh(ShownContext {
+        thread_id: thread.name().to_owned(),
+        agent_id: agent.name().to_owned(),
+        at,
+        tokens: context.tokens,
+        budget: context.budget,
+        tokenizer: rules.tokenizer.name(),
+        compaction: compaction.as_ref().map(ShownCompaction::from),
+        older: ShownOlder::from(&context.older),
+        batches: context.decisions.iter().rev().map(ShownDecision::from).collect(),
+        system: rendered.system,
+        messages: rendered.messages,
+        repairs: rendered.repairs.iter().map(ShownRepair::from).collect(),
+        complaints,
+    }))
+}
+
+/// Every compaction of the thread, newest first.
+pub(crate) async fn compactions(desk: Desk, Params(thread): Params<String>) -> Result<Response, Problem> {
+    let (thread, backend) = (desk.thread(&thread)?, desk.backend()?);
+    let stored = backend.store().compactions(&thread).await?;
+    if stored.is_empty() && backend.store().thread(&thread).await?.is_none() {
+        threads::check_begun(backend, &thread).await?;
+    }
+    let done: Vec<_> =
+        stored.iter().filter(|one| !one.is_pending).map(|one| one.compaction.clone()).collect();
+    let live = live_at(&done, Position::MAX).map(|live| live.id);
+    let listed = stored.into_iter().rev().map(|one| ListedCompaction {
+        compaction: ShownCompaction::from(&one.compaction),
+        state: match (one.is_pending, live == Some(one.compaction.id)) {
+            (true, _) => schemas::WAITING,
+            (_, true) => schemas::COUNTS,
+            (false, false) if one.compaction.undone_at.is_some() => schemas::UNDONE,
+            (false, false) => schemas::REPLACED,
+        },
+        actor: one.actor,
+        created_at: views::rfc3339(one.created_at),
+    });
+    Ok(fresh(Compactions { thread_id: thread.name().to_owned(), compactions: listed.collect() }))
+}
+
+/// The newest does not count any more.
+pub(crate) async fn undo(
+    desk: Desk,
+    Params(thread): Params<String>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Result<Response, Problem> {
+    let (thread, actor, backend) = (desk.thread(&thread)?, desk.actor(&headers)?, desk.backend()?);
+    let none = || Problem::not_found("no_compaction", "there is no compaction in this thread that counts");
+    let undone = backend.store().undo_compaction(&thread, &actor).await?.ok_or_else(none)?;
+    Ok(fresh(Undone { thread_id: thread.name().to_owned(), undone }))
+}
+
+type Render = fn(&Context) -> Rendered;
+
+fn format(name: Option<&str>) -> Result<Render, Problem> {
+    match name.unwrap_or("openai") {
+        "openai" => Ok(render::openai),
+        "anthropic" => Ok(render::anthropic),
+        _ => Err(Problem::bad_request("invalid_format", "format must be openai or anthropic")),
+    }
+}
+
+/// What a model sees ends with the next input, which is not there yet: nothing has to stand for it.
+fn without_ending(mut rendered: Rendered) -> Rendered {
+    let is_ending = rendered.repairs.last().is_some_and(|repair| repair.mend == Mend::EndedWithUser);
+    if is_ending {
+        rendered.repairs.pop();
+        rendered.messages.pop();
+    }
+    rendered
+}
+
+fn budget(text: Option<&str>) -> Result<Option<u64>, Problem> {
+    let Some(text) = text else { return Ok(None) };
+    let budget = text.parse().ok().filter(|tokens| (1..=MOST_TOKENS).contains(tokens));
+    let invalid =
+        || Problem::bad_request("invalid_tokens", format!("tokens must be from 1 to {MOST_TOKENS}"));
+    budget.ok_or_else(invalid).map(Some)
+}
+
+/// What the agent's settings say of contexts.
+pub(crate) async fn rules(store: &Store, agent: &AgentId) -> Result<(ContextRules, Vec<String>), Problem> {
+    let row = store.agent(agent).await?;
+    let settings = row.and_then(|row| row.settings).map(|settings| settings.settings).unwrap_or_default();
+    Ok(ContextRules::of(&settings))
+}
+
+impl From<&Decision> for ShownDecision {
+    fn from(decision: &Decision) -> Self {
+        let (is_in, reason) = match &decision.verdict {
+            Verdict::In => (true, None),
+            Verdict::Out(reason) => (false, Some(reason)),
+        };
+        Self {
+            batch_id: decision.batch,
+            is_in,
+            code: reason.map(batches::context::Reason::code),
+            why: reason.map(ToString::to_string),
+            message_count: decision.messages,
+            tokens: decision.tokens,
+        }
+    }
+}
+
+impl From<&Older> for ShownOlder {
+    fn from(older: &Older) -> Self {
+        match *older {
+            Older::Nothing => Self::Nothing,
+            Older::Compacted { through } => Self::Compacted { through },
+            Older::Unread { before } => Self::Unread { before },
+        }
+    }
+}
+
+impl From<&Compaction> for ShownCompaction {
+    fn from(compaction: &Compaction) -> Self {
+        Self {
+            compaction_id: compaction.id,
+            strategy: compaction.strategy.name(),
+            through: compaction.through,
+            kept: compaction.kept.clone(),
+            summary: compaction.summary.clone(),
+            batches: compaction.provenance.batches.len(),
+            messages: compaction.provenance.messages,
+            tokens_before: compaction.provenance.tokens_before,
+            tokens_after: compaction.provenance.tokens_after,
+            previous: compaction.previous,
+            undone_at: compaction.undone_at,
+        }
+    }
+}
+
+impl From<&Repair> for ShownRepair {
+    fn from(repair: &Repair) -> Self {
+        Self { position: repair.message, code: repair.mend.code(), what: repair.mend.to_string() }
+    }
+}

@@ -1,0 +1,105 @@
+//! Inputs given up on.
+
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use store::{DeadLetterCursor, StoredDeadLetter};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::respond::fresh;
+use crate::api::{schemas, views};
+use crate::app::request_context::Desk;
+use crate::error::Problem;
+use crate::extract::query;
+use crate::extract::query::Asked;
+
+/// Bytes of a payload that a page shows.
+const PREVIEW_BYTES: usize = 2_048;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeadLettersQuery {
+    /// Only those with this code.
+    reason: Option<String>,
+    /// `next` of the page before.
+    next: Option<String>,
+    #[param(value_type = Option<schemas::Limit>)]
+    limit: Option<String>,
+}
+
+/// Inputs given up on, the newest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeadLettersPage {
+    dead_letters: Vec<DeadLetter>,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
+}
+
+/// An input given up on. The command `antiphon dead-letters` shows its whole payload, replays and drops it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeadLetter {
+    id: String,
+    /// `entry`: an entry of a stream that could not be used; `message`: a message that failed.
+    kind: String,
+    partition: u16,
+    /// The entry in the partition's stream.
+    stream_seq: u64,
+    #[schema(required)]
+    subject: Option<String>,
+    /// The thread, or the agent as its own thread, that it came for.
+    #[schema(required)]
+    thread_id: Option<String>,
+    #[schema(required)]
+    message_id: Option<String>,
+    /// Why, for programs.
+    reason: String,
+    /// Likewise, for people: `text`, and what else is known.
+    #[schema(value_type = Object)]
+    detail: Value,
+    /// Size of the payload.
+    bytes: usize,
+    /// The beginning of the payload, as far as it is text.
+    preview: String,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    created_at: Option<String>,
+    /// When its payload was put into the stream again.
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    replayed_at: Option<String>,
+}
+
+pub(crate) async fn page(desk: Desk, Asked(query): Asked<DeadLettersQuery>) -> Result<Response, Problem> {
+    let limit = query::limit(query.limit.as_deref())?;
+    let parse = |text: &str| DeadLetterCursor::parse(text);
+    let before = query.next.as_deref().map(|text| {
+        parse(text)
+            .ok_or_else(|| Problem::bad_request("invalid_id", "next: no page ended like this".to_owned()))
+    });
+    let before = before.transpose()?;
+    let store = desk.store()?;
+    let mut letters = store.list_dead_letters(query.reason.as_deref(), before.as_ref(), limit + 1).await?;
+    let next = query::next(&mut letters, limit, |last| last.cursor().text());
+    Ok(fresh(DeadLettersPage { dead_letters: letters.into_iter().map(DeadLetter::from).collect(), next }))
+}
+
+impl From<StoredDeadLetter> for DeadLetter {
+    fn from(letter: StoredDeadLetter) -> Self {
+        let beginning = letter.raw.get(..PREVIEW_BYTES).unwrap_or(&letter.raw);
+        let owner = letter.owner().and_then(|owner| model::ThreadId::parse(&owner).ok());
+        Self {
+            id: letter.id.text(),
+            partition: letter.partition.0,
+            stream_seq: letter.seq.0,
+            thread_id: owner.map(|owner| owner.name().to_owned()),
+            message_id: letter.message,
+            bytes: letter.raw.len(),
+            preview: String::from_utf8_lossy(beginning).into_owned(),
+            kind: letter.id.kind,
+            subject: letter.subject,
+            reason: letter.reason,
+            detail: letter.detail,
+            created_at: views::rfc3339(letter.created_at),
+            replayed_at: letter.replayed_at.and_then(views::rfc3339),
+        }
+    }
+}

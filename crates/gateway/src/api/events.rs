@@ -1,0 +1,79 @@
+//! The event streams of threads.
+
+use axum::extract::Extension;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use model::{MessageId, ThreadId};
+use protocols::Cursor;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::api::schemas;
+use crate::app::request_context::Desk;
+use crate::backend::Backend;
+use crate::error::Problem;
+use crate::extract::path;
+use crate::extract::path::Params;
+use crate::extract::query::Asked;
+use crate::http::extensions::ConnectionHandle;
+use crate::streaming::response;
+use crate::streaming::response::Seated;
+use crate::streaming::resume;
+use crate::streaming::store_reads;
+
+#[derive(Debug, Deserialize, IntoParams)]
+pub(crate) struct EventsQuery {
+    /// Strictly after this event, or after the message at this position.
+    #[param(value_type = Option<schemas::CursorText>)]
+    after: Option<String>,
+    /// A message that is shown from its beginning, whatever became of it; the stream goes on after it.
+    #[param(value_type = Option<schemas::MessageName>)]
+    message: Option<String>,
+    /// A credential for these events alone, for clients that cannot send headers.
+    // Read by the guard.
+    #[serde(rename = "ticket")]
+    #[param(value_type = Option<schemas::TicketText>)]
+    _ticket: Option<String>,
+}
+
+pub(crate) async fn follow(
+    desk: Desk,
+    Params(thread): Params<String>,
+    Asked(query): Asked<EventsQuery>,
+    Extension(connection): Extension<ConnectionHandle>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let thread = desk.thread(&thread)?;
+    desk.check_follows(&thread)?;
+    let backend = desk.backend()?;
+    let cursor = match resume::last_event_id(&headers)? {
+        Some(cursor) => {
+            resume::check(backend, &thread, &cursor).await?;
+            Some(cursor)
+        }
+        None => cursor_of(backend, &thread, query).await?,
+    };
+    let (lane, body, place) = desk.lane(connection)?;
+    let (seat, verdict) = desk.feeds()?.attach(&thread, lane, cursor).map_err(response::refused)?;
+    let body = Seated::new(body, seat, place);
+    response::until_verdict(verdict).await?;
+    Ok(response::stream(body))
+}
+
+/// `message` is a message that the reader waits for and has nothing of: it is shown whole, whatever became of it, and what ends after it.
+async fn cursor_of(
+    backend: &Backend,
+    thread: &ThreadId,
+    query: EventsQuery,
+) -> Result<Option<Cursor>, Problem> {
+    let after = query.after.as_deref().map(resume::parsed).transpose()?;
+    if let Some(cursor) = &after {
+        resume::check(backend, thread, cursor).await?;
+    }
+    let Some(message) = query.message else { return Ok(after) };
+    let message = path::id("message", &message, MessageId::parse)?;
+    Ok(Some(match after {
+        Some(cursor) => cursor,
+        None => Cursor::at(store_reads::before(backend.store(), thread, &message).await?),
+    }))
+}

@@ -1,0 +1,141 @@
+//! Turns that failed: their inputs are kept.
+
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use model::{ControlKind, TurnId, TurnOpened};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use store::FailedTurnRow;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::messages::Accepted;
+use crate::api::respond::fresh;
+use crate::api::threads;
+use crate::api::turns::turn_id;
+use crate::api::{schemas, views};
+use crate::app::request_context::Desk;
+use crate::commands::{control, publish};
+use crate::error::Problem;
+use crate::extract::body::Empty;
+use crate::extract::path;
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FailedQuery {
+    /// `next` of the page before.
+    #[param(value_type = Option<schemas::TurnName>)]
+    next: Option<String>,
+    #[param(value_type = Option<schemas::Limit>)]
+    limit: Option<String>,
+}
+
+/// Turns of a thread that failed, by their ids.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct FailedTurns {
+    #[schema(value_type = schemas::ThreadName)]
+    thread_id: String,
+    failed_turns: Vec<FailedTurn>,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
+}
+
+/// A turn that failed, with its input.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct FailedTurn {
+    #[schema(value_type = schemas::TurnName)]
+    turn_id: String,
+    #[schema(value_type = schemas::AgentName)]
+    agent_id: String,
+    /// The run that failed.
+    run: u32,
+    /// The id that its answer would have had.
+    #[schema(value_type = schemas::MessageName)]
+    message_id: String,
+    content: String,
+    #[schema(value_type = Object)]
+    metadata: Value,
+    /// Why, for programs.
+    code: String,
+    /// Likewise, for people.
+    text: String,
+    /// Whether trying again may help.
+    retryable: bool,
+    /// The text of the answer as far as it had come. It is in no history.
+    partial: String,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    failed_at: Option<String>,
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("unknown_failed_turn", "there is no such failed turn in this thread")
+}
+
+pub(crate) async fn page(
+    desk: Desk,
+    Params(thread): Params<String>,
+    Asked(query): Asked<FailedQuery>,
+) -> Result<Response, Problem> {
+    let thread = desk.thread(&thread)?;
+    let after = query.next.map(|id| path::id("next", &id, TurnId::parse)).transpose()?;
+    let limit = query::limit(query.limit.as_deref())?;
+    let failed = desk.store()?.failed_turns(&thread, after.as_ref(), limit + 1).await?;
+    let mut failed = match failed {
+        Some(failed) => failed,
+        None => threads::check_begun(desk.backend()?, &thread).await.map(|()| Vec::new())?,
+    };
+    let next = query::next(&mut failed, limit, |last| last.opened.turn.as_str().to_owned());
+    let failed_turns = failed.into_iter().map(FailedTurn::from).collect();
+    Ok(fresh(FailedTurns { thread_id: thread.name().to_owned(), failed_turns, next }))
+}
+
+/// Opens the turn again as its next run. The same request again is the same run.
+pub(crate) async fn retry(
+    desk: Desk,
+    Params((thread, turn)): Params<(String, String)>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Result<Response, Problem> {
+    let (thread, turn, actor) = (desk.thread(&thread)?, turn_id(&turn)?, desk.actor(&headers)?);
+    let backend = desk.backend()?;
+    let row = backend.store().failed_turn(&thread, &turn).await?.ok_or_else(unknown)?;
+    let opened = TurnOpened { run: row.opened.run + 1, actor: Some(actor.into()), ..row.opened };
+    publish::open_turn(backend, &opened).await?;
+    let accepted = Accepted::new(&thread, &turn, opened.run);
+    Ok((StatusCode::ACCEPTED, fresh(accepted)).into_response())
+}
+
+pub(crate) async fn drop_one(
+    desk: Desk,
+    Params((thread, turn)): Params<(String, String)>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Result<Response, Problem> {
+    let (thread, turn, actor) = (desk.thread(&thread)?, turn_id(&turn)?, desk.actor(&headers)?);
+    let backend = desk.backend()?;
+    backend.store().failed_turn(&thread, &turn).await?.ok_or_else(unknown)?;
+    let acted = control::perform(backend, actor, thread.agent(), ActKind::DropFailedTurn(turn)).await?;
+    Ok(acted.into_response())
+}
+
+impl From<FailedTurnRow> for FailedTurn {
+    fn from(row: FailedTurnRow) -> Self {
+        let opened = row.opened;
+        Self {
+            turn_id: opened.turn.as_str().to_owned(),
+            agent_id: opened.agent.name().to_owned(),
+            run: opened.run,
+            message_id: opened.turn.answer(opened.run).as_str().to_owned(),
+            content: opened.content,
+            metadata: opened.metadata.to_value(),
+            code: row.code,
+            text: row.text,
+            retryable: row.is_retryable,
+            partial: row.partial,
+            failed_at: views::rfc3339(row.failed_at),
+        }
+    }
+}

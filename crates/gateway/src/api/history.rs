@@ -1,0 +1,199 @@
+//! What is committed in a thread.
+
+use axum::response::Response;
+use model::ThreadId;
+use serde::{Deserialize, Serialize};
+use store::{Range, StoredMessage};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::respond::fresh;
+use crate::api::schemas;
+use crate::api::threads;
+use crate::api::views::ShownMessage;
+use crate::app::request_context::Desk;
+use crate::error::Problem;
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HistoryQuery {
+    /// Only messages after this position: the page begins there.
+    #[param(value_type = Option<schemas::PositionText>)]
+    after: Option<String>,
+    /// Only messages before this position: the page ends there, unless `after` is said as well.
+    #[param(value_type = Option<schemas::PositionText>)]
+    before: Option<String>,
+    /// `next` of the page before, in the direction of that page.
+    #[param(value_type = Option<schemas::PositionText>)]
+    next: Option<String>,
+    #[param(value_type = Option<schemas::Limit>)]
+    limit: Option<String>,
+    /// Also what the system made up: for operators.
+    synthetic: Option<bool>,
+}
+
+/// Messages, oldest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct HistoryPage {
+    #[schema(value_type = schemas::ThreadName)]
+    thread_id: String,
+    messages: Vec<ShownMessage>,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
+}
+
+/// Messages of a page that consists of one batch, at most.
+const LONGEST: u32 = 1_000;
+
+/// As many whole batches as there is room for, and whether there are more; of the messages one more was read than there is room for, at the far
+/// end, if there are more. An input is never shown without its answer. `None`: not even one batch has room.
+fn whole(
+    mut messages: Vec<StoredMessage>,
+    limit: usize,
+    is_backwards: bool,
+) -> Option<(Vec<StoredMessage>, bool)> {
+    if messages.len() <= limit {
+        return Some((messages, false));
+    }
+    let begins = |at: &usize| messages[*at].batch_id != messages[at - 1].batch_id;
+    let cut = match is_backwards {
+        true => (1..messages.len()).find(begins)?,
+        false => (1..messages.len()).rev().find(begins)?,
+    };
+    let rest = messages.split_off(cut);
+    Some((if is_backwards { rest } else { messages }, true))
+}
+
+/// The batch at the near end, cut where even that is too long, and whether there are more messages.
+fn nearest_batch(mut messages: Vec<StoredMessage>, is_backwards: bool) -> (Vec<StoredMessage>, bool) {
+    let count = messages.len();
+    if is_backwards {
+        messages.reverse();
+    }
+    let batch = messages.first().map(|message| message.batch_id);
+    messages.truncate(LONGEST as usize);
+    messages.truncate(messages.iter().take_while(|message| Some(message.batch_id) == batch).count());
+    if is_backwards {
+        messages.reverse();
+    }
+    let has_more = messages.len() < count;
+    (messages, has_more)
+}
+
+pub(crate) async fn page(
+    desk: Desk,
+    Params(thread): Params<String>,
+    Asked(query): Asked<HistoryQuery>,
+) -> Result<Response, Problem> {
+    let thread = desk.thread(&thread)?;
+    let range = Range {
+        after: query::position("after", query.after)?,
+        before: query::position("before", query.before)?,
+        with_synthetic: query.synthetic.unwrap_or(false),
+    };
+    if range.after.zip(range.before).is_some_and(|(after, before)| after > before) {
+        return Err(Problem::bad_request("invalid_range", "after is above before"));
+    }
+    let (messages, next) = read(&desk, &thread, range, query.next, query.limit).await?;
+    let messages = messages.into_iter().map(ShownMessage::from).collect();
+    Ok(fresh(HistoryPage { thread_id: thread.name().to_owned(), messages, next }))
+}
+
+/// A page of whole batches, and where the next one begins. It ends at `before` unless there is an `after`.
+pub(crate) async fn read(
+    desk: &Desk,
+    thread: &ThreadId,
+    mut range: Range,
+    next: Option<String>,
+    limit: Option<String>,
+) -> Result<(Vec<StoredMessage>, Option<String>), Problem> {
+    let is_backwards = range.before.is_some() && range.after.is_none();
+    if let Some(next) = query::position("next", next)? {
+        let end = if is_backwards { &mut range.before } else { &mut range.after };
+        *end = Some(next);
+    }
+    let limit = query::limit(limit.as_deref())?;
+    let store = desk.store()?;
+    let read = store.history(thread, range, limit + 1).await?;
+    let messages = match read {
+        Some(messages) => messages,
+        None => threads::check_begun(desk.backend()?, thread).await.map(|()| Vec::new())?,
+    };
+    let (messages, has_more) = match whole(messages, limit as usize, is_backwards) {
+        Some(page) => page,
+        // One batch that is longer than the page comes alone.
+        None => {
+            let longer = store.history(thread, range, LONGEST + 1).await?.unwrap_or_default();
+            nearest_batch(longer, is_backwards)
+        }
+    };
+    let last = if is_backwards { messages.first() } else { messages.last() };
+    let next = last.filter(|_| has_more).map(|last| last.position.to_string());
+    Ok((messages, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{BatchType, MessageId, Position, Role, Timestamp};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Messages of these batches, in the order of their positions.
+    fn of(batches: &[i64]) -> Vec<StoredMessage> {
+        let message = |(position, batch): (i64, &i64)| StoredMessage {
+            position: Position::from_stored(position),
+            message_id: MessageId::parse(&format!("m{position}")).unwrap(),
+            batch_id: Position::from_stored(*batch),
+            sequence_num: 0,
+            batch_type: BatchType::UserRequest,
+            role: Role::User,
+            content: String::new(),
+            tool_calls: None,
+            tool_call_id: None,
+            metadata: json!({}),
+            token_count: None,
+            parent: None,
+            attempt: 0,
+            created_at: Timestamp(0),
+        };
+        (1..).zip(batches).map(message).collect()
+    }
+
+    fn places(page: Option<(Vec<StoredMessage>, bool)>) -> Option<(Vec<i64>, bool)> {
+        page.map(|(messages, more)| (messages.iter().map(|message| message.position.get()).collect(), more))
+    }
+
+    #[test]
+    fn pages_end_between_batches() {
+        let all = of(&[1, 1, 3, 3]);
+        let part = |count: usize| all[..count].to_vec();
+        assert_eq!(places(whole(part(4), 4, false)), Some((vec![1, 2, 3, 4], false)));
+        assert_eq!(places(whole(part(4), 3, false)), Some((vec![1, 2], true)));
+        assert_eq!(
+            places(whole(part(3), 2, false)),
+            Some((vec![1, 2], true)),
+            "a whole batch, and nothing of the next"
+        );
+        assert_eq!(places(whole(part(4), 3, true)), Some((vec![3, 4], true)));
+        assert_eq!(places(whole(all[1..].to_vec(), 2, true)), Some((vec![3, 4], true)));
+        for backwards in [false, true] {
+            assert_eq!(places(whole(part(2), 1, backwards)), None);
+        }
+        // Messages that nobody asked for are a batch each.
+        assert_eq!(places(whole(of(&[1, 2, 3]), 2, false)), Some((vec![1, 2], true)));
+    }
+
+    #[test]
+    fn a_batch_that_is_longer_than_the_page_comes_alone() {
+        let near = |batches: &[i64], backwards| places(Some(nearest_batch(of(batches), backwards))).unwrap();
+        assert_eq!(near(&[1, 1, 1, 4], false), (vec![1, 2, 3], true));
+        assert_eq!(near(&[1, 2, 2, 2], true), (vec![2, 3, 4], true));
+        assert_eq!(near(&[1, 1], false), (vec![1, 2], false));
+        let (messages, more) = nearest_batch(of(&[1; 1_001]), true);
+        assert_eq!((messages.len(), messages[0].position.get(), more), (1_000, 2, true));
+    }
+}

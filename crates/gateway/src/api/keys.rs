@@ -1,0 +1,161 @@
+//! API keys of the caller's tenant.
+
+use auth::{KeyId, Role, StoredKey};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::respond::fresh;
+use crate::api::schemas;
+use crate::api::views::ShownKey;
+use crate::app::request_context::Desk;
+use crate::auth::authenticator::new_key;
+use crate::error::Problem;
+use crate::extract::body::{Bounded, Empty, Strict};
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
+
+/// Longest name of a key, in characters, as schemas count.
+const MAX_NAME: usize = 200;
+/// Ten years.
+const MAX_LIFETIME_S: i64 = 3_650 * 86_400;
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeyBody {
+    /// What people call it.
+    #[schema(min_length = 1, max_length = 200)]
+    name: String,
+    #[schema(value_type = schemas::CredentialRole)]
+    role: String,
+    /// Only this of what the role may.
+    #[schema(value_type = Option<Vec<schemas::ScopeText>>)]
+    scopes: Option<Vec<String>>,
+    /// It ends by itself after so many seconds, and never later than the credential that makes it.
+    #[schema(minimum = 1, maximum = 315_360_000)]
+    expires_in_s: Option<i64>,
+}
+
+impl Bounded for KeyBody {
+    const MAX_BYTES: usize = 16 << 10;
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeysQuery {
+    /// `next` of the page before.
+    #[param(value_type = Option<schemas::KeyName>)]
+    next: Option<String>,
+    #[param(value_type = Option<schemas::Limit>)]
+    limit: Option<String>,
+}
+
+/// A key that has just been made. Its text is nowhere else.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MadeKey {
+    #[schema(pattern = "^ant_[0-9a-f]{16}_[0-9a-f]{64}$")]
+    key: String,
+    #[serde(flatten)]
+    shown: ShownKey,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct KeysPage {
+    keys: Vec<ShownKey>,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("unknown_key", "there is no such key")
+}
+
+fn is_name(text: &str) -> bool {
+    (1..=MAX_NAME).contains(&text.chars().count()) && !text.contains('\0')
+}
+
+pub(crate) async fn make(
+    desk: Desk,
+    headers: HeaderMap,
+    Strict(body): Strict<KeyBody>,
+) -> Result<Response, Problem> {
+    let invalid = |detail: String| Problem::bad_request("invalid_key", detail);
+    if !is_name(&body.name) {
+        return Err(invalid(format!("name must have from 1 to {MAX_NAME} characters, and no NUL")));
+    }
+    let all = Role::ALL.map(Role::name).join(", ");
+    let role = Role::of_name(&body.role).ok_or_else(|| invalid(format!("role must be one of {all}")))?;
+    let scopes = body.scopes.map(|scopes| {
+        role.narrowed(&scopes.iter().map(String::as_str).collect::<Vec<_>>())
+            .map_err(|error| invalid(error.to_string()))
+    });
+    let scopes = scopes.transpose()?;
+    let wanted = scopes.unwrap_or_else(|| role.permissions());
+    if let Some(beyond) = wanted.iter().find(|permission| !desk.principal().may(*permission)) {
+        let detail = format!("nobody gives what he does not have: {}", beyond.scope());
+        return Err(Problem::new(StatusCode::FORBIDDEN, "insufficient_scope", detail));
+    }
+    let lifetime = body.expires_in_s.map(|seconds| match (1..=MAX_LIFETIME_S).contains(&seconds) {
+        true => Ok(seconds),
+        false => Err(invalid(format!("expires_in_s must be from 1 to {MAX_LIFETIME_S}"))),
+    });
+    let lifetime = lifetime.transpose()?;
+    let (backend, actor, made) = (desk.backend()?, desk.actor(&headers)?, new_key());
+    let wanted_end = lifetime.map(|seconds| backend.now().plus_ms(seconds * 1_000));
+    // What is given away must not outlast what its giver has.
+    let expires_at = [wanted_end, desk.principal().expires_at()].into_iter().flatten().min();
+    let key = StoredKey {
+        id: made.id(),
+        digest: made.digest(),
+        tenant: desk.principal().tenant().clone(),
+        role,
+        scopes,
+        name: body.name,
+        expires_at,
+        revoked_at: None,
+    };
+    backend.store().add_key(&key, &actor).await?;
+    let row = backend.store().key(key.id).await?.ok_or_else(unknown)?;
+    tracing::info!(key = %key.id, actor, role = role.name(), "an API key was made");
+    let shown = MadeKey { key: made.text().to_owned(), shown: ShownKey::from(&row) };
+    Ok((StatusCode::CREATED, fresh(shown)).into_response())
+}
+
+pub(crate) async fn page(desk: Desk, Asked(query): Asked<KeysQuery>) -> Result<Response, Problem> {
+    let invalid = || Problem::bad_request("invalid_id", "next: not the id of a key");
+    let after = query.next.map(|id| KeyId::parse(&id).ok_or_else(invalid)).transpose()?;
+    let limit = query::limit(query.limit.as_deref())?;
+    let mut keys = desk.store()?.keys(desk.tenant(), after, limit + 1).await?;
+    let next = query::next(&mut keys, limit, |last| last.key.id.to_string());
+    Ok(fresh(KeysPage { keys: keys.iter().map(ShownKey::from).collect(), next }))
+}
+
+/// Ends a key, within seconds everywhere, and the streams that were opened with it.
+pub(crate) async fn revoke(
+    desk: Desk,
+    Params(key): Params<String>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Result<Response, Problem> {
+    let invalid = || Problem::bad_request("invalid_id", "key: the id of a key has 16 hexadecimal digits");
+    let id = KeyId::parse(&key).ok_or_else(invalid)?;
+    let (store, actor) = (desk.store()?, desk.actor(&headers)?);
+    // Whether or not the database has its wall.
+    let row = store.revoke_key(id, Some(desk.principal().tenant()), &actor).await?.ok_or_else(unknown)?;
+    tracing::info!(key = %id, actor, "an API key was revoked");
+    Ok(fresh(ShownKey::from(&row)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_counted_in_characters() {
+        assert!(is_name("k") && is_name(&"\u{e4}".repeat(MAX_NAME)));
+        assert!(!is_name("") && !is_name(&"a".repeat(MAX_NAME + 1)) && !is_name("a\0"));
+    }
+}

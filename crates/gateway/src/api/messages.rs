@@ -1,0 +1,165 @@
+//! Inputs of persons, which open turns.
+
+use axum::body::Body;
+use axum::extract::Extension;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use model::{ThreadId, TurnId};
+use protocols::{Cursor, native};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::api::answer_stream;
+use crate::api::respond::fresh;
+use crate::api::schemas;
+use crate::api::threads;
+use crate::app::request_context::Desk;
+use crate::backend::Backend;
+use crate::commands::publish;
+use crate::commands::submit;
+use crate::commands::submit::{Input, Standing};
+use crate::commands::validate;
+use crate::commands::validate::{MAX_INPUT_BODY, TurnParameters};
+use crate::error::Problem;
+use crate::extract::body::{Bounded, Strict};
+use crate::extract::headers;
+use crate::extract::path::Params;
+use crate::http::extensions::ConnectionHandle;
+use crate::streaming::response;
+use crate::streaming::{resume, store_reads};
+
+/// An input.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MessageBody {
+    #[schema(value_type = schemas::InputText)]
+    content: String,
+    #[schema(value_type = Option<schemas::MetadataObject>)]
+    metadata: Option<Map<String, Value>>,
+    /// What is asked of the model for this turn, for the agent's workflow: sampling and limits under the names of OpenAI's chat completions,
+    /// and whatever it knows. `instructions`, a text, needs the agent's setting `client_instructions`.
+    #[schema(value_type = Option<schemas::MetadataObject>)]
+    parameters: Option<Map<String, Value>>,
+    /// Whose workflow answers; the thread's agent without it.
+    #[schema(value_type = Option<schemas::AgentName>)]
+    agent_id: Option<String>,
+    /// The thread's policy without it.
+    #[schema(value_type = Option<schemas::BusyPolicyText>)]
+    busy_policy: Option<String>,
+}
+
+/// A turn that is or will be under way, and what a client needs to follow it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Accepted {
+    #[schema(value_type = schemas::TurnName)]
+    turn_id: String,
+    #[schema(value_type = schemas::ThreadName)]
+    thread_id: String,
+    /// One more after each failure, from 0.
+    run: u32,
+    /// The answer's id.
+    #[schema(value_type = schemas::MessageName)]
+    message_id: String,
+    #[schema(value_type = schemas::MessageName)]
+    input_message_id: String,
+    /// Where the answer is streamed.
+    #[schema(format = "uri-reference")]
+    events_url: String,
+    /// Where the turn is stopped.
+    #[schema(format = "uri-reference")]
+    stop_url: String,
+}
+
+impl Bounded for MessageBody {
+    const MAX_BYTES: usize = MAX_INPUT_BODY;
+}
+
+pub(crate) async fn take(
+    desk: Desk,
+    Params(thread): Params<String>,
+    Extension(connection): Extension<ConnectionHandle>,
+    headers: HeaderMap,
+    Strict(body): Strict<MessageBody>,
+) -> Result<Response, Problem> {
+    let thread = desk.thread(&thread)?;
+    validate::content(&body.content)?;
+    let input = Input {
+        agent: body.agent_id.map(|id| desk.agent_in("agent_id", &id)).transpose()?,
+        policy: threads::policy(body.busy_policy.as_deref())?,
+        metadata: validate::metadata(body.metadata)?,
+        parameters: TurnParameters::of_parameters(body.parameters)?,
+        key: headers::idempotency_key(&headers)?,
+        correlation_id: headers::correlation_id(&headers)?,
+        content: body.content,
+        thread,
+    };
+    let backend = desk.backend()?;
+    if wants_stream(&headers) {
+        let after = resume::last_event_id(&headers)?;
+        return in_line(&desk, backend, connection, &input, after).await;
+    }
+    let standing = submit::of(backend, &input).await?;
+    let turn = standing.turn().clone();
+    if let Standing::New(opened) = standing {
+        publish::open_turn(backend, &opened).await?;
+    }
+    Ok((StatusCode::ACCEPTED, fresh(Accepted::new(&input.thread, &turn, 0))).into_response())
+}
+
+impl Accepted {
+    pub(crate) fn new(thread: &ThreadId, turn: &TurnId, run: u32) -> Self {
+        let answer = turn.answer(run);
+        Self {
+            turn_id: turn.as_str().to_owned(),
+            thread_id: thread.name().to_owned(),
+            run,
+            message_id: answer.as_str().to_owned(),
+            input_message_id: turn.input().as_str().to_owned(),
+            events_url: format!("/v1/threads/{}/events?message={answer}", thread.name()),
+            stop_url: format!("/v1/turns/{turn}/stop"),
+        }
+    }
+}
+
+fn wants_stream(headers: &HeaderMap) -> bool {
+    let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepts.flat_map(|value| value.split(',')).any(|kind| {
+        kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream")
+    })
+}
+
+/// The thread's events until the answer's end. A client that was cut and sends its input again gets what comes after its last event.
+async fn in_line(
+    desk: &Desk,
+    backend: &Backend,
+    connection: ConnectionHandle,
+    input: &Input,
+    after: Option<Cursor>,
+) -> Result<Response, Problem> {
+    let thread = &input.thread;
+    if let Some(cursor) = &after {
+        resume::check(backend, thread, cursor).await?;
+    }
+    let standing = match (&after, &input.key) {
+        (Some(cursor), None) => submit::repeated(backend, input, cursor).await?,
+        _ => submit::of(backend, input).await?,
+    };
+    let turn = standing.turn().clone();
+    let answer = submit::awaited(&standing)?;
+    let mut response = match &after {
+        Some(cursor)
+            if store_reads::has_ended_by(backend.store(), thread, &answer, cursor.base()).await? =>
+        {
+            // It has the end already, and only the end of the body was lost.
+            response::stream(Body::from(native::OPEN))
+        }
+        _ => {
+            response::stream(answer_stream::watch(desk, connection, thread, &standing, &answer, after).await?)
+        }
+    };
+    if let Ok(turn) = HeaderValue::from_str(turn.as_str()) {
+        response.headers_mut().insert("x-antiphon-turn", turn);
+    }
+    Ok(response)
+}

@@ -1,0 +1,354 @@
+//! The protocols of other clients, over the same turns.
+//!
+//! Each handler reads its protocol's request ([`protocols`]), opens or finds the turn as the native API does, and answers with a fold
+//! over what the turn's viewers are told, or over what the history has of it.
+
+pub(crate) mod agui;
+pub(crate) mod completions;
+pub(crate) mod imported;
+pub(crate) mod last;
+pub(crate) mod models;
+pub(crate) mod responses;
+pub(crate) mod ui_message;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use model::{Bucket, MessageId, QueryTarget, QueueStatus, ThreadId, TurnFault, TurnId};
+use protocols::request::{BadRequest, ErrorBody, Rejection};
+use protocols::{Cursor, FailureNote, Happening, Protocol, StoredAnswer};
+use sha2::{Digest, Sha256};
+use store::{RunFailure, TurnState};
+use uuid::Uuid;
+
+use crate::api::answer_stream;
+use crate::app::request_context::Desk;
+use crate::backend::Backend;
+use crate::commands::submit;
+use crate::commands::submit::{Input, Standing};
+use crate::commands::{owner_query, validate};
+use crate::error;
+use crate::error::{Again, Problem};
+use crate::extract::body;
+use crate::extract::headers;
+use crate::http::extensions::ConnectionHandle;
+use crate::metrics;
+use crate::streaming::response;
+use crate::streaming::response::Seated;
+use crate::streaming::send_queue::LaneBody;
+use crate::streaming::store_reads;
+use crate::streaming::transcode;
+use crate::streaming::transcode::{Adapted, Telling};
+
+/// Longest id of a client's that is a key of its input.
+const MAX_KEY: usize = 200;
+
+/// A request with a body, in whatever protocol.
+pub(crate) struct Posted {
+    desk: Desk,
+    connection: ConnectionHandle,
+    key: Option<String>,
+    correlation_id: Option<Box<str>>,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// Reads a request, has it handled, and says in the protocol's form what is wrong with it.
+pub(crate) async fn posted<F, A>(
+    desk: Desk,
+    connection: ConnectionHandle,
+    request: Request,
+    handle: F,
+    error_body: fn(&Rejection) -> ErrorBody,
+) -> Response
+where
+    F: FnOnce(Posted) -> A,
+    A: Future<Output = Result<Response, Trouble>>,
+{
+    let headers = request.headers().clone();
+    let read = async {
+        let (key, correlation_id) = (headers::idempotency_key(&headers)?, headers::correlation_id(&headers)?);
+        Ok::<_, Problem>((key, correlation_id, body::raw(request).await?))
+    };
+    let outcome = match read.await {
+        Ok((key, correlation_id, body)) => {
+            handle(Posted { desk, connection, key, correlation_id, headers, body }).await
+        }
+        Err(problem) => Err(problem.into()),
+    };
+    answered(outcome, error_body)
+}
+
+/// Why a request is not answered as it wished.
+pub(crate) enum Trouble {
+    Problem(Problem),
+    Bad(BadRequest),
+}
+
+impl From<Problem> for Trouble {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<BadRequest> for Trouble {
+    fn from(bad: BadRequest) -> Self {
+        Self::Bad(bad)
+    }
+}
+
+impl From<store::StoreError> for Trouble {
+    fn from(error: store::StoreError) -> Self {
+        Self::Problem(error.into())
+    }
+}
+
+/// The answer, or a refusal in the form of the protocol.
+fn answered(outcome: Result<Response, Trouble>, error_body: fn(&Rejection) -> ErrorBody) -> Response {
+    match outcome {
+        Ok(response) => response,
+        Err(Trouble::Bad(bad)) => {
+            metrics::refused(bad.code());
+            error::in_form(&bad.rejection(), Again::Never, error_body)
+        }
+        Err(Trouble::Problem(problem)) => {
+            problem.count();
+            error::refusal(&problem, error_body)
+        }
+    }
+}
+
+/// An answer, as far as it is.
+pub(crate) enum Answer {
+    /// It comes.
+    Live(Seated<LaneBody>),
+    /// It is in the history.
+    Stored(StoredAnswer),
+    /// There is none.
+    Failed(FailureNote),
+    /// The turn was stopped before it began.
+    Stopped,
+}
+
+impl Answer {
+    /// What a run has left behind that failed.
+    pub(crate) fn of_failure(failure: RunFailure) -> Self {
+        match failure.code == TurnFault::Stopped.code() {
+            true => Self::Stopped,
+            false => Self::Failed(FailureNote::new(failure.code, failure.text, failure.is_retryable)),
+        }
+    }
+}
+
+/// Opens the turn of an input, or finds it: the same key is the same turn.
+pub(crate) async fn open(
+    desk: &Desk,
+    connection: ConnectionHandle,
+    input: &Input,
+) -> Result<(MessageId, Answer), Trouble> {
+    let standing = placed(desk, input).await?;
+    enter(desk, connection, &input.thread, standing).await
+}
+
+/// Checks an input and reads where it stands; nothing is opened yet.
+async fn placed(desk: &Desk, input: &Input) -> Result<Standing, Trouble> {
+    validate::content(&input.content)?;
+    validate::client_metadata(&input.metadata)?;
+    Ok(submit::of(desk.backend()?, input).await?)
+}
+
+/// Opens the turn if it is a new one.
+async fn enter(
+    desk: &Desk,
+    connection: ConnectionHandle,
+    thread: &ThreadId,
+    standing: Standing,
+) -> Result<(MessageId, Answer), Trouble> {
+    let backend = desk.backend()?;
+    let turn = standing.turn();
+    if let Standing::Known(_, Some(TurnState::Failed { run })) = &standing {
+        let failure = backend.store().run_failure(thread, turn, *run).await?;
+        let unsaid = || Answer::Failed(FailureNote::new("failed", "the turn failed", true));
+        return Ok((turn.answer(*run), failure.map_or_else(unsaid, Answer::of_failure)));
+    }
+    let message = submit::awaited(&standing)?;
+    if let Standing::Known(_, Some(TurnState::Done { .. })) = &standing
+        && let Some(stored) = store_reads::answer(backend.store(), thread, &message).await?
+    {
+        return Ok((message, Answer::Stored(stored)));
+    }
+    let lane = answer_stream::watch(desk, connection, thread, &standing, &message, None).await?;
+    Ok((message, Answer::Live(lane)))
+}
+
+/// An answer that somebody comes back to.
+pub(crate) async fn find(
+    desk: &Desk,
+    connection: ConnectionHandle,
+    thread: &ThreadId,
+    message: &MessageId,
+) -> Result<Answer, Trouble> {
+    let backend = desk.backend()?;
+    if let Some(stored) = store_reads::answer(backend.store(), thread, message).await? {
+        return Ok(Answer::Stored(stored));
+    }
+    let after = Cursor::at(store_reads::before(backend.store(), thread, message).await?);
+    let (lane, body, place) = desk.lane(connection)?;
+    let (seat, _) = desk.feeds()?.attach_until(thread, lane, after, message).map_err(response::refused)?;
+    Ok(Answer::Live(Seated::new(body, seat, place)))
+}
+
+/// The turn with a person that is under way in a thread, or the first that waits; `None` when there is none. Tasks that run in
+/// the thread of their agent are nobody's answer.
+pub(crate) async fn active(
+    backend: &Backend,
+    thread: &ThreadId,
+) -> Result<Option<(TurnId, MessageId)>, Trouble> {
+    // Most who come back find it at once.
+    let about = About::Thread(thread.clone());
+    if let Some(explained) = owner_query::why(backend, Bucket::of(thread), &about).await
+        && let Some(found) = foreground(backend, thread, &explained).await?
+    {
+        return Ok(Some(found));
+    }
+    foreground(backend, thread, &owner_query::knows(backend, thread).await?).await
+}
+
+async fn foreground(
+    backend: &Backend,
+    thread: &ThreadId,
+    explained: &QueueStatus,
+) -> Result<Option<(TurnId, MessageId)>, Trouble> {
+    if let Some(active) = explained.active.as_ref().filter(|active| active.turn.is_foreground()) {
+        return Ok(Some((active.turn.clone(), active.message.clone())));
+    }
+    let mut waiting = explained.waiting.iter().map(|waiting| &waiting.turn);
+    let Some(turn) = waiting.find(|turn| turn.is_foreground()) else { return Ok(None) };
+    // One that has failed waits for its next run.
+    let run = match backend.store().turn_state(thread, turn).await? {
+        Some(TurnState::Failed { run }) => run + 1,
+        Some(TurnState::Open { run }) => run,
+        Some(TurnState::Done { .. } | TurnState::Dropped) | None => 0,
+    };
+    Ok(Some((turn.clone(), turn.answer(run))))
+}
+
+/// The answer as a stream.
+pub(crate) fn stream<P>(fold: P, message: MessageId, answer: Answer) -> Response
+where
+    P: Protocol + Unpin + Send + 'static,
+{
+    let demanded = fold.headers();
+    let mut response = match answer {
+        Answer::Live(lane) => response::stream(Adapted::new(lane, fold, message)),
+        Answer::Stored(stored) => {
+            let mut fold = fold;
+            response::stream(Body::from(transcode::stored(&mut fold, &stored)))
+        }
+        Answer::Failed(note) => response::stream(Body::from(told(fold, Happening::Failed(&note)))),
+        Answer::Stopped => response::stream(Body::from(told(fold, Happening::Stopped))),
+    };
+    for (name, value) in demanded {
+        response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// An answer of which there is nothing but its end.
+fn told(mut fold: impl Protocol, end: Happening<'_>) -> Vec<u8> {
+    let mut out = fold.apply(Happening::Opened).bytes.to_vec();
+    out.extend_from_slice(&fold.apply(end).bytes);
+    out
+}
+
+/// Whether the same request, sent again, finds the same answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeats {
+    Same,
+    /// It would open another turn.
+    Another,
+}
+
+impl Repeats {
+    pub(crate) fn of_key(key: Option<&str>) -> Self {
+        if key.is_some() { Self::Same } else { Self::Another }
+    }
+
+    /// The answer of a turn that is under way was not waited for.
+    pub(crate) fn cut(self, thread: &ThreadId, message: &MessageId) -> Problem {
+        match self {
+            Self::Same => Problem::unavailable("stream_cut", "the answer goes on; ask again for it"),
+            Self::Another => {
+                let thread = thread.name();
+                let detail = format!(
+                    "the gateway stops, and the answer goes on: it will be message {message} of thread {thread}. The same request would \
+                     open another turn; send an Idempotency-Key with it to find the same answer again"
+                );
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, "answer_goes_on", detail)
+            }
+        }
+    }
+}
+
+/// The fold at its end, for a client that waits for the whole; `None` when it was not waited for.
+pub(crate) async fn whole<P: Protocol>(mut fold: P, message: &MessageId, answer: Answer) -> Option<P> {
+    match answer {
+        Answer::Stored(stored) => {
+            transcode::stored(&mut fold, &stored);
+            Some(fold)
+        }
+        Answer::Failed(note) => {
+            fold.apply(Happening::Opened);
+            fold.apply(Happening::Failed(&note));
+            Some(fold)
+        }
+        Answer::Stopped => {
+            fold.apply(Happening::Opened);
+            fold.apply(Happening::Stopped);
+            Some(fold)
+        }
+        Answer::Live(lane) => {
+            let (mut telling, _) = Telling::new(fold, message.clone());
+            transcode::until_end(lane, &mut telling).await.ok()?;
+            Some(telling.into_fold())
+        }
+    }
+}
+
+/// What is said of a turn that failed, to a client that has waited for the whole.
+fn failed(failure: &FailureNote, error_body: fn(&Rejection) -> ErrorBody) -> Response {
+    metrics::refused("turn_failed");
+    let again = if failure.is_retryable { Again::Maybe } else { Again::Never };
+    let status = StatusCode::BAD_GATEWAY.as_u16();
+    error::in_form(&Rejection::new(status, failure.code.clone(), failure.text.clone()), again, error_body)
+}
+
+/// A JSON answer that no cache keeps.
+pub(crate) fn json(bytes: Bytes) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "application/json"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, bytes).into_response()
+}
+
+/// A thread that begins with this input. With a key it is the same one whenever the same is sent again: keys are those of a thread.
+pub(crate) fn new_thread(desk: &Desk, key: Option<&str>) -> Result<ThreadId, Problem> {
+    let id = match key {
+        Some(key) => {
+            let hash = Sha256::digest(key.as_bytes());
+            let name: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+            format!("k{name}")
+        }
+        None => Uuid::now_v7().simple().to_string(),
+    };
+    desk.thread(&id)
+}
+
+/// A client's own id of an input, as a key: the same again is the same input.
+pub(crate) fn own_key(protocol: &str, id: Option<&str>) -> Option<String> {
+    let id = id.filter(|id| !id.is_empty() && id.len() <= MAX_KEY && !id.contains('\0'))?;
+    Some(format!("{protocol}:{id}"))
+}

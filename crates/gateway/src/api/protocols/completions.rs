@@ -1,0 +1,88 @@
+//! OpenAI's chat completions.
+
+use axum::extract::Extension;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use model::ThreadId;
+use protocols::ChatCompletions;
+use protocols::chat_completions::{Request, Terms, ToolCalls, error_body};
+
+use crate::api::protocols::{
+    Posted, Repeats, Trouble, enter, failed, imported, json, new_thread, placed, posted, stream, whole,
+};
+use crate::app::request_context::Desk;
+use crate::commands::submit::{Input, Standing};
+use crate::commands::validate::TurnParameters;
+use crate::error::Problem;
+use crate::http::extensions::ConnectionHandle;
+
+/// Names the thread of a completion, as `metadata.thread_id` does.
+const THREAD: &str = "x-antiphon-thread";
+
+pub(crate) async fn post(
+    desk: Desk,
+    Extension(connection): Extension<ConnectionHandle>,
+    request: axum::extract::Request,
+) -> Response {
+    posted(desk, connection, request, complete, error_body).await
+}
+
+async fn complete(posted: Posted) -> Result<Response, Trouble> {
+    let Posted { desk, connection, key, correlation_id, headers, body } = posted;
+    let mut request = Request::parse(&body, named(&desk, &headers)?, desk.tenant())?;
+    let backend = desk.backend()?;
+    let repeats = Repeats::of_key(key.as_deref());
+    let thread = request.thread.map_or_else(|| new_thread(&desk, key.as_deref()), Ok)?;
+    let mut earlier = Vec::new();
+    if request.wanted.history.is_some() && imported::is_wanted(backend, &request.agent).await? {
+        earlier = imported::read(backend, &thread, &body)?;
+        request.wanted.history = None;
+    }
+    let input = Input {
+        thread: thread.clone(),
+        agent: Some(request.agent.clone()),
+        policy: None,
+        content: request.text,
+        metadata: request.metadata,
+        parameters: TurnParameters::new(request.wanted)?,
+        key,
+        correlation_id,
+    };
+    let standing = placed(&desk, &input).await?;
+    // An input that is refused leaves no thread.
+    if let Standing::New(turn) = &standing {
+        imported::write(backend, &thread, &turn.agent, &earlier).await?;
+    }
+    let (message, answer) = enter(&desk, connection, &thread, standing).await?;
+    let terms = Terms {
+        message: message.clone(),
+        model: request.agent.name().to_owned(),
+        created_at: backend.now(),
+        include_usage: request.include_usage,
+        // They were made here; the helpers of some libraries would make them again.
+        tool_calls: ToolCalls::Hidden,
+    };
+    let mut response = if request.stream {
+        stream(ChatCompletions::new(terms), message, answer)
+    } else {
+        match whole(ChatCompletions::new(terms), &message, answer)
+            .await
+            .as_ref()
+            .and_then(|fold| fold.object())
+        {
+            Some(Ok(object)) => json(object),
+            Some(Err(failure)) => failed(failure, error_body),
+            None => return Err(repeats.cut(&thread, &message).into()),
+        }
+    };
+    if let Ok(thread) = thread.name().parse() {
+        response.headers_mut().insert(THREAD, thread);
+    }
+    Ok(response)
+}
+
+fn named(desk: &Desk, headers: &HeaderMap) -> Result<Option<ThreadId>, Problem> {
+    let Some(value) = headers.get(THREAD) else { return Ok(None) };
+    let text = value.to_str().map_err(|_| Problem::bad_request("invalid_id", "the thread is not ASCII"))?;
+    desk.thread(text).map(Some)
+}

@@ -1,0 +1,64 @@
+//! The history that a client sends along with a chat completion, taken over into the new thread where the agent's settings say so.
+
+use batches::{Item, legacy};
+use model::{AgentId, Metadata, ThreadId};
+use protocols::request::BadRequest;
+use serde_json::{Value, json};
+use store::Taken;
+
+use crate::api::protocols::Trouble;
+use crate::backend::Backend;
+
+/// The messages were said before the input that came with them; nothing is known of when.
+const BEFORE_MS: i64 = 60_000;
+/// What the client tells the model is no part of the history.
+const INSTRUCTIONS: [&str; 2] = ["system", "developer"];
+
+/// Whether the agent takes histories over.
+pub(crate) async fn is_wanted(backend: &Backend, agent: &AgentId) -> Result<bool, Trouble> {
+    let settings = backend.store().agent_standing(agent).await?.settings;
+    Ok(settings.get("client_history").and_then(Value::as_str) == Some("import"))
+}
+
+fn refused(why: &'static str) -> BadRequest {
+    BadRequest::Unsupported { param: "messages".to_owned(), why }
+}
+
+/// All messages of the body but the last one, as whole batches.
+pub(crate) fn read(backend: &Backend, thread: &ThreadId, body: &[u8]) -> Result<Vec<Item>, Trouble> {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let all = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
+    let earlier = all.split_last().map_or(&[][..], |(_, earlier)| earlier);
+    let is_said =
+        |message: &&Value| !message["role"].as_str().is_some_and(|role| INSTRUCTIONS.contains(&role));
+    let earlier: Vec<Value> = earlier.iter().filter(is_said).cloned().collect();
+    let read = legacy::read(&json!(earlier));
+    let mut read = read.map_err(|_| refused("an earlier message cannot be kept"))?;
+    let now = backend.now();
+    for message in &mut read.messages {
+        message.created_at = Some(now.plus_ms(-BEFORE_MS));
+    }
+    Ok(legacy::number(thread, read.messages, now).items)
+}
+
+/// Writes them, if there are some, unless the thread has messages: the request came again then.
+pub(crate) async fn write(
+    backend: &Backend,
+    thread: &ThreadId,
+    agent: &AgentId,
+    items: &[Item],
+) -> Result<(), Trouble> {
+    if items.is_empty() {
+        return Ok(());
+    }
+    backend.store().take_thread(thread, Some(agent), &Metadata::EMPTY).await?;
+    if backend.store().thread(thread).await?.is_some_and(|row| row.messages > 0) {
+        return Ok(());
+    }
+    match backend.store().take_batches(thread, items, &[]).await? {
+        Taken::Stored(_) => Ok(()),
+        // The same request was faster.
+        _ if backend.store().thread(thread).await?.is_some_and(|row| row.messages > 0) => Ok(()),
+        _ => Err(refused("the earlier messages cannot be kept").into()),
+    }
+}

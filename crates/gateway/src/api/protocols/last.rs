@@ -1,0 +1,49 @@
+//! What the last turn with a person has left behind.
+
+use model::{MessageId, ThreadId, Timestamp};
+use store::{FailedTurnRow, RunFailure};
+
+use crate::api::protocols::{Answer, Trouble};
+use crate::backend::Backend;
+use crate::streaming::store_reads;
+
+/// Failed turns that are looked at for the last one.
+const MOST_FAILED: u32 = 200;
+
+/// An answer, or a failure.
+pub(crate) struct Last {
+    pub(crate) message: MessageId,
+    pub(crate) answer: Answer,
+    pub(crate) at: Timestamp,
+}
+
+/// `None` in a thread in which no person was answered yet.
+pub(crate) async fn answer(backend: &Backend, thread: &ThreadId) -> Result<Option<Last>, Trouble> {
+    let store = backend.store();
+    let answered = store.last_answer(thread).await?;
+    if let Some(failed) = failed_after(backend, thread, answered.as_ref().map(|(_, at)| *at)).await? {
+        let message = failed.opened.turn.answer(failed.opened.run);
+        let (code, text, is_retryable) = (failed.code, failed.text, failed.is_retryable);
+        let answer = Answer::of_failure(RunFailure { code, text, is_retryable });
+        return Ok(Some(Last { message, answer, at: failed.failed_at }));
+    }
+    let Some((message, at)) = answered else { return Ok(None) };
+    let stored = store_reads::answer(store, thread, &message).await?;
+    Ok(stored.map(|stored| Last { message, answer: Answer::Stored(stored), at }))
+}
+
+/// The last turn, if it failed.
+pub(crate) async fn failed(backend: &Backend, thread: &ThreadId) -> Result<Option<FailedTurnRow>, Trouble> {
+    let answered = backend.store().last_answer(thread).await?;
+    failed_after(backend, thread, answered.map(|(_, at)| at)).await
+}
+
+async fn failed_after(
+    backend: &Backend,
+    thread: &ThreadId,
+    answered: Option<Timestamp>,
+) -> Result<Option<FailedTurnRow>, Trouble> {
+    let failed = backend.store().failed_turns(thread, None, MOST_FAILED).await?.unwrap_or_default();
+    let last = failed.into_iter().max_by_key(|failed| failed.failed_at);
+    Ok(last.filter(|failed| answered.is_none_or(|at| failed.failed_at > at)))
+}

@@ -1,0 +1,73 @@
+//! Agents as OpenAI's models.
+
+use axum::response::Response;
+use model::AgentId;
+use serde::{Deserialize, Serialize};
+use store::AgentRow;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::agents;
+use crate::api::respond::fresh;
+use crate::api::schemas;
+use crate::app::request_context::Desk;
+use crate::error::Problem;
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
+
+/// Names on a page. OpenAI's libraries ask for one page alone.
+const MOST: u32 = 1_000;
+
+/// The names of a `model`.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Models {
+    object: &'static str,
+    data: Vec<ShownModel>,
+    /// There are more after the last.
+    has_more: bool,
+}
+
+/// An agent, as a model.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ShownModel {
+    #[schema(value_type = schemas::AgentName)]
+    id: String,
+    object: &'static str,
+    /// When its settings were first put, in seconds; 0 for an agent without settings.
+    created: i64,
+    owned_by: &'static str,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ModelsQuery {
+    /// The last id of the page before.
+    #[param(value_type = Option<schemas::AgentName>)]
+    after: Option<String>,
+}
+
+pub(crate) async fn page(desk: Desk, Asked(query): Asked<ModelsQuery>) -> Result<Response, Problem> {
+    let after = query.after.map(|id| desk.agent_in("after", &id)).transpose()?;
+    let store = desk.store()?.of_tenant(desk.tenant().cloned());
+    let mut all = store.agents(None, after.as_ref(), MOST + 1).await?;
+    let has_more = query::has_more(&mut all, MOST);
+    Ok(fresh(Models { object: "list", data: all.iter().map(ShownModel::from).collect(), has_more }))
+}
+
+pub(crate) async fn show(desk: Desk, Params(model): Params<String>) -> Result<Response, Problem> {
+    let agent: AgentId = desk.agent(&model)?;
+    let row = desk.store()?.agent(&agent).await?.ok_or_else(agents::unknown)?;
+    Ok(fresh(ShownModel::from(&row)))
+}
+
+impl From<&AgentRow> for ShownModel {
+    fn from(row: &AgentRow) -> Self {
+        let created_at = row.settings.as_ref().map(|settings| settings.created_at);
+        Self {
+            id: row.agent.name().to_owned(),
+            object: "model",
+            created: created_at.map_or(0, |at| at.0.div_euclid(1_000)),
+            owned_by: "antiphon",
+        }
+    }
+}

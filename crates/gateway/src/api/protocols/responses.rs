@@ -1,0 +1,318 @@
+//! OpenAI's Responses.
+
+use std::time::Duration;
+
+use axum::extract::Extension;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use bytes::Bytes;
+use model::{AgentId, Bucket, ControlKind, MessageId, Metadata, QueryTarget, ThreadId, Timestamp, TurnId};
+use protocols::Responses;
+use protocols::responses::{Calls, Follows, Request, Resume, Terms, error_body, message_of};
+use serde::Deserialize;
+use store::{AskedResponse, NewThread};
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use crate::api::protocols::{
+    Answer, Posted, Repeats, Trouble, active, answered, enter, find, json, new_thread, placed, posted,
+    stream, whole,
+};
+use crate::api::schemas;
+use crate::api::turns;
+use crate::app::request_context::Desk;
+use crate::backend::Backend;
+use crate::commands::submit::Input;
+use crate::commands::validate::TurnParameters;
+use crate::commands::{control, owner_query};
+use crate::error::Problem;
+use crate::extract::body::Empty;
+use crate::extract::path::Params;
+use crate::extract::query::Asked;
+use crate::http::extensions::ConnectionHandle;
+use crate::streaming::store_reads;
+
+/// How long a cancelled response is waited for, so that it can be shown as it ended.
+const CANCEL_LOOKS: u32 = 20;
+const CANCEL_PAUSE: Duration = Duration::from_millis(100);
+
+pub(crate) async fn post(
+    desk: Desk,
+    Extension(connection): Extension<ConnectionHandle>,
+    request: axum::extract::Request,
+) -> Response {
+    posted(desk, connection, request, respond, error_body).await
+}
+
+async fn respond(posted: Posted) -> Result<Response, Trouble> {
+    let Posted { desk, connection, key, correlation_id, body, .. } = posted;
+    let request = Request::parse(&body, desk.tenant())?;
+    let backend = desk.backend()?;
+    let repeats = Repeats::of_key(key.as_deref());
+    let thread = place(&desk, &request, key.as_deref()).await?;
+    let input = Input {
+        thread: thread.clone(),
+        agent: request.agent.clone(),
+        policy: None,
+        content: request.text.clone(),
+        metadata: request.metadata.clone(),
+        parameters: TurnParameters::new(request.wanted.clone())?,
+        key,
+        correlation_id,
+    };
+    let standing = placed(&desk, &input).await?;
+    if request.follows == Follows::Nothing {
+        // Every gateway knows whose it is then.
+        let agent = request.agent.clone();
+        let new = NewThread { thread: thread.clone(), agent, policy: None, metadata: Metadata::EMPTY };
+        backend.store().name_thread(&new).await?;
+    }
+    let model = match &request.agent {
+        Some(agent) => agent.name().to_owned(),
+        None => model_of(backend, &thread).await?,
+    };
+    let previous_response_id = match request.follows {
+        Follows::Response(before) => Some(before),
+        Follows::Thread(_) | Follows::Nothing => None,
+    };
+    let background = request.background;
+    let asked = AskedResponse { model, background, previous_response_id, metadata: request.metadata };
+    // Kept before the turn begins: whoever knows of the response finds it whole, at any gateway.
+    let row = backend.store().put_response(&thread, standing.turn(), &asked).await?;
+    let (message, answer) = enter(&desk, connection, &thread, standing).await?;
+    let terms = terms(&thread, &message, row.asked, row.created_at);
+    if request.background && !request.stream && matches!(answer, Answer::Live(_)) {
+        return Ok(json(Responses::under_way(terms, false)));
+    }
+    let fold = Responses::new(terms, Resume::Start);
+    if request.stream {
+        return Ok(stream(fold, message, answer));
+    }
+    object(fold, &thread, &message, answer, repeats).await
+}
+
+/// The response at its end.
+async fn object(
+    fold: Responses,
+    thread: &ThreadId,
+    message: &MessageId,
+    answer: Answer,
+    repeats: Repeats,
+) -> Result<Response, Trouble> {
+    match whole(fold, message, answer).await {
+        Some(fold) => Ok(json(fold.object())),
+        None => Err(repeats.cut(thread, message).into()),
+    }
+}
+
+/// Where the input is said.
+async fn place(desk: &Desk, request: &Request, key: Option<&str>) -> Result<ThreadId, Trouble> {
+    let backend = desk.backend()?;
+    let before = match &request.follows {
+        Follows::Thread(thread) => return Ok(thread.clone()),
+        Follows::Response(before) => before,
+        Follows::Nothing => return Ok(new_thread(desk, key)?),
+    };
+    let (turn, message) = named(before)?;
+    let thread = thread_of(desk, &turn, &message).await?;
+    if let Some(key) = key
+        && backend.store().key_claim(&thread, key).await?.is_some()
+    {
+        // It is said again: what was the last response then is not any more.
+        return Ok(thread);
+    }
+    let under_way = active(backend, &thread).await?.map(|(_, message)| message);
+    let last = match under_way {
+        Some(message) => Some(message),
+        None => backend.store().last_answer(&thread).await?.map(|(message, _)| message),
+    };
+    if last.as_ref() != Some(&message) {
+        let detail =
+            "previous_response_id must be the last response of its conversation: a thread has no branches";
+        return Err(Problem::conflict("not_the_last_response", detail).into());
+    }
+    Ok(thread)
+}
+
+/// Further fields are the protocol's own (`include`), and are not read.
+#[derive(Debug, Deserialize, IntoParams)]
+pub(crate) struct ShowQuery {
+    /// As a stream of events.
+    stream: Option<bool>,
+    /// Only events after this number.
+    #[param(value_type = Option<schemas::EventNumber>)]
+    starting_after: Option<u64>,
+}
+
+pub(crate) async fn show(
+    desk: Desk,
+    Extension(connection): Extension<ConnectionHandle>,
+    Params(response): Params<String>,
+    Asked(query): Asked<ShowQuery>,
+) -> Response {
+    answered(shown(&desk, connection, &response, query).await, error_body)
+}
+
+async fn shown(
+    desk: &Desk,
+    connection: ConnectionHandle,
+    response: &str,
+    query: ShowQuery,
+) -> Result<Response, Trouble> {
+    let backend = desk.backend()?;
+    let (turn, message) = named(response)?;
+    let thread = thread_of(desk, &turn, &message).await?;
+    let terms = known_terms(backend, &thread, &turn, &message).await?;
+    let answer = ended(backend, &thread, &turn, &message).await?;
+    let streams = query.stream.unwrap_or(false);
+    let answer = match answer {
+        Some(answer) => answer,
+        // Whoever only looks takes no viewer's place.
+        None if !streams => return Ok(json(under_way(backend, terms, &turn).await)),
+        None => find(desk, connection, &thread, &message).await?,
+    };
+    if streams {
+        let resume = query.starting_after.map_or(Resume::Again, Resume::After);
+        return Ok(stream(Responses::new(terms, resume), message, answer));
+    }
+    let fold = Responses::new(terms, Resume::Start);
+    object(fold, &thread, &message, answer, Repeats::Same).await
+}
+
+pub(crate) async fn cancel(
+    desk: Desk,
+    Params(response): Params<String>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Response {
+    let outcome = async {
+        let (actor, backend) = (desk.actor(&headers)?, desk.backend()?);
+        let (turn, message) = named(&response)?;
+        let thread = thread_of(&desk, &turn, &message).await?;
+        let terms = known_terms(backend, &thread, &turn, &message).await?;
+        let mut answer = ended(backend, &thread, &turn, &message).await?;
+        if answer.is_none() {
+            control::perform(backend, actor, thread.agent(), ActKind::StopTurn(turn.clone())).await?;
+        }
+        for _ in 0..CANCEL_LOOKS {
+            if answer.is_some() {
+                break;
+            }
+            tokio::time::sleep(CANCEL_PAUSE).await;
+            answer = ended(backend, &thread, &turn, &message).await?;
+        }
+        match answer {
+            Some(answer) => {
+                let fold = Responses::new(terms, Resume::Start);
+                object(fold, &thread, &message, answer, Repeats::Same).await
+            }
+            None => Ok(json(under_way(backend, terms, &turn).await)),
+        }
+    };
+    answered(outcome.await, error_body)
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("unknown_response", "there is no such response")
+}
+
+/// The turn and the answer that a response's id names.
+fn named(response: &str) -> Result<(TurnId, MessageId), Problem> {
+    let message = message_of(response).ok_or_else(unknown)?;
+    let (turn, _) = TurnId::of_answer(&message).ok_or_else(unknown)?;
+    Ok((turn, message))
+}
+
+async fn thread_of(desk: &Desk, turn: &TurnId, message: &MessageId) -> Result<ThreadId, Trouble> {
+    let store = desk.store()?;
+    if let Some(thread) = store.thread_of_turn(turn, message).await? {
+        return desk.own(thread).ok_or_else(|| unknown().into());
+    }
+    // Of a response that was asked for the request is stored before its turn begins.
+    let looked_for = match store.is_response(turn).await? {
+        true => turns::thread_of(desk, turn).await,
+        false => turns::thread_if_known(desk, turn).await,
+    };
+    let problem = match looked_for {
+        Ok(thread) => return Ok(thread),
+        Err(problem) => problem,
+    };
+    // It may have ended meanwhile.
+    let found = store.thread_of_turn(turn, message).await?.and_then(|thread| desk.own(thread));
+    found.ok_or(Trouble::Problem(problem))
+}
+
+/// What became of the answer, if it has ended.
+async fn ended(
+    backend: &Backend,
+    thread: &ThreadId,
+    turn: &TurnId,
+    message: &MessageId,
+) -> Result<Option<Answer>, Trouble> {
+    if let Some(stored) = store_reads::answer(backend.store(), thread, message).await? {
+        return Ok(Some(Answer::Stored(stored)));
+    }
+    let run = TurnId::of_answer(message).map_or(0, |(_, run)| run);
+    let failure = backend.store().run_failure(thread, turn, run).await?;
+    Ok(failure.map(Answer::of_failure))
+}
+
+/// What is kept of the request, or known without it: of an input that came by another protocol, or long ago.
+async fn known_terms(
+    backend: &Backend,
+    thread: &ThreadId,
+    turn: &TurnId,
+    message: &MessageId,
+) -> Result<Terms, Trouble> {
+    if let Some(row) = backend.store().response(thread, turn).await? {
+        return Ok(terms(thread, message, row.asked, row.created_at));
+    }
+    let asked = AskedResponse {
+        model: model_of(backend, thread).await?,
+        background: false,
+        previous_response_id: None,
+        metadata: Metadata::EMPTY,
+    };
+    Ok(terms(thread, message, asked, opened_at(turn)))
+}
+
+fn terms(thread: &ThreadId, message: &MessageId, asked: AskedResponse, created_at: Timestamp) -> Terms {
+    Terms {
+        thread: thread.clone(),
+        message: message.clone(),
+        model: asked.model,
+        created_at,
+        background: asked.background,
+        previous_response_id: asked.previous_response_id,
+        metadata: asked.metadata,
+        // As calls that were made elsewhere, with their results: by their shape the others ask a client to make them.
+        calls: Calls::Hosted,
+    }
+}
+
+/// The agent of the thread, by the name that clients know.
+async fn model_of(backend: &Backend, thread: &ThreadId) -> Result<String, Trouble> {
+    let row = backend.store().thread(thread).await?;
+    let agent: Option<AgentId> = row.and_then(|row| row.named.agent);
+    Ok(agent.unwrap_or_else(|| thread.agent()).name().to_owned())
+}
+
+/// The response of a turn that has not ended. Nobody who asks waits for an owner that is away.
+async fn under_way(backend: &Backend, terms: Terms, turn: &TurnId) -> Bytes {
+    let about = About::Thread(terms.thread.clone());
+    let explained = owner_query::why(backend, Bucket::of(&terms.thread), &about).await;
+    let is_running =
+        explained.is_some_and(|explained| explained.active.is_some_and(|active| active.turn == *turn));
+    Responses::under_way(terms, is_running)
+}
+
+/// Turns without a key bear the time in their id (a UUID of version 7); of others it is not known.
+fn opened_at(turn: &TurnId) -> Timestamp {
+    let unique = turn.as_str().split_once('-').map(|(_, unique)| unique).unwrap_or_default();
+    let id = Uuid::try_parse(unique).ok().filter(|id| id.get_version_num() == 7);
+    let time = id.and_then(|id| id.get_timestamp());
+    Timestamp(time.map_or(0, |time| {
+        let (seconds, nanos) = time.to_unix();
+        i64::try_from(seconds).unwrap_or(0) * 1_000 + i64::from(nanos) / 1_000_000
+    }))
+}

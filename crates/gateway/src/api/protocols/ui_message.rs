@@ -1,0 +1,222 @@
+//! The UI message stream of Vercel's AI SDK.
+
+use axum::extract::Extension;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use model::{ControlKind, MessageId, Position, Role, TurnOpened};
+use protocols::UiMessage;
+use protocols::request::BadRequest;
+use protocols::ui_message::{HistoryMessage, Regenerated, Request, error_body};
+use serde::{Deserialize, Serialize};
+use store::{Range, StoredMessage};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::answer_stream;
+use crate::api::history;
+use crate::api::protocols::{
+    Answer, Posted, Trouble, active, answered, find, last, open, own_key, posted, stream,
+};
+use crate::api::respond::fresh;
+use crate::api::schemas;
+use crate::app::request_context::Desk;
+use crate::commands::control;
+use crate::commands::submit::{Input, Standing};
+use crate::commands::validate::TurnParameters;
+use crate::error::Problem;
+use crate::extract::body::Empty;
+use crate::extract::path;
+use crate::extract::path::Params;
+use crate::extract::query::Asked;
+use crate::http::extensions::ConnectionHandle;
+use crate::streaming::store_reads;
+
+/// An answer that ended so lately is told again to a client that comes back to a thread: it may have seen a part of it. Clients ask within
+/// seconds of a cut; one that has the whole answer is told the same under the same id.
+const LATELY_MS: i64 = 120_000;
+
+pub(crate) async fn post(
+    desk: Desk,
+    Extension(connection): Extension<ConnectionHandle>,
+    request: axum::extract::Request,
+) -> Response {
+    posted(desk, connection, request, say, error_body).await
+}
+
+async fn say(posted: Posted) -> Result<Response, Trouble> {
+    let Posted { desk, connection, key, correlation_id, headers, body } = posted;
+    let request = Request::parse(&body, desk.tenant())?;
+    if let Some(regenerated) = &request.regenerates {
+        return retry(&desk, connection, &request, regenerated, desk.actor(&headers)?).await;
+    }
+    let input = Input {
+        thread: request.thread,
+        agent: request.agent,
+        policy: None,
+        content: request.text,
+        metadata: request.metadata,
+        parameters: TurnParameters::new(request.wanted)?,
+        key: key.or_else(|| own_key("ui", request.input_id.as_deref())),
+        correlation_id,
+    };
+    let (message, answer) = open(&desk, connection, &input).await?;
+    Ok(stream(UiMessage::new(message.clone()), message, answer))
+}
+
+/// Another answer to the last input: the next run of a turn that failed. What was answered stays as it is.
+async fn retry(
+    desk: &Desk,
+    connection: ConnectionHandle,
+    request: &Request,
+    regenerated: &Regenerated,
+    actor: String,
+) -> Result<Response, Trouble> {
+    let (backend, thread) = (desk.backend()?, &request.thread);
+    let stays = |param: &str, why| BadRequest::Unsupported { param: param.to_owned(), why };
+    if active(backend, thread).await?.is_some() {
+        let detail = "the thread has a turn under way; when it has failed it can be tried again";
+        return Err(Problem::conflict("thread_busy", detail).retry_after(1).into());
+    }
+    let Some(failed) = last::failed(backend, thread).await? else {
+        return Err(
+            stays("trigger", "an answer that is in the history stays there: send a new message").into()
+        );
+    };
+    let failed = failed.opened;
+    let is_meant = match &regenerated.message {
+        None => true,
+        Some(name) if *name == *failed.turn.answer(failed.run).as_str() => true,
+        // Or the input, by the name that the client gave it.
+        Some(name) => match own_key("ui", Some(name)) {
+            Some(key) => {
+                backend.store().key_claim(thread, &key).await?.is_some_and(|claim| claim.turn == failed.turn)
+            }
+            None => false,
+        },
+    };
+    if !is_meant {
+        return Err(stays(
+            "messageId",
+            "only the answer of the last turn can be another, if the turn failed",
+        )
+        .into());
+    }
+    if request.text != failed.content {
+        return Err(
+            stays("messages", "the input of a turn that failed stays as it is: send a new message").into()
+        );
+    }
+    let opened = TurnOpened { run: failed.run + 1, actor: Some(actor.into()), ..failed };
+    let message = opened.turn.answer(opened.run);
+    let standing = Standing::New(Box::new(opened));
+    let lane = answer_stream::watch(desk, connection, thread, &standing, &message, None).await?;
+    Ok(stream(UiMessage::new(message.clone()), message, Answer::Live(lane)))
+}
+
+/// The answer under way, from its beginning, or the last one if it ended lately; 204 when there is neither.
+pub(crate) async fn resume(
+    desk: Desk,
+    Extension(connection): Extension<ConnectionHandle>,
+    Params(thread): Params<String>,
+) -> Response {
+    let outcome = async {
+        let thread = desk.thread(&thread)?;
+        let backend = desk.backend()?;
+        let (message, answer) = match active(backend, &thread).await? {
+            Some((_, message)) => {
+                let answer = find(&desk, connection, &thread, &message).await?;
+                (message, answer)
+            }
+            None => match last::answer(backend, &thread).await? {
+                Some(last) if backend.now().since_ms(last.at) < LATELY_MS => (last.message, last.answer),
+                Some(_) | None => return Ok(StatusCode::NO_CONTENT.into_response()),
+            },
+        };
+        Ok(stream(UiMessage::new(message.clone()), message, answer))
+    };
+    answered(outcome.await, error_body)
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StopQuery {
+    /// The answer, as its `start` named it: a stop that comes late must not stop the next one.
+    #[param(value_type = schemas::MessageName)]
+    message: Option<String>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UiHistoryQuery {
+    /// `next` of the page before.
+    #[param(value_type = Option<schemas::PositionText>)]
+    next: Option<String>,
+    #[param(value_type = Option<schemas::Limit>)]
+    limit: Option<String>,
+}
+
+/// Messages of a chat, oldest first: those before the page before, or the last ones.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct UiHistory {
+    /// UI messages, as `useChat` takes them.
+    #[schema(value_type = Vec<Object>)]
+    messages: Vec<HistoryMessage>,
+    /// Where the next page begins, with older messages; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
+}
+
+/// What a page shows before it follows the stream.
+pub(crate) async fn history(
+    desk: Desk,
+    Params(thread): Params<String>,
+    Asked(query): Asked<UiHistoryQuery>,
+) -> Response {
+    let outcome = async {
+        let thread = desk.thread(&thread)?;
+        let range = Range { after: None, before: Some(Position::MAX), with_synthetic: false };
+        let (rows, next) = history::read(&desk, &thread, range, query.next, query.limit).await?;
+        Ok(fresh(UiHistory { messages: ui_messages(&rows), next }))
+    };
+    answered(outcome.await, error_body)
+}
+
+/// The rows of each answer, with its steps, are one message.
+fn ui_messages(rows: &[StoredMessage]) -> Vec<HistoryMessage> {
+    let of_answer = |row: &StoredMessage| match row.role {
+        Role::User | Role::System => row.message_id.clone(),
+        Role::Assistant | Role::Tool => store_reads::answer_of(&row.message_id),
+    };
+    let message = |rows: &[StoredMessage]| {
+        let last = rows.last()?;
+        let (id, metadata) = (of_answer(last), store_reads::metadata_of(&last.metadata));
+        Some(match last.role {
+            Role::User | Role::System => HistoryMessage::input(&id, last.role, &last.content, &metadata),
+            Role::Assistant | Role::Tool => {
+                HistoryMessage::answer(&id, &store_reads::answer_of_rows(&id, rows))
+            }
+        })
+    };
+    rows.chunk_by(|a, b| of_answer(a) == of_answer(b)).filter_map(message).collect()
+}
+
+pub(crate) async fn stop(
+    desk: Desk,
+    Params(thread): Params<String>,
+    Asked(query): Asked<StopQuery>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Response {
+    let outcome = async {
+        let (thread, actor, backend) = (desk.thread(&thread)?, desk.actor(&headers)?, desk.backend()?);
+        let Some(named) = query.message else {
+            let missing = BadRequest::Missing { param: "message".to_owned() };
+            return Err(missing.into());
+        };
+        let named = path::id("message", &named, MessageId::parse)?;
+        let under_way = active(backend, &thread).await?.filter(|(_, message)| *message == named);
+        let Some((turn, _)) = under_way else { return Ok(StatusCode::NO_CONTENT.into_response()) };
+        let acted = control::perform(backend, actor, thread.agent(), ActKind::StopTurn(turn)).await?;
+        Ok(acted.into_response())
+    };
+    answered(outcome.await, error_body)
+}

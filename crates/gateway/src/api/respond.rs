@@ -1,0 +1,12 @@
+//! Responses that several resources send.
+
+use axum::Json;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+/// A JSON answer that no cache keeps.
+pub(crate) fn fresh(body: impl Serialize) -> Response {
+    ([(header::CACHE_CONTROL, "no-store"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")], Json(body))
+        .into_response()
+}

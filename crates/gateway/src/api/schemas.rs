@@ -1,0 +1,319 @@
+//! Forms of texts: what ids, positions and names look like, for the description of the API.
+//!
+//! None of these types has values. They lend their form to fields that are plain texts in the code.
+
+use std::borrow::Cow;
+
+use batches::context::MOST_TOKENS;
+use model::{BatchType, BusyPolicy, ChunkKind, MAX_ID_LEN, Role, TaskKind, WaitReason};
+use serde_json::json;
+use store::TaskStatus;
+use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaFormat, Type};
+use utoipa::openapi::{KnownFormat, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::commands::owner_query::OwnerPresence;
+use crate::extract::query;
+
+macro_rules! form {
+    ($(#[doc = $doc:literal])+ $name:ident, $schema:expr) => {
+        $(#[doc = $doc])+
+        #[derive(Debug)]
+        pub(crate) enum $name {}
+
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                let described = concat!($($doc),+).trim();
+                ObjectBuilder::from($schema).description(Some(described)).into()
+            }
+        }
+
+        impl ToSchema for $name {
+            fn name() -> Cow<'static, str> {
+                Cow::Borrowed(stringify!($name))
+            }
+        }
+    };
+}
+
+/// Text of a pattern, of at most so many characters.
+fn text(pattern: &str, most: usize, example: &str) -> Object {
+    let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern));
+    text.min_length(Some(1)).max_length(Some(most)).examples([example]).build()
+}
+
+fn id(example: &str) -> Object {
+    text("^[A-Za-z0-9_-]{1,128}$", MAX_ID_LEN, example)
+}
+
+fn number(least: u64, most: u64) -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(least)).maximum(Some(most))
+}
+
+fn one_of<const N: usize>(names: [&'static str; N]) -> Object {
+    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).build()
+}
+
+form! {
+    /// An object with any members. It has a name, because openapi-python-client makes names of anonymous objects in variants twice.
+    AnyObject, ObjectBuilder::new().build()
+}
+
+form! {
+    /// The id of an API key: its public part.
+    KeyName, text("^[0-9a-f]{16}$", 16, "0123456789abcdef")
+}
+
+form! {
+    /// What a credential is for.
+    CredentialRole, one_of(auth::Role::ALL.map(auth::Role::name))
+}
+
+form! {
+    /// What may be done.
+    ScopeText, one_of(auth::Permission::ALL.map(auth::Permission::scope))
+}
+
+form! {
+    /// A ticket for the events of one thread.
+    TicketText, text("^tkt_[A-Za-z0-9_-]+[.][A-Za-z0-9_-]+$", 1_024, "tkt_AQAAAABrAt5S.TrX4ZWJPhrtYuJP8Ldpu60GX7eAJzh")
+}
+
+form! {
+    /// The id of a thread.
+    ThreadName, id("hello")
+}
+
+form! {
+    /// The id of an agent.
+    AgentName, id("ann")
+}
+
+form! {
+    /// The id of an agent; with a kind of work behind `+`, the queue of what follows the agent's turns.
+    QueueName, text("^[A-Za-z0-9_-]{1,128}([+](work_request|memory|compaction))?$", MAX_ID_LEN + 16, "ann")
+}
+
+form! {
+    /// How a turn stands.
+    TurnStateText, one_of(["waiting", "running", "completed", "failed"])
+}
+
+form! {
+    /// The id of a task, unique within its agent for seven days.
+    TaskName, id("t-1")
+}
+
+form! {
+    /// The id of a message, unique within its thread.
+    MessageName, id("u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a")
+}
+
+form! {
+    /// The id of an act.
+    ActName, id("0198c4d2e5f57a60b1d3c8a94e27f610")
+}
+
+form! {
+    /// The name of a workflow.
+    WorkflowText, id("default")
+}
+
+form! {
+    /// The id of a turn.
+    TurnName, text(
+        "^[ut]0[0-3][0-9a-f]{2}-[A-Za-z0-9_-]{1,90}$", 96, "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610",
+    )
+}
+
+form! {
+    /// The id of a response: `resp_`, and the id of the answer.
+    ResponseName, text(
+        "^resp_[A-Za-z0-9_-]{1,128}$", 133, "resp_u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a",
+    )
+}
+
+form! {
+    /// The position of a message, or of the batch that begins with it: a number up to 2^63-1 as text, because JSON's numbers lose
+    /// digits. Later messages have higher positions.
+    PositionText, text("^[0-9]{1,19}$", 19, "7524873984012345344")
+}
+
+form! {
+    /// The text of an input: at most 262,144 bytes (UTF-8).
+    InputText, ObjectBuilder::new()
+        .schema_type(Type::String)
+        .min_length(Some(1))
+        .max_length(Some(wire::MAX_INPUT_BYTES))
+        .examples(["How is the weather?"])
+        .build()
+}
+
+form! {
+    /// Free-form: at most 65,536 bytes as JSON, without NUL characters and numbers beyond 2^53.
+    MetadataObject, ObjectBuilder::new().schema_type(Type::Object).examples([json!({"channel": "web"})]).build()
+}
+
+form! {
+    /// The id of an event: how far its reader has read. To be given back as it is. It begins with the position of the last end that the
+    /// reader was told of, so a position alone is one, too; of each open message follows what the reader has of it.
+    CursorText, text(
+        concat!(
+            r"^[0-9]{1,19}(~[A-Za-z0-9_-]{1,128}\.[0-9]{1,10}\.[0-9]{1,10}\.[0-9]{1,19}",
+            r"(\.[0-9]{1,19}\.[0-9]{1,10}(\.[0-9]{1,19}(-[0-9]{1,19})?){0,8})?(\.x)?(\.f)?)*$",
+        ),
+        protocols::cursor::MAX_LEN,
+        "7524873984012345344~u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a.0.12.480",
+    )
+}
+
+form! {
+    /// A moment.
+    Moment, ObjectBuilder::new()
+        .schema_type(Type::String)
+        .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)))
+        .examples(["2026-11-22T11:49:44.123Z"])
+        .build()
+}
+
+form! {
+    /// What becomes of an input while another turn of its thread is under way.
+    BusyPolicyText, one_of(BusyPolicy::ALL.map(BusyPolicy::name))
+}
+
+form! {
+    /// Who says a message.
+    RoleText, one_of(Role::ALL.map(Role::name))
+}
+
+form! {
+    /// What began a batch.
+    BatchTypeText, one_of(BATCH_TYPES.map(BatchType::name))
+}
+
+form! {
+    /// Whether every message that belongs to a batch is there.
+    BatchStateText, one_of(["complete", "incomplete", "abandoned"])
+}
+
+form! {
+    /// Which incomplete batches.
+    IncompleteText, one_of(INCOMPLETE)
+}
+
+form! {
+    /// Why something waits.
+    WaitReasonText, one_of(WaitReason::ALL.map(WaitReason::name))
+}
+
+form! {
+    /// Whether a compaction counts.
+    CompactionStateText, one_of(COMPACTION_STATES)
+}
+
+form! {
+    /// Why the heads of agents wait that are looked for.
+    AgentWaitingText, one_of(["backoff", "paused"])
+}
+
+form! {
+    /// The form in which a provider of models takes messages.
+    FormatText, one_of(["openai", "anthropic"])
+}
+
+form! {
+    /// How many items a page has at most.
+    Limit, number(1, query::MAX_LIMIT.into()).default(Some(query::DEFAULT_LIMIT.into())).build()
+}
+
+form! {
+    /// The number of an event of a response.
+    EventNumber, ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).build()
+}
+
+form! {
+    /// A number of tokens.
+    Tokens, number(1, MOST_TOKENS).build()
+}
+
+form! {
+    /// Whether the worker answers that owns the partition; without it only what is stored is known.
+    PresenceText, one_of(OwnerPresence::ALL.map(OwnerPresence::name))
+}
+
+form! {
+    /// What a task is about.
+    TaskKindText, one_of(TaskKind::ALL.map(TaskKind::name))
+}
+
+form! {
+    /// What became of a task.
+    TaskStatusText, one_of(TaskStatus::ALL.map(TaskStatus::name))
+}
+
+form! {
+    /// What a chunk holds.
+    ChunkTypeText, one_of(ChunkKind::ALL.map(ChunkKind::name))
+}
+
+form! {
+    /// The kind of events that are no chunks.
+    SystemText, one_of(["system"])
+}
+
+form! {
+    /// The message is stored.
+    MessageCompleteText, one_of(["message_complete"])
+}
+
+form! {
+    /// Whether the message is whole, or stored as far as it had come when its turn was stopped.
+    StatusText, one_of(["completed", "stopped"])
+}
+
+form! {
+    /// The kind of the event that a message ends with which was given up.
+    ErrorText, one_of(["error"])
+}
+
+form! {
+    /// What kind of object it is.
+    CompletionText, one_of(["chat.completion"])
+}
+
+form! {
+    /// What kind of object it is.
+    CompletionChunkText, one_of(["chat.completion.chunk"])
+}
+
+form! {
+    /// What kind of object it is.
+    ResponseText, one_of(["response"])
+}
+
+form! {
+    /// How far a response is.
+    ResponseStatusText, one_of(["queued", "in_progress", "completed", "incomplete", "cancelled", "failed"])
+}
+
+form! {
+    /// How far an item of a response is.
+    ItemStatusText, one_of(["in_progress", "completed", "incomplete", "failed"])
+}
+
+const BATCH_TYPES: [BatchType; 4] =
+    [BatchType::UserRequest, BatchType::AgentToAgent, BatchType::SystemTrigger, BatchType::Continuation];
+
+/// States of a batch that is not complete.
+pub(crate) const INCOMPLETE: [&str; 2] = ["incomplete", "abandoned"];
+
+pub(crate) const WAITING: &str = "waiting for its summary";
+
+pub(crate) const COUNTS: &str = "counts";
+
+pub(crate) const UNDONE: &str = "undone";
+
+pub(crate) const REPLACED: &str = "replaced";
+
+/// What a compaction may be.
+pub(crate) const COMPACTION_STATES: [&str; 4] = [WAITING, COUNTS, UNDONE, REPLACED];

@@ -1,0 +1,264 @@
+//! Tasks of agents.
+
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use model::{AgentId, ControlKind, Metadata, Position, Task, TaskId, TaskKind};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use store::{TaskRow, TaskStatus};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+use crate::api::agents;
+use crate::api::agents::ShownError;
+use crate::api::respond::fresh;
+use crate::api::{schemas, views};
+use crate::app::request_context::Desk;
+use crate::backend::Backend;
+use crate::commands::validate;
+use crate::commands::validate::MAX_INPUT_BODY;
+use crate::commands::{control, publish, submit};
+use crate::error::Problem;
+use crate::extract::body::{Bounded, Empty, Strict};
+use crate::extract::path;
+use crate::extract::path::Params;
+use crate::extract::query;
+use crate::extract::query::Asked;
+
+/// A task.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TaskBody {
+    /// The same again is the same task. Without it one is made.
+    #[schema(value_type = Option<schemas::TaskName>)]
+    task_id: Option<String>,
+    #[schema(value_type = schemas::InputText)]
+    content: String,
+    #[schema(value_type = Option<schemas::MetadataObject>)]
+    metadata: Option<Map<String, Value>>,
+}
+
+/// A task that is in the stream and will be in the agent's queue.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TaskAccepted {
+    #[schema(value_type = schemas::TaskName)]
+    task_id: String,
+    #[schema(value_type = schemas::AgentName)]
+    agent_id: String,
+    /// Where it is looked at.
+    #[schema(format = "uri-reference")]
+    task_url: String,
+}
+
+impl Bounded for TaskBody {
+    const MAX_BYTES: usize = MAX_INPUT_BODY;
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("unknown_task", "the agent has no such task")
+}
+
+fn task_id(text: &str) -> Result<TaskId, Problem> {
+    path::id("task", text, TaskId::parse)
+}
+
+pub(crate) async fn send(
+    desk: Desk,
+    Params(agent): Params<String>,
+    Strict(body): Strict<TaskBody>,
+) -> Result<Response, Problem> {
+    let agent = desk.agent(&agent)?;
+    let id = body.task_id.unwrap_or_else(|| Uuid::now_v7().simple().to_string());
+    let id = path::id("task_id", &id, TaskId::parse)?;
+    validate::content(&body.content)?;
+    let metadata = validate::metadata(body.metadata)?;
+    let backend = desk.backend()?;
+    let task = Task { agent, id, kind: TaskKind::Task, content: body.content, metadata };
+    let task = publish::task_as_read(backend, &task)?;
+    submit::refuse_erased(backend, &task.agent.thread()).await?;
+    if backend.store().task_digest(&task.agent, &task.id).await?.is_some_and(|known| known != task.digest()) {
+        let detail = "the agent knows a task of that id with another payload";
+        return Err(Problem::conflict("task_conflict", detail));
+    }
+    publish::send_task(backend, &task).await?;
+    let place = format!("/v1/agents/{}/tasks/{}", task.agent.name(), task.id);
+    let shown = TaskAccepted {
+        task_id: task.id.as_str().to_owned(),
+        agent_id: task.agent.name().to_owned(),
+        task_url: place.clone(),
+    };
+    Ok((StatusCode::ACCEPTED, [(header::LOCATION, place)], fresh(shown)).into_response())
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TasksQuery {
+    /// Only those.
+    #[param(value_type = Option<schemas::TaskStatusText>)]
+    status: Option<String>,
+    /// `next` of the page before.
+    #[param(value_type = Option<schemas::PositionText>)]
+    next: Option<String>,
+    #[param(value_type = Option<schemas::Limit>)]
+    limit: Option<String>,
+}
+
+/// Tasks of an agent, in the order of its queue.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TasksPage {
+    #[schema(value_type = schemas::QueueName)]
+    agent_id: String,
+    tasks: Vec<ShownTask>,
+    /// Where the next page begins; null on the last one.
+    #[schema(required)]
+    next: Option<String>,
+}
+
+/// A task, and what became of it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ShownTask {
+    #[schema(value_type = schemas::TaskName)]
+    task_id: String,
+    /// Its place in the queue.
+    #[schema(value_type = schemas::PositionText)]
+    position: Position,
+    #[schema(value_type = schemas::TaskKindText)]
+    kind: &'static str,
+    #[schema(value_type = schemas::TaskStatusText)]
+    status: &'static str,
+    content: String,
+    #[schema(value_type = Object)]
+    metadata: Metadata,
+    /// Why it failed.
+    #[schema(required)]
+    failure: Option<ShownError>,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    created_at: Option<String>,
+}
+
+pub(crate) async fn page(
+    desk: Desk,
+    Params(agent): Params<String>,
+    Asked(query): Asked<TasksQuery>,
+) -> Result<Response, Problem> {
+    let agent = desk.queue(&agent)?;
+    let known = |name: &str| {
+        let all = TaskStatus::ALL.map(TaskStatus::name).join(", ");
+        let detail = format!("status must be one of {all}");
+        TaskStatus::from_name(name).ok_or_else(|| Problem::bad_request("invalid_query", detail))
+    };
+    let status = query.status.as_deref().map(known).transpose()?;
+    let after = query::position("next", query.next)?.unwrap_or(Position::from_stored(i64::MIN));
+    let limit = query::limit(query.limit.as_deref())?;
+    let store = desk.store()?;
+    let mut tasks = store.tasks(&agent, status, after, limit + 1).await?;
+    if tasks.is_empty() && store.agent(&agent).await?.is_none() {
+        return Err(agents::unknown());
+    }
+    let next = query::next(&mut tasks, limit, |last| last.position.to_string());
+    let tasks = tasks.into_iter().map(ShownTask::from).collect();
+    Ok(fresh(TasksPage { agent_id: agent.name().to_owned(), tasks, next }))
+}
+
+pub(crate) async fn show(
+    desk: Desk,
+    Params((agent, task)): Params<(String, String)>,
+) -> Result<Response, Problem> {
+    let (agent, task) = (desk.queue(&agent)?, task_id(&task)?);
+    let row = desk.store()?.task(&agent, &task).await?.ok_or_else(unknown)?;
+    Ok(fresh(ShownTask::from(row)))
+}
+
+impl From<TaskRow> for ShownTask {
+    fn from(row: TaskRow) -> Self {
+        let failure = row.failure.map(|failure| ShownError {
+            code: failure.code,
+            text: Some(failure.text),
+            at: views::rfc3339(failure.at),
+        });
+        Self {
+            task_id: row.task.as_str().to_owned(),
+            position: row.position,
+            kind: row.kind.name(),
+            status: row.status.name(),
+            content: row.content,
+            metadata: row.metadata,
+            failure,
+            created_at: views::rfc3339(row.created_at),
+        }
+    }
+}
+
+/// What of a task is to be changed: one of the two, or both.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EditBody {
+    #[schema(value_type = Option<schemas::InputText>)]
+    content: Option<String>,
+    #[schema(value_type = Option<schemas::MetadataObject>)]
+    metadata: Option<Map<String, Value>>,
+}
+
+impl Bounded for EditBody {
+    const MAX_BYTES: usize = MAX_INPUT_BODY;
+}
+
+/// What the body leaves out stays as it is.
+pub(crate) async fn edit(
+    desk: Desk,
+    Params((agent, task)): Params<(String, String)>,
+    headers: HeaderMap,
+    Strict(body): Strict<EditBody>,
+) -> Result<Response, Problem> {
+    let (agent, task, actor) = (desk.queue(&agent)?, task_id(&task)?, desk.actor(&headers)?);
+    if body.content.is_none() && body.metadata.is_none() {
+        return Err(Problem::bad_request("invalid_body", "there is neither content nor metadata to change"));
+    }
+    body.content.as_deref().map(validate::content).transpose()?;
+    let metadata = body.metadata.map(|map| validate::metadata(Some(map))).transpose()?;
+    let backend = desk.backend()?;
+    let (content, metadata) = match (body.content, metadata) {
+        (Some(content), Some(metadata)) => (content, metadata),
+        (content, metadata) => {
+            let row = backend.store().task(&agent, &task).await?.ok_or_else(unknown)?;
+            (content.unwrap_or(row.content), metadata.unwrap_or(row.metadata))
+        }
+    };
+    act(backend, agent, &task, actor, ActKind::EditTask { task: task.clone(), content, metadata }).await
+}
+
+pub(crate) async fn drop_one(
+    desk: Desk,
+    Params((agent, task)): Params<(String, String)>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Result<Response, Problem> {
+    let (agent, task, actor) = (desk.queue(&agent)?, task_id(&task)?, desk.actor(&headers)?);
+    act(desk.backend()?, agent, &task, actor, ActKind::DropTask(task.clone())).await
+}
+
+pub(crate) async fn retry(
+    desk: Desk,
+    Params((agent, task)): Params<(String, String)>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Result<Response, Problem> {
+    let (agent, task, actor) = (desk.queue(&agent)?, task_id(&task)?, desk.actor(&headers)?);
+    act(desk.backend()?, agent, &task, actor, ActKind::RetryTask(task.clone())).await
+}
+
+/// The owner judges, for it may know a task that is not written yet. What it refuses and the store does not know either is
+/// no task.
+async fn act(
+    backend: &Backend,
+    agent: AgentId,
+    task: &TaskId,
+    actor: String,
+    what: ControlKind,
+) -> Result<Response, Problem> {
+    let acted = control::perform(backend, actor, agent.clone(), what).await?;
+    if acted.refused().is_some() && backend.store().task(&agent, task).await?.is_none() {
+        return Err(unknown());
+    }
+    Ok(acted.into_response())
+}

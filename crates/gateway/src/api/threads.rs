@@ -1,0 +1,184 @@
+//! Threads that clients name.
+
+use std::time::Duration;
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use model::{Bucket, BusyPolicy, QueryTarget, QueueStatus, ThreadId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use store::NewThread;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::api::respond::fresh;
+use crate::api::schemas;
+use crate::api::views::ShownThread;
+use crate::api::views::{ShownInput, ShownOpenMessage, ShownTurn};
+use crate::app::request_context::Desk;
+use crate::backend::Backend;
+use crate::commands::owner_query::OwnerPresence;
+use crate::commands::{owner_query, validate};
+use crate::error::Problem;
+use crate::extract::body::{Bounded, Strict};
+use crate::extract::path::Params;
+
+/// Before a thread counts as unknown.
+const SECOND_LOOK: Duration = Duration::from_millis(150);
+
+/// A thread that is to be.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ThreadBody {
+    /// Without it one is made.
+    #[schema(value_type = Option<schemas::ThreadName>)]
+    thread_id: Option<String>,
+    /// Who answers in it; the agent of the thread's own id without it.
+    #[schema(value_type = Option<schemas::AgentName>)]
+    agent_id: Option<String>,
+    #[schema(value_type = Option<schemas::BusyPolicyText>)]
+    busy_policy: Option<String>,
+    #[schema(value_type = Option<schemas::MetadataObject>)]
+    metadata: Option<Map<String, Value>>,
+}
+
+/// A thread, and which turns it has at the moment.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ThreadNow {
+    #[serde(flatten)]
+    thread: ShownThread,
+    #[schema(value_type = schemas::PresenceText)]
+    owner: &'static str,
+    #[schema(required)]
+    active_turn: Option<ShownTurn>,
+    /// In the order in which they will begin.
+    waiting_turns: Vec<ShownInput>,
+    /// Messages that have begun and not ended, the oldest first; at most 64.
+    open_messages: Vec<ShownOpenMessage>,
+}
+
+impl ThreadNow {
+    fn new(backend: &Backend, thread: ShownThread, explained: Option<&Explanation>) -> Self {
+        let active = explained.and_then(|explained| explained.active.as_ref());
+        let waiting = explained.iter().flat_map(|explained| &explained.waiting);
+        let open = explained.iter().flat_map(|explained| &explained.open);
+        Self {
+            thread,
+            owner: OwnerPresence::of(explained.as_ref()).name(),
+            active_turn: active.map(|active| ShownTurn::new(backend, active)),
+            waiting_turns: waiting.map(|waiting| ShownInput::new(backend, waiting)).collect(),
+            open_messages: open.map(|open| ShownOpenMessage::new(backend, open)).collect(),
+        }
+    }
+}
+
+impl Bounded for ThreadBody {
+    const MAX_BYTES: usize = 512 << 10;
+}
+
+pub(crate) fn unknown() -> Problem {
+    Problem::not_found("unknown_thread", "there is no such thread")
+}
+
+/// What a client may say of a second input.
+pub(crate) fn policy(text: Option<&str>) -> Result<Option<BusyPolicy>, Problem> {
+    let known = |name: &str| {
+        let all = BusyPolicy::ALL.map(BusyPolicy::name).join(", ");
+        let detail = format!("busy_policy must be one of {all}");
+        BusyPolicy::from_name(name).ok_or_else(|| Problem::bad_request("invalid_busy_policy", detail))
+    };
+    text.map(known).transpose()
+}
+
+pub(crate) async fn create(desk: Desk, Strict(body): Strict<ThreadBody>) -> Result<Response, Problem> {
+    let thread = match &body.thread_id {
+        Some(name) => desk.thread_in("thread_id", name)?,
+        None => desk.thread(&Uuid::now_v7().simple().to_string())?,
+    };
+    let agent = body.agent_id.map(|id| desk.agent_in("agent_id", &id)).transpose()?;
+    let policy = policy(body.busy_policy.as_deref())?;
+    let new = NewThread { thread, agent, policy, metadata: validate::metadata(body.metadata)? };
+    let backend = desk.backend()?;
+    let is_new = backend.store().name_thread(&new).await?;
+    let row = backend.store().thread(&new.thread).await?.ok_or_else(unknown)?;
+    if row.named != new {
+        let detail = "there is a thread of that id already, and it is not the same";
+        return Err(Problem::conflict("thread_exists", detail));
+    }
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    let place = [(header::LOCATION, format!("/v1/threads/{}", new.thread.name()))];
+    Ok((status, place, fresh(ShownThread::from(&row))).into_response())
+}
+
+pub(crate) async fn show(desk: Desk, Params(thread): Params<String>) -> Result<Response, Problem> {
+    let (thread, backend) = (desk.thread(&thread)?, desk.backend()?);
+    let mut row = backend.store().thread(&thread).await?;
+    let mut explained = ask(backend, &thread).await;
+    if row.is_none() && !is_begun(explained.as_ref()) {
+        // A thread that nobody has named is written with the end of its first turn, and an input is stored before its owner
+        // knows of it.
+        tokio::time::sleep(SECOND_LOOK).await;
+        (row, explained) = (backend.store().thread(&thread).await?, ask(backend, &thread).await);
+        if row.is_none() && !is_begun(explained.as_ref()) {
+            known_otherwise(backend, &thread, explained.as_ref()).await?;
+        }
+    }
+    let shown = row.as_ref().map_or_else(|| shown_begun(&thread), ShownThread::from);
+    Ok(fresh(ThreadNow::new(backend, shown, explained.as_ref())))
+}
+
+/// Of a thread that the store does not know: fails unless its first turn is under way or waits, and then there is nothing to show yet.
+pub(crate) async fn check_begun(backend: &Backend, thread: &ThreadId) -> Result<(), Problem> {
+    if is_begun(ask(backend, thread).await.as_ref()) {
+        return Ok(());
+    }
+    tokio::time::sleep(SECOND_LOOK).await;
+    let explained = ask(backend, thread).await;
+    match is_begun(explained.as_ref()) || backend.store().thread(thread).await?.is_some() {
+        true => Ok(()),
+        false => known_otherwise(backend, thread, explained.as_ref()).await,
+    }
+}
+
+/// What the owner says of the thread's turns.
+async fn ask(backend: &Backend, thread: &ThreadId) -> Option<Explanation> {
+    owner_query::why(backend, Bucket::of(thread), &About::Thread(thread.clone())).await
+}
+
+/// Something in the thread is under way or waits.
+fn is_begun(explained: Option<&QueueStatus>) -> bool {
+    explained.is_some_and(|explained| {
+        explained.active.is_some() || !explained.waiting.is_empty() || !explained.open.is_empty()
+    })
+}
+
+/// Fails unless the thread is known by a turn that failed; without its owner nobody can say that there is no such thread.
+async fn known_otherwise(
+    backend: &Backend,
+    thread: &ThreadId,
+    explained: Option<&QueueStatus>,
+) -> Result<(), Problem> {
+    if backend.store().failed_turns(thread, None, 1).await?.is_some() {
+        return Ok(());
+    }
+    Err(match explained {
+        Some(explained) if !owner_query::is_catching_up(explained) => unknown(),
+        _ => {
+            let detail = "nothing is stored of this thread, and nobody owns it at the moment";
+            Problem::unavailable("no_owner", detail)
+        }
+    })
+}
+
+/// Nobody has named the thread, and none of its turns is in the history.
+fn shown_begun(thread: &ThreadId) -> ShownThread {
+    ShownThread {
+        thread_id: thread.name().to_owned(),
+        agent_id: thread.name().to_owned(),
+        busy_policy: BusyPolicy::default().name(),
+        metadata: json!({}),
+        message_count: 0,
+        last_position: None,
+        created_at: None,
+    }
+}

@@ -1,0 +1,49 @@
+//! Tickets for clients that cannot send headers: a browser's `EventSource`.
+
+use auth::ticket::USUAL_LIFETIME_S;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::api::respond::fresh;
+use crate::api::schemas;
+use crate::api::views;
+use crate::app::request_context::Desk;
+use crate::error::Problem;
+use crate::extract::body::{Bounded, Strict};
+use crate::extract::path::Params;
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TicketBody {
+    /// How long it opens the events, in seconds.
+    #[schema(minimum = 1, maximum = 900)]
+    lifetime_s: Option<u32>,
+}
+
+impl Bounded for TicketBody {
+    const MAX_BYTES: usize = 1 << 10;
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ShownTicket {
+    ticket: String,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    expires_at: Option<String>,
+    events_url: String,
+}
+
+pub(crate) async fn make(
+    desk: Desk,
+    Params(thread): Params<String>,
+    Strict(body): Strict<TicketBody>,
+) -> Result<Response, Problem> {
+    let thread = desk.thread(&thread)?;
+    let ticket = desk.ticket(&thread, body.lifetime_s.unwrap_or(USUAL_LIFETIME_S))?;
+    let events_url = format!("/v1/threads/{}/events?ticket={}", thread.name(), ticket.text);
+    let place = [(header::LOCATION, events_url.clone())];
+    let shown =
+        ShownTicket { ticket: ticket.text, expires_at: views::rfc3339(ticket.expires_at), events_url };
+    Ok((StatusCode::CREATED, place, fresh(shown)).into_response())
+}

@@ -1,0 +1,171 @@
+//! Turns under way.
+
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use model::{ControlKind, QueryTarget, ThreadId, TurnId, WaitReason};
+use serde::Serialize;
+use store::TurnState;
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+use crate::api::respond::fresh;
+use crate::api::schemas;
+use crate::api::views::ShownReason;
+use crate::app::request_context::Desk;
+use crate::commands::{control, owner_query};
+use crate::error::Problem;
+use crate::extract::body::Empty;
+use crate::extract::path;
+use crate::extract::path::Params;
+
+/// An input is stored before its owner knows of it: who asks at once asks again after these pauses.
+const PAUSES: [Duration; 3] =
+    [Duration::from_millis(100), Duration::from_millis(250), Duration::from_millis(500)];
+/// Between two questions while nobody owns the turn, or its owner has not read all there is.
+const OWNER_PAUSE: Duration = Duration::from_millis(250);
+
+pub(crate) fn turn_id(text: &str) -> Result<TurnId, Problem> {
+    path::id("turn", text, TurnId::parse)
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("unknown_turn", "there is no such turn")
+}
+
+/// The thread of a turn that has ended, of which something is stored.
+async fn ended_in(desk: &Desk, turn: &TurnId) -> Result<Option<ThreadId>, Problem> {
+    let thread = desk.store()?.thread_of_turn(turn, &turn.input()).await?;
+    Ok(thread.and_then(|thread| desk.own(thread)))
+}
+
+/// A turn, and how it stands.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TurnNow {
+    #[schema(value_type = schemas::TurnName)]
+    turn_id: String,
+    #[schema(value_type = schemas::ThreadName)]
+    thread_id: String,
+    #[schema(value_type = schemas::TurnStateText)]
+    state: &'static str,
+    /// One more after each failure, from 0; of a completed turn that of its answer.
+    run: u32,
+    /// The answer's id.
+    #[schema(value_type = schemas::MessageName)]
+    message_id: String,
+    /// What it waits for; null while chunks come, and once it has ended.
+    #[schema(required)]
+    waiting: Option<ShownReason>,
+}
+
+/// What its owner knows of it, and otherwise what is stored.
+pub(crate) async fn show(desk: Desk, Params(turn): Params<String>) -> Result<Response, Problem> {
+    let (turn, backend) = (turn_id(&turn)?, desk.backend()?);
+    let shown = |thread: &ThreadId, state, run, waiting: Option<WaitReason>| {
+        fresh(TurnNow {
+            turn_id: turn.as_str().to_owned(),
+            thread_id: thread.name().to_owned(),
+            state,
+            run,
+            message_id: turn.answer(run).as_str().to_owned(),
+            waiting: waiting.map(|reason| ShownReason::new(backend, reason)),
+        })
+    };
+    let mut pauses = PAUSES.into_iter();
+    loop {
+        let explained = owner_query::why(backend, turn.bucket(), &About::Turn(turn.clone())).await;
+        let is_away = explained.as_ref().is_none_or(owner_query::is_catching_up);
+        if let Some(explained) = explained
+            && let Some(active) = explained.active.filter(|active| active.turn == turn)
+            && let Some(thread) = desk.own(active.thread)
+        {
+            let is_waiting = explained.waiting.iter().any(|waiting| waiting.turn == turn);
+            let state = if is_waiting { "waiting" } else { "running" };
+            return Ok(shown(&thread, state, active.run, active.waits_for));
+        }
+        let stored = match ended_in(&desk, &turn).await? {
+            Some(thread) => Some(thread),
+            None => backend.store().thread_of_open_turn(&turn).await?.and_then(|thread| desk.own(thread)),
+        };
+        if let Some(thread) = stored {
+            match backend.store().turn_state(&thread, &turn).await? {
+                Some(TurnState::Failed { run }) => return Ok(shown(&thread, "failed", run, None)),
+                // Only its owner could say whether it runs or waits.
+                Some(TurnState::Open { run }) => {
+                    return Ok(shown(&thread, "waiting", run, Some(WaitReason::CatchingUp)));
+                }
+                Some(TurnState::Done { answer }) => {
+                    let run = TurnId::of_answer(&answer).map_or(0, |(_, run)| run);
+                    return Ok(shown(&thread, "completed", run, None));
+                }
+                // It was dropped or erased between the two looks.
+                Some(TurnState::Dropped) | None => {}
+            }
+        }
+        match pauses.next() {
+            Some(pause) => tokio::time::sleep(pause).await,
+            None if is_away => {
+                let detail = "nobody owns the turn at the moment, and it is not known otherwise";
+                return Err(Problem::unavailable("no_owner", detail));
+            }
+            None => return Err(unknown()),
+        }
+    }
+}
+
+pub(crate) async fn stop(
+    desk: Desk,
+    Params(turn): Params<String>,
+    headers: HeaderMap,
+    _: Empty,
+) -> Result<Response, Problem> {
+    let (turn, actor) = (turn_id(&turn)?, desk.actor(&headers)?);
+    let backend = desk.backend()?;
+    let thread = thread_of(&desk, &turn).await?;
+    let acted = control::perform(backend, actor, thread.agent(), ActKind::StopTurn(turn)).await?;
+    Ok(acted.into_response())
+}
+
+/// Only its owner knows the thread of a turn that has just begun, and without it the act has no subject: for some time,
+/// which is longer than that of a takeover, the owner is waited for.
+pub(crate) async fn thread_of(desk: &Desk, turn: &TurnId) -> Result<ThreadId, Problem> {
+    look_for(desk, turn, &PAUSES).await
+}
+
+/// The same of a turn of which nothing says that there is one: an owner that has read everything is asked once.
+pub(crate) async fn thread_if_known(desk: &Desk, turn: &TurnId) -> Result<ThreadId, Problem> {
+    look_for(desk, turn, &[]).await
+}
+
+async fn look_for(desk: &Desk, turn: &TurnId, pauses: &[Duration]) -> Result<ThreadId, Problem> {
+    let backend = desk.backend()?;
+    let about = About::Turn(turn.clone());
+    let mut pauses = pauses.iter().copied();
+    let give_up_at = Instant::now() + Duration::from_millis(backend.limits.owner_patience_ms);
+    loop {
+        let explained = owner_query::why(backend, turn.bucket(), &about).await;
+        let is_away = explained.as_ref().is_none_or(owner_query::is_catching_up);
+        let active = explained.and_then(|explained| explained.active).filter(|active| active.turn == *turn);
+        let found = match active {
+            Some(active) => Some(active.thread),
+            None => backend.store().thread_of_open_turn(turn).await?,
+        };
+        // Another tenant's is looked for as long as one that nobody has.
+        if let Some(thread) = found.and_then(|thread| desk.own(thread)) {
+            return Ok(thread);
+        }
+        let pause = if is_away { Some(OWNER_PAUSE) } else { pauses.next() };
+        match pause {
+            Some(pause) if Instant::now() + pause < give_up_at => tokio::time::sleep(pause).await,
+            _ if is_away => {
+                let detail = "nobody owns the turn at the moment, and it is not known otherwise";
+                return Err(Problem::unavailable("no_owner", detail));
+            }
+            _ if ended_in(desk, turn).await?.is_some() => {
+                return Err(Problem::conflict("turn_ended", "the turn has ended"));
+            }
+            _ => return Err(unknown()),
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Forms in which things appear in JSON: those of the HTTP API, which the operators' commands print as well.
+
+use auth::Permission;
+use batches::{Batch, State, Why, tokens};
+use model::{BatchType, Position, Timestamp};
+use serde::Serialize;
+use serde_json::Value;
+use store::{KeyRow, StoredMessage, ThreadRow};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use utoipa::ToSchema;
+
+use crate::api::schemas;
+use crate::backend::Backend;
+use crate::commands::control::Acted;
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use wire::explain::{ActiveTurn, OpenMessage, WaitReason, WaitingTurn};
+
+/// Characters of a batch's first message that are shown of it.
+const PREVIEW_CHARS: usize = 120;
+
+/// A moment as RFC 3339; `None` when no calendar has it.
+pub fn rfc3339(at: Timestamp) -> Option<String> {
+    let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.0) * 1_000_000).ok()?;
+    at.format(&Rfc3339).ok()
+}
+
+/// A thread.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
+pub struct ShownThread {
+    #[schema(value_type = schemas::ThreadName)]
+    pub thread_id: String,
+    #[schema(value_type = schemas::AgentName)]
+    pub agent_id: String,
+    #[schema(value_type = schemas::BusyPolicyText)]
+    pub busy_policy: &'static str,
+    #[schema(value_type = Object)]
+    pub metadata: Value,
+    #[schema(minimum = 0)]
+    pub message_count: i64,
+    #[schema(value_type = Option<schemas::PositionText>, required)]
+    pub last_position: Option<Position>,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    pub created_at: Option<String>,
+}
+
+impl ShownThread {
+    /// As those see it who look at all tenants: ids say whose they are.
+    pub fn of_fleet(row: &ThreadRow) -> Self {
+        let named = &row.named;
+        let agent = named.agent.clone().unwrap_or_else(|| named.thread.agent());
+        Self { thread_id: named.thread.to_string(), agent_id: agent.to_string(), ..row.into() }
+    }
+}
+
+/// As its tenant sees it.
+impl From<&ThreadRow> for ShownThread {
+    fn from(row: &ThreadRow) -> Self {
+        let named = &row.named;
+        Self {
+            thread_id: named.thread.name().to_owned(),
+            agent_id: named.agent.clone().unwrap_or_else(|| named.thread.agent()).name().to_owned(),
+            busy_policy: named.policy.unwrap_or_default().name(),
+            metadata: named.metadata.to_value(),
+            message_count: row.messages,
+            last_position: row.head,
+            created_at: rfc3339(row.created_at),
+        }
+    }
+}
+
+/// A message of a history.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
+pub struct ShownMessage {
+    #[schema(value_type = schemas::PositionText)]
+    pub position: Position,
+    #[schema(value_type = schemas::MessageName)]
+    pub message_id: String,
+    #[schema(value_type = schemas::PositionText)]
+    pub batch_id: Position,
+    pub sequence_num: i32,
+    #[schema(value_type = schemas::BatchTypeText)]
+    pub batch_type: &'static str,
+    #[schema(value_type = schemas::RoleText)]
+    pub role: &'static str,
+    pub content: String,
+    #[schema(value_type = Option<Vec<Object>>, required)]
+    pub tool_calls: Option<Value>,
+    #[schema(required)]
+    pub tool_call_id: Option<String>,
+    #[schema(value_type = Object)]
+    pub metadata: Value,
+    #[schema(required)]
+    pub token_count: Option<i64>,
+    #[schema(value_type = Option<schemas::PositionText>, required)]
+    pub parent_id: Option<Position>,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    pub created_at: Option<String>,
+}
+
+impl From<StoredMessage> for ShownMessage {
+    fn from(message: StoredMessage) -> Self {
+        Self {
+            position: message.position,
+            message_id: message.message_id.into(),
+            batch_id: message.batch_id,
+            sequence_num: message.sequence_num,
+            batch_type: message.batch_type.name(),
+            role: message.role.name(),
+            content: message.content,
+            tool_calls: message.tool_calls,
+            tool_call_id: message.tool_call_id,
+            metadata: message.metadata,
+            token_count: message.token_count,
+            parent_id: message.parent,
+            created_at: rfc3339(message.created_at),
+        }
+    }
+}
+
+/// A batch, without what it consists of.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
+pub struct ShownBatch {
+    #[schema(value_type = schemas::PositionText)]
+    pub batch_id: Position,
+    #[schema(value_type = Option<schemas::BatchTypeText>, required)]
+    pub batch_type: Option<&'static str>,
+    #[schema(value_type = schemas::BatchStateText)]
+    pub state: &'static str,
+    #[schema(value_type = Option<String>, required)]
+    pub incomplete_code: Option<&'static str>,
+    #[schema(required)]
+    pub incomplete: Option<String>,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    pub abandoned_since: Option<String>,
+    #[schema(value_type = Option<schemas::PositionText>, required)]
+    pub parent_batch: Option<Position>,
+    pub message_count: usize,
+    pub tokens: u64,
+    #[schema(required)]
+    pub input: Option<String>,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    pub last_at: Option<String>,
+}
+
+impl ShownBatch {
+    /// The batch as it is `now`. `timeout_ms`: without progress for so long it is abandoned, unless it says otherwise itself.
+    pub fn new(batch: &Batch, now: Timestamp, timeout_ms: i64) -> Self {
+        let abandoned_since = batch.abandoned_since(now, timeout_ms);
+        let why = match batch.state() {
+            State::Complete => None,
+            State::Incomplete(why) => Some(why),
+        };
+        let input = batch.items().first().map(|item| item.content.chars().take(PREVIEW_CHARS).collect());
+        Self {
+            batch_id: batch.id(),
+            batch_type: batch.batch_type().map(BatchType::name),
+            state: match (&why, abandoned_since) {
+                (None, _) => "complete",
+                (Some(_), None) => "incomplete",
+                (Some(_), Some(_)) => "abandoned",
+            },
+            incomplete_code: why.as_ref().map(Why::code),
+            incomplete: why.map(|why| why.to_string()),
+            abandoned_since: abandoned_since.and_then(rfc3339),
+            parent_batch: batch.parent(),
+            message_count: batch.items().len(),
+            tokens: tokens::of_batch(batch, &batches::Estimate),
+            input,
+            last_at: rfc3339(batch.last_at()),
+        }
+    }
+}
+
+/// A batch with its calls and messages.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
+pub struct WholeBatch {
+    #[serde(flatten)]
+    pub batch: ShownBatch,
+    pub calls: Vec<ShownCall>,
+    pub messages: Vec<ShownMessage>,
+}
+
+impl WholeBatch {
+    /// The batch as it is shown, and the messages of it as they are stored.
+    pub fn new(shown: ShownBatch, batch: &Batch, messages: Vec<StoredMessage>) -> Self {
+        Self {
+            batch: shown,
+            calls: ShownCall::all(batch),
+            messages: messages.into_iter().map(ShownMessage::from).collect(),
+        }
+    }
+}
+
+/// A call of a tool, and where its result stands.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
+pub struct ShownCall {
+    pub tool_call_id: String,
+    pub name: String,
+    #[schema(value_type = schemas::PositionText)]
+    pub call_at: Position,
+    #[schema(value_type = Option<schemas::PositionText>, required)]
+    pub result_at: Option<Position>,
+    pub is_answered: bool,
+}
+
+impl ShownCall {
+    fn all(batch: &Batch) -> Vec<Self> {
+        let exchanges = batch.exchanges();
+        let shown = exchanges.iter().map(|exchange| Self {
+            tool_call_id: exchange.id.clone(),
+            name: exchange.name.clone(),
+            call_at: exchange.call_at,
+            result_at: exchange.result.map(|(at, _)| at),
+            is_answered: exchange.is_answered,
+        });
+        shown.collect()
+    }
+}
+
+/// An API key, without its secret.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(missing_docs, reason = "the names are those of the API, and documented there")]
+pub struct ShownKey {
+    #[schema(value_type = schemas::KeyName)]
+    pub key_id: String,
+    /// `null`: the default tenant.
+    #[schema(required)]
+    pub tenant: Option<String>,
+    pub name: String,
+    #[schema(value_type = schemas::CredentialRole)]
+    pub role: &'static str,
+    #[schema(value_type = Vec<schemas::ScopeText>)]
+    pub scopes: Vec<&'static str>,
+    pub created_by: String,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    pub created_at: Option<String>,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    pub expires_at: Option<String>,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    pub revoked_at: Option<String>,
+    #[schema(required)]
+    pub revoked_by: Option<String>,
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    pub last_used_at: Option<String>,
+}
+
+impl From<&KeyRow> for ShownKey {
+    fn from(row: &KeyRow) -> Self {
+        let key = &row.key;
+        let scopes = key.scopes.unwrap_or_else(|| key.role.permissions());
+        Self {
+            key_id: key.id.to_string(),
+            tenant: key.tenant.as_str().map(str::to_owned),
+            name: key.name.clone(),
+            role: key.role.name(),
+            scopes: scopes.iter().map(Permission::scope).collect(),
+            created_by: row.created_by.clone(),
+            created_at: rfc3339(row.created_at),
+            expires_at: key.expires_at.and_then(rfc3339),
+            revoked_at: key.revoked_at.and_then(rfc3339),
+            revoked_by: row.revoked_by.clone(),
+            last_used_at: row.last_used_at.and_then(rfc3339),
+        }
+    }
+}
+
+/// A turn under way, as clients see it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShownTurn {
+    #[schema(value_type = schemas::TurnName)]
+    turn_id: String,
+    #[schema(value_type = schemas::ThreadName)]
+    thread_id: String,
+    /// One more after each failure, from 0.
+    run: u32,
+    /// The answer's id.
+    #[schema(value_type = schemas::MessageName)]
+    message_id: String,
+    /// What it waits for; null while chunks come.
+    #[schema(required)]
+    waiting: Option<ShownReason>,
+    /// For how long nothing has come, ms.
+    idle_ms: i64,
+}
+
+impl ShownTurn {
+    pub(crate) fn new(context: &Backend, active: &ActiveTurn) -> Self {
+        Self {
+            turn_id: active.turn.as_str().to_owned(),
+            thread_id: active.thread.name().to_owned(),
+            run: active.run,
+            message_id: active.message.as_str().to_owned(),
+            waiting: active.waits_for.map(|reason| ShownReason::new(context, reason)),
+            idle_ms: active.idle_ms,
+        }
+    }
+}
+
+/// An input that waits for its thread, as clients see it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShownInput {
+    #[schema(value_type = schemas::TurnName)]
+    turn_id: String,
+    /// Why it does not begin.
+    waiting: ShownReason,
+    /// For how long the owner has known of it, ms.
+    #[schema(minimum = 0)]
+    age_ms: i64,
+}
+
+impl ShownInput {
+    pub(crate) fn new(context: &Backend, waiting: &WaitingTurn) -> Self {
+        Self {
+            turn_id: waiting.turn.as_str().to_owned(),
+            waiting: ShownReason::new(context, waiting.reason),
+            age_ms: waiting.age_ms,
+        }
+    }
+}
+
+/// A message that has begun and not ended, as clients see it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShownOpenMessage {
+    #[schema(value_type = schemas::MessageName)]
+    message_id: String,
+    /// The chunk that is released next.
+    expected: u32,
+    /// How many chunks have come.
+    received: u32,
+    /// How many of them were released.
+    released: u32,
+    /// Chunks that are missing below the highest that has come; at most 64 ranges.
+    missing: Vec<ShownRange>,
+    /// While a chunk is missing: when the message is given up without it.
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    until: Option<String>,
+}
+
+/// Ids of chunks, both included.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShownRange {
+    first: u32,
+    last: u32,
+}
+
+impl ShownOpenMessage {
+    pub(crate) fn new(context: &Backend, open: &OpenMessage) -> Self {
+        let range = |ids: &model::IdRange| ShownRange { first: ids.first, last: ids.last };
+        Self {
+            message_id: open.message.as_str().to_owned(),
+            expected: open.expected,
+            received: open.received,
+            released: open.released,
+            missing: open.missing.iter().map(range).collect(),
+            until: open.gap_for_ms.and_then(|for_ms| rfc3339(context.now().plus_ms(for_ms))),
+        }
+    }
+}
+
+/// Why something waits, as clients see it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShownReason {
+    #[schema(value_type = schemas::WaitReasonText)]
+    reason: &'static str,
+    /// Until when it waits, if somebody knows.
+    #[schema(value_type = Option<schemas::Moment>, required)]
+    until: Option<String>,
+}
+
+impl ShownReason {
+    pub(crate) fn new(context: &Backend, reason: WaitReason) -> Self {
+        let until = match reason {
+            WaitReason::Backoff { for_ms } => rfc3339(context.now().plus_ms(for_ms)),
+            WaitReason::HeadOfLine
+            | WaitReason::Gap
+            | WaitReason::Paused
+            | WaitReason::NoWorkflow
+            | WaitReason::Capacity
+            | WaitReason::CatchingUp => None,
+        };
+        Self { reason: reason.name(), until }
+    }
+
+    /// That the agent is paused, as it is stored.
+    pub(crate) fn paused() -> Self {
+        Self { reason: WaitReason::Paused.name(), until: None }
+    }
+
+    /// That the agent backs off, as it is stored.
+    pub(crate) fn backoff(until: Option<String>) -> Self {
+        Self { reason: WaitReason::Backoff { for_ms: 0 }.name(), until }
+    }
+}
+
+/// What became of an act.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ShownAct {
+    #[schema(value_type = schemas::ActName)]
+    act_id: String,
+    /// The owner has done it.
+    done: bool,
+    /// Why not, when its owner refused it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    refused: Option<String>,
+}
+
+impl IntoResponse for Acted {
+    fn into_response(self) -> Response {
+        let status = if self.is_pending() { StatusCode::ACCEPTED } else { StatusCode::OK };
+        let (act_id, refused) = (self.id().as_str().to_owned(), self.refused().map(str::to_owned));
+        (status, Json(ShownAct { act_id, done: self.is_done(), refused })).into_response()
+    }
+}

@@ -1,0 +1,76 @@
+//! What tenants use of this gateway: requests in a time, and open streams.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use auth::{Class, OverLimit, Principal, StreamPermit, TenantName, Tenants};
+use axum::http::StatusCode;
+use model::Timestamp;
+
+use crate::error::Problem;
+
+/// How much tenants use of this gateway. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Usage {
+    tenants: Option<Arc<Mutex<Tenants>>>,
+}
+
+/// A stream that counts while the value lives.
+#[derive(Debug)]
+pub(crate) struct OpenStream {
+    tenants: Arc<Mutex<Tenants>>,
+    permit: Option<StreamPermit>,
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            self.tenants.lock().unwrap_or_else(PoisonError::into_inner).release(permit);
+        }
+    }
+}
+
+impl Usage {
+    pub(crate) fn new(limits: auth::Limits, is_counted: bool) -> Self {
+        Self { tenants: is_counted.then(|| Arc::new(Mutex::new(Tenants::new(limits)))) }
+    }
+
+    pub(crate) fn admit(&self, tenant: &TenantName, class: Class, now: Timestamp) -> Result<(), Problem> {
+        let Some(tenants) = &self.tenants else { return Ok(()) };
+        let mut tenants = tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(tenants.admit(tenant, class, now)?)
+    }
+
+    pub(crate) fn open_stream(
+        &self,
+        principal: &Principal,
+        now: Timestamp,
+    ) -> Result<Option<OpenStream>, Problem> {
+        let Some(tenants) = &self.tenants else { return Ok(None) };
+        let permit =
+            tenants.lock().unwrap_or_else(PoisonError::into_inner).open_stream(principal.tenant(), now)?;
+        Ok(Some(OpenStream { tenants: Arc::clone(tenants), permit: Some(permit) }))
+    }
+}
+
+impl From<OverLimit> for Problem {
+    fn from(over: OverLimit) -> Self {
+        let detail = format!("the tenant uses as many {} here as it may", over.what.name());
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_after(over.retry_after_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_counts_while_it_lives() {
+        let limits = auth::Limits { streams: Some(1), ..auth::Limits::default() };
+        let (usage, now) = (Usage::new(limits, true), Timestamp(0));
+        let first = usage.open_stream(&Principal::local(), now).unwrap();
+        let refused = usage.open_stream(&Principal::local(), now).unwrap_err();
+        assert!(format!("{refused:?}").contains("rate_limited"));
+        drop(first);
+        assert!(usage.open_stream(&Principal::local(), now).unwrap().is_some());
+    }
+}

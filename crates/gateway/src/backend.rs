@@ -1,0 +1,88 @@
+//! What requests and feeds work with: bus, store, clock, partitions and limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::Bus;
+use bytes::Bytes;
+use model::{Bucket, PartitionCount, PartitionId, Tenant, ThreadId, Timestamp};
+use runtime::Clock;
+use store::Store;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Limits;
+use crate::metrics::{self, Asked};
+use crate::settings_cache::Remembered;
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Backend {
+    pub(crate) bus: Bus,
+    store: Store,
+    pub(crate) limits: Limits,
+    /// Cancelled when the gateway begins to drain.
+    pub(crate) drain: CancellationToken,
+    pub(crate) count: PartitionCount,
+    clock: Clock,
+    /// For inputs while Postgres is away.
+    pub(crate) remembered: Arc<Remembered>,
+}
+
+impl Backend {
+    pub(crate) fn new(
+        bus: Bus,
+        store: Store,
+        clock: Clock,
+        count: PartitionCount,
+        limits: Limits,
+        drain: CancellationToken,
+    ) -> Self {
+        Self { bus, store, limits, drain, count, clock, remembered: Arc::default() }
+    }
+
+    /// The same for the requests of a tenant: what is read and written for them is subject to row-level security.
+    pub(crate) fn of_tenant(&self, tenant: Option<Tenant>) -> Self {
+        Self { store: self.store.of_tenant(tenant), ..self.clone() }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp(self.clock.now_ms())
+    }
+
+    pub(crate) fn partition_of(&self, thread: &ThreadId) -> PartitionId {
+        Bucket::of(thread).partition(self.count)
+    }
+
+    /// Asks the owner of a partition; `None`, counted, when it does not answer or its answer cannot be read.
+    pub(crate) async fn query_owner<T>(
+        &self,
+        partition: PartitionId,
+        query: Bytes,
+        timeout: Duration,
+        decode: impl Fn(&Bytes) -> Result<T, wire::DecodeError>,
+    ) -> Option<T> {
+        let reply = match self.bus.ask(partition, query, timeout).await {
+            Ok(reply) => reply,
+            Err(error) => {
+                metrics::ask(error.into());
+                return None;
+            }
+        };
+        match decode(&reply) {
+            Ok(reply) => {
+                metrics::ask(Asked::Answered);
+                Some(reply)
+            }
+            Err(error) => {
+                metrics::ask(Asked::Undecodable);
+                metrics::undecodable();
+                tracing::warn!(%error, "the reply of an owner cannot be decoded");
+                None
+            }
+        }
+    }
+}

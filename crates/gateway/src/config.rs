@@ -1,0 +1,95 @@
+//! Settings of a gateway.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::auth::authenticator::Credentials;
+use crate::auth::config::{AccessConfig, TokenError};
+use crate::http::limits::HttpLimits;
+
+/// Settings of a gateway.
+#[derive(Debug, Clone)]
+pub struct GatewayConfig {
+    /// Who may use it.
+    pub access: AccessConfig,
+    /// Where HTTP is served; port 0 takes any.
+    pub addr: SocketAddr,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+impl GatewayConfig {
+    /// A gateway at `addr` with the default bounds.
+    pub fn new(addr: SocketAddr, access: AccessConfig) -> Self {
+        Self { access, addr, limits: Limits::default() }
+    }
+
+    /// Says what no waiting can cure, before anything is waited for.
+    ///
+    /// # Errors
+    /// Whoever reaches the address could do anything, or the settings of tokens are no good.
+    pub fn check(&self) -> Result<(), GatewayError> {
+        if self.access.insecure && !self.addr.ip().is_loopback() {
+            return Err(GatewayError::Insecure(self.addr));
+        }
+        Ok(Credentials::new(&self.access).map(drop)?)
+    }
+}
+
+/// Why a gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {addr} (ANTIPHON_HTTP_ADDR): {source}")]
+    Bind {
+        /// The address.
+        addr: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// Anybody who reaches the address could do anything.
+    #[error(
+        "--insecure (ANTIPHON_INSECURE) is for loopback only, and {0} (ANTIPHON_HTTP_ADDR) is not: make keys with `antiphon keys create`"
+    )]
+    Insecure(SocketAddr),
+    /// Tokens could not be checked.
+    #[error(transparent)]
+    Tokens(#[from] TokenError),
+}
+
+/// Bounds of a gateway.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Open HTTP connections.
+    pub connections: usize,
+    /// Event streams of one thread.
+    pub viewers_per_thread: usize,
+    /// Threads with viewers.
+    pub feeds: usize,
+    /// Bytes of open text kept per thread for viewers who join late.
+    pub feed_bytes: usize,
+    /// Bytes that a viewer may lag behind.
+    pub lag_bytes: usize,
+    /// How long a thread is followed after its last viewer left, ms.
+    pub linger_ms: i64,
+    /// How long a stop waits for the owner of its turn, ms.
+    pub owner_patience_ms: u64,
+    /// Of connections.
+    pub http: HttpLimits,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 20_000,
+            viewers_per_thread: 10_000,
+            feeds: 10_000,
+            feed_bytes: 16 << 20,
+            lag_bytes: 1 << 20,
+            linger_ms: 5_000,
+            // A lease that nobody renews runs out, and the next owner reads what there is.
+            owner_patience_ms: 15_000,
+            http: HttpLimits::default(),
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The description of the API as OpenAPI 3.1.
+
+pub(crate) mod agents;
+pub(crate) mod document;
+pub(crate) mod error_codes;
+pub(crate) mod events;
+pub(crate) mod examples;
+pub(crate) mod gateway;
+pub(crate) mod keys;
+pub(crate) mod operation;
+pub(crate) mod pages;
+pub(crate) mod protocol_schemas;
+pub(crate) mod protocols;
+pub(crate) mod response;
+pub(crate) mod schema;
+pub(crate) mod tags;
+pub(crate) mod tasks;
+pub(crate) mod threads;
+
+#[cfg(test)]
+mod tests;

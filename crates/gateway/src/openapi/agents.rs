@@ -1,0 +1,113 @@
+//! Agents.
+
+use model::WaitReason;
+use serde_json::{Value, json};
+
+use crate::api::agents::{AgentBody, AgentNow, AgentsPage, AgentsQuery, PutAnswer};
+use crate::api::audit::{AuditPage, AuditQuery};
+use crate::api::batches::{IncompletePage, IncompleteQuery};
+use crate::api::dead_letters::{DeadLettersPage, DeadLettersQuery};
+use crate::openapi::examples::{active_turn, audit, batch};
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::tags::AGENTS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let put = json!({ "agent_id": "ann", "workflow": "default", "settings": { "deadline_ms": 60_000 }, "version": 2 });
+    vec![
+        Operation::get("/v1/agents", "listAgents", "All agents")
+            .tag(AGENTS)
+            .needs(Scope::ReadAgents)
+            .asks::<AgentsQuery>()
+            .answers::<AgentsPage>(200, "Agents, by their ids", json!({ "agents": [agent()], "next": null }))
+            .may_say(&["invalid_limit"]),
+        Operation::get("/v1/agents/{agent}", "showAgent", "An agent, its queue, and why its head waits")
+            .tag(AGENTS)
+            .needs(Scope::ReadAgents)
+            .answers::<AgentNow>(200, "The agent", agent_now())
+            .may_say(&["unknown_agent"]),
+        Operation::put("/v1/agents/{agent}", "putAgent", "Create an agent, or change its settings")
+            .tag(AGENTS)
+            .needs(Scope::ConfigureAgents)
+            .takes_actor()
+            .body::<AgentBody>(json!({ "workflow": "default", "settings": { "deadline_ms": 60_000 } }))
+            .answers::<PutAnswer>(201, "It is new", put.clone())
+            .answers::<PutAnswer>(200, "Its settings are these now", put)
+            .may_say(&["invalid_settings"]),
+        act("/v1/agents/{agent}/pause", "pauseAgent", "Start no task until it is resumed"),
+        act("/v1/agents/{agent}/resume", "resumeAgent", "Start tasks again"),
+        act("/v1/agents/{agent}/clear-backoff", "clearBackoff", "Try the head again now"),
+        Operation::get("/v1/agents/{agent}/audit", "auditAgent", "Who did what to an agent")
+            .tag(AGENTS)
+            .needs(Scope::ReadAudit)
+            .asks::<AuditQuery>()
+            .answers::<AuditPage>(200, "Acts, newest first", audit("ann"))
+            .may_say(&["unknown_agent", "invalid_limit"]),
+        Operation::get(
+            "/v1/agents/{agent}/batches",
+            "listIncompleteBatches",
+            "Turns that are not complete, in all threads of an agent",
+        )
+        .tag(AGENTS)
+        .needs(Scope::ReadThreads)
+        .asks::<IncompleteQuery>()
+        .answers::<IncompletePage>(
+            200,
+            "Incomplete batches, thread by thread",
+            json!({ "agent_id": "ann", "batches": [incomplete()], "next": null }),
+        )
+        .may_say(&["invalid_limit", "invalid_id", "invalid_position"]),
+        Operation::get("/v1/dead-letters", "listDeadLetters", "What was given up on, with its reason")
+            .tag(AGENTS)
+            .needs(Scope::ReadDeadLetters)
+            .asks::<DeadLettersQuery>()
+            .answers::<DeadLettersPage>(
+                200,
+                "Dead letters, the newest first",
+                json!({ "dead_letters": [dead_letter()], "next": "1795000000000000:entry:3:7f3a:17" }),
+            )
+            .may_say(&["invalid_limit", "invalid_id"]),
+    ]
+}
+
+fn incomplete() -> Value {
+    let mut batch = batch();
+    batch["thread_id"] = json!("hello");
+    batch["state"] = json!("abandoned");
+    batch["incomplete_code"] = json!("unanswered_calls");
+    batch["incomplete"] = json!("calls have no results: call-1");
+    batch["abandoned_since"] = json!("2026-11-22T12:49:44.123Z");
+    batch
+}
+
+fn dead_letter() -> Value {
+    json!({
+        "id": "entry:3:7f3a:17", "kind": "entry", "partition": 3, "stream_seq": 17, "subject": "chunks.3.hello", "thread_id": "hello",
+        "message_id": null, "reason": "malformed", "detail": { "text": "it is neither JSON nor protobuf" }, "bytes": 4,
+        "preview": "oops", "created_at": "2026-11-22T11:49:44.123Z", "replayed_at": null,
+    })
+}
+
+fn act(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
+    Operation::post(path, id, summary).tag(AGENTS).needs(Scope::OperateAgents).takes_actor().no_body().acts()
+}
+
+fn agent() -> Value {
+    json!({
+        "agent_id": "ann", "workflow": "default", "settings": { "deadline_ms": 60_000 }, "version": 2,
+        "created_at": "2026-11-22T11:49:44.123Z", "updated_at": "2026-11-22T11:49:44.123Z", "pending": 3, "failed": 0,
+        "head_task_id": "t-1", "paused": false, "backoff_attempt_count": 1,
+        "backoff_next_run_at": "2026-11-22T11:50:44.123Z",
+        "last_error": { "code": "deadline", "text": "nobody answered", "at": "2026-11-22T11:49:44.123Z" },
+    })
+}
+
+fn agent_now() -> Value {
+    let mut agent = agent();
+    agent["owner"] = json!("present");
+    agent["active_turn"] = active_turn();
+    agent["waiting"] = json!({
+        "reason": "backoff", "until": "2026-11-22T11:50:44.123Z",
+        "message": WaitReason::Backoff { for_ms: 0 }.message(),
+    });
+    agent
+}

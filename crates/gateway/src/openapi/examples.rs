@@ -1,0 +1,28 @@
+//! Examples that several resources show.
+
+use serde_json::{Value, json};
+
+pub(crate) fn audit(subject: &str) -> Value {
+    let act = json!({
+        "act_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "actor": "ann@example.org", "what": "stop_turn",
+        "target": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "done": true, "refused": null,
+        "at": "2026-11-22T11:49:44.123Z",
+    });
+    json!({ "subject_id": subject, "acts": [act], "next": null })
+}
+
+pub(crate) fn active_turn() -> Value {
+    json!({
+        "turn_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "thread_id": "hello", "run": 0,
+        "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "idle_ms": 40,
+        "waiting": { "reason": "no workflow", "until": null },
+    })
+}
+
+pub(crate) fn batch() -> Value {
+    json!({
+        "batch_id": "7524873984012345344", "batch_type": "user_request", "state": "complete",
+        "incomplete_code": null, "incomplete": null, "abandoned_since": null, "parent_batch": null, "message_count": 2, "tokens": 12,
+        "input": "How is the weather?", "last_at": "2026-11-22T11:49:44.123Z",
+    })
+}

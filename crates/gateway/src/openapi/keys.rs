@@ -1,0 +1,68 @@
+//! API keys and tickets.
+
+use serde_json::{Value, json};
+
+use crate::api::keys::{KeyBody, KeysPage, KeysQuery, MadeKey};
+use crate::api::tickets::{ShownTicket, TicketBody};
+use crate::api::views::ShownKey;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::tags::KEYS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let page = json!({ "keys": [key()], "next": null });
+    let mut made = key();
+    made["key"] = json!(format!("ant_0123456789abcdef_{}", "0".repeat(64)));
+    let url = format!("/v1/threads/hello/events?ticket={TICKET}");
+    let ticket = json!({ "ticket": TICKET, "expires_at": "2026-11-22T12:21:38Z", "events_url": url });
+    let place = json!({ "type": "string", "format": "uri-reference" });
+    vec![
+        Operation::get("/v1/keys", "listKeys", "The API keys of the tenant, without their secrets")
+            .tag(KEYS)
+            .needs(Scope::ManageKeys)
+            .asks::<KeysQuery>()
+            .answers::<KeysPage>(200, "Keys, by their ids", page)
+            .may_say(&["invalid_limit"]),
+        Operation::post("/v1/keys", "makeKey", "Make an API key")
+            .tag(KEYS)
+            .says("Its text is shown here and never again. Nobody gives what he does not have, or for longer than he has it himself.")
+            .needs(Scope::ManageKeys)
+            .takes_actor()
+            .body::<KeyBody>(json!({ "name": "the web shop", "role": "operator", "expires_in_s": 7_776_000 }))
+            .answers::<MadeKey>(201, "The key", made)
+            .may_say(&["invalid_key", "unknown_key"]),
+        Operation::delete("/v1/keys/{key}", "revokeKey", "End an API key")
+            .tag(KEYS)
+            .says("Within seconds everywhere. The streams that were opened with it end.")
+            .needs(Scope::ManageKeys)
+            .takes_actor()
+            .no_body()
+            .answers::<ShownKey>(200, "It counts no longer", key())
+            .may_say(&["unknown_key"]),
+        Operation::post("/v1/threads/{thread}/tickets", "makeTicket", "A ticket for the events of a thread")
+            .tag(KEYS)
+            .says("For clients that cannot send headers: a browser's EventSource. It opens the events of this thread and nothing else.")
+            .needs(Scope::ReadThreads)
+            .body::<TicketBody>(json!({ "lifetime_s": 300 }))
+            .answers::<ShownTicket>(201, "The ticket", ticket)
+            .with_header("Location", "The events.", place)
+            .may_say(&["invalid_ticket"]),
+    ]
+}
+
+const TICKET: &str = "tkt_AQAAAABrAt5S.TrX4ZWJPhrtYuJP8Ldpu60GX7eAJzh_avXwijILLKY4";
+
+fn key() -> Value {
+    json!({
+        "key_id": "0123456789abcdef",
+        "tenant": "acme",
+        "name": "the web shop",
+        "role": "operator",
+        "scopes": ["threads:read", "agents:read", "threads:write", "tasks:write", "agents:operate", "audit:read"],
+        "created_by": "key:fedcba9876543210",
+        "created_at": "2026-11-22T12:00:00Z",
+        "expires_at": "2027-02-20T12:00:00Z",
+        "revoked_at": null,
+        "revoked_by": null,
+        "last_used_at": null,
+    })
+}

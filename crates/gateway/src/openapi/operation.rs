@@ -1,0 +1,354 @@
+//! One operation, and how it is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) use auth::Permission as Scope;
+use serde_json::{Map, Value, json};
+use utoipa::openapi::path::ParameterIn;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::schemas;
+use crate::extract::headers;
+use crate::openapi::error_codes;
+use crate::openapi::events::Stream;
+use crate::openapi::protocol_schemas::Request;
+use crate::openapi::response::{Answer, Errors};
+
+/// The name of the one security scheme.
+pub(crate) const BEARER: &str = "bearer";
+
+/// What a permission is for.
+pub(crate) fn meaning(scope: Scope) -> &'static str {
+    match scope {
+        Scope::ReadThreads => "to see threads: history, batches, contexts, failed turns, events",
+        Scope::WriteThreads => "to open threads, to send messages, to stop turns",
+        Scope::ReadAgents => "to see agents and their queues",
+        Scope::SendTasks => "to send tasks to agents",
+        Scope::OperateAgents => {
+            "to pause and resume agents; to edit, retry and drop what waits or has failed"
+        }
+        Scope::ConfigureAgents => "to create agents and to change their settings",
+        Scope::ReadAudit => "to see who did what",
+        Scope::ReadDeadLetters => "to see what was given up on, with its payload",
+        Scope::ManageKeys => "to make, list and revoke API keys",
+    }
+}
+
+/// Schemas by their names.
+pub(crate) type Schemas = BTreeMap<String, Value>;
+
+/// See the module.
+pub(crate) struct Operation {
+    method: &'static str,
+    path: &'static str,
+    id: &'static str,
+    tag: &'static str,
+    summary: &'static str,
+    description: Option<&'static str>,
+    scope: Option<Scope>,
+    parameters: Vec<Value>,
+    body: Option<Body>,
+    answers: Vec<Answer>,
+    codes: BTreeSet<&'static str>,
+    errors: Errors,
+    schemas: Vec<(String, Value)>,
+}
+
+struct Body {
+    schema: Value,
+    example: Value,
+    is_required: bool,
+}
+
+impl Operation {
+    fn new(method: &'static str, path: &'static str, id: &'static str, summary: &'static str) -> Self {
+        let operation = Self {
+            method,
+            path,
+            id,
+            tag: "",
+            summary,
+            description: None,
+            scope: None,
+            parameters: Vec::new(),
+            body: None,
+            answers: Vec::new(),
+            codes: BTreeSet::new(),
+            errors: Errors::Problem,
+            schemas: Vec::new(),
+        };
+        operation.with_variables()
+    }
+
+    pub(crate) fn get(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+        Self::new("get", path, id, summary)
+    }
+
+    pub(crate) fn post(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+        Self::new("post", path, id, summary)
+    }
+
+    pub(crate) fn put(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+        Self::new("put", path, id, summary)
+    }
+
+    pub(crate) fn patch(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+        Self::new("patch", path, id, summary)
+    }
+
+    pub(crate) fn delete(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+        Self::new("delete", path, id, summary)
+    }
+
+    pub(crate) fn tag(self, tag: &'static str) -> Self {
+        Self { tag, ..self }
+    }
+
+    pub(crate) fn says(self, description: &'static str) -> Self {
+        Self { description: Some(description), ..self }
+    }
+
+    /// Whoever asks needs this scope. What is asked of the store and the stream may fail for the reasons that they have.
+    pub(crate) fn needs(self, scope: Scope) -> Self {
+        Self { scope: Some(scope), ..self }.may_say(&error_codes::SECURED)
+    }
+
+    /// How refusals are written, where it is not as problems.
+    pub(crate) fn refuses_as(self, errors: Errors) -> Self {
+        Self { errors, ..self }
+    }
+
+    /// Codes of errors.
+    pub(crate) fn may_say(mut self, codes: &[&'static str]) -> Self {
+        self.codes.extend(codes);
+        self
+    }
+
+    /// The variable parts of the address.
+    fn with_variables(mut self) -> Self {
+        let names = self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        for name in names {
+            let schema = match name {
+                "thread" => self.schema::<schemas::ThreadName>(),
+                // Queues of what follows turns are looked after like others; nobody configures them or sends them tasks.
+                "agent"
+                    if self.method == "put"
+                        || self.path.ends_with("{agent}/tasks") && self.method == "post" =>
+                {
+                    self.schema::<schemas::AgentName>()
+                }
+                "agent" => self.schema::<schemas::QueueName>(),
+                "task" => self.schema::<schemas::TaskName>(),
+                "turn" => self.schema::<schemas::TurnName>(),
+                "batch" => self.schema::<schemas::PositionText>(),
+                "response" => self.schema::<schemas::ResponseName>(),
+                "key" => self.schema::<schemas::KeyName>(),
+                _ => json!({ "type": "string", "minLength": 1 }),
+            };
+            self.parameters.push(json!({ "name": name, "in": "path", "required": true, "schema": schema }));
+        }
+        match self.parameters.is_empty() {
+            true => self,
+            false => self.may_say(&["unknown_address"]),
+        }
+    }
+
+    /// The query, as its type reads it.
+    pub(crate) fn asks<Q: IntoParams>(mut self) -> Self {
+        for parameter in Q::into_params(|| Some(ParameterIn::Query)) {
+            self.parameters.push(crate::openapi::schema::written(&parameter));
+        }
+        // A parameter refers to its form by name only.
+        self.take::<schemas::ActName>();
+        self.take::<schemas::AgentName>();
+        self.take::<schemas::QueueName>();
+        self.take::<schemas::AgentWaitingText>();
+        self.take::<schemas::IncompleteText>();
+        self.take::<schemas::CursorText>();
+        self.take::<schemas::EventNumber>();
+        self.take::<schemas::FormatText>();
+        self.take::<schemas::KeyName>();
+        self.take::<schemas::Limit>();
+        self.take::<schemas::MessageName>();
+        self.take::<schemas::PositionText>();
+        self.take::<schemas::TaskStatusText>();
+        self.take::<schemas::TicketText>();
+        self.take::<schemas::Tokens>();
+        self.take::<schemas::TurnName>();
+        self.may_say(&["invalid_query"])
+    }
+
+    fn take<T: ToSchema>(&mut self) {
+        self.schema::<T>();
+    }
+
+    fn header(mut self, name: &str, description: &str, schema: &Value) -> Self {
+        self.parameters.push(
+            json!({ "name": name, "in": "header", "required": false, "description": description, "schema": schema }),
+        );
+        self
+    }
+
+    /// Whoever acts may say who they are.
+    pub(crate) fn takes_actor(self) -> Self {
+        let text = format!("Who acts, for the audit; `{}` without it.", headers::DEFAULT_ACTOR);
+        let header =
+            self.header("X-Antiphon-Actor", &text, &visible(headers::MAX_ACTOR_LEN, "ann@example.org"));
+        header.may_say(&["invalid_actor"])
+    }
+
+    /// An input that is sent once, however often it comes.
+    pub(crate) fn takes_input_headers(self) -> Self {
+        let key = "The same key with the same body is the same turn; with another body it is refused.";
+        let trace = "Goes with the turn to its workflow, for tracing across services.";
+        let most = headers::MAX_HEADER_LEN;
+        self.header("Idempotency-Key", key, &visible(most, "0198c4d2-e5f5-7a60"))
+            .header("X-Correlation-Id", trace, &visible(most, "trace-17"))
+            .may_say(&["invalid_idempotency_key", "invalid_correlation_id"])
+    }
+
+    /// How far the reader has read.
+    pub(crate) fn takes_last_event_id(mut self) -> Self {
+        let text = "The id of the last event that was read. A browser sends it by itself; where there is `after`, it counts before that.";
+        let cursor = self.schema::<schemas::CursorText>();
+        self.header(
+            "Last-Event-ID",
+            text,
+            &json!({ "anyOf": [cursor, { "type": "string", "maxLength": 0 }] }),
+        )
+    }
+
+    /// The thread, for a protocol that has no field for one.
+    pub(crate) fn takes_thread_header(mut self) -> Self {
+        let schema = self.schema::<schemas::ThreadName>();
+        self.header("X-Antiphon-Thread", "The thread; it counts before `metadata.thread_id`.", &schema)
+    }
+
+    /// A JSON body.
+    pub(crate) fn body<T: ToSchema>(mut self, example: Value) -> Self {
+        let schema = self.schema::<T>();
+        self.body = Some(Body { schema, example, is_required: true });
+        self.may_say(&error_codes::BODY)
+    }
+
+    /// The body of another protocol.
+    pub(crate) fn reads(mut self, request: Request) -> Self {
+        for reference in [Self::take::<schemas::ThreadName>, Self::take::<schemas::AgentName>] {
+            reference(&mut self);
+        }
+        self.schemas.push((request.name().to_owned(), request.schema()));
+        let schema = json!({ "$ref": format!("#/components/schemas/{}", request.name()) });
+        self.body = Some(Body { schema, example: request.example(), is_required: true });
+        self.may_say(&error_codes::SPOKEN)
+    }
+
+    /// Nothing, or an empty object.
+    pub(crate) fn no_body(mut self) -> Self {
+        let schema = json!({ "type": "object", "maxProperties": 0 });
+        self.body = Some(Body { schema, example: json!({}), is_required: false });
+        self.may_say(&["unexpected_body", "body_too_large", "body_timeout", "body_cut"])
+    }
+
+    /// A good answer.
+    pub(crate) fn answers<T: ToSchema>(mut self, status: u16, text: &'static str, example: Value) -> Self {
+        let schema = self.schema::<T>();
+        self.answers.push(Answer::json(status, text, schema, example));
+        self
+    }
+
+    /// A good answer of another kind.
+    pub(crate) fn answers_with(mut self, answer: Answer) -> Self {
+        self.answers.push(answer);
+        self
+    }
+
+    /// The good answer that was added last also has this header.
+    pub(crate) fn with_header(mut self, name: &'static str, text: &'static str, schema: Value) -> Self {
+        if let Some(last) = self.answers.last_mut() {
+            last.headers
+                .insert(name.to_owned(), json!({ "description": text, "required": true, "schema": schema }));
+        }
+        self
+    }
+
+    /// The good answer that was added last, as a stream of events instead.
+    pub(crate) fn or_streams(mut self, events: Stream) -> Self {
+        self.schemas.extend(events.schemas());
+        if let Some(last) = self.answers.last_mut() {
+            last.add_stream(&events);
+        }
+        self
+    }
+
+    /// What the events of a stream refer to.
+    pub(crate) fn with_schemas_of(mut self, events: Stream) -> Self {
+        self.schemas.extend(events.schemas());
+        self
+    }
+
+    /// A reference to the schema of a type.
+    pub(crate) fn schema<T: ToSchema>(&mut self) -> Value {
+        let name = T::name().into_owned();
+        let reference = json!({ "$ref": format!("#/components/schemas/{name}") });
+        self.schemas.extend(crate::openapi::schema::schemas_of::<T>());
+        reference
+    }
+
+    #[cfg(test)]
+    pub(crate) fn codes(&self) -> &BTreeSet<&'static str> {
+        &self.codes
+    }
+
+    pub(crate) fn path(&self) -> &'static str {
+        self.path
+    }
+
+    pub(crate) fn method(&self) -> &'static str {
+        self.method
+    }
+
+    /// Adds the schemas that it refers to.
+    pub(crate) fn gather(&self, schemas: &mut Schemas) {
+        for (name, schema) in &self.schemas {
+            schemas.entry(name.clone()).or_insert_with(|| schema.clone());
+        }
+        for (name, schema) in self.errors.schemas() {
+            schemas.entry(name).or_insert(schema);
+        }
+    }
+
+    /// The operation object.
+    pub(crate) fn described(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("operationId".to_owned(), json!(self.id));
+        object.insert("tags".to_owned(), json!([self.tag]));
+        object.insert("summary".to_owned(), json!(self.summary));
+        if let Some(text) = self.description {
+            object.insert("description".to_owned(), json!(text));
+        }
+        if !self.parameters.is_empty() {
+            object.insert("parameters".to_owned(), json!(self.parameters));
+        }
+        if let Some(Body { schema, example, is_required }) = &self.body {
+            let content = json!({ "application/json": { "schema": schema, "example": example } });
+            object.insert("requestBody".to_owned(), json!({ "required": is_required, "content": content }));
+        }
+        let mut responses: Map<String, Value> = Map::new();
+        for answer in &self.answers {
+            responses.insert(answer.status.to_string(), answer.described());
+        }
+        for (status, answer) in self.errors.answers(&self.codes) {
+            responses.entry(status.to_string()).or_insert(answer);
+        }
+        object.insert("responses".to_owned(), Value::Object(responses));
+        let scopes = self.scope.map(Scope::scope);
+        let security = scopes.map_or(json!([]), |scope| json!([{ BEARER: [scope] }]));
+        object.insert("security".to_owned(), security);
+        Value::Object(object)
+    }
+}
+
+/// A header's text.
+fn visible(most: usize, example: &str) -> Value {
+    json!({ "type": "string", "minLength": 1, "maxLength": most, "pattern": "^[!-~]+$", "examples": [example] })
+}

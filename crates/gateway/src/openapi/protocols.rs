@@ -1,0 +1,207 @@
+//! The same threads in the protocols of other clients.
+
+use serde_json::{Value, json};
+
+use crate::api::protocols::models::{Models, ModelsQuery, ShownModel};
+use crate::api::protocols::responses::ShowQuery;
+use crate::api::protocols::ui_message::{StopQuery, UiHistory, UiHistoryQuery};
+use crate::openapi::error_codes::{INPUT, ORDER, STREAM};
+use crate::openapi::events::Stream;
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::protocol_schemas::{Completion, Request, ResponseObject, WrappedError};
+use crate::openapi::response::{Answer, Errors};
+use crate::openapi::tags::{AG_UI, AI_SDK, OPENAI};
+
+/// What a message may lead to, in whatever protocol.
+const OPENED: [&str; 7] = [
+    "agent_backing_off",
+    "thread_busy",
+    "thread_erased",
+    "idempotency_key_reused",
+    "turn_deleted",
+    "turn_dropped",
+    "unknown_answer",
+];
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let mut all = of_the_ai_sdk();
+    all.extend(of_openai());
+    all.extend(of_ag_ui());
+    all
+}
+
+impl Operation {
+    /// Opens a turn, as a message does.
+    fn opens(self) -> Self {
+        self.needs(Scope::WriteThreads)
+            .takes_input_headers()
+            .may_say(&INPUT)
+            .may_say(&ORDER)
+            .may_say(&STREAM)
+            .may_say(&OPENED)
+            .may_say(&["invalid_parameters", "parameters_too_large", "stream_cut", "answer_goes_on"])
+    }
+
+    /// The answer is a stream of these events.
+    fn streams(self, text: &'static str, events: Stream) -> Self {
+        self.answers_with(Answer::stream(text, &events)).with_schemas_of(events)
+    }
+}
+
+fn of_the_ai_sdk() -> Vec<Operation> {
+    let header = |operation: Operation| {
+        let text = "The version of the protocol.";
+        operation.with_header("X-Vercel-AI-UI-Message-Stream", text, json!({ "const": "v1" }))
+    };
+    let all = [
+        header(
+            Operation::post(
+                "/api/chat",
+                "postChat",
+                "Send a message, and get the answer as a UI message stream",
+            )
+            .opens()
+            .reads(Request::UiMessage)
+            .streams("The answer", Stream::UiMessage),
+        ),
+        Operation::get("/api/chat/{thread}", "listChatMessages", "What was said, as UI messages")
+            .needs(Scope::ReadThreads)
+            .asks::<UiHistoryQuery>()
+            .answers::<UiHistory>(
+                200,
+                "Messages, oldest first",
+                json!({ "messages": [ui_message()], "next": null }),
+            )
+            .may_say(&["unknown_thread", "no_owner", "invalid_position", "invalid_limit"]),
+        header(
+            Operation::get(
+                "/api/chat/{thread}/stream",
+                "resumeChat",
+                "The answer under way, from its beginning, or the last one if it ended within two minutes",
+            )
+            .needs(Scope::ReadThreads)
+            .streams("The answer", Stream::UiMessage),
+        )
+        .answers_with(Answer::nothing("There is none"))
+        .may_say(&STREAM)
+        .may_say(&["no_owner"]),
+        Operation::post("/api/chat/{thread}/stop", "stopChat", "Stop the answer under way")
+            .needs(Scope::WriteThreads)
+            .asks::<StopQuery>()
+            .takes_actor()
+            .no_body()
+            .acts()
+            .answers_with(Answer::nothing("This answer is not under way"))
+            .may_say(&["no_owner", "missing_required_parameter"]),
+    ];
+    all.map(|operation| operation.tag(AI_SDK).refuses_as(Errors::Text)).into()
+}
+
+fn ui_message() -> Value {
+    json!({
+        "id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "role": "assistant",
+        "parts": [{ "type": "step-start" }, { "type": "text", "text": "Sunny.", "state": "done" }],
+    })
+}
+
+fn of_openai() -> Vec<Operation> {
+    let failed = json!({
+        "error": { "message": "nobody answered for 120 s", "type": "server_error", "param": null, "code": "deadline" },
+    });
+    let all = [
+        Operation::post("/v1/chat/completions", "createCompletion", "Send a message: chat completions")
+            .opens()
+            .takes_thread_header()
+            .reads(Request::Completions)
+            .answers::<Completion>(200, "The answer; with `stream` its chunks", completion())
+            .or_streams(Stream::Completions)
+            .with_header("X-Antiphon-Thread", "The thread.", json!({ "type": "string" }))
+            .answers::<WrappedError>(502, "The turn failed", failed),
+        Operation::get("/v1/models", "listModels", "The agents, as models")
+            .needs(Scope::ReadAgents)
+            .asks::<ModelsQuery>()
+            .answers::<Models>(
+                200,
+                "The models",
+                json!({ "object": "list", "data": [model()], "has_more": false }),
+            )
+            .may_say(&["invalid_id"]),
+        Operation::get("/v1/models/{model}", "showModel", "An agent, as a model")
+            .needs(Scope::ReadAgents)
+            .answers::<ShownModel>(200, "The model", model())
+            .may_say(&["unknown_agent"]),
+        Operation::post("/v1/responses", "createResponse", "Send a message: Responses")
+            .opens()
+            .reads(Request::Responses)
+            .answers::<ResponseObject>(200, "The response; with `stream` its events", response())
+            .or_streams(Stream::Responses)
+            .may_say(&["not_the_last_response", "unknown_response", "unknown_turn", "no_owner"]),
+        Operation::get("/v1/responses/{response}", "showResponse", "A response, or its stream again")
+            .needs(Scope::ReadThreads)
+            .asks::<ShowQuery>()
+            .answers::<ResponseObject>(200, "The response; with `stream` its events", response())
+            .or_streams(Stream::Responses)
+            .may_say(&STREAM)
+            .may_say(&["unknown_response", "unknown_turn", "unknown_answer", "no_owner", "stream_cut"]),
+        Operation::post("/v1/responses/{response}/cancel", "cancelResponse", "Stop the turn of a response")
+            .needs(Scope::WriteThreads)
+            .takes_actor()
+            .no_body()
+            .answers::<ResponseObject>(200, "The response, as it ended or still is", response())
+            .may_say(&ORDER)
+            .may_say(&["unknown_response", "unknown_turn", "unknown_answer", "no_owner", "stream_cut"]),
+    ];
+    all.map(|operation| operation.tag(OPENAI).refuses_as(Errors::Wrapped)).into()
+}
+
+fn of_ag_ui() -> Vec<Operation> {
+    let all = [
+        Operation::post("/agui", "runAgent", "Send a message, and get the run")
+            .opens()
+            .reads(Request::Run)
+            .streams("The run", Stream::AgUi),
+        Operation::post(
+            "/agui/connect",
+            "connectAgent",
+            "The run under way, or the last one, from its beginning",
+        )
+        .needs(Scope::ReadThreads)
+        .takes_input_headers()
+        .reads(Request::Connect)
+        .streams("The run", Stream::AgUi)
+        .answers_with(Answer::nothing("There is none"))
+        .may_say(&STREAM)
+        .may_say(&["no_owner"]),
+    ];
+    all.map(|operation| operation.tag(AG_UI).refuses_as(Errors::RunError)).into()
+}
+
+fn model() -> Value {
+    json!({ "id": "ann", "object": "model", "created": 1_795_348_184, "owned_by": "antiphon" })
+}
+
+fn completion() -> Value {
+    json!({
+        "id": "chatcmpl-u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "object": "chat.completion",
+        "created": 1_795_348_184, "model": "ann",
+        "choices": [{
+            "index": 0, "message": { "role": "assistant", "content": "Sunny.", "refusal": null }, "logprobs": null,
+            "finish_reason": "stop",
+        }],
+    })
+}
+
+fn response() -> Value {
+    json!({
+        "id": "resp_u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "object": "response", "created_at": 1_795_348_184,
+        "status": "completed", "background": false, "conversation": { "id": "hello" }, "error": null,
+        "incomplete_details": null, "instructions": null, "max_output_tokens": null, "metadata": {}, "model": "ann",
+        "output": [{
+            "type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
+            "content": [{ "type": "output_text", "text": "Sunny.", "annotations": [], "logprobs": [] }],
+        }],
+        "parallel_tool_calls": true, "previous_response_id": null, "store": true, "temperature": null,
+        "text": { "format": { "type": "text" } }, "tool_choice": "auto", "tools": [], "top_p": null,
+        "truncation": "disabled", "usage": null,
+    })
+}

@@ -1,0 +1,75 @@
+//! The tasks of agents.
+
+use serde_json::{Value, json};
+
+use crate::api::tasks::{EditBody, ShownTask, TaskAccepted, TaskBody, TasksPage, TasksQuery};
+use crate::openapi::error_codes::{INPUT, ORDER};
+use crate::openapi::operation::{Operation, Scope};
+use crate::openapi::tags::TASKS;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    let accepted = json!({ "task_id": "t-1", "agent_id": "ann", "task_url": "/v1/agents/ann/tasks/t-1" });
+    let one = "/v1/agents/{agent}/tasks/{task}";
+    vec![
+        Operation::post("/v1/agents/{agent}/tasks", "sendTask", "Give an agent work")
+            .tag(TASKS)
+            .says("The same `task_id` is the same task for seven days.")
+            .needs(Scope::SendTasks)
+            .body::<TaskBody>(json!({ "task_id": "t-1", "content": "Write the report" }))
+            .answers::<TaskAccepted>(202, "It is durable, and will be in the queue", accepted)
+            .with_header("Location", "Where it is.", json!({ "type": "string", "format": "uri-reference" }))
+            .may_say(&INPUT)
+            .may_say(&ORDER)
+            .may_say(&["task_conflict", "thread_erased"]),
+        Operation::get("/v1/agents/{agent}/tasks", "listTasks", "The queue of an agent")
+            .tag(TASKS)
+            .needs(Scope::ReadAgents)
+            .asks::<TasksQuery>()
+            .answers::<TasksPage>(
+                200,
+                "Tasks, in the order of the queue",
+                json!({ "agent_id": "ann", "tasks": [task()], "next": null }),
+            )
+            .may_say(&["unknown_agent", "invalid_position", "invalid_limit"]),
+        Operation::get(one, "showTask", "A task, and what became of it")
+            .tag(TASKS)
+            .needs(Scope::ReadAgents)
+            .answers::<ShownTask>(200, "The task", task())
+            .may_say(&["unknown_task"]),
+        Operation::patch(one, "editTask", "Change a task that waits")
+            .tag(TASKS)
+            .says("What the body leaves out stays as it is.")
+            .needs(Scope::OperateAgents)
+            .takes_actor()
+            .body::<EditBody>(json!({ "content": "Write a short report" }))
+            .acts()
+            .may_say(&INPUT)
+            .may_say(&["unknown_task"]),
+        Operation::delete(one, "dropTask", "Drop a task")
+            .tag(TASKS)
+            .needs(Scope::OperateAgents)
+            .takes_actor()
+            .no_body()
+            .acts()
+            .may_say(&["unknown_task"]),
+        Operation::post(
+            "/v1/agents/{agent}/tasks/{task}/retry",
+            "retryTask",
+            "Run a task again that has failed",
+        )
+        .tag(TASKS)
+        .needs(Scope::OperateAgents)
+        .takes_actor()
+        .no_body()
+        .acts()
+        .may_say(&["unknown_task"]),
+    ]
+}
+
+fn task() -> Value {
+    json!({
+        "task_id": "t-1", "position": "7524873984012345344", "kind": "task", "status": "failed",
+        "content": "Write the report", "metadata": {}, "created_at": "2026-11-22T11:49:44.123Z",
+        "failure": { "code": "workflow", "text": "there is no report", "at": "2026-11-22T11:49:44.123Z" },
+    })
+}

@@ -1,0 +1,382 @@
+//! The description and the router say the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode, header};
+use axum::response::Response;
+use model::{BatchType, Chunk, MessageId, Position, Role, ThreadId};
+use protocols::{Cursor, FailureNote, Header, Native, Seen};
+use runtime::{Clock, Health};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+use crate::app::state::Counter;
+use crate::auth::authenticator::Credentials;
+use crate::auth::config::AccessConfig;
+use crate::auth::host_check::Heads;
+use crate::auth::quota::Usage;
+use crate::config::Limits;
+use crate::http::extensions::ConnectionHandle;
+use crate::openapi::document::operations;
+use crate::openapi::error_codes;
+use crate::router::router;
+use crate::streaming::revocation::Vigil;
+
+fn bare() -> Router {
+    let access = AccessConfig::insecure();
+    let counter = Counter {
+        hub: Arc::new(OnceLock::new()),
+        limits: Limits::default(),
+        credentials: Arc::new(Credentials::new(&access).unwrap()),
+        usage: Usage::new(access.limits, false),
+        vigil: Vigil::default(),
+        clock: Clock::start(),
+    };
+    let heads = Heads { cors: Arc::new(access.cors), is_insecure: false };
+    router(counter, heads, Health::default())
+}
+
+async fn asked(router: &Router, method: &str, path: &str) -> Response {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "localhost")
+        .header("content-type", "application/json")
+        .extension(ConnectionHandle(CancellationToken::new()));
+    router.clone().call(request.body(Body::from("{}")).unwrap()).await.unwrap()
+}
+
+/// The address with something in the place of each variable.
+fn filled(path: &str) -> String {
+    let parts = path.split('/').map(|part| match part {
+        "{turn}" => "u0001-x",
+        "{batch}" => "1",
+        "{file}" => "start.js",
+        part if part.starts_with('{') => "x",
+        part => part,
+    });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+/// All addresses of a router, as its own description of itself names them.
+fn addresses(router: &Router) -> BTreeSet<String> {
+    let described = format!("{router:?}");
+    let begin = described.find("paths: {").expect("a router names its paths") + "paths: {".len();
+    // Patterns hold braces, so the list ends where no text follows any more.
+    let mut found = BTreeSet::new();
+    let mut rest = &described[begin..];
+    while let Some((_, after)) = rest.split_once(": \"").filter(|(before, _)| before.len() < 32) {
+        let (path, after) = after.split_once('"').expect("a text ends");
+        found.insert(path.to_owned());
+        rest = after;
+    }
+    found
+}
+
+/// The methods of an address, as a refusal names them.
+async fn methods(router: &Router, path: &str) -> BTreeSet<String> {
+    let refused = asked(router, "BREW", &filled(path)).await;
+    assert_eq!(refused.status(), StatusCode::METHOD_NOT_ALLOWED, "{path}");
+    let allowed = refused.headers()[header::ALLOW].to_str().unwrap();
+    allowed.split(',').filter(|method| *method != "HEAD").map(str::to_lowercase).collect()
+}
+
+fn described() -> BTreeMap<String, BTreeSet<String>> {
+    let mut described: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for operation in operations() {
+        let is_new =
+            described.entry(operation.path().to_owned()).or_default().insert(operation.method().to_owned());
+        assert!(is_new, "{} {} is there twice", operation.method(), operation.path());
+    }
+    described
+}
+
+#[tokio::test]
+async fn every_route_is_described_and_everything_described_is_a_route() {
+    let router = bare();
+    let mut routed = BTreeMap::new();
+    for path in addresses(&router) {
+        let methods = methods(&router, &path).await;
+        routed.insert(path, methods);
+    }
+    assert_eq!(described(), routed);
+}
+
+#[tokio::test]
+async fn everything_described_is_answered_by_its_own_handler() {
+    let router = bare();
+    for operation in operations() {
+        let method = Method::from_bytes(operation.method().to_uppercase().as_bytes()).unwrap();
+        let response = asked(&router, method.as_str(), &filled(operation.path())).await;
+        let (status, what) = (response.status(), format!("{method} {}", operation.path()));
+        assert!(
+            ![StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED].contains(&status),
+            "{what}: {status}"
+        );
+        let described = operation.described();
+        assert!(described["responses"].get(status.as_str()).is_some(), "{what} answers {status}");
+    }
+}
+
+#[test]
+fn every_code_has_a_place_and_a_meaning() {
+    let names: Vec<_> = error_codes::ALL.iter().map(|code| code.name).collect();
+    assert!(names.is_sorted(), "{names:?}");
+    let used: BTreeSet<_> = operations().iter().flat_map(|operation| operation.codes().clone()).collect();
+    assert_eq!(used, names.into_iter().collect());
+}
+
+/// Whoever makes up a code has to say here when it is given.
+#[test]
+fn every_code_of_the_gateway_is_described() {
+    // The names of statuses as the code has them.
+    let named =
+        |status: StatusCode| status.canonical_reason().unwrap().to_uppercase().replace([' ', '-'], "_");
+    let all: Vec<_> = error_codes::ALL.iter().map(|code| (code.name, named(code.status))).collect();
+    let known: BTreeSet<_> = all.iter().map(|(name, status)| (*name, status.as_str())).collect();
+    let mut said = BTreeSet::new();
+    for file in sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))) {
+        let text = fs::read_to_string(&file).unwrap();
+        for (call, status) in CONSTRUCTORS {
+            let codes = text.split(call).skip(1).filter_map(literal);
+            said.extend(codes.map(|code| (code.to_owned(), status.to_owned())));
+        }
+        for call in text.split("::new(").skip(1) {
+            let Some((status, code)) = call.split_once(',') else { continue };
+            let Some((_, status)) = status.split_once("StatusCode::") else { continue };
+            said.extend(literal(code).map(|code| (code.to_owned(), status.to_owned())));
+        }
+    }
+    assert!(said.len() > 40, "too few are found: {said:?}");
+    said.retain(|(code, status)| !known.contains(&(code.as_str(), status.as_str())));
+    // No operation answers with it: there is none of that method.
+    let outside = ("method_not_allowed".to_owned(), "METHOD_NOT_ALLOWED".to_owned());
+    assert_eq!(said, BTreeSet::from([outside]), "these are not described, or with another status");
+}
+
+/// What makes a problem, and its status.
+const CONSTRUCTORS: [(&str, &str); 5] = [
+    ("bad_request(", "BAD_REQUEST"),
+    ("not_found(", "NOT_FOUND"),
+    ("conflict(", "CONFLICT"),
+    ("too_large(", "PAYLOAD_TOO_LARGE"),
+    ("unavailable(", "SERVICE_UNAVAILABLE"),
+];
+
+/// The text that follows, if one does.
+fn literal(code: &str) -> Option<&str> {
+    code.trim_start().strip_prefix('"')?.split('"').next()
+}
+
+/// Likewise, of those that are no problems when they are made up.
+#[test]
+fn every_refusal_of_a_body_or_a_viewer_is_described() {
+    let known: BTreeSet<_> = error_codes::ALL.iter().map(|code| code.name).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for file in ["../protocols/src/request.rs", "src/streaming/subscriber.rs"] {
+        let text = fs::read_to_string(root.join(file)).unwrap();
+        let (_, body) = text.split_once("fn code(").unwrap();
+        let arms = body.split("\n    }").next().unwrap().split("=>").skip(1).filter_map(literal);
+        let codes: Vec<_> = arms.collect();
+        assert!(codes.len() >= 3, "{file}");
+        for code in codes {
+            assert!(known.contains(code), "{code} of {file} is not described");
+        }
+    }
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let found = entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
+    let found = found.filter(|path| !path.ends_with("tests.rs"));
+    found.filter(|path| path.extension().is_some_and(|ending| ending == "rs")).collect()
+}
+
+#[test]
+fn every_operation_has_a_name_of_its_own_a_tag_and_answers() {
+    let mut ids = BTreeSet::new();
+    let tags: BTreeSet<_> = crate::openapi::tags::TAGS.iter().map(|(name, _)| *name).collect();
+    for operation in operations() {
+        let described = operation.described();
+        let id = described["operationId"].as_str().unwrap();
+        assert!(ids.insert(id.to_owned()), "{id} twice");
+        assert!(tags.contains(described["tags"][0].as_str().unwrap()), "{id}");
+        let is_open = operation.path() == "/"
+            || !operation.path().starts_with("/v1") && described["tags"][0] == "gateway";
+        let secured = described["security"].as_array().unwrap();
+        assert_eq!(secured.is_empty(), is_open, "{id}");
+        for status in ["401", "403", "429"] {
+            assert_eq!(described["responses"].get(status).is_some(), !is_open, "{id} {status}");
+        }
+    }
+}
+
+#[test]
+fn everything_that_is_referred_to_is_there() {
+    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let text = document.to_string();
+    for reference in text.split("\"$ref\":\"#/components/schemas/").skip(1) {
+        let (name, _) = reference.split_once('"').unwrap();
+        assert!(document["components"]["schemas"].get(name).is_some(), "{name}");
+    }
+}
+
+/// The places of schemas that say `array` and not of what.
+fn arrays_of_anything(schema: &Value, place: &str, found: &mut Vec<String>) {
+    match schema {
+        Value::Object(map) => {
+            let says_array = match map.get("type") {
+                Some(Value::String(kind)) => kind == "array",
+                Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "array"),
+                _ => false,
+            };
+            if says_array && !map.contains_key("items") {
+                found.push(place.to_owned());
+            }
+            for (name, inner) in map {
+                arrays_of_anything(inner, &format!("{place}/{name}"), found);
+            }
+        }
+        Value::Array(all) => {
+            for (index, inner) in all.iter().enumerate() {
+                arrays_of_anything(inner, &format!("{place}/{index}"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Makers of clients refuse one that does not.
+#[test]
+fn every_array_says_of_what() {
+    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let mut found = Vec::new();
+    arrays_of_anything(&document, "", &mut found);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// The schema of an event of ours, by what it is.
+fn schema_of(name: &str, data: &Value) -> &'static str {
+    match (name, data["chunk_type"].as_str(), data.get("chunk_id")) {
+        ("reset", ..) => "ResetEvent",
+        ("restart", ..) => "RestartEvent",
+        (_, Some("system"), _) => "CompleteEvent",
+        (_, Some("error"), None) => "FailedEvent",
+        _ => "ChunkEvent",
+    }
+}
+
+/// Events of ours, by name and data.
+fn native_events() -> Vec<(String, Value)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocols/tests/golden/native");
+    let golden = fs::read_dir(folder).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+    let header = Header::new(MessageId::parse("m").unwrap(), 2, Role::Tool, BatchType::SystemTrigger);
+    let mut native = Native::new(ThreadId::parse("t").unwrap(), Cursor::at(Position::from_stored(1)));
+    let chunk = Chunk {
+        timestamp: Some("2026-11-22T11:49:44Z".into()),
+        correlation_id: Some("trace".into()),
+        ..Chunk::content(0, "x", true)
+    };
+    let stalled = FailureNote::new("stalled", "gone", true);
+    let others = [
+        native.chunk(&header, Seen::nothing(2), &chunk, true).bytes(),
+        native.reset(&header.message, 3),
+        native.failed(&header, Position::from_stored(2), &stalled).bytes(),
+        native.restart(Cursor::at(Position::from_stored(0))),
+    ];
+    let others = String::from_utf8(others.concat()).unwrap();
+    let field =
+        |event: &str, name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+    let events = golden.chain([others]).flat_map(|text| {
+        let event = |event: &str| {
+            let data = serde_json::from_str(&field(event, "data: ")?).unwrap();
+            Some((field(event, "event: ").unwrap_or_default(), data))
+        };
+        text.split("\n\n").filter_map(event).collect::<Vec<_>>()
+    });
+    events.collect()
+}
+
+#[test]
+fn every_field_of_an_event_is_described_and_none_that_is_promised_is_missing() {
+    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let mut seen = BTreeMap::<&str, BTreeSet<String>>::new();
+    for (name, data) in native_events() {
+        let kind = schema_of(&name, &data);
+        let schema = &document["components"]["schemas"][kind];
+        for field in data.as_object().unwrap().keys() {
+            assert!(schema["properties"].get(field).is_some(), "{field} of {kind} is not described: {data}");
+        }
+        for field in schema["required"].as_array().unwrap() {
+            assert!(data.get(field.as_str().unwrap()).is_some(), "{kind} has no {field}: {data}");
+        }
+        seen.entry(kind).or_default().extend(data.as_object().unwrap().keys().cloned());
+    }
+    for (kind, seen) in seen {
+        let properties = document["components"]["schemas"][kind]["properties"].as_object().unwrap();
+        let described: BTreeSet<String> = properties.keys().cloned().collect();
+        assert_eq!(described, seen, "{kind} is described with what no event says");
+    }
+}
+
+/// openapi-python-client makes the name of an anonymous object twice when it stands in one of several variants, and leaves the variant out.
+#[test]
+fn variants_have_no_anonymous_objects() {
+    let document: Value = serde_json::from_slice(&crate::openapi::document::document()).unwrap();
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let mut seen = 0;
+    for (name, schema) in schemas {
+        let variants = schema["oneOf"].as_array().into_iter().flatten();
+        for (field, value) in variants.filter_map(|variant| variant["properties"].as_object()).flatten() {
+            let inner = if value["type"] == "array" { &value["items"] } else { value };
+            assert_ne!(inner["type"], "object", "{field} of a variant of {name}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 100, "{seen} fields of variants");
+}
+
+/// Also where the path, the query or a body is refused before the handler is called.
+#[tokio::test]
+async fn protocols_are_refused_in_their_own_form() {
+    let router = bare();
+    for (method, path, body, kind, begin) in [
+        ("GET", "/v1/responses/x/nothing", "", "application/json", "{\"error\":{"),
+        ("PUT", "/v1/chat/completions", "", "application/json", "{\"error\":{"),
+        ("GET", "/v1/models/%ff", "", "application/json", "{\"error\":{"),
+        ("GET", "/api/chat/x/nothing", "", "text/plain; charset=utf-8", ""),
+        ("GET", "/agui", "", "application/json", "{\"message\":"),
+        ("GET", "/v1/nothing", "", "application/problem+json", "{\"type\":"),
+        ("GET", "/v1/responses/%ff", "", "application/json", "{\"error\":{"),
+        ("GET", "/v1/responses/x?stream=maybe", "", "application/json", "{\"error\":{"),
+        ("POST", "/v1/responses/x/cancel", "x", "application/json", "{\"error\":{"),
+        ("GET", "/api/chat/%ff/stream", "", "text/plain; charset=utf-8", ""),
+        ("POST", "/api/chat/x/stop", "x", "text/plain; charset=utf-8", ""),
+        ("POST", "/v1/threads/%ff/messages", "{}", "application/problem+json", "{\"type\":"),
+    ] {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost")
+            .extension(ConnectionHandle(CancellationToken::new()));
+        let response = router.clone().call(request.body(Body::from(body)).unwrap()).await.unwrap();
+        let status = match (method, path) {
+            (_, path) if path.ends_with("/nothing") => StatusCode::NOT_FOUND,
+            ("PUT", _) | ("GET", "/agui") => StatusCode::METHOD_NOT_ALLOWED,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        assert_eq!(response.status(), status, "{path}");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], kind, "{path}");
+        let text = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+        assert!(
+            text.starts_with(begin.as_bytes()) && text.starts_with(b"{") != begin.is_empty(),
+            "{path}: {text:?}"
+        );
+    }
+}

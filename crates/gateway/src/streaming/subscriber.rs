@@ -1,0 +1,80 @@
+//! One client of a feed: what it wants, and its way into the feed task.
+
+use std::sync::Arc;
+
+use feed::BadCursor;
+use model::MessageId;
+use protocols::Cursor;
+use tokio::sync::oneshot;
+
+use crate::streaming::send_queue::Lane;
+
+/// What the hub tells a driver.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Let a viewer in. Boxed, for every feed's channel has room for some dozens from the beginning.
+    Join(Box<Viewer>),
+    /// The owner of this epoch has sent frames of the thread up to this number.
+    Sent(u64, u64),
+}
+
+/// Who wants events.
+#[derive(Debug)]
+pub(crate) struct Viewer {
+    /// The way to it.
+    pub(crate) lane: Lane,
+    /// It gets what comes strictly after; without one, what is open and what comes.
+    pub(crate) cursor: Option<Cursor>,
+    /// It wants this message, and nothing after its end. The end is after its cursor.
+    pub(crate) until: Option<MessageId>,
+    /// There was such a message.
+    pub(crate) has_end: bool,
+    /// Resolved when the viewer has its place (it misses nothing that ends from then on), or its cursor is refused.
+    pub(crate) verdict: Option<oneshot::Sender<Result<(), BadCursor>>>,
+}
+
+impl Viewer {
+    /// Whoever asked to be told may be gone.
+    pub(crate) fn accept(&mut self) {
+        self.verdict.take().map(|verdict| verdict.send(Ok(())));
+    }
+}
+
+/// What a gateway has heard of a partition.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Heard {
+    /// Rises when something may have been missed.
+    pub(crate) doubts: u64,
+    /// The highest epoch of its owners; 0 before the first.
+    pub(crate) epoch: u64,
+}
+
+/// Why a viewer is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("this thread has as many viewers here as it may have; try again, perhaps at another gateway")]
+    Viewers,
+    #[error("this gateway follows as many threads as it may; try again, perhaps at another gateway")]
+    Feeds,
+    #[error("this gateway is about to stop; try again")]
+    Draining,
+}
+
+impl Refused {
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            Self::Viewers => "too_many_viewers",
+            Self::Feeds => "too_many_threads",
+            Self::Draining => "draining",
+        }
+    }
+}
+
+/// Whether a viewer has been let in.
+pub(crate) type Verdict = oneshot::Receiver<Result<(), BadCursor>>;
+
+/// Keeps a viewer counted while its stream lives.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) _viewers: Arc<()>,
+}

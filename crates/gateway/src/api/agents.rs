@@ -100,7 +100,7 @@ pub(crate) async fn show(desk: Desk, Params(agent): Params<String>) -> Result<Re
     let (agent, backend) = (desk.queue(&agent)?, desk.backend()?);
     let row = backend.store().agent(&agent).await?.ok_or_else(unknown)?;
     let context = backend;
-    let about = About::Agent(agent.clone());
+    let about = QueryTarget::Agent(agent.clone());
     let explained = owner_query::why(context, Bucket::of_key(agent.as_str()), &about).await;
     let active = explained.as_ref().and_then(|explained| explained.active.as_ref());
     Ok(fresh(AgentNow {
@@ -112,12 +112,10 @@ pub(crate) async fn show(desk: Desk, Params(agent): Params<String>) -> Result<Re
 }
 
 /// Why the agent's head does not start. Without its owner only what is stored is known.
-fn waiting(context: &Backend, row: &AgentRow, explained: Option<&Explanation>) -> Option<ShownReason> {
+fn waiting(context: &Backend, row: &AgentRow, explained: Option<&QueueStatus>) -> Option<ShownReason> {
     let until = row.backoff_next_run_at.filter(|_| row.backoff_left_ms.is_some());
     match explained {
-        Some(Explanation { reason: Some(wire::explain::WaitReason::Backoff { .. }), .. })
-            if until.is_some() =>
-        {
+        Some(QueueStatus { reason: Some(model::WaitReason::Backoff { .. }), .. }) if until.is_some() => {
             Some(ShownReason::backoff(until.and_then(views::rfc3339)))
         }
         Some(explained) => explained.reason.map(|reason| ShownReason::new(context, reason)),

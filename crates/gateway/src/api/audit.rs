@@ -1,7 +1,7 @@
 //! The audit log of threads and agents.
 
 use axum::response::Response;
-use model::ActId;
+use model::CommandId;
 use serde::{Deserialize, Serialize};
 use store::AuditRow;
 use utoipa::{IntoParams, ToSchema};
@@ -88,7 +88,7 @@ pub(crate) async fn audit(
     page: AuditQuery,
 ) -> Result<AuditPage, Problem> {
     let limit = query::limit(page.limit.as_deref())?;
-    let before = page.next.map(|id| path::id("next", &id, ActId::parse)).transpose()?;
+    let before = page.next.map(|id| path::id("next", &id, CommandId::parse)).transpose()?;
     let mut acts = backend.store().acts(subject, before.as_ref(), limit + 1).await?;
     let next = query::next(&mut acts, limit, |last| last.command_id.as_str().to_owned());
     let acts = acts.into_iter().map(AuditedAct::from).collect();

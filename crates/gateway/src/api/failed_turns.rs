@@ -117,7 +117,7 @@ pub(crate) async fn drop_one(
     let (thread, turn, actor) = (desk.thread(&thread)?, turn_id(&turn)?, desk.actor(&headers)?);
     let backend = desk.backend()?;
     backend.store().failed_turn(&thread, &turn).await?.ok_or_else(unknown)?;
-    let acted = control::perform(backend, actor, thread.agent(), ActKind::DropFailedTurn(turn)).await?;
+    let acted = control::perform(backend, actor, thread.agent(), ControlKind::DropFailedTurn(turn)).await?;
     Ok(acted.into_response())
 }
 

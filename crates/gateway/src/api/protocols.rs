@@ -206,7 +206,7 @@ pub(crate) async fn active(
     thread: &ThreadId,
 ) -> Result<Option<(TurnId, MessageId)>, Trouble> {
     // Most who come back find it at once.
-    let about = About::Thread(thread.clone());
+    let about = QueryTarget::Thread(thread.clone());
     if let Some(explained) = owner_query::why(backend, Bucket::of(thread), &about).await
         && let Some(found) = foreground(backend, thread, &explained).await?
     {

@@ -224,7 +224,7 @@ pub(crate) async fn edit(
             (content.unwrap_or(row.content), metadata.unwrap_or(row.metadata))
         }
     };
-    act(backend, agent, &task, actor, ActKind::EditTask { task: task.clone(), content, metadata }).await
+    act(backend, agent, &task, actor, ControlKind::EditTask { task: task.clone(), content, metadata }).await
 }
 
 pub(crate) async fn drop_one(
@@ -234,7 +234,7 @@ pub(crate) async fn drop_one(
     _: Empty,
 ) -> Result<Response, Problem> {
     let (agent, task, actor) = (desk.queue(&agent)?, task_id(&task)?, desk.actor(&headers)?);
-    act(desk.backend()?, agent, &task, actor, ActKind::DropTask(task.clone())).await
+    act(desk.backend()?, agent, &task, actor, ControlKind::DropTask(task.clone())).await
 }
 
 pub(crate) async fn retry(
@@ -244,7 +244,7 @@ pub(crate) async fn retry(
     _: Empty,
 ) -> Result<Response, Problem> {
     let (agent, task, actor) = (desk.queue(&agent)?, task_id(&task)?, desk.actor(&headers)?);
-    act(desk.backend()?, agent, &task, actor, ActKind::RetryTask(task.clone())).await
+    act(desk.backend()?, agent, &task, actor, ControlKind::RetryTask(task.clone())).await
 }
 
 /// The owner judges, for it may know a task that is not written yet. What it refuses and the store does not know either is

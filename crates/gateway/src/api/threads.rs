@@ -58,7 +58,7 @@ pub(crate) struct ThreadNow {
 }
 
 impl ThreadNow {
-    fn new(backend: &Backend, thread: ShownThread, explained: Option<&Explanation>) -> Self {
+    fn new(backend: &Backend, thread: ShownThread, explained: Option<&QueueStatus>) -> Self {
         let active = explained.and_then(|explained| explained.active.as_ref());
         let waiting = explained.iter().flat_map(|explained| &explained.waiting);
         let open = explained.iter().flat_map(|explained| &explained.open);
@@ -141,8 +141,8 @@ pub(crate) async fn check_begun(backend: &Backend, thread: &ThreadId) -> Result<
 }
 
 /// What the owner says of the thread's turns.
-async fn ask(backend: &Backend, thread: &ThreadId) -> Option<Explanation> {
-    owner_query::why(backend, Bucket::of(thread), &About::Thread(thread.clone())).await
+async fn ask(backend: &Backend, thread: &ThreadId) -> Option<QueueStatus> {
+    owner_query::why(backend, Bucket::of(thread), &QueryTarget::Thread(thread.clone())).await
 }
 
 /// Something in the thread is under way or waits.

@@ -74,7 +74,7 @@ pub(crate) async fn show(desk: Desk, Params(turn): Params<String>) -> Result<Res
     };
     let mut pauses = PAUSES.into_iter();
     loop {
-        let explained = owner_query::why(backend, turn.bucket(), &About::Turn(turn.clone())).await;
+        let explained = owner_query::why(backend, turn.bucket(), &QueryTarget::Turn(turn.clone())).await;
         let is_away = explained.as_ref().is_none_or(owner_query::is_catching_up);
         if let Some(explained) = explained
             && let Some(active) = explained.active.filter(|active| active.turn == turn)
@@ -123,7 +123,7 @@ pub(crate) async fn stop(
     let (turn, actor) = (turn_id(&turn)?, desk.actor(&headers)?);
     let backend = desk.backend()?;
     let thread = thread_of(&desk, &turn).await?;
-    let acted = control::perform(backend, actor, thread.agent(), ActKind::StopTurn(turn)).await?;
+    let acted = control::perform(backend, actor, thread.agent(), ControlKind::StopTurn(turn)).await?;
     Ok(acted.into_response())
 }
 
@@ -140,7 +140,7 @@ pub(crate) async fn thread_if_known(desk: &Desk, turn: &TurnId) -> Result<Thread
 
 async fn look_for(desk: &Desk, turn: &TurnId, pauses: &[Duration]) -> Result<ThreadId, Problem> {
     let backend = desk.backend()?;
-    let about = About::Turn(turn.clone());
+    let about = QueryTarget::Turn(turn.clone());
     let mut pauses = pauses.iter().copied();
     let give_up_at = Instant::now() + Duration::from_millis(backend.limits.owner_patience_ms);
     loop {

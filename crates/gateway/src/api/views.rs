@@ -16,7 +16,7 @@ use crate::commands::control::Acted;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use wire::explain::{ActiveTurn, OpenMessage, WaitReason, WaitingTurn};
+use model::{ActiveTurn, OpenMessageStatus, WaitReason, WaitingTurn};
 
 /// Characters of a batch's first message that are shown of it.
 const PREVIEW_CHARS: usize = 120;
@@ -352,7 +352,7 @@ pub(crate) struct ShownRange {
 }
 
 impl ShownOpenMessage {
-    pub(crate) fn new(context: &Backend, open: &OpenMessage) -> Self {
+    pub(crate) fn new(context: &Backend, open: &OpenMessageStatus) -> Self {
         let range = |ids: &model::IdRange| ShownRange { first: ids.first, last: ids.last };
         Self {
             message_id: open.message.as_str().to_owned(),
@@ -370,33 +370,28 @@ impl ShownOpenMessage {
 pub(crate) struct ShownReason {
     #[schema(value_type = schemas::WaitReasonText)]
     reason: &'static str,
-    /// Until when it waits, if somebody knows.
+    /// Until when it waits, if that is known.
     #[schema(value_type = Option<schemas::Moment>, required)]
     until: Option<String>,
+    /// For people.
+    message: &'static str,
 }
 
 impl ShownReason {
     pub(crate) fn new(context: &Backend, reason: WaitReason) -> Self {
-        let until = match reason {
-            WaitReason::Backoff { for_ms } => rfc3339(context.now().plus_ms(for_ms)),
-            WaitReason::HeadOfLine
-            | WaitReason::Gap
-            | WaitReason::Paused
-            | WaitReason::NoWorkflow
-            | WaitReason::Capacity
-            | WaitReason::CatchingUp => None,
-        };
-        Self { reason: reason.name(), until }
+        let until = reason.for_ms().and_then(|for_ms| rfc3339(context.now().plus_ms(for_ms)));
+        Self { reason: reason.name(), until, message: reason.message() }
     }
 
     /// That the agent is paused, as it is stored.
     pub(crate) fn paused() -> Self {
-        Self { reason: WaitReason::Paused.name(), until: None }
+        Self { reason: WaitReason::Paused.name(), until: None, message: WaitReason::Paused.message() }
     }
 
     /// That the agent backs off, as it is stored.
     pub(crate) fn backoff(until: Option<String>) -> Self {
-        Self { reason: WaitReason::Backoff { for_ms: 0 }.name(), until }
+        let reason = WaitReason::Backoff { for_ms: 0 };
+        Self { reason: reason.name(), until, message: reason.message() }
     }
 }
 

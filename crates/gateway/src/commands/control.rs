@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{Act, ActId, ActKind, AgentId};
+use model::{AgentId, CommandId, Control, ControlKind};
 use tokio::time::{Instant, sleep, timeout_at};
 use uuid::Uuid;
 
@@ -31,7 +31,7 @@ enum Outcome {
 }
 
 impl Acted {
-    pub(crate) fn id(&self) -> &ActId {
+    pub(crate) fn id(&self) -> &CommandId {
         &self.act
     }
 
@@ -66,15 +66,15 @@ pub(crate) async fn perform(
     subject: AgentId,
     what: ControlKind,
 ) -> Result<Acted, Problem> {
-    let act = Act { id: new_id()?, actor: actor.into(), subject, what };
+    let act = Control { id: new_id()?, actor: actor.into(), subject, kind: what };
     publish::send_act(backend, &act).await?;
     let outcome = outcome(backend, &act).await;
-    tracing::info!(act = %act.id, actor = %act.actor, subject = %act.subject, what = act.what.name(),
-        target = act.what.target(), ?outcome, "an act was sent");
+    tracing::info!(act = %act.id, actor = %act.actor, subject = %act.subject, what = act.kind.name(),
+        target = act.kind.target(), ?outcome, "an act was sent");
     Ok(Acted { act: act.id, outcome })
 }
 
-async fn outcome(backend: &Backend, act: &Act) -> Outcome {
+async fn outcome(backend: &Backend, act: &Control) -> Outcome {
     let give_up_at = Instant::now() + PATIENCE;
     let mut pause = FIRST_LOOK;
     loop {

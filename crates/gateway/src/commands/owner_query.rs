@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use model::{Bucket, ThreadId, TurnId};
+use model::{QueryTarget, QueueStatus, WaitReason};
 use tokio::time::Instant;
-use wire::explain::{About, Explanation, WaitReason};
 
 use crate::backend::Backend;
 use crate::error::Problem;
@@ -15,10 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What the owner of the bucket knows; `None` when it does not answer.
-pub(crate) async fn why(context: &Backend, bucket: Bucket, about: &About) -> Option<Explanation> {
-    let query = wire::explain::encode_question(about);
+pub(crate) async fn why(context: &Backend, bucket: Bucket, about: &QueryTarget) -> Option<QueueStatus> {
+    let query = wire::status::encode_query(about);
     let partition = bucket.partition(context.count);
-    context.query_owner(partition, query, PATIENCE, wire::explain::decode_explanation).await
+    context.query_owner(partition, query, PATIENCE, wire::status::decode_reply).await
 }
 
 /// What the owner knows of a thread once it has read all that had been stored when it was asked: so whatever a client was told is there
@@ -26,7 +26,7 @@ pub(crate) async fn why(context: &Backend, bucket: Bucket, about: &About) -> Opt
 ///
 /// # Errors
 /// Nobody owns the thread, its owner does not come to what is stored, or NATS does not answer.
-pub(crate) async fn knows(context: &Backend, thread: &ThreadId) -> Result<Explanation, Problem> {
+pub(crate) async fn knows(context: &Backend, thread: &ThreadId) -> Result<QueueStatus, Problem> {
     let bucket = Bucket::of(thread);
     let about = QueryTarget::Thread(thread.clone());
     let stored = match context.bus.stream_state(bucket.partition(context.count)).await {

@@ -41,9 +41,9 @@ pub(crate) async fn send_task(context: &Backend, task: &Task) -> Result<(), Prob
 }
 
 /// Stores an act.
-pub(crate) async fn send_act(context: &Backend, act: &Act) -> Result<(), Problem> {
-    let subject = subject::act_exact(context.count, act);
-    let payload = wire::encode_act(act);
+pub(crate) async fn send_act(context: &Backend, act: &Control) -> Result<(), Problem> {
+    let subject = subject::control_subject(context.count, act);
+    let payload = wire::encode_control(act);
     decoded(context, Bucket::of_key(act.subject.as_str()), &subject, &payload)?;
     store(context, "act", &subject, payload).await
 }

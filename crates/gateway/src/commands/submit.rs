@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use model::{AgentId, Bucket, BusyPolicy, MessageId, Metadata, Position, ThreadId, TurnId, TurnOpened};
+use model::{
+    AgentId, Bucket, BusyPolicy, MessageId, Metadata, Position, QueryTarget, ThreadId, TurnId, TurnOpened,
+};
 use protocols::Cursor;
 use protocols::request::BadRequest;
 use serde_json::{Map, Value, json};
@@ -285,7 +287,7 @@ fn refuse_while_backing_off(agent: &AgentId, standing: &AgentStanding) -> Result
 /// Refuses the input when another turn is under way or waits; true when it is this one, which came before.
 async fn is_under_way(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Result<bool, Problem> {
     // Without an answer the owner decides, by the policy that travels with the input.
-    let about = About::Thread(thread.clone());
+    let about = QueryTarget::Thread(thread.clone());
     let Some(explained) = owner_query::why(backend, Bucket::of(thread), &about).await else {
         return Ok(false);
     };

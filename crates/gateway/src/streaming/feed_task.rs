@@ -33,7 +33,7 @@ const GROUP: usize = 32;
 /// Whoever owns nothing answers at once that it does not; an owner may be busy, or far away.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
-type Reply = Option<QueryReply>;
+type Reply = Option<SnapshotReply>;
 
 /// For whom the store is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -435,9 +435,10 @@ async fn read_or_never(
     }
 }
 
-async fn put_question(context: &FeedContext, ask: wire::query::Query) -> Reply {
-    let (partition, query) = (context.backend.partition_of(&ask.thread), wire::query::encode_query(&ask));
-    context.backend.query_owner(partition, query, ASK_TIMEOUT, wire::query::decode_reply).await
+async fn put_question(context: &FeedContext, ask: wire::query::SnapshotRequest) -> Reply {
+    let (partition, query) =
+        (context.backend.partition_of(&ask.thread), wire::query::encode_snapshot_request(&ask));
+    context.backend.query_owner(partition, query, ASK_TIMEOUT, wire::query::decode_snapshot).await
 }
 
 async fn read_store(context: &FeedContext, thread: &ThreadId, read: Read) -> Option<Fetched> {

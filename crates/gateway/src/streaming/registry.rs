@@ -8,7 +8,7 @@ use model::{MessageId, PartitionId, Position, Tenant, ThreadId};
 use protocols::{Cursor, Native, native};
 use runtime::{Heartbeat, spawn_named};
 use tokio::sync::{mpsc, oneshot, watch};
-use wire::query::Sent;
+use wire::query::ChangedThreads;
 
 use crate::backend::Backend;
 use crate::metrics::{self, Cut};
@@ -160,9 +160,15 @@ impl Hub {
         self.heard[usize::from(p.0)].receiver_count() > 0
     }
 
-    async fn sent_after(&self, p: PartitionId, watch: &Watch) -> (PartitionId, Option<Sent>) {
-        let question = wire::query::encode_sent_after(&watch.question(p));
-        (p, self.context.backend.query_owner(p, question, WATCH_TIMEOUT, wire::query::decode_sent).await)
+    async fn sent_after(&self, p: PartitionId, watch: &Watch) -> (PartitionId, Option<ChangedThreads>) {
+        let question = wire::query::encode_changed_threads_query(&watch.question(p));
+        (
+            p,
+            self.context
+                .backend
+                .query_owner(p, question, WATCH_TIMEOUT, wire::query::decode_changed_threads)
+                .await,
+        )
     }
 
     /// Tells the feeds up to which frame their owner has sent.

@@ -192,7 +192,7 @@ pub(crate) async fn cancel(
         let terms = known_terms(backend, &thread, &turn, &message).await?;
         let mut answer = ended(backend, &thread, &turn, &message).await?;
         if answer.is_none() {
-            control::perform(backend, actor, thread.agent(), ActKind::StopTurn(turn.clone())).await?;
+            control::perform(backend, actor, thread.agent(), ControlKind::StopTurn(turn.clone())).await?;
         }
         for _ in 0..CANCEL_LOOKS {
             if answer.is_some() {
@@ -299,7 +299,7 @@ async fn model_of(backend: &Backend, thread: &ThreadId) -> Result<String, Troubl
 
 /// The response of a turn that has not ended. Nobody who asks waits for an owner that is away.
 async fn under_way(backend: &Backend, terms: Terms, turn: &TurnId) -> Bytes {
-    let about = About::Thread(terms.thread.clone());
+    let about = QueryTarget::Thread(terms.thread.clone());
     let explained = owner_query::why(backend, Bucket::of(&terms.thread), &about).await;
     let is_running =
         explained.is_some_and(|explained| explained.active.is_some_and(|active| active.turn == *turn));

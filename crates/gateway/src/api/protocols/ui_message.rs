@@ -215,7 +215,7 @@ pub(crate) async fn stop(
         let named = path::id("message", &named, MessageId::parse)?;
         let under_way = active(backend, &thread).await?.filter(|(_, message)| *message == named);
         let Some((turn, _)) = under_way else { return Ok(StatusCode::NO_CONTENT.into_response()) };
-        let acted = control::perform(backend, actor, thread.agent(), ActKind::StopTurn(turn)).await?;
+        let acted = control::perform(backend, actor, thread.agent(), ControlKind::StopTurn(turn)).await?;
         Ok(acted.into_response())
     };
     answered(outcome.await, error_body)

@@ -2,7 +2,7 @@
 
 use bus::Bus;
 use gateway::views;
-use model::ActId;
+use model::CommandId;
 use serde_json::{Value, json};
 use store::{DeadLetterId, ReplayClaim, Store, StoredDeadLetter};
 use uuid::Uuid;

@@ -1,5 +1,6 @@
 //! Examples that several resources show.
 
+use model::WaitReason;
 use serde_json::{Value, json};
 
 pub(crate) fn audit(subject: &str) -> Value {
@@ -15,7 +16,7 @@ pub(crate) fn active_turn() -> Value {
     json!({
         "turn_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610", "thread_id": "hello", "run": 0,
         "message_id": "u01f3-0198c4d2e5f57a60b1d3c8a94e27f610-a", "idle_ms": 40,
-        "waiting": { "reason": "no workflow", "until": null },
+        "waiting": {"reason": "no_workflow", "until": null, "message": WaitReason::NoWorkflow.message()},
     })
 }
 

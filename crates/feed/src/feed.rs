@@ -404,13 +404,7 @@ impl Feed {
                 self.left_out = true;
                 return;
             }
-            let attempt = header.attempt;
             self.open.insert(message.clone(), Open::new(header));
-            // A subscriber may come with a cursor that names this attempt: the feed's own cursor has to name it, too, or the message could be
-            // let go and begin again with a lower one.
-            if attempt > 0 && chunks.is_empty() {
-                self.events.push_back(Event::Part(self.native.reset(&message, attempt)));
-            }
             return self.show(&message, chunks);
         };
         let known = open.seen().attempt;
@@ -420,7 +414,9 @@ impl Feed {
         }
         if header.attempt > known {
             self.log_bytes -= open.log_bytes();
-            self.events.push_back(Event::Part(self.native.reset(&message, header.attempt)));
+            if self.native.cursor().seen(&message).is_some() {
+                self.events.push_back(Event::Part(self.native.reset(&message, header.attempt)));
+            }
             *open = Open::new(header);
         }
         self.show(&message, chunks);

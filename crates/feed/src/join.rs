@@ -73,9 +73,21 @@ impl Feed {
         match self.join_open(&mut native) {
             Join::Joined(events) => {
                 out.extend(events);
+                self.remember_resets(cursor);
                 Join::Joined(out)
             }
             other => other,
+        }
+    }
+
+    /// Of a message that was reset and has not begun again this feed may have shown nothing. A subscriber whose cursor names it must not see a
+    /// lower attempt, so the feed's own cursor names it, too: then the message is not let go when the next owner has not read it yet.
+    fn remember_resets(&mut self, cursor: &Cursor) {
+        for (message, _) in cursor.open() {
+            let shown = self.open.get(message).map(Open::seen).filter(|shown| shown.attempt > 0);
+            if let Some(shown) = shown.filter(|_| self.native.cursor().seen(message).is_none()) {
+                self.native.skip(message, Seen::nothing(shown.attempt));
+            }
         }
     }
 
@@ -143,12 +155,7 @@ fn show_rest(native: &mut Native, message: &MessageId, open: &Open, out: &mut Ve
             out.push(native.reset(message, open.seen().attempt));
             0
         }
-        None => {
-            if open.next() == 0 && open.seen().attempt > 0 {
-                out.push(native.reset(message, open.seen().attempt));
-            }
-            0
-        }
+        None => 0,
     };
     if next == open.next() {
         return true;

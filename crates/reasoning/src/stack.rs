@@ -72,8 +72,13 @@ impl ReasoningThreadStack {
 
     /// What a model sees.
     pub fn view(&self) -> String {
-        let shown = self.shown();
-        render(shown.iter().map(|message| ViewLine::from(*message)), None, self.thread().token())
+        let (shown, thread) = (self.shown(), self.thread());
+        let called = thread.called_tools();
+        let lines = shown.iter().zip(&called).map(|(message, called)| {
+            let line = ViewLine::from(*message);
+            ViewLine { tool: line.tool.or(*called), ..line }
+        });
+        render(lines, None, thread.token())
     }
 
     /// Appends messages to the temp layer; gives the number of the first.

@@ -125,6 +125,18 @@ impl Thread {
         Pairs { partners, open }
     }
 
+    /// Per entry that answers a call: the tool, as the call names it.
+    pub fn called_tools(&self) -> Vec<Option<&str>> {
+        let mut called: HashMap<&str, &str> = HashMap::new();
+        self.entries
+            .iter()
+            .map(|entry| {
+                called.extend(entry.calls.iter().map(|call| (call.id.as_str(), call.name.as_str())));
+                entry.answers.as_deref().and_then(|id| called.get(id).copied())
+            })
+            .collect()
+    }
+
     /// Where a message stands, from 1.
     pub fn position(&self, number: Number) -> Option<u64> {
         self.entries.iter().position(|entry| entry.number == number).map(|index| index as u64 + 1)

@@ -34,12 +34,15 @@ const OF_TENANTS: [(&str, &str); 3] = [
 ];
 
 /// Where somebody's name stands who did something: the table, the column, and whose a row is. Another tenant's user may have the same name.
-const ACTORS: [(&str, &str, &str); 7] = [
+const ACTORS: [(&str, &str, &str); 10] = [
     ("audit_log", "actor", "antiphon_tenant_of(subject_id)"),
     ("spilled_turns", "actor", "antiphon_tenant_of(thread_id)"),
     ("compactions", "actor", "antiphon_tenant_of(thread_id)"),
     ("compactions", "undone_by", "antiphon_tenant_of(thread_id)"),
     ("erased_threads", "actor", "antiphon_tenant_of(thread_id)"),
+    ("reasoning_sessions", "created_by", "antiphon_tenant_of(session_id)"),
+    ("reasoning_layers", "actor", "antiphon_tenant_of(session_id)"),
+    ("reasoning_layers", "undone_by", "antiphon_tenant_of(session_id)"),
     ("api_keys", "created_by", "coalesce(tenant, '-')"),
     ("api_keys", "revoked_by", "coalesce(tenant, '-')"),
 ];
@@ -114,6 +117,26 @@ fn places() -> Vec<Place> {
         "audit_log",
         "JOIN audit_log AS t ON t.bucket = k.bucket AND t.subject_id = k.id AND t.action <> 'erase_thread'"
             .to_owned(),
+    ));
+    // Sessions that have copied messages of the thread, and those of the agent whose thread it is. The sessions last: the rest is found
+    // by them, and goes with them where somebody writes meanwhile.
+    let sessions = "JOIN reasoning_sessions AS s ON s.source_threads @> ARRAY[k.id]";
+    for table in ["reasoning_messages", "reasoning_layers", "reasoning_checkpoints"] {
+        let rows =
+            format!("{sessions} JOIN {table} AS t ON t.bucket = s.bucket AND t.session_id = s.session_id");
+        places.push(place(table, table, rows));
+    }
+    places.push(place(
+        "audit_log",
+        "audit_log_of_reasoning",
+        format!(
+            "{sessions} JOIN audit_log AS t ON t.bucket = s.bucket AND t.subject_id = s.session_id || '+reasoning'"
+        ),
+    ));
+    places.push(place(
+        "reasoning_sessions",
+        "reasoning_sessions",
+        "JOIN reasoning_sessions AS t ON t.source_threads @> ARRAY[k.id]".to_owned(),
     ));
     // What became of the tasks that follow its turns, in the threads of their agents. A turn's id comes from its task's place.
     let turn = "'t' || lpad(to_hex(d.bucket::integer), 4, '0') || '-' || d.position";

@@ -26,6 +26,7 @@ mod migrate;
 mod orders;
 mod outbox;
 mod partitions;
+mod reasoning_sessions;
 mod retain;
 mod row;
 mod store;
@@ -53,6 +54,9 @@ pub use look_up::StoredOutcome;
 pub use mend::Mend;
 pub use migrate::{Layout, MigrateError, migrate};
 pub use partitions::PartitionStatus;
+pub use reasoning_sessions::{
+    Appended, CreatedReasoning, DiscardedLayer, EarlierCompression, ReasoningThread, RequestId, Restorable,
+};
 pub use retain::KeptThread;
 pub use store::Store;
 pub use travel::{NotTaken, Place, Taken, TakenCompaction};

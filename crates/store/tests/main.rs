@@ -21,6 +21,8 @@ mod migrations;
 mod queues;
 mod random;
 mod reads;
+mod reasoning_races;
+mod reasoning_sessions;
 mod refusals;
 mod retention;
 mod stragglers;

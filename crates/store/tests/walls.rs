@@ -20,7 +20,7 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
 }
 
 /// Every table that holds something of a tenant, and its column that tells whose.
-const OWNED: [(&str, &str); 17] = [
+const OWNED: [(&str, &str); 21] = [
     ("threads", "thread_id"),
     ("messages", "thread_id"),
     ("spilled_messages", "thread_id"),
@@ -38,6 +38,10 @@ const OWNED: [(&str, &str); 17] = [
     ("tasks", "agent_id"),
     ("task_ids", "agent_id"),
     ("failed_tasks", "agent_id"),
+    ("reasoning_sessions", "session_id"),
+    ("reasoning_messages", "session_id"),
+    ("reasoning_layers", "session_id"),
+    ("reasoning_checkpoints", "session_id"),
 ];
 
 #[tokio::test]

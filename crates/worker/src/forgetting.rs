@@ -16,11 +16,15 @@ const KEEP_RESPONSES: Duration = Duration::from_secs(30 * 86_400);
 const KEEP_FAILURES: Duration = Duration::from_secs(30 * 86_400);
 /// What retention has deleted is known for so long, should it come again.
 const KEEP_RETIRED: Duration = Duration::from_secs(30 * 86_400);
+/// A reasoning session that has not changed for so long is not gone on with.
+const KEEP_REASONING: Duration = Duration::from_secs(30 * 86_400);
+/// Sessions of one statement: each goes with its messages.
+const MOST_SESSIONS: u32 = 50;
 /// Rows of one statement.
 const MOST: u32 = 5_000;
 
-/// Forgets ids of tasks that have outlived their seven days, idempotency keys older than `keep_keys`, and what responses were asked
-/// for with more than thirty days ago, until `stop`.
+/// Forgets ids of tasks that have outlived their seven days, idempotency keys older than `keep_keys`, what responses were asked
+/// for with more than thirty days ago, and reasoning sessions that have not changed for as long, until `stop`.
 pub(crate) async fn forget_old(store: Store, keep_keys: Duration, stop: CancellationToken) {
     let mut pause = FIRST;
     loop {
@@ -38,18 +42,31 @@ pub(crate) async fn forget_old(store: Store, keep_keys: Duration, stop: Cancella
         })
         .await;
         until_less("old responses", &stop, || store.purge_responses(KEEP_RESPONSES, MOST)).await;
+        until_fewer(MOST_SESSIONS, "old reasoning sessions", &stop, || {
+            store.purge_reasoning(KEEP_REASONING, MOST_SESSIONS)
+        })
+        .await;
     }
 }
 
-/// Goes on while there are as many as one statement takes.
 async fn until_less<F: Future<Output = Result<u64, StoreError>>>(
+    what: &str,
+    stop: &CancellationToken,
+    forget: impl FnMut() -> F,
+) {
+    until_fewer(MOST, what, stop, forget).await;
+}
+
+/// Goes on while there are as many as one statement takes.
+async fn until_fewer<F: Future<Output = Result<u64, StoreError>>>(
+    most: u32,
     what: &str,
     stop: &CancellationToken,
     mut forget: impl FnMut() -> F,
 ) {
     while !stop.is_cancelled() {
         match forget().await {
-            Ok(forgotten) if forgotten == u64::from(MOST) => {}
+            Ok(forgotten) if forgotten == u64::from(most) => {}
             Ok(_) => return,
             // Made up for by the next round.
             Err(error) => return tracing::debug!(%error, "{what} were not forgotten"),

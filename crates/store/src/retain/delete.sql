@@ -24,4 +24,14 @@ WITH still AS MATERIALIZED (
     FROM still AS s
     WHERE t.bucket = s.bucket AND t.thread_id = s.thread_id AND EXISTS (SELECT FROM gone)
 )
+-- A copy does not outlive what it was made of.
+, copies AS (
+    DELETE FROM reasoning_sessions AS r
+    WHERE r.source_threads @> ARRAY[$2] AND EXISTS (SELECT FROM gone)
+      AND EXISTS (
+          SELECT FROM reasoning_messages AS c JOIN unnest($4::bigint[], $5::bigint[]) AS k (first, last)
+              ON c.source_position BETWEEN k.first AND k.last
+          WHERE c.bucket = r.bucket AND c.session_id = r.session_id AND c.source_thread = $2
+      )
+)
 SELECT (SELECT count(*) FROM gone) AS count FROM still

@@ -1,0 +1,310 @@
+//! Focused reasoning sessions: what is shown of them, and the changes that `reasoning` has decided on.
+//!
+//! Every change is one statement that compares what it was decided on: it is made whole, or somebody else was faster and nothing is.
+
+mod changes;
+mod log;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use model::{AgentId, Bucket, Position, ReasoningSessionId, ThreadId, Timestamp};
+use reasoning::{
+    Call, ContextSource, Entry, LayerId, MAX_MESSAGES_PER_SESSION, Number, Plan, PlanItem, PlanState,
+    ReasoningRole, ReasoningSession, Runs, SnapshotToken, TOOL_RESULT_SHOWN_CHARS, Thread, ViewLine, render,
+};
+use serde_json::Value;
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use crate::row::{count, interval, parsed, unreadable};
+use crate::{Store, StoreError};
+
+pub use changes::{Appended, RequestId, Restorable};
+pub use log::DiscardedLayer;
+
+/// Base messages of a session.
+const MAX_BASE_MESSAGES: i64 = 10_000;
+
+/// What became of a session that was to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CreatedReasoning {
+    /// It is there, with so many base messages.
+    Made(u64),
+    /// There is one of that id already, which stays as it is.
+    Exists,
+    /// This thread has no messages in the range of batches that was asked for.
+    Nothing(String),
+    /// There are more base messages than a session takes: at most so many.
+    TooMany(u64),
+}
+
+/// What is shown of a session, as of one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReasoningThread {
+    /// The session.
+    pub session: ReasoningSession,
+    /// What is shown, in order.
+    pub thread: Thread,
+    /// The texts of [`ReasoningThread::thread`], where they were asked for; a long result's is empty.
+    pub contents: Vec<String>,
+    /// The tools of results, by the same order.
+    pub tools: Vec<Option<String>>,
+    /// The agent's plan.
+    pub plan: Plan,
+    /// The newest layer that is not undone.
+    pub head: LayerId,
+    /// Calls of the temp layer whose results have not come.
+    pub waiting: BTreeSet<String>,
+    /// What an earlier request with the same id has made.
+    pub earlier: Option<EarlierCompression>,
+}
+
+/// A compression that was asked for with a request id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EarlierCompression {
+    /// Its layer.
+    pub layer: LayerId,
+    /// The number of its summary.
+    pub summary: Number,
+    /// A digest of what was asked for.
+    pub digest: String,
+}
+
+impl ReasoningThread {
+    /// What a model sees.
+    pub fn view(&self, with_plan: bool) -> String {
+        let called = self.thread.called_tools();
+        let lines = self.thread.entries.iter().enumerate().map(|(index, entry)| ViewLine {
+            number: entry.number,
+            role: entry.role,
+            content: self.contents.get(index).map_or("", String::as_str),
+            chars: entry.chars,
+            calls: &entry.calls,
+            tool: self.tools.get(index).and_then(Option::as_deref).or(called[index]),
+        });
+        render(lines, with_plan.then_some(&self.plan), self.token())
+    }
+
+    /// What names this state.
+    pub fn token(&self) -> SnapshotToken {
+        self.thread.token()
+    }
+}
+
+impl Store {
+    /// Makes a session; its base messages are copied as they are now.
+    pub async fn create_reasoning(
+        &self,
+        id: &ReasoningSessionId,
+        agent: &AgentId,
+        sources: &[ContextSource],
+        actor: &str,
+    ) -> Result<CreatedReasoning, StoreError> {
+        let position = |position: Option<Position>| position.map(Position::get);
+        let statement = sqlx::query(include_str!("reasoning_sessions/create.sql"))
+            .bind(bucket(id))
+            .bind(id.as_str().to_owned())
+            .bind(agent.as_str().to_owned())
+            .bind(agent.thread().as_str().to_owned())
+            .bind(actor.to_owned())
+            .bind(MAX_BASE_MESSAGES)
+            .bind(sources.iter().map(|source| Bucket::of(&source.thread).get() as i16).collect::<Vec<_>>())
+            .bind(sources.iter().map(|source| source.thread.as_str().to_owned()).collect::<Vec<_>>())
+            .bind(sources.iter().map(|source| position(source.from_batch)).collect::<Vec<_>>())
+            .bind(sources.iter().map(|source| position(source.to_batch)).collect::<Vec<_>>());
+        let rows = self.rows(statement).await?;
+        let row = rows.first().ok_or_else(|| StoreError::Row("no row of a new session".to_owned()))?;
+        let (made, messages): (Option<i64>, i64) = (row.try_get("made")?, row.try_get("messages")?);
+        let missing: Option<String> = row.try_get("missing")?;
+        Ok(match (made, missing) {
+            (Some(messages), _) => CreatedReasoning::Made(messages.unsigned_abs()),
+            (None, _) if messages > MAX_BASE_MESSAGES => {
+                CreatedReasoning::TooMany(MAX_BASE_MESSAGES.unsigned_abs())
+            }
+            (None, Some(thread)) => CreatedReasoning::Nothing(thread),
+            (None, None) => CreatedReasoning::Exists,
+        })
+    }
+
+    /// What is shown of a session; `None` when there is none of that id. `with_contents` for a view, without for a decision. `request` is
+    /// one that may have been made before.
+    pub async fn reasoning_thread(
+        &self,
+        id: &ReasoningSessionId,
+        with_contents: bool,
+        request: Option<&str>,
+    ) -> Result<Option<ReasoningThread>, StoreError> {
+        let statement = sqlx::query(include_str!("reasoning_sessions/thread.sql"))
+            .bind(bucket(id))
+            .bind(id.as_str().to_owned())
+            .bind(with_contents)
+            .bind(request.map(str::to_owned))
+            .bind(i32::try_from(TOOL_RESULT_SHOWN_CHARS).unwrap_or(i32::MAX));
+        self.rows(statement).await?.first().map(|row| thread_of(id, row)).transpose()
+    }
+
+    /// Forgets at most `limit` sessions that have not changed for so long, and says how many; to be called until it says fewer.
+    pub async fn purge_reasoning(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
+        let statement = sqlx::query(
+            "WITH gone AS (
+                 DELETE FROM reasoning_sessions WHERE ctid = ANY (ARRAY(
+                     SELECT ctid FROM reasoning_sessions WHERE changed_at < clock_timestamp() - $1 LIMIT $2))
+                 RETURNING 1
+             )
+             SELECT count(*) AS count FROM gone",
+        );
+        let statement = statement.bind(interval(age)).bind(i64::from(limit));
+        count(&self.rows(statement).await?)
+    }
+}
+
+fn bucket(id: &ReasoningSessionId) -> i16 {
+    Bucket::of_key(id.as_str()).get() as i16
+}
+
+fn number(value: i64) -> Number {
+    value.unsigned_abs()
+}
+
+fn stored(number: Number) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn thread_of(id: &ReasoningSessionId, row: &PgRow) -> Result<ReasoningThread, StoreError> {
+    let last_number = number(row.try_get("last_number")?);
+    let numbers: Vec<i64> = row.try_get::<Option<_>, _>("numbers")?.unwrap_or_default();
+    let column = Columns {
+        in_temp: row.try_get::<Option<_>, _>("in_temp")?.unwrap_or_default(),
+        roles: row.try_get::<Option<_>, _>("roles")?.unwrap_or_default(),
+        chars: row.try_get::<Option<_>, _>("chars")?.unwrap_or_default(),
+        calls: row.try_get::<Option<_>, _>("calls")?.unwrap_or_default(),
+        answers: row.try_get::<Option<_>, _>("answers")?.unwrap_or_default(),
+    };
+    let mut contents: Vec<String> = row.try_get::<Option<_>, _>("contents")?.unwrap_or_default();
+    let mut tools: Vec<Option<String>> = row.try_get::<Option<_>, _>("tools")?.unwrap_or_default();
+    let mut order: Vec<(i64, usize)> = numbers.iter().copied().zip(0..).collect();
+    order.sort_unstable();
+    let shown: Vec<i64> = row.try_get::<Option<_>, _>("shown")?.unwrap_or_default();
+    let through: i64 = row.try_get::<Option<_>, _>("summary_number")?.unwrap_or(0);
+    let indices = in_shown_order(&order, &shown, through);
+    let entries =
+        indices.iter().map(|index| column.entry(numbers[*index], *index)).collect::<Result<_, _>>()?;
+    let mut taken = |index: &usize| contents.get_mut(*index).map(std::mem::take);
+    let contents = indices.iter().filter_map(&mut taken).collect();
+    let tools = indices.iter().map(|index| tools.get_mut(*index).and_then(Option::take)).collect();
+    Ok(ReasoningThread {
+        session: session_of(id, row)?,
+        thread: Thread { session: id.clone(), entries, last_number },
+        contents,
+        tools,
+        plan: plan_of(row)?,
+        head: number(row.try_get("head_layer")?),
+        waiting: row.try_get::<Vec<String>, _>("waiting_calls")?.into_iter().collect(),
+        earlier: earlier_of(row)?,
+    })
+}
+
+/// Indices of the columns in the order in which their messages are shown; `order` is by number.
+fn in_shown_order(order: &[(i64, usize)], shown: &[i64], through: i64) -> Vec<usize> {
+    let at = |number: i64| order.partition_point(|(other, _)| *other < number);
+    let mut indices = Vec::with_capacity(order.len());
+    for run in shown.chunks_exact(2) {
+        indices.extend(order[at(run[0])..at(run[1] + 1)].iter().map(|(_, index)| *index));
+    }
+    indices.extend(order[at(through + 1)..].iter().map(|(_, index)| *index));
+    indices
+}
+
+/// What is shown, a column each.
+struct Columns {
+    in_temp: Vec<bool>,
+    roles: Vec<String>,
+    chars: Vec<i32>,
+    calls: Vec<Option<String>>,
+    answers: Vec<Option<String>>,
+}
+
+impl Columns {
+    fn entry(&self, of: i64, index: usize) -> Result<Entry, StoreError> {
+        let missing = || unreadable("numbers", &"columns of different lengths");
+        let calls = self.calls.get(index).ok_or_else(missing)?;
+        Ok(Entry {
+            number: number(of),
+            in_temp: *self.in_temp.get(index).ok_or_else(missing)?,
+            role: role_of(self.roles.get(index).ok_or_else(missing)?)?,
+            chars: self.chars.get(index).ok_or_else(missing)?.unsigned_abs(),
+            calls: match calls {
+                Some(text) => {
+                    calls_of(&serde_json::from_str(text).map_err(|error| unreadable("calls", &error))?)
+                }
+                None => Vec::new(),
+            },
+            answers: self.answers.get(index).ok_or_else(missing)?.clone(),
+        })
+    }
+}
+
+fn role_of(name: &str) -> Result<ReasoningRole, StoreError> {
+    ReasoningRole::from_name(name).ok_or_else(|| unreadable("role", &name))
+}
+
+/// Calls as they are stored: `[{"id", "name"}]`.
+fn calls_of(value: &Value) -> Vec<Call> {
+    let text = |call: &Value, key: &str| call[key].as_str().unwrap_or_default().to_owned();
+    let calls = value.as_array().map_or(&[][..], Vec::as_slice);
+    calls.iter().map(|call| Call { id: text(call, "id"), name: text(call, "name") }).collect()
+}
+
+fn session_of(id: &ReasoningSessionId, row: &PgRow) -> Result<ReasoningSession, StoreError> {
+    let sources: Value = row.try_get("sources")?;
+    let sources = sources.as_array().map_or(&[][..], Vec::as_slice).iter().map(|source| {
+        let thread = source["thread_id"].as_str().unwrap_or_default();
+        let position =
+            |key: &str| source[key].as_str().and_then(|text| text.parse().ok()).map(Position::from_stored);
+        Ok(ContextSource {
+            thread: ThreadId::parse(thread).map_err(|error| unreadable("sources", &error))?,
+            from_batch: position("from_batch"),
+            to_batch: position("to_batch"),
+            as_of: position("as_of"),
+        })
+    });
+    Ok(ReasoningSession {
+        id: id.clone(),
+        agent: parsed(row, "agent_id", AgentId::parse)?,
+        sources: sources.collect::<Result<_, StoreError>>()?,
+        created_by: row.try_get("created_by")?,
+        created_at: Timestamp(row.try_get("created_ms")?),
+    })
+}
+
+fn plan_of(row: &PgRow) -> Result<Plan, StoreError> {
+    let plan: Value = row.try_get("plan")?;
+    let items = plan.as_array().map_or(&[][..], Vec::as_slice).iter().map(|item| {
+        let state = item["state"].as_str().and_then(PlanState::from_name);
+        let text = item["text"].as_str().unwrap_or_default().to_owned();
+        state.map(|state| PlanItem { text, state }).ok_or_else(|| unreadable("plan", &item))
+    });
+    Plan::new(items.collect::<Result<_, _>>()?).map_err(|error| unreadable("plan", &error))
+}
+
+fn earlier_of(row: &PgRow) -> Result<Option<EarlierCompression>, StoreError> {
+    let Some(layer) = row.try_get::<Option<i64>, _>("earlier_layer")? else { return Ok(None) };
+    let (summary, digest): (i64, Option<String>) =
+        (row.try_get("earlier_summary")?, row.try_get("earlier_hash")?);
+    Ok(Some(EarlierCompression {
+        layer: number(layer),
+        summary: number(summary),
+        digest: digest.unwrap_or_default(),
+    }))
+}
+
+/// Runs as they are stored: first, last, first, last.
+fn flat(runs: &Runs) -> Vec<i64> {
+    runs.runs().iter().flat_map(|(first, last)| [stored(*first), stored(*last)]).collect()
+}
+
+/// The highest number that a session gives.
+fn highest() -> i64 {
+    stored(MAX_MESSAGES_PER_SESSION)
+}

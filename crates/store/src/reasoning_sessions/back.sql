@@ -1,0 +1,18 @@
+-- $1 bucket, $2 session, $3 newest layer as it was seen, $4 the layer that counts again (0: none), $5 actor, $6 what the audit calls it. All
+-- layers above it are undone, and none where another one has become the newest meanwhile.
+WITH taken AS (
+    UPDATE reasoning_sessions SET head_layer = $4, changed_at = clock_timestamp()
+    WHERE bucket = $1 AND session_id = $2 AND head_layer = $3
+    RETURNING 1
+)
+, undone AS (
+    UPDATE reasoning_layers AS l SET undone_at = clock_timestamp(), undone_by = $5
+    FROM taken
+    WHERE l.bucket = $1 AND l.session_id = $2 AND l.layer_id > $4 AND l.undone_at IS NULL
+    RETURNING l.summary_number
+)
+, audited AS (
+    INSERT INTO audit_log (bucket, subject_id, command_id, actor, action, target)
+    SELECT $1, $2 || '+reasoning', gen_random_uuid()::text, $5, $6, (SELECT 'rm-' || min(summary_number) FROM undone) FROM taken
+)
+SELECT (SELECT count(*) FROM undone) AS count FROM taken

@@ -1,0 +1,248 @@
+//! Changes of a session: appends, compressions, undo, checkpoints, the plan.
+
+use model::{ReasoningSessionId, Timestamp};
+use reasoning::{
+    Call, Checkpoint, Compression, LayerId, MAX_CHECKPOINTS, MAX_MESSAGES_PER_SESSION, NewMessages, Number,
+    Plan, Reason, Refusal,
+};
+use serde_json::{Value, json};
+use sqlx::Row;
+
+use super::{ReasoningThread, bucket, flat, highest, number, stored};
+use crate::error::sqlstate;
+use crate::store::Statement;
+use crate::{Store, StoreError};
+
+/// Tries of an append that meets others at the same moment.
+const APPEND_TRIES: u32 = 16;
+
+/// What a client calls a request that it may send twice, and a digest of what it asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestId<'a> {
+    /// Unique in the session.
+    pub id: &'a str,
+    /// The same for the same request.
+    pub digest: &'a str,
+}
+
+/// What became of messages that were to be appended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Appended {
+    /// They are there; the number of the first.
+    Done(Number),
+    /// The same request was made before, and is not made again; the number of its first message.
+    Before(Number),
+    /// They do not fit the session.
+    Refused(Refusal),
+    /// There is no such session.
+    NoSession,
+}
+
+/// A session's checkpoints, each with whether its state still stands, and its newest layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restorable {
+    /// By name.
+    pub checkpoints: Vec<(Checkpoint, bool)>,
+    /// The newest layer that is not undone; 0: none.
+    pub head: LayerId,
+    /// The layer that counted before it.
+    pub previous: LayerId,
+    /// The number of its summary.
+    pub summary: Option<Number>,
+}
+
+impl Store {
+    /// Appends messages to the temp layer of a session.
+    pub async fn append_reasoning(
+        &self,
+        id: &ReasoningSessionId,
+        new: &NewMessages,
+        request: Option<RequestId<'_>>,
+    ) -> Result<Appended, StoreError> {
+        for _ in 0..APPEND_TRIES {
+            let rows = match self.rows(appending(id, new, request)).await {
+                // The same request is being made at this moment: next time it is there.
+                Err(error) if is_taken(&error) => continue,
+                rows => rows?,
+            };
+            let Some(row) = rows.first() else { return Ok(Appended::NoSession) };
+            if let Some(before) = row.try_get::<Option<i64>, _>("before")? {
+                return Ok(Appended::Done(number(before) + 1));
+            }
+            if let (Some(earlier), Some(request)) = (row.try_get::<Option<i64>, _>("earlier")?, request) {
+                let digest: Option<String> = row.try_get("earlier_hash")?;
+                let is_same = digest.as_deref() == Some(request.digest);
+                let reused = || Appended::Refused(Reason::RequestReused(request.id.to_owned()).into());
+                return Ok(if is_same { Appended::Before(number(earlier)) } else { reused() });
+            }
+            let last = number(row.try_get("last_number")?) + new.messages.len() as u64;
+            if last > MAX_MESSAGES_PER_SESSION {
+                let (what, max) = ("messages of the session", MAX_MESSAGES_PER_SESSION);
+                return Ok(Appended::Refused(Reason::TooMany { what, count: last, max }.into()));
+            }
+            let waiting = row.try_get::<Vec<String>, _>("waiting_calls")?.into_iter().collect();
+            if let Err(refusal) = new.settle(&waiting) {
+                return Ok(Appended::Refused(refusal));
+            }
+            // They fit what is there now: another append came in between.
+        }
+        Err(StoreError::TimedOut)
+    }
+
+    /// Writes a compression that was decided on for `seen`, if that still is what the session shows; else nothing, and `None`. Gives the layer.
+    pub async fn compress_reasoning(
+        &self,
+        seen: &ReasoningThread,
+        compression: &Compression,
+        summary: &str,
+        request: Option<RequestId<'_>>,
+        actor: &str,
+    ) -> Result<Option<LayerId>, StoreError> {
+        let id = &seen.session.id;
+        let replaced: Vec<i64> = compression.replaced.iter().map(|number| stored(*number)).collect();
+        let statement = sqlx::query(include_str!("compress.sql"))
+            .bind(bucket(id))
+            .bind(id.as_str().to_owned())
+            .bind(stored(seen.head))
+            .bind(stored(seen.thread.last_number))
+            .bind(replaced)
+            .bind(flat(&compression.shown))
+            .bind(summary.to_owned())
+            .bind(i32::try_from(compression.chars.1).unwrap_or(i32::MAX))
+            .bind(compression.in_temp)
+            .bind(stored(compression.chars.0))
+            .bind(seen.token().to_string())
+            .bind(request.map(|request| request.id.to_owned()))
+            .bind(request.map(|request| request.digest.to_owned()))
+            .bind(actor.to_owned());
+        match self.rows(statement).await {
+            // The same request is being made at this moment.
+            Err(error) if is_taken(&error) => Ok(None),
+            rows => rows?.first().map(|row| Ok(number(row.try_get("head_layer")?))).transpose(),
+        }
+    }
+
+    /// Takes the newest compression back, if it still is the newest; false if not.
+    pub async fn undo_reasoning(
+        &self,
+        id: &ReasoningSessionId,
+        seen: &Restorable,
+        actor: &str,
+    ) -> Result<bool, StoreError> {
+        Ok(self.back_to(id, seen.head, seen.previous, actor, "reasoning_undo").await?.is_some())
+    }
+
+    /// Takes all compressions above a layer back, if the newest is still the one that was seen; `None` if not. Gives how many.
+    pub async fn restore_reasoning(
+        &self,
+        id: &ReasoningSessionId,
+        seen: &Restorable,
+        layer: LayerId,
+        actor: &str,
+    ) -> Result<Option<u64>, StoreError> {
+        self.back_to(id, seen.head, layer, actor, "reasoning_restore").await
+    }
+
+    async fn back_to(
+        &self,
+        id: &ReasoningSessionId,
+        seen: LayerId,
+        layer: LayerId,
+        actor: &str,
+        what: &str,
+    ) -> Result<Option<u64>, StoreError> {
+        let statement = of(include_str!("back.sql"), id)
+            .bind(stored(seen))
+            .bind(stored(layer))
+            .bind(actor.to_owned())
+            .bind(what.to_owned());
+        let rows = self.rows(statement).await?;
+        rows.first().map(|row| Ok(number(row.try_get("count")?))).transpose()
+    }
+
+    /// Names the newest layer. Gives it, or that there are too many checkpoints; `None` without such a session.
+    pub async fn checkpoint_reasoning(
+        &self,
+        id: &ReasoningSessionId,
+        name: &str,
+    ) -> Result<Option<Result<LayerId, Refusal>>, StoreError> {
+        let statement =
+            of(include_str!("checkpoint.sql"), id).bind(name.to_owned()).bind(MAX_CHECKPOINTS as i64);
+        let rows = self.rows(statement).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let layer: Option<i64> = row.try_get("layer_id")?;
+        let (what, count) = ("checkpoints", number(row.try_get("count")?) + 1);
+        let too_many = || Reason::TooMany { what, count, max: MAX_CHECKPOINTS as u64 }.into();
+        Ok(Some(layer.map(number).ok_or_else(too_many)))
+    }
+
+    /// To what a session can return; `None` without such a session.
+    pub async fn restorable_reasoning(
+        &self,
+        id: &ReasoningSessionId,
+    ) -> Result<Option<Restorable>, StoreError> {
+        let rows = self.rows(of(include_str!("checkpoints.sql"), id)).await?;
+        let Some(first) = rows.first() else { return Ok(None) };
+        let mut checkpoints = Vec::new();
+        for row in &rows {
+            let Some(name) = row.try_get::<Option<String>, _>("name")? else { continue };
+            let (layer, at) = (number(row.try_get("layer_id")?), Timestamp(row.try_get("made_ms")?));
+            checkpoints.push((Checkpoint { name, layer, at }, row.try_get("stands")?));
+        }
+        let optional =
+            |column: &str| Ok::<_, StoreError>(first.try_get::<Option<i64>, _>(column)?.map(number));
+        Ok(Some(Restorable {
+            checkpoints,
+            head: number(first.try_get("head_layer")?),
+            previous: optional("previous_id")?.unwrap_or(0),
+            summary: optional("summary_number")?,
+        }))
+    }
+
+    /// Replaces the plan; false without such a session.
+    pub async fn plan_reasoning(&self, id: &ReasoningSessionId, plan: &Plan) -> Result<bool, StoreError> {
+        let item = |item: &reasoning::PlanItem| json!({ "text": item.text, "state": item.state.name() });
+        let items: Vec<Value> = plan.items().iter().map(item).collect();
+        let sql = "UPDATE reasoning_sessions SET plan = $3, changed_at = clock_timestamp()
+                   WHERE bucket = $1 AND session_id = $2 RETURNING true";
+        Ok(!self.rows(of(sql, id).bind(Value::Array(items))).await?.is_empty())
+    }
+}
+
+/// A statement about a session: its bucket is `$1`, its id `$2`.
+fn of(sql: &'static str, id: &ReasoningSessionId) -> Statement {
+    sqlx::query(sql).bind(bucket(id)).bind(id.as_str().to_owned())
+}
+
+fn appending(id: &ReasoningSessionId, new: &NewMessages, request: Option<RequestId<'_>>) -> Statement {
+    let messages = &new.messages;
+    let set = |ids: &std::collections::BTreeSet<String>| ids.iter().cloned().collect::<Vec<_>>();
+    of(include_str!("append.sql"), id)
+        .bind(messages.len() as i64)
+        .bind(set(&new.answers))
+        .bind(set(&new.calls))
+        .bind(set(&new.waiting))
+        .bind(highest())
+        .bind(request.map(|request| request.id.to_owned()))
+        .bind(request.map(|request| request.digest.to_owned()))
+        .bind(messages.iter().map(|new| new.role.name().to_owned()).collect::<Vec<_>>())
+        .bind(messages.iter().map(|new| new.content.clone()).collect::<Vec<_>>())
+        .bind(messages.iter().map(|new| new.content.chars().count() as i32).collect::<Vec<_>>())
+        .bind(messages.iter().map(|new| new.thinking.clone()).collect::<Vec<_>>())
+        .bind(messages.iter().map(|new| calls_text(&new.calls)).collect::<Vec<_>>())
+        .bind(messages.iter().map(|new| new.answers.clone()).collect::<Vec<_>>())
+        .bind(messages.iter().map(|new| new.tool.clone()).collect::<Vec<_>>())
+}
+
+fn calls_text(calls: &[Call]) -> Option<String> {
+    let calls: Vec<Value> = calls.iter().map(|call| json!({ "id": call.id, "name": call.name })).collect();
+    (!calls.is_empty()).then(|| Value::Array(calls).to_string())
+}
+
+/// Whether somebody has written the same unique value.
+fn is_taken(error: &StoreError) -> bool {
+    match error {
+        StoreError::Statement(sqlx::Error::Database(error)) => sqlstate(error.as_ref()) == "23505",
+        _ => false,
+    }
+}

@@ -116,7 +116,7 @@ BEGIN
     FOREACH name IN ARRAY ARRAY['reasoning_sessions', 'reasoning_messages', 'reasoning_layers', 'reasoning_checkpoints'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
-        EXECUTE format('CREATE POLICY tenants ON %I USING (antiphon_tenant_visible(session_id)) WITH CHECK (antiphon_tenant_visible(session_id))', name);
+        EXECUTE format('CREATE POLICY tenant_isolation ON %I USING (antiphon_tenant_visible(session_id)) WITH CHECK (antiphon_tenant_visible(session_id))', name);
     END LOOP;
 END
 $$;

@@ -3,8 +3,8 @@
 //! A command says what it found on standard output, as a table or as JSON; everything else is on standard error.
 
 mod batches;
+mod check;
 mod dead_letters;
-mod doctor;
 mod erase;
 mod export;
 mod import;
@@ -36,7 +36,7 @@ pub(crate) async fn run_batches(options: Batches) -> Result<(), Stop> {
     match options.command {
         BatchesCommand::List(list) => batches::list(&connect(&list.database).await?, &list).await,
         BatchesCommand::Show(show) => batches::show(&connect(&show.database).await?, &show).await,
-        BatchesCommand::Doctor(doctor) => doctor::run(&connect(&doctor.database).await?, &doctor).await,
+        BatchesCommand::Check(check) => check::run(&connect(&check.database).await?, &check).await,
     }
 }
 

@@ -9,7 +9,7 @@ use model::PartitionCount;
 use runtime::metrics::Recorder;
 use runtime::shutdown::Cause;
 use runtime::{Clock, Health, Shutdown, endpoint, spawn_named, telemetry};
-use store::{Layout, MigrateError, Sees, Store, StoreConfig, StoreError};
+use store::{Layout, MigrateError, Store, StoreConfig, StoreError, TenantScope};
 use tokio_util::sync::CancellationToken;
 use worker::WorkerConfig;
 
@@ -309,8 +309,9 @@ async fn gateway_role(
         true => ground.store.clone(),
         // Sessions that see nothing unless a request says for whom it reads.
         false => {
-            let sees = Sees::Nothing;
-            Store::connect(&StoreConfig { sees, ..StoreConfig::new(&process.servers.database_url) }).await?
+            let tenant_scope = TenantScope::Nothing;
+            Store::connect(&StoreConfig { tenant_scope, ..StoreConfig::new(&process.servers.database_url) })
+                .await?
         }
     };
     let served = gateway::run(config, bus, store, health, ground.clock, stop).await;

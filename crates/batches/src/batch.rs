@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use model::{BatchType, Position, TaskKind, Timestamp};
 
 pub use header::Header;
-pub use state::{State, Why};
+pub use state::{IncompleteReason, State};
 
 use crate::turn::{MISSING, STOPPED};
 use crate::{Answer, Item, Pairing};
@@ -93,7 +93,7 @@ impl Batch {
     /// Since when it counts as abandoned (kept, but no longer waited for): it is incomplete, and has made no progress for its own timeout,
     /// or for `timeout_ms` where it has none. A hole is no sign of that: nothing that comes could fill it.
     pub fn abandoned_since(&self, now: Timestamp, timeout_ms: i64) -> Option<Timestamp> {
-        if matches!(self.state(), State::Complete | State::Incomplete(Why::Hole { .. })) {
+        if matches!(self.state(), State::Complete | State::Incomplete(IncompleteReason::Hole { .. })) {
             return None;
         }
         let since = self.last_at().plus_ms(self.timeout_ms().unwrap_or(timeout_ms));

@@ -12,7 +12,7 @@ mod transcript;
 use model::Position;
 use serde::{Deserialize, Serialize};
 
-pub use plan::{Load, Plan, Summary, plan};
+pub use plan::{Plan, PlanInput, Summary, plan};
 pub use transcript::{transcript, transcript_of_turn};
 
 /// How batches are chosen that leave, and what stands for them.

@@ -14,13 +14,13 @@ use std::fmt;
 
 use model::{Position, Timestamp};
 
-pub use builder::{Builder, Needs};
+pub use builder::{Builder, NextRead};
 pub use settings::{
     ContextRules, DEFAULT_TIMEOUT_MS, DEFAULT_TOKENS, MOST_TOKENS, Tokenizer, compaction, input,
 };
 
 use crate::compaction::Compaction;
-use crate::{Batch, Item, Why};
+use crate::{Batch, IncompleteReason, Item};
 
 /// What a context is built for.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,12 +106,12 @@ pub struct Decision {
     /// Tokens that these take.
     pub tokens: u64,
     /// In or out.
-    pub verdict: Verdict,
+    pub inclusion: Inclusion,
 }
 
 /// In or out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Inclusion {
     /// The model sees all of it.
     In,
     /// The model sees nothing of it.
@@ -122,9 +122,9 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
     /// It is not a whole, and is not the active one.
-    Incomplete(Why),
+    Incomplete(IncompleteReason),
     /// It is not a whole, and nobody waits for the rest any more.
-    Abandoned(Why),
+    Abandoned(IncompleteReason),
     /// A compaction has put it away.
     Compacted {
         /// Which.
@@ -184,7 +184,7 @@ impl fmt::Display for Reason {
 /// The context of these messages, all of the thread's.
 pub fn build(
     request: Request,
-    counter: &dyn crate::Counter,
+    counter: &dyn crate::TokenCounter,
     items: impl IntoIterator<Item = Item>,
 ) -> Context {
     let mut builder = Builder::new(request, counter);

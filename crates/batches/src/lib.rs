@@ -2,29 +2,29 @@
 //!
 //! Entry points: [`fold`] for a bare stream, [`fold_turn`] for the answer of a turn; [`group`] and [`Batch::state`] for what is
 //! whole; [`context::Builder`] for what a model sees, and [`render`] for how a provider takes it; [`compaction::plan`] and
-//! [`retention::Judge`] for what leaves; [`transfer`] and [`legacy`] for threads that travel.
+//! [`retention::RetentionEvaluator`] for what leaves; [`export_import`] and [`foreign`] for exports and other systems' messages.
 //!
 //! Invariants: a batch is in a context whole or not at all; what is stored is never repaired, only what is shown; nothing here
 //! knows where messages are kept.
 
 mod batch;
 mod calls;
+pub mod check;
 pub mod compaction;
 pub mod context;
-pub mod doctor;
+pub mod export_import;
 mod fold;
+pub mod foreign;
 mod item;
-pub mod legacy;
 mod pairing;
 pub mod render;
 pub mod retention;
 #[cfg(test)]
 mod testing;
 pub mod tokens;
-pub mod transfer;
 mod turn;
 
-pub use batch::{Batch, Exchange, Header, State, Why, group};
+pub use batch::{Batch, Exchange, Header, IncompleteReason, State, group};
 pub use calls::ambiguous_calls;
 pub use compaction::{Compaction, CompactionRules};
 pub use context::Context;
@@ -32,5 +32,5 @@ pub use fold::{Folded, fold};
 pub use item::{Call, Item};
 pub use pairing::{Answer, Pairing};
 pub use retention::RetentionRules;
-pub use tokens::{Counter, Estimate};
+pub use tokens::{EstimatingCounter, TokenCounter};
 pub use turn::{Ending, TurnMessage, fold_turn};

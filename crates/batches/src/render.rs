@@ -20,7 +20,7 @@ use crate::Context;
 
 pub use anthropic::anthropic;
 pub use openai::openai;
-pub use repair::{Mend, Repair};
+pub use repair::{Repair, RepairKind};
 pub use view::{Rules, Said, SaidCall, View, view};
 
 /// What a provider gets.

@@ -42,7 +42,7 @@ impl Limit {
 
 /// What retention needs to know of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
+pub struct BatchSize {
     /// The position of its first message.
     pub id: Position,
     /// The position of its last message.
@@ -57,7 +57,7 @@ pub struct Extent {
 
 /// Judges the batches of a thread one by one, the newest first. A batch is due as a whole or not at all, complete or not.
 #[derive(Debug)]
-pub struct Judge {
+pub struct RetentionEvaluator {
     rules: RetentionRules,
     now: Timestamp,
     count: u64,
@@ -65,14 +65,14 @@ pub struct Judge {
     is_full: bool,
 }
 
-impl Judge {
+impl RetentionEvaluator {
     /// Nothing seen yet.
     pub fn new(rules: RetentionRules, now: Timestamp) -> Self {
         Self { rules, now, count: 0, bytes: 0, is_full: false }
     }
 
     /// The first rule that the batch breaks. An active one is never due, but counts.
-    pub fn judge(&mut self, batch: &Extent, is_active: bool) -> Option<Limit> {
+    pub fn evaluate(&mut self, batch: &BatchSize, is_active: bool) -> Option<Limit> {
         let (rules, bytes) = (&self.rules, self.bytes.saturating_add(batch.bytes));
         let is_old = rules.max_age_ms.is_some_and(|most| self.now.since_ms(batch.last_at) > most);
         let is_beyond = rules.max_batches.is_some_and(|most| self.count >= most);
@@ -95,7 +95,7 @@ impl Judge {
 
 /// Where a message stands, and what it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct MessageInfo {
     /// Its position.
     pub position: Position,
     /// Its batch.
@@ -109,14 +109,15 @@ pub struct Place {
 /// Puts the messages of a thread, read from the newest to the oldest, together to batches. It holds those only whose beginning
 /// has not been read.
 #[derive(Debug, Default)]
-pub struct Gathering {
-    open: BTreeMap<Position, Extent>,
+pub struct BatchAssembler {
+    open: BTreeMap<Position, BatchSize>,
 }
 
-impl Gathering {
+impl BatchAssembler {
     /// The next older message; the batches that are whole with it, the newest first.
-    pub fn take(&mut self, place: Place) -> Vec<Extent> {
-        let new = Extent { id: place.batch, last: place.position, messages: 0, bytes: 0, last_at: place.at };
+    pub fn push(&mut self, place: MessageInfo) -> Vec<BatchSize> {
+        let new =
+            BatchSize { id: place.batch, last: place.position, messages: 0, bytes: 0, last_at: place.at };
         let extent = self.open.entry(place.batch).or_insert(new);
         extent.messages += 1;
         extent.bytes = extent.bytes.saturating_add(place.bytes);
@@ -126,7 +127,7 @@ impl Gathering {
     }
 
     /// There are no older messages: the rest, the newest first.
-    pub fn rest(self) -> Vec<Extent> {
+    pub fn finish(self) -> Vec<BatchSize> {
         self.open.into_values().rev().collect()
     }
 }
@@ -152,8 +153,8 @@ mod tests {
     use crate::testing::position;
 
     /// Batches 10 to 50 of 1,000 bytes each, which end at seconds 11 to 51; the newest first.
-    fn extents() -> Vec<Extent> {
-        let extent = |id: i64| Extent {
+    fn extents() -> Vec<BatchSize> {
+        let extent = |id: i64| BatchSize {
             id: position(id),
             last: position(id + 1),
             messages: 2,
@@ -163,12 +164,17 @@ mod tests {
         (1..=5).rev().map(|number| extent(number * 10)).collect()
     }
 
-    fn due(batches: &[Extent], rules: RetentionRules, active: &[i64], now: i64) -> Vec<(i64, &'static str)> {
-        let mut judge = Judge::new(rules, Timestamp(now));
+    fn due(
+        batches: &[BatchSize],
+        rules: RetentionRules,
+        active: &[i64],
+        now: i64,
+    ) -> Vec<(i64, &'static str)> {
+        let mut evaluator = RetentionEvaluator::new(rules, Timestamp(now));
         let mut due: Vec<_> = batches
             .iter()
             .filter_map(|batch| {
-                Some((batch.id.get(), judge.judge(batch, active.contains(&batch.id.get()))?.code()))
+                Some((batch.id.get(), evaluator.evaluate(batch, active.contains(&batch.id.get()))?.code()))
             })
             .collect();
         due.reverse();
@@ -219,19 +225,19 @@ mod tests {
     fn batches_are_gathered_whole_however_they_are_mixed() {
         // 10 goes on after 20 has begun, and 5 has lost its beginning.
         let places = [(23, 20), (22, 10), (21, 20), (20, 20), (11, 10), (10, 10), (7, 5)];
-        let (mut gathering, mut said) = (Gathering::default(), Vec::new());
+        let (mut assembler, mut said) = (BatchAssembler::default(), Vec::new());
         for (at, batch) in places {
-            let place = Place {
+            let place = MessageInfo {
                 position: position(at),
                 batch: position(batch),
                 bytes: 100,
                 at: Timestamp(at * 1_000),
             };
-            let whole = gathering.take(place);
+            let whole = assembler.push(place);
             said.push(whole.iter().map(|extent| (extent.id.get(), extent.messages)).collect::<Vec<_>>());
         }
         assert_eq!(said, [vec![], vec![], vec![], vec![(20, 3)], vec![], vec![(10, 3)], vec![]]);
-        let [rest] = gathering.rest()[..] else { panic!() };
+        let [rest] = assembler.finish()[..] else { panic!() };
         assert_eq!((rest.id, rest.last, rest.bytes), (position(5), position(7), 100));
     }
 

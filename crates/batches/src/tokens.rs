@@ -11,7 +11,7 @@ pub const PER_MESSAGE: u64 = 4;
 const PER_CALL: u64 = 8;
 
 /// Counts the tokens of a text.
-pub trait Counter: Send + Sync {
+pub trait TokenCounter: Send + Sync {
     /// Tokens of `text`.
     fn count(&self, text: &str) -> u64;
 }
@@ -19,25 +19,25 @@ pub trait Counter: Send + Sync {
 /// Bytes / 3.2, rounded up: on the safe side for English and for code, and near enough for other scripts, whose
 /// characters take more bytes and more tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Estimate;
+pub struct EstimatingCounter;
 
-impl Counter for Estimate {
+impl TokenCounter for EstimatingCounter {
     fn count(&self, text: &str) -> u64 {
         (text.len() as u64 * 5).div_ceil(16)
     }
 }
 
 /// What a batch takes in a context.
-pub fn of_batch(batch: &Batch, counter: &dyn Counter) -> u64 {
+pub fn of_batch(batch: &Batch, counter: &dyn TokenCounter) -> u64 {
     batch.items().iter().map(|item| of_item(item, counter)).sum()
 }
 
 /// What a message takes in a context: what the provider counted for it, or else what the counter says.
-pub fn of_item(item: &Item, counter: &dyn Counter) -> u64 {
+pub fn of_item(item: &Item, counter: &dyn TokenCounter) -> u64 {
     counted(item).map_or_else(|| text_of(item, counter), |count| count + PER_MESSAGE)
 }
 
-fn text_of(item: &Item, counter: &dyn Counter) -> u64 {
+fn text_of(item: &Item, counter: &dyn TokenCounter) -> u64 {
     let calls = item.calls();
     let of_call = |call: &crate::Call<'_>| {
         let texts = counter.count(call.name) + counter.count(call.arguments);
@@ -81,16 +81,16 @@ mod tests {
 
     #[test]
     fn an_estimate_is_bytes_by_3_2_rounded_up() {
-        let count = |bytes: usize| Estimate.count(&"x".repeat(bytes));
+        let count = |bytes: usize| EstimatingCounter.count(&"x".repeat(bytes));
         assert_eq!([0, 1, 3, 4, 16, 17, 3_200].map(count), [0, 1, 1, 2, 5, 6, 1_000]);
-        assert_eq!(Estimate.count("日本"), 2);
+        assert_eq!(EstimatingCounter.count("日本"), 2);
     }
 
     #[test]
     fn a_message_is_its_text_its_calls_and_what_is_around_them() {
-        assert_eq!(of_item(&item("1.0u"), &Estimate), 3 + 4);
+        assert_eq!(of_item(&item("1.0u"), &EstimatingCounter), 3 + 4);
         // No text; "tool_c" and "{}".
-        assert_eq!(of_item(&item("1.1A:c"), &Estimate), 4 + 8 + 2 + 1);
+        assert_eq!(of_item(&item("1.1A:c"), &EstimatingCounter), 4 + 8 + 2 + 1);
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
             let mut answer = with_metadata(item("1.1a"), metadata);
             answer.content = "x".repeat(320);
             answer.token_count = count;
-            of_item(&answer, &Estimate)
+            of_item(&answer, &EstimatingCounter)
         };
         assert_eq!(tokens(None, json!({})), 100 + 4);
         assert_eq!(tokens(Some(80), json!({})), 80 + 4);
@@ -111,6 +111,6 @@ mod tests {
         assert_eq!(tokens(Some(290), steps), 100 + 4, "of three steps, not of this message");
         let mut input = item("1.0u");
         input.token_count = Some(1);
-        assert_eq!(of_item(&input, &Estimate), 3 + 4, "a producer counts what it produced");
+        assert_eq!(of_item(&input, &EstimatingCounter), 3 + 4, "a producer counts what it produced");
     }
 }

@@ -359,7 +359,8 @@ async fn messages_from_elsewhere_become_batches_once() {
     ]}});
     for (name, input) in [("openai", &openai), ("langgraph", &langgraph)] {
         std::fs::write(desk.path(name), input.to_string()).unwrap();
-        let words = format!("threads import --legacy --thread {name} --file {}", desk.path(name).display());
+        let words =
+            format!("threads import --from {name} --thread {name} --file {}", desk.path(name).display());
         let first = desk.json(&words).await;
         assert_eq!(first["messages"], first["new_messages"]);
         let before = desk.stored().await;
@@ -384,7 +385,7 @@ async fn messages_from_elsewhere_become_batches_once() {
     assert_eq!(kept[0]["metadata"]["additional_kwargs"]["extra"], json!(5));
     assert_eq!(kept[0]["metadata"]["synthetic"], json!(true));
     std::fs::write(desk.path("bad"), "[{\"role\": \"robot\"}]").unwrap();
-    let words = format!("threads import --legacy --thread x --file {}", desk.path("bad").display());
+    let words = format!("threads import --from openai --thread x --file {}", desk.path("bad").display());
     assert_eq!(desk.refused(&words).await, "message 1: its role or type is \"robot\"");
     assert_eq!(desk.number("SELECT count(*) FROM threads WHERE thread_id = 'x'").await, 0);
 }
@@ -392,7 +393,7 @@ async fn messages_from_elsewhere_become_batches_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_finds_and_mends_what_was_planted_and_nothing_else() {
     let desk = with_talk().await;
-    let well = desk.json("batches doctor").await;
+    let well = desk.json("batches check").await;
     assert_eq!((&well["findings"], &well["remaining"], &well["batches"]), (&json!([]), &json!(0), &json!(4)));
     // A hole in the numbers; a result that nobody asked for; a mark that is missing; a beginning that is lost.
     let damage = "UPDATE messages SET sequence_num = 5 WHERE position = 13;
@@ -401,7 +402,7 @@ async fn the_doctor_finds_and_mends_what_was_planted_and_nothing_else() {
     desk.put("o", "50:50.0u 51:50.1t=z 52:50.2a").await;
     desk.put("l", "61:60.1A=c 62:60.2t=c 63:60.3a").await;
     let before = desk.stored().await;
-    let dry = desk.invoke("batches doctor -o json").await;
+    let dry = desk.invoke("batches check -o json").await;
     assert_eq!(dry.code, Some(1));
     assert_eq!(desk.stored().await, before, "a dry run changes nothing");
     let dry: Value = serde_json::from_str(&dry.stdout).unwrap();
@@ -409,12 +410,12 @@ async fn the_doctor_finds_and_mends_what_was_planted_and_nothing_else() {
         dry["findings"].as_array().unwrap().iter().map(|one| one["code"].as_str().unwrap()).collect();
     codes.sort_unstable();
     assert_eq!(codes, ["beginning_lost", "number", "number", "orphan_result", "unmarked"]);
-    let mended = desk.invoke("batches doctor --repair --actor ada -o json").await;
+    let mended = desk.invoke("batches check --repair --actor ada -o json").await;
     assert_eq!(mended.code, Some(1), "a beginning is lost for good");
     assert!(mended.stderr.contains("damage remains in 1 messages"), "{}", mended.stderr);
     let mended: Value = serde_json::from_str(&mended.stdout).unwrap();
     assert_eq!(mended["remaining"], json!(1));
-    let mut now = desk.invoke("batches doctor -o json").await;
+    let mut now = desk.invoke("batches check -o json").await;
     assert_eq!(now.code, Some(1));
     let now: Value = serde_json::from_str(&std::mem::take(&mut now.stdout)).unwrap();
     assert_eq!(now["findings"].as_array().unwrap().len(), 1, "{now}");
@@ -541,7 +542,7 @@ async fn wrong_words_end_with_one_line() {
         ("batches list a.b", 2, "invalid value 'a.b'"),
         ("batches show t -5", 2, "unexpected argument '-5'"),
         ("threads export", 2, "required arguments were not provided"),
-        ("threads import --legacy", 2, "required arguments were not provided"),
+        ("threads import --from openai", 2, "required arguments were not provided"),
         ("batches list none", 1, "there is no thread none"),
         ("batches show none 7", 1, "there is no batch 7 in thread none"),
         ("threads export none", 1, "there is no thread none"),

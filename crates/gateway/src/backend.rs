@@ -42,7 +42,7 @@ impl Backend {
 
     /// The same for the requests of a tenant: what is read and written for them is subject to row-level security.
     pub(crate) fn of_tenant(&self, tenant: Option<Tenant>) -> Self {
-        Self { store: self.store.of_tenant(tenant), ..self.clone() }
+        Self { store: self.store.for_tenant(tenant), ..self.clone() }
     }
 
     pub(crate) fn store(&self) -> &Store {

@@ -18,7 +18,7 @@ pub(crate) async fn secure(store: &Store, counter: &Counter, wants_wall: bool) {
     loop {
         match tokio::try_join!(
             store.signing_key(),
-            store.passes_walls(),
+            store.bypasses_rls(),
             credentials.learn_keys(store, counter.now())
         ) {
             Ok((key, passes, ())) => {

@@ -105,7 +105,7 @@ impl Gateway {
         let closing = CancellationToken::new();
         let (stop, ready) = (closing.clone(), health.clone());
         let prepare = async move {
-            let whole = store.of_all();
+            let whole = store.unscoped();
             let count = background::partition_count(&whole).await;
             background::secure(&whole, &counter, !self.access.insecure).await;
             let hub = Hub::new(Backend::new(bus, store, clock, count, limits, stop));

@@ -146,7 +146,7 @@ impl Store {
     }
 
     /// What is known of these messages now.
-    pub(crate) fn look_up(
+    pub(crate) fn lookup(
         &self,
         keys: &[MessageKey],
         missing: &BTreeSet<ThreadId>,

@@ -412,7 +412,7 @@ impl World {
             Event::Session(address, event) => self.session_event(address, event),
             Event::Statement(StatementEvent::Arrive(statement)) => self.statement_arrives(statement),
             Event::Statement(StatementEvent::Done(statement)) => self.statement_done(statement),
-            Event::LookUp(address, keys) => self.look_up(address, &keys),
+            Event::LookUp(address, keys) => self.lookup(address, &keys),
             Event::Load(address, grant) => self.load(address, grant),
             Event::Client(client, connection, event) => self.client_event(client, connection, event),
             Event::Gateway(gateway, event) => self.gateway_event(gateway, event),

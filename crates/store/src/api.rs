@@ -12,13 +12,15 @@ mod tasks;
 mod threads;
 mod turns;
 
-pub use agents::{AgentError, AgentRow, AgentSettings, AgentStanding, AgentWaiting, COUNTED_TASKS, PutAgent};
+pub use agents::{
+    AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, COUNTED_TASKS, PutAgent,
+};
 pub use audit::AuditRow;
 pub use keys::KeyRow;
 pub use messages::{EndRow, Said};
 pub use responses::{AskedResponse, ResponseRow};
 pub use tasks::{TaskFailure, TaskRow, TaskStatus};
-pub use threads::{NewThread, Placed, ThreadRow};
+pub use threads::{NewThread, PositionLookup, ThreadRow};
 pub use turns::{FailedTurnRow, KeyClaim, RunFailure, TurnState};
 
 use model::{AgentId, Bucket, Metadata, ThreadId, Timestamp};
@@ -36,11 +38,11 @@ fn agent_bucket(agent: &AgentId) -> i16 {
     Bucket::of_key(agent.as_str()).get() as i16
 }
 
-fn at(row: &PgRow, column: &str) -> Result<Timestamp, StoreError> {
+fn timestamp(row: &PgRow, column: &str) -> Result<Timestamp, StoreError> {
     Ok(Timestamp(row.try_get(column)?))
 }
 
-fn maybe_at(row: &PgRow, column: &str) -> Result<Option<Timestamp>, StoreError> {
+fn timestamp_opt(row: &PgRow, column: &str) -> Result<Option<Timestamp>, StoreError> {
     Ok(row.try_get::<Option<i64>, _>(column)?.map(Timestamp))
 }
 

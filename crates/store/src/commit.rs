@@ -3,11 +3,11 @@
 //! The statement lives in `commit/*.sql`, in parts, so that a group that needs little costs little: `parts` joins them, the
 //! modules beside it turn commits into arrays. [`Writer`] is the entry.
 
+mod coalesce;
 mod columns;
-mod folded;
+mod dead_letters_spills;
 mod orders;
-mod parts;
-mod rest;
+mod statement;
 mod tasks;
 mod turns;
 
@@ -22,7 +22,7 @@ use sqlx::{Connection, PgConnection, Row};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
-use crate::connect::{self, detached};
+use crate::connect::{self, run_uncancelled};
 use crate::error::{Cause, sqlstate};
 use crate::store::Statement;
 use crate::{Disposition, StoreConfig, StoreError};
@@ -177,11 +177,11 @@ impl Writer {
             return Ok(Vec::new());
         }
         check_distinct(group)?;
-        let statement = parts::statement(&self.owner, group);
+        let statement = statement::statement(&self.owner, group);
         let (options, limit) = (self.options.clone(), self.answer_timeout);
         let session = Arc::clone(&self.session);
         let work = async move { apply(session.lock_owned().await, &options, limit, statement).await };
-        let rows = detached(work)
+        let rows = run_uncancelled(work)
             .await
             .unwrap_or_else(|| Err(CommitError::Unknown("the process is stopping".into())))?;
         outcomes(&rows, group.len())

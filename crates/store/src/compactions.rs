@@ -62,13 +62,13 @@ impl Store {
 
     /// The summary of a pending compaction has come, or never will: then the compaction never counts. False when
     /// somebody else has settled it.
-    pub async fn settle_compaction(
+    pub async fn finish_compaction(
         &self,
         thread: &ThreadId,
         id: Position,
         summary: Option<&str>,
     ) -> Result<bool, StoreError> {
-        let statement = sqlx::query(include_str!("compactions/settle.sql"))
+        let statement = sqlx::query(include_str!("compactions/finish.sql"))
             .bind(bucket(thread))
             .bind(thread.as_str().to_owned())
             .bind(id.get())
@@ -93,7 +93,7 @@ impl Store {
     }
 
     /// What has become of the summary that a task was to write.
-    pub async fn written_summary(&self, pending: &PendingCompaction) -> Result<Written, StoreError> {
+    pub async fn find_summary(&self, pending: &PendingCompaction) -> Result<Written, StoreError> {
         let Some(row) = self.task(&pending.agent, &pending.task).await? else {
             let is_lost = pending.waits_ms > LOST_AFTER_MS;
             return Ok(if is_lost { Written::Never } else { Written::NotYet });
@@ -104,7 +104,7 @@ impl Store {
             TaskStatus::Completed => {}
         }
         let input = TurnId::of_task(&pending.agent, row.position).input();
-        let statement = sqlx::query(include_str!("compactions/written.sql"))
+        let statement = sqlx::query(include_str!("compactions/find_summary.sql"))
             .bind(Bucket::of_key(pending.agent.as_str()).get() as i16)
             .bind(pending.agent.as_str().to_owned())
             .bind(input.as_str().to_owned());

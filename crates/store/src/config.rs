@@ -16,13 +16,13 @@ pub struct StoreConfig {
     pub statement_timeout: Duration,
     /// The server gives waiting for a lock up after this.
     pub lock_timeout: Duration,
-    /// What statements see for which nothing else is said ([`crate::Store::of_tenant`], [`crate::Store::of_all`]).
-    pub sees: Sees,
+    /// What statements see unless [`crate::Store::for_tenant`] or [`crate::Store::unscoped`] sets another scope.
+    pub tenant_scope: TenantScope,
 }
 
-/// What a statement sees of tables that hold rows of tenants. Postgres' row-level security sees to it.
+/// Which rows a statement sees and may write, by Postgres' row-level security.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sees {
+pub enum TenantScope {
     /// Everything: for workers and operators.
     All,
     /// What belongs to a tenant; `None`: to the default tenant.
@@ -31,7 +31,7 @@ pub enum Sees {
     Nothing,
 }
 
-impl Sees {
+impl TenantScope {
     /// The value of the setting `antiphon.tenant`.
     pub(crate) fn setting(&self) -> String {
         match self {
@@ -51,7 +51,7 @@ impl StoreConfig {
             read_connections: 8,
             statement_timeout: Duration::from_secs(5),
             lock_timeout: Duration::from_secs(2),
-            sees: Sees::All,
+            tenant_scope: TenantScope::All,
         }
     }
 

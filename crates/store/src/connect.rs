@@ -22,7 +22,7 @@ pub(crate) fn options(config: &StoreConfig) -> Result<PgConnectOptions, StoreErr
     }
     let base = PgConnectOptions::from_str(&config.url).map_err(StoreError::Url)?;
     Ok(base.application_name("antiphon").options([
-        ("antiphon.tenant", config.sees.setting()),
+        ("antiphon.tenant", config.tenant_scope.setting()),
         ("statement_timeout", millis(config.statement_timeout)),
         ("lock_timeout", millis(config.lock_timeout)),
         ("idle_in_transaction_session_timeout", "5000".to_owned()),
@@ -89,7 +89,7 @@ pub(crate) async fn refuse_pooler(
     config: &StoreConfig,
 ) -> Result<(), StoreError> {
     let (seen, session) = session(first).await?;
-    if seen.as_deref() != Some(&config.sees.setting()) {
+    if seen.as_deref() != Some(&config.tenant_scope.setting()) {
         return Err(StoreError::Pooler("settings of a session do not arrive".to_owned()));
     }
     let mut second = wait(options).await?;
@@ -121,7 +121,9 @@ fn may_pass(error: &sqlx::Error) -> bool {
 ///
 /// A future of sqlx 0.9.0 that is dropped during a round trip can hand a session in an unknown state back to the pool.
 /// `None`: the process is stopping.
-pub(crate) async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+pub(crate) async fn run_uncancelled<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> Option<T> {
     #[allow(
         clippy::disallowed_methods,
         reason = "the one place of this crate that spawns, bounded by timeouts"

@@ -2,7 +2,7 @@
 
 use batches::Item;
 use batches::compaction::{Compaction, Provenance, Strategy};
-use batches::context::{Builder, ContextRules, Needs};
+use batches::context::{Builder, ContextRules, NextRead};
 use batches::tokens::PER_MESSAGE;
 use model::{AgentId, Bucket, Position, TaskId, ThreadId, Timestamp};
 use serde_json::{Map, Value};
@@ -11,7 +11,7 @@ use sqlx::postgres::PgRow;
 
 use crate::compactions::PendingCompaction;
 use crate::history::message;
-use crate::row::unreadable;
+use crate::row::column_error;
 use crate::{Store, StoreError, StoredMessage};
 
 /// Messages of a thread that are read at first; most contexts need no more.
@@ -159,14 +159,14 @@ impl Store {
     pub async fn fill(&self, thread: &ThreadId, builder: &mut Builder<'_>) -> Result<(), StoreError> {
         let mut size = FIRST_PAGE;
         loop {
-            match builder.needs() {
-                Needs::Nothing => return Ok(()),
-                Needs::Older(before) => {
+            match builder.next_read() {
+                NextRead::Nothing => return Ok(()),
+                NextRead::Older(before) => {
                     let page = self.before(thread, before, size).await?;
                     size = (size * 2).min(MOST_PAGE);
                     builder.page(page.into_iter().map(Item::from));
                 }
-                Needs::Batches(wanted) => {
+                NextRead::Batches(wanted) => {
                     let mut items = self.batches(thread, &wanted).await?;
                     for id in wanted {
                         let rest = items.split_off(items.partition_point(|item| item.batch_id <= id));
@@ -264,7 +264,7 @@ fn compaction(row: &PgRow, provenance: Provenance) -> Result<Option<Compaction>,
         through: Position::from_stored(row.try_get("through_position")?),
         kept: row.try_get::<Vec<i64>, _>("kept_positions")?.into_iter().map(Position::from_stored).collect(),
         summary: row.try_get("summary")?,
-        strategy: Strategy::from_name(&strategy).ok_or_else(|| unreadable("strategy", &strategy))?,
+        strategy: Strategy::from_name(&strategy).ok_or_else(|| column_error("strategy", &strategy))?,
         provenance,
         previous: position(row, "previous_id")?,
         counts_from: Position::from_stored(row.try_get("valid_from_position")?),
@@ -274,7 +274,7 @@ fn compaction(row: &PgRow, provenance: Provenance) -> Result<Option<Compaction>,
 
 fn provenance(row: &PgRow) -> Result<Provenance, StoreError> {
     let value: Value = row.try_get("provenance")?;
-    serde_json::from_value(value.clone()).map_err(|_| unreadable("provenance", &value))
+    serde_json::from_value(value.clone()).map_err(|_| column_error("provenance", &value))
 }
 
 fn pending(row: &PgRow) -> Result<Option<PendingCompaction>, StoreError> {
@@ -283,8 +283,8 @@ fn pending(row: &PgRow) -> Result<Option<PendingCompaction>, StoreError> {
     let (agent, task) = (text("pending_agent")?, text("pending_task")?);
     Ok(Some(PendingCompaction {
         id,
-        agent: AgentId::parse(&agent).map_err(|error| unreadable("pending_agent", &error))?,
-        task: TaskId::parse(&task).map_err(|error| unreadable("pending_task", &error))?,
+        agent: AgentId::parse(&agent).map_err(|error| column_error("pending_agent", &error))?,
+        task: TaskId::parse(&task).map_err(|error| column_error("pending_task", &error))?,
         waits_ms: row.try_get("pending_ms")?,
     }))
 }
@@ -304,7 +304,7 @@ fn numbered<'a>(
 fn object(value: Value) -> Result<Map<String, Value>, StoreError> {
     match value {
         Value::Object(map) => Ok(map),
-        other => Err(unreadable("settings", &other)),
+        other => Err(column_error("settings", &other)),
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::row::{count, parsed};
+use crate::row::{count, parse_column};
 use crate::{Store, StoreError};
 
 /// Rows that one statement takes.
@@ -198,7 +198,7 @@ impl Store {
             .bind(user.clone()),
         };
         let rows = self.rows(statement).await?;
-        rows.iter().map(|row| parsed(row, "thread_id", ThreadId::parse)).collect()
+        rows.iter().map(|row| parse_column(row, "thread_id", ThreadId::parse)).collect()
     }
 
     /// The agents that may hold text of these threads: who answers there, and whose tasks follow their turns.
@@ -216,7 +216,7 @@ impl Store {
             keys = keys()
         );
         let rows = self.of_threads(sql, threads).await?;
-        rows.iter().map(|row| parsed(row, "agent_id", AgentId::parse)).collect()
+        rows.iter().map(|row| parse_column(row, "agent_id", AgentId::parse)).collect()
     }
 
     /// Keeps with the marks of these threads which agents may hold text of them.

@@ -17,14 +17,14 @@ use crate::{Store, StoreError};
 
 /// The live workers, as of one heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fleet {
+pub struct LiveWorkers {
     /// Ids of the live workers in order, the caller among them.
     pub workers: Vec<String>,
     /// The caller's place among them, from 0.
     pub rank: usize,
 }
 
-impl Fleet {
+impl LiveWorkers {
     /// How many of `count` partitions the caller should own: shares differ by at most one and add up to `count`.
     pub fn share(&self, count: PartitionCount) -> usize {
         let (count, workers) = (usize::from(count.get()), self.workers.len().max(1));
@@ -98,20 +98,20 @@ pub struct Reclaimed {
 
 impl Store {
     /// Says that the worker lives for another `ttl`, and asks who else does.
-    pub async fn heartbeat(&self, worker: &str, ttl: Duration) -> Result<Fleet, StoreError> {
+    pub async fn heartbeat(&self, worker: &str, ttl: Duration) -> Result<LiveWorkers, StoreError> {
         let statement = sqlx::query(include_str!("leases/heartbeat.sql")).bind(worker).bind(interval(ttl));
-        fleet(worker, &self.rows(statement).await?)
+        live_workers(worker, &self.rows(statement).await?)
     }
 
     /// Asks who lives, without saying anything of the worker, which counts as one of them.
-    pub async fn fleet(&self, worker: &str) -> Result<Fleet, StoreError> {
+    pub async fn live_workers(&self, worker: &str) -> Result<LiveWorkers, StoreError> {
         let others =
             "SELECT worker_id FROM workers WHERE lease_until > clock_timestamp() AND worker_id <> $1";
-        fleet(worker, &self.rows(sqlx::query(others).bind(worker)).await?)
+        live_workers(worker, &self.rows(sqlx::query(others).bind(worker)).await?)
     }
 
     /// Ends the worker's heartbeats, so that others need not wait for them to run out. Its leases are not touched.
-    pub async fn retire(&self, worker: &str) -> Result<(), StoreError> {
+    pub async fn deregister(&self, worker: &str) -> Result<(), StoreError> {
         self.rows(sqlx::query("DELETE FROM workers WHERE worker_id = $1").bind(worker)).await.map(drop)
     }
 
@@ -238,13 +238,13 @@ fn detail(incident: &Incident) -> &'static str {
     }
 }
 
-fn fleet(worker: &str, others: &[PgRow]) -> Result<Fleet, StoreError> {
+fn live_workers(worker: &str, others: &[PgRow]) -> Result<LiveWorkers, StoreError> {
     let mut workers =
         others.iter().map(|row| row.try_get("worker_id")).collect::<Result<Vec<String>, _>>()?;
     workers.push(worker.to_owned());
     workers.sort_unstable();
     let rank = workers.iter().position(|id| id == worker).unwrap_or_default();
-    Ok(Fleet { workers, rank })
+    Ok(LiveWorkers { workers, rank })
 }
 
 fn grant(row: &PgRow) -> Result<Grant, StoreError> {

@@ -16,47 +16,47 @@ mod context;
 mod dead_letters;
 mod erase;
 mod error;
+mod export_import;
 mod history;
 mod incidents;
 mod kept;
 mod leases;
-mod look_up;
-mod mend;
+mod lookup;
 mod migrate;
 mod orders;
 mod outbox;
 mod partitions;
 mod reasoning_sessions;
-mod retain;
+mod repair;
+mod retention;
 mod row;
+mod row_security;
 mod store;
 mod takeover;
-mod travel;
-mod walls;
 
 pub use api::{
-    AgentError, AgentRow, AgentSettings, AgentStanding, AgentWaiting, AskedResponse, AuditRow, COUNTED_TASKS,
-    EndRow, FailedTurnRow, KeyClaim, KeyRow, NewThread, Placed, PutAgent, ResponseRow, RunFailure, Said,
-    TaskFailure, TaskRow, TaskStatus, ThreadRow, TurnState,
+    AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, AskedResponse, AuditRow,
+    COUNTED_TASKS, EndRow, FailedTurnRow, KeyClaim, KeyRow, NewThread, PositionLookup, PutAgent, ResponseRow,
+    RunFailure, Said, TaskFailure, TaskRow, TaskStatus, ThreadRow, TurnState,
 };
 pub use commit::{CommitError, Committed, Gone, Submission, Writer};
 pub use compactions::{PendingCompaction, Written};
-pub use config::{Sees, StoreConfig};
+pub use config::{StoreConfig, TenantScope};
 pub use context::{ContextWanted, Gate, StartContext, StoredCompaction};
 pub use dead_letters::{DeadLetterCursor, DeadLetterId, ReplayClaim, StoredDeadLetter};
 pub use erase::{Erased, ErasedOwner, ErasedRows};
 pub use error::{Disposition, StoreError};
+pub use export_import::{CompactionImport, ImportOutcome, ImportRefusal, IndexedMessage};
 pub use history::{Range, StoredMessage};
 pub use incidents::IncidentRow;
 pub use kept::{Kept, KeptBound};
-pub use leases::{Applied, Fleet, Grant, Reclaimed, Renewed};
-pub use look_up::StoredOutcome;
-pub use mend::Mend;
+pub use leases::{Applied, Grant, LiveWorkers, Reclaimed, Renewed};
+pub use lookup::StoredOutcome;
 pub use migrate::{Layout, MigrateError, migrate};
 pub use partitions::PartitionStatus;
 pub use reasoning_sessions::{
     Appended, CreatedReasoning, DiscardedLayer, EarlierCompression, ReasoningThread, RequestId, Restorable,
 };
-pub use retain::KeptThread;
+pub use repair::RowRepair;
+pub use retention::RetainedThread;
 pub use store::Store;
-pub use travel::{NotTaken, Place, Taken, TakenCompaction};

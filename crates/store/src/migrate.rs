@@ -6,7 +6,7 @@ use model::PartitionCount;
 use sqlx::migrate::Migrator;
 use sqlx::{Connection, PgConnection, Row};
 
-use crate::connect::{self, detached};
+use crate::connect::{self, run_uncancelled};
 use crate::error::sqlstate;
 use crate::store::count_of;
 use crate::{Store, StoreConfig, StoreError};
@@ -40,7 +40,7 @@ pub async fn migrate(url: &str, count: PartitionCount) -> Result<(), MigrateErro
     let options = options.options([("statement_timeout", "0"), ("lock_timeout", "60000")]);
     let mut connection = connect::wait(&options).await?;
     connect::refuse_pooler(&mut connection, &options, &config).await?;
-    let outcome = detached(async move {
+    let outcome = run_uncancelled(async move {
         let outcome = lay_out(&mut connection, count).await;
         connection.close().await.ok();
         outcome

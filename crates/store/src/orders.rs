@@ -5,7 +5,7 @@ use partition::{CommandKey, Verdict};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use crate::look_up::{check_owner, columns_of};
+use crate::lookup::{check_owner, columns_of};
 use crate::row::{count, queued};
 use crate::takeover::{is_null, limit_beyond};
 use crate::{Applied, Store, StoreError};

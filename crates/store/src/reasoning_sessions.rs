@@ -17,7 +17,7 @@ use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use crate::row::{count, interval, parsed, unreadable};
+use crate::row::{column_error, count, interval, parse_column};
 use crate::{Store, StoreError};
 
 pub use changes::{Appended, RequestId, Restorable};
@@ -227,7 +227,7 @@ struct Columns {
 
 impl Columns {
     fn entry(&self, of: i64, index: usize) -> Result<Entry, StoreError> {
-        let missing = || unreadable("numbers", &"columns of different lengths");
+        let missing = || column_error("numbers", &"columns of different lengths");
         let calls = self.calls.get(index).ok_or_else(missing)?;
         Ok(Entry {
             number: number(of),
@@ -236,7 +236,7 @@ impl Columns {
             chars: self.chars.get(index).ok_or_else(missing)?.unsigned_abs(),
             calls: match calls {
                 Some(text) => {
-                    calls_of(&serde_json::from_str(text).map_err(|error| unreadable("calls", &error))?)
+                    calls_of(&serde_json::from_str(text).map_err(|error| column_error("calls", &error))?)
                 }
                 None => Vec::new(),
             },
@@ -246,7 +246,7 @@ impl Columns {
 }
 
 fn role_of(name: &str) -> Result<ReasoningRole, StoreError> {
-    ReasoningRole::from_name(name).ok_or_else(|| unreadable("role", &name))
+    ReasoningRole::from_name(name).ok_or_else(|| column_error("role", &name))
 }
 
 /// Calls as they are stored: `[{"id", "name"}]`.
@@ -263,7 +263,7 @@ fn session_of(id: &ReasoningSessionId, row: &PgRow) -> Result<ReasoningSession, 
         let position =
             |key: &str| source[key].as_str().and_then(|text| text.parse().ok()).map(Position::from_stored);
         Ok(ContextSource {
-            thread: ThreadId::parse(thread).map_err(|error| unreadable("sources", &error))?,
+            thread: ThreadId::parse(thread).map_err(|error| column_error("sources", &error))?,
             from_batch: position("from_batch"),
             to_batch: position("to_batch"),
             as_of: position("as_of"),
@@ -271,7 +271,7 @@ fn session_of(id: &ReasoningSessionId, row: &PgRow) -> Result<ReasoningSession, 
     });
     Ok(ReasoningSession {
         id: id.clone(),
-        agent: parsed(row, "agent_id", AgentId::parse)?,
+        agent: parse_column(row, "agent_id", AgentId::parse)?,
         sources: sources.collect::<Result<_, StoreError>>()?,
         created_by: row.try_get("created_by")?,
         created_at: Timestamp(row.try_get("created_ms")?),
@@ -283,9 +283,9 @@ fn plan_of(row: &PgRow) -> Result<Plan, StoreError> {
     let items = plan.as_array().map_or(&[][..], Vec::as_slice).iter().map(|item| {
         let state = item["state"].as_str().and_then(PlanState::from_name);
         let text = item["text"].as_str().unwrap_or_default().to_owned();
-        state.map(|state| PlanItem { text, state }).ok_or_else(|| unreadable("plan", &item))
+        state.map(|state| PlanItem { text, state }).ok_or_else(|| column_error("plan", &item))
     });
-    Plan::new(items.collect::<Result<_, _>>()?).map_err(|error| unreadable("plan", &error))
+    Plan::new(items.collect::<Result<_, _>>()?).map_err(|error| column_error("plan", &error))
 }
 
 fn earlier_of(row: &PgRow) -> Result<Option<EarlierCompression>, StoreError> {

@@ -15,20 +15,20 @@ use crate::StoreError;
 
 /// The message named by the columns `thread_id` and `message_id`.
 pub(crate) fn key(row: &PgRow) -> Result<MessageKey, StoreError> {
-    let thread = parsed(row, "thread_id", ThreadId::parse)?;
+    let thread = parse_column(row, "thread_id", ThreadId::parse)?;
     Ok(MessageKey { thread, message: message_id(row)? })
 }
 
 pub(crate) fn message_id(row: &PgRow) -> Result<MessageId, StoreError> {
-    parsed(row, "message_id", MessageId::parse)
+    parse_column(row, "message_id", MessageId::parse)
 }
 
 pub(crate) fn role(row: &PgRow) -> Result<Role, StoreError> {
-    parsed(row, "role", |name| Role::from_name(name).ok_or("no such role"))
+    parse_column(row, "role", |name| Role::from_name(name).ok_or("no such role"))
 }
 
 pub(crate) fn batch_type(row: &PgRow) -> Result<BatchType, StoreError> {
-    parsed(row, "batch_type", |name| BatchType::from_name(name).ok_or("no such batch type"))
+    parse_column(row, "batch_type", |name| BatchType::from_name(name).ok_or("no such batch type"))
 }
 
 /// A task of `agent` from the columns of `tasks`.
@@ -37,8 +37,8 @@ pub(crate) fn queued(row: &PgRow, agent: &AgentId) -> Result<QueuedTask, StoreEr
         position: Position::from_stored(row.try_get("position")?),
         task: Task {
             agent: agent.clone(),
-            id: parsed(row, "task_id", TaskId::parse)?,
-            kind: parsed(row, "kind", |name| TaskKind::from_name(name).ok_or("no such kind of task"))?,
+            id: parse_column(row, "task_id", TaskId::parse)?,
+            kind: parse_column(row, "kind", |name| TaskKind::from_name(name).ok_or("no such kind of task"))?,
             content: row.try_get("content")?,
             metadata: metadata(row)?,
         },
@@ -48,11 +48,11 @@ pub(crate) fn queued(row: &PgRow, agent: &AgentId) -> Result<QueuedTask, StoreEr
 /// An input from the columns of `open_turns`.
 pub(crate) fn opened(row: &PgRow) -> Result<TurnOpened, StoreError> {
     Ok(TurnOpened {
-        turn: parsed(row, "turn_id", TurnId::parse)?,
-        thread: parsed(row, "thread_id", ThreadId::parse)?,
-        agent: parsed(row, "agent_id", AgentId::parse)?,
+        turn: parse_column(row, "turn_id", TurnId::parse)?,
+        thread: parse_column(row, "thread_id", ThreadId::parse)?,
+        agent: parse_column(row, "agent_id", AgentId::parse)?,
         run: row.try_get::<i32, _>("run")?.unsigned_abs(),
-        policy: parsed(row, "policy", |name| BusyPolicy::from_name(name).ok_or("no such policy"))?,
+        policy: parse_column(row, "policy", |name| BusyPolicy::from_name(name).ok_or("no such policy"))?,
         content: row.try_get("content")?,
         metadata: metadata(row)?,
         parameters: object(row, "parameters")?,
@@ -70,8 +70,8 @@ pub(crate) fn metadata(row: &PgRow) -> Result<Metadata, StoreError> {
 /// The JSON object in `column`.
 pub(crate) fn object(row: &PgRow, column: &str) -> Result<Metadata, StoreError> {
     match row.try_get(column)? {
-        Value::Object(map) => Metadata::new(map).map_err(|error| unreadable(column, &error)),
-        other => Err(unreadable(column, &other)),
+        Value::Object(map) => Metadata::new(map).map_err(|error| column_error(column, &error)),
+        other => Err(column_error(column, &other)),
     }
 }
 
@@ -80,20 +80,20 @@ pub(crate) fn unsigned<T: TryFrom<i64, Error: std::fmt::Display>>(
     row: &PgRow,
     column: &str,
 ) -> Result<T, StoreError> {
-    T::try_from(row.try_get(column)?).map_err(|error| unreadable(column, &error))
+    T::try_from(row.try_get(column)?).map_err(|error| column_error(column, &error))
 }
 
 /// The text of `column` as what `parse` makes of it.
-pub(crate) fn parsed<T, E: std::fmt::Display>(
+pub(crate) fn parse_column<T, E: std::fmt::Display>(
     row: &PgRow,
     column: &str,
     parse: impl FnOnce(&str) -> Result<T, E>,
 ) -> Result<T, StoreError> {
     let text: &str = row.try_get(column)?;
-    parse(text).map_err(|error| unreadable(column, &error))
+    parse(text).map_err(|error| column_error(column, &error))
 }
 
-pub(crate) fn unreadable(column: &str, error: &dyn std::fmt::Display) -> StoreError {
+pub(crate) fn column_error(column: &str, error: &dyn std::fmt::Display) -> StoreError {
     StoreError::Row(format!("column {column}: {error}"))
 }
 

@@ -8,10 +8,10 @@ use sqlx::postgres::{PgArguments, PgPool, PgPoolOptions, PgRow};
 use sqlx::query::Query;
 use sqlx::{Connection, Postgres, Row};
 
-use crate::connect::{self, detached};
+use crate::connect::{self, run_uncancelled};
 use crate::error::sqlstate;
-use crate::walls::{Answered, walled};
-use crate::{Sees, StoreConfig, StoreError, Writer};
+use crate::row_security::{SessionState, in_tenant_transaction};
+use crate::{StoreConfig, StoreError, TenantScope, Writer};
 
 /// After this much idleness a connection is tried before it is used: the other end may be gone without a word.
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(30);
@@ -26,8 +26,8 @@ pub(crate) type Statement = Query<'static, Postgres, PgArguments>;
 pub struct Store {
     pool: PgPool,
     config: Arc<StoreConfig>,
-    /// `None`: what the session sees.
-    sees: Option<Sees>,
+    /// `None`: that of the session.
+    scope: Option<TenantScope>,
 }
 
 impl Store {
@@ -48,31 +48,31 @@ impl Store {
                 )
             })
             .connect_lazy_with(options);
-        Ok(Self { pool, config: Arc::new(config.clone()), sees: None })
+        Ok(Self { pool, config: Arc::new(config.clone()), scope: None })
     }
 
     /// The same database as a tenant sees it: every statement is a transaction of its own in which row-level security shows what is
     /// the tenant's, and nothing else can be written. `None`: the default tenant.
     #[must_use]
-    pub fn of_tenant(&self, tenant: Option<Tenant>) -> Self {
-        Self { sees: Some(Sees::Tenant(tenant)), ..self.clone() }
+    pub fn for_tenant(&self, tenant: Option<Tenant>) -> Self {
+        Self { scope: Some(TenantScope::Tenant(tenant)), ..self.clone() }
     }
 
-    /// The same database without walls, for what concerns the whole fleet.
+    /// The same database without a tenant scope, for what concerns the whole installation.
     #[must_use]
-    pub fn of_all(&self) -> Self {
-        let sees = (self.config.sees != Sees::All).then_some(Sees::All);
-        Self { sees, ..self.clone() }
+    pub fn unscoped(&self) -> Self {
+        let scope = (self.config.tenant_scope != TenantScope::All).then_some(TenantScope::All);
+        Self { scope, ..self.clone() }
     }
 
-    /// The tenant whose rows are seen, as in [`Sees::setting`]; `None` without a wall.
-    pub(crate) fn tenant_seen(&self) -> Option<String> {
-        let sees = self.sees.as_ref().unwrap_or(&self.config.sees);
-        (*sees != Sees::All).then(|| sees.setting())
+    /// The setting of the tenant scope; `None`: everything is visible.
+    pub(crate) fn tenant_setting(&self) -> Option<String> {
+        let scope = self.scope.as_ref().unwrap_or(&self.config.tenant_scope);
+        (*scope != TenantScope::All).then(|| scope.setting())
     }
 
-    /// Whether the role passes every wall, as superusers do: then only the gateway's own checks separate tenants.
-    pub async fn passes_walls(&self) -> Result<bool, StoreError> {
+    /// Whether the role bypasses row-level security, as superusers do: then only the gateway's own checks separate tenants.
+    pub async fn bypasses_rls(&self) -> Result<bool, StoreError> {
         let sql = "SELECT rolsuper OR rolbypassrls AS passes FROM pg_roles WHERE rolname = current_user";
         let rows = self.rows(sqlx::query(sql)).await?;
         let passes = rows.first().map(|row| row.try_get("passes")).transpose()?;
@@ -126,9 +126,9 @@ impl Store {
 
     /// Runs one statement to its end, in a task of its own, and gives its rows.
     pub(crate) async fn rows(&self, statement: Statement) -> Result<Vec<PgRow>, StoreError> {
-        let (pool, limit, sees) = (self.pool.clone(), self.config.answer_timeout(), self.sees.clone());
+        let (pool, limit, scope) = (self.pool.clone(), self.config.answer_timeout(), self.scope.clone());
         // On the heap: else it would be a part of everything that may once ask the store, requests above all.
-        detached(Box::pin(async move { answer(&pool, statement, limit, sees).await }))
+        run_uncancelled(Box::pin(async move { answer(&pool, statement, limit, scope).await }))
             .await
             .unwrap_or(Err(StoreError::Stopping))
     }
@@ -138,18 +138,18 @@ async fn answer(
     pool: &PgPool,
     statement: Statement,
     limit: Duration,
-    sees: Option<Sees>,
+    scope: Option<TenantScope>,
 ) -> Result<Vec<PgRow>, StoreError> {
     let mut connection = pool.acquire().await.map_err(StoreError::of_connect)?;
     let answered = async {
-        match &sees {
-            None => Answered::Whole(statement.fetch_all(&mut *connection).await),
-            Some(sees) => walled(&mut connection, statement, sees).await,
+        match &scope {
+            None => SessionState::Clean(statement.fetch_all(&mut *connection).await),
+            Some(scope) => in_tenant_transaction(&mut connection, statement, scope).await,
         }
     };
     match tokio::time::timeout(limit, answered).await {
-        Ok(Answered::Whole(rows)) => Ok(rows?),
-        Ok(Answered::Broken(error)) => {
+        Ok(SessionState::Clean(rows)) => Ok(rows?),
+        Ok(SessionState::Unknown(error)) => {
             // Its transaction may be open still, and with it what it sees.
             drop(connection.detach());
             Err(error.into())

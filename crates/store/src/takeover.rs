@@ -7,9 +7,9 @@ use partition::{OpenTurn, OutboxBatch, SavedAgent, Straggler, Takeover};
 use sqlx::postgres::PgRow;
 use sqlx::{Row, ValueRef};
 
-use crate::look_up::check_owner;
+use crate::lookup::check_owner;
 use crate::outbox;
-use crate::row::{count, key, metadata, opened, parsed, queued, role, unreadable, unsigned};
+use crate::row::{column_error, count, key, metadata, opened, parse_column, queued, role, unsigned};
 use crate::store::count_of;
 use crate::{Grant, Store, StoreError};
 
@@ -63,7 +63,7 @@ impl Store {
         let rows = self.rows(sqlx::query("SELECT partitions, token_key FROM installation")).await?;
         let row = rows.first().ok_or_else(|| StoreError::Row("the database is not migrated".to_owned()))?;
         let key = TokenKey::new(&row.try_get::<Vec<u8>, _>("token_key")?);
-        Ok((count_of(row)?, key.map_err(|error| unreadable("token_key", &error))?))
+        Ok((count_of(row)?, key.map_err(|error| column_error("token_key", &error))?))
     }
 
     async fn queues(&self, buckets: &[i16], window: usize) -> Result<Vec<SavedAgent>, StoreError> {
@@ -106,7 +106,7 @@ impl Store {
         .bind(i64::try_from(limit).unwrap_or(i64::MAX));
         let batch = |row: &PgRow| {
             let id = Position::from_stored(row.try_get("position")?);
-            Ok(OutboxBatch { id, outgoing: parsed(row, "entries", outbox::decoded)? })
+            Ok(OutboxBatch { id, outgoing: parse_column(row, "entries", outbox::decoded)? })
         };
         self.rows(statement).await?.iter().map(batch).collect()
     }
@@ -144,7 +144,7 @@ fn append_queues(agents: &mut Vec<SavedAgent>, rows: &[PgRow], window: usize) ->
 
 fn agent(row: &PgRow) -> Result<SavedAgent, StoreError> {
     Ok(SavedAgent {
-        agent: parsed(row, "agent_id", AgentId::parse)?,
+        agent: parse_column(row, "agent_id", AgentId::parse)?,
         head: Position::from_stored(row.try_get("head_position")?),
         run: row.try_get::<i32, _>("head_run")?.unsigned_abs(),
         failures: row.try_get::<i32, _>("backoff_attempt_count")?.unsigned_abs(),
@@ -187,7 +187,7 @@ fn chunk(row: &PgRow) -> Result<Option<Chunk>, StoreError> {
     let Some(id) = row.try_get::<Option<i32>, _>("chunk_id")? else { return Ok(None) };
     Ok(Some(Chunk {
         id: id.unsigned_abs(),
-        kind: parsed(row, "chunk_type", |name| ChunkKind::from_name(name).ok_or("no such chunk type"))?,
+        kind: parse_column(row, "chunk_type", |name| ChunkKind::from_name(name).ok_or("no such chunk type"))?,
         is_final: row.try_get("is_final")?,
         text: row.try_get::<String, _>("chunk")?.into(),
         metadata: metadata(row)?,

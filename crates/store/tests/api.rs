@@ -3,8 +3,8 @@
 use model::{AgentId, BusyPolicy, CommandId, Position, TaskId, ThreadId, TurnId, WorkflowName};
 use serde_json::json;
 use store::{
-    AgentStanding, AgentWaiting, AskedResponse, NewThread, Placed, PutAgent, RunFailure, Store, TaskStatus,
-    TurnState,
+    AgentAdmission, AgentWaiting, AskedResponse, NewThread, PositionLookup, PutAgent, RunFailure, Store,
+    TaskStatus, TurnState,
 };
 
 use crate::fixture::{Database, Owner, failed, key, message, metadata, thread};
@@ -38,9 +38,9 @@ async fn a_thread_is_named_once() {
         metadata: metadata(json!({"a": 1})),
     };
     assert_eq!(store.thread(&new.thread).await.unwrap(), None);
-    assert!(store.name_thread(&new).await.unwrap());
+    assert!(store.upsert_thread(&new).await.unwrap());
     let other = NewThread { agent: None, policy: None, ..new.clone() };
-    assert!(!store.name_thread(&other).await.unwrap());
+    assert!(!store.upsert_thread(&other).await.unwrap());
     let row = store.thread(&new.thread).await.unwrap().unwrap();
     assert_eq!((row.named, row.messages, row.head), (new, 0, None));
     store.create_thread(&thread("bare")).await.unwrap();
@@ -289,16 +289,16 @@ async fn an_agent_is_its_settings_and_its_queue() {
     let memory = store.agent(&a.queue_of(model::TaskKind::Memory)).await.unwrap().unwrap();
     assert_eq!((memory.agent.as_str(), memory.pending, memory.backoff_attempt_count), ("a+memory", 0, 0));
     assert_eq!(memory.settings.unwrap().workflow.as_str(), "research", "its agent's");
-    let standing = store.agent_standing(&a).await.unwrap();
+    let standing = store.agent_admission(&a).await.unwrap();
     assert_eq!((standing.settings.get("x"), standing.backoff_left_ms.is_some()), (Some(&json!(2)), true));
-    assert_eq!(store.agent_standing(&agent("nobody")).await.unwrap(), AgentStanding::default());
+    assert_eq!(store.agent_admission(&agent("nobody")).await.unwrap(), AgentAdmission::default());
     store.put_agent(&put("b", "act-3", json!({"y": 1}))).await.unwrap();
-    let standing = store.agent_standing(&agent("b")).await.unwrap();
+    let standing = store.agent_admission(&agent("b")).await.unwrap();
     assert_eq!((standing.settings.get("y"), standing.backoff_left_ms), (Some(&json!(1)), None));
     write(&database, "UPDATE agents SET backoff_next_run_at = clock_timestamp() - interval '1 s'").await;
     let row = store.agent(&a).await.unwrap().unwrap();
     assert_eq!((row.backoff_left_ms, row.backoff_next_run_at.is_some()), (None, true));
-    assert_eq!(store.agent_standing(&a).await.unwrap().backoff_left_ms, None);
+    assert_eq!(store.agent_admission(&a).await.unwrap().backoff_left_ms, None);
 }
 
 async fn listed(store: &Store, waiting: Option<AgentWaiting>, limit: u32) -> Vec<String> {
@@ -402,10 +402,10 @@ async fn a_position_is_that_of_an_end_or_ahead_or_nowhere() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let t = thread("t");
-    let placed = async |position| store.placed(&t, Position::from_stored(position)).await.unwrap();
-    assert_eq!(placed(1).await, Placed::Ahead, "there is no such thread");
+    let placed = async |position| store.find_position(&t, Position::from_stored(position)).await.unwrap();
+    assert_eq!(placed(1).await, PositionLookup::Ahead, "there is no such thread");
     store.create_thread(&t).await.unwrap();
-    assert_eq!(placed(1).await, Placed::Ahead, "nothing was said there");
+    assert_eq!(placed(1).await, PositionLookup::Ahead, "nothing was said there");
     let mut commit = owner.empty();
     commit.messages = vec![message("t", "first", 10), message("t", "second", 20), message("u", "other", 15)];
     commit.failed_messages = vec![
@@ -414,15 +414,15 @@ async fn a_position_is_that_of_an_end_or_ahead_or_nowhere() {
     ];
     owner.commit(&commit).await.unwrap();
     for (position, wanted) in [
-        (9, Placed::Nowhere),
-        (10, Placed::Here),
-        (15, Placed::Nowhere),
-        (17, Placed::Here),
-        (20, Placed::Here),
-        (21, Placed::Nowhere),
-        (30, Placed::Here),
-        (31, Placed::Ahead),
-        (i64::MAX, Placed::Ahead),
+        (9, PositionLookup::Missing),
+        (10, PositionLookup::Found),
+        (15, PositionLookup::Missing),
+        (17, PositionLookup::Found),
+        (20, PositionLookup::Found),
+        (21, PositionLookup::Missing),
+        (30, PositionLookup::Found),
+        (31, PositionLookup::Ahead),
+        (i64::MAX, PositionLookup::Ahead),
     ] {
         assert_eq!(placed(position).await, wanted, "{position}");
     }

@@ -2,13 +2,13 @@
 
 use batches::compaction::{Provenance, Strategy};
 use batches::context::{Builder, ContextRules, Older};
-use batches::{Compaction, Context, Estimate};
+use batches::{Compaction, Context, EstimatingCounter};
 use model::{BatchType, Position, Timestamp};
 use serde_json::json;
 use store::{ContextWanted, Gate, StartContext, Store};
 
 use crate::fixture::{Database, Owner, message, thread};
-use crate::words::{agent, at, finishes, turn};
+use crate::values::{agent, at, finishes, turn};
 
 /// Turns of four messages in `t`: batches 10, 20, …
 async fn with_turns(count: i64) -> (Database, Store) {
@@ -26,7 +26,7 @@ async fn with_turns(count: i64) -> (Database, Store) {
 
 async fn context(store: &Store, rules: &ContextRules, compaction: Option<Compaction>) -> Context {
     let request = rules.request(None, compaction, Timestamp(0));
-    let mut builder = Builder::new(request, &Estimate);
+    let mut builder = Builder::new(request, &EstimatingCounter);
     store.fill(&thread("t"), &mut builder).await.unwrap();
     builder.build()
 }

@@ -250,7 +250,7 @@ async fn failures_of_others_are_not_told() {
     commit.failed_messages = vec![of_acme];
     owner.commit(&commit).await.unwrap();
     let told = async |tenant: &str| {
-        let store = store.of_tenant(Some(model::Tenant::parse(tenant).unwrap()));
+        let store = store.for_tenant(Some(model::Tenant::parse(tenant).unwrap()));
         store.ends(&own, at(0), Position::MAX, 9).await.unwrap().len()
     };
     assert_eq!((told("acme").await, told("acm").await), (1, 0));

@@ -43,7 +43,7 @@ impl Database {
             .rfind('/')
             .filter(|at| *at > front.find("//").map_or(0, |at| at + 1))
             .unwrap_or(front.len());
-        // The role that owns the tables is no superuser, as in production, so that walls between tenants hold for it.
+        // The role that owns the tables is no superuser, as in production, so that row-level security applies to it.
         let (scheme, host) = front[..slash].split_once("://").unwrap();
         let host = &host[host.rfind('@').map_or(0, |at| at + 1)..];
         let joint = if query.is_empty() { '?' } else { '&' };

@@ -8,7 +8,7 @@ use serde_json::json;
 use store::{Committed, DeadLetterCursor, Kept, KeptBound, ReplayClaim, Store};
 
 use crate::fixture::{Database, Owner, dead_entry, key, message, metadata, thread};
-use crate::words::task;
+use crate::values::task;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -145,7 +145,7 @@ async fn what_an_owner_decided_before_an_erasing_writes_nothing_after_it() {
         store.check(None, &keys, true).await.unwrap().into_iter().map(|(_, verdict)| verdict).collect()
     };
     assert_eq!(verdicts().await, [Verdict::New, Verdict::Erased, Verdict::New]);
-    let known = store.look_up(None, &[key("t", "m9")], true).await.unwrap();
+    let known = store.lookup(None, &[key("t", "m9")], true).await.unwrap();
     assert_eq!(known[0].1, partition::Known::Ended);
     // A row that a commit wrote which was under way names nothing.
     database
@@ -155,6 +155,6 @@ async fn what_an_owner_decided_before_an_erasing_writes_nothing_after_it() {
     database.execute("DELETE FROM threads").await;
     let named =
         store::NewThread { thread: thread("t"), agent: None, policy: None, metadata: model::Metadata::EMPTY };
-    assert!(store.name_thread(&named).await.unwrap());
+    assert!(store.upsert_thread(&named).await.unwrap());
     assert_eq!(verdicts().await[1], Verdict::New);
 }

@@ -81,7 +81,7 @@ async fn shares_are_fair_and_follow_the_heartbeats() {
         shares.push(fleet.share(count));
     }
     assert_eq!(shares, [3, 3, 2]);
-    store.retire("b").await.unwrap();
+    store.deregister("b").await.unwrap();
     store.heartbeat("c", GONE).await.unwrap();
     let alone = store.heartbeat("a", TTL).await.unwrap();
     assert_eq!((alone.workers.len(), alone.rank, alone.share(count)), (1, 0, 8));

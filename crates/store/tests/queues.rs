@@ -5,7 +5,7 @@ use partition::{CommandKey, Commit, TaskChange, Verdict};
 use store::{Applied, Committed};
 
 use crate::fixture::{Database, Owner, metadata, thread};
-use crate::words::{act, agent, at, completes, failed_turn, finishes, mark, open_turn, task, turn};
+use crate::values::{act, agent, at, completes, failed_turn, finishes, mark, open_turn, task, turn};
 
 async fn applied(owner: &Owner, fill: impl FnOnce(&mut Commit)) {
     let mut commit = owner.empty();

@@ -6,7 +6,7 @@ use serde_json::json;
 use store::{Applied, Range, StoreError, StoredOutcome};
 
 use crate::fixture::{Database, Owner, dead_message, key, message, metadata, thread};
-use crate::words::{answer_key, finishes, turn};
+use crate::values::{answer_key, finishes, turn};
 
 #[tokio::test]
 async fn a_look_up_tells_ended_from_absent_from_no_thread() {
@@ -18,7 +18,7 @@ async fn a_look_up_tells_ended_from_absent_from_no_thread() {
     owner.commit(&commit).await.unwrap();
     let keys = [key("v", "new"), key("t", "done"), key("u", "failed"), key("t", "new"), key("t", "done")];
     let answer = async |create| {
-        let known = store.look_up(None, &keys, create).await.unwrap();
+        let known = store.lookup(None, &keys, create).await.unwrap();
         assert!(known.iter().zip(&keys).all(|((key, _), asked)| key == asked));
         known.into_iter().map(|(_, known)| known).collect::<Vec<_>>()
     };
@@ -28,12 +28,12 @@ async fn a_look_up_tells_ended_from_absent_from_no_thread() {
     assert!(store.create_thread(&thread("v")).await.unwrap());
     assert!(!store.create_thread(&thread("v")).await.unwrap());
     assert_eq!(answer(false).await, [Absent, Ended, Ended, Absent, Ended]);
-    assert_eq!(store.look_up(None, &[], false).await.unwrap(), []);
+    assert_eq!(store.lookup(None, &[], false).await.unwrap(), []);
     // Only the owner of record is told.
     let mine = Applied::from(&owner.grant);
-    assert_eq!(store.look_up(Some(mine), &keys, true).await.unwrap().len(), keys.len());
+    assert_eq!(store.lookup(Some(mine), &keys, true).await.unwrap().len(), keys.len());
     let before = Applied { epoch: mine.epoch - 1, ..mine };
-    let refused = store.look_up(Some(before), &keys, true).await.unwrap_err();
+    let refused = store.lookup(Some(before), &keys, true).await.unwrap_err();
     assert!(matches!(refused, StoreError::NotOwner), "{refused}");
     let task = [CommandKey::Task(AgentId::parse("a").unwrap(), TaskId::parse("t").unwrap(), None)];
     assert_eq!(store.check(Some(mine), &task, true).await.unwrap().len(), 1);

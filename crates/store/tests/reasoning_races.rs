@@ -110,7 +110,7 @@ async fn change(store: &Store, id: &ReasoningSessionId, what: &str) -> Result<()
 async fn killed_in_the_middle_there_is_all_or_nothing() {
     let (database, store) = Database::new(1).await;
     // Behind a wall a statement is a transaction of three.
-    let walled = store.of_tenant(None);
+    let scoped = store.for_tenant(None);
     database.execute(STOP).await;
     let id = made(&store, "s").await;
     appended(&store, &id, (0..6).map(|number| user(&number.to_string())).collect()).await;
@@ -126,7 +126,7 @@ async fn killed_in_the_middle_there_is_all_or_nothing() {
         ("undo", "audit_log"),
     ];
     for (what, table) in cases {
-        for store in [&store, &walled] {
+        for store in [&store, &scoped] {
             if what == "undo" {
                 change(store, &id, "compress").await.unwrap();
             }

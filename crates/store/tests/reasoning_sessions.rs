@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use batches::retention::Extent;
+use batches::retention::BatchSize;
 use model::{AgentId, Bucket, Position, ReasoningSessionId, Tenant, ThreadId};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -13,7 +13,7 @@ use reasoning::{
 use store::{Appended, CreatedReasoning, ErasedOwner, ReasoningThread, RequestId, Store};
 
 use crate::fixture::{Database, Owner, thread};
-use crate::words::{agent, finishes, turn};
+use crate::values::{agent, finishes, turn};
 
 pub(crate) fn session(id: &str) -> ReasoningSessionId {
     ReasoningSessionId::parse(id).unwrap()
@@ -304,7 +304,7 @@ async fn plan_is_replaced_as_a_whole() {
 #[tokio::test]
 async fn other_tenants_sessions_are_not_there() {
     let (_database, store) = Database::new(1).await;
-    let tenant = |name| store.of_tenant(Some(Tenant::parse(name).unwrap()));
+    let tenant = |name| store.for_tenant(Some(Tenant::parse(name).unwrap()));
     let (acme, other) = (tenant("acme"), tenant("other"));
     let id = made(&acme, "acme~s").await;
     appended(&acme, &id, vec![user("A"), user("B")]).await;
@@ -388,15 +388,15 @@ async fn copies_do_not_outlive_what_is_retired() {
     busy(&store, "old", "ann", &[source("t", None, Some(10))]).await;
     busy(&store, "new", "ann", &[source("t", Some(20), None)]).await;
     busy(&store, "other", "ann", &[source("u", None, None)]).await;
-    let head = store.kept_threads(Bucket::of(&thread("t")), "", 10).await.unwrap()[0].head;
-    let batch = |id: i64, last: i64| Extent {
+    let head = store.retained_threads(Bucket::of(&thread("t")), "", 10).await.unwrap()[0].head;
+    let batch = |id: i64, last: i64| BatchSize {
         id: Position::from_stored(id),
         last: Position::from_stored(last),
         messages: 4,
         bytes: 1,
         last_at: model::Timestamp(0),
     };
-    assert_eq!(store.retire_batches(&thread("t"), head, &[batch(10, 13)]).await.unwrap(), Some(4));
+    assert_eq!(store.delete_batches(&thread("t"), head, &[batch(10, 13)]).await.unwrap(), Some(4));
     let left = database.rows("SELECT session_id AS s FROM reasoning_sessions ORDER BY 1").await;
     assert_eq!(left, [r#"{"s":"new"}"#, r#"{"s":"other"}"#]);
 }

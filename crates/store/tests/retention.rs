@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use batches::RetentionRules;
-use batches::retention::{Extent, Gathering};
+use batches::retention::{BatchAssembler, BatchSize};
 use model::{Bucket, Position};
 use partition::{CommandKey, Verdict};
 use serde_json::json;
 use store::Store;
 
 use crate::fixture::{Database, Owner, key, thread};
-use crate::words::{agent, at, finishes, turn};
+use crate::values::{agent, at, finishes, turn};
 
 /// Turns of four messages in `t`: batches 10, 20, …
 async fn with_turns(count: i64) -> (Database, Store) {
@@ -24,15 +24,15 @@ async fn with_turns(count: i64) -> (Database, Store) {
 }
 
 /// All batches of `t`, the newest first, read by pages of three.
-async fn extents(store: &Store) -> Vec<Extent> {
-    let (mut gathering, mut whole, mut before) = (Gathering::default(), Vec::new(), Position::MAX);
+async fn extents(store: &Store) -> Vec<BatchSize> {
+    let (mut assembler, mut whole, mut before) = (BatchAssembler::default(), Vec::new(), Position::MAX);
     loop {
-        let page = store.places(&thread("t"), before, 3).await.unwrap();
+        let page = store.retention_index(&thread("t"), before, 3).await.unwrap();
         let Some(last) = page.last() else { break };
         before = last.position;
-        whole.extend(page.into_iter().flat_map(|place| gathering.take(place)));
+        whole.extend(page.into_iter().flat_map(|place| assembler.push(place)));
     }
-    whole.extend(gathering.rest());
+    whole.extend(assembler.finish());
     whole
 }
 
@@ -44,7 +44,7 @@ async fn the_thread_of_what_follows_turns_is_kept_by_the_rules_of_its_agent() {
     let mut commit = owner.empty();
     commit.turns = vec![finishes(queue.as_str(), &turn(queue.as_str(), "x"), 0, 10, None)];
     owner.commit(&commit).await.unwrap();
-    let [kept] = &store.kept_threads(Bucket::of(&queue), "", 10).await.unwrap()[..] else { panic!() };
+    let [kept] = &store.retained_threads(Bucket::of(&queue), "", 10).await.unwrap()[..] else { panic!() };
     assert_eq!((kept.thread.as_str(), kept.agent.as_str()), ("ann+memory", "ann"));
 }
 
@@ -57,20 +57,22 @@ async fn batches_are_measured_and_deleted_whole() {
     assert!(all.iter().all(|one| one.bytes > 0));
     assert!(store.oldest_ms(&thread("t")).await.unwrap().is_some_and(|ms| ms >= 0));
 
-    let [kept] = &store.kept_threads(Bucket::of(&thread("t")), "", 10).await.unwrap()[..] else { panic!() };
+    let [kept] = &store.retained_threads(Bucket::of(&thread("t")), "", 10).await.unwrap()[..] else {
+        panic!()
+    };
     assert_eq!((kept.agent.as_str(), kept.messages, kept.head), ("t", 16, Some(at(43))));
-    assert_eq!(store.kept_threads(Bucket::of(&thread("t")), "t", 10).await.unwrap(), []);
+    assert_eq!(store.retained_threads(Bucket::of(&thread("t")), "t", 10).await.unwrap(), []);
 
     // Not if the thread has gone on since.
-    assert_eq!(store.retire_batches(&thread("t"), Some(at(33)), &all[2..]).await.unwrap(), None);
+    assert_eq!(store.delete_batches(&thread("t"), Some(at(33)), &all[2..]).await.unwrap(), None);
     assert_eq!(database.number("SELECT count(*) FROM messages").await, 16);
-    assert_eq!(store.retire_batches(&thread("t"), Some(at(43)), &all[2..]).await.unwrap(), Some(8));
+    assert_eq!(store.delete_batches(&thread("t"), Some(at(43)), &all[2..]).await.unwrap(), Some(8));
     assert_eq!(database.number("SELECT min(position) FROM messages").await, 30);
     assert_eq!(database.number("SELECT message_count FROM threads").await, 8);
     // Twice is once.
-    assert_eq!(store.retire_batches(&thread("t"), Some(at(43)), &all[2..]).await.unwrap(), Some(0));
+    assert_eq!(store.delete_batches(&thread("t"), Some(at(43)), &all[2..]).await.unwrap(), Some(0));
     assert_eq!(database.number("SELECT message_count FROM threads").await, 8);
-    assert_eq!(store.retire_batches(&thread("none"), None, &all).await.unwrap(), None);
+    assert_eq!(store.delete_batches(&thread("none"), None, &all).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -80,7 +82,7 @@ async fn what_was_deleted_is_known_when_it_comes_again() {
     let (old, new) = (turn("t", "n1"), turn("t", "n3"));
     let ended = async || -> Vec<bool> {
         let keys = [key("t", old.input().as_str()), key("t", new.input().as_str())];
-        let known = store.look_up(None, &keys, true).await.unwrap();
+        let known = store.lookup(None, &keys, true).await.unwrap();
         known.iter().map(|(_, known)| *known == partition::Known::Ended).collect()
     };
     let is_new = async || -> Vec<bool> {
@@ -89,16 +91,16 @@ async fn what_was_deleted_is_known_when_it_comes_again() {
         verdicts.iter().map(|(_, verdict)| *verdict == Verdict::New).collect()
     };
     assert_eq!((ended().await, is_new().await), (vec![true, false], vec![false, true]));
-    assert_eq!(store.retire_batches(&thread("t"), Some(at(23)), &all[1..]).await.unwrap(), Some(4));
+    assert_eq!(store.delete_batches(&thread("t"), Some(at(23)), &all[1..]).await.unwrap(), Some(4));
     assert_eq!((ended().await, is_new().await), (vec![true, false], vec![false, true]));
-    assert!(store.is_retired(&thread("t"), &old.input()).await.unwrap());
-    assert!(!store.is_retired(&thread("t"), &new.input()).await.unwrap());
+    assert!(store.is_expired(&thread("t"), &old.input()).await.unwrap());
+    assert!(!store.is_expired(&thread("t"), &new.input()).await.unwrap());
 
     let day = Duration::from_secs(86_400);
-    assert_eq!(store.purge_retired_messages(day, 10).await.unwrap(), 0);
+    assert_eq!(store.purge_expired_messages(day, 10).await.unwrap(), 0);
     database.execute("UPDATE expired_messages SET expired_at = expired_at - interval '2 days'").await;
-    assert_eq!(store.purge_retired_messages(day, 3).await.unwrap(), 3);
-    assert_eq!(store.purge_retired_messages(day, 3).await.unwrap(), 1);
+    assert_eq!(store.purge_expired_messages(day, 3).await.unwrap(), 3);
+    assert_eq!(store.purge_expired_messages(day, 3).await.unwrap(), 1);
 }
 
 #[tokio::test]
@@ -123,8 +125,8 @@ async fn rules_that_cannot_be_read_delete_nothing() {
         database.number("SELECT (extract(epoch FROM now()) * 1000)::bigint").await,
     );
     assert!((0..60_000).contains(&(theirs - now.0)), "{now:?}, {theirs}");
-    let agents = ["a", "b", "c", "d", "e"].map(crate::words::agent);
+    let agents = ["a", "b", "c", "d", "e"].map(crate::values::agent);
     let rules = store.retention_rules(&agents).await.unwrap();
     let said = RetentionRules { max_batches: Some(3), ..RetentionRules::default() };
-    assert_eq!(rules, [(crate::words::agent("a"), said)]);
+    assert_eq!(rules, [(crate::values::agent("a"), said)]);
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use store::{Applied, Committed, Store, StoreError};
 
 use crate::fixture::{Database, Owner, TTL, metadata, thread, thread_of};
-use crate::words::{agent, at, backs_off, completes, mark, open_turn, task, turn};
+use crate::values::{agent, at, backs_off, completes, mark, open_turn, task, turn};
 
 async fn loaded(store: &Store, owner: &Owner) -> Takeover {
     store.load(&owner.grant, 3).await.unwrap()

@@ -5,7 +5,7 @@ use partition::{Commit, OutboxBatch, Outgoing, TurnEnded, TurnStatus, Wait};
 use store::{Committed, Disposition};
 
 use crate::fixture::{Database, Owner, message, submission, thread, thread_of};
-use crate::words::{
+use crate::values::{
     act, agent, at, backs_off, completes, failed_turn, finishes, mark, open_turn, task, turn,
 };
 

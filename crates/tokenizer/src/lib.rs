@@ -2,22 +2,22 @@
 //!
 //! A crate of its own, because the vocabularies are 47 MB in every program that links them.
 
-use batches::{Counter, Estimate, context::Tokenizer};
+use batches::{EstimatingCounter, TokenCounter, context::Tokenizer};
 
 /// What counts as the settings of an agent say.
-pub fn counter(tokenizer: Tokenizer) -> Box<dyn Counter> {
+pub fn counter(tokenizer: Tokenizer) -> Box<dyn TokenCounter> {
     match tokenizer {
-        Tokenizer::Estimate => Box::new(Estimate),
-        Tokenizer::O200k => Box::new(Vocabulary(bpe_openai::o200k_base())),
-        Tokenizer::Cl100k => Box::new(Vocabulary(bpe_openai::cl100k_base())),
+        Tokenizer::Estimate => Box::new(EstimatingCounter),
+        Tokenizer::O200k => Box::new(BpeCounter(bpe_openai::o200k_base())),
+        Tokenizer::Cl100k => Box::new(BpeCounter(bpe_openai::cl100k_base())),
     }
 }
 
 /// Counts exactly what OpenAI's models count. The first use of a vocabulary loads it, which takes tens of milliseconds and tens of
 /// megabytes; a text of 20,000 tokens takes several milliseconds.
-struct Vocabulary(&'static bpe_openai::Tokenizer);
+struct BpeCounter(&'static bpe_openai::Tokenizer);
 
-impl Counter for Vocabulary {
+impl TokenCounter for BpeCounter {
     fn count(&self, text: &str) -> u64 {
         self.0.count(text) as u64
     }

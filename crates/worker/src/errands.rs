@@ -63,7 +63,7 @@ impl Errands {
 
     // The tasks end only with this value. If one has ended all the same, `next` says so.
 
-    pub(crate) fn look_up(&self, keys: Vec<MessageKey>) {
+    pub(crate) fn lookup(&self, keys: Vec<MessageKey>) {
         let _ = self.look_ups.send(keys);
     }
 

@@ -38,7 +38,7 @@ pub(crate) async fn forget_old(store: Store, keep_keys: Duration, stop: Cancella
         until_less("old idempotency keys", &stop, || store.purge_keys(keep_keys, MOST)).await;
         until_less("old failures", &stop, || store.purge_failed_messages(KEEP_FAILURES, MOST)).await;
         until_less("messages that were deleted long ago", &stop, || {
-            store.purge_retired_messages(KEEP_RETIRED, MOST)
+            store.purge_expired_messages(KEEP_RETIRED, MOST)
         })
         .await;
         until_less("old responses", &stop, || store.purge_responses(KEEP_RESPONSES, MOST)).await;

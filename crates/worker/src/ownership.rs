@@ -6,7 +6,7 @@ use std::time::Duration;
 use model::PartitionId;
 use partition::IncidentKind;
 use runtime::{Backoff, Heartbeat};
-use store::{Applied, Disposition, Fleet, Grant, Reclaimed, Renewed, StoreError};
+use store::{Applied, Disposition, Grant, LiveWorkers, Reclaimed, Renewed, StoreError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
@@ -156,10 +156,10 @@ impl Ownership {
         self.context.health.set_fault("incidents", fault);
     }
 
-    async fn fleet(&mut self) -> Result<Fleet, StoreError> {
+    async fn fleet(&mut self) -> Result<LiveWorkers, StoreError> {
         let config = &self.context.config;
         if self.heartbeat_at.is_some_and(|at| at.elapsed() < HEARTBEAT) {
-            return self.context.store.fleet(&config.worker_id).await;
+            return self.context.store.live_workers(&config.worker_id).await;
         }
         let fleet = self.context.store.heartbeat(&config.worker_id, config.lease).await?;
         self.heartbeat_at = Some(Instant::now());
@@ -207,7 +207,8 @@ impl Ownership {
         let all = async { while self.sessions.join_next().await.is_some() {} };
         let drained = timeout(DRAIN, all).await.is_ok();
         let _ =
-            timeout(Duration::from_secs(2), self.context.store.retire(&self.context.config.worker_id)).await;
+            timeout(Duration::from_secs(2), self.context.store.deregister(&self.context.config.worker_id))
+                .await;
         metrics::gauge!(crate::metrics::PARTITIONS).set(0.0);
         match drained {
             true => tracing::info!("drained"),

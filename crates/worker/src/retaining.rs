@@ -7,12 +7,12 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use batches::RetentionRules;
-use batches::retention::{Extent, Gathering, Judge, Limit};
+use batches::retention::{BatchAssembler, BatchSize, Limit, RetentionEvaluator};
 use metrics::counter;
 use model::{AgentId, Bucket, PartitionCount, PartitionId, Position, ThreadId, Timestamp};
 use partition::Partition;
 use runtime::spawn_named;
-use store::{KeptThread, Store, StoreError};
+use store::{RetainedThread, Store, StoreError};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -96,7 +96,7 @@ impl Round {
     async fn bucket(&self, bucket: Bucket, now: Timestamp) -> Result<(), StoreError> {
         let mut after = String::new();
         loop {
-            let page = self.store.kept_threads(bucket, &after, THREADS).await?;
+            let page = self.store.retained_threads(bucket, &after, THREADS).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = last.thread.as_str().to_owned();
             let agents: HashSet<&AgentId> = page.iter().map(|thread| &thread.agent).collect();
@@ -106,14 +106,14 @@ impl Round {
                 if let Some(rules) = rules.get(&thread.agent)
                     && self.may_be_due(thread, rules).await?
                 {
-                    self.thread(thread, Judge::new(*rules, now)).await?;
+                    self.thread(thread, RetentionEvaluator::new(*rules, now)).await?;
                 }
             }
         }
     }
 
     /// Whether it is worth a look at all of it.
-    async fn may_be_due(&self, thread: &KeptThread, rules: &RetentionRules) -> Result<bool, StoreError> {
+    async fn may_be_due(&self, thread: &RetainedThread, rules: &RetentionRules) -> Result<bool, StoreError> {
         if rules.max_bytes.is_some() || rules.max_batches.is_some_and(|most| thread.messages > most) {
             return Ok(true);
         }
@@ -121,20 +121,25 @@ impl Round {
         Ok(self.store.oldest_ms(&thread.thread).await?.is_some_and(|oldest| oldest > most))
     }
 
-    async fn thread(&self, kept: &KeptThread, mut judge: Judge) -> Result<(), StoreError> {
-        let (mut gathering, mut before) = (Gathering::default(), Position::MAX);
-        let mut due: Vec<(Extent, Limit)> = Vec::new();
+    async fn thread(
+        &self,
+        kept: &RetainedThread,
+        mut evaluator: RetentionEvaluator,
+    ) -> Result<(), StoreError> {
+        let (mut assembler, mut before) = (BatchAssembler::default(), Position::MAX);
+        let mut due: Vec<(BatchSize, Limit)> = Vec::new();
         loop {
-            let places = self.store.places(&kept.thread, before, PLACES).await?;
+            let places = self.store.retention_index(&kept.thread, before, PLACES).await?;
             let is_last = places.len() < PLACES as usize;
             before = places.last().map_or(before, |place| place.position);
-            let mut whole: Vec<Extent> = places.into_iter().flat_map(|place| gathering.take(place)).collect();
+            let mut whole: Vec<BatchSize> =
+                places.into_iter().flat_map(|place| assembler.push(place)).collect();
             if is_last {
-                whole.extend(std::mem::take(&mut gathering).rest());
+                whole.extend(std::mem::take(&mut assembler).finish());
             }
             for batch in whole {
                 let is_active = self.active.contains(&(kept.thread.clone(), batch.id));
-                due.extend(judge.judge(&batch, is_active).map(|limit| (batch, limit)));
+                due.extend(evaluator.evaluate(&batch, is_active).map(|limit| (batch, limit)));
             }
             while !due.is_empty() {
                 let some: Vec<_> = due.drain(..fitting(&due)).collect();
@@ -149,9 +154,9 @@ impl Round {
     }
 
     /// False when the thread has gone on: the next round sees it as it is then.
-    async fn retire(&self, kept: &KeptThread, due: &[(Extent, Limit)]) -> Result<bool, StoreError> {
-        let batches: Vec<Extent> = due.iter().map(|(batch, _)| *batch).collect();
-        let Some(messages) = self.store.retire_batches(&kept.thread, kept.head, &batches).await? else {
+    async fn retire(&self, kept: &RetainedThread, due: &[(BatchSize, Limit)]) -> Result<bool, StoreError> {
+        let batches: Vec<BatchSize> = due.iter().map(|(batch, _)| *batch).collect();
+        let Some(messages) = self.store.delete_batches(&kept.thread, kept.head, &batches).await? else {
             return Ok(false);
         };
         for (_, limit) in due {
@@ -164,9 +169,9 @@ impl Round {
 }
 
 /// How many of them one transaction takes: at least one.
-fn fitting(due: &[(Extent, Limit)]) -> usize {
+fn fitting(due: &[(BatchSize, Limit)]) -> usize {
     let mut messages = 0;
-    let fits = |(batch, _): &&(Extent, Limit)| {
+    let fits = |(batch, _): &&(BatchSize, Limit)| {
         messages += batch.messages;
         messages <= MESSAGES
     };

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use batches::transfer::{Thread, Writer};
-use batches::{Batch, Item, State, Why};
+use batches::export_import::{Thread, Writer};
+use batches::{Batch, IncompleteReason, Item, State};
 use model::{Position, ThreadId};
 use serde_json::json;
 use store::{Store, StoreError};
@@ -73,8 +73,8 @@ pub(super) async fn run(store: &Store, options: &Export) -> Result<(), Stop> {
 fn complaint(damaged: &[(ThreadId, String)]) -> Result<(), Stop> {
     let Some((thread, what)) = damaged.first() else { return Ok(()) };
     Err(Stop::Failed(format!(
-        "the file is complete, but damage is stored in {} places, first in thread {thread}: {what}; `antiphon batches doctor` \
-         says more, and an import takes what is damaged only with --keep-damaged",
+        "the file is complete, but damage is stored in {} places, first in thread {thread}: {what}; `antiphon batches check` \
+         says more, and an import takes what is damaged only with --keep-invalid",
         damaged.len()
     )))
 }
@@ -157,7 +157,7 @@ impl Exporter<'_> {
     }
 
     async fn batches(&mut self, id: &ThreadId, head: Position, sink: &mut Sink) -> Result<(), Stop> {
-        let after = match self.store.has_detached(id).await? {
+        let after = match self.store.has_out_of_range(id).await? {
             true => None,
             false => match self.straight(id, head, sink).await? {
                 Reached::End => return Ok(()),
@@ -205,7 +205,7 @@ fn reading(
 ) -> JoinHandle<Result<Vec<Item>, StoreError>> {
     let (store, thread) = (store.clone(), thread.clone());
     runtime::spawn_named("export", async move {
-        let page = store.straight(&thread, after, head, MESSAGES, MESSAGES_BYTES).await?;
+        let page = store.messages_range(&thread, after, head, MESSAGES, MESSAGES_BYTES).await?;
         Ok(page.into_iter().map(Item::from).collect())
     })
 }
@@ -213,9 +213,11 @@ fn reading(
 /// What no turn leaves behind.
 fn damage(batch: &Batch) -> Option<String> {
     match batch.state() {
-        State::Incomplete(why @ (Why::OrphanResult { .. } | Why::Doubled { .. } | Why::Hole { .. })) => {
-            Some(why.to_string())
-        }
+        State::Incomplete(
+            why @ (IncompleteReason::OrphanResult { .. }
+            | IncompleteReason::Doubled { .. }
+            | IncompleteReason::Hole { .. }),
+        ) => Some(why.to_string()),
         _ if !batch.items().is_sorted_by_key(|item| item.position) => {
             Some("its numbers do not follow its positions".to_owned())
         }

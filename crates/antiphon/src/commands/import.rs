@@ -8,11 +8,12 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-use batches::transfer::{Cursor, Damage, Fault, Limits, Reader, Record, Thread};
-use batches::{Item, legacy};
+use batches::Item;
+use batches::export_import::{Cursor, FileError, InvalidBatches, Limits, Reader, Record, Thread};
+use batches::foreign::{self, ForeignFormat};
 use model::{Metadata, Position, ThreadId, Timestamp};
 use serde_json::{Value, json};
-use store::{Store, StoreError, Taken, TakenCompaction};
+use store::{CompactionImport, ImportOutcome, Store, StoreError};
 use tokio::task::JoinHandle;
 
 use self::cursor::{CursorFile, Mark};
@@ -26,15 +27,15 @@ use crate::roles::Stop;
 const GROUP_MESSAGES: usize = 1_000;
 /// and so many bytes. One that takes more is written alone.
 const GROUP_BYTES: u64 = 4 << 20;
-/// Most bytes of a thread from elsewhere, which is read at once.
-const LEGACY_BYTES: u64 = 1 << 30;
+/// Bytes of a thread of another system, which is read at once.
+const MAX_FOREIGN_BYTES: u64 = 1 << 30;
 
 pub(super) async fn run(store: &Store, options: &Import) -> Result<(), Stop> {
     let source = open(options.file.as_deref())?;
     let mut importer = Importer::new(store, options.resume.as_deref())?;
-    match &options.thread {
-        Some(thread) => importer.legacy(thread, source).await?,
-        None => importer.exported(source, options.keep_damaged).await?,
+    match (&options.thread, options.from) {
+        (Some(thread), Some(format)) => importer.foreign(thread, format, source).await?,
+        _ => importer.exported(source, options.keep_invalid).await?,
     }
     importer.progress.clear();
     let json = importer.totals.shown();
@@ -76,7 +77,7 @@ impl Totals {
 
 /// Batches that are being written, while the next ones are read.
 struct Flight {
-    written: JoinHandle<Result<Taken, StoreError>>,
+    written: JoinHandle<Result<ImportOutcome, StoreError>>,
     thread: ThreadId,
     /// With their last lines.
     lines: Vec<(Position, u64)>,
@@ -118,8 +119,8 @@ impl<'a> Importer<'a> {
     }
 
     async fn exported(&mut self, source: Box<dyn Read + Send>, keep: bool) -> Result<(), Stop> {
-        let damage = if keep { Damage::Keep } else { Damage::Refuse };
-        let limits = Limits { damage, ..Limits::default() };
+        let invalid_batches = if keep { InvalidBatches::Keep } else { InvalidBatches::Refuse };
+        let limits = Limits { invalid_batches, ..Limits::default() };
         let mut reader = match self.file.read()? {
             Some(saved) => {
                 self.thread = Some(saved.cursor.thread.clone());
@@ -148,7 +149,7 @@ impl<'a> Importer<'a> {
     }
 
     /// Everything before the fault is written; an export that was cut can be gone on with.
-    async fn faulty(&mut self, fault: &Fault) -> Stop {
+    async fn faulty(&mut self, fault: &FileError) -> Stop {
         self.progress.clear();
         if let Err(stop) = self.flush().await {
             return stop;
@@ -172,14 +173,14 @@ impl<'a> Importer<'a> {
                 self.flush().await?;
                 self.totals.compactions += 1;
                 let id = compaction.id;
-                let why = match self.store.take_compaction(&thread, &compaction).await? {
-                    TakenCompaction::Same => return Ok(()),
-                    TakenCompaction::Written => {
+                let why = match self.store.import_compaction(&thread, &compaction).await? {
+                    CompactionImport::Same => return Ok(()),
+                    CompactionImport::Written => {
                         self.totals.new_compactions += 1;
                         return Ok(());
                     }
-                    TakenCompaction::Other => "it is there already in another form",
-                    TakenCompaction::Before => "it comes before what the thread already has",
+                    CompactionImport::Other => "it is there already in another form",
+                    CompactionImport::Before => "it comes before what the thread already has",
                 };
                 Err(Stop::Failed(format!("compaction {id} of thread {thread}: {why}")))
             }
@@ -192,7 +193,7 @@ impl<'a> Importer<'a> {
         super::threads::not_erased(self.store, id).await?;
         let metadata = Metadata::new(thread.metadata.clone())
             .map_err(|error| Stop::Failed(format!("thread {id}: {error}")))?;
-        let is_new = self.store.take_thread(id, thread.agent_id.as_ref(), &metadata).await?;
+        let is_new = self.store.import_thread(id, thread.agent_id.as_ref(), &metadata).await?;
         if !is_new {
             let row = self.store.thread(id).await?;
             let is_same =
@@ -241,7 +242,7 @@ impl<'a> Importer<'a> {
         self.bytes = 0;
         let (store, of) = (self.store.clone(), thread.clone());
         let written =
-            runtime::spawn_named("import", async move { store.take_batches(&of, &items, &beside).await });
+            runtime::spawn_named("import", async move { store.import_batches(&of, &items, &beside).await });
         self.flight = Some(Flight { written, thread, lines, mark: self.file.mark(&self.beside) });
         Ok(())
     }
@@ -251,11 +252,11 @@ impl<'a> Importer<'a> {
         let Some(Flight { written, thread, lines, mark }) = self.flight.take() else { return Ok(()) };
         let taken = written.await.map_err(|error| Stop::Failed(error.to_string()))??;
         let (batch, message, why) = match taken {
-            Taken::Stored(new) => {
+            ImportOutcome::Stored(new) => {
                 self.totals.new_messages += new;
                 return mark.map_or(Ok(()), |mark| self.file.write(&mark));
             }
-            Taken::Refused { batch, message, why } => (batch, message, why),
+            ImportOutcome::Refused { batch, message, why } => (batch, message, why),
         };
         let line = lines.iter().find(|(id, _)| *id == batch).map(|(_, line)| *line);
         let line = line.filter(|line| *line > 0).map_or(String::new(), |line| format!("line {line}, "));
@@ -295,22 +296,27 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// One thread from elsewhere.
-    async fn legacy(&mut self, thread: &ThreadId, source: Box<dyn Read + Send>) -> Result<(), Stop> {
+    /// One thread of another system.
+    async fn foreign(
+        &mut self,
+        thread: &ThreadId,
+        format: ForeignFormat,
+        source: Box<dyn Read + Send>,
+    ) -> Result<(), Stop> {
         let mut text = Vec::new();
         source
-            .take(LEGACY_BYTES + 1)
+            .take(MAX_FOREIGN_BYTES + 1)
             .read_to_end(&mut text)
             .map_err(|error| Stop::Failed(format!("the input cannot be read: {error}")))?;
-        if text.len() as u64 > LEGACY_BYTES {
-            return Err(Stop::Failed(format!("the input has more than {LEGACY_BYTES} bytes")));
+        if text.len() as u64 > MAX_FOREIGN_BYTES {
+            return Err(Stop::Failed(format!("the input has more than {MAX_FOREIGN_BYTES} bytes")));
         }
         let value: Value = serde_json::from_slice(&text)
             .map_err(|error| Stop::Failed(format!("the input is no JSON, or cut in the middle: {error}")))?;
         drop(text);
-        let read = legacy::read(&value).map_err(|error| Stop::Failed(error.to_string()))?;
+        let read = foreign::read(&value, format).map_err(|error| Stop::Failed(error.to_string()))?;
         let now = Timestamp(runtime::Clock::start().now_ms());
-        let numbered = legacy::number(thread, read.messages, now);
+        let numbered = foreign::assign_positions(thread, read.messages, now);
         for one in read.notes.iter().chain(&numbered.notes) {
             note(&one.to_string());
         }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use auth::{KeyId, Role};
+use batches::foreign::ForeignFormat;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use model::{PartitionId, Position, Tenant, ThreadId};
@@ -46,7 +47,7 @@ pub(super) enum BatchesCommand {
     Show(ShowBatch),
     /// Find batches that no turn could have left as they are, say why, and mend what can be mended. Exit code 1 when damage
     /// remains.
-    Doctor(Doctor),
+    Check(CheckBatches),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -77,14 +78,14 @@ pub(super) struct ShowBatch {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct Doctor {
+pub(super) struct CheckBatches {
     /// The thread; every one without it.
     #[arg(value_parser = thread)]
     pub(super) thread: Option<ThreadId>,
-    /// Mend what can be mended; without it nothing is changed.
+    /// Repair what can be repaired; without it nothing is changed.
     #[arg(long)]
     pub(super) repair: bool,
-    /// Who does it, for the audit.
+    /// The actor in the audit log.
     #[arg(long, default_value = "command", value_parser = actor)]
     pub(super) actor: String,
     #[command(flatten)]
@@ -141,16 +142,16 @@ pub(super) struct Import {
     #[arg(long)]
     pub(super) file: Option<PathBuf>,
     /// Keep in this file how far the import has got, and go on from there when it exists. It is removed at the end.
-    #[arg(long, conflicts_with = "legacy")]
+    #[arg(long, conflicts_with = "from")]
     pub(super) resume: Option<PathBuf>,
-    /// Take batches that are damaged as they are; no context ever shows them. Without it they are refused.
-    #[arg(long, conflicts_with = "legacy")]
-    pub(super) keep_damaged: bool,
-    /// The input is one thread from elsewhere: messages of OpenAI's form, or of a LangGraph checkpoint.
-    #[arg(long, requires = "thread")]
-    pub(super) legacy: bool,
-    /// The thread that messages from elsewhere become.
-    #[arg(long, value_parser = thread, requires = "legacy")]
+    /// Import batches that are damaged as they are; no context ever shows them. Without it they are refused.
+    #[arg(long, conflicts_with = "from")]
+    pub(super) keep_invalid: bool,
+    /// The format of an input that holds one thread of another system; without it the input is an export.
+    #[arg(long, requires = "thread", value_name = "openai|langgraph", value_parser = foreign_format)]
+    pub(super) from: Option<ForeignFormat>,
+    /// The thread that the messages of another system become.
+    #[arg(long, value_parser = thread, requires = "from")]
     pub(super) thread: Option<ThreadId>,
     #[command(flatten)]
     pub(super) database: Database,
@@ -228,6 +229,10 @@ impl EraseOwner {
 
 fn thread(text: &str) -> Result<ThreadId, String> {
     ThreadId::parse(text).map_err(|error| error.to_string())
+}
+
+fn foreign_format(name: &str) -> Result<ForeignFormat, String> {
+    ForeignFormat::from_name(name).ok_or_else(|| "it must be openai or langgraph".to_owned())
 }
 
 fn position(text: &str) -> Result<Position, String> {
@@ -345,7 +350,7 @@ pub(super) struct ReplayDeadLetter {
     /// The letter, as `list` shows it.
     #[arg(value_parser = dead_letter)]
     pub(super) letter: DeadLetterId,
-    /// Who does it, for the audit.
+    /// The actor in the audit log.
     #[arg(long, default_value = "command", value_parser = actor)]
     pub(super) actor: String,
     #[command(flatten)]
@@ -359,7 +364,7 @@ pub(super) struct DropDeadLetter {
     /// The letter, as `list` shows it.
     #[arg(value_parser = dead_letter)]
     pub(super) letter: DeadLetterId,
-    /// Who does it, for the audit.
+    /// The actor in the audit log.
     #[arg(long, default_value = "command", value_parser = actor)]
     pub(super) actor: String,
     #[command(flatten)]

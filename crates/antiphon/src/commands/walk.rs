@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use batches::Item;
 use model::{Position, ThreadId};
-use store::{Place, Store, StoreError};
+use store::{IndexedMessage, Store, StoreError};
 
 /// Places that are read at once.
 const PAGE: u32 = 2_000;
@@ -21,7 +21,7 @@ pub(super) struct Stride {
     /// Batches without a first message that are met in it.
     pub(super) headless: Vec<Position>,
     /// Messages that stand apart from their batch and are not marked: readers of the batch do not find them.
-    pub(super) unmarked: Vec<Place>,
+    pub(super) unmarked: Vec<IndexedMessage>,
     /// How many messages stand in it.
     pub(super) messages: u64,
 }
@@ -35,7 +35,7 @@ pub(super) struct Walk<'a> {
     /// The last place that was read.
     after: Option<Position>,
     is_read: bool,
-    places: VecDeque<Place>,
+    places: VecDeque<IndexedMessage>,
     /// The batch whose messages have stood beside each other since its beginning.
     together: Option<Position>,
     /// Where the message before stands.
@@ -59,7 +59,7 @@ impl<'a> Walk<'a> {
         let (mut stride, mut bytes) = (Stride::default(), 0);
         while bytes < STRIDE_BYTES && stride.starts.len() < STRIDE_BATCHES {
             if self.places.is_empty() && !self.is_read {
-                let page = self.store.outline(self.thread, self.after, self.through, PAGE).await?;
+                let page = self.store.message_index(self.thread, self.after, self.through, PAGE).await?;
                 self.is_read = page.len() < PAGE as usize;
                 self.after = page.last().map(|place| place.position).or(self.after);
                 self.places.extend(page);
@@ -71,7 +71,7 @@ impl<'a> Walk<'a> {
         Ok((stride.messages > 0).then_some(stride))
     }
 
-    fn step(&mut self, place: Place, stride: &mut Stride) {
+    fn step(&mut self, place: IndexedMessage, stride: &mut Stride) {
         stride.messages += 1;
         let is_first = place.position == place.batch_id;
         // Without its first message a batch is found all the same where nothing stands in that one's stead.
@@ -104,7 +104,7 @@ pub(super) async fn read(
 ) -> Result<Vec<Item>, StoreError> {
     let mut messages = store.batches(thread, starts).await?;
     for batch in scattered {
-        messages.extend(store.scattered(thread, *batch).await?);
+        messages.extend(store.messages_of_batch(thread, *batch).await?);
     }
     Ok(messages.into_iter().filter(|message| message.position <= through).map(Item::from).collect())
 }

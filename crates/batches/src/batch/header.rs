@@ -4,7 +4,7 @@ use model::{BatchType, Position, Timestamp};
 use serde_json::Value;
 
 use super::{Batch, State};
-use crate::tokens::{self, Counter};
+use crate::tokens::{self, TokenCounter};
 
 /// A batch in numbers.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +33,7 @@ pub struct Header {
 
 impl Header {
     /// The numbers of a batch.
-    pub fn of(batch: &Batch, counter: &dyn Counter) -> Self {
+    pub fn of(batch: &Batch, counter: &dyn TokenCounter) -> Self {
         let batch_type = batch.batch_type().unwrap_or(BatchType::SystemTrigger);
         Self {
             id: batch.id(),

@@ -14,12 +14,12 @@ pub enum State {
     /// Calls and results balance, an assistant message without calls is the last, and nothing says that more follows.
     Complete,
     /// Something is missing.
-    Incomplete(Why),
+    Incomplete(IncompleteReason),
 }
 
 /// Why a batch is incomplete: the first of these that holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
+pub enum IncompleteReason {
     /// There are no messages.
     Empty,
     /// The message with this number is missing: it was lost, or is not yet read.
@@ -59,7 +59,7 @@ pub enum Why {
     Continues,
 }
 
-impl Why {
+impl IncompleteReason {
     /// For machines.
     pub fn code(&self) -> &'static str {
         match self {
@@ -78,7 +78,7 @@ impl Why {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for IncompleteReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("it has no messages"),
@@ -108,14 +108,18 @@ pub(super) fn state(items: &[Item]) -> State {
     }
 }
 
-fn why(items: &[Item]) -> Option<Why> {
-    let Some(last) = items.last() else { return Some(Why::Empty) };
+fn why(items: &[Item]) -> Option<IncompleteReason> {
+    let Some(last) = items.last() else { return Some(IncompleteReason::Empty) };
     numbers(items).or_else(|| input(items)).or_else(|| calls(items)).or_else(|| match last.role {
-        Role::User | Role::System if items.iter().all(|item| is_input(item.role)) => Some(Why::LoneInput),
-        Role::User | Role::System => Some(Why::EndsInInput),
-        Role::Tool => Some(Why::EndsInResult),
-        Role::Assistant if last.is_marked(MISSING) && last.content.is_empty() => Some(Why::EndsInResult),
-        Role::Assistant => last.is_marked("continuation").then_some(Why::Continues),
+        Role::User | Role::System if items.iter().all(|item| is_input(item.role)) => {
+            Some(IncompleteReason::LoneInput)
+        }
+        Role::User | Role::System => Some(IncompleteReason::EndsInInput),
+        Role::Tool => Some(IncompleteReason::EndsInResult),
+        Role::Assistant if last.is_marked(MISSING) && last.content.is_empty() => {
+            Some(IncompleteReason::EndsInResult)
+        }
+        Role::Assistant => last.is_marked("continuation").then_some(IncompleteReason::Continues),
     })
 }
 
@@ -123,26 +127,26 @@ fn is_input(role: Role) -> bool {
     matches!(role, Role::User | Role::System)
 }
 
-fn numbers(items: &[Item]) -> Option<Why> {
+fn numbers(items: &[Item]) -> Option<IncompleteReason> {
     items.iter().zip(0..).find_map(|(item, expected)| match item.sequence_num.cmp(&expected) {
-        Ordering::Less => Some(Why::Doubled { number: item.sequence_num }),
-        Ordering::Greater => Some(Why::Hole { missing: expected }),
+        Ordering::Less => Some(IncompleteReason::Doubled { number: item.sequence_num }),
+        Ordering::Greater => Some(IncompleteReason::Hole { missing: expected }),
         Ordering::Equal => None,
     })
 }
 
 /// A batch that somebody asked for begins with what was asked; the system may speak unasked.
-fn input(items: &[Item]) -> Option<Why> {
+fn input(items: &[Item]) -> Option<IncompleteReason> {
     let first = items.iter().find(|item| item.role != Role::System)?;
     let unasked = first.batch_type == BatchType::SystemTrigger && first.role == Role::Assistant;
-    (first.role != Role::User && !unasked && first.role != Role::Tool).then_some(Why::NoInput)
+    (first.role != Role::User && !unasked && first.role != Role::Tool).then_some(IncompleteReason::NoInput)
 }
 
-fn calls(items: &[Item]) -> Option<Why> {
+fn calls(items: &[Item]) -> Option<IncompleteReason> {
     let pairing = Pairing::of(items);
     if let Some(orphan) = pairing.orphans().first() {
         let id = items.get(*orphan).and_then(|item| item.tool_call_id.clone()).unwrap_or_default();
-        return Some(Why::OrphanResult { id });
+        return Some(IncompleteReason::OrphanResult { id });
     }
     let open: Vec<(usize, usize)> = pairing.open().collect();
     let (first, _) = open.first()?;
@@ -153,5 +157,5 @@ fn calls(items: &[Item]) -> Option<Why> {
     let is_late = before.into_iter().next().is_some_and(|item| {
         item.role == Role::Assistant && item.calls().is_empty() && !item.is_marked("continuation")
     });
-    Some(if is_late { Why::LateCall { ids } } else { Why::UnansweredCalls { ids } })
+    Some(if is_late { IncompleteReason::LateCall { ids } } else { IncompleteReason::UnansweredCalls { ids } })
 }

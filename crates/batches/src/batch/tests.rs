@@ -64,11 +64,11 @@ fn the_reason_names_what_is_missing() {
     };
     assert_eq!(
         why("1.0u 1.1A:a,b,c 1.2t:b"),
-        Why::UnansweredCalls { ids: vec!["a".to_owned(), "c".to_owned()] }
+        IncompleteReason::UnansweredCalls { ids: vec!["a".to_owned(), "c".to_owned()] }
     );
-    assert_eq!(why("1.0u 1.1a 1.2A:x"), Why::LateCall { ids: vec!["x".to_owned()] });
-    assert_eq!(why("1.0u 1.1t:x"), Why::OrphanResult { id: "x".to_owned() });
-    assert_eq!(why("1.0u 1.1a 1.3a"), Why::Hole { missing: 2 });
+    assert_eq!(why("1.0u 1.1a 1.2A:x"), IncompleteReason::LateCall { ids: vec!["x".to_owned()] });
+    assert_eq!(why("1.0u 1.1t:x"), IncompleteReason::OrphanResult { id: "x".to_owned() });
+    assert_eq!(why("1.0u 1.1a 1.3a"), IncompleteReason::Hole { missing: 2 });
     assert_eq!(why("1.0u 1.1A:a,b").to_string(), "calls have no results: a, b");
 }
 
@@ -78,7 +78,7 @@ fn a_marked_end_goes_on() {
         let answer = with_metadata(item("1.1a"), metadata);
         group([item("1.0u"), answer]).remove(0).state()
     };
-    assert_eq!(end(json!({"continuation": true})), State::Incomplete(Why::Continues));
+    assert_eq!(end(json!({"continuation": true})), State::Incomplete(IncompleteReason::Continues));
     assert_eq!(end(json!({"continuation": "true"})), State::Complete);
     // The continuation itself comes with the next numbers.
     let answer = with_metadata(item("1.1a"), json!({"continuation": true}));
@@ -94,7 +94,7 @@ fn the_system_may_speak_unasked() {
     alone.tool_calls = Some(json!([{"id": "a", "result": "A"}]));
     assert_eq!(group([alone.clone()]).remove(0).state(), State::Complete);
     alone.tool_calls = Some(json!([{"id": "a", "result": "A"}, {"id": "b"}]));
-    let why = Why::UnansweredCalls { ids: vec!["b".to_owned()] };
+    let why = IncompleteReason::UnansweredCalls { ids: vec!["b".to_owned()] };
     assert_eq!(group([alone]).remove(0).state(), State::Incomplete(why));
 }
 
@@ -103,7 +103,10 @@ fn nested_batches_are_complete_on_their_own() {
     let child = with_metadata(item("2.0u"), json!({"parent_batch": "10"}));
     let batches = group([item("1.0u"), child, item("2.1a")]);
     assert_eq!((batches[1].parent(), batches[1].state()), (Some(position(10)), State::Complete));
-    assert_eq!((batches[0].parent(), batches[0].state()), (None, State::Incomplete(Why::LoneInput)));
+    assert_eq!(
+        (batches[0].parent(), batches[0].state()),
+        (None, State::Incomplete(IncompleteReason::LoneInput))
+    );
     for wrong in [json!(10), json!("x"), json!("-1"), json!("20")] {
         let child = with_metadata(item("2.0u"), json!({ "parent_batch": wrong }));
         assert_eq!(group([child])[0].parent(), None);
@@ -142,7 +145,7 @@ fn calls_are_shown_with_their_results() {
 fn a_header_says_what_a_batch_is_worth() {
     let header = |metadata| {
         let input = with_metadata(item("1.0u"), metadata);
-        Header::of(&group([input, item("1.1a")]).remove(0), &crate::Estimate)
+        Header::of(&group([input, item("1.1a")]).remove(0), &crate::EstimatingCounter)
     };
     let plain = header(json!({}));
     assert_eq!((plain.messages, plain.is_complete, plain.importance, plain.is_pinned), (2, true, 0.6, false));

@@ -7,7 +7,7 @@ use crate::Header;
 
 /// What there is, and what it weighs.
 #[derive(Debug, Clone, Copy)]
-pub struct Load<'a> {
+pub struct PlanInput<'a> {
     /// Batches of the thread since the last compaction, and those that it kept, in any order. Others do no harm.
     pub batches: &'a [Header],
     /// Never compacted.
@@ -67,21 +67,21 @@ pub enum Summary {
 ///
 /// Only whole complete batches leave, never the active one and never a pinned one. An incomplete batch that may still become
 /// complete stays where it is, so that it is seen when it does.
-pub fn plan(load: &Load<'_>, rules: &CompactionRules) -> Option<Plan> {
-    let shown = shown(load);
+pub fn plan(input: &PlanInput<'_>, rules: &CompactionRules) -> Option<Plan> {
+    let shown = shown(input);
     let before =
-        load.system_tokens + load.summary_tokens + shown.iter().map(|batch| batch.tokens).sum::<u64>();
-    let part = |percent: u8| load.budget.saturating_mul(u64::from(percent)) / 100;
+        input.system_tokens + input.summary_tokens + shown.iter().map(|batch| batch.tokens).sum::<u64>();
+    let part = |percent: u8| input.budget.saturating_mul(u64::from(percent)) / 100;
     let is_high = before > part(rules.high_percent);
     let mut removable: Vec<&Header> =
-        shown.iter().copied().filter(|batch| may_leave(batch, load.active)).collect();
+        shown.iter().copied().filter(|batch| may_leave(batch, input.active)).collect();
     removable.truncate(removable.len().saturating_sub(rules.keep_newest as usize));
     let room_for_summary =
-        if rules.strategy == Strategy::Summarise { rules.summary_tokens } else { load.summary_tokens };
-    let fixed = before - load.summary_tokens + room_for_summary;
+        if rules.strategy == Strategy::Summarise { rules.summary_tokens } else { input.summary_tokens };
+    let fixed = before - input.summary_tokens + room_for_summary;
     let leaving = match rules.strategy {
         Strategy::Age => {
-            by_age(&removable, load, rules, is_high.then(|| fixed.saturating_sub(part(rules.low_percent))))
+            by_age(&removable, input, rules, is_high.then(|| fixed.saturating_sub(part(rules.low_percent))))
         }
         _ if !is_high => Vec::new(),
         strategy => {
@@ -92,16 +92,16 @@ pub fn plan(load: &Load<'_>, rules: &CompactionRules) -> Option<Plan> {
         }
     };
     let gone: u64 = leaving.iter().map(|batch| batch.tokens).sum();
-    (!leaving.is_empty()).then(|| made(load, rules, &leaving, before, fixed - gone))
+    (!leaving.is_empty()).then(|| made(input, rules, &leaving, before, fixed - gone))
 }
 
 /// Batches that a context shows now, oldest first: the complete ones and the active one.
-fn shown<'a>(load: &Load<'a>) -> Vec<&'a Header> {
+fn shown<'a>(input: &PlanInput<'a>) -> Vec<&'a Header> {
     let is_shown = |batch: &&Header| {
-        let is_hidden = load.live.is_some_and(|live| live.hides(batch.id, batch.last));
-        load.active == Some(batch.id) || (batch.is_complete && !is_hidden)
+        let is_hidden = input.live.is_some_and(|live| live.hides(batch.id, batch.last));
+        input.active == Some(batch.id) || (batch.is_complete && !is_hidden)
     };
-    let mut shown: Vec<&Header> = load.batches.iter().filter(is_shown).collect();
+    let mut shown: Vec<&Header> = input.batches.iter().filter(is_shown).collect();
     shown.sort_by_key(|batch| batch.id);
     shown.dedup_by_key(|batch| batch.id);
     shown
@@ -129,12 +129,12 @@ fn first_until<'a>(batches: &[&'a Header], tokens: u64) -> Vec<&'a Header> {
 /// for a while; and the oldest of the others, when the budget asks for it.
 fn by_age<'a>(
     batches: &[&'a Header],
-    load: &Load<'_>,
+    input: &PlanInput<'_>,
     rules: &CompactionRules,
     over: Option<u64>,
 ) -> Vec<&'a Header> {
     let Some(max_age_ms) = rules.max_age_ms else { return first_until(batches, over.unwrap_or_default()) };
-    let age = |batch: &Header| load.now.since_ms(batch.last_at);
+    let age = |batch: &Header| input.now.since_ms(batch.last_at);
     let part = max_age_ms / i64::from(rules.high_percent.max(1)) * i64::from(rules.low_percent);
     let is_due = batches.iter().any(|batch| age(batch) > max_age_ms);
     let old: Vec<&Header> = batches.iter().copied().filter(|batch| is_due && age(batch) > part).collect();
@@ -147,22 +147,28 @@ fn by_age<'a>(
     leaving
 }
 
-fn made(load: &Load<'_>, rules: &CompactionRules, leaving: &[&Header], before: u64, after: u64) -> Plan {
+fn made(
+    input: &PlanInput<'_>,
+    rules: &CompactionRules,
+    leaving: &[&Header],
+    before: u64,
+    after: u64,
+) -> Plan {
     let mut replaces: Vec<Position> = leaving.iter().map(|batch| batch.id).collect();
     replaces.sort();
     let newest = replaces.last().copied().unwrap_or(Position::from_stored(0));
-    let through = load.live.map_or(newest, |live| live.through.max(newest));
-    let was_hidden = |batch: &Header| load.live.is_some_and(|live| live.hides(batch.id, batch.last));
+    let through = input.live.map_or(newest, |live| live.through.max(newest));
+    let was_hidden = |batch: &Header| input.live.is_some_and(|live| live.hides(batch.id, batch.last));
     let may_be_seen = |batch: &&Header| {
-        let is_abandoned = !batch.is_complete && load.now.since_ms(batch.last_at) >= load.timeout_ms;
+        let is_abandoned = !batch.is_complete && input.now.since_ms(batch.last_at) >= input.timeout_ms;
         batch.id <= through
             && replaces.binary_search(&batch.id).is_err()
-            && (load.active == Some(batch.id) || !(was_hidden(batch) || is_abandoned))
+            && (input.active == Some(batch.id) || !(was_hidden(batch) || is_abandoned))
     };
-    let mut kept: Vec<Position> = load.batches.iter().filter(may_be_seen).map(|batch| batch.id).collect();
+    let mut kept: Vec<Position> = input.batches.iter().filter(may_be_seen).map(|batch| batch.id).collect();
     kept.sort();
     kept.dedup();
-    let with_summary = load.live.filter(|live| live.summary.is_some()).map(|live| live.id);
+    let with_summary = input.live.filter(|live| live.summary.is_some()).map(|live| live.id);
     Plan {
         strategy: rules.strategy,
         through,
@@ -174,7 +180,7 @@ fn made(load: &Load<'_>, rules: &CompactionRules, leaving: &[&Header], before: u
             (_, Some(before)) => Summary::Carried(before),
             (_, None) => Summary::None,
         },
-        previous: load.live.map(|live| live.id),
+        previous: input.live.map(|live| live.id),
         tokens_before: before,
         tokens_after: after,
     }

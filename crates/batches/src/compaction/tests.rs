@@ -27,8 +27,8 @@ fn headers(count: i64) -> Vec<Header> {
     (1..=count).map(|number| header(number * 10, 100)).collect()
 }
 
-fn load(batches: &[Header]) -> Load<'_> {
-    Load {
+fn input(batches: &[Header]) -> PlanInput<'_> {
+    PlanInput {
         batches,
         active: None,
         live: None,
@@ -50,8 +50,8 @@ fn ids(positions: &[Position]) -> Vec<i64> {
 
 #[test]
 fn nothing_is_done_up_to_the_high_mark_and_then_down_to_the_low_one() {
-    assert_eq!(plan(&load(&headers(9)), &rules(Strategy::DropOldest)), None);
-    let plan = plan(&load(&headers(10)), &rules(Strategy::DropOldest)).unwrap();
+    assert_eq!(plan(&input(&headers(9)), &rules(Strategy::DropOldest)), None);
+    let plan = plan(&input(&headers(10)), &rules(Strategy::DropOldest)).unwrap();
     assert_eq!(ids(&plan.replaces), [10, 20, 30, 40]);
     assert_eq!((plan.through, plan.kept.len(), plan.messages), (position(40), 0, 8));
     assert_eq!((plan.tokens_before, plan.tokens_after, plan.summary), (1_000, 600, Summary::None));
@@ -59,19 +59,19 @@ fn nothing_is_done_up_to_the_high_mark_and_then_down_to_the_low_one() {
 
 #[test]
 fn a_summary_has_its_room_and_takes_the_one_before_in() {
-    let first = plan(&load(&headers(10)), &rules(Strategy::Summarise)).unwrap();
+    let first = plan(&input(&headers(10)), &rules(Strategy::Summarise)).unwrap();
     assert_eq!(ids(&first.replaces), [10, 20, 30, 40, 50]);
     assert_eq!(first.summary, Summary::Wanted { before: None });
     assert_eq!(first.tokens_after, 600);
     let live = first.into_compaction(position(105), Some("what was".to_owned()));
     let batches = headers(15);
-    let second = Load { live: Some(&live), summary_tokens: 100, ..load(&batches) };
+    let second = PlanInput { live: Some(&live), summary_tokens: 100, ..input(&batches) };
     let second = plan(&second, &rules(Strategy::Summarise)).unwrap();
     assert_eq!(ids(&second.replaces), [60, 70, 80, 90, 100]);
     assert_eq!((second.summary, second.previous), (Summary::Wanted { before: Some(live.id) }, Some(live.id)));
     assert_eq!(second.through, position(100));
     // Another strategy lets the summary stand.
-    let dropping = Load { live: Some(&live), summary_tokens: 100, ..load(&batches) };
+    let dropping = PlanInput { live: Some(&live), summary_tokens: 100, ..input(&batches) };
     let dropping = plan(&dropping, &rules(Strategy::DropOldest)).unwrap();
     assert_eq!(dropping.summary, Summary::Carried(live.id));
 }
@@ -82,7 +82,7 @@ fn the_least_important_leave_and_the_others_are_kept() {
     for (index, importance) in [0.9, 0.1, 0.8, 0.2, 0.5, 0.3, 0.7, 0.4, 0.6, 0.0].into_iter().enumerate() {
         batches[index].importance = importance;
     }
-    let plan = plan(&load(&batches), &rules(Strategy::Importance)).unwrap();
+    let plan = plan(&input(&batches), &rules(Strategy::Importance)).unwrap();
     assert_eq!(ids(&plan.replaces), [20, 40, 60, 80], "100 is the least important, but the newest");
     assert_eq!(plan.through, position(80));
     assert_eq!(ids(&plan.kept), [10, 30, 50, 70]);
@@ -93,7 +93,7 @@ fn what_is_too_old_leaves_with_what_is_nearly_so() {
     let batches = headers(9);
     let aged = |max_age_ms| {
         let rules = CompactionRules { max_age_ms: Some(max_age_ms), ..rules(Strategy::Age) };
-        plan(&load(&batches), &rules).map(|plan| ids(&plan.replaces))
+        plan(&input(&batches), &rules).map(|plan| ids(&plan.replaces))
     };
     // Ages from 910 s (batch 90) to 990 s (batch 10).
     assert_eq!(aged(990_000), None);
@@ -101,7 +101,7 @@ fn what_is_too_old_leaves_with_what_is_nearly_so() {
     // For size the oldest leave, whatever their age is.
     let batches = headers(10);
     let rules = CompactionRules { max_age_ms: Some(i64::MAX / 100), ..rules(Strategy::Age) };
-    assert_eq!(ids(&plan(&load(&batches), &rules).unwrap().replaces), [10, 20, 30, 40]);
+    assert_eq!(ids(&plan(&input(&batches), &rules).unwrap().replaces), [10, 20, 30, 40]);
 }
 
 #[test]
@@ -111,9 +111,9 @@ fn the_active_one_pinned_ones_and_incomplete_ones_never_leave() {
     batches[1].is_complete = false;
     batches[2].is_complete = false;
     batches[2].last_at = NOW;
-    let load = Load { active: Some(position(40)), ..load(&batches) };
+    let input = PlanInput { active: Some(position(40)), ..input(&batches) };
     for strategy in [Strategy::DropOldest, Strategy::Importance, Strategy::Summarise] {
-        let plan = plan(&load, &rules(strategy)).unwrap();
+        let plan = plan(&input, &rules(strategy)).unwrap();
         assert!(!plan.replaces.iter().any(|id| id.get() <= 40), "{strategy:?}");
         assert_eq!(
             ids(&plan.kept),
@@ -123,7 +123,7 @@ fn the_active_one_pinned_ones_and_incomplete_ones_never_leave() {
     }
     let pinned: Vec<Header> =
         headers(12).into_iter().map(|batch| Header { is_pinned: true, ..batch }).collect();
-    assert_eq!(plan(&self::load(&pinned), &rules(Strategy::DropOldest)), None);
+    assert_eq!(plan(&self::input(&pinned), &rules(Strategy::DropOldest)), None);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn the_newest_always_stay() {
     let batches = [header(10, 100), header(20, 5_000)];
     let replaced = |keep_newest| {
         let rules = CompactionRules { keep_newest, ..rules(Strategy::DropOldest) };
-        plan(&load(&batches), &rules).map(|plan| ids(&plan.replaces))
+        plan(&input(&batches), &rules).map(|plan| ids(&plan.replaces))
     };
     assert_eq!(replaced(1), Some(vec![10]));
     assert_eq!(replaced(2), None);
@@ -142,11 +142,12 @@ fn the_newest_always_stay() {
 fn kept_ones_can_leave_later() {
     let mut batches = headers(10);
     batches[0].importance = 1.0;
-    let first = plan(&load(&batches), &rules(Strategy::Importance)).unwrap();
+    let first = plan(&input(&batches), &rules(Strategy::Importance)).unwrap();
     let live = first.into_compaction(position(105), None);
     assert_eq!((ids(&live.kept), live.through), (vec![10], position(50)));
     batches.extend((11..=14).map(|number| header(number * 10, 100)));
-    let next = plan(&Load { live: Some(&live), ..load(&batches) }, &rules(Strategy::DropOldest)).unwrap();
+    let next =
+        plan(&PlanInput { live: Some(&live), ..input(&batches) }, &rules(Strategy::DropOldest)).unwrap();
     assert_eq!(ids(&next.replaces), [10, 60, 70, 80]);
     assert_eq!((next.through, next.kept.len()), (position(80), 0));
     assert_eq!(next.tokens_before, 1_000, "what was compacted weighs nothing");
@@ -157,9 +158,10 @@ fn what_is_away_stays_away_when_only_a_kept_one_leaves() {
     let mut batches = headers(10);
     batches[0].importance = 1.0;
     let live =
-        plan(&load(&batches), &rules(Strategy::Importance)).unwrap().into_compaction(position(105), None);
+        plan(&input(&batches), &rules(Strategy::Importance)).unwrap().into_compaction(position(105), None);
     batches[0].tokens = 600;
-    let next = plan(&Load { live: Some(&live), ..load(&batches) }, &rules(Strategy::DropOldest)).unwrap();
+    let next =
+        plan(&PlanInput { live: Some(&live), ..input(&batches) }, &rules(Strategy::DropOldest)).unwrap();
     assert_eq!((ids(&next.replaces), next.through), (vec![10], position(50)));
     assert!(next.kept.is_empty());
 }
@@ -191,7 +193,7 @@ fn undoing_makes_the_one_before_count_again() {
 
 #[test]
 fn a_batch_that_goes_on_is_seen_again() {
-    let compaction = plan(&load(&headers(10)), &rules(Strategy::DropOldest)).unwrap();
+    let compaction = plan(&input(&headers(10)), &rules(Strategy::DropOldest)).unwrap();
     let compaction = compaction.into_compaction(position(105), None);
     assert!(compaction.hides(position(10), position(11)));
     assert!(!compaction.hides(position(10), position(106)));
@@ -200,13 +202,17 @@ fn a_batch_that_goes_on_is_seen_again() {
 
 #[test]
 fn a_batch_that_has_gone_on_weighs_again_and_can_leave_again() {
-    let first = plan(&load(&headers(10)), &rules(Strategy::DropOldest)).unwrap();
+    let first = plan(&input(&headers(10)), &rules(Strategy::DropOldest)).unwrap();
     let live = first.into_compaction(position(105), None);
     let mut batches = headers(14);
     batches.retain(|batch| batch.id > live.through);
-    assert_eq!(plan(&Load { live: Some(&live), ..load(&batches[..9]) }, &rules(Strategy::DropOldest)), None);
+    assert_eq!(
+        plan(&PlanInput { live: Some(&live), ..input(&batches[..9]) }, &rules(Strategy::DropOldest)),
+        None
+    );
     batches.push(Header { last: position(145), ..header(20, 400) });
-    let next = plan(&Load { live: Some(&live), ..load(&batches) }, &rules(Strategy::DropOldest)).unwrap();
+    let next =
+        plan(&PlanInput { live: Some(&live), ..input(&batches) }, &rules(Strategy::DropOldest)).unwrap();
     assert_eq!((next.tokens_before, ids(&next.replaces)), (1_400, vec![20, 50, 60, 70, 80]));
     assert_eq!((next.through, next.kept.len()), (position(80), 0));
     assert!(next.into_compaction(position(155), None).hides(position(20), position(145)));

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::Position;
 
-use super::{Context, Decision, Older, Reason, Request, Verdict};
-use crate::tokens::{self, Counter, PER_MESSAGE};
+use super::{Context, Decision, Inclusion, Older, Reason, Request};
+use crate::tokens::{self, PER_MESSAGE, TokenCounter};
 use crate::{Batch, Item, State};
 
 /// What a [`Builder`] wants to read next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Needs {
+pub enum NextRead {
     /// The messages before this position, newest first; `None`: the last ones.
     Older(Option<Position>),
     /// All messages of these batches.
@@ -22,7 +22,7 @@ pub enum Needs {
 /// Builds a [`Context`] from rows, newest first.
 pub struct Builder<'a> {
     request: Request,
-    counter: &'a dyn Counter,
+    counter: &'a dyn TokenCounter,
     /// Messages of batches that are not decided yet.
     open: BTreeMap<Position, Vec<Item>>,
     /// Batches that were given whole.
@@ -43,7 +43,7 @@ pub struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     /// Nothing read yet.
-    pub fn new(request: Request, counter: &'a dyn Counter) -> Self {
+    pub fn new(request: Request, counter: &'a dyn TokenCounter) -> Self {
         Self {
             request,
             counter,
@@ -84,24 +84,24 @@ impl<'a> Builder<'a> {
     }
 
     /// What it wants to read next. A caller that gives it less gets a context all the same, with less in it.
-    pub fn needs(&mut self) -> Needs {
+    pub fn next_read(&mut self) -> NextRead {
         self.advance();
         if self.fixed.is_none() {
             // The active batch is among the last messages, nearly always.
             return match (self.low, self.request.active) {
-                (Some(_), Some(active)) => Needs::Batches(vec![active]),
-                (low, _) => Needs::Older(low.or_else(|| self.first_after())),
+                (Some(_), Some(active)) => NextRead::Batches(vec![active]),
+                (low, _) => NextRead::Older(low.or_else(|| self.first_after())),
             };
         }
         if self.is_full {
-            return Needs::Nothing;
+            return NextRead::Nothing;
         }
         if !self.is_window_read() {
-            return Needs::Older(self.low.or_else(|| self.first_after()));
+            return NextRead::Older(self.low.or_else(|| self.first_after()));
         }
         match self.wanted() {
-            wanted if wanted.is_empty() => Needs::Nothing,
-            wanted => Needs::Batches(wanted),
+            wanted if wanted.is_empty() => NextRead::Nothing,
+            wanted => NextRead::Batches(wanted),
         }
     }
 
@@ -112,7 +112,7 @@ impl<'a> Builder<'a> {
 
     /// Whether it wants to read more.
     pub fn needs_more(&mut self) -> bool {
-        self.needs() != Needs::Nothing
+        self.next_read() != NextRead::Nothing
     }
 
     /// The context of what was read.
@@ -126,7 +126,7 @@ impl<'a> Builder<'a> {
         for (id, items) in std::mem::take(&mut self.open) {
             let batch = Batch::new(id, items);
             let reason = self.compacted(&batch).unwrap_or(Reason::Unread);
-            self.decide(&batch, Verdict::Out(reason));
+            self.decide(&batch, Inclusion::Out(reason));
         }
         let older = self.older();
         self.decisions.sort_by_key(|decision| decision.batch);
@@ -216,7 +216,7 @@ impl<'a> Builder<'a> {
         let Some(items) = self.open.remove(&id) else { return };
         let batch = Batch::new(id, items);
         self.note_superseded(&batch);
-        self.used += self.decide(&batch, Verdict::In);
+        self.used += self.decide(&batch, Inclusion::In);
         self.chosen.push(batch);
     }
 
@@ -225,11 +225,11 @@ impl<'a> Builder<'a> {
         let reason = reason.or_else(|| self.without_room(&batch));
         match reason {
             Some(reason) => {
-                self.decide(&batch, Verdict::Out(reason));
+                self.decide(&batch, Inclusion::Out(reason));
             }
             None => {
                 self.note_superseded(&batch);
-                self.used += self.decide(&batch, Verdict::In);
+                self.used += self.decide(&batch, Inclusion::In);
                 self.chosen.push(batch);
             }
         }
@@ -275,10 +275,10 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn decide(&mut self, batch: &Batch, verdict: Verdict) -> u64 {
+    fn decide(&mut self, batch: &Batch, inclusion: Inclusion) -> u64 {
         let tokens = tokens::of_batch(batch, self.counter);
         self.decided.insert(batch.id());
-        self.decisions.push(Decision { batch: batch.id(), messages: batch.items().len(), tokens, verdict });
+        self.decisions.push(Decision { batch: batch.id(), messages: batch.items().len(), tokens, inclusion });
         tokens
     }
 

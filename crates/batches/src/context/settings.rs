@@ -31,7 +31,7 @@ pub struct ContextRules {
 /// How tokens are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tokenizer {
-    /// From the bytes of the text: [`crate::Estimate`].
+    /// From the bytes of the text: [`crate::EstimatingCounter`].
     #[default]
     Estimate,
     /// Exactly, with OpenAI's `o200k_base`: gpt-4o and all since.

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::Estimate;
+use crate::EstimatingCounter;
 use crate::compaction::{Provenance, Strategy};
 use crate::testing::{item, items, position, with_metadata};
 
@@ -34,15 +34,15 @@ fn compaction(id: i64, through: i64, kept: &[i64], summary: Option<&str>) -> Com
 
 /// `10 +` in, `20 -code` out.
 fn rendered(context: &Context) -> String {
-    let line = |decision: &Decision| match &decision.verdict {
-        Verdict::In => format!("{} +", decision.batch),
-        Verdict::Out(reason) => format!("{} -{}", decision.batch, reason.code()),
+    let line = |decision: &Decision| match &decision.inclusion {
+        Inclusion::In => format!("{} +", decision.batch),
+        Inclusion::Out(reason) => format!("{} -{}", decision.batch, reason.code()),
     };
     context.decisions.iter().map(line).collect::<Vec<_>>().join(" | ")
 }
 
 fn decided(request: Request, script: &str) -> String {
-    rendered(&build(request, &Estimate, items(script)))
+    rendered(&build(request, &EstimatingCounter, items(script)))
 }
 
 const THREE: &str = "1.0u 1.1a 2.0u 2.1A:c 2.2t:c 2.3a 3.0u 3.1a";
@@ -52,18 +52,18 @@ fn complete_batches_are_in_and_the_others_only_when_active() {
     let script = "1.0u 1.1a 2.0u 2.1A:c 3.0u 3.1a 4.0u";
     assert_eq!(decided(request(), script), "10 + | 20 -incomplete | 30 + | 40 -incomplete");
     let active = Request { active: Some(position(40)), ..request() };
-    let context = build(active, &Estimate, items(script));
+    let context = build(active, &EstimatingCounter, items(script));
     assert_eq!(rendered(&context), "10 + | 20 -incomplete | 30 + | 40 +");
     assert_eq!(context.batches.iter().map(|batch| batch.id().get()).collect::<Vec<_>>(), [10, 30, 40]);
     assert_eq!(context.older, Older::Nothing);
-    let Verdict::Out(reason) = &context.decisions[1].verdict else { panic!() };
+    let Inclusion::Out(reason) = &context.decisions[1].inclusion else { panic!() };
     assert_eq!(reason.to_string(), "incomplete: calls have no results: c");
 }
 
 #[test]
 fn newest_first_until_the_budget_is_used_and_never_a_part() {
     // 14, 36 and 14 tokens.
-    let context = |budget| build(Request { budget, ..request() }, &Estimate, items(THREE));
+    let context = |budget| build(Request { budget, ..request() }, &EstimatingCounter, items(THREE));
     let tokens: Vec<u64> = context(100).decisions.iter().map(|decision| decision.tokens).collect();
     assert_eq!(tokens, [14, 36, 14]);
     assert_eq!(rendered(&context(64)), "10 + | 20 + | 30 +");
@@ -90,7 +90,7 @@ fn instructions_summary_and_the_active_batch_are_in_over_the_budget() {
         budget: 20,
         ..request()
     };
-    let context = build(request, &Estimate, items(THREE));
+    let context = build(request, &EstimatingCounter, items(THREE));
     assert_eq!(rendered(&context), "10 -compacted | 20 -larger_than_budget | 30 +");
     assert_eq!((context.tokens, context.over_budget()), ((10 + 4) + (2 + 4) + 14, 14));
     assert_eq!(context.summary.as_deref(), Some("four"));
@@ -111,46 +111,47 @@ fn what_is_compacted_is_out_and_what_is_kept_is_in() {
 fn abandoned_and_superseded_batches_say_so() {
     let open = items("1.0u 1.1A:c");
     let at = |now| Request { now: Timestamp(now), timeout_ms: 5_000, ..request() };
-    let of = |now| rendered(&build(at(now), &Estimate, open.clone()));
+    let of = |now| rendered(&build(at(now), &EstimatingCounter, open.clone()));
     assert_eq!((of(15_999).as_str(), of(16_000).as_str()), ("10 -incomplete", "10 -abandoned"));
     let own = with_metadata(item("1.0u"), json!({"timeout_ms": 100}));
-    assert_eq!(rendered(&build(at(10_100), &Estimate, [own])), "10 -abandoned");
+    assert_eq!(rendered(&build(at(10_100), &EstimatingCounter, [own])), "10 -abandoned");
     let again = with_metadata(item("2.0u"), json!({"supersedes": "10"}));
-    let context = build(request(), &Estimate, [item("1.0u"), item("1.1a"), again.clone(), item("2.1a")]);
+    let context =
+        build(request(), &EstimatingCounter, [item("1.0u"), item("1.1a"), again.clone(), item("2.1a")]);
     assert_eq!(rendered(&context), "10 -superseded | 20 +");
-    let context = build(request(), &Estimate, [item("1.0u"), item("1.1a"), again]);
+    let context = build(request(), &EstimatingCounter, [item("1.0u"), item("1.1a"), again]);
     assert_eq!(rendered(&context), "10 + | 20 -incomplete", "what is not there takes no place");
 }
 
 #[test]
 fn the_context_of_a_past_turn_can_be_built_again() {
     let past = Request { active: Some(position(20)), until: Some(position(20)), ..request() };
-    let context = build(past, &Estimate, items(THREE));
+    let context = build(past, &EstimatingCounter, items(THREE));
     assert_eq!(rendered(&context), "10 + | 20 +");
     assert_eq!(context.batches[1].items().len(), 1, "the answer was not there yet");
     let past = Request { active: Some(position(20)), until: Some(position(20)), ..request() };
     let (paged, asked) = paged(past, &items(THREE), 2);
-    assert_eq!(asked[..2], [Needs::Older(Some(position(21))), Needs::Older(Some(position(11)))]);
+    assert_eq!(asked[..2], [NextRead::Older(Some(position(21))), NextRead::Older(Some(position(11)))]);
     assert_eq!(paged.batches, context.batches);
 }
 
 /// Feeds pages of `size` rows, and batches as they are asked for; returns the context and what was asked for.
-fn paged(request: Request, rows: &[Item], size: usize) -> (Context, Vec<Needs>) {
+fn paged(request: Request, rows: &[Item], size: usize) -> (Context, Vec<NextRead>) {
     let mut newest_first = rows.to_vec();
     newest_first.sort_by_key(|item| std::cmp::Reverse(item.position));
-    let mut builder = Builder::new(request, &Estimate);
+    let mut builder = Builder::new(request, &EstimatingCounter);
     let mut asked = Vec::new();
     loop {
-        let needs = builder.needs();
-        asked.push(needs.clone());
-        match needs {
-            Needs::Nothing => return (builder.build(), asked),
-            Needs::Older(before) => {
+        let next_read = builder.next_read();
+        asked.push(next_read.clone());
+        match next_read {
+            NextRead::Nothing => return (builder.build(), asked),
+            NextRead::Older(before) => {
                 let older =
                     newest_first.iter().filter(|item| before.is_none_or(|before| item.position < before));
                 builder.page(older.take(size).cloned().collect::<Vec<_>>());
             }
-            Needs::Batches(ids) => {
+            NextRead::Batches(ids) => {
                 for id in ids {
                     builder.batch(id, rows.iter().filter(|item| item.batch_id == id).cloned());
                 }
@@ -167,7 +168,7 @@ fn pages_of_any_size_make_the_same_context() {
     for compaction in [None, Some(compaction(25, 20, &[10], None)), Some(compaction(33, 30, &[], Some("s")))]
     {
         let request = Request { compaction, active: Some(position(40)), ..request() };
-        let whole = build(request.clone(), &Estimate, rows.clone());
+        let whole = build(request.clone(), &EstimatingCounter, rows.clone());
         for size in 1..12 {
             let (context, _) = paged(request.clone(), &rows, size);
             assert_eq!(context.batches, whole.batches, "pages of {size}");
@@ -181,14 +182,14 @@ fn it_reads_no_more_than_it_needs() {
     let long: Vec<Item> = (1..=5_000).flat_map(|n| items(&format!("{n}.0u {n}.1a"))).collect();
     let request = Request { budget: 200, ..request() };
     let (context, asked) = paged(request.clone(), &long, 50);
-    assert_eq!(asked, [Needs::Older(None), Needs::Nothing]);
+    assert_eq!(asked, [NextRead::Older(None), NextRead::Nothing]);
     assert_eq!(context.older, Older::Unread { before: Some(position(49_760)) });
     assert_eq!(context.decisions.len(), 25);
     // With a compaction: what is newer, and what was kept.
     let compaction = compaction(49_985, 49_980, &[70], Some("what was"));
     let request = Request { compaction: Some(compaction), budget: 100_000, ..request };
     let (context, asked) = paged(request, &long, 10);
-    assert_eq!(asked, [Needs::Older(None), Needs::Batches(vec![position(70)]), Needs::Nothing]);
+    assert_eq!(asked, [NextRead::Older(None), NextRead::Batches(vec![position(70)]), NextRead::Nothing]);
     assert_eq!(
         context.batches.iter().map(|batch| batch.id().get()).collect::<Vec<_>>(),
         [70, 49_990, 50_000]
@@ -202,7 +203,7 @@ fn an_active_batch_far_back_is_asked_for() {
     rows.push(item("2.2u@2000"));
     let request = Request { active: Some(position(20)), budget: 100, ..request() };
     let (context, asked) = paged(request, &rows, 10);
-    assert_eq!(asked[1], Needs::Batches(vec![position(20)]));
+    assert_eq!(asked[1], NextRead::Batches(vec![position(20)]));
     assert_eq!(context.batches[0].items().len(), 3);
     assert!(context.tokens <= 100 && context.batches.len() > 1);
 }
@@ -211,11 +212,11 @@ fn an_active_batch_far_back_is_asked_for() {
 fn an_input_that_is_not_stored_yet_is_given_as_a_batch() {
     let mut input = item("9.0u");
     (input.position, input.batch_id) = (Position::MAX, Position::MAX);
-    let mut builder = Builder::new(Request { active: Some(Position::MAX), ..request() }, &Estimate);
+    let mut builder = Builder::new(Request { active: Some(Position::MAX), ..request() }, &EstimatingCounter);
     builder.batch(Position::MAX, [input]);
-    assert_eq!(builder.needs(), Needs::Older(None));
+    assert_eq!(builder.next_read(), NextRead::Older(None));
     builder.page(items("1.1a 1.0u"));
-    assert_eq!(builder.needs(), Needs::Older(Some(position(10))));
+    assert_eq!(builder.next_read(), NextRead::Older(Some(position(10))));
     builder.page([]);
     assert!(!builder.needs_more());
     let context = builder.build();
@@ -225,7 +226,7 @@ fn an_input_that_is_not_stored_yet_is_given_as_a_batch() {
 
 #[test]
 fn a_batch_of_which_only_the_end_was_read_is_never_in() {
-    let mut builder = Builder::new(request(), &Estimate);
+    let mut builder = Builder::new(request(), &EstimatingCounter);
     builder.page(items("2.1a 2.0u 1.1a"));
     let context = builder.build();
     assert_eq!(rendered(&context), "10 -unread | 20 +");

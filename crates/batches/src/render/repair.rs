@@ -10,12 +10,12 @@ pub struct Repair {
     /// The message; `None` for one that was made up.
     pub message: Option<Position>,
     /// What was done.
-    pub mend: Mend,
+    pub kind: RepairKind,
 }
 
 /// What was done to a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mend {
+pub enum RepairKind {
     /// A result that answers no call is left out.
     OrphanDropped {
         /// The call that it names.
@@ -64,7 +64,7 @@ pub enum Mend {
     EndedWithUser,
 }
 
-impl Mend {
+impl RepairKind {
     /// For machines.
     pub fn code(&self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ impl Mend {
     }
 }
 
-impl fmt::Display for Mend {
+impl fmt::Display for RepairKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OrphanDropped { id } => write!(f, "the result for {id:?} answers no call and is left out"),

@@ -4,7 +4,7 @@ use serde_json::json;
 use super::*;
 use crate::context::{Request, build};
 use crate::testing::{item, items, position, with_metadata};
-use crate::{Estimate, Item};
+use crate::{EstimatingCounter, Item};
 
 fn context(items: impl IntoIterator<Item = Item>, active: Option<i64>) -> Context {
     let request = Request {
@@ -16,7 +16,7 @@ fn context(items: impl IntoIterator<Item = Item>, active: Option<i64>) -> Contex
         timeout_ms: i64::MAX,
         until: None,
     };
-    build(request, &Estimate, items)
+    build(request, &EstimatingCounter, items)
 }
 
 fn of(script: &str, active: i64) -> Context {
@@ -39,7 +39,7 @@ fn lines(rendered: &Rendered) -> Vec<String> {
 }
 
 fn codes(rendered: &Rendered) -> Vec<(Option<i64>, &'static str)> {
-    let code = |repair: &Repair| (repair.message.map(Position::get), repair.mend.code());
+    let code = |repair: &Repair| (repair.message.map(Position::get), repair.kind.code());
     rendered.repairs.iter().map(code).collect()
 }
 
@@ -203,6 +203,6 @@ fn the_active_batch_stands_last() {
 
 #[test]
 fn every_repair_has_a_sentence() {
-    let mend = Mend::IdChanged { from: "a.b".to_owned(), to: "a_b".to_owned() };
-    assert_eq!(mend.to_string(), "the call \"a.b\" is shown as \"a_b\"");
+    let kind = RepairKind::IdChanged { from: "a.b".to_owned(), to: "a_b".to_owned() };
+    assert_eq!(kind.to_string(), "the call \"a.b\" is shown as \"a_b\"");
 }

@@ -4,7 +4,7 @@ use model::{MessageId, Position, Role};
 use serde_json::{Value, json};
 
 use super::ids::{Ids, fitting};
-use super::{Mend, Repair};
+use super::{Repair, RepairKind};
 use crate::{Answer, Batch, Call, Context, Item, Pairing};
 
 /// For a text that there must be.
@@ -83,7 +83,7 @@ pub fn view(context: &Context, rules: &Rules) -> View {
     context.batches.iter().filter(|batch| !is_active(batch)).for_each(|batch| writer.batch(batch));
     for active in context.batches.iter().filter(is_active) {
         if !was_last {
-            writer.mend(active.items().first(), Mend::ActiveMoved);
+            writer.kind(active.items().first(), RepairKind::ActiveMoved);
         }
         writer.batch(active);
     }
@@ -97,8 +97,8 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn mend(&mut self, item: Option<&Item>, mend: Mend) {
-        self.view.repairs.push(Repair { message: item.map(|item| item.position), mend });
+    fn kind(&mut self, item: Option<&Item>, kind: RepairKind) {
+        self.view.repairs.push(Repair { message: item.map(|item| item.position), kind });
     }
 
     fn say(&mut self, item: Option<&Item>, role: Role, text: String) -> &mut Said {
@@ -121,7 +121,7 @@ impl Writer<'_> {
                 Role::Assistant => self.calls(batch.items(), index, pairing.answers(index)),
                 Role::Tool if pairing.orphans().contains(&index) => {
                     let id = item.tool_call_id.clone().unwrap_or_default();
-                    self.mend(Some(item), Mend::OrphanDropped { id });
+                    self.kind(Some(item), RepairKind::OrphanDropped { id });
                 }
                 // It stands right after its call.
                 Role::Tool => {}
@@ -134,24 +134,24 @@ impl Writer<'_> {
         if !is_blank(&item.content) {
             return item.content.clone();
         }
-        self.mend(Some(item), Mend::EmptyFilled);
+        self.kind(Some(item), RepairKind::EmptyFilled);
         words.to_owned()
     }
 
     fn system(&mut self, item: &Item) {
         if is_blank(&item.content) {
-            return self.mend(Some(item), Mend::EmptyDropped);
+            return self.kind(Some(item), RepairKind::EmptyDropped);
         }
         let role = if self.rules.takes_system { Role::System } else { Role::User };
         if role == Role::User {
-            self.mend(Some(item), Mend::SystemAsUser);
+            self.kind(Some(item), RepairKind::SystemAsUser);
         }
         self.say(Some(item), role, item.content.clone());
     }
 
     fn text(&mut self, item: &Item) {
         match is_blank(&item.content) {
-            true => self.mend(Some(item), Mend::EmptyDropped),
+            true => self.kind(Some(item), RepairKind::EmptyDropped),
             false => {
                 self.say(Some(item), Role::Assistant, item.content.clone());
             }
@@ -177,7 +177,7 @@ impl Writer<'_> {
                 }
                 Answer::Beside => (item, call.result.unwrap_or_default().to_owned()),
                 Answer::Open => {
-                    self.mend(Some(item), Mend::CallClosed { id: call.id.to_owned() });
+                    self.kind(Some(item), RepairKind::CallClosed { id: call.id.to_owned() });
                     (item, STOPPED.to_owned())
                 }
             };
@@ -193,7 +193,7 @@ impl Writer<'_> {
         let result = &items[at];
         if at != expected {
             let id = result.tool_call_id.clone().unwrap_or_default();
-            self.mend(Some(result), Mend::ResultMoved { id });
+            self.kind(Some(result), RepairKind::ResultMoved { id });
         }
         let words = if result.is_marked("stopped") { STOPPED } else { NO_RESULT };
         (result, self.filled(result, words))
@@ -202,17 +202,17 @@ impl Writer<'_> {
     fn call(&mut self, item: &Item, call: &Call<'_>) -> SaidCall {
         let id = self.ids.next(call.id, self.rules.longest_id, self.rules.has_narrow_ids);
         if id != call.id {
-            self.mend(Some(item), Mend::IdChanged { from: call.id.to_owned(), to: id.clone() });
+            self.kind(Some(item), RepairKind::IdChanged { from: call.id.to_owned(), to: id.clone() });
         }
         let name = fitting(call.name, "unnamed", LONGEST_NAME, true);
         if name != call.name {
-            self.mend(Some(item), Mend::NameChanged { from: call.name.to_owned(), to: name.clone() });
+            self.kind(Some(item), RepairKind::NameChanged { from: call.name.to_owned(), to: name.clone() });
         }
         let arguments = match call.arguments.trim() {
             "" => "{}".to_owned(),
             text if is_object(text) => call.arguments.to_owned(),
             _ => {
-                self.mend(Some(item), Mend::ArgumentsWrapped { id: call.id.to_owned() });
+                self.kind(Some(item), RepairKind::ArgumentsWrapped { id: call.id.to_owned() });
                 json!({ "arguments": call.arguments }).to_string()
             }
         };
@@ -231,11 +231,11 @@ impl Writer<'_> {
                 source: None,
             };
             self.view.messages.insert(first, begin);
-            self.view.repairs.insert(0, Repair { message: None, mend: Mend::BegunWithUser });
+            self.view.repairs.insert(0, Repair { message: None, kind: RepairKind::BegunWithUser });
         }
         if !self.view.messages.last().is_some_and(|last| matches!(last.role, Role::User | Role::Tool)) {
             self.say(None, Role::User, GO_ON.to_owned());
-            self.mend(None, Mend::EndedWithUser);
+            self.kind(None, RepairKind::EndedWithUser);
         }
         self.view
     }

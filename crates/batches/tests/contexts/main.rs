@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod export_import;
 mod history;
 mod properties;
-mod travels;
 mod valid;

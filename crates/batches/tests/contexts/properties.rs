@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
-use batches::compaction::{Load, Strategy as Chosen, plan};
-use batches::context::{Builder, Context, Needs, Request, Verdict, build};
+use batches::compaction::{PlanInput, Strategy as Chosen, plan};
+use batches::context::{Builder, Context, Inclusion, NextRead, Request, build};
 use batches::render::{Rendered, anthropic, openai};
-use batches::{Compaction, CompactionRules, Estimate, Header, Item, State, group, tokens};
+use batches::{Compaction, CompactionRules, EstimatingCounter, Header, Item, State, group, tokens};
 use model::{Position, Role, Timestamp};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -44,7 +44,7 @@ fn judge(context: &Context, items: &[Item]) {
     for decision in &context.decisions {
         let batch = batches.iter().find(|batch| batch.id() == decision.batch).unwrap();
         let shown = context.batches.iter().find(|shown| shown.id() == decision.batch);
-        assert_eq!(decision.verdict == Verdict::In, shown.is_some());
+        assert_eq!(decision.inclusion == Inclusion::In, shown.is_some());
         assert!(shown.is_none_or(|shown| shown == batch), "cut: {shown:?}");
         let is_active = context.active == Some(batch.id());
         assert!(shown.is_none() || is_active || batch.state() == State::Complete);
@@ -91,7 +91,7 @@ proptest! {
             thread.happen(what);
             let active = active.and_then(|number| thread.batch(number));
             let active = active.filter(|id| thread.items.iter().any(|item| item.batch_id == *id));
-            judge(&build(request(budget, active), &Estimate, thread.items.clone()), &thread.items);
+            judge(&build(request(budget, active), &EstimatingCounter, thread.items.clone()), &thread.items);
         }
     }
 
@@ -110,9 +110,9 @@ proptest! {
         let active = active.and_then(|number| thread.batch(number));
         let active = active.filter(|id| thread.items.iter().any(|item| item.batch_id == *id));
         let headers: Vec<Header> =
-            group(thread.items.iter().cloned()).iter().map(|batch| Header::of(batch, &Estimate)).collect();
+            group(thread.items.iter().cloned()).iter().map(|batch| Header::of(batch, &EstimatingCounter)).collect();
         let rules = CompactionRules { strategy, max_age_ms: Some(30_000), ..CompactionRules::default() };
-        let load = Load {
+        let load = PlanInput {
             batches: &headers, active, live: None, budget, system_tokens: 0, summary_tokens: 0,
             timeout_ms: 20_000, now: Timestamp(60_000),
         };
@@ -125,7 +125,7 @@ proptest! {
         thread.skip_to(1_000);
         more.iter().for_each(|what| thread.happen(what));
         let request = Request { compaction: Some(compaction.clone()), ..request(u64::MAX, active) };
-        let whole = build(request.clone(), &Estimate, thread.items.clone());
+        let whole = build(request.clone(), &EstimatingCounter, thread.items.clone());
         let paged = paged(request, &thread.items, page);
         prop_assert_eq!(&whole.batches, &paged.batches);
         prop_assert_eq!(whole.tokens, paged.tokens);
@@ -183,16 +183,18 @@ proptest! {
 fn now(thread: &Thread, compaction: Option<&Compaction>) -> (Vec<String>, Vec<String>) {
     let active = thread.items.last().map(|item| item.batch_id);
     let request = Request { compaction: compaction.cloned(), ..request(u64::MAX, active) };
-    let context = build(request, &Estimate, thread.items.clone());
+    let context = build(request, &EstimatingCounter, thread.items.clone());
     let in_words = |messages: &[Value]| messages.iter().map(Value::to_string).collect();
     (in_words(&openai(&context).messages), blocks(&anthropic(&context)))
 }
 
 /// Puts the older part of the thread away.
 fn compact(thread: &mut Thread) -> Option<Compaction> {
-    let headers: Vec<Header> =
-        group(thread.items.iter().cloned()).iter().map(|batch| Header::of(batch, &Estimate)).collect();
-    let load = Load {
+    let headers: Vec<Header> = group(thread.items.iter().cloned())
+        .iter()
+        .map(|batch| Header::of(batch, &EstimatingCounter))
+        .collect();
+    let load = PlanInput {
         batches: &headers,
         active: None,
         live: None,
@@ -221,16 +223,16 @@ fn paged(request: Request, rows: &[Item], size: usize) -> Context {
     let mut newest_first = rows.to_vec();
     newest_first.sort_by_key(|item| std::cmp::Reverse(item.position));
     newest_first.dedup_by_key(|item| item.position);
-    let mut builder = Builder::new(request, &Estimate);
+    let mut builder = Builder::new(request, &EstimatingCounter);
     for _ in 0..1_000 {
-        match builder.needs() {
-            Needs::Nothing => return builder.build(),
-            Needs::Older(before) => {
+        match builder.next_read() {
+            NextRead::Nothing => return builder.build(),
+            NextRead::Older(before) => {
                 let older =
                     newest_first.iter().filter(|item| before.is_none_or(|before| item.position < before));
                 builder.page(older.take(size).cloned().collect::<Vec<_>>());
             }
-            Needs::Batches(ids) => {
+            NextRead::Batches(ids) => {
                 for id in ids {
                     builder.batch(id, rows.iter().filter(|item| item.batch_id == id).cloned());
                 }
@@ -246,8 +248,8 @@ fn the_size_of_a_context_is_that_of_its_parts() {
         Happens::Begins { kind: 7, parent: None, text: 9 },
         Happens::Says { batch: 0, text: 9, marker: false },
     ]);
-    let context = build(request(u64::MAX, None), &Estimate, thread.items.clone());
-    let of_items: u64 = thread.items.iter().map(|item| tokens::of_item(item, &Estimate)).sum();
+    let context = build(request(u64::MAX, None), &EstimatingCounter, thread.items.clone());
+    let of_items: u64 = thread.items.iter().map(|item| tokens::of_item(item, &EstimatingCounter)).sum();
     assert_eq!(context.tokens, of_items + 3 + tokens::PER_MESSAGE);
     assert_eq!(thread.items[1].role, Role::Assistant);
 }

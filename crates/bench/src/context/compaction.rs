@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use batches::{
     Batch, Compaction, Header,
-    compaction::{self, Load},
+    compaction::{self, PlanInput},
     context::{Builder, ContextRules},
 };
 use model::{Position, Timestamp};
@@ -101,7 +101,7 @@ impl Steps {
         self.weighing.since(begun);
         ensure!(headers.len() == thread.batches as usize, "{} batches", headers.len());
         let begun = Instant::now();
-        let load = Load {
+        let load = PlanInput {
             batches: &headers,
             active: None,
             live: None,

@@ -152,7 +152,7 @@ pub(crate) async fn page(desk: Desk, Asked(query): Asked<AgentsQuery>) -> Result
         .transpose()?;
     let limit = query::limit(query.limit.as_deref())?;
     // No id in the request says whose they are. Where nobody is asked who he is, too, these are the agents of one tenant.
-    let store = desk.store()?.of_tenant(desk.tenant().cloned());
+    let store = desk.store()?.for_tenant(desk.tenant().cloned());
     let mut agents = store.agents(waiting, after.as_ref(), limit + 1).await?;
     let next = query::next(&mut agents, limit, |last| last.agent.name().to_owned());
     Ok(fresh(AgentsPage { agents: agents.iter().map(ShownAgent::from).collect(), next }))

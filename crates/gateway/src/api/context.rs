@@ -3,8 +3,8 @@
 use axum::http::HeaderMap;
 use axum::response::Response;
 use batches::compaction::live_at;
-use batches::context::{Builder, ContextRules, Decision, MOST_TOKENS, Older, Verdict};
-use batches::render::{self, Mend, Rendered, Repair};
+use batches::context::{Builder, ContextRules, Decision, Inclusion, MOST_TOKENS, Older};
+use batches::render::{self, Rendered, Repair, RepairKind};
 use batches::{Compaction, Context};
 use model::{AgentId, Position, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -275,7 +275,7 @@ fn format(name: Option<&str>) -> Result<Render, Problem> {
 
 /// What a model sees ends with the next input, which is not there yet: nothing has to stand for it.
 fn without_ending(mut rendered: Rendered) -> Rendered {
-    let is_ending = rendered.repairs.last().is_some_and(|repair| repair.mend == Mend::EndedWithUser);
+    let is_ending = rendered.repairs.last().is_some_and(|repair| repair.kind == RepairKind::EndedWithUser);
     if is_ending {
         rendered.repairs.pop();
         rendered.messages.pop();
@@ -300,9 +300,9 @@ pub(crate) async fn rules(store: &Store, agent: &AgentId) -> Result<(ContextRule
 
 impl From<&Decision> for ShownDecision {
     fn from(decision: &Decision) -> Self {
-        let (is_in, reason) = match &decision.verdict {
-            Verdict::In => (true, None),
-            Verdict::Out(reason) => (false, Some(reason)),
+        let (is_in, reason) = match &decision.inclusion {
+            Inclusion::In => (true, None),
+            Inclusion::Out(reason) => (false, Some(reason)),
         };
         Self {
             batch_id: decision.batch,
@@ -345,6 +345,6 @@ impl From<&Compaction> for ShownCompaction {
 
 impl From<&Repair> for ShownRepair {
     fn from(repair: &Repair) -> Self {
-        Self { position: repair.message, code: repair.mend.code(), what: repair.mend.to_string() }
+        Self { position: repair.message, code: repair.kind.code(), what: repair.kind.to_string() }
     }
 }

@@ -99,7 +99,7 @@ pub(crate) async fn create(desk: Desk, Strict(body): Strict<ThreadBody>) -> Resu
     let policy = policy(body.busy_policy.as_deref())?;
     let new = NewThread { thread, agent, policy, metadata: validate::metadata(body.metadata)? };
     let backend = desk.backend()?;
-    let is_new = backend.store().name_thread(&new).await?;
+    let is_new = backend.store().upsert_thread(&new).await?;
     let row = backend.store().thread(&new.thread).await?.ok_or_else(unknown)?;
     if row.named != new {
         let detail = "there is a thread of that id already, and it is not the same";

@@ -1,7 +1,7 @@
 //! Forms in which things appear in JSON: those of the HTTP API, which the operators' commands print as well.
 
 use auth::Permission;
-use batches::{Batch, State, Why, tokens};
+use batches::{Batch, IncompleteReason, State, tokens};
 use model::{BatchType, Position, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
@@ -165,12 +165,12 @@ impl ShownBatch {
                 (Some(_), None) => "incomplete",
                 (Some(_), Some(_)) => "abandoned",
             },
-            incomplete_code: why.as_ref().map(Why::code),
+            incomplete_code: why.as_ref().map(IncompleteReason::code),
             incomplete: why.map(|why| why.to_string()),
             abandoned_since: abandoned_since.and_then(rfc3339),
             parent_batch: batch.parent(),
             message_count: batch.items().len(),
-            tokens: tokens::of_batch(batch, &batches::Estimate),
+            tokens: tokens::of_batch(batch, &batches::EstimatingCounter),
             input,
             last_at: rfc3339(batch.last_at()),
         }

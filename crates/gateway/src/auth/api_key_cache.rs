@@ -95,7 +95,7 @@ impl Keyring {
         peer: Option<IpAddr>,
         now: Timestamp,
     ) -> Result<Option<StoredKey>, Denied> {
-        let store = store.of_all();
+        let store = store.unscoped();
         let read = move || async move { Ok(store.key(id).await?.map(|row| row.key)) };
         self.looked_up(id, peer, now, read).await
     }
@@ -188,7 +188,7 @@ impl Keyring {
     /// # Errors
     /// The store cannot be read.
     pub(crate) async fn learn(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        let rows = store.of_all().recent_keys(LEARNT).await?;
+        let rows = store.unscoped().recent_keys(LEARNT).await?;
         let mut state = self.state();
         for row in rows {
             state.remember(row.key.id, Seen::new(Some(row.key), now));
@@ -205,7 +205,7 @@ impl Keyring {
         if stale.is_empty() {
             return;
         }
-        match store.of_all().keys_of(&stale).await {
+        match store.unscoped().keys_of(&stale).await {
             Ok(rows) => {
                 let mut found: HashMap<_, _> = rows.into_iter().map(|row| (row.key.id, row.key)).collect();
                 let mut state = self.state();
@@ -232,7 +232,7 @@ impl Keyring {
         if used.is_empty() {
             return;
         }
-        if let Err(error) = store.of_all().keys_used(&used).await {
+        if let Err(error) = store.unscoped().touch_keys(&used).await {
             tracing::debug!(%error, "it cannot be noted which keys are used");
         }
     }

@@ -10,7 +10,7 @@ use protocols::Cursor;
 use protocols::request::BadRequest;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use store::{AgentStanding, KeyClaim, Store, StoreError, TurnState};
+use store::{AgentAdmission, KeyClaim, Store, StoreError, TurnState};
 use uuid::Uuid;
 
 use crate::backend::Backend;
@@ -117,7 +117,7 @@ async fn read(backend: &Backend, input: &Input) -> Result<Standing, Problem> {
         return Ok(Standing::Known(turn.clone(), Some(state)));
     }
     if let Some(turn) = &claimed
-        && store.is_retired(&input.thread, &turn.input()).await?
+        && store.is_expired(&input.thread, &turn.input()).await?
     {
         let detail =
             "the turn of this key was done, and its messages were deleted by the retention of the agent";
@@ -127,7 +127,7 @@ async fn read(backend: &Backend, input: &Input) -> Result<Standing, Problem> {
     let named = thread.as_ref().map(|row| &row.named);
     let agent = input.agent.clone().or_else(|| named.and_then(|named| named.agent.clone()));
     let agent = agent.unwrap_or_else(|| input.thread.agent());
-    let settings_of = |standing: &AgentStanding| Settings {
+    let settings_of = |standing: &AgentAdmission| Settings {
         agent: agent.clone(),
         policy: named.and_then(|named| named.policy).unwrap_or_default(),
         work_request: flag(&standing.settings, "work_request"),
@@ -135,7 +135,7 @@ async fn read(backend: &Backend, input: &Input) -> Result<Standing, Problem> {
         appends_instructions: says(&standing.settings, "client_instructions", "append"),
         ignores_history: says(&standing.settings, "client_history", "ignore"),
     };
-    let standing = store.agent_standing(&agent).await?;
+    let standing = store.agent_admission(&agent).await?;
     let settings = settings_of(&standing);
     let policy = input.policy.unwrap_or(settings.policy);
     refuse_unless_allowed(&input.parameters, &settings)?;
@@ -276,7 +276,7 @@ fn refuse_unless_allowed(asked: &TurnParameters, settings: &Settings) -> Result<
     }
 }
 
-fn refuse_while_backing_off(agent: &AgentId, standing: &AgentStanding) -> Result<(), Problem> {
+fn refuse_while_backing_off(agent: &AgentId, standing: &AgentAdmission) -> Result<(), Problem> {
     let refuses = says(&standing.settings, "foreground_during_backoff", "refuse");
     let Some(left_ms) = standing.backoff_left_ms.filter(|_| refuses) else { return Ok(()) };
     let seconds = u32::try_from(left_ms.saturating_add(999) / 1_000).unwrap_or(u32::MAX).max(1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use model::{Bucket, Position, ThreadId};
 use protocols::Cursor;
-use store::{Placed, Store, StoreError};
+use store::{PositionLookup, Store, StoreError};
 
 use crate::backend::Backend;
 use crate::error::Problem;
@@ -59,21 +59,21 @@ async fn find(
     base: Position,
 ) -> Result<Result<(), Problem>, StoreError> {
     let store = backend.store();
-    Ok(match store.placed(thread, base).await? {
-        Placed::Here => Ok(()),
+    Ok(match store.find_position(thread, base).await? {
+        PositionLookup::Found => Ok(()),
         _ if is_in_the_future(backend, base) => Err(ahead()),
         // Messages that were brought from another system may bear positions of no bucket; here they would have been found.
         _ if base.bucket() != Bucket::of(thread) => Err(unknown()),
-        Placed::Ahead => Err(ahead()),
-        Placed::Nowhere if forgets(store, thread).await? => Ok(()),
-        Placed::Nowhere => Err(unknown()),
+        PositionLookup::Ahead => Err(ahead()),
+        PositionLookup::Missing if forgets(store, thread).await? => Ok(()),
+        PositionLookup::Missing => Err(unknown()),
     })
 }
 
 /// Whether messages of the thread are deleted in time, so that a client may know more than there is.
 async fn forgets(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
     let named = store.thread(thread).await?.and_then(|row| row.named.agent);
-    let standing = store.agent_standing(&named.unwrap_or_else(|| thread.agent())).await?;
+    let standing = store.agent_admission(&named.unwrap_or_else(|| thread.agent())).await?;
     Ok(standing.settings.contains_key("retention"))
 }
 

@@ -85,7 +85,7 @@ async fn stored(town: &Town) -> String {
         expires_at: None,
         revoked_at: None,
     };
-    town.store.of_all().add_key(&key, "test").await.unwrap();
+    town.store.unscoped().add_key(&key, "test").await.unwrap();
     new.text().to_owned()
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use batches::retention::{Extent, Place};
+use batches::retention::{BatchSize, MessageInfo};
 use model::{Message, MessageKey, Position, ThreadId, Timestamp};
 
 use super::Store;
@@ -31,9 +31,9 @@ impl Store {
     }
 
     /// Where the messages of a thread before this position stand, the newest first.
-    pub(crate) fn places(&self, thread: &ThreadId, before: Position, most: usize) -> Vec<Place> {
+    pub(crate) fn places(&self, thread: &ThreadId, before: Position, most: usize) -> Vec<MessageInfo> {
         let rows = self.kept.get(thread).into_iter().flat_map(|rows| rows.range(..before.get()).rev());
-        let place = |(position, kept): (&i64, &Kept)| Place {
+        let place = |(position, kept): (&i64, &Kept)| MessageInfo {
             position: Position::from_stored(*position),
             batch: Position::from_stored(kept.batch),
             bytes: kept.bytes,
@@ -52,7 +52,7 @@ impl Store {
     }
 
     /// Deletes these batches, all or none: none when the thread has gone on since `head` was its last position.
-    pub(crate) fn retire(&mut self, thread: &ThreadId, head: i64, batches: &[Extent]) -> Option<usize> {
+    pub(crate) fn retire(&mut self, thread: &ThreadId, head: i64, batches: &[BatchSize]) -> Option<usize> {
         if self.heads.get(thread) != Some(&head) && self.bug != Some(Bug::RetiredBlind) {
             return None;
         }

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use batches::compaction::{Compaction, CompactionRules, Load, Plan, Strategy, Summary, plan};
-use batches::context::{Builder, ContextRules, Needs, Reason, Request, Verdict};
-use batches::{Context, Estimate, Header, Item, tokens};
+use batches::compaction::{Compaction, CompactionRules, Plan, PlanInput, Strategy, Summary, plan};
+use batches::context::{Builder, ContextRules, Inclusion, NextRead, Reason, Request};
+use batches::{Context, EstimatingCounter, Header, Item, tokens};
 use model::{Position, Role, ThreadId, Timestamp};
 use partition::Start;
 
@@ -108,18 +108,18 @@ impl World {
         request.budget = request.budget.saturating_mul(BUDGETS_READ);
         let context = built(request, items, self.compacting.page);
         let mut headers: Vec<Header> =
-            context.batches.iter().map(|batch| Header::of(batch, &Estimate)).collect();
+            context.batches.iter().map(|batch| Header::of(batch, &EstimatingCounter)).collect();
         for decision in &context.decisions {
-            if matches!(decision.verdict, Verdict::Out(Reason::Incomplete(_))) {
+            if matches!(decision.inclusion, Inclusion::Out(Reason::Incomplete(_))) {
                 let of_batch = items.iter().filter(|item| item.batch_id == decision.batch).cloned();
                 let of_header =
-                    batches::group(of_batch).iter().map(|batch| Header::of(batch, &Estimate)).next();
+                    batches::group(of_batch).iter().map(|batch| Header::of(batch, &EstimatingCounter)).next();
                 let Some(mut header) = of_header else { continue };
                 header.is_complete |= self.bug == Some(Bug::CompactedOpen);
                 headers.push(header);
             }
         }
-        let load = Load {
+        let load = PlanInput {
             batches: &headers,
             active,
             live,
@@ -194,11 +194,11 @@ fn ends_well(last: &Item) -> bool {
 }
 
 fn built(request: Request, items: &[Item], page: usize) -> Context {
-    let mut builder = Builder::new(request, &Estimate);
+    let mut builder = Builder::new(request, &EstimatingCounter);
     loop {
-        match builder.needs() {
-            Needs::Nothing => return builder.build(),
-            Needs::Older(before) => {
+        match builder.next_read() {
+            NextRead::Nothing => return builder.build(),
+            NextRead::Older(before) => {
                 let is_older = |item: &&Item| before.is_none_or(|before| item.position < before);
                 let older: Vec<Item> = items.iter().rev().filter(is_older).take(page).cloned().collect();
                 match older.is_empty() {
@@ -206,7 +206,7 @@ fn built(request: Request, items: &[Item], page: usize) -> Context {
                     false => builder.page(older),
                 }
             }
-            Needs::Batches(ids) => {
+            NextRead::Batches(ids) => {
                 for id in ids {
                     builder.batch(id, items.iter().filter(|item| item.batch_id == id).cloned());
                 }
@@ -244,11 +244,12 @@ fn wrong(
         }
     }
     let open: Vec<Position> = ids.into_iter().filter(|id| !is_hidden(*id) || active == Some(*id)).collect();
-    let weight: u64 = open.iter().flat_map(|id| of(*id)).map(|item| tokens::of_item(item, &Estimate)).sum();
+    let weight: u64 =
+        open.iter().flat_map(|id| of(*id)).map(|item| tokens::of_item(item, &EstimatingCounter)).sum();
     let summary = live.and_then(|live| live.summary.as_ref()).map_or(0, |text| 4 + text.len() as u64);
     let is_missing = |id: &&Position| !shown.contains(*id) && of(**id).next_back().is_some_and(ends_well);
     let missing = open.iter().find(is_missing).filter(|_| weight + summary <= context.budget)?;
     let verdict = context.decisions.iter().find(|decision| decision.batch == *missing);
-    let verdict = verdict.map(|decision| &decision.verdict);
+    let verdict = verdict.map(|decision| &decision.inclusion);
     Some(("every whole batch that has room", format!("not batch {missing}: {verdict:?}")))
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use batches::RetentionRules;
-use batches::retention::{Extent, Gathering, Judge, Limit};
+use batches::retention::{BatchAssembler, BatchSize, Limit, RetentionEvaluator};
 use model::{Position, ThreadId, Timestamp};
 
 use super::{Address, Event, World};
@@ -38,10 +38,10 @@ pub(super) struct Round {
 
 #[derive(Debug)]
 struct Looking {
-    gathering: Gathering,
-    judge: Judge,
+    assembler: BatchAssembler,
+    evaluator: RetentionEvaluator,
     before: Position,
-    due: Vec<(Extent, Limit)>,
+    due: Vec<(BatchSize, Limit)>,
     /// Batches that stay, but for active ones.
     stay: Vec<Position>,
     is_read: bool,
@@ -114,8 +114,8 @@ impl World {
         let (bug, page) = (self.bug, self.retaining.page);
         let now = round.now;
         let looking = round.looking.get_or_insert_with(|| Looking {
-            gathering: Gathering::default(),
-            judge: Judge::new(rules, now),
+            assembler: BatchAssembler::default(),
+            evaluator: RetentionEvaluator::new(rules, now),
             before: Position::MAX,
             due: Vec::new(),
             stay: Vec::new(),
@@ -133,14 +133,14 @@ impl World {
         let places = self.store.places(&thread, looking.before, page);
         looking.is_read = places.len() < page;
         looking.before = places.last().map_or(looking.before, |place| place.position);
-        let gathering = &mut looking.gathering;
-        let mut whole: Vec<Extent> = places.into_iter().flat_map(|place| gathering.take(place)).collect();
+        let assembler = &mut looking.assembler;
+        let mut whole: Vec<BatchSize> = places.into_iter().flat_map(|place| assembler.push(place)).collect();
         if looking.is_read {
-            whole.extend(std::mem::take(&mut looking.gathering).rest());
+            whole.extend(std::mem::take(&mut looking.assembler).finish());
         }
         for batch in whole {
             let is_active = round.active.contains(&(thread.clone(), batch.id));
-            match looking.judge.judge(&batch, is_active && bug != Some(Bug::RetiredOpen)) {
+            match looking.evaluator.evaluate(&batch, is_active && bug != Some(Bug::RetiredOpen)) {
                 Some(limit) => looking.due.push((batch, limit)),
                 None if is_active => {}
                 None => looking.stay.push(batch.id),
@@ -165,10 +165,10 @@ impl World {
         &mut self,
         thread: &ThreadId,
         head: i64,
-        due: &[(Extent, Limit)],
+        due: &[(BatchSize, Limit)],
         (active, stay): (&BTreeSet<(ThreadId, Position)>, &[Position]),
     ) -> bool {
-        let batches: Vec<Extent> = due.iter().map(|(batch, _)| *batch).collect();
+        let batches: Vec<BatchSize> = due.iter().map(|(batch, _)| *batch).collect();
         let Some(messages) = self.store.retire(thread, head, &batches) else {
             self.coverage.retention_outrun += 1;
             return false;

@@ -375,11 +375,11 @@ impl World {
     }
 
     /// Only the owner of record is answered; another one asks again until its lease ends it.
-    pub(super) fn look_up(&mut self, address: Address, keys: &[MessageKey]) {
+    pub(super) fn lookup(&mut self, address: Address, keys: &[MessageKey]) {
         if !self.is_owner(address) {
             return self.schedule(ASKED_AGAIN_MS, Event::LookUp(address, keys.to_vec()));
         }
-        let found = self.store.look_up(keys, &self.missing, self.time);
+        let found = self.store.lookup(keys, &self.missing, self.time);
         let delay = self.look_up_delay();
         self.schedule(delay, Event::Session(address, SessionEvent::Found(found)));
     }

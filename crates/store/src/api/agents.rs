@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::{agent_bucket, at, maybe_at, object};
-use crate::row::{parsed, unsigned};
+use super::{agent_bucket, object, timestamp, timestamp_opt};
+use crate::row::{parse_column, unsigned};
 use crate::{Store, StoreError};
 
 /// Counts of tasks go no higher: a queue that is longer is long.
@@ -74,7 +74,7 @@ pub enum AgentWaiting {
 
 /// What decides whether and how an agent takes an input.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct AgentStanding {
+pub struct AgentAdmission {
     /// See [`AgentSettings::settings`]; empty when there are none.
     pub settings: Map<String, Value>,
     /// See [`AgentRow::backoff_left_ms`].
@@ -117,13 +117,13 @@ impl Store {
     }
 
     /// What decides whether an agent takes an input now; one that is not known has no settings and does not back off.
-    pub async fn agent_standing(&self, agent: &AgentId) -> Result<AgentStanding, StoreError> {
+    pub async fn agent_admission(&self, agent: &AgentId) -> Result<AgentAdmission, StoreError> {
         let statement =
-            sqlx::query(include_str!("agents/standing.sql")).bind(agent_bucket(agent)).bind(agent.as_str());
+            sqlx::query(include_str!("agents/admission.sql")).bind(agent_bucket(agent)).bind(agent.as_str());
         let rows = self.rows(statement).await?;
-        let Some(row) = rows.first() else { return Ok(AgentStanding::default()) };
+        let Some(row) = rows.first() else { return Ok(AgentAdmission::default()) };
         let left = row.try_get::<Option<i64>, _>("left_ms")?;
-        Ok(AgentStanding {
+        Ok(AgentAdmission {
             settings: object(row, "settings")?,
             backoff_left_ms: left.filter(|left| *left > 0),
         })
@@ -145,10 +145,10 @@ impl Store {
             .bind(after.map_or(-1, agent_bucket))
             .bind(after.map(AgentId::to_string).unwrap_or_default())
             .bind(i64::from(limit))
-            .bind(self.tenant_seen());
-        // Without the wall, which would read the tasks of other tenants one by one instead of going from agent to agent. What is shown
+            .bind(self.tenant_setting());
+        // Without row-level security, which would read the tasks of other tenants one by one instead of going from agent to agent. What is shown
         // of the agents is read behind it.
-        let rows = self.of_all().rows(statement).await?;
+        let rows = self.unscoped().rows(statement).await?;
         let ids = rows.iter().map(|row| row.try_get("agent_id")).collect::<Result<_, sqlx::Error>>()?;
         self.agent_rows(ids).await
     }
@@ -170,25 +170,25 @@ impl Store {
 fn agent_row(row: &PgRow) -> Result<AgentRow, StoreError> {
     let head = match row.try_get::<Option<i64>, _>("next_position")? {
         Some(position) => {
-            Some((parsed(row, "next_task_id", TaskId::parse)?, Position::from_stored(position)))
+            Some((parse_column(row, "next_task_id", TaskId::parse)?, Position::from_stored(position)))
         }
         None => None,
     };
     let error = match row.try_get::<Option<String>, _>("error_code")? {
         Some(code) => {
-            Some(AgentError { code, text: row.try_get("error_text")?, at: maybe_at(row, "error_ms")? })
+            Some(AgentError { code, text: row.try_get("error_text")?, at: timestamp_opt(row, "error_ms")? })
         }
         None => None,
     };
     Ok(AgentRow {
-        agent: parsed(row, "agent_id", AgentId::parse)?,
+        agent: parse_column(row, "agent_id", AgentId::parse)?,
         settings: settings(row)?,
         pending: row.try_get("pending")?,
         failed: row.try_get("failed")?,
         head,
         paused: row.try_get("paused")?,
         backoff_attempt_count: unsigned(row, "attempts")?,
-        backoff_next_run_at: maybe_at(row, "next_run_ms")?,
+        backoff_next_run_at: timestamp_opt(row, "next_run_ms")?,
         backoff_left_ms: row.try_get::<Option<i64>, _>("left_ms")?.filter(|left| *left > 0),
         error,
     })
@@ -199,10 +199,10 @@ fn settings(row: &PgRow) -> Result<Option<AgentSettings>, StoreError> {
         return Ok(None);
     }
     Ok(Some(AgentSettings {
-        workflow: parsed(row, "workflow", WorkflowName::parse)?,
+        workflow: parse_column(row, "workflow", WorkflowName::parse)?,
         settings: object(row, "settings")?,
         version: unsigned(row, "version")?,
-        created_at: at(row, "created_ms")?,
-        updated_at: at(row, "updated_ms")?,
+        created_at: timestamp(row, "created_ms")?,
+        updated_at: timestamp(row, "updated_ms")?,
     }))
 }

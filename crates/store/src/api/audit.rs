@@ -4,8 +4,8 @@ use model::{Bucket, CommandId, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::at;
-use crate::row::parsed;
+use super::timestamp;
+use crate::row::parse_column;
 use crate::{Store, StoreError};
 
 /// A control command in the audit log.
@@ -56,11 +56,11 @@ impl Store {
 
 fn audit_row(row: &PgRow) -> Result<AuditRow, StoreError> {
     Ok(AuditRow {
-        command_id: parsed(row, "command_id", CommandId::parse)?,
+        command_id: parse_column(row, "command_id", CommandId::parse)?,
         actor: row.try_get("actor")?,
         action: row.try_get("action")?,
         target: row.try_get("target")?,
         error: row.try_get("error")?,
-        created_at: at(row, "created_ms")?,
+        created_at: timestamp(row, "created_ms")?,
     })
 }

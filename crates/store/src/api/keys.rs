@@ -5,8 +5,8 @@ use model::{Tenant, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::at;
-use crate::row::parsed;
+use super::timestamp;
+use crate::row::parse_column;
 use crate::{Store, StoreError};
 
 /// A key as people look at it.
@@ -114,7 +114,7 @@ impl Store {
     }
 
     /// Notes that keys were used, a quarter of an hour after the last time at the earliest.
-    pub async fn keys_used(&self, ids: &[KeyId]) -> Result<(), StoreError> {
+    pub async fn touch_keys(&self, ids: &[KeyId]) -> Result<(), StoreError> {
         let ids: Vec<_> = ids.iter().map(KeyId::to_string).collect();
         let statement = sqlx::query(
             "UPDATE api_keys SET last_used_at = clock_timestamp()
@@ -136,24 +136,24 @@ impl Store {
 
 fn key_row(row: &PgRow) -> Result<KeyRow, StoreError> {
     let tenant: Option<&str> = row.try_get("tenant")?;
-    let tenant = tenant.map(|_| parsed(row, "tenant", Tenant::parse)).transpose()?;
+    let tenant = tenant.map(|_| parse_column(row, "tenant", Tenant::parse)).transpose()?;
     let digest: Vec<u8> = row.try_get("digest")?;
     let digest = digest.try_into().map_err(|_| StoreError::Row("a digest of another length".to_owned()))?;
     let scopes: Option<Vec<String>> = row.try_get("scopes")?;
     let moment = |name: &str| row.try_get::<Option<i64>, _>(name).map(|ms| ms.map(Timestamp));
     Ok(KeyRow {
         key: StoredKey {
-            id: parsed(row, "key_id", |id| KeyId::parse(id).ok_or("no id of a key"))?,
+            id: parse_column(row, "key_id", |id| KeyId::parse(id).ok_or("no id of a key"))?,
             digest,
             tenant: TenantName::from(tenant),
-            role: parsed(row, "role", |name| Role::of_name(name).ok_or("no such role"))?,
+            role: parse_column(row, "role", |name| Role::of_name(name).ok_or("no such role"))?,
             scopes: scopes.map(|scopes| Permissions::of_scopes(scopes.iter().map(String::as_str))),
             name: row.try_get("name")?,
             expires_at: moment("expires_ms")?,
             revoked_at: moment("revoked_ms")?,
         },
         created_by: row.try_get("created_by")?,
-        created_at: at(row, "created_ms")?,
+        created_at: timestamp(row, "created_ms")?,
         revoked_by: row.try_get("revoked_by")?,
         last_used_at: moment("used_ms")?,
     })

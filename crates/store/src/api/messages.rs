@@ -7,7 +7,7 @@ use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::{at, thread_bucket};
+use super::{thread_bucket, timestamp};
 use crate::row::{batch_type, count, interval, message_id, metadata, missing, role, unsigned};
 use crate::{Store, StoreError};
 
@@ -129,7 +129,7 @@ impl Store {
             .bind(thread_bucket(thread))
             .bind(thread.as_str());
         let rows = self.rows(statement).await?;
-        rows.first().map(|row| Ok((message_id(row)?, at(row, "created_ms")?))).transpose()
+        rows.first().map(|row| Ok((message_id(row)?, timestamp(row, "created_ms")?))).transpose()
     }
 }
 

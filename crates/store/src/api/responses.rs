@@ -6,7 +6,7 @@ use model::{Metadata, ThreadId, Timestamp, TurnId};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::{at, json, thread_bucket};
+use super::{json, thread_bucket, timestamp};
 use crate::row::{count, interval, metadata};
 use crate::{Store, StoreError};
 
@@ -100,5 +100,5 @@ fn response(row: &PgRow) -> Result<ResponseRow, StoreError> {
         previous_response_id: row.try_get("previous_response_id")?,
         metadata: metadata(row)?,
     };
-    Ok(ResponseRow { asked, created_at: at(row, "created_ms")? })
+    Ok(ResponseRow { asked, created_at: timestamp(row, "created_ms")? })
 }

@@ -4,8 +4,8 @@ use model::{AgentId, Metadata, Position, TaskId, TaskKind, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::{agent_bucket, at, maybe_at};
-use crate::row::{metadata, parsed};
+use super::{agent_bucket, timestamp, timestamp_opt};
+use crate::row::{metadata, parse_column};
 use crate::{Store, StoreError};
 
 /// What became of a task: never "in progress".
@@ -115,7 +115,7 @@ impl Store {
 }
 
 fn task_row(row: &PgRow) -> Result<TaskRow, StoreError> {
-    let failed_at = maybe_at(row, "failed_ms")?;
+    let failed_at = timestamp_opt(row, "failed_ms")?;
     let failure = match failed_at {
         Some(at) => {
             Some(TaskFailure { code: row.try_get("failure_code")?, text: row.try_get("failure_text")?, at })
@@ -124,12 +124,12 @@ fn task_row(row: &PgRow) -> Result<TaskRow, StoreError> {
     };
     Ok(TaskRow {
         position: Position::from_stored(row.try_get("position")?),
-        task: parsed(row, "task_id", TaskId::parse)?,
-        kind: parsed(row, "kind", |name| TaskKind::from_name(name).ok_or("no such kind"))?,
-        status: parsed(row, "status", |name| TaskStatus::from_name(name).ok_or("no such status"))?,
+        task: parse_column(row, "task_id", TaskId::parse)?,
+        kind: parse_column(row, "kind", |name| TaskKind::from_name(name).ok_or("no such kind"))?,
+        status: parse_column(row, "status", |name| TaskStatus::from_name(name).ok_or("no such status"))?,
         content: row.try_get("content")?,
         metadata: metadata(row)?,
         failure,
-        created_at: at(row, "created_ms")?,
+        created_at: timestamp(row, "created_ms")?,
     })
 }

@@ -4,8 +4,8 @@ use model::{AgentId, BusyPolicy, Metadata, Position, ThreadId, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::{at, json, thread_bucket};
-use crate::row::{metadata, parsed};
+use super::{json, thread_bucket, timestamp};
+use crate::row::{metadata, parse_column};
 use crate::{Store, StoreError};
 
 /// A thread that a client names before anything is said in it.
@@ -36,18 +36,18 @@ pub struct ThreadRow {
 
 /// Where a position stands in a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placed {
+pub enum PositionLookup {
     /// A message of the thread is there.
-    Here,
+    Found,
     /// None is, and later ones are there: it is not of this thread, or its message was deleted since.
-    Nowhere,
+    Missing,
     /// All of the thread's messages are before it.
     Ahead,
 }
 
 impl Store {
     /// Names a thread; false when there is one of that id already, which stays as it is.
-    pub async fn name_thread(&self, new: &NewThread) -> Result<bool, StoreError> {
+    pub async fn upsert_thread(&self, new: &NewThread) -> Result<bool, StoreError> {
         let statement = sqlx::query(
             // One that was erased takes messages again.
             "WITH named AS (
@@ -100,11 +100,15 @@ impl Store {
         .bind(own.as_str())
         .bind(i64::from(limit));
         let rows = self.rows(statement).await?;
-        rows.iter().map(|row| parsed(row, "thread_id", ThreadId::parse)).collect()
+        rows.iter().map(|row| parse_column(row, "thread_id", ThreadId::parse)).collect()
     }
 
     /// Where a position stands in a thread, also in one of which nothing is stored.
-    pub async fn placed(&self, thread: &ThreadId, position: Position) -> Result<Placed, StoreError> {
+    pub async fn find_position(
+        &self,
+        thread: &ThreadId,
+        position: Position,
+    ) -> Result<PositionLookup, StoreError> {
         let statement = sqlx::query(
             "SELECT EXISTS (SELECT FROM messages WHERE bucket = $1 AND thread_id = $2 AND position >= $3)
                     OR EXISTS (SELECT FROM failed_messages WHERE bucket = $1 AND thread_id = $2 AND position >= $3)
@@ -116,11 +120,11 @@ impl Store {
         .bind(thread_bucket(thread))
         .bind(thread.as_str())
         .bind(position.get());
-        let Some(row) = self.rows(statement).await?.pop() else { return Ok(Placed::Ahead) };
+        let Some(row) = self.rows(statement).await?.pop() else { return Ok(PositionLookup::Ahead) };
         Ok(match (row.try_get("is_here")?, row.try_get("is_reached")?) {
-            (true, _) => Placed::Here,
-            (false, false) => Placed::Ahead,
-            (false, true) => Placed::Nowhere,
+            (true, _) => PositionLookup::Found,
+            (false, false) => PositionLookup::Ahead,
+            (false, true) => PositionLookup::Missing,
         })
     }
 }
@@ -129,8 +133,8 @@ fn thread_row(row: &PgRow) -> Result<ThreadRow, StoreError> {
     let agent = row.try_get::<Option<&str>, _>("agent_id")?;
     let policy = row.try_get::<Option<&str>, _>("busy_policy")?;
     let named = NewThread {
-        thread: parsed(row, "thread_id", ThreadId::parse)?,
-        agent: agent.map(|_| parsed(row, "agent_id", AgentId::parse)).transpose()?,
+        thread: parse_column(row, "thread_id", ThreadId::parse)?,
+        agent: agent.map(|_| parse_column(row, "agent_id", AgentId::parse)).transpose()?,
         policy: policy.and_then(BusyPolicy::from_name),
         metadata: metadata(row)?,
     };
@@ -138,6 +142,6 @@ fn thread_row(row: &PgRow) -> Result<ThreadRow, StoreError> {
         named,
         messages: row.try_get("message_count")?,
         head: row.try_get::<Option<i64>, _>("head_position")?.map(Position::from_stored),
-        created_at: at(row, "created_ms")?,
+        created_at: timestamp(row, "created_ms")?,
     })
 }

@@ -6,8 +6,8 @@ use model::{AgentId, BusyPolicy, MessageId, ThreadId, Timestamp, TurnId, TurnOpe
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::{at, thread_bucket};
-use crate::row::{count, interval, metadata, object, parsed, unsigned};
+use super::{thread_bucket, timestamp};
+use crate::row::{count, interval, metadata, object, parse_column, unsigned};
 use crate::{Store, StoreError};
 
 /// Who had an idempotency key first.
@@ -163,7 +163,7 @@ impl Store {
             .bind(turn.bucket().get() as i16)
             .bind(turn.to_string());
         let rows = self.rows(statement).await?;
-        rows.first().map(|row| parsed(row, "thread_id", ThreadId::parse)).transpose()
+        rows.first().map(|row| parse_column(row, "thread_id", ThreadId::parse)).transpose()
     }
 
     /// The thread in whose history a message of this turn stands, or that has the turn as a failed one.
@@ -182,7 +182,7 @@ impl Store {
         .bind(message.to_string())
         .bind(turn.to_string());
         let rows = self.rows(statement).await?;
-        rows.first().map(|row| parsed(row, "thread_id", ThreadId::parse)).transpose()
+        rows.first().map(|row| parse_column(row, "thread_id", ThreadId::parse)).transpose()
     }
 
     /// At most `limit` failed turns of the thread with ids after `after`, in the order of their ids; `None` when there is
@@ -231,13 +231,13 @@ fn task_position(turn: &TurnId) -> Option<i64> {
 }
 
 fn claim(row: &PgRow) -> Result<KeyClaim, StoreError> {
-    Ok(KeyClaim { turn: parsed(row, "turn_id", TurnId::parse)?, digest: row.try_get("digest")? })
+    Ok(KeyClaim { turn: parse_column(row, "turn_id", TurnId::parse)?, digest: row.try_get("digest")? })
 }
 
 fn state(row: &PgRow) -> Result<TurnState, StoreError> {
     let number = || unsigned::<u32>(row, "run");
     Ok(match row.try_get("state")? {
-        "done" => TurnState::Done { answer: parsed(row, "answer", MessageId::parse)? },
+        "done" => TurnState::Done { answer: parse_column(row, "answer", MessageId::parse)? },
         "failed" => TurnState::Failed { run: number()? },
         "open" => TurnState::Open { run: number()? },
         _ => TurnState::Dropped,
@@ -249,11 +249,11 @@ fn failed(row: &PgRow) -> Result<Option<FailedTurnRow>, StoreError> {
         return Ok(None);
     }
     let opened = TurnOpened {
-        turn: parsed(row, "turn_id", TurnId::parse)?,
-        thread: parsed(row, "thread_id", ThreadId::parse)?,
-        agent: parsed(row, "agent_id", AgentId::parse)?,
+        turn: parse_column(row, "turn_id", TurnId::parse)?,
+        thread: parse_column(row, "thread_id", ThreadId::parse)?,
+        agent: parse_column(row, "agent_id", AgentId::parse)?,
         run: row.try_get::<i32, _>("run")?.unsigned_abs(),
-        policy: parsed(row, "policy", |name| BusyPolicy::from_name(name).ok_or("no such policy"))?,
+        policy: parse_column(row, "policy", |name| BusyPolicy::from_name(name).ok_or("no such policy"))?,
         content: row.try_get("content")?,
         metadata: metadata(row)?,
         parameters: object(row, "parameters")?,
@@ -268,6 +268,6 @@ fn failed(row: &PgRow) -> Result<Option<FailedTurnRow>, StoreError> {
         text: row.try_get("text")?,
         is_retryable: row.try_get("is_retryable")?,
         partial: row.try_get("partial")?,
-        failed_at: at(row, "failed_ms")?,
+        failed_at: timestamp(row, "failed_ms")?,
     }))
 }

@@ -14,7 +14,7 @@
         WHERE t.bucket = f.bucket AND t.thread_id = f.thread_id
         OFFSET 0
     ) AS t ON true
-    -- The second wall. Only for this key: two messages at one position would be a defect, and must not pass silently.
+    -- The second check against duplicates. Only for this key: two messages at one position would be a defect, and must not pass silently.
     ON CONFLICT (bucket, thread_id, message_id) DO NOTHING
     RETURNING bucket, thread_id, position
 )

@@ -29,7 +29,7 @@
     )
 )
 , named AS (
-    -- The wall: only what has won its id enters the queue.
+    -- Only the task that has won its id enters the queue.
     INSERT INTO task_ids AS t (bucket, agent_id, task_id, position, digest)
     SELECT q.bucket, q.agent_id, q.task_id, q.position, q.digest
     FROM queued AS q

@@ -20,14 +20,14 @@ pub(super) fn fence(statement: Statement, owner: &str, group: &[Submission<'_>])
         .bind(column(group, |s| s.read.map(|mark| mark.stored_at_ns)))
 }
 
-/// `3_fresh.sql`.
+/// `3_new_messages.sql`.
 pub(super) fn messages(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<_> =
         numbered(group, |commit| &commit.messages).map(|(number, message)| (number, None, message)).collect();
     placed(statement, &rows)
 }
 
-/// `3_fresh_of_turns.sql`: messages of no turn, and those of turns with the numbers of their turns.
+/// `3_new_messages_of_turns.sql`: messages of no turn, and those of turns with the numbers of their turns.
 pub(super) fn messages_of_turns(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let bare = numbered(group, |commit| &commit.messages).map(|(number, message)| (number, None, message));
     let of_turns =

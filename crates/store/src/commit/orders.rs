@@ -4,8 +4,8 @@ use model::{ThreadId, TurnId, TurnOpened};
 use partition::{AuditWrite, FailedTask, FailedTurn, OpenTurn};
 
 use super::Submission;
+use super::coalesce::{self, Change};
 use super::columns::{agent_bucket, bigint, bits, bucket_of, column, integer, numbered, object, storable};
-use super::folded::{self, Change};
 use super::turns::items;
 use crate::store::Statement;
 
@@ -22,7 +22,7 @@ pub(super) fn orders(statement: Statement, group: &[Submission<'_>]) -> Statemen
 fn marks(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, Option<i64>, &FailedTask)> = items(group)
         .flat_map(|(number, first, commit)| {
-            folded::marks(commit).into_iter().map(move |mark| {
+            coalesce::marks(commit).into_iter().map(move |mark| {
                 let index = commit.agents.iter().position(|write| write.agent == mark.agent);
                 (number, index.map(|index| first + index as i64), mark)
             })
@@ -40,7 +40,7 @@ fn marks(statement: Statement, group: &[Submission<'_>]) -> Statement {
 
 /// `$8` to `$15`.
 fn changes(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<(i64, Change<'_>)> = folded_of(group, folded::changes);
+    let rows: Vec<(i64, Change<'_>)> = folded_of(group, coalesce::changes);
     statement
         .bind(column(&rows, |(number, _)| *number))
         .bind(column(&rows, |(_, change)| agent_bucket(change.agent)))
@@ -54,7 +54,7 @@ fn changes(statement: Statement, group: &[Submission<'_>]) -> Statement {
 
 /// `$16` to `$30`.
 fn failures(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<(i64, &FailedTurn)> = folded_of(group, folded::failed_turns);
+    let rows: Vec<(i64, &FailedTurn)> = folded_of(group, coalesce::failed_turns);
     let inputs: Vec<(i64, &TurnOpened)> =
         rows.iter().map(|(number, failed)| (*number, &failed.opened)).collect();
     opened(statement, &inputs)
@@ -66,7 +66,7 @@ fn failures(statement: Statement, group: &[Submission<'_>]) -> Statement {
 
 /// `$35` to `$49`.
 fn inputs(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<(i64, &OpenTurn)> = folded_of(group, folded::open_turns);
+    let rows: Vec<(i64, &OpenTurn)> = folded_of(group, coalesce::open_turns);
     let inputs: Vec<(i64, &TurnOpened)> = rows.iter().map(|(number, open)| (*number, &open.opened)).collect();
     let incarnation = |number: i64| usize::try_from(number - 1).ok().and_then(|at| group.get(at));
     opened(statement, &inputs)
@@ -117,14 +117,14 @@ fn acts(statement: Statement, group: &[Submission<'_>]) -> Statement {
 
 /// `$62`, beside `$16` to `$30`.
 fn partial_answers(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<(i64, &FailedTurn)> = folded_of(group, folded::failed_turns);
+    let rows: Vec<(i64, &FailedTurn)> = folded_of(group, coalesce::failed_turns);
     statement.bind(column(&rows, |(_, failed)| storable(&failed.partial)))
 }
 
 /// `$63` and `$64`: of failed and of saved turns, in the order of their other columns.
 fn parameters(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let failed: Vec<(i64, &FailedTurn)> = folded_of(group, folded::failed_turns);
-    let saved: Vec<(i64, &OpenTurn)> = folded_of(group, folded::open_turns);
+    let failed: Vec<(i64, &FailedTurn)> = folded_of(group, coalesce::failed_turns);
+    let saved: Vec<(i64, &OpenTurn)> = folded_of(group, coalesce::open_turns);
     statement
         .bind(column(&failed, |(_, failed)| object(&failed.opened.parameters)))
         .bind(column(&saved, |(_, open)| object(&open.opened.parameters)))

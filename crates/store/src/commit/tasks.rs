@@ -6,8 +6,8 @@ use model::{AgentId, Bucket, Position, ThreadId};
 use partition::{Commit, TaskWrite};
 
 use super::Submission;
+use super::coalesce;
 use super::columns::{agent_bucket, bits, column, object, smallint};
-use super::folded;
 use crate::outbox;
 use crate::store::Statement;
 
@@ -22,7 +22,7 @@ fn entered(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .iter()
         .zip(1_i64..)
         .flat_map(|(submission, number)| {
-            folded::tasks(submission.commit).into_iter().map(move |write| (number, write))
+            coalesce::tasks(submission.commit).into_iter().map(move |write| (number, write))
         })
         .collect();
     statement

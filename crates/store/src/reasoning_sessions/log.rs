@@ -7,7 +7,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{bucket, calls_of, number, role_of, stored};
-use crate::row::unreadable;
+use crate::row::column_error;
 use crate::{Store, StoreError};
 
 /// About so many characters of originals are in a page.
@@ -76,7 +76,7 @@ fn discarded(row: &PgRow) -> Result<DiscardedLayer, StoreError> {
 
 fn message(value: &Value) -> Result<Message, StoreError> {
     let text = |key: &str| value[key].as_str().map(str::to_owned);
-    let number: Number = value["number"].as_u64().ok_or_else(|| unreadable("originals", value))?;
+    let number: Number = value["number"].as_u64().ok_or_else(|| column_error("originals", value))?;
     Ok(Message {
         number,
         in_temp: value["in_temp"].as_bool().unwrap_or_default(),

@@ -5,7 +5,7 @@ use partition::{Commit, OutboxBatch, Outgoing, TaskChange, Wait};
 use rand::RngExt;
 
 use super::{Author, Expected};
-use crate::words::{
+use crate::values::{
     act, agent, at, backs_off, completes, failed_turn, finishes, mark, open_turn, task, turn,
 };
 

@@ -7,9 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use batches::compaction::{self, Compaction, CompactionRules, Load, Plan, Strategy, Summary, transcript};
-use batches::context::{Builder, ContextRules, Reason, Verdict};
-use batches::{Batch, Context as Built, Counter, Header};
+use batches::compaction::{
+    self, Compaction, CompactionRules, Plan, PlanInput, Strategy, Summary, transcript,
+};
+use batches::context::{Builder, ContextRules, Inclusion, Reason};
+use batches::{Batch, Context as Built, Header, TokenCounter};
 use metrics::counter;
 use model::{AgentId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, Timestamp};
 use partition::Start;
@@ -101,7 +103,7 @@ impl Compacting {
 fn may_be_due(how: &CompactionRules, rules: &ContextRules, built: &Built, now: Timestamp) -> bool {
     let is_high = built.tokens.saturating_mul(100) > rules.tokens.saturating_mul(how.high_percent.into());
     let is_cut = built.decisions.iter().any(|decision| {
-        matches!(&decision.verdict, Verdict::Out(Reason::BudgetUsed | Reason::LargerThanBudget { .. }))
+        matches!(&decision.inclusion, Inclusion::Out(Reason::BudgetUsed | Reason::LargerThanBudget { .. }))
     });
     let is_old = how.strategy == Strategy::Age
         && how
@@ -133,12 +135,12 @@ impl Due {
 
     /// A summary has come, or will never come, or is still being written.
     async fn settle(&self, context: &Context, pending: &PendingCompaction) -> Result<&'static str, Trouble> {
-        let (summary, outcome) = match context.store.written_summary(pending).await? {
+        let (summary, outcome) = match context.store.find_summary(pending).await? {
             Written::NotYet => return Ok("waiting"),
             Written::Text(text) => (Some(text), "summarised"),
             Written::Never => (None, "without_summary"),
         };
-        let is_ours = context.store.settle_compaction(&self.thread, pending.id, summary.as_deref()).await?;
+        let is_ours = context.store.finish_compaction(&self.thread, pending.id, summary.as_deref()).await?;
         if is_ours {
             tracing::info!(thread = %self.thread, compaction = %pending.id, outcome, "a compaction was settled");
         }
@@ -149,7 +151,7 @@ impl Due {
     async fn read(
         &self,
         context: &Context,
-        counter: &dyn Counter,
+        counter: &dyn TokenCounter,
         now: Timestamp,
     ) -> Result<(Vec<Batch>, Vec<Batch>), StoreError> {
         let mut request = self.rules.request(None, self.live.clone(), now);
@@ -157,11 +159,12 @@ impl Due {
         let mut builder = Builder::new(request, counter);
         context.store.fill(&self.thread, &mut builder).await?;
         let built = builder.build();
-        let is_unfinished = |verdict: &Verdict| matches!(verdict, Verdict::Out(Reason::Incomplete(_)));
+        let is_unfinished =
+            |inclusion: &Inclusion| matches!(inclusion, Inclusion::Out(Reason::Incomplete(_)));
         let unfinished: Vec<_> = built
             .decisions
             .iter()
-            .filter(|decision| is_unfinished(&decision.verdict))
+            .filter(|decision| is_unfinished(&decision.inclusion))
             .map(|decision| decision.batch)
             .collect();
         let unfinished = context.store.batches(&self.thread, &unfinished).await?;
@@ -172,13 +175,13 @@ impl Due {
         &self,
         whole: &[Batch],
         unfinished: &[Batch],
-        counter: &dyn Counter,
+        counter: &dyn TokenCounter,
         now: Timestamp,
     ) -> Option<Plan> {
         let headers: Vec<Header> =
             whole.iter().chain(unfinished).map(|batch| Header::of(batch, counter)).collect();
         let tokens = |text: Option<&String>| text.map_or(0, |text| counter.count(text));
-        let load = Load {
+        let load = PlanInput {
             batches: &headers,
             active: self.active,
             live: self.live.as_ref(),
@@ -255,7 +258,7 @@ impl Due {
             Ok(_) => Ok(()),
             Err(error) => {
                 // Should it have been stored all the same, its summary is for nobody.
-                context.store.settle_compaction(&self.thread, compaction, None).await?;
+                context.store.finish_compaction(&self.thread, compaction, None).await?;
                 Err(error.into())
             }
         }

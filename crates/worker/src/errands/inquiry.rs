@@ -33,7 +33,7 @@ pub(super) async fn look_up_all(
 ) {
     while let Some(keys) = gather(&mut asked).await {
         let create = context.config.create_threads;
-        let ask = || context.store.look_up(Some(owner), &keys, create);
+        let ask = || context.store.lookup(Some(owner), &keys, create);
         let Some(found) = until_answered(ask, "a look-up", &answered).await else { return };
         if answered.send(Input::Found(found)).await.is_err() {
             return;

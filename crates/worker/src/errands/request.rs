@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use batches::context::{Builder, ContextRules, input};
-use batches::{Counter, Item, render};
+use batches::{Item, TokenCounter, render};
 use model::{Chunk, MessageId, PartitionCount, TaskKind, Timestamp, WorkflowName};
 use partition::{NotNow, Start, TurnRules};
 use serde_json::{Map, Value};
@@ -101,7 +101,7 @@ pub(super) fn builder<'a>(
     start: &Start,
     found: &StartContext,
     rules: &ContextRules,
-    counter: &'a dyn Counter,
+    counter: &'a dyn TokenCounter,
     now: Timestamp,
 ) -> Builder<'a> {
     let input = input(start.turn.input(), start.content.clone(), start.metadata.clone(), now);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use batches::Counter;
+use batches::TokenCounter;
 use batches::context::ContextRules;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -395,7 +395,7 @@ async fn built(
     start: &Start,
     found: &StartContext,
     rules: &ContextRules,
-    counter: &dyn Counter,
+    counter: &dyn TokenCounter,
 ) -> Result<batches::Context, StoreError> {
     let now = Timestamp(context.clock.now_ms());
     let mut builder = request::builder(start, found, rules, counter, now);

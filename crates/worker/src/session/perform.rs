@@ -19,7 +19,7 @@ impl Session<'_> {
             match action {
                 Action::Publish(release) => self.publish(release).await,
                 Action::Commit(commit) => self.submit(commit).await,
-                Action::LookUp(keys) => self.errands.look_up(keys),
+                Action::LookUp(keys) => self.errands.lookup(keys),
                 Action::End(ending) => self.end(ending).await,
                 Action::Snapshot(reply) => self.queries.send_snapshot(reply).await,
                 Action::ChangedThreads(changed) => self.queries.send_changed_threads(changed).await,

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use batches::transfer::Cursor;
+use batches::export_import::Cursor;
 use model::Position;
 use serde_json::{Value, json};
 

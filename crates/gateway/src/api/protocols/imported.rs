@@ -1,10 +1,11 @@
 //! The history that a client sends along with a chat completion, taken over into the new thread where the agent's settings say so.
 
-use batches::{Item, legacy};
+use batches::Item;
+use batches::foreign::{self, ForeignFormat};
 use model::{AgentId, Metadata, ThreadId};
 use protocols::request::BadRequest;
 use serde_json::{Value, json};
-use store::Taken;
+use store::ImportOutcome;
 
 use crate::api::protocols::Trouble;
 use crate::backend::Backend;
@@ -16,7 +17,7 @@ const INSTRUCTIONS: [&str; 2] = ["system", "developer"];
 
 /// Whether the agent takes histories over.
 pub(crate) async fn is_wanted(backend: &Backend, agent: &AgentId) -> Result<bool, Trouble> {
-    let settings = backend.store().agent_standing(agent).await?.settings;
+    let settings = backend.store().agent_admission(agent).await?.settings;
     Ok(settings.get("client_history").and_then(Value::as_str) == Some("import"))
 }
 
@@ -32,13 +33,13 @@ pub(crate) fn read(backend: &Backend, thread: &ThreadId, body: &[u8]) -> Result<
     let is_said =
         |message: &&Value| !message["role"].as_str().is_some_and(|role| INSTRUCTIONS.contains(&role));
     let earlier: Vec<Value> = earlier.iter().filter(is_said).cloned().collect();
-    let read = legacy::read(&json!(earlier));
+    let read = foreign::read(&json!(earlier), ForeignFormat::OpenAi);
     let mut read = read.map_err(|_| refused("an earlier message cannot be kept"))?;
     let now = backend.now();
     for message in &mut read.messages {
         message.created_at = Some(now.plus_ms(-BEFORE_MS));
     }
-    Ok(legacy::number(thread, read.messages, now).items)
+    Ok(foreign::assign_positions(thread, read.messages, now).items)
 }
 
 /// Writes them, if there are some, unless the thread has messages: the request came again then.
@@ -51,12 +52,12 @@ pub(crate) async fn write(
     if items.is_empty() {
         return Ok(());
     }
-    backend.store().take_thread(thread, Some(agent), &Metadata::EMPTY).await?;
+    backend.store().import_thread(thread, Some(agent), &Metadata::EMPTY).await?;
     if backend.store().thread(thread).await?.is_some_and(|row| row.messages > 0) {
         return Ok(());
     }
-    match backend.store().take_batches(thread, items, &[]).await? {
-        Taken::Stored(_) => Ok(()),
+    match backend.store().import_batches(thread, items, &[]).await? {
+        ImportOutcome::Stored(_) => Ok(()),
         // The same request was faster.
         _ if backend.store().thread(thread).await?.is_some_and(|row| row.messages > 0) => Ok(()),
         _ => Err(refused("the earlier messages cannot be kept").into()),

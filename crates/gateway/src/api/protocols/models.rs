@@ -48,7 +48,7 @@ pub(crate) struct ModelsQuery {
 
 pub(crate) async fn page(desk: Desk, Asked(query): Asked<ModelsQuery>) -> Result<Response, Problem> {
     let after = query.after.map(|id| desk.agent_in("after", &id)).transpose()?;
-    let store = desk.store()?.of_tenant(desk.tenant().cloned());
+    let store = desk.store()?.for_tenant(desk.tenant().cloned());
     let mut all = store.agents(None, after.as_ref(), MOST + 1).await?;
     let has_more = query::has_more(&mut all, MOST);
     Ok(fresh(Models { object: "list", data: all.iter().map(ShownModel::from).collect(), has_more }))

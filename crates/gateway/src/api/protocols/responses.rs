@@ -65,7 +65,7 @@ async fn respond(posted: Posted) -> Result<Response, Trouble> {
         // Every gateway knows whose it is then.
         let agent = request.agent.clone();
         let new = NewThread { thread: thread.clone(), agent, policy: None, metadata: Metadata::EMPTY };
-        backend.store().name_thread(&new).await?;
+        backend.store().upsert_thread(&new).await?;
     }
     let model = match &request.agent {
         Some(agent) => agent.name().to_owned(),

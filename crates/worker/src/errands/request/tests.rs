@@ -82,7 +82,7 @@ fn stored(batch: i64, number: i32, role: Role, content: &str, call: Option<&str>
 }
 
 fn context_of(start: &Start, found: &StartContext, rules: &ContextRules) -> batches::Context {
-    let mut builder = builder(start, found, rules, &batches::Estimate, Timestamp(0));
+    let mut builder = builder(start, found, rules, &batches::EstimatingCounter, Timestamp(0));
     builder.end();
     builder.build()
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::line::{Header, Line, Said, Trailer, Words};
+use super::line::{Header, Line, MessageText, Trailer, WrittenMessage};
 use super::{Counts, Thread, VERSION};
 use crate::{Batch, Compaction};
 
@@ -40,7 +40,11 @@ impl Writer {
     pub fn batch(&mut self, batch: &Batch) -> String {
         self.counts.batches += 1;
         self.counts.messages += batch.items().len() as u64;
-        batch.items().iter().map(|item| self.written(&Said { message: Words::of(item) })).collect()
+        batch
+            .items()
+            .iter()
+            .map(|item| self.written(&WrittenMessage { message: MessageText::of(item) }))
+            .collect()
     }
 
     /// A compaction of the thread.

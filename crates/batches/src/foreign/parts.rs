@@ -5,10 +5,10 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::Wrong;
+use super::FormatError;
 
 /// The text of a content, and the parts as they were when it is more than a text.
-pub(super) fn text_of(content: Option<&Value>) -> Result<(String, Option<Value>), Wrong> {
+pub(super) fn text_of(content: Option<&Value>) -> Result<(String, Option<Value>), FormatError> {
     match content {
         None | Some(Value::Null) => Ok((String::new(), None)),
         Some(Value::String(text)) => Ok((text.clone(), None)),
@@ -24,7 +24,7 @@ pub(super) fn text_of(content: Option<&Value>) -> Result<(String, Option<Value>)
             };
             Ok((words.join("\n"), kept))
         }
-        Some(_) => Err(Wrong::Content),
+        Some(_) => Err(FormatError::Content),
     }
 }
 
@@ -55,9 +55,10 @@ pub(super) fn time_of(map: &Map<String, Value>) -> Option<Timestamp> {
 }
 
 /// Calls in OpenAI's form, as they are stored here.
-pub(super) fn openai_calls(calls: &Value) -> Result<Vec<Value>, Wrong> {
+pub(super) fn openai_calls(calls: &Value) -> Result<Vec<Value>, FormatError> {
     let call = |call: &Value| {
-        let function = call.get("function").filter(|function| function.is_object()).ok_or(Wrong::Calls)?;
+        let function =
+            call.get("function").filter(|function| function.is_object()).ok_or(FormatError::Calls)?;
         let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
         Ok(json!({
             "id": text(call.get("id")),
@@ -65,7 +66,7 @@ pub(super) fn openai_calls(calls: &Value) -> Result<Vec<Value>, Wrong> {
             "arguments": arguments(function.get("arguments")),
         }))
     };
-    calls.as_array().ok_or(Wrong::Calls)?.iter().map(call).collect()
+    calls.as_array().ok_or(FormatError::Calls)?.iter().map(call).collect()
 }
 
 /// Arguments as a text: as the model wrote them, or an object as JSON.
@@ -88,7 +89,7 @@ pub(super) fn rest(map: &Map<String, Value>, without: &[&str]) -> Map<String, Va
     map.iter().filter(is_rest).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-pub(super) fn metadata(mut map: Map<String, Value>, parts: Option<Value>) -> Result<Metadata, Wrong> {
+pub(super) fn metadata(mut map: Map<String, Value>, parts: Option<Value>) -> Result<Metadata, FormatError> {
     if let Some(parts) = parts {
         map.insert("content_parts".to_owned(), parts);
     }

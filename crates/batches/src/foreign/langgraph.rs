@@ -5,7 +5,7 @@ use model::Role;
 use serde_json::{Map, Value, json};
 
 use super::parts::{arguments, metadata, openai_calls, rest, text_of, time_of};
-use super::{Legacy, Wrong};
+use super::{ForeignMessage, FormatError};
 
 const READ: &[&str] =
     &["id", "type", "content", "tool_calls", "tool_call_id", "tool_call_chunks", "lc", "example"];
@@ -13,8 +13,8 @@ const READ: &[&str] =
 const OURS: &[&str] = &["synthetic", "trigger_type", "trigger_reason"];
 
 /// `None` for what is no message but an instruction to remove one.
-pub(super) fn message(message: &Value) -> Result<Option<Legacy>, Wrong> {
-    let outer = message.as_object().ok_or(Wrong::NotAnObject)?;
+pub(super) fn message(message: &Value) -> Result<Option<ForeignMessage>, FormatError> {
+    let outer = message.as_object().ok_or(FormatError::NotAnObject)?;
     let (kind, fields) = taken_apart(outer)?;
     let Some(role) = role(&kind, fields)? else { return Ok(None) };
     let (content, parts) = text_of(fields.get("content"))?;
@@ -30,7 +30,7 @@ pub(super) fn message(message: &Value) -> Result<Option<Legacy>, Wrong> {
     let response = fields.get("response_metadata").and_then(Value::as_object);
     let times = [Some(fields), additional, response];
     let output = fields.get("usage_metadata").and_then(|usage| usage.get("output_tokens"));
-    Ok(Some(Legacy {
+    Ok(Some(ForeignMessage {
         id: text("id").filter(|id| !id.is_empty()),
         role,
         content,
@@ -43,12 +43,12 @@ pub(super) fn message(message: &Value) -> Result<Option<Legacy>, Wrong> {
 }
 
 /// The kind in small letters, without `message` and `chunk`, and the fields.
-fn taken_apart(outer: &Map<String, Value>) -> Result<(String, &Map<String, Value>), Wrong> {
+fn taken_apart(outer: &Map<String, Value>) -> Result<(String, &Map<String, Value>), FormatError> {
     let kind = outer.get("type").and_then(Value::as_str).unwrap_or_default();
     if kind == "constructor" {
         let path = outer.get("id").and_then(Value::as_array);
         let class = path.and_then(|path| path.last()?.as_str()).unwrap_or_default();
-        let fields = outer.get("kwargs").and_then(Value::as_object).ok_or(Wrong::NotAnObject)?;
+        let fields = outer.get("kwargs").and_then(Value::as_object).ok_or(FormatError::NotAnObject)?;
         return Ok((plain(class), fields));
     }
     let fields = outer.get("data").and_then(Value::as_object).unwrap_or(outer);
@@ -60,7 +60,7 @@ fn plain(kind: &str) -> String {
     kind.strip_suffix("Message").unwrap_or(kind).to_ascii_lowercase()
 }
 
-fn role(kind: &str, fields: &Map<String, Value>) -> Result<Option<Role>, Wrong> {
+fn role(kind: &str, fields: &Map<String, Value>) -> Result<Option<Role>, FormatError> {
     match kind {
         "human" | "user" => Ok(Some(Role::User)),
         "ai" | "assistant" => Ok(Some(Role::Assistant)),
@@ -70,28 +70,28 @@ fn role(kind: &str, fields: &Map<String, Value>) -> Result<Option<Role>, Wrong> 
         "chat" => {
             let said = fields.get("role").and_then(Value::as_str).unwrap_or_default();
             match said {
-                "chat" | "remove" => Err(Wrong::Role(format!("{said:?}"))),
+                "chat" | "remove" => Err(FormatError::Role(format!("{said:?}"))),
                 other => role(&other.to_ascii_lowercase(), fields),
             }
         }
-        other => Err(Wrong::Role(format!("{other:?}"))),
+        other => Err(FormatError::Role(format!("{other:?}"))),
     }
 }
 
 fn calls(
     fields: &Map<String, Value>,
     additional: Option<&Map<String, Value>>,
-) -> Result<Option<Value>, Wrong> {
+) -> Result<Option<Value>, FormatError> {
     let list = |key: &str| match fields.get(key) {
         None | Some(Value::Null) => Ok(&[][..]),
-        Some(calls) => calls.as_array().map(Vec::as_slice).ok_or(Wrong::Calls),
+        Some(calls) => calls.as_array().map(Vec::as_slice).ok_or(FormatError::Calls),
     };
     let text = |call: &Value, key: &str| call.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let call = |call: &Value| {
         let said = arguments(call.get("args"));
         call.is_object()
             .then(|| json!({"id": text(call, "id"), "name": text(call, "name"), "arguments": said}))
-            .ok_or(Wrong::Calls)
+            .ok_or(FormatError::Calls)
     };
     // Calls whose arguments were no JSON are answered like any other.
     let both = list("tool_calls")?.iter().chain(list("invalid_tool_calls")?);

@@ -4,7 +4,7 @@ use model::Role;
 use serde_json::{Map, Value, json};
 
 use super::parts::{arguments, metadata, openai_calls, rest, text_of, time_of};
-use super::{Legacy, Wrong};
+use super::{ForeignMessage, FormatError};
 
 const READ: &[&str] = &[
     "id",
@@ -21,15 +21,15 @@ const READ: &[&str] = &[
     "timestamp",
 ];
 
-pub(super) fn message(message: &Value) -> Result<Legacy, Wrong> {
-    let map = message.as_object().ok_or(Wrong::NotAnObject)?;
+pub(super) fn message(message: &Value) -> Result<ForeignMessage, FormatError> {
+    let map = message.as_object().ok_or(FormatError::NotAnObject)?;
     let said = map.get("role").and_then(Value::as_str);
     let role = match said {
         Some("user" | "human") => Role::User,
         Some("assistant" | "ai") => Role::Assistant,
         Some("system" | "developer") => Role::System,
         Some("tool" | "function") => Role::Tool,
-        _ => return Err(Wrong::Role(map.get("role").unwrap_or(&Value::Null).to_string())),
+        _ => return Err(FormatError::Role(map.get("role").unwrap_or(&Value::Null).to_string())),
     };
     let (content, parts) = text_of(map.get("content"))?;
     let text = |key: &str| map.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -37,7 +37,7 @@ pub(super) fn message(message: &Value) -> Result<Legacy, Wrong> {
     let answers = if said == Some("function") { text("name") } else { text("tool_call_id") };
     let mut extra = map.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     extra.extend(rest(map, READ));
-    Ok(Legacy {
+    Ok(ForeignMessage {
         id: text("id").or_else(|| text("message_id")).filter(|id| !id.is_empty()),
         role,
         content,
@@ -49,7 +49,7 @@ pub(super) fn message(message: &Value) -> Result<Legacy, Wrong> {
     })
 }
 
-fn calls(map: &Map<String, Value>) -> Result<Option<Value>, Wrong> {
+fn calls(map: &Map<String, Value>) -> Result<Option<Value>, FormatError> {
     let calls = match (map.get("tool_calls"), map.get("function_call")) {
         (Some(calls), _) if !calls.is_null() => {
             // This project's own form is taken as well.
@@ -66,14 +66,14 @@ fn calls(map: &Map<String, Value>) -> Result<Option<Value>, Wrong> {
     Ok((!calls.is_empty()).then_some(Value::Array(calls)))
 }
 
-fn plain_calls(calls: &Value) -> Result<Vec<Value>, Wrong> {
+fn plain_calls(calls: &Value) -> Result<Vec<Value>, FormatError> {
     let text = |call: &Value, key: &str| call.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let call = |call: &Value| {
         let arguments = arguments(call.get("arguments").or_else(|| call.get("args")));
         let is_call = call.is_object();
         is_call
             .then(|| json!({"id": text(call, "id"), "name": text(call, "name"), "arguments": arguments}))
-            .ok_or(Wrong::Calls)
+            .ok_or(FormatError::Calls)
     };
-    calls.as_array().ok_or(Wrong::Calls)?.iter().map(call).collect()
+    calls.as_array().ok_or(FormatError::Calls)?.iter().map(call).collect()
 }

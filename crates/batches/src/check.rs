@@ -16,14 +16,14 @@ pub struct Finding {
     /// The message.
     pub message: Position,
     /// What is wrong with it.
-    pub what: Ailment,
+    pub what: Defect,
     /// What would mend it; `None`: nothing can.
     pub change: Option<Change>,
 }
 
 /// What may be wrong with a message of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ailment {
+pub enum Defect {
     /// The messages before it are lost, with the batch's input.
     BeginningLost,
     /// Its number does not follow from its place.
@@ -58,17 +58,17 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "message {}: ", self.message)?;
         match &self.what {
-            Ailment::BeginningLost => f.write_str("the messages before it are lost")?,
-            Ailment::Number { found } => write!(f, "its number is {found}")?,
-            Ailment::Orphan { id } => {
+            Defect::BeginningLost => f.write_str("the messages before it are lost")?,
+            Defect::Number { found } => write!(f, "its number is {found}")?,
+            Defect::Orphan { id } => {
                 write!(f, "it is a result for {id:?}, which no message before it calls")?
             }
-            Ailment::Type { found } => write!(f, "its type is {}", found.name())?,
+            Defect::Type { found } => write!(f, "its type is {}", found.name())?,
         }
         match (&self.what, &self.change) {
             (_, None) => f.write_str("; the batch stays out of contexts"),
-            (Ailment::Orphan { .. }, Some(_)) => f.write_str("; it becomes a batch of its own"),
-            (Ailment::Type { .. }, Some(change)) => write!(f, "; it becomes {}", change.batch_type.name()),
+            (Defect::Orphan { .. }, Some(_)) => f.write_str("; it becomes a batch of its own"),
+            (Defect::Type { .. }, Some(change)) => write!(f, "; it becomes {}", change.batch_type.name()),
             (_, Some(change)) => write!(f, "; it becomes {}", change.sequence_num),
         }
     }
@@ -88,21 +88,21 @@ pub fn examine(batch: &Batch) -> Vec<Finding> {
     for (index, item) in items.iter().enumerate() {
         let mut find = |what, change| findings.push(Finding { message: item.position, what, change });
         if is_headless && index == 0 {
-            find(Ailment::BeginningLost, None);
+            find(Defect::BeginningLost, None);
         }
         // A result whose call is lost is no orphan: it says that the call was there.
         if pairing.orphans().contains(&index) && !is_headless {
             let id = item.tool_call_id.clone().unwrap_or_default();
             let own =
                 Change { batch_id: item.position, sequence_num: 0, batch_type: BatchType::SystemTrigger };
-            find(Ailment::Orphan { id }, Some(own));
+            find(Defect::Orphan { id }, Some(own));
             continue;
         }
         let right = Change { batch_id: batch.id(), sequence_num: next, batch_type };
         if item.sequence_num != next {
-            find(Ailment::Number { found: item.sequence_num }, Some(right));
+            find(Defect::Number { found: item.sequence_num }, Some(right));
         } else if item.batch_type != batch_type && item.batch_type != BatchType::Continuation {
-            find(Ailment::Type { found: item.batch_type }, Some(right));
+            find(Defect::Type { found: item.batch_type }, Some(right));
         }
         next += 1;
     }
@@ -113,7 +113,7 @@ pub fn examine(batch: &Batch) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::testing::{batch, item, position};
-    use crate::{State, Why, group};
+    use crate::{IncompleteReason, State, group};
 
     fn found(script: &str) -> Vec<String> {
         examine(&batch(script)).iter().map(Finding::to_string).collect()
@@ -171,7 +171,7 @@ mod tests {
         );
         let mended = mended(script);
         assert_eq!((mended[0].id(), mended[0].state()), (position(10), State::Complete));
-        let orphan = State::Incomplete(Why::OrphanResult { id: "z".to_owned() });
+        let orphan = State::Incomplete(IncompleteReason::OrphanResult { id: "z".to_owned() });
         assert_eq!((mended[1].id(), mended[1].state()), (position(11), orphan));
     }
 
@@ -181,7 +181,10 @@ mod tests {
             found("1.2t:c 1.3a"),
             ["message 12: the messages before it are lost; the batch stays out of contexts"]
         );
-        assert_eq!(mended("1.2t:c 1.3a")[0].state(), State::Incomplete(Why::Hole { missing: 0 }));
+        assert_eq!(
+            mended("1.2t:c 1.3a")[0].state(),
+            State::Incomplete(IncompleteReason::Hole { missing: 0 })
+        );
     }
 
     #[test]

@@ -11,8 +11,8 @@ use super::Submission;
 use super::columns::{bigint, bucket, column, numbered, object, smallint, storable};
 use crate::store::Statement;
 
-/// `8_rest.sql`.
-pub(super) fn rest(statement: Statement, group: &[Submission<'_>]) -> Statement {
+/// `8_dead_letters_spills.sql`.
+pub(super) fn dead_letters_spills(statement: Statement, group: &[Submission<'_>]) -> Statement {
     failed(ended(saves(letters(statement, group), group), group), group)
 }
 

@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 
 use super::line::{Header, Line, MessageLine, Trailer};
 use super::writer::hex;
-use super::{Broken, Counts, Fault, Record, VERSION, named};
-use crate::{Batch, Item, State, Why};
+use super::{Counts, FileError, LineError, Record, VERSION, named};
+use crate::{Batch, IncompleteReason, Item, State};
 
 /// Ids that are remembered to find those that come twice; of more the store finds them.
 const MOST_IDS: usize = 1 << 20;
@@ -27,7 +27,7 @@ pub struct Limits {
     /// Bytes of the lines of a batch.
     pub batch_bytes: usize,
     /// What happens to batches that are not as any turn leaves them.
-    pub damage: Damage,
+    pub invalid_batches: InvalidBatches,
 }
 
 impl Default for Limits {
@@ -37,14 +37,14 @@ impl Default for Limits {
             calls: 4_096,
             batch_messages: 100_000,
             batch_bytes: 256 << 20,
-            damage: Damage::Refuse,
+            invalid_batches: InvalidBatches::Refuse,
         }
     }
 }
 
 /// What happens to a batch with results that answer nothing, or numbers that are missing or doubled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Damage {
+pub enum InvalidBatches {
     /// The import stops there.
     #[default]
     Refuse,
@@ -81,7 +81,7 @@ pub struct Reader {
     resume: Option<Cursor>,
     is_past: bool,
     /// What was wrong: nothing is taken after it.
-    failed: Option<Fault>,
+    failed: Option<FileError>,
     stage: Stage,
     line: u64,
     digest: Sha256,
@@ -130,7 +130,7 @@ impl Reader {
     ///
     /// # Errors
     /// It is wrong; nothing of it or of its batch is given out.
-    pub fn line(&mut self, line: &str) -> Result<Vec<Record>, Fault> {
+    pub fn line(&mut self, line: &str) -> Result<Vec<Record>, FileError> {
         if let Some(fault) = &self.failed {
             return Err(fault.clone());
         }
@@ -140,12 +140,12 @@ impl Reader {
         taken
     }
 
-    fn take(&mut self, line: &str) -> Result<Vec<Record>, Fault> {
+    fn take(&mut self, line: &str) -> Result<Vec<Record>, FileError> {
         match self.stage {
             Stage::End if line.trim().is_empty() => Ok(Vec::new()),
-            Stage::End => Err(self.fault(Broken::AfterEnd)),
+            Stage::End => Err(self.fault(LineError::AfterEnd)),
             _ if line.len() > self.limits.line_bytes => {
-                let broken = Broken::TooLong { found: line.len(), most: self.limits.line_bytes };
+                let broken = LineError::TooLong { found: line.len(), most: self.limits.line_bytes };
                 Err(self.fault(broken))
             }
             Stage::Begin => self.header(line),
@@ -157,21 +157,23 @@ impl Reader {
     ///
     /// # Errors
     /// The trailer was not among them.
-    pub fn finish(self) -> Result<Counts, Fault> {
+    pub fn finish(self) -> Result<Counts, FileError> {
         match self.stage {
             Stage::End => Ok(self.counts),
-            Stage::Begin | Stage::Body => Err(Fault { line: self.line, message: None, why: Broken::Cut }),
+            Stage::Begin | Stage::Body => {
+                Err(FileError { line: self.line, message: None, why: LineError::Cut })
+            }
         }
     }
 
-    fn fault(&self, why: Broken) -> Fault {
-        Fault { line: self.line, message: None, why }
+    fn fault(&self, why: LineError) -> FileError {
+        FileError { line: self.line, message: None, why }
     }
 
-    fn header(&mut self, line: &str) -> Result<Vec<Record>, Fault> {
-        let header: Header = serde_json::from_str(line).map_err(|_| self.fault(Broken::NoHeader))?;
+    fn header(&mut self, line: &str) -> Result<Vec<Record>, FileError> {
+        let header: Header = serde_json::from_str(line).map_err(|_| self.fault(LineError::NoHeader))?;
         if header.antiphon_export != VERSION {
-            return Err(self.fault(Broken::Version { found: header.antiphon_export.to_string() }));
+            return Err(self.fault(LineError::Version { found: header.antiphon_export.to_string() }));
         }
         self.stage = Stage::Body;
         self.hash(line);
@@ -183,9 +185,9 @@ impl Reader {
         self.digest.update("\n");
     }
 
-    fn body(&mut self, line: &str) -> Result<Vec<Record>, Fault> {
+    fn body(&mut self, line: &str) -> Result<Vec<Record>, FileError> {
         let parsed: Line = serde_json::from_str(line)
-            .map_err(|error| self.fault(Broken::Unreadable { detail: error.to_string() }))?;
+            .map_err(|error| self.fault(LineError::Unreadable { detail: error.to_string() }))?;
         let mut records = Vec::new();
         match parsed {
             Line::Message(message) => {
@@ -197,7 +199,7 @@ impl Reader {
                 self.hash(line);
                 let is_new = self.threads.len() >= MOST_IDS || self.threads.insert(digest(&thread.thread_id));
                 if !is_new {
-                    return Err(self.fault(Broken::ThreadTwice { thread: thread.thread_id }));
+                    return Err(self.fault(LineError::ThreadTwice { thread: thread.thread_id }));
                 }
                 self.thread = Some(thread.thread_id.clone());
                 self.ids.clear();
@@ -208,7 +210,7 @@ impl Reader {
             Line::Compaction(compaction) => {
                 self.close(&mut records)?;
                 self.hash(line);
-                let thread = self.thread.clone().ok_or_else(|| self.fault(Broken::NoThread))?;
+                let thread = self.thread.clone().ok_or_else(|| self.fault(LineError::NoThread))?;
                 self.counts.compactions += 1;
                 self.give(Record::Compaction { thread, compaction: *compaction }, &mut records)?;
             }
@@ -221,20 +223,25 @@ impl Reader {
         Ok(records)
     }
 
-    fn message(&mut self, line: MessageLine, bytes: usize, records: &mut Vec<Record>) -> Result<(), Fault> {
+    fn message(
+        &mut self,
+        line: MessageLine,
+        bytes: usize,
+        records: &mut Vec<Record>,
+    ) -> Result<(), FileError> {
         let id = line.message_id.clone();
-        let fault = |line: u64, why| Fault { line, message: Some(id.clone()), why };
+        let fault = |line: u64, why| FileError { line, message: Some(id.clone()), why };
         let number = self.line;
         if self.thread.is_none() {
-            return Err(fault(number, Broken::NoThread));
+            return Err(fault(number, LineError::NoThread));
         }
         let (found, most) = (line.calls(), self.limits.calls);
         if found > most {
-            return Err(fault(number, Broken::TooManyCalls { found, most }));
+            return Err(fault(number, LineError::TooManyCalls { found, most }));
         }
         let item = line.into_item().map_err(|why| fault(number, why))?;
         if self.ids.len() < MOST_IDS && !self.ids.insert(digest(&item.message_id)) {
-            return Err(fault(number, Broken::IdTwice));
+            return Err(fault(number, LineError::IdTwice));
         }
         if self.open.last().is_some_and(|(_, last)| last.batch_id != item.batch_id) {
             self.close(records)?;
@@ -243,32 +250,32 @@ impl Reader {
         self.open_bytes += bytes;
         let (most_messages, most_bytes) = (self.limits.batch_messages, self.limits.batch_bytes);
         if self.open.len() >= most_messages {
-            return Err(fault(number, Broken::BatchTooLarge { most: most_messages, what: "messages" }));
+            return Err(fault(number, LineError::BatchTooLarge { most: most_messages, what: "messages" }));
         }
         if self.open_bytes > most_bytes {
-            return Err(fault(number, Broken::BatchTooLarge { most: most_bytes, what: "bytes" }));
+            return Err(fault(number, LineError::BatchTooLarge { most: most_bytes, what: "bytes" }));
         }
         self.open.push((number, item));
         Ok(())
     }
 
-    fn in_order(&self, item: &Item) -> Result<(), Broken> {
+    fn in_order(&self, item: &Item) -> Result<(), LineError> {
         let (position, batch) = (item.position, item.batch_id);
         match (self.open.last(), self.last_batch) {
             (Some((_, last)), _) if position <= last.position => {
-                Err(Broken::PositionOrder { position, before: last.position })
+                Err(LineError::PositionOrder { position, before: last.position })
             }
             (Some((_, last)), _) if item.sequence_num < last.sequence_num => {
-                Err(Broken::NumberOrder { number: item.sequence_num, before: last.sequence_num })
+                Err(LineError::NumberOrder { number: item.sequence_num, before: last.sequence_num })
             }
-            (None, Some(before)) if batch <= before => Err(Broken::BatchOrder { batch, before }),
-            (None, _) if position < batch => Err(Broken::PositionOrder { position, before: batch }),
+            (None, Some(before)) if batch <= before => Err(LineError::BatchOrder { batch, before }),
+            (None, _) if position < batch => Err(LineError::PositionOrder { position, before: batch }),
             _ => Ok(()),
         }
     }
 
     /// The batch that was being read is whole: something else has begun.
-    fn close(&mut self, records: &mut Vec<Record>) -> Result<(), Fault> {
+    fn close(&mut self, records: &mut Vec<Record>) -> Result<(), FileError> {
         self.open_bytes = 0;
         let (lines, items): (Vec<u64>, Vec<Item>) = std::mem::take(&mut self.open).into_iter().unzip();
         let (Some(last_line), Some(first), Some(thread)) = (lines.last(), items.first(), self.thread.clone())
@@ -281,9 +288,9 @@ impl Reader {
         self.last_batch = Some(batch);
         let cursor = Cursor { thread: thread.clone(), batch, line: *last_line };
         let damaged = damage(&lines, &items);
-        match (damaged, self.limits.damage) {
-            (Some(fault), Damage::Refuse) => return Err(fault),
-            (Some(fault), Damage::Keep) => {
+        match (damaged, self.limits.invalid_batches) {
+            (Some(fault), InvalidBatches::Refuse) => return Err(fault),
+            (Some(fault), InvalidBatches::Keep) => {
                 let is_after = self.resume.as_ref().is_none_or(|resume| cursor.line > resume.line);
                 records.extend(is_after.then_some(Record::Note { batch, fault }));
             }
@@ -305,17 +312,17 @@ impl Reader {
     ///
     /// # Errors
     /// The batch up to which the import had got was not where it should have been.
-    fn past(&self) -> Result<(), Fault> {
+    fn past(&self) -> Result<(), FileError> {
         match &self.resume {
             Some(Cursor { thread, batch, line }) if !self.is_past => {
                 let (thread, batch, line) = (thread.clone(), *batch, *line);
-                Err(self.fault(Broken::OtherFile { thread, batch, line }))
+                Err(self.fault(LineError::OtherFile { thread, batch, line }))
             }
             Some(_) | None => Ok(()),
         }
     }
 
-    fn give(&self, record: Record, records: &mut Vec<Record>) -> Result<(), Fault> {
+    fn give(&self, record: Record, records: &mut Vec<Record>) -> Result<(), FileError> {
         if self.resume.as_ref().is_some_and(|resume| self.line < resume.line) {
             return Ok(());
         }
@@ -324,12 +331,12 @@ impl Reader {
         Ok(())
     }
 
-    fn trailer(&mut self, trailer: &Trailer) -> Result<(), Fault> {
+    fn trailer(&mut self, trailer: &Trailer) -> Result<(), FileError> {
         if trailer.counts != self.counts {
-            return Err(self.fault(Broken::Counts { said: trailer.counts, found: self.counts }));
+            return Err(self.fault(LineError::Counts { said: trailer.counts, found: self.counts }));
         }
         if trailer.sha256 != hex(&std::mem::take(&mut self.digest).finalize()) {
-            return Err(self.fault(Broken::Digest));
+            return Err(self.fault(LineError::Digest));
         }
         self.past()?;
         self.stage = Stage::End;
@@ -338,21 +345,27 @@ impl Reader {
 }
 
 /// What no turn leaves behind, however it was interrupted.
-fn damage(lines: &[u64], items: &[Item]) -> Option<Fault> {
+fn damage(lines: &[u64], items: &[Item]) -> Option<FileError> {
     let first = items.first()?;
     let State::Incomplete(why) = Batch::new(first.batch_id, items.to_vec()).state() else { return None };
     let at = match &why {
-        Why::OrphanResult { .. } => crate::Pairing::of(items).orphans().first().copied().unwrap_or_default(),
-        Why::Doubled { number } => {
+        IncompleteReason::OrphanResult { .. } => {
+            crate::Pairing::of(items).orphans().first().copied().unwrap_or_default()
+        }
+        IncompleteReason::Doubled { number } => {
             items.iter().rposition(|item| item.sequence_num == *number).unwrap_or_default()
         }
-        Why::Hole { missing } => {
+        IncompleteReason::Hole { missing } => {
             items.iter().position(|item| item.sequence_num > *missing).unwrap_or_default()
         }
         _ => return None,
     };
     let message = items.get(at).and_then(|item| named(&item.message_id));
-    Some(Fault { line: lines.get(at).copied().unwrap_or_default(), message, why: Broken::Damaged(why) })
+    Some(FileError {
+        line: lines.get(at).copied().unwrap_or_default(),
+        message,
+        why: LineError::Damaged(why),
+    })
 }
 
 fn digest(id: &impl Hash) -> u64 {

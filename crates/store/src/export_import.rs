@@ -1,4 +1,4 @@
-//! Threads that travel: reading them from their beginning, and writing what was read elsewhere.
+//! Export and import: reads threads from their beginning, and writes messages and compactions that were exported.
 
 use batches::Item;
 use batches::compaction::Compaction;
@@ -8,13 +8,13 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::history::message;
-use crate::row::{count, parsed, unsigned};
+use crate::row::{count, parse_column, unsigned};
 use crate::store::Statement;
 use crate::{Store, StoreError, StoredMessage};
 
-/// Where a message stands, without what it says.
+/// The place of a message in its thread, without its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct IndexedMessage {
     /// Its position.
     pub position: Position,
     /// Its batch.
@@ -27,9 +27,9 @@ pub struct Place {
     pub bytes: u64,
 }
 
-/// What became of batches that were to be written.
+/// The outcome of an import of batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Taken {
+pub enum ImportOutcome {
     /// All of them are stored now; so many messages are new.
     Stored(u64),
     /// None of them was written.
@@ -39,13 +39,13 @@ pub enum Taken {
         /// The message of it that is another one here.
         message: Option<String>,
         /// Why not.
-        why: NotTaken,
+        why: ImportRefusal,
     },
 }
 
 /// Why a batch cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotTaken {
+pub enum ImportRefusal {
     /// There is one of its id, or a message of its place or id, that says something else.
     #[error("it is there already in another form")]
     Other,
@@ -60,9 +60,9 @@ pub enum NotTaken {
     Future,
 }
 
-/// What became of a compaction that was to be written.
+/// The outcome of an import of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TakenCompaction {
+pub enum CompactionImport {
     /// It is new.
     Written,
     /// It was there.
@@ -86,19 +86,19 @@ impl Store {
         .bind(after.map_or(-1, bucket))
         .bind(after.map_or("", ThreadId::as_str).to_owned())
         .bind(i64::from(limit));
-        let id = |row: &PgRow| parsed(row, "thread_id", ThreadId::parse);
+        let id = |row: &PgRow| parse_column(row, "thread_id", ThreadId::parse);
         self.rows(statement).await?.iter().map(id).collect()
     }
 
     /// Where the messages of the thread stand after one position and up to another, in their order.
-    pub async fn outline(
+    pub async fn message_index(
         &self,
         thread: &ThreadId,
         after: Option<Position>,
         through: Position,
         limit: u32,
-    ) -> Result<Vec<Place>, StoreError> {
-        let statement = sqlx::query(include_str!("travel/outline.sql"))
+    ) -> Result<Vec<IndexedMessage>, StoreError> {
+        let statement = sqlx::query(include_str!("export_import/message_index.sql"))
             .bind(bucket(thread))
             .bind(thread.as_str().to_owned())
             .bind(after.map_or(i64::MIN, Position::get))
@@ -108,7 +108,7 @@ impl Store {
     }
 
     /// Whether any message of the thread is marked as standing apart from its batch.
-    pub async fn has_detached(&self, thread: &ThreadId) -> Result<bool, StoreError> {
+    pub async fn has_out_of_range(&self, thread: &ThreadId) -> Result<bool, StoreError> {
         let statement = sqlx::query(
             "SELECT EXISTS (SELECT FROM messages WHERE bucket = $1 AND thread_id = $2 AND out_of_range) AS has",
         );
@@ -118,7 +118,7 @@ impl Store {
 
     /// The messages of the thread after one position and up to another, in their order: at most `limit`, and no more than
     /// `bytes` bytes but for the last. None: there are no more.
-    pub async fn straight(
+    pub async fn messages_range(
         &self,
         thread: &ThreadId,
         after: Option<Position>,
@@ -126,7 +126,7 @@ impl Store {
         limit: u32,
         bytes: u64,
     ) -> Result<Vec<StoredMessage>, StoreError> {
-        let statement = sqlx::query(include_str!("travel/straight.sql"))
+        let statement = sqlx::query(include_str!("export_import/messages_range.sql"))
             .bind(bucket(thread))
             .bind(thread.as_str().to_owned())
             .bind(after.map_or(i64::MIN, Position::get))
@@ -138,12 +138,12 @@ impl Store {
 
     /// All messages of a batch wherever they stand, by position. [`Store::batches`] finds the same, unless the marks of those
     /// that stand apart are wrong; this reads the whole thread from the batch on.
-    pub async fn scattered(
+    pub async fn messages_of_batch(
         &self,
         thread: &ThreadId,
         batch: Position,
     ) -> Result<Vec<StoredMessage>, StoreError> {
-        let statement = sqlx::query(include_str!("travel/scattered.sql"))
+        let statement = sqlx::query(include_str!("export_import/messages_of_batch.sql"))
             .bind(bucket(thread))
             .bind(thread.as_str().to_owned())
             .bind(batch.get());
@@ -151,7 +151,7 @@ impl Store {
     }
 
     /// Makes sure that a thread exists; false when it did, and stays as it is.
-    pub async fn take_thread(
+    pub async fn import_thread(
         &self,
         thread: &ThreadId,
         agent: Option<&AgentId>,
@@ -171,24 +171,25 @@ impl Store {
     /// Writes whole batches of a thread that were read elsewhere: all of them or none. Those that are there already in the
     /// same form stay; new ones must come after everything else in the thread, but for `beside`: batches from the same source
     /// that were written before, begin earlier and reach beyond the first of these.
-    pub async fn take_batches(
+    pub async fn import_batches(
         &self,
         thread: &ThreadId,
         items: &[Item],
         beside: &[Position],
-    ) -> Result<Taken, StoreError> {
+    ) -> Result<ImportOutcome, StoreError> {
         if items.is_empty() {
-            return Ok(Taken::Stored(0));
+            return Ok(ImportOutcome::Stored(0));
         }
         if let Some(new) = self.append(thread, items).await? {
-            return Ok(Taken::Stored(new));
+            return Ok(ImportOutcome::Stored(new));
         }
-        let statement = with_items(sqlx::query(include_str!("travel/take.sql")), thread, items)
-            .bind(column(beside, |batch| batch.get()));
+        let statement =
+            with_items(sqlx::query(include_str!("export_import/import_batches.sql")), thread, items)
+                .bind(column(beside, |batch| batch.get()));
         let rows = self.rows(statement).await?;
         match rows.first().map(refusal).transpose()?.flatten() {
             Some(refused) => Ok(refused),
-            None => Ok(Taken::Stored(count(&rows)?)),
+            None => Ok(ImportOutcome::Stored(count(&rows)?)),
         }
     }
 
@@ -201,7 +202,7 @@ impl Store {
         }
         let before = std::iter::once(None).chain(items.iter().map(|item| Some(item.position.get())));
         let parents: Vec<Option<i64>> = before.take(items.len()).collect();
-        let statement = with_items(sqlx::query(include_str!("travel/append.sql")), thread, items)
+        let statement = with_items(sqlx::query(include_str!("export_import/append.sql")), thread, items)
             .bind(parents)
             .bind(first.position.get())
             .bind(last.position.get());
@@ -217,13 +218,13 @@ impl Store {
     }
 
     /// Writes a compaction that was read elsewhere.
-    pub async fn take_compaction(
+    pub async fn import_compaction(
         &self,
         thread: &ThreadId,
         one: &Compaction,
-    ) -> Result<TakenCompaction, StoreError> {
+    ) -> Result<CompactionImport, StoreError> {
         let provenance = serde_json::to_string(&one.provenance).unwrap_or_else(|_| "{}".to_owned());
-        let statement = sqlx::query(include_str!("travel/compaction.sql"))
+        let statement = sqlx::query(include_str!("export_import/import_compaction.sql"))
             .bind(bucket(thread))
             .bind(thread.as_str().to_owned())
             .bind(one.id.get())
@@ -237,11 +238,11 @@ impl Store {
             .bind(one.counts_from.get());
         let rows = self.rows(statement).await?;
         let outcome = |row: &PgRow| {
-            parsed(row, "outcome", |name| match name {
-                "written" => Ok(TakenCompaction::Written),
-                "same" => Ok(TakenCompaction::Same),
-                "other" => Ok(TakenCompaction::Other),
-                "before" => Ok(TakenCompaction::Before),
+            parse_column(row, "outcome", |name| match name {
+                "written" => Ok(CompactionImport::Written),
+                "same" => Ok(CompactionImport::Same),
+                "other" => Ok(CompactionImport::Other),
+                "before" => Ok(CompactionImport::Before),
                 _ => Err("no such outcome"),
             })
         };
@@ -256,7 +257,7 @@ impl Store {
         new: &ThreadId,
         through: Position,
     ) -> Result<Option<u64>, StoreError> {
-        let statement = sqlx::query(include_str!("travel/fork.sql"))
+        let statement = sqlx::query(include_str!("export_import/fork.sql"))
             .bind(bucket(thread))
             .bind(thread.as_str().to_owned())
             .bind(bucket(new))
@@ -267,8 +268,8 @@ impl Store {
     }
 }
 
-fn place(row: &PgRow) -> Result<Place, StoreError> {
-    Ok(Place {
+fn place(row: &PgRow) -> Result<IndexedMessage, StoreError> {
+    Ok(IndexedMessage {
         position: Position::from_stored(row.try_get("position")?),
         batch_id: Position::from_stored(row.try_get("batch_id")?),
         is_out_of_range: row.try_get("out_of_range")?,
@@ -277,16 +278,20 @@ fn place(row: &PgRow) -> Result<Place, StoreError> {
     })
 }
 
-fn refusal(row: &PgRow) -> Result<Option<Taken>, StoreError> {
+fn refusal(row: &PgRow) -> Result<Option<ImportOutcome>, StoreError> {
     let Some(batch) = row.try_get::<Option<i64>, _>("batch_id")? else { return Ok(None) };
-    let why = parsed(row, "problem", |name| match name {
-        "other" => Ok(NotTaken::Other),
-        "longer" => Ok(NotTaken::Longer),
-        "before" => Ok(NotTaken::Before),
-        "future" => Ok(NotTaken::Future),
+    let why = parse_column(row, "problem", |name| match name {
+        "other" => Ok(ImportRefusal::Other),
+        "longer" => Ok(ImportRefusal::Longer),
+        "before" => Ok(ImportRefusal::Before),
+        "future" => Ok(ImportRefusal::Future),
         _ => Err("no such problem"),
     })?;
-    Ok(Some(Taken::Refused { batch: Position::from_stored(batch), message: row.try_get("other")?, why }))
+    Ok(Some(ImportOutcome::Refused {
+        batch: Position::from_stored(batch),
+        message: row.try_get("other")?,
+        why,
+    }))
 }
 
 fn column<R, T>(rows: &[R], value: impl Fn(&R) -> T) -> Vec<T> {

@@ -1,5 +1,5 @@
-use batches::legacy::{Legacy, number};
-use batches::transfer::{Cursor, Damage, Fault, Limits, Reader, Record, Thread, Writer};
+use batches::export_import::{Cursor, FileError, InvalidBatches, Limits, Reader, Record, Thread, Writer};
+use batches::foreign::{ForeignMessage, assign_positions};
 use batches::{Batch, Item, State, group};
 use model::{Metadata, Role, ThreadId, Timestamp};
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ fn exported(batches: &[Batch]) -> String {
 }
 
 /// The batches that were given out before the end or the fault, and the last cursor.
-fn import(mut reader: Reader, text: &str) -> (Vec<Vec<Item>>, Option<Cursor>, Result<(), Fault>) {
+fn import(mut reader: Reader, text: &str) -> (Vec<Vec<Item>>, Option<Cursor>, Result<(), FileError>) {
     let (mut batches, mut last) = (Vec::new(), None);
     for line in text.lines() {
         match reader.line(line) {
@@ -39,7 +39,7 @@ fn import(mut reader: Reader, text: &str) -> (Vec<Vec<Item>>, Option<Cursor>, Re
 }
 
 /// What somebody else's system may have kept of a thread.
-fn legacy() -> impl Strategy<Value = Vec<Legacy>> {
+fn foreign_messages() -> impl Strategy<Value = Vec<ForeignMessage>> {
     let message =
         (0..12_u8, proptest::collection::vec(0..3_u8, 1..3), proptest::option::of(0..9_u8), 0..9_i64);
     let message = message.prop_map(|(kind, ids, id, at)| {
@@ -50,7 +50,7 @@ fn legacy() -> impl Strategy<Value = Vec<Legacy>> {
             _ => Role::System,
         };
         let call = |id: &u8| json!({"id": format!("c{id}"), "name": "f", "arguments": "{}"});
-        Legacy {
+        ForeignMessage {
             id: id.map(|id| format!("m{id}")),
             role,
             content: format!("{kind} {ids:?}"),
@@ -78,7 +78,7 @@ proptest! {
             .filter(|batch| batch.items().is_sorted_by(|a, b| a.position < b.position))
             .collect();
         let text = exported(&batches);
-        let limits = Limits { damage: Damage::Keep, ..Limits::default() };
+        let limits = Limits { invalid_batches: InvalidBatches::Keep, ..Limits::default() };
         let whole: Vec<Vec<Item>> = batches.iter().map(|batch| batch.items().to_vec()).collect();
         let (read, _, end) = import(Reader::new(limits), &text);
         prop_assert_eq!(end, Ok(()));
@@ -95,10 +95,10 @@ proptest! {
     }
 
     #[test]
-    fn every_legacy_thread_gets_whole_batches(messages in legacy()) {
+    fn every_foreign_thread_gets_whole_batches(messages in foreign_messages()) {
         let now = Timestamp(1_800_000_000_000);
-        let numbered = number(&thread(), messages.clone(), now);
-        prop_assert_eq!(&number(&thread(), messages.clone(), now), &numbered);
+        let numbered = assign_positions(&thread(), messages.clone(), now);
+        prop_assert_eq!(&assign_positions(&thread(), messages.clone(), now), &numbered);
         let left_out = messages.len() - numbered.items.len();
         prop_assert!(left_out <= numbered.notes.len());
         prop_assert!(numbered.items.is_sorted_by(|a, b| a.position < b.position));
@@ -110,7 +110,7 @@ proptest! {
             prop_assert!(items.iter().all(|item| Some(item.batch_type) == batch.batch_type()));
         }
         // What one import leaves, an export takes.
-        let orphans = |batch: &&Batch| matches!(batch.state(), State::Incomplete(batches::Why::OrphanResult { .. }));
+        let orphans = |batch: &&Batch| matches!(batch.state(), State::Incomplete(batches::IncompleteReason::OrphanResult { .. }));
         let whole: Vec<Batch> = batches.iter().filter(|batch| !orphans(batch)).cloned().collect();
         let (read, _, end) = import(Reader::new(Limits::default()), &exported(&whole));
         prop_assert_eq!((read.len(), end), (whole.len(), Ok(())));

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use batches::doctor::{self, Ailment, Change, Finding};
+use batches::check::{self, Change, Defect, Finding};
 use batches::{Batch, Item};
 use model::{CommandId, Position, ThreadId};
 use serde_json::{Value, json};
-use store::{Mend, Store};
+use store::{RowRepair, Store};
 
-use super::options::Doctor;
+use super::options::CheckBatches;
 use super::output::{self, Table, cell};
 use super::stored;
 use super::walk::{self, Walk};
@@ -17,7 +17,7 @@ use crate::roles::Stop;
 /// Threads whose ids are read at once.
 const PAGE: u32 = 500;
 
-pub(super) async fn run(store: &Store, options: &Doctor) -> Result<(), Stop> {
+pub(super) async fn run(store: &Store, options: &CheckBatches) -> Result<(), Stop> {
     let mut round = Round { store, options, found: Vec::new(), threads: 0, batches: 0 };
     match &options.thread {
         Some(thread) => {
@@ -43,7 +43,7 @@ pub(super) async fn run(store: &Store, options: &Doctor) -> Result<(), Stop> {
 
 struct Round<'a> {
     store: &'a Store,
-    options: &'a Doctor,
+    options: &'a CheckBatches,
     found: Vec<Value>,
     threads: u64,
     batches: u64,
@@ -77,7 +77,7 @@ impl Round<'_> {
         while let Some(stride) = walk.next().await? {
             for place in stride.unmarked {
                 batches.insert(place.batch_id);
-                let there = self.store.scattered(thread, place.batch_id).await?;
+                let there = self.store.messages_of_batch(thread, place.batch_id).await?;
                 let Some(item) =
                     there.into_iter().map(Item::from).find(|item| item.position == place.position)
                 else {
@@ -87,7 +87,7 @@ impl Round<'_> {
                     "message {}: it stands apart from its batch and is not marked, so nobody sees it; it becomes marked",
                     place.position
                 );
-                let mend = Mend {
+                let mend = RowRepair {
                     position: item.position,
                     old: change(&item),
                     new: change(&item),
@@ -102,7 +102,7 @@ impl Round<'_> {
     }
 
     async fn batch(&mut self, thread: &ThreadId, batch: &Batch) -> Result<(), Stop> {
-        let mut findings = doctor::examine(batch);
+        let mut findings = check::examine(batch);
         // A result without a call that is a batch of its own already stays one.
         findings.retain(|finding| {
             let item = batch.items().iter().find(|item| item.position == finding.message);
@@ -111,7 +111,7 @@ impl Round<'_> {
         if findings.is_empty() {
             return Ok(());
         }
-        let is_mended = self.repair(thread, &mends(batch, &findings)?).await?;
+        let is_mended = self.repair(thread, &repairs(batch, &findings)?).await?;
         for finding in &findings {
             let can = finding.change.is_some();
             let (what, code) = (finding.to_string(), code(&finding.what));
@@ -121,11 +121,11 @@ impl Round<'_> {
     }
 
     /// One batch at a time, all or nothing. False in a dry run, and when somebody else has changed it meanwhile.
-    async fn repair(&self, thread: &ThreadId, mends: &[Mend]) -> Result<bool, Stop> {
-        if !self.options.repair || mends.is_empty() {
+    async fn repair(&self, thread: &ThreadId, repairs: &[RowRepair]) -> Result<bool, Stop> {
+        if !self.options.repair || repairs.is_empty() {
             return Ok(false);
         }
-        Ok(self.store.mend(thread, mends, &self.options.actor).await?)
+        Ok(self.store.repair_messages(thread, repairs, &self.options.actor).await?)
     }
 
     #[allow(clippy::too_many_arguments, reason = "a row of the table")]
@@ -181,7 +181,7 @@ impl Round<'_> {
         match remaining {
             0 => Ok(()),
             _ if !self.options.repair && can > 0 => {
-                Err(Stop::Failed(format!("damage in {remaining} messages; --repair mends {can} of them")))
+                Err(Stop::Failed(format!("damage in {remaining} messages; --repair repairs {can} of them")))
             }
             _ => Err(Stop::Failed(format!("damage remains in {remaining} messages"))),
         }
@@ -189,10 +189,10 @@ impl Round<'_> {
 }
 
 /// What changes, and what stands behind a message that leaves the batch: that stands apart from it then.
-fn mends(batch: &Batch, findings: &[Finding]) -> Result<Vec<Mend>, Stop> {
+fn repairs(batch: &Batch, findings: &[Finding]) -> Result<Vec<RowRepair>, Stop> {
     let leaves = |finding: &&Finding| finding.change.is_some_and(|change| change.batch_id != batch.id());
     let cut = findings.iter().filter(leaves).map(|finding| finding.message).min();
-    let mut mends = Vec::new();
+    let mut repairs = Vec::new();
     for item in batch.items() {
         let is_apart = cut.is_some_and(|cut| item.position > cut);
         let finding = findings.iter().find(|finding| finding.message == item.position);
@@ -205,9 +205,9 @@ fn mends(batch: &Batch, findings: &[Finding]) -> Result<Vec<Mend>, Stop> {
             Some((finding, _)) => Some((act()?, format!("{finding}; it was {}", named(&old)))),
             None => None,
         };
-        mends.push(Mend { position: item.position, old, new, is_apart, said });
+        repairs.push(RowRepair { position: item.position, old, new, is_apart, said });
     }
-    Ok(mends)
+    Ok(repairs)
 }
 
 fn named(change: &Change) -> String {
@@ -223,11 +223,11 @@ fn act() -> Result<CommandId, Stop> {
     CommandId::parse(&id).map_err(|error| Stop::Failed(error.to_string()))
 }
 
-fn code(what: &Ailment) -> &'static str {
+fn code(what: &Defect) -> &'static str {
     match what {
-        Ailment::BeginningLost => "beginning_lost",
-        Ailment::Number { .. } => "number",
-        Ailment::Orphan { .. } => "orphan_result",
-        Ailment::Type { .. } => "type",
+        Defect::BeginningLost => "beginning_lost",
+        Defect::Number { .. } => "number",
+        Defect::Orphan { .. } => "orphan_result",
+        Defect::Type { .. } => "type",
     }
 }

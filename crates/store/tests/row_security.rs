@@ -1,8 +1,8 @@
-//! The second wall between tenants: what Postgres itself shows and takes.
+//! Row-level security between tenants: what Postgres itself shows and accepts.
 
 use model::{AgentId, Metadata, Tenant, ThreadId};
 use sqlx::Row;
-use store::{NewThread, Sees, Store, StoreConfig, StoreError};
+use store::{NewThread, Store, StoreConfig, StoreError, TenantScope};
 
 use crate::fixture::Database;
 
@@ -16,7 +16,7 @@ fn thread_of(name: Option<&str>, thread: &str) -> ThreadId {
 
 async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
     let (thread, metadata) = (thread.clone(), Metadata::EMPTY);
-    store.name_thread(&NewThread { thread, agent: None, policy: None, metadata }).await
+    store.upsert_thread(&NewThread { thread, agent: None, policy: None, metadata }).await
 }
 
 /// Every table that holds something of a tenant, and its column that tells whose.
@@ -47,8 +47,11 @@ const OWNED: [(&str, &str); 21] = [
 #[tokio::test]
 async fn a_tenant_sees_and_writes_what_is_its_own() {
     let (_database, store) = Database::new(2).await;
-    let (acme, other, default) =
-        (store.of_tenant(Some(tenant("acme"))), store.of_tenant(Some(tenant("acm"))), store.of_tenant(None));
+    let (acme, other, default) = (
+        store.for_tenant(Some(tenant("acme"))),
+        store.for_tenant(Some(tenant("acm"))),
+        store.for_tenant(None),
+    );
     let all = [(&acme, Some("acme")), (&other, Some("acm")), (&default, None)];
     for (own, whose) in all {
         assert!(name(own, &thread_of(whose, "t")).await.unwrap());
@@ -72,32 +75,36 @@ async fn a_tenant_sees_and_writes_what_is_its_own() {
 async fn a_session_that_says_nothing_sees_nothing() {
     let (database, store) = Database::new(2).await;
     name(&store, &thread_of(None, "t")).await.unwrap();
-    let config = StoreConfig { sees: Sees::Nothing, read_connections: 1, ..StoreConfig::new(&database.url) };
+    let config = StoreConfig {
+        tenant_scope: TenantScope::Nothing,
+        read_connections: 1,
+        ..StoreConfig::new(&database.url)
+    };
     let blind = Store::connect(&config).await.unwrap();
     let thread = thread_of(None, "t");
     assert_eq!(blind.thread(&thread).await.unwrap(), None);
     assert_eq!(blind.partition_count().await.unwrap(), None);
     // One connection serves all of them in turn: what one saw is not what the next sees.
-    assert!(blind.of_tenant(None).thread(&thread).await.unwrap().is_some());
+    assert!(blind.for_tenant(None).thread(&thread).await.unwrap().is_some());
     assert_eq!(blind.thread(&thread).await.unwrap(), None);
-    assert!(blind.of_all().thread(&thread).await.unwrap().is_some());
+    assert!(blind.unscoped().thread(&thread).await.unwrap().is_some());
     assert_eq!(blind.thread(&thread).await.unwrap(), None);
-    assert!(!blind.passes_walls().await.unwrap());
+    assert!(!blind.bypasses_rls().await.unwrap());
 }
 
-/// The wall does not depend on a single condition in our statements: it stands where none is written.
+/// Row-level security does not depend on the conditions of our statements.
 #[tokio::test]
 async fn every_table_has_its_wall() {
     let (database, _store) = Database::new(2).await;
     let mut session = database.session().await;
-    let sql = "SELECT relname::text AS name, relrowsecurity AND relforcerowsecurity AS walled,
+    let sql = "SELECT relname::text AS name, relrowsecurity AND relforcerowsecurity AS in_tenant_transaction,
                       EXISTS (SELECT FROM pg_policy WHERE polrelid = pg_class.oid) AS ruled
                FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')";
     let tables = sqlx::query(sql).fetch_all(&mut session).await.unwrap();
     for table in &tables {
         let name: String = table.get("name");
-        let has_wall = table.get::<bool, _>("walled") && table.get::<bool, _>("ruled");
-        assert!(has_wall || name == "_sqlx_migrations", "{name} has no wall");
+        let is_secured = table.get::<bool, _>("in_tenant_transaction") && table.get::<bool, _>("ruled");
+        assert!(is_secured || name == "_sqlx_migrations", "{name} has no row-level security");
     }
     assert!(tables.len() > OWNED.len() + 4);
     for (table, id) in OWNED {
@@ -121,18 +128,18 @@ async fn agents_of_others_are_not_listed() {
         let rows = store.agents(None, after, 10).await.unwrap();
         rows.iter().map(|row| row.agent.to_string()).collect()
     };
-    let mut acme = listed(&store.of_tenant(Some(tenant("acme"))), None).await;
+    let mut acme = listed(&store.for_tenant(Some(tenant("acme"))), None).await;
     acme.sort();
     assert_eq!(acme, ["acme~a", "acme~b"]);
-    assert_eq!(listed(&store.of_tenant(None), None).await, ["plain"]);
+    assert_eq!(listed(&store.for_tenant(None), None).await, ["plain"]);
     assert_eq!(listed(&store, None).await.len(), 4);
-    assert!(listed(&store.of_tenant(Some(tenant("nobody"))), None).await.is_empty());
+    assert!(listed(&store.for_tenant(Some(tenant("nobody"))), None).await.is_empty());
 }
 
 #[tokio::test]
 async fn who_loses_interest_leaves_no_transaction_open() {
     let (database, store) = Database::new(2).await;
-    let acme = store.of_tenant(Some(tenant("acme")));
+    let acme = store.for_tenant(Some(tenant("acme")));
     for n in 0..200_u64 {
         let thread = thread_of(Some("acme"), &format!("t{n}"));
         let named = name(&acme, &thread);

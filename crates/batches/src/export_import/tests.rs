@@ -55,7 +55,7 @@ fn exported() -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-fn import(mut reader: Reader, lines: &[String]) -> (Vec<Record>, Result<Counts, Fault>) {
+fn import(mut reader: Reader, lines: &[String]) -> (Vec<Record>, Result<Counts, FileError>) {
     let mut records = Vec::new();
     for line in lines {
         match reader.line(line) {
@@ -66,7 +66,7 @@ fn import(mut reader: Reader, lines: &[String]) -> (Vec<Record>, Result<Counts, 
     (records, reader.finish())
 }
 
-fn read(lines: &[String]) -> (Vec<Record>, Result<Counts, Fault>) {
+fn read(lines: &[String]) -> (Vec<Record>, Result<Counts, FileError>) {
     import(Reader::new(Limits::default()), lines)
 }
 
@@ -113,7 +113,7 @@ fn a_file_that_was_cut_leaves_whole_batches_only() {
     let lines = exported();
     for end in 0..lines.len() {
         let (records, outcome) = read(&lines[..end]);
-        assert_eq!(outcome.unwrap_err().why, Broken::Cut, "after {end} lines");
+        assert_eq!(outcome.unwrap_err().why, LineError::Cut, "after {end} lines");
         let whole = [4, 9, 11, 12].iter().filter(|last| **last < end).count();
         assert_eq!(given(&records).len(), whole, "after {end} lines");
     }
@@ -187,7 +187,9 @@ fn a_changed_file_is_noticed() {
     assert!(!records.iter().any(|record| matches!(record, Record::End(_))));
     let mut lines = exported();
     lines.remove(11);
-    assert!(matches!(read(&lines).1.unwrap_err().why, Broken::Counts { found, .. } if found.messages == 9));
+    assert!(
+        matches!(read(&lines).1.unwrap_err().why, LineError::Counts { found, .. } if found.messages == 9)
+    );
 }
 
 /// An export of these messages, line by line as they are given.
@@ -256,7 +258,11 @@ fn damage_is_refused_or_noted() {
         let (records, outcome) = read(&lines);
         assert_eq!(outcome.unwrap_err().to_string(), format!("{at}: the batch is damaged: {why}"));
         assert_eq!(given(&records), [10], "{script}");
-        let kept = import(Reader::new(Limits { damage: Damage::Keep, ..Limits::default() }), &lines).0;
+        let kept = import(
+            Reader::new(Limits { invalid_batches: InvalidBatches::Keep, ..Limits::default() }),
+            &lines,
+        )
+        .0;
         assert_eq!(given(&kept), [10, 20]);
         assert!(
             kept.iter().any(|record| matches!(record, Record::Note { batch, .. } if *batch == position(20)))
@@ -313,5 +319,5 @@ fn after_a_fault_nothing_is_taken() {
     reader.line(&lines[0]).unwrap();
     let fault = reader.line("{").unwrap_err();
     assert_eq!(reader.line(&lines[1]), Err(fault));
-    assert_eq!(reader.finish().unwrap_err().why, Broken::Cut);
+    assert_eq!(reader.finish().unwrap_err().why, LineError::Cut);
 }

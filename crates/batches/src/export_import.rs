@@ -24,10 +24,10 @@ use model::{AgentId, MessageId, Position, ThreadId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use reader::{Cursor, Damage, Limits, Reader};
+pub use reader::{Cursor, InvalidBatches, Limits, Reader};
 pub use writer::Writer;
 
-use crate::{Compaction, Item, Why};
+use crate::{Compaction, IncompleteReason, Item};
 
 /// The version of the format.
 pub const VERSION: u64 = 1;
@@ -77,7 +77,7 @@ pub enum Record {
         /// The batch.
         batch: Position,
         /// What is wrong with it.
-        fault: Fault,
+        fault: FileError,
     },
     /// A compaction of the thread.
     Compaction {
@@ -92,16 +92,16 @@ pub enum Record {
 
 /// Why a file is refused, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct Fault {
+pub struct FileError {
     /// The line, from 1.
     pub line: u64,
     /// The message in it, if it is one.
     pub message: Option<String>,
     /// What is wrong.
-    pub why: Broken,
+    pub why: LineError,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}", self.line)?;
         if let Some(message) = &self.message {
@@ -113,7 +113,7 @@ impl fmt::Display for Fault {
 
 /// What is wrong with a line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum LineError {
     /// No export, or not from its beginning.
     #[error("the file does not begin with {{\"antiphon_export\":{VERSION}}}")]
     NoHeader,
@@ -173,7 +173,7 @@ pub enum Broken {
     },
     /// The batch is no whole, in a way that no turn that was interrupted leaves.
     #[error("the batch is damaged: {0}")]
-    Damaged(Why),
+    Damaged(IncompleteReason),
     /// Too much for one message.
     #[error("it has {found} tool calls; at most {most} are allowed")]
     TooManyCalls {

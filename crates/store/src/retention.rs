@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use batches::RetentionRules;
-use batches::retention::{self, Extent, Place};
+use batches::retention::{self, BatchSize, MessageInfo};
 use model::{AgentId, Bucket, MessageId, Position, ThreadId, Timestamp};
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use crate::row::{count, interval, unreadable};
+use crate::row::{column_error, count, interval};
 use crate::{Store, StoreError};
 
 /// A thread as retention sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptThread {
+pub struct RetainedThread {
     /// The thread.
     pub thread: ThreadId,
     /// Whose rules count.
@@ -38,13 +38,13 @@ impl Store {
     }
 
     /// Threads of a bucket by id, after this one.
-    pub async fn kept_threads(
+    pub async fn retained_threads(
         &self,
         bucket: Bucket,
         after: &str,
         most: u32,
-    ) -> Result<Vec<KeptThread>, StoreError> {
-        let statement = sqlx::query(include_str!("retain/threads.sql"))
+    ) -> Result<Vec<RetainedThread>, StoreError> {
+        let statement = sqlx::query(include_str!("retention/threads.sql"))
             .bind(bucket.get() as i16)
             .bind(after.to_owned())
             .bind(i64::from(most));
@@ -68,12 +68,12 @@ impl Store {
         &self,
         agents: &[AgentId],
     ) -> Result<Vec<(AgentId, RetentionRules)>, StoreError> {
-        let statement = sqlx::query(include_str!("retain/rules.sql"))
+        let statement = sqlx::query(include_str!("retention/rules.sql"))
             .bind(agents.iter().map(|agent| Bucket::of_key(agent.as_str()).get() as i16).collect::<Vec<_>>())
             .bind(agents.iter().map(AgentId::as_str).collect::<Vec<_>>());
         let read = |row: &PgRow| -> Result<Option<(AgentId, RetentionRules)>, StoreError> {
             let (id, value): (String, Value) = (row.try_get("agent_id")?, row.try_get("rules")?);
-            let agent = AgentId::parse(&id).map_err(|error| unreadable("agent_id", &error))?;
+            let agent = AgentId::parse(&id).map_err(|error| column_error("agent_id", &error))?;
             // What cannot be read deletes nothing.
             Ok(retention::rules(&value).ok().map(|rules| (agent, rules)))
         };
@@ -81,20 +81,20 @@ impl Store {
     }
 
     /// Where the messages of a thread before this position stand, the newest first.
-    pub async fn places(
+    pub async fn retention_index(
         &self,
         thread: &ThreadId,
         before: Position,
         most: u32,
-    ) -> Result<Vec<Place>, StoreError> {
-        let statement = sqlx::query(include_str!("retain/places.sql"))
+    ) -> Result<Vec<MessageInfo>, StoreError> {
+        let statement = sqlx::query(include_str!("retention/index.sql"))
             .bind(Bucket::of(thread).get() as i16)
             .bind(thread.as_str().to_owned())
             .bind(before.get())
             .bind(i64::from(most));
-        let place = |row: &PgRow| -> Result<Place, StoreError> {
+        let place = |row: &PgRow| -> Result<MessageInfo, StoreError> {
             let bytes: i64 = row.try_get("bytes")?;
-            Ok(Place {
+            Ok(MessageInfo {
                 position: Position::from_stored(row.try_get("position")?),
                 batch: Position::from_stored(row.try_get("batch_id")?),
                 bytes: bytes.unsigned_abs(),
@@ -106,13 +106,13 @@ impl Store {
 
     /// Deletes these batches, all or none. The number of messages; `None` when the thread has gone on since `head` was its last
     /// position, and nothing was deleted.
-    pub async fn retire_batches(
+    pub async fn delete_batches(
         &self,
         thread: &ThreadId,
         head: Option<Position>,
-        batches: &[Extent],
+        batches: &[BatchSize],
     ) -> Result<Option<u64>, StoreError> {
-        let statement = sqlx::query(include_str!("retain/delete.sql"))
+        let statement = sqlx::query(include_str!("retention/delete.sql"))
             .bind(Bucket::of(thread).get() as i16)
             .bind(thread.as_str().to_owned())
             .bind(head.map(Position::get))
@@ -125,7 +125,7 @@ impl Store {
 
 impl Store {
     /// Whether retention has deleted this message not long ago.
-    pub async fn is_retired(&self, thread: &ThreadId, message: &MessageId) -> Result<bool, StoreError> {
+    pub async fn is_expired(&self, thread: &ThreadId, message: &MessageId) -> Result<bool, StoreError> {
         let statement = sqlx::query(
             "SELECT FROM expired_messages WHERE bucket = $1 AND message_id = $2 AND thread_id = $3",
         )
@@ -137,7 +137,7 @@ impl Store {
 
     /// Forgets at most `limit` messages that retention has deleted longer than `age` ago, and says how many; to be called until it says
     /// fewer.
-    pub async fn purge_retired_messages(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
+    pub async fn purge_expired_messages(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
         let statement = sqlx::query(
             "WITH gone AS (
                  DELETE FROM expired_messages WHERE ctid = ANY (ARRAY(
@@ -151,12 +151,12 @@ impl Store {
     }
 }
 
-fn kept(row: &PgRow) -> Result<KeptThread, StoreError> {
+fn kept(row: &PgRow) -> Result<RetainedThread, StoreError> {
     let (thread, agent): (String, String) = (row.try_get("thread_id")?, row.try_get("agent_id")?);
     let messages: i64 = row.try_get("message_count")?;
-    Ok(KeptThread {
-        thread: ThreadId::parse(&thread).map_err(|error| unreadable("thread_id", &error))?,
-        agent: AgentId::parse(&agent).map_err(|error| unreadable("agent_id", &error))?.agent(),
+    Ok(RetainedThread {
+        thread: ThreadId::parse(&thread).map_err(|error| column_error("thread_id", &error))?,
+        agent: AgentId::parse(&agent).map_err(|error| column_error("agent_id", &error))?.agent(),
         messages: messages.unsigned_abs(),
         head: row.try_get::<Option<i64>, _>("head_position")?.map(Position::from_stored),
     })

@@ -10,10 +10,10 @@ fn thread() -> ThreadId {
 }
 
 /// `u`, `a`, `s`; `A:c,d` calls; `t:c` a result.
-fn legacy(word: &str) -> Legacy {
+fn foreign(word: &str) -> ForeignMessage {
     let (kind, ids) = word.split_once(':').unwrap_or((word, ""));
     let call = |id: &str| json!({"id": id, "name": "f", "arguments": "{}"});
-    Legacy {
+    ForeignMessage {
         id: None,
         role: match kind {
             "u" => Role::User,
@@ -31,7 +31,7 @@ fn legacy(word: &str) -> Legacy {
 }
 
 fn numbered(script: &str) -> Numbered {
-    number(&thread(), script.split_whitespace().map(legacy).collect(), NOW)
+    assign_positions(&thread(), script.split_whitespace().map(foreign).collect(), NOW)
 }
 
 /// Batches in the order of their beginnings: `u a+` is complete, `u A:c-` is not.
@@ -71,9 +71,9 @@ fn an_input_after_an_answer_begins_a_batch() {
 
 #[test]
 fn places_follow_the_order_and_twice_is_the_same() {
-    let messages: Vec<Legacy> = "u a u a u a"
+    let messages: Vec<ForeignMessage> = "u a u a u a"
         .split_whitespace()
-        .map(legacy)
+        .map(foreign)
         .zip([
             Some(1_000),
             None,
@@ -82,10 +82,10 @@ fn places_follow_the_order_and_twice_is_the_same() {
             Some(1_749_000_000_000),
             None,
         ])
-        .map(|(message, at)| Legacy { created_at: at.map(Timestamp), ..message })
+        .map(|(message, at)| ForeignMessage { created_at: at.map(Timestamp), ..message })
         .collect();
-    let first = number(&thread(), messages.clone(), NOW);
-    assert_eq!(number(&thread(), messages, NOW.plus_ms(5)), first);
+    let first = assign_positions(&thread(), messages.clone(), NOW);
+    assert_eq!(assign_positions(&thread(), messages, NOW.plus_ms(5)), first);
     let positions: Vec<Position> = first.items.iter().map(|item| item.position).collect();
     assert!(positions.is_sorted_by(|a, b| a < b), "{positions:?}");
     assert!(positions[0].get() > 0);
@@ -101,12 +101,12 @@ fn places_follow_the_order_and_twice_is_the_same() {
 
 #[test]
 fn what_is_older_than_positions_keeps_its_order() {
-    let at = |word: &str, at| Legacy { created_at: Some(Timestamp(at)), ..legacy(word) };
+    let at = |word: &str, at| ForeignMessage { created_at: Some(Timestamp(at)), ..foreign(word) };
     // The thread's bucket does not matter: positions are above 0 and rise.
     for name in ["t", "u", "v"] {
         let messages =
             vec![at("u", 1_000), at("a", 900_000), at("u", 1_600_000_000_000), at("a", 1_700_000_000_000)];
-        let items = number(&ThreadId::parse(name).unwrap(), messages, NOW).items;
+        let items = assign_positions(&ThreadId::parse(name).unwrap(), messages, NOW).items;
         assert!(items.is_sorted_by(|a, b| a.position < b.position));
         assert!(items[0].position.get() > 1 << 22, "not in the millisecond before the first");
     }
@@ -114,7 +114,7 @@ fn what_is_older_than_positions_keeps_its_order() {
 
 #[test]
 fn ids_are_kept_where_they_may() {
-    let with_id = |word: &str, id: &str| Legacy { id: Some(id.to_owned()), ..legacy(word) };
+    let with_id = |word: &str, id: &str| ForeignMessage { id: Some(id.to_owned()), ..foreign(word) };
     let messages = vec![
         with_id("u", "m-1"),
         with_id("a", "m-2"),
@@ -124,12 +124,12 @@ fn ids_are_kept_where_they_may() {
         with_id("a", "not an id"),
         with_id("a", "u0001-x-q"),
     ];
-    let numbered = number(&thread(), messages, NOW);
-    let notes: Vec<String> = numbered.notes.iter().map(Note::to_string).collect();
+    let numbered = assign_positions(&thread(), messages, NOW);
+    let notes: Vec<String> = numbered.notes.iter().map(ImportNote::to_string).collect();
     assert_eq!(notes[0], "message 3 (\"m-2\"): the same as an earlier one; left out");
     assert_eq!(notes[1], "message 4 (\"m-1\"): the same as an earlier one; left out");
     let made = &numbered.items[2].message_id;
-    assert!(made.as_str().starts_with("legacy-"));
+    assert!(made.as_str().starts_with("imported-"));
     assert_eq!(
         notes[2],
         format!("message 5 (\"m-1\"): its id is taken or not allowed here; it becomes {made}")
@@ -139,10 +139,10 @@ fn ids_are_kept_where_they_may() {
 
 #[test]
 fn a_time_to_come_and_an_orphan_are_noted() {
-    let late = Legacy { created_at: Some(NOW.plus_ms(1)), ..legacy("u") };
-    let numbered = number(&thread(), vec![late, legacy("t:z")], NOW);
-    let notes: Vec<&Taken> = numbered.notes.iter().map(|note| &note.what).collect();
-    assert_eq!(notes, [&Taken::Future, &Taken::Orphan]);
+    let late = ForeignMessage { created_at: Some(NOW.plus_ms(1)), ..foreign("u") };
+    let numbered = assign_positions(&thread(), vec![late, foreign("t:z")], NOW);
+    let notes: Vec<&NoteKind> = numbered.notes.iter().map(|note| &note.what).collect();
+    assert_eq!(notes, [&NoteKind::Future, &NoteKind::Orphan]);
     assert!(numbered.items[0].position.timestamp() < NOW);
 }
 
@@ -162,8 +162,8 @@ fn openai_messages_are_read() {
         {"role": "assistant", "content": "", "function_call": {"name": "g", "arguments": "{}"}},
         {"role": "function", "name": "g", "content": "G"},
     ]});
-    let read = read(&input).unwrap();
-    assert_eq!((read.source, read.notes.len()), (Source::OpenAi, 0));
+    let read = read(&input, ForeignFormat::OpenAi).unwrap();
+    assert_eq!(read.notes, []);
     let messages = &read.messages;
     assert_eq!((messages[0].role, messages[0].content.as_str()), (Role::System, "Be brief."));
     assert_eq!((messages[1].content.as_str(), messages[1].id.as_deref()), ("What\nis it?", Some("m1")));
@@ -204,9 +204,8 @@ fn langgraph_messages_are_read_in_all_their_forms() {
         ]}}},
         constructed("ChatMessage", json!({"content": "x", "role": "user"})),
     ]}});
-    let read = read(&input).unwrap();
-    assert_eq!(read.source, Source::LangGraph);
-    assert_eq!(read.notes, [Note { index: 5, id: None, what: Taken::NoMessage }]);
+    let read = read(&input, ForeignFormat::LangGraph).unwrap();
+    assert_eq!(read.notes, [ImportNote { index: 5, id: None, what: NoteKind::NoMessage }]);
     let messages = &read.messages;
     assert_eq!(
         messages[0].metadata.to_value(),
@@ -226,7 +225,7 @@ fn langgraph_messages_are_read_in_all_their_forms() {
     assert!(messages[4].metadata.is_empty());
     assert_eq!(messages[5].tool_calls, Some(json!([{"id": "e", "name": "f", "arguments": "{}"}])));
     assert_eq!(messages[6].role, Role::User);
-    let numbered = number(&thread(), read.messages, NOW);
+    let numbered = assign_positions(&thread(), read.messages, NOW);
     let batches = group(numbered.items);
     assert_eq!(batches[0].items().len(), 6, "the late call belongs to it");
     assert_eq!(batches[0].batch_type(), Some(model::BatchType::SystemTrigger), "nobody real asked");
@@ -234,7 +233,7 @@ fn langgraph_messages_are_read_in_all_their_forms() {
 
 #[test]
 fn what_is_wrong_is_refused_whole_and_named() {
-    let refused = |input: Value| read(&input).unwrap_err().to_string();
+    let refused = |input: Value| read(&input, ForeignFormat::OpenAi).unwrap_err().to_string();
     let list = "no list of messages: a JSON array, an object with \"messages\", or a checkpoint is expected";
     assert_eq!(refused(json!({"threads": []})), list);
     let second = |message: Value| refused(json!([{"role": "user", "content": "x"}, message]));
@@ -252,5 +251,5 @@ fn what_is_wrong_is_refused_whole_and_named() {
     assert_eq!(calls(json!("x")), "message 2: its tool calls are no list of objects");
     let many: Vec<Value> = (0..5_000).map(|n| json!({"id": n.to_string()})).collect();
     assert_eq!(calls(json!(many)), "message 2: it has 5000 tool calls; at most 4096 are allowed");
-    assert_eq!(read(&json!([])).map(|input| input.messages.len()), Ok(0));
+    assert_eq!(read(&json!([]), ForeignFormat::OpenAi).map(|input| input.messages.len()), Ok(0));
 }

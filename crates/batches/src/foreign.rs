@@ -1,6 +1,6 @@
-//! Messages from elsewhere, without batches: reading their formats, finding where batches begin, giving them places.
+//! Messages of other systems, without batches: reads their formats, finds where batches begin and assigns positions.
 //!
-//! [`read`] takes OpenAI's chat JSON and the messages of LangGraph's checkpoints; [`number`] gives the messages of one thread
+//! [`read`] takes OpenAI's chat JSON and the messages of LangGraph's checkpoints; [`assign_positions`] gives the messages of one thread
 //! positions, batches and numbers. Both are functions of their input alone, so importing twice changes nothing.
 
 mod boundaries;
@@ -22,14 +22,14 @@ use sha2::{Digest, Sha256};
 use crate::Item;
 
 /// Calls that one message may have.
-pub const MOST_CALLS: usize = 4_096;
+pub const MAX_CALLS: usize = 4_096;
 
-/// A message that knows nothing of batches.
+/// A message of another system, without a batch.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Legacy {
-    /// As it was called there.
+pub struct ForeignMessage {
+    /// Its id there.
     pub id: Option<String>,
-    /// Who speaks.
+    /// The author's role.
     pub role: Role,
     /// Its text.
     pub content: String,
@@ -47,18 +47,18 @@ pub struct Legacy {
 
 /// What was done with a message that could not be taken as it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
+pub struct ImportNote {
     /// Its number in the input, from 0.
     pub index: usize,
     /// Its id there.
     pub id: Option<String>,
     /// What was done.
-    pub what: Taken,
+    pub what: NoteKind,
 }
 
 /// How a message was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Taken {
+pub enum NoteKind {
     /// It is the same as an earlier one with its id, and left out.
     Twice,
     /// Its id cannot be one here, or was used before: it has another.
@@ -74,34 +74,47 @@ pub enum Taken {
     NoMessage,
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for ImportNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "message {}", self.index + 1)?;
         if let Some(id) = &self.id {
             write!(f, " ({id:?})")?;
         }
         match &self.what {
-            Taken::Twice => f.write_str(": the same as an earlier one; left out"),
-            Taken::IdChanged { to } => write!(f, ": its id is taken or not allowed here; it becomes {to}"),
-            Taken::Future => f.write_str(": its time is later than now; it is placed after the one before"),
-            Taken::Orphan => f.write_str(": a result without a call; it is kept in a batch of its own"),
-            Taken::NoMessage => f.write_str(": not a message; left out"),
+            NoteKind::Twice => f.write_str(": the same as an earlier one; left out"),
+            NoteKind::IdChanged { to } => write!(f, ": its id is taken or not allowed here; it becomes {to}"),
+            NoteKind::Future => {
+                f.write_str(": its time is later than now; it is placed after the one before")
+            }
+            NoteKind::Orphan => f.write_str(": a result without a call; it is kept in a batch of its own"),
+            NoteKind::NoMessage => f.write_str(": not a message; left out"),
         }
     }
 }
 
-/// Which format an input has.
+/// The format of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum ForeignFormat {
     /// A list of `{"role", "content", …}`, or an object with it as `messages`.
     OpenAi,
     /// A list of LangChain's messages, or a checkpoint with it.
     LangGraph,
 }
 
+impl ForeignFormat {
+    /// `openai` or `langgraph`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "openai" => Some(Self::OpenAi),
+            "langgraph" => Some(Self::LangGraph),
+            _ => None,
+        }
+    }
+}
+
 /// An input that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidLegacy {
+pub enum ForeignError {
     /// There is no list of messages in it.
     #[error("no list of messages: a JSON array, an object with \"messages\", or a checkpoint is expected")]
     NoList,
@@ -111,17 +124,17 @@ pub enum InvalidLegacy {
         /// From 0.
         index: usize,
         /// What is wrong with it.
-        wrong: Wrong,
+        wrong: FormatError,
     },
 }
 
 /// What is wrong with a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
+pub enum FormatError {
     /// It is no object.
     #[error("it is no JSON object")]
     NotAnObject,
-    /// Nobody knows who speaks.
+    /// Its role is unknown.
     #[error("its role or type is {0}")]
     Role(String),
     /// Neither a text nor a list of parts.
@@ -131,7 +144,7 @@ pub enum Wrong {
     #[error("its tool calls are no list of objects")]
     Calls,
     /// Too many.
-    #[error("it has {0} tool calls; at most {MOST_CALLS} are allowed")]
+    #[error("it has {0} tool calls; at most {MAX_CALLS} are allowed")]
     TooManyCalls(usize),
     /// Postgres cannot store it.
     #[error("its text holds a NUL character")]
@@ -141,37 +154,31 @@ pub enum Wrong {
     Metadata(#[from] InvalidMetadata),
 }
 
-/// Messages as they were read.
+/// The messages of a thread as they were read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Input {
-    /// The format that they had.
-    pub source: Source,
+pub struct ForeignThread {
     /// In their order.
-    pub messages: Vec<Legacy>,
+    pub messages: Vec<ForeignMessage>,
     /// What was left out.
-    pub notes: Vec<Note>,
+    pub notes: Vec<ImportNote>,
 }
 
-/// Reads a whole thread, in whichever of the formats it is.
+/// Reads a whole thread in one of the formats.
 ///
 /// # Errors
-/// It is in none, or a message is wrong: then nothing is taken.
-pub fn read(input: &Value) -> Result<Input, InvalidLegacy> {
-    let list = list_of(input).ok_or(InvalidLegacy::NoList)?;
-    let source = match list.first() {
-        Some(first) if first.get("role").is_none() && first.get("type").is_some() => Source::LangGraph,
-        _ => Source::OpenAi,
-    };
-    let mut read = Input { source, messages: Vec::with_capacity(list.len()), notes: Vec::new() };
+/// It is not in that format, or a message is invalid: then nothing is read.
+pub fn read(input: &Value, format: ForeignFormat) -> Result<ForeignThread, ForeignError> {
+    let list = list_of(input).ok_or(ForeignError::NoList)?;
+    let mut read = ForeignThread { messages: Vec::with_capacity(list.len()), notes: Vec::new() };
     for (index, message) in list.iter().enumerate() {
-        let taken = match source {
-            Source::OpenAi => openai::message(message).map(Some),
-            Source::LangGraph => langgraph::message(message),
+        let taken = match format {
+            ForeignFormat::OpenAi => openai::message(message).map(Some),
+            ForeignFormat::LangGraph => langgraph::message(message),
         };
         match taken.and_then(|taken| taken.map(checked).transpose()) {
             Ok(Some(message)) => read.messages.push(message),
-            Ok(None) => read.notes.push(Note { index, id: None, what: Taken::NoMessage }),
-            Err(wrong) => return Err(InvalidLegacy::Message { index, wrong }),
+            Ok(None) => read.notes.push(ImportNote { index, id: None, what: NoteKind::NoMessage }),
+            Err(wrong) => return Err(ForeignError::Message { index, wrong }),
         }
     }
     Ok(read)
@@ -183,14 +190,14 @@ fn list_of(input: &Value) -> Option<&Vec<Value>> {
     input.as_array().or_else(|| places.iter().find_map(|place| input.pointer(place)?.as_array()))
 }
 
-fn checked(message: Legacy) -> Result<Legacy, Wrong> {
+fn checked(message: ForeignMessage) -> Result<ForeignMessage, FormatError> {
     let calls = message.tool_calls.as_ref().and_then(Value::as_array).map_or(0, Vec::len);
-    if calls > MOST_CALLS {
-        return Err(Wrong::TooManyCalls(calls));
+    if calls > MAX_CALLS {
+        return Err(FormatError::TooManyCalls(calls));
     }
     let in_calls = message.tool_calls.as_ref().is_some_and(|calls| calls.to_string().contains("\\u0000"));
     let in_id = message.tool_call_id.as_ref().is_some_and(|id| id.contains('\0'));
-    if message.content.contains('\0') || in_calls || in_id { Err(Wrong::Nul) } else { Ok(message) }
+    if message.content.contains('\0') || in_calls || in_id { Err(FormatError::Nul) } else { Ok(message) }
 }
 
 /// A thread's messages with places.
@@ -199,12 +206,12 @@ pub struct Numbered {
     /// By position.
     pub items: Vec<Item>,
     /// What could not be taken as it was.
-    pub notes: Vec<Note>,
+    pub notes: Vec<ImportNote>,
 }
 
 /// Gives the messages of a thread, in their order, positions, batches and numbers. Positions follow the order, and the times
 /// where these agree with it; what has no time stands right after what is before it. `now` only tells which times are wrong.
-pub fn number(thread: &ThreadId, messages: Vec<Legacy>, now: Timestamp) -> Numbered {
+pub fn assign_positions(thread: &ThreadId, messages: Vec<ForeignMessage>, now: Timestamp) -> Numbered {
     let bucket = Bucket::of(thread);
     // Positions count from 2024. What is older keeps its order and its time, and stands at the beginning.
     let base = Position::from_stored(0).timestamp().plus_ms(1);
@@ -214,21 +221,21 @@ pub fn number(thread: &ThreadId, messages: Vec<Legacy>, now: Timestamp) -> Numbe
     let mut items: Vec<Item> = Vec::with_capacity(messages.len());
     let mut origins = Vec::with_capacity(messages.len());
     for (index, message) in messages.into_iter().enumerate() {
-        let mut note = |what| notes.push(Note { index, id: message.id.clone(), what });
+        let mut note = |what| notes.push(ImportNote { index, id: message.id.clone(), what });
         let (message_id, changed) = match ids.take(&message) {
             Id::Kept(id) => (id, false),
             Id::Made(id) => (id, message.id.is_some()),
             Id::Twice => {
-                note(Taken::Twice);
+                note(NoteKind::Twice);
                 continue;
             }
         };
         if changed {
-            note(Taken::IdChanged { to: message_id.clone() });
+            note(NoteKind::IdChanged { to: message_id.clone() });
         }
         let created_at = message.created_at.filter(|at| *at <= now);
         if created_at != message.created_at {
-            note(Taken::Future);
+            note(NoteKind::Future);
         }
         let at = created_at.unwrap_or(positions.high_water()).max(base);
         let position = positions.next(bucket, at);
@@ -251,7 +258,7 @@ pub fn number(thread: &ThreadId, messages: Vec<Legacy>, now: Timestamp) -> Numbe
     let orphans = boundaries::detect(&mut items);
     let orphan = |at: &usize| {
         let (index, id) = origins.get(*at)?.clone();
-        Some(Note { index, id, what: Taken::Orphan })
+        Some(ImportNote { index, id, what: NoteKind::Orphan })
     };
     notes.extend(orphans.iter().filter_map(orphan));
     Numbered { items, notes }
@@ -268,7 +275,7 @@ enum Id {
 }
 
 impl Ids {
-    fn take(&mut self, message: &Legacy) -> Id {
+    fn take(&mut self, message: &ForeignMessage) -> Id {
         let digest = digest(message);
         let own = message.id.as_deref().and_then(|id| MessageId::parse(id).ok());
         let own = own.filter(|id| !TurnId::is_reserved(id));
@@ -285,7 +292,8 @@ impl Ids {
         // Two equal messages without ids are two messages: the number tells them apart.
         let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
         for number in 0_u64.. {
-            let text = if number == 0 { format!("legacy-{hex}") } else { format!("legacy-{hex}-{number}") };
+            let text =
+                if number == 0 { format!("imported-{hex}") } else { format!("imported-{hex}-{number}") };
             let Ok(id) = MessageId::parse(&text) else { break };
             match self.0.get(&id) {
                 Some(_) if message.id.is_some() => return Id::Twice,
@@ -301,7 +309,7 @@ impl Ids {
 }
 
 /// What a message says, with its id there.
-fn digest(message: &Legacy) -> [u8; 32] {
+fn digest(message: &ForeignMessage) -> [u8; 32] {
     let mut hash = Sha256::new();
     let calls = message.tool_calls.as_ref().map(Value::to_string);
     let parts = [

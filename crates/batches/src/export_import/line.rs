@@ -4,7 +4,7 @@ use model::{BatchType, MessageId, Metadata, Position, Role, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Broken, Counts, Thread};
+use super::{Counts, LineError, Thread};
 use crate::{Compaction, Item};
 
 /// One line, but the header.
@@ -52,13 +52,13 @@ pub(super) struct MessageLine {
 
 /// A line with a [`MessageLine`], as it is written: nothing is copied before.
 #[derive(Debug, Serialize)]
-pub(super) struct Said<'a> {
-    pub(super) message: Words<'a>,
+pub(super) struct WrittenMessage<'a> {
+    pub(super) message: MessageText<'a>,
 }
 
 /// A [`MessageLine`], likewise.
 #[derive(Debug, Serialize)]
-pub(super) struct Words<'a> {
+pub(super) struct MessageText<'a> {
     position: Position,
     message_id: &'a str,
     batch_id: Position,
@@ -77,7 +77,7 @@ pub(super) struct Words<'a> {
     created_ms: i64,
 }
 
-impl<'a> Words<'a> {
+impl<'a> MessageText<'a> {
     pub(super) fn of(item: &'a Item) -> Self {
         Self {
             position: item.position,
@@ -101,8 +101,8 @@ impl MessageLine {
         self.tool_calls.as_ref().and_then(Value::as_array).map_or(0, Vec::len)
     }
 
-    pub(super) fn into_item(self) -> Result<Item, Broken> {
-        let unstorable = |detail: String| Broken::Unstorable { detail };
+    pub(super) fn into_item(self) -> Result<Item, LineError> {
+        let unstorable = |detail: String| LineError::Unstorable { detail };
         let has_nul = |text: &str| text.contains('\0');
         let in_calls = self.tool_calls.as_ref().is_some_and(|calls| calls.to_string().contains("\\u0000"));
         if has_nul(&self.content) || self.tool_call_id.as_deref().is_some_and(has_nul) || in_calls {

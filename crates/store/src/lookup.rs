@@ -47,14 +47,14 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotOwner`] when `owner` is not the owner of record: what its successor did may be undone by a store that goes back in
     /// time, and then nothing that was heard of it may count.
-    pub async fn look_up(
+    pub async fn lookup(
         &self,
         owner: Option<Applied>,
         keys: &[MessageKey],
         create_threads: bool,
     ) -> Result<Vec<(MessageKey, Known)>, StoreError> {
         let (buckets, threads, messages) = columns(keys);
-        let statement = sqlx::query(include_str!("look_up/known.sql"));
+        let statement = sqlx::query(include_str!("lookup/known.sql"));
         let (partition, epoch) = columns_of(owner);
         let statement = statement.bind(buckets).bind(threads).bind(messages).bind(partition).bind(epoch);
         let rows = self.rows(statement).await?;
@@ -76,7 +76,7 @@ impl Store {
         keys: &[MessageKey],
     ) -> Result<Vec<(MessageKey, StoredOutcome)>, StoreError> {
         let (buckets, threads, messages) = columns(keys);
-        let statement = sqlx::query(include_str!("look_up/outcome.sql"));
+        let statement = sqlx::query(include_str!("lookup/outcome.sql"));
         let rows = self.rows(statement.bind(buckets).bind(threads).bind(messages)).await?;
         rows.iter().map(|row| Ok((key(row)?, outcome(row)?))).collect()
     }

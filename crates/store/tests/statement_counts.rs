@@ -6,7 +6,7 @@ use sqlx::{PgConnection, Row};
 use store::{Committed, Store};
 
 use crate::fixture::{Database, Owner, thread};
-use crate::words::{agent, at, completes, finishes, task};
+use crate::values::{agent, at, completes, finishes, task};
 
 /// Turns in a statement, as they come together under load.
 const TURNS: i64 = 16;

@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-use super::{Submission, columns, orders, rest, tasks, turns};
+use super::{Submission, columns, dead_letters_spills, orders, tasks, turns};
 use crate::store::Statement;
 
 /// Adds the values of one part.
@@ -48,17 +48,27 @@ impl Parts {
             (turns, include_str!("2_turns.sql"), 20, Some(turns::turns)),
             (
                 turns && self.has(Self::MESSAGES),
-                include_str!("3_fresh_of_turns.sql"),
+                include_str!("3_new_messages_of_turns.sql"),
                 16,
                 Some(columns::messages_of_turns),
             ),
-            (!turns && self.has(Self::MESSAGES), include_str!("3_fresh.sql"), 15, Some(columns::messages)),
+            (
+                !turns && self.has(Self::MESSAGES),
+                include_str!("3_new_messages.sql"),
+                15,
+                Some(columns::messages),
+            ),
             (self.has(Self::MESSAGES), include_str!("4_messages.sql"), 0, None),
             (self.has(Self::TASKS), include_str!("5_tasks.sql"), 14, Some(tasks::tasks)),
             (self.has(Self::OUTBOX), include_str!("6_outbox.sql"), 7, Some(tasks::outbox)),
             (self.has(Self::ORDERS), include_str!("7_orders.sql"), 64, Some(orders::orders)),
-            (self.has(Self::GONE), include_str!("8_gone.sql"), 5, Some(rest::gone)),
-            (self.has(Self::REST), include_str!("8_rest.sql"), 48, Some(rest::rest)),
+            (self.has(Self::GONE), include_str!("8_gone.sql"), 5, Some(dead_letters_spills::gone)),
+            (
+                self.has(Self::REST),
+                include_str!("8_dead_letters_spills.sql"),
+                48,
+                Some(dead_letters_spills::dead_letters_spills),
+            ),
             (true, self.checkpoint(), 0, None),
         ];
         all.into_iter()

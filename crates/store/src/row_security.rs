@@ -1,0 +1,37 @@
+//! Statements in the scope of a tenant: the only place that opens a transaction around another statement.
+//!
+//! It runs in a task of its own ([`crate::connect::run_uncancelled`]), so that a dropped future cannot leave the transaction open.
+
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use crate::TenantScope;
+use crate::store::Statement;
+
+/// The outcome of a statement, and the state of the session that it ran in.
+pub(crate) enum SessionState {
+    /// The session is as it was before.
+    Clean(Result<Vec<PgRow>, sqlx::Error>),
+    /// The transaction may still be open.
+    Unknown(sqlx::Error),
+}
+
+/// Runs one statement in the scope of a tenant. The setting is the transaction's and never the session's: the pool gives the session
+/// to the next statement.
+pub(crate) async fn in_tenant_transaction(
+    connection: &mut PgConnection,
+    statement: Statement,
+    scope: &TenantScope,
+) -> SessionState {
+    // Names of tenants are of an alphabet that needs no quoting.
+    let begin = format!("BEGIN; SELECT set_config('antiphon.tenant', '{}', true)", scope.setting());
+    if let Err(error) = sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *connection).await {
+        return SessionState::Unknown(error);
+    }
+    let rows = statement.fetch_all(&mut *connection).await;
+    let end = if rows.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    match (sqlx::raw_sql(end).execute(&mut *connection).await, rows) {
+        (Ok(_), rows) => SessionState::Clean(rows),
+        (Err(_), Err(error)) | (Err(error), Ok(_)) => SessionState::Unknown(error),
+    }
+}

@@ -4,6 +4,7 @@
 //! instead. A line that must break a rule carries `tidy: allow(<rule>): <why>` in a comment on it or above it.
 
 mod catalogue;
+mod imports;
 mod layering;
 mod names;
 mod source;
@@ -129,6 +130,7 @@ fn violations(files: &[SourceFile]) -> Vec<Violation> {
         .flat_map(|file| [layering::check(file), source::check(file), names::check(file), text::check(file)])
         .flatten()
         .chain(catalogue::check(files))
+        .chain(imports::check(files))
         .collect();
     found.retain(|violation| {
         let file = files.iter().find(|file| file.path == violation.path);

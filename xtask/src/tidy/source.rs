@@ -114,7 +114,7 @@ fn std_paths(text: &str) -> Vec<(usize, String)> {
 }
 
 /// `std::{env, time::{Duration, Instant}}` as full paths.
-fn expand(tree: &str) -> Vec<String> {
+pub(super) fn expand(tree: &str) -> Vec<String> {
     let tree = tree.trim();
     let Some((prefix, rest)) = tree.split_once('{') else {
         return vec![tree.split(" as ").next().unwrap_or_default().to_owned()];

@@ -124,3 +124,48 @@ fn metrics_and_variables_are_in_the_reference() {
     let config = ("crates/antiphon/src/config.rs", "env = \"ANTIPHON_HTTP_ADDR\"\nenv = \"ANTIPHON_HTTP\"\n");
     assert_eq!(found(&[reference, config]), "crates/antiphon/src/config.rs:2: env-catalogue");
 }
+
+#[test]
+fn import_circle_between_files_is_reported() {
+    let lib = ("crates/feed/src/lib.rs", "//! Feed.\nmod a;\nmod b;\npub use a::One;\n");
+    let a = ("crates/feed/src/a.rs", "use crate::b::Two;\npub struct One(Two);\n");
+    let through_export = ("crates/feed/src/b.rs", "use crate::One;\npub struct Two;\nfn f(_: One) {}\n");
+    let expected = "crates/feed/src/a.rs:1: import-circle\ncrates/feed/src/b.rs:1: import-circle";
+    assert_eq!(found(&[lib, a, through_export]), expected);
+    let downwards = ("crates/feed/src/b.rs", "use model::One;\npub struct Two;\n");
+    assert_eq!(found(&[lib, a, downwards]), "");
+    let in_tests =
+        ("crates/feed/src/b.rs", "pub struct Two;\n#[cfg(test)]\nmod tests {\n    use crate::One;\n}\n");
+    assert_eq!(found(&[lib, a, in_tests]), "");
+}
+
+#[test]
+fn import_circle_of_parent_and_child_is_reported() {
+    let parent = "mod child;\nuse self::child::{One, Two};\npub struct Shared(One, Two);\n";
+    let child = "use super::Shared;\npub struct One;\npub struct Two(Box<Shared>);\n";
+    let files = [
+        ("crates/feed/src/lib.rs", "//! Feed.\nmod parent;\n"),
+        ("crates/feed/src/parent.rs", parent),
+        ("crates/feed/src/parent/child.rs", child),
+    ];
+    let expected =
+        "crates/feed/src/parent.rs:2: import-circle\ncrates/feed/src/parent/child.rs:1: import-circle";
+    assert_eq!(found(&files), expected);
+}
+
+#[test]
+fn gateway_folder_uses_only_its_own_row() {
+    let at = |path: &'static str, text: &'static str| {
+        found(&[
+            (path, text),
+            ("crates/gateway/src/api/threads.rs", ""),
+            ("crates/gateway/src/metrics.rs", ""),
+        ])
+    };
+    assert_eq!(at("crates/gateway/src/http/connection.rs", "use crate::metrics;\n"), "");
+    let upwards = "fn f() {\n    crate::api::threads::list();\n}\n";
+    let expected = "crates/gateway/src/http/connection.rs:2: module-layering";
+    assert_eq!(at("crates/gateway/src/http/connection.rs", upwards), expected);
+    let unknown = at("crates/gateway/src/rooms/new.rs", "use crate::metrics;\n");
+    assert_eq!(unknown, "crates/gateway/src/rooms/new.rs:1: module-layering");
+}

@@ -4,7 +4,7 @@
 //! and the time is the caller's. The signature is checked by `jsonwebtoken`, with the cryptography of `ring`.
 
 mod keys;
-mod refetch;
+mod refresh;
 mod signature;
 
 use jsonwebtoken::{Algorithm, Header, Validation, errors::ErrorKind};
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::{Permissions, Principal, Role, TenantName, principal::Source};
 
 pub use keys::{InvalidJwks, Jwks, SkippedKey};
-pub use refetch::{Refetch, RefetchGate};
+pub use refresh::{JwksRefresh, RefreshReason};
 
 /// Longest token, in bytes.
 const LONGEST_TOKEN: usize = 8 * 1024;
@@ -69,7 +69,7 @@ pub struct JwtRules {
 
 /// Why a token opens nothing. The client is told none of it but what the issuer could tell it, too.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum JwtRefused {
+pub enum JwtError {
     /// More than 8 KiB.
     #[error("the token is longer than {LONGEST_TOKEN} bytes")]
     TooLong,
@@ -85,7 +85,7 @@ pub enum JwtRefused {
     /// An algorithm that is not among ours, or not the key's.
     #[error("the token's algorithm is not allowed, or not for the key")]
     OtherAlgorithm,
-    /// Its key is not in the set: it may be newer. Ask [`RefetchGate`] whether to fetch the set again.
+    /// Its key is not in the set: it may be newer. Ask [`JwksRefresh`] whether to fetch the set again.
     #[error("the token's key {kid:?} is not known")]
     UnknownKey {
         /// What it calls the key. Chosen by whoever made the token: no path, no address.
@@ -173,14 +173,14 @@ impl JwtRules {
 /// Checks a token and says who speaks by it.
 ///
 /// # Errors
-/// Anything that is not exactly as the rules want it. After [`JwtRefused::UnknownKey`] it may succeed with newer keys; all
+/// Anything that is not exactly as the rules want it. After [`JwtError::UnknownKey`] it may succeed with newer keys; all
 /// other reasons stay.
-pub fn verify(token: &str, keys: &Jwks, rules: &JwtRules, now: Timestamp) -> Result<Principal, JwtRefused> {
+pub fn verify(token: &str, keys: &Jwks, rules: &JwtRules, now: Timestamp) -> Result<Principal, JwtError> {
     if token.len() > LONGEST_TOKEN {
-        return Err(JwtRefused::TooLong);
+        return Err(JwtError::TooLong);
     }
     signature::install();
-    let header = jsonwebtoken::decode_header(token).map_err(|_| JwtRefused::Malformed)?;
+    let header = jsonwebtoken::decode_header(token).map_err(|_| JwtError::Malformed)?;
     let algorithm = algorithm(&header, rules)?;
     let key = keys.key(header.kid.as_deref(), algorithm)?;
     let claims = jsonwebtoken::decode::<Map<String, Value>>(token, key, &validation(header.alg, rules));
@@ -189,20 +189,20 @@ pub fn verify(token: &str, keys: &Jwks, rules: &JwtRules, now: Timestamp) -> Res
 }
 
 /// What the header may say.
-fn algorithm(header: &Header, rules: &JwtRules) -> Result<JwtAlgorithm, JwtRefused> {
+fn algorithm(header: &Header, rules: &JwtRules) -> Result<JwtAlgorithm, JwtError> {
     let typ = header.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
     if !["jwt", "at+jwt"].contains(&typ.strip_prefix("application/").unwrap_or(&typ)) {
-        return Err(JwtRefused::OtherType);
+        return Err(JwtError::OtherType);
     }
     // The library reads `crit` and leaves it at that.
     if header.crit.is_some() {
-        return Err(JwtRefused::Critical);
+        return Err(JwtError::Critical);
     }
     if header.kid.as_ref().is_some_and(|kid| kid.len() > LONGEST_KID) {
-        return Err(JwtRefused::Malformed);
+        return Err(JwtError::Malformed);
     }
     let ours = JwtAlgorithm::of_library(header.alg).filter(|algorithm| rules.algorithms.contains(algorithm));
-    ours.ok_or(JwtRefused::OtherAlgorithm)
+    ours.ok_or(JwtError::OtherAlgorithm)
 }
 
 /// What the library checks. Not the times: it would read the clock itself.
@@ -216,29 +216,29 @@ fn validation(algorithm: Algorithm, rules: &JwtRules) -> Validation {
     validation
 }
 
-fn refusal(error: &ErrorKind) -> JwtRefused {
+fn refusal(error: &ErrorKind) -> JwtError {
     match error {
-        ErrorKind::InvalidSignature => JwtRefused::Signature,
-        ErrorKind::InvalidAlgorithm | ErrorKind::InvalidKeyFormat => JwtRefused::OtherAlgorithm,
-        ErrorKind::InvalidIssuer => JwtRefused::OtherIssuer,
-        ErrorKind::InvalidAudience => JwtRefused::OtherAudience,
-        ErrorKind::MissingRequiredClaim(name) => JwtRefused::Claim(name.clone()),
-        _ => JwtRefused::Malformed,
+        ErrorKind::InvalidSignature => JwtError::Signature,
+        ErrorKind::InvalidAlgorithm | ErrorKind::InvalidKeyFormat => JwtError::OtherAlgorithm,
+        ErrorKind::InvalidIssuer => JwtError::OtherIssuer,
+        ErrorKind::InvalidAudience => JwtError::OtherAudience,
+        ErrorKind::MissingRequiredClaim(name) => JwtError::Claim(name.clone()),
+        _ => JwtError::Malformed,
     }
 }
 
-fn principal(claims: &Map<String, Value>, rules: &JwtRules, now: Timestamp) -> Result<Principal, JwtRefused> {
+fn principal(claims: &Map<String, Value>, rules: &JwtRules, now: Timestamp) -> Result<Principal, JwtError> {
     // The library takes a list with our issuer among others, too.
     if claims.get("iss").and_then(Value::as_str) != Some(&rules.issuer) || rules.issuer.is_empty() {
-        return Err(JwtRefused::OtherIssuer);
+        return Err(JwtError::OtherIssuer);
     }
     // A setting that was left empty must not be met by a claim that is empty.
     if rules.audience.is_empty() {
-        return Err(JwtRefused::OtherAudience);
+        return Err(JwtError::OtherAudience);
     }
     let expires_at = lifetime(claims, rules, now)?;
     let subject = claims.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty());
-    let subject = subject.ok_or_else(|| JwtRefused::Claim("sub".to_owned()))?;
+    let subject = subject.ok_or_else(|| JwtError::Claim("sub".to_owned()))?;
     let role = role(claims, &rules.role_claim)?;
     Ok(Principal {
         tenant: tenant(claims, rules)?,
@@ -251,47 +251,47 @@ fn principal(claims: &Map<String, Value>, rules: &JwtRules, now: Timestamp) -> R
 }
 
 /// When the token ends, by its own word or by its age, leeway included.
-fn lifetime(claims: &Map<String, Value>, rules: &JwtRules, now: Timestamp) -> Result<Timestamp, JwtRefused> {
+fn lifetime(claims: &Map<String, Value>, rules: &JwtRules, now: Timestamp) -> Result<Timestamp, JwtError> {
     let leeway = i64::from(rules.leeway_s) * 1000;
-    let missing = |name: &str| JwtRefused::Claim(name.to_owned());
+    let missing = |name: &str| JwtError::Claim(name.to_owned());
     let end = time(claims, "exp")?.ok_or_else(|| missing("exp"))?.plus_ms(leeway);
     let issued = time(claims, "iat")?.ok_or_else(|| missing("iat"))?;
     let too_old = issued.plus_ms(i64::from(rules.max_age_s) * 1000 + leeway);
     if end <= now {
-        return Err(JwtRefused::Expired);
+        return Err(JwtError::Expired);
     }
     if too_old <= now {
-        return Err(JwtRefused::TooOld);
+        return Err(JwtError::TooOld);
     }
     let begins = time(claims, "nbf")?.map_or(issued, |not_before| not_before.max(issued));
     if begins > now.plus_ms(leeway) {
-        return Err(JwtRefused::NotYet);
+        return Err(JwtError::NotYet);
     }
     Ok(end.min(too_old))
 }
 
 /// Seconds since 1970, which may have a fraction (RFC 7519, section 2).
-fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<Timestamp>, JwtRefused> {
+fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<Timestamp>, JwtError> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let seconds = value.as_f64().filter(|seconds| (0.0..=LATEST_S).contains(seconds));
-    let seconds = seconds.ok_or_else(|| JwtRefused::Claim(name.to_owned()))?;
+    let seconds = seconds.ok_or_else(|| JwtError::Claim(name.to_owned()))?;
     #[allow(clippy::cast_possible_truncation, reason = "within the year 9999")]
     Ok(Some(Timestamp((seconds * 1000.0) as i64)))
 }
 
-fn role(claims: &Map<String, Value>, claim: &str) -> Result<Role, JwtRefused> {
+fn role(claims: &Map<String, Value>, claim: &str) -> Result<Role, JwtError> {
     // Some providers know roles only as lists. Of several nobody could say which one is meant.
     let name = match claims.get(claim) {
         Some(Value::String(name)) => Some(name.as_str()),
         Some(Value::Array(names)) if names.len() == 1 => names[0].as_str(),
         _ => None,
     };
-    let name = name.ok_or_else(|| JwtRefused::Claim(claim.to_owned()))?;
-    Role::of_name(name).ok_or(JwtRefused::UnknownRole)
+    let name = name.ok_or_else(|| JwtError::Claim(claim.to_owned()))?;
+    Role::of_name(name).ok_or(JwtError::UnknownRole)
 }
 
-fn tenant(claims: &Map<String, Value>, rules: &JwtRules) -> Result<TenantName, JwtRefused> {
-    let wrong = || JwtRefused::Claim(rules.tenant_claim.clone());
+fn tenant(claims: &Map<String, Value>, rules: &JwtRules) -> Result<TenantName, JwtError> {
+    let wrong = || JwtError::Claim(rules.tenant_claim.clone());
     match claims.get(&rules.tenant_claim) {
         Some(name) => name.as_str().and_then(|name| TenantName::parse(name).ok()).ok_or_else(wrong),
         None if rules.default_tenant_allowed => Ok(TenantName::default()),
@@ -299,12 +299,12 @@ fn tenant(claims: &Map<String, Value>, rules: &JwtRules) -> Result<TenantName, J
     }
 }
 
-fn scopes(claims: &Map<String, Value>, rules: &JwtRules) -> Result<Permissions, JwtRefused> {
+fn scopes(claims: &Map<String, Value>, rules: &JwtRules) -> Result<Permissions, JwtError> {
     let Some(claim) = &rules.scope_claim else { return Ok(Role::Admin.permissions()) };
     match claims.get(claim) {
         None => Ok(Role::Admin.permissions()),
         Some(Value::String(scopes)) => Ok(Permissions::of_scopes(scopes.split(' '))),
-        Some(_) => Err(JwtRefused::Claim(claim.clone())),
+        Some(_) => Err(JwtError::Claim(claim.clone())),
     }
 }
 

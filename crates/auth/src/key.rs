@@ -36,7 +36,7 @@ pub struct StoredKey {
     pub tenant: TenantName,
     /// What it is for.
     pub role: Role,
-    /// To what its role is narrowed, if it is ([`Role::narrowed`]).
+    /// To what its role is restricted_to, if it is ([`Role::restricted_to`]).
     pub scopes: Option<Permissions>,
     /// What people call it. Not checked, not shown in the audit.
     pub name: String,
@@ -47,14 +47,14 @@ pub struct StoredKey {
 }
 
 /// A text that has the form of a key; what it is worth is yet to be said. Does not hold the secret.
-pub struct PresentedKey {
+pub struct ApiKey {
     id: KeyId,
     digest: [u8; 32],
 }
 
 /// Why a key opens nothing. The client is told none of it: each is the same 401.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum KeyRefused {
+pub enum ApiKeyError {
     /// The text is not a key.
     #[error("the text is not an API key")]
     Malformed,
@@ -106,22 +106,22 @@ impl NewKey {
     }
 }
 
-impl PresentedKey {
+impl ApiKey {
     /// Whether a credential claims to be an API key, so that it is not taken for a token.
-    pub fn is_meant(text: &str) -> bool {
+    pub fn has_prefix(text: &str) -> bool {
         text.starts_with(PREFIX)
     }
 
     /// Reads a key exactly: nothing before, between or after.
     ///
     /// # Errors
-    /// [`KeyRefused::Malformed`].
-    pub fn parse(text: &str) -> Result<Self, KeyRefused> {
+    /// [`ApiKeyError::Malformed`].
+    pub fn parse(text: &str) -> Result<Self, ApiKeyError> {
         let parts = text.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_'));
-        let (id, secret) = parts.ok_or(KeyRefused::Malformed)?;
-        let id = KeyId::parse(id).ok_or(KeyRefused::Malformed)?;
+        let (id, secret) = parts.ok_or(ApiKeyError::Malformed)?;
+        let id = KeyId::parse(id).ok_or(ApiKeyError::Malformed)?;
         if !is_lower_hex(secret, SECRET_DIGITS) {
-            return Err(KeyRefused::Malformed);
+            return Err(ApiKeyError::Malformed);
         }
         Ok(Self { id, digest: Sha256::digest(text).into() })
     }
@@ -135,10 +135,10 @@ impl PresentedKey {
     ///
     /// # Errors
     /// The secret is wrong, or the key was revoked or has expired.
-    pub fn check(&self, stored: &StoredKey, now: Timestamp) -> Result<Principal, KeyRefused> {
+    pub fn check(&self, stored: &StoredKey, now: Timestamp) -> Result<Principal, ApiKeyError> {
         let same = self.digest.ct_eq(&stored.digest) & self.id.0.ct_eq(&stored.id.0);
         if !bool::from(same) {
-            return Err(KeyRefused::Wrong);
+            return Err(ApiKeyError::Wrong);
         }
         stored.principal(now)
     }
@@ -149,12 +149,12 @@ impl StoredKey {
     ///
     /// # Errors
     /// The key was revoked or has expired.
-    pub fn principal(&self, now: Timestamp) -> Result<Principal, KeyRefused> {
+    pub fn principal(&self, now: Timestamp) -> Result<Principal, ApiKeyError> {
         if self.revoked_at.is_some() {
-            return Err(KeyRefused::Revoked);
+            return Err(ApiKeyError::Revoked);
         }
         if self.expires_at.is_some_and(|end| end <= now) {
-            return Err(KeyRefused::Expired);
+            return Err(ApiKeyError::Expired);
         }
         let role = self.role.permissions();
         Ok(Principal {
@@ -197,9 +197,9 @@ impl fmt::Debug for NewKey {
 }
 
 /// Without the digest.
-impl fmt::Debug for PresentedKey {
+impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PresentedKey({}, …)", self.id)
+        write!(f, "ApiKey({}, …)", self.id)
     }
 }
 

@@ -5,12 +5,12 @@
 //!
 //! | credential | looks like | entry |
 //! |---|---|---|
-//! | API key | `ant_<id>_<secret>` | [`PresentedKey`], made by [`NewKey`] |
-//! | token of an identity provider | a JWT | [`jwt::verify`], with keys that [`jwt::RefetchGate`] keeps fresh |
+//! | API key | `ant_<id>_<secret>` | [`ApiKey`], made by [`NewKey`] |
+//! | token of an identity provider | a JWT | [`jwt::verify`], with keys that [`jwt::JwksRefresh`] keeps fresh |
 //! | ticket for one thread's stream | `tkt_<payload>.<mac>` | [`ticket::check`], made by [`ticket::issue`] |
 //! | none, where none is asked for | | [`Principal::local`] |
 //!
-//! Beside that, how much a tenant may ask for ([`Tenants`]), and which pages of other origins may read answers
+//! Beside that, how much a tenant may ask for ([`TenantRateLimiter`]), and which pages of other origins may read answers
 //! ([`CorsRules`]).
 //!
 //! Whatever is not exactly right is refused. What a client is told is the same for all reasons; the reasons are for
@@ -28,8 +28,11 @@ mod tenant;
 pub mod ticket;
 
 pub use cors::{CorsRules, HeaderPair, InvalidOrigin};
-pub use key::{KeyId, KeyRefused, NewKey, PresentedKey, StoredKey};
-pub use limits::{Bucket, Class, InvalidRate, Limit, Limits, OverLimit, Rate, StreamPermit, Tenants};
+pub use key::{ApiKey, ApiKeyError, KeyId, NewKey, StoredKey};
+pub use limits::{
+    InvalidRate, Limit, LimitExceeded, Limits, Rate, RequestClass, StreamPermit, TenantRateLimiter,
+    TokenBucket,
+};
 pub use permission::{InvalidScope, Permission, Permissions, Role};
 pub use principal::{Principal, Source};
 pub use tenant::TenantName;

@@ -1,6 +1,6 @@
 //! How much a tenant may ask for: requests in a second, and streams at a time.
 //!
-//! Entry: [`Tenants`]. Each gateway counts for itself: with several, a tenant has the limit on each of them. What a tenant
+//! Entry: [`TenantRateLimiter`]. Each gateway counts for itself: with several, a tenant has the limit on each of them. What a tenant
 //! that was forgotten loses is only what was counted against it.
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub struct InvalidRate;
 
 /// A token bucket: holds as much as a burst, and fills with the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bucket {
+pub struct TokenBucket {
     rate: Rate,
     /// In parts of a request.
     level: u64,
@@ -52,7 +52,7 @@ pub struct Limits {
 
 /// What a request costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum RequestClass {
     /// It changes nothing.
     Read,
     /// An input, a task, an act.
@@ -73,7 +73,7 @@ pub enum Limit {
 /// A request that is too much (429).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("too many {}; retry after {retry_after_s} s", .what.name())]
-pub struct OverLimit {
+pub struct LimitExceeded {
     /// Of what.
     pub what: Limit,
     /// For `Retry-After`, in s, from 1. After that time the same request passes, if the tenant asks for nothing in between;
@@ -81,7 +81,7 @@ pub struct OverLimit {
     pub retry_after_s: u32,
 }
 
-/// A stream that is open. It counts until it is [released](Tenants::release).
+/// A stream that is open. It counts until it is [released](TenantRateLimiter::release).
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the stream counts until it is released"]
 pub struct StreamPermit {
@@ -93,7 +93,7 @@ pub struct StreamPermit {
 /// What tenants have used, for at most 10,000 of them. When there are more, the one is forgotten that has been idle the longest;
 /// one that has streams open only if all have.
 #[derive(Debug)]
-pub struct Tenants {
+pub struct TenantRateLimiter {
     limits: Limits,
     known: BTreeMap<TenantName, Usage>,
     /// By whether streams are open, then by the last use.
@@ -105,8 +105,8 @@ pub struct Tenants {
 
 #[derive(Debug)]
 struct Usage {
-    reads: Option<Bucket>,
-    writes: Option<Bucket>,
+    reads: Option<TokenBucket>,
+    writes: Option<TokenBucket>,
     streams: u32,
     born: u64,
     used: u64,
@@ -137,7 +137,7 @@ impl Rate {
     }
 }
 
-impl Bucket {
+impl TokenBucket {
     /// A full one.
     pub fn new(rate: Rate, now: Timestamp) -> Self {
         Self { rate, level: rate.full(), at: now }
@@ -156,7 +156,7 @@ impl Bucket {
     }
 }
 
-impl Tenants {
+impl TenantRateLimiter {
     /// Nothing used yet.
     pub fn new(limits: Limits) -> Self {
         Self { limits, known: BTreeMap::new(), idle: BTreeMap::new(), uses: 0, most: MOST_TENANTS }
@@ -166,15 +166,20 @@ impl Tenants {
     ///
     /// # Errors
     /// It is too much. What was refused does not count.
-    pub fn admit(&mut self, tenant: &TenantName, class: Class, now: Timestamp) -> Result<(), OverLimit> {
+    pub fn admit(
+        &mut self,
+        tenant: &TenantName,
+        class: RequestClass,
+        now: Timestamp,
+    ) -> Result<(), LimitExceeded> {
         let usage = self.usage(tenant, now);
         let (bucket, what) = match class {
-            Class::Read => (&mut usage.reads, Limit::Reads),
-            Class::Write => (&mut usage.writes, Limit::Writes),
+            RequestClass::Read => (&mut usage.reads, Limit::Reads),
+            RequestClass::Write => (&mut usage.writes, Limit::Writes),
         };
         match bucket.as_mut().is_none_or(|bucket| bucket.take(now)) {
             true => Ok(()),
-            false => Err(OverLimit { what, retry_after_s: RETRY_REQUEST_S }),
+            false => Err(LimitExceeded { what, retry_after_s: RETRY_REQUEST_S }),
         }
     }
 
@@ -183,11 +188,15 @@ impl Tenants {
     ///
     /// # Errors
     /// Too many are open.
-    pub fn open_stream(&mut self, tenant: &TenantName, now: Timestamp) -> Result<StreamPermit, OverLimit> {
+    pub fn open_stream(
+        &mut self,
+        tenant: &TenantName,
+        now: Timestamp,
+    ) -> Result<StreamPermit, LimitExceeded> {
         let most = self.limits.streams.unwrap_or(u32::MAX);
         let usage = self.usage(tenant, now);
         if usage.streams >= most {
-            return Err(OverLimit { what: Limit::Streams, retry_after_s: RETRY_STREAM_S });
+            return Err(LimitExceeded { what: Limit::Streams, retry_after_s: RETRY_STREAM_S });
         }
         let born = usage.born;
         self.count(tenant, |streams| streams + 1);
@@ -210,8 +219,8 @@ impl Tenants {
         self.uses += 1;
         let (limits, used) = (self.limits, self.uses);
         let usage = self.known.entry(tenant.clone()).or_insert_with(|| Usage {
-            reads: limits.reads.map(|rate| Bucket::new(rate, now)),
-            writes: limits.writes.map(|rate| Bucket::new(rate, now)),
+            reads: limits.reads.map(|rate| TokenBucket::new(rate, now)),
+            writes: limits.writes.map(|rate| TokenBucket::new(rate, now)),
             streams: 0,
             born: used,
             used,

@@ -171,7 +171,7 @@ impl Role {
     ///
     /// # Errors
     /// A scope that does not exist, or that the role does not have.
-    pub fn narrowed(self, scopes: &[&str]) -> Result<Permissions, InvalidScope> {
+    pub fn restricted_to(self, scopes: &[&str]) -> Result<Permissions, InvalidScope> {
         for scope in scopes {
             let permission =
                 Permission::of_scope(scope).ok_or_else(|| InvalidScope::Unknown((*scope).to_owned()))?;
@@ -211,12 +211,12 @@ mod tests {
 
     #[test]
     fn scopes_only_narrow() {
-        let scoped = Role::Operator.narrowed(&["threads:read", "tasks:write"]).unwrap();
+        let scoped = Role::Operator.restricted_to(&["threads:read", "tasks:write"]).unwrap();
         assert_eq!(scoped, Permissions::of(&[Permission::ReadThreads, Permission::SendTasks]));
-        assert_eq!(Role::Viewer.narrowed(&[]), Ok(Permissions::NONE));
-        let beyond = Role::Viewer.narrowed(&["threads:read", "threads:write"]).unwrap_err();
+        assert_eq!(Role::Viewer.restricted_to(&[]), Ok(Permissions::NONE));
+        let beyond = Role::Viewer.restricted_to(&["threads:read", "threads:write"]).unwrap_err();
         assert_eq!(beyond.to_string(), "the role viewer does not have the scope threads:write");
-        let unknown = Role::Admin.narrowed(&["threads:*"]).unwrap_err();
+        let unknown = Role::Admin.restricted_to(&["threads:*"]).unwrap_err();
         assert!(
             unknown.to_string().starts_with(r#"there is no scope "threads:*"; there are threads:read, "#)
         );

@@ -87,16 +87,16 @@ impl Principal {
         }
     }
 
-    /// Whether it may be done. A ticket may do nothing but follow: see [`Principal::may_follow`].
-    pub fn may(&self, permission: Permission) -> bool {
+    /// Whether it may be done. A ticket may do nothing but follow: see [`Principal::can_stream`].
+    pub fn has_permission(&self, permission: Permission) -> bool {
         self.permissions.has(permission)
     }
 
     /// Whether the events of this thread may be followed. The one question that a ticket answers with yes.
-    pub fn may_follow(&self, thread: &ThreadId) -> bool {
+    pub fn can_stream(&self, thread: &ThreadId) -> bool {
         match &self.thread {
             Some(only) => only == thread,
-            None => self.may(Permission::ReadThreads),
+            None => self.has_permission(Permission::ReadThreads),
         }
     }
 
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn local_may_everything() {
         let local = Principal::local();
-        assert!(Permission::ALL.into_iter().all(|permission| local.may(permission)));
-        assert!(local.may_follow(&ThreadId::parse("t").unwrap()));
+        assert!(Permission::ALL.into_iter().all(|permission| local.has_permission(permission)));
+        assert!(local.can_stream(&ThreadId::parse("t").unwrap()));
         assert_eq!((local.name(), local.tenant().as_str(), local.key()), ("local", None, None));
         assert!(!local.has_expired(Timestamp(i64::MAX)));
     }
@@ -124,8 +124,8 @@ mod tests {
         let thread = ThreadId::parse("t").unwrap();
         let only =
             Principal { permissions: Permissions::NONE, thread: Some(thread.clone()), ..Principal::local() };
-        assert!(only.may_follow(&thread) && !only.may_follow(&ThreadId::parse("T").unwrap()));
-        assert!(!only.may(Permission::ReadThreads));
+        assert!(only.can_stream(&thread) && !only.can_stream(&ThreadId::parse("T").unwrap()));
+        assert!(!only.has_permission(Permission::ReadThreads));
     }
 
     #[test]

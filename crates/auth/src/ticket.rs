@@ -50,7 +50,7 @@ pub struct Ticket {
 
 /// Why no ticket is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotIssued {
+pub enum IssueError {
     /// Not from 1 s to 15 min.
     #[error("a ticket lives from {SHORTEST_LIFETIME_S} to {LONGEST_LIFETIME_S} seconds")]
     Lifetime,
@@ -64,7 +64,7 @@ pub enum NotIssued {
 
 /// Why a ticket opens nothing. The client is told none of it: each is the same 401.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TicketRefused {
+pub enum TicketError {
     /// The text is no ticket.
     #[error("the text is not a ticket")]
     Malformed,
@@ -104,56 +104,56 @@ pub fn issue(
     lifetime_s: u32,
     key: &TicketKey,
     now: Timestamp,
-) -> Result<Ticket, NotIssued> {
+) -> Result<Ticket, IssueError> {
     if !(SHORTEST_LIFETIME_S..=LONGEST_LIFETIME_S).contains(&lifetime_s) {
-        return Err(NotIssued::Lifetime);
+        return Err(IssueError::Lifetime);
     }
-    if matches!(asker.source, Source::Ticket { .. }) || !asker.may_follow(thread) {
-        return Err(NotIssued::NotAllowed);
+    if matches!(asker.source, Source::Ticket { .. }) || !asker.can_stream(thread) {
+        return Err(IssueError::NotAllowed);
     }
     // Whole seconds: the end is rounded up, so that a ticket lives as long as was asked, and never past its credential.
     let wanted = now.plus_ms(i64::from(lifetime_s) * 1000).0.saturating_add(999).div_euclid(1000);
     let end_s = asker.expires_at.map_or(wanted, |end| wanted.min(end.0.div_euclid(1000)));
     let expires_at = Timestamp(end_s.saturating_mul(1000));
     if expires_at <= now {
-        return Err(NotIssued::Expired);
+        return Err(IssueError::Expired);
     }
     let mut payload = vec![VERSION];
     payload.extend(end_s.to_be_bytes());
     for part in [asker.tenant.as_str().unwrap_or_default(), &asker.name, thread.as_str()] {
-        payload.push(u8::try_from(part.len()).map_err(|_| NotIssued::NotAllowed)?);
+        payload.push(u8::try_from(part.len()).map_err(|_| IssueError::NotAllowed)?);
         payload.extend(part.as_bytes());
     }
-    let mac = key.mac(&payload).ok_or(NotIssued::NotAllowed)?.finalize().into_bytes();
+    let mac = key.mac(&payload).ok_or(IssueError::NotAllowed)?.finalize().into_bytes();
     let text = format!("{PREFIX}{}.{}", URL_SAFE_NO_PAD.encode(&payload), URL_SAFE_NO_PAD.encode(mac));
     Ok(Ticket { text, expires_at })
 }
 
-/// Checks a ticket and says who follows by it: a principal that [may follow](Principal::may_follow) one thread and may do
+/// Checks a ticket and says who follows by it: a principal that [may follow](Principal::can_stream) one thread and may do
 /// nothing else. Where it names an [API key](Principal::key), the caller looks whether that still stands.
 ///
 /// # Errors
 /// Anything but a ticket of this key whose time is not over.
-pub fn check(text: &str, key: &TicketKey, now: Timestamp) -> Result<Principal, TicketRefused> {
+pub fn check(text: &str, key: &TicketKey, now: Timestamp) -> Result<Principal, TicketError> {
     if text.len() > LONGEST {
-        return Err(TicketRefused::Malformed);
+        return Err(TicketError::Malformed);
     }
     let parts = text.strip_prefix(PREFIX).and_then(|rest| rest.split_once('.'));
-    let (payload, mac) = parts.ok_or(TicketRefused::Malformed)?;
+    let (payload, mac) = parts.ok_or(TicketError::Malformed)?;
     // This decoder takes one text alone for the same bytes, so a changed text is a changed ticket.
-    let decoded = |text| URL_SAFE_NO_PAD.decode(text).map_err(|_| TicketRefused::Malformed);
+    let decoded = |text| URL_SAFE_NO_PAD.decode(text).map_err(|_| TicketError::Malformed);
     let (payload, mac) = (decoded(payload)?, decoded(mac)?);
-    let expected = key.mac(&payload).ok_or(TicketRefused::Forged)?;
-    expected.verify_slice(&mac).map_err(|_| TicketRefused::Forged)?;
-    let principal = read(&payload).ok_or(TicketRefused::Malformed)?;
+    let expected = key.mac(&payload).ok_or(TicketError::Forged)?;
+    expected.verify_slice(&mac).map_err(|_| TicketError::Forged)?;
+    let principal = read(&payload).ok_or(TicketError::Malformed)?;
     if principal.has_expired(now) {
-        return Err(TicketRefused::Expired);
+        return Err(TicketError::Expired);
     }
     Ok(principal)
 }
 
 /// Whether a credential claims to be a ticket.
-pub fn is_meant(text: &str) -> bool {
+pub fn has_prefix(text: &str) -> bool {
     text.starts_with(PREFIX)
 }
 

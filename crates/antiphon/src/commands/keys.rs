@@ -20,7 +20,7 @@ const PAGE: u32 = 500;
 pub(super) async fn create(store: &Store, options: &CreateKey) -> Result<(), Stop> {
     let scopes = options.scopes.as_ref().map(|scopes| {
         let scopes: Vec<_> = scopes.iter().map(|scope| scope.trim()).collect();
-        options.role.narrowed(&scopes).map_err(|error| Stop::Configuration(error.to_string()))
+        options.role.restricted_to(&scopes).map_err(|error| Stop::Configuration(error.to_string()))
     });
     let made = new_key();
     let key = StoredKey {

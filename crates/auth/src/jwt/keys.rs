@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::DecodingKey;
 use serde_json::Value;
 
-use super::{JwtAlgorithm, JwtRefused};
+use super::{JwtAlgorithm, JwtError};
 
 /// Longest key set, in bytes.
 const LONGEST_SET: usize = 64 * 1024;
@@ -123,18 +123,18 @@ impl Jwks {
     }
 
     /// The key for a token. What the token says only chooses among what the set allows.
-    pub(super) fn key(&self, kid: Option<&str>, algorithm: JwtAlgorithm) -> Result<&DecodingKey, JwtRefused> {
+    pub(super) fn key(&self, kid: Option<&str>, algorithm: JwtAlgorithm) -> Result<&DecodingKey, JwtError> {
         let named = |key: &&Key| key.kind == Kind::Secret || kid.is_none() || key.kid.as_deref() == kid;
         if let Some(kid) = kid
             && !self.keys.iter().any(|key| named(&key))
         {
-            return Err(JwtRefused::UnknownKey { kid: kid.to_owned() });
+            return Err(JwtError::UnknownKey { kid: kid.to_owned() });
         }
         let mut fitting = self.keys.iter().filter(named).filter(|key| key.fits(algorithm));
         match (fitting.next(), fitting.next()) {
             (Some(key), None) => Ok(&key.key),
-            (Some(_), Some(_)) => Err(JwtRefused::NoKeyNamed),
-            (None, _) => Err(JwtRefused::OtherAlgorithm),
+            (Some(_), Some(_)) => Err(JwtError::NoKeyNamed),
+            (None, _) => Err(JwtError::OtherAlgorithm),
         }
     }
 }

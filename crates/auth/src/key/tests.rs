@@ -22,8 +22,8 @@ fn stored(key: &NewKey) -> StoredKey {
     }
 }
 
-fn check(text: &str, stored: &StoredKey) -> Result<Principal, KeyRefused> {
-    PresentedKey::parse(text)?.check(stored, NOW)
+fn check(text: &str, stored: &StoredKey) -> Result<Principal, ApiKeyError> {
+    ApiKey::parse(text)?.check(stored, NOW)
 }
 
 #[test]
@@ -52,22 +52,22 @@ fn scopes_narrow_and_never_widen() {
 fn what_is_over_opens_nothing() {
     let key = made();
     let until = |at| StoredKey { expires_at: Some(Timestamp(at)), ..stored(&key) };
-    assert_eq!(check(key.text(), &until(NOW.0)), Err(KeyRefused::Expired));
+    assert_eq!(check(key.text(), &until(NOW.0)), Err(ApiKeyError::Expired));
     assert_eq!(check(key.text(), &until(NOW.0 + 1)).unwrap().expires_at(), Some(Timestamp(NOW.0 + 1)));
     let revoked = StoredKey { revoked_at: Some(Timestamp(NOW.0 + 99)), ..stored(&key) };
-    assert_eq!(check(key.text(), &revoked), Err(KeyRefused::Revoked));
+    assert_eq!(check(key.text(), &revoked), Err(ApiKeyError::Revoked));
     // Whoever does not know the secret learns nothing of the key's state.
     let guess = NewKey::from_random([0, 1, 2, 3, 0xab, 0xcd, 0xef, 0xff], [0x5b; 32]);
-    assert_eq!(check(guess.text(), &revoked), Err(KeyRefused::Wrong));
+    assert_eq!(check(guess.text(), &revoked), Err(ApiKeyError::Wrong));
 }
 
 #[test]
 fn the_id_is_a_part_of_the_key() {
     let key = made();
     let other = NewKey::from_random([9; 8], [0x5a; 32]);
-    assert_eq!(check(other.text(), &stored(&key)), Err(KeyRefused::Wrong));
+    assert_eq!(check(other.text(), &stored(&key)), Err(ApiKeyError::Wrong));
     let swapped = StoredKey { id: other.id(), ..stored(&key) };
-    assert_eq!(check(key.text(), &swapped), Err(KeyRefused::Wrong));
+    assert_eq!(check(key.text(), &swapped), Err(ApiKeyError::Wrong));
 }
 
 #[test]
@@ -100,15 +100,15 @@ fn other_texts_are_no_keys() {
         text.replacen('5', "٥", 1),
     ];
     for bad in bad {
-        assert_eq!(PresentedKey::parse(&bad).map(|_| ()), Err(KeyRefused::Malformed), "{bad:?}");
+        assert_eq!(ApiKey::parse(&bad).map(|_| ()), Err(ApiKeyError::Malformed), "{bad:?}");
     }
-    assert!(PresentedKey::is_meant("ant_x") && !PresentedKey::is_meant("eyJhbGciOi"));
+    assert!(ApiKey::has_prefix("ant_x") && !ApiKey::has_prefix("eyJhbGciOi"));
 }
 
 #[test]
 fn nothing_shows_the_secret() {
     let key = made();
-    let presented = PresentedKey::parse(key.text()).unwrap();
+    let presented = ApiKey::parse(key.text()).unwrap();
     let stored = stored(&key);
     let principal = presented.check(&stored, NOW).unwrap();
     let shown = format!("{key:?} {key:#?} {presented:?} {stored:?} {stored:#?} {principal:?}");
@@ -133,6 +133,6 @@ proptest! {
 
     #[test]
     fn no_text_breaks_the_reader(text: String) {
-        prop_assert!(PresentedKey::parse(&text).is_err());
+        prop_assert!(ApiKey::parse(&text).is_err());
     }
 }

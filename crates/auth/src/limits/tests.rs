@@ -12,18 +12,18 @@ fn tenant(name: &str) -> TenantName {
     TenantName::parse(name).unwrap()
 }
 
-fn tenants(most: usize, streams: u32) -> Tenants {
+fn tenants(most: usize, streams: u32) -> TenantRateLimiter {
     let limits = Limits { reads: Some(rate(10, 2)), writes: Some(rate(1, 1)), streams: Some(streams) };
-    Tenants { most, ..Tenants::new(limits) }
+    TenantRateLimiter { most, ..TenantRateLimiter::new(limits) }
 }
 
-fn open_streams(tenants: &Tenants) -> u32 {
+fn open_streams(tenants: &TenantRateLimiter) -> u32 {
     tenants.known.values().map(|usage| usage.streams).sum()
 }
 
 #[test]
 fn a_bucket_gives_a_burst_and_then_the_rate() {
-    let mut bucket = Bucket::new(rate(2, 3), START);
+    let mut bucket = TokenBucket::new(rate(2, 3), START);
     let mut taken = |n: u32, now: Timestamp| (0..n).map(|_| bucket.take(now)).collect::<Vec<_>>();
     assert_eq!(taken(4, START), [true, true, true, false]);
     assert_eq!(taken(1, START.plus_ms(499)), [false]);
@@ -36,7 +36,7 @@ fn a_bucket_gives_a_burst_and_then_the_rate() {
 
 #[test]
 fn a_clock_that_goes_back_harms_nothing() {
-    let mut bucket = Bucket::new(rate(1, 1), START);
+    let mut bucket = TokenBucket::new(rate(1, 1), START);
     assert!(bucket.take(START));
     let back = START.plus_ms(-3_600_000);
     assert!(!bucket.take(back));
@@ -49,15 +49,15 @@ fn a_clock_that_goes_back_harms_nothing() {
 fn tenants_and_classes_have_buckets_of_their_own() {
     let mut tenants = tenants(10, 1);
     let (a, b) = (tenant("a"), TenantName::default());
-    assert_eq!(tenants.admit(&a, Class::Write, START), Ok(()));
-    let over = tenants.admit(&a, Class::Write, START).unwrap_err();
-    assert_eq!(over, OverLimit { what: Limit::Writes, retry_after_s: 1 });
+    assert_eq!(tenants.admit(&a, RequestClass::Write, START), Ok(()));
+    let over = tenants.admit(&a, RequestClass::Write, START).unwrap_err();
+    assert_eq!(over, LimitExceeded { what: Limit::Writes, retry_after_s: 1 });
     assert_eq!(over.to_string(), "too many writes; retry after 1 s");
-    assert_eq!(tenants.admit(&a, Class::Read, START), Ok(()));
-    assert_eq!(tenants.admit(&b, Class::Write, START), Ok(()));
-    assert_eq!(tenants.admit(&a, Class::Write, START.plus_ms(1000)), Ok(()));
-    let mut free = Tenants::new(Limits::default());
-    assert!((0..1000).all(|_| free.admit(&a, Class::Read, START).is_ok()));
+    assert_eq!(tenants.admit(&a, RequestClass::Read, START), Ok(()));
+    assert_eq!(tenants.admit(&b, RequestClass::Write, START), Ok(()));
+    assert_eq!(tenants.admit(&a, RequestClass::Write, START.plus_ms(1000)), Ok(()));
+    let mut free = TenantRateLimiter::new(Limits::default());
+    assert!((0..1000).all(|_| free.admit(&a, RequestClass::Read, START).is_ok()));
     let _open = free.open_stream(&a, START).unwrap();
 }
 
@@ -86,14 +86,14 @@ fn the_one_idle_the_longest_is_forgotten() {
     let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(tenant);
     let permit = tenants.open_stream(&a, START).unwrap();
     for name in [&b, &c] {
-        tenants.admit(name, Class::Write, START).unwrap();
+        tenants.admit(name, RequestClass::Write, START).unwrap();
     }
-    assert!(tenants.admit(&b, Class::Write, START).is_err());
-    tenants.admit(&d, Class::Write, START).unwrap();
+    assert!(tenants.admit(&b, RequestClass::Write, START).is_err());
+    tenants.admit(&d, RequestClass::Write, START).unwrap();
     // c has gone: it was used before b, and a has a stream open.
     assert_eq!(tenants.known.keys().collect::<Vec<_>>(), [&a, &b, &d]);
     assert!(tenants.open_stream(&a, START).is_err());
-    tenants.admit(&c, Class::Write, START).unwrap();
+    tenants.admit(&c, RequestClass::Write, START).unwrap();
     assert_eq!(tenants.known.keys().collect::<Vec<_>>(), [&a, &c, &d]);
 
     // When all have streams, even one of those.
@@ -112,13 +112,13 @@ fn the_one_idle_the_longest_is_forgotten() {
 
 #[test]
 fn ten_thousand_tenants_are_remembered() {
-    let mut tenants = Tenants::new(Limits { reads: Some(rate(1, 1)), ..Limits::default() });
+    let mut tenants = TenantRateLimiter::new(Limits { reads: Some(rate(1, 1)), ..Limits::default() });
     for i in 0..10_500 {
-        tenants.admit(&tenant(&format!("t{i}")), Class::Read, START).unwrap();
+        tenants.admit(&tenant(&format!("t{i}")), RequestClass::Read, START).unwrap();
     }
     assert_eq!((tenants.known.len(), tenants.idle.len()), (10_000, 10_000));
-    assert!(tenants.admit(&tenant("t10499"), Class::Read, START).is_err());
-    assert!(tenants.admit(&tenant("t0"), Class::Read, START).is_ok());
+    assert!(tenants.admit(&tenant("t10499"), RequestClass::Read, START).is_err());
+    assert!(tenants.admit(&tenant("t0"), RequestClass::Read, START).is_ok());
 }
 
 proptest! {
@@ -128,7 +128,7 @@ proptest! {
         burst in 1_u32..50,
         steps in prop::collection::vec((0_i64..500, 1_u32..50), 1..100),
     ) {
-        let mut bucket = Bucket::new(rate(per_second, burst), START);
+        let mut bucket = TokenBucket::new(rate(per_second, burst), START);
         let (mut now, mut passed) = (START, 0_i64);
         for (ms, n) in steps {
             now = now.plus_ms(ms);

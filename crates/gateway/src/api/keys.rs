@@ -89,12 +89,12 @@ pub(crate) async fn make(
     let all = Role::ALL.map(Role::name).join(", ");
     let role = Role::of_name(&body.role).ok_or_else(|| invalid(format!("role must be one of {all}")))?;
     let scopes = body.scopes.map(|scopes| {
-        role.narrowed(&scopes.iter().map(String::as_str).collect::<Vec<_>>())
+        role.restricted_to(&scopes.iter().map(String::as_str).collect::<Vec<_>>())
             .map_err(|error| invalid(error.to_string()))
     });
     let scopes = scopes.transpose()?;
     let wanted = scopes.unwrap_or_else(|| role.permissions());
-    if let Some(beyond) = wanted.iter().find(|permission| !desk.principal().may(*permission)) {
+    if let Some(beyond) = wanted.iter().find(|permission| !desk.principal().has_permission(*permission)) {
         let detail = format!("nobody gives what he does not have: {}", beyond.scope());
         return Err(Problem::new(StatusCode::FORBIDDEN, "insufficient_scope", detail));
     }

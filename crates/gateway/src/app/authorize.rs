@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ::protocols::request::{ErrorBody, Rejection};
-use auth::{Class, Permission};
+use auth::{Permission, RequestClass};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware::{self, Next};
@@ -89,7 +89,7 @@ impl Guard {
         let principal = counter.credentials.who(store, headers, ticket, peer, now).await?;
         // What a ticket may follow is known when the thread is.
         let is_ticket = self.is_stream && principal.thread().is_some();
-        if !is_ticket && !principal.may(self.needs) {
+        if !is_ticket && !principal.has_permission(self.needs) {
             let detail = format!("this needs the scope {}", self.needs.scope());
             return Err(Problem::new(StatusCode::FORBIDDEN, "insufficient_scope", detail));
         }
@@ -100,17 +100,17 @@ impl Guard {
     }
 }
 
-fn class(needs: Permission) -> Class {
+fn class(needs: Permission) -> RequestClass {
     match needs {
         Permission::ReadThreads
         | Permission::ReadAgents
         | Permission::ReadAudit
-        | Permission::ReadDeadLetters => Class::Read,
+        | Permission::ReadDeadLetters => RequestClass::Read,
         Permission::WriteThreads
         | Permission::SendTasks
         | Permission::OperateAgents
         | Permission::ConfigureAgents
-        | Permission::ManageKeys => Class::Write,
+        | Permission::ManageKeys => RequestClass::Write,
     }
 }
 

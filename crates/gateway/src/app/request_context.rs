@@ -128,7 +128,7 @@ impl Desk {
 
     /// The caller may follow the thread: a ticket is for one only.
     pub(crate) fn check_follows(&self, thread: &ThreadId) -> Result<(), Problem> {
-        match self.principal.may_follow(thread) {
+        match self.principal.can_stream(thread) {
             true => Ok(()),
             false => {
                 let detail = "the ticket is for another thread";

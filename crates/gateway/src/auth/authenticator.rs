@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
-use auth::ticket::{self, Ticket, TicketKey, TicketRefused};
-use auth::{KeyId, KeyRefused, NewKey, PresentedKey, Principal, Source};
+use auth::ticket::{self, Ticket, TicketError, TicketKey};
+use auth::{ApiKey, ApiKeyError, KeyId, NewKey, Principal, Source};
 use axum::http::{HeaderMap, header};
 use model::{ThreadId, Timestamp};
 use store::{Store, StoreError};
@@ -71,7 +71,7 @@ impl Credentials {
         }
         match (shown(headers)?, ticket) {
             // A key or a token says more than a ticket does.
-            (Some(text), _) if PresentedKey::is_meant(text) => self.by_key(store, text, peer, now).await,
+            (Some(text), _) if ApiKey::has_prefix(text) => self.by_key(store, text, peer, now).await,
             (Some(text), _) => match &self.provider {
                 Some(provider) => provider.verify(text, now).await,
                 None => Err(Denied::Refused("no tokens are taken here".to_owned())),
@@ -142,8 +142,8 @@ impl Credentials {
         peer: Option<IpAddr>,
         now: Timestamp,
     ) -> Result<Principal, Denied> {
-        let refused = |error: KeyRefused| Denied::Refused(error.to_string());
-        let shown = PresentedKey::parse(text).map_err(refused)?;
+        let refused = |error: ApiKeyError| Denied::Refused(error.to_string());
+        let shown = ApiKey::parse(text).map_err(refused)?;
         let store = store.ok_or(Denied::Away("the database has not been reached yet"))?;
         let known = self.keyring.key(store, shown.id(), peer, now).await?;
         let key = known.ok_or_else(|| Denied::Refused("there is no such API key".to_owned()))?;
@@ -160,7 +160,7 @@ impl Credentials {
     ) -> Result<Principal, Denied> {
         let starting = Denied::Away("the database has not been reached yet");
         let (Some(key), Some(store)) = (self.tickets.get(), store) else { return Err(starting) };
-        let refused = |error: TicketRefused| Denied::Refused(error.to_string());
+        let refused = |error: TicketError| Denied::Refused(error.to_string());
         let principal = ticket::check(text, key, now).map_err(refused)?;
         // Where it cannot be said whether its key still counts, the ticket opens nothing.
         match self.ended(store, &principal, now).await? {

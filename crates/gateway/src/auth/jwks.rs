@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use auth::Principal;
-use auth::jwt::{self, Jwks, JwtRefused, JwtRules, Refetch, RefetchGate};
+use auth::jwt::{self, Jwks, JwksRefresh, JwtError, JwtRules, RefreshReason};
 use model::Timestamp;
 use reqwest::{Client, Url};
 use runtime::spawn_named;
@@ -30,7 +30,7 @@ pub(crate) struct Provider {
 #[derive(Debug)]
 struct Source {
     place: Place,
-    gate: Mutex<RefetchGate>,
+    gate: Mutex<JwksRefresh>,
 }
 
 #[derive(Debug)]
@@ -58,11 +58,11 @@ impl Provider {
                 Place::Secret(secret.clone())
             }
         };
-        let source = Arc::new(Source { place, gate: Mutex::new(RefetchGate::new()) });
+        let source = Arc::new(Source { place, gate: Mutex::new(JwksRefresh::new()) });
         Ok(Self { rules: config.rules.clone(), source })
     }
 
-    fn gate(&self) -> MutexGuard<'_, RefetchGate> {
+    fn gate(&self) -> MutexGuard<'_, JwksRefresh> {
         self.source.gate()
     }
 
@@ -77,11 +77,11 @@ impl Provider {
                     .ok_or(Denied::Away("the keys of the identity provider are not there"))?
             }
         };
-        let refused = |refused: JwtRefused| Denied::Refused(refused.to_string());
+        let refused = |refused: JwtError| Denied::Refused(refused.to_string());
         match jwt::verify(token, &keys, &self.rules, now) {
             // Whoever made the token may be ahead of us.
-            Err(unknown @ JwtRefused::UnknownKey { .. }) => {
-                if !self.gate().may_fetch(Refetch::UnknownKey, now) {
+            Err(unknown @ JwtError::UnknownKey { .. }) => {
+                if !self.gate().may_fetch(RefreshReason::UnknownKey, now) {
                     return Err(refused(unknown));
                 }
                 self.fetch(now).await;
@@ -94,7 +94,7 @@ impl Provider {
 
     /// Fetches the keys when they are old.
     pub(crate) async fn refresh(&self, now: Timestamp) {
-        let is_due = self.gate().may_fetch(Refetch::Age, now);
+        let is_due = self.gate().may_fetch(RefreshReason::Age, now);
         if is_due {
             self.fetch(now).await;
         }
@@ -110,7 +110,7 @@ impl Provider {
 }
 
 impl Source {
-    fn gate(&self) -> MutexGuard<'_, RefetchGate> {
+    fn gate(&self) -> MutexGuard<'_, JwksRefresh> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

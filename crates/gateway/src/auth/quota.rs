@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use auth::{Class, OverLimit, Principal, StreamPermit, TenantName, Tenants};
+use auth::{LimitExceeded, Principal, RequestClass, StreamPermit, TenantName, TenantRateLimiter};
 use axum::http::StatusCode;
 use model::Timestamp;
 
@@ -11,13 +11,13 @@ use crate::error::Problem;
 /// How much tenants use of this gateway. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Usage {
-    tenants: Option<Arc<Mutex<Tenants>>>,
+    tenants: Option<Arc<Mutex<TenantRateLimiter>>>,
 }
 
 /// A stream that counts while the value lives.
 #[derive(Debug)]
 pub(crate) struct OpenStream {
-    tenants: Arc<Mutex<Tenants>>,
+    tenants: Arc<Mutex<TenantRateLimiter>>,
     permit: Option<StreamPermit>,
 }
 
@@ -31,10 +31,15 @@ impl Drop for OpenStream {
 
 impl Usage {
     pub(crate) fn new(limits: auth::Limits, is_counted: bool) -> Self {
-        Self { tenants: is_counted.then(|| Arc::new(Mutex::new(Tenants::new(limits)))) }
+        Self { tenants: is_counted.then(|| Arc::new(Mutex::new(TenantRateLimiter::new(limits)))) }
     }
 
-    pub(crate) fn admit(&self, tenant: &TenantName, class: Class, now: Timestamp) -> Result<(), Problem> {
+    pub(crate) fn admit(
+        &self,
+        tenant: &TenantName,
+        class: RequestClass,
+        now: Timestamp,
+    ) -> Result<(), Problem> {
         let Some(tenants) = &self.tenants else { return Ok(()) };
         let mut tenants = tenants.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(tenants.admit(tenant, class, now)?)
@@ -52,8 +57,8 @@ impl Usage {
     }
 }
 
-impl From<OverLimit> for Problem {
-    fn from(over: OverLimit) -> Self {
+impl From<LimitExceeded> for Problem {
+    fn from(over: LimitExceeded) -> Self {
         let detail = format!("the tenant uses as many {} here as it may", over.what.name());
         Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_after(over.retry_after_s)
     }

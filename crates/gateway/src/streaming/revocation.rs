@@ -78,7 +78,7 @@ impl Open {
 
 #[cfg(test)]
 mod tests {
-    use auth::{NewKey, PresentedKey, Role, StoredKey, TenantName};
+    use auth::{ApiKey, NewKey, Role, StoredKey, TenantName};
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -94,7 +94,7 @@ mod tests {
         let (tenant, name) = (TenantName::default(), String::new());
         let (scopes, revoked_at) = (None, None);
         let key = StoredKey { id, digest, tenant, role: Role::Viewer, scopes, name, expires_at, revoked_at };
-        Arc::new(PresentedKey::parse(made.text()).unwrap().check(&key, Timestamp(0)).unwrap())
+        Arc::new(ApiKey::parse(made.text()).unwrap().check(&key, Timestamp(0)).unwrap())
     }
 
     #[tokio::test]

@@ -15,22 +15,22 @@ const STALE_MS: i64 = 24 * 3_600_000;
 
 /// The keys as they were last fetched, and when they may be fetched again. Fetching is the caller's.
 #[derive(Debug, Default)]
-pub struct RefetchGate {
+pub struct JwksRefresh {
     fetched: Option<(Arc<Jwks>, Timestamp)>,
     tried_at: Option<Timestamp>,
 }
 
 /// Why the keys should be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refetch {
+pub enum RefreshReason {
     /// Time has passed. To be asked every some seconds.
     Age,
     /// A token names a key that is not known.
     UnknownKey,
 }
 
-impl RefetchGate {
-    /// Without keys: the first question for [`Refetch::Age`] is answered with yes.
+impl JwksRefresh {
+    /// Without keys: the first question for [`RefreshReason::Age`] is answered with yes.
     pub fn new() -> Self {
         Self::default()
     }
@@ -44,8 +44,8 @@ impl RefetchGate {
     /// Whether to fetch now. A yes counts as a fetch that was tried: it is said to one of many who ask, and not again for
     /// 30 s. When the fetch fails, nothing is to be told: the keys stay, and the next question in 30 s begins the next one.
     #[must_use]
-    pub fn may_fetch(&mut self, why: Refetch, now: Timestamp) -> bool {
-        let wanted = why == Refetch::UnknownKey
+    pub fn may_fetch(&mut self, why: RefreshReason, now: Timestamp) -> bool {
+        let wanted = why == RefreshReason::UnknownKey
             || self.fetched.as_ref().is_none_or(|(_, at)| has_passed(*at, now, FRESH_MS));
         let may = wanted && self.tried_at.is_none_or(|at| has_passed(at, now, PAUSE_MS));
         if may {
@@ -81,31 +81,31 @@ mod tests {
 
     #[test]
     fn a_flood_of_unknown_keys_is_one_fetch_in_thirty_seconds() {
-        let mut gate = RefetchGate::new();
-        assert!(gate.may_fetch(Refetch::Age, at(0)));
+        let mut gate = JwksRefresh::new();
+        assert!(gate.may_fetch(RefreshReason::Age, at(0)));
         gate.fetched(keys(), at(1));
-        let fetches = (0..60_000).filter(|i| gate.may_fetch(Refetch::UnknownKey, at(i / 1000)));
+        let fetches = (0..60_000).filter(|i| gate.may_fetch(RefreshReason::UnknownKey, at(i / 1000)));
         assert_eq!(fetches.count(), 1);
-        assert!(gate.may_fetch(Refetch::UnknownKey, at(60)));
-        assert!(!gate.may_fetch(Refetch::UnknownKey, Timestamp(at(90).0 - 1)));
+        assert!(gate.may_fetch(RefreshReason::UnknownKey, at(60)));
+        assert!(!gate.may_fetch(RefreshReason::UnknownKey, Timestamp(at(90).0 - 1)));
     }
 
     #[test]
     fn keys_are_fetched_again_after_ten_minutes() {
-        let mut gate = RefetchGate::new();
+        let mut gate = JwksRefresh::new();
         assert!(gate.keys(at(0)).is_none());
-        assert!(gate.may_fetch(Refetch::Age, at(0)));
-        assert!(!gate.may_fetch(Refetch::Age, at(29)) && gate.may_fetch(Refetch::Age, at(30)));
+        assert!(gate.may_fetch(RefreshReason::Age, at(0)));
+        assert!(!gate.may_fetch(RefreshReason::Age, at(29)) && gate.may_fetch(RefreshReason::Age, at(30)));
         gate.fetched(keys(), at(31));
-        assert!(!gate.may_fetch(Refetch::Age, at(630)) && gate.may_fetch(Refetch::Age, at(631)));
+        assert!(!gate.may_fetch(RefreshReason::Age, at(630)) && gate.may_fetch(RefreshReason::Age, at(631)));
     }
 
     #[test]
     fn keys_stay_while_fetching_fails_but_not_for_ever() {
-        let mut gate = RefetchGate::new();
+        let mut gate = JwksRefresh::new();
         gate.fetched(keys(), at(0));
         let day = 24 * 3600;
-        let tries = (600..day).filter(|second| gate.may_fetch(Refetch::Age, at(*second))).count();
+        let tries = (600..day).filter(|second| gate.may_fetch(RefreshReason::Age, at(*second))).count();
         assert_eq!(tries, (day as usize - 600) / 30);
         assert!(gate.keys(at(day - 1)).is_some() && gate.keys(at(day)).is_none());
         gate.fetched(keys(), at(day));
@@ -114,10 +114,12 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_back_stops_nothing() {
-        let mut gate = RefetchGate::new();
-        assert!(gate.may_fetch(Refetch::Age, at(100_000)));
+        let mut gate = JwksRefresh::new();
+        assert!(gate.may_fetch(RefreshReason::Age, at(100_000)));
         gate.fetched(keys(), at(100_000));
         assert!(gate.keys(at(0)).is_some());
-        assert!(gate.may_fetch(Refetch::Age, at(0)) && !gate.may_fetch(Refetch::UnknownKey, at(29)));
+        assert!(
+            gate.may_fetch(RefreshReason::Age, at(0)) && !gate.may_fetch(RefreshReason::UnknownKey, at(29))
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use model::{MessageId, Position};
-use protocols::{FailureNote, Header, Native, Seen, StoredAnswer};
+use protocols::{Header, MessageOffset, Native, StoredAnswer, StreamError};
 
 /// A message that has ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +21,7 @@ pub enum How {
     /// Persisted, whole or as far as it had come.
     Stored(StoredAnswer),
     /// Given up.
-    Failed(FailureNote),
+    Failed(StreamError),
 }
 
 /// What to read from the store.
@@ -53,7 +53,7 @@ pub struct Page {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CatchUp {
     /// These events; the reader stands behind them now.
-    Told(Vec<Bytes>),
+    NativeEvent(Vec<Bytes>),
     /// These events, the last of which is the end of the message that it wanted.
     Last(Vec<Bytes>),
     /// It claims to have seen more of a message than there is.
@@ -79,7 +79,7 @@ pub fn catch_up(native: &mut Native, page: &Page, until: Option<&MessageId>) -> 
         }
     }
     native.pass(page.through);
-    CatchUp::Told(out)
+    CatchUp::NativeEvent(out)
 }
 
 /// Tells what the reader lacks of a message, and its end.
@@ -89,7 +89,7 @@ pub(crate) fn tell(native: &mut Native, ended: &Ended, out: &mut Vec<Bytes>) {
     match how {
         How::Failed(failure) => out.push(native.failed(header, *position, failure).bytes()),
         How::Stored(answer) => {
-            let nothing = || Seen::nothing(answer.attempt());
+            let nothing = || MessageOffset::nothing(answer.attempt());
             let seen = native.cursor().seen(message).cloned().unwrap_or_else(nothing);
             let mut rest = answer.rest(&seen);
             if rest.is_anew {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{Chunk, MessageId, Outcome, Position, ThreadId, Timestamp};
-use protocols::{Cursor, FailureNote, Header, Native, cursor};
+use protocols::{Cursor, Header, Native, StreamError, cursor};
 use wire::live::{End, LiveFrame};
 use wire::query::{SnapshotReply, SnapshotRequest};
 
@@ -453,7 +453,7 @@ impl Feed {
             && open.is_none_or(|open| open.seen().attempt == header.attempt);
         let event = match &end.outcome {
             Outcome::Failed(failure) => {
-                self.native.failed(&header, end.position, &FailureNote::from(failure))
+                self.native.failed(&header, end.position, &StreamError::from(failure))
             }
             Outcome::Complete if has_all => self.native.complete(&header, end.position, false),
             Outcome::Stopped if has_all => self.native.complete(&header, end.position, true),
@@ -472,7 +472,7 @@ impl Feed {
     fn let_go(&mut self, message: &MessageId) -> Option<Open> {
         let open = self.open.remove(message)?;
         self.log_bytes -= open.log_bytes();
-        self.native.forget(message);
+        self.native.remove(message);
         if self.left_out {
             self.block();
         }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use model::{MessageId, Timestamp};
-use protocols::{Cursor, Native, Seen};
+use protocols::{Cursor, MessageOffset, Native};
 
 use crate::feed::{AGAIN_MS, Feed};
 use crate::open::Open;
@@ -68,7 +68,7 @@ impl Feed {
             let attempt =
                 native.cursor().seen(&message).filter(|seen| seen.next > 0).map(|seen| seen.attempt);
             out.extend(attempt.map(|attempt| native.reset(&message, attempt)));
-            native.forget(&message);
+            native.remove(&message);
         }
         match self.join_open(&mut native) {
             Join::Joined(events) => {
@@ -86,7 +86,7 @@ impl Feed {
         for (message, _) in cursor.open() {
             let shown = self.open.get(message).map(Open::seen).filter(|shown| shown.attempt > 0);
             if let Some(shown) = shown.filter(|_| self.native.cursor().seen(message).is_none()) {
-                self.native.skip(message, Seen::nothing(shown.attempt));
+                self.native.advance_silently(message, MessageOffset::nothing(shown.attempt));
             }
         }
     }
@@ -131,14 +131,15 @@ impl Feed {
     }
 }
 
-fn is_beyond(seen: &Seen, shown: &Seen) -> bool {
+fn is_beyond(seen: &MessageOffset, shown: &MessageOffset) -> bool {
     (seen.attempt, seen.next) > (shown.attempt, shown.next)
 }
 
-/// Whether what a viewer has seen was numbered as it is here. Told from the store, an answer has other chunks than while it comes: a viewer
+/// Whether what a viewer has seen was numbered as it is here. NativeEvent from the store, an answer has other chunks than while it comes: a viewer
 /// who was cut there may come to a feed that does not know yet that the message has ended.
-fn has_same_chunks(seen: &Seen, open: &Open) -> bool {
-    let has_same_text = |shown: &Seen| (shown.bytes, shown.reasoning) == (seen.bytes, seen.reasoning);
+fn has_same_chunks(seen: &MessageOffset, open: &Open) -> bool {
+    let has_same_text =
+        |shown: &MessageOffset| (shown.bytes, shown.reasoning) == (seen.bytes, seen.reasoning);
     if seen.next == open.next() {
         return has_same_text(open.seen());
     }
@@ -162,7 +163,7 @@ fn show_rest(native: &mut Native, message: &MessageId, open: &Open, out: &mut Ve
     }
     let Some(log) = open.log() else { return false };
     for shown in log.iter().filter(|shown| shown.seen.next > next) {
-        out.extend([native.again(message, shown.seen.clone()), shown.data.clone()]);
+        out.extend([native.replay(message, shown.seen.clone()), shown.data.clone()]);
     }
     true
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use model::{Chunk, ChunkKind};
-use protocols::{Header, Native, Progress, Seen};
+use protocols::{Header, MessageOffset, Native, Progress};
 
 #[derive(Debug)]
 pub(crate) struct Open {
@@ -18,7 +18,7 @@ pub(crate) struct Open {
 #[derive(Debug, Clone)]
 pub(crate) struct Shown {
     pub(crate) data: Bytes,
-    pub(crate) seen: Seen,
+    pub(crate) seen: MessageOffset,
 }
 
 impl Open {
@@ -27,7 +27,7 @@ impl Open {
         Self { header, progress, absent: 0, log: Some(Vec::new()), log_bytes: 0 }
     }
 
-    pub(crate) fn seen(&self) -> &Seen {
+    pub(crate) fn seen(&self) -> &MessageOffset {
         self.progress.seen()
     }
 
@@ -55,7 +55,7 @@ impl Open {
         self.progress.advance(chunk);
         let seen = self.progress.seen().clone();
         if chunk.kind == ChunkKind::Error {
-            native.skip(&self.header.message, seen);
+            native.advance_silently(&self.header.message, seen);
             return None;
         }
         let event = native.chunk(&self.header, seen.clone(), chunk, false);

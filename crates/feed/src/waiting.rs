@@ -162,7 +162,7 @@ impl<V> Waiting<V> {
                 continue;
             };
             match catch_up(native, page, waiter.until.as_ref()) {
-                CatchUp::Told(events) => {
+                CatchUp::NativeEvent(events) => {
                     // Without any, this is all that is stored.
                     waiter.is_behind = !page.ends.is_empty();
                     // It may know of more now than an answer that is on its way.

@@ -16,10 +16,10 @@ pub(crate) mod request;
 use model::{MessageId, Metadata, ThreadId};
 use serde::{Serialize, Serializer};
 
-use crate::fold::{End, Fold, Words};
-use crate::outline::{Call, Change};
+use crate::answer_parts::{Call, PartChange};
+use crate::encoder_driver::{EncoderDriver, End, ProtocolEncoder};
 use crate::usage::Usage;
-use crate::{Happening, Output, Protocol, Then, sse};
+use crate::{AnswerEvent, Output, Protocol, StreamAction, sse};
 
 pub use request::{Request, error_body};
 
@@ -28,17 +28,17 @@ pub const PROTOCOL_VERSION: &str = "1.0";
 
 /// The fold for one answer.
 #[derive(Debug)]
-pub struct AgUi(Fold<Writer>);
+pub struct AgUi(EncoderDriver<Writer>);
 
 impl AgUi {
     /// The stream of the answer `message`. `run`: what the client called the run, or any id for one that did not begin it.
     pub fn new(thread: ThreadId, run: impl Into<String>, message: MessageId) -> Self {
-        Self(Fold::new(message.clone(), Writer { thread, run: run.into(), message }))
+        Self(EncoderDriver::new(message.clone(), Writer { thread, run: run.into(), message }))
     }
 }
 
 impl Protocol for AgUi {
-    fn apply(&mut self, happening: Happening<'_>) -> Output {
+    fn apply(&mut self, happening: AnswerEvent<'_>) -> Output {
         self.0.apply(happening)
     }
 }
@@ -170,58 +170,58 @@ struct Tokens {
     total_tokens: u64,
 }
 
-impl Words for Writer {
+impl ProtocolEncoder for Writer {
     fn open(&mut self, out: &mut Vec<u8>) {
         let (thread_id, run_id) = (self.thread.name(), self.run.as_str());
         sse::data(out, &Event::RunStarted { thread_id, run_id, protocol_version: PROTOCOL_VERSION });
     }
 
-    fn change(&mut self, change: Change<'_>, out: &mut Vec<u8>) {
+    fn change(&mut self, change: PartChange<'_>, out: &mut Vec<u8>) {
         match change {
-            Change::StepBegan | Change::StepEnded | Change::ResultBegan(..) => {}
-            Change::SpanBegan(span) if span.is_reasoning => {
+            PartChange::StepBegan | PartChange::StepEnded | PartChange::ResultBegan(..) => {}
+            PartChange::SpanBegan(span) if span.is_reasoning => {
                 let message_id = self.id(Part::Reasoning(span.part));
                 sse::data(out, &Event::ReasoningStart { message_id });
                 sse::data(out, &Event::ReasoningMessageStart { message_id, role: "reasoning" });
             }
-            Change::SpanGrew(span, delta) if span.is_reasoning => {
+            PartChange::SpanGrew(span, delta) if span.is_reasoning => {
                 let message_id = self.id(Part::Reasoning(span.part));
                 sse::data(out, &Event::ReasoningMessageContent { message_id, delta });
             }
-            Change::SpanEnded(span) if span.is_reasoning => {
+            PartChange::SpanEnded(span) if span.is_reasoning => {
                 let message_id = self.id(Part::Reasoning(span.part));
                 sse::data(out, &Event::ReasoningMessageEnd { message_id });
                 sse::data(out, &Event::ReasoningEnd { message_id });
             }
-            Change::SpanBegan(span) => {
+            PartChange::SpanBegan(span) => {
                 let message_id = self.id(Part::Step(span.step));
                 sse::data(out, &Event::TextMessageStart { message_id, role: "assistant" });
             }
-            Change::SpanGrew(span, delta) => {
+            PartChange::SpanGrew(span, delta) => {
                 let message_id = self.id(Part::Step(span.step));
                 sse::data(out, &Event::TextMessageContent { message_id, delta });
             }
-            Change::SpanEnded(span) => {
+            PartChange::SpanEnded(span) => {
                 sse::data(out, &Event::TextMessageEnd { message_id: self.id(Part::Step(span.step)) });
             }
-            Change::CallBegan(call) => {
+            PartChange::CallBegan(call) => {
                 let (tool_call_id, tool_call_name) = (self.call(call.id.as_ref()), &*call.tool);
                 let parent_message_id = self.id(Part::Step(call.step));
                 sse::data(out, &Event::ToolCallStart { tool_call_id, tool_call_name, parent_message_id });
             }
-            Change::CallGrew(call, delta) => {
+            PartChange::CallGrew(call, delta) => {
                 sse::data(out, &Event::ToolCallArgs { tool_call_id: self.call(&call.id), delta });
             }
-            Change::CallEnded(call, _) => {
+            PartChange::CallEnded(call, _) => {
                 sse::data(out, &Event::ToolCallEnd { tool_call_id: self.call(&call.id) });
             }
             // A result is a message of its own and cannot grow: what follows is another message.
-            Change::ResultEnded(call, whole) => {
+            PartChange::ResultEnded(call, whole) => {
                 self.result(&call, whole.text.get(whole.told..).unwrap_or_default(), whole.told, out);
             }
             // As in the history: every call has a result, and this one is empty.
-            Change::Unanswered(call) => self.result(&call, "", 0, out),
-            Change::Noted(value) => sse::data(out, &Event::Custom { name: "chunk_metadata", value }),
+            PartChange::Unanswered(call) => self.result(&call, "", 0, out),
+            PartChange::Noted(value) => sse::data(out, &Event::Custom { name: "chunk_metadata", value }),
         }
     }
 
@@ -241,8 +241,8 @@ impl Words for Writer {
         sse::data(out, &Event::RunFinished { thread_id, run_id, outcome, usage, metadata });
     }
 
-    fn restart(&mut self, _attempt: u32, was_shown: bool, _out: &mut Vec<u8>) -> Then {
-        if was_shown { Then::Cut } else { Then::Continue }
+    fn restart(&mut self, _attempt: u32, was_shown: bool, _out: &mut Vec<u8>) -> StreamAction {
+        if was_shown { StreamAction::Abort } else { StreamAction::Continue }
     }
 }
 

@@ -19,18 +19,18 @@ use bytes::Bytes;
 use model::{MessageId, Metadata, Timestamp};
 use serde::Serialize;
 
-use crate::fold::{End, Fold, Words};
+use crate::answer_parts::{Call, PartChange};
+use crate::encoder_driver::{EncoderDriver, End, ProtocolEncoder};
 use crate::openai::{ApiError, ErrorObject};
-use crate::outline::{Call, Change};
 use crate::usage::{self, Usage};
-use crate::{FailureNote, Happening, Output, Protocol, Then, json, sse};
+use crate::{AnswerEvent, Output, Protocol, StreamAction, StreamError, json, sse};
 
 pub use crate::openai::error_body;
 pub use request::Request;
 
 /// What a completion says of itself.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct CompletionOptions {
     /// The answer.
     pub message: MessageId,
     /// What the client called the model.
@@ -57,13 +57,13 @@ pub enum ToolCalls {
 /// The fold for one answer.
 #[derive(Debug)]
 // tidy: allow(names): the protocol is called so.
-pub struct ChatCompletions(Fold<Writer>);
+pub struct ChatCompletions(EncoderDriver<Writer>);
 
 impl ChatCompletions {
     /// The completion of an answer.
-    pub fn new(terms: Terms) -> Self {
+    pub fn new(terms: CompletionOptions) -> Self {
         let id = format!("chatcmpl-{}", terms.message);
-        Self(Fold::new(
+        Self(EncoderDriver::new(
             terms.message.clone(),
             Writer { terms, id, text: String::new(), calls: Vec::new(), ended: None },
         ))
@@ -73,20 +73,20 @@ impl ChatCompletions {
     ///
     /// # Errors
     /// The turn failed.
-    pub fn object(&self) -> Option<Result<Bytes, &FailureNote>> {
+    pub fn object(&self) -> Option<Result<Bytes, &StreamError>> {
         self.0.words.object()
     }
 }
 
 impl Protocol for ChatCompletions {
-    fn apply(&mut self, happening: Happening<'_>) -> Output {
+    fn apply(&mut self, happening: AnswerEvent<'_>) -> Output {
         self.0.apply(happening)
     }
 }
 
 #[derive(Debug)]
 struct Writer {
-    terms: Terms,
+    terms: CompletionOptions,
     id: String,
     text: String,
     calls: Vec<WholeCall>,
@@ -96,7 +96,7 @@ struct Writer {
 #[derive(Debug)]
 enum Ended {
     Well { finish_reason: &'static str, usage: Option<Usage> },
-    Failed(FailureNote),
+    Failed(StreamError),
 }
 
 #[derive(Debug)]
@@ -159,13 +159,13 @@ struct Completion<'a> {
     object: &'static str,
     created: i64,
     model: &'a str,
-    choices: [Whole<'a>; 1],
+    choices: [CompletePart<'a>; 1],
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Tokens>,
 }
 
 #[derive(Serialize)]
-struct Whole<'a> {
+struct CompletePart<'a> {
     index: u32,
     message: Message<'a>,
     logprobs: Option<()>,
@@ -194,43 +194,43 @@ impl From<Usage> for Tokens {
     }
 }
 
-impl Words for Writer {
+impl ProtocolEncoder for Writer {
     fn open(&mut self, out: &mut Vec<u8>) {
         self.delta(Delta { role: Some("assistant"), content: Some(""), tool_calls: None }, out);
     }
 
-    fn change(&mut self, change: Change<'_>, out: &mut Vec<u8>) {
+    fn change(&mut self, change: PartChange<'_>, out: &mut Vec<u8>) {
         let shows_calls = self.terms.tool_calls == ToolCalls::Shown;
         match change {
-            Change::SpanGrew(span, text) if !span.is_reasoning => {
+            PartChange::SpanGrew(span, text) if !span.is_reasoning => {
                 self.text.push_str(text);
                 self.delta(Delta { content: Some(text), ..Delta::default() }, out);
             }
-            Change::CallBegan(call) if shows_calls => {
+            PartChange::CallBegan(call) if shows_calls => {
                 let function = Function { name: Some(&call.tool), arguments: "" };
                 let (index, id) = (Some(call.index), Some(&*call.id));
                 self.call(ToolCall { index, id, kind: Some("function"), function }, out);
                 self.calls.push(WholeCall { call, arguments: String::new() });
             }
-            Change::CallGrew(call, text) if shows_calls => {
+            PartChange::CallGrew(call, text) if shows_calls => {
                 if let Some(whole) = self.calls.get_mut(call.index as usize) {
                     whole.arguments.push_str(text);
                 }
                 let function = Function { name: None, arguments: text };
                 self.call(ToolCall { index: Some(call.index), id: None, kind: None, function }, out);
             }
-            Change::StepBegan
-            | Change::StepEnded
-            | Change::SpanBegan(_)
-            | Change::SpanGrew(..)
-            | Change::SpanEnded(_)
-            | Change::CallBegan(_)
-            | Change::CallGrew(..)
-            | Change::CallEnded(..)
-            | Change::ResultBegan(..)
-            | Change::ResultEnded(..)
-            | Change::Unanswered(_)
-            | Change::Noted(_) => {}
+            PartChange::StepBegan
+            | PartChange::StepEnded
+            | PartChange::SpanBegan(_)
+            | PartChange::SpanGrew(..)
+            | PartChange::SpanEnded(_)
+            | PartChange::CallBegan(_)
+            | PartChange::CallGrew(..)
+            | PartChange::CallEnded(..)
+            | PartChange::ResultBegan(..)
+            | PartChange::ResultEnded(..)
+            | PartChange::Unanswered(_)
+            | PartChange::Noted(_) => {}
         }
     }
 
@@ -253,14 +253,14 @@ impl Words for Writer {
         self.ended = Some(Ended::Well { finish_reason, usage });
     }
 
-    fn restart(&mut self, _attempt: u32, was_shown: bool, out: &mut Vec<u8>) -> Then {
+    fn restart(&mut self, _attempt: u32, was_shown: bool, out: &mut Vec<u8>) -> StreamAction {
         (self.text, self.calls) = (String::new(), Vec::new());
         if !was_shown {
-            return Then::Continue;
+            return StreamAction::Continue;
         }
         let text = "the answer started again, and what came of it before does not count";
-        sse::data(out, &error(&FailureNote::new("restarted", text, true)));
-        Then::End
+        sse::data(out, &error(&StreamError::new("restarted", text, true)));
+        StreamAction::Close
     }
 }
 
@@ -286,7 +286,7 @@ impl Writer {
         sse::data(out, &chunk);
     }
 
-    fn object(&self) -> Option<Result<Bytes, &FailureNote>> {
+    fn object(&self) -> Option<Result<Bytes, &StreamError>> {
         let (finish_reason, usage) = match self.ended.as_ref()? {
             Ended::Well { finish_reason, usage } => (*finish_reason, *usage),
             Ended::Failed(failure) => return Some(Err(failure)),
@@ -302,7 +302,7 @@ impl Writer {
             object: "chat.completion",
             created: self.terms.created_at.0.div_euclid(1_000),
             model: &self.terms.model,
-            choices: [Whole { index: 0, message, logprobs: None, finish_reason }],
+            choices: [CompletePart { index: 0, message, logprobs: None, finish_reason }],
             usage: usage.map(Tokens::from),
         };
         let mut out = Vec::new();
@@ -320,7 +320,7 @@ fn whole_call(whole: &WholeCall) -> ToolCall<'_> {
     ToolCall { index: None, id: Some(&whole.call.id), kind: Some("function"), function }
 }
 
-fn error(failure: &FailureNote) -> ApiError<'_> {
+fn error(failure: &StreamError) -> ApiError<'_> {
     let error =
         ErrorObject { message: &failure.text, kind: "server_error", param: None, code: &failure.code };
     ApiError { error }

@@ -13,7 +13,7 @@
 //!   and each `call` of that step how many bytes of its arguments and result it has. `f`: the final chunk, too; `x`: more calls than are
 //!   named. The chunks themselves are gone with the commit; these figures continue a message from what Postgres keeps of it.
 //!
-//! A plain position is a cursor too: `?after=<position of the last message in the history>`. Numbers are decimal.
+//! A plain position is a cursor too: `?after=<position of the last message in the history>`. EventSequence are decimal.
 //! A cursor holds positions, never clocks or sequence numbers of a gateway, and only characters that a URL and
 //! a header take as they are.
 
@@ -32,7 +32,7 @@ pub const MAX_LEN: usize = 20 * 1024;
 
 /// How much of an open message a client has seen.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Seen {
+pub struct MessageOffset {
     /// The attempt.
     pub attempt: u32,
     /// Chunks below this id.
@@ -44,7 +44,7 @@ pub struct Seen {
     /// The step of the turn in which the last of them stands.
     pub step: u32,
     /// The calls of that step, in the order in which they began.
-    pub calls: Vec<SeenCall>,
+    pub calls: Vec<CallOffset>,
     /// There were more calls than can be named.
     pub is_inexact: bool,
     /// The final chunk is among them.
@@ -53,14 +53,14 @@ pub struct Seen {
 
 /// How much of a call a client has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SeenCall {
+pub struct CallOffset {
     /// Bytes of its arguments.
     pub arguments: u64,
     /// Bytes of its result; `None` while there is none.
     pub result: Option<u64>,
 }
 
-impl Seen {
+impl MessageOffset {
     /// Nothing of an attempt.
     pub fn nothing(attempt: u32) -> Self {
         Self { attempt, ..Self::default() }
@@ -72,10 +72,10 @@ impl Seen {
     }
 }
 
-/// [`Seen`] of a message while its chunks are shown, one after another.
+/// [`MessageOffset`] of a message while its chunks are shown, one after another.
 #[derive(Debug, Clone)]
 pub struct Progress {
-    seen: Seen,
+    seen: MessageOffset,
     /// Of the calls of the step.
     ids: Vec<String>,
     has_steps: bool,
@@ -85,16 +85,16 @@ impl Progress {
     /// Nothing of an attempt. `has_steps`: the message is the answer of a turn, in which a step begins with the first text, reasoning or call
     /// after a result.
     pub fn new(attempt: u32, has_steps: bool) -> Self {
-        Self { seen: Seen::nothing(attempt), ids: Vec::new(), has_steps }
+        Self { seen: MessageOffset::nothing(attempt), ids: Vec::new(), has_steps }
     }
 
     /// So much was shown; `ids` are those of the calls of the step.
-    pub(crate) fn going_on(seen: Seen, ids: Vec<String>, has_steps: bool) -> Self {
+    pub(crate) fn going_on(seen: MessageOffset, ids: Vec<String>, has_steps: bool) -> Self {
         Self { seen, ids, has_steps }
     }
 
     /// How much was shown.
-    pub fn seen(&self) -> &Seen {
+    pub fn seen(&self) -> &MessageOffset {
         &self.seen
     }
 
@@ -128,7 +128,7 @@ impl Progress {
         }
     }
 
-    fn call(&mut self, chunk: &Chunk) -> Option<&mut SeenCall> {
+    fn call(&mut self, chunk: &Chunk) -> Option<&mut CallOffset> {
         let id = chunk.metadata.get("tool_call_id").and_then(Value::as_str).unwrap_or_default();
         let known = self.ids.iter().position(|known| known == id);
         if known.is_none() && self.ids.len() == MAX_CALLS {
@@ -137,7 +137,7 @@ impl Progress {
         }
         let index = known.unwrap_or_else(|| {
             self.ids.push(id.to_owned());
-            self.seen.calls.push(SeenCall::default());
+            self.seen.calls.push(CallOffset::default());
             self.ids.len() - 1
         });
         self.seen.calls.get_mut(index)
@@ -148,7 +148,7 @@ impl Progress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
     base: Position,
-    open: BTreeMap<MessageId, Seen>,
+    open: BTreeMap<MessageId, MessageOffset>,
 }
 
 /// Text that is not a cursor.
@@ -200,17 +200,17 @@ impl Cursor {
     }
 
     /// What the client has seen of an open message.
-    pub fn seen(&self, message: &MessageId) -> Option<&Seen> {
+    pub fn seen(&self, message: &MessageId) -> Option<&MessageOffset> {
         self.open.get(message)
     }
 
     /// The messages that are open for the client.
-    pub fn open(&self) -> impl Iterator<Item = (&MessageId, &Seen)> {
+    pub fn open(&self) -> impl Iterator<Item = (&MessageId, &MessageOffset)> {
         self.open.iter()
     }
 
     /// Sets how much of a message has been shown.
-    pub fn set(&mut self, message: &MessageId, seen: Seen) {
+    pub fn set(&mut self, message: &MessageId, seen: MessageOffset) {
         match self.open.get_mut(message) {
             Some(known) => *known = seen,
             None => drop(self.open.insert(message.clone(), seen)),
@@ -234,10 +234,10 @@ impl Cursor {
     }
 }
 
-fn entry(text: &str) -> Option<(MessageId, Seen)> {
+fn entry(text: &str) -> Option<(MessageId, MessageOffset)> {
     let mut fields = text.split('.').peekable();
     let message = MessageId::parse(fields.next()?).ok()?;
-    let mut seen = Seen::nothing(number(fields.next()?)?);
+    let mut seen = MessageOffset::nothing(number(fields.next()?)?);
     (seen.next, seen.bytes) = (number(fields.next()?)?, number(fields.next()?)?);
     let is_mark = |field: &&str| matches!(*field, "f" | "x");
     if fields.peek().is_some_and(|field| !is_mark(field)) {
@@ -251,12 +251,12 @@ fn entry(text: &str) -> Option<(MessageId, Seen)> {
     (fields.next().is_none() && seen.calls.len() <= MAX_CALLS).then_some((message, seen))
 }
 
-fn call(text: &str) -> Option<SeenCall> {
+fn call(text: &str) -> Option<CallOffset> {
     Some(match text.split_once('-') {
         Some((arguments, result)) => {
-            SeenCall { arguments: number(arguments)?, result: Some(number(result)?) }
+            CallOffset { arguments: number(arguments)?, result: Some(number(result)?) }
         }
-        None => SeenCall { arguments: number(text)?, result: None },
+        None => CallOffset { arguments: number(text)?, result: None },
     })
 }
 

@@ -1,7 +1,7 @@
 //! Client protocols as folds over ordered chunks: the same input gives the same bytes on every machine.
 //!
 //! [`native`] is Antiphon's own event stream, of a whole thread. The others show the answer of one turn: each is a
-//! [`Protocol`], a fold over its [`Happening`]s, and reads what its clients ask for ([`request`]):
+//! [`Protocol`], a fold over its [`AnswerEvent`]s, and reads what its clients ask for ([`request`]):
 //!
 //! | module | protocol | resume |
 //! |---|---|---|
@@ -16,14 +16,14 @@
 
 pub mod agui;
 // tidy: allow(names): the protocol is called so.
+mod answer_event;
+mod answer_parts;
 pub mod chat_completions;
 pub mod cursor;
-mod fold;
-mod happening;
+mod encoder_driver;
 mod json;
 pub mod native;
 mod openai;
-mod outline;
 pub mod request;
 pub mod responses;
 mod sse;
@@ -34,10 +34,10 @@ pub mod ui_message;
 mod usage;
 
 pub use agui::AgUi;
+pub use answer_event::{AnswerEvent, Output, Protocol, StreamAction};
 pub use chat_completions::ChatCompletions;
-pub use cursor::{Cursor, InvalidCursor, Progress, Seen};
-pub use happening::{Happening, Output, Protocol, Then};
-pub use native::{Encoded, FailureNote, Header, Native};
+pub use cursor::{Cursor, InvalidCursor, MessageOffset, Progress};
+pub use native::{Encoded, Header, Native, StreamError};
 pub use responses::Responses;
 pub use stored::{Rest, StoredAnswer, StoredMessage};
 pub use ui_message::UiMessage;

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use model::{BatchType, Chunk, Failure, IdRange, MessageId, Position, Role, ThreadId, TurnId};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use crate::{Cursor, Seen, sse};
+use crate::{Cursor, MessageOffset, sse};
 
 mod reader;
 
-pub use reader::{Reader, Told};
+pub use reader::{NativeEvent, Reader};
 
 /// What a stream begins with: it makes proxies pass the headers on before the first chunk. A comment is a line; a blank line after it would
 /// be an event without data to some clients.
@@ -52,7 +52,7 @@ impl Encoded {
 
 /// What a client is told of a failure, wherever it was learnt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailureNote {
+pub struct StreamError {
     /// See [`Failure::code`].
     pub code: String,
     /// What went wrong, for people.
@@ -63,14 +63,14 @@ pub struct FailureNote {
     pub is_retryable: bool,
 }
 
-impl FailureNote {
+impl StreamError {
     /// A failure of which no more than this is known.
     pub fn new(code: impl Into<String>, text: impl Into<String>, is_retryable: bool) -> Self {
         Self { code: code.into(), text: text.into(), missing: Vec::new(), is_retryable }
     }
 }
 
-impl From<&Failure> for FailureNote {
+impl From<&Failure> for StreamError {
     fn from(failure: &Failure) -> Self {
         let missing = match failure {
             Failure::GapTimeout { missing } => missing.clone(),
@@ -128,7 +128,7 @@ impl Native {
     }
 
     /// The reader has nothing of a message any more.
-    pub fn forget(&mut self, message: &MessageId) {
+    pub fn remove(&mut self, message: &MessageId) {
         self.cursor.forget(message);
     }
 
@@ -139,20 +139,26 @@ impl Native {
 
     /// The next chunk of a message, after which the reader has `seen` of it. `is_compacted`: it holds what the store has of all chunks of a
     /// kind that the reader lacks.
-    pub fn chunk(&mut self, header: &Header, seen: Seen, chunk: &Chunk, is_compacted: bool) -> Encoded {
+    pub fn chunk(
+        &mut self,
+        header: &Header,
+        seen: MessageOffset,
+        chunk: &Chunk,
+        is_compacted: bool,
+    ) -> Encoded {
         self.cursor.set(&header.message, seen);
         let thread = &self.thread;
         self.event(chunk.text.len() + 320, &ChunkEvent { thread, header, chunk, is_compacted })
     }
 
     /// A chunk that takes its number but is not shown.
-    pub fn skip(&mut self, message: &MessageId, seen: Seen) {
+    pub fn advance_silently(&mut self, message: &MessageId, seen: MessageOffset) {
         self.cursor.set(message, seen);
     }
 
     /// The id line of a chunk whose data was encoded before ([`Encoded::data`] follows it), after which the reader has
     /// `seen` of its message.
-    pub fn again(&mut self, message: &MessageId, seen: Seen) -> Bytes {
+    pub fn replay(&mut self, message: &MessageId, seen: MessageOffset) -> Bytes {
         self.cursor.set(message, seen);
         let mut out = Vec::with_capacity(96);
         write_id(&mut out, &self.cursor);
@@ -162,7 +168,7 @@ impl Native {
     /// The text of the message starts again. It has an id: a reader that is cut here has forgotten the older attempt,
     /// and must not be continued by a gateway that has not heard of the newer one.
     pub fn reset(&mut self, message: &MessageId, attempt: u32) -> Bytes {
-        self.cursor.set(message, Seen::nothing(attempt));
+        self.cursor.set(message, MessageOffset::nothing(attempt));
         let mut out = Vec::with_capacity(256);
         write_id(&mut out, &self.cursor);
         out.extend_from_slice(b"event: reset\n");
@@ -201,7 +207,7 @@ impl Native {
     }
 
     /// The message was given up. `position`: its place among the ends of the thread.
-    pub fn failed(&mut self, header: &Header, position: Position, failure: &FailureNote) -> Encoded {
+    pub fn failed(&mut self, header: &Header, position: Position, failure: &StreamError) -> Encoded {
         self.cursor.end(&header.message, position);
         let event = ErrorEvent {
             chunk_type: "error",

@@ -207,7 +207,7 @@ pub(crate) enum Shape {
     /// A text, or one to four of them.
     Texts,
     /// An object with numbers.
-    Numbers,
+    EventSequence,
     Object,
 }
 
@@ -226,7 +226,7 @@ impl Shape {
                 (1..=4).contains(&texts.len())
                     && texts.iter().all(|text| text.as_str().is_some_and(|text| !text.is_empty()))
             }
-            (Self::Numbers, Value::Object(map)) => map.values().all(Value::is_number),
+            (Self::EventSequence, Value::Object(map)) => map.values().all(Value::is_number),
             _ => false,
         }
     }
@@ -239,7 +239,7 @@ impl Shape {
             Self::Flag => "true or false",
             Self::Text => "a string that is not empty",
             Self::Texts => "a string, or one to four of them, none of them empty",
-            Self::Numbers => "an object with numbers",
+            Self::EventSequence => "an object with numbers",
             Self::Object => "an object",
         }
     }

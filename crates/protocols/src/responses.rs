@@ -4,9 +4,9 @@
 //! <https://platform.openai.com/docs/api-reference/responses> and
 //! <https://platform.openai.com/docs/api-reference/responses-streaming>.
 //!
-//! Every span of text or reasoning and every call is an item of the output, in the order in which they began; see [`Calls`].
+//! Every span of text or reasoning and every call is an item of the output, in the order in which they began; see [`ToolCallDisplay`].
 //!
-//! Resume: `starting_after` ([`Resume`]). Numbers are those of the fold: the events of attempt `a` begin at `a` thousand
+//! Resume: `starting_after` ([`Resume`]). EventSequence are those of the fold: the events of attempt `a` begin at `a` thousand
 //! million, so that a client that has seen a part of an attempt that was given up gets the whole of the next one. Of an answer of which only the
 //! history is left, the pieces are not known any more: a client that names a number is told the last event alone, whose object has the whole
 //! output; one that names none is told of whole texts (`response.output_text.done`), under numbers above all that were told before, so that
@@ -16,7 +16,7 @@
 //! State: the output with all of its text, for the objects in the events; so it grows with the answer, whose size owners
 //! bound.
 
-mod numbers;
+mod event_sequence;
 mod object;
 pub(crate) mod request;
 mod writer;
@@ -24,18 +24,18 @@ mod writer;
 use bytes::Bytes;
 use model::{MessageId, Metadata, ThreadId, Timestamp};
 
-use crate::fold::{Fold, Words};
-use crate::{Happening, Output, Protocol, json};
+use crate::encoder_driver::{EncoderDriver, ProtocolEncoder};
+use crate::{AnswerEvent, Output, Protocol, json};
 
 use writer::Writer;
 
 pub use crate::openai::error_body;
-pub use numbers::Resume;
+pub use event_sequence::Resume;
 pub use request::{Follows, Request};
 
 /// What a response says of itself.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct ResponseOptions {
     /// Where the turn takes place: the `conversation` of the response.
     pub thread: ThreadId,
     /// The answer.
@@ -51,12 +51,12 @@ pub struct Terms {
     /// The request's metadata.
     pub metadata: Metadata,
     /// How the calls of tools are shown.
-    pub calls: Calls,
+    pub calls: ToolCallDisplay,
 }
 
 /// How a client is shown the tool calls of an answer, which were made here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Calls {
+pub enum ToolCallDisplay {
     /// As `function_call` items, without their results. Some clients take these for calls that they have to make.
     #[default]
     Functions,
@@ -78,20 +78,20 @@ pub fn message_of(response_id: &str) -> Option<MessageId> {
 
 /// The fold for one answer.
 #[derive(Debug)]
-pub struct Responses(Fold<Writer>);
+pub struct Responses(EncoderDriver<Writer>);
 
 impl Responses {
     /// The response of an answer, with the events that a client wants.
-    pub fn new(terms: Terms, resume: Resume) -> Self {
-        Self(Fold::new(terms.message.clone(), Writer::new(terms, resume)))
+    pub fn new(terms: ResponseOptions, resume: Resume) -> Self {
+        Self(EncoderDriver::new(terms.message.clone(), Writer::new(terms, resume)))
     }
 
     /// The response of an answer of which nothing is known but that it is under way: `queued` until a workflow works on it.
-    pub fn under_way(terms: Terms, is_running: bool) -> Bytes {
+    pub fn under_way(terms: ResponseOptions, is_running: bool) -> Bytes {
         let mut response = Self::new(terms, Resume::Start);
-        response.apply(Happening::Opened);
+        response.apply(AnswerEvent::Opened);
         if is_running {
-            response.0.words.hear(&mut Vec::new());
+            response.0.words.on_chunk(&mut Vec::new());
         }
         response.object()
     }
@@ -105,7 +105,7 @@ impl Responses {
 }
 
 impl Protocol for Responses {
-    fn apply(&mut self, happening: Happening<'_>) -> Output {
+    fn apply(&mut self, happening: AnswerEvent<'_>) -> Output {
         self.0.apply(happening)
     }
 

@@ -7,8 +7,8 @@
 use model::{Chunk, ChunkKind, Metadata, Position, Role};
 use serde_json::{Map, Value, json};
 
-use crate::Happening;
-use crate::cursor::{Progress, Seen, SeenCall};
+use crate::AnswerEvent;
+use crate::cursor::{CallOffset, MessageOffset, Progress};
 
 /// A message of a turn after its input, or one that no turn asked for, as the history has it.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +86,8 @@ impl StoredAnswer {
         let is_silent = has_steps && steps.last().is_some_and(|step: &Step| step.content.is_empty());
         let metadata = (!has_mark(metadata, "stopped")).then(|| said_with_final(metadata, is_silent));
         let mut answer = Self { attempt, position, has_steps, steps, metadata, chunks: Vec::new() };
-        answer.chunks = answer.after(&Seen::nothing(attempt)).map(|(chunks, _)| chunks).unwrap_or_default();
+        answer.chunks =
+            answer.after(&MessageOffset::nothing(attempt)).map(|(chunks, _)| chunks).unwrap_or_default();
         answer
     }
 
@@ -106,28 +107,28 @@ impl StoredAnswer {
     }
 
     /// What happened, one after another.
-    pub fn happenings(&self) -> impl Iterator<Item = Happening<'_>> {
+    pub fn events(&self) -> impl Iterator<Item = AnswerEvent<'_>> {
         let attempt = self.attempt;
         let chunks = self.chunks.iter().map(move |chunk| {
             let role = if chunk.kind == ChunkKind::ToolResult { Role::Tool } else { Role::Assistant };
-            Happening::Chunk { attempt, role, chunk }
+            AnswerEvent::Chunk { attempt, role, chunk }
         });
         let end = match self.is_stopped() {
-            true => Happening::Stopped,
-            false => Happening::Complete { position: self.position },
+            true => AnswerEvent::Stopped,
+            false => AnswerEvent::Complete { position: self.position },
         };
-        std::iter::once(Happening::Opened).chain(chunks).chain([end])
+        std::iter::once(AnswerEvent::Opened).chain(chunks).chain([end])
     }
 
     /// Whether a client can have seen so much of it. What was stopped may have got further for an owner that did not come to store it.
-    pub fn has(&self, seen: &Seen) -> bool {
+    pub fn has(&self, seen: &MessageOffset) -> bool {
         let text: usize = self.steps.iter().map(|step| step.content.len()).sum();
         let is_within = seen.attempt != self.attempt || seen.bytes <= text as u64;
         seen.is_possible() && (is_within || self.is_stopped())
     }
 
     /// What a client lacks who has seen so much.
-    pub fn rest(&self, seen: &Seen) -> Rest {
+    pub fn rest(&self, seen: &MessageOffset) -> Rest {
         match self.after(seen).filter(|_| seen.attempt == self.attempt) {
             Some((chunks, progress)) => Rest { is_anew: false, chunks, progress },
             None => {
@@ -138,7 +139,7 @@ impl StoredAnswer {
     }
 
     /// `None` when what was seen is no part of this answer, or is not known exactly.
-    fn after(&self, seen: &Seen) -> Option<(Vec<Chunk>, Progress)> {
+    fn after(&self, seen: &MessageOffset) -> Option<(Vec<Chunk>, Progress)> {
         let mut writer = Writer { next: seen.next, chunks: Vec::new() };
         let (mut said, mut thought) = (seen.bytes as usize, seen.reasoning as usize);
         let mut ids = Vec::new();
@@ -220,10 +221,10 @@ impl Writer {
     }
 
     /// Beyond so many bytes of text and reasoning, and of these calls.
-    fn rest_of_step(&mut self, step: &Step, said: usize, thought: usize, calls: &[SeenCall]) -> Option<()> {
+    fn rest_of_step(&mut self, step: &Step, said: usize, thought: usize, calls: &[CallOffset]) -> Option<()> {
         let (content, reasoning) = (step.content.get(said..)?, step.reasoning.get(thought..)?);
         let (begun, others) = step.calls.split_at_checked(calls.len())?;
-        let arguments = |(call, seen): (&Call, &SeenCall)| call.arguments.len() > seen.arguments as usize;
+        let arguments = |(call, seen): (&Call, &CallOffset)| call.arguments.len() > seen.arguments as usize;
         let lacks_calls = !others.is_empty() || begun.iter().zip(calls).any(arguments);
         let has_results = calls.iter().any(|call| call.result.is_some());
         // What is said after a result would begin the next step.

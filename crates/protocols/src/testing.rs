@@ -3,7 +3,7 @@
 use model::{Chunk, ChunkKind, Metadata, Position, Role};
 use serde_json::{Value, json};
 
-use crate::{FailureNote, Happening, Protocol, Then};
+use crate::{AnswerEvent, Protocol, StreamAction, StreamError};
 
 /// A chunk: `text`, `think:…`, `call:id:args`, `done:id:args`, `result:id:text`, `fault:id:text`, `note:json`, `final:json`.
 pub(crate) fn chunk(id: u32, word: &str) -> Chunk {
@@ -40,20 +40,20 @@ pub(crate) fn assert_told(protocol: &mut dyn Protocol, rows: &[(&str, &[&str])])
     for (id, (word, expected)) in (0..).zip(rows) {
         let chunk = chunk(id, word);
         let failure = match word.splitn(3, ':').collect::<Vec<_>>()[..] {
-            ["failed", code, text] => Some(FailureNote::new(code, text, true)),
+            ["failed", code, text] => Some(StreamError::new(code, text, true)),
             _ => None,
         };
         let happening = match (*word, word.split_once(':')) {
-            ("open", _) => Happening::Opened,
-            ("complete", _) => Happening::Complete { position: Position::from_stored(7) },
-            ("stopped", _) => Happening::Stopped,
+            ("open", _) => AnswerEvent::Opened,
+            ("complete", _) => AnswerEvent::Complete { position: Position::from_stored(7) },
+            ("stopped", _) => AnswerEvent::Stopped,
             (_, Some(("reset", number))) => {
                 attempt = number.parse().unwrap();
-                Happening::Reset { attempt }
+                AnswerEvent::Reset { attempt }
             }
             _ => match &failure {
-                Some(failure) => Happening::Failed(failure),
-                None => Happening::Chunk { attempt, role: Role::Assistant, chunk: &chunk },
+                Some(failure) => AnswerEvent::Failed(failure),
+                None => AnswerEvent::Chunk { attempt, role: Role::Assistant, chunk: &chunk },
             },
         };
         let output = protocol.apply(happening);
@@ -64,7 +64,7 @@ pub(crate) fn assert_told(protocol: &mut dyn Protocol, rows: &[(&str, &[&str])])
             .collect();
         assert_eq!(told, *expected, "{word}");
         let is_end =
-            matches!(happening, Happening::Complete { .. } | Happening::Stopped | Happening::Failed(_));
-        assert_eq!(output.then == Then::End, is_end, "{word}");
+            matches!(happening, AnswerEvent::Complete { .. } | AnswerEvent::Stopped | AnswerEvent::Failed(_));
+        assert_eq!(output.then == StreamAction::Close, is_end, "{word}");
     }
 }

@@ -18,10 +18,10 @@ use model::{MessageId, Metadata};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::fold::{End, Fold, Words};
-use crate::outline::{Change, arguments};
+use crate::answer_parts::{PartChange, arguments};
+use crate::encoder_driver::{EncoderDriver, End, ProtocolEncoder};
 use crate::usage::finish_reason;
-use crate::{Happening, Output, Protocol, Then, sse};
+use crate::{AnswerEvent, Output, Protocol, StreamAction, sse};
 
 pub use history::HistoryMessage;
 pub use request::{Regenerated, Request, error_body};
@@ -31,17 +31,17 @@ pub const HEADERS: &[(&str, &str)] = &[("x-vercel-ai-ui-message-stream", "v1")];
 
 /// The fold for one answer.
 #[derive(Debug)]
-pub struct UiMessage(Fold<Writer>);
+pub struct UiMessage(EncoderDriver<Writer>);
 
 impl UiMessage {
     /// The stream of the answer `message`, which becomes the id of the UI message.
     pub fn new(message: MessageId) -> Self {
-        Self(Fold::new(message.clone(), Writer { message, refused: Vec::new() }))
+        Self(EncoderDriver::new(message.clone(), Writer { message, refused: Vec::new() }))
     }
 }
 
 impl Protocol for UiMessage {
-    fn apply(&mut self, happening: Happening<'_>) -> Output {
+    fn apply(&mut self, happening: AnswerEvent<'_>) -> Output {
         self.0.apply(happening)
     }
 
@@ -147,25 +147,25 @@ struct Tool {
 
 const OURS: Tool = Tool { provider_executed: true, dynamic: true };
 
-impl Words for Writer {
+impl ProtocolEncoder for Writer {
     fn open(&mut self, out: &mut Vec<u8>) {
         sse::data(out, &Part::Start { message_id: &self.message });
     }
 
-    fn change(&mut self, change: Change<'_>, out: &mut Vec<u8>) {
+    fn change(&mut self, change: PartChange<'_>, out: &mut Vec<u8>) {
         match change {
-            Change::StepBegan => {
+            PartChange::StepBegan => {
                 self.refused.clear();
                 sse::data(out, &Part::StartStep);
             }
-            Change::StepEnded => sse::data(out, &Part::FinishStep),
-            Change::SpanBegan(span) => {
+            PartChange::StepEnded => sse::data(out, &Part::FinishStep),
+            PartChange::SpanBegan(span) => {
                 let id = PartId(span.part);
                 let part =
                     if span.is_reasoning { Part::ReasoningStart { id } } else { Part::TextStart { id } };
                 sse::data(out, &part);
             }
-            Change::SpanGrew(span, delta) => {
+            PartChange::SpanGrew(span, delta) => {
                 let id = PartId(span.part);
                 let part = match span.is_reasoning {
                     true => Part::ReasoningDelta { id, delta },
@@ -173,19 +173,19 @@ impl Words for Writer {
                 };
                 sse::data(out, &part);
             }
-            Change::SpanEnded(span) => {
+            PartChange::SpanEnded(span) => {
                 let id = PartId(span.part);
                 let part = if span.is_reasoning { Part::ReasoningEnd { id } } else { Part::TextEnd { id } };
                 sse::data(out, &part);
             }
-            Change::CallBegan(call) => {
+            PartChange::CallBegan(call) => {
                 let part = Part::ToolInputStart { tool_call_id: &call.id, tool_name: &call.tool, tool: OURS };
                 sse::data(out, &part);
             }
-            Change::CallGrew(call, input_text_delta) => {
+            PartChange::CallGrew(call, input_text_delta) => {
                 sse::data(out, &Part::ToolInputDelta { tool_call_id: &call.id, input_text_delta });
             }
-            Change::CallEnded(call, text) => {
+            PartChange::CallEnded(call, text) => {
                 let part = input(&call.id, &call.tool, &text);
                 if matches!(part, Part::ToolInputError { .. }) {
                     self.refused.push(call.part);
@@ -193,17 +193,19 @@ impl Words for Writer {
                 sse::data(out, &part);
             }
             // A viewer sees the result at once; when more of it came, the whole takes its place.
-            Change::ResultBegan(call, piece) => {
+            PartChange::ResultBegan(call, piece) => {
                 sse::data(out, &result(&call.id, piece.text, piece.is_error));
             }
-            Change::ResultEnded(call, whole) if whole.pieces > 1 => {
+            PartChange::ResultEnded(call, whole) if whole.pieces > 1 => {
                 sse::data(out, &result(&call.id, &whole.text, whole.is_error));
             }
-            Change::ResultEnded(..) => {}
+            PartChange::ResultEnded(..) => {}
             // It has its error already.
-            Change::Unanswered(call) if self.refused.contains(&call.part) => {}
-            Change::Unanswered(call) => sse::data(out, &result(&call.id, NO_RESULT, true)),
-            Change::Noted(message_metadata) => sse::data(out, &Part::MessageMetadata { message_metadata }),
+            PartChange::Unanswered(call) if self.refused.contains(&call.part) => {}
+            PartChange::Unanswered(call) => sse::data(out, &result(&call.id, NO_RESULT, true)),
+            PartChange::Noted(message_metadata) => {
+                sse::data(out, &Part::MessageMetadata { message_metadata })
+            }
         }
     }
 
@@ -222,8 +224,8 @@ impl Words for Writer {
         }
     }
 
-    fn restart(&mut self, _attempt: u32, was_shown: bool, _out: &mut Vec<u8>) -> Then {
-        if was_shown { Then::Cut } else { Then::Continue }
+    fn restart(&mut self, _attempt: u32, was_shown: bool, _out: &mut Vec<u8>) -> StreamAction {
+        if was_shown { StreamAction::Abort } else { StreamAction::Continue }
     }
 }
 

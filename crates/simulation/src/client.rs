@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::{PartitionId, ThreadId};
 use protocols::Cursor;
-use protocols::native::{Reader, Told};
+use protocols::native::{NativeEvent, Reader};
 
 use crate::checker::{Seen, Transcript};
 
@@ -121,7 +121,7 @@ impl Client {
             let told = Reader::default().feed(event.as_bytes());
             for told in &told {
                 // Of a message that is told anew, in the attempt that the client has a part of, the places come again.
-                if let Told::Reset { message, .. } = told {
+                if let NativeEvent::Reset { message, .. } = told {
                     self.ids.retain(|id| !id.contains(message.as_str()));
                 }
             }
@@ -149,21 +149,23 @@ impl Client {
     }
 }
 
-fn seen(told: Told) -> Option<Seen> {
+fn seen(told: NativeEvent) -> Option<Seen> {
     Some(match told {
-        Told::Chunk { message, attempt, chunk, is_compacted, .. } => {
+        NativeEvent::Chunk { message, attempt, chunk, is_compacted, .. } => {
             let chunk = Arc::new(chunk);
             match is_compacted {
                 true => Seen::Rest { message, chunk },
                 false => Seen::Chunk { message, attempt, chunk },
             }
         }
-        Told::Reset { message, attempt } => Seen::Reset { message, attempt },
-        Told::Complete { message, position, .. } => {
+        NativeEvent::Reset { message, attempt } => Seen::Reset { message, attempt },
+        NativeEvent::Complete { message, position, .. } => {
             Seen::Complete { message, position: Some(position.get()) }
         }
-        Told::Failed { message, position, .. } => Seen::Failed { message, position: Some(position.get()) },
-        Told::Restart => Seen::Restart,
-        Told::Drain => return None,
+        NativeEvent::Failed { message, position, .. } => {
+            Seen::Failed { message, position: Some(position.get()) }
+        }
+        NativeEvent::Restart => Seen::Restart,
+        NativeEvent::Drain => return None,
     })
 }

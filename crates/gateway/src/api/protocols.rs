@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use model::{Bucket, MessageId, QueryTarget, QueueStatus, ThreadId, TurnFault, TurnId};
 use protocols::request::{BadRequest, ErrorBody, Rejection};
-use protocols::{Cursor, FailureNote, Happening, Protocol, StoredAnswer};
+use protocols::{AnswerEvent, Cursor, Protocol, StoredAnswer, StreamError};
 use sha2::{Digest, Sha256};
 use store::{RunFailure, TurnState};
 use uuid::Uuid;
@@ -126,7 +126,7 @@ pub(crate) enum Answer {
     /// It is in the history.
     Stored(StoredAnswer),
     /// There is none.
-    Failed(FailureNote),
+    Failed(StreamError),
     /// The turn was stopped before it began.
     Stopped,
 }
@@ -136,7 +136,7 @@ impl Answer {
     pub(crate) fn of_failure(failure: RunFailure) -> Self {
         match failure.code == TurnFault::Stopped.code() {
             true => Self::Stopped,
-            false => Self::Failed(FailureNote::new(failure.code, failure.text, failure.is_retryable)),
+            false => Self::Failed(StreamError::new(failure.code, failure.text, failure.is_retryable)),
         }
     }
 }
@@ -169,7 +169,7 @@ async fn enter(
     let turn = standing.turn();
     if let Standing::Known(_, Some(TurnState::Failed { run })) = &standing {
         let failure = backend.store().run_failure(thread, turn, *run).await?;
-        let unsaid = || Answer::Failed(FailureNote::new("failed", "the turn failed", true));
+        let unsaid = || Answer::Failed(StreamError::new("failed", "the turn failed", true));
         return Ok((turn.answer(*run), failure.map_or_else(unsaid, Answer::of_failure)));
     }
     let message = submit::awaited(&standing)?;
@@ -246,8 +246,8 @@ where
             let mut fold = fold;
             response::stream(Body::from(transcode::stored(&mut fold, &stored)))
         }
-        Answer::Failed(note) => response::stream(Body::from(told(fold, Happening::Failed(&note)))),
-        Answer::Stopped => response::stream(Body::from(told(fold, Happening::Stopped))),
+        Answer::Failed(note) => response::stream(Body::from(told(fold, AnswerEvent::Failed(&note)))),
+        Answer::Stopped => response::stream(Body::from(told(fold, AnswerEvent::Stopped))),
     };
     for (name, value) in demanded {
         response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
@@ -256,8 +256,8 @@ where
 }
 
 /// An answer of which there is nothing but its end.
-fn told(mut fold: impl Protocol, end: Happening<'_>) -> Vec<u8> {
-    let mut out = fold.apply(Happening::Opened).bytes.to_vec();
+fn told(mut fold: impl Protocol, end: AnswerEvent<'_>) -> Vec<u8> {
+    let mut out = fold.apply(AnswerEvent::Opened).bytes.to_vec();
     out.extend_from_slice(&fold.apply(end).bytes);
     out
 }
@@ -299,13 +299,13 @@ pub(crate) async fn whole<P: Protocol>(mut fold: P, message: &MessageId, answer:
             Some(fold)
         }
         Answer::Failed(note) => {
-            fold.apply(Happening::Opened);
-            fold.apply(Happening::Failed(&note));
+            fold.apply(AnswerEvent::Opened);
+            fold.apply(AnswerEvent::Failed(&note));
             Some(fold)
         }
         Answer::Stopped => {
-            fold.apply(Happening::Opened);
-            fold.apply(Happening::Stopped);
+            fold.apply(AnswerEvent::Opened);
+            fold.apply(AnswerEvent::Stopped);
             Some(fold)
         }
         Answer::Live(lane) => {
@@ -317,7 +317,7 @@ pub(crate) async fn whole<P: Protocol>(mut fold: P, message: &MessageId, answer:
 }
 
 /// What is said of a turn that failed, to a client that has waited for the whole.
-fn failed(failure: &FailureNote, error_body: fn(&Rejection) -> ErrorBody) -> Response {
+fn failed(failure: &StreamError, error_body: fn(&Rejection) -> ErrorBody) -> Response {
     metrics::refused("turn_failed");
     let again = if failure.is_retryable { Again::Maybe } else { Again::Never };
     let status = StatusCode::BAD_GATEWAY.as_u16();

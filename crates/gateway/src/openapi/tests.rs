@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
 use axum::response::Response;
 use model::{BatchType, Chunk, MessageId, Position, Role, ThreadId};
-use protocols::{Cursor, FailureNote, Header, Native, Seen};
+use protocols::{Cursor, Header, MessageOffset, Native, StreamError};
 use runtime::{Clock, Health};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -283,9 +283,9 @@ fn native_events() -> Vec<(String, Value)> {
         correlation_id: Some("trace".into()),
         ..Chunk::content(0, "x", true)
     };
-    let stalled = FailureNote::new("stalled", "gone", true);
+    let stalled = StreamError::new("stalled", "gone", true);
     let others = [
-        native.chunk(&header, Seen::nothing(2), &chunk, true).bytes(),
+        native.chunk(&header, MessageOffset::nothing(2), &chunk, true).bytes(),
         native.reset(&header.message, 3),
         native.failed(&header, Position::from_stored(2), &stalled).bytes(),
         native.restart(Cursor::at(Position::from_stored(0))),

@@ -212,7 +212,7 @@ async fn bring_near(context: &FeedContext, thread: &ThreadId, viewer: &mut Viewe
                 return true;
             }
             Ok(page) => match catch_up(&mut native, &page, viewer.until.as_ref()) {
-                CatchUp::Told(events) => {
+                CatchUp::NativeEvent(events) => {
                     metrics::events(events.len() as u64);
                     viewer.lane.push_first(events);
                     viewer.lane.drained().await;

@@ -2,7 +2,7 @@
 
 use feed::{Ended, How, Page, Read};
 use model::{MessageId, Metadata, Position, ThreadId, TurnId};
-use protocols::{FailureNote, Header, StoredAnswer, stored};
+use protocols::{Header, StoredAnswer, StreamError, stored};
 use serde_json::Value;
 use store::{EndRow, Said, Store, StoreError};
 
@@ -95,7 +95,7 @@ fn grouped(rows: Vec<EndRow>) -> Vec<Ended> {
         let (position, attempt) = (row.position, row.attempt);
         let how = match row.said {
             Said::Failure { code, text, missing, is_retryable } => {
-                How::Failed(FailureNote { code, text, missing, is_retryable })
+                How::Failed(StreamError { code, text, missing, is_retryable })
             }
             Said::Message { .. } => {
                 let of_answer = format!("{}-s", row.message_id);

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame};
 use model::MessageId;
-use protocols::native::{self, Reader, Told};
-use protocols::{Happening, Output, Protocol, StoredAnswer, Then};
+use protocols::native::{self, NativeEvent, Reader};
+use protocols::{AnswerEvent, Output, Protocol, StoredAnswer, StreamAction};
 
 use crate::metrics;
 use crate::metrics::Cut;
@@ -36,7 +36,7 @@ pub(crate) struct Telling<P> {
 impl<P: Protocol> Telling<P> {
     /// The answer `message`; the bytes come first.
     pub(crate) fn new(mut fold: P, message: MessageId) -> (Self, Bytes) {
-        let first = fold.apply(Happening::Opened).bytes;
+        let first = fold.apply(AnswerEvent::Opened).bytes;
         let telling =
             Self { fold, reader: Reader::default(), message, is_drained: false, is_untouched: true };
         (telling, first)
@@ -48,9 +48,9 @@ impl<P: Protocol> Telling<P> {
 
     /// The next bytes of the native stream, for a client that is told of them.
     fn feed(&mut self, bytes: &[u8]) -> Output {
-        let (mut out, mut then) = (BytesMut::new(), Then::Continue);
+        let (mut out, mut then) = (BytesMut::new(), StreamAction::Continue);
         for told in self.reader.feed(bytes) {
-            if then == Then::Continue {
+            if then == StreamAction::Continue {
                 let output = self.tell(&told);
                 out.extend_from_slice(&output.bytes);
                 then = output.then;
@@ -68,43 +68,47 @@ impl<P: Protocol> Telling<P> {
         for told in self.reader.feed(bytes) {
             self.tell(&told);
             match told {
-                Told::Complete { message, .. } | Told::Failed { message, .. } if message == self.message => {
+                NativeEvent::Complete { message, .. } | NativeEvent::Failed { message, .. }
+                    if message == self.message =>
+                {
                     return Ok(true);
                 }
-                Told::Restart => return Err(StreamCut),
+                NativeEvent::Restart => return Err(StreamCut),
                 _ => {}
             }
         }
         Ok(false)
     }
 
-    fn tell(&mut self, told: &Told) -> Output {
+    fn tell(&mut self, told: &NativeEvent) -> Output {
         match told {
-            Told::Chunk { message, attempt, role, chunk, is_compacted } if *message == self.message => {
+            NativeEvent::Chunk { message, attempt, role, chunk, is_compacted }
+                if *message == self.message =>
+            {
                 if std::mem::take(&mut self.is_untouched) && *is_compacted {
                     self.fold.recall();
                 }
-                self.fold.apply(Happening::Chunk { attempt: *attempt, role: *role, chunk })
+                self.fold.apply(AnswerEvent::Chunk { attempt: *attempt, role: *role, chunk })
             }
-            Told::Reset { message, attempt } if *message == self.message => {
-                self.fold.apply(Happening::Reset { attempt: *attempt })
+            NativeEvent::Reset { message, attempt } if *message == self.message => {
+                self.fold.apply(AnswerEvent::Reset { attempt: *attempt })
             }
-            Told::Complete { message, position, is_stopped } if *message == self.message => {
+            NativeEvent::Complete { message, position, is_stopped } if *message == self.message => {
                 match is_stopped {
-                    false => self.fold.apply(Happening::Complete { position: *position }),
-                    true => self.fold.apply(Happening::Stopped),
+                    false => self.fold.apply(AnswerEvent::Complete { position: *position }),
+                    true => self.fold.apply(AnswerEvent::Stopped),
                 }
             }
-            Told::Failed { message, note, .. } if *message == self.message => {
-                self.fold.apply(Happening::Failed(note))
+            NativeEvent::Failed { message, note, .. } if *message == self.message => {
+                self.fold.apply(AnswerEvent::Failed(note))
             }
-            Told::Drain => {
+            NativeEvent::Drain => {
                 self.is_drained = true;
-                Output { bytes: Bytes::new(), then: Then::Cut }
+                Output { bytes: Bytes::new(), then: StreamAction::Abort }
             }
             // What the fold was given is void. A client that reconnects gets what is valid.
-            Told::Restart => Output { bytes: Bytes::new(), then: Then::Cut },
-            _ => Output { bytes: Bytes::new(), then: Then::Continue },
+            NativeEvent::Restart => Output { bytes: Bytes::new(), then: StreamAction::Abort },
+            _ => Output { bytes: Bytes::new(), then: StreamAction::Continue },
         }
     }
 }
@@ -113,7 +117,7 @@ impl<P: Protocol> Telling<P> {
 pub(crate) fn stored<P: Protocol>(fold: &mut P, answer: &StoredAnswer) -> Bytes {
     fold.recall();
     let mut out = BytesMut::new();
-    for happening in answer.happenings() {
+    for happening in answer.events() {
         out.extend_from_slice(&fold.apply(happening).bytes);
     }
     out.freeze()
@@ -141,7 +145,7 @@ pub(crate) struct Adapted<P> {
     lane: Seated<LaneBody>,
     telling: Telling<P>,
     first: Option<Bytes>,
-    ends: Option<Then>,
+    ends: Option<StreamAction>,
 }
 
 impl<P: Protocol> Adapted<P> {
@@ -167,12 +171,12 @@ impl<P: Protocol + Unpin> Body for Adapted<P> {
         }
         loop {
             match self.ends {
-                Some(Then::End) => return Poll::Ready(None),
+                Some(StreamAction::Close) => return Poll::Ready(None),
                 Some(_) => return Poll::Ready(Some(Err(StreamCut))),
                 None => {}
             }
             let Some(Ok(frame)) = ready!(Pin::new(&mut self.lane).poll_frame(context)) else {
-                self.ends = Some(Then::Cut);
+                self.ends = Some(StreamAction::Abort);
                 continue;
             };
             let bytes = frame.into_data().unwrap_or_default();
@@ -181,14 +185,14 @@ impl<P: Protocol + Unpin> Body for Adapted<P> {
             }
             let output = self.telling.feed(&bytes);
             match output.then {
-                Then::Continue => {}
-                Then::Cut => {
+                StreamAction::Continue => {}
+                StreamAction::Abort => {
                     if !self.telling.is_drained {
                         metrics::cut(Cut::Retold);
                     }
-                    self.ends = Some(Then::Cut);
+                    self.ends = Some(StreamAction::Abort);
                 }
-                Then::End => self.ends = Some(Then::End),
+                StreamAction::Close => self.ends = Some(StreamAction::Close),
             }
             if !output.bytes.is_empty() {
                 return Poll::Ready(Some(Ok(Frame::data(output.bytes))));

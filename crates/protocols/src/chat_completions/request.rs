@@ -34,7 +34,7 @@ pub(crate) const FIELDS: &Known = &[
     ("audio", Use::Refused(NOT_HERE)),
     ("frequency_penalty", Use::Handed("frequency_penalty", PENALTY)),
     ("functions", Use::Refused(TOOLS)),
-    ("logit_bias", Use::Handed("logit_bias", Shape::Numbers)),
+    ("logit_bias", Use::Handed("logit_bias", Shape::EventSequence)),
     ("logprobs", Use::Refused(NOT_HERE)),
     ("max_completion_tokens", Use::Handed("max_completion_tokens", Shape::Count)),
     ("max_tokens", Use::Handed("max_tokens", Shape::Count)),

@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::assert_told;
 
 fn answer(include_usage: bool, tool_calls: ToolCalls) -> ChatCompletions {
-    ChatCompletions::new(Terms {
+    ChatCompletions::new(CompletionOptions {
         message: MessageId::parse("m").unwrap(),
         model: "a".to_owned(),
         created_at: Timestamp(1_999),

@@ -62,8 +62,8 @@ fn whatever_else_is_refused_with_its_place() {
 #[test]
 fn an_end_moves_the_base_and_never_back() {
     let mut cursor = Cursor::at(Position::from_stored(10));
-    cursor.set(&id("a"), Seen { next: 2, bytes: 5, ..Seen::default() });
-    cursor.set(&id("b"), Seen { next: 1, bytes: 1, ..Seen::default() });
+    cursor.set(&id("a"), MessageOffset { next: 2, bytes: 5, ..MessageOffset::default() });
+    cursor.set(&id("b"), MessageOffset { next: 1, bytes: 1, ..MessageOffset::default() });
     cursor.end(&id("b"), Position::from_stored(12));
     assert_eq!(cursor.to_string(), "12~a.0.2.5");
     cursor.end(&id("a"), Position::from_stored(11));
@@ -73,9 +73,9 @@ fn an_end_moves_the_base_and_never_back() {
 #[test]
 fn the_largest_cursor_that_is_written_can_be_read() {
     let mut cursor = Cursor::at(Position::from_stored(1 << 62));
-    let call = SeenCall { arguments: 4 << 20, result: Some(4 << 20) };
+    let call = CallOffset { arguments: 4 << 20, result: Some(4 << 20) };
     for n in 0..MAX_OPEN {
-        let seen = Seen {
+        let seen = MessageOffset {
             attempt: u32::MAX,
             next: MAX_CHUNK_ID,
             bytes: 4 << 20,

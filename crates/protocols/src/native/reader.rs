@@ -7,11 +7,11 @@ use model::{Chunk, ChunkKind, IdRange, MessageId, Metadata, Position, Role};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::FailureNote;
+use super::StreamError;
 
 /// An event of the native stream.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Told {
+pub enum NativeEvent {
     /// The next chunk of a message.
     Chunk {
         /// Which message.
@@ -48,7 +48,7 @@ pub enum Told {
         /// Its place among the ends of the thread.
         position: Position,
         /// Why.
-        note: FailureNote,
+        note: StreamError,
     },
     /// Earlier events of the thread are void: its store went back in time. What follows repeats what is valid.
     Restart,
@@ -64,7 +64,7 @@ pub struct Reader {
 
 impl Reader {
     /// What is whole with these bytes.
-    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Told> {
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<NativeEvent> {
         self.rest.extend_from_slice(bytes);
         let (mut told, mut start) = (Vec::new(), 0);
         while let Some(length) = self.rest[start..].windows(2).position(|pair| pair == b"\n\n") {
@@ -77,7 +77,7 @@ impl Reader {
 }
 
 /// One event; `None` for a comment.
-fn event(bytes: &[u8]) -> Option<Told> {
+fn event(bytes: &[u8]) -> Option<NativeEvent> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (mut name, mut data) = ("", None);
     for line in text.lines() {
@@ -88,8 +88,8 @@ fn event(bytes: &[u8]) -> Option<Told> {
         }
     }
     match (name, data) {
-        ("drain", _) => Some(Told::Drain),
-        ("restart", _) => Some(Told::Restart),
+        ("drain", _) => Some(NativeEvent::Drain),
+        ("restart", _) => Some(NativeEvent::Restart),
         (name, Some(data)) => told(name, serde_json::from_str(data).ok()?),
         (_, None) => None,
     }
@@ -120,22 +120,22 @@ struct Said {
     status: String,
 }
 
-fn told(name: &str, said: Said) -> Option<Told> {
+fn told(name: &str, said: Said) -> Option<NativeEvent> {
     let message = said.message_id.clone();
     match (name, said.chunk_type.as_str()) {
-        ("reset", _) => Some(Told::Reset { message, attempt: said.attempt }),
+        ("reset", _) => Some(NativeEvent::Reset { message, attempt: said.attempt }),
         ("", "system") => {
             let is_stopped = said.status == "stopped";
-            Some(Told::Complete { message, position: said.position?, is_stopped })
+            Some(NativeEvent::Complete { message, position: said.position?, is_stopped })
         }
         // An `error` chunk of the producer is not shown: this is the message's end.
-        ("", "error") => Some(Told::Failed { message, position: said.position?, note: note(&said) }),
+        ("", "error") => Some(NativeEvent::Failed { message, position: said.position?, note: note(&said) }),
         ("", _) => chunk(message, said),
         _ => None,
     }
 }
 
-fn chunk(message: MessageId, said: Said) -> Option<Told> {
+fn chunk(message: MessageId, said: Said) -> Option<NativeEvent> {
     let role = said.role.as_deref().map_or(Some(Role::Assistant), Role::from_name)?;
     let kind = ChunkKind::from_name(&said.chunk_type)?;
     let chunk = Chunk {
@@ -145,17 +145,17 @@ fn chunk(message: MessageId, said: Said) -> Option<Told> {
         correlation_id: said.correlation_id.map(Into::into),
         ..Chunk::content(said.chunk_id?, &said.chunk, said.is_final)
     };
-    Some(Told::Chunk { message, attempt: said.attempt, role, chunk, is_compacted: said.compacted })
+    Some(NativeEvent::Chunk { message, attempt: said.attempt, role, chunk, is_compacted: said.compacted })
 }
 
-fn note(said: &Said) -> FailureNote {
+fn note(said: &Said) -> StreamError {
     let text = |key: &str| said.metadata.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let range = |value: &Value| {
         let id = |key: &str| value.get(key)?.as_u64().and_then(|id| u32::try_from(id).ok());
         Some(IdRange { first: id("first")?, last: id("last")? })
     };
     let missing = said.metadata.get("missing").and_then(Value::as_array);
-    FailureNote {
+    StreamError {
         code: text("code"),
         text: said.chunk.clone(),
         missing: missing.into_iter().flatten().filter_map(range).collect(),
@@ -175,7 +175,7 @@ mod tests {
         MessageId::parse("m").unwrap()
     }
 
-    fn stream() -> (Vec<u8>, Vec<Told>) {
+    fn stream() -> (Vec<u8>, Vec<NativeEvent>) {
         let thread = ThreadId::parse("t").unwrap();
         let mut native = Native::new(thread, Cursor::at(Position::from_stored(0)));
         let (mut bytes, mut wanted) = (native::OPEN.to_vec(), Vec::new());
@@ -190,23 +190,29 @@ mod tests {
             let role = if chunk.id == 0 { Role::Assistant } else { Role::Tool };
             progress.advance(&chunk);
             bytes.extend(native.chunk(&header(3, role), progress.seen().clone(), &chunk, false).bytes());
-            wanted.push(Told::Chunk { message: message(), attempt: 3, role, chunk, is_compacted: false });
+            wanted.push(NativeEvent::Chunk {
+                message: message(),
+                attempt: 3,
+                role,
+                chunk,
+                is_compacted: false,
+            });
         }
         bytes.extend(native::HEARTBEAT);
         bytes.extend(native.reset(&message(), 4));
-        wanted.push(Told::Reset { message: message(), attempt: 4 });
+        wanted.push(NativeEvent::Reset { message: message(), attempt: 4 });
         let header = header(4, Role::Assistant);
         for (position, is_stopped) in [(77, false), (78, true)] {
             let position = Position::from_stored(position);
             bytes.extend(native.complete(&header, position, is_stopped).bytes());
-            wanted.push(Told::Complete { message: message(), position, is_stopped });
+            wanted.push(NativeEvent::Complete { message: message(), position, is_stopped });
         }
-        let mut note = FailureNote::new("gap_timeout", "a gap", true);
+        let mut note = StreamError::new("gap_timeout", "a gap", true);
         note.missing = vec![IdRange { first: 3, last: 5 }];
         bytes.extend(native.failed(&header, Position::from_stored(79), &note).bytes());
-        wanted.push(Told::Failed { message: message(), position: Position::from_stored(79), note });
+        wanted.push(NativeEvent::Failed { message: message(), position: Position::from_stored(79), note });
         bytes.extend(native::drain(250));
-        wanted.push(Told::Drain);
+        wanted.push(NativeEvent::Drain);
         (bytes, wanted)
     }
 
@@ -216,7 +222,7 @@ mod tests {
         assert_eq!(Reader::default().feed(&bytes), wanted);
         for size in [1, 2, 3, 7, 50] {
             let mut reader = Reader::default();
-            let told: Vec<Told> = bytes.chunks(size).flat_map(|piece| reader.feed(piece)).collect();
+            let told: Vec<NativeEvent> = bytes.chunks(size).flat_map(|piece| reader.feed(piece)).collect();
             assert_eq!(told, wanted, "pieces of {size}");
         }
     }

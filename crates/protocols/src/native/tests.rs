@@ -21,7 +21,7 @@ fn header(message: &str, attempt: u32, role: Role) -> Header {
 
 fn chunk(native: &mut Native, header: &Header, chunk: &Chunk) -> Encoded {
     let seen = native.cursor().seen(&header.message).filter(|seen| seen.attempt == header.attempt);
-    let mut seen = seen.cloned().unwrap_or(Seen::nothing(header.attempt));
+    let mut seen = seen.cloned().unwrap_or(MessageOffset::nothing(header.attempt));
     (seen.next, seen.bytes) = (chunk.id + 1, seen.bytes + chunk.text.len() as u64);
     native.chunk(header, seen, chunk, false)
 }
@@ -67,7 +67,7 @@ fn every_event_of_an_answer_names_its_turn() {
     let events = [
         chunk(&mut native, &header, &Chunk::content(0, "a", false)),
         native.complete(&header, Position::from_stored(9), true),
-        native.failed(&header, Position::from_stored(10), &FailureNote::new("stalled", "", true)),
+        native.failed(&header, Position::from_stored(10), &StreamError::new("stalled", "", true)),
     ];
     for event in &events {
         assert!(text(event).contains(&named), "{}", text(event));
@@ -98,7 +98,7 @@ fn ends_and_resets() {
     );
     let other = header("m2", 0, Role::Assistant);
     let missing = vec![IdRange { first: 2, last: 4 }];
-    let gap = FailureNote::from(&Failure::GapTimeout { missing });
+    let gap = StreamError::from(&Failure::GapTimeout { missing });
     assert_eq!(
         text(&native.failed(&other, Position::from_stored(11), &gap)),
         concat!(
@@ -110,7 +110,7 @@ fn ends_and_resets() {
         )
     );
     let stalled = Position::from_stored(12);
-    let stalled = text(&native.failed(&other, stalled, &FailureNote::from(&Failure::Stalled)));
+    let stalled = text(&native.failed(&other, stalled, &StreamError::from(&Failure::Stalled)));
     assert!(
         stalled.contains(r#""metadata":{"code":"stalled","retryable":true},"position":"12","role""#),
         "{stalled}"
@@ -137,7 +137,7 @@ fn the_data_is_shared_and_only_the_id_is_written_anew() {
     let header = header("m1", 0, Role::Assistant);
     let first = chunk(&mut native(), &header, &Chunk::content(0, "x", false));
     let mut late = Native::new(ThreadId::parse("t1").unwrap(), Cursor::at(Position::from_stored(5)));
-    let id = late.again(&message(), Seen { next: 1, bytes: 1, ..Seen::default() });
+    let id = late.replay(&message(), MessageOffset { next: 1, bytes: 1, ..MessageOffset::default() });
     assert_eq!(id, "id: 5~m1.0.1.1\n");
     assert_eq!([b"id: 7~m1.0.1.1\n", &first.data()[..]].concat(), first.bytes());
 }

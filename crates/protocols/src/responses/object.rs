@@ -3,7 +3,7 @@
 use model::Metadata;
 use serde::{Serialize, Serializer};
 
-use crate::FailureNote;
+use crate::StreamError;
 use crate::usage::Usage;
 
 /// The response. Every field that the protocol requires is there; those that say how the model samples are null, because the
@@ -45,7 +45,7 @@ pub(super) struct Named<'a> {
 pub(super) struct Failure<'a> {
     code: &'static str,
     #[serde(serialize_with = "with_code")]
-    message: &'a FailureNote,
+    message: &'a StreamError,
 }
 
 #[derive(Serialize)]
@@ -100,7 +100,7 @@ impl From<Usage> for Tokens {
     }
 }
 
-fn with_code<S: Serializer>(failure: &&FailureNote, serializer: S) -> Result<S::Ok, S::Error> {
+fn with_code<S: Serializer>(failure: &&StreamError, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{}: {}", failure.code, failure.text))
 }
 
@@ -112,7 +112,7 @@ pub(super) enum Progress {
     Completed,
     Incomplete(&'static str),
     Cancelled,
-    Failed(FailureNote),
+    Failed(StreamError),
 }
 
 impl Progress {

@@ -1,13 +1,13 @@
 use super::*;
-use crate::Happening;
+use crate::AnswerEvent;
 use crate::testing::assert_told;
 
 fn answer(background: bool) -> Responses {
     Responses::new(terms(background), Resume::Start)
 }
 
-fn terms(background: bool) -> Terms {
-    Terms {
+fn terms(background: bool) -> ResponseOptions {
+    ResponseOptions {
         thread: ThreadId::parse("t").unwrap(),
         message: MessageId::parse("m").unwrap(),
         model: "a".to_owned(),
@@ -15,7 +15,7 @@ fn terms(background: bool) -> Terms {
         background,
         previous_response_id: None,
         metadata: Metadata::EMPTY,
-        calls: Calls::Functions,
+        calls: ToolCallDisplay::Functions,
     }
 }
 
@@ -207,7 +207,7 @@ fn every_row_of_the_protocol() {
 #[test]
 fn reasoning_is_an_item_too() {
     let mut answer = answer(false);
-    answer.apply(Happening::Opened);
+    answer.apply(AnswerEvent::Opened);
     let place = r#""item_id":"rs_m-p0","output_index":0,"content_index":0,"#;
     let added = r#"{"type":"reasoning","id":"rs_m-p0","status":"in_progress","summary":[],"content":[]}"#;
     let told = [
@@ -282,13 +282,13 @@ fn an_answer_from_the_history_that_is_told_again_has_no_pieces_and_numbers_above
         answer.recall();
         let mut all = Vec::new();
         for happening in [
-            Happening::Opened,
-            Happening::Chunk {
+            AnswerEvent::Opened,
+            AnswerEvent::Chunk {
                 attempt: 0,
                 role: model::Role::Assistant,
                 chunk: &model::Chunk::content(0, "Hi there", true),
             },
-            Happening::Complete { position: model::Position::from_stored(7) },
+            AnswerEvent::Complete { position: model::Position::from_stored(7) },
         ] {
             all.extend_from_slice(&answer.apply(happening).bytes);
         }

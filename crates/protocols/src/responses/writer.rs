@@ -3,20 +3,20 @@
 use model::Metadata;
 use serde::Serialize;
 
-use crate::fold::{End, Words};
-use crate::outline::{Call, Change, Span, Whole};
+use crate::answer_parts::{Call, CompletePart, PartChange, Span};
+use crate::encoder_driver::{End, ProtocolEncoder};
 use crate::usage::{self, Usage};
-use crate::{Then, sse};
+use crate::{StreamAction, sse};
 
-use super::numbers::Numbers;
+use super::event_sequence::EventSequence;
 use super::object::{Content, Entry, Item, Named, Object, Progress, Status, Text};
-use super::{Calls, Resume, Terms, id_of};
+use super::{ResponseOptions, Resume, ToolCallDisplay, id_of};
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    terms: Terms,
+    terms: ResponseOptions,
     id: String,
-    numbers: Numbers,
+    numbers: EventSequence,
     output: Vec<Entry>,
     progress: Progress,
     usage: Option<Usage>,
@@ -88,7 +88,7 @@ struct ArgumentsDone<'a> {
     arguments: &'a str,
 }
 
-impl Words for Writer {
+impl ProtocolEncoder for Writer {
     fn open(&mut self, out: &mut Vec<u8>) {
         if !self.terms.background {
             self.progress = Progress::Running;
@@ -98,31 +98,31 @@ impl Words for Writer {
         self.lifecycle(name, self.numbers.opening(1), out);
     }
 
-    fn hear(&mut self, out: &mut Vec<u8>) {
+    fn on_chunk(&mut self, out: &mut Vec<u8>) {
         if self.progress == Progress::Queued {
             self.progress = Progress::Running;
             self.lifecycle("response.in_progress", self.numbers.opening(2), out);
         }
     }
 
-    fn change(&mut self, change: Change<'_>, out: &mut Vec<u8>) {
+    fn change(&mut self, change: PartChange<'_>, out: &mut Vec<u8>) {
         self.begin_attempt(out);
         match change {
-            Change::SpanBegan(span) => self.begin_span(span, out),
-            Change::SpanGrew(span, text) => self.grow_span(span, text, out),
-            Change::SpanEnded(span) => self.end_span(span, out),
-            _ if self.terms.calls == Calls::Hidden => {}
-            Change::CallBegan(call) => self.begin_call(&call, out),
-            Change::CallGrew(call, text) => self.grow_call(&call, text, out),
-            Change::CallEnded(call, arguments) => self.end_call(&call, &arguments, out),
-            Change::ResultEnded(call, whole) if self.is_hosted() => self.result(&call, Some(whole), out),
-            Change::Unanswered(call) if self.is_hosted() => self.result(&call, None, out),
-            Change::StepBegan
-            | Change::StepEnded
-            | Change::ResultBegan(..)
-            | Change::ResultEnded(..)
-            | Change::Unanswered(_)
-            | Change::Noted(_) => {}
+            PartChange::SpanBegan(span) => self.begin_span(span, out),
+            PartChange::SpanGrew(span, text) => self.grow_span(span, text, out),
+            PartChange::SpanEnded(span) => self.end_span(span, out),
+            _ if self.terms.calls == ToolCallDisplay::Hidden => {}
+            PartChange::CallBegan(call) => self.begin_call(&call, out),
+            PartChange::CallGrew(call, text) => self.grow_call(&call, text, out),
+            PartChange::CallEnded(call, arguments) => self.end_call(&call, &arguments, out),
+            PartChange::ResultEnded(call, whole) if self.is_hosted() => self.result(&call, Some(whole), out),
+            PartChange::Unanswered(call) if self.is_hosted() => self.result(&call, None, out),
+            PartChange::StepBegan
+            | PartChange::StepEnded
+            | PartChange::ResultBegan(..)
+            | PartChange::ResultEnded(..)
+            | PartChange::Unanswered(_)
+            | PartChange::Noted(_) => {}
         }
     }
 
@@ -151,25 +151,25 @@ impl Words for Writer {
         self.lifecycle(name, Some(number), out);
     }
 
-    fn restart(&mut self, attempt: u32, was_shown: bool, _out: &mut Vec<u8>) -> Then {
+    fn restart(&mut self, attempt: u32, was_shown: bool, _out: &mut Vec<u8>) -> StreamAction {
         self.numbers.restart(attempt);
         self.output.clear();
         if !was_shown {
-            return Then::Continue;
+            return StreamAction::Continue;
         }
         self.progress = Progress::Queued;
-        Then::Cut
+        StreamAction::Abort
     }
 }
 
 impl Writer {
-    pub(super) fn new(terms: Terms, resume: Resume) -> Self {
+    pub(super) fn new(terms: ResponseOptions, resume: Resume) -> Self {
         let id = id_of(&terms.message);
         let opening = if terms.background { 3 } else { 2 };
         Self {
             terms,
             id,
-            numbers: Numbers::new(resume, opening),
+            numbers: EventSequence::new(resume, opening),
             output: Vec::new(),
             progress: Progress::Queued,
             usage: None,
@@ -258,7 +258,7 @@ impl Writer {
     }
 
     fn is_hosted(&self) -> bool {
-        self.terms.calls == Calls::Hosted
+        self.terms.calls == ToolCallDisplay::Hosted
     }
 
     fn begin_call(&mut self, call: &Call, out: &mut Vec<u8>) {
@@ -301,7 +301,7 @@ impl Writer {
     }
 
     /// The result of a hosted call, or that there is none.
-    fn result(&mut self, call: &Call, whole: Option<Whole>, out: &mut Vec<u8>) {
+    fn result(&mut self, call: &Call, whole: Option<CompletePart>, out: &mut Vec<u8>) {
         let Some(index) = self.find(call.part) else { return };
         let (status, said) = match whole {
             Some(whole) if whole.is_error => (Status::Failed, Some(Err(whole.text))),

@@ -4,9 +4,9 @@ use model::{MessageId, Metadata, Role};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::fold::{End, Fold, Words};
-use crate::outline::{Change, arguments};
-use crate::{StoredAnswer, Then};
+use crate::answer_parts::{PartChange, arguments};
+use crate::encoder_driver::{EncoderDriver, End, ProtocolEncoder};
+use crate::{StoredAnswer, StreamAction};
 
 use super::NO_RESULT;
 
@@ -57,8 +57,8 @@ impl HistoryMessage {
 
     /// An answer, with its steps.
     pub fn answer(id: &MessageId, answer: &StoredAnswer) -> Self {
-        let mut fold = Fold::new(id.clone(), Parts::default());
-        for happening in answer.happenings() {
+        let mut fold = EncoderDriver::new(id.clone(), Parts::default());
+        for happening in answer.events() {
             let _ = fold.apply(happening);
         }
         let Parts { parts, metadata, .. } = fold.words;
@@ -89,13 +89,13 @@ impl Parts {
     }
 }
 
-impl Words for Parts {
+impl ProtocolEncoder for Parts {
     fn open(&mut self, _out: &mut Vec<u8>) {}
 
-    fn change(&mut self, change: Change<'_>, _out: &mut Vec<u8>) {
+    fn change(&mut self, change: PartChange<'_>, _out: &mut Vec<u8>) {
         match change {
-            Change::StepBegan => self.parts.push((None, Part::StepStart)),
-            Change::SpanBegan(span) => {
+            PartChange::StepBegan => self.parts.push((None, Part::StepStart)),
+            PartChange::SpanBegan(span) => {
                 let (text, state) = (String::new(), DONE);
                 let part = match span.is_reasoning {
                     true => Part::Reasoning { text, state },
@@ -103,12 +103,12 @@ impl Words for Parts {
                 };
                 self.parts.push((Some(span.part), part));
             }
-            Change::SpanGrew(span, delta) => {
+            PartChange::SpanGrew(span, delta) => {
                 if let Some(Part::Text { text, .. } | Part::Reasoning { text, .. }) = self.find(span.part) {
                     text.push_str(delta);
                 }
             }
-            Change::CallBegan(call) => {
+            PartChange::CallBegan(call) => {
                 let part = Part::DynamicTool {
                     tool_name: call.tool.clone(),
                     tool_call_id: call.id.clone(),
@@ -120,7 +120,7 @@ impl Words for Parts {
                 };
                 self.parts.push((Some(call.part), part));
             }
-            Change::CallEnded(call, text) => {
+            PartChange::CallEnded(call, text) => {
                 let parsed = arguments::parse(&text);
                 let refused =
                     parsed.as_ref().err().map(|error| format!("the arguments are no JSON: {error}"));
@@ -131,18 +131,23 @@ impl Words for Parts {
                     self.close(call.part, Err(refused));
                 }
             }
-            Change::ResultEnded(call, whole) => {
+            PartChange::ResultEnded(call, whole) => {
                 self.close(call.part, if whole.is_error { Err(whole.text) } else { Ok(whole.text) });
             }
-            Change::Unanswered(call) => {
+            PartChange::Unanswered(call) => {
                 let is_refused =
                     matches!(self.find(call.part), Some(Part::DynamicTool { error_text: Some(_), .. }));
                 if !is_refused {
                     self.close(call.part, Err(NO_RESULT.to_owned()));
                 }
             }
-            Change::Noted(metadata) => self.metadata.extend(metadata.as_map().cloned().unwrap_or_default()),
-            Change::StepEnded | Change::SpanEnded(_) | Change::CallGrew(..) | Change::ResultBegan(..) => {}
+            PartChange::Noted(metadata) => {
+                self.metadata.extend(metadata.as_map().cloned().unwrap_or_default())
+            }
+            PartChange::StepEnded
+            | PartChange::SpanEnded(_)
+            | PartChange::CallGrew(..)
+            | PartChange::ResultBegan(..) => {}
         }
     }
 
@@ -150,8 +155,8 @@ impl Words for Parts {
         self.metadata.extend(metadata.as_map().cloned().unwrap_or_default());
     }
 
-    fn restart(&mut self, _attempt: u32, _was_shown: bool, _out: &mut Vec<u8>) -> Then {
-        Then::Continue
+    fn restart(&mut self, _attempt: u32, _was_shown: bool, _out: &mut Vec<u8>) -> StreamAction {
+        StreamAction::Continue
     }
 }
 

@@ -1,4 +1,4 @@
-//! The real clients read the golden files: what they understood is in `tests/golden/understood`, and the bodies that they post
+//! The real clients read the golden files: what they understood is in `tests/golden/parsed_by_clients`, and the bodies that they post
 //! are requests.
 
 use std::fs;
@@ -29,7 +29,7 @@ fn the_real_clients_understand_it() {
 fn they_read_the_golden_files(installed: &Path) {
     let understood = node(installed, "read.mjs", &folder());
     for (client, told) in understood.as_object().unwrap() {
-        check(&format!("understood/{client}.json"), format!("{told:#}\n").as_bytes());
+        check(&format!("parsed_by_clients/{client}.json"), format!("{told:#}\n").as_bytes());
     }
     no_client_takes_a_part_for_the_whole(&understood["cuts"]);
     each_body_is_a_request(understood["posted"].as_array().unwrap());
@@ -41,7 +41,7 @@ fn they_take_whatever_a_producer_says(installed: &Path) {
     for name in NAMES {
         fs::create_dir_all(folder.join(name)).unwrap();
         for (number, scenario) in scenarios.iter().enumerate() {
-            let told = told(&mut *encoders::of(name), &scenario.happenings());
+            let told = told(&mut *encoders::of(name), &scenario.events());
             fs::write(folder.join(name).join(format!("{number}.txt")), told).unwrap();
         }
     }

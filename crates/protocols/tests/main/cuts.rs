@@ -3,7 +3,7 @@
 use model::Chunk;
 use protocols::chat_completions::ToolCalls;
 use protocols::responses::Resume;
-use protocols::{Happening, Protocol, Then};
+use protocols::{AnswerEvent, Protocol, StreamAction};
 
 use crate::encoders::{self, NAMES};
 use crate::scenarios::{self, told};
@@ -26,21 +26,21 @@ const TERMINALS: [&str; 10] = [
 fn before_the_commit_there_is_no_terminal_and_after_it_there_is_one() {
     for name in NAMES {
         for scenario in scenarios::all() {
-            let happenings = scenario.happenings();
+            let happenings = scenario.events();
             let (end, before) = happenings.split_last().unwrap();
             let mut protocol = encoders::of(name);
             for happening in before {
                 let output = protocol.apply(*happening);
                 let text = String::from_utf8(output.bytes.to_vec()).unwrap();
-                assert_eq!(output.then, Then::Continue);
+                assert_eq!(output.then, StreamAction::Continue);
                 assert!(!TERMINALS.iter().any(|terminal| text.contains(terminal)), "{name}: {text}");
             }
             let output = protocol.apply(*end);
             let text = String::from_utf8(output.bytes.to_vec()).unwrap();
-            assert_eq!(output.then, Then::End);
+            assert_eq!(output.then, StreamAction::Close);
             assert!(TERMINALS.iter().any(|terminal| text.contains(terminal)), "{name}: {text}");
             let after = protocol.apply(*end);
-            assert_eq!((after.bytes.len(), after.then), (0, Then::End), "{name}: only once");
+            assert_eq!((after.bytes.len(), after.then), (0, StreamAction::Close), "{name}: only once");
         }
     }
 }
@@ -49,8 +49,8 @@ fn before_the_commit_there_is_no_terminal_and_after_it_there_is_one() {
 fn whoever_begins_late_is_told_the_same() {
     for name in NAMES {
         for scenario in scenarios::all() {
-            let whole = told(&mut *encoders::of(name), &scenario.happenings());
-            assert!(told(&mut *encoders::of(name), &scenario.happenings()[1..]) == whole, "{name}");
+            let whole = told(&mut *encoders::of(name), &scenario.events());
+            assert!(told(&mut *encoders::of(name), &scenario.events()[1..]) == whole, "{name}");
         }
     }
 }
@@ -59,7 +59,7 @@ fn whoever_begins_late_is_told_the_same() {
 fn a_response_goes_on_after_any_number() {
     for background in [false, true] {
         for scenario in scenarios::all() {
-            let happenings = scenario.happenings();
+            let happenings = scenario.events();
             let whole = events(&told(&mut encoders::response(background, Resume::Start), &happenings));
             for (at, (number, _)) in whole.iter().enumerate() {
                 let mut rest = encoders::response(background, Resume::After(*number));
@@ -78,23 +78,23 @@ fn a_response_goes_on_after_any_number() {
 fn of_a_response_in_the_history_only_the_end_is_told() {
     let scenarios = scenarios::all();
     let scenario = scenarios.iter().find(|scenario| scenario.name == "steps").unwrap();
-    let whole = events(&told(&mut encoders::response(false, Resume::Start), &scenario.happenings()));
+    let whole = events(&told(&mut encoders::response(false, Resume::Start), &scenario.events()));
     for after in [0, 4_321] {
         let mut rest = encoders::response(false, Resume::After(after));
         rest.recall();
-        let rest = events(&told(&mut rest, &scenario.happenings()));
+        let rest = events(&told(&mut rest, &scenario.events()));
         let number = whole.last().unwrap().0.max(after + 1);
         assert_eq!(ends(&rest), [(number, last_of(&whole))]);
     }
     let mut all = encoders::response(false, Resume::Start);
     all.recall();
-    assert_eq!(events(&told(&mut all, &scenario.happenings())), whole);
+    assert_eq!(events(&told(&mut all, &scenario.events())), whole);
 }
 
 #[test]
 fn whoever_claims_to_have_seen_more_than_there_is_is_told_the_end() {
     for scenario in scenarios::all() {
-        let happenings = scenario.happenings();
+        let happenings = scenario.events();
         let whole = events(&told(&mut encoders::response(false, Resume::Start), &happenings));
         for (after, number) in [(1 << 40, (1 << 40) + 1), (u64::MAX, u64::MAX)] {
             let mut rest = encoders::response(false, Resume::After(after));
@@ -121,23 +121,27 @@ fn another_attempt_cuts_what_was_shown() {
         let scenarios = scenarios::all();
         let scenario = scenarios.iter().find(|scenario| scenario.name == "attempt").unwrap();
         let mut protocol = encoders::of(name);
-        protocol.apply(Happening::Opened);
-        let unseen = protocol.apply(Happening::Reset { attempt: 1 });
-        assert_eq!((unseen.bytes.len(), unseen.then), (0, Then::Continue), "{name}: nothing was shown");
+        protocol.apply(AnswerEvent::Opened);
+        let unseen = protocol.apply(AnswerEvent::Reset { attempt: 1 });
+        assert_eq!(
+            (unseen.bytes.len(), unseen.then),
+            (0, StreamAction::Continue),
+            "{name}: nothing was shown"
+        );
         let first = Chunk::content(0, "Once", false);
         assert!(
             !protocol.apply(scenarios::happening(0, &first)).bytes.starts_with(b"data"),
             "{name}: too old"
         );
         protocol.apply(scenarios::happening(1, &first));
-        let cut = protocol.apply(Happening::Reset { attempt: 2 });
+        let cut = protocol.apply(AnswerEvent::Reset { attempt: 2 });
         let has_no_resume = name.starts_with("chat");
-        assert_eq!(cut.then, if has_no_resume { Then::End } else { Then::Cut }, "{name}");
+        assert_eq!(cut.then, if has_no_resume { StreamAction::Close } else { StreamAction::Abort }, "{name}");
         assert_eq!(cut.bytes.starts_with(b"data: {\"error\":"), has_no_resume, "{name}");
         assert_eq!(cut.bytes.is_empty(), !has_no_resume, "{name}");
         // Whoever waits for the whole goes on; whoever comes back is told the same.
-        let again = told(&mut *protocol, &scenario.happenings());
-        assert!(again == told(&mut *encoders::of(name), &scenario.happenings()), "{name}");
+        let again = told(&mut *protocol, &scenario.events());
+        assert!(again == told(&mut *encoders::of(name), &scenario.events()), "{name}");
     }
 }
 
@@ -146,13 +150,13 @@ fn a_chunk_of_another_attempt_is_a_reset_too() {
     let [first, second] = ["Once", "Again."].map(|text| Chunk::content(0, text, false));
     let mut response = encoders::response(false, Resume::Start);
     response.apply(scenarios::happening(0, &first));
-    assert_eq!(response.apply(scenarios::happening(1, &second)).then, Then::Cut);
+    assert_eq!(response.apply(scenarios::happening(1, &second)).then, StreamAction::Abort);
     let object = String::from_utf8(response.object().to_vec()).unwrap();
     assert!(object.contains("Again.") && !object.contains("Once"), "{object}");
     let mut completion = encoders::completion(ToolCalls::Shown);
     completion.apply(scenarios::happening(0, &first));
     completion.apply(scenarios::happening(1, &second));
-    completion.apply(Happening::Stopped);
+    completion.apply(AnswerEvent::Stopped);
     let object = String::from_utf8(completion.object().unwrap().unwrap().to_vec()).unwrap();
     assert!(object.contains("\"content\":\"Again.\""), "{object}");
 }
@@ -161,12 +165,12 @@ fn a_chunk_of_another_attempt_is_a_reset_too() {
 fn a_client_of_an_attempt_that_was_given_up_is_told_the_next_from_its_beginning() {
     let [first, second] = ["Once", "Again."].map(|text| Chunk::content(0, text, false));
     let mut before = encoders::response(false, Resume::Start);
-    before.apply(Happening::Opened);
+    before.apply(AnswerEvent::Opened);
     let seen = events(&before.apply(scenarios::happening(0, &first)).bytes).last().unwrap().0;
     let names = |resume| {
         let mut response = encoders::response(false, resume);
         let happenings =
-            [Happening::Opened, Happening::Reset { attempt: 1 }, scenarios::happening(1, &second)];
+            [AnswerEvent::Opened, AnswerEvent::Reset { attempt: 1 }, scenarios::happening(1, &second)];
         let outputs = happenings.map(|happening| response.apply(happening).bytes.to_vec());
         let name = |(number, text): (u64, String)| {
             let name = text.lines().next().unwrap().trim_start_matches("event: response.").to_owned();

@@ -5,8 +5,8 @@ use model::{BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp}
 use protocols::chat_completions::ToolCalls;
 use protocols::responses::{Calls, Resume};
 use protocols::{
-    AgUi, ChatCompletions, Cursor, Happening, Header, Native, Output, Progress, Protocol, Responses, Then,
-    UiMessage, chat_completions, responses,
+    AgUi, AnswerEvent, ChatCompletions, Cursor, Header, Native, Output, Progress, Protocol, Responses,
+    StreamAction, UiMessage, chat_completions, responses,
 };
 
 /// And the native one, which has a connection and a cursor of its own.
@@ -49,8 +49,8 @@ pub(crate) fn hosted() -> Responses {
     Responses::new(terms(false, Calls::Hosted), Resume::Start)
 }
 
-fn terms(background: bool, calls: Calls) -> responses::Terms {
-    responses::Terms {
+fn terms(background: bool, calls: Calls) -> responses::ResponseOptions {
+    responses::ResponseOptions {
         thread: thread(),
         message: message(),
         model: "talk".to_owned(),
@@ -64,7 +64,7 @@ fn terms(background: bool, calls: Calls) -> responses::Terms {
 
 /// With the usage when calls are shown, without it when they are not.
 pub(crate) fn completion(tool_calls: ToolCalls) -> ChatCompletions {
-    ChatCompletions::new(chat_completions::Terms {
+    ChatCompletions::new(chat_completions::CompletionOptions {
         message: message(),
         model: "talk".to_owned(),
         created_at: Timestamp(1_767_323_045_678),
@@ -94,26 +94,26 @@ impl NativeStream {
 }
 
 impl Protocol for NativeStream {
-    fn apply(&mut self, happening: Happening<'_>) -> Output {
-        let (end, position) = (|bytes| (bytes, Then::End), Position::from_stored(77));
+    fn apply(&mut self, happening: AnswerEvent<'_>) -> Output {
+        let (end, position) = (|bytes| (bytes, StreamAction::Close), Position::from_stored(77));
         let header = self.header(Role::Assistant);
         let (bytes, then) = match happening {
-            Happening::Opened => (Bytes::new(), Then::Continue),
-            Happening::Chunk { attempt, role, chunk } => {
+            AnswerEvent::Opened => (Bytes::new(), StreamAction::Continue),
+            AnswerEvent::Chunk { attempt, role, chunk } => {
                 if attempt > self.progress.seen().attempt {
                     self.progress = Progress::new(attempt, true);
                 }
                 self.progress.advance(chunk);
                 let (header, seen) = (self.header(role), self.progress.seen().clone());
-                (self.native.chunk(&header, seen, chunk, false).bytes(), Then::Continue)
+                (self.native.chunk(&header, seen, chunk, false).bytes(), StreamAction::Continue)
             }
-            Happening::Reset { attempt } => {
+            AnswerEvent::Reset { attempt } => {
                 self.progress = Progress::new(attempt, true);
-                (self.native.reset(&message(), attempt), Then::Continue)
+                (self.native.reset(&message(), attempt), StreamAction::Continue)
             }
-            Happening::Complete { position } => end(self.native.complete(&header, position, false).bytes()),
-            Happening::Stopped => end(self.native.complete(&header, position, true).bytes()),
-            Happening::Failed(failure) => end(self.native.failed(&header, position, failure).bytes()),
+            AnswerEvent::Complete { position } => end(self.native.complete(&header, position, false).bytes()),
+            AnswerEvent::Stopped => end(self.native.complete(&header, position, true).bytes()),
+            AnswerEvent::Failed(failure) => end(self.native.failed(&header, position, failure).bytes()),
         };
         Output { bytes, then }
     }

@@ -18,7 +18,7 @@ use crate::scenarios::{self, told};
 fn the_streams() {
     for name in ALL {
         for scenario in scenarios::all() {
-            let bytes = told(&mut *encoders::of(name), &scenario.happenings());
+            let bytes = told(&mut *encoders::of(name), &scenario.events());
             check(&format!("{name}/{}.txt", scenario.name), &bytes);
         }
     }
@@ -30,7 +30,7 @@ fn the_objects() {
         let mut response = encoders::response(false, Resume::Start);
         let mut hosted = encoders::hosted();
         let mut completion = encoders::completion(ToolCalls::Shown);
-        for happening in scenario.happenings() {
+        for happening in scenario.events() {
             response.apply(happening);
             hosted.apply(happening);
             assert_eq!(completion.object(), None, "only at the end");
@@ -49,7 +49,7 @@ fn the_objects() {
 fn no_reader_breaks_a_line_where_none_ends() {
     for name in NAMES {
         for scenario in scenarios::all() {
-            let told = told(&mut *encoders::of(name), &scenario.happenings());
+            let told = told(&mut *encoders::of(name), &scenario.events());
             let text = String::from_utf8(told).unwrap();
             assert!(!text.contains(['\u{2028}', '\u{2029}', '\u{85}', '\r']), "{name} {}", scenario.name);
             for event in text.split_terminator("\n\n") {

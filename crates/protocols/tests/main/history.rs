@@ -6,7 +6,7 @@ use batches::{Ending, TurnMessage, fold_turn};
 use model::{Chunk, MessageId, Position};
 use protocols::chat_completions::ToolCalls;
 use protocols::responses::Resume;
-use protocols::{Cursor, Happening, Progress, Protocol, Seen, StoredAnswer, StoredMessage};
+use protocols::{AnswerEvent, Cursor, MessageOffset, Progress, Protocol, StoredAnswer, StoredMessage};
 use serde_json::Value;
 
 use crate::encoders::{self, NAMES};
@@ -39,7 +39,7 @@ fn stored_message(message: &TurnMessage) -> StoredMessage<'_> {
     }
 }
 
-fn objects<'a>(happenings: impl IntoIterator<Item = Happening<'a>>) -> [Value; 3] {
+fn objects<'a>(happenings: impl IntoIterator<Item = AnswerEvent<'a>>) -> [Value; 3] {
     let mut response = encoders::response(false, Resume::Start);
     let mut hosted = encoders::hosted();
     let mut completion = encoders::completion(ToolCalls::Shown);
@@ -57,7 +57,7 @@ fn from_the_history_comes_the_same_answer() {
     for scenario in scenarios::all().into_iter().chain(scenarios::incomplete()) {
         let Some(messages) = folded(&scenario) else { continue };
         let stored = stored(&messages, scenario.attempt);
-        let (live, again) = (objects(scenario.happenings()), objects(stored.happenings()));
+        let (live, again) = (objects(scenario.events()), objects(stored.events()));
         assert_eq!(again[0], live[0], "{}", scenario.name);
         if IN_ORDER.contains(&scenario.name) {
             assert_eq!(again[1..], live[1..], "{}", scenario.name);
@@ -70,9 +70,9 @@ fn every_protocol_tells_it_from_the_history() {
     for scenario in scenarios::all().into_iter().chain(scenarios::incomplete()) {
         let Some(messages) = folded(&scenario) else { continue };
         let stored = stored(&messages, scenario.attempt);
-        let happenings: Vec<Happening<'_>> = stored.happenings().collect();
+        let happenings: Vec<AnswerEvent<'_>> = stored.events().collect();
         for name in NAMES {
-            let live = told(&mut *encoders::of(name), &scenario.happenings());
+            let live = told(&mut *encoders::of(name), &scenario.events());
             let again = told(&mut *encoders::of(name), &happenings);
             assert_eq!(last_event(&again), last_event(&live), "{name} {}", scenario.name);
         }
@@ -128,7 +128,7 @@ fn what_nobody_can_have_seen_is_known_as_such() {
     let scenario = scenarios::all().into_iter().find(|scenario| scenario.name == "text").unwrap();
     let stored = stored(&folded(&scenario).unwrap(), 0);
     let text: usize = scenario.chunks.iter().map(|chunk| chunk.text.len()).sum();
-    let seen = |next, bytes| Seen { next, bytes, ..Seen::default() };
+    let seen = |next, bytes| MessageOffset { next, bytes, ..MessageOffset::default() };
     assert!(stored.has(&seen(2, text as u64)));
     assert!(!stored.has(&seen(2, text as u64 + 1)));
     assert!(!stored.has(&seen(4_000_000_000, 1)));

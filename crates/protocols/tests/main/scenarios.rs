@@ -1,7 +1,7 @@
 //! Answers as short scripts.
 
 use model::{Chunk, ChunkKind, IdRange, Metadata, Position, Role};
-use protocols::{FailureNote, Happening, Output, Protocol, Then};
+use protocols::{AnswerEvent, Output, Protocol, StreamAction, StreamError};
 use serde_json::{Value, json};
 
 /// An answer from its opening to its end.
@@ -15,38 +15,38 @@ pub(crate) struct Scenario {
 pub(crate) enum End {
     Complete,
     Stopped,
-    Failed(FailureNote),
+    Failed(StreamError),
 }
 
 impl Scenario {
     /// What happens, one after another.
-    pub(crate) fn happenings(&self) -> Vec<Happening<'_>> {
-        let mut happenings = vec![Happening::Opened];
+    pub(crate) fn events(&self) -> Vec<AnswerEvent<'_>> {
+        let mut happenings = vec![AnswerEvent::Opened];
         happenings.extend(self.chunks.iter().map(|chunk| happening(self.attempt, chunk)));
         happenings.push(self.end());
         happenings
     }
 
-    pub(crate) fn end(&self) -> Happening<'_> {
+    pub(crate) fn end(&self) -> AnswerEvent<'_> {
         match &self.end {
-            End::Complete => Happening::Complete { position: Position::from_stored(77) },
-            End::Stopped => Happening::Stopped,
-            End::Failed(failure) => Happening::Failed(failure),
+            End::Complete => AnswerEvent::Complete { position: Position::from_stored(77) },
+            End::Stopped => AnswerEvent::Stopped,
+            End::Failed(failure) => AnswerEvent::Failed(failure),
         }
     }
 }
 
-pub(crate) fn happening(attempt: u32, chunk: &Chunk) -> Happening<'_> {
+pub(crate) fn happening(attempt: u32, chunk: &Chunk) -> AnswerEvent<'_> {
     let role = if chunk.kind == ChunkKind::ToolResult { Role::Tool } else { Role::Assistant };
-    Happening::Chunk { attempt, role, chunk }
+    AnswerEvent::Chunk { attempt, role, chunk }
 }
 
 /// Everything that the protocol says, which must end the stream with the last happening and not before.
-pub(crate) fn told(protocol: &mut dyn Protocol, happenings: &[Happening<'_>]) -> Vec<u8> {
+pub(crate) fn told(protocol: &mut dyn Protocol, happenings: &[AnswerEvent<'_>]) -> Vec<u8> {
     let outputs: Vec<Output> = happenings.iter().map(|happening| protocol.apply(*happening)).collect();
     let (last, before) = outputs.split_last().unwrap();
-    assert_eq!(last.then, Then::End);
-    assert!(before.iter().all(|output| output.then == Then::Continue));
+    assert_eq!(last.then, StreamAction::Close);
+    assert!(before.iter().all(|output| output.then == StreamAction::Continue));
     outputs.iter().flat_map(|output| output.bytes.to_vec()).collect()
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn random(seed: u64) -> Scenario {
     }
 }
 
-/// Numbers below what is asked for (xorshift): the same for a seed each time.
+/// EventSequence below what is asked for (xorshift): the same for a seed each time.
 pub(crate) fn dice(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     move |below| {
@@ -139,7 +139,7 @@ fn scenario(name: &'static str, chunks: Vec<Chunk>, end: End) -> Scenario {
 /// All of them.
 pub(crate) fn all() -> Vec<Scenario> {
     let missing = vec![IdRange { first: 2, last: 4 }];
-    let gap = FailureNote { missing, ..FailureNote::new("gap_timeout", "chunks never arrived: 2-4", true) };
+    let gap = StreamError { missing, ..StreamError::new("gap_timeout", "chunks never arrived: 2-4", true) };
     let steps = [
         "Let me ",
         "look.",
@@ -175,7 +175,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         scenario(
             "refused",
             Vec::new(),
-            End::Failed(FailureNote::new("busy", "the thread had a turn under way", false)),
+            End::Failed(StreamError::new("busy", "the thread had a turn under way", false)),
         ),
         scenario(
             "stopped",

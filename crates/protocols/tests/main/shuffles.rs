@@ -1,8 +1,8 @@
 //! Chunks in any order through the real reorder buffer: the bytes are the same.
 
 use model::{Chunk, Timestamp};
-use protocols::Happening;
-use reorder::{Insert, Limits, Piece, Reorder};
+use protocols::AnswerEvent;
+use reorder::{Insert, Limits, PartDelta, Reorder};
 
 use crate::encoders::{self, ALL};
 use crate::scenarios::{self, Scenario, dice, happening, told};
@@ -13,7 +13,7 @@ const SHUFFLES: u64 = 1_000;
 fn any_order_of_arrival_gives_the_same_bytes() {
     for scenario in scenarios::all() {
         let golden: Vec<Vec<u8>> =
-            ALL.iter().map(|name| told(&mut *encoders::of(name), &scenario.happenings())).collect();
+            ALL.iter().map(|name| told(&mut *encoders::of(name), &scenario.events())).collect();
         for seed in 0..SHUFFLES {
             let arrived = shuffled(&scenario.chunks, seed);
             let ordered = in_order(&arrived);
@@ -26,8 +26,8 @@ fn any_order_of_arrival_gives_the_same_bytes() {
     }
 }
 
-fn happenings<'a>(scenario: &'a Scenario, ordered: &'a [Chunk]) -> Vec<Happening<'a>> {
-    let mut all = vec![Happening::Opened];
+fn happenings<'a>(scenario: &'a Scenario, ordered: &'a [Chunk]) -> Vec<AnswerEvent<'a>> {
+    let mut all = vec![AnswerEvent::Opened];
     all.extend(ordered.iter().map(|chunk| happening(scenario.attempt, chunk)));
     all.push(scenario.end());
     all
@@ -49,7 +49,7 @@ fn in_order(arrived: &[Chunk]) -> Vec<Chunk> {
     let mut ordered = Vec::new();
     for chunk in arrived {
         let (digest, size) = (chunk.digest(), chunk.size());
-        let piece = Piece { id: chunk.id, is_final: chunk.is_final, digest, size };
+        let piece = PartDelta { id: chunk.id, is_final: chunk.is_final, digest, size };
         if reorder.insert(piece, chunk.clone(), Timestamp(0)) == Insert::Ready {
             ordered.extend(std::iter::from_fn(|| reorder.next_ready()));
         }

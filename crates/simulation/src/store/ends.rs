@@ -6,7 +6,7 @@ use std::ops::Bound;
 use feed::{Ended, How, Page};
 use model::{MessageId, MessageKey, Position, ThreadId};
 use partition::Commit;
-use protocols::{FailureNote, Header, StoredAnswer};
+use protocols::{Header, StoredAnswer, StreamError};
 
 use super::Store;
 use crate::bug::Bug;
@@ -49,7 +49,7 @@ impl Store {
             let ends = self.ends_of.entry(failed.key.thread.clone()).or_default();
             // One row a message.
             if ends.values().all(|ended| ended.header.message != failed.key.message) {
-                let how = How::Failed(FailureNote::from(&failed.failure));
+                let how = How::Failed(StreamError::from(&failed.failure));
                 ends.insert(failed.position, Ended { header, position: failed.position, how });
             }
         }

@@ -5,7 +5,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use model::ThreadId;
 use protocols::ChatCompletions;
-use protocols::chat_completions::{Request, Terms, ToolCalls, error_body};
+use protocols::chat_completions::{CompletionOptions, Request, ToolCalls, error_body};
 
 use crate::api::protocols::{
     Posted, Repeats, Trouble, enter, failed, imported, json, new_thread, placed, posted, stream, whole,
@@ -54,7 +54,7 @@ async fn complete(posted: Posted) -> Result<Response, Trouble> {
         imported::write(backend, &thread, &turn.agent, &earlier).await?;
     }
     let (message, answer) = enter(&desk, connection, &thread, standing).await?;
-    let terms = Terms {
+    let terms = CompletionOptions {
         message: message.clone(),
         model: request.agent.name().to_owned(),
         created_at: backend.now(),

@@ -8,7 +8,9 @@ use axum::response::Response;
 use bytes::Bytes;
 use model::{AgentId, Bucket, ControlKind, MessageId, Metadata, QueryTarget, ThreadId, Timestamp, TurnId};
 use protocols::Responses;
-use protocols::responses::{Calls, Follows, Request, Resume, Terms, error_body, message_of};
+use protocols::responses::{
+    Follows, Request, ResponseOptions, Resume, ToolCallDisplay, error_body, message_of,
+};
 use serde::Deserialize;
 use store::{AskedResponse, NewThread};
 use utoipa::IntoParams;
@@ -263,7 +265,7 @@ async fn known_terms(
     thread: &ThreadId,
     turn: &TurnId,
     message: &MessageId,
-) -> Result<Terms, Trouble> {
+) -> Result<ResponseOptions, Trouble> {
     if let Some(row) = backend.store().response(thread, turn).await? {
         return Ok(terms(thread, message, row.asked, row.created_at));
     }
@@ -276,8 +278,13 @@ async fn known_terms(
     Ok(terms(thread, message, asked, opened_at(turn)))
 }
 
-fn terms(thread: &ThreadId, message: &MessageId, asked: AskedResponse, created_at: Timestamp) -> Terms {
-    Terms {
+fn terms(
+    thread: &ThreadId,
+    message: &MessageId,
+    asked: AskedResponse,
+    created_at: Timestamp,
+) -> ResponseOptions {
+    ResponseOptions {
         thread: thread.clone(),
         message: message.clone(),
         model: asked.model,
@@ -286,7 +293,7 @@ fn terms(thread: &ThreadId, message: &MessageId, asked: AskedResponse, created_a
         previous_response_id: asked.previous_response_id,
         metadata: asked.metadata,
         // As calls that were made elsewhere, with their results: by their shape the others ask a client to make them.
-        calls: Calls::Hosted,
+        calls: ToolCallDisplay::Hosted,
     }
 }
 
@@ -298,7 +305,7 @@ async fn model_of(backend: &Backend, thread: &ThreadId) -> Result<String, Troubl
 }
 
 /// The response of a turn that has not ended. Nobody who asks waits for an owner that is away.
-async fn under_way(backend: &Backend, terms: Terms, turn: &TurnId) -> Bytes {
+async fn under_way(backend: &Backend, terms: ResponseOptions, turn: &TurnId) -> Bytes {
     let about = QueryTarget::Thread(terms.thread.clone());
     let explained = owner_query::why(backend, Bucket::of(&terms.thread), &about).await;
     let is_running =

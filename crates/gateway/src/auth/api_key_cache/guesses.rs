@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use auth::{TokenBucket, Rate};
+use auth::{Rate, TokenBucket};
 use model::Timestamp;
 
 use crate::http::ip_limit::peer;
@@ -33,7 +33,8 @@ impl Guesses {
             // So many at once are not kept apart: what the database bears is bounded by the reads at a time.
             self.by_peer.clear();
         }
-        let (bucket, used_at) = self.by_peer.entry(peer).or_insert_with(|| (TokenBucket::new(rate, now), now));
+        let (bucket, used_at) =
+            self.by_peer.entry(peer).or_insert_with(|| (TokenBucket::new(rate, now), now));
         *used_at = now;
         bucket.take(now)
     }

@@ -1,7 +1,7 @@
 use model::{BatchType, Chunk, Metadata, Position, Role, ThreadId, Timestamp};
 use protocols::chat_completions::{self, ToolCalls};
-use protocols::responses::{self, Calls, Resume};
-use protocols::{ChatCompletions, Cursor, FailureNote, Header, Native, Progress, Responses};
+use protocols::responses::{self, Resume, ToolCallDisplay};
+use protocols::{ChatCompletions, Cursor, Header, Native, Progress, Responses, StreamError};
 use serde_json::{Value, json};
 
 use crate::streaming::transcode::*;
@@ -51,14 +51,14 @@ impl Stream {
         self
     }
 
-    fn fails(mut self, note: &FailureNote) -> Self {
+    fn fails(mut self, note: &StreamError) -> Self {
         self.1.extend(self.0.failed(&header(0), Position::from_stored(9), note).bytes());
         self
     }
 }
 
 fn response() -> Telling<Responses> {
-    let terms = responses::Terms {
+    let terms = responses::ResponseOptions {
         thread: ThreadId::parse("t").unwrap(),
         message: message(),
         model: "a".to_owned(),
@@ -66,13 +66,13 @@ fn response() -> Telling<Responses> {
         background: false,
         previous_response_id: None,
         metadata: Metadata::EMPTY,
-        calls: Calls::Hosted,
+        calls: ToolCallDisplay::Hosted,
     };
     Telling::new(Responses::new(terms, Resume::Start), message()).0
 }
 
 fn completion() -> Telling<ChatCompletions> {
-    let terms = chat_completions::Terms {
+    let terms = chat_completions::CompletionOptions {
         message: message(),
         model: "a".to_owned(),
         created_at: Timestamp(0),
@@ -125,7 +125,7 @@ fn whoever_waits_for_the_whole_hears_of_a_stop_and_of_a_failure() {
     let stopped = begun().stops().1;
     let (end, response) = heard(response(), &stopped, stopped.len());
     assert_eq!((end, &object(&response.object())["status"]), (true, &json!("cancelled")));
-    let failed = begun().fails(&FailureNote::new("stalled", "no more", true)).1;
+    let failed = begun().fails(&StreamError::new("stalled", "no more", true)).1;
     let (end, completion) = heard(completion(), &failed, failed.len());
     assert_eq!((end, &*completion.object().unwrap().unwrap_err().code), (true, "stalled"));
 }
@@ -135,7 +135,7 @@ fn a_connection_is_cut_where_something_was_shown_that_does_not_count_any_more() 
     let bytes = Stream::new().says(0, 0, "I tr").resets(1).says(1, 0, "At last.").completes().1;
     let mut telling = response();
     let output = telling.feed(&bytes);
-    assert_eq!(output.then, Then::Cut);
+    assert_eq!(output.then, StreamAction::Abort);
     let text = String::from_utf8(output.bytes.to_vec()).unwrap();
     assert!(text.contains("I tr") && !text.contains("At last"), "{text}");
 }
@@ -146,7 +146,7 @@ fn a_store_that_went_back_cuts_the_stream_of_another_protocol() {
     assert!(response().hear(&bytes).is_err(), "a part that came twice is taken for the whole");
     let mut streamed = response();
     let output = streamed.feed(&bytes);
-    assert_eq!(output.then, Then::Cut);
+    assert_eq!(output.then, StreamAction::Abort);
     let text = String::from_utf8_lossy(&output.bytes).into_owned();
     assert_eq!(text.matches("\"delta\":\"one \"").count(), 1, "{text}");
 }

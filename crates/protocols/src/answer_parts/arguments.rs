@@ -15,7 +15,7 @@ enum State {
     #[default]
     Blank,
     Object,
-    Whole,
+    CompletePart,
     /// Not an object; where it ends is for others to say.
     Other,
 }
@@ -30,7 +30,7 @@ impl Arguments {
 
     /// Whether nothing can follow.
     pub(crate) fn are_whole(&self) -> bool {
-        self.state == State::Whole
+        self.state == State::CompletePart
     }
 
     pub(crate) fn into_text(self) -> String {
@@ -44,8 +44,8 @@ impl Arguments {
             State::Blank => self.state = State::Other,
             State::Object => self.look_inside(byte),
             // White space after it changes nothing; anything else makes it no JSON.
-            State::Whole if byte.is_ascii_whitespace() => {}
-            State::Whole => self.state = State::Other,
+            State::CompletePart if byte.is_ascii_whitespace() => {}
+            State::CompletePart => self.state = State::Other,
             State::Other => {}
         }
     }
@@ -67,7 +67,7 @@ impl Arguments {
             _ => {}
         }
         if self.depth == 0 {
-            self.state = State::Whole;
+            self.state = State::CompletePart;
         }
     }
 }

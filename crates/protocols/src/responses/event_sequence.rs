@@ -21,18 +21,18 @@ pub enum Resume {
 
 /// Counts the events; numbers are given for those that are wanted.
 #[derive(Debug)]
-pub(super) struct Numbers {
+pub(super) struct EventSequence {
     resume: Resume,
     /// Of an answer from the history, whoever has seen a part of it is told the end alone, and who asks for all again is told of no pieces.
     is_recalled: bool,
     attempt: u64,
-    /// Numbers of the events before the first chunk, which are the same in all attempts.
+    /// EventSequence of the events before the first chunk, which are the same in all attempts.
     opening: u64,
     next: u64,
     has_begun: bool,
 }
 
-impl Numbers {
+impl EventSequence {
     pub(super) fn new(resume: Resume, opening: u64) -> Self {
         Self { resume, is_recalled: false, attempt: 0, opening, next: opening, has_begun: false }
     }

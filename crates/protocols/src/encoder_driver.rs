@@ -1,23 +1,23 @@
 //! What the folds have in common: attempts, the order of opening, chunks and end, and what was shown.
 //!
-//! Entry type: [`Fold`], with the [`Words`] of a protocol.
+//! Entry type: [`EncoderDriver`], with the [`ProtocolEncoder`] of a protocol.
 
 use bytes::Bytes;
 use model::{Chunk, MessageId, Metadata};
 
-use crate::outline::{Change, Outline};
-use crate::{FailureNote, Happening, Output, Then};
+use crate::answer_parts::{AnswerParts, PartChange};
+use crate::{AnswerEvent, Output, StreamAction, StreamError};
 
 /// How one protocol says what happens. Everything is appended to `out` as whole events.
-pub(crate) trait Words {
+pub(crate) trait ProtocolEncoder {
     /// The stream begins.
     fn open(&mut self, out: &mut Vec<u8>);
 
     /// A chunk came, if only as a sign of life.
-    fn hear(&mut self, _out: &mut Vec<u8>) {}
+    fn on_chunk(&mut self, _out: &mut Vec<u8>) {}
 
     /// Something changed in the outline.
-    fn change(&mut self, change: Change<'_>, out: &mut Vec<u8>);
+    fn change(&mut self, change: PartChange<'_>, out: &mut Vec<u8>);
 
     /// The end has come, and what is open will be closed.
     fn ending(&mut self, _end: End<'_>) {}
@@ -26,7 +26,7 @@ pub(crate) trait Words {
     fn end(&mut self, end: End<'_>, metadata: &Metadata, out: &mut Vec<u8>);
 
     /// Another attempt begins from nothing. `was_shown`: something of the one before was, so this connection cannot go on.
-    fn restart(&mut self, attempt: u32, was_shown: bool, out: &mut Vec<u8>) -> Then;
+    fn restart(&mut self, attempt: u32, was_shown: bool, out: &mut Vec<u8>) -> StreamAction;
 }
 
 /// How an answer ends.
@@ -34,79 +34,79 @@ pub(crate) trait Words {
 pub(crate) enum End<'a> {
     Complete,
     Stopped,
-    Failed(&'a FailureNote),
+    Failed(&'a StreamError),
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Fold<W> {
+pub(crate) struct EncoderDriver<W> {
     message: MessageId,
     pub(crate) words: W,
-    outline: Outline,
+    outline: AnswerParts,
     attempt: u32,
     is_open: bool,
     was_shown: bool,
     is_over: bool,
 }
 
-impl<W: Words> Fold<W> {
+impl<W: ProtocolEncoder> EncoderDriver<W> {
     pub(crate) fn new(message: MessageId, words: W) -> Self {
-        let outline = Outline::new(message.clone());
+        let outline = AnswerParts::new(message.clone());
         Self { message, words, outline, attempt: 0, is_open: false, was_shown: false, is_over: false }
     }
 
-    pub(crate) fn apply(&mut self, happening: Happening<'_>) -> Output {
+    pub(crate) fn apply(&mut self, happening: AnswerEvent<'_>) -> Output {
         let mut out = Vec::new();
         if self.is_over {
-            return output(out, Then::End);
+            return output(out, StreamAction::Close);
         }
         let then = match happening {
-            Happening::Opened => self.open(&mut out),
-            Happening::Chunk { attempt, chunk, .. } => self.chunk(attempt, chunk, &mut out),
-            Happening::Reset { attempt } => self.reset(attempt, &mut out),
-            Happening::Complete { .. } => self.end(End::Complete, &mut out),
-            Happening::Stopped => self.end(End::Stopped, &mut out),
-            Happening::Failed(failure) => self.end(End::Failed(failure), &mut out),
+            AnswerEvent::Opened => self.open(&mut out),
+            AnswerEvent::Chunk { attempt, chunk, .. } => self.chunk(attempt, chunk, &mut out),
+            AnswerEvent::Reset { attempt } => self.reset(attempt, &mut out),
+            AnswerEvent::Complete { .. } => self.end(End::Complete, &mut out),
+            AnswerEvent::Stopped => self.end(End::Stopped, &mut out),
+            AnswerEvent::Failed(failure) => self.end(End::Failed(failure), &mut out),
         };
         output(out, then)
     }
 
-    fn open(&mut self, out: &mut Vec<u8>) -> Then {
+    fn open(&mut self, out: &mut Vec<u8>) -> StreamAction {
         if !std::mem::replace(&mut self.is_open, true) {
             self.words.open(out);
         }
-        Then::Continue
+        StreamAction::Continue
     }
 
-    fn chunk(&mut self, attempt: u32, chunk: &Chunk, out: &mut Vec<u8>) -> Then {
+    fn chunk(&mut self, attempt: u32, chunk: &Chunk, out: &mut Vec<u8>) -> StreamAction {
         if attempt < self.attempt {
-            return Then::Continue;
+            return StreamAction::Continue;
         }
         let then = self.reset(attempt, out);
-        if then != Then::Continue {
+        if then != StreamAction::Continue {
             // The connection ends here; the state goes on, for whoever waits for the whole.
             self.show(chunk, &mut Vec::new());
             return then;
         }
         self.show(chunk, out);
-        Then::Continue
+        StreamAction::Continue
     }
 
     fn show(&mut self, chunk: &Chunk, out: &mut Vec<u8>) {
         self.open(out);
-        self.words.hear(out);
+        self.words.on_chunk(out);
         for change in self.outline.chunk(chunk) {
             self.was_shown = true;
             self.words.change(change, out);
         }
     }
 
-    fn reset(&mut self, attempt: u32, out: &mut Vec<u8>) -> Then {
+    fn reset(&mut self, attempt: u32, out: &mut Vec<u8>) -> StreamAction {
         if attempt <= self.attempt {
-            return Then::Continue;
+            return StreamAction::Continue;
         }
         self.attempt = attempt;
-        self.outline = Outline::new(self.message.clone());
+        self.outline = AnswerParts::new(self.message.clone());
         let was_shown = std::mem::take(&mut self.was_shown);
         if was_shown {
             self.is_open = false;
@@ -114,7 +114,7 @@ impl<W: Words> Fold<W> {
         self.words.restart(attempt, was_shown, out)
     }
 
-    fn end(&mut self, end: End<'_>, out: &mut Vec<u8>) -> Then {
+    fn end(&mut self, end: End<'_>, out: &mut Vec<u8>) -> StreamAction {
         self.open(out);
         self.words.ending(end);
         let mut changes = Vec::new();
@@ -124,10 +124,10 @@ impl<W: Words> Fold<W> {
         }
         self.words.end(end, self.outline.metadata(), out);
         self.is_over = true;
-        Then::End
+        StreamAction::Close
     }
 }
 
-fn output(out: Vec<u8>, then: Then) -> Output {
+fn output(out: Vec<u8>, then: StreamAction) -> Output {
     Output { bytes: Bytes::from(out), then }
 }

@@ -1,6 +1,6 @@
 //! The outline of an answer: which text, reasoning, tool calls and results its chunks are, where each begins and ends.
 //!
-//! Entry type: [`Outline`]. All protocols but the native one show these changes, each in its own words, so what is open
+//! Entry type: [`AnswerParts`]. All protocols but the native one show these changes, each in its own words, so what is open
 //! when, and what is closed at the end, is decided here once. Steps are cut as the history cuts them: the first text,
 //! reasoning or call after a result begins the next one.
 //!
@@ -47,7 +47,7 @@ pub(crate) struct Call {
 
 /// What a chunk changes in the outline.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Change<'a> {
+pub(crate) enum PartChange<'a> {
     StepBegan,
     StepEnded,
     SpanBegan(Span),
@@ -60,9 +60,9 @@ pub(crate) enum Change<'a> {
     /// All of its arguments: nothing of it follows but a result.
     CallEnded(Arc<Call>, String),
     /// The first piece of a result.
-    ResultBegan(Arc<Call>, Piece<'a>),
+    ResultBegan(Arc<Call>, PartDelta<'a>),
     /// The whole result, as far as anybody knows: where results come in pieces by turns, more may follow.
-    ResultEnded(Arc<Call>, Whole),
+    ResultEnded(Arc<Call>, CompletePart),
     /// The step, or the answer, ended without a result.
     Unanswered(Arc<Call>),
     /// Metadata that came before the end; never empty.
@@ -71,17 +71,17 @@ pub(crate) enum Change<'a> {
 
 /// A piece of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece<'a> {
+pub(crate) struct PartDelta<'a> {
     pub(crate) text: &'a str,
     pub(crate) is_error: bool,
 }
 
 /// A whole result.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Whole {
+pub(crate) struct CompletePart {
     pub(crate) text: String,
     pub(crate) is_error: bool,
-    /// Of how many pieces; of one, [`Change::ResultBegan`] had all of it.
+    /// Of how many pieces; of one, [`PartChange::ResultBegan`] had all of it.
     pub(crate) pieces: u32,
     /// Bytes of the text that were told as the whole before.
     pub(crate) told: usize,
@@ -89,7 +89,7 @@ pub(crate) struct Whole {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Outline {
+pub(crate) struct AnswerParts {
     message: MessageId,
     step: u32,
     is_step_open: bool,
@@ -113,10 +113,10 @@ struct OpenCall {
     named: String,
     /// `None` when they have ended.
     arguments: Option<Arguments>,
-    result: Option<Whole>,
+    result: Option<CompletePart>,
 }
 
-impl Outline {
+impl AnswerParts {
     pub(crate) fn new(message: MessageId) -> Self {
         Self {
             message,
@@ -138,7 +138,7 @@ impl Outline {
     }
 
     /// Takes the next chunk.
-    pub(crate) fn chunk<'a>(&mut self, chunk: &'a Chunk) -> Vec<Change<'a>> {
+    pub(crate) fn chunk<'a>(&mut self, chunk: &'a Chunk) -> Vec<PartChange<'a>> {
         let mut changes = Vec::new();
         match chunk.kind {
             ChunkKind::Content => self.speak(&chunk.text, false, &mut changes),
@@ -146,7 +146,7 @@ impl Outline {
             ChunkKind::ToolCall => self.call(chunk, &mut changes),
             ChunkKind::ToolResult => self.answer(chunk, &mut changes),
             ChunkKind::Metadata if !chunk.is_final && !chunk.metadata.is_empty() => {
-                changes.push(Change::Noted(&chunk.metadata));
+                changes.push(PartChange::Noted(&chunk.metadata));
             }
             // That an error is the end of the answer is the owner's decision, and comes as such.
             ChunkKind::Metadata | ChunkKind::Error => {}
@@ -159,21 +159,21 @@ impl Outline {
     }
 
     /// Closes whatever is open.
-    pub(crate) fn close(&mut self, changes: &mut Vec<Change<'_>>) {
+    pub(crate) fn close(&mut self, changes: &mut Vec<PartChange<'_>>) {
         self.end_span(changes);
         self.end_result(changes);
         for mut open in std::mem::take(&mut self.calls) {
             open.end_arguments(changes);
             if open.result.is_none() {
-                changes.push(Change::Unanswered(open.call));
+                changes.push(PartChange::Unanswered(open.call));
             }
         }
         if std::mem::take(&mut self.is_step_open) {
-            changes.push(Change::StepEnded);
+            changes.push(PartChange::StepEnded);
         }
     }
 
-    fn speak<'a>(&mut self, text: &'a str, is_reasoning: bool, changes: &mut Vec<Change<'a>>) {
+    fn speak<'a>(&mut self, text: &'a str, is_reasoning: bool, changes: &mut Vec<PartChange<'a>>) {
         if text.is_empty() {
             // It begins the next step of the history, too, though there is nothing to show of it yet.
             return self.end_step_with_results(changes);
@@ -185,14 +185,14 @@ impl Outline {
                 self.end_span(changes);
                 let span = Span { part: self.take_part(), step: self.step, is_reasoning };
                 self.span = Some(span);
-                changes.push(Change::SpanBegan(span));
+                changes.push(PartChange::SpanBegan(span));
                 span
             }
         };
-        changes.push(Change::SpanGrew(span, text));
+        changes.push(PartChange::SpanGrew(span, text));
     }
 
-    fn call<'a>(&mut self, chunk: &'a Chunk, changes: &mut Vec<Change<'a>>) {
+    fn call<'a>(&mut self, chunk: &'a Chunk, changes: &mut Vec<PartChange<'a>>) {
         self.begin_step(changes);
         self.end_span(changes);
         let at = self.open_call(chunk, changes);
@@ -201,14 +201,14 @@ impl Outline {
         let Some(arguments) = &mut open.arguments else { return };
         if !chunk.text.is_empty() {
             arguments.push(&chunk.text);
-            changes.push(Change::CallGrew(Arc::clone(&open.call), &chunk.text));
+            changes.push(PartChange::CallGrew(Arc::clone(&open.call), &chunk.text));
         }
         if arguments.are_whole() || chunk.metadata.get("args_done") == Some(&Value::Bool(true)) {
             open.end_arguments(changes);
         }
     }
 
-    fn answer<'a>(&mut self, chunk: &'a Chunk, changes: &mut Vec<Change<'a>>) {
+    fn answer<'a>(&mut self, chunk: &'a Chunk, changes: &mut Vec<PartChange<'a>>) {
         self.open_step(changes);
         self.end_span(changes);
         self.has_results = true;
@@ -222,8 +222,8 @@ impl Outline {
         open.end_arguments(changes);
         let is_error = chunk.metadata.get("is_error") == Some(&Value::Bool(true));
         if open.result.is_none() {
-            let piece = Piece { text: &chunk.text, is_error };
-            changes.push(Change::ResultBegan(Arc::clone(&open.call), piece));
+            let piece = PartDelta { text: &chunk.text, is_error };
+            changes.push(PartChange::ResultBegan(Arc::clone(&open.call), piece));
         }
         let result = open.result.get_or_insert_default();
         result.text.push_str(&chunk.text);
@@ -232,44 +232,44 @@ impl Outline {
     }
 
     /// The model speaks: after a result, in a new step.
-    fn begin_step(&mut self, changes: &mut Vec<Change<'_>>) {
+    fn begin_step(&mut self, changes: &mut Vec<PartChange<'_>>) {
         self.end_step_with_results(changes);
         self.open_step(changes);
     }
 
-    fn end_step_with_results(&mut self, changes: &mut Vec<Change<'_>>) {
+    fn end_step_with_results(&mut self, changes: &mut Vec<PartChange<'_>>) {
         if std::mem::take(&mut self.has_results) {
             self.close(changes);
             self.step += 1;
         }
     }
 
-    fn open_step(&mut self, changes: &mut Vec<Change<'_>>) {
+    fn open_step(&mut self, changes: &mut Vec<PartChange<'_>>) {
         if !std::mem::replace(&mut self.is_step_open, true) {
-            changes.push(Change::StepBegan);
+            changes.push(PartChange::StepBegan);
         }
     }
 
-    fn end_span(&mut self, changes: &mut Vec<Change<'_>>) {
-        changes.extend(self.span.take().map(Change::SpanEnded));
+    fn end_span(&mut self, changes: &mut Vec<PartChange<'_>>) {
+        changes.extend(self.span.take().map(PartChange::SpanEnded));
     }
 
-    fn end_result(&mut self, changes: &mut Vec<Change<'_>>) {
+    fn end_result(&mut self, changes: &mut Vec<PartChange<'_>>) {
         let Some(open) = self.result.take().and_then(|at| self.calls.get_mut(at)) else { return };
         if let Some(result) = &mut open.result {
-            changes.push(Change::ResultEnded(Arc::clone(&open.call), result.clone()));
+            changes.push(PartChange::ResultEnded(Arc::clone(&open.call), result.clone()));
             result.told = result.text.len();
         }
     }
 
     /// The call of the step that the chunk is about; a result without a call gets one, as in the history.
-    fn open_call(&mut self, chunk: &Chunk, changes: &mut Vec<Change<'_>>) -> usize {
+    fn open_call(&mut self, chunk: &Chunk, changes: &mut Vec<PartChange<'_>>) -> usize {
         if let Some(at) = self.known_call(chunk) {
             return at;
         }
         let named = text_at(chunk, "tool_call_id");
         let call = Arc::new(self.new_call(named, text_at(chunk, "tool_name")));
-        changes.push(Change::CallBegan(Arc::clone(&call)));
+        changes.push(PartChange::CallBegan(Arc::clone(&call)));
         let arguments = Some(Arguments::default());
         self.calls.push(OpenCall { call, named: named.to_owned(), arguments, result: None });
         self.calls.len() - 1
@@ -302,9 +302,9 @@ impl Outline {
 }
 
 impl OpenCall {
-    fn end_arguments(&mut self, changes: &mut Vec<Change<'_>>) {
+    fn end_arguments(&mut self, changes: &mut Vec<PartChange<'_>>) {
         if let Some(arguments) = self.arguments.take() {
-            changes.push(Change::CallEnded(Arc::clone(&self.call), arguments.into_text()));
+            changes.push(PartChange::CallEnded(Arc::clone(&self.call), arguments.into_text()));
         }
     }
 }

@@ -3,40 +3,40 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::testing::chunk;
 
-fn outline() -> Outline {
-    Outline::new(MessageId::parse("m").unwrap())
+fn outline() -> AnswerParts {
+    AnswerParts::new(MessageId::parse("m").unwrap())
 }
 
 /// Everything that a script changes, closed at its end.
 fn changes(script: &[&str]) -> String {
     let mut outline = outline();
     let chunks: Vec<Chunk> = (0..).zip(script).map(|(id, word)| chunk(id, word)).collect();
-    let mut changes: Vec<Change<'_>> = chunks.iter().flat_map(|chunk| outline.chunk(chunk)).collect();
+    let mut changes: Vec<PartChange<'_>> = chunks.iter().flat_map(|chunk| outline.chunk(chunk)).collect();
     outline.close(&mut changes);
     changes.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-fn word(change: &Change<'_>) -> String {
+fn word(change: &PartChange<'_>) -> String {
     let kind = |span: &Span| if span.is_reasoning { "think" } else { "text" };
     match change {
-        Change::StepBegan => "{".to_owned(),
-        Change::StepEnded => "}".to_owned(),
-        Change::SpanBegan(span) => format!("{}{}.{}(", kind(span), span.step, span.part),
-        Change::SpanGrew(_, text) => format!("{text:?}"),
-        Change::SpanEnded(_) => ")".to_owned(),
-        Change::CallBegan(call) => {
+        PartChange::StepBegan => "{".to_owned(),
+        PartChange::StepEnded => "}".to_owned(),
+        PartChange::SpanBegan(span) => format!("{}{}.{}(", kind(span), span.step, span.part),
+        PartChange::SpanGrew(_, text) => format!("{text:?}"),
+        PartChange::SpanEnded(_) => ")".to_owned(),
+        PartChange::CallBegan(call) => {
             format!("{}={}{}.{}.{}.{}[", call.id, call.tool, call.step, call.part, call.index, call.number)
         }
-        Change::CallGrew(call, text) => format!("{}+{text}", call.id),
-        Change::CallEnded(call, arguments) => format!("{}:{arguments}]", call.id),
-        Change::ResultBegan(call, piece) => format!("{}<{:?}", call.id, piece.text),
-        Change::ResultEnded(call, whole) => {
+        PartChange::CallGrew(call, text) => format!("{}+{text}", call.id),
+        PartChange::CallEnded(call, arguments) => format!("{}:{arguments}]", call.id),
+        PartChange::ResultBegan(call, piece) => format!("{}<{:?}", call.id, piece.text),
+        PartChange::ResultEnded(call, whole) => {
             let marks = if whole.is_error { "!" } else { "" };
             let pieces = if whole.pieces == 1 { "" } else { "…" };
             format!("{}{pieces}{marks}>{:?}", call.id, whole.text)
         }
-        Change::Unanswered(call) => format!("{}?", call.id),
-        Change::Noted(metadata) => metadata.to_value().to_string(),
+        PartChange::Unanswered(call) => format!("{}?", call.id),
+        PartChange::Noted(metadata) => metadata.to_value().to_string(),
     }
 }
 
@@ -153,7 +153,7 @@ fn the_outline_is_well_formed_whatever_is_said() {
         let script: Vec<&str> = (0..next(24)).map(|_| words[next(words.len())]).collect();
         let chunks: Vec<Chunk> = (0..).zip(&script).map(|(id, word)| chunk(id, word)).collect();
         let mut outline = outline();
-        let mut changes: Vec<Change<'_>> = chunks.iter().flat_map(|chunk| outline.chunk(chunk)).collect();
+        let mut changes: Vec<PartChange<'_>> = chunks.iter().flat_map(|chunk| outline.chunk(chunk)).collect();
         outline.close(&mut changes);
         Checker::default().check(&changes).unwrap_or_else(|wrong| panic!("{script:?}: {wrong}"));
     }
@@ -172,7 +172,7 @@ struct Checker {
 }
 
 impl Checker {
-    fn check(&mut self, changes: &[Change<'_>]) -> Result<(), String> {
+    fn check(&mut self, changes: &[PartChange<'_>]) -> Result<(), String> {
         for change in changes {
             self.is_allowed(change).then_some(()).ok_or_else(|| format!("{change:?}"))?;
         }
@@ -182,42 +182,42 @@ impl Checker {
             .ok_or("left open".to_owned())
     }
 
-    fn is_allowed(&mut self, change: &Change<'_>) -> bool {
+    fn is_allowed(&mut self, change: &PartChange<'_>) -> bool {
         match change {
-            Change::StepBegan => !std::mem::replace(&mut self.in_step, true),
-            Change::StepEnded => {
+            PartChange::StepBegan => !std::mem::replace(&mut self.in_step, true),
+            PartChange::StepEnded => {
                 let is_clear = self.span.is_none() && self.writing.is_empty() && self.waiting.is_empty();
                 std::mem::take(&mut self.in_step) && is_clear && self.begun.is_none()
             }
-            Change::SpanBegan(span) => {
+            PartChange::SpanBegan(span) => {
                 let is_next = span.part == self.parts && self.in_step;
                 self.parts += 1;
                 self.span.replace(*span).is_none() && is_next
             }
-            Change::SpanGrew(span, text) => self.span == Some(*span) && !text.is_empty(),
-            Change::SpanEnded(span) => self.span.take() == Some(*span),
-            Change::CallBegan(call) => {
+            PartChange::SpanGrew(span, text) => self.span == Some(*span) && !text.is_empty(),
+            PartChange::SpanEnded(span) => self.span.take() == Some(*span),
+            PartChange::CallBegan(call) => {
                 let is_next =
                     call.part == self.parts && self.in_step && call.index as usize == self.known.len();
                 self.parts += 1;
                 self.waiting.insert(call.id.clone());
                 self.writing.insert(call.id.clone()) && self.known.insert(call.id.clone()) && is_next
             }
-            Change::CallGrew(call, text) => self.writing.contains(&call.id) && !text.is_empty(),
-            Change::CallEnded(call, _) => self.writing.remove(&call.id),
-            Change::ResultBegan(call, piece) => {
+            PartChange::CallGrew(call, text) => self.writing.contains(&call.id) && !text.is_empty(),
+            PartChange::CallEnded(call, _) => self.writing.remove(&call.id),
+            PartChange::ResultBegan(call, piece) => {
                 let is_alone = self.begun.replace(piece.text.to_owned()).is_none();
                 let is_first = self.waiting.remove(&call.id);
                 is_alone && is_first && !self.writing.contains(&call.id)
             }
-            Change::ResultEnded(call, whole) => {
+            PartChange::ResultEnded(call, whole) => {
                 let first = self.begun.take().unwrap_or_default();
                 let before = self.results.insert(call.id.clone(), whole.text.clone()).unwrap_or_default();
                 let goes_on = whole.text.starts_with(&before) && whole.told == before.len();
                 goes_on && whole.text.starts_with(&first) && !self.waiting.contains(&call.id)
             }
-            Change::Unanswered(call) => self.waiting.remove(&call.id) && !self.writing.contains(&call.id),
-            Change::Noted(metadata) => !metadata.is_empty(),
+            PartChange::Unanswered(call) => self.waiting.remove(&call.id) && !self.writing.contains(&call.id),
+            PartChange::Noted(metadata) => !metadata.is_empty(),
         }
     }
 }

@@ -6,18 +6,18 @@ use protocols::{Header, MessageOffset, Native, StoredAnswer, StreamError};
 
 /// A message that has ended.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ended {
+pub struct EndedMessage {
     /// Which message.
     pub header: Header,
     /// Its place among the ends of the thread.
     pub position: Position,
     /// How it ended.
-    pub how: How,
+    pub how: EndKind,
 }
 
 /// How a message ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum How {
+pub enum EndKind {
     /// Persisted, whole or as far as it had come.
     Stored(StoredAnswer),
     /// Given up.
@@ -26,7 +26,7 @@ pub enum How {
 
 /// What to read from the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Read {
+pub enum StoreRead {
     /// The position of the thread's last end at or below this one.
     Last(Position),
     /// The ends of the thread after the first position, up to the second one.
@@ -40,11 +40,11 @@ pub enum Read {
 
 /// Ends of a thread, in the order of their positions.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Page {
+pub struct StorePage {
     /// After this position.
     pub after: Position,
     /// The ends.
-    pub ends: Vec<Ended>,
+    pub ends: Vec<EndedMessage>,
     /// There are no others up to here; less than was asked for when there are more than one page holds.
     pub through: Position,
 }
@@ -61,14 +61,14 @@ pub enum CatchUp {
 }
 
 /// Tells a reader what ended after its cursor. `until`: nothing is told after the end of this message.
-pub fn catch_up(native: &mut Native, page: &Page, until: Option<&MessageId>) -> CatchUp {
+pub fn catch_up(native: &mut Native, page: &StorePage, until: Option<&MessageId>) -> CatchUp {
     let mut out = Vec::new();
     for ended in page.ends.iter().filter(|ended| ended.position > page.after) {
         if ended.position <= native.cursor().base() {
             continue;
         }
         let message = &ended.header.message;
-        if let (How::Stored(answer), Some(seen)) = (&ended.how, native.cursor().seen(message))
+        if let (EndKind::Stored(answer), Some(seen)) = (&ended.how, native.cursor().seen(message))
             && !answer.has(seen)
         {
             return CatchUp::Ahead;
@@ -83,12 +83,12 @@ pub fn catch_up(native: &mut Native, page: &Page, until: Option<&MessageId>) -> 
 }
 
 /// Tells what the reader lacks of a message, and its end.
-pub(crate) fn tell(native: &mut Native, ended: &Ended, out: &mut Vec<Bytes>) {
-    let Ended { header, position, how } = ended;
+pub(crate) fn tell(native: &mut Native, ended: &EndedMessage, out: &mut Vec<Bytes>) {
+    let EndedMessage { header, position, how } = ended;
     let message = &header.message;
     match how {
-        How::Failed(failure) => out.push(native.failed(header, *position, failure).bytes()),
-        How::Stored(answer) => {
+        EndKind::Failed(failure) => out.push(native.failed(header, *position, failure).bytes()),
+        EndKind::Stored(answer) => {
             let nothing = || MessageOffset::nothing(answer.attempt());
             let seen = native.cursor().seen(message).cloned().unwrap_or_else(nothing);
             let mut rest = answer.rest(&seen);

@@ -9,7 +9,7 @@ use protocols::{Cursor, Header, Native, StreamError, cursor};
 use wire::live::{End, LiveFrame};
 use wire::query::{SnapshotReply, SnapshotRequest};
 
-use crate::ended::{self, Page, Read};
+use crate::ended::{self, StorePage, StoreRead};
 use crate::open::Open;
 
 /// Pause after a question without an answer: first, and at most.
@@ -27,7 +27,7 @@ const PENDING_BYTES: usize = 1 << 20;
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     /// Times when frames were missing and an owner's cut made up for them.
-    pub holes_repaired: u64,
+    pub gaps_filled: u64,
     /// Chunks that were already shown, or of a lower attempt or epoch.
     pub filtered: u64,
     /// Messages that were not shown while they came, because as many as can be were open.
@@ -36,11 +36,11 @@ pub struct Counts {
 
 /// Something for every viewer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum FeedEvent {
     /// A part of a message.
-    Part(Bytes),
+    Chunk(Bytes),
     /// A message ended; the last of it.
-    End(MessageId, Bytes),
+    MessageEnd(MessageId, Bytes),
 }
 
 /// See the crate's documentation.
@@ -64,20 +64,20 @@ pub struct Feed {
     pending_bytes: usize,
     /// What comes next is missing: nothing is shown before an answer says how the thread stands.
     is_blocked: bool,
-    pub(crate) asks: Asks,
-    reads: Reads,
+    pub(crate) asks: SnapshotRequests,
+    reads: StoreReads,
     /// More messages are open than are shown.
     pub(crate) left_out: bool,
     /// The last answer came from an owner that has read all there is.
     pub(crate) is_current: bool,
-    events: VecDeque<Event>,
+    events: VecDeque<FeedEvent>,
     log_budget: usize,
     log_bytes: usize,
     counts: Counts,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Asks {
+pub(crate) struct SnapshotRequests {
     pub(crate) wanted: bool,
     under_way: bool,
     pub(crate) not_before: Timestamp,
@@ -87,12 +87,12 @@ pub(crate) struct Asks {
 }
 
 #[derive(Debug, Default)]
-struct Reads {
+struct StoreReads {
     under_way: bool,
     not_before: Timestamp,
 }
 
-impl Asks {
+impl SnapshotRequests {
     pub(crate) fn is_under_way(&self) -> bool {
         self.under_way
     }
@@ -113,8 +113,8 @@ impl Feed {
             pending: BTreeMap::new(),
             pending_bytes: 0,
             is_blocked: true,
-            asks: Asks { wanted: true, ..Asks::default() },
-            reads: Reads::default(),
+            asks: SnapshotRequests { wanted: true, ..SnapshotRequests::default() },
+            reads: StoreReads::default(),
             left_out: false,
             is_current: false,
             events: VecDeque::new(),
@@ -125,7 +125,7 @@ impl Feed {
     }
 
     /// The next event for every viewer.
-    pub fn next_event(&mut self) -> Option<Event> {
+    pub fn next_event(&mut self) -> Option<FeedEvent> {
         self.events.pop_front()
     }
 
@@ -149,7 +149,7 @@ impl Feed {
     }
 
     /// Nothing is to be fetched.
-    pub fn is_calm(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         let asks = self.asks.wanted || self.asks.under_way;
         !asks && !self.reads.under_way && self.read().is_none()
     }
@@ -185,7 +185,7 @@ impl Feed {
     }
 
     /// Something may have been missed: the connection was lost, the owner changed, a queue overflowed.
-    pub fn on_doubt(&mut self) {
+    pub fn on_resync(&mut self) {
         self.asks.wanted = true;
     }
 
@@ -195,7 +195,7 @@ impl Feed {
         let mark = (cut.epoch, cut.number);
         // Of an owner that is one no more.
         if mark.0 < self.least_epoch.max(known.map_or(0, |(epoch, _)| epoch)) {
-            return self.on_ask_failed(now);
+            return self.on_snapshot_failed(now);
         }
         (self.asks.under_way, self.asks.pause_ms) = (false, 0);
         self.asks.answered += 1;
@@ -210,7 +210,7 @@ impl Feed {
         self.pending_bytes = self.pending.values().map(size).sum();
         // Frames that are not missing have told the ends that were in them.
         if known != Some(mark) {
-            self.counts.holes_repaired += u64::from(known.is_some());
+            self.counts.gaps_filled += u64::from(known.is_some());
             self.target = self.target.max(cut.committed);
         }
         match has_lost_ends {
@@ -228,20 +228,20 @@ impl Feed {
         self.open.clear();
         self.log_bytes = 0;
         let restart = self.native.restart(Cursor::at(committed));
-        self.events.push_back(Event::Part(restart));
+        self.events.push_back(FeedEvent::Chunk(restart));
         self.block();
     }
 
     /// Nobody answered: no owner, a timeout, no connection.
-    pub fn on_ask_failed(&mut self, now: Timestamp) {
+    pub fn on_snapshot_failed(&mut self, now: Timestamp) {
         let asks = &mut self.asks;
         (asks.under_way, asks.wanted) = (false, true);
         asks.pause_ms = (asks.pause_ms * 2).clamp(ASK_PAUSE_MS.0, ASK_PAUSE_MS.1);
         asks.not_before = now.plus_ms(asks.pause_ms);
     }
 
-    /// The question to send now, if any; answer with [`Feed::on_reply`] or [`Feed::on_ask_failed`].
-    pub fn want_ask(&mut self, now: Timestamp) -> Option<SnapshotRequest> {
+    /// The question to send now, if any; answer with [`Feed::on_reply`] or [`Feed::on_snapshot_failed`].
+    pub fn poll_snapshot_request(&mut self, now: Timestamp) -> Option<SnapshotRequest> {
         // While an answer waits for the store a second one would be of no use.
         if !self.asks.wanted || self.asks.under_way || now < self.asks.not_before || self.reply.is_some() {
             return None;
@@ -254,7 +254,7 @@ impl Feed {
     }
 
     /// What to read from the store now, if anything; answer with [`Feed::on_last`], [`Feed::on_page`] or [`Feed::on_read_failed`].
-    pub fn want_read(&mut self, now: Timestamp) -> Option<Read> {
+    pub fn poll_store_read(&mut self, now: Timestamp) -> Option<StoreRead> {
         if self.reads.under_way || now < self.reads.not_before {
             return None;
         }
@@ -263,16 +263,16 @@ impl Feed {
         Some(read)
     }
 
-    fn read(&self) -> Option<Read> {
+    fn read(&self) -> Option<StoreRead> {
         self.mark?;
         let through = self.target;
         match self.through {
-            None => Some(Read::Last(through)),
-            Some(after) => (after < through).then_some(Read::Ends { after, through }),
+            None => Some(StoreRead::Last(through)),
+            Some(after) => (after < through).then_some(StoreRead::Ends { after, through }),
         }
     }
 
-    /// The answer to [`Read::Last`]: where the feed begins; 0 when nothing of the thread has ended.
+    /// The answer to [`StoreRead::Last`]: where the feed begins; 0 when nothing of the thread has ended.
     pub fn on_last(&mut self, last: Position, now: Timestamp) {
         self.reads.under_way = false;
         if self.through.is_none() {
@@ -282,8 +282,8 @@ impl Feed {
         self.advance(now);
     }
 
-    /// The answer to [`Read::Ends`].
-    pub fn on_page(&mut self, page: &Page, now: Timestamp) {
+    /// The answer to [`StoreRead::Ends`].
+    pub fn on_page(&mut self, page: &StorePage, now: Timestamp) {
         self.reads.under_way = false;
         if self.through != Some(page.after) {
             return;
@@ -297,8 +297,8 @@ impl Feed {
                 reply.open.retain(|open| open.message != ended.header.message);
             }
             let end = out.pop();
-            self.events.extend(out.into_iter().map(Event::Part));
-            self.events.extend(end.map(|end| Event::End(ended.header.message.clone(), end)));
+            self.events.extend(out.into_iter().map(FeedEvent::Chunk));
+            self.events.extend(end.map(|end| FeedEvent::MessageEnd(ended.header.message.clone(), end)));
         }
         self.through = Some(page.through.max(page.after));
         self.advance(now);
@@ -306,7 +306,7 @@ impl Feed {
 
     /// The store could not be read.
     pub fn on_read_failed(&mut self, now: Timestamp) {
-        self.reads = Reads { under_way: false, not_before: now.plus_ms(READ_PAUSE_MS) };
+        self.reads = StoreReads { under_way: false, not_before: now.plus_ms(READ_PAUSE_MS) };
     }
 
     /// Everything that is known so far has been shown.
@@ -415,7 +415,7 @@ impl Feed {
         if header.attempt > known {
             self.log_bytes -= open.log_bytes();
             if self.native.cursor().seen(&message).is_some() {
-                self.events.push_back(Event::Part(self.native.reset(&message, header.attempt)));
+                self.events.push_back(FeedEvent::Chunk(self.native.reset(&message, header.attempt)));
             }
             *open = Open::new(header);
         }
@@ -430,7 +430,7 @@ impl Feed {
             match chunk.id.cmp(&open.next()) {
                 std::cmp::Ordering::Less => self.counts.filtered += 1,
                 std::cmp::Ordering::Equal => {
-                    self.events.extend(open.show(&mut self.native, chunk).map(Event::Part));
+                    self.events.extend(open.show(&mut self.native, chunk).map(FeedEvent::Chunk));
                 }
                 // An owner that took over shows from the beginning what it reads again: it cannot be beyond. If it is, ask.
                 std::cmp::Ordering::Greater => (self.is_blocked, self.asks.wanted) = (true, true),
@@ -465,7 +465,7 @@ impl Feed {
         };
         (self.through, self.target) = (Some(end.position), self.target.max(end.position));
         self.let_go(&header.message);
-        self.events.push_back(Event::End(header.message, event.bytes()));
+        self.events.push_back(FeedEvent::MessageEnd(header.message, event.bytes()));
     }
 
     /// A message is not open any more; those that were left out may have room now.

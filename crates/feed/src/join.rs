@@ -9,7 +9,7 @@ use crate::open::Open;
 
 /// What comes of a viewer's wish to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Join {
+pub enum JoinResult {
     /// It gets these bytes first; from then on it stands where the feed stands.
     Joined(Vec<Bytes>),
     /// It has not been told of all ends that the feed has told: read those after its cursor, up to the feed's.
@@ -33,18 +33,18 @@ impl Feed {
     }
 
     /// Lets a viewer in: without a cursor it gets what is open from its first chunk on. `asked`: what [`Feed::asked`] said when it came.
-    pub fn join(&mut self, cursor: Option<&Cursor>, asked: u64, now: Timestamp) -> Join {
-        let Some(through) = self.through else { return Join::Wait };
+    pub fn join(&mut self, cursor: Option<&Cursor>, asked: u64, now: Timestamp) -> JoinResult {
+        let Some(through) = self.through else { return JoinResult::Wait };
         let Some(cursor) = cursor else {
             let mut native = Native::new(self.thread().clone(), Cursor::at(self.cursor().base()));
             return self.join_open(&mut native);
         };
         let base = self.cursor().base();
         if cursor.base() < base {
-            return Join::Behind;
+            return JoinResult::Behind;
         }
         if cursor.base() > base.max(through) {
-            return self.unless_newer(asked, now, Join::Beyond);
+            return self.unless_newer(asked, now, JoinResult::Beyond);
         }
         // Between the two nothing has ended.
         let mut native = Native::new(self.thread().clone(), cursor.clone());
@@ -52,12 +52,12 @@ impl Feed {
         for (message, seen) in cursor.open() {
             match self.open.get(message) {
                 Some(open) if is_beyond(seen, open.seen()) => {
-                    return self.unless_newer(asked, now, Join::Ahead);
+                    return self.unless_newer(asked, now, JoinResult::Ahead);
                 }
                 Some(_) => {}
-                None => match self.unless_newer(asked, now, Join::Unknown(message.clone())) {
+                None => match self.unless_newer(asked, now, JoinResult::Unknown(message.clone())) {
                     // It is there and not shown here: when it ends it is told anew.
-                    Join::Unknown(message) if self.left_out => forgotten.push(message),
+                    JoinResult::Unknown(message) if self.left_out => forgotten.push(message),
                     other => return other,
                 },
             }
@@ -71,10 +71,10 @@ impl Feed {
             native.remove(&message);
         }
         match self.join_open(&mut native) {
-            Join::Joined(events) => {
+            JoinResult::Joined(events) => {
                 out.extend(events);
                 self.remember_resets(cursor);
-                Join::Joined(out)
+                JoinResult::Joined(out)
             }
             other => other,
         }
@@ -93,20 +93,20 @@ impl Feed {
 
     /// For a viewer that has been waiting and whose cursor turned out to be none of this thread's: it forgets all that it has after the feed's
     /// base, and joins as one that has come late.
-    pub fn restart(&self) -> Join {
+    pub fn restart(&self) -> JoinResult {
         let mut native = Native::new(self.thread().clone(), Cursor::at(self.cursor().base()));
         let first = native.restart(Cursor::at(self.cursor().base()));
         match self.join_open(&mut native) {
-            Join::Joined(mut events) => {
+            JoinResult::Joined(mut events) => {
                 events.insert(0, first);
-                Join::Joined(events)
+                JoinResult::Joined(events)
             }
             other => other,
         }
     }
 
     /// A verdict needs an answer of an owner that was asked after the viewer came, and that has read all there is.
-    fn unless_newer(&mut self, asked: u64, now: Timestamp, verdict: Join) -> Join {
+    fn unless_newer(&mut self, asked: u64, now: Timestamp, verdict: JoinResult) -> JoinResult {
         let is_newer = self.asks.answered > asked;
         if is_newer && self.is_current && self.is_settled() {
             return verdict;
@@ -117,17 +117,17 @@ impl Feed {
             let pause_ms = if is_newer && !self.is_current { AGAIN_MS / 8 } else { 0 };
             self.asks.not_before = self.asks.not_before.max(now.plus_ms(pause_ms));
         }
-        Join::Wait
+        JoinResult::Wait
     }
 
-    fn join_open(&self, native: &mut Native) -> Join {
+    fn join_open(&self, native: &mut Native) -> JoinResult {
         let mut out = Vec::new();
         for (message, open) in &self.open {
             if !show_rest(native, message, open, &mut out) {
-                return Join::OverBudget;
+                return JoinResult::OverBudget;
             }
         }
-        Join::Joined(out)
+        JoinResult::Joined(out)
     }
 }
 

@@ -6,7 +6,7 @@
 //! was lost before it, or by a new cut from the owner: then the ends between the two are read from the store, and nothing else is shown
 //! before they are told. Whatever is doubtful (a missing number, another epoch, a lost connection) is cured by asking for a cut.
 //!
-//! Inputs are values, time is an argument. [`Feed::want_ask`] and [`Feed::want_read`] say what is to be fetched; whoever drives the feed
+//! Inputs are values, time is an argument. [`Feed::poll_snapshot_request`] and [`Feed::poll_store_read`] say what is to be fetched; whoever drives the feed
 //! fetches it and hands it in. All viewers of a feed stand at the same place after they have joined, so each event is encoded once, with
 //! one id. Nothing here knows NATS, SQL, HTTP or a clock.
 
@@ -17,11 +17,11 @@ mod open;
 mod waiting;
 mod watch;
 
-pub use ended::{CatchUp, Ended, How, Page, Read, catch_up};
-pub use feed::{Counts, Event, Feed};
-pub use join::Join;
-pub use waiting::{BadCursor, Fate, Waiting};
-pub use watch::{Noticed, Watch};
+pub use ended::{CatchUp, EndKind, EndedMessage, StorePage, StoreRead, catch_up};
+pub use feed::{Counts, Feed, FeedEvent};
+pub use join::JoinResult;
+pub use waiting::{BadCursor, WaitOutcome, WaitingSubscribers};
+pub use watch::{OwnerChanges, OwnerWatch};
 
 #[cfg(test)]
 mod tests;

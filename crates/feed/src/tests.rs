@@ -44,18 +44,21 @@ fn reply(epoch: u64, number: u64, committed: i64) -> SnapshotReply {
 /// A feed whose thread has ended up to `base`, and whose owner has sent no frame.
 fn begun(base: i64) -> Feed {
     let mut feed = Feed::new(ThreadId::parse("t").unwrap(), 1 << 20);
-    assert!(feed.want_ask(NOW).is_some() && feed.want_ask(NOW).is_none(), "one question at a time");
+    assert!(
+        feed.poll_snapshot_request(NOW).is_some() && feed.poll_snapshot_request(NOW).is_none(),
+        "one question at a time"
+    );
     feed.on_reply(reply(EPOCH, 0, base), NOW);
-    assert_eq!(feed.want_read(NOW), Some(Read::Last(at(base))));
+    assert_eq!(feed.poll_store_read(NOW), Some(StoreRead::Last(at(base))));
     feed.on_last(at(base), NOW);
-    assert!(feed.has_begun() && feed.is_calm());
+    assert!(feed.has_begun() && feed.is_idle());
     feed
 }
 
 fn shown(feed: &mut Feed) -> String {
     let mut all = String::new();
     while let Some(event) = feed.next_event() {
-        let (Event::Part(bytes) | Event::End(_, bytes)) = event;
+        let (FeedEvent::Chunk(bytes) | FeedEvent::MessageEnd(_, bytes)) = event;
         all.push_str(std::str::from_utf8(&bytes).unwrap());
     }
     all
@@ -66,7 +69,7 @@ fn frames_are_shown_in_their_order_and_what_is_missing_is_asked_for() {
     let mut feed = begun(5);
     feed.on_frame(frame("m", 2, 1, &[(1, "two")], None), NOW);
     assert_eq!(shown(&mut feed), "", "the one before it has not come");
-    assert!(feed.want_ask(NOW).is_some());
+    assert!(feed.poll_snapshot_request(NOW).is_some());
     // It was only late.
     feed.on_frame(frame("m", 1, 0, &[(0, "one")], None), NOW);
     feed.on_reply(reply(EPOCH, 0, 5), NOW);
@@ -82,13 +85,13 @@ fn frames_are_shown_in_their_order_and_what_is_missing_is_asked_for() {
 fn an_owner_of_a_lower_epoch_is_not_heard() {
     let mut feed = begun(5);
     feed.on_owner(EPOCH + 1);
-    assert!(feed.want_ask(NOW).is_some(), "the new one is asked");
+    assert!(feed.poll_snapshot_request(NOW).is_some(), "the new one is asked");
     feed.on_reply(reply(EPOCH, 4, 50), NOW);
-    assert_eq!(feed.want_read(NOW), None, "the answer of the old one counts for nothing");
+    assert_eq!(feed.poll_store_read(NOW), None, "the answer of the old one counts for nothing");
     let later = NOW.plus_ms(10_000);
-    assert!(feed.want_ask(later).is_some());
+    assert!(feed.poll_snapshot_request(later).is_some());
     feed.on_reply(reply(EPOCH + 1, 0, 6), later);
-    assert_eq!(feed.want_read(later), Some(Read::Ends { after: at(5), through: at(6) }));
+    assert_eq!(feed.poll_store_read(later), Some(StoreRead::Ends { after: at(5), through: at(6) }));
 }
 
 #[test]
@@ -96,13 +99,13 @@ fn a_feed_that_told_ends_which_are_undone_tells_its_viewers_to_restart() {
     let mut feed = begun(5);
     feed.on_frame(frame("m", 1, 0, &[(0, "one")], None), NOW);
     shown(&mut feed);
-    feed.on_doubt();
-    assert!(feed.want_ask(NOW).is_some());
+    feed.on_resync();
+    assert!(feed.poll_snapshot_request(NOW).is_some());
     feed.on_reply(reply(EPOCH + 1, 0, 3), NOW);
     let text = shown(&mut feed);
     assert!(text.contains("event: restart") && text.contains("\"after\":\"3\""), "{text}");
     assert_eq!((feed.cursor().base(), feed.cursor().open().count()), (at(3), 0));
-    assert!(feed.want_ask(NOW).is_some(), "what is open is told from its beginning");
+    assert!(feed.poll_snapshot_request(NOW).is_some(), "what is open is told from its beginning");
     feed.on_reply(reply(EPOCH + 1, 0, 3), NOW);
     // What ends above that is told, though it is below what was told before.
     let frame = LiveFrame {
@@ -111,8 +114,8 @@ fn a_feed_that_told_ends_which_are_undone_tells_its_viewers_to_restart() {
     };
     feed.on_frame(frame, NOW);
     assert_eq!(
-        feed.want_read(NOW),
-        Some(Read::Ends { after: at(3), through: at(4) }),
+        feed.poll_store_read(NOW),
+        Some(StoreRead::Ends { after: at(3), through: at(4) }),
         "its text is in the store"
     );
 }
@@ -134,11 +137,11 @@ fn text_that_its_owner_does_not_have_any_more_restarts_the_viewers() {
     let mut now = NOW;
     let mut ask = |feed: &mut Feed, text: &[(u32, &str)]| {
         now = now.plus_ms(2_000);
-        let ask = feed.want_ask(now).unwrap();
+        let ask = feed.poll_snapshot_request(now).unwrap();
         feed.on_reply(SnapshotReply { open: vec![open(1, text)], ..reply(EPOCH, 2, 5) }, now);
         (ask.known.len(), shown(feed))
     };
-    feed.on_doubt();
+    feed.on_resync();
     assert_eq!(ask(&mut feed, &[]), (2, String::new()), "it may be named by the next answer");
     let (_, text) = ask(&mut feed, &[]);
     assert!(text.contains("event: restart") && text.contains("\"after\":\"5\""), "{text}");
@@ -152,27 +155,30 @@ fn text_that_its_owner_does_not_have_any_more_restarts_the_viewers() {
 #[test]
 fn a_viewer_who_comes_before_there_is_an_owner_begins_where_the_thread_stood_then() {
     let mut feed = Feed::new(ThreadId::parse("t").unwrap(), 1 << 20);
-    let mut waiting: Waiting<&str> = Waiting::new(ThreadId::parse("t").unwrap());
+    let mut waiting: WaitingSubscribers<&str> = WaitingSubscribers::new(ThreadId::parse("t").unwrap());
     waiting.push("early", None, None, &feed);
-    assert_eq!(waiting.want_read(&feed, NOW), Some(Read::Last(Position::MAX)));
+    assert_eq!(waiting.poll_store_read(&feed, NOW), Some(StoreRead::Last(Position::MAX)));
     let mut placed = Vec::new();
     waiting.on_last(at(5), &feed, NOW, |viewer| placed.push(*viewer));
     assert_eq!(placed, ["early"], "its request may be answered");
     // The next one is not kept waiting for it.
     waiting.push("next", None, None, &feed);
-    assert_eq!(waiting.want_read(&feed, NOW), Some(Read::Last(Position::MAX)));
+    assert_eq!(waiting.poll_store_read(&feed, NOW), Some(StoreRead::Last(Position::MAX)));
     waiting.on_last(at(8), &feed, NOW, |viewer| placed.push(*viewer));
     assert_eq!(placed, ["early", "next"]);
-    assert_eq!(waiting.want_read(&feed, NOW), Some(Read::Ends { after: at(5), through: Position::MAX }));
+    assert_eq!(
+        waiting.poll_store_read(&feed, NOW),
+        Some(StoreRead::Ends { after: at(5), through: Position::MAX })
+    );
     // A message ended between the two: the first is told of it, the second is not.
-    feed.want_ask(NOW);
+    feed.poll_snapshot_request(NOW);
     feed.on_reply(reply(EPOCH, 0, 8), NOW);
-    feed.want_read(NOW);
+    feed.poll_store_read(NOW);
     feed.on_last(at(8), NOW);
     let admitted = waiting.let_in(&mut feed, NOW);
-    assert_eq!(admitted, [("next", Fate::Joined(Vec::new()), None)]);
-    assert_eq!(waiting.want_read(&feed, NOW), Some(Read::Ends { after: at(5), through: at(8) }));
-    let page = Page { after: at(5), ends: Vec::new(), through: at(8) };
+    assert_eq!(admitted, [("next", WaitOutcome::Joined(Vec::new()), None)]);
+    assert_eq!(waiting.poll_store_read(&feed, NOW), Some(StoreRead::Ends { after: at(5), through: at(8) }));
+    let page = StorePage { after: at(5), ends: Vec::new(), through: at(8) };
     waiting.on_page(&page, &feed, |_, _: Vec<Bytes>| ());
     assert_eq!(waiting.viewers().count(), 1);
 }
@@ -182,13 +188,13 @@ fn a_cursor_is_judged_by_an_answer_that_was_asked_for_after_it_came() {
     let mut feed = begun(5);
     let ahead = Cursor::at(at(99));
     let asked = feed.asked();
-    assert_eq!(feed.join(Some(&ahead), asked, NOW), Join::Wait);
-    assert!(feed.want_ask(NOW).is_some());
+    assert_eq!(feed.join(Some(&ahead), asked, NOW), JoinResult::Wait);
+    assert!(feed.poll_snapshot_request(NOW).is_some());
     feed.on_reply(reply(EPOCH, 0, 5), NOW);
-    assert_eq!(feed.join(Some(&ahead), asked, NOW), Join::Beyond, "the store decides");
-    assert_eq!(feed.join(Some(&Cursor::at(at(4))), asked, NOW), Join::Behind);
-    assert_eq!(feed.join(Some(&Cursor::at(at(5))), asked, NOW), Join::Joined(Vec::new()));
-    assert_eq!(feed.join(None, asked, NOW), Join::Joined(Vec::new()));
+    assert_eq!(feed.join(Some(&ahead), asked, NOW), JoinResult::Beyond, "the store decides");
+    assert_eq!(feed.join(Some(&Cursor::at(at(4))), asked, NOW), JoinResult::Behind);
+    assert_eq!(feed.join(Some(&Cursor::at(at(5))), asked, NOW), JoinResult::Joined(Vec::new()));
+    assert_eq!(feed.join(None, asked, NOW), JoinResult::Joined(Vec::new()));
 }
 
 #[test]
@@ -198,7 +204,7 @@ fn a_viewer_who_was_cut_in_what_the_store_told_of_an_open_message_is_told_it_ane
     shown(&mut feed);
     let mut join = |cursor: &str| {
         let joined = feed.join(Some(&Cursor::parse(cursor).unwrap()), feed.asked(), NOW);
-        let Join::Joined(events) = joined else { panic!("{joined:?}") };
+        let JoinResult::Joined(events) = joined else { panic!("{joined:?}") };
         String::from_utf8(events.concat()).unwrap()
     };
     // It has the first chunk as it came, or all of the text as the store's first.
@@ -220,7 +226,7 @@ fn reset_message_is_not_let_go_by_an_owner_that_still_reads() {
     feed.on_frame(reset, NOW);
     let cursor = Cursor::parse("5~m.1.0.0").unwrap();
     let asked = feed.asked();
-    assert_eq!(feed.join(Some(&cursor), asked, NOW), Join::Joined(Vec::new()));
+    assert_eq!(feed.join(Some(&cursor), asked, NOW), JoinResult::Joined(Vec::new()));
     // The next owner reads the stream again from before the first attempt.
     let mut reading = reply(EPOCH + 1, 0, 5);
     reading.cut.is_current = false;

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use model::{MessageId, Position, ThreadId, Timestamp};
 use protocols::{Cursor, Native};
 
-use crate::ended::{CatchUp, Page, Read, catch_up};
+use crate::ended::{CatchUp, StorePage, StoreRead, catch_up};
 use crate::feed::Feed;
-use crate::join::Join;
+use crate::join::JoinResult;
 
 /// Pause after the store could not be read.
 const READ_PAUSE_MS: i64 = 500;
@@ -22,7 +22,7 @@ pub enum BadCursor {
 
 /// What became of a viewer that waits no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
+pub enum WaitOutcome {
     /// It gets these bytes first; from then on it stands where the feed stands.
     Joined(Vec<Bytes>),
     /// It has been told of the end of the one message that it wanted.
@@ -35,9 +35,9 @@ pub enum Fate {
 
 /// Viewers who wait, each with what its driver needs of it.
 #[derive(Debug)]
-pub struct Waiting<V> {
+pub struct WaitingSubscribers<V> {
     thread: ThreadId,
-    all: Vec<Waiter<V>>,
+    all: Vec<WaitingSubscriber<V>>,
     /// The store is read from then on.
     read_at: Timestamp,
 }
@@ -51,7 +51,7 @@ enum Beyond {
 }
 
 #[derive(Debug)]
-struct Waiter<V> {
+struct WaitingSubscriber<V> {
     viewer: V,
     /// Where it stands, if it came with a cursor.
     native: Option<Native>,
@@ -68,7 +68,7 @@ struct Waiter<V> {
     is_behind: bool,
 }
 
-impl<V> Waiting<V> {
+impl<V> WaitingSubscribers<V> {
     /// Nobody waits.
     pub fn new(thread: ThreadId) -> Self {
         Self { thread, all: Vec::new(), read_at: Timestamp::default() }
@@ -94,7 +94,7 @@ impl<V> Waiting<V> {
         let native = cursor.map(|cursor| Native::new(self.thread.clone(), cursor));
         let is_behind = native.is_some() && !feed.has_begun();
         let needs_start = native.is_none() && !feed.has_begun();
-        self.all.push(Waiter {
+        self.all.push(WaitingSubscriber {
             viewer,
             native,
             until,
@@ -105,20 +105,20 @@ impl<V> Waiting<V> {
         });
     }
 
-    /// What to read from the store for them, from the one on who has the least; answer with [`Waiting::on_page`] or
-    /// [`Waiting::on_read_failed`]. While nobody knows how the thread stands, what is committed is told.
-    pub fn want_read(&self, feed: &Feed, now: Timestamp) -> Option<Read> {
+    /// What to read from the store for them, from the one on who has the least; answer with [`WaitingSubscribers::on_page`] or
+    /// [`WaitingSubscribers::on_read_failed`]. While nobody knows how the thread stands, what is committed is told.
+    pub fn poll_store_read(&self, feed: &Feed, now: Timestamp) -> Option<StoreRead> {
         if now < self.read_at {
             return None;
         }
         if self.all.iter().any(|waiter| waiter.needs_start || waiter.beyond == Some(Beyond::Asked)) {
-            return Some(Read::Last(Position::MAX));
+            return Some(StoreRead::Last(Position::MAX));
         }
         let behind = self.all.iter().filter(|waiter| waiter.is_behind);
         let bases = behind.filter_map(|waiter| Some(waiter.native.as_ref()?.cursor().base()));
         let after = bases.min()?;
         let through = if feed.has_begun() { feed.cursor().base() } else { Position::MAX };
-        Some(Read::Ends { after, through })
+        Some(StoreRead::Ends { after, through })
     }
 
     /// The store could not be read.
@@ -150,10 +150,10 @@ impl<V> Waiting<V> {
     /// Tells them what they have missed of the ends on a page.
     pub fn on_page(
         &mut self,
-        page: &Page,
+        page: &StorePage,
         feed: &Feed,
         mut tell: impl FnMut(&V, Vec<Bytes>),
-    ) -> Vec<(V, Fate)> {
+    ) -> Vec<(V, WaitOutcome)> {
         let mut gone = Vec::new();
         for mut waiter in std::mem::take(&mut self.all) {
             let native = waiter.native.as_mut().filter(|native| native.cursor().base() >= page.after);
@@ -172,16 +172,16 @@ impl<V> Waiting<V> {
                 }
                 CatchUp::Last(events) => {
                     tell(&waiter.viewer, events);
-                    gone.push((waiter.viewer, Fate::Finished));
+                    gone.push((waiter.viewer, WaitOutcome::Finished));
                 }
-                CatchUp::Ahead => gone.push((waiter.viewer, Fate::Refused(BadCursor::Ahead))),
+                CatchUp::Ahead => gone.push((waiter.viewer, WaitOutcome::Refused(BadCursor::Ahead))),
             }
         }
         gone
     }
 
     /// Lets those in who stand where the feed stands.
-    pub fn let_in(&mut self, feed: &mut Feed, now: Timestamp) -> Vec<(V, Fate, Option<MessageId>)> {
+    pub fn let_in(&mut self, feed: &mut Feed, now: Timestamp) -> Vec<(V, WaitOutcome, Option<MessageId>)> {
         let mut gone = Vec::new();
         for mut waiter in std::mem::take(&mut self.all) {
             if waiter.needs_start {
@@ -190,25 +190,25 @@ impl<V> Waiting<V> {
             }
             let cursor = waiter.native.as_ref().map(Native::cursor);
             let fate = match feed.join(cursor, waiter.asked, now) {
-                Join::Behind => {
+                JoinResult::Behind => {
                     waiter.is_behind = true;
                     self.all.push(waiter);
                     continue;
                 }
-                Join::Wait => {
+                JoinResult::Wait => {
                     waiter.is_behind &= !feed.has_begun();
                     self.all.push(waiter);
                     continue;
                 }
-                Join::Beyond if waiter.beyond != Some(Beyond::Confirmed) => {
+                JoinResult::Beyond if waiter.beyond != Some(Beyond::Confirmed) => {
                     waiter.beyond = Some(Beyond::Asked);
                     self.all.push(waiter);
                     continue;
                 }
-                Join::Joined(first) => Fate::Joined(first),
-                Join::Unknown(_) => Fate::Refused(BadCursor::Unknown),
-                Join::Ahead | Join::Beyond => Fate::Refused(BadCursor::Ahead),
-                Join::OverBudget => Fate::OverBudget,
+                JoinResult::Joined(first) => WaitOutcome::Joined(first),
+                JoinResult::Unknown(_) => WaitOutcome::Refused(BadCursor::Unknown),
+                JoinResult::Ahead | JoinResult::Beyond => WaitOutcome::Refused(BadCursor::Ahead),
+                JoinResult::OverBudget => WaitOutcome::OverBudget,
             };
             gone.push((waiter.viewer, fate, waiter.until));
         }

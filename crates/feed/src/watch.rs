@@ -7,22 +7,22 @@ use wire::query::{ChangedThreads, ChangedThreadsQuery};
 
 /// Owners are asked now and then of which threads they have sent frames. What they name has had time to arrive by the next time.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct OwnerWatch {
     known: HashMap<PartitionId, ChangedThreads>,
 }
 
 /// What follows from an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Noticed {
+pub struct OwnerChanges {
     /// The epoch of the owner: whoever has heard of a lower one only asks.
     pub epoch: u64,
     /// Frames of these threads have been sent up to these numbers: whoever has not seen them asks.
     pub threads: Vec<(ThreadId, u64)>,
     /// There were more than can be named: everybody asks.
-    pub is_doubtful: bool,
+    pub needs_resync: bool,
 }
 
-impl Watch {
+impl OwnerWatch {
     /// What the owner of a partition is asked.
     pub fn question(&self, partition: PartitionId) -> ChangedThreadsQuery {
         let known = self.known.get(&partition);
@@ -35,13 +35,13 @@ impl Watch {
     }
 
     /// Its answer; `None` when it comes from an owner that is one no more.
-    pub fn on_sent(&mut self, partition: PartitionId, sent: ChangedThreads) -> Option<Noticed> {
+    pub fn on_sent(&mut self, partition: PartitionId, sent: ChangedThreads) -> Option<OwnerChanges> {
         let (epoch, is_complete) = (sent.epoch, sent.is_complete);
         if epoch < self.epoch(partition) {
             return None;
         }
         let earlier = self.known.insert(partition, sent).filter(|earlier| earlier.epoch == epoch);
         let threads = earlier.map(|earlier| earlier.threads).unwrap_or_default();
-        Some(Noticed { epoch, threads, is_doubtful: !is_complete })
+        Some(OwnerChanges { epoch, threads, needs_resync: !is_complete })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use feed::{Feed, Waiting, Watch};
+use feed::{Feed, OwnerWatch, WaitingSubscribers};
 use model::ThreadId;
 
 /// A client's connection.
@@ -23,7 +23,7 @@ pub(crate) enum Reader {
 #[derive(Debug)]
 pub(crate) enum Fetched {
     Last(model::Position),
-    Page(feed::Page),
+    Page(feed::StorePage),
     Failed,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Follower {
     pub(crate) number: u64,
     pub(crate) feed: Feed,
     pub(crate) viewers: Vec<Viewer>,
-    pub(crate) waiting: Waiting<Viewer>,
+    pub(crate) waiting: WaitingSubscribers<Viewer>,
     /// The highest epoch that was heard of, for a planted bug.
     pub(crate) epoch: u64,
     /// Of the owner whose answer the feed goes by.
@@ -50,7 +50,7 @@ impl Follower {
             number,
             feed: Feed::new(thread.clone(), log_budget),
             viewers: Vec::new(),
-            waiting: Waiting::new(thread.clone()),
+            waiting: WaitingSubscribers::new(thread.clone()),
             epoch: 0,
             cut_epoch: 0,
             asked: None,
@@ -64,7 +64,7 @@ impl Follower {
 #[derive(Debug, Default)]
 pub(crate) struct Gateway {
     pub(crate) followers: BTreeMap<ThreadId, Follower>,
-    pub(crate) watch: Watch,
+    pub(crate) watch: OwnerWatch,
     /// A new one with each start.
     pub(crate) incarnation: u64,
     /// How long whatever comes over NATS is on its way, ms.

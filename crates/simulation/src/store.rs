@@ -74,7 +74,7 @@ pub(crate) struct Store {
     /// Answers that clients may see as failed.
     pub(crate) failed_answers: BTreeSet<MessageKey>,
     /// How the messages of each thread ended, as gateways read it.
-    ends_of: BTreeMap<ThreadId, BTreeMap<Position, feed::Ended>>,
+    ends_of: BTreeMap<ThreadId, BTreeMap<Position, feed::EndedMessage>>,
     /// Where messages stand, as long as they are there.
     kept: retaining::KeptRows,
     compactions: BTreeMap<ThreadId, Vec<compactions::CompactionRow>>,

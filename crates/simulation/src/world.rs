@@ -276,7 +276,7 @@ enum GatewayEvent {
     Frame(ThreadId, u64, Box<wire::live::LiveFrame>),
     Reply(ThreadId, u64, Box<wire::query::SnapshotReply>),
     Unanswered(ThreadId, u64, u64),
-    Fetch(ThreadId, u64, Reader, feed::Read),
+    Fetch(ThreadId, u64, Reader, feed::StoreRead),
     Fetched(ThreadId, u64, Reader, Fetched),
     Tick(ThreadId, u64),
     Watch(PartitionId),

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bus::LiveSubscription;
-use feed::{BadCursor, Event, Fate, Feed, Join, Page, Read, Waiting};
+use feed::{BadCursor, Feed, FeedEvent, JoinResult, StorePage, StoreRead, WaitOutcome, WaitingSubscribers};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use model::{MessageId, ThreadId, Timestamp};
@@ -47,7 +47,7 @@ struct Driver {
     thread: ThreadId,
     feed: Feed,
     viewers: Vec<Viewer>,
-    waiting: Waiting<Viewer>,
+    waiting: WaitingSubscribers<Viewer>,
     ask: Option<BoxFuture<'static, Reply>>,
     read: Option<(Reader, BoxFuture<'static, Option<Fetched>>)>,
     idle_since: Option<Timestamp>,
@@ -110,7 +110,7 @@ impl Driver {
         let feed = Feed::new(thread.clone(), context.backend.limits.feed_bytes);
         Self {
             context,
-            waiting: Waiting::new(thread.clone()),
+            waiting: WaitingSubscribers::new(thread.clone()),
             thread,
             feed,
             viewers: Vec::new(),
@@ -143,7 +143,7 @@ impl Driver {
                     let before = std::mem::replace(&mut known, *heard.borrow_and_update());
                     self.feed.on_owner(known.epoch);
                     if known.doubts != before.doubts {
-                        self.feed.on_doubt();
+                        self.feed.on_resync();
                     }
                 }
                 frame = frames.next() => match frame {
@@ -179,11 +179,11 @@ impl Driver {
 
     /// How long nothing that only a tick brings can be due.
     fn until_tick(&self) -> Duration {
-        let is_calm = self.feed.is_calm()
+        let is_idle = self.feed.is_idle()
             && self.waiting.is_empty()
             && !self.viewers.is_empty()
             && self.leaving.is_none();
-        if is_calm { CALM_TICK } else { TICK }
+        if is_idle { CALM_TICK } else { TICK }
     }
 
     fn on_command(&mut self, command: Command) {
@@ -216,7 +216,7 @@ impl Driver {
         let now = self.context.backend.now();
         match reply {
             Some(reply) => self.feed.on_reply(reply, now),
-            None => self.feed.on_ask_failed(now),
+            None => self.feed.on_snapshot_failed(now),
         }
     }
 
@@ -236,7 +236,7 @@ impl Driver {
     }
 
     /// Tells those who wait what they have missed of the ends on a page.
-    fn catch_up(&mut self, page: &Page) {
+    fn catch_up(&mut self, page: &StorePage) {
         let tell = |viewer: &Viewer, events: Vec<bytes::Bytes>| {
             metrics::events(events.len() as u64);
             viewer.lane.push_first(events);
@@ -256,15 +256,15 @@ impl Driver {
         }
     }
 
-    fn settle(&mut self, mut viewer: Viewer, fate: Fate) {
+    fn settle(&mut self, mut viewer: Viewer, fate: WaitOutcome) {
         match fate {
-            Fate::Joined(first) => self.admit(viewer, first),
-            Fate::Finished => {
+            WaitOutcome::Joined(first) => self.admit(viewer, first),
+            WaitOutcome::Finished => {
                 viewer.accept();
                 viewer.lane.finish();
             }
-            Fate::Refused(why) => self.refuse(viewer, why),
-            Fate::OverBudget => viewer.lane.cut(Cut::OverBudget),
+            WaitOutcome::Refused(why) => self.refuse(viewer, why),
+            WaitOutcome::OverBudget => viewer.lane.cut(Cut::OverBudget),
         }
     }
 
@@ -281,7 +281,7 @@ impl Driver {
             return;
         }
         match self.feed.restart() {
-            Join::Joined(first) => self.admit(viewer, first),
+            JoinResult::Joined(first) => self.admit(viewer, first),
             _ => viewer.lane.cut(Cut::OverBudget),
         }
     }
@@ -290,7 +290,7 @@ impl Driver {
     fn on_tick(&mut self) -> bool {
         let now = self.context.backend.now();
         let counts = self.feed.take_counts();
-        metrics::feed(counts.left_out, counts.holes_repaired, counts.filtered);
+        metrics::feed(counts.left_out, counts.gaps_filled, counts.filtered);
         self.viewers.retain(|viewer| viewer.lane.is_open());
         self.waiting.retain(|viewer| viewer.lane.is_open());
         if !self.viewers.is_empty() || !self.waiting.is_empty() {
@@ -308,8 +308,8 @@ impl Driver {
         let (mut events, mut size) = (Vec::new(), 0);
         while let Some(event) = self.feed.next_event() {
             let (bytes, ended) = match event {
-                Event::Part(bytes) => (bytes, None),
-                Event::End(message, bytes) => (bytes, Some(message)),
+                FeedEvent::Chunk(bytes) => (bytes, None),
+                FeedEvent::MessageEnd(message, bytes) => (bytes, Some(message)),
             };
             if size + bytes.len() > most && size > 0 {
                 self.show(&mut events).await;
@@ -367,7 +367,7 @@ impl Driver {
     fn fetch(&mut self) {
         let now = self.context.backend.now();
         if self.ask.is_none()
-            && let Some(ask) = self.feed.want_ask(now)
+            && let Some(ask) = self.feed.poll_snapshot_request(now)
         {
             let context = self.context.clone();
             self.ask = Some(async move { put_question(&context, ask).await }.boxed());
@@ -381,11 +381,11 @@ impl Driver {
     }
 
     /// What the feed wants; else what those lack who wait.
-    fn next_read(&mut self, now: Timestamp) -> Option<(Reader, Read)> {
-        if let Some(read) = self.feed.want_read(now) {
+    fn next_read(&mut self, now: Timestamp) -> Option<(Reader, StoreRead)> {
+        if let Some(read) = self.feed.poll_store_read(now) {
             return Some((Reader::Feed, read));
         }
-        self.waiting.want_read(&self.feed, now).map(|read| (Reader::Waiting, read))
+        self.waiting.poll_store_read(&self.feed, now).map(|read| (Reader::Waiting, read))
     }
 
     /// A drain does not send all away at once: they would all come back at once. Until its notice a viewer is shown what
@@ -441,7 +441,7 @@ async fn put_question(context: &FeedContext, ask: wire::query::SnapshotRequest) 
     context.backend.query_owner(partition, query, ASK_TIMEOUT, wire::query::decode_snapshot).await
 }
 
-async fn read_store(context: &FeedContext, thread: &ThreadId, read: Read) -> Option<Fetched> {
+async fn read_store(context: &FeedContext, thread: &ThreadId, read: StoreRead) -> Option<Fetched> {
     match store_reads::fetch(context.backend.store(), thread, read).await {
         Ok(fetched) => Some(fetched),
         Err(error) => {

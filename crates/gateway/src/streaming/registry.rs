@@ -17,7 +17,7 @@ use crate::streaming::feed_task;
 use crate::streaming::send_queue::Lane;
 use crate::streaming::store_reads;
 use crate::streaming::subscriber::{Command, Heard, Refused, Seat, Verdict, Viewer};
-use feed::{CatchUp, Watch, catch_up};
+use feed::{CatchUp, OwnerWatch, catch_up};
 
 /// How often the owner of each partition with viewers is asked of which threads it has sent frames.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
@@ -131,7 +131,7 @@ impl Hub {
     /// Watches for what no frame tells: that the last one of a thread was lost, another owner (what the one before it sent may be lost), and
     /// times without NATS.
     pub(crate) async fn watch(self, pulse: Heartbeat) {
-        let mut watch = Watch::default();
+        let mut watch = OwnerWatch::default();
         let mut dropped = self.context.backend.bus.slow_consumer_drops();
         let mut is_away = false;
         loop {
@@ -149,7 +149,7 @@ impl Hub {
                 let Some(noticed) = sent.and_then(|sent| watch.on_sent(p, sent)) else { continue };
                 self.owned(p, noticed.epoch);
                 self.tell(p, noticed.epoch, &noticed.threads);
-                if noticed.is_doubtful {
+                if noticed.needs_resync {
                     self.doubt(p);
                 }
             }
@@ -160,7 +160,7 @@ impl Hub {
         self.heard[usize::from(p.0)].receiver_count() > 0
     }
 
-    async fn sent_after(&self, p: PartitionId, watch: &Watch) -> (PartitionId, Option<ChangedThreads>) {
+    async fn sent_after(&self, p: PartitionId, watch: &OwnerWatch) -> (PartitionId, Option<ChangedThreads>) {
         let question = wire::query::encode_changed_threads_query(&watch.question(p));
         (
             p,

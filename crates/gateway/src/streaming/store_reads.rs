@@ -1,6 +1,6 @@
 //! Reading a thread from the store in the form that feeds take.
 
-use feed::{Ended, How, Page, Read};
+use feed::{EndKind, EndedMessage, StorePage, StoreRead};
 use model::{MessageId, Metadata, Position, ThreadId, TurnId};
 use protocols::{Header, StoredAnswer, StreamError, stored};
 use serde_json::Value;
@@ -14,7 +14,7 @@ const GROWTH: u32 = 8;
 #[derive(Debug)]
 pub(crate) enum Fetched {
     Last(Position),
-    Page(Page),
+    Page(StorePage),
 }
 
 /// The position of the thread's last end; 0 when it has none.
@@ -51,10 +51,10 @@ pub(crate) async fn has_ended_by(
 }
 
 /// What a feed wants.
-pub(crate) async fn fetch(store: &Store, thread: &ThreadId, read: Read) -> Result<Fetched, StoreError> {
+pub(crate) async fn fetch(store: &Store, thread: &ThreadId, read: StoreRead) -> Result<Fetched, StoreError> {
     match read {
-        Read::Last(through) => Ok(Fetched::Last(last(store, thread, through).await?)),
-        Read::Ends { after, through } => Ok(Fetched::Page(page(store, thread, after, through).await?)),
+        StoreRead::Last(through) => Ok(Fetched::Last(last(store, thread, through).await?)),
+        StoreRead::Ends { after, through } => Ok(Fetched::Page(page(store, thread, after, through).await?)),
     }
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn page(
     thread: &ThreadId,
     after: Position,
     through: Position,
-) -> Result<Page, StoreError> {
+) -> Result<StorePage, StoreError> {
     let mut limit = PAGE;
     loop {
         let rows = store.ends(thread, after, through, limit).await?;
@@ -79,12 +79,12 @@ pub(crate) async fn page(
         // Of what is still to come nothing is known.
         let is_all = is_whole && through < Position::MAX;
         let through = if is_all { through } else { last.unwrap_or(after) };
-        return Ok(Page { after, ends, through });
+        return Ok(StorePage { after, ends, through });
     }
 }
 
 /// Answers with their steps; the last one is left out when its rows are not all there.
-fn grouped(rows: Vec<EndRow>) -> Vec<Ended> {
+fn grouped(rows: Vec<EndRow>) -> Vec<EndedMessage> {
     let (mut ends, mut steps) = (Vec::new(), Vec::new());
     for row in rows {
         let header = Header::new(row.message_id.clone(), row.attempt, row.role, row.batch_type);
@@ -95,17 +95,17 @@ fn grouped(rows: Vec<EndRow>) -> Vec<Ended> {
         let (position, attempt) = (row.position, row.attempt);
         let how = match row.said {
             Said::Failure { code, text, missing, is_retryable } => {
-                How::Failed(StreamError { code, text, missing, is_retryable })
+                EndKind::Failed(StreamError { code, text, missing, is_retryable })
             }
             Said::Message { .. } => {
                 let of_answer = format!("{}-s", row.message_id);
                 let is_of = |step: &EndRow| step.message_id.as_str().starts_with(&of_answer);
                 let own: Vec<EndRow> = std::mem::take(&mut steps).into_iter().filter(is_of).collect();
                 let messages = own.iter().chain([&row]).filter_map(stored_message);
-                How::Stored(StoredAnswer::new(messages, header.is_answer(), attempt, position))
+                EndKind::Stored(StoredAnswer::new(messages, header.is_answer(), attempt, position))
             }
         };
-        ends.push(Ended { header, position, how });
+        ends.push(EndedMessage { header, position, how });
     }
     ends
 }
@@ -160,7 +160,7 @@ pub(crate) async fn answer(
     let after = last(store, thread, Position::from_stored(end.get() - 1)).await?;
     let mut page = page(store, thread, after, end).await?;
     Ok(match page.ends.pop().map(|ended| ended.how) {
-        Some(How::Stored(answer)) => Some(answer),
-        Some(How::Failed(_)) | None => None,
+        Some(EndKind::Stored(answer)) => Some(answer),
+        Some(EndKind::Failed(_)) | None => None,
     })
 }

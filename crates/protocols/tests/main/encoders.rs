@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use model::{BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp};
 use protocols::chat_completions::ToolCalls;
-use protocols::responses::{Calls, Resume};
+use protocols::responses::{Resume, ToolCallDisplay};
 use protocols::{
     AgUi, AnswerEvent, ChatCompletions, Cursor, Header, Native, Output, Progress, Protocol, Responses,
     StreamAction, UiMessage, chat_completions, responses,
@@ -41,15 +41,15 @@ pub(crate) fn of(name: &str) -> Box<dyn Protocol> {
 }
 
 pub(crate) fn response(background: bool, resume: Resume) -> Responses {
-    Responses::new(terms(background, Calls::Functions), resume)
+    Responses::new(terms(background, ToolCallDisplay::Functions), resume)
 }
 
 /// With the calls and their results as those of somebody else.
 pub(crate) fn hosted() -> Responses {
-    Responses::new(terms(false, Calls::Hosted), Resume::Start)
+    Responses::new(terms(false, ToolCallDisplay::Hosted), Resume::Start)
 }
 
-fn terms(background: bool, calls: Calls) -> responses::ResponseOptions {
+fn terms(background: bool, calls: ToolCallDisplay) -> responses::ResponseOptions {
     responses::ResponseOptions {
         thread: thread(),
         message: message(),

@@ -2,7 +2,7 @@
 
 use model::{Chunk, Timestamp};
 use protocols::AnswerEvent;
-use reorder::{Insert, Limits, PartDelta, Reorder};
+use reorder::{Insert, Limits, Piece, Reorder};
 
 use crate::encoders::{self, ALL};
 use crate::scenarios::{self, Scenario, dice, happening, told};
@@ -49,7 +49,7 @@ fn in_order(arrived: &[Chunk]) -> Vec<Chunk> {
     let mut ordered = Vec::new();
     for chunk in arrived {
         let (digest, size) = (chunk.digest(), chunk.size());
-        let piece = PartDelta { id: chunk.id, is_final: chunk.is_final, digest, size };
+        let piece = Piece { id: chunk.id, is_final: chunk.is_final, digest, size };
         if reorder.insert(piece, chunk.clone(), Timestamp(0)) == Insert::Ready {
             ordered.extend(std::iter::from_fn(|| reorder.next_ready()));
         }

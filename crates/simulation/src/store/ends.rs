@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use feed::{Ended, How, Page};
+use feed::{EndKind, EndedMessage, StorePage};
 use model::{MessageId, MessageKey, Position, ThreadId};
 use partition::Commit;
 use protocols::{Header, StoredAnswer, StreamError};
@@ -35,7 +35,7 @@ impl Store {
             metadata: &message.metadata,
         });
         let answer = StoredAnswer::new(messages, header.is_answer(), attempt, placement.position);
-        let ended = Ended { header, position: placement.position, how: How::Stored(answer) };
+        let ended = EndedMessage { header, position: placement.position, how: EndKind::Stored(answer) };
         self.ends_of.entry(thread.clone()).or_default().insert(placement.position, ended);
     }
 
@@ -49,8 +49,8 @@ impl Store {
             let ends = self.ends_of.entry(failed.key.thread.clone()).or_default();
             // One row a message.
             if ends.values().all(|ended| ended.header.message != failed.key.message) {
-                let how = How::Failed(StreamError::from(&failed.failure));
-                ends.insert(failed.position, Ended { header, position: failed.position, how });
+                let how = EndKind::Failed(StreamError::from(&failed.failure));
+                ends.insert(failed.position, EndedMessage { header, position: failed.position, how });
             }
         }
     }
@@ -62,21 +62,29 @@ impl Store {
     }
 
     /// At most `limit` ends of the thread.
-    pub(crate) fn page(&self, thread: &ThreadId, after: Position, through: Position, limit: usize) -> Page {
+    pub(crate) fn page(
+        &self,
+        thread: &ThreadId,
+        after: Position,
+        through: Position,
+        limit: usize,
+    ) -> StorePage {
         let range = (Bound::Excluded(after), Bound::Included(through));
         let ends = self.ends_of.get(thread).filter(|_| through > after);
         let all: Vec<_> = ends.map(|ends| ends.range(range).collect()).unwrap_or_default();
         let is_all = all.len() <= limit && through < Position::MAX;
-        let ends: Vec<Ended> = all.into_iter().take(limit).map(|(_, ended)| ended.clone()).collect();
+        let ends: Vec<EndedMessage> = all.into_iter().take(limit).map(|(_, ended)| ended.clone()).collect();
         let last = ends.last().map_or(after, |ended| ended.position);
-        Page { after, ends, through: if is_all { through } else { last } }
+        StorePage { after, ends, through: if is_all { through } else { last } }
     }
 
     /// All ends, with their positions.
     pub(crate) fn ends_of_threads(&self) -> Vec<(MessageKey, i64)> {
-        let of = |(thread, ends): (&ThreadId, &BTreeMap<Position, Ended>)| {
-            let key =
-                |ended: &Ended| MessageKey { thread: thread.clone(), message: ended.header.message.clone() };
+        let of = |(thread, ends): (&ThreadId, &BTreeMap<Position, EndedMessage>)| {
+            let key = |ended: &EndedMessage| MessageKey {
+                thread: thread.clone(),
+                message: ended.header.message.clone(),
+            };
             ends.values().map(|ended| (key(ended), ended.position.get())).collect::<Vec<_>>()
         };
         self.ends_of.iter().flat_map(of).collect()

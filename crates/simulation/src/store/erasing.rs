@@ -196,7 +196,7 @@ impl Store {
     fn erase_failures(&mut self, is_gone: impl Fn(&MessageKey) -> bool) -> usize {
         let mut rows = 0;
         for (thread, ends) in &mut self.ends_of {
-            let key = |ended: &feed::Ended| MessageKey {
+            let key = |ended: &feed::EndedMessage| MessageKey {
                 thread: thread.clone(),
                 message: ended.header.message.clone(),
             };
@@ -371,8 +371,8 @@ fn is_answer_of(key: &MessageKey, turns: &BTreeSet<TurnId>) -> bool {
     !turns.is_empty() && part_of(&key.message).is_some_and(|(turn, _)| turns.contains(&turn))
 }
 
-fn is_failed(ended: &feed::Ended) -> bool {
-    matches!(ended.how, feed::How::Failed(_))
+fn is_failed(ended: &feed::EndedMessage) -> bool {
+    matches!(ended.how, feed::EndKind::Failed(_))
 }
 
 fn gone<K: Ord + Clone, V>(

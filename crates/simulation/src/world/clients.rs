@@ -1,7 +1,7 @@
 //! Gateways and clients: frames, questions and answers between owners and the real feeds of gateways, and what clients are told.
 
 use bytes::Bytes;
-use feed::{Event as Shown, Fate, Read};
+use feed::{FeedEvent as Shown, StoreRead, WaitOutcome};
 use model::{PartitionId, Position, ThreadId, Timestamp};
 use partition::{ChangedThreads, ChangedThreadsQuery, SnapshotReply, SnapshotRequest};
 use wire::live::LiveFrame;
@@ -126,7 +126,7 @@ impl World {
             GatewayEvent::Unanswered(_, _, asked) => {
                 if follower.asked == Some(asked) {
                     follower.asked = None;
-                    follower.feed.on_ask_failed(now);
+                    follower.feed.on_snapshot_failed(now);
                 }
             }
             GatewayEvent::Fetch(_, _, reader, read) => {
@@ -152,7 +152,7 @@ impl World {
         let mut told: Vec<(Viewer, Vec<Bytes>)> = Vec::new();
         let events: Vec<Bytes> = std::iter::from_fn(|| follower.feed.next_event())
             .map(|event| match event {
-                Shown::Part(bytes) | Shown::End(_, bytes) => bytes,
+                Shown::Chunk(bytes) | Shown::MessageEnd(_, bytes) => bytes,
             })
             .collect();
         if !events.is_empty() {
@@ -162,40 +162,40 @@ impl World {
         let is_before_step = stepped_epoch.is_some_and(|epoch| follower.cut_epoch <= epoch);
         for (viewer, fate, _) in follower.waiting.let_in(&mut follower.feed, now) {
             let fate = match fate {
-                Fate::Refused(why) => {
+                WaitOutcome::Refused(why) => {
                     self.coverage.restarts += 1;
                     refused.push((viewer.client, why));
                     match follower.feed.restart() {
-                        feed::Join::Joined(first) => Fate::Joined(first),
-                        _ => Fate::OverBudget,
+                        feed::JoinResult::Joined(first) => WaitOutcome::Joined(first),
+                        _ => WaitOutcome::OverBudget,
                     }
                 }
                 other => other,
             };
             self.clients[viewer.client].may_be_undone |= is_before_step;
             match fate {
-                Fate::Joined(first) => {
+                WaitOutcome::Joined(first) => {
                     follower.viewers.push(viewer);
                     let_in.push((viewer.client, follower.feed.cursor().base().get()));
                     told.push((viewer, first));
                 }
                 // It is cut, and comes back.
-                Fate::OverBudget => cut.push(viewer),
-                Fate::Finished | Fate::Refused(_) => {}
+                WaitOutcome::OverBudget => cut.push(viewer),
+                WaitOutcome::Finished | WaitOutcome::Refused(_) => {}
             }
         }
         let counts = follower.feed.take_counts();
-        self.coverage.holes_repaired += counts.holes_repaired;
+        self.coverage.holes_repaired += counts.gaps_filled;
         self.coverage.left_out += counts.left_out;
-        let ask = follower.feed.want_ask(now);
+        let ask = follower.feed.poll_snapshot_request(now);
         let read = match follower.is_reading {
             true => None,
-            false => follower.feed.want_read(now).map(|read| (Reader::Feed, read)).or_else(|| {
-                follower.waiting.want_read(&follower.feed, now).map(|read| (Reader::Waiting, read))
+            false => follower.feed.poll_store_read(now).map(|read| (Reader::Feed, read)).or_else(|| {
+                follower.waiting.poll_store_read(&follower.feed, now).map(|read| (Reader::Waiting, read))
             }),
         };
         follower.is_reading |= read.is_some();
-        let needs_tick = !follower.feed.is_calm() || !follower.waiting.is_empty();
+        let needs_tick = !follower.feed.is_idle() || !follower.waiting.is_empty();
         let sets_tick = needs_tick && !std::mem::replace(&mut follower.has_tick, needs_tick);
         for (client, why) in refused {
             self.note(27, [client as u64, 0, 0], || {
@@ -302,11 +302,11 @@ impl World {
     }
 
     /// The store is read as it is when the question arrives.
-    fn read_store(&mut self, gateway: usize, thread: ThreadId, number: u64, reader: Reader, read: Read) {
+    fn read_store(&mut self, gateway: usize, thread: ThreadId, number: u64, reader: Reader, read: StoreRead) {
         let fetched = match read {
             _ if self.fault(|faults| faults.refused) => Fetched::Failed,
-            Read::Last(through) => Fetched::Last(self.store.last_end(&thread, through)),
-            Read::Ends { after, through } => {
+            StoreRead::Last(through) => Fetched::Last(self.store.last_end(&thread, through)),
+            StoreRead::Ends { after, through } => {
                 let through = match self.bug {
                     Some(Bug::PageBeyondCut) => Position::MAX,
                     _ => through,
@@ -342,7 +342,9 @@ impl World {
                     .on_page(&page, &follower.feed, |viewer, events| told.push((*viewer, events)));
                 for (viewer, fate) in gone {
                     self.clients[viewer.client].may_be_undone |= is_before_step;
-                    if let (Fate::Refused(_), feed::Join::Joined(first)) = (fate, follower.feed.restart()) {
+                    if let (WaitOutcome::Refused(_), feed::JoinResult::Joined(first)) =
+                        (fate, follower.feed.restart())
+                    {
                         self.coverage.restarts += 1;
                         follower.viewers.push(viewer);
                         told.push((viewer, first));
@@ -410,8 +412,8 @@ impl World {
             if let Some((_, number)) = noticed.threads.iter().find(|(sent, _)| sent == thread) {
                 follower.feed.on_sent(noticed.epoch, *number);
             }
-            if noticed.is_doubtful {
-                follower.feed.on_doubt();
+            if noticed.needs_resync {
+                follower.feed.on_resync();
             }
         }
         threads.iter().for_each(|thread| self.go_on(gateway, thread));
@@ -452,7 +454,7 @@ impl World {
         self.note(22, [gateway as u64, 0, 0], || format!("gateway {gateway} restarts"));
         let of = &mut self.gateways[gateway];
         of.followers.clear();
-        of.watch = feed::Watch::default();
+        of.watch = feed::OwnerWatch::default();
         of.incarnation += 1;
         let cut: Vec<usize> = (0..self.clients.len())
             .filter(|index| self.clients[*index].is_connected && self.clients[*index].gateway == gateway)

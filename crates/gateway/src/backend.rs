@@ -11,8 +11,8 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Limits;
-use crate::metrics::{self, Asked};
-use crate::settings_cache::Remembered;
+use crate::metrics::{self, QueryOutcome};
+use crate::settings_cache::SettingsCache;
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -25,7 +25,7 @@ pub(crate) struct Backend {
     pub(crate) count: PartitionCount,
     clock: Clock,
     /// For inputs while Postgres is away.
-    pub(crate) remembered: Arc<Remembered>,
+    pub(crate) settings_cache: Arc<SettingsCache>,
 }
 
 impl Backend {
@@ -37,7 +37,7 @@ impl Backend {
         limits: Limits,
         drain: CancellationToken,
     ) -> Self {
-        Self { bus, store, limits, drain, count, clock, remembered: Arc::default() }
+        Self { bus, store, limits, drain, count, clock, settings_cache: Arc::default() }
     }
 
     /// The same for the requests of a tenant: what is read and written for them is subject to row-level security.
@@ -68,18 +68,18 @@ impl Backend {
         let reply = match self.bus.ask(partition, query, timeout).await {
             Ok(reply) => reply,
             Err(error) => {
-                metrics::ask(error.into());
+                metrics::owner_query(error.into());
                 return None;
             }
         };
         match decode(&reply) {
             Ok(reply) => {
-                metrics::ask(Asked::Answered);
+                metrics::owner_query(QueryOutcome::Answered);
                 Some(reply)
             }
             Err(error) => {
-                metrics::ask(Asked::Undecodable);
-                metrics::undecodable();
+                metrics::owner_query(QueryOutcome::Undecodable);
+                metrics::frame_decode_error();
                 tracing::warn!(%error, "the reply of an owner cannot be decoded");
                 None
             }

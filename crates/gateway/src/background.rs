@@ -1,4 +1,4 @@
-//! Loops beside the requests: what is read once at the start, and credentials that are looked at again.
+//! Loops beside the requests: what is read once at the start, and authenticator that are looked at again.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use model::PartitionCount;
 use runtime::Backoff;
 use store::Store;
 
-use crate::app::state::Counter;
+use crate::app::state::AppState;
 
-/// How often it is looked whether credentials still count.
-const LOOK_EVERY: Duration = Duration::from_secs(4);
+/// How often it is looked whether authenticator still count.
+const REVALIDATE_INTERVAL: Duration = Duration::from_secs(4);
 
 /// Reads what tickets are signed with and which keys there are, and says when the second wall between tenants is wanted and does not stand.
-pub(crate) async fn secure(store: &Store, counter: &Counter, wants_wall: bool) {
-    let credentials = &counter.credentials;
+pub(crate) async fn secure(store: &Store, state: &AppState, is_rls_required: bool) {
+    let authenticator = &state.authenticator;
     let mut backoff = Backoff::default();
     loop {
         match tokio::try_join!(
             store.signing_key(),
             store.bypasses_rls(),
-            credentials.learn_keys(store, counter.now())
+            authenticator.load_keys(store, state.now())
         ) {
             Ok((key, passes, ())) => {
-                credentials.sign_with(&key);
-                if passes && wants_wall {
+                authenticator.set_signing_key(&key);
+                if passes && is_rls_required {
                     tracing::warn!(
                         "the role of DATABASE_URL passes row-level security: only the gateway separates tenants"
                     );
@@ -36,24 +36,24 @@ pub(crate) async fn secure(store: &Store, counter: &Counter, wants_wall: bool) {
     }
 }
 
-/// Looks at credentials again while streams are open in their name.
-pub(crate) async fn look_after(counter: &Counter, store: &Store) {
+/// Looks at authenticator again while streams are open in their name.
+pub(crate) async fn revalidate_loop(state: &AppState, store: &Store) {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let now = counter.now();
+        tokio::time::sleep(REVALIDATE_INTERVAL).await;
+        let now = state.now();
         // What ends by itself ends, whether or not the store can be asked.
-        let keys = counter.vigil.end_expired(now);
-        let revoked = counter.credentials.revoked(store, &keys, now).await;
-        counter.vigil.end_revoked(&revoked);
+        let keys = state.open_streams.end_expired(now);
+        let revoked = state.authenticator.revoked(store, &keys, now).await;
+        state.open_streams.end_revoked(&revoked);
     }
 }
 
 /// Beside it, for an identity provider may take its time. Neither loop has a heartbeat: they wait for others, and that these hang is no
 /// reason to restart the gateway.
-pub(crate) async fn keep_fresh(counter: &Counter, store: &Store) {
+pub(crate) async fn refresh(state: &AppState, store: &Store) {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        counter.credentials.keep_fresh(store, counter.now()).await;
+        tokio::time::sleep(REVALIDATE_INTERVAL).await;
+        state.authenticator.refresh(store, state.now()).await;
     }
 }
 

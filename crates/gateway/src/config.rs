@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use crate::auth::authenticator::Credentials;
+use crate::auth::authenticator::Authenticator;
 use crate::auth::config::{AccessConfig, TokenError};
 use crate::http::limits::HttpLimits;
 
@@ -32,7 +32,7 @@ impl GatewayConfig {
         if self.access.insecure && !self.addr.ip().is_loopback() {
             return Err(GatewayError::Insecure(self.addr));
         }
-        Ok(Credentials::new(&self.access).map(drop)?)
+        Ok(Authenticator::new(&self.access).map(drop)?)
     }
 }
 
@@ -63,7 +63,7 @@ pub struct Limits {
     /// Open HTTP connections.
     pub connections: usize,
     /// Event streams of one thread.
-    pub viewers_per_thread: usize,
+    pub subscribers_per_thread: usize,
     /// Threads with viewers.
     pub feeds: usize,
     /// Bytes of open text kept per thread for viewers who join late.
@@ -73,7 +73,7 @@ pub struct Limits {
     /// How long a thread is followed after its last viewer left, ms.
     pub linger_ms: i64,
     /// How long a stop waits for the owner of its turn, ms.
-    pub owner_patience_ms: u64,
+    pub owner_timeout_ms: u64,
     /// Of connections.
     pub http: HttpLimits,
 }
@@ -82,13 +82,13 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 20_000,
-            viewers_per_thread: 10_000,
+            subscribers_per_thread: 10_000,
             feeds: 10_000,
             feed_bytes: 16 << 20,
             lag_bytes: 1 << 20,
             linger_ms: 5_000,
             // A lease that nobody renews runs out, and the next owner reads what there is.
-            owner_patience_ms: 15_000,
+            owner_timeout_ms: 15_000,
             http: HttpLimits::default(),
         }
     }

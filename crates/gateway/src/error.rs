@@ -27,7 +27,7 @@ pub(crate) const STORE_UNAVAILABLE: &str = "store_unavailable";
 
 /// Whether the same request may succeed later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Again {
+pub(crate) enum Retry {
     Never,
     Maybe,
     /// After so many seconds at the earliest.
@@ -108,11 +108,11 @@ impl Problem {
     }
 
     /// For a protocol that says it in its own form.
-    pub(crate) fn rejection(&self) -> (Rejection, Again) {
+    pub(crate) fn rejection(&self) -> (Rejection, Retry) {
         let again = match self.retry_after_s {
-            Some(seconds) => Again::After(seconds),
-            None if self.is_retryable => Again::Maybe,
-            None => Again::Never,
+            Some(seconds) => Retry::After(seconds),
+            None if self.is_retryable => Retry::Maybe,
+            None => Retry::Never,
         };
         let (status, code, message) = (self.status.as_u16(), self.code.to_owned(), self.detail.clone());
         (Rejection { status, code, message, param: self.param.clone() }, again)
@@ -126,7 +126,7 @@ impl Problem {
 
     /// Counts it; [`IntoResponse`] does so by itself.
     pub(crate) fn count(&self) {
-        metrics::refused(self.code);
+        metrics::http_error(self.code);
     }
 
     /// The same may succeed later, after so many seconds at the earliest.
@@ -176,7 +176,7 @@ pub(crate) fn refusal(problem: &Problem, error_body: fn(&Rejection) -> ErrorBody
 /// second time would be the first, unless they are told not to.
 pub(crate) fn in_form(
     rejection: &Rejection,
-    again: Again,
+    again: Retry,
     error_body: fn(&Rejection) -> ErrorBody,
 ) -> Response {
     let body = error_body(rejection);
@@ -186,11 +186,11 @@ pub(crate) fn in_form(
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(body.content_type));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     match again {
-        Again::After(seconds) => drop(headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds))),
-        Again::Never if matches!(rejection.status, 408 | 409 | 429 | 500..) => {
+        Retry::After(seconds) => drop(headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds))),
+        Retry::Never if matches!(rejection.status, 408 | 409 | 429 | 500..) => {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
-        Again::Never | Again::Maybe => {}
+        Retry::Never | Retry::Maybe => {}
     }
     challenge(&mut response);
     response

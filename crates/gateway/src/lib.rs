@@ -33,14 +33,14 @@ use store::Store;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::state::Counter;
-use crate::auth::authenticator::Credentials;
-use crate::auth::host_check::Heads;
-use crate::auth::quota::Usage;
+use crate::app::state::AppState;
+use crate::auth::authenticator::Authenticator;
+use crate::auth::host_check::HostPolicy;
+use crate::auth::quota::TenantLimiter;
 use crate::backend::Backend;
 use crate::http::listener;
-use crate::streaming::registry::Hub;
-use crate::streaming::revocation::Vigil;
+use crate::streaming::registry::FeedRegistry;
+use crate::streaming::revocation::OpenStreams;
 
 pub use crate::api::views;
 pub use crate::auth::authenticator::new_key;
@@ -58,7 +58,7 @@ pub struct Gateway {
     addr: SocketAddr,
     limits: Limits,
     access: AccessConfig,
-    credentials: Arc<Credentials>,
+    authenticator: Arc<Authenticator>,
 }
 
 impl Gateway {
@@ -68,12 +68,12 @@ impl Gateway {
     /// The address cannot be listened on, or whoever reaches it could do anything, or the settings of tokens are no good.
     pub fn bind(config: &GatewayConfig) -> Result<Self, GatewayError> {
         config.check()?;
-        let credentials = Arc::new(Credentials::new(&config.access)?);
+        let authenticator = Arc::new(Authenticator::new(&config.access)?);
         let failed = |source| GatewayError::Bind { addr: config.addr, source };
         let listener = listener::bind(config.addr).map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
         let access = config.access.clone();
-        Ok(Self { listener, addr, limits: config.limits, access, credentials })
+        Ok(Self { listener, addr, limits: config.limits, access, authenticator })
     }
 
     /// The address that was taken.
@@ -89,17 +89,17 @@ impl Gateway {
         if self.access.insecure {
             tracing::warn!("--insecure: whoever reaches this address may do everything");
         }
-        let counter = Counter {
-            hub: Arc::new(OnceLock::new()),
+        let state = AppState {
+            feeds: Arc::new(OnceLock::new()),
             limits: self.limits,
-            credentials: self.credentials,
-            usage: Usage::new(self.access.limits, !self.access.insecure),
-            vigil: Vigil::default(),
+            authenticator: self.authenticator,
+            limiter: TenantLimiter::new(self.access.limits, !self.access.insecure),
+            open_streams: OpenStreams::default(),
             clock,
         };
         let cors = Arc::new(self.access.cors);
-        let heads = Heads { cors: Arc::clone(&cors), is_insecure: self.access.insecure };
-        let router = router::router(counter.clone(), heads, health.clone());
+        let policy = HostPolicy { cors: Arc::clone(&cors), is_insecure: self.access.insecure };
+        let router = router::router(state.clone(), policy, health.clone());
         let refuse = router::refusals(cors);
         let limits = self.limits;
         let closing = CancellationToken::new();
@@ -107,17 +107,17 @@ impl Gateway {
         let prepare = async move {
             let whole = store.unscoped();
             let count = background::partition_count(&whole).await;
-            background::secure(&whole, &counter, !self.access.insecure).await;
-            let hub = Hub::new(Backend::new(bus, store, clock, count, limits, stop));
-            if counter.hub.set(hub.clone()).is_ok() {
+            background::secure(&whole, &state, !self.access.insecure).await;
+            let feeds = FeedRegistry::new(Backend::new(bus, store, clock, count, limits, stop));
+            if state.feeds.set(feeds.clone()).is_ok() {
                 tracing::info!(partitions = count.get(), "the gateway is ready");
                 ready.set_ready(READINESS, true);
             }
-            let fresh = background::keep_fresh(&counter, &whole);
+            let json_no_store = background::refresh(&state, &whole);
             tokio::join!(
-                hub.watch(ready.register_loop("gateway watch")),
-                background::look_after(&counter, &whole),
-                fresh
+                feeds.watch(ready.register_loop("gateway watch")),
+                background::revalidate_loop(&state, &whole),
+                json_no_store
             );
         };
         let token = closing.clone();

@@ -3,25 +3,25 @@
 use metrics::{Counter, counter, describe_counter, describe_gauge, gauge};
 
 const CONNECTIONS: &str = "antiphon_gateway_connections";
-const CONNECTIONS_REFUSED: &str = "antiphon_gateway_connections_rejected_total";
-const STALLS: &str = "antiphon_gateway_write_timeouts_total";
-const VIEWERS: &str = "antiphon_gateway_subscribers";
+const CONNECTIONS_REJECTED: &str = "antiphon_gateway_connections_rejected_total";
+const WRITE_TIMEOUTS: &str = "antiphon_gateway_write_timeouts_total";
+const SUBSCRIBERS: &str = "antiphon_gateway_subscribers";
 const FEEDS: &str = "antiphon_gateway_feeds";
 const EVENTS: &str = "antiphon_gateway_events_sent_total";
 const BYTES: &str = "antiphon_gateway_event_bytes_sent_total";
-const ASKS: &str = "antiphon_gateway_owner_queries_total";
-const LEFT_OUT: &str = "antiphon_gateway_open_message_limit_total";
-const HOLES: &str = "antiphon_gateway_gaps_filled_total";
-const FILTERED: &str = "antiphon_gateway_chunks_skipped_total";
-const DOUBTS: &str = "antiphon_gateway_resyncs_total";
-const CUTS: &str = "antiphon_gateway_subscribers_aborted_total";
-const REFUSALS: &str = "antiphon_gateway_http_errors_total";
+const OWNER_QUERIES: &str = "antiphon_gateway_owner_queries_total";
+const OPEN_MESSAGE_LIMIT: &str = "antiphon_gateway_open_message_limit_total";
+const GAPS_FILLED: &str = "antiphon_gateway_gaps_filled_total";
+const CHUNKS_SKIPPED: &str = "antiphon_gateway_chunks_skipped_total";
+const RESYNCS: &str = "antiphon_gateway_resyncs_total";
+const SUBSCRIBERS_ABORTED: &str = "antiphon_gateway_subscribers_aborted_total";
+const HTTP_ERRORS: &str = "antiphon_gateway_http_errors_total";
 const COMMANDS: &str = "antiphon_gateway_commands_total";
-const UNDECODABLE: &str = "antiphon_gateway_frame_decode_errors_total";
+const FRAME_DECODE_ERRORS: &str = "antiphon_gateway_frame_decode_errors_total";
 
 /// What came of a question to an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum QueryOutcome {
     Answered,
     NoOwner,
     Timeout,
@@ -29,7 +29,7 @@ pub(crate) enum Asked {
     Undecodable,
 }
 
-impl Asked {
+impl QueryOutcome {
     fn name(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -41,7 +41,7 @@ impl Asked {
     }
 }
 
-impl From<bus::QueryError> for Asked {
+impl From<bus::QueryError> for QueryOutcome {
     fn from(error: bus::QueryError) -> Self {
         match error {
             bus::QueryError::NoOwner => Self::NoOwner,
@@ -53,7 +53,7 @@ impl From<bus::QueryError> for Asked {
 
 /// Why a viewer's connection was cut without an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub(crate) enum AbortReason {
     /// More than the allowed lag was queued.
     Lag,
     /// Text of an open message had been let go.
@@ -64,7 +64,7 @@ pub(crate) enum Cut {
     Internal,
 }
 
-impl Cut {
+impl AbortReason {
     fn name(self) -> &'static str {
         match self {
             Self::Lag => "lag",
@@ -79,14 +79,14 @@ impl Cut {
 pub(crate) fn describe() {
     describe_gauge!(CONNECTIONS, "Open HTTP connections");
     describe_counter!(
-        CONNECTIONS_REFUSED,
+        CONNECTIONS_REJECTED,
         "Connections closed at once because their peer has as many as it may have"
     );
     describe_counter!(
-        STALLS,
+        WRITE_TIMEOUTS,
         "Connections and HTTP/2 streams cut because the client took nothing for too long"
     );
-    describe_gauge!(VIEWERS, "Open event streams");
+    describe_gauge!(SUBSCRIBERS, "Open event streams");
     describe_gauge!(
         FEEDS,
         "Threads that are followed for at least one viewer, or were until some seconds ago"
@@ -94,49 +94,49 @@ pub(crate) fn describe() {
     describe_counter!(EVENTS, "Events handed to viewers, counted per viewer");
     describe_counter!(BYTES, "Bytes of event streams handed to the sockets");
     describe_counter!(
-        ASKS,
+        OWNER_QUERIES,
         "Questions to owners, by outcome: answered, no_owner, timeout, away, undecodable"
     );
     describe_counter!(
-        LEFT_OUT,
+        OPEN_MESSAGE_LIMIT,
         "Times when a thread had more open messages than are shown while they come; the others are told when they end"
     );
     describe_counter!(
-        HOLES,
+        GAPS_FILLED,
         "Times when frames of a thread were missing and its owner was asked how it stands"
     );
     describe_counter!(
-        FILTERED,
+        CHUNKS_SKIPPED,
         "Chunks that were not shown because they had been, or were fenced by a higher attempt"
     );
-    describe_counter!(DOUBTS, "Times when something may have been missed: an owner changed, NATS was away");
+    describe_counter!(RESYNCS, "Times when something may have been missed: an owner changed, NATS was away");
     describe_counter!(
-        CUTS,
+        SUBSCRIBERS_ABORTED,
         "Viewers cut without an end, by reason: lag, over_budget, retold, internal; each may resume"
     );
-    describe_counter!(REFUSALS, "Requests answered with an error, by code");
+    describe_counter!(HTTP_ERRORS, "Requests answered with an error, by code");
     describe_counter!(
         COMMANDS,
         "Commands published to a partition's stream, by kind (turn, retry_turn, task, act) and outcome: stored, or unconfirmed, which \
          their senders were told"
     );
-    describe_counter!(UNDECODABLE, "Frames or answers of owners that could not be read");
+    describe_counter!(FRAME_DECODE_ERRORS, "Frames or answers of owners that could not be read");
 }
 
 pub(crate) fn connections(change: f64) {
     gauge!(CONNECTIONS).increment(change);
 }
 
-pub(crate) fn refused_connection() {
-    counter!(CONNECTIONS_REFUSED).increment(1);
+pub(crate) fn connection_rejected() {
+    counter!(CONNECTIONS_REJECTED).increment(1);
 }
 
-pub(crate) fn stalled() {
-    counter!(STALLS).increment(1);
+pub(crate) fn write_timeout() {
+    counter!(WRITE_TIMEOUTS).increment(1);
 }
 
-pub(crate) fn viewers(change: f64) {
-    gauge!(VIEWERS).increment(change);
+pub(crate) fn subscribers(change: f64) {
+    gauge!(SUBSCRIBERS).increment(change);
 }
 
 pub(crate) fn feeds(change: f64) {
@@ -152,33 +152,33 @@ pub(crate) fn bytes() -> Counter {
     counter!(BYTES)
 }
 
-pub(crate) fn ask(outcome: Asked) {
-    counter!(ASKS, "outcome" => outcome.name()).increment(1);
+pub(crate) fn owner_query(outcome: QueryOutcome) {
+    counter!(OWNER_QUERIES, "outcome" => outcome.name()).increment(1);
 }
 
-pub(crate) fn order(kind: &'static str, is_stored: bool) {
+pub(crate) fn command(kind: &'static str, is_stored: bool) {
     let outcome = if is_stored { "stored" } else { "unconfirmed" };
     counter!(COMMANDS, "kind" => kind, "outcome" => outcome).increment(1);
 }
 
 pub(crate) fn feed(left_out: u64, gaps_filled: u64, skipped: u64) {
-    counter!(LEFT_OUT).increment(left_out);
-    counter!(HOLES).increment(gaps_filled);
-    counter!(FILTERED).increment(skipped);
+    counter!(OPEN_MESSAGE_LIMIT).increment(left_out);
+    counter!(GAPS_FILLED).increment(gaps_filled);
+    counter!(CHUNKS_SKIPPED).increment(skipped);
 }
 
-pub(crate) fn doubt() {
-    counter!(DOUBTS).increment(1);
+pub(crate) fn resync() {
+    counter!(RESYNCS).increment(1);
 }
 
-pub(crate) fn cut(reason: Cut) {
-    counter!(CUTS, "reason" => reason.name()).increment(1);
+pub(crate) fn subscriber_aborted(reason: AbortReason) {
+    counter!(SUBSCRIBERS_ABORTED, "reason" => reason.name()).increment(1);
 }
 
-pub(crate) fn refused(code: &'static str) {
-    counter!(REFUSALS, "code" => code).increment(1);
+pub(crate) fn http_error(code: &'static str) {
+    counter!(HTTP_ERRORS, "code" => code).increment(1);
 }
 
-pub(crate) fn undecodable() {
-    counter!(UNDECODABLE).increment(1);
+pub(crate) fn frame_decode_error() {
+    counter!(FRAME_DECODE_ERRORS).increment(1);
 }

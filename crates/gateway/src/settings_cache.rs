@@ -5,14 +5,14 @@ use std::sync::{Mutex, PoisonError};
 
 use model::{AgentId, BusyPolicy, ThreadId, Timestamp};
 
-/// As long as credentials count that cannot be read again.
+/// As long as authenticator count that cannot be read again.
 const STALE_MS: i64 = 5 * 60_000;
 /// Threads, each with the agents that were named to it.
 const MOST: usize = 10_000;
 
 /// How an input to a thread is taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct ThreadSettings {
     /// Who answers.
     pub(crate) agent: AgentId,
     /// The thread's.
@@ -30,20 +30,31 @@ type Key = (ThreadId, Option<AgentId>);
 
 /// The settings of the threads that were spoken to lately.
 #[derive(Debug, Default)]
-pub(crate) struct Remembered {
-    settings: Mutex<HashMap<Key, (Settings, Timestamp)>>,
+pub(crate) struct SettingsCache {
+    settings: Mutex<HashMap<Key, (ThreadSettings, Timestamp)>>,
 }
 
-impl Remembered {
+impl SettingsCache {
     /// What was read some minutes ago at most.
-    pub(crate) fn get(&self, thread: &ThreadId, named: Option<&AgentId>, now: Timestamp) -> Option<Settings> {
+    pub(crate) fn get(
+        &self,
+        thread: &ThreadId,
+        named: Option<&AgentId>,
+        now: Timestamp,
+    ) -> Option<ThreadSettings> {
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         let (known, at) = settings.get(&(thread.clone(), named.cloned()))?;
         (now.since_ms(*at) < STALE_MS).then(|| known.clone())
     }
 
     /// What has just been read.
-    pub(crate) fn set(&self, thread: &ThreadId, named: Option<&AgentId>, read: Settings, now: Timestamp) {
+    pub(crate) fn set(
+        &self,
+        thread: &ThreadId,
+        named: Option<&AgentId>,
+        read: ThreadSettings,
+        now: Timestamp,
+    ) {
         let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (thread.clone(), named.cloned());
         if settings.len() >= MOST && !settings.contains_key(&key) {
@@ -64,9 +75,9 @@ mod tests {
         ThreadId::parse(&format!("t{number}")).expect("an id")
     }
 
-    fn settings(agent: &str) -> Settings {
+    fn settings(agent: &str) -> ThreadSettings {
         let agent = AgentId::parse(agent).expect("an id");
-        Settings {
+        ThreadSettings {
             agent,
             policy: BusyPolicy::default(),
             work_request: true,
@@ -78,20 +89,20 @@ mod tests {
 
     #[test]
     fn what_was_read_counts_for_minutes_and_for_the_agent_that_was_named() {
-        let (remembered, other) = (Remembered::default(), AgentId::parse("b").expect("an id"));
-        remembered.set(&thread(1), None, settings("a"), Timestamp(0));
-        let get = |named, at| remembered.get(&thread(1), named, Timestamp(at));
+        let (settings_cache, other) = (SettingsCache::default(), AgentId::parse("b").expect("an id"));
+        settings_cache.set(&thread(1), None, settings("a"), Timestamp(0));
+        let get = |named, at| settings_cache.get(&thread(1), named, Timestamp(at));
         assert_eq!(get(None, STALE_MS - 1), Some(settings("a")));
         assert_eq!((get(None, STALE_MS), get(Some(&other), 0)), (None, None));
     }
 
     #[test]
     fn it_is_bounded() {
-        let remembered = Remembered::default();
+        let settings_cache = SettingsCache::default();
         for number in 0..3 * MOST {
-            remembered.set(&thread(number), None, settings("a"), Timestamp(0));
+            settings_cache.set(&thread(number), None, settings("a"), Timestamp(0));
         }
-        assert!(remembered.settings.lock().expect("no panic").len() <= MOST);
-        assert!(remembered.get(&thread(3 * MOST - 1), None, Timestamp(0)).is_some());
+        assert!(settings_cache.settings.lock().expect("no panic").len() <= MOST);
+        assert!(settings_cache.get(&thread(3 * MOST - 1), None, Timestamp(0)).is_some());
     }
 }

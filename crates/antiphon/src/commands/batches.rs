@@ -1,7 +1,7 @@
 //! Looking at batches.
 
 use batches::context::ContextRules;
-use gateway::views::{ShownBatch, WholeBatch};
+use gateway::views::{BatchView, WholeBatch};
 use model::{Position, ThreadId, Timestamp};
 use runtime::Clock;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ pub(super) async fn list(store: &Store, options: &List) -> Result<(), Stop> {
     let messages = store.batches(thread, &ids).await?;
     let batches = batches::group(messages.into_iter().map(Into::into));
     let batches: Vec<Value> =
-        batches.iter().rev().map(|batch| output::json(&ShownBatch::new(batch, now, timeout_ms))).collect();
+        batches.iter().rev().map(|batch| output::json(&BatchView::new(batch, now, timeout_ms))).collect();
     let table = || {
         let mut table = Table::new(["BATCH", "TYPE", "STATE", "MESSAGES", "TOKENS", "LAST", "INPUT"]);
         for batch in &batches {
@@ -59,7 +59,7 @@ pub(super) async fn show(store: &Store, options: &ShowBatch) -> Result<(), Stop>
     let batches = batches::group(messages.iter().cloned().map(Into::into));
     let none = || Stop::Failed(format!("there is no batch {id} in thread {thread}"));
     let batch = batches.first().ok_or_else(none)?;
-    let shown = ShownBatch::new(batch, now(), timeout_ms(store, thread).await?);
+    let shown = BatchView::new(batch, now(), timeout_ms(store, thread).await?);
     let json = output::json(&WholeBatch::new(shown, batch, messages.clone()));
     let table = || {
         let mut table = Table::new(["NUMBER", "POSITION", "ROLE", "WHAT"]);

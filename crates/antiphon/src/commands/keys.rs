@@ -2,7 +2,7 @@
 
 use auth::{StoredKey, TenantName};
 use gateway::new_key;
-use gateway::views::ShownKey;
+use gateway::views::KeyView;
 use model::Timestamp;
 use runtime::Clock;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ pub(super) async fn create(store: &Store, options: &CreateKey) -> Result<(), Sto
     store.add_key(&key, ACTOR).await?;
     let row = store.key(key.id).await?;
     let row = row.ok_or_else(|| Stop::Failed("the key is not there any more".to_owned()))?;
-    let mut json = output::json(&ShownKey::from(&row));
+    let mut json = output::json(&KeyView::from(&row));
     json["key"] = json!(made.text());
     output::note("this is the only time that the key is shown");
     // Nothing else, so that a shell can take it.
@@ -48,7 +48,7 @@ pub(super) async fn list(store: &Store, options: &ListKeys) -> Result<(), Stop> 
     loop {
         let page = store.keys(options.tenant.as_ref(), after, PAGE).await?;
         after = page.last().map(|row| row.key.id);
-        keys.extend(page.iter().map(|row| output::json(&ShownKey::from(row))));
+        keys.extend(page.iter().map(|row| output::json(&KeyView::from(row))));
         if page.len() < PAGE as usize {
             break;
         }
@@ -69,7 +69,7 @@ pub(super) async fn list(store: &Store, options: &ListKeys) -> Result<(), Stop> 
 pub(super) async fn revoke(store: &Store, options: &RevokeKey) -> Result<(), Stop> {
     let row = store.revoke_key(options.key, None, ACTOR).await?;
     let row = row.ok_or_else(|| Stop::Failed(format!("there is no key {}", options.key)))?;
-    let json = output::json(&ShownKey::from(&row));
+    let json = output::json(&KeyView::from(&row));
     output::print(options.database.format, &json, || output::pairs(&json))
 }
 

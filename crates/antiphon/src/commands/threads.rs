@@ -1,6 +1,6 @@
 //! Looking at threads and copying them.
 
-use gateway::views::{self, ShownThread};
+use gateway::views::{self, ThreadView};
 use model::{Position, ThreadId};
 use serde_json::json;
 use store::Store;
@@ -10,7 +10,7 @@ use super::{output, stored};
 use crate::roles::Stop;
 
 pub(super) async fn show(store: &Store, options: &ShowThread) -> Result<(), Stop> {
-    let json = output::json(&ShownThread::of_fleet(&stored(store, &options.thread).await?));
+    let json = output::json(&ThreadView::of_fleet(&stored(store, &options.thread).await?));
     output::print(options.database.format, &json, || output::pairs(&json))
 }
 

@@ -8,19 +8,19 @@ use serde_json::{Map, Value};
 use store::{AgentRow, AgentWaiting, PutAgent};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::respond::fresh;
-use crate::api::views::{ShownReason, ShownTurn};
+use crate::api::respond::json_no_store;
+use crate::api::views::{ReasonView, TurnView};
 use crate::api::{agent_settings, schemas, views};
-use crate::app::request_context::Desk;
+use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::owner_query::OwnerPresence;
 use crate::commands::{control, owner_query};
 use crate::error::Problem;
-use crate::extract::body::{Bounded, Empty, Strict};
+use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path;
-use crate::extract::path::Params;
+use crate::extract::path::PathParam;
 use crate::extract::query;
-use crate::extract::query::Asked;
+use crate::extract::query::QueryParams;
 
 /// What an agent without settings has.
 const DEFAULT_WORKFLOW: &str = "default";
@@ -51,20 +51,20 @@ pub(crate) struct PutAnswer {
 
 /// An agent, and what it does at the moment.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct AgentNow {
+pub(crate) struct AgentDetail {
     #[serde(flatten)]
-    agent: ShownAgent,
+    agent: AgentView,
     #[schema(value_type = schemas::PresenceText)]
     owner: &'static str,
     /// The turn that runs in the agent's own thread.
     #[schema(required)]
-    active_turn: Option<ShownTurn>,
+    active_turn: Option<TurnView>,
     /// Why its head does not start.
     #[schema(required)]
-    waiting: Option<ShownReason>,
+    waiting: Option<ReasonView>,
 }
 
-impl Bounded for AgentBody {
+impl MaxBodySize for AgentBody {
     const MAX_BYTES: usize = 512 << 10;
 }
 
@@ -73,19 +73,19 @@ pub(crate) fn unknown() -> Problem {
 }
 
 pub(crate) async fn put(
-    desk: Desk,
-    Params(agent): Params<String>,
+    ctx: RequestContext,
+    PathParam(agent): PathParam<String>,
     headers: HeaderMap,
-    Strict(body): Strict<AgentBody>,
+    JsonBody(body): JsonBody<AgentBody>,
 ) -> Result<Response, Problem> {
     let put = PutAgent {
-        agent: desk.agent(&agent)?,
+        agent: ctx.agent(&agent)?,
         workflow: path::id("workflow", &body.workflow, WorkflowName::parse)?,
         settings: agent_settings::checked(body.settings)?,
         act: control::new_id()?,
-        actor: desk.actor(&headers)?,
+        actor: ctx.actor(&headers)?,
     };
-    let version = desk.store()?.put_agent(&put).await?;
+    let version = ctx.store()?.put_agent(&put).await?;
     let status = if version == 1 { StatusCode::CREATED } else { StatusCode::OK };
     let shown = PutAnswer {
         agent_id: put.agent.name().to_owned(),
@@ -93,35 +93,38 @@ pub(crate) async fn put(
         settings: put.settings,
         version,
     };
-    Ok((status, fresh(shown)).into_response())
+    Ok((status, json_no_store(shown)).into_response())
 }
 
-pub(crate) async fn show(desk: Desk, Params(agent): Params<String>) -> Result<Response, Problem> {
-    let (agent, backend) = (desk.queue(&agent)?, desk.backend()?);
+pub(crate) async fn get(
+    ctx: RequestContext,
+    PathParam(agent): PathParam<String>,
+) -> Result<Response, Problem> {
+    let (agent, backend) = (ctx.queue(&agent)?, ctx.backend()?);
     let row = backend.store().agent(&agent).await?.ok_or_else(unknown)?;
     let context = backend;
     let about = QueryTarget::Agent(agent.clone());
-    let explained = owner_query::why(context, Bucket::of_key(agent.as_str()), &about).await;
+    let explained = owner_query::explain(context, Bucket::of_key(agent.as_str()), &about).await;
     let active = explained.as_ref().and_then(|explained| explained.active.as_ref());
-    Ok(fresh(AgentNow {
-        agent: ShownAgent::from(&row),
+    Ok(json_no_store(AgentDetail {
+        agent: AgentView::from(&row),
         owner: OwnerPresence::of(explained.as_ref()).name(),
-        active_turn: active.map(|active| ShownTurn::new(context, active)),
+        active_turn: active.map(|active| TurnView::new(context, active)),
         waiting: waiting(context, &row, explained.as_ref()),
     }))
 }
 
 /// Why the agent's head does not start. Without its owner only what is stored is known.
-fn waiting(context: &Backend, row: &AgentRow, explained: Option<&QueueStatus>) -> Option<ShownReason> {
+fn waiting(context: &Backend, row: &AgentRow, explained: Option<&QueueStatus>) -> Option<ReasonView> {
     let until = row.backoff_next_run_at.filter(|_| row.backoff_left_ms.is_some());
     match explained {
         Some(QueueStatus { reason: Some(model::WaitReason::Backoff { .. }), .. }) if until.is_some() => {
-            Some(ShownReason::backoff(until.and_then(views::rfc3339)))
+            Some(ReasonView::backoff(until.and_then(views::rfc3339)))
         }
-        Some(explained) => explained.reason.map(|reason| ShownReason::new(context, reason)),
+        Some(explained) => explained.reason.map(|reason| ReasonView::new(context, reason)),
         None if row.head.is_none() => None,
-        None if row.paused => Some(ShownReason::paused()),
-        None if until.is_some() => Some(ShownReason::backoff(until.and_then(views::rfc3339))),
+        None if row.paused => Some(ReasonView::paused()),
+        None if until.is_some() => Some(ReasonView::backoff(until.and_then(views::rfc3339))),
         None => None,
     }
 }
@@ -139,7 +142,10 @@ pub(crate) struct AgentsQuery {
     limit: Option<String>,
 }
 
-pub(crate) async fn page(desk: Desk, Asked(query): Asked<AgentsQuery>) -> Result<Response, Problem> {
+pub(crate) async fn list(
+    ctx: RequestContext,
+    QueryParams(query): QueryParams<AgentsQuery>,
+) -> Result<Response, Problem> {
     let waiting = match query.waiting.as_deref() {
         None => None,
         Some("backoff") => Some(AgentWaiting::Backoff),
@@ -148,20 +154,20 @@ pub(crate) async fn page(desk: Desk, Asked(query): Asked<AgentsQuery>) -> Result
     };
     let after = query
         .next
-        .map(|id| path::id("next", &id, |id| AgentId::queue_of_tenant(desk.tenant(), id)))
+        .map(|id| path::id("next", &id, |id| AgentId::queue_of_tenant(ctx.tenant(), id)))
         .transpose()?;
     let limit = query::limit(query.limit.as_deref())?;
     // No id in the request says whose they are. Where nobody is asked who he is, too, these are the agents of one tenant.
-    let store = desk.store()?.for_tenant(desk.tenant().cloned());
+    let store = ctx.store()?.for_tenant(ctx.tenant().cloned());
     let mut agents = store.agents(waiting, after.as_ref(), limit + 1).await?;
     let next = query::next(&mut agents, limit, |last| last.agent.name().to_owned());
-    Ok(fresh(AgentsPage { agents: agents.iter().map(ShownAgent::from).collect(), next }))
+    Ok(json_no_store(AgentsPage { agents: agents.iter().map(AgentView::from).collect(), next }))
 }
 
 /// Agents, by their ids.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AgentsPage {
-    agents: Vec<ShownAgent>,
+    agents: Vec<AgentView>,
     /// Where the next page begins; null on the last one.
     #[schema(required)]
     next: Option<String>,
@@ -169,7 +175,7 @@ pub(crate) struct AgentsPage {
 
 /// An agent: its settings and its queue.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ShownAgent {
+pub(crate) struct AgentView {
     #[schema(value_type = schemas::QueueName)]
     agent_id: String,
     /// Whose services think for it.
@@ -201,13 +207,13 @@ pub(crate) struct ShownAgent {
     backoff_next_run_at: Option<String>,
     /// Why the head failed last.
     #[schema(required)]
-    last_error: Option<ShownError>,
+    last_error: Option<ErrorView>,
 }
 
-impl From<&AgentRow> for ShownAgent {
+impl From<&AgentRow> for AgentView {
     fn from(row: &AgentRow) -> Self {
         let settings = row.settings.as_ref();
-        let error = row.error.as_ref().map(|error| ShownError {
+        let error = row.error.as_ref().map(|error| ErrorView {
             code: error.code.clone(),
             text: error.text.clone(),
             at: error.at.and_then(views::rfc3339),
@@ -232,7 +238,7 @@ impl From<&AgentRow> for ShownAgent {
 
 /// Why something failed.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ShownError {
+pub(crate) struct ErrorView {
     /// For programs.
     pub(crate) code: String,
     /// For people.
@@ -243,34 +249,39 @@ pub(crate) struct ShownError {
 }
 
 pub(crate) async fn pause(
-    desk: Desk,
-    agent: Params<String>,
+    ctx: RequestContext,
+    agent: PathParam<String>,
     headers: HeaderMap,
-    _: Empty,
+    _: NoBody,
 ) -> Result<Response, Problem> {
-    act(&desk, &agent.0, &headers, ControlKind::Pause).await
+    act(&ctx, &agent.0, &headers, ControlKind::Pause).await
 }
 
 pub(crate) async fn resume(
-    desk: Desk,
-    agent: Params<String>,
+    ctx: RequestContext,
+    agent: PathParam<String>,
     headers: HeaderMap,
-    _: Empty,
+    _: NoBody,
 ) -> Result<Response, Problem> {
-    act(&desk, &agent.0, &headers, ControlKind::Resume).await
+    act(&ctx, &agent.0, &headers, ControlKind::Resume).await
 }
 
 pub(crate) async fn clear_backoff(
-    desk: Desk,
-    agent: Params<String>,
+    ctx: RequestContext,
+    agent: PathParam<String>,
     headers: HeaderMap,
-    _: Empty,
+    _: NoBody,
 ) -> Result<Response, Problem> {
-    act(&desk, &agent.0, &headers, ControlKind::ClearBackoff).await
+    act(&ctx, &agent.0, &headers, ControlKind::ClearBackoff).await
 }
 
-async fn act(desk: &Desk, agent: &str, headers: &HeaderMap, what: ControlKind) -> Result<Response, Problem> {
-    let (agent, actor) = (desk.queue(agent)?, desk.actor(headers)?);
-    let backend: &Backend = desk.backend()?;
-    Ok(control::perform(backend, actor, agent, what).await?.into_response())
+async fn act(
+    ctx: &RequestContext,
+    agent: &str,
+    headers: &HeaderMap,
+    what: ControlKind,
+) -> Result<Response, Problem> {
+    let (agent, actor) = (ctx.queue(agent)?, ctx.actor(headers)?);
+    let backend: &Backend = ctx.backend()?;
+    Ok(control::execute(backend, actor, agent, what).await?.into_response())
 }

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use store::AuditRow;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::respond::fresh;
+use crate::api::respond::json_no_store;
 use crate::api::{agents, schemas, threads, views};
-use crate::app::request_context::Desk;
+use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::error::Problem;
-use crate::extract::path::{self, Params};
-use crate::extract::query::{self, Asked};
+use crate::extract::path::{self, PathParam};
+use crate::extract::query::{self, QueryParams};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -54,31 +54,31 @@ pub(crate) struct AuditedAct {
 }
 
 pub(crate) async fn of_agent(
-    desk: Desk,
-    Params(agent): Params<String>,
-    Asked(query): Asked<AuditQuery>,
+    ctx: RequestContext,
+    PathParam(agent): PathParam<String>,
+    QueryParams(query): QueryParams<AuditQuery>,
 ) -> Result<Response, Problem> {
-    let (agent, backend) = (desk.queue(&agent)?, desk.backend()?);
+    let (agent, backend) = (ctx.queue(&agent)?, ctx.backend()?);
 
     let page = audit(backend, agent.as_str(), agent.name(), query).await?;
     if page.acts.is_empty() && backend.store().agent(&agent).await?.is_none() {
         return Err(agents::unknown());
     }
-    Ok(fresh(page))
+    Ok(json_no_store(page))
 }
 
 pub(crate) async fn of_thread(
-    desk: Desk,
-    Params(thread): Params<String>,
-    Asked(query): Asked<AuditQuery>,
+    ctx: RequestContext,
+    PathParam(thread): PathParam<String>,
+    QueryParams(query): QueryParams<AuditQuery>,
 ) -> Result<Response, Problem> {
-    let (thread, backend) = (desk.thread(&thread)?, desk.backend()?);
+    let (thread, backend) = (ctx.thread(&thread)?, ctx.backend()?);
 
     let page = audit(backend, thread.as_str(), thread.name(), query).await?;
     if page.acts.is_empty() && backend.store().thread(&thread).await?.is_none() {
         threads::check_begun(backend, &thread).await?;
     }
-    Ok(fresh(page))
+    Ok(json_no_store(page))
 }
 
 pub(crate) async fn audit(

@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 use store::Store;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::respond::fresh;
+use crate::api::respond::json_no_store;
 use crate::api::schemas;
-use crate::api::views::{ShownBatch, WholeBatch};
+use crate::api::views::{BatchView, WholeBatch};
 use crate::api::{context, threads};
-use crate::app::request_context::Desk;
+use crate::app::request_context::RequestContext;
 use crate::error::Problem;
-use crate::extract::path::Params;
+use crate::extract::path::PathParam;
 use crate::extract::query;
-use crate::extract::query::Asked;
+use crate::extract::query::QueryParams;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -33,46 +33,45 @@ pub(crate) struct BatchesQuery {
 pub(crate) struct BatchesPage {
     #[schema(value_type = schemas::ThreadName)]
     thread_id: String,
-    batches: Vec<ShownBatch>,
+    batches: Vec<BatchView>,
     /// Where the next page begins; null on the last one.
     #[schema(required)]
     next: Option<String>,
 }
 
 /// Newest first.
-pub(crate) async fn page(
-    desk: Desk,
-    Params(thread): Params<String>,
-    Asked(query): Asked<BatchesQuery>,
+pub(crate) async fn list(
+    ctx: RequestContext,
+    PathParam(thread): PathParam<String>,
+    QueryParams(query): QueryParams<BatchesQuery>,
 ) -> Result<Response, Problem> {
-    let (thread, before) = (desk.thread(&thread)?, query::position("next", query.next)?);
+    let (thread, before) = (ctx.thread(&thread)?, query::position("next", query.next)?);
     let limit = query::limit(query.limit.as_deref())?;
-    let store = desk.store()?;
+    let store = ctx.store()?;
     let mut ids = match store.batch_ids(&thread, before, limit + 1).await? {
         Some(ids) => ids,
-        None => threads::check_begun(desk.backend()?, &thread).await.map(|()| Vec::new())?,
+        None => threads::check_begun(ctx.backend()?, &thread).await.map(|()| Vec::new())?,
     };
     let next = query::next(&mut ids, limit, Position::to_string);
     let messages = store.batches(&thread, &ids).await?;
     let batches = batches::group(messages.into_iter().map(Into::into));
-    let (now, timeout_ms) = (desk.backend()?.now(), timeout_ms(store, &thread).await?);
-    let batches = batches.iter().rev().map(|batch| ShownBatch::new(batch, now, timeout_ms)).collect();
-    Ok(fresh(BatchesPage { thread_id: thread.name().to_owned(), batches, next }))
+    let (now, timeout_ms) = (ctx.backend()?.now(), timeout_ms(store, &thread).await?);
+    let batches = batches.iter().rev().map(|batch| BatchView::new(batch, now, timeout_ms)).collect();
+    Ok(json_no_store(BatchesPage { thread_id: thread.name().to_owned(), batches, next }))
 }
 
-pub(crate) async fn show(
-    desk: Desk,
-    Params((thread, batch)): Params<(String, String)>,
+pub(crate) async fn get(
+    ctx: RequestContext,
+    PathParam((thread, batch)): PathParam<(String, String)>,
 ) -> Result<Response, Problem> {
     let unknown = || Problem::not_found("unknown_batch", "there is no such batch in this thread");
-    let (thread, batch) =
-        (desk.thread(&thread)?, query::position("batch", Some(batch))?.ok_or_else(unknown)?);
-    let store = desk.store()?;
+    let (thread, batch) = (ctx.thread(&thread)?, query::position("batch", Some(batch))?.ok_or_else(unknown)?);
+    let store = ctx.store()?;
     let messages = store.batches(&thread, &[batch]).await?;
     let batches = batches::group(messages.iter().cloned().map(Into::into));
     let found = batches.first().ok_or_else(unknown)?;
-    let shown = ShownBatch::new(found, desk.backend()?.now(), timeout_ms(store, &thread).await?);
-    Ok(fresh(WholeBatch::new(shown, found, messages)))
+    let shown = BatchView::new(found, ctx.backend()?.now(), timeout_ms(store, &thread).await?);
+    Ok(json_no_store(WholeBatch::new(shown, found, messages)))
 }
 
 /// After which an incomplete batch of the thread counts as abandoned.
@@ -111,7 +110,7 @@ pub(crate) struct BatchOfThread {
     #[schema(value_type = schemas::ThreadName)]
     thread_id: String,
     #[serde(flatten)]
-    batch: ShownBatch,
+    batch: BatchView,
 }
 
 /// Messages that one request looks at; a thread counts as some, too.
@@ -123,11 +122,11 @@ const THREADS_AT_ONCE: u32 = 100;
 
 /// Reads the threads of the agent until there is enough to show, or enough was read.
 pub(crate) async fn incomplete_of_agent(
-    desk: Desk,
-    Params(agent): Params<String>,
-    Asked(query): Asked<IncompleteQuery>,
+    ctx: RequestContext,
+    PathParam(agent): PathParam<String>,
+    QueryParams(query): QueryParams<IncompleteQuery>,
 ) -> Result<Response, Problem> {
-    let agent = desk.agent(&agent)?;
+    let agent = ctx.agent(&agent)?;
     let wanted: &[&str] = match query.state.as_deref() {
         None => &schemas::INCOMPLETE,
         Some("incomplete") => &schemas::INCOMPLETE[..1],
@@ -137,13 +136,13 @@ pub(crate) async fn incomplete_of_agent(
         }
     };
     let limit = query::limit(query.limit.as_deref())? as usize;
-    let place = query.next.map(|next| place(&desk, &next)).transpose()?;
-    let (store, now) = (desk.store()?, desk.backend()?.now());
+    let place = query.next.map(|next| place(&ctx, &next)).transpose()?;
+    let (store, now) = (ctx.store()?, ctx.backend()?.now());
     let timeout_ms = context::rules(store, &agent).await?.0.timeout_ms;
     let (mut found, mut read) = (Vec::new(), 0);
     let page = |batches, next: Option<(ThreadId, Position)>| {
         let next = next.map(|(thread, before)| format!("{}.{before}", thread.name()));
-        Ok(fresh(IncompletePage { agent_id: agent.name().to_owned(), batches, next }))
+        Ok(json_no_store(IncompletePage { agent_id: agent.name().to_owned(), batches, next }))
     };
     let mut last = place.as_ref().map(|(thread, _)| thread.clone());
     let mut threads: VecDeque<(ThreadId, Position)> = place.into_iter().collect();
@@ -160,7 +159,7 @@ pub(crate) async fn incomplete_of_agent(
         let messages = store.batches(&thread, &ids).await?;
         read += messages.len() + READ_OF_THREAD;
         for batch in batches::group(messages.into_iter().map(Into::into)).iter().rev() {
-            let shown = ShownBatch::new(batch, now, timeout_ms);
+            let shown = BatchView::new(batch, now, timeout_ms);
             if wanted.contains(&shown.state) {
                 found.push(BatchOfThread { thread_id: thread.name().to_owned(), batch: shown });
             }
@@ -176,9 +175,9 @@ pub(crate) async fn incomplete_of_agent(
 }
 
 /// As `next` says it: a thread, and the batch of it before which the page begins.
-fn place(desk: &Desk, next: &str) -> Result<(ThreadId, Position), Problem> {
+fn place(ctx: &RequestContext, next: &str) -> Result<(ThreadId, Position), Problem> {
     let invalid = || Problem::bad_request("invalid_id", "next: no page ended like this");
     let (thread, before) = next.rsplit_once('.').ok_or_else(invalid)?;
     let before = query::position("next", Some(before.to_owned()))?.ok_or_else(invalid)?;
-    Ok((desk.thread_in("next", thread)?, before))
+    Ok((ctx.thread_in("next", thread)?, before))
 }

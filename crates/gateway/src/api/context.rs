@@ -12,15 +12,15 @@ use serde_json::Value;
 use store::Store;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::respond::fresh;
+use crate::api::respond::json_no_store;
 use crate::api::threads;
 use crate::api::{schemas, views};
-use crate::app::request_context::Desk;
+use crate::app::request_context::RequestContext;
 use crate::error::Problem;
-use crate::extract::body::Empty;
-use crate::extract::path::Params;
+use crate::extract::body::NoBody;
+use crate::extract::path::PathParam;
 use crate::extract::query;
-use crate::extract::query::Asked;
+use crate::extract::query::QueryParams;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -41,7 +41,7 @@ pub(crate) struct ContextQuery {
 
 /// What a model would see of a thread.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ShownContext {
+pub(crate) struct ContextView {
     #[schema(value_type = schemas::ThreadName)]
     thread_id: String,
     /// Whose settings count.
@@ -56,10 +56,10 @@ pub(crate) struct ShownContext {
     tokenizer: &'static str,
     /// The one that counts.
     #[schema(required)]
-    compaction: Option<ShownCompaction>,
-    older: ShownOlder,
+    compaction: Option<CompactionView>,
+    older: OlderView,
     /// Those that were read, newest first.
-    batches: Vec<ShownDecision>,
+    batches: Vec<DecisionView>,
     /// Instructions and summary, where they do not stand among the messages.
     #[schema(required)]
     system: Option<Value>,
@@ -67,7 +67,7 @@ pub(crate) struct ShownContext {
     #[schema(value_type = Vec<Object>)]
     messages: Vec<Value>,
     /// What was changed in what is shown, so that a provider takes it.
-    repairs: Vec<ShownRepair>,
+    repairs: Vec<RepairView>,
     /// What of the agent's settings cannot be used.
     complaints: Vec<String>,
 }
@@ -75,7 +75,7 @@ pub(crate) struct ShownContext {
 /// What is older than what was read.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "code", rename_all = "snake_case")]
-pub(crate) enum ShownOlder {
+pub(crate) enum OlderView {
     /// There is nothing.
     Nothing,
     /// It is compacted.
@@ -93,7 +93,7 @@ pub(crate) enum ShownOlder {
 
 /// Whether a batch is in, and why not.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ShownDecision {
+pub(crate) struct DecisionView {
     #[schema(value_type = schemas::PositionText)]
     batch_id: Position,
     #[serde(rename = "in")]
@@ -110,7 +110,7 @@ pub(crate) struct ShownDecision {
 
 /// Batches that left the contexts of a thread.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ShownCompaction {
+pub(crate) struct CompactionView {
     #[schema(value_type = schemas::PositionText)]
     compaction_id: Position,
     strategy: &'static str,
@@ -141,7 +141,7 @@ pub(crate) struct ShownCompaction {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ListedCompaction {
     #[serde(flatten)]
-    compaction: ShownCompaction,
+    compaction: CompactionView,
     #[schema(value_type = schemas::CompactionStateText)]
     state: &'static str,
     /// Who wanted it.
@@ -169,7 +169,7 @@ pub(crate) struct Undone {
 
 /// A change of what is shown.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ShownRepair {
+pub(crate) struct RepairView {
     /// The message that it concerns.
     #[schema(value_type = Option<schemas::PositionText>, required)]
     position: Option<Position>,
@@ -179,12 +179,12 @@ pub(crate) struct ShownRepair {
     what: String,
 }
 
-pub(crate) async fn show(
-    desk: Desk,
-    Params(thread): Params<String>,
-    Asked(query): Asked<ContextQuery>,
+pub(crate) async fn get(
+    ctx: RequestContext,
+    PathParam(thread): PathParam<String>,
+    QueryParams(query): QueryParams<ContextQuery>,
 ) -> Result<Response, Problem> {
-    let (thread, backend) = (desk.thread(&thread)?, desk.backend()?);
+    let (thread, backend) = (ctx.thread(&thread)?, ctx.backend()?);
     let render = format(query.format.as_deref())?;
     let (at, budget) = (query::position("at", query.at)?, budget(query.tokens.as_deref())?);
     let row = backend.store().thread(&thread).await?;
@@ -192,7 +192,7 @@ pub(crate) async fn show(
         threads::check_begun(backend, &thread).await?;
     }
     let agent = match query.agent {
-        Some(id) => desk.agent(&id)?,
+        Some(id) => ctx.agent(&id)?,
         None => row.and_then(|row| row.named.agent).unwrap_or_else(|| thread.agent()),
     };
     let (mut rules, complaints) = rules(backend.store(), &agent).await?;
@@ -209,26 +209,29 @@ pub(crate) async fn show(
     backend.store().fill(&thread, &mut builder).await?;
     let context = builder.build();
     let rendered = without_ending(render(&context));
-    Ok(fresh(ShownContext {
+    Ok(json_no_store(ContextView {
         thread_id: thread.name().to_owned(),
         agent_id: agent.name().to_owned(),
         at,
         tokens: context.tokens,
         budget: context.budget,
         tokenizer: rules.tokenizer.name(),
-        compaction: compaction.as_ref().map(ShownCompaction::from),
-        older: ShownOlder::from(&context.older),
-        batches: context.decisions.iter().rev().map(ShownDecision::from).collect(),
+        compaction: compaction.as_ref().map(CompactionView::from),
+        older: OlderView::from(&context.older),
+        batches: context.decisions.iter().rev().map(DecisionView::from).collect(),
         system: rendered.system,
         messages: rendered.messages,
-        repairs: rendered.repairs.iter().map(ShownRepair::from).collect(),
+        repairs: rendered.repairs.iter().map(RepairView::from).collect(),
         complaints,
     }))
 }
 
 /// Every compaction of the thread, newest first.
-pub(crate) async fn compactions(desk: Desk, Params(thread): Params<String>) -> Result<Response, Problem> {
-    let (thread, backend) = (desk.thread(&thread)?, desk.backend()?);
+pub(crate) async fn compactions(
+    ctx: RequestContext,
+    PathParam(thread): PathParam<String>,
+) -> Result<Response, Problem> {
+    let (thread, backend) = (ctx.thread(&thread)?, ctx.backend()?);
     let stored = backend.store().compactions(&thread).await?;
     if stored.is_empty() && backend.store().thread(&thread).await?.is_none() {
         threads::check_begun(backend, &thread).await?;
@@ -237,7 +240,7 @@ pub(crate) async fn compactions(desk: Desk, Params(thread): Params<String>) -> R
         stored.iter().filter(|one| !one.is_pending).map(|one| one.compaction.clone()).collect();
     let live = live_at(&done, Position::MAX).map(|live| live.id);
     let listed = stored.into_iter().rev().map(|one| ListedCompaction {
-        compaction: ShownCompaction::from(&one.compaction),
+        compaction: CompactionView::from(&one.compaction),
         state: match (one.is_pending, live == Some(one.compaction.id)) {
             (true, _) => schemas::WAITING,
             (_, true) => schemas::COUNTS,
@@ -247,20 +250,20 @@ pub(crate) async fn compactions(desk: Desk, Params(thread): Params<String>) -> R
         actor: one.actor,
         created_at: views::rfc3339(one.created_at),
     });
-    Ok(fresh(Compactions { thread_id: thread.name().to_owned(), compactions: listed.collect() }))
+    Ok(json_no_store(Compactions { thread_id: thread.name().to_owned(), compactions: listed.collect() }))
 }
 
 /// The newest does not count any more.
 pub(crate) async fn undo(
-    desk: Desk,
-    Params(thread): Params<String>,
+    ctx: RequestContext,
+    PathParam(thread): PathParam<String>,
     headers: HeaderMap,
-    _: Empty,
+    _: NoBody,
 ) -> Result<Response, Problem> {
-    let (thread, actor, backend) = (desk.thread(&thread)?, desk.actor(&headers)?, desk.backend()?);
+    let (thread, actor, backend) = (ctx.thread(&thread)?, ctx.actor(&headers)?, ctx.backend()?);
     let none = || Problem::not_found("no_compaction", "there is no compaction in this thread that counts");
     let undone = backend.store().undo_compaction(&thread, &actor).await?.ok_or_else(none)?;
-    Ok(fresh(Undone { thread_id: thread.name().to_owned(), undone }))
+    Ok(json_no_store(Undone { thread_id: thread.name().to_owned(), undone }))
 }
 
 type Render = fn(&Context) -> Rendered;
@@ -298,7 +301,7 @@ pub(crate) async fn rules(store: &Store, agent: &AgentId) -> Result<(ContextRule
     Ok(ContextRules::of(&settings))
 }
 
-impl From<&Decision> for ShownDecision {
+impl From<&Decision> for DecisionView {
     fn from(decision: &Decision) -> Self {
         let (is_in, reason) = match &decision.inclusion {
             Inclusion::In => (true, None),
@@ -315,7 +318,7 @@ impl From<&Decision> for ShownDecision {
     }
 }
 
-impl From<&Older> for ShownOlder {
+impl From<&Older> for OlderView {
     fn from(older: &Older) -> Self {
         match *older {
             Older::Nothing => Self::Nothing,
@@ -325,7 +328,7 @@ impl From<&Older> for ShownOlder {
     }
 }
 
-impl From<&Compaction> for ShownCompaction {
+impl From<&Compaction> for CompactionView {
     fn from(compaction: &Compaction) -> Self {
         Self {
             compaction_id: compaction.id,
@@ -343,7 +346,7 @@ impl From<&Compaction> for ShownCompaction {
     }
 }
 
-impl From<&Repair> for ShownRepair {
+impl From<&Repair> for RepairView {
     fn from(repair: &Repair) -> Self {
         Self { position: repair.message, code: repair.kind.code(), what: repair.kind.to_string() }
     }

@@ -6,12 +6,12 @@ use serde_json::Value;
 use store::{DeadLetterCursor, StoredDeadLetter};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::respond::fresh;
+use crate::api::respond::json_no_store;
 use crate::api::{schemas, views};
-use crate::app::request_context::Desk;
+use crate::app::request_context::RequestContext;
 use crate::error::Problem;
 use crate::extract::query;
-use crate::extract::query::Asked;
+use crate::extract::query::QueryParams;
 
 /// Bytes of a payload that a page shows.
 const PREVIEW_BYTES: usize = 2_048;
@@ -68,7 +68,10 @@ pub(crate) struct DeadLetter {
     replayed_at: Option<String>,
 }
 
-pub(crate) async fn page(desk: Desk, Asked(query): Asked<DeadLettersQuery>) -> Result<Response, Problem> {
+pub(crate) async fn list(
+    ctx: RequestContext,
+    QueryParams(query): QueryParams<DeadLettersQuery>,
+) -> Result<Response, Problem> {
     let limit = query::limit(query.limit.as_deref())?;
     let parse = |text: &str| DeadLetterCursor::parse(text);
     let before = query.next.as_deref().map(|text| {
@@ -76,10 +79,13 @@ pub(crate) async fn page(desk: Desk, Asked(query): Asked<DeadLettersQuery>) -> R
             .ok_or_else(|| Problem::bad_request("invalid_id", "next: no page ended like this".to_owned()))
     });
     let before = before.transpose()?;
-    let store = desk.store()?;
+    let store = ctx.store()?;
     let mut letters = store.list_dead_letters(query.reason.as_deref(), before.as_ref(), limit + 1).await?;
     let next = query::next(&mut letters, limit, |last| last.cursor().text());
-    Ok(fresh(DeadLettersPage { dead_letters: letters.into_iter().map(DeadLetter::from).collect(), next }))
+    Ok(json_no_store(DeadLettersPage {
+        dead_letters: letters.into_iter().map(DeadLetter::from).collect(),
+        next,
+    }))
 }
 
 impl From<StoredDeadLetter> for DeadLetter {

@@ -9,15 +9,15 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::api::schemas;
-use crate::app::request_context::Desk;
+use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::error::Problem;
 use crate::extract::path;
-use crate::extract::path::Params;
-use crate::extract::query::Asked;
+use crate::extract::path::PathParam;
+use crate::extract::query::QueryParams;
 use crate::http::extensions::ConnectionHandle;
 use crate::streaming::response;
-use crate::streaming::response::Seated;
+use crate::streaming::response::SubscriberBody;
 use crate::streaming::resume;
 use crate::streaming::store_reads;
 
@@ -36,26 +36,26 @@ pub(crate) struct EventsQuery {
     _ticket: Option<String>,
 }
 
-pub(crate) async fn follow(
-    desk: Desk,
-    Params(thread): Params<String>,
-    Asked(query): Asked<EventsQuery>,
+pub(crate) async fn stream_events(
+    ctx: RequestContext,
+    PathParam(thread): PathParam<String>,
+    QueryParams(query): QueryParams<EventsQuery>,
     Extension(connection): Extension<ConnectionHandle>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let thread = desk.thread(&thread)?;
-    desk.check_follows(&thread)?;
-    let backend = desk.backend()?;
+    let thread = ctx.thread(&thread)?;
+    ctx.check_follows(&thread)?;
+    let backend = ctx.backend()?;
     let cursor = match resume::last_event_id(&headers)? {
         Some(cursor) => {
-            resume::check(backend, &thread, &cursor).await?;
+            resume::validate_cursor(backend, &thread, &cursor).await?;
             Some(cursor)
         }
         None => cursor_of(backend, &thread, query).await?,
     };
-    let (lane, body, place) = desk.lane(connection)?;
-    let (seat, verdict) = desk.feeds()?.attach(&thread, lane, cursor).map_err(response::refused)?;
-    let body = Seated::new(body, seat, place);
+    let (send_queue, body, place) = ctx.send_queue(connection)?;
+    let (seat, verdict) = ctx.feeds()?.subscribe(&thread, send_queue, cursor).map_err(response::refused)?;
+    let body = SubscriberBody::new(body, seat, place);
     response::until_verdict(verdict).await?;
     Ok(response::stream(body))
 }
@@ -68,7 +68,7 @@ async fn cursor_of(
 ) -> Result<Option<Cursor>, Problem> {
     let after = query.after.as_deref().map(resume::parsed).transpose()?;
     if let Some(cursor) = &after {
-        resume::check(backend, thread, cursor).await?;
+        resume::validate_cursor(backend, thread, cursor).await?;
     }
     let Some(message) = query.message else { return Ok(after) };
     let message = path::id("message", &message, MessageId::parse)?;

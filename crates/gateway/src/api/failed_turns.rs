@@ -9,18 +9,18 @@ use store::FailedTurnRow;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::messages::Accepted;
-use crate::api::respond::fresh;
+use crate::api::respond::json_no_store;
 use crate::api::threads;
 use crate::api::turns::turn_id;
 use crate::api::{schemas, views};
-use crate::app::request_context::Desk;
+use crate::app::request_context::RequestContext;
 use crate::commands::{control, publish};
 use crate::error::Problem;
-use crate::extract::body::Empty;
+use crate::extract::body::NoBody;
 use crate::extract::path;
-use crate::extract::path::Params;
+use crate::extract::path::PathParam;
 use crate::extract::query;
-use crate::extract::query::Asked;
+use crate::extract::query::QueryParams;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -74,50 +74,50 @@ fn unknown() -> Problem {
     Problem::not_found("unknown_failed_turn", "there is no such failed turn in this thread")
 }
 
-pub(crate) async fn page(
-    desk: Desk,
-    Params(thread): Params<String>,
-    Asked(query): Asked<FailedQuery>,
+pub(crate) async fn list(
+    ctx: RequestContext,
+    PathParam(thread): PathParam<String>,
+    QueryParams(query): QueryParams<FailedQuery>,
 ) -> Result<Response, Problem> {
-    let thread = desk.thread(&thread)?;
+    let thread = ctx.thread(&thread)?;
     let after = query.next.map(|id| path::id("next", &id, TurnId::parse)).transpose()?;
     let limit = query::limit(query.limit.as_deref())?;
-    let failed = desk.store()?.failed_turns(&thread, after.as_ref(), limit + 1).await?;
+    let failed = ctx.store()?.failed_turns(&thread, after.as_ref(), limit + 1).await?;
     let mut failed = match failed {
         Some(failed) => failed,
-        None => threads::check_begun(desk.backend()?, &thread).await.map(|()| Vec::new())?,
+        None => threads::check_begun(ctx.backend()?, &thread).await.map(|()| Vec::new())?,
     };
     let next = query::next(&mut failed, limit, |last| last.opened.turn.as_str().to_owned());
     let failed_turns = failed.into_iter().map(FailedTurn::from).collect();
-    Ok(fresh(FailedTurns { thread_id: thread.name().to_owned(), failed_turns, next }))
+    Ok(json_no_store(FailedTurns { thread_id: thread.name().to_owned(), failed_turns, next }))
 }
 
 /// Opens the turn again as its next run. The same request again is the same run.
 pub(crate) async fn retry(
-    desk: Desk,
-    Params((thread, turn)): Params<(String, String)>,
+    ctx: RequestContext,
+    PathParam((thread, turn)): PathParam<(String, String)>,
     headers: HeaderMap,
-    _: Empty,
+    _: NoBody,
 ) -> Result<Response, Problem> {
-    let (thread, turn, actor) = (desk.thread(&thread)?, turn_id(&turn)?, desk.actor(&headers)?);
-    let backend = desk.backend()?;
+    let (thread, turn, actor) = (ctx.thread(&thread)?, turn_id(&turn)?, ctx.actor(&headers)?);
+    let backend = ctx.backend()?;
     let row = backend.store().failed_turn(&thread, &turn).await?.ok_or_else(unknown)?;
     let opened = TurnOpened { run: row.opened.run + 1, actor: Some(actor.into()), ..row.opened };
-    publish::open_turn(backend, &opened).await?;
+    publish::publish_turn(backend, &opened).await?;
     let accepted = Accepted::new(&thread, &turn, opened.run);
-    Ok((StatusCode::ACCEPTED, fresh(accepted)).into_response())
+    Ok((StatusCode::ACCEPTED, json_no_store(accepted)).into_response())
 }
 
-pub(crate) async fn drop_one(
-    desk: Desk,
-    Params((thread, turn)): Params<(String, String)>,
+pub(crate) async fn delete(
+    ctx: RequestContext,
+    PathParam((thread, turn)): PathParam<(String, String)>,
     headers: HeaderMap,
-    _: Empty,
+    _: NoBody,
 ) -> Result<Response, Problem> {
-    let (thread, turn, actor) = (desk.thread(&thread)?, turn_id(&turn)?, desk.actor(&headers)?);
-    let backend = desk.backend()?;
+    let (thread, turn, actor) = (ctx.thread(&thread)?, turn_id(&turn)?, ctx.actor(&headers)?);
+    let backend = ctx.backend()?;
     backend.store().failed_turn(&thread, &turn).await?.ok_or_else(unknown)?;
-    let acted = control::perform(backend, actor, thread.agent(), ControlKind::DropFailedTurn(turn)).await?;
+    let acted = control::execute(backend, actor, thread.agent(), ControlKind::DropFailedTurn(turn)).await?;
     Ok(acted.into_response())
 }
 

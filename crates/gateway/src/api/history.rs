@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::respond::fresh;
+use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::api::threads;
-use crate::api::views::ShownMessage;
-use crate::app::request_context::Desk;
+use crate::api::views::MessageView;
+use crate::app::request_context::RequestContext;
 use crate::error::Problem;
-use crate::extract::path::Params;
+use crate::extract::path::PathParam;
 use crate::extract::query;
-use crate::extract::query::Asked;
+use crate::extract::query::QueryParams;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -39,7 +39,7 @@ pub(crate) struct HistoryQuery {
 pub(crate) struct HistoryPage {
     #[schema(value_type = schemas::ThreadName)]
     thread_id: String,
-    messages: Vec<ShownMessage>,
+    messages: Vec<MessageView>,
     /// Where the next page begins; null on the last one.
     #[schema(required)]
     next: Option<String>,
@@ -83,12 +83,12 @@ fn nearest_batch(mut messages: Vec<StoredMessage>, is_backwards: bool) -> (Vec<S
     (messages, has_more)
 }
 
-pub(crate) async fn page(
-    desk: Desk,
-    Params(thread): Params<String>,
-    Asked(query): Asked<HistoryQuery>,
+pub(crate) async fn list(
+    ctx: RequestContext,
+    PathParam(thread): PathParam<String>,
+    QueryParams(query): QueryParams<HistoryQuery>,
 ) -> Result<Response, Problem> {
-    let thread = desk.thread(&thread)?;
+    let thread = ctx.thread(&thread)?;
     let range = Range {
         after: query::position("after", query.after)?,
         before: query::position("before", query.before)?,
@@ -97,14 +97,14 @@ pub(crate) async fn page(
     if range.after.zip(range.before).is_some_and(|(after, before)| after > before) {
         return Err(Problem::bad_request("invalid_range", "after is above before"));
     }
-    let (messages, next) = read(&desk, &thread, range, query.next, query.limit).await?;
-    let messages = messages.into_iter().map(ShownMessage::from).collect();
-    Ok(fresh(HistoryPage { thread_id: thread.name().to_owned(), messages, next }))
+    let (messages, next) = read(&ctx, &thread, range, query.next, query.limit).await?;
+    let messages = messages.into_iter().map(MessageView::from).collect();
+    Ok(json_no_store(HistoryPage { thread_id: thread.name().to_owned(), messages, next }))
 }
 
 /// A page of whole batches, and where the next one begins. It ends at `before` unless there is an `after`.
 pub(crate) async fn read(
-    desk: &Desk,
+    ctx: &RequestContext,
     thread: &ThreadId,
     mut range: Range,
     next: Option<String>,
@@ -116,11 +116,11 @@ pub(crate) async fn read(
         *end = Some(next);
     }
     let limit = query::limit(limit.as_deref())?;
-    let store = desk.store()?;
+    let store = ctx.store()?;
     let read = store.history(thread, range, limit + 1).await?;
     let messages = match read {
         Some(messages) => messages,
-        None => threads::check_begun(desk.backend()?, thread).await.map(|()| Vec::new())?,
+        None => threads::check_begun(ctx.backend()?, thread).await.map(|()| Vec::new())?,
     };
     let (messages, has_more) = match whole(messages, limit as usize, is_backwards) {
         Some(page) => page,

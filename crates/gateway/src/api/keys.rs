@@ -6,16 +6,16 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::respond::fresh;
+use crate::api::respond::json_no_store;
 use crate::api::schemas;
-use crate::api::views::ShownKey;
-use crate::app::request_context::Desk;
+use crate::api::views::KeyView;
+use crate::app::request_context::RequestContext;
 use crate::auth::authenticator::new_key;
 use crate::error::Problem;
-use crate::extract::body::{Bounded, Empty, Strict};
-use crate::extract::path::Params;
+use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
+use crate::extract::path::PathParam;
 use crate::extract::query;
-use crate::extract::query::Asked;
+use crate::extract::query::QueryParams;
 
 /// Longest name of a key, in characters, as schemas count.
 const MAX_NAME: usize = 200;
@@ -38,7 +38,7 @@ pub(crate) struct KeyBody {
     expires_in_s: Option<i64>,
 }
 
-impl Bounded for KeyBody {
+impl MaxBodySize for KeyBody {
     const MAX_BYTES: usize = 16 << 10;
 }
 
@@ -58,12 +58,12 @@ pub(crate) struct MadeKey {
     #[schema(pattern = "^ant_[0-9a-f]{16}_[0-9a-f]{64}$")]
     key: String,
     #[serde(flatten)]
-    shown: ShownKey,
+    shown: KeyView,
 }
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct KeysPage {
-    keys: Vec<ShownKey>,
+    keys: Vec<KeyView>,
     /// Where the next page begins; null on the last one.
     #[schema(required)]
     next: Option<String>,
@@ -77,10 +77,10 @@ fn is_name(text: &str) -> bool {
     (1..=MAX_NAME).contains(&text.chars().count()) && !text.contains('\0')
 }
 
-pub(crate) async fn make(
-    desk: Desk,
+pub(crate) async fn create(
+    ctx: RequestContext,
     headers: HeaderMap,
-    Strict(body): Strict<KeyBody>,
+    JsonBody(body): JsonBody<KeyBody>,
 ) -> Result<Response, Problem> {
     let invalid = |detail: String| Problem::bad_request("invalid_key", detail);
     if !is_name(&body.name) {
@@ -94,7 +94,7 @@ pub(crate) async fn make(
     });
     let scopes = scopes.transpose()?;
     let wanted = scopes.unwrap_or_else(|| role.permissions());
-    if let Some(beyond) = wanted.iter().find(|permission| !desk.principal().has_permission(*permission)) {
+    if let Some(beyond) = wanted.iter().find(|permission| !ctx.principal().has_permission(*permission)) {
         let detail = format!("nobody gives what he does not have: {}", beyond.scope());
         return Err(Problem::new(StatusCode::FORBIDDEN, "insufficient_scope", detail));
     }
@@ -103,14 +103,14 @@ pub(crate) async fn make(
         false => Err(invalid(format!("expires_in_s must be from 1 to {MAX_LIFETIME_S}"))),
     });
     let lifetime = lifetime.transpose()?;
-    let (backend, actor, made) = (desk.backend()?, desk.actor(&headers)?, new_key());
+    let (backend, actor, made) = (ctx.backend()?, ctx.actor(&headers)?, new_key());
     let wanted_end = lifetime.map(|seconds| backend.now().plus_ms(seconds * 1_000));
     // What is given away must not outlast what its giver has.
-    let expires_at = [wanted_end, desk.principal().expires_at()].into_iter().flatten().min();
+    let expires_at = [wanted_end, ctx.principal().expires_at()].into_iter().flatten().min();
     let key = StoredKey {
         id: made.id(),
         digest: made.digest(),
-        tenant: desk.principal().tenant().clone(),
+        tenant: ctx.principal().tenant().clone(),
         role,
         scopes,
         name: body.name,
@@ -120,33 +120,36 @@ pub(crate) async fn make(
     backend.store().add_key(&key, &actor).await?;
     let row = backend.store().key(key.id).await?.ok_or_else(unknown)?;
     tracing::info!(key = %key.id, actor, role = role.name(), "an API key was made");
-    let shown = MadeKey { key: made.text().to_owned(), shown: ShownKey::from(&row) };
-    Ok((StatusCode::CREATED, fresh(shown)).into_response())
+    let shown = MadeKey { key: made.text().to_owned(), shown: KeyView::from(&row) };
+    Ok((StatusCode::CREATED, json_no_store(shown)).into_response())
 }
 
-pub(crate) async fn page(desk: Desk, Asked(query): Asked<KeysQuery>) -> Result<Response, Problem> {
+pub(crate) async fn list(
+    ctx: RequestContext,
+    QueryParams(query): QueryParams<KeysQuery>,
+) -> Result<Response, Problem> {
     let invalid = || Problem::bad_request("invalid_id", "next: not the id of a key");
     let after = query.next.map(|id| KeyId::parse(&id).ok_or_else(invalid)).transpose()?;
     let limit = query::limit(query.limit.as_deref())?;
-    let mut keys = desk.store()?.keys(desk.tenant(), after, limit + 1).await?;
+    let mut keys = ctx.store()?.keys(ctx.tenant(), after, limit + 1).await?;
     let next = query::next(&mut keys, limit, |last| last.key.id.to_string());
-    Ok(fresh(KeysPage { keys: keys.iter().map(ShownKey::from).collect(), next }))
+    Ok(json_no_store(KeysPage { keys: keys.iter().map(KeyView::from).collect(), next }))
 }
 
-/// Ends a key, within seconds everywhere, and the streams that were opened with it.
+/// CloseMode a key, within seconds everywhere, and the streams that were opened with it.
 pub(crate) async fn revoke(
-    desk: Desk,
-    Params(key): Params<String>,
+    ctx: RequestContext,
+    PathParam(key): PathParam<String>,
     headers: HeaderMap,
-    _: Empty,
+    _: NoBody,
 ) -> Result<Response, Problem> {
     let invalid = || Problem::bad_request("invalid_id", "key: the id of a key has 16 hexadecimal digits");
     let id = KeyId::parse(&key).ok_or_else(invalid)?;
-    let (store, actor) = (desk.store()?, desk.actor(&headers)?);
+    let (store, actor) = (ctx.store()?, ctx.actor(&headers)?);
     // Whether or not the database has its wall.
-    let row = store.revoke_key(id, Some(desk.principal().tenant()), &actor).await?.ok_or_else(unknown)?;
+    let row = store.revoke_key(id, Some(ctx.principal().tenant()), &actor).await?.ok_or_else(unknown)?;
     tracing::info!(key = %id, actor, "an API key was revoked");
-    Ok(fresh(ShownKey::from(&row)))
+    Ok(json_no_store(KeyView::from(&row)))
 }
 
 #[cfg(test)]

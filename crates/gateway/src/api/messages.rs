@@ -11,20 +11,20 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::api::answer_stream;
-use crate::api::respond::fresh;
+use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::api::threads;
-use crate::app::request_context::Desk;
+use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::publish;
 use crate::commands::submit;
-use crate::commands::submit::{Input, Standing};
+use crate::commands::submit::{Input, Submission};
 use crate::commands::validate;
 use crate::commands::validate::{MAX_INPUT_BODY, TurnParameters};
 use crate::error::Problem;
-use crate::extract::body::{Bounded, Strict};
+use crate::extract::body::{JsonBody, MaxBodySize};
 use crate::extract::headers;
-use crate::extract::path::Params;
+use crate::extract::path::PathParam;
 use crate::http::extensions::ConnectionHandle;
 use crate::streaming::response;
 use crate::streaming::{resume, store_reads};
@@ -71,21 +71,21 @@ pub(crate) struct Accepted {
     stop_url: String,
 }
 
-impl Bounded for MessageBody {
+impl MaxBodySize for MessageBody {
     const MAX_BYTES: usize = MAX_INPUT_BODY;
 }
 
-pub(crate) async fn take(
-    desk: Desk,
-    Params(thread): Params<String>,
+pub(crate) async fn send_message(
+    ctx: RequestContext,
+    PathParam(thread): PathParam<String>,
     Extension(connection): Extension<ConnectionHandle>,
     headers: HeaderMap,
-    Strict(body): Strict<MessageBody>,
+    JsonBody(body): JsonBody<MessageBody>,
 ) -> Result<Response, Problem> {
-    let thread = desk.thread(&thread)?;
+    let thread = ctx.thread(&thread)?;
     validate::content(&body.content)?;
     let input = Input {
-        agent: body.agent_id.map(|id| desk.agent_in("agent_id", &id)).transpose()?,
+        agent: body.agent_id.map(|id| ctx.agent_in("agent_id", &id)).transpose()?,
         policy: threads::policy(body.busy_policy.as_deref())?,
         metadata: validate::metadata(body.metadata)?,
         parameters: TurnParameters::of_parameters(body.parameters)?,
@@ -94,17 +94,17 @@ pub(crate) async fn take(
         content: body.content,
         thread,
     };
-    let backend = desk.backend()?;
+    let backend = ctx.backend()?;
     if wants_stream(&headers) {
         let after = resume::last_event_id(&headers)?;
-        return in_line(&desk, backend, connection, &input, after).await;
+        return in_line(&ctx, backend, connection, &input, after).await;
     }
-    let standing = submit::of(backend, &input).await?;
+    let standing = submit::resolve(backend, &input).await?;
     let turn = standing.turn().clone();
-    if let Standing::New(opened) = standing {
-        publish::open_turn(backend, &opened).await?;
+    if let Submission::New(opened) = standing {
+        publish::publish_turn(backend, &opened).await?;
     }
-    Ok((StatusCode::ACCEPTED, fresh(Accepted::new(&input.thread, &turn, 0))).into_response())
+    Ok((StatusCode::ACCEPTED, json_no_store(Accepted::new(&input.thread, &turn, 0))).into_response())
 }
 
 impl Accepted {
@@ -131,7 +131,7 @@ fn wants_stream(headers: &HeaderMap) -> bool {
 
 /// The thread's events until the answer's end. A client that was cut and sends its input again gets what comes after its last event.
 async fn in_line(
-    desk: &Desk,
+    ctx: &RequestContext,
     backend: &Backend,
     connection: ConnectionHandle,
     input: &Input,
@@ -139,14 +139,14 @@ async fn in_line(
 ) -> Result<Response, Problem> {
     let thread = &input.thread;
     if let Some(cursor) = &after {
-        resume::check(backend, thread, cursor).await?;
+        resume::validate_cursor(backend, thread, cursor).await?;
     }
     let standing = match (&after, &input.key) {
         (Some(cursor), None) => submit::repeated(backend, input, cursor).await?,
-        _ => submit::of(backend, input).await?,
+        _ => submit::resolve(backend, input).await?,
     };
     let turn = standing.turn().clone();
-    let answer = submit::awaited(&standing)?;
+    let answer = submit::answer_of(&standing)?;
     let mut response = match &after {
         Some(cursor)
             if store_reads::has_ended_by(backend.store(), thread, &answer, cursor.base()).await? =>
@@ -155,7 +155,7 @@ async fn in_line(
             response::stream(Body::from(native::OPEN))
         }
         _ => {
-            response::stream(answer_stream::watch(desk, connection, thread, &standing, &answer, after).await?)
+            response::stream(answer_stream::watch(ctx, connection, thread, &standing, &answer, after).await?)
         }
     };
     if let Ok(turn) = HeaderValue::from_str(turn.as_str()) {

@@ -23,30 +23,30 @@ use store::{RunFailure, TurnState};
 use uuid::Uuid;
 
 use crate::api::answer_stream;
-use crate::app::request_context::Desk;
+use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::submit;
-use crate::commands::submit::{Input, Standing};
+use crate::commands::submit::{Input, Submission};
 use crate::commands::{owner_query, validate};
 use crate::error;
-use crate::error::{Again, Problem};
+use crate::error::{Problem, Retry};
 use crate::extract::body;
 use crate::extract::headers;
 use crate::http::extensions::ConnectionHandle;
 use crate::metrics;
 use crate::streaming::response;
-use crate::streaming::response::Seated;
-use crate::streaming::send_queue::LaneBody;
+use crate::streaming::response::SubscriberBody;
+use crate::streaming::send_queue::SendQueueBody;
 use crate::streaming::store_reads;
 use crate::streaming::transcode;
-use crate::streaming::transcode::{Adapted, Telling};
+use crate::streaming::transcode::{TranscodedBody, Transcoder};
 
 /// Longest id of a client's that is a key of its input.
 const MAX_KEY: usize = 200;
 
 /// A request with a body, in whatever protocol.
-pub(crate) struct Posted {
-    desk: Desk,
+pub(crate) struct ProtocolRequest {
+    ctx: RequestContext,
     connection: ConnectionHandle,
     key: Option<String>,
     correlation_id: Option<Box<str>>,
@@ -56,15 +56,15 @@ pub(crate) struct Posted {
 
 /// Reads a request, has it handled, and says in the protocol's form what is wrong with it.
 pub(crate) async fn posted<F, A>(
-    desk: Desk,
+    ctx: RequestContext,
     connection: ConnectionHandle,
     request: Request,
     handle: F,
     error_body: fn(&Rejection) -> ErrorBody,
 ) -> Response
 where
-    F: FnOnce(Posted) -> A,
-    A: Future<Output = Result<Response, Trouble>>,
+    F: FnOnce(ProtocolRequest) -> A,
+    A: Future<Output = Result<Response, ProtocolError>>,
 {
     let headers = request.headers().clone();
     let read = async {
@@ -73,7 +73,7 @@ where
     };
     let outcome = match read.await {
         Ok((key, correlation_id, body)) => {
-            handle(Posted { desk, connection, key, correlation_id, headers, body }).await
+            handle(ProtocolRequest { ctx, connection, key, correlation_id, headers, body }).await
         }
         Err(problem) => Err(problem.into()),
     };
@@ -81,38 +81,38 @@ where
 }
 
 /// Why a request is not answered as it wished.
-pub(crate) enum Trouble {
+pub(crate) enum ProtocolError {
     Problem(Problem),
     Bad(BadRequest),
 }
 
-impl From<Problem> for Trouble {
+impl From<Problem> for ProtocolError {
     fn from(problem: Problem) -> Self {
         Self::Problem(problem)
     }
 }
 
-impl From<BadRequest> for Trouble {
+impl From<BadRequest> for ProtocolError {
     fn from(bad: BadRequest) -> Self {
         Self::Bad(bad)
     }
 }
 
-impl From<store::StoreError> for Trouble {
+impl From<store::StoreError> for ProtocolError {
     fn from(error: store::StoreError) -> Self {
         Self::Problem(error.into())
     }
 }
 
 /// The answer, or a refusal in the form of the protocol.
-fn answered(outcome: Result<Response, Trouble>, error_body: fn(&Rejection) -> ErrorBody) -> Response {
+fn answered(outcome: Result<Response, ProtocolError>, error_body: fn(&Rejection) -> ErrorBody) -> Response {
     match outcome {
         Ok(response) => response,
-        Err(Trouble::Bad(bad)) => {
-            metrics::refused(bad.code());
-            error::in_form(&bad.rejection(), Again::Never, error_body)
+        Err(ProtocolError::Bad(bad)) => {
+            metrics::http_error(bad.code());
+            error::in_form(&bad.rejection(), Retry::Never, error_body)
         }
-        Err(Trouble::Problem(problem)) => {
+        Err(ProtocolError::Problem(problem)) => {
             problem.count();
             error::refusal(&problem, error_body)
         }
@@ -122,7 +122,7 @@ fn answered(outcome: Result<Response, Trouble>, error_body: fn(&Rejection) -> Er
 /// An answer, as far as it is.
 pub(crate) enum Answer {
     /// It comes.
-    Live(Seated<LaneBody>),
+    Live(SubscriberBody<SendQueueBody>),
     /// It is in the history.
     Stored(StoredAnswer),
     /// There is none.
@@ -143,60 +143,61 @@ impl Answer {
 
 /// Opens the turn of an input, or finds it: the same key is the same turn.
 pub(crate) async fn open(
-    desk: &Desk,
+    ctx: &RequestContext,
     connection: ConnectionHandle,
     input: &Input,
-) -> Result<(MessageId, Answer), Trouble> {
-    let standing = placed(desk, input).await?;
-    enter(desk, connection, &input.thread, standing).await
+) -> Result<(MessageId, Answer), ProtocolError> {
+    let standing = resolve(ctx, input).await?;
+    enter(ctx, connection, &input.thread, standing).await
 }
 
 /// Checks an input and reads where it stands; nothing is opened yet.
-async fn placed(desk: &Desk, input: &Input) -> Result<Standing, Trouble> {
+async fn resolve(ctx: &RequestContext, input: &Input) -> Result<Submission, ProtocolError> {
     validate::content(&input.content)?;
     validate::client_metadata(&input.metadata)?;
-    Ok(submit::of(desk.backend()?, input).await?)
+    Ok(submit::resolve(ctx.backend()?, input).await?)
 }
 
 /// Opens the turn if it is a new one.
 async fn enter(
-    desk: &Desk,
+    ctx: &RequestContext,
     connection: ConnectionHandle,
     thread: &ThreadId,
-    standing: Standing,
-) -> Result<(MessageId, Answer), Trouble> {
-    let backend = desk.backend()?;
+    standing: Submission,
+) -> Result<(MessageId, Answer), ProtocolError> {
+    let backend = ctx.backend()?;
     let turn = standing.turn();
-    if let Standing::Known(_, Some(TurnState::Failed { run })) = &standing {
+    if let Submission::Duplicate(_, Some(TurnState::Failed { run })) = &standing {
         let failure = backend.store().run_failure(thread, turn, *run).await?;
         let unsaid = || Answer::Failed(StreamError::new("failed", "the turn failed", true));
         return Ok((turn.answer(*run), failure.map_or_else(unsaid, Answer::of_failure)));
     }
-    let message = submit::awaited(&standing)?;
-    if let Standing::Known(_, Some(TurnState::Done { .. })) = &standing
+    let message = submit::answer_of(&standing)?;
+    if let Submission::Duplicate(_, Some(TurnState::Done { .. })) = &standing
         && let Some(stored) = store_reads::answer(backend.store(), thread, &message).await?
     {
         return Ok((message, Answer::Stored(stored)));
     }
-    let lane = answer_stream::watch(desk, connection, thread, &standing, &message, None).await?;
-    Ok((message, Answer::Live(lane)))
+    let send_queue = answer_stream::watch(ctx, connection, thread, &standing, &message, None).await?;
+    Ok((message, Answer::Live(send_queue)))
 }
 
 /// An answer that somebody comes back to.
 pub(crate) async fn find(
-    desk: &Desk,
+    ctx: &RequestContext,
     connection: ConnectionHandle,
     thread: &ThreadId,
     message: &MessageId,
-) -> Result<Answer, Trouble> {
-    let backend = desk.backend()?;
+) -> Result<Answer, ProtocolError> {
+    let backend = ctx.backend()?;
     if let Some(stored) = store_reads::answer(backend.store(), thread, message).await? {
         return Ok(Answer::Stored(stored));
     }
     let after = Cursor::at(store_reads::before(backend.store(), thread, message).await?);
-    let (lane, body, place) = desk.lane(connection)?;
-    let (seat, _) = desk.feeds()?.attach_until(thread, lane, after, message).map_err(response::refused)?;
-    Ok(Answer::Live(Seated::new(body, seat, place)))
+    let (send_queue, body, place) = ctx.send_queue(connection)?;
+    let (seat, _) =
+        ctx.feeds()?.subscribe_to_message(thread, send_queue, after, message).map_err(response::refused)?;
+    Ok(Answer::Live(SubscriberBody::new(body, seat, place)))
 }
 
 /// The turn with a person that is under way in a thread, or the first that waits; `None` when there is none. Tasks that run in
@@ -204,22 +205,22 @@ pub(crate) async fn find(
 pub(crate) async fn active(
     backend: &Backend,
     thread: &ThreadId,
-) -> Result<Option<(TurnId, MessageId)>, Trouble> {
+) -> Result<Option<(TurnId, MessageId)>, ProtocolError> {
     // Most who come back find it at once.
     let about = QueryTarget::Thread(thread.clone());
-    if let Some(explained) = owner_query::why(backend, Bucket::of(thread), &about).await
+    if let Some(explained) = owner_query::explain(backend, Bucket::of(thread), &about).await
         && let Some(found) = foreground(backend, thread, &explained).await?
     {
         return Ok(Some(found));
     }
-    foreground(backend, thread, &owner_query::knows(backend, thread).await?).await
+    foreground(backend, thread, &owner_query::explain_up_to_date(backend, thread).await?).await
 }
 
 async fn foreground(
     backend: &Backend,
     thread: &ThreadId,
     explained: &QueueStatus,
-) -> Result<Option<(TurnId, MessageId)>, Trouble> {
+) -> Result<Option<(TurnId, MessageId)>, ProtocolError> {
     if let Some(active) = explained.active.as_ref().filter(|active| active.turn.is_foreground()) {
         return Ok(Some((active.turn.clone(), active.message.clone())));
     }
@@ -241,10 +242,10 @@ where
 {
     let demanded = fold.headers();
     let mut response = match answer {
-        Answer::Live(lane) => response::stream(Adapted::new(lane, fold, message)),
+        Answer::Live(send_queue) => response::stream(TranscodedBody::new(send_queue, fold, message)),
         Answer::Stored(stored) => {
             let mut fold = fold;
-            response::stream(Body::from(transcode::stored(&mut fold, &stored)))
+            response::stream(Body::from(transcode::transcode_stored(&mut fold, &stored)))
         }
         Answer::Failed(note) => response::stream(Body::from(told(fold, AnswerEvent::Failed(&note)))),
         Answer::Stopped => response::stream(Body::from(told(fold, AnswerEvent::Stopped))),
@@ -295,7 +296,7 @@ impl Repeats {
 pub(crate) async fn whole<P: Protocol>(mut fold: P, message: &MessageId, answer: Answer) -> Option<P> {
     match answer {
         Answer::Stored(stored) => {
-            transcode::stored(&mut fold, &stored);
+            transcode::transcode_stored(&mut fold, &stored);
             Some(fold)
         }
         Answer::Failed(note) => {
@@ -308,18 +309,18 @@ pub(crate) async fn whole<P: Protocol>(mut fold: P, message: &MessageId, answer:
             fold.apply(AnswerEvent::Stopped);
             Some(fold)
         }
-        Answer::Live(lane) => {
-            let (mut telling, _) = Telling::new(fold, message.clone());
-            transcode::until_end(lane, &mut telling).await.ok()?;
-            Some(telling.into_fold())
+        Answer::Live(send_queue) => {
+            let (mut transcoder, _) = Transcoder::new(fold, message.clone());
+            transcode::collect_until_end(send_queue, &mut transcoder).await.ok()?;
+            Some(transcoder.into_fold())
         }
     }
 }
 
 /// What is said of a turn that failed, to a client that has waited for the whole.
 fn failed(failure: &StreamError, error_body: fn(&Rejection) -> ErrorBody) -> Response {
-    metrics::refused("turn_failed");
-    let again = if failure.is_retryable { Again::Maybe } else { Again::Never };
+    metrics::http_error("turn_failed");
+    let again = if failure.is_retryable { Retry::Maybe } else { Retry::Never };
     let status = StatusCode::BAD_GATEWAY.as_u16();
     error::in_form(&Rejection::new(status, failure.code.clone(), failure.text.clone()), again, error_body)
 }
@@ -335,7 +336,7 @@ pub(crate) fn json(bytes: Bytes) -> Response {
 }
 
 /// A thread that begins with this input. With a key it is the same one whenever the same is sent again: keys are those of a thread.
-pub(crate) fn new_thread(desk: &Desk, key: Option<&str>) -> Result<ThreadId, Problem> {
+pub(crate) fn new_thread(ctx: &RequestContext, key: Option<&str>) -> Result<ThreadId, Problem> {
     let id = match key {
         Some(key) => {
             let hash = Sha256::digest(key.as_bytes());
@@ -344,11 +345,11 @@ pub(crate) fn new_thread(desk: &Desk, key: Option<&str>) -> Result<ThreadId, Pro
         }
         None => Uuid::now_v7().simple().to_string(),
     };
-    desk.thread(&id)
+    ctx.thread(&id)
 }
 
 /// A client's own id of an input, as a key: the same again is the same input.
-pub(crate) fn own_key(protocol: &str, id: Option<&str>) -> Option<String> {
+pub(crate) fn client_idempotency_key(protocol: &str, id: Option<&str>) -> Option<String> {
     let id = id.filter(|id| !id.is_empty() && id.len() <= MAX_KEY && !id.contains('\0'))?;
     Some(format!("{protocol}:{id}"))
 }

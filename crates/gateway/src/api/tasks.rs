@@ -10,20 +10,20 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::api::agents;
-use crate::api::agents::ShownError;
-use crate::api::respond::fresh;
+use crate::api::agents::ErrorView;
+use crate::api::respond::json_no_store;
 use crate::api::{schemas, views};
-use crate::app::request_context::Desk;
+use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::validate;
 use crate::commands::validate::MAX_INPUT_BODY;
 use crate::commands::{control, publish, submit};
 use crate::error::Problem;
-use crate::extract::body::{Bounded, Empty, Strict};
+use crate::extract::body::{JsonBody, MaxBodySize, NoBody};
 use crate::extract::path;
-use crate::extract::path::Params;
+use crate::extract::path::PathParam;
 use crate::extract::query;
-use crate::extract::query::Asked;
+use crate::extract::query::QueryParams;
 
 /// A task.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -50,7 +50,7 @@ pub(crate) struct TaskAccepted {
     task_url: String,
 }
 
-impl Bounded for TaskBody {
+impl MaxBodySize for TaskBody {
     const MAX_BYTES: usize = MAX_INPUT_BODY;
 }
 
@@ -62,17 +62,17 @@ fn task_id(text: &str) -> Result<TaskId, Problem> {
     path::id("task", text, TaskId::parse)
 }
 
-pub(crate) async fn send(
-    desk: Desk,
-    Params(agent): Params<String>,
-    Strict(body): Strict<TaskBody>,
+pub(crate) async fn enqueue_task(
+    ctx: RequestContext,
+    PathParam(agent): PathParam<String>,
+    JsonBody(body): JsonBody<TaskBody>,
 ) -> Result<Response, Problem> {
-    let agent = desk.agent(&agent)?;
+    let agent = ctx.agent(&agent)?;
     let id = body.task_id.unwrap_or_else(|| Uuid::now_v7().simple().to_string());
     let id = path::id("task_id", &id, TaskId::parse)?;
     validate::content(&body.content)?;
     let metadata = validate::metadata(body.metadata)?;
-    let backend = desk.backend()?;
+    let backend = ctx.backend()?;
     let task = Task { agent, id, kind: TaskKind::Task, content: body.content, metadata };
     let task = publish::task_as_read(backend, &task)?;
     submit::refuse_erased(backend, &task.agent.thread()).await?;
@@ -80,14 +80,14 @@ pub(crate) async fn send(
         let detail = "the agent knows a task of that id with another payload";
         return Err(Problem::conflict("task_conflict", detail));
     }
-    publish::send_task(backend, &task).await?;
+    publish::publish_task(backend, &task).await?;
     let place = format!("/v1/agents/{}/tasks/{}", task.agent.name(), task.id);
     let shown = TaskAccepted {
         task_id: task.id.as_str().to_owned(),
         agent_id: task.agent.name().to_owned(),
         task_url: place.clone(),
     };
-    Ok((StatusCode::ACCEPTED, [(header::LOCATION, place)], fresh(shown)).into_response())
+    Ok((StatusCode::ACCEPTED, [(header::LOCATION, place)], json_no_store(shown)).into_response())
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -108,7 +108,7 @@ pub(crate) struct TasksQuery {
 pub(crate) struct TasksPage {
     #[schema(value_type = schemas::QueueName)]
     agent_id: String,
-    tasks: Vec<ShownTask>,
+    tasks: Vec<TaskView>,
     /// Where the next page begins; null on the last one.
     #[schema(required)]
     next: Option<String>,
@@ -116,7 +116,7 @@ pub(crate) struct TasksPage {
 
 /// A task, and what became of it.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ShownTask {
+pub(crate) struct TaskView {
     #[schema(value_type = schemas::TaskName)]
     task_id: String,
     /// Its place in the queue.
@@ -131,17 +131,17 @@ pub(crate) struct ShownTask {
     metadata: Metadata,
     /// Why it failed.
     #[schema(required)]
-    failure: Option<ShownError>,
+    failure: Option<ErrorView>,
     #[schema(value_type = Option<schemas::Moment>, required)]
     created_at: Option<String>,
 }
 
-pub(crate) async fn page(
-    desk: Desk,
-    Params(agent): Params<String>,
-    Asked(query): Asked<TasksQuery>,
+pub(crate) async fn list(
+    ctx: RequestContext,
+    PathParam(agent): PathParam<String>,
+    QueryParams(query): QueryParams<TasksQuery>,
 ) -> Result<Response, Problem> {
-    let agent = desk.queue(&agent)?;
+    let agent = ctx.queue(&agent)?;
     let known = |name: &str| {
         let all = TaskStatus::ALL.map(TaskStatus::name).join(", ");
         let detail = format!("status must be one of {all}");
@@ -150,28 +150,28 @@ pub(crate) async fn page(
     let status = query.status.as_deref().map(known).transpose()?;
     let after = query::position("next", query.next)?.unwrap_or(Position::from_stored(i64::MIN));
     let limit = query::limit(query.limit.as_deref())?;
-    let store = desk.store()?;
+    let store = ctx.store()?;
     let mut tasks = store.tasks(&agent, status, after, limit + 1).await?;
     if tasks.is_empty() && store.agent(&agent).await?.is_none() {
         return Err(agents::unknown());
     }
     let next = query::next(&mut tasks, limit, |last| last.position.to_string());
-    let tasks = tasks.into_iter().map(ShownTask::from).collect();
-    Ok(fresh(TasksPage { agent_id: agent.name().to_owned(), tasks, next }))
+    let tasks = tasks.into_iter().map(TaskView::from).collect();
+    Ok(json_no_store(TasksPage { agent_id: agent.name().to_owned(), tasks, next }))
 }
 
-pub(crate) async fn show(
-    desk: Desk,
-    Params((agent, task)): Params<(String, String)>,
+pub(crate) async fn get(
+    ctx: RequestContext,
+    PathParam((agent, task)): PathParam<(String, String)>,
 ) -> Result<Response, Problem> {
-    let (agent, task) = (desk.queue(&agent)?, task_id(&task)?);
-    let row = desk.store()?.task(&agent, &task).await?.ok_or_else(unknown)?;
-    Ok(fresh(ShownTask::from(row)))
+    let (agent, task) = (ctx.queue(&agent)?, task_id(&task)?);
+    let row = ctx.store()?.task(&agent, &task).await?.ok_or_else(unknown)?;
+    Ok(json_no_store(TaskView::from(row)))
 }
 
-impl From<TaskRow> for ShownTask {
+impl From<TaskRow> for TaskView {
     fn from(row: TaskRow) -> Self {
-        let failure = row.failure.map(|failure| ShownError {
+        let failure = row.failure.map(|failure| ErrorView {
             code: failure.code,
             text: Some(failure.text),
             at: views::rfc3339(failure.at),
@@ -199,24 +199,24 @@ pub(crate) struct EditBody {
     metadata: Option<Map<String, Value>>,
 }
 
-impl Bounded for EditBody {
+impl MaxBodySize for EditBody {
     const MAX_BYTES: usize = MAX_INPUT_BODY;
 }
 
 /// What the body leaves out stays as it is.
 pub(crate) async fn edit(
-    desk: Desk,
-    Params((agent, task)): Params<(String, String)>,
+    ctx: RequestContext,
+    PathParam((agent, task)): PathParam<(String, String)>,
     headers: HeaderMap,
-    Strict(body): Strict<EditBody>,
+    JsonBody(body): JsonBody<EditBody>,
 ) -> Result<Response, Problem> {
-    let (agent, task, actor) = (desk.queue(&agent)?, task_id(&task)?, desk.actor(&headers)?);
+    let (agent, task, actor) = (ctx.queue(&agent)?, task_id(&task)?, ctx.actor(&headers)?);
     if body.content.is_none() && body.metadata.is_none() {
         return Err(Problem::bad_request("invalid_body", "there is neither content nor metadata to change"));
     }
     body.content.as_deref().map(validate::content).transpose()?;
     let metadata = body.metadata.map(|map| validate::metadata(Some(map))).transpose()?;
-    let backend = desk.backend()?;
+    let backend = ctx.backend()?;
     let (content, metadata) = match (body.content, metadata) {
         (Some(content), Some(metadata)) => (content, metadata),
         (content, metadata) => {
@@ -227,24 +227,24 @@ pub(crate) async fn edit(
     act(backend, agent, &task, actor, ControlKind::EditTask { task: task.clone(), content, metadata }).await
 }
 
-pub(crate) async fn drop_one(
-    desk: Desk,
-    Params((agent, task)): Params<(String, String)>,
+pub(crate) async fn delete(
+    ctx: RequestContext,
+    PathParam((agent, task)): PathParam<(String, String)>,
     headers: HeaderMap,
-    _: Empty,
+    _: NoBody,
 ) -> Result<Response, Problem> {
-    let (agent, task, actor) = (desk.queue(&agent)?, task_id(&task)?, desk.actor(&headers)?);
-    act(desk.backend()?, agent, &task, actor, ControlKind::DropTask(task.clone())).await
+    let (agent, task, actor) = (ctx.queue(&agent)?, task_id(&task)?, ctx.actor(&headers)?);
+    act(ctx.backend()?, agent, &task, actor, ControlKind::DropTask(task.clone())).await
 }
 
 pub(crate) async fn retry(
-    desk: Desk,
-    Params((agent, task)): Params<(String, String)>,
+    ctx: RequestContext,
+    PathParam((agent, task)): PathParam<(String, String)>,
     headers: HeaderMap,
-    _: Empty,
+    _: NoBody,
 ) -> Result<Response, Problem> {
-    let (agent, task, actor) = (desk.queue(&agent)?, task_id(&task)?, desk.actor(&headers)?);
-    act(desk.backend()?, agent, &task, actor, ControlKind::RetryTask(task.clone())).await
+    let (agent, task, actor) = (ctx.queue(&agent)?, task_id(&task)?, ctx.actor(&headers)?);
+    act(ctx.backend()?, agent, &task, actor, ControlKind::RetryTask(task.clone())).await
 }
 
 /// The owner judges, for it may know a task that is not written yet. What it refuses and the store does not know either is
@@ -256,7 +256,7 @@ async fn act(
     actor: String,
     what: ControlKind,
 ) -> Result<Response, Problem> {
-    let acted = control::perform(backend, actor, agent.clone(), what).await?;
+    let acted = control::execute(backend, actor, agent.clone(), what).await?;
     if acted.refused().is_some() && backend.store().task(&agent, task).await?.is_none() {
         return Err(unknown());
     }

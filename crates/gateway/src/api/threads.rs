@@ -11,17 +11,17 @@ use store::NewThread;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::api::respond::fresh;
+use crate::api::respond::json_no_store;
 use crate::api::schemas;
-use crate::api::views::ShownThread;
-use crate::api::views::{ShownInput, ShownOpenMessage, ShownTurn};
-use crate::app::request_context::Desk;
+use crate::api::views::ThreadView;
+use crate::api::views::{InputView, OpenMessageView, TurnView};
+use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::owner_query::OwnerPresence;
 use crate::commands::{owner_query, validate};
 use crate::error::Problem;
-use crate::extract::body::{Bounded, Strict};
-use crate::extract::path::Params;
+use crate::extract::body::{JsonBody, MaxBodySize};
+use crate::extract::path::PathParam;
 
 /// Before a thread counts as unknown.
 const SECOND_LOOK: Duration = Duration::from_millis(150);
@@ -44,35 +44,35 @@ pub(crate) struct ThreadBody {
 
 /// A thread, and which turns it has at the moment.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ThreadNow {
+pub(crate) struct ThreadDetail {
     #[serde(flatten)]
-    thread: ShownThread,
+    thread: ThreadView,
     #[schema(value_type = schemas::PresenceText)]
     owner: &'static str,
     #[schema(required)]
-    active_turn: Option<ShownTurn>,
+    active_turn: Option<TurnView>,
     /// In the order in which they will begin.
-    waiting_turns: Vec<ShownInput>,
+    waiting_turns: Vec<InputView>,
     /// Messages that have begun and not ended, the oldest first; at most 64.
-    open_messages: Vec<ShownOpenMessage>,
+    open_messages: Vec<OpenMessageView>,
 }
 
-impl ThreadNow {
-    fn new(backend: &Backend, thread: ShownThread, explained: Option<&QueueStatus>) -> Self {
+impl ThreadDetail {
+    fn new(backend: &Backend, thread: ThreadView, explained: Option<&QueueStatus>) -> Self {
         let active = explained.and_then(|explained| explained.active.as_ref());
         let waiting = explained.iter().flat_map(|explained| &explained.waiting);
         let open = explained.iter().flat_map(|explained| &explained.open);
         Self {
             thread,
             owner: OwnerPresence::of(explained.as_ref()).name(),
-            active_turn: active.map(|active| ShownTurn::new(backend, active)),
-            waiting_turns: waiting.map(|waiting| ShownInput::new(backend, waiting)).collect(),
-            open_messages: open.map(|open| ShownOpenMessage::new(backend, open)).collect(),
+            active_turn: active.map(|active| TurnView::new(backend, active)),
+            waiting_turns: waiting.map(|waiting| InputView::new(backend, waiting)).collect(),
+            open_messages: open.map(|open| OpenMessageView::new(backend, open)).collect(),
         }
     }
 }
 
-impl Bounded for ThreadBody {
+impl MaxBodySize for ThreadBody {
     const MAX_BYTES: usize = 512 << 10;
 }
 
@@ -90,15 +90,18 @@ pub(crate) fn policy(text: Option<&str>) -> Result<Option<BusyPolicy>, Problem> 
     text.map(known).transpose()
 }
 
-pub(crate) async fn create(desk: Desk, Strict(body): Strict<ThreadBody>) -> Result<Response, Problem> {
+pub(crate) async fn create(
+    ctx: RequestContext,
+    JsonBody(body): JsonBody<ThreadBody>,
+) -> Result<Response, Problem> {
     let thread = match &body.thread_id {
-        Some(name) => desk.thread_in("thread_id", name)?,
-        None => desk.thread(&Uuid::now_v7().simple().to_string())?,
+        Some(name) => ctx.thread_in("thread_id", name)?,
+        None => ctx.thread(&Uuid::now_v7().simple().to_string())?,
     };
-    let agent = body.agent_id.map(|id| desk.agent_in("agent_id", &id)).transpose()?;
+    let agent = body.agent_id.map(|id| ctx.agent_in("agent_id", &id)).transpose()?;
     let policy = policy(body.busy_policy.as_deref())?;
     let new = NewThread { thread, agent, policy, metadata: validate::metadata(body.metadata)? };
-    let backend = desk.backend()?;
+    let backend = ctx.backend()?;
     let is_new = backend.store().upsert_thread(&new).await?;
     let row = backend.store().thread(&new.thread).await?.ok_or_else(unknown)?;
     if row.named != new {
@@ -107,11 +110,14 @@ pub(crate) async fn create(desk: Desk, Strict(body): Strict<ThreadBody>) -> Resu
     }
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let place = [(header::LOCATION, format!("/v1/threads/{}", new.thread.name()))];
-    Ok((status, place, fresh(ShownThread::from(&row))).into_response())
+    Ok((status, place, json_no_store(ThreadView::from(&row))).into_response())
 }
 
-pub(crate) async fn show(desk: Desk, Params(thread): Params<String>) -> Result<Response, Problem> {
-    let (thread, backend) = (desk.thread(&thread)?, desk.backend()?);
+pub(crate) async fn get(
+    ctx: RequestContext,
+    PathParam(thread): PathParam<String>,
+) -> Result<Response, Problem> {
+    let (thread, backend) = (ctx.thread(&thread)?, ctx.backend()?);
     let mut row = backend.store().thread(&thread).await?;
     let mut explained = ask(backend, &thread).await;
     if row.is_none() && !is_begun(explained.as_ref()) {
@@ -123,8 +129,8 @@ pub(crate) async fn show(desk: Desk, Params(thread): Params<String>) -> Result<R
             known_otherwise(backend, &thread, explained.as_ref()).await?;
         }
     }
-    let shown = row.as_ref().map_or_else(|| shown_begun(&thread), ShownThread::from);
-    Ok(fresh(ThreadNow::new(backend, shown, explained.as_ref())))
+    let shown = row.as_ref().map_or_else(|| shown_begun(&thread), ThreadView::from);
+    Ok(json_no_store(ThreadDetail::new(backend, shown, explained.as_ref())))
 }
 
 /// Of a thread that the store does not know: fails unless its first turn is under way or waits, and then there is nothing to show yet.
@@ -142,7 +148,7 @@ pub(crate) async fn check_begun(backend: &Backend, thread: &ThreadId) -> Result<
 
 /// What the owner says of the thread's turns.
 async fn ask(backend: &Backend, thread: &ThreadId) -> Option<QueueStatus> {
-    owner_query::why(backend, Bucket::of(thread), &QueryTarget::Thread(thread.clone())).await
+    owner_query::explain(backend, Bucket::of(thread), &QueryTarget::Thread(thread.clone())).await
 }
 
 /// Something in the thread is under way or waits.
@@ -171,8 +177,8 @@ async fn known_otherwise(
 }
 
 /// Nobody has named the thread, and none of its turns is in the history.
-fn shown_begun(thread: &ThreadId) -> ShownThread {
-    ShownThread {
+fn shown_begun(thread: &ThreadId) -> ThreadView {
+    ThreadView {
         thread_id: thread.name().to_owned(),
         agent_id: thread.name().to_owned(),
         busy_policy: BusyPolicy::default().name(),

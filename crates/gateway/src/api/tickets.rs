@@ -6,13 +6,13 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::api::respond::fresh;
+use crate::api::respond::json_no_store;
 use crate::api::schemas;
 use crate::api::views;
-use crate::app::request_context::Desk;
+use crate::app::request_context::RequestContext;
 use crate::error::Problem;
-use crate::extract::body::{Bounded, Strict};
-use crate::extract::path::Params;
+use crate::extract::body::{JsonBody, MaxBodySize};
+use crate::extract::path::PathParam;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -22,28 +22,27 @@ pub(crate) struct TicketBody {
     lifetime_s: Option<u32>,
 }
 
-impl Bounded for TicketBody {
+impl MaxBodySize for TicketBody {
     const MAX_BYTES: usize = 1 << 10;
 }
 
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ShownTicket {
+pub(crate) struct TicketView {
     ticket: String,
     #[schema(value_type = Option<schemas::Moment>, required)]
     expires_at: Option<String>,
     events_url: String,
 }
 
-pub(crate) async fn make(
-    desk: Desk,
-    Params(thread): Params<String>,
-    Strict(body): Strict<TicketBody>,
+pub(crate) async fn create(
+    ctx: RequestContext,
+    PathParam(thread): PathParam<String>,
+    JsonBody(body): JsonBody<TicketBody>,
 ) -> Result<Response, Problem> {
-    let thread = desk.thread(&thread)?;
-    let ticket = desk.ticket(&thread, body.lifetime_s.unwrap_or(USUAL_LIFETIME_S))?;
+    let thread = ctx.thread(&thread)?;
+    let ticket = ctx.ticket(&thread, body.lifetime_s.unwrap_or(USUAL_LIFETIME_S))?;
     let events_url = format!("/v1/threads/{}/events?ticket={}", thread.name(), ticket.text);
     let place = [(header::LOCATION, events_url.clone())];
-    let shown =
-        ShownTicket { ticket: ticket.text, expires_at: views::rfc3339(ticket.expires_at), events_url };
-    Ok((StatusCode::CREATED, place, fresh(shown)).into_response())
+    let shown = TicketView { ticket: ticket.text, expires_at: views::rfc3339(ticket.expires_at), events_url };
+    Ok((StatusCode::CREATED, place, json_no_store(shown)).into_response())
 }

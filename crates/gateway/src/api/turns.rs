@@ -10,15 +10,15 @@ use store::TurnState;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use crate::api::respond::fresh;
+use crate::api::respond::json_no_store;
 use crate::api::schemas;
-use crate::api::views::ShownReason;
-use crate::app::request_context::Desk;
+use crate::api::views::ReasonView;
+use crate::app::request_context::RequestContext;
 use crate::commands::{control, owner_query};
 use crate::error::Problem;
-use crate::extract::body::Empty;
+use crate::extract::body::NoBody;
 use crate::extract::path;
-use crate::extract::path::Params;
+use crate::extract::path::PathParam;
 
 /// An input is stored before its owner knows of it: who asks at once asks again after these pauses.
 const PAUSES: [Duration; 3] =
@@ -35,14 +35,14 @@ fn unknown() -> Problem {
 }
 
 /// The thread of a turn that has ended, of which something is stored.
-async fn ended_in(desk: &Desk, turn: &TurnId) -> Result<Option<ThreadId>, Problem> {
-    let thread = desk.store()?.thread_of_turn(turn, &turn.input()).await?;
-    Ok(thread.and_then(|thread| desk.own(thread)))
+async fn ended_in(ctx: &RequestContext, turn: &TurnId) -> Result<Option<ThreadId>, Problem> {
+    let thread = ctx.store()?.thread_of_turn(turn, &turn.input()).await?;
+    Ok(thread.and_then(|thread| ctx.own(thread)))
 }
 
 /// A turn, and how it stands.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct TurnNow {
+pub(crate) struct TurnDetail {
     #[schema(value_type = schemas::TurnName)]
     turn_id: String,
     #[schema(value_type = schemas::ThreadName)]
@@ -56,37 +56,40 @@ pub(crate) struct TurnNow {
     message_id: String,
     /// What it waits for; null while chunks come, and once it has ended.
     #[schema(required)]
-    waiting: Option<ShownReason>,
+    waiting: Option<ReasonView>,
 }
 
 /// What its owner knows of it, and otherwise what is stored.
-pub(crate) async fn show(desk: Desk, Params(turn): Params<String>) -> Result<Response, Problem> {
-    let (turn, backend) = (turn_id(&turn)?, desk.backend()?);
+pub(crate) async fn get(
+    ctx: RequestContext,
+    PathParam(turn): PathParam<String>,
+) -> Result<Response, Problem> {
+    let (turn, backend) = (turn_id(&turn)?, ctx.backend()?);
     let shown = |thread: &ThreadId, state, run, waiting: Option<WaitReason>| {
-        fresh(TurnNow {
+        json_no_store(TurnDetail {
             turn_id: turn.as_str().to_owned(),
             thread_id: thread.name().to_owned(),
             state,
             run,
             message_id: turn.answer(run).as_str().to_owned(),
-            waiting: waiting.map(|reason| ShownReason::new(backend, reason)),
+            waiting: waiting.map(|reason| ReasonView::new(backend, reason)),
         })
     };
     let mut pauses = PAUSES.into_iter();
     loop {
-        let explained = owner_query::why(backend, turn.bucket(), &QueryTarget::Turn(turn.clone())).await;
+        let explained = owner_query::explain(backend, turn.bucket(), &QueryTarget::Turn(turn.clone())).await;
         let is_away = explained.as_ref().is_none_or(owner_query::is_catching_up);
         if let Some(explained) = explained
             && let Some(active) = explained.active.filter(|active| active.turn == turn)
-            && let Some(thread) = desk.own(active.thread)
+            && let Some(thread) = ctx.own(active.thread)
         {
             let is_waiting = explained.waiting.iter().any(|waiting| waiting.turn == turn);
             let state = if is_waiting { "waiting" } else { "running" };
             return Ok(shown(&thread, state, active.run, active.waits_for));
         }
-        let stored = match ended_in(&desk, &turn).await? {
+        let stored = match ended_in(&ctx, &turn).await? {
             Some(thread) => Some(thread),
-            None => backend.store().thread_of_open_turn(&turn).await?.and_then(|thread| desk.own(thread)),
+            None => backend.store().thread_of_open_turn(&turn).await?.and_then(|thread| ctx.own(thread)),
         };
         if let Some(thread) = stored {
             match backend.store().turn_state(&thread, &turn).await? {
@@ -115,36 +118,36 @@ pub(crate) async fn show(desk: Desk, Params(turn): Params<String>) -> Result<Res
 }
 
 pub(crate) async fn stop(
-    desk: Desk,
-    Params(turn): Params<String>,
+    ctx: RequestContext,
+    PathParam(turn): PathParam<String>,
     headers: HeaderMap,
-    _: Empty,
+    _: NoBody,
 ) -> Result<Response, Problem> {
-    let (turn, actor) = (turn_id(&turn)?, desk.actor(&headers)?);
-    let backend = desk.backend()?;
-    let thread = thread_of(&desk, &turn).await?;
-    let acted = control::perform(backend, actor, thread.agent(), ControlKind::StopTurn(turn)).await?;
+    let (turn, actor) = (turn_id(&turn)?, ctx.actor(&headers)?);
+    let backend = ctx.backend()?;
+    let thread = thread_of(&ctx, &turn).await?;
+    let acted = control::execute(backend, actor, thread.agent(), ControlKind::StopTurn(turn)).await?;
     Ok(acted.into_response())
 }
 
 /// Only its owner knows the thread of a turn that has just begun, and without it the act has no subject: for some time,
 /// which is longer than that of a takeover, the owner is waited for.
-pub(crate) async fn thread_of(desk: &Desk, turn: &TurnId) -> Result<ThreadId, Problem> {
-    look_for(desk, turn, &PAUSES).await
+pub(crate) async fn thread_of(ctx: &RequestContext, turn: &TurnId) -> Result<ThreadId, Problem> {
+    look_for(ctx, turn, &PAUSES).await
 }
 
 /// The same of a turn of which nothing says that there is one: an owner that has read everything is asked once.
-pub(crate) async fn thread_if_known(desk: &Desk, turn: &TurnId) -> Result<ThreadId, Problem> {
-    look_for(desk, turn, &[]).await
+pub(crate) async fn thread_if_known(ctx: &RequestContext, turn: &TurnId) -> Result<ThreadId, Problem> {
+    look_for(ctx, turn, &[]).await
 }
 
-async fn look_for(desk: &Desk, turn: &TurnId, pauses: &[Duration]) -> Result<ThreadId, Problem> {
-    let backend = desk.backend()?;
+async fn look_for(ctx: &RequestContext, turn: &TurnId, pauses: &[Duration]) -> Result<ThreadId, Problem> {
+    let backend = ctx.backend()?;
     let about = QueryTarget::Turn(turn.clone());
     let mut pauses = pauses.iter().copied();
-    let give_up_at = Instant::now() + Duration::from_millis(backend.limits.owner_patience_ms);
+    let give_up_at = Instant::now() + Duration::from_millis(backend.limits.owner_timeout_ms);
     loop {
-        let explained = owner_query::why(backend, turn.bucket(), &about).await;
+        let explained = owner_query::explain(backend, turn.bucket(), &about).await;
         let is_away = explained.as_ref().is_none_or(owner_query::is_catching_up);
         let active = explained.and_then(|explained| explained.active).filter(|active| active.turn == *turn);
         let found = match active {
@@ -152,7 +155,7 @@ async fn look_for(desk: &Desk, turn: &TurnId, pauses: &[Duration]) -> Result<Thr
             None => backend.store().thread_of_open_turn(turn).await?,
         };
         // Another tenant's is looked for as long as one that nobody has.
-        if let Some(thread) = found.and_then(|thread| desk.own(thread)) {
+        if let Some(thread) = found.and_then(|thread| ctx.own(thread)) {
             return Ok(thread);
         }
         let pause = if is_away { Some(OWNER_PAUSE) } else { pauses.next() };
@@ -162,7 +165,7 @@ async fn look_for(desk: &Desk, turn: &TurnId, pauses: &[Duration]) -> Result<Thr
                 let detail = "nobody owns the turn at the moment, and it is not known otherwise";
                 return Err(Problem::unavailable("no_owner", detail));
             }
-            _ if ended_in(desk, turn).await?.is_some() => {
+            _ if ended_in(ctx, turn).await?.is_some() => {
                 return Err(Problem::conflict("turn_ended", "the turn has ended"));
             }
             _ => return Err(unknown()),

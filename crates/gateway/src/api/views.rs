@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use crate::api::schemas;
 use crate::backend::Backend;
-use crate::commands::control::Acted;
+use crate::commands::control::ControlOutcome;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -30,7 +30,7 @@ pub fn rfc3339(at: Timestamp) -> Option<String> {
 /// A thread.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
-pub struct ShownThread {
+pub struct ThreadView {
     #[schema(value_type = schemas::ThreadName)]
     pub thread_id: String,
     #[schema(value_type = schemas::AgentName)]
@@ -47,7 +47,7 @@ pub struct ShownThread {
     pub created_at: Option<String>,
 }
 
-impl ShownThread {
+impl ThreadView {
     /// As those see it who look at all tenants: ids say whose they are.
     pub fn of_fleet(row: &ThreadRow) -> Self {
         let named = &row.named;
@@ -57,7 +57,7 @@ impl ShownThread {
 }
 
 /// As its tenant sees it.
-impl From<&ThreadRow> for ShownThread {
+impl From<&ThreadRow> for ThreadView {
     fn from(row: &ThreadRow) -> Self {
         let named = &row.named;
         Self {
@@ -75,7 +75,7 @@ impl From<&ThreadRow> for ShownThread {
 /// A message of a history.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
-pub struct ShownMessage {
+pub struct MessageView {
     #[schema(value_type = schemas::PositionText)]
     pub position: Position,
     #[schema(value_type = schemas::MessageName)]
@@ -102,7 +102,7 @@ pub struct ShownMessage {
     pub created_at: Option<String>,
 }
 
-impl From<StoredMessage> for ShownMessage {
+impl From<StoredMessage> for MessageView {
     fn from(message: StoredMessage) -> Self {
         Self {
             position: message.position,
@@ -125,7 +125,7 @@ impl From<StoredMessage> for ShownMessage {
 /// A batch, without what it consists of.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
-pub struct ShownBatch {
+pub struct BatchView {
     #[schema(value_type = schemas::PositionText)]
     pub batch_id: Position,
     #[schema(value_type = Option<schemas::BatchTypeText>, required)]
@@ -148,7 +148,7 @@ pub struct ShownBatch {
     pub last_at: Option<String>,
 }
 
-impl ShownBatch {
+impl BatchView {
     /// The batch as it is `now`. `timeout_ms`: without progress for so long it is abandoned, unless it says otherwise itself.
     pub fn new(batch: &Batch, now: Timestamp, timeout_ms: i64) -> Self {
         let abandoned_since = batch.abandoned_since(now, timeout_ms);
@@ -182,18 +182,18 @@ impl ShownBatch {
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
 pub struct WholeBatch {
     #[serde(flatten)]
-    pub batch: ShownBatch,
-    pub calls: Vec<ShownCall>,
-    pub messages: Vec<ShownMessage>,
+    pub batch: BatchView,
+    pub calls: Vec<CallView>,
+    pub messages: Vec<MessageView>,
 }
 
 impl WholeBatch {
     /// The batch as it is shown, and the messages of it as they are stored.
-    pub fn new(shown: ShownBatch, batch: &Batch, messages: Vec<StoredMessage>) -> Self {
+    pub fn new(shown: BatchView, batch: &Batch, messages: Vec<StoredMessage>) -> Self {
         Self {
             batch: shown,
-            calls: ShownCall::all(batch),
-            messages: messages.into_iter().map(ShownMessage::from).collect(),
+            calls: CallView::all(batch),
+            messages: messages.into_iter().map(MessageView::from).collect(),
         }
     }
 }
@@ -201,7 +201,7 @@ impl WholeBatch {
 /// A call of a tool, and where its result stands.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
-pub struct ShownCall {
+pub struct CallView {
     pub tool_call_id: String,
     pub name: String,
     #[schema(value_type = schemas::PositionText)]
@@ -211,7 +211,7 @@ pub struct ShownCall {
     pub is_answered: bool,
 }
 
-impl ShownCall {
+impl CallView {
     fn all(batch: &Batch) -> Vec<Self> {
         let exchanges = batch.exchanges();
         let shown = exchanges.iter().map(|exchange| Self {
@@ -228,7 +228,7 @@ impl ShownCall {
 /// An API key, without its secret.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs, reason = "the names are those of the API, and documented there")]
-pub struct ShownKey {
+pub struct KeyView {
     #[schema(value_type = schemas::KeyName)]
     pub key_id: String,
     /// `null`: the default tenant.
@@ -252,7 +252,7 @@ pub struct ShownKey {
     pub last_used_at: Option<String>,
 }
 
-impl From<&KeyRow> for ShownKey {
+impl From<&KeyRow> for KeyView {
     fn from(row: &KeyRow) -> Self {
         let key = &row.key;
         let scopes = key.scopes.unwrap_or_else(|| key.role.permissions());
@@ -274,7 +274,7 @@ impl From<&KeyRow> for ShownKey {
 
 /// A turn under way, as clients see it.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ShownTurn {
+pub(crate) struct TurnView {
     #[schema(value_type = schemas::TurnName)]
     turn_id: String,
     #[schema(value_type = schemas::ThreadName)]
@@ -286,19 +286,19 @@ pub(crate) struct ShownTurn {
     message_id: String,
     /// What it waits for; null while chunks come.
     #[schema(required)]
-    waiting: Option<ShownReason>,
+    waiting: Option<ReasonView>,
     /// For how long nothing has come, ms.
     idle_ms: i64,
 }
 
-impl ShownTurn {
+impl TurnView {
     pub(crate) fn new(context: &Backend, active: &ActiveTurn) -> Self {
         Self {
             turn_id: active.turn.as_str().to_owned(),
             thread_id: active.thread.name().to_owned(),
             run: active.run,
             message_id: active.message.as_str().to_owned(),
-            waiting: active.waits_for.map(|reason| ShownReason::new(context, reason)),
+            waiting: active.waits_for.map(|reason| ReasonView::new(context, reason)),
             idle_ms: active.idle_ms,
         }
     }
@@ -306,21 +306,21 @@ impl ShownTurn {
 
 /// An input that waits for its thread, as clients see it.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ShownInput {
+pub(crate) struct InputView {
     #[schema(value_type = schemas::TurnName)]
     turn_id: String,
     /// Why it does not begin.
-    waiting: ShownReason,
+    waiting: ReasonView,
     /// For how long the owner has known of it, ms.
     #[schema(minimum = 0)]
     age_ms: i64,
 }
 
-impl ShownInput {
+impl InputView {
     pub(crate) fn new(context: &Backend, waiting: &WaitingTurn) -> Self {
         Self {
             turn_id: waiting.turn.as_str().to_owned(),
-            waiting: ShownReason::new(context, waiting.reason),
+            waiting: ReasonView::new(context, waiting.reason),
             age_ms: waiting.age_ms,
         }
     }
@@ -328,7 +328,7 @@ impl ShownInput {
 
 /// A message that has begun and not ended, as clients see it.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ShownOpenMessage {
+pub(crate) struct OpenMessageView {
     #[schema(value_type = schemas::MessageName)]
     message_id: String,
     /// The chunk that is released next.
@@ -338,7 +338,7 @@ pub(crate) struct ShownOpenMessage {
     /// How many of them were released.
     released: u32,
     /// Chunks that are missing below the highest that has come; at most 64 ranges.
-    missing: Vec<ShownRange>,
+    missing: Vec<RangeView>,
     /// While a chunk is missing: when the message is given up without it.
     #[schema(value_type = Option<schemas::Moment>, required)]
     until: Option<String>,
@@ -346,14 +346,14 @@ pub(crate) struct ShownOpenMessage {
 
 /// Ids of chunks, both included.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ShownRange {
+pub(crate) struct RangeView {
     first: u32,
     last: u32,
 }
 
-impl ShownOpenMessage {
+impl OpenMessageView {
     pub(crate) fn new(context: &Backend, open: &OpenMessageStatus) -> Self {
-        let range = |ids: &model::IdRange| ShownRange { first: ids.first, last: ids.last };
+        let range = |ids: &model::IdRange| RangeView { first: ids.first, last: ids.last };
         Self {
             message_id: open.message.as_str().to_owned(),
             expected: open.expected,
@@ -367,7 +367,7 @@ impl ShownOpenMessage {
 
 /// Why something waits, as clients see it.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ShownReason {
+pub(crate) struct ReasonView {
     #[schema(value_type = schemas::WaitReasonText)]
     reason: &'static str,
     /// Until when it waits, if that is known.
@@ -377,7 +377,7 @@ pub(crate) struct ShownReason {
     message: &'static str,
 }
 
-impl ShownReason {
+impl ReasonView {
     pub(crate) fn new(context: &Backend, reason: WaitReason) -> Self {
         let until = reason.for_ms().and_then(|for_ms| rfc3339(context.now().plus_ms(for_ms)));
         Self { reason: reason.name(), until, message: reason.message() }
@@ -397,7 +397,7 @@ impl ShownReason {
 
 /// What became of an act.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ShownAct {
+pub(crate) struct ControlResult {
     #[schema(value_type = schemas::ActName)]
     act_id: String,
     /// The owner has done it.
@@ -408,10 +408,10 @@ pub(crate) struct ShownAct {
     refused: Option<String>,
 }
 
-impl IntoResponse for Acted {
+impl IntoResponse for ControlOutcome {
     fn into_response(self) -> Response {
         let status = if self.is_pending() { StatusCode::ACCEPTED } else { StatusCode::OK };
         let (act_id, refused) = (self.id().as_str().to_owned(), self.refused().map(str::to_owned));
-        (status, Json(ShownAct { act_id, done: self.is_done(), refused })).into_response()
+        (status, Json(ControlResult { act_id, done: self.is_done(), refused })).into_response()
     }
 }

@@ -11,16 +11,16 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 
-use crate::app::state::{Caller, Counter};
+use crate::app::state::{AppState, Authenticated};
 use crate::error;
 use crate::error::Problem;
 use crate::http::extensions::ClientIp;
 
 /// A route that asks for a permission.
 #[derive(Clone)]
-struct Guard {
-    counter: Counter,
-    needs: Permission,
+struct RequireScope {
+    state: AppState,
+    scope: Permission,
     /// The events of a thread: a ticket opens them, and they cost no request, because a browser gives up for good when it is refused.
     is_stream: bool,
     /// In which form it refuses; problem+json without one.
@@ -28,46 +28,50 @@ struct Guard {
 }
 
 /// Routes that ask for a permission.
-pub(crate) struct Guards<'a> {
-    pub(crate) counter: &'a Counter,
+pub(crate) struct Scopes<'a> {
+    pub(crate) state: &'a AppState,
 }
 
-impl Guards<'_> {
+impl Scopes<'_> {
     /// Routes of the API.
-    pub(crate) fn needs(&self, needs: Permission, routes: MethodRouter<Counter>) -> MethodRouter<Counter> {
-        self.guarded(needs, false, None, routes)
+    pub(crate) fn require(
+        &self,
+        scope: Permission,
+        routes: MethodRouter<AppState>,
+    ) -> MethodRouter<AppState> {
+        self.with_layer(scope, false, None, routes)
     }
 
     /// The events of a thread.
-    pub(crate) fn stream(&self, routes: MethodRouter<Counter>) -> MethodRouter<Counter> {
-        self.guarded(Permission::ReadThreads, true, None, routes)
+    pub(crate) fn stream(&self, routes: MethodRouter<AppState>) -> MethodRouter<AppState> {
+        self.with_layer(Permission::ReadThreads, true, None, routes)
     }
 
     /// Routes of another protocol, which refuses in its own form.
-    pub(crate) fn needs_in(
+    pub(crate) fn require_with_error_format(
         &self,
         form: fn(&Rejection) -> ErrorBody,
-        needs: Permission,
-        routes: MethodRouter<Counter>,
-    ) -> MethodRouter<Counter> {
-        self.guarded(needs, false, Some(form), routes)
+        scope: Permission,
+        routes: MethodRouter<AppState>,
+    ) -> MethodRouter<AppState> {
+        self.with_layer(scope, false, Some(form), routes)
     }
 
-    fn guarded(
+    fn with_layer(
         &self,
-        needs: Permission,
+        scope: Permission,
         is_stream: bool,
         form: Option<fn(&Rejection) -> ErrorBody>,
-        routes: MethodRouter<Counter>,
-    ) -> MethodRouter<Counter> {
-        let guard = Guard { counter: self.counter.clone(), needs, is_stream, form };
-        routes.route_layer(middleware::from_fn_with_state(guard, stand_before))
+        routes: MethodRouter<AppState>,
+    ) -> MethodRouter<AppState> {
+        let rule = RequireScope { state: self.state.clone(), scope, is_stream, form };
+        routes.route_layer(middleware::from_fn_with_state(rule, authorize))
     }
 }
 
-async fn stand_before(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+async fn authorize(State(rule): State<RequireScope>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get().map(|ClientIp(addr)| *addr);
-    let mut response = match guard.admit(request.headers(), request.uri(), peer).await {
+    let mut response = match rule.admit(request.headers(), request.uri(), peer).await {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
@@ -75,33 +79,38 @@ async fn stand_before(State(guard): State<Guard>, mut request: Request, next: Ne
         Err(problem) => problem.into_response(),
     };
     // Whoever refused it: the guard, what reads paths, queries and bodies, or the handler.
-    match (guard.form, response.extensions_mut().remove::<Problem>()) {
+    match (rule.form, response.extensions_mut().remove::<Problem>()) {
         (Some(form), Some(problem)) => error::refusal(&problem, form),
         _ => response,
     }
 }
 
-impl Guard {
-    async fn admit(&self, headers: &HeaderMap, uri: &Uri, peer: Option<IpAddr>) -> Result<Caller, Problem> {
-        let (counter, now) = (&self.counter, self.counter.now());
+impl RequireScope {
+    async fn admit(
+        &self,
+        headers: &HeaderMap,
+        uri: &Uri,
+        peer: Option<IpAddr>,
+    ) -> Result<Authenticated, Problem> {
+        let (state, now) = (&self.state, self.state.now());
         let ticket = self.is_stream.then(|| ticket_in(uri)).flatten();
-        let store = counter.hub.get().map(|hub| hub.backend().store());
-        let principal = counter.credentials.who(store, headers, ticket, peer, now).await?;
+        let store = state.feeds.get().map(|feeds| feeds.backend().store());
+        let principal = state.authenticator.authenticate(store, headers, ticket, peer, now).await?;
         // What a ticket may follow is known when the thread is.
         let is_ticket = self.is_stream && principal.thread().is_some();
-        if !is_ticket && !principal.has_permission(self.needs) {
-            let detail = format!("this needs the scope {}", self.needs.scope());
+        if !is_ticket && !principal.has_permission(self.scope) {
+            let detail = format!("this require the scope {}", self.scope.scope());
             return Err(Problem::new(StatusCode::FORBIDDEN, "insufficient_scope", detail));
         }
         if !self.is_stream {
-            counter.usage.admit(principal.tenant(), class(self.needs), now)?;
+            state.limiter.admit(principal.tenant(), class(self.scope), now)?;
         }
-        Ok(Caller(Arc::new(principal)))
+        Ok(Authenticated(Arc::new(principal)))
     }
 }
 
-fn class(needs: Permission) -> RequestClass {
-    match needs {
+fn class(scope: Permission) -> RequestClass {
+    match scope {
         Permission::ReadThreads
         | Permission::ReadAgents
         | Permission::ReadAudit
@@ -114,7 +123,7 @@ fn class(needs: Permission) -> RequestClass {
     }
 }
 
-/// `ticket=…`: of an alphabet that needs no escapes.
+/// `ticket=…`: of an alphabet that require no escapes.
 fn ticket_in(uri: &Uri) -> Option<&str> {
     uri.query()?.split('&').find_map(|part| part.strip_prefix("ticket="))
 }

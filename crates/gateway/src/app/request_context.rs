@@ -12,61 +12,61 @@ use model::{AgentId, Tenant, ThreadId};
 use protocols::native;
 use store::Store;
 
-use crate::app::state::Caller;
-use crate::app::state::Counter;
+use crate::app::state::AppState;
+use crate::app::state::Authenticated;
 use crate::auth::authenticator;
-use crate::auth::quota::OpenStream;
+use crate::auth::quota::TenantStreamPermit;
 use crate::backend::Backend;
 use crate::config::Limits;
 use crate::error::Problem;
 use crate::extract::headers;
 use crate::extract::path;
 use crate::http::extensions::ConnectionHandle;
-use crate::streaming::registry::Hub;
-use crate::streaming::send_queue::{Lane, LaneBody};
+use crate::streaming::registry::FeedRegistry;
+use crate::streaming::send_queue::{SendQueue, SendQueueBody};
 
 /// What every stream begins with. The pause is long enough for a load balancer to notice a gateway that is gone, short enough for a
 /// reader to wait. It is a line of the first event: some clients take lines without data for an event without data.
 const FIRST: [&[u8]; 2] = [native::OPEN, b"retry: 1000\n"];
 
 /// One request's share: everything it names belongs to the tenant of whoever asks.
-pub(crate) struct Desk {
-    counter: Counter,
-    hub: Option<Hub>,
+pub(crate) struct RequestContext {
+    state: AppState,
+    feeds: Option<FeedRegistry>,
     pub(crate) limits: Limits,
     principal: Arc<Principal>,
 }
 
-impl FromRequestParts<Counter> for Desk {
+impl FromRequestParts<AppState> for RequestContext {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, counter: &Counter) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
         // A route without a guard serves nobody.
-        let Some(Caller(principal)) = parts.extensions.get::<Caller>().cloned() else {
+        let Some(Authenticated(principal)) = parts.extensions.get::<Authenticated>().cloned() else {
             let detail = "this address is not guarded, and so it is closed";
             return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail));
         };
-        let hub = counter.hub.get().map(|hub| match principal.source() {
+        let feeds = state.feeds.get().map(|feeds| match principal.source() {
             // Without the wall, which costs each statement two round trips: ids alone keep to the default tenant.
-            Source::Insecure => hub.clone(),
+            Source::Insecure => feeds.clone(),
             Source::Key { .. } | Source::Jwt | Source::Ticket { .. } => {
-                hub.of_tenant(principal.tenant().tenant().cloned())
+                feeds.of_tenant(principal.tenant().tenant().cloned())
             }
         });
-        Ok(Self { counter: counter.clone(), hub, limits: counter.limits, principal })
+        Ok(Self { state: state.clone(), feeds, limits: state.limits, principal })
     }
 }
 
-impl Desk {
-    /// The feeds that streams attach to.
-    pub(crate) fn feeds(&self) -> Result<&Hub, Problem> {
-        self.hub
+impl RequestContext {
+    /// The feeds that streams subscribe to.
+    pub(crate) fn feeds(&self) -> Result<&FeedRegistry, Problem> {
+        self.feeds
             .as_ref()
             .ok_or_else(|| Problem::unavailable("starting", "the database has not been reached yet"))
     }
 
     pub(crate) fn backend(&self) -> Result<&Backend, Problem> {
-        self.feeds().map(Hub::backend)
+        self.feeds().map(FeedRegistry::backend)
     }
 
     pub(crate) fn store(&self) -> Result<&Store, Problem> {
@@ -139,21 +139,21 @@ impl Desk {
 
     /// A ticket for the events of a thread.
     pub(crate) fn ticket(&self, thread: &ThreadId, lifetime_s: u32) -> Result<Ticket, Problem> {
-        let now = self.counter.now();
-        self.counter.credentials.ticket(&self.principal, thread, lifetime_s, now)
+        let now = self.state.now();
+        self.state.authenticator.ticket(&self.principal, thread, lifetime_s, now)
     }
 
-    /// A lane that has begun; what the stream uses is given back when the last part is dropped.
-    pub(crate) fn lane(
+    /// A send_queue that has begun; what the stream uses is given back when the last part is dropped.
+    pub(crate) fn send_queue(
         &self,
         connection: ConnectionHandle,
-    ) -> Result<(Lane, LaneBody, Option<OpenStream>), Problem> {
-        let place = self.counter.usage.open_stream(&self.principal, self.counter.now())?;
-        let (lane, body) = Lane::new(connection.0, self.limits.lag_bytes);
-        lane.push_first(FIRST.map(Bytes::from_static));
-        if authenticator::may_end(&self.principal) {
-            self.counter.vigil.watch(&self.principal, &lane);
+    ) -> Result<(SendQueue, SendQueueBody, Option<TenantStreamPermit>), Problem> {
+        let place = self.state.limiter.open_stream(&self.principal, self.state.now())?;
+        let (send_queue, body) = SendQueue::new(connection.0, self.limits.lag_bytes);
+        send_queue.push_first(FIRST.map(Bytes::from_static));
+        if authenticator::is_revocable(&self.principal) {
+            self.state.open_streams.register(&self.principal, &send_queue);
         }
-        Ok((lane, body, place))
+        Ok((send_queue, body, place))
     }
 }

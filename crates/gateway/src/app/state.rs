@@ -6,29 +6,29 @@ use auth::Principal;
 use model::Timestamp;
 use runtime::Clock;
 
-use crate::auth::authenticator::Credentials;
-use crate::auth::quota::Usage;
+use crate::auth::authenticator::Authenticator;
+use crate::auth::quota::TenantLimiter;
 use crate::config::Limits;
-use crate::streaming::registry::Hub;
-use crate::streaming::revocation::Vigil;
+use crate::streaming::registry::FeedRegistry;
+use crate::streaming::revocation::OpenStreams;
 
-/// What all requests share; the hub is there once the number of partitions is known.
+/// What all requests share; the feeds is there once the number of partitions is known.
 #[derive(Clone)]
-pub(crate) struct Counter {
-    pub(crate) hub: Arc<OnceLock<Hub>>,
+pub(crate) struct AppState {
+    pub(crate) feeds: Arc<OnceLock<FeedRegistry>>,
     pub(crate) limits: Limits,
-    pub(crate) credentials: Arc<Credentials>,
-    pub(crate) usage: Usage,
-    pub(crate) vigil: Vigil,
+    pub(crate) authenticator: Arc<Authenticator>,
+    pub(crate) limiter: TenantLimiter,
+    pub(crate) open_streams: OpenStreams,
     pub(crate) clock: Clock,
 }
 
-impl Counter {
+impl AppState {
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp(self.clock.now_ms())
     }
 }
 
-/// Who asks; the guard of a route puts it into the request.
+/// The authenticated principal, put into the request by `authorize`.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller(pub(crate) Arc<Principal>);
+pub(crate) struct Authenticated(pub(crate) Arc<Principal>);

@@ -16,7 +16,7 @@ use runtime::spawn_named;
 use store::{Store, StoreError};
 use tokio::sync::Semaphore;
 
-use crate::auth::error::Denied;
+use crate::auth::error::AuthError;
 use guesses::Guesses;
 
 /// So long a key counts as it was read: a key that is revoked counts no longer than this.
@@ -25,7 +25,7 @@ const FRESH_MS: i64 = 5_000;
 const STALE_MS: i64 = 5 * 60_000;
 /// After a read that failed it is not tried again for so long.
 const RETRY_MS: i64 = 1_000;
-/// Keys that are remembered, with those that do not exist.
+/// Keys that are settings_cache, with those that do not exist.
 const MOST: usize = 10_000;
 /// Keys that are learnt at the start.
 const LEARNT: u32 = 5_000;
@@ -34,14 +34,14 @@ const GUESSED_AT_A_TIME: usize = 4;
 
 /// Clones share everything.
 #[derive(Debug, Clone)]
-pub(crate) struct Keyring {
+pub(crate) struct ApiKeyCache {
     state: Arc<Mutex<State>>,
     guessing: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    seen: HashMap<KeyId, Seen>,
+    seen: HashMap<KeyId, Cached>,
     reads: HashMap<KeyId, Reading>,
     used: HashSet<KeyId>,
     guesses: Guesses,
@@ -51,7 +51,7 @@ struct State {
 type Reading = Shared<BoxFuture<'static, Option<Option<StoredKey>>>>;
 
 #[derive(Debug)]
-struct Seen {
+struct Cached {
     key: Option<StoredKey>,
     at: Timestamp,
     /// When it was last tried in vain to read it again.
@@ -63,11 +63,11 @@ struct Seen {
 enum Next {
     Known(Option<StoredKey>),
     Wait(Reading),
-    Denied(Denied),
+    AuthError(AuthError),
 }
 
 /// Takes a read off the list when it has ended, even by a panic.
-struct Listed(Keyring, KeyId);
+struct Listed(ApiKeyCache, KeyId);
 
 impl Drop for Listed {
     fn drop(&mut self) {
@@ -75,13 +75,13 @@ impl Drop for Listed {
     }
 }
 
-impl Default for Keyring {
+impl Default for ApiKeyCache {
     fn default() -> Self {
         Self { state: Arc::default(), guessing: Arc::new(Semaphore::new(GUESSED_AT_A_TIME)) }
     }
 }
 
-impl Keyring {
+impl ApiKeyCache {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,7 +94,7 @@ impl Keyring {
         id: KeyId,
         peer: Option<IpAddr>,
         now: Timestamp,
-    ) -> Result<Option<StoredKey>, Denied> {
+    ) -> Result<Option<StoredKey>, AuthError> {
         let store = store.unscoped();
         let read = move || async move { Ok(store.key(id).await?.map(|row| row.key)) };
         self.looked_up(id, peer, now, read).await
@@ -106,20 +106,20 @@ impl Keyring {
         peer: Option<IpAddr>,
         now: Timestamp,
         read: impl FnOnce() -> F + Send + 'static,
-    ) -> Result<Option<StoredKey>, Denied>
+    ) -> Result<Option<StoredKey>, AuthError>
     where
         F: Future<Output = Result<Option<StoredKey>, StoreError>> + Send,
     {
         let reading = match self.next(id, peer, now, read) {
             Next::Known(key) => return Ok(key),
-            Next::Denied(denied) => return Err(denied),
+            Next::AuthError(denied) => return Err(denied),
             Next::Wait(reading) => reading,
         };
         if let Some(key) = reading.await {
             return Ok(key);
         }
         let known = self.state().seen(id, now, STALE_MS);
-        known.ok_or(Denied::Away("the database cannot be reached at the moment"))
+        known.ok_or(AuthError::Away("the database cannot be reached at the moment"))
     }
 
     fn next<F>(
@@ -146,15 +146,15 @@ impl Keyring {
         }
         let is_guess = !state.exists(id);
         if is_guess && !peer.is_none_or(|peer| state.guesses.take(peer, now)) {
-            return Next::Denied(Denied::TooManyUnknown);
+            return Next::AuthError(AuthError::TooManyUnknown);
         }
-        let keyring = self.clone();
+        let cache = self.clone();
         let read = async move {
             // Made in the task: a runtime that stops drops the rest at once, and the state is held here.
-            let _listed = Listed(keyring.clone(), id);
+            let _listed = Listed(cache.clone(), id);
             // Never closed: without a permit it would be read all the same.
-            let _turn = if is_guess { Some(keyring.guessing.acquire().await) } else { None };
-            keyring.finish(id, now, read().await)
+            let _turn = if is_guess { Some(cache.guessing.acquire().await) } else { None };
+            cache.finish(id, now, read().await)
         };
         // In a task of its own: other requests wait for it, and this one may be cancelled.
         let reading = spawn_named("api key", read).map(|ended| ended.ok().flatten()).boxed().shared();
@@ -170,7 +170,7 @@ impl Keyring {
     ) -> Option<Option<StoredKey>> {
         match read {
             Ok(key) => {
-                self.state().remember(id, Seen::new(key.clone(), now));
+                self.state().remember(id, Cached::new(key.clone(), now));
                 Some(key)
             }
             Err(error) => {
@@ -191,7 +191,7 @@ impl Keyring {
         let rows = store.unscoped().recent_keys(LEARNT).await?;
         let mut state = self.state();
         for row in rows {
-            state.remember(row.key.id, Seen::new(Some(row.key), now));
+            state.remember(row.key.id, Cached::new(Some(row.key), now));
         }
         Ok(())
     }
@@ -210,14 +210,14 @@ impl Keyring {
                 let mut found: HashMap<_, _> = rows.into_iter().map(|row| (row.key.id, row.key)).collect();
                 let mut state = self.state();
                 for id in stale {
-                    state.remember(id, Seen::new(found.remove(&id), now));
+                    state.remember(id, Cached::new(found.remove(&id), now));
                 }
             }
             Err(error) => tracing::debug!(%error, "keys cannot be looked up"),
         }
     }
 
-    /// What is remembered of a key, though it may be old; nothing when nothing is.
+    /// What is settings_cache of a key, though it may be old; nothing when nothing is.
     pub(crate) fn known(&self, id: KeyId, now: Timestamp) -> Option<Option<StoredKey>> {
         self.state().seen(id, now, STALE_MS)
     }
@@ -238,7 +238,7 @@ impl Keyring {
     }
 }
 
-impl Seen {
+impl Cached {
     fn new(key: Option<StoredKey>, at: Timestamp) -> Self {
         Self { key, at, failed_at: None }
     }
@@ -261,7 +261,7 @@ impl State {
         failed_at.is_some_and(|at| now.since_ms(at) < RETRY_MS)
     }
 
-    fn remember(&mut self, id: KeyId, seen: Seen) {
+    fn remember(&mut self, id: KeyId, seen: Cached) {
         if self.seen.len() >= MOST {
             // First what names nothing: whoever guesses must not make us forget those that exist.
             self.seen.retain(|_, seen| seen.key.is_some());
@@ -307,14 +307,14 @@ mod tests {
 
     #[tokio::test]
     async fn all_who_ask_at_once_for_a_key_wait_for_one_read() {
-        let keyring = Keyring::default();
+        let cache = ApiKeyCache::default();
         let reads = Arc::new(AtomicUsize::new(0));
         // Never seen, then idle for longer than it counts without the store.
         for now in [Timestamp(0), Timestamp(STALE_MS)] {
             reads.store(0, Ordering::Relaxed);
             let ask = |_| {
                 let reads = Arc::clone(&reads);
-                keyring.looked_up(id(1), PEER, now, move || async move {
+                cache.looked_up(id(1), PEER, now, move || async move {
                     reads.fetch_add(1, Ordering::Relaxed);
                     tokio::task::yield_now().await;
                     Ok(Some(key(1)))
@@ -324,43 +324,43 @@ mod tests {
                 assert_eq!(answer.unwrap(), Some(key(1)), "{now:?}");
             }
             assert_eq!(reads.load(Ordering::Relaxed), 1, "{now:?}");
-            assert!(keyring.state().reads.is_empty(), "a read that has ended is off the list");
+            assert!(cache.state().reads.is_empty(), "a read that has ended is off the list");
         }
     }
 
     #[tokio::test]
     async fn a_read_that_hangs_holds_up_nobody_whose_key_was_good_lately() {
-        let keyring = Keyring::default();
-        keyring.state().remember(id(1), Seen::new(Some(key(1)), Timestamp(0)));
+        let cache = ApiKeyCache::default();
+        cache.state().remember(id(1), Cached::new(Some(key(1)), Timestamp(0)));
         let now = Timestamp(FRESH_MS);
-        let hangs = keyring.looked_up(id(1), PEER, now, std::future::pending);
+        let hangs = cache.looked_up(id(1), PEER, now, std::future::pending);
         let mut hangs = std::pin::pin!(hangs);
         assert!(hangs.as_mut().now_or_never().is_none());
-        let beside = keyring.looked_up(id(1), PEER, now, || async { panic!("a second read") });
+        let beside = cache.looked_up(id(1), PEER, now, || async { panic!("a second read") });
         assert_eq!(beside.await.unwrap(), Some(key(1)));
     }
 
     #[tokio::test]
     async fn who_gives_up_or_panics_takes_nobody_along() {
-        let keyring = Keyring::default();
+        let cache = ApiKeyCache::default();
         let slow = || async {
             tokio::task::yield_now().await;
             Ok(Some(key(1)))
         };
-        let given_up = keyring.looked_up(id(1), PEER, Timestamp(0), slow).now_or_never();
+        let given_up = cache.looked_up(id(1), PEER, Timestamp(0), slow).now_or_never();
         assert!(given_up.is_none());
-        let other = keyring.looked_up(id(1), PEER, Timestamp(0), || async { panic!("a second read") });
+        let other = cache.looked_up(id(1), PEER, Timestamp(0), || async { panic!("a second read") });
         assert_eq!(other.await.unwrap(), Some(key(1)));
-        let panics = keyring.looked_up(id(2), PEER, Timestamp(0), || async { panic!("as it is meant to") });
-        assert!(matches!(panics.await, Err(Denied::Away(_))));
-        let again = keyring.looked_up(id(2), PEER, Timestamp(0), || async { Ok(Some(key(2))) });
+        let panics = cache.looked_up(id(2), PEER, Timestamp(0), || async { panic!("as it is meant to") });
+        assert!(matches!(panics.await, Err(AuthError::Away(_))));
+        let again = cache.looked_up(id(2), PEER, Timestamp(0), || async { Ok(Some(key(2))) });
         assert_eq!(again.await.unwrap(), Some(key(2)));
     }
 
     #[tokio::test]
     async fn a_store_that_is_away_is_asked_once_a_second_and_the_key_counts_on() {
-        let keyring = Keyring::default();
-        keyring.state().remember(id(1), Seen::new(Some(key(1)), Timestamp(0)));
+        let cache = ApiKeyCache::default();
+        cache.state().remember(id(1), Cached::new(Some(key(1)), Timestamp(0)));
         let reads = Arc::new(AtomicUsize::new(0));
         for at in 0..3_000 {
             let reads = Arc::clone(&reads);
@@ -368,38 +368,38 @@ mod tests {
                 reads.fetch_add(1, Ordering::Relaxed);
                 Err(away())
             };
-            let answer = keyring.looked_up(id(1), PEER, Timestamp(FRESH_MS + at), read).await;
+            let answer = cache.looked_up(id(1), PEER, Timestamp(FRESH_MS + at), read).await;
             assert_eq!(answer.unwrap(), Some(key(1)));
         }
         assert_eq!(reads.load(Ordering::Relaxed), 3);
-        let unknown = keyring.looked_up(id(2), PEER, Timestamp(0), || async { Err(away()) }).await;
-        assert!(matches!(unknown, Err(Denied::Away(_))));
+        let unknown = cache.looked_up(id(2), PEER, Timestamp(0), || async { Err(away()) }).await;
+        assert!(matches!(unknown, Err(AuthError::Away(_))));
     }
 
     #[tokio::test]
     async fn who_guesses_keeps_out_neither_others_nor_keys_that_are_known() {
-        let (keyring, now) = (Keyring::default(), Timestamp(1_000_000));
-        keyring.state().remember(id(0), Seen::new(Some(key(0)), Timestamp(0)));
+        let (cache, now) = (ApiKeyCache::default(), Timestamp(1_000_000));
+        cache.state().remember(id(0), Cached::new(Some(key(0)), Timestamp(0)));
         let mut denied = 0;
         for n in 1..2_000 {
-            let answer = keyring.looked_up(id(n), PEER, now, || async { Ok(None) }).await;
-            denied += usize::from(matches!(answer, Err(Denied::TooManyUnknown)));
+            let answer = cache.looked_up(id(n), PEER, now, || async { Ok(None) }).await;
+            denied += usize::from(matches!(answer, Err(AuthError::TooManyUnknown)));
         }
         assert!(denied > 1_500, "{denied}");
         // A key that is known, though it has been idle, and the first use of a key at another address.
-        let known = keyring.looked_up(id(0), PEER, now, || async { Ok(Some(key(0))) });
+        let known = cache.looked_up(id(0), PEER, now, || async { Ok(Some(key(0))) });
         assert_eq!(known.await.unwrap(), Some(key(0)));
         let elsewhere = Some(IpAddr::from([10, 0, 0, 1]));
-        let new = keyring.looked_up(id(5_000), elsewhere, now, || async { Ok(Some(key(5_000))) });
+        let new = cache.looked_up(id(5_000), elsewhere, now, || async { Ok(Some(key(5_000))) });
         assert_eq!(new.await.unwrap(), Some(key(5_000)));
     }
 
     #[test]
     fn who_guesses_fills_nothing_and_displaces_nobody() {
         let (mut state, now) = (State::default(), Timestamp(1_000_000));
-        state.remember(id(0), Seen::new(Some(key(0)), now));
+        state.remember(id(0), Cached::new(Some(key(0)), now));
         for n in 1..50_000 {
-            state.remember(id(n), Seen::new(None, now));
+            state.remember(id(n), Cached::new(None, now));
         }
         assert!(state.seen.len() <= MOST);
         assert_eq!(state.seen(id(0), now, FRESH_MS), Some(Some(key(0))));
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn a_key_counts_for_seconds_and_for_minutes_without_the_store() {
         let mut state = State::default();
-        state.remember(id(1), Seen::new(Some(key(1)), Timestamp(0)));
+        state.remember(id(1), Cached::new(Some(key(1)), Timestamp(0)));
         assert!(state.seen(id(1), Timestamp(FRESH_MS - 1), FRESH_MS).is_some());
         assert!(state.seen(id(1), Timestamp(FRESH_MS), FRESH_MS).is_none());
         assert!(state.seen(id(1), Timestamp(FRESH_MS), STALE_MS).is_some());

@@ -1,6 +1,6 @@
 //! Who speaks: the credential of a request, checked.
 //!
-//! Entry: [`Credentials::who`]. API keys are looked up in the store and remembered for some seconds, tokens of an identity
+//! Entry: [`Authenticator::authenticate`]. API keys are looked up in the store and settings_cache for some seconds, tokens of an identity
 //! provider are checked with its keys, tickets with a key of the installation. A credential that counts no longer ends the
 //! streams that were opened with it ([`crate::streaming::revocation`]).
 
@@ -14,35 +14,35 @@ use axum::http::{HeaderMap, header};
 use model::{ThreadId, Timestamp};
 use store::{Store, StoreError};
 
-use crate::auth::api_key_cache::Keyring;
+use crate::auth::api_key_cache::ApiKeyCache;
 use crate::auth::config::{AccessConfig, TokenError};
-use crate::auth::error::Denied;
-use crate::auth::jwks::Provider;
+use crate::auth::error::AuthError;
+use crate::auth::jwks::JwksClient;
 use crate::error::Problem;
 
-/// Checks credentials.
+/// Checks authenticator.
 #[derive(Debug)]
-pub(crate) struct Credentials {
+pub(crate) struct Authenticator {
     insecure: bool,
-    keyring: Keyring,
-    provider: Option<Provider>,
+    cache: ApiKeyCache,
+    provider: Option<JwksClient>,
     /// Once the database has been reached.
     tickets: OnceLock<TicketKey>,
 }
 
-impl Credentials {
+impl Authenticator {
     pub(crate) fn new(config: &AccessConfig) -> Result<Self, TokenError> {
-        let provider = config.tokens.as_ref().map(Provider::new).transpose()?;
+        let provider = config.tokens.as_ref().map(JwksClient::new).transpose()?;
         Ok(Self {
             insecure: config.insecure,
-            keyring: Keyring::default(),
+            cache: ApiKeyCache::default(),
             provider,
             tickets: OnceLock::new(),
         })
     }
 
     /// With what gateways sign tickets, from [`Store::signing_key`].
-    pub(crate) fn sign_with(&self, key: &[u8]) {
+    pub(crate) fn set_signing_key(&self, key: &[u8]) {
         match TicketKey::new(key) {
             Ok(key) => drop(self.tickets.set(key)),
             Err(error) => tracing::error!(%error, "tickets cannot be made"),
@@ -53,19 +53,19 @@ impl Credentials {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub(crate) async fn learn_keys(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
-        self.keyring.learn(store, now).await
+    pub(crate) async fn load_keys(&self, store: &Store, now: Timestamp) -> Result<(), StoreError> {
+        self.cache.learn(store, now).await
     }
 
     /// Who sends a request from the address `peer`. `ticket` is the one in the request's address, where tickets are taken.
-    pub(crate) async fn who(
+    pub(crate) async fn authenticate(
         &self,
         store: Option<&Store>,
         headers: &HeaderMap,
         ticket: Option<&str>,
         peer: Option<IpAddr>,
         now: Timestamp,
-    ) -> Result<Principal, Denied> {
+    ) -> Result<Principal, AuthError> {
         if self.insecure {
             return Ok(Principal::local());
         }
@@ -74,10 +74,10 @@ impl Credentials {
             (Some(text), _) if ApiKey::has_prefix(text) => self.by_key(store, text, peer, now).await,
             (Some(text), _) => match &self.provider {
                 Some(provider) => provider.verify(text, now).await,
-                None => Err(Denied::Refused("no tokens are taken here".to_owned())),
+                None => Err(AuthError::Refused("no tokens are taken here".to_owned())),
             },
             (None, Some(text)) => self.by_ticket(store, text, now).await,
-            (None, None) => Err(Denied::Missing),
+            (None, None) => Err(AuthError::Missing),
         }
     }
 
@@ -102,9 +102,9 @@ impl Credentials {
         keys: &HashSet<KeyId>,
         now: Timestamp,
     ) -> HashSet<KeyId> {
-        self.keyring.read_again(store, keys, now).await;
+        self.cache.read_again(store, keys, now).await;
         let counts_not = |id: &&KeyId| {
-            let known = self.keyring.known(**id, now);
+            let known = self.cache.known(**id, now);
             known.is_some_and(|key| key.is_none_or(|key| key.principal(now).is_err()))
         };
         keys.iter().filter(counts_not).copied().collect()
@@ -116,23 +116,23 @@ impl Credentials {
         store: &Store,
         principal: &Principal,
         now: Timestamp,
-    ) -> Result<Option<&'static str>, Denied> {
+    ) -> Result<Option<&'static str>, AuthError> {
         if principal.has_expired(now) {
             return Ok(Some("credential_expired"));
         }
         let Some(id) = principal.key() else { return Ok(None) };
         // Whoever signed in with it or with its ticket has not guessed it.
-        let key = self.keyring.key(store, id, None, now).await?;
+        let key = self.cache.key(store, id, None, now).await?;
         let counts = key.is_some_and(|key| key.principal(now).is_ok());
         Ok((!counts).then_some("credential_revoked"))
     }
 
     /// Fetches the keys of the provider again when they are old, and notes which API keys are used.
-    pub(crate) async fn keep_fresh(&self, store: &Store, now: Timestamp) {
+    pub(crate) async fn refresh(&self, store: &Store, now: Timestamp) {
         if let Some(provider) = &self.provider {
             provider.refresh(now).await;
         }
-        self.keyring.note_used(store).await;
+        self.cache.note_used(store).await;
     }
 
     async fn by_key(
@@ -141,14 +141,14 @@ impl Credentials {
         text: &str,
         peer: Option<IpAddr>,
         now: Timestamp,
-    ) -> Result<Principal, Denied> {
-        let refused = |error: ApiKeyError| Denied::Refused(error.to_string());
+    ) -> Result<Principal, AuthError> {
+        let refused = |error: ApiKeyError| AuthError::Refused(error.to_string());
         let shown = ApiKey::parse(text).map_err(refused)?;
-        let store = store.ok_or(Denied::Away("the database has not been reached yet"))?;
-        let known = self.keyring.key(store, shown.id(), peer, now).await?;
-        let key = known.ok_or_else(|| Denied::Refused("there is no such API key".to_owned()))?;
+        let store = store.ok_or(AuthError::Away("the database has not been reached yet"))?;
+        let known = self.cache.key(store, shown.id(), peer, now).await?;
+        let key = known.ok_or_else(|| AuthError::Refused("there is no such API key".to_owned()))?;
         let principal = shown.check(&key, now).map_err(refused)?;
-        self.keyring.used(key.id);
+        self.cache.used(key.id);
         Ok(principal)
     }
 
@@ -157,14 +157,14 @@ impl Credentials {
         store: Option<&Store>,
         text: &str,
         now: Timestamp,
-    ) -> Result<Principal, Denied> {
-        let starting = Denied::Away("the database has not been reached yet");
+    ) -> Result<Principal, AuthError> {
+        let starting = AuthError::Away("the database has not been reached yet");
         let (Some(key), Some(store)) = (self.tickets.get(), store) else { return Err(starting) };
-        let refused = |error: TicketError| Denied::Refused(error.to_string());
+        let refused = |error: TicketError| AuthError::Refused(error.to_string());
         let principal = ticket::check(text, key, now).map_err(refused)?;
         // Where it cannot be said whether its key still counts, the ticket opens nothing.
         match self.ended(store, &principal, now).await? {
-            Some(why) => Err(Denied::Refused(why.to_owned())),
+            Some(why) => Err(AuthError::Refused(why.to_owned())),
             None => Ok(principal),
         }
     }
@@ -177,10 +177,10 @@ pub fn new_key() -> NewKey {
 }
 
 /// The credential in the header: `Authorization: Bearer <credential>`.
-fn shown(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
+fn shown(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
-    let malformed = || Denied::Refused("the header Authorization is not `Bearer <credential>`".to_owned());
+    let malformed = || AuthError::Refused("the header Authorization is not `Bearer <credential>`".to_owned());
     if values.next().is_some() {
         return Err(malformed());
     }
@@ -192,7 +192,7 @@ fn shown(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
 }
 
 /// Whether the kind of credential is one that is checked again while its streams are open.
-pub(crate) fn may_end(principal: &Principal) -> bool {
+pub(crate) fn is_revocable(principal: &Principal) -> bool {
     !matches!(principal.source(), Source::Insecure)
 }
 
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(shown(&headers(&["Bearer x"])).unwrap(), Some("x"));
         assert_eq!(shown(&headers(&["bearer  x "])).unwrap(), Some("x"));
         for wrong in [&["x"][..], &["Basic eDp5"], &["Bearer"], &["Bearer a", "Bearer b"]] {
-            assert!(matches!(shown(&headers(wrong)), Err(Denied::Refused(_))), "{wrong:?}");
+            assert!(matches!(shown(&headers(wrong)), Err(AuthError::Refused(_))), "{wrong:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::error::Problem;
 
 /// Why nobody is let in.
 #[derive(Debug)]
-pub(crate) enum Denied {
+pub(crate) enum AuthError {
     /// No credential.
     Missing,
     /// One that counts nothing, and why: for the log.
@@ -17,24 +17,24 @@ pub(crate) enum Denied {
     Away(&'static str),
 }
 
-impl From<Denied> for Problem {
-    fn from(denied: Denied) -> Self {
+impl From<AuthError> for Problem {
+    fn from(denied: AuthError) -> Self {
         let code = "unauthenticated";
         match denied {
-            Denied::Missing => {
+            AuthError::Missing => {
                 let detail = "an API key or a token is needed: Authorization: Bearer <key>";
                 Self::new(StatusCode::UNAUTHORIZED, code, detail)
             }
-            Denied::Refused(why) => {
+            AuthError::Refused(why) => {
                 tracing::debug!(why, "a credential was refused");
                 // Whoever guesses learns nothing of how near it was.
                 Self::new(StatusCode::UNAUTHORIZED, code, "the credential is not valid")
             }
-            Denied::TooManyUnknown => {
+            AuthError::TooManyUnknown => {
                 let detail = "this address has sent too many unknown keys";
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_unknown_keys", detail).retry_after(1)
             }
-            Denied::Away(detail) => Self::unavailable("credentials_unavailable", detail),
+            AuthError::Away(detail) => Self::unavailable("credentials_unavailable", detail),
         }
     }
 }

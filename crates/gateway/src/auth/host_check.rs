@@ -12,18 +12,18 @@ use crate::error::Problem;
 
 /// Which requests are taken.
 #[derive(Debug)]
-pub(crate) struct Heads {
+pub(crate) struct HostPolicy {
     pub(crate) cors: Arc<CorsRules>,
     /// Nobody is asked who he is. Then every page that a browser of this machine shows could do everything: it sends requests here
     /// without reading the answers, or gives its own name our address and reads them too.
     pub(crate) is_insecure: bool,
 }
 
-impl Heads {
+impl HostPolicy {
     pub(crate) fn check(&self, request: &Request) -> Result<(), Problem> {
-        is_clear(request)?;
+        check_single_host(request)?;
         match self.is_insecure {
-            true => is_local(request, &self.cors),
+            true => check_loopback(request, &self.cors),
             false => Ok(()),
         }
     }
@@ -31,7 +31,7 @@ impl Heads {
 
 /// Refuses a head that other servers on its way may have read differently. Lengths and encodings of bodies are hyper's to
 /// judge: with both a length and chunks it reads chunks, and takes no further request on the connection.
-fn is_clear(request: &Request) -> Result<(), Problem> {
+fn check_single_host(request: &Request) -> Result<(), Problem> {
     let hosts = request.headers().get_all(header::HOST).iter().count();
     // HTTP/2 has the authority instead.
     let is_named = hosts > 0 || request.version() != Version::HTTP_11;
@@ -42,7 +42,7 @@ fn is_clear(request: &Request) -> Result<(), Problem> {
 }
 
 /// Refuses what is sent to another name than this machine's, or by a page of elsewhere that may not read answers.
-fn is_local(request: &Request, cors: &CorsRules) -> Result<(), Problem> {
+fn check_loopback(request: &Request, cors: &CorsRules) -> Result<(), Problem> {
     let said = |name: HeaderName| {
         request.headers().get_all(name).iter().map(|value| value.to_str().unwrap_or_default())
     };
@@ -90,22 +90,22 @@ mod tests {
         ] {
             let named = (0..hosts).fold(Request::builder(), |named, _| named.header("host", "x"));
             let request = named.version(version).body(Body::empty()).unwrap();
-            assert_eq!(is_clear(&request).is_ok(), is_fit, "{version:?} {hosts}");
+            assert_eq!(check_single_host(&request).is_ok(), is_fit, "{version:?} {hosts}");
         }
     }
 
     #[test]
     fn who_asks_nobody_serves_this_machine() {
-        let heads = |is_insecure| {
+        let policy = |is_insecure| {
             let cors = Arc::new(CorsRules::parse(["https://app.example"]).unwrap());
-            Heads { cors, is_insecure }
+            HostPolicy { cors, is_insecure }
         };
         let status = |uri: &str, host: Option<&str>, origin: Option<&str>| {
             let named = host.into_iter().fold(Request::builder(), |named, host| named.header("host", host));
             let named = origin.into_iter().fold(named, |named, origin| named.header("origin", origin));
             let request = named.version(Version::HTTP_2).uri(uri).body(Body::empty()).unwrap();
-            assert!(heads(false).check(&request).is_ok(), "{uri} {host:?} {origin:?}");
-            heads(true).check(&request).map_err(|problem| problem.rejection().0.status)
+            assert!(policy(false).check(&request).is_ok(), "{uri} {host:?} {origin:?}");
+            policy(true).check(&request).map_err(|problem| problem.rejection().0.status)
         };
         for host in ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "127.8.9.1", "[::1]", "[::1]:8080"] {
             assert_eq!(status("/", Some(host), None), Ok(()), "{host}");

@@ -12,16 +12,16 @@ use reqwest::{Client, Url};
 use runtime::spawn_named;
 
 use crate::auth::config::{TokenConfig, TokenError, TokenKeys};
-use crate::auth::error::Denied;
+use crate::auth::error::AuthError;
 
 /// How long the document may take to come.
-const PATIENCE: Duration = Duration::from_secs(10);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest document.
 const MAX_BYTES: usize = 64 << 10;
 const TOO_LONG: &str = "it is too long";
 
 #[derive(Debug)]
-pub(crate) struct Provider {
+pub(crate) struct JwksClient {
     rules: JwtRules,
     source: Arc<Source>,
 }
@@ -29,36 +29,36 @@ pub(crate) struct Provider {
 /// The keys, and where they come from.
 #[derive(Debug)]
 struct Source {
-    place: Place,
+    keys_at: KeySource,
     gate: Mutex<JwksRefresh>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum KeySource {
     Url(Client, Box<Url>),
     File(PathBuf),
     /// There is nothing to fetch.
     Secret(Vec<u8>),
 }
 
-impl Provider {
+impl JwksClient {
     pub(crate) fn new(config: &TokenConfig) -> Result<Self, TokenError> {
-        let place = match &config.keys {
+        let keys_at = match &config.keys {
             TokenKeys::Url(url) => {
                 let url = Url::parse(url).ok().filter(is_safe).ok_or(TokenError::Address)?;
-                Place::Url(runtime::http::client(Some(PATIENCE))?, Box::new(url))
+                KeySource::Url(runtime::http::client(Some(FETCH_TIMEOUT))?, Box::new(url))
             }
             TokenKeys::File(path) => {
                 // It may be replaced later; what is not there now is a slip in the settings.
                 check_file(path).map_err(|why| TokenError::File { path: path.clone(), why })?;
-                Place::File(path.clone())
+                KeySource::File(path.clone())
             }
             TokenKeys::Secret(secret) => {
                 Jwks::secret(secret)?;
-                Place::Secret(secret.clone())
+                KeySource::Secret(secret.clone())
             }
         };
-        let source = Arc::new(Source { place, gate: Mutex::new(JwksRefresh::new()) });
+        let source = Arc::new(Source { keys_at, gate: Mutex::new(JwksRefresh::new()) });
         Ok(Self { rules: config.rules.clone(), source })
     }
 
@@ -66,7 +66,7 @@ impl Provider {
         self.source.gate()
     }
 
-    pub(crate) async fn verify(&self, token: &str, now: Timestamp) -> Result<Principal, Denied> {
+    pub(crate) async fn verify(&self, token: &str, now: Timestamp) -> Result<Principal, AuthError> {
         let keys = self.gate().keys(now);
         let keys = match keys {
             Some(keys) => keys,
@@ -74,10 +74,10 @@ impl Provider {
                 self.refresh(now).await;
                 self.gate()
                     .keys(now)
-                    .ok_or(Denied::Away("the keys of the identity provider are not there"))?
+                    .ok_or(AuthError::Away("the keys of the identity provider are not there"))?
             }
         };
-        let refused = |refused: JwtError| Denied::Refused(refused.to_string());
+        let refused = |refused: JwtError| AuthError::Refused(refused.to_string());
         match jwt::verify(token, &keys, &self.rules, now) {
             // Whoever made the token may be ahead of us.
             Err(unknown @ JwtError::UnknownKey { .. }) => {
@@ -115,14 +115,14 @@ impl Source {
     }
 
     async fn fetch(&self, now: Timestamp) {
-        let fetched = match &self.place {
-            Place::Secret(secret) => Jwks::secret(secret).ok(),
-            Place::File(path) => match tokio::fs::read(path).await {
+        let fetched = match &self.keys_at {
+            KeySource::Secret(secret) => Jwks::secret(secret).ok(),
+            KeySource::File(path) => match tokio::fs::read(path).await {
                 Ok(json) if json.len() <= MAX_BYTES => parsed(&json),
                 Ok(_) => complain(TOO_LONG),
                 Err(error) => complain(&error.to_string()),
             },
-            Place::Url(client, url) => match document(client, url).await {
+            KeySource::Url(client, url) => match document(client, url).await {
                 Ok(json) => parsed(&json),
                 Err(error) => complain(&error),
             },
@@ -174,7 +174,7 @@ async fn document(client: &Client, url: &Url) -> Result<Vec<u8>, String> {
             Err(error) => Err(error.to_string()),
         }
     };
-    tokio::time::timeout(PATIENCE, fetched).await.unwrap_or_else(|_| Err("it takes too long".to_owned()))
+    tokio::time::timeout(FETCH_TIMEOUT, fetched).await.unwrap_or_else(|_| Err("it takes too long".to_owned()))
 }
 
 /// Whoever can change the document on its way can make tokens: it travels encrypted, or not beyond this machine.
@@ -206,9 +206,9 @@ mod tests {
     }
 
     impl Idp {
-        fn provider(&self) -> Provider {
+        fn provider(&self) -> JwksClient {
             let rules = JwtRules::new("https://idp.example", "antiphon");
-            Provider::new(&TokenConfig { rules, keys: TokenKeys::Url(self.url.clone()) }).unwrap()
+            JwksClient::new(&TokenConfig { rules, keys: TokenKeys::Url(self.url.clone()) }).unwrap()
         }
 
         async fn new() -> Self {
@@ -311,7 +311,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, fetched).await.expect("the fetch was given up with its request");
+        tokio::time::timeout(FETCH_TIMEOUT, fetched).await.expect("the fetch was given up with its request");
         assert_eq!(idp.fetches.load(Ordering::SeqCst), 2);
     }
 
@@ -321,7 +321,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let opened = |name: &str| {
             let rules = JwtRules::new("https://idp.example", "antiphon");
-            let opened = Provider::new(&TokenConfig { rules, keys: TokenKeys::File(folder.join(name)) });
+            let opened = JwksClient::new(&TokenConfig { rules, keys: TokenKeys::File(folder.join(name)) });
             opened.map(drop).map_err(|error| error.to_string())
         };
         std::fs::write(folder.join("broken"), "{").unwrap();

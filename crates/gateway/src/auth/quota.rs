@@ -10,18 +10,18 @@ use crate::error::Problem;
 
 /// How much tenants use of this gateway. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Usage {
+pub(crate) struct TenantLimiter {
     tenants: Option<Arc<Mutex<TenantRateLimiter>>>,
 }
 
 /// A stream that counts while the value lives.
 #[derive(Debug)]
-pub(crate) struct OpenStream {
+pub(crate) struct TenantStreamPermit {
     tenants: Arc<Mutex<TenantRateLimiter>>,
     permit: Option<StreamPermit>,
 }
 
-impl Drop for OpenStream {
+impl Drop for TenantStreamPermit {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
             self.tenants.lock().unwrap_or_else(PoisonError::into_inner).release(permit);
@@ -29,7 +29,7 @@ impl Drop for OpenStream {
     }
 }
 
-impl Usage {
+impl TenantLimiter {
     pub(crate) fn new(limits: auth::Limits, is_counted: bool) -> Self {
         Self { tenants: is_counted.then(|| Arc::new(Mutex::new(TenantRateLimiter::new(limits)))) }
     }
@@ -49,11 +49,11 @@ impl Usage {
         &self,
         principal: &Principal,
         now: Timestamp,
-    ) -> Result<Option<OpenStream>, Problem> {
+    ) -> Result<Option<TenantStreamPermit>, Problem> {
         let Some(tenants) = &self.tenants else { return Ok(None) };
         let permit =
             tenants.lock().unwrap_or_else(PoisonError::into_inner).open_stream(principal.tenant(), now)?;
-        Ok(Some(OpenStream { tenants: Arc::clone(tenants), permit: Some(permit) }))
+        Ok(Some(TenantStreamPermit { tenants: Arc::clone(tenants), permit: Some(permit) }))
     }
 }
 
@@ -71,11 +71,11 @@ mod tests {
     #[test]
     fn a_stream_counts_while_it_lives() {
         let limits = auth::Limits { streams: Some(1), ..auth::Limits::default() };
-        let (usage, now) = (Usage::new(limits, true), Timestamp(0));
-        let first = usage.open_stream(&Principal::local(), now).unwrap();
-        let refused = usage.open_stream(&Principal::local(), now).unwrap_err();
+        let (limiter, now) = (TenantLimiter::new(limits, true), Timestamp(0));
+        let first = limiter.open_stream(&Principal::local(), now).unwrap();
+        let refused = limiter.open_stream(&Principal::local(), now).unwrap_err();
         assert!(format!("{refused:?}").contains("rate_limited"));
         drop(first);
-        assert!(usage.open_stream(&Principal::local(), now).unwrap().is_some());
+        assert!(limiter.open_stream(&Principal::local(), now).unwrap().is_some());
     }
 }

@@ -11,13 +11,13 @@ use crate::commands::publish;
 use crate::error::Problem;
 
 /// How long an answer waits for what became of the act.
-const PATIENCE: Duration = Duration::from_secs(2);
-const FIRST_LOOK: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+const RESULT_TIMEOUT: Duration = Duration::from_secs(2);
+const FIRST_POLL: Duration = Duration::from_millis(10);
+const MAX_POLL_PAUSE: Duration = Duration::from_millis(200);
 
 /// What became of an act.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Acted {
+pub(crate) struct ControlOutcome {
     act: CommandId,
     outcome: Outcome,
 }
@@ -30,7 +30,7 @@ enum Outcome {
     Pending,
 }
 
-impl Acted {
+impl ControlOutcome {
     pub(crate) fn id(&self) -> &CommandId {
         &self.act
     }
@@ -60,23 +60,23 @@ pub(crate) fn new_id() -> Result<CommandId, Problem> {
 }
 
 /// Sends an act and waits some time for what became of it.
-pub(crate) async fn perform(
+pub(crate) async fn execute(
     backend: &Backend,
     actor: String,
     subject: AgentId,
     what: ControlKind,
-) -> Result<Acted, Problem> {
+) -> Result<ControlOutcome, Problem> {
     let act = Control { id: new_id()?, actor: actor.into(), subject, kind: what };
-    publish::send_act(backend, &act).await?;
+    publish::publish_control(backend, &act).await?;
     let outcome = outcome(backend, &act).await;
     tracing::info!(act = %act.id, actor = %act.actor, subject = %act.subject, what = act.kind.name(),
         target = act.kind.target(), ?outcome, "an act was sent");
-    Ok(Acted { act: act.id, outcome })
+    Ok(ControlOutcome { act: act.id, outcome })
 }
 
 async fn outcome(backend: &Backend, act: &Control) -> Outcome {
-    let give_up_at = Instant::now() + PATIENCE;
-    let mut pause = FIRST_LOOK;
+    let give_up_at = Instant::now() + RESULT_TIMEOUT;
+    let mut pause = FIRST_POLL;
     loop {
         sleep(pause).await;
         // The act is stored; that the audit cannot be read at the moment changes nothing.
@@ -87,6 +87,6 @@ async fn outcome(backend: &Backend, act: &Control) -> Outcome {
         if Instant::now() + pause > give_up_at {
             return Outcome::Pending;
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_POLL_PAUSE);
     }
 }

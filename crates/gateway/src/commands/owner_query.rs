@@ -10,15 +10,15 @@ use crate::backend::Backend;
 use crate::error::Problem;
 
 /// Whoever owns nothing answers at once that it does not; an owner may be far away.
-const PATIENCE: Duration = Duration::from_secs(3);
+const OWNER_QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Between two looks at what it has read.
-const PAUSE: Duration = Duration::from_millis(50);
+const POLL_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the owner of the bucket knows; `None` when it does not answer.
-pub(crate) async fn why(context: &Backend, bucket: Bucket, about: &QueryTarget) -> Option<QueueStatus> {
+pub(crate) async fn explain(context: &Backend, bucket: Bucket, about: &QueryTarget) -> Option<QueueStatus> {
     let query = wire::status::encode_query(about);
     let partition = bucket.partition(context.count);
-    context.query_owner(partition, query, PATIENCE, wire::status::decode_reply).await
+    context.query_owner(partition, query, OWNER_QUERY_TIMEOUT, wire::status::decode_reply).await
 }
 
 /// What the owner knows of a thread once it has read all that had been stored when it was asked: so whatever a client was told is there
@@ -26,7 +26,7 @@ pub(crate) async fn why(context: &Backend, bucket: Bucket, about: &QueryTarget) 
 ///
 /// # Errors
 /// Nobody owns the thread, its owner does not come to what is stored, or NATS does not answer.
-pub(crate) async fn knows(context: &Backend, thread: &ThreadId) -> Result<QueueStatus, Problem> {
+pub(crate) async fn explain_up_to_date(context: &Backend, thread: &ThreadId) -> Result<QueueStatus, Problem> {
     let bucket = Bucket::of(thread);
     let about = QueryTarget::Thread(thread.clone());
     let stored = match context.bus.stream_state(bucket.partition(context.count)).await {
@@ -37,17 +37,17 @@ pub(crate) async fn knows(context: &Backend, thread: &ThreadId) -> Result<QueueS
         }
     };
     let began = Instant::now();
-    let patience = Duration::from_millis(context.limits.owner_patience_ms);
+    let patience = Duration::from_millis(context.limits.owner_timeout_ms);
     loop {
-        let detail = match why(context, bucket, &about).await {
+        let detail = match explain(context, bucket, &about).await {
             Some(explained) if explained.applied_seq >= stored => return Ok(explained),
             Some(_) => "the thread's owner has not read everything yet",
             None => "nobody owns the thread at the moment",
         };
-        if began.elapsed() + PAUSE > patience {
+        if began.elapsed() + POLL_PAUSE > patience {
             return Err(Problem::unavailable("no_owner", detail));
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_PAUSE).await;
     }
 }
 

@@ -12,12 +12,12 @@ use crate::error::Problem;
 use crate::metrics;
 
 /// How long a stream may take to store an order: an election among its servers is over by then.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Orders hold no chunks.
 const NO_CHUNKS: usize = 0;
 
 /// Stores an input.
-pub(crate) async fn open_turn(context: &Backend, opened: &TurnOpened) -> Result<(), Problem> {
+pub(crate) async fn publish_turn(context: &Backend, opened: &TurnOpened) -> Result<(), Problem> {
     let subject = subject::chunks_exact(context.count, &opened.thread);
     let kind = if opened.run == 0 { "turn" } else { "retry_turn" };
     let payload = wire::encode_opened(opened);
@@ -35,13 +35,13 @@ pub(crate) fn task_as_read(context: &Backend, task: &Task) -> Result<Task, Probl
 }
 
 /// Stores a task.
-pub(crate) async fn send_task(context: &Backend, task: &Task) -> Result<(), Problem> {
+pub(crate) async fn publish_task(context: &Backend, task: &Task) -> Result<(), Problem> {
     let subject = subject::tasks_exact(context.count, &task.agent);
     store(context, "task", &subject, wire::encode_task(task)).await
 }
 
 /// Stores an act.
-pub(crate) async fn send_act(context: &Backend, act: &Control) -> Result<(), Problem> {
+pub(crate) async fn publish_control(context: &Backend, act: &Control) -> Result<(), Problem> {
     let subject = subject::control_subject(context.count, act);
     let payload = wire::encode_control(act);
     decoded(context, Bucket::of_key(act.subject.as_str()), &subject, &payload)?;
@@ -57,8 +57,9 @@ fn decoded(context: &Backend, bucket: Bucket, subject: &str, payload: &Bytes) ->
 }
 
 async fn store(context: &Backend, kind: &'static str, subject: &str, payload: Bytes) -> Result<(), Problem> {
-    let stored = context.bus.publish_stored(subject, payload, Some(CONTENT_TYPE_PROTOBUF), PATIENCE).await;
-    metrics::order(kind, stored.is_ok());
+    let stored =
+        context.bus.publish_stored(subject, payload, Some(CONTENT_TYPE_PROTOBUF), PUBLISH_TIMEOUT).await;
+    metrics::command(kind, stored.is_ok());
     let error = match stored {
         Ok(_) => return Ok(()),
         Err(error) => error,

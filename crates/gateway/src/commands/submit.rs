@@ -17,14 +17,14 @@ use crate::backend::Backend;
 use crate::commands::owner_query;
 use crate::commands::validate::TurnParameters;
 use crate::error::{Problem, STORE_UNAVAILABLE};
-use crate::settings_cache::Settings;
+use crate::settings_cache::ThreadSettings;
 
 /// Bytes of a digest that name a turn: 128 bits.
 const NAME_BYTES: usize = 16;
 /// Bytes of the digest at the end of a turn's id that has no key: see [`was_opened_by`].
 const MARK_BYTES: usize = 4;
-/// How long Postgres may take for a thread of which enough is remembered.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long Postgres may take for a thread of which enough is settings_cache.
+const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An input as a client sent it, checked.
 #[derive(Debug, Clone)]
@@ -41,30 +41,30 @@ pub(crate) struct Input {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) enum Standing {
+pub(crate) enum Submission {
     /// To be opened.
     New(Box<TurnOpened>),
     /// Opened before, under the same key; what is stored of it.
-    Known(TurnId, Option<TurnState>),
+    Duplicate(TurnId, Option<TurnState>),
 }
 
-impl Standing {
+impl Submission {
     pub(crate) fn turn(&self) -> &TurnId {
         match self {
             Self::New(opened) => &opened.turn,
-            Self::Known(turn, _) => turn,
+            Self::Duplicate(turn, _) => turn,
         }
     }
 }
 
 /// The message whose end ends the stream.
-pub(crate) fn awaited(standing: &Standing) -> Result<MessageId, Problem> {
+pub(crate) fn answer_of(standing: &Submission) -> Result<MessageId, Problem> {
     let run = match standing {
-        Standing::New(opened) => opened.run,
-        Standing::Known(_, None) => 0,
-        Standing::Known(_, Some(TurnState::Done { answer })) => return Ok(answer.clone()),
-        Standing::Known(_, Some(TurnState::Failed { run } | TurnState::Open { run })) => *run,
-        Standing::Known(_, Some(TurnState::Dropped)) => {
+        Submission::New(opened) => opened.run,
+        Submission::Duplicate(_, None) => 0,
+        Submission::Duplicate(_, Some(TurnState::Done { answer })) => return Ok(answer.clone()),
+        Submission::Duplicate(_, Some(TurnState::Failed { run } | TurnState::Open { run })) => *run,
+        Submission::Duplicate(_, Some(TurnState::Dropped)) => {
             let detail = "the turn of this Idempotency-Key failed, and somebody dropped it";
             return Err(Problem::new(StatusCode::GONE, "turn_dropped", detail));
         }
@@ -75,29 +75,29 @@ pub(crate) fn awaited(standing: &Standing) -> Result<MessageId, Problem> {
 /// Reads what decides about an input, and takes its key. While Postgres is away, what was read some minutes ago decides: the input needs
 /// NATS alone then. Its turn's id comes from its key as ever, so the same is the same turn; that a key is used with another input is not
 /// noticed.
-pub(crate) async fn of(backend: &Backend, input: &Input) -> Result<Standing, Problem> {
+pub(crate) async fn resolve(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let context = backend;
-    let known = context.remembered.get(&input.thread, input.agent.as_ref(), context.now());
+    let known = context.settings_cache.get(&input.thread, input.agent.as_ref(), context.now());
     let Some(known) = known else { return read(backend, input).await };
-    match tokio::time::timeout(PATIENCE, read(backend, input)).await {
+    match tokio::time::timeout(STORE_TIMEOUT, read(backend, input)).await {
         Ok(Err(problem)) if problem.code() == STORE_UNAVAILABLE => from_memory(backend, input, known).await,
         Err(_) => from_memory(backend, input, known).await,
         Ok(standing) => standing,
     }
 }
 
-async fn from_memory(backend: &Backend, input: &Input, known: Settings) -> Result<Standing, Problem> {
+async fn from_memory(backend: &Backend, input: &Input, known: ThreadSettings) -> Result<Submission, Problem> {
     let turn = turn_id(input, &digest(input))?;
     refuse_unless_allowed(&input.parameters, &known)?;
     tracing::debug!(%turn, "Postgres is away: an input is taken by what was read before");
     let policy = input.policy.unwrap_or(known.policy);
     if policy == BusyPolicy::Reject && is_under_way(backend, &input.thread, &turn).await? {
-        return Ok(Standing::Known(turn, None));
+        return Ok(Submission::Duplicate(turn, None));
     }
-    Ok(Standing::New(Box::new(opened(input, turn, policy, known))))
+    Ok(Submission::New(Box::new(opened(input, turn, policy, known))))
 }
 
-async fn read(backend: &Backend, input: &Input) -> Result<Standing, Problem> {
+async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let store = backend.store();
     let claim = async {
         match &input.key {
@@ -114,7 +114,7 @@ async fn read(backend: &Backend, input: &Input) -> Result<Standing, Problem> {
     if let Some(turn) = &claimed
         && let Some(state) = store.turn_state(&input.thread, turn).await?
     {
-        return Ok(Standing::Known(turn.clone(), Some(state)));
+        return Ok(Submission::Duplicate(turn.clone(), Some(state)));
     }
     if let Some(turn) = &claimed
         && store.is_expired(&input.thread, &turn.input()).await?
@@ -127,13 +127,13 @@ async fn read(backend: &Backend, input: &Input) -> Result<Standing, Problem> {
     let named = thread.as_ref().map(|row| &row.named);
     let agent = input.agent.clone().or_else(|| named.and_then(|named| named.agent.clone()));
     let agent = agent.unwrap_or_else(|| input.thread.agent());
-    let settings_of = |standing: &AgentAdmission| Settings {
+    let settings_of = |standing: &AgentAdmission| ThreadSettings {
         agent: agent.clone(),
         policy: named.and_then(|named| named.policy).unwrap_or_default(),
         work_request: flag(&standing.settings, "work_request"),
         memory: flag(&standing.settings, "memory"),
-        appends_instructions: says(&standing.settings, "client_instructions", "append"),
-        ignores_history: says(&standing.settings, "client_history", "ignore"),
+        appends_instructions: is_setting(&standing.settings, "client_instructions", "append"),
+        ignores_history: is_setting(&standing.settings, "client_history", "ignore"),
     };
     let standing = store.agent_admission(&agent).await?;
     let settings = settings_of(&standing);
@@ -141,17 +141,17 @@ async fn read(backend: &Backend, input: &Input) -> Result<Standing, Problem> {
     refuse_unless_allowed(&input.parameters, &settings)?;
     refuse_while_backing_off(&agent, &standing)?;
     if policy == BusyPolicy::Reject && is_under_way(backend, &input.thread, &turn).await? {
-        return Ok(Standing::Known(turn, None));
+        return Ok(Submission::Duplicate(turn, None));
     }
     if let Some(key) = &input.key {
         turn = same(store.claim_key(&input.thread, key, &digest, &turn).await?, &digest)?;
     }
     let context = backend;
-    context.remembered.set(&input.thread, input.agent.as_ref(), settings.clone(), context.now());
-    Ok(Standing::New(Box::new(opened(input, turn, policy, settings))))
+    context.settings_cache.set(&input.thread, input.agent.as_ref(), settings.clone(), context.now());
+    Ok(Submission::New(Box::new(opened(input, turn, policy, settings))))
 }
 
-fn opened(input: &Input, turn: TurnId, policy: BusyPolicy, settings: Settings) -> TurnOpened {
+fn opened(input: &Input, turn: TurnId, policy: BusyPolicy, settings: ThreadSettings) -> TurnOpened {
     TurnOpened {
         turn,
         thread: input.thread.clone(),
@@ -172,7 +172,11 @@ fn opened(input: &Input, turn: TurnId, policy: BusyPolicy, settings: Settings) -
 ///
 /// # Errors
 /// The cursor names no answer to this input: what the client means is not known, and nothing is stored.
-pub(crate) async fn repeated(backend: &Backend, input: &Input, cursor: &Cursor) -> Result<Standing, Problem> {
+pub(crate) async fn repeated(
+    backend: &Backend,
+    input: &Input,
+    cursor: &Cursor,
+) -> Result<Submission, Problem> {
     let digest = digest(input);
     let of_answer = |message: &MessageId| {
         let (turn, _) = TurnId::of_answer(message)?;
@@ -184,14 +188,14 @@ pub(crate) async fn repeated(backend: &Backend, input: &Input, cursor: &Cursor) 
         Some(turn) => turn,
         None => {
             let last = ended_at(backend.store(), &input.thread, cursor.base()).await?;
-            let detail = "Last-Event-ID says that this is sent again, but names no answer to it; nothing was stored. Send an \
+            let detail = "Last-Event-ID is_setting that this is sent again, but names no answer to it; nothing was stored. Send an \
                           Idempotency-Key with every try, or no Last-Event-ID with the first";
             let unknown = || Problem::conflict("idempotency_key_needed", detail);
             last.as_ref().and_then(of_answer).ok_or_else(unknown)?
         }
     };
     let state = backend.store().turn_state(&input.thread, &turn).await?;
-    Ok(Standing::Known(turn, state))
+    Ok(Submission::Duplicate(turn, state))
 }
 
 /// The message that ended at this place in the thread.
@@ -220,7 +224,7 @@ pub(crate) async fn refuse_erased(backend: &Backend, thread: &ThreadId) -> Resul
 }
 
 /// From the key and the input, so that the same is the same turn whatever becomes of the key's row, and that another
-/// input under a key that was forgotten is another turn. Without a key it is new, and says in its last bytes which input opened it.
+/// input under a key that was forgotten is another turn. Without a key it is new, and is_setting in its last bytes which input opened it.
 fn turn_id(input: &Input, digest: &[u8]) -> Result<TurnId, Problem> {
     let unique = match &input.key {
         Some(key) => {
@@ -239,7 +243,7 @@ fn turn_id(input: &Input, digest: &[u8]) -> Result<TurnId, Problem> {
         .map_err(|error| Problem::bad_request("invalid_id", error.to_string()))
 }
 
-/// Of everything that a client says of an input.
+/// Of everything that a client is_setting of an input.
 fn digest(input: &Input) -> Vec<u8> {
     let mut said = vec![
         json!(input.content),
@@ -265,7 +269,7 @@ fn same(claim: KeyClaim, digest: &[u8]) -> Result<TurnId, Problem> {
 }
 
 /// Refuses what the agent's settings do not allow its clients.
-fn refuse_unless_allowed(asked: &TurnParameters, settings: &Settings) -> Result<(), Problem> {
+fn refuse_unless_allowed(asked: &TurnParameters, settings: &ThreadSettings) -> Result<(), Problem> {
     if let Some(param) = asked.instructions.clone().filter(|_| !settings.appends_instructions) {
         let why = "instructions are said by the agent's setting `system`, unless its setting `client_instructions` is `append`";
         return Err(Problem::of_request(&BadRequest::Unsupported { param, why }));
@@ -277,7 +281,7 @@ fn refuse_unless_allowed(asked: &TurnParameters, settings: &Settings) -> Result<
 }
 
 fn refuse_while_backing_off(agent: &AgentId, standing: &AgentAdmission) -> Result<(), Problem> {
-    let refuses = says(&standing.settings, "foreground_during_backoff", "refuse");
+    let refuses = is_setting(&standing.settings, "foreground_during_backoff", "refuse");
     let Some(left_ms) = standing.backoff_left_ms.filter(|_| refuses) else { return Ok(()) };
     let seconds = u32::try_from(left_ms.saturating_add(999) / 1_000).unwrap_or(u32::MAX).max(1);
     let detail = format!("agent {agent} backs off after a failure and takes no messages meanwhile");
@@ -288,7 +292,7 @@ fn refuse_while_backing_off(agent: &AgentId, standing: &AgentAdmission) -> Resul
 async fn is_under_way(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Result<bool, Problem> {
     // Without an answer the owner decides, by the policy that travels with the input.
     let about = QueryTarget::Thread(thread.clone());
-    let Some(explained) = owner_query::why(backend, Bucket::of(thread), &about).await else {
+    let Some(explained) = owner_query::explain(backend, Bucket::of(thread), &about).await else {
         return Ok(false);
     };
     if owner_query::has_turn(&explained, turn) {
@@ -304,7 +308,7 @@ async fn is_under_way(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Re
     }
 }
 
-fn says(settings: &Map<String, Value>, name: &str, value: &str) -> bool {
+fn is_setting(settings: &Map<String, Value>, name: &str, value: &str) -> bool {
     settings.get(name).and_then(Value::as_str) == Some(value)
 }
 

@@ -22,16 +22,16 @@ const RAW_BYTES: usize = 8 << 20;
 const EMPTY_BYTES: usize = 1 << 10;
 
 /// A body that a request may have.
-pub(crate) trait Bounded: DeserializeOwned {
+pub(crate) trait MaxBodySize: DeserializeOwned {
     /// No longer than this.
     const MAX_BYTES: usize;
 }
 
 /// A JSON body of known fields.
 #[derive(Debug)]
-pub(crate) struct Strict<T>(pub(crate) T);
+pub(crate) struct JsonBody<T>(pub(crate) T);
 
-impl<T: Bounded, S: Send + Sync> FromRequest<S> for Strict<T> {
+impl<T: MaxBodySize, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
@@ -48,9 +48,9 @@ pub(crate) async fn raw(request: Request) -> Result<Bytes, Problem> {
 
 /// No body, or an empty object.
 #[derive(Debug)]
-pub(crate) struct Empty;
+pub(crate) struct NoBody;
 
-impl<S: Send + Sync> FromRequest<S> for Empty {
+impl<S: Send + Sync> FromRequest<S> for NoBody {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
@@ -164,13 +164,13 @@ mod tests {
         name: String,
     }
 
-    impl Bounded for Named {
+    impl MaxBodySize for Named {
         const MAX_BYTES: usize = 32;
     }
 
     async fn code(kind: &str, body: &'static str) -> String {
         let request = Request::builder().header("content-type", kind).body(Body::from(body)).unwrap();
-        match Strict::<Named>::from_request(request, &()).await {
+        match JsonBody::<Named>::from_request(request, &()).await {
             Ok(_) => "ok".to_owned(),
             Err(problem) => format!("{problem:?}").split('"').nth(1).unwrap().to_owned(),
         }
@@ -218,7 +218,7 @@ mod tests {
             let request =
                 encodings.iter().fold(request, |request, name| request.header("content-encoding", *name));
             let read =
-                Strict::<Named>::from_request(request.body(Body::from(r#"{"name":"x"}"#)).unwrap(), &())
+                JsonBody::<Named>::from_request(request.body(Body::from(r#"{"name":"x"}"#)).unwrap(), &())
                     .await;
             assert_eq!(read.err().map(|problem| problem.rejection().0.status), status, "{encodings:?}");
         }
@@ -228,7 +228,7 @@ mod tests {
     async fn what_takes_no_body_takes_an_empty_object() {
         for (body, is_ok) in [("", true), (" {} ", true), ("{\"a\":1}", false), ("null", false)] {
             let request = Request::builder().body(Body::from(body)).unwrap();
-            assert_eq!(Empty::from_request(request, &()).await.is_ok(), is_ok, "{body}");
+            assert_eq!(NoBody::from_request(request, &()).await.is_ok(), is_ok, "{body}");
         }
     }
 }

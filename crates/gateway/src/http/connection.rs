@@ -24,12 +24,12 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use crate::http::extensions::{BodyTimeout, ClientIp, ConnectionHandle};
-use crate::http::header_timer::HeadTimer;
-use crate::http::http2::{Own, Paced, Streams};
-use crate::http::ip_limit::{Peers, Place};
+use crate::http::header_timer::HeaderTimer;
+use crate::http::http2::{FlowControlledBody, ResponseExecutor, StreamHandle};
+use crate::http::ip_limit::{IpLimiter, IpPermit};
 use crate::http::limits::HttpLimits;
-use crate::http::timeout_stream::{Guarded, Version};
-use crate::http::wake_gated::Rarely;
+use crate::http::timeout_stream::{TimeoutStream, Version};
+use crate::http::wake_gated::WakeGated;
 use crate::metrics;
 
 /// Buffers between us and the client hide how far it lags behind: they are kept small.
@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) router: Router,
     pub(crate) refuse: Refuse,
     pub(crate) limits: HttpLimits,
-    pub(crate) peers: Peers,
+    pub(crate) ip_limiter: IpLimiter,
     /// Requests that may be under way on HTTP/2 connections.
     pub(crate) streams: Arc<Semaphore>,
     /// Nothing new is begun.
@@ -78,10 +78,10 @@ pub(crate) struct Shared {
 pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: IpAddr) {
     metrics::connections(1.0);
     let cut = shared.abort.child_token();
-    // Streams of HTTP/2 are tasks of their own.
+    // ResponseExecutor of HTTP/2 are tasks of their own.
     let _ends = cut.clone().drop_guard();
-    let mut io = Guarded::new(stream, shared.limits.write_timeout);
-    // Boxed, it is given back: what is left must be small, for most connections wait.
+    let mut io = TimeoutStream::new(stream, shared.limits.write_timeout);
+    // Boxed, it is given back: what is left must be small, for max connections wait.
     let ended = match Box::pin(shared.sniff(&mut io)).await {
         Some(Version::Http1) => Box::pin(http1(&shared, io, peer, cut)).await,
         Some(Version::Http2) => Box::pin(http2(&shared, io, peer, cut)).await,
@@ -95,7 +95,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: IpAddr) 
 
 impl Shared {
     /// `None` when the client says nothing, or too little, for too long.
-    async fn sniff(&self, io: &mut Guarded) -> Option<Version> {
+    async fn sniff(&self, io: &mut TimeoutStream) -> Option<Version> {
         let too_late = async {
             tokio::select! {
                 () = tokio::time::sleep(self.limits.head_timeout) => {}
@@ -139,8 +139,8 @@ impl Shared {
     }
 
     /// A place for a request beside others.
-    fn seat(&self, peer: IpAddr) -> Result<(OwnedSemaphorePermit, Place), Refusal> {
-        let place = self.peers.admit(peer).ok_or(Refusal::TooManyRequests)?;
+    fn acquire_request_permits(&self, peer: IpAddr) -> Result<(OwnedSemaphorePermit, IpPermit), Refusal> {
+        let place = self.ip_limiter.admit(peer).ok_or(Refusal::TooManyRequests)?;
         let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| Refusal::TooManyStreams)?;
         Ok((permit, place))
     }
@@ -151,7 +151,12 @@ fn is_stream(response: &Response) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
-async fn http1(shared: &Shared, io: Guarded, peer: IpAddr, cut: CancellationToken) -> hyper::Result<()> {
+async fn http1(
+    shared: &Shared,
+    io: TimeoutStream,
+    peer: IpAddr,
+    cut: CancellationToken,
+) -> hyper::Result<()> {
     let (own, ends) = (ConnectionHandle(cut.clone()), io.ends());
     let is_used = AtomicBool::new(false);
     let service = service_fn(|request| {
@@ -166,7 +171,7 @@ async fn http1(shared: &Shared, io: Guarded, peer: IpAddr, cut: CancellationToke
         }))
     });
     let served = http1::Builder::new()
-        .timer(HeadTimer { has_read: io.has_read(), head_timeout: shared.limits.head_timeout })
+        .timer(HeaderTimer { has_read: io.has_read(), head_timeout: shared.limits.head_timeout })
         // From the end of the request before.
         .header_read_timeout(shared.limits.idle_timeout)
         .max_buf_size(HTTP1_BUFFER)
@@ -188,7 +193,7 @@ async fn http1(shared: &Shared, io: Guarded, peer: IpAddr, cut: CancellationToke
     tokio::select! {
         biased;
         ended = served.as_mut() => return ended,
-        signal = Rarely::new(signal) => match signal {
+        signal = WakeGated::new(signal) => match signal {
             Signal::Cut => return Ok(()),
             Signal::Leave => served.as_mut().graceful_shutdown(),
         },
@@ -206,11 +211,16 @@ enum Signal {
     Leave,
 }
 
-async fn http2(shared: &Arc<Shared>, io: Guarded, peer: IpAddr, cut: CancellationToken) -> hyper::Result<()> {
-    let streams = Streams::new(cut.clone(), shared.limits.write_timeout);
+async fn http2(
+    shared: &Arc<Shared>,
+    io: TimeoutStream,
+    peer: IpAddr,
+    cut: CancellationToken,
+) -> hyper::Result<()> {
+    let streams = ResponseExecutor::new(cut.clone(), shared.limits.write_timeout);
     let service = service_fn(|request| {
         let shared = Arc::clone(shared);
-        async move { Ok::<_, Infallible>(beside_others(&shared, request, peer).await) }
+        async move { Ok::<_, Infallible>(serve_http2_request(&shared, request, peer).await) }
     });
     // How many resets, settings and parts of heads a peer may send is left to h2, which ends the connection.
     let served = http2::Builder::new(streams.clone())
@@ -248,15 +258,15 @@ struct Idle {
 impl Idle {
     const TICKS: u32 = 2;
 
-    fn new(patience: Duration) -> Self {
-        let every = patience / Self::TICKS;
+    fn new(timeout: Duration) -> Self {
+        let every = timeout / Self::TICKS;
         let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         Self { ticks, in_a_row: 0 }
     }
 
-    /// Returns after each patience without a stream.
-    async fn lasts(&mut self, streams: &Streams) {
+    /// Returns after each timeout without a stream.
+    async fn lasts(&mut self, streams: &ResponseExecutor) {
         while self.in_a_row < Self::TICKS {
             self.ticks.tick().await;
             self.in_a_row = if streams.open() == 0 { self.in_a_row + 1 } else { 0 };
@@ -265,19 +275,19 @@ impl Idle {
     }
 }
 
-async fn beside_others(
+async fn serve_http2_request(
     shared: &Shared,
     request: hyper::Request<Incoming>,
     peer: IpAddr,
-) -> hyper::Response<Paced<Option<(OwnedSemaphorePermit, Place)>>> {
-    let own = Own::get();
-    let (response, seat) = match shared.seat(peer) {
-        Ok(seat) => {
+) -> hyper::Response<FlowControlledBody<Option<(OwnedSemaphorePermit, IpPermit)>>> {
+    let own = StreamHandle::get();
+    let (response, acquire_request_permits) = match shared.acquire_request_permits(peer) {
+        Ok(acquire_request_permits) => {
             let cut = own.as_ref().map(|own| own.cut.clone()).unwrap_or_default();
             let Ok(response) = shared.answer(request, peer, ConnectionHandle(cut)).await;
-            (response, Some(seat))
+            (response, Some(acquire_request_permits))
         }
         Err(why) => ((shared.refuse)(why, request.uri(), request.headers().get(header::ORIGIN)), None),
     };
-    response.map(|body| Paced::new(body, own.as_ref(), seat))
+    response.map(|body| FlowControlledBody::new(body, own.as_ref(), acquire_request_permits))
 }

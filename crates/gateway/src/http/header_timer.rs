@@ -12,19 +12,19 @@ use crate::http::timeout_stream::HasRead;
 
 /// Of one connection.
 #[derive(Debug, Clone)]
-pub(crate) struct HeadTimer {
+pub(crate) struct HeaderTimer {
     pub(crate) has_read: HasRead,
     pub(crate) head_timeout: Duration,
 }
 
-/// Ends at its deadline, or after the time for a head that has begun. It is polled whenever something was read.
-struct HeadSleep {
+/// CloseMode at its deadline, or after the time for a head that has begun. It is polled whenever something was read.
+struct HeaderSleep {
     idle: Pin<Box<tokio::time::Sleep>>,
     head: Option<Pin<Box<tokio::time::Sleep>>>,
-    timer: HeadTimer,
+    timer: HeaderTimer,
 }
 
-impl Timer for HeadTimer {
+impl Timer for HeaderTimer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
         self.sleep_until(Instant::now() + duration)
     }
@@ -33,13 +33,13 @@ impl Timer for HeadTimer {
         // What is read from now on is the next head.
         self.has_read.forget();
         let idle = Box::pin(sleep_until(TokioInstant::from_std(deadline)));
-        Box::pin(HeadSleep { idle, head: None, timer: self.clone() })
+        Box::pin(HeaderSleep { idle, head: None, timer: self.clone() })
     }
 }
 
-impl Sleep for HeadSleep {}
+impl Sleep for HeaderSleep {}
 
-impl Future for HeadSleep {
+impl Future for HeaderSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {

@@ -1,6 +1,6 @@
 //! The streams of one HTTP/2 connection, each cut alone.
 //!
-//! A response is a task of its own ([`Streams`] spawns them for hyper). Dropped, it resets its stream, and h2 lets go what
+//! A response is a task of its own ([`ResponseExecutor`] spawns them for hyper). Dropped, it resets its stream, and h2 lets go what
 //! was queued: so a viewer that is cut, and a peer that gives one stream no window, cost the others on the connection nothing.
 
 use std::future::{Future, poll_fn};
@@ -17,26 +17,26 @@ use runtime::spawn_named;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::http::wake_gated::Rarely;
+use crate::http::wake_gated::WakeGated;
 use crate::metrics;
 
 /// A body goes to h2 in pieces of this size, and the next one only when the peer has room for more: what waits for a
 /// window is bounded by the send buffer and one piece.
-const PIECE: usize = 16 * 1024;
+const BODY_CHUNK: usize = 16 * 1024;
 
 tokio::task_local! {
-    static OWN: Own;
+    static OWN: StreamHandle;
 }
 
 /// What the task of a response knows of itself.
 #[derive(Debug, Clone)]
-pub(crate) struct Own {
+pub(crate) struct StreamHandle {
     /// Cancelled, the stream is reset.
     pub(crate) cut: CancellationToken,
     progress: Progress,
 }
 
-impl Own {
+impl StreamHandle {
     /// Of the stream whose task this is called in; `None` in any other.
     pub(crate) fn get() -> Option<Self> {
         OWN.try_with(Clone::clone).ok()
@@ -45,16 +45,16 @@ impl Own {
 
 /// Runs the responses of one connection. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Streams {
+pub(crate) struct ResponseExecutor {
     connection: CancellationToken,
-    patience: Duration,
+    timeout: Duration,
     open: Arc<AtomicUsize>,
 }
 
-impl Streams {
-    /// Streams that end with `connection`, and whose peers may take nothing for as long as `patience`.
-    pub(crate) fn new(connection: CancellationToken, patience: Duration) -> Self {
-        Self { connection, patience, open: Arc::default() }
+impl ResponseExecutor {
+    /// ResponseExecutor that end with `connection`, and whose peers may take nothing for as long as `timeout`.
+    pub(crate) fn new(connection: CancellationToken, timeout: Duration) -> Self {
+        Self { connection, timeout, open: Arc::default() }
     }
 
     /// How many responses are under way.
@@ -63,15 +63,15 @@ impl Streams {
     }
 }
 
-impl<F> hyper::rt::Executor<F> for Streams
+impl<F> hyper::rt::Executor<F> for ResponseExecutor
 where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, response: F) {
         let (cut, progress) = (self.connection.child_token(), Progress::default());
-        let own = Own { cut: cut.clone(), progress: progress.clone() };
+        let own = StreamHandle { cut: cut.clone(), progress: progress.clone() };
         let counted = Counted::new(&self.open);
-        let mut stall = Stall { progress, patience: self.patience, sleep: None };
+        let mut stall = WindowTimeout { progress, timeout: self.timeout, sleep: None };
         spawn_named("http stream", async move {
             let _counted = counted;
             let mut response = pin!(OWN.scope(own, response));
@@ -79,8 +79,8 @@ where
                 // The response before the stall, which looks at what it did.
                 biased;
                 () = response.as_mut() => {}
-                () = Rarely::new(cut.cancelled()) => {}
-                () = poll_fn(|context| stall.poll(context)) => metrics::stalled(),
+                () = WakeGated::new(cut.cancelled()) => {}
+                () = poll_fn(|context| stall.poll(context)) => metrics::write_timeout(),
             }
         });
     }
@@ -115,17 +115,17 @@ impl Progress {
 /// Ready when a piece has waited for too long. It is polled whenever the response was, in the same task, and so sees all
 /// that the response does.
 #[derive(Debug)]
-struct Stall {
+struct WindowTimeout {
     progress: Progress,
-    patience: Duration,
+    timeout: Duration,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-impl Stall {
+impl WindowTimeout {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             let Some(since) = *self.progress.waiting_since() else { return Poll::Pending };
-            let deadline = since + self.patience;
+            let deadline = since + self.timeout;
             let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
             ready!(sleep.as_mut().poll(context));
             if sleep.deadline() >= deadline {
@@ -139,21 +139,21 @@ impl Stall {
 
 /// A body that is handed on in pieces, and says when it waits for the peer. It keeps `kept` until it has ended.
 #[derive(Debug)]
-pub(crate) struct Paced<K> {
+pub(crate) struct FlowControlledBody<K> {
     body: Body,
     rest: Bytes,
     progress: Option<Progress>,
     _kept: K,
 }
 
-impl<K> Paced<K> {
-    pub(crate) fn new(body: Body, own: Option<&Own>, kept: K) -> Self {
+impl<K> FlowControlledBody<K> {
+    pub(crate) fn new(body: Body, own: Option<&StreamHandle>, kept: K) -> Self {
         let progress = own.map(|own| own.progress.clone());
         Self { body, rest: Bytes::new(), progress, _kept: kept }
     }
 }
 
-impl<K: Unpin> http_body::Body for Paced<K> {
+impl<K: Unpin> http_body::Body for FlowControlledBody<K> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -175,7 +175,7 @@ impl<K: Unpin> http_body::Body for Paced<K> {
                 Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
             }
         }
-        let length = this.rest.len().min(PIECE);
+        let length = this.rest.len().min(BODY_CHUNK);
         let piece = this.rest.split_to(length);
         if let Some(progress) = &this.progress {
             *progress.waiting_since() = Some(Instant::now());
@@ -204,15 +204,15 @@ mod tests {
 
     use super::*;
 
-    fn own() -> Own {
-        Own { cut: CancellationToken::new(), progress: Progress::default() }
+    fn own() -> StreamHandle {
+        StreamHandle { cut: CancellationToken::new(), progress: Progress::default() }
     }
 
     #[tokio::test]
     async fn a_body_comes_in_pieces_and_ends_with_the_last() {
         let own = own();
         let whole = Bytes::from((0..40_000_u32).map(|byte| byte as u8).collect::<Vec<_>>());
-        let mut body = Paced::new(Body::from(whole.clone()), Some(&own), ());
+        let mut body = FlowControlledBody::new(Body::from(whole.clone()), Some(&own), ());
         assert_eq!(body.size_hint().exact(), Some(40_000));
         let mut got = Vec::new();
         let mut sizes = Vec::new();
@@ -223,20 +223,20 @@ mod tests {
             got.extend_from_slice(&piece);
             assert_eq!(body.size_hint().exact(), Some(40_000 - got.len() as u64));
         }
-        assert_eq!((got, sizes), (whole.to_vec(), vec![PIECE, PIECE, 40_000 - 2 * PIECE]));
+        assert_eq!((got, sizes), (whole.to_vec(), vec![BODY_CHUNK, BODY_CHUNK, 40_000 - 2 * BODY_CHUNK]));
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_a_piece_that_waits_is_a_stall() {
         let own = own();
-        let patience = Duration::from_secs(30);
-        let mut stall = Stall { progress: own.progress.clone(), patience, sleep: None };
+        let timeout = Duration::from_secs(30);
+        let mut stall = WindowTimeout { progress: own.progress.clone(), timeout, sleep: None };
         let mut is_stalled = async |within: u64| {
             let stalled = poll_fn(|context| stall.poll(context));
             tokio::time::timeout(Duration::from_secs(within), stalled).await.is_ok()
         };
         assert!(!is_stalled(100).await, "nothing waits");
-        let mut body = Paced::new(Body::from(vec![0; 3 * PIECE]), Some(&own), ());
+        let mut body = FlowControlledBody::new(Body::from(vec![0; 3 * BODY_CHUNK]), Some(&own), ());
         for _ in 0..2 {
             poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await.unwrap().unwrap();
             assert!(!is_stalled(20).await, "the peer takes its time, and takes it");

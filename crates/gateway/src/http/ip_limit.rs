@@ -9,52 +9,52 @@ const V6_PREFIX: u32 = 64;
 
 /// Counts by peer. Clones share them.
 #[derive(Debug, Clone)]
-pub(crate) struct Peers {
-    most: usize,
-    taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
+pub(crate) struct IpLimiter {
+    max: usize,
+    in_use: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
 /// One place of a peer; dropped, it is free again.
 #[derive(Debug)]
-pub(crate) struct Place {
-    peers: Peers,
-    /// `None` when peers are not counted.
+pub(crate) struct IpPermit {
+    ip_limiter: IpLimiter,
+    /// `None` when ip_limiter are not counted.
     peer: Option<IpAddr>,
 }
 
-impl Peers {
-    /// At most `most` places for each peer; 0 counts nobody.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, taken: Arc::default() }
+impl IpLimiter {
+    /// At max `max` places for each peer; 0 counts nobody.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { max, in_use: Arc::default() }
     }
 
     /// A place for the peer at `addr`; `None` when it has as many as it may.
-    pub(crate) fn admit(&self, addr: IpAddr) -> Option<Place> {
-        if self.most == 0 {
-            return Some(Place { peers: self.clone(), peer: None });
+    pub(crate) fn admit(&self, addr: IpAddr) -> Option<IpPermit> {
+        if self.max == 0 {
+            return Some(IpPermit { ip_limiter: self.clone(), peer: None });
         }
         let peer = peer(addr);
-        let mut all = self.taken();
-        let taken = all.entry(peer).or_default();
-        if *taken >= self.most {
+        let mut all = self.in_use();
+        let in_use = all.entry(peer).or_default();
+        if *in_use >= self.max {
             return None;
         }
-        *taken += 1;
-        Some(Place { peers: self.clone(), peer: Some(peer) })
+        *in_use += 1;
+        Some(IpPermit { ip_limiter: self.clone(), peer: Some(peer) })
     }
 
-    fn taken(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_use(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Place {
+impl Drop for IpPermit {
     fn drop(&mut self) {
         let Some(peer) = self.peer else { return };
-        let mut all = self.peers.taken();
-        if let Some(taken) = all.get_mut(&peer) {
-            *taken -= 1;
-            if *taken == 0 {
+        let mut all = self.ip_limiter.in_use();
+        if let Some(in_use) = all.get_mut(&peer) {
+            *in_use -= 1;
+            if *in_use == 0 {
                 all.remove(&peer);
             }
         }
@@ -79,24 +79,24 @@ mod tests {
 
     #[test]
     fn a_peer_has_so_many_places_and_gets_them_back() {
-        let peers = Peers::new(2);
-        let first = peers.admit(addr("10.0.0.1")).unwrap();
+        let ip_limiter = IpLimiter::new(2);
+        let first = ip_limiter.admit(addr("10.0.0.1")).unwrap();
         // The same peer in the form of a socket that takes both families.
-        let _second = peers.admit(addr("::ffff:10.0.0.1")).unwrap();
-        assert!(peers.admit(addr("10.0.0.1")).is_none() && peers.admit(addr("10.0.0.2")).is_some());
+        let _second = ip_limiter.admit(addr("::ffff:10.0.0.1")).unwrap();
+        assert!(ip_limiter.admit(addr("10.0.0.1")).is_none() && ip_limiter.admit(addr("10.0.0.2")).is_some());
         drop(first);
-        assert!(peers.admit(addr("10.0.0.1")).is_some());
-        assert_eq!(peers.taken().len(), 1, "who has gone is forgotten");
+        assert!(ip_limiter.admit(addr("10.0.0.1")).is_some());
+        assert_eq!(ip_limiter.in_use().len(), 1, "who has gone is forgotten");
     }
 
     #[test]
     fn a_network_of_version_6_is_one_peer_and_0_counts_nobody() {
-        let peers = Peers::new(1);
-        let _place = peers.admit(addr("2001:db8::1")).unwrap();
-        assert!(peers.admit(addr("2001:db8::ffff:2")).is_none());
-        assert!(peers.admit(addr("2001:db8:0:1::1")).is_some());
-        let peers = Peers::new(0);
-        let places: Vec<_> = (0..100).map(|_| peers.admit(addr("10.0.0.1"))).collect();
-        assert!(places.iter().all(Option::is_some) && peers.taken().is_empty());
+        let ip_limiter = IpLimiter::new(1);
+        let _place = ip_limiter.admit(addr("2001:db8::1")).unwrap();
+        assert!(ip_limiter.admit(addr("2001:db8::ffff:2")).is_none());
+        assert!(ip_limiter.admit(addr("2001:db8:0:1::1")).is_some());
+        let ip_limiter = IpLimiter::new(0);
+        let places: Vec<_> = (0..100).map(|_| ip_limiter.admit(addr("10.0.0.1"))).collect();
+        assert!(places.iter().all(Option::is_some) && ip_limiter.in_use().is_empty());
     }
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::http::connection::{self, Refuse, Shared};
-use crate::http::ip_limit::{Peers, Place};
+use crate::http::ip_limit::{IpLimiter, IpPermit};
 use crate::http::limits::HttpLimits;
 use crate::metrics;
 
@@ -51,14 +51,14 @@ pub(crate) async fn serve(
         router,
         refuse,
         limits,
-        peers: Peers::new(limits.connections_per_peer),
+        ip_limiter: IpLimiter::new(limits.connections_per_peer),
         streams: Arc::new(Semaphore::new(most_connections)),
         drain: drain.clone(),
         abort: CancellationToken::new(),
     });
     let places = Arc::new(Semaphore::new(most_connections));
     let begin = |stream: TcpStream, addr: SocketAddr, place: OwnedSemaphorePermit| {
-        let Some(of_peer) = shared.peers.admit(addr.ip()) else { return reset(&stream, addr) };
+        let Some(of_peer) = shared.ip_limiter.admit(addr.ip()) else { return reset(&stream, addr) };
         prepare(&stream, shared.limits.write_timeout);
         let served = serve_one(Arc::clone(&shared), stream, addr.ip(), (place, of_peer));
         spawn_named("http connection", tracker.track_future(served));
@@ -105,19 +105,19 @@ async fn serve_one(
     shared: Arc<Shared>,
     stream: TcpStream,
     peer: IpAddr,
-    _places: (OwnedSemaphorePermit, Place),
+    _places: (OwnedSemaphorePermit, IpPermit),
 ) {
     connection::serve(shared, stream, peer).await;
 }
 
 /// Reset, so that nothing of it stays with us.
 fn reset(stream: &TcpStream, addr: SocketAddr) {
-    metrics::refused_connection();
+    metrics::connection_rejected();
     tracing::debug!(%addr, "the peer has as many connections as it may have");
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
-fn prepare(stream: &TcpStream, patience: Duration) {
+fn prepare(stream: &TcpStream, timeout: Duration) {
     let socket = SockRef::from(stream);
     let set = || {
         socket.set_tcp_nodelay(true)?;
@@ -125,7 +125,7 @@ fn prepare(stream: &TcpStream, patience: Duration) {
         {
             socket.set_tcp_notsent_lowat(NOT_SENT)?;
             // What was sent and is not acknowledged for so long ends the connection: the client is gone.
-            socket.set_tcp_user_timeout(Some(patience))?;
+            socket.set_tcp_user_timeout(Some(timeout))?;
         }
         Ok::<_, io::Error>(())
     };

@@ -30,15 +30,15 @@ pub(crate) enum Version {
 }
 
 #[derive(Debug)]
-pub(crate) struct Guarded {
+pub(crate) struct TimeoutStream {
     stream: TcpStream,
-    patience: Duration,
+    timeout: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
     /// What was read to tell the versions apart, from `given` on still to be handed on.
     ahead: [u8; PREFACE.len()],
     read: usize,
     given: usize,
-    ends: Ends,
+    ends: CloseMode,
     resets: bool,
     has_read: HasRead,
 }
@@ -48,9 +48,9 @@ pub(crate) struct Guarded {
 /// A body without a length and without chunks, as HTTP/1.0 has it, ends with its connection: there a proxy can tell a cut from
 /// an end only when the connection is reset, which the kernel then does even for a process that was killed.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ends(Arc<AtomicBool>);
+pub(crate) struct CloseMode(Arc<AtomicBool>);
 
-impl Ends {
+impl CloseMode {
     /// From the next write on, anything but an orderly shutdown resets the connection.
     pub(crate) fn by_reset(&self) {
         self.0.store(true, Ordering::Relaxed);
@@ -77,14 +77,14 @@ impl HasRead {
     }
 }
 
-impl Guarded {
-    pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
-        let (ends, ahead) = (Ends::default(), [0; PREFACE.len()]);
+impl TimeoutStream {
+    pub(crate) fn new(stream: TcpStream, timeout: Duration) -> Self {
+        let (ends, ahead) = (CloseMode::default(), [0; PREFACE.len()]);
         let has_read = HasRead::default();
-        Self { stream, patience, stalled: None, ahead, read: 0, given: 0, ends, resets: false, has_read }
+        Self { stream, timeout, stalled: None, ahead, read: 0, given: 0, ends, resets: false, has_read }
     }
 
-    pub(crate) fn ends(&self) -> Ends {
+    pub(crate) fn ends(&self) -> CloseMode {
         self.ends.clone()
     }
 
@@ -101,7 +101,7 @@ impl Guarded {
     }
 
     /// Before anything is written of a body that must not end by itself.
-    fn heed_ends(&mut self) {
+    fn apply_close_mode(&mut self) {
         if !self.resets && self.ends.0.load(Ordering::Relaxed) {
             self.set_resets(true);
         }
@@ -128,15 +128,15 @@ impl Guarded {
             self.stalled = None;
             return written;
         }
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.timeout;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         ready!(stalled.as_mut().poll(context));
-        metrics::stalled();
+        metrics::write_timeout();
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
     }
 }
 
-impl AsyncRead for Guarded {
+impl AsyncRead for TimeoutStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -160,13 +160,13 @@ impl AsyncRead for Guarded {
     }
 }
 
-impl AsyncWrite for Guarded {
+impl AsyncWrite for TimeoutStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.heed_ends();
+        self.apply_close_mode();
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.watch(context, written)
     }
@@ -185,7 +185,7 @@ impl AsyncWrite for Guarded {
             }
             return self.poll_write(context, &joined[..end]);
         }
-        self.heed_ends();
+        self.apply_close_mode();
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
         self.watch(context, written)
     }
@@ -224,7 +224,7 @@ mod tests {
             }
         };
         let server = async {
-            let mut guarded = Guarded::new(listener.accept().await.unwrap().0, Duration::from_secs(1));
+            let mut guarded = TimeoutStream::new(listener.accept().await.unwrap().0, Duration::from_secs(1));
             let version = guarded.sniff().await.unwrap();
             let mut all = Vec::new();
             guarded.read_to_end(&mut all).await.unwrap();
@@ -255,7 +255,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let _idle = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
-        let mut guarded = Guarded::new(stream, Duration::from_millis(200));
+        let mut guarded = TimeoutStream::new(stream, Duration::from_millis(200));
         let error = guarded.write_all(&vec![0; 64 << 20]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }

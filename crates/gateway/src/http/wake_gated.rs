@@ -9,29 +9,29 @@ use std::task::{Context, Poll, Wake, Waker};
 /// Polled only when it was woken itself, and not whenever its task was: to look whether a token was cancelled takes a lock
 /// each time, which a connection would do with every event that it writes. One flag is looked at instead.
 #[derive(Debug)]
-pub(crate) struct Rarely<F> {
+pub(crate) struct WakeGated<F> {
     future: Pin<Box<F>>,
-    alarm: Arc<Alarm>,
-    /// Rings the alarm.
-    ringer: Waker,
-    /// As the alarm has it.
+    flag: Arc<WakeFlag>,
+    /// Rings the flag.
+    waker: Waker,
+    /// As the flag has it.
     task: Option<Waker>,
 }
 
 /// Invariant: what rings sets the flag before it looks for the task, and the task is there before the flag is looked at.
 #[derive(Debug)]
-struct Alarm {
+struct WakeFlag {
     has_rung: AtomicBool,
     task: Mutex<Option<Waker>>,
 }
 
-impl Alarm {
+impl WakeFlag {
     fn task(&self) -> MutexGuard<'_, Option<Waker>> {
         self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Wake for Alarm {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -44,30 +44,30 @@ impl Wake for Alarm {
     }
 }
 
-impl<F: Future> Rarely<F> {
+impl<F: Future> WakeGated<F> {
     pub(crate) fn new(future: F) -> Self {
         // Rung, for it has not been polled yet.
-        let alarm = Arc::new(Alarm { has_rung: AtomicBool::new(true), task: Mutex::new(None) });
-        let ringer = Waker::from(Arc::clone(&alarm));
-        Self { future: Box::pin(future), alarm, ringer, task: None }
+        let flag = Arc::new(WakeFlag { has_rung: AtomicBool::new(true), task: Mutex::new(None) });
+        let waker = Waker::from(Arc::clone(&flag));
+        Self { future: Box::pin(future), flag, waker, task: None }
     }
 }
 
-impl<F: Future> Future for Rarely<F> {
+impl<F: Future> Future for WakeGated<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
         if !this.task.as_ref().is_some_and(|task| task.will_wake(context.waker())) {
-            *this.alarm.task() = Some(context.waker().clone());
+            *this.flag.task() = Some(context.waker().clone());
             this.task = Some(context.waker().clone());
         }
-        if !this.alarm.has_rung.load(Ordering::Acquire) {
+        if !this.flag.has_rung.load(Ordering::Acquire) {
             return Poll::Pending;
         }
         // What was done before a ring that is taken back here is seen by the poll.
-        this.alarm.has_rung.swap(false, Ordering::AcqRel);
-        this.future.as_mut().poll(&mut Context::from_waker(&this.ringer))
+        this.flag.has_rung.swap(false, Ordering::AcqRel);
+        this.future.as_mut().poll(&mut Context::from_waker(&this.waker))
     }
 }
 
@@ -92,17 +92,17 @@ mod tests {
             polls.set(polls.get() + 1);
             cancelled.as_mut().poll(context)
         });
-        let mut rarely = pin!(Rarely::new(counted));
+        let mut gated = pin!(WakeGated::new(counted));
         for _ in 0..100 {
             tokio::select! {
                 biased;
-                () = rarely.as_mut() => panic!("nothing was cancelled"),
+                () = gated.as_mut() => panic!("nothing was cancelled"),
                 () = sleep(Duration::from_millis(1)) => {}
             }
         }
         assert_eq!(polls.get(), 1);
         token.cancel();
-        rarely.as_mut().await;
+        gated.as_mut().await;
         assert_eq!(polls.get(), 2);
     }
 
@@ -110,9 +110,9 @@ mod tests {
     async fn it_wakes_the_task_that_it_is_in_now() {
         for round in 0..500 {
             let token = CancellationToken::new();
-            let mut rarely = Rarely::new(token.clone().cancelled_owned());
-            assert!((&mut rarely).now_or_never().is_none());
-            let elsewhere = runtime::spawn_named("elsewhere", rarely);
+            let mut gated = WakeGated::new(token.clone().cancelled_owned());
+            assert!((&mut gated).now_or_never().is_none());
+            let elsewhere = runtime::spawn_named("elsewhere", gated);
             if round % 2 == 0 {
                 tokio::task::yield_now().await;
             }

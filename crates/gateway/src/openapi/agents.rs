@@ -3,7 +3,7 @@
 use model::WaitReason;
 use serde_json::{Value, json};
 
-use crate::api::agents::{AgentBody, AgentNow, AgentsPage, AgentsQuery, PutAnswer};
+use crate::api::agents::{AgentBody, AgentDetail, AgentsPage, AgentsQuery, PutAnswer};
 use crate::api::audit::{AuditPage, AuditQuery};
 use crate::api::batches::{IncompletePage, IncompleteQuery};
 use crate::api::dead_letters::{DeadLettersPage, DeadLettersQuery};
@@ -16,56 +16,56 @@ pub(crate) fn operations() -> Vec<Operation> {
     vec![
         Operation::get("/v1/agents", "listAgents", "All agents")
             .tag(AGENTS)
-            .needs(Scope::ReadAgents)
-            .asks::<AgentsQuery>()
-            .answers::<AgentsPage>(200, "Agents, by their ids", json!({ "agents": [agent()], "next": null }))
-            .may_say(&["invalid_limit"]),
+            .scope(Scope::ReadAgents)
+            .query::<AgentsQuery>()
+            .response::<AgentsPage>(200, "Agents, by their ids", json!({ "agents": [agent()], "next": null }))
+            .errors(&["invalid_limit"]),
         Operation::get("/v1/agents/{agent}", "showAgent", "An agent, its queue, and why its head waits")
             .tag(AGENTS)
-            .needs(Scope::ReadAgents)
-            .answers::<AgentNow>(200, "The agent", agent_now())
-            .may_say(&["unknown_agent"]),
+            .scope(Scope::ReadAgents)
+            .response::<AgentDetail>(200, "The agent", agent_now())
+            .errors(&["unknown_agent"]),
         Operation::put("/v1/agents/{agent}", "putAgent", "Create an agent, or change its settings")
             .tag(AGENTS)
-            .needs(Scope::ConfigureAgents)
-            .takes_actor()
+            .scope(Scope::ConfigureAgents)
+            .actor_header()
             .body::<AgentBody>(json!({ "workflow": "default", "settings": { "deadline_ms": 60_000 } }))
-            .answers::<PutAnswer>(201, "It is new", put.clone())
-            .answers::<PutAnswer>(200, "Its settings are these now", put)
-            .may_say(&["invalid_settings"]),
+            .response::<PutAnswer>(201, "It is new", put.clone())
+            .response::<PutAnswer>(200, "Its settings are these now", put)
+            .errors(&["invalid_settings"]),
         act("/v1/agents/{agent}/pause", "pauseAgent", "Start no task until it is resumed"),
         act("/v1/agents/{agent}/resume", "resumeAgent", "Start tasks again"),
         act("/v1/agents/{agent}/clear-backoff", "clearBackoff", "Try the head again now"),
         Operation::get("/v1/agents/{agent}/audit", "auditAgent", "Who did what to an agent")
             .tag(AGENTS)
-            .needs(Scope::ReadAudit)
-            .asks::<AuditQuery>()
-            .answers::<AuditPage>(200, "Acts, newest first", audit("ann"))
-            .may_say(&["unknown_agent", "invalid_limit"]),
+            .scope(Scope::ReadAudit)
+            .query::<AuditQuery>()
+            .response::<AuditPage>(200, "Acts, newest first", audit("ann"))
+            .errors(&["unknown_agent", "invalid_limit"]),
         Operation::get(
             "/v1/agents/{agent}/batches",
             "listIncompleteBatches",
             "Turns that are not complete, in all threads of an agent",
         )
         .tag(AGENTS)
-        .needs(Scope::ReadThreads)
-        .asks::<IncompleteQuery>()
-        .answers::<IncompletePage>(
+        .scope(Scope::ReadThreads)
+        .query::<IncompleteQuery>()
+        .response::<IncompletePage>(
             200,
             "Incomplete batches, thread by thread",
             json!({ "agent_id": "ann", "batches": [incomplete()], "next": null }),
         )
-        .may_say(&["invalid_limit", "invalid_id", "invalid_position"]),
+        .errors(&["invalid_limit", "invalid_id", "invalid_position"]),
         Operation::get("/v1/dead-letters", "listDeadLetters", "What was given up on, with its reason")
             .tag(AGENTS)
-            .needs(Scope::ReadDeadLetters)
-            .asks::<DeadLettersQuery>()
-            .answers::<DeadLettersPage>(
+            .scope(Scope::ReadDeadLetters)
+            .query::<DeadLettersQuery>()
+            .response::<DeadLettersPage>(
                 200,
                 "Dead letters, the newest first",
                 json!({ "dead_letters": [dead_letter()], "next": "1795000000000000:entry:3:7f3a:17" }),
             )
-            .may_say(&["invalid_limit", "invalid_id"]),
+            .errors(&["invalid_limit", "invalid_id"]),
     ]
 }
 
@@ -88,7 +88,7 @@ fn dead_letter() -> Value {
 }
 
 fn act(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
-    Operation::post(path, id, summary).tag(AGENTS).needs(Scope::OperateAgents).takes_actor().no_body().acts()
+    Operation::post(path, id, summary).tag(AGENTS).scope(Scope::OperateAgents).actor_header().no_body().acts()
 }
 
 fn agent() -> Value {

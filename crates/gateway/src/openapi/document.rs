@@ -35,10 +35,10 @@ pub(crate) fn operations() -> Vec<Operation> {
 fn described() -> Value {
     let (mut paths, mut schemas) = (BTreeMap::new(), BTreeMap::new());
     for operation in operations() {
-        operation.gather(&mut schemas);
+        operation.collect_schemas(&mut schemas);
         let (path, method) = (operation.path(), operation.method());
         let item: &mut Map<String, Value> = paths.entry(path).or_default();
-        item.insert(method.to_owned(), operation.described());
+        item.insert(method.to_owned(), operation.to_json());
     }
     json!({
         "openapi": "3.1.0",

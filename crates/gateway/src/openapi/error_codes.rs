@@ -42,7 +42,7 @@ pub(crate) const BODY: [&str; 7] = [
 ];
 
 /// What an act or an order may lead to, which goes through the stream.
-pub(crate) const ORDER: [&str; 2] = ["nats_unavailable", "stream_refuses"];
+pub(crate) const PUBLISH: [&str; 2] = ["nats_unavailable", "stream_refuses"];
 
 /// What an input may lead to.
 pub(crate) const INPUT: [&str; 5] =
@@ -52,7 +52,7 @@ pub(crate) const INPUT: [&str; 5] =
 pub(crate) const STREAM: [&str; 3] = ["too_many_viewers", "too_many_threads", "draining"];
 
 /// What a request of another protocol may lead to.
-pub(crate) const SPOKEN: [&str; 11] = [
+pub(crate) const PROTOCOL: [&str; 11] = [
     "missing_required_parameter",
     "invalid_value",
     "unsupported_parameter",
@@ -71,13 +71,17 @@ const fn code(name: &'static str, status: StatusCode, text: &'static str) -> Cod
     Code { name, status, is_retryable, text }
 }
 
-const fn passing(name: &'static str, status: StatusCode, text: &'static str) -> Code {
+const fn retryable(name: &'static str, status: StatusCode, text: &'static str) -> Code {
     Code { is_retryable: true, ..code(name, status, text) }
 }
 
 /// All of them, by their names.
 pub(crate) const ALL: &[Code] = &[
-    passing("agent_backing_off", StatusCode::CONFLICT, "the agent backs off and takes no messages meanwhile"),
+    retryable(
+        "agent_backing_off",
+        StatusCode::CONFLICT,
+        "the agent backs off and takes no messages meanwhile",
+    ),
     Code {
         is_retryable: false,
         ..code(
@@ -92,7 +96,7 @@ pub(crate) const ALL: &[Code] = &[
     code(
         "credentials_unavailable",
         StatusCode::SERVICE_UNAVAILABLE,
-        "credentials cannot be checked at the moment",
+        "authenticator cannot be checked at the moment",
     ),
     code("cursor_ahead", StatusCode::CONFLICT, "the cursor is ahead of all that the thread has"),
     code("draining", StatusCode::SERVICE_UNAVAILABLE, "the gateway is about to stop"),
@@ -156,7 +160,7 @@ pub(crate) const ALL: &[Code] = &[
     ),
     code("origin_not_allowed", StatusCode::FORBIDDEN, "pages of this origin may not do this"),
     code("parameters_too_large", StatusCode::PAYLOAD_TOO_LARGE, "what is asked of the model is too large"),
-    passing("rate_limited", StatusCode::TOO_MANY_REQUESTS, "the tenant asks for more than it may"),
+    retryable("rate_limited", StatusCode::TOO_MANY_REQUESTS, "the tenant asks for more than it may"),
     code("starting", StatusCode::SERVICE_UNAVAILABLE, "the gateway has not reached the database yet"),
     code(
         "store_unavailable",
@@ -170,14 +174,14 @@ pub(crate) const ALL: &[Code] = &[
     ),
     code("stream_refuses", StatusCode::SERVICE_UNAVAILABLE, "the stream takes nothing at the moment"),
     code("task_conflict", StatusCode::CONFLICT, "the agent knows a task of that id with another payload"),
-    passing(
+    retryable(
         "thread_busy",
         StatusCode::CONFLICT,
         "the thread has a turn under way, and its policy is `reject`",
     ),
     code("thread_erased", StatusCode::GONE, "the thread was erased"),
     code("thread_exists", StatusCode::CONFLICT, "there is a thread of that id, and it is another one"),
-    passing(
+    retryable(
         "too_many_requests",
         StatusCode::TOO_MANY_REQUESTS,
         "the address has more requests under way than it may",
@@ -192,7 +196,7 @@ pub(crate) const ALL: &[Code] = &[
         StatusCode::SERVICE_UNAVAILABLE,
         "this gateway follows as many threads as it may",
     ),
-    passing(
+    retryable(
         "too_many_unknown_keys",
         StatusCode::TOO_MANY_REQUESTS,
         "the address has sent too many unknown keys",

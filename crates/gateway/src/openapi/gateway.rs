@@ -10,7 +10,7 @@ use crate::openapi::tags::GATEWAY;
 pub(crate) fn operations() -> Vec<Operation> {
     let policy = json!({ "type": "string" });
     vec![
-        Operation::get("/", "about", "What answers here").tag(GATEWAY).answers::<ServiceInfo>(
+        Operation::get("/", "about", "What answers here").tag(GATEWAY).response::<ServiceInfo>(
             200,
             "Name and version",
             json!({ "name": "antiphon", "version": env!("CARGO_PKG_VERSION") }),
@@ -18,7 +18,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         probe("/livez", "livez", "Whether the process works"),
         probe("/readyz", "readyz", "Whether the gateway takes requests"),
         probe("/startupz", "startupz", "Whether the process has started"),
-        Operation::get("/openapi.json", "openapi", "This description").tag(GATEWAY).answers_with(
+        Operation::get("/openapi.json", "openapi", "This description").tag(GATEWAY).response_with(
             Answer::json(
                 200,
                 "OpenAPI 3.1",
@@ -28,21 +28,21 @@ pub(crate) fn operations() -> Vec<Operation> {
         ),
         Operation::get("/docs", "docs", "This description as a page")
             .tag(GATEWAY)
-            .says("It needs no network but this gateway.")
-            .answers_with(Answer::text(200, "The page", "text/html"))
+            .description("It needs no network but this gateway.")
+            .response_with(Answer::text(200, "The page", "text/html"))
             .with_header("Content-Security-Policy", "Nothing but this gateway's own.", policy),
         Operation::get("/docs/{file}", "docsFile", "What the page consists of")
             .tag(GATEWAY)
-            .answers_with(
+            .response_with(
                 Answer::text(200, "A file", "text/javascript").or("text/css", json!({ "type": "string" })),
             )
-            .may_say(&["not_acceptable", "invalid_id"]),
+            .errors(&["not_acceptable", "invalid_id"]),
     ]
 }
 
 fn probe(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
     Operation::get(path, id, summary)
         .tag(GATEWAY)
-        .answers_with(Answer::text(200, "It does", "text/plain"))
-        .answers_with(Answer::text(503, "It does not, and why", "text/plain"))
+        .response_with(Answer::text(200, "It does", "text/plain"))
+        .response_with(Answer::text(503, "It does not, and why", "text/plain"))
 }

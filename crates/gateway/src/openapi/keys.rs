@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::api::keys::{KeyBody, KeysPage, KeysQuery, MadeKey};
-use crate::api::tickets::{ShownTicket, TicketBody};
-use crate::api::views::ShownKey;
+use crate::api::tickets::{TicketBody, TicketView};
+use crate::api::views::KeyView;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::KEYS;
 
@@ -18,34 +18,34 @@ pub(crate) fn operations() -> Vec<Operation> {
     vec![
         Operation::get("/v1/keys", "listKeys", "The API keys of the tenant, without their secrets")
             .tag(KEYS)
-            .needs(Scope::ManageKeys)
-            .asks::<KeysQuery>()
-            .answers::<KeysPage>(200, "Keys, by their ids", page)
-            .may_say(&["invalid_limit"]),
+            .scope(Scope::ManageKeys)
+            .query::<KeysQuery>()
+            .response::<KeysPage>(200, "Keys, by their ids", page)
+            .errors(&["invalid_limit"]),
         Operation::post("/v1/keys", "makeKey", "Make an API key")
             .tag(KEYS)
-            .says("Its text is shown here and never again. Nobody gives what he does not have, or for longer than he has it himself.")
-            .needs(Scope::ManageKeys)
-            .takes_actor()
+            .description("Its text is shown here and never again. Nobody gives what he does not have, or for longer than he has it himself.")
+            .scope(Scope::ManageKeys)
+            .actor_header()
             .body::<KeyBody>(json!({ "name": "the web shop", "role": "operator", "expires_in_s": 7_776_000 }))
-            .answers::<MadeKey>(201, "The key", made)
-            .may_say(&["invalid_key", "unknown_key"]),
+            .response::<MadeKey>(201, "The key", made)
+            .errors(&["invalid_key", "unknown_key"]),
         Operation::delete("/v1/keys/{key}", "revokeKey", "End an API key")
             .tag(KEYS)
-            .says("Within seconds everywhere. The streams that were opened with it end.")
-            .needs(Scope::ManageKeys)
-            .takes_actor()
+            .description("Within seconds everywhere. The streams that were opened with it end.")
+            .scope(Scope::ManageKeys)
+            .actor_header()
             .no_body()
-            .answers::<ShownKey>(200, "It counts no longer", key())
-            .may_say(&["unknown_key"]),
+            .response::<KeyView>(200, "It counts no longer", key())
+            .errors(&["unknown_key"]),
         Operation::post("/v1/threads/{thread}/tickets", "makeTicket", "A ticket for the events of a thread")
             .tag(KEYS)
-            .says("For clients that cannot send headers: a browser's EventSource. It opens the events of this thread and nothing else.")
-            .needs(Scope::ReadThreads)
+            .description("For clients that cannot send headers: a browser's EventSource. It opens the events of this thread and nothing else.")
+            .scope(Scope::ReadThreads)
             .body::<TicketBody>(json!({ "lifetime_s": 300 }))
-            .answers::<ShownTicket>(201, "The ticket", ticket)
+            .response::<TicketView>(201, "The ticket", ticket)
             .with_header("Location", "The events.", place)
-            .may_say(&["invalid_ticket"]),
+            .errors(&["invalid_ticket"]),
     ]
 }
 

@@ -104,22 +104,22 @@ impl Operation {
         Self { tag, ..self }
     }
 
-    pub(crate) fn says(self, description: &'static str) -> Self {
+    pub(crate) fn description(self, description: &'static str) -> Self {
         Self { description: Some(description), ..self }
     }
 
     /// Whoever asks needs this scope. What is asked of the store and the stream may fail for the reasons that they have.
-    pub(crate) fn needs(self, scope: Scope) -> Self {
-        Self { scope: Some(scope), ..self }.may_say(&error_codes::SECURED)
+    pub(crate) fn scope(self, scope: Scope) -> Self {
+        Self { scope: Some(scope), ..self }.errors(&error_codes::SECURED)
     }
 
     /// How refusals are written, where it is not as problems.
-    pub(crate) fn refuses_as(self, errors: Errors) -> Self {
+    pub(crate) fn error_format(self, errors: Errors) -> Self {
         Self { errors, ..self }
     }
 
     /// Codes of errors.
-    pub(crate) fn may_say(mut self, codes: &[&'static str]) -> Self {
+    pub(crate) fn errors(mut self, codes: &[&'static str]) -> Self {
         self.codes.extend(codes);
         self
     }
@@ -149,12 +149,12 @@ impl Operation {
         }
         match self.parameters.is_empty() {
             true => self,
-            false => self.may_say(&["unknown_address"]),
+            false => self.errors(&["unknown_address"]),
         }
     }
 
     /// The query, as its type reads it.
-    pub(crate) fn asks<Q: IntoParams>(mut self) -> Self {
+    pub(crate) fn query<Q: IntoParams>(mut self) -> Self {
         for parameter in Q::into_params(|| Some(ParameterIn::Query)) {
             self.parameters.push(crate::openapi::schema::written(&parameter));
         }
@@ -175,7 +175,7 @@ impl Operation {
         self.take::<schemas::TicketText>();
         self.take::<schemas::Tokens>();
         self.take::<schemas::TurnName>();
-        self.may_say(&["invalid_query"])
+        self.errors(&["invalid_query"])
     }
 
     fn take<T: ToSchema>(&mut self) {
@@ -190,25 +190,25 @@ impl Operation {
     }
 
     /// Whoever acts may say who they are.
-    pub(crate) fn takes_actor(self) -> Self {
+    pub(crate) fn actor_header(self) -> Self {
         let text = format!("Who acts, for the audit; `{}` without it.", headers::DEFAULT_ACTOR);
         let header =
             self.header("X-Antiphon-Actor", &text, &visible(headers::MAX_ACTOR_LEN, "ann@example.org"));
-        header.may_say(&["invalid_actor"])
+        header.errors(&["invalid_actor"])
     }
 
     /// An input that is sent once, however often it comes.
-    pub(crate) fn takes_input_headers(self) -> Self {
+    pub(crate) fn input_headers(self) -> Self {
         let key = "The same key with the same body is the same turn; with another body it is refused.";
         let trace = "Goes with the turn to its workflow, for tracing across services.";
         let most = headers::MAX_HEADER_LEN;
         self.header("Idempotency-Key", key, &visible(most, "0198c4d2-e5f5-7a60"))
             .header("X-Correlation-Id", trace, &visible(most, "trace-17"))
-            .may_say(&["invalid_idempotency_key", "invalid_correlation_id"])
+            .errors(&["invalid_idempotency_key", "invalid_correlation_id"])
     }
 
     /// How far the reader has read.
-    pub(crate) fn takes_last_event_id(mut self) -> Self {
+    pub(crate) fn last_event_id_header(mut self) -> Self {
         let text = "The id of the last event that was read. A browser sends it by itself; where there is `after`, it counts before that.";
         let cursor = self.schema::<schemas::CursorText>();
         self.header(
@@ -219,7 +219,7 @@ impl Operation {
     }
 
     /// The thread, for a protocol that has no field for one.
-    pub(crate) fn takes_thread_header(mut self) -> Self {
+    pub(crate) fn thread_header(mut self) -> Self {
         let schema = self.schema::<schemas::ThreadName>();
         self.header("X-Antiphon-Thread", "The thread; it counts before `metadata.thread_id`.", &schema)
     }
@@ -228,7 +228,7 @@ impl Operation {
     pub(crate) fn body<T: ToSchema>(mut self, example: Value) -> Self {
         let schema = self.schema::<T>();
         self.body = Some(Body { schema, example, is_required: true });
-        self.may_say(&error_codes::BODY)
+        self.errors(&error_codes::BODY)
     }
 
     /// The body of another protocol.
@@ -239,25 +239,25 @@ impl Operation {
         self.schemas.push((request.name().to_owned(), request.schema()));
         let schema = json!({ "$ref": format!("#/components/schemas/{}", request.name()) });
         self.body = Some(Body { schema, example: request.example(), is_required: true });
-        self.may_say(&error_codes::SPOKEN)
+        self.errors(&error_codes::PROTOCOL)
     }
 
     /// Nothing, or an empty object.
     pub(crate) fn no_body(mut self) -> Self {
         let schema = json!({ "type": "object", "maxProperties": 0 });
         self.body = Some(Body { schema, example: json!({}), is_required: false });
-        self.may_say(&["unexpected_body", "body_too_large", "body_timeout", "body_cut"])
+        self.errors(&["unexpected_body", "body_too_large", "body_timeout", "body_cut"])
     }
 
     /// A good answer.
-    pub(crate) fn answers<T: ToSchema>(mut self, status: u16, text: &'static str, example: Value) -> Self {
+    pub(crate) fn response<T: ToSchema>(mut self, status: u16, text: &'static str, example: Value) -> Self {
         let schema = self.schema::<T>();
         self.answers.push(Answer::json(status, text, schema, example));
         self
     }
 
     /// A good answer of another kind.
-    pub(crate) fn answers_with(mut self, answer: Answer) -> Self {
+    pub(crate) fn response_with(mut self, answer: Answer) -> Self {
         self.answers.push(answer);
         self
     }
@@ -308,7 +308,7 @@ impl Operation {
     }
 
     /// Adds the schemas that it refers to.
-    pub(crate) fn gather(&self, schemas: &mut Schemas) {
+    pub(crate) fn collect_schemas(&self, schemas: &mut Schemas) {
         for (name, schema) in &self.schemas {
             schemas.entry(name.clone()).or_insert_with(|| schema.clone());
         }
@@ -318,7 +318,7 @@ impl Operation {
     }
 
     /// The operation object.
-    pub(crate) fn described(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let mut object = Map::new();
         object.insert("operationId".to_owned(), json!(self.id));
         object.insert("tags".to_owned(), json!([self.tag]));
@@ -335,7 +335,7 @@ impl Operation {
         }
         let mut responses: Map<String, Value> = Map::new();
         for answer in &self.answers {
-            responses.insert(answer.status.to_string(), answer.described());
+            responses.insert(answer.status.to_string(), answer.to_json());
         }
         for (status, answer) in self.errors.answers(&self.codes) {
             responses.entry(status.to_string()).or_insert(answer);

@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use crate::error::Problem;
-use crate::extract::path::Params;
+use crate::extract::path::PathParam;
 use crate::openapi::document;
 
 /// The page may load and ask this gateway only. The viewer sets styles of single elements; it has pictures in its own files.
@@ -28,7 +28,10 @@ pub(crate) async fn page() -> Response {
     response
 }
 
-pub(crate) async fn file(headers: HeaderMap, Params(name): Params<String>) -> Result<Response, Problem> {
+pub(crate) async fn file(
+    headers: HeaderMap,
+    PathParam(name): PathParam<String>,
+) -> Result<Response, Problem> {
     match name.as_str() {
         "start.js" => Ok(served("text/javascript; charset=utf-8", START)),
         "swagger-ui.js" => packed(&headers, "text/javascript; charset=utf-8", VIEWER),

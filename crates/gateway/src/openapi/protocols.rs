@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::api::protocols::models::{Models, ModelsQuery, ShownModel};
+use crate::api::protocols::models::{ModelView, Models, ModelsQuery};
 use crate::api::protocols::responses::ShowQuery;
 use crate::api::protocols::ui_message::{StopQuery, UiHistory, UiHistoryQuery};
-use crate::openapi::error_codes::{INPUT, ORDER, STREAM};
+use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::protocol_schemas::{Completion, Request, ResponseObject, WrappedError};
@@ -33,18 +33,18 @@ pub(crate) fn operations() -> Vec<Operation> {
 impl Operation {
     /// Opens a turn, as a message does.
     fn opens(self) -> Self {
-        self.needs(Scope::WriteThreads)
-            .takes_input_headers()
-            .may_say(&INPUT)
-            .may_say(&ORDER)
-            .may_say(&STREAM)
-            .may_say(&OPENED)
-            .may_say(&["invalid_parameters", "parameters_too_large", "stream_cut", "answer_goes_on"])
+        self.scope(Scope::WriteThreads)
+            .input_headers()
+            .errors(&INPUT)
+            .errors(&PUBLISH)
+            .errors(&STREAM)
+            .errors(&OPENED)
+            .errors(&["invalid_parameters", "parameters_too_large", "stream_cut", "answer_goes_on"])
     }
 
     /// The answer is a stream of these events.
     fn streams(self, text: &'static str, events: Stream) -> Self {
-        self.answers_with(Answer::stream(text, &events)).with_schemas_of(events)
+        self.response_with(Answer::stream(text, &events)).with_schemas_of(events)
     }
 }
 
@@ -65,36 +65,36 @@ fn of_the_ai_sdk() -> Vec<Operation> {
             .streams("The answer", Stream::UiMessage),
         ),
         Operation::get("/api/chat/{thread}", "listChatMessages", "What was said, as UI messages")
-            .needs(Scope::ReadThreads)
-            .asks::<UiHistoryQuery>()
-            .answers::<UiHistory>(
+            .scope(Scope::ReadThreads)
+            .query::<UiHistoryQuery>()
+            .response::<UiHistory>(
                 200,
                 "Messages, oldest first",
                 json!({ "messages": [ui_message()], "next": null }),
             )
-            .may_say(&["unknown_thread", "no_owner", "invalid_position", "invalid_limit"]),
+            .errors(&["unknown_thread", "no_owner", "invalid_position", "invalid_limit"]),
         header(
             Operation::get(
                 "/api/chat/{thread}/stream",
                 "resumeChat",
                 "The answer under way, from its beginning, or the last one if it ended within two minutes",
             )
-            .needs(Scope::ReadThreads)
+            .scope(Scope::ReadThreads)
             .streams("The answer", Stream::UiMessage),
         )
-        .answers_with(Answer::nothing("There is none"))
-        .may_say(&STREAM)
-        .may_say(&["no_owner"]),
+        .response_with(Answer::nothing("There is none"))
+        .errors(&STREAM)
+        .errors(&["no_owner"]),
         Operation::post("/api/chat/{thread}/stop", "stopChat", "Stop the answer under way")
-            .needs(Scope::WriteThreads)
-            .asks::<StopQuery>()
-            .takes_actor()
+            .scope(Scope::WriteThreads)
+            .query::<StopQuery>()
+            .actor_header()
             .no_body()
             .acts()
-            .answers_with(Answer::nothing("This answer is not under way"))
-            .may_say(&["no_owner", "missing_required_parameter"]),
+            .response_with(Answer::nothing("This answer is not under way"))
+            .errors(&["no_owner", "missing_required_parameter"]),
     ];
-    all.map(|operation| operation.tag(AI_SDK).refuses_as(Errors::Text)).into()
+    all.map(|operation| operation.tag(AI_SDK).error_format(Errors::Text)).into()
 }
 
 fn ui_message() -> Value {
@@ -111,47 +111,47 @@ fn of_openai() -> Vec<Operation> {
     let all = [
         Operation::post("/v1/chat/completions", "createCompletion", "Send a message: chat completions")
             .opens()
-            .takes_thread_header()
+            .thread_header()
             .reads(Request::Completions)
-            .answers::<Completion>(200, "The answer; with `stream` its chunks", completion())
+            .response::<Completion>(200, "The answer; with `stream` its chunks", completion())
             .or_streams(Stream::Completions)
             .with_header("X-Antiphon-Thread", "The thread.", json!({ "type": "string" }))
-            .answers::<WrappedError>(502, "The turn failed", failed),
+            .response::<WrappedError>(502, "The turn failed", failed),
         Operation::get("/v1/models", "listModels", "The agents, as models")
-            .needs(Scope::ReadAgents)
-            .asks::<ModelsQuery>()
-            .answers::<Models>(
+            .scope(Scope::ReadAgents)
+            .query::<ModelsQuery>()
+            .response::<Models>(
                 200,
                 "The models",
                 json!({ "object": "list", "data": [model()], "has_more": false }),
             )
-            .may_say(&["invalid_id"]),
+            .errors(&["invalid_id"]),
         Operation::get("/v1/models/{model}", "showModel", "An agent, as a model")
-            .needs(Scope::ReadAgents)
-            .answers::<ShownModel>(200, "The model", model())
-            .may_say(&["unknown_agent"]),
+            .scope(Scope::ReadAgents)
+            .response::<ModelView>(200, "The model", model())
+            .errors(&["unknown_agent"]),
         Operation::post("/v1/responses", "createResponse", "Send a message: Responses")
             .opens()
             .reads(Request::Responses)
-            .answers::<ResponseObject>(200, "The response; with `stream` its events", response())
+            .response::<ResponseObject>(200, "The response; with `stream` its events", response())
             .or_streams(Stream::Responses)
-            .may_say(&["not_the_last_response", "unknown_response", "unknown_turn", "no_owner"]),
+            .errors(&["not_the_last_response", "unknown_response", "unknown_turn", "no_owner"]),
         Operation::get("/v1/responses/{response}", "showResponse", "A response, or its stream again")
-            .needs(Scope::ReadThreads)
-            .asks::<ShowQuery>()
-            .answers::<ResponseObject>(200, "The response; with `stream` its events", response())
+            .scope(Scope::ReadThreads)
+            .query::<ShowQuery>()
+            .response::<ResponseObject>(200, "The response; with `stream` its events", response())
             .or_streams(Stream::Responses)
-            .may_say(&STREAM)
-            .may_say(&["unknown_response", "unknown_turn", "unknown_answer", "no_owner", "stream_cut"]),
+            .errors(&STREAM)
+            .errors(&["unknown_response", "unknown_turn", "unknown_answer", "no_owner", "stream_cut"]),
         Operation::post("/v1/responses/{response}/cancel", "cancelResponse", "Stop the turn of a response")
-            .needs(Scope::WriteThreads)
-            .takes_actor()
+            .scope(Scope::WriteThreads)
+            .actor_header()
             .no_body()
-            .answers::<ResponseObject>(200, "The response, as it ended or still is", response())
-            .may_say(&ORDER)
-            .may_say(&["unknown_response", "unknown_turn", "unknown_answer", "no_owner", "stream_cut"]),
+            .response::<ResponseObject>(200, "The response, as it ended or still is", response())
+            .errors(&PUBLISH)
+            .errors(&["unknown_response", "unknown_turn", "unknown_answer", "no_owner", "stream_cut"]),
     ];
-    all.map(|operation| operation.tag(OPENAI).refuses_as(Errors::Wrapped)).into()
+    all.map(|operation| operation.tag(OPENAI).error_format(Errors::Wrapped)).into()
 }
 
 fn of_ag_ui() -> Vec<Operation> {
@@ -165,15 +165,15 @@ fn of_ag_ui() -> Vec<Operation> {
             "connectAgent",
             "The run under way, or the last one, from its beginning",
         )
-        .needs(Scope::ReadThreads)
-        .takes_input_headers()
+        .scope(Scope::ReadThreads)
+        .input_headers()
         .reads(Request::Connect)
         .streams("The run", Stream::AgUi)
-        .answers_with(Answer::nothing("There is none"))
-        .may_say(&STREAM)
-        .may_say(&["no_owner"]),
+        .response_with(Answer::nothing("There is none"))
+        .errors(&STREAM)
+        .errors(&["no_owner"]),
     ];
-    all.map(|operation| operation.tag(AG_UI).refuses_as(Errors::RunError)).into()
+    all.map(|operation| operation.tag(AG_UI).error_format(Errors::RunError)).into()
 }
 
 fn model() -> Value {

@@ -62,7 +62,7 @@ impl Answer {
         self.content.insert(STREAM.to_owned(), events.media());
     }
 
-    pub(crate) fn described(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let mut object = Map::from_iter([("description".to_owned(), json!(self.text))]);
         if !self.headers.is_empty() {
             object.insert("headers".to_owned(), json!(self.headers));

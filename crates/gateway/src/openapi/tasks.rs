@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::api::tasks::{EditBody, ShownTask, TaskAccepted, TaskBody, TasksPage, TasksQuery};
-use crate::openapi::error_codes::{INPUT, ORDER};
+use crate::api::tasks::{EditBody, TaskAccepted, TaskBody, TaskView, TasksPage, TasksQuery};
+use crate::openapi::error_codes::{INPUT, PUBLISH};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::tags::TASKS;
 
@@ -13,56 +13,56 @@ pub(crate) fn operations() -> Vec<Operation> {
     vec![
         Operation::post("/v1/agents/{agent}/tasks", "sendTask", "Give an agent work")
             .tag(TASKS)
-            .says("The same `task_id` is the same task for seven days.")
-            .needs(Scope::SendTasks)
+            .description("The same `task_id` is the same task for seven days.")
+            .scope(Scope::SendTasks)
             .body::<TaskBody>(json!({ "task_id": "t-1", "content": "Write the report" }))
-            .answers::<TaskAccepted>(202, "It is durable, and will be in the queue", accepted)
+            .response::<TaskAccepted>(202, "It is durable, and will be in the queue", accepted)
             .with_header("Location", "Where it is.", json!({ "type": "string", "format": "uri-reference" }))
-            .may_say(&INPUT)
-            .may_say(&ORDER)
-            .may_say(&["task_conflict", "thread_erased"]),
+            .errors(&INPUT)
+            .errors(&PUBLISH)
+            .errors(&["task_conflict", "thread_erased"]),
         Operation::get("/v1/agents/{agent}/tasks", "listTasks", "The queue of an agent")
             .tag(TASKS)
-            .needs(Scope::ReadAgents)
-            .asks::<TasksQuery>()
-            .answers::<TasksPage>(
+            .scope(Scope::ReadAgents)
+            .query::<TasksQuery>()
+            .response::<TasksPage>(
                 200,
                 "Tasks, in the order of the queue",
                 json!({ "agent_id": "ann", "tasks": [task()], "next": null }),
             )
-            .may_say(&["unknown_agent", "invalid_position", "invalid_limit"]),
+            .errors(&["unknown_agent", "invalid_position", "invalid_limit"]),
         Operation::get(one, "showTask", "A task, and what became of it")
             .tag(TASKS)
-            .needs(Scope::ReadAgents)
-            .answers::<ShownTask>(200, "The task", task())
-            .may_say(&["unknown_task"]),
+            .scope(Scope::ReadAgents)
+            .response::<TaskView>(200, "The task", task())
+            .errors(&["unknown_task"]),
         Operation::patch(one, "editTask", "Change a task that waits")
             .tag(TASKS)
-            .says("What the body leaves out stays as it is.")
-            .needs(Scope::OperateAgents)
-            .takes_actor()
+            .description("What the body leaves out stays as it is.")
+            .scope(Scope::OperateAgents)
+            .actor_header()
             .body::<EditBody>(json!({ "content": "Write a short report" }))
             .acts()
-            .may_say(&INPUT)
-            .may_say(&["unknown_task"]),
+            .errors(&INPUT)
+            .errors(&["unknown_task"]),
         Operation::delete(one, "dropTask", "Drop a task")
             .tag(TASKS)
-            .needs(Scope::OperateAgents)
-            .takes_actor()
+            .scope(Scope::OperateAgents)
+            .actor_header()
             .no_body()
             .acts()
-            .may_say(&["unknown_task"]),
+            .errors(&["unknown_task"]),
         Operation::post(
             "/v1/agents/{agent}/tasks/{task}/retry",
             "retryTask",
             "Run a task again that has failed",
         )
         .tag(TASKS)
-        .needs(Scope::OperateAgents)
-        .takes_actor()
+        .scope(Scope::OperateAgents)
+        .actor_header()
         .no_body()
         .acts()
-        .may_say(&["unknown_task"]),
+        .errors(&["unknown_task"]),
     ]
 }
 

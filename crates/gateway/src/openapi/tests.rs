@@ -16,30 +16,30 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use crate::app::state::Counter;
-use crate::auth::authenticator::Credentials;
+use crate::app::state::AppState;
+use crate::auth::authenticator::Authenticator;
 use crate::auth::config::AccessConfig;
-use crate::auth::host_check::Heads;
-use crate::auth::quota::Usage;
+use crate::auth::host_check::HostPolicy;
+use crate::auth::quota::TenantLimiter;
 use crate::config::Limits;
 use crate::http::extensions::ConnectionHandle;
 use crate::openapi::document::operations;
 use crate::openapi::error_codes;
 use crate::router::router;
-use crate::streaming::revocation::Vigil;
+use crate::streaming::revocation::OpenStreams;
 
 fn bare() -> Router {
     let access = AccessConfig::insecure();
-    let counter = Counter {
-        hub: Arc::new(OnceLock::new()),
+    let state = AppState {
+        feeds: Arc::new(OnceLock::new()),
         limits: Limits::default(),
-        credentials: Arc::new(Credentials::new(&access).unwrap()),
-        usage: Usage::new(access.limits, false),
-        vigil: Vigil::default(),
+        authenticator: Arc::new(Authenticator::new(&access).unwrap()),
+        limiter: TenantLimiter::new(access.limits, false),
+        open_streams: OpenStreams::default(),
         clock: Clock::start(),
     };
-    let heads = Heads { cors: Arc::new(access.cors), is_insecure: false };
-    router(counter, heads, Health::default())
+    let policy = HostPolicy { cors: Arc::new(access.cors), is_insecure: false };
+    router(state, policy, Health::default())
 }
 
 async fn asked(router: &Router, method: &str, path: &str) -> Response {
@@ -119,7 +119,7 @@ async fn everything_described_is_answered_by_its_own_handler() {
             ![StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED].contains(&status),
             "{what}: {status}"
         );
-        let described = operation.described();
+        let described = operation.to_json();
         assert!(described["responses"].get(status.as_str()).is_some(), "{what} answers {status}");
     }
 }
@@ -203,7 +203,7 @@ fn every_operation_has_a_name_of_its_own_a_tag_and_answers() {
     let mut ids = BTreeSet::new();
     let tags: BTreeSet<_> = crate::openapi::tags::TAGS.iter().map(|(name, _)| *name).collect();
     for operation in operations() {
-        let described = operation.described();
+        let described = operation.to_json();
         let id = described["operationId"].as_str().unwrap();
         assert!(ids.insert(id.to_owned()), "{id} twice");
         assert!(tags.contains(described["tags"][0].as_str().unwrap()), "{id}");

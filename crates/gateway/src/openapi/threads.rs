@@ -5,16 +5,16 @@ use serde_json::{Value, json};
 
 use crate::api::audit::{AuditPage, AuditQuery};
 use crate::api::batches::{BatchesPage, BatchesQuery};
-use crate::api::context::{Compactions, ContextQuery, ShownContext, Undone};
+use crate::api::context::{Compactions, ContextQuery, ContextView, Undone};
 use crate::api::events::EventsQuery;
 use crate::api::failed_turns::{FailedQuery, FailedTurns};
 use crate::api::history::{HistoryPage, HistoryQuery};
 use crate::api::messages::{Accepted, MessageBody};
-use crate::api::threads::{ThreadBody, ThreadNow};
-use crate::api::turns::TurnNow;
-use crate::api::views::ShownAct;
-use crate::api::views::{ShownThread, WholeBatch};
-use crate::openapi::error_codes::{INPUT, ORDER, STREAM};
+use crate::api::threads::{ThreadBody, ThreadDetail};
+use crate::api::turns::TurnDetail;
+use crate::api::views::ControlResult;
+use crate::api::views::{ThreadView, WholeBatch};
+use crate::openapi::error_codes::{INPUT, PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::examples::{active_turn, audit, batch};
 use crate::openapi::operation::{Operation, Scope};
@@ -33,65 +33,65 @@ fn of_threads() -> Vec<Operation> {
     vec![
         Operation::post("/v1/threads", "createThread", "Name a thread")
             .tag(THREADS)
-            .says("Threads are made by use as well. The same body again is the same thread.")
-            .needs(Scope::WriteThreads)
+            .description("Threads are made by use as well. The same body again is the same thread.")
+            .scope(Scope::WriteThreads)
             .body::<ThreadBody>(json!({ "thread_id": "hello", "agent_id": "ann", "busy_policy": "enqueue" }))
-            .answers::<ShownThread>(201, "It is new", thread())
+            .response::<ThreadView>(201, "It is new", thread())
             .with_header("Location", "Where it is.", place())
-            .answers::<ShownThread>(200, "There was one, and it is the same", thread())
+            .response::<ThreadView>(200, "There was one, and it is the same", thread())
             .with_header("Location", "Where it is.", place())
-            .may_say(&["invalid_busy_policy", "invalid_metadata", "metadata_too_large", "thread_exists"])
-            .may_say(&["unknown_thread"]),
+            .errors(&["invalid_busy_policy", "invalid_metadata", "metadata_too_large", "thread_exists"])
+            .errors(&["unknown_thread"]),
         Operation::get("/v1/threads/{thread}", "showThread", "A thread, and its turns at the moment")
             .tag(THREADS)
-            .needs(Scope::ReadThreads)
-            .answers::<ThreadNow>(200, "The thread", thread_now())
-            .may_say(&["unknown_thread", "no_owner"]),
+            .scope(Scope::ReadThreads)
+            .response::<ThreadDetail>(200, "The thread", thread_now())
+            .errors(&["unknown_thread", "no_owner"]),
         Operation::get("/v1/threads/{thread}/events", "followThread", "The live stream of a thread")
             .tag(THREADS)
-            .says(
+            .description(
                 "Late joiners get all that is open, then what comes. With the id of an event as `Last-Event-ID` or `after` the stream goes \
                  on strictly after that event, on any gateway: first with every message that ended since, whether it is stored or has failed, \
                  in the order of their positions. Such a request waits up to two seconds for the owner of the thread to say whether the cursor \
                  is one of the thread's; if nobody can say it the stream begins, and should it turn out to be none later, it says `restart`. \
                  Between events there may be comments. The stream does not end by itself but before a `drain`.",
             )
-            .needs(Scope::ReadThreads)
-            .asks::<EventsQuery>()
-            .takes_last_event_id()
-            .answers_with(Answer::stream("The stream", &Stream::Native))
-            .may_say(&STREAM)
-            .may_say(&["invalid_cursor", "unknown_cursor", "cursor_ahead"])
+            .scope(Scope::ReadThreads)
+            .query::<EventsQuery>()
+            .last_event_id_header()
+            .response_with(Answer::stream("The stream", &Stream::Native))
+            .errors(&STREAM)
+            .errors(&["invalid_cursor", "unknown_cursor", "cursor_ahead"])
             .with_schemas_of(Stream::Native),
         Operation::post("/v1/threads/{thread}/messages", "sendMessage", "Send a message, which opens a turn")
             .tag(THREADS)
-            .says(
+            .description(
                 "202 once the input is durable. With `Accept: text/event-stream` the answer is streamed in line, and the stream ends with \
                  it; then `X-Antiphon-Turn` names the turn. A client that was cut sends the same again with `Last-Event-ID`, and gets what comes \
                  after that event: with the same `Idempotency-Key` whatever it has seen, without one if the id names the answer. With a \
                  `Last-Event-ID` and without a key no turn is ever opened.",
             )
-            .needs(Scope::WriteThreads)
-            .takes_input_headers()
-            .takes_last_event_id()
+            .scope(Scope::WriteThreads)
+            .input_headers()
+            .last_event_id_header()
             .body::<MessageBody>(json!({ "content": "How is the weather?", "metadata": { "channel": "web" } }))
-            .answers::<Accepted>(202, "The turn is or will be under way", accepted())
-            .answers_with(Answer::stream("The answer, with `Accept: text/event-stream`", &Stream::Native))
+            .response::<Accepted>(202, "The turn is or will be under way", accepted())
+            .response_with(Answer::stream("The answer, with `Accept: text/event-stream`", &Stream::Native))
             .with_header("X-Antiphon-Turn", "The turn.", json!({ "type": "string" }))
             .with_schemas_of(Stream::Native)
-            .may_say(&INPUT)
-            .may_say(&ORDER)
-            .may_say(&STREAM)
-            .may_say(&["invalid_busy_policy", "thread_busy", "agent_backing_off", "thread_erased"])
-            .may_say(&["idempotency_key_reused", "idempotency_key_needed", "turn_dropped", "turn_deleted"])
-            .may_say(&["invalid_parameters", "parameters_too_large", "unsupported_parameter"])
-            .may_say(&["invalid_cursor", "unknown_cursor", "cursor_ahead"]),
+            .errors(&INPUT)
+            .errors(&PUBLISH)
+            .errors(&STREAM)
+            .errors(&["invalid_busy_policy", "thread_busy", "agent_backing_off", "thread_erased"])
+            .errors(&["idempotency_key_reused", "idempotency_key_needed", "turn_dropped", "turn_deleted"])
+            .errors(&["invalid_parameters", "parameters_too_large", "unsupported_parameter"])
+            .errors(&["invalid_cursor", "unknown_cursor", "cursor_ahead"]),
         Operation::get("/v1/threads/{thread}/audit", "auditThread", "Who stopped, retried or dropped turns")
             .tag(THREADS)
-            .needs(Scope::ReadAudit)
-            .asks::<AuditQuery>()
-            .answers::<AuditPage>(200, "Acts, newest first", audit("hello"))
-            .may_say(&["unknown_thread", "no_owner", "invalid_limit"]),
+            .scope(Scope::ReadAudit)
+            .query::<AuditQuery>()
+            .response::<AuditPage>(200, "Acts, newest first", audit("hello"))
+            .errors(&["unknown_thread", "no_owner", "invalid_limit"]),
     ]
 }
 
@@ -99,47 +99,47 @@ fn of_what_is_written() -> Vec<Operation> {
     vec![
         Operation::get("/v1/threads/{thread}/history", "showHistory", "What is committed in a thread")
             .tag(THREADS)
-            .needs(Scope::ReadThreads)
-            .asks::<HistoryQuery>()
-            .answers::<HistoryPage>(
+            .scope(Scope::ReadThreads)
+            .query::<HistoryQuery>()
+            .response::<HistoryPage>(
                 200,
                 "Messages, oldest first",
                 json!({ "thread_id": "hello", "messages": [message()], "next": null }),
             )
-            .may_say(&["unknown_thread", "no_owner", "invalid_position", "invalid_limit", "invalid_range"]),
+            .errors(&["unknown_thread", "no_owner", "invalid_position", "invalid_limit", "invalid_range"]),
         Operation::get(
             "/v1/threads/{thread}/batches",
             "listBatches",
             "The turns of a thread, whole or why not",
         )
         .tag(THREADS)
-        .needs(Scope::ReadThreads)
-        .asks::<BatchesQuery>()
-        .answers::<BatchesPage>(
+        .scope(Scope::ReadThreads)
+        .query::<BatchesQuery>()
+        .response::<BatchesPage>(
             200,
             "Batches, newest first",
             json!({ "thread_id": "hello", "batches": [batch()], "next": null }),
         )
-        .may_say(&["unknown_thread", "no_owner", "invalid_position", "invalid_limit"]),
+        .errors(&["unknown_thread", "no_owner", "invalid_position", "invalid_limit"]),
         Operation::get(
             "/v1/threads/{thread}/batches/{batch}",
             "showBatch",
             "A batch with its messages and calls",
         )
         .tag(THREADS)
-        .needs(Scope::ReadThreads)
-        .answers::<WholeBatch>(200, "The batch", whole_batch())
-        .may_say(&["unknown_batch", "invalid_position"]),
+        .scope(Scope::ReadThreads)
+        .response::<WholeBatch>(200, "The batch", whole_batch())
+        .errors(&["unknown_batch", "invalid_position"]),
         Operation::get(
             "/v1/threads/{thread}/context",
             "showContext",
             "What a model sees of a thread, and why",
         )
         .tag(THREADS)
-        .needs(Scope::ReadThreads)
-        .asks::<ContextQuery>()
-        .answers::<ShownContext>(200, "The context", context())
-        .may_say(&[
+        .scope(Scope::ReadThreads)
+        .query::<ContextQuery>()
+        .response::<ContextView>(200, "The context", context())
+        .errors(&[
             "unknown_thread",
             "no_owner",
             "invalid_format",
@@ -152,29 +152,29 @@ fn of_what_is_written() -> Vec<Operation> {
             "What has left the contexts of a thread",
         )
         .tag(THREADS)
-        .needs(Scope::ReadThreads)
-        .answers::<Compactions>(
+        .scope(Scope::ReadThreads)
+        .response::<Compactions>(
             200,
             "Compactions, newest first",
             json!({ "thread_id": "hello", "compactions": [compaction()] }),
         )
-        .may_say(&["unknown_thread", "no_owner"]),
+        .errors(&["unknown_thread", "no_owner"]),
         Operation::post(
             "/v1/threads/{thread}/compactions/undo",
             "undoCompaction",
             "Undo the compaction that counts",
         )
         .tag(THREADS)
-        .says("Contexts are exactly as before it.")
-        .needs(Scope::OperateAgents)
-        .takes_actor()
+        .description("Contexts are exactly as before it.")
+        .scope(Scope::OperateAgents)
+        .actor_header()
         .no_body()
-        .answers::<Undone>(
+        .response::<Undone>(
             200,
             "It does not count any more",
             json!({ "thread_id": "hello", "undone": "7524873984012345344" }),
         )
-        .may_say(&["no_compaction"]),
+        .errors(&["no_compaction"]),
     ]
 }
 
@@ -183,39 +183,39 @@ fn of_turns() -> Vec<Operation> {
     vec![
         Operation::get("/v1/turns/{turn}", "getTurn", "How a turn stands")
             .tag(TURNS)
-            .needs(Scope::ReadThreads)
-            .answers::<TurnNow>(200, "The turn", turn())
-            .may_say(&["unknown_turn", "no_owner"]),
+            .scope(Scope::ReadThreads)
+            .response::<TurnDetail>(200, "The turn", turn())
+            .errors(&["unknown_turn", "no_owner"]),
         Operation::post("/v1/turns/{turn}/stop", "stopTurn", "Stop a turn")
             .tag(TURNS)
-            .says("The partial answer is kept and marked. It waits some seconds for a worker that owns the turn.")
-            .needs(Scope::WriteThreads)
-            .takes_actor()
+            .description("The partial answer is kept and marked. It waits some seconds for a worker that owns the turn.")
+            .scope(Scope::WriteThreads)
+            .actor_header()
             .no_body()
             .acts()
-            .may_say(&["unknown_turn", "turn_ended", "no_owner"]),
+            .errors(&["unknown_turn", "turn_ended", "no_owner"]),
         Operation::get(failed, "listFailedTurns", "Inputs whose turn failed")
             .tag(TURNS)
-            .needs(Scope::ReadThreads)
-            .asks::<FailedQuery>()
-            .answers::<FailedTurns>(200, "Failed turns, by their ids", failed_turns())
-            .may_say(&["unknown_thread", "no_owner", "invalid_limit"]),
+            .scope(Scope::ReadThreads)
+            .query::<FailedQuery>()
+            .response::<FailedTurns>(200, "Failed turns, by their ids", failed_turns())
+            .errors(&["unknown_thread", "no_owner", "invalid_limit"]),
         Operation::post("/v1/threads/{thread}/failed-turns/{turn}/retry", "retryFailedTurn", "Open a failed turn again")
             .tag(TURNS)
-            .needs(Scope::OperateAgents)
-            .takes_actor()
+            .scope(Scope::OperateAgents)
+            .actor_header()
             .no_body()
-            .answers::<Accepted>(202, "Its next run is or will be under way", accepted())
-            .may_say(&ORDER)
-            .may_say(&INPUT)
-            .may_say(&["unknown_failed_turn"]),
+            .response::<Accepted>(202, "Its next run is or will be under way", accepted())
+            .errors(&PUBLISH)
+            .errors(&INPUT)
+            .errors(&["unknown_failed_turn"]),
         Operation::delete("/v1/threads/{thread}/failed-turns/{turn}", "dropFailedTurn", "Drop a failed turn")
             .tag(TURNS)
-            .needs(Scope::OperateAgents)
-            .takes_actor()
+            .scope(Scope::OperateAgents)
+            .actor_header()
             .no_body()
             .acts()
-            .may_say(&["unknown_failed_turn"]),
+            .errors(&["unknown_failed_turn"]),
     ]
 }
 
@@ -223,13 +223,13 @@ impl Operation {
     /// The answers of an act.
     pub(crate) fn acts(self) -> Self {
         let act = |done: bool| json!({ "act_id": "0198c4d2e5f57a60b1d3c8a94e27f610", "done": done });
-        self.answers::<ShownAct>(200, "It is done, or its owner refused it", act(true))
-            .answers::<ShownAct>(
+        self.response::<ControlResult>(200, "It is done, or its owner refused it", act(true))
+            .response::<ControlResult>(
                 202,
                 "Its owner has not said yet; it will be done, and the audit shows it",
                 act(false),
             )
-            .may_say(&ORDER)
+            .errors(&PUBLISH)
     }
 }
 

@@ -10,22 +10,22 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
 use crate::backend::Backend;
-use crate::streaming::subscriber::Command;
+use crate::streaming::subscriber::FeedCommand;
 
-/// Feeds that begin at the same time: more than the store has connections for would only wait there, and larger.
+/// TooManyFeeds that begin at the same time: more than the store has connections for would only wait there, and larger.
 const BEGINNING: usize = 64;
 /// Before the end of a drain, for the notice of those who have waited for an end.
-const LAST_NOTICE: Duration = Duration::from_secs(1);
+const LAST_DRAIN_NOTICE: Duration = Duration::from_secs(1);
 
 /// What every feed task needs. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct FeedContext {
     pub(crate) backend: Backend,
     feeds: Arc<Mutex<HashMap<ThreadId, Entry>>>,
-    goodbyes: Arc<AtomicU32>,
+    drain_notices_sent: Arc<AtomicU32>,
     /// Places for feeds that begin: each reads the store.
     pub(crate) beginning: Arc<Semaphore>,
-    leaving: Arc<Leaving>,
+    drain_notices: Arc<Leaving>,
 }
 
 /// Who leaves in a drain.
@@ -37,8 +37,8 @@ struct Leaving {
 }
 
 pub(crate) struct Entry {
-    pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) viewers: Arc<()>,
+    pub(crate) commands: mpsc::Sender<FeedCommand>,
+    pub(crate) subscribers: Arc<()>,
 }
 
 impl FeedContext {
@@ -46,9 +46,9 @@ impl FeedContext {
         Self {
             backend,
             feeds: Arc::default(),
-            goodbyes: Arc::default(),
+            drain_notices_sent: Arc::default(),
             beginning: Arc::new(Semaphore::new(BEGINNING)),
-            leaving: Arc::default(),
+            drain_notices: Arc::default(),
         }
     }
 
@@ -59,15 +59,15 @@ impl FeedContext {
 
     /// When a drained client should come back: spread, so that not all come at once.
     pub(crate) fn retry_ms(&self) -> u32 {
-        200 + self.goodbyes.fetch_add(1, Ordering::Relaxed).wrapping_mul(997) % 2_800
+        200 + self.drain_notices_sent.fetch_add(1, Ordering::Relaxed).wrapping_mul(997) % 2_800
     }
 
-    /// When the next viewer of a drain gets its notice: a thousand a second, but all within half the time that connections have. Those who
+    /// When the next subscriber of a drain gets its notice: a thousand a second, but all within half the time that connections have. Those who
     /// wait for the end of an answer stay for as long as they can: the last part of the time is for their notice.
-    pub(crate) fn leaves_at(&self, has_end: bool) -> Instant {
-        let spread = self.leaves_in();
+    pub(crate) fn drain_notice_at(&self, has_end: bool) -> Instant {
+        let spread = self.drain_delay();
         match has_end {
-            false => self.leaving_since() + spread,
+            false => self.drain_began_at() + spread,
             true => self.last_notice_at() - spread / 2,
         }
     }
@@ -75,34 +75,34 @@ impl FeedContext {
     /// When nobody is waited for any more.
     pub(crate) fn last_notice_at(&self) -> Instant {
         let time = self.backend.limits.http.drain;
-        self.leaving_since() + time.saturating_sub(LAST_NOTICE.min(time / 4))
+        self.drain_began_at() + time.saturating_sub(LAST_DRAIN_NOTICE.min(time / 4))
     }
 
-    fn leaving_since(&self) -> Instant {
-        *self.leaving.began_at.get_or_init(Instant::now)
+    fn drain_began_at(&self) -> Instant {
+        *self.drain_notices.began_at.get_or_init(Instant::now)
     }
 
     /// Until nobody of a drain is waited for who wants an end, or none.
     pub(crate) async fn leaves(&self, has_end: bool) {
         self.backend.drain.cancelled().await;
         if has_end {
-            tokio::time::sleep_until(self.leaves_at(true)).await;
+            tokio::time::sleep_until(self.drain_notice_at(true)).await;
         }
     }
 
-    fn leaves_in(&self) -> Duration {
-        let viewers = |entry: &Entry| Arc::strong_count(&entry.viewers).saturating_sub(1);
-        let count = || self.feeds().values().map(viewers).sum::<usize>().try_into().unwrap_or(u32::MAX);
-        let all = *self.leaving.all.get_or_init(count);
-        let number = self.leaving.next.fetch_add(1, Ordering::Relaxed).min(all);
+    fn drain_delay(&self) -> Duration {
+        let subscribers = |entry: &Entry| Arc::strong_count(&entry.subscribers).saturating_sub(1);
+        let count = || self.feeds().values().map(subscribers).sum::<usize>().try_into().unwrap_or(u32::MAX);
+        let all = *self.drain_notices.all.get_or_init(count);
+        let number = self.drain_notices.next.fetch_add(1, Ordering::Relaxed).min(all);
         let spread = Duration::from_millis(all.into()).min(self.backend.limits.http.drain / 2);
         spread * number / all.max(1)
     }
 
-    /// Forgets a thread without viewers; false when one came in the meantime.
+    /// Forgets a thread without subscribers; false when one came in the meantime.
     pub(crate) fn retire(&self, thread: &ThreadId) -> bool {
         let mut feeds = self.feeds();
-        let is_unused = feeds.get(thread).is_none_or(|entry| Arc::strong_count(&entry.viewers) == 1);
+        let is_unused = feeds.get(thread).is_none_or(|entry| Arc::strong_count(&entry.subscribers) == 1);
         if is_unused {
             feeds.remove(thread);
         }

@@ -1,4 +1,4 @@
-//! Drives one feed: listens to its thread, asks its owner, reads the store, and hands its events to the viewers.
+//! Drives one feed: listens to its thread, asks its owner, reads the store, and hands its events to the subscribers.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -14,24 +14,24 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use wire::query::SnapshotReply;
 
-use crate::metrics::{self, Cut};
+use crate::metrics::{self, AbortReason};
 use crate::streaming::feed_context::FeedContext;
-use crate::streaming::send_queue::Lane;
+use crate::streaming::send_queue::SendQueue;
 use crate::streaming::store_reads::{self, Fetched};
-use crate::streaming::subscriber::{Command, Heard, Viewer};
+use crate::streaming::subscriber::{FeedCommand, PartitionSignal, Subscriber};
 
 const TICK: Duration = Duration::from_millis(100);
 /// Of a feed that is calm: most of them, at most times, and ten ticks a second of ten thousand feeds would take a core.
 const CALM_TICK: Duration = Duration::from_secs(2);
-/// Frames that are taken in before viewers are shown what is in them.
+/// Frames that are taken in before subscribers are shown what is in them.
 const FRAMES: usize = 64;
-/// Of what a viewer may lag, one in so many is handed to it at once.
+/// Of what a subscriber may lag, one in so many is handed to it at once.
 const LAG_PARTS: usize = 8;
-/// Viewers that are handed an event before the first of them write it: so few that what was touched for it is still in the
+/// TooManySubscribers that are handed an event before the first of them write it: so few that what was touched for it is still in the
 /// processor's cache.
 const GROUP: usize = 32;
 /// Whoever owns nothing answers at once that it does not; an owner may be busy, or far away.
-const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Reply = Option<SnapshotReply>;
 
@@ -42,25 +42,25 @@ enum Reader {
     Waiting,
 }
 
-struct Driver {
+struct FeedTask {
     context: FeedContext,
     thread: ThreadId,
     feed: Feed,
-    viewers: Vec<Viewer>,
-    waiting: WaitingSubscribers<Viewer>,
+    subscribers: Vec<Subscriber>,
+    waiting: WaitingSubscribers<Subscriber>,
     ask: Option<BoxFuture<'static, Reply>>,
     read: Option<(Reader, BoxFuture<'static, Option<Fetched>>)>,
     idle_since: Option<Timestamp>,
-    /// While the gateway drains: when each viewer gets its notice, the next one last.
-    leaving: Option<Vec<(Instant, Lane)>>,
+    /// While the gateway drains: when each subscriber gets its notice, the next one last.
+    drain_notices: Option<Vec<(Instant, SendQueue)>>,
 }
 
-/// Runs until the thread has had no viewer for some seconds, or the gateway drains.
+/// Runs until the thread has had no subscriber for some seconds, or the gateway drains.
 pub(crate) async fn run(
     context: FeedContext,
     thread: ThreadId,
-    mut commands: mpsc::Receiver<Command>,
-    heard: watch::Receiver<Heard>,
+    mut commands: mpsc::Receiver<FeedCommand>,
+    signal: watch::Receiver<PartitionSignal>,
 ) {
     metrics::feeds(1.0);
     let beginning = async {
@@ -70,27 +70,27 @@ pub(crate) async fn run(
     };
     let begun = tokio::select! {
         begun = beginning => Some(begun),
-        // Viewers of a feed that has not begun yet get their notice all the same.
+        // TooManySubscribers of a feed that has not begun yet get their notice all the same.
         () = context.leaves(true) => None,
     };
     if let Some(frames) = begun {
-        let driver = Driver::new(context.clone(), thread.clone());
+        let driver = FeedTask::new(context.clone(), thread.clone());
         // On the heap once: every hand that a future goes through on its way into a task keeps room for it.
-        Box::pin(driver.drive(frames, &mut commands, heard)).await;
+        Box::pin(driver.drive(frames, &mut commands, signal)).await;
     }
     commands.close();
     while let Some(command) = commands.recv().await {
-        if let Command::Join(viewer) = command {
-            say_goodbye(&context, &viewer.lane);
+        if let FeedCommand::Join(subscriber) = command {
+            send_drain_notice(&context, &subscriber.send_queue);
         }
     }
     metrics::feeds(-1.0);
 }
 
-fn say_goodbye(context: &FeedContext, lane: &Lane) {
+fn send_drain_notice(context: &FeedContext, send_queue: &SendQueue) {
     match context.backend.drain.is_cancelled() {
-        true => lane.end_with(native::drain(context.retry_ms())),
-        false => lane.cut(Cut::Internal),
+        true => send_queue.end_with(native::drain(context.retry_ms())),
+        false => send_queue.abort(AbortReason::Internal),
     }
 }
 
@@ -105,7 +105,7 @@ async fn listen(context: &FeedContext, thread: &ThreadId) -> LiveSubscription {
     }
 }
 
-impl Driver {
+impl FeedTask {
     fn new(context: FeedContext, thread: ThreadId) -> Self {
         let feed = Feed::new(thread.clone(), context.backend.limits.feed_bytes);
         Self {
@@ -113,36 +113,36 @@ impl Driver {
             waiting: WaitingSubscribers::new(thread.clone()),
             thread,
             feed,
-            viewers: Vec::new(),
+            subscribers: Vec::new(),
             ask: None,
             read: None,
             idle_since: None,
-            leaving: None,
+            drain_notices: None,
         }
     }
 
     async fn drive(
         mut self,
         mut frames: LiveSubscription,
-        commands: &mut mpsc::Receiver<Command>,
-        mut heard: watch::Receiver<Heard>,
+        commands: &mut mpsc::Receiver<FeedCommand>,
+        mut signal: watch::Receiver<PartitionSignal>,
     ) {
         let drain = self.context.backend.drain.clone();
-        let mut known = *heard.borrow_and_update();
+        let mut known = *signal.borrow_and_update();
         self.feed.on_owner(known.epoch);
         let mut tick = pin!(sleep(TICK));
         loop {
             let mut has_ticked = false;
             tokio::select! {
                 biased;
-                () = drain.cancelled(), if self.leaving.is_none() => self.begin_leaving(),
+                () = drain.cancelled(), if self.drain_notices.is_none() => self.begin_drain(),
                 Some(command) = commands.recv() => self.on_command(command),
                 reply = or_never(&mut self.ask) => self.on_reply(reply),
                 (reader, fetched) = read_or_never(&mut self.read) => self.on_fetched(reader, fetched),
-                Ok(()) = heard.changed() => {
-                    let before = std::mem::replace(&mut known, *heard.borrow_and_update());
+                Ok(()) = signal.changed() => {
+                    let before = std::mem::replace(&mut known, *signal.borrow_and_update());
                     self.feed.on_owner(known.epoch);
-                    if known.doubts != before.doubts {
+                    if known.resyncs != before.resyncs {
                         self.feed.on_resync();
                     }
                 }
@@ -167,7 +167,7 @@ impl Driver {
             self.pump().await;
             self.let_in();
             self.fetch();
-            if self.say_goodbyes() {
+            if self.send_drain_notices() {
                 return;
             }
             let next = Instant::now() + self.until_tick();
@@ -181,31 +181,32 @@ impl Driver {
     fn until_tick(&self) -> Duration {
         let is_idle = self.feed.is_idle()
             && self.waiting.is_empty()
-            && !self.viewers.is_empty()
-            && self.leaving.is_none();
+            && !self.subscribers.is_empty()
+            && self.drain_notices.is_none();
         if is_idle { CALM_TICK } else { TICK }
     }
 
-    fn on_command(&mut self, command: Command) {
-        let mut viewer = match command {
-            Command::Join(viewer) => *viewer,
-            Command::Sent(epoch, number) => return self.feed.on_sent(epoch, number),
+    fn on_command(&mut self, command: FeedCommand) {
+        let mut subscriber = match command {
+            FeedCommand::Join(subscriber) => *subscriber,
+            FeedCommand::Sent(epoch, number) => return self.feed.on_sent(epoch, number),
         };
-        if let Some(leaving) = &mut self.leaving {
+        if let Some(drain_notices) = &mut self.drain_notices {
             // It took its place before the drain.
-            leaving.push((self.context.leaves_at(viewer.has_end), viewer.lane.clone()));
-            leaving.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+            drain_notices
+                .push((self.context.drain_notice_at(subscriber.has_end), subscriber.send_queue.clone()));
+            drain_notices.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         }
         self.idle_since = None;
-        let (cursor, until) = (viewer.cursor.take(), viewer.until.take());
-        self.waiting.push(viewer, cursor, until, &self.feed);
+        let (cursor, until) = (subscriber.cursor.take(), subscriber.until.take());
+        self.waiting.push(subscriber, cursor, until, &self.feed);
     }
 
     fn on_frame(&mut self, frame: &bytes::Bytes) {
         match wire::live::decode(frame) {
             Ok(frame) => self.feed.on_frame(frame, self.context.backend.now()),
             Err(error) => {
-                metrics::undecodable();
+                metrics::frame_decode_error();
                 tracing::warn!(%error, "a frame of an owner cannot be read");
             }
         }
@@ -229,7 +230,7 @@ impl Driver {
             (Reader::Feed, None) => self.feed.on_read_failed(now),
             (Reader::Waiting, Some(Fetched::Page(page))) => self.catch_up(&page),
             (Reader::Waiting, Some(Fetched::Last(last))) => {
-                self.waiting.on_last(last, &self.feed, now, Viewer::accept);
+                self.waiting.on_last(last, &self.feed, now, Subscriber::accept);
             }
             (Reader::Waiting, None) => self.waiting.on_read_failed(now),
         }
@@ -237,12 +238,12 @@ impl Driver {
 
     /// Tells those who wait what they have missed of the ends on a page.
     fn catch_up(&mut self, page: &StorePage) {
-        let tell = |viewer: &Viewer, events: Vec<bytes::Bytes>| {
+        let tell = |subscriber: &Subscriber, events: Vec<bytes::Bytes>| {
             metrics::events(events.len() as u64);
-            viewer.lane.push_first(events);
+            subscriber.send_queue.push_first(events);
         };
-        for (viewer, fate) in self.waiting.on_page(page, &self.feed, tell) {
-            self.settle(viewer, fate);
+        for (subscriber, fate) in self.waiting.on_page(page, &self.feed, tell) {
+            self.settle(subscriber, fate);
         }
     }
 
@@ -251,38 +252,38 @@ impl Driver {
         if self.waiting.is_empty() {
             return;
         }
-        for (viewer, fate, until) in self.waiting.let_in(&mut self.feed, self.context.backend.now()) {
-            self.settle(Viewer { until, ..viewer }, fate);
+        for (subscriber, fate, until) in self.waiting.let_in(&mut self.feed, self.context.backend.now()) {
+            self.settle(Subscriber { until, ..subscriber }, fate);
         }
     }
 
-    fn settle(&mut self, mut viewer: Viewer, fate: WaitOutcome) {
+    fn settle(&mut self, mut subscriber: Subscriber, fate: WaitOutcome) {
         match fate {
-            WaitOutcome::Joined(first) => self.admit(viewer, first),
+            WaitOutcome::Joined(first) => self.admit(subscriber, first),
             WaitOutcome::Finished => {
-                viewer.accept();
-                viewer.lane.finish();
+                subscriber.accept();
+                subscriber.send_queue.finish();
             }
-            WaitOutcome::Refused(why) => self.refuse(viewer, why),
-            WaitOutcome::OverBudget => viewer.lane.cut(Cut::OverBudget),
+            WaitOutcome::Refused(why) => self.refuse(subscriber, why),
+            WaitOutcome::OverBudget => subscriber.send_queue.abort(AbortReason::OverBudget),
         }
     }
 
-    fn admit(&mut self, mut viewer: Viewer, first: Vec<bytes::Bytes>) {
+    fn admit(&mut self, mut subscriber: Subscriber, first: Vec<bytes::Bytes>) {
         metrics::events(first.len() as u64);
-        viewer.lane.push_first(first);
-        viewer.accept();
-        self.viewers.push(viewer);
+        subscriber.send_queue.push_first(first);
+        subscriber.accept();
+        self.subscribers.push(subscriber);
     }
 
     /// Its request is refused, if it has not been answered yet; else it is told to begin anew.
-    fn refuse(&mut self, mut viewer: Viewer, why: BadCursor) {
-        if viewer.verdict.take().is_some_and(|verdict| verdict.send(Err(why)).is_ok()) {
+    fn refuse(&mut self, mut subscriber: Subscriber, why: BadCursor) {
+        if subscriber.verdict.take().is_some_and(|verdict| verdict.send(Err(why)).is_ok()) {
             return;
         }
         match self.feed.restart() {
-            JoinResult::Joined(first) => self.admit(viewer, first),
-            _ => viewer.lane.cut(Cut::OverBudget),
+            JoinResult::Joined(first) => self.admit(subscriber, first),
+            _ => subscriber.send_queue.abort(AbortReason::OverBudget),
         }
     }
 
@@ -291,9 +292,9 @@ impl Driver {
         let now = self.context.backend.now();
         let counts = self.feed.take_counts();
         metrics::feed(counts.left_out, counts.gaps_filled, counts.filtered);
-        self.viewers.retain(|viewer| viewer.lane.is_open());
-        self.waiting.retain(|viewer| viewer.lane.is_open());
-        if !self.viewers.is_empty() || !self.waiting.is_empty() {
+        self.subscribers.retain(|subscriber| subscriber.send_queue.is_open());
+        self.waiting.retain(|subscriber| subscriber.send_queue.is_open());
+        if !self.subscribers.is_empty() || !self.waiting.is_empty() {
             self.idle_since = None;
             return false;
         }
@@ -301,7 +302,7 @@ impl Driver {
         now.since_ms(idle_since) > self.context.backend.limits.linger_ms && self.context.retire(&self.thread)
     }
 
-    /// Hands every event on. A burst of more than a part of what a viewer may lag is handed on in such parts, with time between them to
+    /// Hands every event on. A burst of more than a part of what a subscriber may lag is handed on in such parts, with time between them to
     /// take one: else it would cut everybody, however fast.
     async fn pump(&mut self) {
         let most = self.context.backend.limits.lag_bytes / LAG_PARTS;
@@ -326,38 +327,38 @@ impl Driver {
         self.show(&mut events).await;
     }
 
-    /// A burst is handed to each viewer at once, and is one write there.
+    /// A burst is handed to each subscriber at once, and is one write there.
     async fn show(&mut self, events: &mut Vec<bytes::Bytes>) {
         if events.is_empty() {
             return;
         }
-        metrics::events((events.len() * self.viewers.len()) as u64);
+        metrics::events((events.len() * self.subscribers.len()) as u64);
         let mut are_all_open = true;
-        let mut groups = self.viewers.chunks(GROUP).peekable();
+        let mut groups = self.subscribers.chunks(GROUP).peekable();
         while let Some(group) = groups.next() {
-            for viewer in group {
-                are_all_open &= viewer.lane.push(events);
+            for subscriber in group {
+                are_all_open &= subscriber.send_queue.push(events);
             }
             if groups.peek().is_some() {
                 tokio::task::yield_now().await;
             }
         }
         if !are_all_open {
-            self.viewers.retain(|viewer| viewer.lane.is_open());
+            self.subscribers.retain(|subscriber| subscriber.send_queue.is_open());
         }
         events.clear();
     }
 
     fn is_awaited(&self, message: &MessageId) -> bool {
-        self.viewers.iter().any(|viewer| viewer.until.as_ref() == Some(message))
+        self.subscribers.iter().any(|subscriber| subscriber.until.as_ref() == Some(message))
     }
 
     /// Lets those go who wanted this message only.
     fn let_go(&mut self, message: &MessageId) {
-        self.viewers.retain(|viewer| {
-            let is_last = viewer.until.as_ref() == Some(message);
+        self.subscribers.retain(|subscriber| {
+            let is_last = subscriber.until.as_ref() == Some(message);
             if is_last {
-                viewer.lane.finish();
+                subscriber.send_queue.finish();
             }
             !is_last
         });
@@ -370,7 +371,7 @@ impl Driver {
             && let Some(ask) = self.feed.poll_snapshot_request(now)
         {
             let context = self.context.clone();
-            self.ask = Some(async move { put_question(&context, ask).await }.boxed());
+            self.ask = Some(async move { request_snapshot(&context, ask).await }.boxed());
         }
         if self.read.is_none()
             && let Some((reader, read)) = self.next_read(now)
@@ -388,34 +389,36 @@ impl Driver {
         self.waiting.poll_store_read(&self.feed, now).map(|read| (Reader::Waiting, read))
     }
 
-    /// A drain does not send all away at once: they would all come back at once. Until its notice a viewer is shown what
+    /// A drain does not send all away at once: they would all come back at once. Until its notice a subscriber is shown what
     /// comes.
-    fn begin_leaving(&mut self) {
-        let all = self.viewers.iter().chain(self.waiting.viewers());
-        let leaving = all.map(|viewer| (self.context.leaves_at(viewer.has_end), viewer.lane.clone()));
-        let mut leaving: Vec<_> = leaving.collect();
-        leaving.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
-        self.leaving = Some(leaving);
+    fn begin_drain(&mut self) {
+        let all = self.subscribers.iter().chain(self.waiting.viewers());
+        let drain_notices = all.map(|subscriber| {
+            (self.context.drain_notice_at(subscriber.has_end), subscriber.send_queue.clone())
+        });
+        let mut drain_notices: Vec<_> = drain_notices.collect();
+        drain_notices.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+        self.drain_notices = Some(drain_notices);
     }
 
     /// True when nobody is left.
-    fn say_goodbyes(&mut self) -> bool {
-        let Some(leaving) = &mut self.leaving else { return false };
+    fn send_drain_notices(&mut self) -> bool {
+        let Some(drain_notices) = &mut self.drain_notices else { return false };
         let now = Instant::now();
-        while let Some((_, lane)) = leaving.pop_if(|(at, _)| *at <= now) {
-            say_goodbye(&self.context, &lane);
+        while let Some((_, send_queue)) = drain_notices.pop_if(|(at, _)| *at <= now) {
+            send_drain_notice(&self.context, &send_queue);
         }
         // One more may be on its way here that took its place before the drain.
-        leaving.is_empty() && now >= self.context.last_notice_at()
+        drain_notices.is_empty() && now >= self.context.last_notice_at()
     }
 
     fn fail(self) {
-        self.all_lanes().for_each(|lane| lane.cut(Cut::Internal));
+        self.all_lanes().for_each(|send_queue| send_queue.abort(AbortReason::Internal));
     }
 
-    fn all_lanes(&self) -> impl Iterator<Item = &Lane> {
-        let waiting = self.waiting.viewers().map(|viewer| &viewer.lane);
-        self.viewers.iter().map(|viewer| &viewer.lane).chain(waiting)
+    fn all_lanes(&self) -> impl Iterator<Item = &SendQueue> {
+        let waiting = self.waiting.viewers().map(|subscriber| &subscriber.send_queue);
+        self.subscribers.iter().map(|subscriber| &subscriber.send_queue).chain(waiting)
     }
 }
 
@@ -435,10 +438,10 @@ async fn read_or_never(
     }
 }
 
-async fn put_question(context: &FeedContext, ask: wire::query::SnapshotRequest) -> Reply {
+async fn request_snapshot(context: &FeedContext, ask: wire::query::SnapshotRequest) -> Reply {
     let (partition, query) =
         (context.backend.partition_of(&ask.thread), wire::query::encode_snapshot_request(&ask));
-    context.backend.query_owner(partition, query, ASK_TIMEOUT, wire::query::decode_snapshot).await
+    context.backend.query_owner(partition, query, SNAPSHOT_TIMEOUT, wire::query::decode_snapshot).await
 }
 
 async fn read_store(context: &FeedContext, thread: &ThreadId, read: StoreRead) -> Option<Fetched> {

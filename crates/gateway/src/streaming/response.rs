@@ -5,12 +5,12 @@ use std::task::{Context, Poll};
 
 use http_body::{Body, Frame};
 
-use crate::auth::quota::OpenStream;
+use crate::auth::quota::TenantStreamPermit;
 use crate::error::Problem;
 
 use crate::streaming::resume;
 use crate::streaming::subscriber::Verdict;
-use crate::streaming::subscriber::{Refused, Seat};
+use crate::streaming::subscriber::{SubscribeError, SubscriberPermit};
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
@@ -18,19 +18,19 @@ use feed::BadCursor;
 use std::time::Duration;
 
 #[derive(Debug)]
-pub(crate) struct Seated<B> {
+pub(crate) struct SubscriberBody<B> {
     body: B,
-    _seat: Seat,
-    _place: Option<OpenStream>,
+    _seat: SubscriberPermit,
+    _place: Option<TenantStreamPermit>,
 }
 
-impl<B> Seated<B> {
-    pub(crate) fn new(body: B, seat: Seat, place: Option<OpenStream>) -> Self {
+impl<B> SubscriberBody<B> {
+    pub(crate) fn new(body: B, seat: SubscriberPermit, place: Option<TenantStreamPermit>) -> Self {
         Self { body, _seat: seat, _place: place }
     }
 }
 
-impl<B: Body + Unpin> Body for Seated<B> {
+impl<B: Body + Unpin> Body for SubscriberBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -43,19 +43,19 @@ impl<B: Body + Unpin> Body for Seated<B> {
 }
 
 /// How long a request waits to be told whether its cursor is one of the thread's.
-const VERDICT: Duration = Duration::from_secs(2);
+const VERDICT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Waits until the stream has its place in the thread (from then on nothing that ends is missed) and its cursor is checked. After the
 /// timeout the stream begins unchecked.
 pub(crate) async fn until_verdict(verdict: Verdict) -> Result<(), Problem> {
-    match tokio::time::timeout(VERDICT, verdict).await {
+    match tokio::time::timeout(VERDICT_TIMEOUT, verdict).await {
         Ok(Ok(Err(BadCursor::Unknown))) => Err(resume::unknown()),
         Ok(Ok(Err(BadCursor::Ahead))) => Err(resume::ahead()),
         Ok(Ok(Ok(())) | Err(_)) | Err(_) => Ok(()),
     }
 }
 
-pub(crate) fn refused(refused: Refused) -> Problem {
+pub(crate) fn refused(refused: SubscribeError) -> Problem {
     Problem::unavailable(refused.code(), refused.to_string())
 }
 

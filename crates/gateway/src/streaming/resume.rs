@@ -12,7 +12,7 @@ use crate::error::Problem;
 use axum::http::HeaderMap;
 
 /// How long the store may take to say where the thread stands. Streams go on without it.
-const PATIENCE: Duration = Duration::from_secs(2);
+const POSITION_LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// No clock of ours is further ahead.
 const SKEW_MS: i64 = 60_000;
 
@@ -21,13 +21,17 @@ const SKEW_MS: i64 = 60_000;
 /// A client has a position only after its commit, and the thread's head is read after the client has named it: so what was
 /// just committed is never taken for the future, whatever the clocks of the fleet say. While the store does not answer, only what
 /// the clock forbids is refused.
-pub(crate) async fn check(backend: &Backend, thread: &ThreadId, cursor: &Cursor) -> Result<(), Problem> {
+pub(crate) async fn validate_cursor(
+    backend: &Backend,
+    thread: &ThreadId,
+    cursor: &Cursor,
+) -> Result<(), Problem> {
     let base = cursor.base();
     // Where a thread without messages stands.
     if base.get() == 0 {
         return Ok(());
     }
-    match tokio::time::timeout(PATIENCE, find(backend, thread, base)).await {
+    match tokio::time::timeout(POSITION_LOOKUP_TIMEOUT, find(backend, thread, base)).await {
         Ok(Ok(found)) => found,
         unanswered => {
             if let Ok(Err(error)) = unanswered {

@@ -1,4 +1,4 @@
-//! Open streams, whose credentials are looked at again: one that was revoked or has expired ends them.
+//! Streams streams, whose authenticator are looked at again: one that was revoked or has expired ends them.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,52 +7,52 @@ use auth::{KeyId, Principal};
 use model::Timestamp;
 use protocols::native;
 
-use crate::streaming::send_queue::Lane;
+use crate::streaming::send_queue::SendQueue;
 
 /// So many streams are kept before those that have ended are looked for.
 const FEW: usize = 64;
 
 /// See the module. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Vigil {
-    open: Arc<Mutex<Open>>,
+pub(crate) struct OpenStreams {
+    open: Arc<Mutex<Streams>>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
-    watched: Vec<Watched>,
+struct Streams {
+    streams: Vec<OpenStream>,
     /// How many were left when those that have ended were forgotten.
     kept: usize,
 }
 
 /// An open stream, and in whose name.
 #[derive(Debug)]
-struct Watched {
+struct OpenStream {
     principal: Arc<Principal>,
-    lane: Lane,
+    send_queue: SendQueue,
 }
 
-impl Vigil {
-    fn open(&self) -> MutexGuard<'_, Open> {
+impl OpenStreams {
+    fn open(&self) -> MutexGuard<'_, Streams> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn watch(&self, principal: &Arc<Principal>, lane: &Lane) {
+    pub(crate) fn register(&self, principal: &Arc<Principal>, send_queue: &SendQueue) {
         let mut open = self.open();
         // Streams may come and go faster than they are looked at.
-        if open.watched.len() >= (2 * open.kept).max(FEW) {
+        if open.streams.len() >= (2 * open.kept).max(FEW) {
             open.forget_ended();
         }
-        open.watched.push(Watched { principal: Arc::clone(principal), lane: lane.clone() });
+        open.streams.push(OpenStream { principal: Arc::clone(principal), send_queue: send_queue.clone() });
     }
 
-    /// Ends the streams whose credential has ended by itself, for which nobody need be asked. The API keys of the others.
+    /// CloseMode the streams whose credential has ended by itself, for which nobody need be asked. The API keys of the others.
     pub(crate) fn end_expired(&self, now: Timestamp) -> HashSet<KeyId> {
         self.end(|principal| principal.has_expired(now).then_some("credential_expired"));
-        self.open().watched.iter().filter_map(|watched| watched.principal.key()).collect()
+        self.open().streams.iter().filter_map(|streams| streams.principal.key()).collect()
     }
 
-    /// Ends the streams of keys that count no longer.
+    /// CloseMode the streams of keys that count no longer.
     pub(crate) fn end_revoked(&self, keys: &HashSet<KeyId>) {
         let is_revoked = |principal: &Principal| principal.key().is_some_and(|key| keys.contains(&key));
         self.end(|principal| is_revoked(principal).then_some("credential_revoked"));
@@ -60,19 +60,19 @@ impl Vigil {
 
     fn end(&self, why: impl Fn(&Principal) -> Option<&'static str>) {
         let mut open = self.open();
-        for Watched { principal, lane } in &open.watched {
+        for OpenStream { principal, send_queue } in &open.streams {
             if let Some(why) = why(principal) {
-                lane.end_with(native::auth_expired(why));
+                send_queue.end_with(native::auth_expired(why));
             }
         }
         open.forget_ended();
     }
 }
 
-impl Open {
+impl Streams {
     fn forget_ended(&mut self) {
-        self.watched.retain(|watched| watched.lane.is_open());
-        self.kept = self.watched.len();
+        self.streams.retain(|streams| streams.send_queue.is_open());
+        self.kept = self.streams.len();
     }
 }
 
@@ -82,10 +82,10 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::streaming::send_queue::LaneBody;
+    use crate::streaming::send_queue::SendQueueBody;
 
-    fn lane() -> (Lane, LaneBody) {
-        Lane::new(CancellationToken::new(), 1_000)
+    fn send_queue() -> (SendQueue, SendQueueBody) {
+        SendQueue::new(CancellationToken::new(), 1_000)
     }
 
     fn of_key(number: u8, expires_at: Option<Timestamp>) -> Arc<Principal> {
@@ -99,33 +99,33 @@ mod tests {
 
     #[tokio::test]
     async fn what_has_expired_ends_before_anybody_is_asked() {
-        let vigil = Vigil::default();
+        let open_streams = OpenStreams::default();
         let (brief, long) = (of_key(1, Some(Timestamp(5))), of_key(2, None));
-        let ((first, _body), (second, _body_of_second)) = (lane(), lane());
-        vigil.watch(&brief, &first);
-        vigil.watch(&long, &second);
-        assert_eq!(vigil.end_expired(Timestamp(4)).len(), 2);
-        assert_eq!(vigil.end_expired(Timestamp(5)), HashSet::from([long.key().unwrap()]));
+        let ((first, _body), (second, _body_of_second)) = (send_queue(), send_queue());
+        open_streams.register(&brief, &first);
+        open_streams.register(&long, &second);
+        assert_eq!(open_streams.end_expired(Timestamp(4)).len(), 2);
+        assert_eq!(open_streams.end_expired(Timestamp(5)), HashSet::from([long.key().unwrap()]));
         assert!(!first.is_open() && second.is_open());
-        vigil.end_revoked(&HashSet::from([brief.key().unwrap()]));
+        open_streams.end_revoked(&HashSet::from([brief.key().unwrap()]));
         assert!(second.is_open());
-        vigil.end_revoked(&HashSet::from([long.key().unwrap()]));
+        open_streams.end_revoked(&HashSet::from([long.key().unwrap()]));
         assert!(!second.is_open());
-        assert!(vigil.end_expired(Timestamp(5)).is_empty());
+        assert!(open_streams.end_expired(Timestamp(5)).is_empty());
     }
 
     #[tokio::test]
     async fn streams_that_come_and_go_are_forgotten() {
-        let (vigil, key) = (Vigil::default(), of_key(1, None));
-        let open: Vec<_> = (0..100).map(|_| lane()).collect();
-        for (lane, _) in &open {
-            vigil.watch(&key, lane);
+        let (open_streams, key) = (OpenStreams::default(), of_key(1, None));
+        let open: Vec<_> = (0..100).map(|_| send_queue()).collect();
+        for (send_queue, _) in &open {
+            open_streams.register(&key, send_queue);
         }
         for _ in 0..10_000 {
-            let (lane, body) = lane();
-            vigil.watch(&key, &lane);
+            let (send_queue, body) = send_queue();
+            open_streams.register(&key, &send_queue);
             drop(body);
         }
-        assert!(vigil.open().watched.len() <= 2 * open.len(), "{}", vigil.open().watched.len());
+        assert!(open_streams.open().streams.len() <= 2 * open.len(), "{}", open_streams.open().streams.len());
     }
 }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics;
-use crate::metrics::Cut;
+use crate::metrics::AbortReason;
 
 /// Small events are joined up to this size, so that a burst is one write.
 const WRITE_BYTES: usize = 16 * 1024;
@@ -29,7 +29,7 @@ const LAST_EVENT: Duration = Duration::from_millis(100);
 
 /// The feed's end. Clones share the queue.
 #[derive(Debug, Clone)]
-pub(crate) struct Lane {
+pub(crate) struct SendQueue {
     shared: Arc<Shared>,
 }
 
@@ -50,7 +50,7 @@ struct Queue {
     free: usize,
     state: State,
     waker: Option<Waker>,
-    /// Somebody waits until it is empty: rare, and telling nobody costs a lock.
+    /// Somebody waits until it is empty: rare, and transcoder nobody costs a lock.
     is_awaited: bool,
 }
 
@@ -60,24 +60,24 @@ enum State {
     Open,
     /// Is cut when it is empty and what was taken had time to leave: after a drain notice.
     Ending,
-    /// Empty; the last event is on its way.
+    /// NoBody; the last event is on its way.
     Leaving,
-    /// Ends cleanly when it is empty: its viewer wanted one message, and has its end.
+    /// CloseMode cleanly when it is empty: its viewer wanted one message, and has its end.
     Finishing,
-    Cut,
+    Aborted,
     /// The client is gone.
     Gone,
 }
 
-impl Lane {
+impl SendQueue {
     /// A queue and its body. `connection` is cancelled when the viewer is cut.
-    pub(crate) fn new(connection: CancellationToken, max_lag: usize) -> (Self, LaneBody) {
+    pub(crate) fn new(connection: CancellationToken, max_lag: usize) -> (Self, SendQueueBody) {
         let queue = Mutex::new(Queue::default());
         let shared = Arc::new(Shared { queue, drained: Notify::new(), connection, max_lag });
-        metrics::viewers(1.0);
+        metrics::subscribers(1.0);
         let heartbeat = Box::pin(tokio::time::sleep(HEARTBEAT_EVERY));
         let now = Instant::now();
-        let body = LaneBody {
+        let body = SendQueueBody {
             shared: Arc::clone(&shared),
             heartbeat,
             written_at: now,
@@ -109,7 +109,7 @@ impl Lane {
         for event in events {
             if queue.lag > 0 && queue.lag + event.len() > self.shared.max_lag {
                 drop(queue);
-                self.cut(Cut::Lag);
+                self.abort(AbortReason::Lag);
                 return false;
             }
             queue.lag += event.len();
@@ -120,11 +120,11 @@ impl Lane {
     }
 
     /// Cuts the connection without an end.
-    pub(crate) fn cut(&self, reason: Cut) {
+    pub(crate) fn abort(&self, reason: AbortReason) {
         let mut queue = self.shared.lock();
         if queue.state == State::Open {
-            metrics::cut(reason);
-            queue.close(State::Cut);
+            metrics::subscriber_aborted(reason);
+            queue.close(State::Aborted);
             self.shared.connection.cancel();
         }
     }
@@ -140,7 +140,7 @@ impl Lane {
         }
     }
 
-    /// Ends cleanly after what is queued.
+    /// CloseMode cleanly after what is queued.
     pub(crate) fn finish(&self) {
         let mut queue = self.shared.lock();
         if queue.state == State::Open {
@@ -153,7 +153,7 @@ impl Lane {
         self.shared.lock().state == State::Open
     }
 
-    /// Waits until everything queued was taken, or the lane is closed.
+    /// Waits until everything queued was taken, or the send_queue is closed.
     pub(crate) async fn drained(&self) {
         loop {
             let drained = self.shared.drained.notified();
@@ -225,7 +225,7 @@ impl Queue {
 /// The viewer's end: a response body that ends cleanly only after the end of the message that its viewer wanted, for a
 /// client takes a clean end for the whole.
 #[derive(Debug)]
-pub(crate) struct LaneBody {
+pub(crate) struct SendQueueBody {
     shared: Arc<Shared>,
     /// Not set anew with each write: when it fires it looks at `written_at`.
     heartbeat: Pin<Box<Sleep>>,
@@ -237,7 +237,7 @@ pub(crate) struct LaneBody {
     counted_at: Instant,
 }
 
-impl LaneBody {
+impl SendQueueBody {
     /// All connections share the counter, so that it is told of their writes by the second.
     fn count(&mut self, bytes: usize) {
         self.uncounted += bytes as u64;
@@ -264,17 +264,17 @@ impl LaneBody {
 /// The body was cut; hyper then drops the connection without the last chunk.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the stream was cut before its end; connect again with the last event id")]
-pub(crate) struct StreamCut;
+pub(crate) struct StreamAborted;
 
-impl http_body::Body for LaneBody {
+impl http_body::Body for SendQueueBody {
     type Data = Bytes;
-    type Error = StreamCut;
+    type Error = StreamAborted;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
-        let (mut leaves, mut leaving) = (false, false);
+    ) -> Poll<Option<Result<Frame<Bytes>, StreamAborted>>> {
+        let (mut leaves, mut drain_notices) = (false, false);
         let taken = {
             let mut queue = self.shared.lock();
             let taken = queue.take();
@@ -284,9 +284,9 @@ impl http_body::Body for LaneBody {
                         queue.state = State::Leaving;
                         leaves = true;
                     }
-                    State::Leaving => leaving = true,
+                    State::Leaving => drain_notices = true,
                     State::Finishing => return Poll::Ready(None),
-                    State::Cut | State::Gone => return Poll::Ready(Some(Err(StreamCut))),
+                    State::Aborted | State::Gone => return Poll::Ready(Some(Err(StreamAborted))),
                     State::Open => queue.waker = Some(context.waker().clone()),
                 }
             }
@@ -297,13 +297,13 @@ impl http_body::Body for LaneBody {
         };
         let bytes = match taken {
             Some(bytes) => bytes,
-            None if leaves || leaving => {
+            None if leaves || drain_notices => {
                 if leaves {
                     // hyper writes what it was given while it waits for more, and drops it on an error.
                     self.heartbeat.as_mut().reset(Instant::now() + LAST_EVENT);
                 }
                 std::task::ready!(self.heartbeat.as_mut().poll(context));
-                return Poll::Ready(Some(Err(StreamCut)));
+                return Poll::Ready(Some(Err(StreamAborted)));
             }
             None => {
                 std::task::ready!(self.poll_silence(context));
@@ -316,10 +316,10 @@ impl http_body::Body for LaneBody {
     }
 }
 
-impl Drop for LaneBody {
+impl Drop for SendQueueBody {
     fn drop(&mut self) {
         self.bytes.increment(self.uncounted);
-        metrics::viewers(-1.0);
+        metrics::subscribers(-1.0);
         self.shared.lock().close(State::Gone);
         self.shared.drained.notify_waiters();
     }

@@ -58,7 +58,7 @@ pub(crate) async fn fetch(store: &Store, thread: &ThreadId, read: StoreRead) -> 
     }
 }
 
-/// Ends of the thread after one position and up to another, as many as one page holds.
+/// CloseMode of the thread after one position and up to another, as many as one page holds.
 pub(crate) async fn page(
     store: &Store,
     thread: &ThreadId,

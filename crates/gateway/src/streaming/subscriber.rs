@@ -7,74 +7,74 @@ use model::MessageId;
 use protocols::Cursor;
 use tokio::sync::oneshot;
 
-use crate::streaming::send_queue::Lane;
+use crate::streaming::send_queue::SendQueue;
 
 /// What the hub tells a driver.
 #[derive(Debug)]
-pub(crate) enum Command {
-    /// Let a viewer in. Boxed, for every feed's channel has room for some dozens from the beginning.
-    Join(Box<Viewer>),
+pub(crate) enum FeedCommand {
+    /// Let a subscriber in. Boxed, for every feed's channel has room for some dozens from the beginning.
+    Join(Box<Subscriber>),
     /// The owner of this epoch has sent frames of the thread up to this number.
     Sent(u64, u64),
 }
 
 /// Who wants events.
 #[derive(Debug)]
-pub(crate) struct Viewer {
+pub(crate) struct Subscriber {
     /// The way to it.
-    pub(crate) lane: Lane,
+    pub(crate) send_queue: SendQueue,
     /// It gets what comes strictly after; without one, what is open and what comes.
     pub(crate) cursor: Option<Cursor>,
     /// It wants this message, and nothing after its end. The end is after its cursor.
     pub(crate) until: Option<MessageId>,
     /// There was such a message.
     pub(crate) has_end: bool,
-    /// Resolved when the viewer has its place (it misses nothing that ends from then on), or its cursor is refused.
+    /// Resolved when the subscriber has its place (it misses nothing that ends from then on), or its cursor is refused.
     pub(crate) verdict: Option<oneshot::Sender<Result<(), BadCursor>>>,
 }
 
-impl Viewer {
+impl Subscriber {
     /// Whoever asked to be told may be gone.
     pub(crate) fn accept(&mut self) {
         self.verdict.take().map(|verdict| verdict.send(Ok(())));
     }
 }
 
-/// What a gateway has heard of a partition.
+/// What a gateway has signal of a partition.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Heard {
+pub(crate) struct PartitionSignal {
     /// Rises when something may have been missed.
-    pub(crate) doubts: u64,
+    pub(crate) resyncs: u64,
     /// The highest epoch of its owners; 0 before the first.
     pub(crate) epoch: u64,
 }
 
-/// Why a viewer is not let in.
+/// Why a subscriber is not let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refused {
-    #[error("this thread has as many viewers here as it may have; try again, perhaps at another gateway")]
-    Viewers,
+pub(crate) enum SubscribeError {
+    #[error("this thread has as many subscribers here as it may have; try again, perhaps at another gateway")]
+    TooManySubscribers,
     #[error("this gateway follows as many threads as it may; try again, perhaps at another gateway")]
-    Feeds,
+    TooManyFeeds,
     #[error("this gateway is about to stop; try again")]
     Draining,
 }
 
-impl Refused {
+impl SubscribeError {
     pub(crate) fn code(self) -> &'static str {
         match self {
-            Self::Viewers => "too_many_viewers",
-            Self::Feeds => "too_many_threads",
+            Self::TooManySubscribers => "too_many_viewers",
+            Self::TooManyFeeds => "too_many_threads",
             Self::Draining => "draining",
         }
     }
 }
 
-/// Whether a viewer has been let in.
+/// Whether a subscriber has been let in.
 pub(crate) type Verdict = oneshot::Receiver<Result<(), BadCursor>>;
 
-/// Keeps a viewer counted while its stream lives.
+/// Keeps a subscriber counted while its stream lives.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct SubscriberPermit {
     pub(crate) _viewers: Arc<()>,
 }

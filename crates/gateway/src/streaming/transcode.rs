@@ -12,9 +12,9 @@ use protocols::native::{self, NativeEvent, Reader};
 use protocols::{AnswerEvent, Output, Protocol, StoredAnswer, StreamAction};
 
 use crate::metrics;
-use crate::metrics::Cut;
-use crate::streaming::response::Seated;
-use crate::streaming::send_queue::{LaneBody, StreamCut};
+use crate::metrics::AbortReason;
+use crate::streaming::response::SubscriberBody;
+use crate::streaming::send_queue::{SendQueueBody, StreamAborted};
 
 /// The comments of the native stream, as blocks of their own: many clients of these protocols take the stream apart at blank lines and look
 /// at how a block begins.
@@ -23,7 +23,7 @@ const HEARTBEAT: &[u8] = b": heartbeat\n\n";
 
 /// What one message's viewers are told, in another protocol.
 #[derive(Debug)]
-pub(crate) struct Telling<P> {
+pub(crate) struct Transcoder<P> {
     fold: P,
     reader: Reader,
     message: MessageId,
@@ -33,13 +33,13 @@ pub(crate) struct Telling<P> {
     is_untouched: bool,
 }
 
-impl<P: Protocol> Telling<P> {
+impl<P: Protocol> Transcoder<P> {
     /// The answer `message`; the bytes come first.
     pub(crate) fn new(mut fold: P, message: MessageId) -> (Self, Bytes) {
         let first = fold.apply(AnswerEvent::Opened).bytes;
-        let telling =
+        let transcoder =
             Self { fold, reader: Reader::default(), message, is_drained: false, is_untouched: true };
-        (telling, first)
+        (transcoder, first)
     }
 
     pub(crate) fn into_fold(self) -> P {
@@ -51,7 +51,7 @@ impl<P: Protocol> Telling<P> {
         let (mut out, mut then) = (BytesMut::new(), StreamAction::Continue);
         for told in self.reader.feed(bytes) {
             if then == StreamAction::Continue {
-                let output = self.tell(&told);
+                let output = self.transcode(&told);
                 out.extend_from_slice(&output.bytes);
                 then = output.then;
             }
@@ -64,23 +64,23 @@ impl<P: Protocol> Telling<P> {
     ///
     /// # Errors
     /// The store went back in time: what the fold was given is void.
-    fn hear(&mut self, bytes: &[u8]) -> Result<bool, StreamCut> {
+    fn collect_bytes(&mut self, bytes: &[u8]) -> Result<bool, StreamAborted> {
         for told in self.reader.feed(bytes) {
-            self.tell(&told);
+            self.transcode(&told);
             match told {
                 NativeEvent::Complete { message, .. } | NativeEvent::Failed { message, .. }
                     if message == self.message =>
                 {
                     return Ok(true);
                 }
-                NativeEvent::Restart => return Err(StreamCut),
+                NativeEvent::Restart => return Err(StreamAborted),
                 _ => {}
             }
         }
         Ok(false)
     }
 
-    fn tell(&mut self, told: &NativeEvent) -> Output {
+    fn transcode(&mut self, told: &NativeEvent) -> Output {
         match told {
             NativeEvent::Chunk { message, attempt, role, chunk, is_compacted }
                 if *message == self.message =>
@@ -114,7 +114,7 @@ impl<P: Protocol> Telling<P> {
 }
 
 /// All that a protocol says of an answer in the history.
-pub(crate) fn stored<P: Protocol>(fold: &mut P, answer: &StoredAnswer) -> Bytes {
+pub(crate) fn transcode_stored<P: Protocol>(fold: &mut P, answer: &StoredAnswer) -> Bytes {
     fold.recall();
     let mut out = BytesMut::new();
     for happening in answer.events() {
@@ -127,55 +127,55 @@ pub(crate) fn stored<P: Protocol>(fold: &mut P, answer: &StoredAnswer) -> Bytes 
 ///
 /// # Errors
 /// The stream was cut before.
-pub(crate) async fn until_end<P: Protocol>(
-    mut lane: Seated<LaneBody>,
-    telling: &mut Telling<P>,
-) -> Result<(), StreamCut> {
+pub(crate) async fn collect_until_end<P: Protocol>(
+    mut send_queue: SubscriberBody<SendQueueBody>,
+    transcoder: &mut Transcoder<P>,
+) -> Result<(), StreamAborted> {
     loop {
-        let frame = std::future::poll_fn(|context| Pin::new(&mut lane).poll_frame(context)).await;
-        let bytes = frame.ok_or(StreamCut)??.into_data().unwrap_or_default();
-        if telling.hear(&bytes)? {
+        let frame = std::future::poll_fn(|context| Pin::new(&mut send_queue).poll_frame(context)).await;
+        let bytes = frame.ok_or(StreamAborted)??.into_data().unwrap_or_default();
+        if transcoder.collect_bytes(&bytes)? {
             return Ok(());
         }
     }
 }
 
 /// The body of such a stream.
-pub(crate) struct Adapted<P> {
-    lane: Seated<LaneBody>,
-    telling: Telling<P>,
+pub(crate) struct TranscodedBody<P> {
+    send_queue: SubscriberBody<SendQueueBody>,
+    transcoder: Transcoder<P>,
     first: Option<Bytes>,
     ends: Option<StreamAction>,
 }
 
-impl<P: Protocol> Adapted<P> {
-    pub(crate) fn new(lane: Seated<LaneBody>, fold: P, message: MessageId) -> Self {
-        let (telling, opened) = Telling::new(fold, message);
+impl<P: Protocol> TranscodedBody<P> {
+    pub(crate) fn new(send_queue: SubscriberBody<SendQueueBody>, fold: P, message: MessageId) -> Self {
+        let (transcoder, opened) = Transcoder::new(fold, message);
         // What proxies pass the headers on for, before anything of the answer is there.
         let mut first = BytesMut::from(OPEN);
         first.extend_from_slice(&opened);
-        Self { lane, telling, first: Some(first.freeze()), ends: None }
+        Self { send_queue, transcoder, first: Some(first.freeze()), ends: None }
     }
 }
 
-impl<P: Protocol + Unpin> Body for Adapted<P> {
+impl<P: Protocol + Unpin> Body for TranscodedBody<P> {
     type Data = Bytes;
-    type Error = StreamCut;
+    type Error = StreamAborted;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, StreamAborted>>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
         loop {
             match self.ends {
                 Some(StreamAction::Close) => return Poll::Ready(None),
-                Some(_) => return Poll::Ready(Some(Err(StreamCut))),
+                Some(_) => return Poll::Ready(Some(Err(StreamAborted))),
                 None => {}
             }
-            let Some(Ok(frame)) = ready!(Pin::new(&mut self.lane).poll_frame(context)) else {
+            let Some(Ok(frame)) = ready!(Pin::new(&mut self.send_queue).poll_frame(context)) else {
                 self.ends = Some(StreamAction::Abort);
                 continue;
             };
@@ -183,12 +183,12 @@ impl<P: Protocol + Unpin> Body for Adapted<P> {
             if bytes == native::HEARTBEAT {
                 return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(HEARTBEAT)))));
             }
-            let output = self.telling.feed(&bytes);
+            let output = self.transcoder.feed(&bytes);
             match output.then {
                 StreamAction::Continue => {}
                 StreamAction::Abort => {
-                    if !self.telling.is_drained {
-                        metrics::cut(Cut::Retold);
+                    if !self.transcoder.is_drained {
+                        metrics::subscriber_aborted(AbortReason::Retold);
                     }
                     self.ends = Some(StreamAction::Abort);
                 }

@@ -41,7 +41,7 @@ async fn a_stalled_viewer_is_cut_alone_and_never_ended() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn too_many_viewers_are_told_to_come_back() {
-    let limits = Limits { viewers_per_thread: 2, feeds: 1, ..Limits::default() };
+    let limits = Limits { subscribers_per_thread: 2, feeds: 1, ..Limits::default() };
     let town = Town::with(limits, 1).await;
     let first = Client::open(town.gateways[0], None).await;
     let _second = Client::open(town.gateways[0], None).await;

@@ -546,7 +546,7 @@ async fn the_url_of_an_answers_events_shows_it_whatever_became_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_its_stream_in_line_leaves_nothing_behind() {
-    let limits = gateway::Limits { viewers_per_thread: 1, linger_ms: 0, ..gateway::Limits::default() };
+    let limits = gateway::Limits { subscribers_per_thread: 1, linger_ms: 0, ..gateway::Limits::default() };
     let town = Town::with(limits, 1).await;
     let _owner = town.owner(1, vec![]).await;
     let orders = quiet(&town).await;

@@ -128,7 +128,7 @@ fn under_way(waits_for: Option<WaitReason>, waiting: Vec<TurnId>) -> QueueStatus
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_waits_for_the_owner_of_its_turn() {
-    let limits = gateway::Limits { owner_patience_ms: 1_000, ..gateway::Limits::default() };
+    let limits = gateway::Limits { owner_timeout_ms: 1_000, ..gateway::Limits::default() };
     let town = Town::with(limits, 1).await;
     let gateway = town.gateways[0];
     let path = format!("/v1/turns/{}/stop", turn("a"));
@@ -150,7 +150,7 @@ async fn a_stop_waits_for_the_owner_of_its_turn() {
 /// As after a takeover, while what was taken last waits for the store's word.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_has_not_read_everything_does_not_say_that_nothing_is_under_way() {
-    let limits = gateway::Limits { owner_patience_ms: 1_000, ..gateway::Limits::default() };
+    let limits = gateway::Limits { owner_timeout_ms: 1_000, ..gateway::Limits::default() };
     let town = Town::with(limits, 1).await;
     let gateway = town.gateways[0];
     let taken = post(gateway, "/v1/threads/t1/messages", &json!({"content": "hello"})).await;

@@ -8,26 +8,27 @@ use protocols::AgUi;
 use protocols::agui::{Request, error_body};
 
 use crate::api::protocols::{
-    Answer, Posted, Trouble, active, enter, find, last, open, own_key, posted, stream,
+    Answer, ProtocolError, ProtocolRequest, active, client_idempotency_key, enter, find, last, open, posted,
+    stream,
 };
-use crate::app::request_context::Desk;
+use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::owner_query;
-use crate::commands::submit::{Input, Standing};
+use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
 use crate::http::extensions::ConnectionHandle;
 
 pub(crate) async fn post(
-    desk: Desk,
+    ctx: RequestContext,
     Extension(connection): Extension<ConnectionHandle>,
     request: axum::extract::Request,
 ) -> Response {
-    posted(desk, connection, request, say, error_body).await
+    posted(ctx, connection, request, say, error_body).await
 }
 
-async fn say(posted: Posted) -> Result<Response, Trouble> {
-    let Posted { desk, connection, key, correlation_id, body, .. } = posted;
-    let request = Request::parse(&body, desk.tenant())?;
+async fn say(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
+    let ProtocolRequest { ctx, connection, key, correlation_id, body, .. } = posted;
+    let request = Request::parse(&body, ctx.tenant())?;
     let input = Input {
         thread: request.thread.clone(),
         agent: None,
@@ -35,32 +36,32 @@ async fn say(posted: Posted) -> Result<Response, Trouble> {
         content: request.text,
         metadata: Metadata::EMPTY,
         parameters: TurnParameters::new(request.wanted)?,
-        key: key.or_else(|| own_key("agui", Some(&request.run))),
+        key: key.or_else(|| client_idempotency_key("agui", Some(&request.run))),
         correlation_id,
     };
-    let (message, answer) = open(&desk, connection, &input).await?;
+    let (message, answer) = open(&ctx, connection, &input).await?;
     Ok(stream(AgUi::new(request.thread, request.run, message.clone()), message, answer))
 }
 
 pub(crate) async fn connect(
-    desk: Desk,
+    ctx: RequestContext,
     Extension(connection): Extension<ConnectionHandle>,
     request: axum::extract::Request,
 ) -> Response {
-    posted(desk, connection, request, follow, error_body).await
+    posted(ctx, connection, request, follow, error_body).await
 }
 
 /// The answer of the run, or without one of this name that under way, or the last one of the thread, from its beginning; 204 when
 /// there is none.
-async fn follow(posted: Posted) -> Result<Response, Trouble> {
-    let Posted { desk, connection, body, .. } = posted;
-    let (thread, run) = Request::parse_connect(&body, desk.tenant())?;
-    let backend = desk.backend()?;
-    let found = match named(&desk, connection.clone(), &thread, &run).await? {
+async fn follow(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
+    let ProtocolRequest { ctx, connection, body, .. } = posted;
+    let (thread, run) = Request::parse_connect(&body, ctx.tenant())?;
+    let backend = ctx.backend()?;
+    let found = match named(&ctx, connection.clone(), &thread, &run).await? {
         Some(found) => Some(found),
         None => match active(backend, &thread).await? {
             Some((_, message)) => {
-                let answer = find(&desk, connection, &thread, &message).await?;
+                let answer = find(&ctx, connection, &thread, &message).await?;
                 Some((message, answer))
             }
             None => last::answer(backend, &thread).await?.map(|last| (last.message, last.answer)),
@@ -73,13 +74,13 @@ async fn follow(posted: Posted) -> Result<Response, Trouble> {
 /// The answer of the turn that a run has opened. Clients that come back name the run that they have begun, or make up a name for that
 /// of the connection: of those there is no turn.
 async fn named(
-    desk: &Desk,
+    ctx: &RequestContext,
     connection: ConnectionHandle,
     thread: &ThreadId,
     run: &str,
-) -> Result<Option<(MessageId, Answer)>, Trouble> {
-    let Some(key) = own_key("agui", Some(run)) else { return Ok(None) };
-    let backend = desk.backend()?;
+) -> Result<Option<(MessageId, Answer)>, ProtocolError> {
+    let Some(key) = client_idempotency_key("agui", Some(run)) else { return Ok(None) };
+    let backend = ctx.backend()?;
     let Some(claim) = backend.store().key_claim(thread, &key).await? else { return Ok(None) };
     let mut state = backend.store().turn_state(thread, &claim.turn).await?;
     if state.is_none() && !is_known(backend, thread, &claim.turn).await? {
@@ -89,11 +90,11 @@ async fn named(
             return Ok(None);
         }
     }
-    enter(desk, connection, thread, Standing::Known(claim.turn, state)).await.map(Some)
+    enter(ctx, connection, thread, Submission::Duplicate(claim.turn, state)).await.map(Some)
 }
 
 /// Whether a turn of which nothing is stored is under way, or waits.
-async fn is_known(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Result<bool, Trouble> {
-    let explained = owner_query::knows(backend, thread).await?;
+async fn is_known(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Result<bool, ProtocolError> {
+    let explained = owner_query::explain_up_to_date(backend, thread).await?;
     Ok(owner_query::has_turn(&explained, turn))
 }

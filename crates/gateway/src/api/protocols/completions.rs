@@ -8,10 +8,11 @@ use protocols::ChatCompletions;
 use protocols::chat_completions::{CompletionOptions, Request, ToolCalls, error_body};
 
 use crate::api::protocols::{
-    Posted, Repeats, Trouble, enter, failed, imported, json, new_thread, placed, posted, stream, whole,
+    ProtocolError, ProtocolRequest, Repeats, enter, failed, imported, json, new_thread, posted, resolve,
+    stream, whole,
 };
-use crate::app::request_context::Desk;
-use crate::commands::submit::{Input, Standing};
+use crate::app::request_context::RequestContext;
+use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
 use crate::error::Problem;
 use crate::http::extensions::ConnectionHandle;
@@ -20,19 +21,19 @@ use crate::http::extensions::ConnectionHandle;
 const THREAD: &str = "x-antiphon-thread";
 
 pub(crate) async fn post(
-    desk: Desk,
+    ctx: RequestContext,
     Extension(connection): Extension<ConnectionHandle>,
     request: axum::extract::Request,
 ) -> Response {
-    posted(desk, connection, request, complete, error_body).await
+    posted(ctx, connection, request, complete, error_body).await
 }
 
-async fn complete(posted: Posted) -> Result<Response, Trouble> {
-    let Posted { desk, connection, key, correlation_id, headers, body } = posted;
-    let mut request = Request::parse(&body, named(&desk, &headers)?, desk.tenant())?;
-    let backend = desk.backend()?;
+async fn complete(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
+    let ProtocolRequest { ctx, connection, key, correlation_id, headers, body } = posted;
+    let mut request = Request::parse(&body, named(&ctx, &headers)?, ctx.tenant())?;
+    let backend = ctx.backend()?;
     let repeats = Repeats::of_key(key.as_deref());
-    let thread = request.thread.map_or_else(|| new_thread(&desk, key.as_deref()), Ok)?;
+    let thread = request.thread.map_or_else(|| new_thread(&ctx, key.as_deref()), Ok)?;
     let mut earlier = Vec::new();
     if request.wanted.history.is_some() && imported::is_wanted(backend, &request.agent).await? {
         earlier = imported::read(backend, &thread, &body)?;
@@ -48,12 +49,12 @@ async fn complete(posted: Posted) -> Result<Response, Trouble> {
         key,
         correlation_id,
     };
-    let standing = placed(&desk, &input).await?;
+    let standing = resolve(&ctx, &input).await?;
     // An input that is refused leaves no thread.
-    if let Standing::New(turn) = &standing {
+    if let Submission::New(turn) = &standing {
         imported::write(backend, &thread, &turn.agent, &earlier).await?;
     }
-    let (message, answer) = enter(&desk, connection, &thread, standing).await?;
+    let (message, answer) = enter(&ctx, connection, &thread, standing).await?;
     let terms = CompletionOptions {
         message: message.clone(),
         model: request.agent.name().to_owned(),
@@ -81,8 +82,8 @@ async fn complete(posted: Posted) -> Result<Response, Trouble> {
     Ok(response)
 }
 
-fn named(desk: &Desk, headers: &HeaderMap) -> Result<Option<ThreadId>, Problem> {
+fn named(ctx: &RequestContext, headers: &HeaderMap) -> Result<Option<ThreadId>, Problem> {
     let Some(value) = headers.get(THREAD) else { return Ok(None) };
     let text = value.to_str().map_err(|_| Problem::bad_request("invalid_id", "the thread is not ASCII"))?;
-    desk.thread(text).map(Some)
+    ctx.thread(text).map(Some)
 }

@@ -1,13 +1,12 @@
 //! The history that a client sends along with a chat completion, taken over into the new thread where the agent's settings say so.
 
-use batches::Item;
-use batches::foreign::{self, ForeignFormat};
+use batches::{Item, legacy};
 use model::{AgentId, Metadata, ThreadId};
 use protocols::request::BadRequest;
 use serde_json::{Value, json};
 use store::ImportOutcome;
 
-use crate::api::protocols::Trouble;
+use crate::api::protocols::ProtocolError;
 use crate::backend::Backend;
 
 /// The messages were said before the input that came with them; nothing is known of when.
@@ -16,7 +15,7 @@ const BEFORE_MS: i64 = 60_000;
 const INSTRUCTIONS: [&str; 2] = ["system", "developer"];
 
 /// Whether the agent takes histories over.
-pub(crate) async fn is_wanted(backend: &Backend, agent: &AgentId) -> Result<bool, Trouble> {
+pub(crate) async fn is_wanted(backend: &Backend, agent: &AgentId) -> Result<bool, ProtocolError> {
     let settings = backend.store().agent_admission(agent).await?.settings;
     Ok(settings.get("client_history").and_then(Value::as_str) == Some("import"))
 }
@@ -26,20 +25,20 @@ fn refused(why: &'static str) -> BadRequest {
 }
 
 /// All messages of the body but the last one, as whole batches.
-pub(crate) fn read(backend: &Backend, thread: &ThreadId, body: &[u8]) -> Result<Vec<Item>, Trouble> {
+pub(crate) fn read(backend: &Backend, thread: &ThreadId, body: &[u8]) -> Result<Vec<Item>, ProtocolError> {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let all = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let earlier = all.split_last().map_or(&[][..], |(_, earlier)| earlier);
     let is_said =
         |message: &&Value| !message["role"].as_str().is_some_and(|role| INSTRUCTIONS.contains(&role));
     let earlier: Vec<Value> = earlier.iter().filter(is_said).cloned().collect();
-    let read = foreign::read(&json!(earlier), ForeignFormat::OpenAi);
+    let read = legacy::read(&json!(earlier));
     let mut read = read.map_err(|_| refused("an earlier message cannot be kept"))?;
     let now = backend.now();
     for message in &mut read.messages {
         message.created_at = Some(now.plus_ms(-BEFORE_MS));
     }
-    Ok(foreign::assign_positions(thread, read.messages, now).items)
+    Ok(legacy::number(thread, read.messages, now).items)
 }
 
 /// Writes them, if there are some, unless the thread has messages: the request came again then.
@@ -48,7 +47,7 @@ pub(crate) async fn write(
     thread: &ThreadId,
     agent: &AgentId,
     items: &[Item],
-) -> Result<(), Trouble> {
+) -> Result<(), ProtocolError> {
     if items.is_empty() {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use model::{MessageId, ThreadId, Timestamp};
 use store::{FailedTurnRow, RunFailure};
 
-use crate::api::protocols::{Answer, Trouble};
+use crate::api::protocols::{Answer, ProtocolError};
 use crate::backend::Backend;
 use crate::streaming::store_reads;
 
@@ -18,7 +18,7 @@ pub(crate) struct Last {
 }
 
 /// `None` in a thread in which no person was answered yet.
-pub(crate) async fn answer(backend: &Backend, thread: &ThreadId) -> Result<Option<Last>, Trouble> {
+pub(crate) async fn answer(backend: &Backend, thread: &ThreadId) -> Result<Option<Last>, ProtocolError> {
     let store = backend.store();
     let answered = store.last_answer(thread).await?;
     if let Some(failed) = failed_after(backend, thread, answered.as_ref().map(|(_, at)| *at)).await? {
@@ -33,7 +33,10 @@ pub(crate) async fn answer(backend: &Backend, thread: &ThreadId) -> Result<Optio
 }
 
 /// The last turn, if it failed.
-pub(crate) async fn failed(backend: &Backend, thread: &ThreadId) -> Result<Option<FailedTurnRow>, Trouble> {
+pub(crate) async fn failed(
+    backend: &Backend,
+    thread: &ThreadId,
+) -> Result<Option<FailedTurnRow>, ProtocolError> {
     let answered = backend.store().last_answer(thread).await?;
     failed_after(backend, thread, answered.map(|(_, at)| at)).await
 }
@@ -42,7 +45,7 @@ async fn failed_after(
     backend: &Backend,
     thread: &ThreadId,
     answered: Option<Timestamp>,
-) -> Result<Option<FailedTurnRow>, Trouble> {
+) -> Result<Option<FailedTurnRow>, ProtocolError> {
     let failed = backend.store().failed_turns(thread, None, MOST_FAILED).await?.unwrap_or_default();
     let last = failed.into_iter().max_by_key(|failed| failed.failed_at);
     Ok(last.filter(|failed| answered.is_none_or(|at| failed.failed_at > at)))

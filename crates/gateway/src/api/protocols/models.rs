@@ -7,13 +7,13 @@ use store::AgentRow;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::agents;
-use crate::api::respond::fresh;
+use crate::api::respond::json_no_store;
 use crate::api::schemas;
-use crate::app::request_context::Desk;
+use crate::app::request_context::RequestContext;
 use crate::error::Problem;
-use crate::extract::path::Params;
+use crate::extract::path::PathParam;
 use crate::extract::query;
-use crate::extract::query::Asked;
+use crate::extract::query::QueryParams;
 
 /// Names on a page. OpenAI's libraries ask for one page alone.
 const MOST: u32 = 1_000;
@@ -22,14 +22,14 @@ const MOST: u32 = 1_000;
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Models {
     object: &'static str,
-    data: Vec<ShownModel>,
+    data: Vec<ModelView>,
     /// There are more after the last.
     has_more: bool,
 }
 
 /// An agent, as a model.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ShownModel {
+pub(crate) struct ModelView {
     #[schema(value_type = schemas::AgentName)]
     id: String,
     object: &'static str,
@@ -46,21 +46,27 @@ pub(crate) struct ModelsQuery {
     after: Option<String>,
 }
 
-pub(crate) async fn page(desk: Desk, Asked(query): Asked<ModelsQuery>) -> Result<Response, Problem> {
-    let after = query.after.map(|id| desk.agent_in("after", &id)).transpose()?;
-    let store = desk.store()?.for_tenant(desk.tenant().cloned());
+pub(crate) async fn list(
+    ctx: RequestContext,
+    QueryParams(query): QueryParams<ModelsQuery>,
+) -> Result<Response, Problem> {
+    let after = query.after.map(|id| ctx.agent_in("after", &id)).transpose()?;
+    let store = ctx.store()?.for_tenant(ctx.tenant().cloned());
     let mut all = store.agents(None, after.as_ref(), MOST + 1).await?;
     let has_more = query::has_more(&mut all, MOST);
-    Ok(fresh(Models { object: "list", data: all.iter().map(ShownModel::from).collect(), has_more }))
+    Ok(json_no_store(Models { object: "list", data: all.iter().map(ModelView::from).collect(), has_more }))
 }
 
-pub(crate) async fn show(desk: Desk, Params(model): Params<String>) -> Result<Response, Problem> {
-    let agent: AgentId = desk.agent(&model)?;
-    let row = desk.store()?.agent(&agent).await?.ok_or_else(agents::unknown)?;
-    Ok(fresh(ShownModel::from(&row)))
+pub(crate) async fn get(
+    ctx: RequestContext,
+    PathParam(model): PathParam<String>,
+) -> Result<Response, Problem> {
+    let agent: AgentId = ctx.agent(&model)?;
+    let row = ctx.store()?.agent(&agent).await?.ok_or_else(agents::unknown)?;
+    Ok(json_no_store(ModelView::from(&row)))
 }
 
-impl From<&AgentRow> for ShownModel {
+impl From<&AgentRow> for ModelView {
     fn from(row: &AgentRow) -> Self {
         let created_at = row.settings.as_ref().map(|settings| settings.created_at);
         Self {

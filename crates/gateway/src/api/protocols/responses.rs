@@ -17,20 +17,20 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::api::protocols::{
-    Answer, Posted, Repeats, Trouble, active, answered, enter, find, json, new_thread, placed, posted,
-    stream, whole,
+    Answer, ProtocolError, ProtocolRequest, Repeats, active, answered, enter, find, json, new_thread, posted,
+    resolve, stream, whole,
 };
 use crate::api::schemas;
 use crate::api::turns;
-use crate::app::request_context::Desk;
+use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::submit::Input;
 use crate::commands::validate::TurnParameters;
 use crate::commands::{control, owner_query};
 use crate::error::Problem;
-use crate::extract::body::Empty;
-use crate::extract::path::Params;
-use crate::extract::query::Asked;
+use crate::extract::body::NoBody;
+use crate::extract::path::PathParam;
+use crate::extract::query::QueryParams;
 use crate::http::extensions::ConnectionHandle;
 use crate::streaming::store_reads;
 
@@ -38,20 +38,20 @@ use crate::streaming::store_reads;
 const CANCEL_LOOKS: u32 = 20;
 const CANCEL_PAUSE: Duration = Duration::from_millis(100);
 
-pub(crate) async fn post(
-    desk: Desk,
+pub(crate) async fn create(
+    ctx: RequestContext,
     Extension(connection): Extension<ConnectionHandle>,
     request: axum::extract::Request,
 ) -> Response {
-    posted(desk, connection, request, respond, error_body).await
+    posted(ctx, connection, request, respond, error_body).await
 }
 
-async fn respond(posted: Posted) -> Result<Response, Trouble> {
-    let Posted { desk, connection, key, correlation_id, body, .. } = posted;
-    let request = Request::parse(&body, desk.tenant())?;
-    let backend = desk.backend()?;
+async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
+    let ProtocolRequest { ctx, connection, key, correlation_id, body, .. } = posted;
+    let request = Request::parse(&body, ctx.tenant())?;
+    let backend = ctx.backend()?;
     let repeats = Repeats::of_key(key.as_deref());
-    let thread = place(&desk, &request, key.as_deref()).await?;
+    let thread = place(&ctx, &request, key.as_deref()).await?;
     let input = Input {
         thread: thread.clone(),
         agent: request.agent.clone(),
@@ -62,7 +62,7 @@ async fn respond(posted: Posted) -> Result<Response, Trouble> {
         key,
         correlation_id,
     };
-    let standing = placed(&desk, &input).await?;
+    let standing = resolve(&ctx, &input).await?;
     if request.follows == Follows::Nothing {
         // Every gateway knows whose it is then.
         let agent = request.agent.clone();
@@ -81,7 +81,7 @@ async fn respond(posted: Posted) -> Result<Response, Trouble> {
     let asked = AskedResponse { model, background, previous_response_id, metadata: request.metadata };
     // Kept before the turn begins: whoever knows of the response finds it whole, at any gateway.
     let row = backend.store().put_response(&thread, standing.turn(), &asked).await?;
-    let (message, answer) = enter(&desk, connection, &thread, standing).await?;
+    let (message, answer) = enter(&ctx, connection, &thread, standing).await?;
     let terms = terms(&thread, &message, row.asked, row.created_at);
     if request.background && !request.stream && matches!(answer, Answer::Live(_)) {
         return Ok(json(Responses::under_way(terms, false)));
@@ -100,7 +100,7 @@ async fn object(
     message: &MessageId,
     answer: Answer,
     repeats: Repeats,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ProtocolError> {
     match whole(fold, message, answer).await {
         Some(fold) => Ok(json(fold.object())),
         None => Err(repeats.cut(thread, message).into()),
@@ -108,15 +108,19 @@ async fn object(
 }
 
 /// Where the input is said.
-async fn place(desk: &Desk, request: &Request, key: Option<&str>) -> Result<ThreadId, Trouble> {
-    let backend = desk.backend()?;
+async fn place(
+    ctx: &RequestContext,
+    request: &Request,
+    key: Option<&str>,
+) -> Result<ThreadId, ProtocolError> {
+    let backend = ctx.backend()?;
     let before = match &request.follows {
         Follows::Thread(thread) => return Ok(thread.clone()),
         Follows::Response(before) => before,
-        Follows::Nothing => return Ok(new_thread(desk, key)?),
+        Follows::Nothing => return Ok(new_thread(ctx, key)?),
     };
     let (turn, message) = named(before)?;
-    let thread = thread_of(desk, &turn, &message).await?;
+    let thread = thread_of(ctx, &turn, &message).await?;
     if let Some(key) = key
         && backend.store().key_claim(&thread, key).await?.is_some()
     {
@@ -146,24 +150,24 @@ pub(crate) struct ShowQuery {
     starting_after: Option<u64>,
 }
 
-pub(crate) async fn show(
-    desk: Desk,
+pub(crate) async fn get(
+    ctx: RequestContext,
     Extension(connection): Extension<ConnectionHandle>,
-    Params(response): Params<String>,
-    Asked(query): Asked<ShowQuery>,
+    PathParam(response): PathParam<String>,
+    QueryParams(query): QueryParams<ShowQuery>,
 ) -> Response {
-    answered(shown(&desk, connection, &response, query).await, error_body)
+    answered(shown(&ctx, connection, &response, query).await, error_body)
 }
 
 async fn shown(
-    desk: &Desk,
+    ctx: &RequestContext,
     connection: ConnectionHandle,
     response: &str,
     query: ShowQuery,
-) -> Result<Response, Trouble> {
-    let backend = desk.backend()?;
+) -> Result<Response, ProtocolError> {
+    let backend = ctx.backend()?;
     let (turn, message) = named(response)?;
-    let thread = thread_of(desk, &turn, &message).await?;
+    let thread = thread_of(ctx, &turn, &message).await?;
     let terms = known_terms(backend, &thread, &turn, &message).await?;
     let answer = ended(backend, &thread, &turn, &message).await?;
     let streams = query.stream.unwrap_or(false);
@@ -171,7 +175,7 @@ async fn shown(
         Some(answer) => answer,
         // Whoever only looks takes no viewer's place.
         None if !streams => return Ok(json(under_way(backend, terms, &turn).await)),
-        None => find(desk, connection, &thread, &message).await?,
+        None => find(ctx, connection, &thread, &message).await?,
     };
     if streams {
         let resume = query.starting_after.map_or(Resume::Again, Resume::After);
@@ -182,19 +186,19 @@ async fn shown(
 }
 
 pub(crate) async fn cancel(
-    desk: Desk,
-    Params(response): Params<String>,
+    ctx: RequestContext,
+    PathParam(response): PathParam<String>,
     headers: HeaderMap,
-    _: Empty,
+    _: NoBody,
 ) -> Response {
     let outcome = async {
-        let (actor, backend) = (desk.actor(&headers)?, desk.backend()?);
+        let (actor, backend) = (ctx.actor(&headers)?, ctx.backend()?);
         let (turn, message) = named(&response)?;
-        let thread = thread_of(&desk, &turn, &message).await?;
+        let thread = thread_of(&ctx, &turn, &message).await?;
         let terms = known_terms(backend, &thread, &turn, &message).await?;
         let mut answer = ended(backend, &thread, &turn, &message).await?;
         if answer.is_none() {
-            control::perform(backend, actor, thread.agent(), ControlKind::StopTurn(turn.clone())).await?;
+            control::execute(backend, actor, thread.agent(), ControlKind::StopTurn(turn.clone())).await?;
         }
         for _ in 0..CANCEL_LOOKS {
             if answer.is_some() {
@@ -225,23 +229,27 @@ fn named(response: &str) -> Result<(TurnId, MessageId), Problem> {
     Ok((turn, message))
 }
 
-async fn thread_of(desk: &Desk, turn: &TurnId, message: &MessageId) -> Result<ThreadId, Trouble> {
-    let store = desk.store()?;
+async fn thread_of(
+    ctx: &RequestContext,
+    turn: &TurnId,
+    message: &MessageId,
+) -> Result<ThreadId, ProtocolError> {
+    let store = ctx.store()?;
     if let Some(thread) = store.thread_of_turn(turn, message).await? {
-        return desk.own(thread).ok_or_else(|| unknown().into());
+        return ctx.own(thread).ok_or_else(|| unknown().into());
     }
     // Of a response that was asked for the request is stored before its turn begins.
     let looked_for = match store.is_response(turn).await? {
-        true => turns::thread_of(desk, turn).await,
-        false => turns::thread_if_known(desk, turn).await,
+        true => turns::thread_of(ctx, turn).await,
+        false => turns::thread_if_known(ctx, turn).await,
     };
     let problem = match looked_for {
         Ok(thread) => return Ok(thread),
         Err(problem) => problem,
     };
     // It may have ended meanwhile.
-    let found = store.thread_of_turn(turn, message).await?.and_then(|thread| desk.own(thread));
-    found.ok_or(Trouble::Problem(problem))
+    let found = store.thread_of_turn(turn, message).await?.and_then(|thread| ctx.own(thread));
+    found.ok_or(ProtocolError::Problem(problem))
 }
 
 /// What became of the answer, if it has ended.
@@ -250,7 +258,7 @@ async fn ended(
     thread: &ThreadId,
     turn: &TurnId,
     message: &MessageId,
-) -> Result<Option<Answer>, Trouble> {
+) -> Result<Option<Answer>, ProtocolError> {
     if let Some(stored) = store_reads::answer(backend.store(), thread, message).await? {
         return Ok(Some(Answer::Stored(stored)));
     }
@@ -265,7 +273,7 @@ async fn known_terms(
     thread: &ThreadId,
     turn: &TurnId,
     message: &MessageId,
-) -> Result<ResponseOptions, Trouble> {
+) -> Result<ResponseOptions, ProtocolError> {
     if let Some(row) = backend.store().response(thread, turn).await? {
         return Ok(terms(thread, message, row.asked, row.created_at));
     }
@@ -298,7 +306,7 @@ fn terms(
 }
 
 /// The agent of the thread, by the name that clients know.
-async fn model_of(backend: &Backend, thread: &ThreadId) -> Result<String, Trouble> {
+async fn model_of(backend: &Backend, thread: &ThreadId) -> Result<String, ProtocolError> {
     let row = backend.store().thread(thread).await?;
     let agent: Option<AgentId> = row.and_then(|row| row.named.agent);
     Ok(agent.unwrap_or_else(|| thread.agent()).name().to_owned())
@@ -307,7 +315,7 @@ async fn model_of(backend: &Backend, thread: &ThreadId) -> Result<String, Troubl
 /// The response of a turn that has not ended. Nobody who asks waits for an owner that is away.
 async fn under_way(backend: &Backend, terms: ResponseOptions, turn: &TurnId) -> Bytes {
     let about = QueryTarget::Thread(terms.thread.clone());
-    let explained = owner_query::why(backend, Bucket::of(&terms.thread), &about).await;
+    let explained = owner_query::explain(backend, Bucket::of(&terms.thread), &about).await;
     let is_running =
         explained.is_some_and(|explained| explained.active.is_some_and(|active| active.turn == *turn));
     Responses::under_way(terms, is_running)

@@ -14,19 +14,20 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::answer_stream;
 use crate::api::history;
 use crate::api::protocols::{
-    Answer, Posted, Trouble, active, answered, find, last, open, own_key, posted, stream,
+    Answer, ProtocolError, ProtocolRequest, active, answered, client_idempotency_key, find, last, open,
+    posted, stream,
 };
-use crate::api::respond::fresh;
+use crate::api::respond::json_no_store;
 use crate::api::schemas;
-use crate::app::request_context::Desk;
+use crate::app::request_context::RequestContext;
 use crate::commands::control;
-use crate::commands::submit::{Input, Standing};
+use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
 use crate::error::Problem;
-use crate::extract::body::Empty;
+use crate::extract::body::NoBody;
 use crate::extract::path;
-use crate::extract::path::Params;
-use crate::extract::query::Asked;
+use crate::extract::path::PathParam;
+use crate::extract::query::QueryParams;
 use crate::http::extensions::ConnectionHandle;
 use crate::streaming::store_reads;
 
@@ -35,18 +36,18 @@ use crate::streaming::store_reads;
 const LATELY_MS: i64 = 120_000;
 
 pub(crate) async fn post(
-    desk: Desk,
+    ctx: RequestContext,
     Extension(connection): Extension<ConnectionHandle>,
     request: axum::extract::Request,
 ) -> Response {
-    posted(desk, connection, request, say, error_body).await
+    posted(ctx, connection, request, say, error_body).await
 }
 
-async fn say(posted: Posted) -> Result<Response, Trouble> {
-    let Posted { desk, connection, key, correlation_id, headers, body } = posted;
-    let request = Request::parse(&body, desk.tenant())?;
+async fn say(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
+    let ProtocolRequest { ctx, connection, key, correlation_id, headers, body } = posted;
+    let request = Request::parse(&body, ctx.tenant())?;
     if let Some(regenerated) = &request.regenerates {
-        return retry(&desk, connection, &request, regenerated, desk.actor(&headers)?).await;
+        return retry(&ctx, connection, &request, regenerated, ctx.actor(&headers)?).await;
     }
     let input = Input {
         thread: request.thread,
@@ -55,22 +56,22 @@ async fn say(posted: Posted) -> Result<Response, Trouble> {
         content: request.text,
         metadata: request.metadata,
         parameters: TurnParameters::new(request.wanted)?,
-        key: key.or_else(|| own_key("ui", request.input_id.as_deref())),
+        key: key.or_else(|| client_idempotency_key("ui", request.input_id.as_deref())),
         correlation_id,
     };
-    let (message, answer) = open(&desk, connection, &input).await?;
+    let (message, answer) = open(&ctx, connection, &input).await?;
     Ok(stream(UiMessage::new(message.clone()), message, answer))
 }
 
 /// Another answer to the last input: the next run of a turn that failed. What was answered stays as it is.
 async fn retry(
-    desk: &Desk,
+    ctx: &RequestContext,
     connection: ConnectionHandle,
     request: &Request,
     regenerated: &Regenerated,
     actor: String,
-) -> Result<Response, Trouble> {
-    let (backend, thread) = (desk.backend()?, &request.thread);
+) -> Result<Response, ProtocolError> {
+    let (backend, thread) = (ctx.backend()?, &request.thread);
     let stays = |param: &str, why| BadRequest::Unsupported { param: param.to_owned(), why };
     if active(backend, thread).await?.is_some() {
         let detail = "the thread has a turn under way; when it has failed it can be tried again";
@@ -86,7 +87,7 @@ async fn retry(
         None => true,
         Some(name) if *name == *failed.turn.answer(failed.run).as_str() => true,
         // Or the input, by the name that the client gave it.
-        Some(name) => match own_key("ui", Some(name)) {
+        Some(name) => match client_idempotency_key("ui", Some(name)) {
             Some(key) => {
                 backend.store().key_claim(thread, &key).await?.is_some_and(|claim| claim.turn == failed.turn)
             }
@@ -107,23 +108,23 @@ async fn retry(
     }
     let opened = TurnOpened { run: failed.run + 1, actor: Some(actor.into()), ..failed };
     let message = opened.turn.answer(opened.run);
-    let standing = Standing::New(Box::new(opened));
-    let lane = answer_stream::watch(desk, connection, thread, &standing, &message, None).await?;
-    Ok(stream(UiMessage::new(message.clone()), message, Answer::Live(lane)))
+    let standing = Submission::New(Box::new(opened));
+    let send_queue = answer_stream::watch(ctx, connection, thread, &standing, &message, None).await?;
+    Ok(stream(UiMessage::new(message.clone()), message, Answer::Live(send_queue)))
 }
 
 /// The answer under way, from its beginning, or the last one if it ended lately; 204 when there is neither.
 pub(crate) async fn resume(
-    desk: Desk,
+    ctx: RequestContext,
     Extension(connection): Extension<ConnectionHandle>,
-    Params(thread): Params<String>,
+    PathParam(thread): PathParam<String>,
 ) -> Response {
     let outcome = async {
-        let thread = desk.thread(&thread)?;
-        let backend = desk.backend()?;
+        let thread = ctx.thread(&thread)?;
+        let backend = ctx.backend()?;
         let (message, answer) = match active(backend, &thread).await? {
             Some((_, message)) => {
-                let answer = find(&desk, connection, &thread, &message).await?;
+                let answer = find(&ctx, connection, &thread, &message).await?;
                 (message, answer)
             }
             None => match last::answer(backend, &thread).await? {
@@ -167,15 +168,15 @@ pub(crate) struct UiHistory {
 
 /// What a page shows before it follows the stream.
 pub(crate) async fn history(
-    desk: Desk,
-    Params(thread): Params<String>,
-    Asked(query): Asked<UiHistoryQuery>,
+    ctx: RequestContext,
+    PathParam(thread): PathParam<String>,
+    QueryParams(query): QueryParams<UiHistoryQuery>,
 ) -> Response {
     let outcome = async {
-        let thread = desk.thread(&thread)?;
+        let thread = ctx.thread(&thread)?;
         let range = Range { after: None, before: Some(Position::MAX), with_synthetic: false };
-        let (rows, next) = history::read(&desk, &thread, range, query.next, query.limit).await?;
-        Ok(fresh(UiHistory { messages: ui_messages(&rows), next }))
+        let (rows, next) = history::read(&ctx, &thread, range, query.next, query.limit).await?;
+        Ok(json_no_store(UiHistory { messages: ui_messages(&rows), next }))
     };
     answered(outcome.await, error_body)
 }
@@ -200,14 +201,14 @@ fn ui_messages(rows: &[StoredMessage]) -> Vec<HistoryMessage> {
 }
 
 pub(crate) async fn stop(
-    desk: Desk,
-    Params(thread): Params<String>,
-    Asked(query): Asked<StopQuery>,
+    ctx: RequestContext,
+    PathParam(thread): PathParam<String>,
+    QueryParams(query): QueryParams<StopQuery>,
     headers: HeaderMap,
-    _: Empty,
+    _: NoBody,
 ) -> Response {
     let outcome = async {
-        let (thread, actor, backend) = (desk.thread(&thread)?, desk.actor(&headers)?, desk.backend()?);
+        let (thread, actor, backend) = (ctx.thread(&thread)?, ctx.actor(&headers)?, ctx.backend()?);
         let Some(named) = query.message else {
             let missing = BadRequest::Missing { param: "message".to_owned() };
             return Err(missing.into());
@@ -215,7 +216,7 @@ pub(crate) async fn stop(
         let named = path::id("message", &named, MessageId::parse)?;
         let under_way = active(backend, &thread).await?.filter(|(_, message)| *message == named);
         let Some((turn, _)) = under_way else { return Ok(StatusCode::NO_CONTENT.into_response()) };
-        let acted = control::perform(backend, actor, thread.agent(), ControlKind::StopTurn(turn)).await?;
+        let acted = control::execute(backend, actor, thread.agent(), ControlKind::StopTurn(turn)).await?;
         Ok(acted.into_response())
     };
     answered(outcome.await, error_body)

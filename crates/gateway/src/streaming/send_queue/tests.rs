@@ -2,22 +2,22 @@ use std::future::poll_fn;
 
 use http_body::Body as _;
 
-use crate::streaming::send_queue::Lane;
-use crate::streaming::send_queue::LaneBody;
+use crate::streaming::send_queue::SendQueue;
+use crate::streaming::send_queue::SendQueueBody;
 use crate::streaming::send_queue::*;
 
-async fn next(body: &mut LaneBody) -> Option<Result<Bytes, StreamCut>> {
+async fn next(body: &mut SendQueueBody) -> Option<Result<Bytes, StreamAborted>> {
     let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await;
     frame.map(|frame| frame.map(|frame| frame.into_data().unwrap()))
 }
 
 #[tokio::test]
 async fn a_burst_is_one_write_and_a_single_event_is_not_copied() {
-    let (lane, mut body) = Lane::new(CancellationToken::new(), 1 << 20);
+    let (send_queue, mut body) = SendQueue::new(CancellationToken::new(), 1 << 20);
     let event = Bytes::from(vec![b'x'; 6_000]);
-    assert!(lane.push(std::slice::from_ref(&event)));
+    assert!(send_queue.push(std::slice::from_ref(&event)));
     assert_eq!(next(&mut body).await.unwrap().unwrap().as_ptr(), event.as_ptr());
-    (0..5).for_each(|_| assert!(lane.push(std::slice::from_ref(&event))));
+    (0..5).for_each(|_| assert!(send_queue.push(std::slice::from_ref(&event))));
     let sizes = [next(&mut body).await, next(&mut body).await, next(&mut body).await];
     assert_eq!(sizes.map(|part| part.unwrap().unwrap().len()), [12_000, 12_000, 6_000]);
 }
@@ -25,35 +25,35 @@ async fn a_burst_is_one_write_and_a_single_event_is_not_copied() {
 #[tokio::test]
 async fn too_much_lag_cuts_and_what_came_first_is_no_lag() {
     let connection = CancellationToken::new();
-    let (lane, mut body) = Lane::new(connection.clone(), 100);
-    lane.push_first([Bytes::from(vec![b'p'; 1_000])]);
+    let (send_queue, mut body) = SendQueue::new(connection.clone(), 100);
+    send_queue.push_first([Bytes::from(vec![b'p'; 1_000])]);
     let event = Bytes::from(vec![b'x'; 60]);
-    assert!(lane.push(std::slice::from_ref(&event)) && !connection.is_cancelled());
+    assert!(send_queue.push(std::slice::from_ref(&event)) && !connection.is_cancelled());
     assert!(
-        !lane.push(std::slice::from_ref(&event))
+        !send_queue.push(std::slice::from_ref(&event))
             && connection.is_cancelled()
-            && !lane.push(std::slice::from_ref(&event))
+            && !send_queue.push(std::slice::from_ref(&event))
     );
     assert!(next(&mut body).await.unwrap().is_err(), "no clean end");
 }
 
 #[tokio::test(start_paused = true)]
 async fn idle_times_have_a_heartbeat_and_a_drain_is_told_and_then_cuts() {
-    let (lane, mut body) = Lane::new(CancellationToken::new(), 100);
+    let (send_queue, mut body) = SendQueue::new(CancellationToken::new(), 100);
     let began = Instant::now();
     assert_eq!(next(&mut body).await.unwrap().unwrap(), native::HEARTBEAT);
     assert_eq!(began.elapsed().as_secs(), 15);
-    lane.end_with(native::drain(300));
+    send_queue.end_with(native::drain(300));
     assert!(next(&mut body).await.unwrap().is_ok());
     assert!(next(&mut body).await.unwrap().is_err(), "no clean end");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_heartbeat_comes_when_nothing_was_written_for_its_time_and_not_before() {
-    let (lane, mut body) = Lane::new(CancellationToken::new(), 100);
+    let (send_queue, mut body) = SendQueue::new(CancellationToken::new(), 100);
     let began = Instant::now();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert!(lane.push(&[Bytes::from_static(b"x")]));
+    assert!(send_queue.push(&[Bytes::from_static(b"x")]));
     assert_eq!(next(&mut body).await.unwrap().unwrap(), "x");
     for seconds in [25, 40] {
         assert_eq!(next(&mut body).await.unwrap().unwrap(), native::HEARTBEAT);
@@ -63,23 +63,23 @@ async fn a_heartbeat_comes_when_nothing_was_written_for_its_time_and_not_before(
 
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_until_everything_was_taken_is_told_also_when_it_is_cut() {
-    let (lane, mut body) = Lane::new(CancellationToken::new(), 100);
+    let (send_queue, mut body) = SendQueue::new(CancellationToken::new(), 100);
     let waits = || {
-        let lane = lane.clone();
-        runtime::spawn_named("waits", async move { lane.drained().await })
+        let send_queue = send_queue.clone();
+        runtime::spawn_named("waits", async move { send_queue.drained().await })
     };
     let told = async |waiting| tokio::time::timeout(Duration::from_secs(1), waiting).await.is_ok();
     let x = [Bytes::from_static(b"x")];
-    assert!(lane.push(&x));
+    assert!(send_queue.push(&x));
     let (first, second) = (waits(), waits());
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!first.is_finished() && !second.is_finished());
     assert!(next(&mut body).await.unwrap().is_ok());
     assert!(told(first).await && told(second).await);
-    assert!(lane.push(&x));
+    assert!(send_queue.push(&x));
     let third = waits();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    lane.cut(Cut::Lag);
+    send_queue.abort(AbortReason::Lag);
     assert!(next(&mut body).await.unwrap().is_err());
     // As hyper does with a body that has failed.
     drop(body);

@@ -57,7 +57,7 @@ impl Stream {
     }
 }
 
-fn response() -> Telling<Responses> {
+fn response() -> Transcoder<Responses> {
     let terms = responses::ResponseOptions {
         thread: ThreadId::parse("t").unwrap(),
         message: message(),
@@ -68,10 +68,10 @@ fn response() -> Telling<Responses> {
         metadata: Metadata::EMPTY,
         calls: ToolCallDisplay::Hosted,
     };
-    Telling::new(Responses::new(terms, Resume::Start), message()).0
+    Transcoder::new(Responses::new(terms, Resume::Start), message()).0
 }
 
-fn completion() -> Telling<ChatCompletions> {
+fn completion() -> Transcoder<ChatCompletions> {
     let terms = chat_completions::CompletionOptions {
         message: message(),
         model: "a".to_owned(),
@@ -79,7 +79,7 @@ fn completion() -> Telling<ChatCompletions> {
         include_usage: false,
         tool_calls: ToolCalls::Hidden,
     };
-    Telling::new(ChatCompletions::new(terms), message()).0
+    Transcoder::new(ChatCompletions::new(terms), message()).0
 }
 
 fn object(bytes: &[u8]) -> Value {
@@ -87,13 +87,13 @@ fn object(bytes: &[u8]) -> Value {
 }
 
 /// All at once, or byte after byte: what comes together depends on the load.
-fn heard<P: Protocol>(mut telling: Telling<P>, bytes: &[u8], size: usize) -> (bool, P) {
+fn heard<P: Protocol>(mut transcoder: Transcoder<P>, bytes: &[u8], size: usize) -> (bool, P) {
     let mut has_ended = false;
     for piece in bytes.chunks(size) {
         assert!(!has_ended, "something follows the end");
-        has_ended = telling.hear(piece).unwrap();
+        has_ended = transcoder.collect_bytes(piece).unwrap();
     }
-    (has_ended, telling.into_fold())
+    (has_ended, transcoder.into_fold())
 }
 
 #[test]
@@ -133,8 +133,8 @@ fn whoever_waits_for_the_whole_hears_of_a_stop_and_of_a_failure() {
 #[test]
 fn a_connection_is_cut_where_something_was_shown_that_does_not_count_any_more() {
     let bytes = Stream::new().says(0, 0, "I tr").resets(1).says(1, 0, "At last.").completes().1;
-    let mut telling = response();
-    let output = telling.feed(&bytes);
+    let mut transcoder = response();
+    let output = transcoder.feed(&bytes);
     assert_eq!(output.then, StreamAction::Abort);
     let text = String::from_utf8(output.bytes.to_vec()).unwrap();
     assert!(text.contains("I tr") && !text.contains("At last"), "{text}");
@@ -143,7 +143,7 @@ fn a_connection_is_cut_where_something_was_shown_that_does_not_count_any_more() 
 #[test]
 fn a_store_that_went_back_cuts_the_stream_of_another_protocol() {
     let bytes = Stream::new().says(0, 0, "one ").restarts().says(0, 0, "one ").1;
-    assert!(response().hear(&bytes).is_err(), "a part that came twice is taken for the whole");
+    assert!(response().collect_bytes(&bytes).is_err(), "a part that came twice is taken for the whole");
     let mut streamed = response();
     let output = streamed.feed(&bytes);
     assert_eq!(output.then, StreamAction::Abort);

@@ -1,6 +1,7 @@
 //! The history that a client sends along with a chat completion, taken over into the new thread where the agent's settings say so.
 
-use batches::{Item, legacy};
+use batches::Item;
+use batches::foreign::{self, ForeignFormat};
 use model::{AgentId, Metadata, ThreadId};
 use protocols::request::BadRequest;
 use serde_json::{Value, json};
@@ -32,13 +33,13 @@ pub(crate) fn read(backend: &Backend, thread: &ThreadId, body: &[u8]) -> Result<
     let is_said =
         |message: &&Value| !message["role"].as_str().is_some_and(|role| INSTRUCTIONS.contains(&role));
     let earlier: Vec<Value> = earlier.iter().filter(is_said).cloned().collect();
-    let read = legacy::read(&json!(earlier));
+    let read = foreign::read(&json!(earlier), ForeignFormat::OpenAi);
     let mut read = read.map_err(|_| refused("an earlier message cannot be kept"))?;
     let now = backend.now();
     for message in &mut read.messages {
         message.created_at = Some(now.plus_ms(-BEFORE_MS));
     }
-    Ok(legacy::number(thread, read.messages, now).items)
+    Ok(foreign::assign_positions(thread, read.messages, now).items)
 }
 
 /// Writes them, if there are some, unless the thread has messages: the request came again then.

@@ -15,9 +15,9 @@
 //! Nothing here knows a socket, a subject, a table or a clock.
 
 pub mod agui;
-// tidy: allow(names): the protocol is called so.
 mod answer_event;
 mod answer_parts;
+// tidy: allow(names): the protocol is called so.
 pub mod chat_completions;
 pub mod cursor;
 mod encoder_driver;

@@ -2,6 +2,7 @@
 //!
 //! A command says what it found on standard output, as a table or as JSON; everything else is on standard error.
 
+mod batch_pages;
 mod batches;
 mod check;
 mod dead_letters;
@@ -10,29 +11,28 @@ mod export;
 mod import;
 mod incidents;
 mod keys;
-mod options;
+mod lookup;
 mod output;
 mod progress;
 mod threads;
-mod walk;
 
 use std::time::Duration;
 
-use model::ThreadId;
-use store::{Store, StoreConfig, ThreadRow};
+use store::{Store, StoreConfig};
 
-pub(crate) use options::{Batches, DeadLetters, EraseOwner, Incidents, Keys, Threads};
-use options::{BatchesCommand, Database, DeadLettersCommand, IncidentsCommand, KeysCommand, ThreadsCommand};
+use crate::exit::ExitError;
+use crate::options::{
+    Batches, BatchesCommand, Database, DeadLetters, DeadLettersCommand, EraseOwner, Incidents,
+    IncidentsCommand, Keys, KeysCommand, Threads, ThreadsCommand,
+};
 
-use crate::roles::Stop;
-
-/// A person waits: no longer than this for a server that does not answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// A person waits.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(15);
 /// A copy of a long thread is one statement.
-const STATEMENT: Duration = Duration::from_secs(300);
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Runs a command on batches.
-pub(crate) async fn run_batches(options: Batches) -> Result<(), Stop> {
+pub(crate) async fn run_batches(options: Batches) -> Result<(), ExitError> {
     match options.command {
         BatchesCommand::List(list) => batches::list(&connect(&list.database).await?, &list).await,
         BatchesCommand::Show(show) => batches::show(&connect(&show.database).await?, &show).await,
@@ -41,7 +41,7 @@ pub(crate) async fn run_batches(options: Batches) -> Result<(), Stop> {
 }
 
 /// Runs a command on threads.
-pub(crate) async fn run_threads(options: Threads) -> Result<(), Stop> {
+pub(crate) async fn run_threads(options: Threads) -> Result<(), ExitError> {
     match options.command {
         ThreadsCommand::Show(show) => threads::show(&connect(&show.database).await?, &show).await,
         ThreadsCommand::Export(export) => export::run(&connect(&export.database).await?, &export).await,
@@ -52,12 +52,12 @@ pub(crate) async fn run_threads(options: Threads) -> Result<(), Stop> {
 }
 
 /// Erases what a tenant or a user has.
-pub(crate) async fn run_erase(options: EraseOwner) -> Result<(), Stop> {
+pub(crate) async fn run_erase(options: EraseOwner) -> Result<(), ExitError> {
     erase::owner(&connect(&options.policy.database).await?, &options).await
 }
 
 /// Runs a command on API keys.
-pub(crate) async fn run_keys(options: Keys) -> Result<(), Stop> {
+pub(crate) async fn run_keys(options: Keys) -> Result<(), ExitError> {
     match options.command {
         KeysCommand::Create(create) => keys::create(&connect(&create.database).await?, &create).await,
         KeysCommand::List(list) => keys::list(&connect(&list.database).await?, &list).await,
@@ -66,7 +66,7 @@ pub(crate) async fn run_keys(options: Keys) -> Result<(), Stop> {
 }
 
 /// Runs a command on dead letters.
-pub(crate) async fn run_dead_letters(options: DeadLetters) -> Result<(), Stop> {
+pub(crate) async fn run_dead_letters(options: DeadLetters) -> Result<(), ExitError> {
     match options.command {
         DeadLettersCommand::List(list) => dead_letters::list(&connect(&list.database).await?, &list).await,
         DeadLettersCommand::Show(show) => dead_letters::show(&connect(&show.database).await?, &show).await,
@@ -78,7 +78,7 @@ pub(crate) async fn run_dead_letters(options: DeadLetters) -> Result<(), Stop> {
 }
 
 /// Runs a command on incidents.
-pub(crate) async fn run_incidents(options: Incidents) -> Result<(), Stop> {
+pub(crate) async fn run_incidents(options: Incidents) -> Result<(), ExitError> {
     match options.command {
         IncidentsCommand::List(list) => incidents::list(&connect(&list.database).await?, &list).await,
         IncidentsCommand::Acknowledge(which) => {
@@ -87,22 +87,17 @@ pub(crate) async fn run_incidents(options: Incidents) -> Result<(), Stop> {
     }
 }
 
-async fn connect(database: &Database) -> Result<Store, Stop> {
+async fn connect(database: &Database) -> Result<Store, ExitError> {
     let mut config = StoreConfig::new(&database.database_url);
-    (config.read_connections, config.statement_timeout) = (1, STATEMENT);
-    let connecting = tokio::time::timeout(PATIENCE, Store::connect(&config)).await;
-    let silent = || Stop::Failed(format!("Postgres does not answer within {} s", PATIENCE.as_secs()));
+    (config.read_connections, config.statement_timeout) = (1, STATEMENT_TIMEOUT);
+    let connecting = tokio::time::timeout(SERVER_TIMEOUT, Store::connect(&config)).await;
+    let silent =
+        || ExitError::Failed(format!("Postgres does not answer within {} s", SERVER_TIMEOUT.as_secs()));
     let store = connecting.map_err(|_| silent())??;
     match store.partition_count().await? {
         Some(_) => Ok(store),
-        None => Err(Stop::Failed("the database is not laid out: run `antiphon migrate` first".to_owned())),
+        None => {
+            Err(ExitError::Failed("the database is not laid out: run `antiphon migrate` first".to_owned()))
+        }
     }
-}
-
-async fn stored(store: &Store, thread: &ThreadId) -> Result<ThreadRow, Stop> {
-    store.thread(thread).await?.ok_or_else(|| unknown(thread))
-}
-
-fn unknown(thread: &ThreadId) -> Stop {
-    Stop::Failed(format!("there is no thread {thread}"))
 }

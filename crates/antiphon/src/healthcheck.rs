@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::options::Healthcheck;
 
-const PATIENCE: Duration = Duration::from_secs(3);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Asks `/readyz` and prints what it says.
 pub(crate) fn run(options: &Healthcheck) -> ExitCode {
-    match ask(options.metrics_addr) {
+    match ask(options.metrics.metrics_addr) {
         Ok(answer) if answer.starts_with("HTTP/1.1 200") => {
             println!("ready");
             ExitCode::SUCCESS
@@ -22,15 +22,15 @@ pub(crate) fn run(options: &Healthcheck) -> ExitCode {
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("antiphon: nothing answers at {}: {error}", options.metrics_addr);
+            eprintln!("antiphon: nothing answers at {}: {error}", options.metrics.metrics_addr);
             ExitCode::FAILURE
         }
     }
 }
 
 fn ask(addr: SocketAddr) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&addr, PROBE_TIMEOUT)?;
+    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
     stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

@@ -1,9 +1,9 @@
 //! `antiphon`: one binary, a subcommand per role. Reads the configuration and composes; no logic of its own.
 
-mod access_options;
 mod commands;
+mod connect;
+mod exit;
 mod healthcheck;
-mod keep_options;
 mod options;
 mod roles;
 mod workflow_role;
@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 
+use crate::exit::ExitError;
 use crate::options::{Command, Options};
 
 #[cfg(feature = "jemalloc")]
@@ -50,8 +51,8 @@ fn main() -> ExitCode {
     };
     match runtime.block_on(roles::run(options)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(roles::Stop::Configuration(line)) => wrong(&line),
-        Err(roles::Stop::Failed(line)) => failed(&line),
+        Err(ExitError::Configuration(line)) => wrong(&line),
+        Err(ExitError::Failed(line)) => failed(&line),
     }
 }
 

@@ -31,10 +31,10 @@ pub struct Bus {
 
 pub(crate) struct Shared {
     prepared: Prepared,
-    pub(crate) control: Link,
-    pub(crate) publishing: Link,
-    listening: Lane,
-    reading: Vec<Lane>,
+    pub(crate) control: ConnectionHandle,
+    pub(crate) publishing: ConnectionHandle,
+    listening: Channel,
+    reading: Vec<Channel>,
     /// Requests to JetStream.
     pub(crate) api: Context,
     /// Stored publishes.
@@ -57,18 +57,19 @@ impl Bus {
     pub async fn connect(config: &BusConfig) -> Result<Self, BusError> {
         let prepared = config.prepare().await?;
         let counters = Arc::new(Counters::default());
-        let control = Link::open(&prepared, &counters, "control", |options| options).await?;
+        let control = ConnectionHandle::open(&prepared, &counters, "control", |options| options).await?;
         let publishing =
-            Link::open(&prepared, &counters, "publishing", |it| it.client_capacity(16_384)).await?;
+            ConnectionHandle::open(&prepared, &counters, "publishing", |it| it.client_capacity(16_384))
+                .await?;
         let api = ContextBuilder::new().timeout(REQUEST_TIMEOUT).build(control.client.clone());
         let store = ContextBuilder::new().timeout(ACK_TIMEOUT).ack_timeout(ACK_TIMEOUT);
         let store = store.max_ack_inflight(ACKS_IN_FLIGHT).build(publishing.client.clone());
-        let reading = (0..config.reading_connections.max(1)).map(|_| Lane::new("reading")).collect();
+        let reading = (0..config.reading_connections.max(1)).map(|_| Channel::new("reading")).collect();
         let shared = Shared {
             prepared,
             control,
             publishing,
-            listening: Lane::new("listening"),
+            listening: Channel::new("listening"),
             reading,
             api,
             store,
@@ -100,27 +101,27 @@ impl Bus {
     }
 
     /// The connection that a partition's reader shares.
-    pub(crate) async fn reading(&self, partition: PartitionId) -> Result<Link, BusError> {
+    pub(crate) async fn reading(&self, partition: PartitionId) -> Result<ConnectionHandle, BusError> {
         let lanes = &self.shared.reading;
         lanes[usize::from(partition.0) % lanes.len()].link(&self.shared).await
     }
 
     /// The connection on which gateways listen and ask: in this order, so that the answer to a question cannot
     /// overtake what is published after a subscription.
-    pub(crate) async fn listening(&self) -> Result<Link, BusError> {
+    pub(crate) async fn listening(&self) -> Result<ConnectionHandle, BusError> {
         self.shared.listening.link(&self.shared).await
     }
 }
 
 /// One connection and its news.
 #[derive(Clone)]
-pub(crate) struct Link {
+pub(crate) struct ConnectionHandle {
     pub(crate) client: Client,
     /// Changes some time after each connect; closed when the connection's task has ended for good.
     connects: watch::Receiver<()>,
 }
 
-impl Link {
+impl ConnectionHandle {
     async fn open(
         prepared: &Prepared,
         counters: &Arc<Counters>,
@@ -135,7 +136,7 @@ impl Link {
                 observe(&event, role, &connected, &counters);
                 std::future::ready(())
             });
-        let client = connect_patiently(prepared, &options, role).await?;
+        let client = connect_until_ready(prepared, &options, role).await?;
         Ok(Self { client, connects })
     }
 
@@ -144,8 +145,8 @@ impl Link {
     }
 
     /// A view of this connection that ends when it is replaced by a new one to the server.
-    pub(crate) fn watch(&self) -> Watch {
-        Watch { connects: self.connects.clone(), baseline: self.connect_count(), link: self.clone() }
+    pub(crate) fn watch(&self) -> LivenessWatch {
+        LivenessWatch { connects: self.connects.clone(), baseline: self.connect_count(), link: self.clone() }
     }
 
     fn connect_count(&self) -> u64 {
@@ -159,64 +160,65 @@ impl Link {
 }
 
 /// Notices a reconnect from the moment it was made.
-pub(crate) struct Watch {
-    link: Link,
+pub(crate) struct LivenessWatch {
+    link: ConnectionHandle,
     connects: watch::Receiver<()>,
     baseline: u64,
 }
 
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lost {
+pub(crate) enum Disconnected {
     /// There is another one to the server now.
     Reconnected,
     /// Its task has ended.
     Closed,
 }
 
-impl Watch {
+impl LivenessWatch {
     /// The connection.
-    pub(crate) fn link(&self) -> &Link {
+    pub(crate) fn link(&self) -> &ConnectionHandle {
         &self.link
     }
 
     /// Waits for the end of the connection. Cancel-safe.
-    pub(crate) async fn lost(&mut self) -> Lost {
+    pub(crate) async fn lost(&mut self) -> Disconnected {
         // The news of a connect comes later than the connect: only the count tells whether it is an old story.
         while self.link.connect_count() == self.baseline {
             if self.connects.changed().await.is_err() {
-                return Lost::Closed;
+                return Disconnected::Closed;
             }
         }
-        Lost::Reconnected
+        Disconnected::Reconnected
     }
 }
 
 /// A place for a connection that is opened when it is first needed, and again when it has ended for good.
-struct Lane {
+struct Channel {
     role: &'static str,
-    link: Mutex<Option<Link>>,
+    link: Mutex<Option<ConnectionHandle>>,
 }
 
-impl Lane {
+impl Channel {
     fn new(role: &'static str) -> Self {
         Self { role, link: Mutex::new(None) }
     }
 
-    async fn link(&self, shared: &Shared) -> Result<Link, BusError> {
+    async fn link(&self, shared: &Shared) -> Result<ConnectionHandle, BusError> {
         let mut place = self.link.lock().await;
         match &*place {
             Some(link) if !link.is_closed() => Ok(link.clone()),
             _ => {
                 let link =
-                    Link::open(&shared.prepared, &shared.counters, self.role, |options| options).await?;
+                    ConnectionHandle::open(&shared.prepared, &shared.counters, self.role, |options| options)
+                        .await?;
                 Ok(place.insert(link).clone())
             }
         }
     }
 }
 
-async fn connect_patiently(
+async fn connect_until_ready(
     prepared: &Prepared,
     options: &ConnectOptions,
     role: &'static str,

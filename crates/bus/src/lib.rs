@@ -1,37 +1,37 @@
 //! NATS: connections, partition streams, the partition reader, publishing, asking.
 //!
 //! [`Bus`] is the entry; [`Reader`] reads one partition's stream without acks, [`Bus::publish_out`] and
-//! [`LiveSubscription`] carry live frames, [`Bus::ask`] and [`QueryServer`] resume them, [`Bus::publish_stored`] makes
+//! [`LiveSubscription`] carry live frames, [`Bus::ask`] and [`QueryServer`] resume them, [`Bus::publish_acked`] makes
 //! something durable. [`Bus::work`] hands turn requests to workflow services. Payloads are bytes here: nothing in `bus`
 //! knows what a chunk is.
 //!
 //! `async-nats` tells every event at `info` itself; start the log with [`QUIET_LOGS`] as a default directive.
 
 mod backoff;
+mod cancel;
 mod config;
 mod connection;
 mod erase;
 mod error;
 mod live;
+mod publish;
 mod query;
 mod reader;
 mod servers;
-mod stop;
-mod stored;
 mod stream;
 mod work;
 
 /// A subject; dereferences to `str`.
 pub use async_nats::Subject;
+pub use cancel::CancelSubscription;
 pub use config::BusConfig;
 pub use connection::Bus;
 pub use erase::StoredEntry;
 pub use error::{BusError, Disposition};
 pub use live::LiveSubscription;
+pub use publish::PublishAck;
 pub use query::{QueryError, QueryRequest, QueryServer};
-pub use reader::{RawEntry, Reader, ReaderEvent, Same};
-pub use stop::StopSubscription;
-pub use stored::StoredAck;
+pub use reader::{ExpectedStream, RawEntry, Reader, ReaderEvent};
 pub use stream::{INCARNATION, StreamOptions, StreamState};
 pub use work::{ACK_WAIT, WorkItem, WorkOptions, WorkSubscription};
 

@@ -12,7 +12,7 @@ use crate::connection::Bus;
 use crate::error::BusError;
 
 /// How long a publish waits for room on a connection that stands.
-const PUBLISH_PATIENCE: Duration = Duration::from_secs(1);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Nobody answers here, so the server does: a round trip behind everything sent before on the same connection.
 /// Whoever may ask owners may ask this.
@@ -31,7 +31,7 @@ impl Bus {
             return Err(BusError::Away);
         }
         let publish = link.client.publish(subject::live(thread), payload);
-        match tokio::time::timeout(PUBLISH_PATIENCE, publish).await {
+        match tokio::time::timeout(PUBLISH_TIMEOUT, publish).await {
             Ok(sent) => Ok(sent?),
             Err(_) => Err(BusError::Timeout("publish")),
         }

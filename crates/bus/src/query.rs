@@ -36,11 +36,11 @@ impl Bus {
         question: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, QueryError> {
-        let answer = tokio::time::timeout(timeout, self.ask_owner(partition, question, timeout)).await;
+        let answer = tokio::time::timeout(timeout, self.query_owner(partition, question, timeout)).await;
         answer.unwrap_or(Err(QueryError::Timeout))
     }
 
-    async fn ask_owner(
+    async fn query_owner(
         &self,
         partition: PartitionId,
         question: Bytes,
@@ -67,7 +67,7 @@ impl Bus {
     ///
     /// # Errors
     /// The connection has ended for good.
-    pub async fn serve_asks(&self, partition: PartitionId) -> Result<QueryServer, BusError> {
+    pub async fn serve_queries(&self, partition: PartitionId) -> Result<QueryServer, BusError> {
         let client = self.shared.control.client.clone();
         let subscriber = client.subscribe(subject::query(partition)).await?;
         Ok(QueryServer { client, subscriber })

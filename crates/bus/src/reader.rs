@@ -20,9 +20,9 @@ use futures_util::future::BoxFuture;
 use model::{Mark, PartitionId, Seq, Timestamp};
 use tokio::time::Instant;
 
-pub use self::consumer::Same;
-use self::consumer::{Opened, Opening};
-use self::session::{Doubt, Received, SILENCE, Session};
+pub use self::consumer::ExpectedStream;
+use self::consumer::{OpenConsumer, OpenResult};
+use self::session::{RestartReason, SILENCE_LIMIT, Session, SessionEvent};
 use crate::backoff::Backoff;
 use crate::connection::Bus;
 use crate::error::BusError;
@@ -31,13 +31,13 @@ use crate::stream::StreamState;
 const CONTENT_TYPE: &str = "Content-Type";
 
 /// A stream that is still missing after this long is gone: a server that has just started may not know it yet.
-const MISSING_FOR_GOOD: Duration = Duration::from_secs(10);
+const MISSING_STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// So many consumers in a row whose connection broke before the first entry: it breaks on that entry.
 const BREAKS_ON_ENTRY: u32 = 2;
 
 /// A finished reader repeats itself at this pace, so that a caller who does not drop it does not spin.
-const REPEAT: Duration = Duration::from_secs(1);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One entry of a stream, as it was published.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,7 +107,7 @@ pub struct Reader {
 }
 
 enum Phase {
-    Opening(BoxFuture<'static, Result<Opened, BusError>>),
+    OpenConsumer(BoxFuture<'static, Result<OpenResult, BusError>>),
     Reading(Box<Session>),
     Changed,
 }
@@ -125,10 +125,10 @@ impl Reader {
         partition: PartitionId,
         epoch: u64,
         from: Seq,
-        same: Same,
+        same: ExpectedStream,
     ) -> Result<Self, BusError> {
         let highest = same.read;
-        let opening = Opening {
+        let opening = OpenConsumer {
             bus: bus.clone(),
             partition,
             epoch,
@@ -140,9 +140,11 @@ impl Reader {
             fetch_one: false,
         };
         let (phase, stream) = match opening.run().await? {
-            Opened::Session(session, stream) => (Phase::Reading(session), stream),
-            Opened::Changed(stream) => (Phase::Changed, stream),
-            Opened::Fetched(_) => return Err(BusError::Unexpected("an entry nobody asked for".to_owned())),
+            OpenResult::Session(session, stream) => (Phase::Reading(session), stream),
+            OpenResult::Changed(stream) => (Phase::Changed, stream),
+            OpenResult::Fetched(_) => {
+                return Err(BusError::Unexpected("an entry nobody asked for".to_owned()));
+            }
         };
         let mut reader = Self {
             bus: bus.clone(),
@@ -160,7 +162,7 @@ impl Reader {
             breaks: 0,
             missing_since: None,
             trouble: None,
-            silence: SILENCE,
+            silence: SILENCE_LIMIT,
         };
         if let Phase::Reading(session) = &reader.phase {
             reader.silence = session.silence();
@@ -202,13 +204,13 @@ impl Reader {
     pub fn restart(&mut self, from: Seq) {
         let previous = match std::mem::replace(&mut self.phase, Phase::Changed) {
             Phase::Reading(session) => Some(session.consumer.clone()),
-            Phase::Opening(_) => None,
+            Phase::OpenConsumer(_) => None,
             Phase::Changed => return,
         };
         self.position = from.before();
         self.queued = self.caught_up.then_some(ReaderEvent::CaughtUp(false));
         self.caught_up = false;
-        self.phase = Phase::Opening(self.opening(previous, Duration::ZERO));
+        self.phase = Phase::OpenConsumer(self.opening(previous, Duration::ZERO));
     }
 
     /// Deletes the consumer on the server. A reader that is just dropped leaves it to be forgotten there.
@@ -216,15 +218,15 @@ impl Reader {
         if let Phase::Reading(session) = self.phase {
             let stream = wire::subject::stream_name(self.partition);
             let deletion = self.bus.shared.api.delete_consumer_from_stream(&session.consumer, stream);
-            let _ = tokio::time::timeout(SILENCE, deletion).await;
+            let _ = tokio::time::timeout(SILENCE_LIMIT, deletion).await;
         }
     }
 
     async fn advance(&mut self, max: usize) -> Option<ReaderEvent> {
         match &mut self.phase {
             Phase::Reading(session) => match session.receive(max).await {
-                Ok(Received::Entries(entries)) => Some(self.hand_out(entries)),
-                Ok(Received::Nothing) => {
+                Ok(SessionEvent::Entries(entries)) => Some(self.hand_out(entries)),
+                Ok(SessionEvent::Nothing) => {
                     self.note_clear();
                     None
                 }
@@ -233,7 +235,7 @@ impl Reader {
                     None
                 }
             },
-            Phase::Opening(opening) => {
+            Phase::OpenConsumer(opening) => {
                 let stale = async {
                     match self.caught_up {
                         true => tokio::time::sleep_until(self.clear_at + self.silence).await,
@@ -246,7 +248,7 @@ impl Reader {
                 }
             }
             Phase::Changed => {
-                tokio::time::sleep(REPEAT).await;
+                tokio::time::sleep(REPEAT_INTERVAL).await;
                 Some(ReaderEvent::StreamChanged)
             }
         }
@@ -274,9 +276,9 @@ impl Reader {
         }
     }
 
-    fn renew(&mut self, doubt: &Doubt) {
+    fn renew(&mut self, doubt: &RestartReason) {
         let Phase::Reading(session) = &self.phase else { return };
-        let broke = matches!(doubt, Doubt::Reconnected | Doubt::Ended);
+        let broke = matches!(doubt, RestartReason::Reconnected | RestartReason::Ended);
         self.breaks = match (session.has_delivered(), broke) {
             (false, true) => self.breaks + 1,
             _ => 0,
@@ -286,12 +288,12 @@ impl Reader {
         self.bus.shared.reader_restarts.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(partition = %self.partition, %doubt, after = %self.position, "reader makes a new consumer");
         let delay = if delivered { Duration::ZERO } else { self.backoff.next_delay() };
-        self.phase = Phase::Opening(self.opening(Some(previous), delay));
+        self.phase = Phase::OpenConsumer(self.opening(Some(previous), delay));
     }
 
-    fn opened(&mut self, opened: Result<Opened, BusError>) -> Option<ReaderEvent> {
+    fn opened(&mut self, opened: Result<OpenResult, BusError>) -> Option<ReaderEvent> {
         match opened {
-            Ok(Opened::Session(session, stream)) => {
+            Ok(OpenResult::Session(session, stream)) => {
                 tracing::debug!(partition = %self.partition, consumer = session.consumer, "reader reads");
                 self.missing_since = None;
                 self.stream = stream;
@@ -300,13 +302,13 @@ impl Reader {
                 self.note_clear();
                 self.trouble.take().map(|_| ReaderEvent::Trouble(None))
             }
-            Ok(Opened::Changed(stream)) => Some(self.changed(Some(stream))),
-            Ok(Opened::Fetched(entry)) => {
+            Ok(OpenResult::Changed(stream)) => Some(self.changed(Some(stream))),
+            Ok(OpenResult::Fetched(entry)) => {
                 tracing::warn!(partition = %self.partition, seq = %entry.seq,
                     "entry with headers that cannot be read, fetched without them");
                 self.breaks = 0;
                 let event = self.hand_out(vec![entry]);
-                self.phase = Phase::Opening(self.opening(None, Duration::ZERO));
+                self.phase = Phase::OpenConsumer(self.opening(None, Duration::ZERO));
                 Some(event)
             }
             Err(error) => self.retry(&error),
@@ -316,13 +318,13 @@ impl Reader {
     fn retry(&mut self, error: &BusError) -> Option<ReaderEvent> {
         if matches!(error, BusError::NoStream(_)) {
             let since = *self.missing_since.get_or_insert_with(Instant::now);
-            if since.elapsed() > MISSING_FOR_GOOD {
+            if since.elapsed() > MISSING_STREAM_TIMEOUT {
                 return Some(self.changed(None));
             }
         }
         tracing::debug!(partition = %self.partition, %error, "reader cannot be opened yet");
         let delay = self.backoff.next_delay();
-        self.phase = Phase::Opening(self.opening(None, delay));
+        self.phase = Phase::OpenConsumer(self.opening(None, delay));
         let trouble = Some(error.to_string());
         if self.trouble == trouble {
             return None;
@@ -342,9 +344,9 @@ impl Reader {
         &self,
         previous: Option<String>,
         delay: Duration,
-    ) -> BoxFuture<'static, Result<Opened, BusError>> {
-        let same = Same { incarnation: Some(self.stream.incarnation.clone()), read: self.highest };
-        let opening = Opening {
+    ) -> BoxFuture<'static, Result<OpenResult, BusError>> {
+        let same = ExpectedStream { incarnation: Some(self.stream.incarnation.clone()), read: self.highest };
+        let opening = OpenConsumer {
             bus: self.bus.clone(),
             partition: self.partition,
             epoch: self.epoch,

@@ -20,16 +20,16 @@ pub const INCARNATION: &str = "antiphon.incarnation";
 const MAX_CONSUMERS: i32 = 32;
 
 /// A turn request that nobody has taken for so long is of no use any more: its run has failed long ago.
-const WORK_AGE: Duration = Duration::from_secs(24 * 3600);
+const WORK_MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Integrators may be away for so long.
-const TURNS_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+const TURNS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A new owner may publish what its predecessor has published already.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(600);
 
 /// How long [`Bus::ensure_streams`] tries while JetStream is coming up or electing.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CREATE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Streams that are made at a time.
-const AT_A_TIME: usize = 8;
+const CONCURRENT_STREAMS: usize = 8;
 
 /// What an installation decides about its streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,16 +102,16 @@ impl Bus {
         count: PartitionCount,
         options: &StreamOptions,
     ) -> Result<(), BusError> {
-        let give_up_at = Instant::now() + PATIENCE;
+        let give_up_at = Instant::now() + CREATE_TIMEOUT;
         let kinds = count.all().map(Kind::Partition).chain([Kind::Work, Kind::Turns]);
         // Several at a time: one after the other they take a minute over a slow link.
         let ensured = futures_util::stream::iter(kinds)
-            .map(|kind| self.ensure_patiently(kind, options, give_up_at))
-            .buffer_unordered(AT_A_TIME);
+            .map(|kind| self.ensure_until(kind, options, give_up_at))
+            .buffer_unordered(CONCURRENT_STREAMS);
         ensured.try_collect().await
     }
 
-    async fn ensure_patiently(
+    async fn ensure_until(
         &self,
         kind: Kind,
         options: &StreamOptions,
@@ -253,7 +253,7 @@ impl Kind {
             }
             Self::Work => {
                 config.subjects = vec![subject::ALL_WORK.to_owned()];
-                config.max_age = WORK_AGE;
+                config.max_age = WORK_MAX_AGE;
                 config.duplicate_window = DUPLICATE_WINDOW;
                 config.discard = DiscardPolicy::New;
                 // Requests that nobody waits for are taken back.
@@ -261,7 +261,7 @@ impl Kind {
             }
             Self::Turns => {
                 config.subjects = vec![subject::ALL_TURNS.to_owned()];
-                config.max_age = TURNS_AGE;
+                config.max_age = TURNS_MAX_AGE;
                 config.duplicate_window = DUPLICATE_WINDOW;
                 config.discard = DiscardPolicy::Old;
             }

@@ -17,7 +17,7 @@ use wire::subject;
 
 use crate::backoff::Backoff;
 use crate::config::REQUEST_TIMEOUT;
-use crate::connection::{Bus, Link};
+use crate::connection::{Bus, ConnectionHandle};
 use crate::error::{BusError, Disposition};
 
 /// Without a word from the service for so long, a request is delivered again.
@@ -25,8 +25,8 @@ pub const ACK_WAIT: Duration = Duration::from_secs(30);
 
 /// Deliveries of one request. A turn fails by its deadline long before; this bounds a request that kills its services.
 const MAX_DELIVER: i64 = 16;
-const EXPIRES: Duration = Duration::from_secs(30);
-const HEARTBEAT: Duration = Duration::from_secs(5);
+const PULL_EXPIRES: Duration = Duration::from_secs(30);
+const PULL_HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// What a workflow's services decide about their requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub struct WorkSubscription {
 
 /// A consumer that is being read.
 struct Open {
-    link: Link,
+    link: ConnectionHandle,
     requests: pull::Stream,
 }
 
@@ -149,8 +149,12 @@ async fn open(bus: Bus, workflow: WorkflowName, options: WorkOptions) -> Result<
     }
     let context = ContextBuilder::new().timeout(REQUEST_TIMEOUT).build(link.client.clone());
     let consumer = consumer(&context, &workflow, &options).await?;
-    let requests =
-        consumer.stream().max_messages_per_batch(1).expires(EXPIRES).heartbeat(HEARTBEAT).messages();
+    let requests = consumer
+        .stream()
+        .max_messages_per_batch(1)
+        .expires(PULL_EXPIRES)
+        .heartbeat(PULL_HEARTBEAT)
+        .messages();
     let requests = requests.await.map_err(|error| BusError::Unexpected(error.to_string()))?;
     Ok(Open { link, requests })
 }
@@ -187,12 +191,12 @@ pub struct WorkItem {
     pub delivered: u32,
     /// Its sequence in the stream.
     pub seq: Seq,
-    link: Link,
+    link: ConnectionHandle,
     acker: Acker,
 }
 
 impl WorkItem {
-    fn of(link: Link, message: Message) -> Result<Self, BusError> {
+    fn of(link: ConnectionHandle, message: Message) -> Result<Self, BusError> {
         let (delivered, seq) = {
             let info = message.info().map_err(|error| BusError::Unexpected(error.to_string()))?;
             (u32::try_from(info.delivered).unwrap_or(1).max(1), Seq(info.stream_sequence))
@@ -221,7 +225,7 @@ impl WorkItem {
     ///
     /// # Errors
     /// As [`Self::ack`].
-    pub async fn retry_later(&self, delay: Duration) -> Result<(), BusError> {
+    pub async fn nak(&self, delay: Duration) -> Result<(), BusError> {
         self.tell(self.acker.double_ack_with(AckKind::Nak(Some(delay)))).await
     }
 
@@ -229,7 +233,7 @@ impl WorkItem {
     ///
     /// # Errors
     /// As [`Self::ack`].
-    pub async fn give_up(&self) -> Result<(), BusError> {
+    pub async fn term(&self) -> Result<(), BusError> {
         self.tell(self.acker.double_ack_with(AckKind::Term)).await
     }
 

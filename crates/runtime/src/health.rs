@@ -144,7 +144,7 @@ impl Drop for Condition {
     }
 }
 
-/// The pulse of one loop.
+/// The liveness signal of one loop.
 #[derive(Debug)]
 pub struct Heartbeat {
     health: Health,

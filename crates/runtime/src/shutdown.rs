@@ -10,7 +10,7 @@ use crate::spawn_named;
 
 /// Why a process stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum ShutdownReason {
     /// SIGTERM: an orchestrator or an operator.
     Sigterm,
     /// SIGINT: Ctrl-C.
@@ -19,7 +19,7 @@ pub enum Cause {
     Internal,
 }
 
-impl Cause {
+impl ShutdownReason {
     /// The name in the log.
     pub fn name(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Cause {
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
     token: CancellationToken,
-    cause: Arc<OnceLock<Cause>>,
+    reason: Arc<OnceLock<ShutdownReason>>,
 }
 
 impl Shutdown {
@@ -64,30 +64,30 @@ impl Shutdown {
     }
 
     /// Trips the token; the first cause stays.
-    pub fn trip(&self, cause: Cause) {
-        if self.cause.set(cause).is_ok() {
-            tracing::info!(cause = cause.name(), "shutting down");
+    pub fn trigger(&self, reason: ShutdownReason) {
+        if self.reason.set(reason).is_ok() {
+            tracing::info!(reason = reason.name(), "shutting down");
         }
         self.token.cancel();
     }
 
     /// What tripped it, if anything has.
-    pub fn cause(&self) -> Option<Cause> {
-        self.cause.get().copied()
+    pub fn reason(&self) -> Option<ShutdownReason> {
+        self.reason.get().copied()
     }
 
     async fn listen(self, mut sigterm: Signals, mut sigint: Signals) {
-        self.trip(next_signal(&mut sigterm, &mut sigint).await);
+        self.trigger(next_signal(&mut sigterm, &mut sigint).await);
         let second = next_signal(&mut sigterm, &mut sigint).await;
         tracing::warn!(signal = second.name(), "second signal: exiting without a drain");
         std::process::exit(second.exit_code());
     }
 }
 
-async fn next_signal(sigterm: &mut Signals, sigint: &mut Signals) -> Cause {
+async fn next_signal(sigterm: &mut Signals, sigint: &mut Signals) -> ShutdownReason {
     tokio::select! {
-        _ = sigterm.recv() => Cause::Sigterm,
-        _ = sigint.recv() => Cause::Sigint,
+        _ = sigterm.recv() => ShutdownReason::Sigterm,
+        _ = sigint.recv() => ShutdownReason::Sigint,
     }
 }
 
@@ -98,11 +98,11 @@ mod tests {
     #[tokio::test]
     async fn the_first_cause_stays() {
         let shutdown = Shutdown::default();
-        assert_eq!(shutdown.cause(), None);
-        shutdown.trip(Cause::Internal);
-        shutdown.clone().trip(Cause::Sigint);
+        assert_eq!(shutdown.reason(), None);
+        shutdown.trigger(ShutdownReason::Internal);
+        shutdown.clone().trigger(ShutdownReason::Sigint);
         shutdown.token().cancelled().await;
-        assert_eq!(shutdown.cause(), Some(Cause::Internal));
+        assert_eq!(shutdown.reason(), Some(ShutdownReason::Internal));
     }
 
     #[tokio::test]
@@ -111,6 +111,6 @@ mod tests {
         let pid = std::process::id().to_string();
         assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
         shutdown.token().cancelled().await;
-        assert_eq!(shutdown.cause(), Some(Cause::Sigterm));
+        assert_eq!(shutdown.reason(), Some(ShutdownReason::Sigterm));
     }
 }

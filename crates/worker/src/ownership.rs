@@ -54,7 +54,7 @@ struct Ownership {
     held: BTreeMap<PartitionId, Lease>,
     heartbeat_at: Option<Instant>,
     renewed_at: Instant,
-    pulse: Heartbeat,
+    heartbeat: Heartbeat,
     away: bool,
 }
 
@@ -63,7 +63,7 @@ impl Ownership {
         context.health.set_ready("postgres", false);
         context.health.set_ready("nats", context.bus.is_connected());
         Self {
-            pulse: context.health.register_loop("leases"),
+            heartbeat: context.health.register_loop("leases"),
             context,
             renewals: Renewals::new(),
             sessions: JoinSet::new(),
@@ -76,7 +76,7 @@ impl Ownership {
 
     /// One round. Only what waiting does not cure is an error.
     async fn look(&mut self) -> Result<(), WorkerError> {
-        self.pulse.beat();
+        self.heartbeat.beat();
         self.context.health.set_ready("nats", self.context.bus.is_connected());
         match self.try_look().await {
             Ok(()) => {
@@ -100,7 +100,7 @@ impl Ownership {
 
     async fn try_look(&mut self) -> Result<(), StoreError> {
         self.renew_if_due().await?;
-        self.pulse.beat();
+        self.heartbeat.beat();
         let share = self.fleet().await?.share(self.context.config.partitions);
         let staying = self.held.values().filter(|lease| !lease.drain.is_cancelled()).count();
         if staying < share {

@@ -1,7 +1,7 @@
 //! Who thinks: a model behind an OpenAI-compatible endpoint, or a script.
 
+use crate::engine_event::{Ended, EngineSender};
 use crate::openai::OpenAi;
-use crate::part::{Ended, Parts};
 use crate::request::Turn;
 use crate::script::Script;
 
@@ -13,10 +13,10 @@ pub(crate) enum Engine {
 
 impl Engine {
     /// Says the parts of the answer and how it ended. Dropping it ends whatever it has under way.
-    pub(crate) async fn answer(&self, turn: &Turn, parts: &Parts) -> Ended {
+    pub(crate) async fn answer(&self, turn: &Turn, events: &EngineSender) -> Ended {
         match self {
-            Self::OpenAi(openai) => openai.answer(turn, parts).await,
-            Self::Scripted(script) => script.play(turn, parts).await,
+            Self::OpenAi(openai) => openai.answer(turn, events).await,
+            Self::Scripted(script) => script.play(turn, events).await,
         }
     }
 }

@@ -1,18 +1,18 @@
 //! The reference workflow service: takes turn requests, has a model or a script answer them, and publishes the chunks.
 //!
 //! Entry: [`run`]. `service` holds the requests and tells the server what became of them, `engine` says the parts of an
-//! answer, `draft` numbers them as chunks, `writer` publishes. A script can also be served as an OpenAI-compatible
+//! answer, `builder` numbers them as chunks, `writer` publishes. A script can also be served as an OpenAI-compatible
 //! endpoint: [`ScriptServer`].
 //!
 //! Invariants: a request is acknowledged only when the last chunk of its answer is stored; every delivery is an attempt
 //! of its own; whatever ends a turn early (a stop, a later delivery, a drain) ends the calls to the model and the
 //! tools with it; an answer of a model that was cut off is never taken for a whole one.
 
-mod draft;
 mod engine;
+mod engine_event;
+mod frame_builder;
 mod metrics;
 mod openai;
-mod part;
 mod request;
 mod script;
 mod service;

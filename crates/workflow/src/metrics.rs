@@ -24,7 +24,7 @@ const SERVED: &str = "antiphon_workflow_script_responses_total";
 /// What became of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The whole answer is stored.
+    /// The complete answer is stored.
     Complete,
     /// An error chunk is stored.
     Failed,
@@ -58,22 +58,22 @@ impl Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Served {
     /// To its end.
-    Whole,
+    Completed,
     /// An error, by script.
     Error,
     /// The connection was cut, by script.
     Cut,
     /// The client went away.
-    Gone,
+    Disconnected,
 }
 
 impl Served {
     fn name(self) -> &'static str {
         match self {
-            Self::Whole => "whole",
+            Self::Completed => "completed",
             Self::Error => "error",
             Self::Cut => "cut",
-            Self::Gone => "gone",
+            Self::Disconnected => "disconnected",
         }
     }
 }
@@ -99,7 +99,7 @@ pub(crate) fn describe() {
     describe_histogram!(TOOL_TIME, "Duration of calls of tools");
     describe_counter!(
         SERVED,
-        "Responses of the scripted HTTP server, by outcome: whole, error, cut, gone (the client left)"
+        "Responses of the scripted HTTP server, by outcome: completed, error, cut, disconnected (the client left)"
     );
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn frame(chunks: usize) {
     counter!(CHUNKS).increment(chunks as u64);
 }
 
-pub(crate) fn sign_of_life() {
+pub(crate) fn keepalive() {
     counter!(SIGNS).increment(1);
 }
 

@@ -14,8 +14,8 @@ use futures_util::stream::{FuturesOrdered, StreamExt};
 use runtime::Clock;
 use serde_json::{Map, Value, json};
 
+use crate::engine_event::{CallName, Ended, EngineEvent, EngineSender, Failure, ReceiverDropped};
 use crate::metrics;
-use crate::part::{CallName, Ended, Failure, Part, Parts, Unheard};
 use crate::request::Turn;
 use crate::tools::{Answer, Tools};
 use calls::{Call, Calls};
@@ -64,14 +64,14 @@ impl OpenAi {
         Ok(Self { endpoint, model: config.model, max_steps: config.max_steps, tools: config.tools })
     }
 
-    pub(crate) async fn answer(&self, turn: &Turn, parts: &Parts) -> Ended {
-        match self.steps(turn, parts).await {
+    pub(crate) async fn answer(&self, turn: &Turn, sender: &EngineSender) -> Ended {
+        match self.steps(turn, sender).await {
             Ok(metadata) => Ended::Complete(metadata),
             Err(failure) => Ended::Failed(failure),
         }
     }
 
-    async fn steps(&self, turn: &Turn, parts: &Parts) -> Result<Map<String, Value>, Failure> {
+    async fn steps(&self, turn: &Turn, sender: &EngineSender) -> Result<Map<String, Value>, Failure> {
         let allowed = messages::allowed_tools(turn);
         let tools = self.tools.definitions(allowed.as_deref());
         let mut history = messages::of_context(turn);
@@ -79,7 +79,7 @@ impl OpenAi {
         let mut known_ids = messages::call_ids(turn);
         for step in 0..self.max_steps {
             let body = messages::request_body(turn, &self.model, &history, &tools);
-            let called = self.model_call(&body, Calls::new(step, &mut known_ids), parts).await;
+            let called = self.model_call(&body, Calls::new(step, &mut known_ids), sender).await;
             metrics::model_call(called.as_ref().err().map(|failure| failure.class));
             let reply = called?;
             spent.add(&reply);
@@ -90,7 +90,7 @@ impl OpenAi {
                 break;
             }
             history.push(messages::assistant(&reply.text, &reply.reasoning_content, &reply.calls));
-            let results = self.results(turn, step, &reply.calls, allowed.as_deref(), parts).await?;
+            let results = self.results(turn, step, &reply.calls, allowed.as_deref(), sender).await?;
             history.extend(results);
         }
         let steps = self.max_steps;
@@ -98,11 +98,16 @@ impl OpenAi {
     }
 
     /// One model call; what it says is passed on as it comes.
-    async fn model_call(&self, body: &Value, calls: Calls<'_>, parts: &Parts) -> Result<Reply, Failure> {
+    async fn model_call(
+        &self,
+        body: &Value,
+        calls: Calls<'_>,
+        sender: &EngineSender,
+    ) -> Result<Reply, Failure> {
         let mut events = self.endpoint.ask(body).await?;
         let mut growing = Growing { reply: Reply::default(), calls };
         while let Some(delta) = events.next().await? {
-            growing.add(delta, parts).await?;
+            growing.add(delta, sender).await?;
         }
         growing.finish()
     }
@@ -114,7 +119,7 @@ impl OpenAi {
         step: u32,
         calls: &[Call],
         allowed: Option<&[String]>,
-        parts: &Parts,
+        sender: &EngineSender,
     ) -> Result<Vec<Value>, Failure> {
         let mut answers = FuturesOrdered::new();
         for (index, call) in calls.iter().enumerate() {
@@ -126,7 +131,7 @@ impl OpenAi {
         let mut results = Vec::with_capacity(calls.len());
         while let Some((call, Answer { text, is_error })) = answers.next().await {
             results.push(messages::tool(&call.name.id, &text));
-            parts.say(Part::Result { call: call.name.clone(), text, is_error }).await?;
+            sender.send(EngineEvent::Result { call: call.name.clone(), text, is_error }).await?;
         }
         Ok(results)
     }
@@ -155,20 +160,20 @@ struct Growing<'a> {
 }
 
 impl Growing<'_> {
-    async fn add(&mut self, delta: Delta, parts: &Parts) -> Result<(), Unheard> {
+    async fn add(&mut self, delta: Delta, sender: &EngineSender) -> Result<(), ReceiverDropped> {
         if !delta.reasoning.is_empty() {
             if delta.wants_reasoning_back {
                 self.reply.reasoning_content.push_str(&delta.reasoning);
             }
-            parts.say(Part::Reasoning(delta.reasoning)).await?;
+            sender.send(EngineEvent::Reasoning(delta.reasoning)).await?;
         }
         if !delta.text.is_empty() {
             self.reply.text.push_str(&delta.text);
-            parts.say(Part::Text(delta.text)).await?;
+            sender.send(EngineEvent::Text(delta.text)).await?;
         }
         for call in delta.calls {
             if let Some((name, arguments)) = self.calls.add(call) {
-                parts.say(Part::Call(name, arguments)).await?;
+                sender.send(EngineEvent::Call(name, arguments)).await?;
             }
         }
         let reply = &mut self.reply;
@@ -218,8 +223,8 @@ impl Spent {
     }
 }
 
-impl From<Unheard> for Failure {
-    fn from(_: Unheard) -> Self {
+impl From<ReceiverDropped> for Failure {
+    fn from(_: ReceiverDropped) -> Self {
         Self::transient("unheard", "nobody listens any more")
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Turn {
 
 /// A payload that is no turn request: it will never be one.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Garbage {
+pub(crate) enum InvalidRequest {
     #[error("not a turn request: {0}")]
     Json(#[from] serde_json::Error),
     #[error("turn_id: {0}")]
@@ -50,16 +50,17 @@ pub(crate) enum Garbage {
 
 impl Turn {
     /// Reads the payload of the `delivered`th delivery, from 1.
-    pub(crate) fn read(payload: &[u8], delivered: u64) -> Result<Self, Garbage> {
+    pub(crate) fn read(payload: &[u8], delivered: u64) -> Result<Self, InvalidRequest> {
         let request: TurnRequest = serde_json::from_slice(payload)?;
-        let thread = ThreadId::parse(&request.thread_id).map_err(|error| Garbage::Id("thread_id", error))?;
+        let thread =
+            ThreadId::parse(&request.thread_id).map_err(|error| InvalidRequest::Id("thread_id", error))?;
         let message =
-            MessageId::parse(&request.message_id).map_err(|error| Garbage::Id("message_id", error))?;
+            MessageId::parse(&request.message_id).map_err(|error| InvalidRequest::Id("message_id", error))?;
         if request.context.is_empty() {
-            return Err(Garbage::Empty);
+            return Err(InvalidRequest::Empty);
         }
         if !is_subject_of(&request.subject, &thread) {
-            return Err(Garbage::Subject(request.subject.chars().take(200).collect()));
+            return Err(InvalidRequest::Subject(request.subject.chars().take(200).collect()));
         }
         let again = u32::try_from(delivered.saturating_sub(1)).unwrap_or(u32::MAX);
         Ok(Self {

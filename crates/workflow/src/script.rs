@@ -52,7 +52,7 @@ struct When {
 
 /// What a scenario is chosen by, and what its texts may say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Cue {
+pub(crate) struct MatchRule {
     pub(crate) input: String,
     pub(crate) agent: String,
     pub(crate) task: Option<String>,
@@ -91,13 +91,13 @@ impl Script {
     }
 
     /// The first scenario that fits.
-    pub(crate) fn scenario(&self, cue: &Cue) -> Option<&Scenario> {
+    pub(crate) fn scenario(&self, cue: &MatchRule) -> Option<&Scenario> {
         self.scenarios.iter().find(|scenario| scenario.when.fits(cue))
     }
 }
 
 impl When {
-    fn fits(&self, cue: &Cue) -> bool {
+    fn fits(&self, cue: &MatchRule) -> bool {
         self.contains.as_ref().is_none_or(|text| cue.input.contains(text))
             && self.matches.as_ref().is_none_or(|regex| regex.is_match(&cue.input))
             && self.agent.as_ref().is_none_or(|agent| *agent == cue.agent)
@@ -105,7 +105,7 @@ impl When {
     }
 }
 
-impl Cue {
+impl MatchRule {
     /// The text with its variables filled in, all at once: what was filled in is not looked at again.
     pub(crate) fn fill(&self, text: &str) -> String {
         let mut filled = String::with_capacity(text.len());

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bus::{ACK_WAIT, Bus, BusError, Disposition, StopSubscription, WorkItem, WorkOptions};
+use bus::{ACK_WAIT, Bus, BusError, CancelSubscription, Disposition, WorkItem, WorkOptions};
 use model::{TurnId, WorkflowName};
 use runtime::{Backoff, Health, spawn_named};
 use tokio::sync::Semaphore;
@@ -14,8 +14,8 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 use crate::engine::Engine;
+use crate::engine_event::{Ended, EngineEvent, EngineSender};
 use crate::metrics::{self, Outcome};
-use crate::part::{Ended, Part, Parts};
 use crate::request::Turn;
 use crate::writer::Writer;
 
@@ -124,7 +124,7 @@ impl Service {
     /// Has the turn answered, unless something ends that before.
     async fn attend(&self, item: &WorkItem, turn: &Turn) -> (Outcome, Settle) {
         let claim = self.in_hand.claim(turn);
-        let stop = self.bus.subscribe_stop(&turn.id, turn.run).await;
+        let stop = self.bus.subscribe_cancel(&turn.id, turn.run).await;
         if let Err(error) = &stop {
             tracing::debug!(%error, "a stop of this turn will not be heard");
         }
@@ -139,11 +139,11 @@ impl Service {
 
     /// Dropping it ends the engine's calls with it.
     async fn answer(&self, turn: &Turn) -> Result<Ended, BusError> {
-        let (parts, inbox) = Parts::channel();
+        let (events, inbox) = EngineSender::channel();
         let thinking = async {
-            let ended = self.engine.answer(turn, &parts).await;
+            let ended = self.engine.answer(turn, &events).await;
             // Nobody listens: the writer has ended, and the select with it.
-            let _ = parts.say(Part::Ended(ended)).await;
+            let _ = events.send(EngineEvent::Ended(ended)).await;
             std::future::pending().await
         };
         tokio::select! {
@@ -189,7 +189,7 @@ fn settled(written: Result<Ended, BusError>) -> (Outcome, Settle) {
     }
 }
 
-async fn stopped(stop: Option<StopSubscription>) {
+async fn stopped(stop: Option<CancelSubscription>) {
     match stop {
         Some(mut stop) => stop.stopped().await,
         None => std::future::pending().await,
@@ -213,8 +213,8 @@ async fn tell(item: &WorkItem, settle: Settle) {
     for _ in 0..TELLS {
         let told = match settle {
             Settle::Done => item.ack().await,
-            Settle::Retry(delay) => item.retry_later(delay).await,
-            Settle::GiveUp => item.give_up().await,
+            Settle::Retry(delay) => item.nak(delay).await,
+            Settle::GiveUp => item.term().await,
             Settle::Nothing => return,
         };
         match told {

@@ -14,9 +14,9 @@ use model::{Frame, ThreadId, TurnToken};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, sleep_until};
 
-use crate::draft::Draft;
+use crate::engine_event::{Ended, EngineEvent, InjectedFault};
+use crate::frame_builder::FrameBuilder;
 use crate::metrics;
-use crate::part::{Ended, Part, Trick};
 use crate::request::Turn;
 
 /// Text that comes within so long of the last frame is joined.
@@ -33,7 +33,7 @@ pub(crate) struct Writer {
     token: TurnToken,
     subject: Arc<str>,
     deadline: Duration,
-    draft: Draft,
+    builder: FrameBuilder,
     in_flight: FuturesUnordered<BoxFuture<'static, Result<(), BusError>>>,
     tricks: Tricks,
     started_at: Instant,
@@ -53,7 +53,7 @@ impl Writer {
     pub(crate) fn new(bus: Bus, turn: &Turn) -> Self {
         Self {
             bus,
-            draft: Draft::new(turn.message.clone(), turn.attempt, turn.correlation_id.clone()),
+            builder: FrameBuilder::new(turn.message.clone(), turn.attempt, turn.correlation_id.clone()),
             thread: turn.thread.clone(),
             token: turn.token.clone(),
             subject: turn.subject.as_str().into(),
@@ -69,7 +69,7 @@ impl Writer {
     ///
     /// # Errors
     /// A frame could not be stored within the turn's deadline.
-    pub(crate) async fn write(mut self, mut parts: Receiver<Part>) -> Result<Ended, BusError> {
+    pub(crate) async fn write(mut self, mut events: Receiver<EngineEvent>) -> Result<Ended, BusError> {
         loop {
             let has_room = self.in_flight.len() < IN_FLIGHT;
             let frame_at = self.frame_at();
@@ -77,15 +77,15 @@ impl Writer {
             tokio::select! {
                 biased;
                 Some(stored) = self.in_flight.next() => stored?,
-                part = parts.recv(), if has_room => match part {
-                    Some(Part::Ended(ended)) => return self.end(ended).await,
+                part = events.recv(), if has_room => match part {
+                    Some(EngineEvent::Ended(ended)) => return self.end(ended).await,
                     Some(part) => self.take(part),
                     None => return Ok(Ended::Cut),
                 },
-                () = sleep_until(frame_at), if has_room && !self.draft.is_empty() => self.publish(),
+                () = sleep_until(frame_at), if has_room && !self.builder.is_empty() => self.publish(),
                 () = sleep_until(sign_at), if has_room && !self.tricks.is_mute => {
-                    metrics::sign_of_life();
-                    self.draft.sign_of_life();
+                    metrics::keepalive();
+                    self.builder.keepalive();
                     self.publish();
                 }
             }
@@ -101,25 +101,25 @@ impl Writer {
         self.published_at.unwrap_or(self.started_at) + self.deadline / SIGNS_PER_DEADLINE
     }
 
-    fn take(&mut self, part: Part) {
+    fn take(&mut self, part: EngineEvent) {
         match part {
-            Part::Text(text) => self.draft.text(&text),
-            Part::Reasoning(text) => self.draft.reasoning(&text),
-            Part::Call(call, arguments) => self.draft.call(&call, &arguments),
-            Part::Result { call, text, is_error } => self.draft.result(&call, &text, is_error),
-            Part::Break => self.publish(),
-            Part::Trick(trick) => self.play(trick),
-            Part::Ended(_) => {}
+            EngineEvent::Text(text) => self.builder.text(&text),
+            EngineEvent::Reasoning(text) => self.builder.reasoning(&text),
+            EngineEvent::Call(call, arguments) => self.builder.call(&call, &arguments),
+            EngineEvent::Result { call, text, is_error } => self.builder.result(&call, &text, is_error),
+            EngineEvent::Break => self.publish(),
+            EngineEvent::InjectedFault(trick) => self.play(trick),
+            EngineEvent::Ended(_) => {}
         }
-        if self.draft.is_large() {
+        if self.builder.is_large() {
             self.publish();
         }
     }
 
     async fn end(mut self, ended: Ended) -> Result<Ended, BusError> {
         match &ended {
-            Ended::Complete(metadata) => self.draft.finish(metadata.clone()),
-            Ended::Failed(failure) => self.draft.fail(failure),
+            Ended::Complete(metadata) => self.builder.finish(metadata.clone()),
+            Ended::Failed(failure) => self.builder.fail(failure),
             Ended::Cut | Ended::HandBack => {}
         }
         self.publish();
@@ -132,14 +132,14 @@ impl Writer {
     }
 
     fn publish(&mut self) {
-        if self.draft.is_empty() {
+        if self.builder.is_empty() {
             return;
         }
         if self.published_at.is_none() {
             metrics::first_chunk(self.started_at.elapsed());
         }
         self.published_at = Some(Instant::now());
-        let chunks = self.draft.take_frame();
+        let chunks = self.builder.take_frame();
         metrics::frame(chunks.len());
         let frame = Frame { thread: self.thread.clone(), chunks, token: Some(self.token.clone()) };
         let payload = wire::encode_frame(&frame);
@@ -160,17 +160,17 @@ impl Writer {
         }
     }
 
-    fn play(&mut self, trick: Trick) {
+    fn play(&mut self, trick: InjectedFault) {
         match trick {
-            Trick::Repeat => {
+            InjectedFault::Repeat => {
                 self.publish();
                 self.tricks.last.clone().into_iter().for_each(|payload| self.send(payload));
             }
-            Trick::Reverse(frames) => {
+            InjectedFault::Reverse(frames) => {
                 self.publish();
                 self.tricks.still_to_reverse = frames;
             }
-            Trick::Mute(is_mute) => self.tricks.is_mute = is_mute,
+            InjectedFault::Mute(is_mute) => self.tricks.is_mute = is_mute,
         }
     }
 
@@ -178,7 +178,7 @@ impl Writer {
         let (bus, subject, patience) = (self.bus.clone(), self.subject.clone(), self.deadline);
         self.in_flight.push(Box::pin(async move {
             let content_type = Some(wire::CONTENT_TYPE_PROTOBUF);
-            bus.publish_stored(&subject, payload, content_type, patience).await.map(drop)
+            bus.publish_acked(&subject, payload, content_type, patience).await.map(drop)
         }));
     }
 }

@@ -7,12 +7,12 @@ use runtime::Clock;
 use serde_json::{Value, json};
 use store::Store;
 
-use super::options::{List, ShowBatch};
+use super::lookup::unknown;
 use super::output::{self, Table, cell};
-use super::unknown;
-use crate::roles::Stop;
+use crate::exit::ExitError;
+use crate::options::{List, ShowBatch};
 
-pub(super) async fn list(store: &Store, options: &List) -> Result<(), Stop> {
+pub(super) async fn list(store: &Store, options: &List) -> Result<(), ExitError> {
     let (thread, most) = (&options.thread, options.limit);
     let ids = store.batch_ids(thread, options.before, most + 1).await?;
     let mut ids = ids.ok_or_else(|| unknown(thread))?;
@@ -45,7 +45,7 @@ fn now() -> Timestamp {
 }
 
 /// After which an incomplete batch of the thread counts as abandoned.
-async fn timeout_ms(store: &Store, thread: &ThreadId) -> Result<i64, Stop> {
+async fn timeout_ms(store: &Store, thread: &ThreadId) -> Result<i64, ExitError> {
     let row = store.thread(thread).await?;
     let agent = row.and_then(|row| row.named.agent).unwrap_or_else(|| thread.agent());
     let settings = store.agent(&agent).await?.and_then(|row| row.settings);
@@ -53,11 +53,11 @@ async fn timeout_ms(store: &Store, thread: &ThreadId) -> Result<i64, Stop> {
     Ok(ContextRules::of(&settings).0.timeout_ms)
 }
 
-pub(super) async fn show(store: &Store, options: &ShowBatch) -> Result<(), Stop> {
+pub(super) async fn show(store: &Store, options: &ShowBatch) -> Result<(), ExitError> {
     let (thread, id) = (&options.thread, options.batch);
     let messages = store.batches(thread, &[id]).await?;
     let batches = batches::group(messages.iter().cloned().map(Into::into));
-    let none = || Stop::Failed(format!("there is no batch {id} in thread {thread}"));
+    let none = || ExitError::Failed(format!("there is no batch {id} in thread {thread}"));
     let batch = batches.first().ok_or_else(none)?;
     let shown = BatchView::new(batch, now(), timeout_ms(store, thread).await?);
     let json = output::json(&WholeBatch::new(shown, batch, messages.clone()));

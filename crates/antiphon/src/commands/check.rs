@@ -8,16 +8,16 @@ use model::{CommandId, Position, ThreadId};
 use serde_json::{Value, json};
 use store::{RowRepair, Store};
 
-use super::options::CheckBatches;
+use super::batch_pages::{self, BatchPages};
+use super::lookup::stored;
 use super::output::{self, Table, cell};
-use super::stored;
-use super::walk::{self, Walk};
-use crate::roles::Stop;
+use crate::exit::ExitError;
+use crate::options::CheckBatches;
 
 /// Threads whose ids are read at once.
 const PAGE: u32 = 500;
 
-pub(super) async fn run(store: &Store, options: &CheckBatches) -> Result<(), Stop> {
+pub(super) async fn run(store: &Store, options: &CheckBatches) -> Result<(), ExitError> {
     let mut round = Round { store, options, found: Vec::new(), threads: 0, batches: 0 };
     match &options.thread {
         Some(thread) => {
@@ -50,18 +50,18 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    async fn thread(&mut self, thread: &ThreadId) -> Result<(), Stop> {
+    async fn thread(&mut self, thread: &ThreadId) -> Result<(), ExitError> {
         let Some(head) = self.store.thread(thread).await?.and_then(|row| row.head) else { return Ok(()) };
         self.threads += 1;
         // Messages that readers of a batch do not find would look like holes in it: they come first.
         let apart = self.apart(thread, head).await?;
-        let mut walk = Walk::new(self.store, thread, head, None);
-        while let Some(stride) = walk.next().await? {
-            let is_apart = |batch: &Position| apart.contains(batch) || stride.headless.contains(batch);
-            let starts: Vec<_> = stride.starts.iter().copied().filter(|batch| !is_apart(batch)).collect();
-            let scattered = stride.starts.iter().copied().filter(is_apart);
-            let scattered: Vec<_> = scattered.chain(stride.headless.iter().copied()).collect();
-            let items = walk::read(self.store, thread, &starts, &scattered, Position::MAX).await?;
+        let mut pages = BatchPages::new(self.store, thread, head, None);
+        while let Some(page) = pages.next().await? {
+            let is_apart = |batch: &Position| apart.contains(batch) || page.headless.contains(batch);
+            let starts: Vec<_> = page.starts.iter().copied().filter(|batch| !is_apart(batch)).collect();
+            let scattered = page.starts.iter().copied().filter(is_apart);
+            let scattered: Vec<_> = scattered.chain(page.headless.iter().copied()).collect();
+            let items = batch_pages::read(self.store, thread, &starts, &scattered, Position::MAX).await?;
             for batch in batches::group(items) {
                 self.batches += 1;
                 self.batch(thread, &batch).await?;
@@ -71,11 +71,11 @@ impl Round<'_> {
     }
 
     /// Marks messages that stand apart from their batches; says which batches have some.
-    async fn apart(&mut self, thread: &ThreadId, head: Position) -> Result<BTreeSet<Position>, Stop> {
+    async fn apart(&mut self, thread: &ThreadId, head: Position) -> Result<BTreeSet<Position>, ExitError> {
         let mut batches = BTreeSet::new();
-        let mut walk = Walk::new(self.store, thread, head, None);
-        while let Some(stride) = walk.next().await? {
-            for place in stride.unmarked {
+        let mut pages = BatchPages::new(self.store, thread, head, None);
+        while let Some(page) = pages.next().await? {
+            for place in page.unmarked {
                 batches.insert(place.batch_id);
                 let there = self.store.messages_of_batch(thread, place.batch_id).await?;
                 let Some(item) =
@@ -101,7 +101,7 @@ impl Round<'_> {
         Ok(batches)
     }
 
-    async fn batch(&mut self, thread: &ThreadId, batch: &Batch) -> Result<(), Stop> {
+    async fn batch(&mut self, thread: &ThreadId, batch: &Batch) -> Result<(), ExitError> {
         let mut findings = check::examine(batch);
         // A result without a call that is a batch of its own already stays one.
         findings.retain(|finding| {
@@ -121,7 +121,7 @@ impl Round<'_> {
     }
 
     /// One batch at a time, all or nothing. False in a dry run, and when somebody else has changed it meanwhile.
-    async fn repair(&self, thread: &ThreadId, repairs: &[RowRepair]) -> Result<bool, Stop> {
+    async fn repair(&self, thread: &ThreadId, repairs: &[RowRepair]) -> Result<bool, ExitError> {
         if !self.options.repair || repairs.is_empty() {
             return Ok(false);
         }
@@ -150,7 +150,7 @@ impl Round<'_> {
         }));
     }
 
-    fn say(self) -> Result<(), Stop> {
+    fn say(self) -> Result<(), ExitError> {
         let remaining = self.found.iter().filter(|finding| finding["mended"] == false).count();
         let can = self
             .found
@@ -180,16 +180,16 @@ impl Round<'_> {
         output::print(self.options.database.format, &json, table)?;
         match remaining {
             0 => Ok(()),
-            _ if !self.options.repair && can > 0 => {
-                Err(Stop::Failed(format!("damage in {remaining} messages; --repair repairs {can} of them")))
-            }
-            _ => Err(Stop::Failed(format!("damage remains in {remaining} messages"))),
+            _ if !self.options.repair && can > 0 => Err(ExitError::Failed(format!(
+                "damage in {remaining} messages; --repair repairs {can} of them"
+            ))),
+            _ => Err(ExitError::Failed(format!("damage remains in {remaining} messages"))),
         }
     }
 }
 
 /// What changes, and what stands behind a message that leaves the batch: that stands apart from it then.
-fn repairs(batch: &Batch, findings: &[Finding]) -> Result<Vec<RowRepair>, Stop> {
+fn repairs(batch: &Batch, findings: &[Finding]) -> Result<Vec<RowRepair>, ExitError> {
     let leaves = |finding: &&Finding| finding.change.is_some_and(|change| change.batch_id != batch.id());
     let cut = findings.iter().filter(leaves).map(|finding| finding.message).min();
     let mut repairs = Vec::new();
@@ -218,9 +218,9 @@ fn change(item: &Item) -> Change {
     Change { batch_id: item.batch_id, sequence_num: item.sequence_num, batch_type: item.batch_type }
 }
 
-fn act() -> Result<CommandId, Stop> {
+fn act() -> Result<CommandId, ExitError> {
     let id = uuid::Uuid::now_v7().simple().to_string();
-    CommandId::parse(&id).map_err(|error| Stop::Failed(error.to_string()))
+    CommandId::parse(&id).map_err(|error| ExitError::Failed(error.to_string()))
 }
 
 fn code(what: &Defect) -> &'static str {

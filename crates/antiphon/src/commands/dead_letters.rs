@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 use store::{DeadLetterId, ReplayClaim, Store, StoredDeadLetter};
 use uuid::Uuid;
 
-use super::options::{DropDeadLetter, ListDeadLetters, ReplayDeadLetter, ShowDeadLetter};
-use super::{PATIENCE, output};
-use crate::roles::{Stop, bus_config};
+use super::{SERVER_TIMEOUT, output};
+use crate::connect::bus_config;
+use crate::exit::ExitError;
+use crate::options::{DropDeadLetter, ListDeadLetters, ReplayDeadLetter, ShowDeadLetter};
 
-pub(super) async fn list(store: &Store, options: &ListDeadLetters) -> Result<(), Stop> {
+pub(super) async fn list(store: &Store, options: &ListDeadLetters) -> Result<(), ExitError> {
     let limit = options.limit;
     let mut letters =
         store.list_dead_letters(options.reason.as_deref(), options.next.as_ref(), limit + 1).await?;
@@ -39,59 +40,65 @@ pub(super) async fn list(store: &Store, options: &ListDeadLetters) -> Result<(),
     })
 }
 
-pub(super) async fn show(store: &Store, options: &ShowDeadLetter) -> Result<(), Stop> {
+pub(super) async fn show(store: &Store, options: &ShowDeadLetter) -> Result<(), ExitError> {
     let letter = store.dead_letter(&options.letter).await?.ok_or_else(|| unknown(&options.letter))?;
     let mut json = shown(&letter);
     // Text where it is, for people; the bytes in any case.
     json["text"] = json!(std::str::from_utf8(&letter.raw).ok());
     json["hex"] = json!(letter.raw.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
-    output::print(options.database.format, &json, || output::pairs(&json))
+    output::print(options.database.format, &json, || output::key_value_table(&json))
 }
 
-pub(super) async fn replay(store: &Store, options: &ReplayDeadLetter) -> Result<(), Stop> {
+pub(super) async fn replay(store: &Store, options: &ReplayDeadLetter) -> Result<(), ExitError> {
     let id = &options.letter;
     if id.kind != "entry" {
         let why = "a message that failed is not replayed: its clients were told so, and what it lacks is still missing";
-        return Err(Stop::Failed(why.to_owned()));
+        return Err(ExitError::Failed(why.to_owned()));
     }
     let config = bus_config(&options.nats, "antiphon dead-letters");
-    let silent = || Stop::Failed(format!("NATS does not answer within {} s", PATIENCE.as_secs()));
-    let bus = tokio::time::timeout(PATIENCE, Bus::connect(&config)).await.map_err(|_| silent())??;
+    let silent = || ExitError::Failed(format!("NATS does not answer within {} s", SERVER_TIMEOUT.as_secs()));
+    let bus = tokio::time::timeout(SERVER_TIMEOUT, Bus::connect(&config)).await.map_err(|_| silent())??;
     let letter = match store.claim_replay(id).await? {
         ReplayClaim::Claimed(letter) => letter,
-        ReplayClaim::Replayed => return Err(Stop::Failed(format!("{} was replayed already", id.text()))),
+        ReplayClaim::Replayed => {
+            return Err(ExitError::Failed(format!("{} was replayed already", id.text())));
+        }
         ReplayClaim::Busy => {
-            return Err(Stop::Failed(format!("{} is being replayed; look again in a minute", id.text())));
+            return Err(ExitError::Failed(format!(
+                "{} is being replayed; look again in a minute",
+                id.text()
+            )));
         }
         ReplayClaim::Unknown => return Err(unknown(id)),
     };
-    let subject = letter.subject.as_deref().ok_or_else(|| Stop::Failed("it has no subject".to_owned()))?;
+    let subject =
+        letter.subject.as_deref().ok_or_else(|| ExitError::Failed("it has no subject".to_owned()))?;
     // The form is told from the first byte, as it was when it was read. The id: who fails between this and the next line and tries again
     // within two minutes puts nothing into the stream; later, the ids in the payload see to it.
     let stored = bus
-        .publish_with_id(subject, letter.raw.clone(), None, &format!("replay.{}", id.text()), PATIENCE)
+        .publish_with_id(subject, letter.raw.clone(), None, &format!("replay.{}", id.text()), SERVER_TIMEOUT)
         .await?;
     let is_ours = store.replayed(id, &act()?, &options.actor).await?;
     let json =
         json!({ "id": id.text(), "replayed": is_ours, "stream": stored.stream, "stream_seq": stored.seq.0 });
-    output::print(options.database.format, &json, || output::pairs(&json))
+    output::print(options.database.format, &json, || output::key_value_table(&json))
 }
 
-pub(super) async fn drop(store: &Store, options: &DropDeadLetter) -> Result<(), Stop> {
+pub(super) async fn drop(store: &Store, options: &DropDeadLetter) -> Result<(), ExitError> {
     if !store.drop_dead_letter(&options.letter, &act()?, &options.actor).await? {
         return Err(unknown(&options.letter));
     }
     let json = json!({ "id": options.letter.text(), "dropped": true });
-    output::print(options.database.format, &json, || output::pairs(&json))
+    output::print(options.database.format, &json, || output::key_value_table(&json))
 }
 
-fn act() -> Result<CommandId, Stop> {
+fn act() -> Result<CommandId, ExitError> {
     let made = CommandId::parse(&Uuid::now_v7().simple().to_string());
-    made.map_err(|error| Stop::Failed(error.to_string()))
+    made.map_err(|error| ExitError::Failed(error.to_string()))
 }
 
-fn unknown(id: &DeadLetterId) -> Stop {
-    Stop::Failed(format!("there is no dead letter {}", id.text()))
+fn unknown(id: &DeadLetterId) -> ExitError {
+    ExitError::Failed(format!("there is no dead letter {}", id.text()))
 }
 
 fn shown(letter: &StoredDeadLetter) -> Value {

@@ -19,9 +19,11 @@ use tokio::time::Instant;
 
 use self::receipt::Receipt;
 use self::streams::Streams;
-use super::options::{Erase, EraseOwner, ErasePolicy};
-use super::{PATIENCE, output, unknown};
-use crate::roles::{Stop, bus_config};
+use super::lookup::unknown;
+use super::{SERVER_TIMEOUT, output};
+use crate::connect::bus_config;
+use crate::exit::ExitError;
+use crate::options::{Erase, EraseOwner, ErasePolicy};
 
 /// Threads of one statement.
 const THREADS_AT_ONCE: usize = 200;
@@ -38,7 +40,7 @@ struct Erasing<'a> {
 }
 
 /// Erases one thread.
-pub(super) async fn thread(store: &Store, options: &Erase) -> Result<(), Stop> {
+pub(super) async fn thread(store: &Store, options: &Erase) -> Result<(), ExitError> {
     let thread = &options.thread;
     let there = store.rows_of_threads(std::slice::from_ref(thread)).await?;
     let scope = json!({ "thread_id": thread.as_str() });
@@ -63,7 +65,7 @@ pub(super) async fn thread(store: &Store, options: &Erase) -> Result<(), Stop> {
 }
 
 /// Erases the threads of a tenant or a user, and what is theirs besides.
-pub(crate) async fn owner(store: &Store, options: &EraseOwner) -> Result<(), Stop> {
+pub(crate) async fn owner(store: &Store, options: &EraseOwner) -> Result<(), ExitError> {
     let owner = options.owner()?;
     let scope = match &owner {
         ErasedOwner::Tenant(tenant) => {
@@ -95,22 +97,22 @@ async fn dry(
     erasing: &Erasing<'_>,
     bus: Option<&Bus>,
     tables: ErasedRows,
-) -> Result<(), Stop> {
-    output::note("nothing was erased; --yes erases");
+) -> Result<(), ExitError> {
+    output::eprint_line("nothing was erased; --yes erases");
     let streams = Streams::new(bus, erasing).entries().await?;
     Receipt::of_dry(erasing.threads.len(), tables, streams).print(policy, scope)
 }
 
-async fn connected(policy: &ErasePolicy) -> Result<Option<Bus>, Stop> {
+async fn connected(policy: &ErasePolicy) -> Result<Option<Bus>, ExitError> {
     if policy.database_only {
         return Ok(None);
     }
     let config = bus_config(&policy.nats, "antiphon erase");
-    match tokio::time::timeout(PATIENCE, Bus::connect(&config)).await {
+    match tokio::time::timeout(SERVER_TIMEOUT, Bus::connect(&config)).await {
         Ok(bus) => Ok(Some(bus?)),
         Err(_) => {
-            let seconds = PATIENCE.as_secs();
-            Err(Stop::Failed(format!(
+            let seconds = SERVER_TIMEOUT.as_secs();
+            Err(ExitError::Failed(format!(
                 "NATS does not answer within {seconds} s; --database-only leaves the streams alone"
             )))
         }
@@ -122,7 +124,7 @@ async fn run(
     policy: &ErasePolicy,
     bus: Option<&Bus>,
     owner: Option<&ErasedOwner>,
-) -> Result<Receipt, Stop> {
+) -> Result<Receipt, ExitError> {
     let store = erasing.store;
     if let Some(owner @ ErasedOwner::Tenant(_)) = owner {
         // Keys first: who still has one could begin anew.
@@ -156,15 +158,16 @@ async fn run(
 }
 
 impl<'a> Erasing<'a> {
-    async fn new(store: &'a Store, threads: Vec<ThreadId>) -> Result<Self, Stop> {
+    async fn new(store: &'a Store, threads: Vec<ThreadId>) -> Result<Self, ExitError> {
         let partitions = store.partition_count().await?;
-        let partitions = partitions.ok_or_else(|| Stop::Failed("the database is not laid out".to_owned()))?;
+        let partitions =
+            partitions.ok_or_else(|| ExitError::Failed("the database is not laid out".to_owned()))?;
         let agents = threads.iter().map(ThreadId::agent).collect();
         Ok(Self { store, partitions, threads, agents, tables: ErasedRows::new() })
     }
 
     /// Deletes all that is there now; how many rows.
-    async fn pass(&mut self) -> Result<u64, Stop> {
+    async fn pass(&mut self) -> Result<u64, ExitError> {
         let mut all = 0;
         for threads in self.threads.chunks(THREADS_AT_ONCE) {
             // Before what names them is gone.

@@ -15,12 +15,12 @@ use serde_json::json;
 use store::{Store, StoreError};
 use tokio::task::JoinHandle;
 
-use super::options::{Export, Format};
-use super::output::{self, unwritable};
+use super::batch_pages::{self, BatchPages};
+use super::lookup::stored;
+use super::output::{self, write_error};
 use super::progress::Progress;
-use super::stored;
-use super::walk::{self, Walk};
-use crate::roles::Stop;
+use crate::exit::ExitError;
+use crate::options::{Export, Format};
 
 /// Threads whose ids are read at once.
 const PAGE: u32 = 500;
@@ -28,7 +28,7 @@ const PAGE: u32 = 500;
 const MESSAGES: u32 = 2_000;
 const MESSAGES_BYTES: u64 = 8 << 20;
 
-pub(super) async fn run(store: &Store, options: &Export) -> Result<(), Stop> {
+pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError> {
     for thread in &options.threads {
         stored(store, thread).await?;
     }
@@ -60,19 +60,19 @@ pub(super) async fn run(store: &Store, options: &Export) -> Result<(), Stop> {
     exporter.progress.clear();
     if options.output.is_some() {
         let json = json!(counts);
-        output::print(options.database.format, &json, || output::pairs(&json))?;
+        output::print(options.database.format, &json, || output::key_value_table(&json))?;
     } else if options.database.format == Format::Table {
         let said =
             format!("{} threads, {} batches, {} messages", counts.threads, counts.batches, counts.messages);
-        output::note(&format!("{said}, {} compactions", counts.compactions));
+        output::eprint_line(&format!("{said}, {} compactions", counts.compactions));
     }
     complaint(&exporter.damaged)
 }
 
 /// What cannot be read again as it is.
-fn complaint(damaged: &[(ThreadId, String)]) -> Result<(), Stop> {
+fn complaint(damaged: &[(ThreadId, String)]) -> Result<(), ExitError> {
     let Some((thread, what)) = damaged.first() else { return Ok(()) };
-    Err(Stop::Failed(format!(
+    Err(ExitError::Failed(format!(
         "the file is complete, but damage is stored in {} places, first in thread {thread}: {what}; `antiphon batches check` \
          says more, and an import takes what is damaged only with --keep-invalid",
         damaged.len()
@@ -88,7 +88,7 @@ struct Exporter<'a> {
 
 impl Exporter<'_> {
     /// One thread, as it is now: what is written later is left out.
-    async fn thread(&mut self, id: &ThreadId, sink: &mut Sink) -> Result<(), Stop> {
+    async fn thread(&mut self, id: &ThreadId, sink: &mut Sink) -> Result<(), ExitError> {
         // Before the head, so that none knows of more than is written.
         let compactions = self.store.compactions(id).await?;
         let Some(row) = self.store.thread(id).await? else { return Ok(()) };
@@ -105,12 +105,17 @@ impl Exporter<'_> {
     }
 
     /// Batches as long as they stand one after the other. The next messages are read while these are written.
-    async fn straight(&mut self, id: &ThreadId, head: Position, sink: &mut Sink) -> Result<Reached, Stop> {
+    async fn straight(
+        &mut self,
+        id: &ThreadId,
+        head: Position,
+        sink: &mut Sink,
+    ) -> Result<Reached, ExitError> {
         let mut done = None;
         let mut open: Vec<Item> = Vec::new();
         let mut page = reading(self.store, id, None, head);
         loop {
-            let items = page.await.map_err(|error| Stop::Failed(error.to_string()))??;
+            let items = page.await.map_err(|error| ExitError::Failed(error.to_string()))??;
             let Some(last) = items.last().map(|item| item.position) else { break };
             page = reading(self.store, id, Some(last), head);
             for item in items {
@@ -136,7 +141,7 @@ impl Exporter<'_> {
         id: &ThreadId,
         open: &mut Vec<Item>,
         sink: &mut Sink,
-    ) -> Result<Option<Position>, Stop> {
+    ) -> Result<Option<Position>, ExitError> {
         let last = open.last().map(|item| item.position);
         for batch in batches::group(std::mem::take(open)) {
             self.batch(id, &batch, sink)?;
@@ -144,7 +149,7 @@ impl Exporter<'_> {
         Ok(last)
     }
 
-    fn batch(&mut self, id: &ThreadId, batch: &Batch, sink: &mut Sink) -> Result<(), Stop> {
+    fn batch(&mut self, id: &ThreadId, batch: &Batch, sink: &mut Sink) -> Result<(), ExitError> {
         if let Some(why) = damage(batch) {
             self.damaged.push((id.clone(), format!("batch {}: {why}", batch.id())));
         }
@@ -156,7 +161,7 @@ impl Exporter<'_> {
         self.progress.show(|| format!("{} messages of {} threads", counts.messages, counts.threads));
     }
 
-    async fn batches(&mut self, id: &ThreadId, head: Position, sink: &mut Sink) -> Result<(), Stop> {
+    async fn batches(&mut self, id: &ThreadId, head: Position, sink: &mut Sink) -> Result<(), ExitError> {
         let after = match self.store.has_out_of_range(id).await? {
             true => None,
             false => match self.straight(id, head, sink).await? {
@@ -165,10 +170,10 @@ impl Exporter<'_> {
             },
         };
         let (before, mut there, mut last) = (self.writer.counts().messages, 0, after);
-        let mut walk = Walk::new(self.store, id, head, after);
-        while let Some(stride) = walk.next().await? {
-            there += stride.messages;
-            let items = walk::read(self.store, id, &stride.starts, &stride.headless, head).await?;
+        let mut pages = BatchPages::new(self.store, id, head, after);
+        while let Some(page) = pages.next().await? {
+            there += page.messages;
+            let items = batch_pages::read(self.store, id, &page.starts, &page.headless, head).await?;
             for batch in batches::group(items) {
                 if last.is_some_and(|last| batch.id() <= last) {
                     self.damaged
@@ -232,27 +237,28 @@ struct Sink {
 }
 
 impl Sink {
-    fn open(path: Option<&Path>) -> Result<Self, Stop> {
+    fn open(path: Option<&Path>) -> Result<Self, ExitError> {
         let Some(path) = path else {
             return Ok(Self { out: Box::new(BufWriter::new(io::stdout())), names: None });
         };
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
-        let file = File::create(&partial)
-            .map_err(|error| Stop::Failed(format!("{} cannot be written: {error}", partial.display())))?;
+        let file = File::create(&partial).map_err(|error| {
+            ExitError::Failed(format!("{} cannot be written: {error}", partial.display()))
+        })?;
         let out = Box::new(BufWriter::with_capacity(1 << 20, file));
         Ok(Self { out, names: Some((partial, path.to_owned())) })
     }
 
-    fn write(&mut self, lines: &str) -> Result<(), Stop> {
-        self.out.write_all(lines.as_bytes()).map_err(|error| unwritable(&error))
+    fn write(&mut self, lines: &str) -> Result<(), ExitError> {
+        self.out.write_all(lines.as_bytes()).map_err(|error| write_error(&error))
     }
 
-    fn close(mut self) -> Result<(), Stop> {
-        self.out.flush().map_err(|error| unwritable(&error))?;
+    fn close(mut self) -> Result<(), ExitError> {
+        self.out.flush().map_err(|error| write_error(&error))?;
         match &self.names {
-            Some((partial, path)) => std::fs::rename(partial, path).map_err(|error| unwritable(&error)),
+            Some((partial, path)) => std::fs::rename(partial, path).map_err(|error| write_error(&error)),
             None => Ok(()),
         }
     }

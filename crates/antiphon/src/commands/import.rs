@@ -18,10 +18,11 @@ use tokio::task::JoinHandle;
 
 use self::cursor::{CursorFile, Mark};
 use self::lines::Lines;
-use super::options::Import;
-use super::output::{self, note};
+use super::lookup::not_erased;
+use super::output::{self, eprint_line};
 use super::progress::Progress;
-use crate::roles::Stop;
+use crate::exit::ExitError;
+use crate::options::Import;
 
 /// Batches are written together up to so many messages,
 const GROUP_MESSAGES: usize = 1_000;
@@ -30,7 +31,7 @@ const GROUP_BYTES: u64 = 4 << 20;
 /// Bytes of a thread of another system, which is read at once.
 const MAX_FOREIGN_BYTES: u64 = 1 << 30;
 
-pub(super) async fn run(store: &Store, options: &Import) -> Result<(), Stop> {
+pub(super) async fn run(store: &Store, options: &Import) -> Result<(), ExitError> {
     let source = open(options.file.as_deref())?;
     let mut importer = Importer::new(store, options.resume.as_deref())?;
     match (&options.thread, options.from) {
@@ -39,13 +40,13 @@ pub(super) async fn run(store: &Store, options: &Import) -> Result<(), Stop> {
     }
     importer.progress.clear();
     let json = importer.totals.shown();
-    output::print(options.database.format, &json, || output::pairs(&json))
+    output::print(options.database.format, &json, || output::key_value_table(&json))
 }
 
-fn open(path: Option<&Path>) -> Result<Box<dyn Read + Send>, Stop> {
+fn open(path: Option<&Path>) -> Result<Box<dyn Read + Send>, ExitError> {
     let Some(path) = path else { return Ok(Box::new(io::stdin())) };
     let file = File::open(path)
-        .map_err(|error| Stop::Failed(format!("{} cannot be read: {error}", path.display())))?;
+        .map_err(|error| ExitError::Failed(format!("{} cannot be read: {error}", path.display())))?;
     Ok(Box::new(file))
 }
 
@@ -103,7 +104,7 @@ struct Importer<'a> {
 }
 
 impl<'a> Importer<'a> {
-    fn new(store: &'a Store, cursor: Option<&Path>) -> Result<Self, Stop> {
+    fn new(store: &'a Store, cursor: Option<&Path>) -> Result<Self, ExitError> {
         Ok(Self {
             store,
             progress: Progress::new(),
@@ -118,7 +119,7 @@ impl<'a> Importer<'a> {
         })
     }
 
-    async fn exported(&mut self, source: Box<dyn Read + Send>, keep: bool) -> Result<(), Stop> {
+    async fn exported(&mut self, source: Box<dyn Read + Send>, keep: bool) -> Result<(), ExitError> {
         let invalid_batches = if keep { InvalidBatches::Keep } else { InvalidBatches::Refuse };
         let limits = Limits { invalid_batches, ..Limits::default() };
         let mut reader = match self.file.read()? {
@@ -149,16 +150,16 @@ impl<'a> Importer<'a> {
     }
 
     /// Everything before the fault is written; an export that was cut can be gone on with.
-    async fn faulty(&mut self, fault: &FileError) -> Stop {
+    async fn faulty(&mut self, fault: &FileError) -> ExitError {
         self.progress.clear();
         if let Err(stop) = self.flush().await {
             return stop;
         }
         let stored = format!("{} new messages before it are stored", self.totals.new_messages);
-        Stop::Failed(format!("{fault}; {stored}, nothing after it"))
+        ExitError::Failed(format!("{fault}; {stored}, nothing after it"))
     }
 
-    async fn record(&mut self, record: Record) -> Result<(), Stop> {
+    async fn record(&mut self, record: Record) -> Result<(), ExitError> {
         match record {
             Record::Thread(thread) => {
                 self.flush().await?;
@@ -166,7 +167,7 @@ impl<'a> Importer<'a> {
             }
             Record::Batch { items, cursor, .. } => self.batch(items, cursor).await,
             Record::Note { batch, fault } => {
-                note(&format!("{fault}; batch {batch} is taken as it is"));
+                eprint_line(&format!("{fault}; batch {batch} is taken as it is"));
                 Ok(())
             }
             Record::Compaction { thread, compaction } => {
@@ -182,24 +183,26 @@ impl<'a> Importer<'a> {
                     CompactionImport::Other => "it is there already in another form",
                     CompactionImport::Before => "it comes before what the thread already has",
                 };
-                Err(Stop::Failed(format!("compaction {id} of thread {thread}: {why}")))
+                Err(ExitError::Failed(format!("compaction {id} of thread {thread}: {why}")))
             }
             Record::End(_) => self.flush().await,
         }
     }
 
-    async fn begin(&mut self, thread: &Thread) -> Result<(), Stop> {
+    async fn begin(&mut self, thread: &Thread) -> Result<(), ExitError> {
         let id = &thread.thread_id;
-        super::threads::not_erased(self.store, id).await?;
+        not_erased(self.store, id).await?;
         let metadata = Metadata::new(thread.metadata.clone())
-            .map_err(|error| Stop::Failed(format!("thread {id}: {error}")))?;
+            .map_err(|error| ExitError::Failed(format!("thread {id}: {error}")))?;
         let is_new = self.store.import_thread(id, thread.agent_id.as_ref(), &metadata).await?;
         if !is_new {
             let row = self.store.thread(id).await?;
             let is_same =
                 row.is_none_or(|row| row.named.agent == thread.agent_id && row.named.metadata == metadata);
             if !is_same {
-                note(&format!("thread {id} is there with another agent or other metadata, and keeps them"));
+                eprint_line(&format!(
+                    "thread {id} is there with another agent or other metadata, and keeps them"
+                ));
             }
         }
         self.totals.threads += 1;
@@ -209,7 +212,7 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    async fn batch(&mut self, items: Vec<Item>, cursor: Cursor) -> Result<(), Stop> {
+    async fn batch(&mut self, items: Vec<Item>, cursor: Cursor) -> Result<(), ExitError> {
         let bytes: u64 = items.iter().map(Item::bytes).sum();
         let is_full = self.group.len() + items.len() > GROUP_MESSAGES || self.bytes + bytes > GROUP_BYTES;
         if is_full {
@@ -226,13 +229,13 @@ impl<'a> Importer<'a> {
     }
 
     /// Writes the batches that were gathered, and waits until they are stored.
-    async fn flush(&mut self) -> Result<(), Stop> {
+    async fn flush(&mut self) -> Result<(), ExitError> {
         self.write().await?;
         self.settle().await
     }
 
     /// Begins to write the batches that were gathered, in one transaction, once those before them are stored.
-    async fn write(&mut self) -> Result<(), Stop> {
+    async fn write(&mut self) -> Result<(), ExitError> {
         self.settle().await?;
         let Some(thread) = self.thread.clone().filter(|_| !self.group.is_empty()) else { return Ok(()) };
         self.distinct(&thread)?;
@@ -248,9 +251,9 @@ impl<'a> Importer<'a> {
     }
 
     /// Waits for what is being written.
-    async fn settle(&mut self) -> Result<(), Stop> {
+    async fn settle(&mut self) -> Result<(), ExitError> {
         let Some(Flight { written, thread, lines, mark }) = self.flight.take() else { return Ok(()) };
-        let taken = written.await.map_err(|error| Stop::Failed(error.to_string()))??;
+        let taken = written.await.map_err(|error| ExitError::Failed(error.to_string()))??;
         let (batch, message, why) = match taken {
             ImportOutcome::Stored(new) => {
                 self.totals.new_messages += new;
@@ -267,7 +270,7 @@ impl<'a> Importer<'a> {
         // Nothing after it may be written either.
         self.group.clear();
         self.lines.clear();
-        Err(Stop::Failed(format!("{what}; nothing from batch {from} on is written")))
+        Err(ExitError::Failed(format!("{what}; nothing from batch {from} on is written")))
     }
 
     /// Batches come by their ids, so only those can be beside the next ones that go on after the last.
@@ -283,12 +286,12 @@ impl<'a> Importer<'a> {
     }
 
     /// Places and ids must differ; the store says it less clearly.
-    fn distinct(&self, thread: &ThreadId) -> Result<(), Stop> {
+    fn distinct(&self, thread: &ThreadId) -> Result<(), ExitError> {
         let (mut places, mut ids) = (HashSet::new(), HashSet::new());
         let mut items = self.group.iter();
         match items.find(|item| !places.insert(item.position) || !ids.insert(item.message_id.as_str())) {
             None => Ok(()),
-            Some(item) => Err(Stop::Failed(format!(
+            Some(item) => Err(ExitError::Failed(format!(
                 "message {:?} of thread {thread}: its id or its position {} has been before in this thread",
                 item.message_id.as_str(),
                 item.position
@@ -302,23 +305,24 @@ impl<'a> Importer<'a> {
         thread: &ThreadId,
         format: ForeignFormat,
         source: Box<dyn Read + Send>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), ExitError> {
         let mut text = Vec::new();
         source
             .take(MAX_FOREIGN_BYTES + 1)
             .read_to_end(&mut text)
-            .map_err(|error| Stop::Failed(format!("the input cannot be read: {error}")))?;
+            .map_err(|error| ExitError::Failed(format!("the input cannot be read: {error}")))?;
         if text.len() as u64 > MAX_FOREIGN_BYTES {
-            return Err(Stop::Failed(format!("the input has more than {MAX_FOREIGN_BYTES} bytes")));
+            return Err(ExitError::Failed(format!("the input has more than {MAX_FOREIGN_BYTES} bytes")));
         }
-        let value: Value = serde_json::from_slice(&text)
-            .map_err(|error| Stop::Failed(format!("the input is no JSON, or cut in the middle: {error}")))?;
+        let value: Value = serde_json::from_slice(&text).map_err(|error| {
+            ExitError::Failed(format!("the input is no JSON, or cut in the middle: {error}"))
+        })?;
         drop(text);
-        let read = foreign::read(&value, format).map_err(|error| Stop::Failed(error.to_string()))?;
+        let read = foreign::read(&value, format).map_err(|error| ExitError::Failed(error.to_string()))?;
         let now = Timestamp(runtime::Clock::start().now_ms());
         let numbered = foreign::assign_positions(thread, read.messages, now);
         for one in read.notes.iter().chain(&numbered.notes) {
-            note(&one.to_string());
+            eprint_line(&one.to_string());
         }
         self.begin(&Thread { thread_id: thread.clone(), agent_id: None, metadata: serde_json::Map::new() })
             .await?;

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use store::{IncidentRow, Store};
 
-use super::options::{AcknowledgeIncidents, ListIncidents};
 use super::output;
-use crate::roles::Stop;
+use crate::exit::ExitError;
+use crate::options::{AcknowledgeIncidents, ListIncidents};
 
-pub(super) async fn list(store: &Store, options: &ListIncidents) -> Result<(), Stop> {
+pub(super) async fn list(store: &Store, options: &ListIncidents) -> Result<(), ExitError> {
     let incidents: Vec<Value> = store.incidents(options.all).await?.iter().map(shown).collect();
     let json = json!({ "incidents": incidents });
     output::print(options.database.format, &json, || {
@@ -38,7 +38,7 @@ pub(super) async fn list(store: &Store, options: &ListIncidents) -> Result<(), S
     })
 }
 
-pub(super) async fn acknowledge(store: &Store, options: &AcknowledgeIncidents) -> Result<(), Stop> {
+pub(super) async fn acknowledge(store: &Store, options: &AcknowledgeIncidents) -> Result<(), ExitError> {
     let count = store.acknowledge_incidents(options.which.0, &options.by).await?;
     output::print(options.database.format, &json!({ "acknowledged": count }), || {
         let mut table = output::Table::new(["ACKNOWLEDGED"]);

@@ -8,19 +8,19 @@ use runtime::Clock;
 use serde_json::{Value, json};
 use store::Store;
 
-use super::options::{CreateKey, ListKeys, RevokeKey};
 use super::output;
-use crate::roles::Stop;
+use crate::exit::ExitError;
+use crate::options::{CreateKey, ListKeys, RevokeKey};
 
 /// Who makes and ends keys from here.
 const ACTOR: &str = "cli";
 /// Keys of one page.
 const PAGE: u32 = 500;
 
-pub(super) async fn create(store: &Store, options: &CreateKey) -> Result<(), Stop> {
+pub(super) async fn create(store: &Store, options: &CreateKey) -> Result<(), ExitError> {
     let scopes = options.scopes.as_ref().map(|scopes| {
         let scopes: Vec<_> = scopes.iter().map(|scope| scope.trim()).collect();
-        options.role.restricted_to(&scopes).map_err(|error| Stop::Configuration(error.to_string()))
+        options.role.restricted_to(&scopes).map_err(|error| ExitError::Configuration(error.to_string()))
     });
     let made = new_key();
     let key = StoredKey {
@@ -35,15 +35,15 @@ pub(super) async fn create(store: &Store, options: &CreateKey) -> Result<(), Sto
     };
     store.add_key(&key, ACTOR).await?;
     let row = store.key(key.id).await?;
-    let row = row.ok_or_else(|| Stop::Failed("the key is not there any more".to_owned()))?;
+    let row = row.ok_or_else(|| ExitError::Failed("the key is not there any more".to_owned()))?;
     let mut json = output::json(&KeyView::from(&row));
     json["key"] = json!(made.text());
-    output::note("this is the only time that the key is shown");
+    output::eprint_line("this is the only time that the key is shown");
     // Nothing else, so that a shell can take it.
     output::print(options.database.format, &json, || output::Table::new([made.text()]))
 }
 
-pub(super) async fn list(store: &Store, options: &ListKeys) -> Result<(), Stop> {
+pub(super) async fn list(store: &Store, options: &ListKeys) -> Result<(), ExitError> {
     let (mut keys, mut after) = (Vec::new(), None);
     loop {
         let page = store.keys(options.tenant.as_ref(), after, PAGE).await?;
@@ -66,11 +66,11 @@ pub(super) async fn list(store: &Store, options: &ListKeys) -> Result<(), Stop> 
     })
 }
 
-pub(super) async fn revoke(store: &Store, options: &RevokeKey) -> Result<(), Stop> {
+pub(super) async fn revoke(store: &Store, options: &RevokeKey) -> Result<(), ExitError> {
     let row = store.revoke_key(options.key, None, ACTOR).await?;
-    let row = row.ok_or_else(|| Stop::Failed(format!("there is no key {}", options.key)))?;
+    let row = row.ok_or_else(|| ExitError::Failed(format!("there is no key {}", options.key)))?;
     let json = output::json(&KeyView::from(&row));
-    output::print(options.database.format, &json, || output::pairs(&json))
+    output::print(options.database.format, &json, || output::key_value_table(&json))
 }
 
 fn in_days(days: u32) -> Timestamp {

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::options::Format;
-use crate::roles::Stop;
+use crate::exit::ExitError;
+use crate::options::Format;
 
 /// A table as it grows.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub(super) fn cell(value: &Value) -> String {
 }
 
 /// Two columns: what, and which.
-pub(super) fn pairs(value: &Value) -> Table {
+pub(super) fn key_value_table(value: &Value) -> Table {
     let mut table = Table { rows: Vec::new() };
     for (name, value) in value.as_object().into_iter().flatten() {
         table.row([name.clone(), cell(value)]);
@@ -70,21 +70,21 @@ pub(super) fn pairs(value: &Value) -> Table {
 }
 
 /// Prints one of the two.
-pub(super) fn print(format: Format, json: &Value, table: impl FnOnce() -> Table) -> Result<(), Stop> {
+pub(super) fn print(format: Format, json: &Value, table: impl FnOnce() -> Table) -> Result<(), ExitError> {
     let text = match format {
         Format::Table => table().text(),
         Format::Json => format!("{json:#}\n"),
     };
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| unwritable(&error))
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| write_error(&error))
 }
 
-pub(super) fn unwritable(error: &io::Error) -> Stop {
-    Stop::Failed(format!("the output cannot be written: {error}"))
+pub(super) fn write_error(error: &io::Error) -> ExitError {
+    ExitError::Failed(format!("the output cannot be written: {error}"))
 }
 
 /// One line for the person who waits.
-pub(super) fn note(text: &str) {
+pub(super) fn eprint_line(text: &str) {
     // Nobody is there to be told that nobody is there.
     writeln!(io::stderr(), "antiphon: {}", plain(text)).ok();
 }

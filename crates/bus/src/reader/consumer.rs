@@ -22,13 +22,13 @@ use crate::error::BusError;
 use crate::stream::{StreamState, to_ns};
 
 /// The server forgets a consumer that nobody has read from for so long.
-const FORGET_AFTER: Duration = Duration::from_secs(10);
+const CONSUMER_INACTIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Opening is some round trips, of which each has a limit of its own.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 const CONNECTED_CHECK: Duration = Duration::from_millis(50);
 
 /// What is to be opened. Owns everything, so that the work survives a caller who stops waiting.
-pub(super) struct Opening {
+pub(super) struct OpenConsumer {
     pub(super) bus: Bus,
     pub(super) partition: PartitionId,
     pub(super) epoch: u64,
@@ -37,7 +37,7 @@ pub(super) struct Opening {
     /// Nothing was read by this reader yet: consumers of predecessors are in its way.
     pub(super) is_first: bool,
     /// What the stream must still be.
-    pub(super) same: Same,
+    pub(super) same: ExpectedStream,
     /// The consumer that is given up.
     pub(super) previous: Option<String>,
     pub(super) delay: Duration,
@@ -47,14 +47,14 @@ pub(super) struct Opening {
 
 /// What a stream must still be.
 #[derive(Debug, Clone, Default)]
-pub struct Same {
+pub struct ExpectedStream {
     /// The stream; `None`: whichever there is.
     pub incarnation: Option<String>,
     /// An entry that it must still have, or have purged: the last one that was read.
     pub read: Option<Mark>,
 }
 
-pub(super) enum Opened {
+pub(super) enum OpenResult {
     /// A new consumer, and the stream that it reads.
     Session(Box<Session>, StreamState),
     /// Another stream, or one that has lost its end.
@@ -63,8 +63,8 @@ pub(super) enum Opened {
     Fetched(RawEntry),
 }
 
-impl Opening {
-    pub(super) async fn run(self) -> Result<Opened, BusError> {
+impl OpenConsumer {
+    pub(super) async fn run(self) -> Result<OpenResult, BusError> {
         tokio::time::sleep(self.delay).await;
         // Requests without a connection would be queued and all be sent on the reconnect.
         while !self.bus.shared.control.is_connected() {
@@ -79,7 +79,7 @@ impl Opening {
         }
     }
 
-    async fn open(&self) -> Result<Opened, BusError> {
+    async fn open(&self) -> Result<OpenResult, BusError> {
         if self.fetch_one
             && let Some(opened) = self.fetch().await?
         {
@@ -92,15 +92,15 @@ impl Opening {
         let (stream, ()) =
             tokio::try_join!(self.bus.stream_state(self.partition), self.evict_predecessors())?;
         if self.is_same(&stream).await? {
-            return Ok(Opened::Session(Box::new(session), stream));
+            return Ok(OpenResult::Session(Box::new(session), stream));
         }
         self.delete(&session.consumer).await;
-        Ok(Opened::Changed(stream))
+        Ok(OpenResult::Changed(stream))
     }
 
     /// A stream that has lost its end and was written past it is as long as it was: only its entries tell.
     async fn is_same(&self, stream: &StreamState) -> Result<bool, BusError> {
-        let Same { incarnation, read } = &self.same;
+        let ExpectedStream { incarnation, read } = &self.same;
         if stream.last_seq < self.from.before()
             || incarnation.as_ref().is_some_and(|known| *known != stream.incarnation)
         {
@@ -123,7 +123,7 @@ impl Opening {
             name: Some(name.clone()),
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.from.0.max(1) },
             ack_policy: AckPolicy::None,
-            inactive_threshold: FORGET_AFTER,
+            inactive_threshold: CONSUMER_INACTIVE_TIMEOUT,
             num_replicas: 1,
             memory_storage: true,
             ..pull::Config::default()
@@ -161,14 +161,14 @@ impl Opening {
     }
 
     /// The next entry by request: its headers come encoded, so that the client does not stumble over them.
-    async fn fetch(&self) -> Result<Option<Opened>, BusError> {
+    async fn fetch(&self) -> Result<Option<OpenResult>, BusError> {
         let stream = self.bus.stream_state(self.partition).await?;
         if !self.is_same(&stream).await? {
-            return Ok(Some(Opened::Changed(stream)));
+            return Ok(Some(OpenResult::Changed(stream)));
         }
         let next = NextAt { seq: self.from.0.max(1), next_by_subj: Some(">") };
         let stored = self.bus.stored(self.partition, &next).await?;
-        Ok(stored.map(RawEntry::try_from).transpose()?.map(Opened::Fetched))
+        Ok(stored.map(RawEntry::try_from).transpose()?.map(OpenResult::Fetched))
     }
 }
 

@@ -14,23 +14,23 @@ use tokio::time::Instant;
 
 use super::delivery::Delivery;
 use super::{CONTENT_TYPE, RawEntry};
-use crate::connection::{Link, Lost, Watch};
+use crate::connection::{ConnectionHandle, Disconnected, LivenessWatch};
 
 /// Neither an entry nor a heartbeat for so long, and for a round trip more: the consumer, its host or the connection is gone.
-pub(crate) const SILENCE: Duration = Duration::from_secs(2);
+pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Entries asked for at a time; two such requests are open when the stream is busy.
 const PULL_MESSAGES: usize = 1000;
 /// Bytes asked for at a time; must exceed the largest entry, or it would never come.
 const PULL_BYTES: usize = 4 << 20;
 /// 30 s and 1 s in nanoseconds.
-const EXPIRES_NS: u64 = 30_000_000_000;
-const HEARTBEAT_NS: u64 = 1_000_000_000;
+const PULL_EXPIRES_NS: u64 = 30_000_000_000;
+const PULL_HEARTBEAT_NS: u64 = 1_000_000_000;
 
 /// Why a consumer is given up and a new one made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Doubt {
-    /// See [`SILENCE`].
+pub(crate) enum RestartReason {
+    /// See [`SILENCE_LIMIT`].
     Silent,
     /// The connection was lost and is back; what was on its way is lost.
     Reconnected,
@@ -42,7 +42,7 @@ pub(crate) enum Doubt {
     Status(String),
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for RestartReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Silent => f.write_str("neither entries nor heartbeats"),
@@ -58,7 +58,7 @@ impl fmt::Display for Doubt {
 
 /// What came.
 #[derive(Debug)]
-pub(crate) enum Received {
+pub(crate) enum SessionEvent {
     /// At least one entry.
     Entries(Vec<RawEntry>),
     /// A sign of life.
@@ -66,9 +66,9 @@ pub(crate) enum Received {
 }
 
 pub(crate) struct Session {
-    link: Link,
+    link: ConnectionHandle,
     subscriber: Subscriber,
-    watch: Watch,
+    watch: LivenessWatch,
     inbox: Subject,
     next_request: Subject,
     pub(crate) consumer: String,
@@ -81,14 +81,14 @@ pub(crate) struct Session {
     beats: u32,
     heard_at: Instant,
     silence: Duration,
-    doubt: Option<Doubt>,
+    doubt: Option<RestartReason>,
 }
 
 impl Session {
     /// `watch` must be older than `subscriber`, so that no reconnect in between is missed. `round_trip` is what one took just now: the
     /// first sign of a request comes so much later than the signs after it.
     pub(crate) fn new(
-        watch: Watch,
+        watch: LivenessWatch,
         inbox: Subject,
         subscriber: Subscriber,
         stream: &str,
@@ -109,7 +109,7 @@ impl Session {
             unread,
             beats: 0,
             heard_at: Instant::now(),
-            silence: SILENCE + round_trip,
+            silence: SILENCE_LIMIT + round_trip,
             doubt: None,
         }
     }
@@ -131,51 +131,51 @@ impl Session {
 
     /// Waits for the next sign of the consumer and takes everything that is there, up to `max` entries. Cancel-safe:
     /// nothing is taken before the last point of waiting.
-    pub(crate) async fn receive(&mut self, max: usize) -> Result<Received, Doubt> {
+    pub(crate) async fn receive(&mut self, max: usize) -> Result<SessionEvent, RestartReason> {
         if let Some(doubt) = self.doubt.take() {
             return Err(doubt);
         }
-        match tokio::time::timeout(SILENCE, self.request_more()).await {
+        match tokio::time::timeout(SILENCE_LIMIT, self.request_more()).await {
             Ok(requested) => requested?,
-            Err(_) => return Err(Doubt::Silent),
+            Err(_) => return Err(RestartReason::Silent),
         }
         let first = self.wait().await?;
         let entries = self.take_ready(first, max);
         // Usually there is room, and the next entries are on their way while these are worked on.
         let _ = self.request_more().now_or_never();
         match (entries.is_empty(), &self.doubt) {
-            (false, _) => Ok(Received::Entries(entries)),
-            (true, None) => Ok(Received::Nothing),
-            (true, Some(_)) => Err(self.doubt.take().unwrap_or(Doubt::Ended)),
+            (false, _) => Ok(SessionEvent::Entries(entries)),
+            (true, None) => Ok(SessionEvent::Nothing),
+            (true, Some(_)) => Err(self.doubt.take().unwrap_or(RestartReason::Ended)),
         }
     }
 
-    async fn wait(&mut self) -> Result<Message, Doubt> {
+    async fn wait(&mut self) -> Result<Message, RestartReason> {
         tokio::select! {
             biased;
-            message = self.subscriber.next() => message.ok_or(Doubt::Ended),
+            message = self.subscriber.next() => message.ok_or(RestartReason::Ended),
             lost = self.watch.lost() => Err(match lost {
-                Lost::Reconnected => Doubt::Reconnected,
-                Lost::Closed => Doubt::Ended,
+                Disconnected::Reconnected => RestartReason::Reconnected,
+                Disconnected::Closed => RestartReason::Ended,
             }),
-            () = tokio::time::sleep_until(self.heard_at + self.silence) => Err(Doubt::Silent),
+            () = tokio::time::sleep_until(self.heard_at + self.silence) => Err(RestartReason::Silent),
         }
     }
 
     /// Sends a request when less than one is open. Cancel-safe: it counts when it was sent.
-    async fn request_more(&mut self) -> Result<(), Doubt> {
+    async fn request_more(&mut self) -> Result<(), RestartReason> {
         if self.messages_open >= PULL_MESSAGES && self.bytes_open >= PULL_BYTES {
             return Ok(());
         }
         let request = format!(
-            r#"{{"batch":{PULL_MESSAGES},"max_bytes":{PULL_BYTES},"expires":{EXPIRES_NS},"idle_heartbeat":{HEARTBEAT_NS}}}"#
+            r#"{{"batch":{PULL_MESSAGES},"max_bytes":{PULL_BYTES},"expires":{PULL_EXPIRES_NS},"idle_heartbeat":{PULL_HEARTBEAT_NS}}}"#
         );
         let sent = self.link.client.publish_with_reply(
             self.next_request.clone(),
             self.inbox.clone(),
             Bytes::from(request),
         );
-        sent.await.map_err(|_| Doubt::Ended)?;
+        sent.await.map_err(|_| RestartReason::Ended)?;
         if self.messages_open == 0 {
             // Nothing was asked for, so nothing could be heard: it may be long since the consumer was made.
             self.heard_at = Instant::now();
@@ -194,7 +194,7 @@ impl Session {
             while self.doubt.is_none() && entries.len() < max {
                 match Pin::new(&mut self.subscriber).poll_next(cx) {
                     Poll::Ready(Some(message)) => self.take(message, &mut entries),
-                    Poll::Ready(None) => self.doubt = Some(Doubt::Ended),
+                    Poll::Ready(None) => self.doubt = Some(RestartReason::Ended),
                     Poll::Pending => break,
                 }
             }
@@ -214,7 +214,7 @@ impl Session {
     fn take_entry(&mut self, message: Message, delivery: Delivery, entries: &mut Vec<RawEntry>) {
         if delivery.consumer_seq != self.expected_delivery {
             let (expected, got) = (self.expected_delivery, delivery.consumer_seq);
-            self.doubt = Some(Doubt::NotContiguous { expected, got });
+            self.doubt = Some(RestartReason::NotContiguous { expected, got });
             return;
         }
         self.expected_delivery += 1;
@@ -240,7 +240,7 @@ impl Session {
             409 if text.starts_with("Message Size Exceeds MaxBytes") || text == "Batch Completed" => {
                 self.close_request(message.headers.as_ref());
             }
-            _ => self.doubt = Some(Doubt::Status(format!("{status} {text}"))),
+            _ => self.doubt = Some(RestartReason::Status(format!("{status} {text}"))),
         }
     }
 
@@ -250,8 +250,10 @@ impl Session {
         if let Some(delivered) = number(headers, "Nats-Last-Consumer")
             && delivered as u64 >= self.expected_delivery
         {
-            self.doubt =
-                Some(Doubt::NotContiguous { expected: self.expected_delivery, got: delivered as u64 + 1 });
+            self.doubt = Some(RestartReason::NotContiguous {
+                expected: self.expected_delivery,
+                got: delivered as u64 + 1,
+            });
         }
     }
 

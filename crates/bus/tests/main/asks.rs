@@ -17,7 +17,7 @@ async fn the_owner_answers_and_without_one_the_server_does() -> Result<()> {
     let question = || gateway.ask(P0, Bytes::from_static(b"open?"), SOON);
     assert_eq!(question().await, Err(QueryError::NoOwner));
 
-    let mut asks = worker.serve_asks(P0).await?;
+    let mut asks = worker.serve_queries(P0).await?;
     let (answer, served) = tokio::join!(
         async {
             tokio::time::sleep(Duration::from_millis(50)).await;

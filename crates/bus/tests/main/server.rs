@@ -151,7 +151,7 @@ pub(crate) async fn publish(bus: &Bus, numbers: impl IntoIterator<Item = u64>) -
     let mut seqs = Vec::new();
     for number in numbers {
         let payload = Bytes::from(number.to_string());
-        seqs.push(bus.publish_stored(&subject, payload, None, PATIENCE).await?.seq);
+        seqs.push(bus.publish_acked(&subject, payload, None, PATIENCE).await?.seq);
     }
     Ok(seqs)
 }

@@ -58,13 +58,13 @@ async fn a_publish_that_can_never_succeed_is_refused_at_once() -> Result<()> {
     let server = Server::start()?;
     let bus = server.bus_with_stream().await?;
     let large = Bytes::from(vec![0; 2 << 20]);
-    let error = bus.publish_stored("chunks.0.t", large, None, PATIENCE).await.expect_err("2 MiB");
+    let error = bus.publish_acked("chunks.0.t", large, None, PATIENCE).await.expect_err("2 MiB");
     assert_eq!(error.disposition(), Disposition::Reject, "{error}");
     let just_over = Bytes::from(vec![0; (1 << 20) - 10]);
-    let error = bus.publish_stored("chunks.0.t", just_over, Some("text/plain"), PATIENCE).await;
+    let error = bus.publish_acked("chunks.0.t", just_over, Some("text/plain"), PATIENCE).await;
     assert_eq!(error.expect_err("the headers count").disposition(), Disposition::Reject);
     let soon = std::time::Duration::from_millis(300);
-    let error = bus.publish_stored("nowhere.0.t", Bytes::new(), None, soon).await.expect_err("no stream");
+    let error = bus.publish_acked("nowhere.0.t", Bytes::new(), None, soon).await.expect_err("no stream");
     assert!(matches!(error, BusError::NoStream(_)), "{error}");
     Ok(())
 }

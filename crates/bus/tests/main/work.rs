@@ -16,7 +16,7 @@ fn workflow() -> Result<WorkflowName> {
     Ok(WorkflowName::parse("w-1")?)
 }
 
-async fn request(bus: &Bus, id: &str) -> Result<bus::StoredAck> {
+async fn request(bus: &Bus, id: &str) -> Result<bus::PublishAck> {
     let subject = wire::subject::work(&workflow()?);
     let payload = Bytes::from(id.to_owned());
     Ok(bus.publish_with_id(&subject, payload, Some("application/json"), id, PATIENCE).await?)
@@ -122,12 +122,12 @@ async fn what_is_handed_back_comes_again_and_what_is_given_up_does_not() -> Resu
     let bus = server.bus_with_stream().await?;
     let mut work = bus.work(&workflow()?, WorkOptions::default());
     request(&bus, "a").await?;
-    next(&mut work).await?.retry_later(Duration::from_millis(600)).await?;
+    next(&mut work).await?.nak(Duration::from_millis(600)).await?;
     assert!(nothing_comes(&mut work).await, "not before the delay");
     let again = next(&mut work).await?;
     assert_eq!((&again.payload[..], again.delivered), (&b"a"[..], 2));
     again.in_progress().await?;
-    again.give_up().await?;
+    again.term().await?;
     assert!(nothing_comes(&mut work).await);
     assert_eq!(left(&server).await?, 0);
     Ok(())
@@ -210,17 +210,17 @@ async fn a_stop_reaches_who_works_on_that_run() -> Result<()> {
     let mut server = Server::start()?;
     let (worker, service) = (server.bus().await?, server.bus().await?);
     let turn = TurnId::foreground(&ThreadId::parse("t1")?, "x")?;
-    let mut first = service.subscribe_stop(&turn, 0).await?;
-    let mut second = service.subscribe_stop(&turn, 1).await?;
+    let mut first = service.subscribe_cancel(&turn, 0).await?;
+    let mut second = service.subscribe_cancel(&turn, 1).await?;
     // The subscription and the message travel on two connections.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    worker.publish_stop(&turn, 1).await?;
+    worker.publish_cancel(&turn, 1).await?;
     timeout(PATIENCE, second.stopped()).await?;
     let soon = Duration::from_millis(200);
     assert!(timeout(soon, first.stopped()).await.is_err(), "another run");
     server.kill()?;
     tokio::time::sleep(soon).await;
-    assert_eq!(worker.publish_stop(&turn, 0).await, Err(BusError::Away));
+    assert_eq!(worker.publish_cancel(&turn, 0).await, Err(BusError::Away));
     assert!(timeout(soon, first.stopped()).await.is_err(), "a lost connection is no stop");
     Ok(())
 }

@@ -140,13 +140,13 @@ impl FeedRegistry {
 
     /// Watches for what no frame tells: that the last one of a thread was lost, another owner (what the one before it sent may be lost), and
     /// times without NATS.
-    pub(crate) async fn watch(self, pulse: Heartbeat) {
+    pub(crate) async fn watch(self, heartbeat: Heartbeat) {
         let mut watch = OwnerWatch::default();
         let mut dropped = self.context.backend.bus.slow_consumer_drops();
         let mut is_away = false;
         loop {
             tokio::time::sleep(OWNER_CHECK_INTERVAL).await;
-            pulse.beat();
+            heartbeat.beat();
             let drops = self.context.backend.bus.slow_consumer_drops();
             let was_away = std::mem::replace(&mut is_away, !self.context.backend.bus.is_connected());
             if drops != dropped || (was_away && !is_away) {

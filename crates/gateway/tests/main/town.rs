@@ -308,7 +308,7 @@ impl Town {
                 standing.open.insert(key, text);
             }
         }
-        let mut asks = self.bus.serve_asks(PartitionId(0)).await.unwrap();
+        let mut asks = self.bus.serve_queries(PartitionId(0)).await.unwrap();
         let asked: Arc<Mutex<Vec<SnapshotRequest>>> = Arc::default();
         let explanation = Arc::new(Mutex::new(idle()));
         let questions: Arc<Mutex<Vec<QueryTarget>>> = Arc::default();

@@ -226,7 +226,7 @@ fn answer(start: &Start, started: Started) -> Input {
 
 /// Best effort: a workflow that does not hear of it works for nothing, and what it writes is dropped.
 async fn withdraw(context: Context, (turn, run): Name, seq: Option<Seq>) -> Outcome {
-    if let Err(error) = context.bus.publish_stop(&turn, run).await {
+    if let Err(error) = context.bus.publish_cancel(&turn, run).await {
         tracing::debug!(%turn, run, %error, "the workflow was not told to stop");
     }
     if let Some(seq) = seq

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{BusError, Reader, Same, StreamState};
+use bus::{BusError, ExpectedStream, Reader, StreamState};
 use model::{PartitionId, Seq};
 use partition::{Compared, Found, Incident, Kept, Partition, Place, place};
 use runtime::{Backoff, Condition};
@@ -75,8 +75,8 @@ async fn try_attach<'a>(
         Err(StoreError::NotOwner) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let questions = context.bus.serve_asks(partition).await?;
-    let same = Same { incarnation: Some(incarnation.to_owned()), read: place.read };
+    let questions = context.bus.serve_queries(partition).await?;
+    let same = ExpectedStream { incarnation: Some(incarnation.to_owned()), read: place.read };
     let reader = Reader::open(&context.bus, partition, grant.epoch, place.checkpoint.next(), same).await?;
     let limits = wire::DecodeLimits { chunk_bytes: config.chunk_bytes, partitions: config.partitions };
     let after = takeover.outbox.last().map(|batch| batch.id);

@@ -143,7 +143,7 @@ impl Bed {
     }
 
     pub(crate) async fn publish(&self, subject: &str, payload: Bytes) {
-        self.bus.publish_stored(subject, payload, None, PATIENCE).await.unwrap();
+        self.bus.publish_acked(subject, payload, None, PATIENCE).await.unwrap();
     }
 
     /// As a workflow service answers: one chunk for each text, the last one final.

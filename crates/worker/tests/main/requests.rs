@@ -85,7 +85,7 @@ async fn a_run_that_nobody_waits_for_is_stopped_and_taken_back() {
     until("the request is stored", async || bed.stored("WORK").await.len() == 1).await;
     let request = bed.stored("WORK").await.remove(0).0;
     let turn = TurnId::parse(request["turn_id"].as_str().unwrap()).unwrap();
-    let mut stop = bed.bus.subscribe_stop(&turn, 0).await.unwrap();
+    let mut stop = bed.bus.subscribe_cancel(&turn, 0).await.unwrap();
     timeout(PATIENCE, stop.stopped()).await.expect("nobody answered within the deadline");
     until("the request is gone", async || bed.stored("WORK").await.is_empty()).await;
     let task =

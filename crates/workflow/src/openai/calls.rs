@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::named;
-use crate::part::{CallName, Failure};
+use crate::engine_event::{CallName, Failure};
 
 /// Names and ids travel with every chunk of a call.
 const LONGEST_NAME: usize = 128;

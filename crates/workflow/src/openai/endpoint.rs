@@ -10,8 +10,8 @@ use runtime::Clock;
 use serde_json::Value;
 
 use super::errors;
-use super::events::{Events, Trouble};
-use crate::part::Failure;
+use super::events::{Events, ResponseError};
+use crate::engine_event::Failure;
 use runtime::http::{self, ClientError};
 
 /// Bytes of one response; a whole message of the fleet has 4 MiB at most.
@@ -73,16 +73,16 @@ impl Endpoint {
 async fn whole(response: Response) -> Result<Events, Failure> {
     let read = http::read_at_most(response, LONGEST_RESPONSE).await;
     match read.map_err(|error| errors::of_transport(&error))? {
-        (_, true) => Err(Trouble::TooLarge.into()),
+        (_, true) => Err(ResponseError::TooLarge.into()),
         (body, false) => Events::of_whole(&body),
     }
 }
 
 fn streamed(response: Response) -> Events {
     let bytes = response.bytes_stream().scan(0, |read, bytes| {
-        let bytes = bytes.map_err(Trouble::from).and_then(|bytes: Bytes| {
+        let bytes = bytes.map_err(ResponseError::from).and_then(|bytes: Bytes| {
             *read += bytes.len();
-            if *read > LONGEST_RESPONSE { Err(Trouble::TooLarge) } else { Ok(bytes) }
+            if *read > LONGEST_RESPONSE { Err(ResponseError::TooLarge) } else { Ok(bytes) }
         });
         std::future::ready(Some(bytes))
     });

@@ -7,7 +7,7 @@ use reqwest::StatusCode;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 
-use crate::part::Failure;
+use crate::engine_event::Failure;
 
 /// Of what an endpoint says, clients see so many characters.
 const LONGEST_TEXT: usize = 300;

@@ -12,7 +12,7 @@ use sse_stream::SseByteStream;
 
 use super::calls::CallDelta;
 use super::errors;
-use crate::part::Failure;
+use crate::engine_event::Failure;
 
 /// How long the rest of a response is read after its end, so that the connection can be used again.
 const REST: Duration = Duration::from_secs(2);
@@ -57,18 +57,18 @@ impl Usage {
 
 /// Why the bytes of a response end.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum ResponseError {
     #[error(transparent)]
     Transport(#[from] reqwest::Error),
     #[error("the response is too large")]
     TooLarge,
 }
 
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
+impl From<ResponseError> for Failure {
+    fn from(trouble: ResponseError) -> Self {
         match trouble {
-            Trouble::Transport(error) => errors::of_transport(&error),
-            Trouble::TooLarge => Self::permanent("answer_too_large", "the model's answer is too large"),
+            ResponseError::Transport(error) => errors::of_transport(&error),
+            ResponseError::TooLarge => Self::permanent("answer_too_large", "the model's answer is too large"),
         }
     }
 }
@@ -77,7 +77,7 @@ impl From<Trouble> for Failure {
 pub(super) struct Events(Source);
 
 /// A body as it arrives.
-type Pieces = BoxStream<'static, Result<Bytes, Trouble>>;
+type Pieces = BoxStream<'static, Result<Bytes, ResponseError>>;
 
 enum Source {
     Stream(Pin<Box<SseByteStream<Pieces>>>),
@@ -132,7 +132,7 @@ impl Events {
 
 fn failure(error: sse_stream::Error) -> Failure {
     match error {
-        sse_stream::Error::Body(source) => match source.downcast::<Trouble>() {
+        sse_stream::Error::Body(source) => match source.downcast::<ResponseError>() {
             Ok(trouble) => (*trouble).into(),
             Err(_) => Failure::transient("upstream_cut", "the model's answer broke off"),
         },

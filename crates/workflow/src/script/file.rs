@@ -60,19 +60,19 @@ pub(crate) enum Step {
     /// The next frames, so many, come in reverse order.
     Reorder(usize),
     /// Says nothing more until somebody stops the turn.
-    Hang(Always),
+    Hang(True),
     /// Dies: nothing is said, the request is not answered. Over HTTP the connection is cut.
-    Cut(Always),
+    Cut(True),
     /// Hands the request back, as a drain does.
-    HandBack(Always),
+    HandBack(True),
 }
 
 /// `true`, so that steps without a value look like the others.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(try_from = "bool")]
-pub(crate) struct Always;
+pub(crate) struct True;
 
-impl TryFrom<bool> for Always {
+impl TryFrom<bool> for True {
     type Error = &'static str;
 
     fn try_from(value: bool) -> Result<Self, Self::Error> {

@@ -5,15 +5,17 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
-use super::{Cue, ErrorStep, Scenario, Script, Step, TextStep, ToolCallStep, pieces};
-use crate::part::{CallName, Ended, Failure, Part, Parts, Trick, Unheard};
+use super::{ErrorStep, MatchRule, Scenario, Script, Step, TextStep, ToolCallStep, pieces};
+use crate::engine_event::{
+    CallName, Ended, EngineEvent, EngineSender, Failure, InjectedFault, ReceiverDropped,
+};
 use crate::request::Turn;
 
 impl Script {
     /// Says what the script has for this turn. The same turn is answered with the same chunks each time, but for the
     /// variables of run and attempt.
-    pub(crate) async fn play(&self, turn: &Turn, parts: &Parts) -> Ended {
-        let cue = Cue {
+    pub(crate) async fn play(&self, turn: &Turn, events: &EngineSender) -> Ended {
+        let cue = MatchRule {
             input: turn.input().to_owned(),
             agent: turn.agent.clone(),
             task: turn.task_kind.clone(),
@@ -28,21 +30,21 @@ impl Script {
                 "the script has no scenario for this input",
             ));
         };
-        let playing = Playing { cue, parts, calls: 0, chars: 0 };
+        let playing = Playing { cue, events, calls: 0, chars: 0 };
         // Unheard: nobody is there to be told of the end either.
         playing.play(scenario).await.unwrap_or(Ended::Cut)
     }
 }
 
 struct Playing<'a> {
-    cue: Cue,
-    parts: &'a Parts,
+    cue: MatchRule,
+    events: &'a EngineSender,
     calls: usize,
     chars: usize,
 }
 
 impl Playing<'_> {
-    async fn play(mut self, scenario: &Scenario) -> Result<Ended, Unheard> {
+    async fn play(mut self, scenario: &Scenario) -> Result<Ended, ReceiverDropped> {
         for step in &scenario.steps {
             if let Some(ended) = self.step(step).await? {
                 return Ok(ended);
@@ -51,23 +53,25 @@ impl Playing<'_> {
         Ok(Ended::Complete(self.metadata(scenario)))
     }
 
-    async fn step(&mut self, step: &Step) -> Result<Option<Ended>, Unheard> {
+    async fn step(&mut self, step: &Step) -> Result<Option<Ended>, ReceiverDropped> {
         match step {
             Step::DelayMs(ms) => sleep(Duration::from_millis(*ms)).await,
             Step::SilenceMs(ms) => {
-                self.parts.say(Part::Trick(Trick::Mute(true))).await?;
+                self.events.send(EngineEvent::InjectedFault(InjectedFault::Mute(true))).await?;
                 sleep(Duration::from_millis(*ms)).await;
-                self.parts.say(Part::Trick(Trick::Mute(false))).await?;
+                self.events.send(EngineEvent::InjectedFault(InjectedFault::Mute(false))).await?;
             }
-            Step::Text(text) => self.text(text, Part::Text).await?,
-            Step::Reasoning(text) => self.text(text, Part::Reasoning).await?,
+            Step::Text(text) => self.text(text, EngineEvent::Text).await?,
+            Step::Reasoning(text) => self.text(text, EngineEvent::Reasoning).await?,
             Step::Tools(calls) => self.tools(calls).await?,
             Step::Duplicate(times) => {
                 for _ in 0..*times {
-                    self.parts.say(Part::Trick(Trick::Repeat)).await?;
+                    self.events.send(EngineEvent::InjectedFault(InjectedFault::Repeat)).await?;
                 }
             }
-            Step::Reorder(frames) => self.parts.say(Part::Trick(Trick::Reverse(*frames))).await?,
+            Step::Reorder(frames) => {
+                self.events.send(EngineEvent::InjectedFault(InjectedFault::Reverse(*frames))).await?
+            }
             Step::FailFirst(first) if self.cue.run < first.runs => {
                 return Ok(Some(Ended::Failed(failure(&first.error, &self.cue))));
             }
@@ -80,19 +84,23 @@ impl Playing<'_> {
         Ok(None)
     }
 
-    async fn text(&mut self, step: &TextStep, part: fn(String) -> Part) -> Result<(), Unheard> {
+    async fn text(
+        &mut self,
+        step: &TextStep,
+        part: fn(String) -> EngineEvent,
+    ) -> Result<(), ReceiverDropped> {
         for (number, piece) in pieces(&self.cue.fill(&step.content), step.chars).into_iter().enumerate() {
             if number > 0 && step.every_ms > 0 {
                 sleep(Duration::from_millis(step.every_ms)).await;
             }
             self.chars += piece.chars().count();
-            self.parts.say(part(piece)).await?;
-            self.parts.say(Part::Break).await?;
+            self.events.send(part(piece)).await?;
+            self.events.send(EngineEvent::Break).await?;
         }
         Ok(())
     }
 
-    async fn tools(&mut self, calls: &[ToolCallStep]) -> Result<(), Unheard> {
+    async fn tools(&mut self, calls: &[ToolCallStep]) -> Result<(), ReceiverDropped> {
         let name = |number: usize, call: &ToolCallStep| CallName {
             id: format!("call_{number}").into(),
             tool: call.name.as_str().into(),
@@ -100,15 +108,15 @@ impl Playing<'_> {
         let first = self.calls;
         for (number, call) in (first..).zip(calls) {
             let arguments = arguments(call, &self.cue);
-            self.parts.say(Part::Call(name(number, call), arguments)).await?;
-            self.parts.say(Part::Break).await?;
+            self.events.send(EngineEvent::Call(name(number, call), arguments)).await?;
+            self.events.send(EngineEvent::Break).await?;
         }
         for (number, call) in (first..).zip(calls) {
             let text = self.cue.fill(&call.result);
             self.cue.result.clone_from(&text);
             let is_error = call.is_error;
-            self.parts.say(Part::Result { call: name(number, call), text, is_error }).await?;
-            self.parts.say(Part::Break).await?;
+            self.events.send(EngineEvent::Result { call: name(number, call), text, is_error }).await?;
+            self.events.send(EngineEvent::Break).await?;
         }
         self.calls += calls.len();
         Ok(())
@@ -124,14 +132,14 @@ impl Playing<'_> {
 }
 
 /// The arguments of a call as a model would write them, with variables in their texts.
-pub(super) fn arguments(call: &ToolCallStep, cue: &Cue) -> String {
+pub(super) fn arguments(call: &ToolCallStep, cue: &MatchRule) -> String {
     match &call.arguments {
         Value::Null => "{}".to_owned(),
         arguments => filled(arguments, cue).to_string(),
     }
 }
 
-fn filled(value: &Value, cue: &Cue) -> Value {
+fn filled(value: &Value, cue: &MatchRule) -> Value {
     match value {
         Value::String(text) => Value::String(cue.fill(text)),
         Value::Array(items) => items.iter().map(|item| filled(item, cue)).collect(),
@@ -140,7 +148,7 @@ fn filled(value: &Value, cue: &Cue) -> Value {
     }
 }
 
-fn failure(error: &ErrorStep, cue: &Cue) -> Failure {
+fn failure(error: &ErrorStep, cue: &MatchRule) -> Failure {
     Failure {
         class: error.class.into(),
         code: error.code.clone().unwrap_or_else(|| "scripted".to_owned()),

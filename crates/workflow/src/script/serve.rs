@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::play::arguments;
-use super::{Cue, ErrorStep, Script, Step, TextStep, ToolCallStep, pieces};
+use super::{ErrorStep, MatchRule, Script, Step, TextStep, ToolCallStep, pieces};
 use crate::metrics::{self, Served};
 
 /// Pieces of a call's arguments, so that clients have something to put together.
@@ -36,22 +36,22 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct ScriptServer {
     listener: TcpListener,
     addr: SocketAddr,
-    desk: Arc<Desk>,
+    desk: Arc<ServerState>,
 }
 
 /// How responses ended.
 #[derive(Debug, Default)]
 pub struct ServedCounts {
-    whole: AtomicU64,
+    completed: AtomicU64,
     error: AtomicU64,
     cut: AtomicU64,
-    gone: AtomicU64,
+    disconnected: AtomicU64,
 }
 
 impl ServedCounts {
     /// Answered to the end.
-    pub fn whole(&self) -> u64 {
-        self.whole.load(Ordering::Relaxed)
+    pub fn completed(&self) -> u64 {
+        self.completed.load(Ordering::Relaxed)
     }
 
     /// Answered with an error, by script.
@@ -65,23 +65,23 @@ impl ServedCounts {
     }
 
     /// The client went away before the end.
-    pub fn gone(&self) -> u64 {
-        self.gone.load(Ordering::Relaxed)
+    pub fn disconnected(&self) -> u64 {
+        self.disconnected.load(Ordering::Relaxed)
     }
 
     fn count(&self, served: Served) {
         metrics::served(served);
         let counter = match served {
-            Served::Whole => &self.whole,
+            Served::Completed => &self.completed,
             Served::Error => &self.error,
             Served::Cut => &self.cut,
-            Served::Gone => &self.gone,
+            Served::Disconnected => &self.disconnected,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-struct Desk {
+struct ServerState {
     script: Script,
     counts: Arc<ServedCounts>,
     failed: Mutex<HashMap<(String, String), u32>>,
@@ -95,7 +95,7 @@ impl ScriptServer {
     pub async fn bind(addr: SocketAddr, script: Script) -> Result<Self, BindError> {
         let listener = endpoint::bind(addr).await?;
         let addr = listener.local_addr().map_err(|source| BindError { addr, source })?;
-        let desk = Desk { script, counts: Arc::default(), failed: Mutex::default() };
+        let desk = ServerState { script, counts: Arc::default(), failed: Mutex::default() };
         Ok(Self { listener, addr, desk: Arc::new(desk) })
     }
 
@@ -146,7 +146,7 @@ enum Said {
     Cut,
 }
 
-async fn complete(State(desk): State<Arc<Desk>>, Json(request): Json<Value>) -> Response {
+async fn complete(State(desk): State<Arc<ServerState>>, Json(request): Json<Value>) -> Response {
     let streams = request.get("stream").and_then(Value::as_bool).unwrap_or(false);
     let wants_usage =
         request.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
@@ -161,11 +161,11 @@ async fn complete(State(desk): State<Arc<Desk>>, Json(request): Json<Value>) -> 
     }
 }
 
-impl Desk {
+impl ServerState {
     async fn perform(self: Arc<Self>, request: Value, sender: mpsc::Sender<Said>) {
         let performed = tokio::select! {
             served = self.play(&request, &sender) => served,
-            () = sender.closed() => Served::Gone,
+            () = sender.closed() => Served::Disconnected,
         };
         self.counts.count(performed);
     }
@@ -221,11 +221,11 @@ impl Desk {
 }
 
 async fn said(sender: &mpsc::Sender<Said>, said: Said, served: Served) -> Served {
-    if sender.send(said).await.is_ok() { served } else { Served::Gone }
+    if sender.send(said).await.is_ok() { served } else { Served::Disconnected }
 }
 
 struct Playing<'a> {
-    cue: Cue,
+    cue: MatchRule,
     sender: &'a mpsc::Sender<Said>,
     chars: usize,
 }
@@ -249,7 +249,7 @@ impl Playing<'_> {
                 tokio::time::sleep(Duration::from_millis(step.every_ms)).await;
             }
             self.chars += piece.chars().count();
-            self.say(json!({ key: piece })).await;
+            self.send(json!({ key: piece })).await;
         }
     }
 
@@ -258,10 +258,10 @@ impl Playing<'_> {
             let function = json!({"name": call.name, "arguments": ""});
             let id = format!("call_{round}_{index}");
             let begun = json!({"index": index, "id": id, "type": "function", "function": function});
-            self.say(json!({"tool_calls": [begun]})).await;
+            self.send(json!({"tool_calls": [begun]})).await;
             for piece in pieces(&arguments(call, &self.cue), Some(ARGUMENT_CHARS)) {
                 let more = json!({"index": index, "function": {"arguments": piece}});
-                self.say(json!({"tool_calls": [more]})).await;
+                self.send(json!({"tool_calls": [more]})).await;
             }
         }
         self.finish("tool_calls").await
@@ -272,17 +272,17 @@ impl Playing<'_> {
         let usage = json!({
             "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
         });
-        said(self.sender, Said::Finished(reason, usage), Served::Whole).await
+        said(self.sender, Said::Finished(reason, usage), Served::Completed).await
     }
 
     /// When nobody listens the whole play is dropped.
-    async fn say(&mut self, delta: Value) {
+    async fn send(&mut self, delta: Value) {
         let _ = self.sender.send(Said::Delta(delta)).await;
     }
 }
 
 /// The input of a request, and how many rounds of tools it brings the results of.
-fn cue_of(request: &Value) -> (Cue, usize) {
+fn cue_of(request: &Value) -> (MatchRule, usize) {
     let messages = request.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let role = |message: &Value, role: &str| message.get("role").and_then(Value::as_str) == Some(role);
     let input = messages.iter().rposition(|message| role(message, "user"));
@@ -294,21 +294,21 @@ fn cue_of(request: &Value) -> (Cue, usize) {
     let result = since.iter().rfind(|message| role(message, "tool")).map(content).unwrap_or_default();
     let input = input.map(|at| content(&messages[at])).unwrap_or_default();
     let user = request.get("user").and_then(Value::as_str).unwrap_or_default().to_owned();
-    (Cue { input, agent: user, turn: "http".to_owned(), result, ..Cue::default() }, rounds)
+    (MatchRule { input, agent: user, turn: "http".to_owned(), result, ..MatchRule::default() }, rounds)
 }
 
 /// A text, or the texts of its parts.
 fn content(message: &Value) -> String {
     match message.get("content") {
         Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(parts)) => {
-            parts.iter().filter_map(|part| part.get("text")?.as_str()).collect::<Vec<_>>().join("\n")
+        Some(Value::Array(events)) => {
+            events.iter().filter_map(|part| part.get("text")?.as_str()).collect::<Vec<_>>().join("\n")
         }
         _ => String::new(),
     }
 }
 
-fn filled(error: &ErrorStep, cue: &Cue) -> ErrorStep {
+fn filled(error: &ErrorStep, cue: &MatchRule) -> ErrorStep {
     let message = error.message.as_deref().unwrap_or("an error by script");
     ErrorStep { message: Some(cue.fill(message)), ..error.clone() }
 }

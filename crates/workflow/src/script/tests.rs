@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::part::{Ended, Part, Parts, Trick};
+use crate::engine_event::{Ended, EngineEvent, EngineSender, InjectedFault};
 use crate::request::Turn;
 use crate::request::tests::{request, turn};
 
@@ -18,10 +18,10 @@ fn why_steps(steps: Value) -> String {
 }
 
 /// All that a script says of a turn.
-async fn played(script: &Script, turn: &Turn) -> (Vec<Part>, Ended) {
-    let (parts, mut inbox) = Parts::channel();
-    let ended = script.play(turn, &parts).await;
-    drop(parts);
+async fn played(script: &Script, turn: &Turn) -> (Vec<EngineEvent>, Ended) {
+    let (events, mut inbox) = EngineSender::channel();
+    let ended = script.play(turn, &events).await;
+    drop(events);
     let mut said = Vec::new();
     while let Some(part) = inbox.recv().await {
         said.push(part);
@@ -29,10 +29,10 @@ async fn played(script: &Script, turn: &Turn) -> (Vec<Part>, Ended) {
     (said, ended)
 }
 
-fn texts(parts: &[Part]) -> Vec<&str> {
+fn texts(events: &[EngineEvent]) -> Vec<&str> {
     let mut texts = Vec::new();
-    for part in parts {
-        if let Part::Text(text) = part {
+    for part in events {
+        if let EngineEvent::Text(text) = part {
             texts.push(text.as_str());
         }
     }
@@ -93,11 +93,11 @@ fn the_first_scenario_that_fits_is_played() {
     )
     .unwrap();
     let chosen = |input: &str, agent: &str, task: Option<&str>| {
-        let cue = Cue {
+        let cue = MatchRule {
             input: input.to_owned(),
             agent: agent.to_owned(),
             task: task.map(str::to_owned),
-            ..Cue::default()
+            ..MatchRule::default()
         };
         script.scenario(&cue).unwrap().name.clone()
     };
@@ -110,15 +110,16 @@ fn the_first_scenario_that_fits_is_played() {
 
 #[test]
 fn variables_are_filled_in_once() {
-    let cue = Cue { input: "{run} {input}".to_owned(), run: 3, turn: "u".to_owned(), ..Cue::default() };
+    let cue =
+        MatchRule { input: "{run} {input}".to_owned(), run: 3, turn: "u".to_owned(), ..MatchRule::default() };
     assert_eq!(cue.fill("{run}/{attempt} of {turn}: {input}"), "3/0 of u: {run} {input}");
     assert_eq!(cue.fill("{} {other} { {run} {\"a\": 1} {"), "{} {other} { 3 {\"a\": 1} {");
 }
 
 #[tokio::test]
 async fn without_a_script_the_input_comes_back() {
-    let (parts, ended) = played(&Script::echo(), &turn()).await;
-    assert_eq!(texts(&parts), ["You said", ": hello"]);
+    let (events, ended) = played(&Script::echo(), &turn()).await;
+    assert_eq!(texts(&events), ["You said", ": hello"]);
     let Ended::Complete(metadata) = ended else { panic!("{ended:?}") };
     assert_eq!((&metadata["tokens_used"], &metadata["model"]), (&json!(15), &json!("scripted")));
 }
@@ -134,15 +135,15 @@ async fn each_step_is_played() {
         {"tools": [{"name": "f"}]},
         {"text": {"content": "{result}!"}},
     ]));
-    let (parts, ended) = played(&script, &turn()).await;
+    let (events, ended) = played(&script, &turn()).await;
     assert!(matches!(ended, Ended::Complete(_)));
-    assert_eq!(texts(&parts), ["äöü", "2", "!"]);
-    let shown: Vec<String> = parts
+    assert_eq!(texts(&events), ["äöü", "2", "!"]);
+    let shown: Vec<String> = events
         .iter()
         .filter_map(|part| match part {
-            Part::Call(name, arguments) => Some(format!("{}/{}{arguments}", name.id, name.tool)),
-            Part::Result { call, text, is_error } => Some(format!("{}={text:?} {is_error}", call.id)),
-            Part::Trick(trick) => Some(format!("{trick:?}")),
+            EngineEvent::Call(name, arguments) => Some(format!("{}/{}{arguments}", name.id, name.tool)),
+            EngineEvent::Result { call, text, is_error } => Some(format!("{}={text:?} {is_error}", call.id)),
+            EngineEvent::InjectedFault(trick) => Some(format!("{trick:?}")),
             _ => None,
         })
         .collect();
@@ -183,9 +184,15 @@ async fn runs_fail_as_often_as_they_are_told_to() {
 async fn silence_is_silent_and_a_cut_says_nothing_more() {
     let script = script(json!([{"delay_ms": 500}, {"silence_ms": 2_000}, {"cut": true}]));
     let before = tokio::time::Instant::now();
-    let (parts, ended) = played(&script, &turn()).await;
+    let (events, ended) = played(&script, &turn()).await;
     assert_eq!(before.elapsed().as_millis(), 2_500);
-    assert_eq!(parts, [Part::Trick(Trick::Mute(true)), Part::Trick(Trick::Mute(false))]);
+    assert_eq!(
+        events,
+        [
+            EngineEvent::InjectedFault(InjectedFault::Mute(true)),
+            EngineEvent::InjectedFault(InjectedFault::Mute(false))
+        ]
+    );
     assert_eq!(ended, Ended::Cut);
 }
 

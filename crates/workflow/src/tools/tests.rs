@@ -13,14 +13,14 @@ use super::*;
 type Seen = Arc<Mutex<Vec<String>>>;
 
 async fn answer(seen: Seen, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
+    let (events, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
-    let header = |name: &str| parts.headers.get(name).map_or("-", |value| value.to_str().unwrap());
+    let header = |name: &str| events.headers.get(name).map_or("-", |value| value.to_str().unwrap());
     let body_text = String::from_utf8_lossy(&body);
     let (key, secret) = (header("idempotency-key"), header("x-secret"));
-    let line = format!("{} {} key={key} secret={secret} {body_text}", parts.method, parts.uri);
+    let line = format!("{} {} key={key} secret={secret} {body_text}", events.method, events.uri);
     seen.lock().unwrap().push(line);
-    match parts.uri.path() {
+    match events.uri.path() {
         "/long" => "ä".repeat(100).into_response(),
         "/missing" => (StatusCode::NOT_FOUND, "no such thing").into_response(),
         "/moved" => (StatusCode::FOUND, [("location", "/echo")]).into_response(),

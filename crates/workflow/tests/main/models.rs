@@ -56,7 +56,7 @@ async fn a_models_text_is_streamed_and_counted() -> Result<()> {
             "usage": {"prompt_tokens": 5, "completion_tokens": 13, "total_tokens": 18},
         })
     );
-    assert_eq!(upstream.counts.whole(), 1);
+    assert_eq!(upstream.counts.completed(), 1);
     town.all_requests_are_done().await
 }
 
@@ -205,11 +205,11 @@ async fn a_stop_ends_the_request_to_the_model() -> Result<()> {
     let _service = town.service(upstream.engine(Tools::none()?)).await?;
     town.publish(&request("t1", "x")).await?;
     town.frames_until("t1", |_| true).await?;
-    assert_eq!(upstream.counts.gone(), 0);
-    town.bus.publish_stop(&TurnId::parse("u0001-t1")?, 0).await?;
+    assert_eq!(upstream.counts.disconnected(), 0);
+    town.bus.publish_cancel(&TurnId::parse("u0001-t1")?, 0).await?;
     town.all_requests_are_done().await?;
-    eventually(async || Ok(upstream.counts.gone() == 1)).await?;
-    assert_eq!(upstream.counts.whole(), 0);
+    eventually(async || Ok(upstream.counts.disconnected() == 1)).await?;
+    assert_eq!(upstream.counts.completed(), 0);
     Ok(())
 }
 
@@ -259,7 +259,7 @@ async fn the_scripted_endpoint_answers_without_a_stream_too() -> Result<()> {
         ["HTTP/1.1 429 Too Many Requests 1", "HTTP/1.1 429 Too Many Requests 1", "HTTP/1.1 200 OK -"]
     );
     assert_eq!(client.complete(&json!([ask])).await?["choices"][0]["message"]["content"], json!("run 2"));
-    assert_eq!((upstream.counts.errors(), upstream.counts.whole()), (2, 2));
+    assert_eq!((upstream.counts.errors(), upstream.counts.completed()), (2, 2));
     Ok(())
 }
 

@@ -170,10 +170,10 @@ async fn a_stop_ends_a_turn_that_would_never_end() -> Result<()> {
         town.service(scripted(&steps(json!([{"text": {"content": "begun"}}, {"hang": true}])))?).await?;
     town.publish(&request("t1", "hi")).await?;
     town.frames_until("t1", |_| true).await?;
-    town.bus.publish_stop(&TurnId::parse("u0001-t1")?, 1).await?;
+    town.bus.publish_cancel(&TurnId::parse("u0001-t1")?, 1).await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(town.requests_left().await?, 1, "another run was meant");
-    town.bus.publish_stop(&TurnId::parse("u0001-t1")?, 0).await?;
+    town.bus.publish_cancel(&TurnId::parse("u0001-t1")?, 0).await?;
     town.all_requests_are_done().await
 }
 

@@ -69,7 +69,7 @@ impl Town {
 
     pub(crate) async fn publish(&self, request: &Value) -> Result<()> {
         let payload = request.to_string().into_bytes().into();
-        self.bus.publish_stored("work.default", payload, Some(wire::CONTENT_TYPE_JSON), PATIENCE).await?;
+        self.bus.publish_acked("work.default", payload, Some(wire::CONTENT_TYPE_JSON), PATIENCE).await?;
         Ok(())
     }
 

@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use store::ErasedRows;
 
 use super::streams::Cleared;
-use crate::commands::options::ErasePolicy;
 use crate::commands::output;
-use crate::roles::Stop;
+use crate::exit::ExitError;
+use crate::options::ErasePolicy;
 
 /// Where something of a thread may be that no command reaches.
 const ELSEWHERE: [(&str, &str); 5] = [
@@ -62,7 +62,7 @@ impl Receipt {
     }
 
     /// Fails when something is still there.
-    pub(super) fn print(self, policy: &ErasePolicy, scope: Value) -> Result<(), Stop> {
+    pub(super) fn print(self, policy: &ErasePolicy, scope: Value) -> Result<(), ExitError> {
         let mut json = match scope {
             Value::Object(map) => map,
             _ => Map::new(),
@@ -86,7 +86,9 @@ impl Receipt {
         output::print(policy.database.format, &json, || table(&json))?;
         match self.pending.is_empty() {
             true => Ok(()),
-            false => Err(Stop::Failed("some streams still have something of it: see `pending`".to_owned())),
+            false => {
+                Err(ExitError::Failed("some streams still have something of it: see `pending`".to_owned()))
+            }
         }
     }
 }

@@ -14,10 +14,10 @@ use uuid::Uuid;
 use wire::subject;
 
 use super::Erasing;
-use crate::roles::Stop;
+use crate::exit::ExitError;
 
 /// How long one act may take to be stored.
-const PUBLISH_PATIENCE: Duration = Duration::from_secs(10);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks at what became of it.
 const PAUSE: Duration = Duration::from_millis(100);
 /// What comes within this time after a purge belongs to it.
@@ -53,7 +53,7 @@ impl<'a> Streams<'a> {
     }
 
     /// How many entries each stream has of the threads' own subjects.
-    pub(super) async fn entries(&self) -> Result<BTreeMap<String, u64>, Stop> {
+    pub(super) async fn entries(&self) -> Result<BTreeMap<String, u64>, ExitError> {
         let Some(bus) = self.bus else { return Ok(BTreeMap::new()) };
         let mut entries = BTreeMap::new();
         for partition in self.partitions_of_threads() {
@@ -69,7 +69,7 @@ impl<'a> Streams<'a> {
 
     /// Takes turn requests back: of the threads, and of tasks that follow their turns. With `of_agents` all those of agents whose threads
     /// had text of them: their owners ask again, with other contexts.
-    pub(super) async fn drop_requests(&self, of_agents: bool) -> Result<u64, Stop> {
+    pub(super) async fn drop_requests(&self, of_agents: bool) -> Result<u64, ExitError> {
         let Some(bus) = self.bus else { return Ok(0) };
         let (mut dropped, mut from) = (0, Seq(1));
         while let Some(entry) = bus.next_entry(subject::WORK_STREAM, subject::ALL_WORK, from).await? {
@@ -86,7 +86,7 @@ impl<'a> Streams<'a> {
                 && self.threads.contains(&thread)
             {
                 // Best effort, as ever.
-                bus.publish_stop(&turn, request.run).await.ok();
+                bus.publish_cancel(&turn, request.run).await.ok();
             }
             dropped += u64::from(bus.delete_work(entry.seq).await?);
         }
@@ -94,7 +94,7 @@ impl<'a> Streams<'a> {
     }
 
     /// Purges every partition that has something of them, and the ends of their turns, again until nothing comes any more.
-    pub(super) async fn clear(&self, actor: &str, give_up_at: Instant) -> Result<Cleared, Stop> {
+    pub(super) async fn clear(&self, actor: &str, give_up_at: Instant) -> Result<Cleared, ExitError> {
         let mut cleared = Cleared::default();
         let Some(bus) = self.bus else { return Ok(cleared) };
         let agents =
@@ -125,7 +125,7 @@ impl<'a> Streams<'a> {
         actor: &str,
         give_up_at: Instant,
         removed: &mut BTreeMap<String, u64>,
-    ) -> Result<Option<String>, Stop> {
+    ) -> Result<Option<String>, ExitError> {
         let name = subject::stream_name(partition);
         let Some(herald) = self.herald(partition) else { return Ok(None) };
         loop {
@@ -170,15 +170,15 @@ impl<'a> Streams<'a> {
         herald: &ThreadId,
         actor: &str,
         give_up_at: Instant,
-    ) -> Result<Option<Seq>, Stop> {
+    ) -> Result<Option<Seq>, ExitError> {
         let id = CommandId::parse(&Uuid::now_v7().simple().to_string());
-        let id = id.map_err(|error| Stop::Failed(error.to_string()))?;
+        let id = id.map_err(|error| ExitError::Failed(error.to_string()))?;
         let act =
             Control { id, actor: actor.into(), subject: herald.agent(), kind: ControlKind::EraseThread };
         let (subject, payload) =
             (subject::control_subject(self.partitions, &act), wire::encode_control(&act));
         let content_type = Some(wire::CONTENT_TYPE_PROTOBUF);
-        let stored = bus.publish_stored(&subject, payload, content_type, PUBLISH_PATIENCE).await?;
+        let stored = bus.publish_acked(&subject, payload, content_type, PUBLISH_TIMEOUT).await?;
         loop {
             let is_done = self.store.act(herald.as_str(), &act.id).await?.is_some();
             let all = self.store.partitions_status().await?;
@@ -195,7 +195,11 @@ impl<'a> Streams<'a> {
     }
 
     /// The threads' own subjects in a partition, with how many entries they have.
-    async fn own_subjects(&self, bus: &Bus, partition: PartitionId) -> Result<BTreeMap<String, u64>, Stop> {
+    async fn own_subjects(
+        &self,
+        bus: &Bus,
+        partition: PartitionId,
+    ) -> Result<BTreeMap<String, u64>, ExitError> {
         let mut own = BTreeMap::new();
         for filter in subject::stream_subjects(partition) {
             for (name, count) in bus.subjects(&subject::stream_name(partition), &filter).await? {
@@ -214,7 +218,7 @@ impl<'a> Streams<'a> {
         bus: &Bus,
         partition: PartitionId,
         below: Seq,
-    ) -> Result<Vec<String>, Stop> {
+    ) -> Result<Vec<String>, ExitError> {
         let name = subject::stream_name(partition);
         let mut found = Vec::new();
         for agent in &self.agents {
@@ -263,7 +267,7 @@ pub(super) async fn threads_of_tenant(
     bus: &Bus,
     store: &Store,
     tenant: Option<&Tenant>,
-) -> Result<Vec<ThreadId>, Stop> {
+) -> Result<Vec<ThreadId>, ExitError> {
     let Some(partitions) = store.partition_count().await? else { return Ok(Vec::new()) };
     let mut threads = Vec::new();
     for partition in partitions.all() {
@@ -280,7 +284,7 @@ pub(super) async fn threads_of_tenant(
 }
 
 /// Dead letters that are tasks which follow turns of these threads: only their payload says so.
-pub(super) async fn drop_dead_tasks(erasing: &mut Erasing<'_>) -> Result<u64, Stop> {
+pub(super) async fn drop_dead_tasks(erasing: &mut Erasing<'_>) -> Result<u64, ExitError> {
     let (mut after, mut dropped) = ((0, String::new()), 0);
     loop {
         let page = erasing.store.dead_tasks(&after).await?;

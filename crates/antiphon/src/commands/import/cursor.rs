@@ -8,7 +8,7 @@ use batches::export_import::Cursor;
 use model::Position;
 use serde_json::{Value, json};
 
-use crate::roles::Stop;
+use crate::exit::ExitError;
 
 /// What is known when an import goes on.
 #[derive(Debug)]
@@ -36,14 +36,14 @@ impl CursorFile {
     }
 
     /// Where to go on; `None`: from the beginning.
-    pub(super) fn read(&self) -> Result<Option<Saved>, Stop> {
+    pub(super) fn read(&self) -> Result<Option<Saved>, ExitError> {
         let Some(path) = &self.path else { return Ok(None) };
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(path, &error)),
         };
-        let wrong = || Stop::Failed(format!("{} is not a cursor of an import", path.display()));
+        let wrong = || ExitError::Failed(format!("{} is not a cursor of an import", path.display()));
         let value: Value = serde_json::from_str(&text).map_err(|_| wrong())?;
         let cursor = serde_json::from_value(value["cursor"].clone()).map_err(|_| wrong())?;
         let beside = serde_json::from_value(value["beside"].clone()).map_err(|_| wrong())?;
@@ -62,7 +62,7 @@ impl CursorFile {
     }
 
     /// Everything up to the mark is stored.
-    pub(super) fn write(&self, mark: &Mark) -> Result<(), Stop> {
+    pub(super) fn write(&self, mark: &Mark) -> Result<(), ExitError> {
         let Some(path) = &self.path else { return Ok(()) };
         let mut name = path.as_os_str().to_owned();
         name.push(".partial");
@@ -73,7 +73,7 @@ impl CursorFile {
     }
 
     /// The import is at its end.
-    pub(super) fn remove(&self) -> Result<(), Stop> {
+    pub(super) fn remove(&self) -> Result<(), ExitError> {
         match self.path.as_ref().map(|path| (path, fs::remove_file(path))) {
             Some((path, Err(error))) if error.kind() != ErrorKind::NotFound => Err(failed(path, &error)),
             _ => Ok(()),
@@ -81,6 +81,6 @@ impl CursorFile {
     }
 }
 
-fn failed(path: &Path, error: &io::Error) -> Stop {
-    Stop::Failed(format!("the cursor {} cannot be kept: {error}", path.display()))
+fn failed(path: &Path, error: &io::Error) -> ExitError {
+    ExitError::Failed(format!("the cursor {} cannot be kept: {error}", path.display()))
 }

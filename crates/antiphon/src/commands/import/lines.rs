@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Read};
 
-use crate::roles::Stop;
+use crate::exit::ExitError;
 
 /// Bytes that are read of a line that is too long: more than those of a character that is cut.
 const BEYOND: u64 = 8;
@@ -22,19 +22,19 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The next line with its end.
-    pub(super) fn next(&mut self) -> Result<Option<&str>, Stop> {
+    pub(super) fn next(&mut self) -> Result<Option<&str>, ExitError> {
         self.line.clear();
         self.number += 1;
         let most = self.most as u64 + BEYOND;
         let read = self.input.by_ref().take(most).read_until(b'\n', &mut self.line);
-        let read = read.map_err(|error| Stop::Failed(format!("the input cannot be read: {error}")))?;
+        let read = read.map_err(|error| ExitError::Failed(format!("the input cannot be read: {error}")))?;
         if read as u64 == most {
             let whole = std::str::from_utf8(&self.line).map_or_else(|error| error.valid_up_to(), str::len);
             self.line.truncate(whole);
         }
         match std::str::from_utf8(&self.line) {
             Ok(line) => Ok((read > 0).then_some(line)),
-            Err(_) => Err(Stop::Failed(format!("line {}: it is no UTF-8", self.number))),
+            Err(_) => Err(ExitError::Failed(format!("line {}: it is no UTF-8", self.number))),
         }
     }
 }
@@ -50,6 +50,6 @@ mod tests {
         assert_eq!(lines.next().ok().flatten().map(str::len), Some(11));
         let mut lines = Lines::new(&b"ab\n\xff\n"[..], 4);
         assert!(lines.next().is_ok());
-        assert!(matches!(lines.next(), Err(Stop::Failed(why)) if why == "line 2: it is no UTF-8"));
+        assert!(matches!(lines.next(), Err(ExitError::Failed(why)) if why == "line 2: it is no UTF-8"));
     }
 }

@@ -2,8 +2,8 @@ use serde_json::Value;
 
 use super::*;
 
-fn draft() -> Draft {
-    Draft::new(MessageId::parse("u0001-x-a").unwrap(), 3, Some("c".into()))
+fn builder() -> FrameBuilder {
+    FrameBuilder::new(MessageId::parse("u0001-x-a").unwrap(), 3, Some("c".into()))
 }
 
 fn call(id: &str) -> CallName {
@@ -22,33 +22,33 @@ fn shown(frame: &[Arrival]) -> Vec<String> {
 
 #[test]
 fn what_belongs_together_is_one_chunk_until_the_frame_is_taken() {
-    let mut draft = draft();
-    draft.reasoning("hm");
-    draft.reasoning("m");
-    draft.text("Hel");
-    draft.text("lo");
-    assert_eq!(shown(&draft.take_frame()), ["0.0 reasoning \"hmm\"", "1.0 content \"Hello\""]);
-    assert!(draft.is_empty());
-    draft.text(" you");
-    draft.close();
-    draft.text("!");
-    assert_eq!(shown(&draft.take_frame()), ["2.0 content \" you\"", "3.0 content \"!\""]);
+    let mut builder = builder();
+    builder.reasoning("hm");
+    builder.reasoning("m");
+    builder.text("Hel");
+    builder.text("lo");
+    assert_eq!(shown(&builder.take_frame()), ["0.0 reasoning \"hmm\"", "1.0 content \"Hello\""]);
+    assert!(builder.is_empty());
+    builder.text(" you");
+    builder.close();
+    builder.text("!");
+    assert_eq!(shown(&builder.take_frame()), ["2.0 content \" you\"", "3.0 content \"!\""]);
 }
 
 #[test]
 fn a_step_begins_with_what_the_model_says_after_results() {
-    let mut draft = draft();
-    draft.text("Let me look.");
-    draft.call(&call("c1"), "{\"city\":");
-    draft.call(&call("c1"), "\"Bonn\"}");
-    draft.call(&call("c2"), "{}");
-    draft.result(&call("c1"), "rain", false);
-    draft.sign_of_life();
-    draft.result(&call("c2"), "no", true);
-    draft.reasoning("so");
-    draft.text("It rains.");
-    draft.finish(Map::new());
-    let frame = draft.take_frame();
+    let mut builder = builder();
+    builder.text("Let me look.");
+    builder.call(&call("c1"), "{\"city\":");
+    builder.call(&call("c1"), "\"Bonn\"}");
+    builder.call(&call("c2"), "{}");
+    builder.result(&call("c1"), "rain", false);
+    builder.keepalive();
+    builder.result(&call("c2"), "no", true);
+    builder.reasoning("so");
+    builder.text("It rains.");
+    builder.finish(Map::new());
+    let frame = builder.take_frame();
     assert_eq!(
         shown(&frame),
         [
@@ -72,25 +72,25 @@ fn a_step_begins_with_what_the_model_says_after_results() {
 
 #[test]
 fn the_last_chunk_carries_the_metadata_and_takes_open_text_with_it() {
-    let mut draft = draft();
-    draft.text("Hi");
-    draft.take_frame();
-    draft.finish(json!({"tokens_used": 7}).as_object().unwrap().clone());
-    let frame = draft.take_frame();
+    let mut builder = builder();
+    builder.text("Hi");
+    builder.take_frame();
+    builder.finish(json!({"tokens_used": 7}).as_object().unwrap().clone());
+    let frame = builder.take_frame();
     assert_eq!(shown(&frame), ["1.0 content \"\"!"]);
     assert_eq!(frame[0].chunk.metadata.tokens_used(), Ok(Some(7)));
 }
 
 #[test]
 fn a_failure_says_what_it_means() {
-    let mut draft = draft();
-    draft.text("partial");
+    let mut builder = builder();
+    builder.text("partial");
     let failure = Failure {
         retry_after: Some(std::time::Duration::from_millis(2_500)),
         ..Failure::transient("rate_limited", "too \0 many")
     };
-    draft.fail(&failure);
-    let frame = draft.take_frame();
+    builder.fail(&failure);
+    let frame = builder.take_frame();
     assert_eq!(shown(&frame), ["0.0 content \"partial\"", "1.0 error \"too \u{FFFD} many\"!"]);
     let hint = model::ErrorHint::of(&frame[1].chunk.metadata);
     assert_eq!((hint.class, hint.retry_after_ms), (model::ErrorClass::Transient, Some(2_500)));
@@ -104,12 +104,12 @@ fn a_failure_says_what_it_means() {
 
 #[test]
 fn large_texts_are_split_between_characters_and_nothing_is_lost() {
-    let mut draft = draft();
+    let mut builder = builder();
     let text = "aé€😀".repeat(9_000);
-    draft.text("x");
-    draft.text(&text);
-    assert!(!draft.is_empty());
-    let frame = draft.take_frame();
+    builder.text("x");
+    builder.text(&text);
+    assert!(!builder.is_empty());
+    let frame = builder.take_frame();
     assert!(frame.len() >= 6 && frame.iter().all(|arrival| arrival.chunk.text.len() <= CHUNK_BYTES));
     let joined: String = frame.iter().map(|arrival| &*arrival.chunk.text).collect();
     assert_eq!(joined, format!("x{text}"));
@@ -121,8 +121,8 @@ fn large_texts_are_split_between_characters_and_nothing_is_lost() {
 
 #[test]
 fn an_empty_call_is_still_a_chunk() {
-    let mut draft = draft();
-    draft.call(&call("c1"), "");
-    draft.call(&call("c1"), "");
-    assert_eq!(shown(&draft.take_frame()), ["0.0 tool_call \"\""]);
+    let mut builder = builder();
+    builder.call(&call("c1"), "");
+    builder.call(&call("c1"), "");
+    assert_eq!(shown(&builder.take_frame()), ["0.0 tool_call \"\""]);
 }

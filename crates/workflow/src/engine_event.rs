@@ -21,7 +21,7 @@ pub(crate) struct CallName {
 
 /// A part of an answer, in the order in which clients are to see it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Part {
+pub(crate) enum EngineEvent {
     /// A piece of the text.
     Text(String),
     /// A piece of the reasoning.
@@ -33,14 +33,14 @@ pub(crate) enum Part {
     /// What follows is not joined with what came before.
     Break,
     /// Something that only scripts do.
-    Trick(Trick),
+    InjectedFault(InjectedFault),
     /// The end.
     Ended(Ended),
 }
 
 /// Faults that a script plays on the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trick {
+pub(crate) enum InjectedFault {
     /// The frame before is published once more.
     Repeat,
     /// So many frames are published in reverse order.
@@ -100,19 +100,19 @@ impl Failure {
 
 /// Nobody listens any more: the engine stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Unheard;
+pub(crate) struct ReceiverDropped;
 
 /// Where an engine says its parts; it waits when what it said is not yet stored.
 #[derive(Clone)]
-pub(crate) struct Parts(mpsc::Sender<Part>);
+pub(crate) struct EngineSender(mpsc::Sender<EngineEvent>);
 
-impl Parts {
-    pub(crate) fn channel() -> (Self, mpsc::Receiver<Part>) {
+impl EngineSender {
+    pub(crate) fn channel() -> (Self, mpsc::Receiver<EngineEvent>) {
         let (sender, receiver) = mpsc::channel(AHEAD);
         (Self(sender), receiver)
     }
 
-    pub(crate) async fn say(&self, part: Part) -> Result<(), Unheard> {
-        self.0.send(part).await.map_err(|_| Unheard)
+    pub(crate) async fn send(&self, part: EngineEvent) -> Result<(), ReceiverDropped> {
+        self.0.send(part).await.map_err(|_| ReceiverDropped)
     }
 }

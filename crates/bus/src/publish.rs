@@ -15,7 +15,7 @@ use crate::error::{BusError, Disposition};
 
 /// Where an entry was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredAck {
+pub struct PublishAck {
     /// The stream.
     pub stream: String,
     /// The sequence in it.
@@ -40,35 +40,35 @@ impl Bus {
     ///
     /// # Errors
     /// What the last try said, when the patience is over or the disposition is not to retry.
-    pub async fn publish_stored(
+    pub async fn publish_acked(
         &self,
         subject: &str,
         payload: Bytes,
         content_type: Option<&str>,
-        patience: Duration,
-    ) -> Result<StoredAck, BusError> {
+        timeout: Duration,
+    ) -> Result<PublishAck, BusError> {
         let entry = Entry { subject, payload, content_type, id: None };
-        self.publish_patiently(&entry, patience).await
+        self.publish_until(&entry, timeout).await
     }
 
-    /// As [`Self::publish_stored`], with an id by which the stream drops a repetition within its duplicate window.
+    /// As [`Self::publish_acked`], with an id by which the stream drops a repetition within its duplicate window.
     ///
     /// # Errors
-    /// As [`Self::publish_stored`].
+    /// As [`Self::publish_acked`].
     pub async fn publish_with_id(
         &self,
         subject: &str,
         payload: Bytes,
         content_type: Option<&str>,
         id: &str,
-        patience: Duration,
-    ) -> Result<StoredAck, BusError> {
+        timeout: Duration,
+    ) -> Result<PublishAck, BusError> {
         let entry = Entry { subject, payload, content_type, id: Some(id) };
-        self.publish_patiently(&entry, patience).await
+        self.publish_until(&entry, timeout).await
     }
 
-    async fn publish_patiently(&self, entry: &Entry<'_>, patience: Duration) -> Result<StoredAck, BusError> {
-        let give_up_at = Instant::now() + patience;
+    async fn publish_until(&self, entry: &Entry<'_>, timeout: Duration) -> Result<PublishAck, BusError> {
+        let give_up_at = Instant::now() + timeout;
         let mut backoff = Backoff::default();
         loop {
             let error = match self.publish_once(entry).await {
@@ -83,7 +83,7 @@ impl Bus {
         }
     }
 
-    async fn publish_once(&self, entry: &Entry<'_>) -> Result<StoredAck, BusError> {
+    async fn publish_once(&self, entry: &Entry<'_>) -> Result<PublishAck, BusError> {
         // Without a connection each try would be queued, and all of them sent on the reconnect.
         if !self.shared.publishing.is_connected() {
             return Err(BusError::Away);
@@ -98,7 +98,7 @@ impl Bus {
         let sent = self.shared.store.send_publish(entry.subject.to_owned(), message).await;
         let refused = |error: PublishError| refused(&error, entry.subject);
         let ack = sent.map_err(refused)?.await.map_err(refused)?;
-        Ok(StoredAck { stream: ack.stream, seq: Seq(ack.sequence), is_duplicate: ack.duplicate })
+        Ok(PublishAck { stream: ack.stream, seq: Seq(ack.sequence), is_duplicate: ack.duplicate })
     }
 }
 

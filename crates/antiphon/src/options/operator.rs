@@ -9,19 +9,19 @@ use clap::{Args, Subcommand, ValueEnum};
 use model::{PartitionId, Position, Tenant, ThreadId};
 use store::{DeadLetterCursor, DeadLetterId, ErasedOwner};
 
-use crate::options::Nats;
-use crate::roles::Stop;
+use super::process::Nats;
+use crate::exit::ExitError;
 
 /// Where Postgres is, and the form of what is said.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Database {
     /// Postgres, 15 to 18.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    pub(super) database_url: String,
+    pub(crate) database_url: String,
     // The id: `format` is that of the log.
     /// `table`, for people, or `json`, in the form of the HTTP API.
     #[arg(id = "form", short = 'o', long = "format", value_enum, default_value_t = Format::Table)]
-    pub(super) format: Format,
+    pub(crate) format: Format,
 }
 
 /// The form of what is said.
@@ -36,11 +36,11 @@ pub(crate) enum Format {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Batches {
     #[command(subcommand)]
-    pub(super) command: BatchesCommand,
+    pub(crate) command: BatchesCommand,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub(super) enum BatchesCommand {
+pub(crate) enum BatchesCommand {
     /// The batches of a thread, the newest first.
     List(List),
     /// One batch whole: its messages, its calls and results, and whether it is complete.
@@ -51,55 +51,55 @@ pub(super) enum BatchesCommand {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct List {
+pub(crate) struct List {
     /// The thread.
     #[arg(value_parser = thread)]
-    pub(super) thread: ThreadId,
+    pub(crate) thread: ThreadId,
     /// Only batches before this one.
     #[arg(long, value_parser = position)]
-    pub(super) before: Option<Position>,
+    pub(crate) before: Option<Position>,
     /// How many.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub(super) limit: u32,
+    pub(crate) limit: u32,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct ShowBatch {
+pub(crate) struct ShowBatch {
     /// The thread.
     #[arg(value_parser = thread)]
-    pub(super) thread: ThreadId,
+    pub(crate) thread: ThreadId,
     /// The batch: the position of its first message.
     #[arg(value_parser = position)]
-    pub(super) batch: Position,
+    pub(crate) batch: Position,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct CheckBatches {
+pub(crate) struct CheckBatches {
     /// The thread; every one without it.
     #[arg(value_parser = thread)]
-    pub(super) thread: Option<ThreadId>,
+    pub(crate) thread: Option<ThreadId>,
     /// Repair what can be repaired; without it nothing is changed.
     #[arg(long)]
-    pub(super) repair: bool,
+    pub(crate) repair: bool,
     /// The actor in the audit log.
     #[arg(long, default_value = "command", value_parser = actor)]
-    pub(super) actor: String,
+    pub(crate) actor: String,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Threads {
     #[command(subcommand)]
-    pub(super) command: ThreadsCommand,
+    pub(crate) command: ThreadsCommand,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub(super) enum ThreadsCommand {
+pub(crate) enum ThreadsCommand {
     /// What is stored of a thread.
     Show(ShowThread),
     /// Write threads as JSON Lines, each as it is when its turn comes.
@@ -113,93 +113,93 @@ pub(super) enum ThreadsCommand {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct ShowThread {
+pub(crate) struct ShowThread {
     /// The thread.
     #[arg(value_parser = thread)]
-    pub(super) thread: ThreadId,
+    pub(crate) thread: ThreadId,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct Export {
+pub(crate) struct Export {
     /// The threads.
     #[arg(value_parser = thread, required_unless_present = "all", conflicts_with = "all")]
-    pub(super) threads: Vec<ThreadId>,
+    pub(crate) threads: Vec<ThreadId>,
     /// All of them.
     #[arg(long)]
-    pub(super) all: bool,
+    pub(crate) all: bool,
     /// Where to; standard output without it. The file appears when it is complete.
     #[arg(long)]
-    pub(super) output: Option<PathBuf>,
+    pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct Import {
+pub(crate) struct Import {
     /// Where from; standard input without it.
     #[arg(long)]
-    pub(super) file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
     /// Keep in this file how far the import has got, and go on from there when it exists. It is removed at the end.
     #[arg(long, conflicts_with = "from")]
-    pub(super) resume: Option<PathBuf>,
+    pub(crate) resume: Option<PathBuf>,
     /// Import batches that are damaged as they are; no context ever shows them. Without it they are refused.
     #[arg(long, conflicts_with = "from")]
-    pub(super) keep_invalid: bool,
+    pub(crate) keep_invalid: bool,
     /// The format of an input that holds one thread of another system; without it the input is an export.
     #[arg(long, requires = "thread", value_name = "openai|langgraph", value_parser = foreign_format)]
-    pub(super) from: Option<ForeignFormat>,
+    pub(crate) from: Option<ForeignFormat>,
     /// The thread that the messages of another system become.
     #[arg(long, value_parser = thread, requires = "from")]
-    pub(super) thread: Option<ThreadId>,
+    pub(crate) thread: Option<ThreadId>,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct Fork {
+pub(crate) struct Fork {
     /// The thread.
     #[arg(value_parser = thread)]
-    pub(super) thread: ThreadId,
+    pub(crate) thread: ThreadId,
     /// The new thread.
     #[arg(value_parser = thread)]
-    pub(super) new: ThreadId,
+    pub(crate) new: ThreadId,
     /// The last batch that is copied; all of them without it.
     #[arg(long, value_parser = position)]
-    pub(super) at: Option<Position>,
+    pub(crate) at: Option<Position>,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct Erase {
+pub(crate) struct Erase {
     /// The thread.
     #[arg(value_parser = thread)]
-    pub(super) thread: ThreadId,
+    pub(crate) thread: ThreadId,
     #[command(flatten)]
-    pub(super) policy: ErasePolicy,
+    pub(crate) policy: ErasePolicy,
 }
 
 /// How something is erased.
 #[derive(Debug, Clone, Args)]
-pub(super) struct ErasePolicy {
+pub(crate) struct ErasePolicy {
     /// Really do it.
     #[arg(long)]
-    pub(super) yes: bool,
+    pub(crate) yes: bool,
     /// Who does it, for the receipt.
     #[arg(long, default_value = "command", value_parser = actor)]
-    pub(super) actor: String,
+    pub(crate) actor: String,
     /// Leave the streams alone: what they have goes by itself some time after it was used.
     #[arg(long)]
-    pub(super) database_only: bool,
+    pub(crate) database_only: bool,
     /// How long workers may take to read the streams up to their ends.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3_600))]
-    pub(super) wait_seconds: u32,
+    pub(crate) wait_seconds: u32,
     #[command(flatten)]
-    pub(super) nats: Nats,
+    pub(crate) nats: Nats,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 /// Whose threads are erased.
@@ -212,14 +212,14 @@ pub(crate) struct EraseOwner {
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     user: Option<String>,
     #[command(flatten)]
-    pub(super) policy: ErasePolicy,
+    pub(crate) policy: ErasePolicy,
 }
 
 impl EraseOwner {
     /// What the words mean.
-    pub(super) fn owner(&self) -> Result<ErasedOwner, Stop> {
+    pub(crate) fn owner(&self) -> Result<ErasedOwner, ExitError> {
         let named = self.tenant.as_deref().filter(|name| *name != "-");
-        let of = named.map(tenant).transpose().map_err(Stop::Configuration)?;
+        let of = named.map(tenant).transpose().map_err(ExitError::Configuration)?;
         Ok(match &self.user {
             Some(user) => ErasedOwner::User(of, user.clone()),
             None => ErasedOwner::Tenant(of),
@@ -250,11 +250,11 @@ fn actor(text: &str) -> Result<String, String> {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Keys {
     #[command(subcommand)]
-    pub(super) command: KeysCommand,
+    pub(crate) command: KeysCommand,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub(super) enum KeysCommand {
+pub(crate) enum KeysCommand {
     /// Make a key. Its text is shown once, on standard output, and is nowhere else.
     Create(CreateKey),
     /// The keys of a tenant, without their secrets.
@@ -264,53 +264,53 @@ pub(super) enum KeysCommand {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct CreateKey {
+pub(crate) struct CreateKey {
     /// What people call it.
     #[arg(value_parser = NonEmptyStringValueParser::new())]
-    pub(super) name: String,
+    pub(crate) name: String,
     /// viewer, operator or admin.
     #[arg(long, value_parser = role)]
-    pub(super) role: Role,
+    pub(crate) role: Role,
     /// Only this of what the role may, separated by commas: threads:read, threads:write, agents:read, tasks:write,
     /// agents:operate, agents:configure, audit:read, dead-letters:read, keys:manage.
     #[arg(long, value_delimiter = ',')]
-    pub(super) scopes: Option<Vec<String>>,
+    pub(crate) scopes: Option<Vec<String>>,
     /// Whose threads and agents; the default tenant's without it.
     #[arg(long, value_parser = tenant)]
-    pub(super) tenant: Option<Tenant>,
+    pub(crate) tenant: Option<Tenant>,
     /// It ends by itself after so many days.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3_650))]
-    pub(super) days: Option<u32>,
+    pub(crate) days: Option<u32>,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct ListKeys {
+pub(crate) struct ListKeys {
     /// Whose; the default tenant's without it.
     #[arg(long, value_parser = tenant)]
-    pub(super) tenant: Option<Tenant>,
+    pub(crate) tenant: Option<Tenant>,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct RevokeKey {
+pub(crate) struct RevokeKey {
     /// The id: the 16 digits after `ant_`.
     #[arg(value_parser = key)]
-    pub(super) key: KeyId,
+    pub(crate) key: KeyId,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DeadLetters {
     #[command(subcommand)]
-    pub(super) command: DeadLettersCommand,
+    pub(crate) command: DeadLettersCommand,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub(super) enum DeadLettersCommand {
+pub(crate) enum DeadLettersCommand {
     /// Dead letters, the newest first.
     List(ListDeadLetters),
     /// One dead letter, with its whole payload.
@@ -322,53 +322,53 @@ pub(super) enum DeadLettersCommand {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct ListDeadLetters {
+pub(crate) struct ListDeadLetters {
     /// Only those with this code.
     #[arg(long)]
-    pub(super) reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// `next` of the page before.
     #[arg(long, value_parser = dead_letter_cursor)]
-    pub(super) next: Option<DeadLetterCursor>,
+    pub(crate) next: Option<DeadLetterCursor>,
     /// How many.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub(super) limit: u32,
+    pub(crate) limit: u32,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct ShowDeadLetter {
+pub(crate) struct ShowDeadLetter {
     /// The letter, as `list` shows it.
     #[arg(value_parser = dead_letter)]
-    pub(super) letter: DeadLetterId,
+    pub(crate) letter: DeadLetterId,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct ReplayDeadLetter {
+pub(crate) struct ReplayDeadLetter {
     /// The letter, as `list` shows it.
     #[arg(value_parser = dead_letter)]
-    pub(super) letter: DeadLetterId,
+    pub(crate) letter: DeadLetterId,
     /// The actor in the audit log.
     #[arg(long, default_value = "command", value_parser = actor)]
-    pub(super) actor: String,
+    pub(crate) actor: String,
     #[command(flatten)]
-    pub(super) nats: Nats,
+    pub(crate) nats: Nats,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct DropDeadLetter {
+pub(crate) struct DropDeadLetter {
     /// The letter, as `list` shows it.
     #[arg(value_parser = dead_letter)]
-    pub(super) letter: DeadLetterId,
+    pub(crate) letter: DeadLetterId,
     /// The actor in the audit log.
     #[arg(long, default_value = "command", value_parser = actor)]
-    pub(super) actor: String,
+    pub(crate) actor: String,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 fn dead_letter(text: &str) -> Result<DeadLetterId, String> {
@@ -382,11 +382,11 @@ fn dead_letter_cursor(text: &str) -> Result<DeadLetterCursor, String> {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Incidents {
     #[command(subcommand)]
-    pub(super) command: IncidentsCommand,
+    pub(crate) command: IncidentsCommand,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub(super) enum IncidentsCommand {
+pub(crate) enum IncidentsCommand {
     /// Unacknowledged incidents, the newest first: partition, what happened, and the sequences of its stream.
     List(ListIncidents),
     /// Say that you have seen the incidents of a partition, or of all: the worker that owns it is ready again.
@@ -394,29 +394,29 @@ pub(super) enum IncidentsCommand {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct ListIncidents {
+pub(crate) struct ListIncidents {
     /// Those that were acknowledged as well.
     #[arg(long)]
-    pub(super) all: bool,
+    pub(crate) all: bool,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct AcknowledgeIncidents {
+pub(crate) struct AcknowledgeIncidents {
     /// The number of a partition, or `all`.
     #[arg(value_parser = which)]
-    pub(super) which: Which,
+    pub(crate) which: Which,
     /// Who has seen them.
     #[arg(long, default_value = "cli", value_parser = NonEmptyStringValueParser::new())]
-    pub(super) by: String,
+    pub(crate) by: String,
     #[command(flatten)]
-    pub(super) database: Database,
+    pub(crate) database: Database,
 }
 
 /// `None`: all partitions.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Which(pub(super) Option<PartitionId>);
+pub(crate) struct Which(pub(crate) Option<PartitionId>);
 
 fn which(text: &str) -> Result<Which, String> {
     if text == "all" {

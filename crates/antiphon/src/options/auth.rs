@@ -7,13 +7,13 @@ use auth::{CorsRules, Limits, Rate};
 use clap::Args;
 use gateway::{AccessConfig, TokenConfig, TokenKeys};
 
-use crate::roles::Stop;
+use crate::exit::ExitError;
 
 /// A burst may be as much as this many seconds' worth.
 const BURST_SECONDS: u32 = 2;
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct AccessSettings {
+pub(crate) struct AuthOptions {
     /// Ask nobody who he is: everybody may do everything. On loopback only.
     #[arg(long, env = "ANTIPHON_INSECURE")]
     insecure: bool,
@@ -81,16 +81,16 @@ fn without_end_of_line(secret: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-impl AccessSettings {
+impl AuthOptions {
     /// What the gateway is told.
     ///
     /// # Errors
     /// An origin that no browser sends, or a secret that cannot be read.
-    pub(crate) async fn config(&self) -> Result<AccessConfig, Stop> {
+    pub(crate) async fn config(&self) -> Result<AccessConfig, ExitError> {
         let origins =
             self.cors_origins.iter().map(|origin| origin.trim()).filter(|origin| !origin.is_empty());
         let cors = CorsRules::parse(origins)
-            .map_err(|error| Stop::Configuration(format!("ANTIPHON_CORS_ORIGINS: {error}")))?;
+            .map_err(|error| ExitError::Configuration(format!("ANTIPHON_CORS_ORIGINS: {error}")))?;
         let rate = |per_second: u32| Rate::new(per_second, per_second.saturating_mul(BURST_SECONDS)).ok();
         let limits = Limits {
             reads: rate(self.tenant_max_reads_per_second),
@@ -104,7 +104,7 @@ impl AccessSettings {
         Ok(AccessConfig { insecure: self.insecure, tokens, cors, limits })
     }
 
-    async fn tokens(&self, issuer: &str, audience: &str) -> Result<TokenConfig, Stop> {
+    async fn tokens(&self, issuer: &str, audience: &str) -> Result<TokenConfig, ExitError> {
         let mut rules = JwtRules::new(issuer, audience);
         rules.algorithms.clone_from(&self.jwt_algorithms);
         rules.tenant_claim.clone_from(&self.jwt_tenant_claim);
@@ -119,12 +119,12 @@ impl AccessSettings {
                 rules.algorithms = vec![JwtAlgorithm::Hs256];
                 let read = tokio::fs::read(file).await;
                 let unread = |error| format!("ANTIPHON_JWT_SECRET_FILE {}: {error}", file.display());
-                let secret = read.map_err(|error| Stop::Configuration(unread(error)))?;
+                let secret = read.map_err(|error| ExitError::Configuration(unread(error)))?;
                 TokenKeys::Secret(without_end_of_line(&secret).to_vec())
             }
             (None, None, None) => {
                 let needed = "ANTIPHON_JWT_ISSUER needs ANTIPHON_JWT_JWKS_URL, _JWKS_FILE or _SECRET_FILE";
-                return Err(Stop::Configuration(needed.to_owned()));
+                return Err(ExitError::Configuration(needed.to_owned()));
             }
         };
         Ok(TokenConfig { rules, keys })

@@ -12,20 +12,20 @@ use wire::subject;
 use crate::connection::Bus;
 use crate::error::BusError;
 
-const PUBLISH_PATIENCE: Duration = Duration::from_secs(1);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Bus {
     /// Tells whoever works on this run to stop. Not confirmed.
     ///
     /// # Errors
     /// It was not sent.
-    pub async fn publish_stop(&self, turn: &TurnId, run: u32) -> Result<(), BusError> {
+    pub async fn publish_cancel(&self, turn: &TurnId, run: u32) -> Result<(), BusError> {
         let link = &self.shared.publishing;
         if !link.is_connected() {
             return Err(BusError::Away);
         }
         let publish = link.client.publish(subject::stop(turn, run), Bytes::new());
-        match tokio::time::timeout(PUBLISH_PATIENCE, publish).await {
+        match tokio::time::timeout(PUBLISH_TIMEOUT, publish).await {
             Ok(sent) => Ok(sent?),
             Err(_) => Err(BusError::Timeout("publish")),
         }
@@ -35,23 +35,23 @@ impl Bus {
     ///
     /// # Errors
     /// There is no connection.
-    pub async fn subscribe_stop(&self, turn: &TurnId, run: u32) -> Result<StopSubscription, BusError> {
+    pub async fn subscribe_cancel(&self, turn: &TurnId, run: u32) -> Result<CancelSubscription, BusError> {
         let link = self.listening().await?;
         if !link.is_connected() {
             return Err(BusError::Away);
         }
         let subscriber = link.client.subscribe(subject::stop(turn, run)).await?;
-        Ok(StopSubscription { subscriber })
+        Ok(CancelSubscription { subscriber })
     }
 }
 
 /// Hears when nobody waits for a run any more. Dropping it ends the subscription.
 #[derive(Debug)]
-pub struct StopSubscription {
+pub struct CancelSubscription {
     subscriber: Subscriber,
 }
 
-impl StopSubscription {
+impl CancelSubscription {
     /// Returns when the run is to stop; pends for as long as nobody says so. Cancel-safe.
     pub async fn stopped(&mut self) {
         if self.subscriber.next().await.is_none() {

@@ -8,14 +8,14 @@ use store::{IndexedMessage, Store, StoreError};
 
 /// Places that are read at once.
 const PAGE: u32 = 2_000;
-/// What the batches of a stride may take together, about; a single one may take more.
-const STRIDE_BYTES: u64 = 8 << 20;
+/// What the batches of a page may take together, about; a single one may take more.
+const PAGE_BYTES: u64 = 8 << 20;
 /// And how many they may be.
-const STRIDE_BATCHES: usize = 200;
+const PAGE_BATCHES: usize = 200;
 
 /// A part of a thread.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Stride {
+pub(super) struct Page {
     /// Batches that begin in it.
     pub(super) starts: Vec<Position>,
     /// Batches without a first message that are met in it.
@@ -28,7 +28,7 @@ pub(super) struct Stride {
 
 /// From the beginning of a thread up to a position.
 #[derive(Debug)]
-pub(super) struct Walk<'a> {
+pub(super) struct BatchPages<'a> {
     store: &'a Store,
     thread: &'a ThreadId,
     through: Position,
@@ -42,7 +42,7 @@ pub(super) struct Walk<'a> {
     before: Option<Position>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> BatchPages<'a> {
     /// From behind `after`, or from the beginning.
     pub(super) fn new(
         store: &'a Store,
@@ -55,9 +55,9 @@ impl<'a> Walk<'a> {
     }
 
     /// The next part; `None` at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Stride>, StoreError> {
-        let (mut stride, mut bytes) = (Stride::default(), 0);
-        while bytes < STRIDE_BYTES && stride.starts.len() < STRIDE_BATCHES {
+    pub(super) async fn next(&mut self) -> Result<Option<Page>, StoreError> {
+        let (mut page, mut bytes) = (Page::default(), 0);
+        while bytes < PAGE_BYTES && page.starts.len() < PAGE_BATCHES {
             if self.places.is_empty() && !self.is_read {
                 let page = self.store.message_index(self.thread, self.after, self.through, PAGE).await?;
                 self.is_read = page.len() < PAGE as usize;
@@ -66,30 +66,30 @@ impl<'a> Walk<'a> {
             }
             let Some(place) = self.places.pop_front() else { break };
             bytes += place.bytes;
-            self.step(place, &mut stride);
+            self.step(place, &mut page);
         }
-        Ok((stride.messages > 0).then_some(stride))
+        Ok((page.messages > 0).then_some(page))
     }
 
-    fn step(&mut self, place: IndexedMessage, stride: &mut Stride) {
-        stride.messages += 1;
+    fn step(&mut self, place: IndexedMessage, page: &mut Page) {
+        page.messages += 1;
         let is_first = place.position == place.batch_id;
         // Without its first message a batch is found all the same where nothing stands in that one's stead.
         let is_behind_first = place.is_headless && self.before.is_none_or(|before| before < place.batch_id);
         self.before = Some(place.position);
         if is_first {
-            stride.starts.push(place.batch_id);
+            page.starts.push(place.batch_id);
         }
         if is_first || is_behind_first {
             self.together = Some(place.batch_id);
         } else if self.together != Some(place.batch_id) {
             self.together = None;
             if !place.is_out_of_range {
-                stride.unmarked.push(place);
+                page.unmarked.push(place);
             }
         }
-        if place.is_headless && !stride.headless.contains(&place.batch_id) {
-            stride.headless.push(place.batch_id);
+        if place.is_headless && !page.headless.contains(&place.batch_id) {
+            page.headless.push(place.batch_id);
         }
     }
 }

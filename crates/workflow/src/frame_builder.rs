@@ -7,7 +7,7 @@ use std::sync::Arc;
 use model::{Arrival, Chunk, ChunkKind, MessageId, Metadata, Role};
 use serde_json::{Map, Value, json};
 
-use crate::part::{CallName, Failure};
+use crate::engine_event::{CallName, Failure};
 
 /// Largest text of a chunk in bytes. Owners accept 64 KiB with the metadata by default.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -15,7 +15,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 const FRAME_BYTES: usize = 128 << 10;
 
 /// The chunks of one attempt: those published have their numbers, those since then may still grow.
-pub(crate) struct Draft {
+pub(crate) struct FrameBuilder {
     message: MessageId,
     attempt: u32,
     correlation_id: Option<Box<str>>,
@@ -37,7 +37,7 @@ struct Piece {
     is_final: bool,
 }
 
-impl Draft {
+impl FrameBuilder {
     pub(crate) fn new(message: MessageId, attempt: u32, correlation_id: Option<Box<str>>) -> Self {
         Self {
             message,
@@ -77,7 +77,7 @@ impl Draft {
     }
 
     /// A chunk that says nothing but that somebody is still at work.
-    pub(crate) fn sign_of_life(&mut self) {
+    pub(crate) fn keepalive(&mut self) {
         self.push(ChunkKind::Metadata, String::new(), Map::new());
         self.close();
     }

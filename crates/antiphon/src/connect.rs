@@ -1,0 +1,138 @@
+//! Connects a process to its servers and serves its metrics.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bus::{Bus, BusConfig, StreamOptions};
+use model::PartitionCount;
+use runtime::metrics::Recorder;
+use runtime::{Clock, Health, Shutdown, endpoint, spawn_named};
+use store::{Layout, Store, StoreConfig, StoreError};
+use tokio_util::sync::CancellationToken;
+
+use crate::exit::ExitError;
+use crate::options::{Nats, Process, Servers, Streams};
+
+/// How often a process that waits for the first migration checks again.
+const MIGRATION_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Creates or updates the tables and the streams.
+pub(crate) async fn migrate_all(
+    servers: &Servers,
+    streams: &Streams,
+    partitions: PartitionCount,
+) -> Result<(), ExitError> {
+    store::migrate(&servers.database_url, partitions).await?;
+    let bus = Bus::connect(&bus_config(&servers.nats, "antiphon migrate")).await?;
+    let options = StreamOptions {
+        replicas: streams.stream_replicas.into(),
+        max_bytes: streams.stream_max_bytes,
+        ..StreamOptions::default()
+    };
+    Ok(bus.ensure_streams(partitions, &options).await?)
+}
+
+/// The connected services of a process.
+pub(crate) struct Services {
+    pub(crate) health: Health,
+    pub(crate) clock: Clock,
+    pub(crate) bus: Bus,
+    pub(crate) store: Store,
+    pub(crate) partitions: PartitionCount,
+}
+
+/// Serves metrics and probes at once, then waits for NATS and Postgres; `None` when it was told to stop meanwhile.
+///
+/// What the roles say of their own readiness counts as no from here on: a probe may come before they begin.
+pub(crate) async fn connect_services(
+    process: &Process,
+    name: &str,
+    conditions: &[&str],
+    shutdown: &Shutdown,
+) -> Result<Option<Services>, ExitError> {
+    let health = Health::default();
+    conditions.iter().for_each(|condition| health.set_ready(condition, false));
+    health.set_ready("postgres", false);
+    health.set_ready("nats", false);
+    serve_metrics(process.metrics.metrics_addr, &health, shutdown).await?;
+    let clock = Clock::start();
+    let connect = async {
+        let bus_config = bus_config(&process.servers.nats, name);
+        let store_config = StoreConfig::new(&process.servers.database_url);
+        // A wrong setting ends the start with one line: before anything is said of a server that is away.
+        store_config.check()?;
+        // The first error counts: a wrong setting of one is not to wait for the server of the other.
+        let bus = async { Bus::connect(&bus_config).await.map_err(ExitError::from) };
+        let store = async { Store::connect(&store_config).await.map_err(ExitError::from) };
+        let (bus, store) = tokio::try_join!(bus, store)?;
+        let partitions = stored_partitions(&store, &health).await?;
+        health.set_ready("postgres", true);
+        health.set_ready("nats", true);
+        health.set_started();
+        Ok::<_, ExitError>(Services { health, clock, bus, store, partitions })
+    };
+    tokio::select! {
+        () = shutdown.token().cancelled_owned() => Ok(None),
+        services = connect => services.map(Some),
+    }
+}
+
+pub(crate) async fn serve_metrics(
+    addr: SocketAddr,
+    health: &Health,
+    shutdown: &Shutdown,
+) -> Result<(), ExitError> {
+    let recorder = Recorder::install().map_err(|error| ExitError::Failed(error.to_string()))?;
+    let listener = endpoint::bind(addr).await.map_err(|error| ExitError::Configuration(error.to_string()))?;
+    recorder.spawn_upkeep(shutdown.token());
+    let router = endpoint::metrics_router(recorder, health.clone());
+    // It goes on answering probes while the roles drain: the process ends with them.
+    spawn_named("metrics", endpoint::serve(listener, router, CancellationToken::new()));
+    Ok(())
+}
+
+/// The order of deployment does not matter: a process that starts before the migration of its version waits for it.
+async fn stored_partitions(store: &Store, health: &Health) -> Result<PartitionCount, ExitError> {
+    let migrated = health.condition("database");
+    let mut said = false;
+    loop {
+        let found = async { Ok((store.layout().await?, store.partition_count().await?)) }.await;
+        match found {
+            Ok((Layout::Enough, Some(partitions))) => return Ok(partitions),
+            // The number is the last thing that a migration writes.
+            Ok((Layout::Enough, None)) => {}
+            Ok((Layout::Differs(migration), _)) => {
+                return Err(ExitError::Failed(format!(
+                    "the database was laid out by another build (migration {migration} differs): it needs a new database"
+                )));
+            }
+            Ok((layout @ (Layout::Nothing | Layout::Lacks(_)), _)) => {
+                let older = if let Layout::Lacks(migration) = layout {
+                    format!("it lacks migration {migration}")
+                } else {
+                    "it is not laid out yet".to_owned()
+                };
+                let why = format!("{older}: waiting for `antiphon migrate` of this version");
+                if !std::mem::replace(&mut said, true) {
+                    tracing::warn!("the database is not ready: {why}");
+                }
+                migrated.unmet(why);
+            }
+            Err(error) if StoreError::disposition(&error) == store::Disposition::Fatal => {
+                return Err(error.into());
+            }
+            Err(error) => tracing::debug!(%error, "still waiting for Postgres"),
+        }
+        tokio::time::sleep(MIGRATION_CHECK_INTERVAL).await;
+    }
+}
+
+pub(crate) fn bus_config(nats: &Nats, name: &str) -> BusConfig {
+    BusConfig {
+        credentials_file: nats.nats_credentials.clone(),
+        nkey_seed_file: nats.nats_nkey.clone(),
+        root_certificates: nats.nats_ca.clone(),
+        inbox_prefix: nats.nats_inbox_prefix.clone(),
+        ..BusConfig::new(&nats.nats_url, name)
+    }
+}

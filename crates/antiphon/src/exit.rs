@@ -1,0 +1,52 @@
+//! Why a process ends with an error.
+
+use bus::BusError;
+use store::{MigrateError, StoreError};
+use workflow::WorkflowError;
+
+/// The error that a process ends with.
+pub(crate) enum ExitError {
+    /// A person has to change something.
+    Configuration(String),
+    /// Something that it cannot do without has ended.
+    Failed(String),
+}
+
+impl From<StoreError> for ExitError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Url(_)
+            | StoreError::Refused(_)
+            | StoreError::Pooler(_)
+            | StoreError::PartitionCount { .. } => Self::Configuration(error.to_string()),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<MigrateError> for ExitError {
+    fn from(error: MigrateError) -> Self {
+        match error {
+            MigrateError::Store(error) => error.into(),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<BusError> for ExitError {
+    fn from(error: BusError) -> Self {
+        match error {
+            BusError::Config(_) => Self::Configuration(error.to_string()),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<WorkflowError> for ExitError {
+    fn from(error: WorkflowError) -> Self {
+        match error {
+            WorkflowError::Endpoint(_) => Self::Configuration(error.to_string()),
+            WorkflowError::Bus(_) => Self::Failed(error.to_string()),
+        }
+    }
+}

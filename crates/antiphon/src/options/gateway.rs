@@ -1,0 +1,87 @@
+//! Options of gateways.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args;
+use gateway::{GatewayConfig, HttpLimits};
+
+use super::auth::AuthOptions;
+use super::values::{delay, up_to_a_day};
+use crate::exit::ExitError;
+
+/// For load balancers to forget a gateway that is to stop.
+const CLOSE_DELAY: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GatewaySettings {
+    /// Where the API is served.
+    #[arg(long, env = "ANTIPHON_HTTP_ADDR", default_value = "127.0.0.1:8080")]
+    pub(crate) http_addr: SocketAddr,
+    #[command(flatten)]
+    pub(crate) access: Box<AuthOptions>,
+    #[command(flatten)]
+    pub(crate) http: HttpSettings,
+}
+
+/// Bounds of the API's connections.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct HttpSettings {
+    /// Open connections, and as many requests under way on HTTP/2 ones; further connections wait, further requests get 503.
+    #[arg(long, env = "ANTIPHON_MAX_CONNECTIONS", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) max_connections: u32,
+    /// Both together of one address (IPv6: of one /64); further connections are closed, further requests get 429. Behind a proxy
+    /// all have its address: 0 is no bound.
+    #[arg(long, env = "ANTIPHON_MAX_CONNECTIONS_PER_IP", default_value_t = 1_000)]
+    pub(crate) max_connections_per_ip: u32,
+    /// How long the head of a request may take, and a new connection say nothing.
+    #[arg(long, env = "ANTIPHON_HEADER_TIMEOUT_SECONDS", default_value = "10", value_parser = up_to_a_day)]
+    pub(crate) header_timeout_seconds: Duration,
+    /// How long a connection may have nothing to do after a request: longer than a proxy keeps its connections (nginx: 60).
+    #[arg(long, env = "ANTIPHON_IDLE_TIMEOUT_SECONDS", default_value = "75", value_parser = up_to_a_day)]
+    pub(crate) idle_timeout_seconds: Duration,
+    /// How long the body of a request may take.
+    #[arg(long, env = "ANTIPHON_BODY_TIMEOUT_SECONDS", default_value = "30", value_parser = up_to_a_day)]
+    pub(crate) body_timeout_seconds: Duration,
+    /// A client that takes nothing of its answer for so long is cut.
+    #[arg(long, env = "ANTIPHON_WRITE_TIMEOUT_SECONDS", default_value = "30", value_parser = up_to_a_day)]
+    pub(crate) write_timeout_seconds: Duration,
+    /// Bytes that a viewer may lag behind before it is cut.
+    #[arg(long, env = "ANTIPHON_SUBSCRIBER_BUFFER_BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1 << 10..=1 << 30))]
+    pub(crate) subscriber_buffer_bytes: u32,
+    /// When the gateway is to stop it says that it is not ready, and takes connections for so long, until load balancers have
+    /// forgotten it. [default: 5; 0 at a loopback address]
+    #[arg(long, env = "ANTIPHON_HTTP_CLOSE_DELAY_SECONDS", value_parser = delay)]
+    pub(crate) http_close_delay_seconds: Option<Duration>,
+    /// Connections have so long to end after that.
+    #[arg(long, env = "ANTIPHON_HTTP_DRAIN_SECONDS", default_value = "10", value_parser = up_to_a_day)]
+    pub(crate) http_drain_seconds: Duration,
+}
+
+impl GatewaySettings {
+    /// The gateway's configuration.
+    ///
+    /// # Errors
+    /// It cannot work.
+    pub(crate) async fn config(&self) -> Result<GatewayConfig, ExitError> {
+        let mut config = GatewayConfig::new(self.http_addr, self.access.config().await?);
+        let http = &self.http;
+        config.limits.connections = http.max_connections as usize;
+        config.limits.lag_bytes = http.subscriber_buffer_bytes as usize;
+        config.limits.http = HttpLimits {
+            connections_per_peer: http.max_connections_per_ip as usize,
+            head_timeout: http.header_timeout_seconds,
+            idle_timeout: http.idle_timeout_seconds,
+            body_timeout: http.body_timeout_seconds,
+            write_timeout: http.write_timeout_seconds,
+            // Nothing balances between the addresses of one machine.
+            close_delay: http.http_close_delay_seconds.unwrap_or(match self.http_addr.ip().is_loopback() {
+                true => Duration::ZERO,
+                false => CLOSE_DELAY,
+            }),
+            drain: http.http_drain_seconds,
+        };
+        config.check().map_err(|error| ExitError::Configuration(error.to_string()))?;
+        Ok(config)
+    }
+}

@@ -1,0 +1,74 @@
+//! Options of every process: logs, servers, streams, metrics.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use runtime::telemetry::Format;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Log {
+    /// What is logged, for example `info` or `warn,worker=debug`.
+    #[arg(long = "log", env = "ANTIPHON_LOG", default_value = "info", global = true)]
+    pub(crate) filter: String,
+    /// `text` or `json`.
+    #[arg(long = "log-format", env = "ANTIPHON_LOG_FORMAT", default_value = "text", global = true)]
+    pub(crate) format: Format,
+}
+
+/// Where NATS is.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Nats {
+    /// NATS: one URL or several of one cluster, separated by commas.
+    #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222", hide_env_values = true)]
+    pub(crate) nats_url: String,
+    /// A NATS credentials file (JWT and seed).
+    #[arg(long, env = "ANTIPHON_NATS_CREDENTIALS")]
+    pub(crate) nats_credentials: Option<PathBuf>,
+    /// A file with an nkey seed.
+    #[arg(long, env = "ANTIPHON_NATS_NKEY")]
+    pub(crate) nats_nkey: Option<PathBuf>,
+    /// Certificates of the authorities that sign the NATS servers'.
+    #[arg(long, env = "ANTIPHON_NATS_CA")]
+    pub(crate) nats_ca: Option<PathBuf>,
+    /// Subjects of answers begin with this.
+    #[arg(long, env = "ANTIPHON_NATS_INBOX_PREFIX")]
+    pub(crate) nats_inbox_prefix: Option<String>,
+}
+
+/// Where the two servers are.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Servers {
+    #[command(flatten)]
+    pub(crate) nats: Nats,
+    /// Postgres, 15 to 18.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub(crate) database_url: String,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Streams {
+    /// Replicas of each stream: 3 in production.
+    #[arg(long, env = "ANTIPHON_STREAM_REPLICAS", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+    pub(crate) stream_replicas: u8,
+    /// Bytes that each stream may hold. Full, those of partitions and of turn requests refuse publishers; that of turns' ends
+    /// drops the oldest.
+    #[arg(long, env = "ANTIPHON_STREAM_MAX_BYTES", default_value_t = 1 << 30, value_parser = clap::value_parser!(i64).range(1 << 20..))]
+    pub(crate) stream_max_bytes: i64,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Process {
+    #[command(flatten)]
+    pub(crate) servers: Servers,
+    #[command(flatten)]
+    pub(crate) metrics: Metrics,
+}
+
+/// Where a process can be observed.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Metrics {
+    /// Where /metrics and the probes are served.
+    #[arg(long, env = "ANTIPHON_METRICS_ADDR", default_value = "127.0.0.1:9464")]
+    pub(crate) metrics_addr: SocketAddr,
+}

@@ -1,0 +1,71 @@
+//! Parsers of values.
+
+use std::time::Duration;
+
+use model::{PartitionCount, WorkflowName};
+
+pub(super) fn partitions(text: &str) -> Result<PartitionCount, String> {
+    let count = text.trim().parse::<u64>().map_err(|error| error.to_string())?;
+    PartitionCount::new(count).map_err(|error| error.to_string())
+}
+
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    match text.trim().parse::<f64>() {
+        Ok(seconds) if (0.1..=1e7).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        Ok(_) => Err("it must be from 0.1 to 10000000 seconds".to_owned()),
+        Err(_) => Err("it must be a number of seconds, without a unit".to_owned()),
+    }
+}
+
+/// 0 is none.
+pub(super) fn delay(text: &str) -> Result<Duration, String> {
+    match text.trim() {
+        "0" => Ok(Duration::ZERO),
+        text => up_to_a_day(text),
+    }
+}
+
+pub(super) fn up_to_a_day(text: &str) -> Result<Duration, String> {
+    let duration = seconds(text)?;
+    match duration <= Duration::from_secs(86_400) {
+        true => Ok(duration),
+        false => Err("it must be at most 86400 seconds, a day".to_owned()),
+    }
+}
+
+pub(super) fn workflow(text: &str) -> Result<WorkflowName, String> {
+    WorkflowName::parse(text).map_err(|error| error.to_string())
+}
+
+/// Renewals come at a third of it and sessions trust it for four fifths: below two seconds a busy machine loses it.
+pub(super) fn lease(text: &str) -> Result<Duration, String> {
+    let lease = seconds(text)?;
+    match (2.0..=300.0).contains(&lease.as_secs_f64()) {
+        true => Ok(lease),
+        false => Err("a lease must last from 2 to 300 seconds".to_owned()),
+    }
+}
+
+pub(super) fn worker_id(text: &str) -> Result<String, String> {
+    model::ThreadId::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_values_are_refused() {
+        for wrong in ["", " ", "0", "-1", "10 m", "10s", "nan", "inf", "1e9", "'10'"] {
+            assert!(seconds(wrong).is_err(), "{wrong:?}");
+        }
+        for wrong in ["", "0", "3", "-8", "2048", "8.0", "1e3"] {
+            assert!(partitions(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(lease("1").is_err() && lease("2").is_ok());
+        assert!(up_to_a_day("86401").is_err() && up_to_a_day("0").is_err() && up_to_a_day("86400").is_ok());
+        assert!(delay("0").is_ok_and(|delay| delay.is_zero()) && delay("5").is_ok() && delay("-1").is_err());
+        assert!(workflow("a.b").is_err() && workflow("").is_err() && workflow("default").is_ok());
+        assert!(worker_id("a b").is_err() && worker_id("pod-1").is_ok());
+    }
+}

@@ -1,0 +1,72 @@
+//! Options of the workflow service.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use model::WorkflowName;
+
+use super::process::{Metrics, Nats};
+use super::values::{seconds, workflow};
+
+/// What answers turn requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineName {
+    /// A model behind an OpenAI-compatible endpoint.
+    Openai,
+    /// A script.
+    Scripted,
+    /// None: the script is only served over HTTP.
+    None,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Workflow {
+    #[command(flatten)]
+    pub(crate) nats: Nats,
+    #[command(flatten)]
+    pub(crate) metrics: Metrics,
+    #[command(flatten)]
+    pub(crate) workflow: WorkflowSettings,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WorkflowSettings {
+    /// Whose turn requests are taken.
+    #[arg(long, env = "ANTIPHON_WORKFLOW", default_value = "default", value_parser = workflow)]
+    pub(crate) workflow: WorkflowName,
+    /// Turns that are answered at a time.
+    #[arg(long, env = "ANTIPHON_WORKFLOW_CONCURRENCY", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) workflow_concurrency: u32,
+    /// What is in hand when the service is to stop may take so long to finish; the rest is handed back.
+    #[arg(long, env = "ANTIPHON_WORKFLOW_DRAIN_SECONDS", default_value = "20", value_parser = seconds)]
+    pub(crate) workflow_drain_seconds: Duration,
+    /// Who answers. When absent, `openai` if there is an LLM base URL, else `scripted`.
+    #[arg(long, env = "ANTIPHON_WORKFLOW_ENGINE")]
+    pub(crate) workflow_engine: Option<EngineName>,
+    /// What /chat/completions is appended to, for example https://api.openai.com/v1.
+    #[arg(long, env = "ANTIPHON_LLM_BASE_URL")]
+    pub(crate) llm_base_url: Option<String>,
+    /// Sent to the model's endpoint as a bearer token.
+    #[arg(long, env = "ANTIPHON_LLM_API_KEY", hide_env_values = true)]
+    pub(crate) llm_api_key: Option<String>,
+    /// The model, where an agent's settings name none.
+    #[arg(long, env = "ANTIPHON_LLM_MODEL")]
+    pub(crate) llm_model: Option<String>,
+    /// A model that sends nothing for so long has failed.
+    #[arg(long, env = "ANTIPHON_LLM_TIMEOUT_SECONDS", default_value = "120", value_parser = seconds)]
+    pub(crate) llm_timeout_seconds: Duration,
+    /// Model calls of one turn; a turn that needs more fails.
+    #[arg(long, env = "ANTIPHON_MAX_STEPS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) max_steps: u32,
+    /// A JSON file of the HTTP tools that the model may call.
+    #[arg(long, env = "ANTIPHON_TOOLS_FILE")]
+    pub(crate) tools_file: Option<PathBuf>,
+    /// A JSON file of scripted answers; without one every input is answered with itself.
+    #[arg(long, env = "ANTIPHON_SCRIPT_FILE")]
+    pub(crate) script_file: Option<PathBuf>,
+    /// Serves the script as an OpenAI-compatible endpoint, for tests of what talks to one.
+    #[arg(long = "serve-openai", env = "ANTIPHON_SCRIPT_HTTP_ADDR")]
+    pub(crate) script_http_addr: Option<SocketAddr>,
+}

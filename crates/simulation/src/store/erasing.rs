@@ -156,6 +156,8 @@ impl Store {
             }
             Place::StragglersOfAgents => {
                 let turns = self.turns_of(&self.following(thread));
+                // Their tasks go after it: until then the checkpoint may pass what was saved of them.
+                self.erased_turns.extend(turns.iter().map(|turn| (turn.clone(), thread.clone())));
                 self.erase_saved(|key| is_answer_of(key, &turns))
             }
             Place::TaskIdsOfAgents => self.erase_ids(thread),

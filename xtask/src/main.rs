@@ -12,7 +12,7 @@ const USAGE: &str = "\
 cargo xtask <command>
 
   demo [--once] [args]      build Antiphon, start NATS and Postgres, and watch it work
-  test [--ci] [args]        fmt, tidy, clippy, build, all tests; args go to the test runner
+  test [--ci] [args]        fmt, tidy, build with clippy, all tests; args go to the test runner
   tidy                      the static checks that are ours: layers, names, sizes, catalogues
   doctor                    which nats-server and Postgres are used, where from, and why
   services                  start NATS and Postgres, print their URLs, wait for Ctrl-C

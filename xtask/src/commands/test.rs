@@ -11,18 +11,17 @@ use crate::tidy;
 /// The stages, in order. Locally the first failure ends the run; with `--ci` the rest still runs, so that one run tells
 /// everything. Either way the exit code is the first failure's, and the test runner's summary comes last.
 pub(crate) fn test(args: &[String]) -> Result<i32> {
-    say("cargo xtask test: fmt, tidy, clippy, build, tests");
+    say("cargo xtask test: fmt, tidy, build with clippy, tests");
     let ci = args.iter().any(|arg| arg == "--ci");
     let runner_args: Vec<&str> = args.iter().map(String::as_str).filter(|arg| *arg != "--ci").collect();
     let tools = Tools::resolve()?;
     let database = database(|| Ok(PostgresOptions::new(&tools.pg_bin)))?;
 
     let mut failures = Failures::default();
-    let stages: [(&str, &dyn Fn() -> Result<i32>); 4] = [
+    let stages: [(&str, &dyn Fn() -> Result<i32>); 3] = [
         ("fmt: cargo fmt --check", &|| run(&mut cargo(&["fmt", "--all", "--check"]))),
         ("tidy: cargo xtask tidy", &tidy_stage),
-        ("clippy: cargo clippy", &|| run(&mut cargo(CLIPPY))),
-        ("build: tests and the binaries that they start", &|| run(&mut cargo(BUILD_TESTS))),
+        (LINTED_BUILD, &|| run(linted(ci, &mut cargo(BUILD)))),
     ];
     for (name, stage) in stages {
         say(name);
@@ -31,8 +30,15 @@ pub(crate) fn test(args: &[String]) -> Result<i32> {
             return Ok(failures.exit_code());
         }
     }
-    failures.announce();
     let mut runner = runner(ci, &runner_args);
+    if failures.names.contains(&LINTED_BUILD) {
+        // The tests are run all the same, from a build that no lint stops.
+        without_incremental(ci, &mut runner);
+        failures.note("build", run(without_incremental(ci, &mut cargo(BUILD)))?);
+    } else {
+        linted(ci, &mut runner);
+    }
+    failures.announce();
     tools.export(&mut runner);
     runner.env("DATABASE_URL", &database.url).env("ANTIPHON_BIN", antiphon("debug"));
     failures.note("tests", run(&mut runner)?);
@@ -57,13 +63,28 @@ pub(crate) fn fuzz(args: &[String]) -> Result<i32> {
     run(runner.env("ANTIPHON_FUZZ_EXAMPLES", examples))
 }
 
-/// What a test takes of them stands in `.config/nextest.toml`.
-const PLACES_PER_CORE: usize = 2;
+/// How many places nextest has for each core; what a test takes of them stands in `.config/nextest.toml`.
+const PLACES_PER_CORE: usize = 4;
 
-/// Tests and the program that they start at once: with one set of features nothing is compiled twice.
-const BUILD_TESTS: &[&str] = &["build", "--workspace", "--tests", "--bin", "antiphon"];
+const LINTED_BUILD: &str = "clippy and build: cargo build --all-targets by clippy-driver";
+/// Everything at once: with one set of features nothing is compiled twice.
+const BUILD: &[&str] = &["build", "--workspace", "--all-targets"];
 
-const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+/// Lets clippy's compiler make our crates: it lints what it compiles, so that crates are neither read twice nor foreign ones
+/// checked for the lints alone. Whoever uses what was built sets the same, or cargo builds it again.
+fn linted(ci: bool, command: &mut Command) -> &mut Command {
+    without_incremental(ci, command);
+    let deny = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
+    command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver").env("CLIPPY_ARGS", deny)
+}
+
+/// A machine that builds once gains nothing by what makes the next build faster.
+fn without_incremental(ci: bool, command: &mut Command) -> &mut Command {
+    if ci {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
+    command
+}
 
 /// nextest, or cargo's own runner where it is missing: installing it would take minutes.
 fn runner(ci: bool, args: &[&str]) -> Command {

@@ -14,6 +14,7 @@ mod keys;
 mod lookup;
 mod output;
 mod progress;
+mod reasoning;
 mod threads;
 
 use std::time::Duration;
@@ -23,7 +24,7 @@ use store::{Store, StoreConfig};
 use crate::exit::ExitError;
 use crate::options::{
     Batches, BatchesCommand, Database, DeadLetters, DeadLettersCommand, EraseOwner, Incidents,
-    IncidentsCommand, Keys, KeysCommand, Threads, ThreadsCommand,
+    IncidentsCommand, Keys, KeysCommand, Reasoning, ReasoningCommand, Threads, ThreadsCommand,
 };
 
 /// A person waits.
@@ -84,6 +85,15 @@ pub(crate) async fn run_incidents(options: Incidents) -> Result<(), ExitError> {
         IncidentsCommand::Acknowledge(which) => {
             incidents::acknowledge(&connect(&which.database).await?, &which).await
         }
+    }
+}
+
+/// Runs a command on reasoning sessions.
+pub(crate) async fn run_reasoning(options: Reasoning) -> Result<(), ExitError> {
+    match options.command {
+        ReasoningCommand::View(view) => reasoning::view(&connect(&view.database).await?, &view).await,
+        ReasoningCommand::Undo(undo) => reasoning::undo(&connect(&undo.database).await?, &undo).await,
+        ReasoningCommand::Discarded(log) => reasoning::discarded(&connect(&log.database).await?, &log).await,
     }
 }
 

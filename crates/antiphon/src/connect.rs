@@ -92,7 +92,7 @@ pub(crate) async fn serve_metrics(
 }
 
 /// The order of deployment does not matter: a process that starts before the migration of its version waits for it.
-async fn stored_partitions(store: &Store, health: &Health) -> Result<PartitionCount, ExitError> {
+pub(crate) async fn stored_partitions(store: &Store, health: &Health) -> Result<PartitionCount, ExitError> {
     let migrated = health.condition("database");
     let mut said = false;
     loop {

@@ -4,6 +4,7 @@ mod commands;
 mod connect;
 mod exit;
 mod healthcheck;
+mod mcp_role;
 mod options;
 mod roles;
 mod workflow_role;

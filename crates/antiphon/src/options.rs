@@ -2,6 +2,7 @@
 
 mod auth;
 mod gateway;
+mod mcp;
 mod operator;
 mod process;
 mod values;
@@ -14,6 +15,7 @@ use model::PartitionCount;
 use self::values::partitions;
 
 pub(crate) use self::gateway::GatewaySettings;
+pub(crate) use self::mcp::{Mcp, McpSettings};
 pub(crate) use self::operator::*;
 pub(crate) use self::process::{Log, Metrics, Nats, Process, Servers, Streams};
 pub(crate) use self::worker::WorkerSettings;
@@ -37,6 +39,8 @@ pub(crate) enum Command {
     Worker(Worker),
     /// Serve HTTP: event streams, history.
     Gateway(Gateway),
+    /// Serve the reasoning tools to models over the Model Context Protocol.
+    Mcp(Mcp),
     /// Answer turn requests: with a model, or by script.
     Workflow(Workflow),
     /// Migrate, then run every role in this one process: for small installations. The workflow service only when its engine,
@@ -56,6 +60,8 @@ pub(crate) enum Command {
     Keys(Keys),
     /// See what a store or a stream that went back in time has cost, and say that you have seen it.
     Incidents(Incidents),
+    /// Look at reasoning sessions of agents, and take compressions back.
+    Reasoning(Reasoning),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -98,6 +104,8 @@ pub(crate) struct All {
     pub(crate) worker: Box<WorkerSettings>,
     #[command(flatten)]
     pub(crate) gateway: GatewaySettings,
+    #[command(flatten)]
+    pub(crate) mcp: McpSettings,
     #[command(flatten)]
     pub(crate) workflow: WorkflowSettings,
     /// Number of partitions, a power of two; fixed by the first migration.

@@ -3,17 +3,16 @@
 use gateway::GatewayConfig;
 use runtime::shutdown::ShutdownReason;
 use runtime::{Shutdown, telemetry};
-use store::{Store, StoreConfig, TenantScope};
 use tokio_util::sync::CancellationToken;
 
 use crate::connect::{Services, connect_services, migrate_all};
 use crate::exit::ExitError;
 use crate::options::{All, Command, Gateway, Migrate, Options, Process, Worker, WorkerSettings};
-use crate::{commands, workflow_role};
+use crate::{commands, mcp_role, workflow_role};
 
 /// Runs one command to its end.
 pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
-    telemetry::init(&options.log.filter, options.log.format, &[bus::QUIET_LOGS, "sqlx=warn"])
+    telemetry::init(&options.log.filter, options.log.format, &[bus::QUIET_LOGS, "sqlx=warn", "rmcp=warn"])
         .map_err(|error| ExitError::Configuration(error.to_string()))?;
     let role = match options.command {
         // What a signal ends at once: nothing of it is half done.
@@ -23,6 +22,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
         Command::Erase(options) => return commands::run_erase(options).await,
         Command::Keys(options) => return commands::run_keys(options).await,
         Command::Incidents(options) => return commands::run_incidents(options).await,
+        Command::Reasoning(options) => return commands::run_reasoning(options).await,
         role => role,
     };
     let shutdown = Shutdown::on_signals().map_err(|error| ExitError::Failed(error.to_string()))?;
@@ -36,6 +36,7 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
             },
             Command::Worker(options) => run_worker(options, &shutdown).await,
             Command::Gateway(options) => run_gateway(options, &shutdown).await,
+            Command::Mcp(options) => mcp_role::run(options, &shutdown).await,
             Command::Workflow(options) => workflow_role::run(options, &shutdown).await,
             Command::All(options) => run_all(options, &shutdown).await,
             Command::Healthcheck(_)
@@ -44,7 +45,8 @@ pub(crate) async fn run(options: Options) -> Result<(), ExitError> {
             | Command::DeadLetters(_)
             | Command::Erase(_)
             | Command::Keys(_)
-            | Command::Incidents(_) => Ok(()),
+            | Command::Incidents(_)
+            | Command::Reasoning(_) => Ok(()),
         }
     };
     work.await
@@ -76,6 +78,7 @@ async fn run_gateway(options: Gateway, shutdown: &Shutdown) -> Result<(), ExitEr
 /// The roles together; when one ends the others drain.
 async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
     let config = options.gateway.config().await?;
+    let tools = options.mcp.config(&options.gateway.access, &options.gateway.http).await?;
     let workflow = match options.workflow.is_wanted() {
         true => Some(options.workflow.prepare().await?),
         false => None,
@@ -85,8 +88,8 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
         migrated = migrate_all(&options.process.servers, &options.streams, options.partitions) => migrated,
     };
     migrated?;
-    let services =
-        connect_services(&options.process, "antiphon all", &[gateway::READINESS], shutdown).await?;
+    let conditions = [gateway::READINESS, mcp::READINESS];
+    let services = connect_services(&options.process, "antiphon all", &conditions, shutdown).await?;
     let Some(services) = services else { return Ok(()) };
     let worker = async {
         let ended = worker_role(&services, &options.worker, shutdown.token()).await;
@@ -106,8 +109,16 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
         shutdown.trigger(ShutdownReason::Internal);
         ended
     };
-    let (worker, gateway, workflow) = tokio::join!(worker, gateway, workflow);
-    worker.and(gateway).and(workflow)
+    let tools = async {
+        let url = &options.process.servers.database_url;
+        let store = mcp_role::scoped_store(services.store.clone(), url, tools.http.access.insecure).await?;
+        let (health, clock) = (services.health.clone(), services.clock);
+        let ended = mcp_role::serve(tools, store, health, clock, shutdown.token()).await;
+        shutdown.trigger(ShutdownReason::Internal);
+        ended
+    };
+    let (worker, gateway, workflow, tools) = tokio::join!(worker, gateway, workflow, tools);
+    worker.and(gateway).and(workflow).and(tools)
 }
 
 async fn worker_role(
@@ -130,15 +141,8 @@ async fn gateway_role(
     stop: CancellationToken,
 ) -> Result<(), ExitError> {
     let (bus, health) = (services.bus.clone(), services.health.clone());
-    let store = match config.access.insecure {
-        true => services.store.clone(),
-        // Sessions that see nothing unless a request says for whom it reads.
-        false => {
-            let tenant_scope = TenantScope::Nothing;
-            Store::connect(&StoreConfig { tenant_scope, ..StoreConfig::new(&process.servers.database_url) })
-                .await?
-        }
-    };
+    let url = &process.servers.database_url;
+    let store = mcp_role::scoped_store(services.store.clone(), url, config.access.insecure).await?;
     let served = gateway::run(config, bus, store, health, services.clock, stop).await;
     served.map_err(|error| ExitError::Configuration(error.to_string()))
 }

@@ -24,11 +24,15 @@ pub enum Permission {
     ReadDeadLetters,
     /// To make and revoke API keys.
     ManageKeys,
+    /// To see reasoning sessions.
+    ReadReasoning,
+    /// To make reasoning sessions, and to append, compress, undo and plan in them.
+    WriteReasoning,
 }
 
 impl Permission {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::ReadThreads,
         Self::WriteThreads,
         Self::ReadAgents,
@@ -38,6 +42,8 @@ impl Permission {
         Self::ReadAudit,
         Self::ReadDeadLetters,
         Self::ManageKeys,
+        Self::ReadReasoning,
+        Self::WriteReasoning,
     ];
 
     /// Its name as a scope.
@@ -52,6 +58,8 @@ impl Permission {
             Self::ReadAudit => "audit:read",
             Self::ReadDeadLetters => "dead-letters:read",
             Self::ManageKeys => "keys:manage",
+            Self::ReadReasoning => "reasoning:read",
+            Self::WriteReasoning => "reasoning:write",
         }
     }
 
@@ -157,12 +165,22 @@ impl Role {
 
     /// What it may do.
     pub const fn permissions(self) -> Permissions {
-        use Permission::{OperateAgents, ReadAgents, ReadAudit, ReadThreads, SendTasks, WriteThreads};
+        use Permission::{
+            OperateAgents, ReadAgents, ReadAudit, ReadReasoning, ReadThreads, SendTasks, WriteReasoning,
+            WriteThreads,
+        };
         match self {
-            Self::Viewer => Permissions::of(&[ReadThreads, ReadAgents]),
-            Self::Operator => {
-                Permissions::of(&[ReadThreads, ReadAgents, WriteThreads, SendTasks, OperateAgents, ReadAudit])
-            }
+            Self::Viewer => Permissions::of(&[ReadThreads, ReadAgents, ReadReasoning]),
+            Self::Operator => Permissions::of(&[
+                ReadThreads,
+                ReadAgents,
+                WriteThreads,
+                SendTasks,
+                OperateAgents,
+                ReadAudit,
+                ReadReasoning,
+                WriteReasoning,
+            ]),
             Self::Admin => Permissions::of(&Permission::ALL),
         }
     }
@@ -190,8 +208,8 @@ mod tests {
     #[test]
     fn roles_hold_each_other() {
         let [viewer, operator, admin] = Role::ALL.map(Role::permissions);
-        assert_eq!(format!("{viewer:?}"), r#"{"threads:read", "agents:read"}"#);
-        assert_eq!(operator.iter().count(), 6);
+        assert_eq!(format!("{viewer:?}"), r#"{"threads:read", "agents:read", "reasoning:read"}"#);
+        assert_eq!(operator.iter().count(), 8);
         assert!(!operator.has(Permission::ConfigureAgents) && !operator.has(Permission::ManageKeys));
         assert_eq!(admin.iter().count(), Permission::ALL.len());
         assert_eq!((viewer.and(operator), operator.and(admin)), (viewer, operator));

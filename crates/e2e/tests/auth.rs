@@ -231,10 +231,19 @@ fn routes() -> Vec<(&'static str, &'static str, &'static str, Option<Value>)> {
 }
 
 const ROLES: [(&str, &[&str]); 3] = [
-    ("viewer", &["threads:read", "agents:read"]),
+    ("viewer", &["threads:read", "agents:read", "reasoning:read"]),
     (
         "operator",
-        &["threads:read", "agents:read", "threads:write", "tasks:write", "agents:operate", "audit:read"],
+        &[
+            "threads:read",
+            "agents:read",
+            "threads:write",
+            "tasks:write",
+            "agents:operate",
+            "audit:read",
+            "reasoning:read",
+            "reasoning:write",
+        ],
     ),
     (
         "admin",
@@ -248,6 +257,8 @@ const ROLES: [(&str, &[&str]); 3] = [
             "agents:configure",
             "dead-letters:read",
             "keys:manage",
+            "reasoning:read",
+            "reasoning:write",
         ],
     ),
 ];

@@ -36,6 +36,7 @@ mod links;
 mod metrics;
 mod outages;
 mod protocols;
+mod reasoning;
 mod refusals;
 mod resent_inputs;
 mod restores;

@@ -14,6 +14,8 @@ pub struct GatewayConfig {
     pub access: AccessConfig,
     /// Where HTTP is served; port 0 takes any.
     pub addr: SocketAddr,
+    /// The variable that says where, for people.
+    pub addr_variable: &'static str,
     /// Bounds.
     pub limits: Limits,
 }
@@ -21,7 +23,7 @@ pub struct GatewayConfig {
 impl GatewayConfig {
     /// A gateway at `addr` with the default bounds.
     pub fn new(addr: SocketAddr, access: AccessConfig) -> Self {
-        Self { access, addr, limits: Limits::default() }
+        Self { access, addr, addr_variable: "ANTIPHON_HTTP_ADDR", limits: Limits::default() }
     }
 
     /// Says what no waiting can cure, before anything is waited for.
@@ -30,7 +32,7 @@ impl GatewayConfig {
     /// Whoever reaches the address could do anything, or the settings of tokens are no good.
     pub fn check(&self) -> Result<(), GatewayError> {
         if self.access.insecure && !self.addr.ip().is_loopback() {
-            return Err(GatewayError::Insecure(self.addr));
+            return Err(GatewayError::Insecure { addr: self.addr, variable: self.addr_variable });
         }
         Ok(Authenticator::new(&self.access).map(drop)?)
     }
@@ -40,18 +42,25 @@ impl GatewayConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
     /// The address cannot be listened on.
-    #[error("cannot listen on {addr} (ANTIPHON_HTTP_ADDR): {source}")]
+    #[error("cannot listen on {addr} ({variable}): {source}")]
     Bind {
         /// The address.
         addr: SocketAddr,
+        /// The variable that says it.
+        variable: &'static str,
         /// Why.
         source: io::Error,
     },
     /// Anybody who reaches the address could do anything.
     #[error(
-        "--insecure (ANTIPHON_INSECURE) is for loopback only, and {0} (ANTIPHON_HTTP_ADDR) is not: make keys with `antiphon keys create`"
+        "--insecure (ANTIPHON_INSECURE) is for loopback only, and {addr} ({variable}) is not: make keys with `antiphon keys create`"
     )]
-    Insecure(SocketAddr),
+    Insecure {
+        /// The address.
+        addr: SocketAddr,
+        /// The variable that says it.
+        variable: &'static str,
+    },
     /// Tokens could not be checked.
     #[error(transparent)]
     Tokens(#[from] TokenError),

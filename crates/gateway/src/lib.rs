@@ -20,6 +20,7 @@ mod extract;
 mod http;
 mod metrics;
 mod openapi;
+mod role_server;
 mod router;
 mod settings_cache;
 mod streaming;
@@ -47,6 +48,7 @@ pub use crate::auth::authenticator::new_key;
 pub use crate::auth::config::{AccessConfig, TokenConfig, TokenError, TokenKeys};
 pub use crate::config::{GatewayConfig, GatewayError, Limits};
 pub use crate::http::limits::HttpLimits;
+pub use crate::role_server::{AuthenticatedCaller, AuthenticationError, CallerAuthenticator, CallerError};
 
 /// The condition under which a gateway says whether it is ready.
 pub const READINESS: &str = "gateway";
@@ -69,7 +71,8 @@ impl Gateway {
     pub fn bind(config: &GatewayConfig) -> Result<Self, GatewayError> {
         config.check()?;
         let authenticator = Arc::new(Authenticator::new(&config.access)?);
-        let failed = |source| GatewayError::Bind { addr: config.addr, source };
+        let failed =
+            |source| GatewayError::Bind { addr: config.addr, variable: config.addr_variable, source };
         let listener = listener::bind(config.addr).map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
         let access = config.access.clone();

@@ -49,7 +49,11 @@ pub(crate) fn router(state: AppState, policy: HostPolicy, health: Health) -> Rou
 }
 
 /// Before anything else is read of a request.
-async fn check_head(State(policy): State<Arc<HostPolicy>>, request: Request, next: Next) -> Response {
+pub(crate) async fn check_head(
+    State(policy): State<Arc<HostPolicy>>,
+    request: Request,
+    next: Next,
+) -> Response {
     match policy.check(&request) {
         Ok(()) => next.run(request).await,
         Err(problem) => {

@@ -37,4 +37,4 @@ pub use stack::{Discarded, ReasoningThreadStack};
 pub use text::check_text;
 pub use thread::{Entry, Thread};
 pub use token::SnapshotToken;
-pub use view::{ViewLine, numbers_text, render};
+pub use view::{ViewLine, numbers_text, plan_text, render};

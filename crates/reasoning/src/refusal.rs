@@ -162,8 +162,43 @@ pub enum Reason {
         to: i64,
     },
     /// A thread of somebody else, or of nobody.
-    #[error("there is no thread {0:?}, or no complete batch in that range of it")]
+    #[error("there is no thread {0:?}, or no message in that range of its batches")]
     Source(String),
+}
+
+impl Reason {
+    /// What it is called, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::BlankSummary => "blank_summary",
+            Self::TooLong { .. } => "too_long",
+            Self::TooMany { .. } => "too_many",
+            Self::Nul { .. } => "nul_character",
+            Self::Name { .. } => "invalid_name",
+            Self::Stale { .. } => "thread_changed",
+            Self::Range { .. } => "invalid_range",
+            Self::Count { .. } => "invalid_count",
+            Self::Single => "single_message",
+            Self::OpenCall { .. } => "open_call",
+            Self::UnknownNumber(_) => "unknown_number",
+            Self::HiddenNumber(_) => "hidden_number",
+            Self::RepeatedNumber(_) => "repeated_number",
+            Self::NotAdjacent { .. } => "not_adjacent",
+            Self::TooManySummaries => "too_many_summaries",
+            Self::Blank { .. } => "blank",
+            Self::CallWaits(_) => "call_waits",
+            Self::NoSuchCall(_) => "no_such_call",
+            Self::WrongRole { .. } => "wrong_role",
+            Self::Summary => "summary_role",
+            Self::NothingToUndo => "nothing_to_undo",
+            Self::NotNewest(_) => "not_newest",
+            Self::UnknownCheckpoint(_) => "unknown_checkpoint",
+            Self::CheckpointUndone(_) => "checkpoint_undone",
+            Self::RequestReused(_) => "request_id_reused",
+            Self::Batches { .. } => "invalid_batches",
+            Self::Source(_) => "unknown_source",
+        }
+    }
 }
 
 impl Refusal {

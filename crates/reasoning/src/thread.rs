@@ -85,6 +85,11 @@ impl Thread {
         SnapshotToken::of(&self.session, self.entries.iter().map(|entry| entry.number))
     }
 
+    /// What would name the state in which these were shown.
+    pub fn token_of(&self, shown: impl Iterator<Item = Number>) -> SnapshotToken {
+        SnapshotToken::of(&self.session, shown)
+    }
+
     /// How many entries, from the first, can be compressed: not the call that runs at this moment, nor the results of calls beside it.
     pub(crate) fn settled(&self, pairs: &Pairs) -> usize {
         let mut end = self.entries.len();

@@ -84,6 +84,14 @@ fn write_content(view: &mut String, line: ViewLine<'_>) {
     }
 }
 
+/// A plan as views show it.
+pub fn plan_text(plan: &Plan) -> String {
+    let mut text = String::new();
+    write_plan(&mut text, plan);
+    text.truncate(text.trim_end().len());
+    text
+}
+
 fn write_plan(view: &mut String, plan: &Plan) {
     let count = plan.items().len();
     let plural = if count == 1 { "item" } else { "items" };

@@ -3,7 +3,7 @@
 use super::{SourceFile, Violation};
 
 const REFERENCE: &str = "deploy/REFERENCE.md";
-const ROLES_WITH_METRICS: &[&str] = &["worker", "gateway", "workflow", "runtime"];
+const ROLES_WITH_METRICS: &[&str] = &["worker", "gateway", "mcp", "workflow", "runtime"];
 
 pub(super) fn check(files: &[SourceFile]) -> Vec<Violation> {
     let reference = files.iter().find(|file| file.path == REFERENCE).map_or("", |file| file.text.as_str());

@@ -29,6 +29,7 @@ const MODULES: &[(&str, Floors)] = &[(
         ("api", &["app", "auth", "backend", "commands", "error", "extract", "http", "metrics", "streaming"]),
         ("openapi", &["api", "error", "extract"]),
         ("router", &["api", "app", "auth", "error", "http", "openapi", "streaming"]),
+        ("role_server", &["app", "auth", "config", "error", "http", "metrics", "router"]),
     ],
 )];
 

@@ -67,7 +67,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "runtime",
         ],
     ),
-    ("mcp", &["model", "batches", "auth", "store", "runtime"]),
+    ("mcp", &["model", "auth", "reasoning", "store", "runtime", "gateway"]),
     ("workflow", &["model", "wire", "bus", "runtime"]),
 ];
 

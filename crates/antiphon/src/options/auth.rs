@@ -82,6 +82,11 @@ fn without_end_of_line(secret: &[u8]) -> &[u8] {
 }
 
 impl AuthOptions {
+    /// The origins whose pages may read answers, as they were given.
+    pub(super) fn cors_origins(&self) -> &[String] {
+        &self.cors_origins
+    }
+
     /// What the gateway is told.
     ///
     /// # Errors

@@ -64,24 +64,37 @@ impl GatewaySettings {
     /// # Errors
     /// It cannot work.
     pub(crate) async fn config(&self) -> Result<GatewayConfig, ExitError> {
-        let mut config = GatewayConfig::new(self.http_addr, self.access.config().await?);
-        let http = &self.http;
-        config.limits.connections = http.max_connections as usize;
-        config.limits.lag_bytes = http.subscriber_buffer_bytes as usize;
-        config.limits.http = HttpLimits {
-            connections_per_peer: http.max_connections_per_ip as usize,
-            head_timeout: http.header_timeout_seconds,
-            idle_timeout: http.idle_timeout_seconds,
-            body_timeout: http.body_timeout_seconds,
-            write_timeout: http.write_timeout_seconds,
-            // Nothing balances between the addresses of one machine.
-            close_delay: http.http_close_delay_seconds.unwrap_or(match self.http_addr.ip().is_loopback() {
-                true => Duration::ZERO,
-                false => CLOSE_DELAY,
-            }),
-            drain: http.http_drain_seconds,
-        };
-        config.check().map_err(|error| ExitError::Configuration(error.to_string()))?;
-        Ok(config)
+        http_config(self.http_addr, "ANTIPHON_HTTP_ADDR", &self.access, &self.http).await
     }
+}
+
+/// What serves HTTP is told; `variable` says where it listens.
+///
+/// # Errors
+/// It cannot work.
+pub(super) async fn http_config(
+    addr: SocketAddr,
+    variable: &'static str,
+    access: &AuthOptions,
+    http: &HttpSettings,
+) -> Result<GatewayConfig, ExitError> {
+    let mut config = GatewayConfig::new(addr, access.config().await?);
+    config.addr_variable = variable;
+    config.limits.connections = http.max_connections as usize;
+    config.limits.lag_bytes = http.subscriber_buffer_bytes as usize;
+    config.limits.http = HttpLimits {
+        connections_per_peer: http.max_connections_per_ip as usize,
+        head_timeout: http.header_timeout_seconds,
+        idle_timeout: http.idle_timeout_seconds,
+        body_timeout: http.body_timeout_seconds,
+        write_timeout: http.write_timeout_seconds,
+        // Nothing balances between the addresses of one machine.
+        close_delay: http.http_close_delay_seconds.unwrap_or(match addr.ip().is_loopback() {
+            true => Duration::ZERO,
+            false => CLOSE_DELAY,
+        }),
+        drain: http.http_drain_seconds,
+    };
+    config.check().map_err(|error| ExitError::Configuration(error.to_string()))?;
+    Ok(config)
 }

@@ -6,7 +6,7 @@ use auth::{KeyId, Role};
 use batches::foreign::ForeignFormat;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
-use model::{PartitionId, Position, Tenant, ThreadId};
+use model::{PartitionId, Position, ReasoningSessionId, Tenant, ThreadId};
 use store::{DeadLetterCursor, DeadLetterId, ErasedOwner};
 
 use super::process::Nats;
@@ -227,6 +227,10 @@ impl EraseOwner {
     }
 }
 
+fn reasoning_session(text: &str) -> Result<ReasoningSessionId, String> {
+    ReasoningSessionId::parse(text).map_err(|error| error.to_string())
+}
+
 fn thread(text: &str) -> Result<ThreadId, String> {
     ThreadId::parse(text).map_err(|error| error.to_string())
 }
@@ -272,7 +276,7 @@ pub(crate) struct CreateKey {
     #[arg(long, value_parser = role)]
     pub(crate) role: Role,
     /// Only this of what the role may, separated by commas: threads:read, threads:write, agents:read, tasks:write,
-    /// agents:operate, agents:configure, audit:read, dead-letters:read, keys:manage.
+    /// agents:operate, agents:configure, audit:read, dead-letters:read, keys:manage, reasoning:read, reasoning:write.
     #[arg(long, value_delimiter = ',')]
     pub(crate) scopes: Option<Vec<String>>,
     /// Whose threads and agents; the default tenant's without it.
@@ -377,6 +381,58 @@ fn dead_letter(text: &str) -> Result<DeadLetterId, String> {
 
 fn dead_letter_cursor(text: &str) -> Result<DeadLetterCursor, String> {
     DeadLetterCursor::parse(text).ok_or_else(|| "no page ended like this".to_owned())
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Reasoning {
+    #[command(subcommand)]
+    pub(crate) command: ReasoningCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum ReasoningCommand {
+    /// The thread of a session, as its agent sees it.
+    View(ViewReasoning),
+    /// Take the newest compression of a session back.
+    Undo(UndoReasoning),
+    /// What compressions have replaced, the newest first.
+    Discarded(DiscardedReasoning),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ViewReasoning {
+    /// The session.
+    #[arg(value_parser = reasoning_session)]
+    pub(crate) session: ReasoningSessionId,
+    /// With the agent's plan.
+    #[arg(long)]
+    pub(crate) plan: bool,
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct UndoReasoning {
+    /// The session.
+    #[arg(value_parser = reasoning_session)]
+    pub(crate) session: ReasoningSessionId,
+    #[command(flatten)]
+    pub(crate) database: Database,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DiscardedReasoning {
+    /// The session.
+    #[arg(value_parser = reasoning_session)]
+    pub(crate) session: ReasoningSessionId,
+    /// Only compressions before this layer.
+    #[arg(long)]
+    pub(crate) before: Option<u64>,
+    /// How many compressions.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) limit: u32,
+    #[command(flatten)]
+    pub(crate) database: Database,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -109,17 +109,19 @@ impl RequireScope {
     }
 }
 
-fn class(scope: Permission) -> RequestClass {
+pub(crate) fn class(scope: Permission) -> RequestClass {
     match scope {
         Permission::ReadThreads
         | Permission::ReadAgents
         | Permission::ReadAudit
-        | Permission::ReadDeadLetters => RequestClass::Read,
+        | Permission::ReadDeadLetters
+        | Permission::ReadReasoning => RequestClass::Read,
         Permission::WriteThreads
         | Permission::SendTasks
         | Permission::OperateAgents
         | Permission::ConfigureAgents
-        | Permission::ManageKeys => RequestClass::Write,
+        | Permission::ManageKeys
+        | Permission::WriteReasoning => RequestClass::Write,
     }
 }
 

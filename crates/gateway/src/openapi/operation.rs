@@ -31,6 +31,8 @@ pub(crate) fn meaning(scope: Scope) -> &'static str {
         Scope::ReadAudit => "to see who did what",
         Scope::ReadDeadLetters => "to see what was given up on, with its payload",
         Scope::ManageKeys => "to make, list and revoke API keys",
+        Scope::ReadReasoning => "to see reasoning sessions",
+        Scope::WriteReasoning => "to make reasoning sessions, append to them, compress and undo",
     }
 }
 

@@ -58,6 +58,8 @@ impl Process {
     ) -> Result<Self> {
         let (http, metrics) = (Port::reserve()?, Port::reserve()?);
         env.push(("ANTIPHON_HTTP_ADDR".to_owned(), local(&http).to_string()));
+        // Only `antiphon all` and `antiphon mcp` serve it.
+        env.push(("ANTIPHON_MCP_ADDR".to_owned(), "127.0.0.1:0".to_owned()));
         env.push(("ANTIPHON_METRICS_ADDR".to_owned(), local(&metrics).to_string()));
         if !env.iter().any(|(name, _)| name == "ANTIPHON_INSECURE") {
             env.push(("ANTIPHON_INSECURE".to_owned(), "true".to_owned()));

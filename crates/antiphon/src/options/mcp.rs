@@ -1,0 +1,77 @@
+//! Options of the server of reasoning tools.
+
+use std::net::SocketAddr;
+
+use ::mcp::McpConfig;
+use clap::Args;
+
+use super::auth::AuthOptions;
+use super::gateway::{HttpSettings, http_config};
+use super::process::Metrics;
+use crate::exit::ExitError;
+
+/// Where the reasoning tools are served.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct McpSettings {
+    /// Where the reasoning tools are served over HTTP, at the path /mcp.
+    #[arg(long, env = "ANTIPHON_MCP_ADDR", default_value = "127.0.0.1:8090")]
+    mcp_addr: SocketAddr,
+    /// Names under which they are reached, separated by commas, with or without a port; others are refused. * for any.
+    #[arg(
+        long,
+        env = "ANTIPHON_MCP_HOSTS",
+        value_delimiter = ',',
+        default_value = "localhost,127.0.0.1,[::1]"
+    )]
+    mcp_hosts: Vec<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Mcp {
+    /// Postgres, 15 to 18.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub(crate) database_url: String,
+    /// Not with --stdio.
+    #[command(flatten)]
+    pub(crate) metrics: Metrics,
+    /// Serve one client on standard input and output instead of HTTP.
+    #[arg(long)]
+    pub(crate) stdio: bool,
+    /// With --stdio: the API key or token in whose name the client calls.
+    #[arg(long, env = "ANTIPHON_API_KEY", hide_env_values = true)]
+    pub(crate) api_key: Option<String>,
+    #[command(flatten)]
+    mcp: McpSettings,
+    #[command(flatten)]
+    access: Box<AuthOptions>,
+    #[command(flatten)]
+    http: HttpSettings,
+}
+
+impl Mcp {
+    /// What the role is told.
+    ///
+    /// # Errors
+    /// It cannot work.
+    pub(crate) async fn config(&self) -> Result<McpConfig, ExitError> {
+        self.mcp.config(&self.access, &self.http).await
+    }
+}
+
+impl McpSettings {
+    /// What the role is told beside a gateway.
+    ///
+    /// # Errors
+    /// It cannot work.
+    pub(crate) async fn config(
+        &self,
+        access: &AuthOptions,
+        http: &HttpSettings,
+    ) -> Result<McpConfig, ExitError> {
+        let trimmed = |list: &[String]| {
+            list.iter().map(|entry| entry.trim().to_owned()).filter(|entry| !entry.is_empty()).collect()
+        };
+        let http = http_config(self.mcp_addr, "ANTIPHON_MCP_ADDR", access, http).await?;
+        Ok(McpConfig { http, hosts: trimmed(&self.mcp_hosts), origins: trimmed(access.cors_origins()) })
+    }
+}

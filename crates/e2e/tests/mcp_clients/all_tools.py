@@ -1,0 +1,71 @@
+"""Lists and calls every reasoning tool with the official client, over HTTP or over stdio, and once more with pydantic-ai.
+
+The one argument is JSON: {"url"} or {"command", "args", "env"}. Prints what every call said.
+"""
+
+import asyncio
+import json
+import sys
+
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+from pydantic_ai.mcp import MCPToolset
+
+CALLS = [
+    ("frs_create_session", {"agent_id": "ann", "session_id": "SESSION"}),
+    (
+        "frs_append",
+        {
+            "session_id": "SESSION",
+            "messages": [
+                {"role": "user", "content": "Analyze codebase"},
+                {"role": "assistant", "content": "I'll search...", "tool_calls": [{"id": "c1", "name": "search"}]},
+                {"role": "tool", "tool_call_id": "c1", "content": "x" * 2000},
+                {"role": "assistant", "thinking": "Nothing there.", "content": "Nothing found."},
+                {"role": "user", "content": "Go on"},
+                {"role": "assistant", "content": "I go on."},
+            ],
+        },
+    ),
+    ("frs_view_thread", {"session_id": "SESSION"}),
+    ("frs_checkpoint", {"session_id": "SESSION", "name": "begin"}),
+    ("frs_compress_last", {"session_id": "SESSION", "count": 2, "summary": "It goes on."}),
+    ("frs_compress_range", {"session_id": "SESSION", "from": 3, "to": 4, "summary": "Searched: nothing."}),
+    ("frs_undo", {"session_id": "SESSION"}),
+    ("frs_compress_range", {"session_id": "SESSION", "numbers": [2, 3, 4], "summary": "Searched: nothing."}),
+    ("frs_plan", {"session_id": "SESSION", "items": [{"text": "Search", "state": "done"}]}),
+    ("frs_view_thread", {"session_id": "SESSION", "showPlan": True}),
+    ("frs_discarded", {"session_id": "SESSION"}),
+    ("frs_restore", {"session_id": "SESSION", "name": "begin"}),
+    ("frs_view_thread", {"session_id": "SESSION"}),
+    ("frs_compress_last", {"session_id": "SESSION", "count": 9, "summary": "x"}),
+    ("frs_view_thread", {"session_id": "nobody"}),
+]
+
+
+def named(arguments: dict, session: str) -> dict:
+    return {name: session if value == "SESSION" else value for name, value in arguments.items()}
+
+
+async def main() -> None:
+    told = json.loads(sys.argv[1])
+    session = told["session"]
+    server = told.get("url") or StdioServerParameters(
+        command=told["command"], args=told["args"], env=told["env"]
+    )
+    report = {"tools": [], "calls": []}
+    async with Client(server) as client:
+        report["tools"] = [tool.name for tool in (await client.list_tools()).tools]
+        for name, arguments in CALLS:
+            result = await client.call_tool(name, named(arguments, session))
+            text = "".join(block.text for block in result.content)
+            report["calls"].append({"tool": name, "text": text, "is_error": bool(result.is_error)})
+    if "url" in told:
+        async with MCPToolset(told["url"]) as toolset:
+            report["pydantic_ai_tools"] = [tool.name for tool in await toolset.list_tools()]
+            seen = await toolset.direct_call_tool("frs_view_thread", {"session_id": session})
+            report["pydantic_ai_view"] = json.dumps(seen)
+    print(json.dumps(report))
+
+
+asyncio.run(main())

@@ -1,0 +1,233 @@
+//! The HTTP of another role: connections and their bounds, credentials, limits and checks as the gateway's own.
+//!
+//! Entry: [`Gateway::serve_role`]. Every request that reaches the routes carries an [`AuthenticatedCaller`]: who asks, and a way to ask whether a
+//! thing may be done. [`CallerAuthenticator`] is the same for a role that is not reached over HTTP.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::{Permission, Principal};
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use model::{Tenant, Timestamp};
+use runtime::{Backoff, Clock, Health, spawn_named};
+use store::Store;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::authorize::class;
+use crate::auth::authenticator::Authenticator;
+use crate::auth::cors;
+use crate::auth::host_check::HostPolicy;
+use crate::auth::quota::TenantLimiter;
+use crate::error::Problem;
+use crate::http::extensions::ClientIp;
+use crate::http::{listener, request_id};
+use crate::{Gateway, GatewayConfig, GatewayError, metrics, router};
+
+/// How often keys of an identity provider are looked at again.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(4);
+
+/// A request of a role has this long to be answered, its body included.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Who asks, once the credential has been checked.
+#[derive(Debug, Clone)]
+pub struct AuthenticatedCaller {
+    principal: Arc<Principal>,
+    limiter: TenantLimiter,
+    clock: Clock,
+}
+
+/// Why something may not be done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallerError {
+    /// The credential does not have the scope.
+    #[error("this needs the scope {0}")]
+    InsufficientScope(&'static str),
+    /// The tenant has had what it may have for now.
+    #[error("the tenant makes as many requests here as it may; try again in {retry_after_s} s")]
+    RateLimited {
+        /// After so many seconds the same request passes.
+        retry_after_s: u32,
+    },
+}
+
+impl AuthenticatedCaller {
+    /// Whose data may be seen and changed; `None`: the default tenant's.
+    pub fn tenant(&self) -> Option<Tenant> {
+        self.principal.tenant().tenant().cloned()
+    }
+
+    /// The name for the audit log.
+    pub fn actor(&self) -> &str {
+        self.principal.name()
+    }
+
+    /// Whether something may be done at all.
+    ///
+    /// # Errors
+    /// The credential does not have the scope.
+    pub fn require(&self, needs: Permission) -> Result<(), CallerError> {
+        match self.principal.has_permission(needs) {
+            true => Ok(()),
+            false => Err(CallerError::InsufficientScope(needs.scope())),
+        }
+    }
+
+    /// Whether something may be done now; counts it.
+    ///
+    /// # Errors
+    /// The credential does not have the scope, or the tenant has asked for too much.
+    pub fn admit(&self, needs: Permission) -> Result<(), CallerError> {
+        self.require(needs)?;
+        let now = Timestamp(self.clock.now_ms());
+        let counted = self.limiter.count(self.principal.tenant(), class(needs), now);
+        counted.map_err(|over| CallerError::RateLimited { retry_after_s: over.retry_after_s })
+    }
+}
+
+/// Why a credential is not accepted.
+#[derive(Debug)]
+pub struct AuthenticationError(Problem);
+
+impl std::fmt::Display for AuthenticationError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.rejection().0.message)
+    }
+}
+
+/// Checks credentials. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct CallerAuthenticator {
+    authenticator: Arc<Authenticator>,
+    store: Store,
+    limiter: TenantLimiter,
+    clock: Clock,
+}
+
+impl CallerAuthenticator {
+    /// CallerAuthenticator with the settings of a gateway.
+    ///
+    /// # Errors
+    /// The settings of tokens are no good.
+    pub fn new(config: &GatewayConfig, store: Store, clock: Clock) -> Result<Self, GatewayError> {
+        let authenticator = Arc::new(Authenticator::new(&config.access)?);
+        let limiter = TenantLimiter::new(config.access.limits, !config.access.insecure);
+        Ok(Self { authenticator, store: store.unscoped(), limiter, clock })
+    }
+
+    /// Checks the credential of a request.
+    ///
+    /// # Errors
+    /// There is none, it is not valid, or nobody can say at the moment.
+    pub async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        peer: Option<IpAddr>,
+    ) -> Result<AuthenticatedCaller, AuthenticationError> {
+        let now = Timestamp(self.clock.now_ms());
+        let who = self.authenticator.authenticate(Some(&self.store), headers, None, peer, now).await;
+        let principal = who.map_err(|denied| AuthenticationError(denied.into()))?;
+        Ok(AuthenticatedCaller {
+            principal: Arc::new(principal),
+            limiter: self.limiter.clone(),
+            clock: self.clock,
+        })
+    }
+
+    /// Reads which keys there are, so that nobody who guesses takes the place of one that is known.
+    async fn load_keys(&self) {
+        let mut backoff = Backoff::default();
+        while let Err(error) = self.authenticator.load_keys(&self.store, Timestamp(self.clock.now_ms())).await
+        {
+            tracing::warn!(%error, "waiting for the database");
+            backoff.wait().await;
+        }
+    }
+}
+
+impl Gateway {
+    /// Serves the routes of another role until `drain` is cancelled. Beside them are the probes, and nothing else. `condition` is what the
+    /// role's readiness is called.
+    pub async fn serve_role(
+        self,
+        condition: &'static str,
+        routes: Router,
+        store: Store,
+        health: Health,
+        clock: Clock,
+        drain: CancellationToken,
+    ) {
+        metrics::describe();
+        health.set_ready(condition, false);
+        if self.access.insecure {
+            tracing::warn!("--insecure: whoever reaches this address may do everything");
+        }
+        let limiter = TenantLimiter::new(self.access.limits, !self.access.insecure);
+        let callers = CallerAuthenticator {
+            authenticator: self.authenticator,
+            store: store.unscoped(),
+            limiter,
+            clock,
+        };
+        let cors = Arc::new(self.access.cors);
+        let policy = HostPolicy { cors: Arc::clone(&cors), is_insecure: self.access.insecure };
+        let refuse = router::refusals(Arc::clone(&cors));
+        let router = Router::new()
+            .merge(routes.layer(middleware::from_fn_with_state(callers.clone(), authenticate)))
+            .merge(runtime::endpoint::probes_router(health.clone()))
+            .fallback(async || Problem::not_found("unknown_address", "there is nothing at this address"))
+            .layer(middleware::from_fn_with_state(cors, cors::cross_origin))
+            .layer(middleware::from_fn(request_id::identify))
+            .layer(middleware::from_fn_with_state(Arc::new(policy), router::check_head));
+        let (limits, closing) = (self.limits, CancellationToken::new());
+        let (stop, ready) = (closing.clone(), health.clone());
+        let fresh = spawn_named("role credentials", async move {
+            let look = async {
+                callers.load_keys().await;
+                ready.set_ready(condition, true);
+                loop {
+                    tokio::time::sleep(REFRESH_INTERVAL).await;
+                    callers.authenticator.refresh(&callers.store, Timestamp(callers.clock.now_ms())).await;
+                }
+            };
+            tokio::select! { () = look => {}, () = stop.cancelled() => {} }
+        });
+        tracing::info!(addr = %self.addr, condition, "serving HTTP");
+        let closed = closing.clone();
+        let unready = spawn_named("role readiness", async move {
+            drain.cancelled().await;
+            health.set_ready(condition, false);
+            tokio::time::sleep(limits.http.close_delay).await;
+            closed.cancel();
+        });
+        listener::serve(self.listener, router, refuse, limits.http, limits.connections, closing).await;
+        unready.abort();
+        fresh.abort();
+    }
+}
+
+async fn authenticate(
+    State(callers): State<CallerAuthenticator>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let peer = request.extensions().get().map(|ClientIp(addr)| *addr);
+    match callers.authenticate(request.headers(), peer).await {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            match tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await {
+                Ok(response) => response,
+                Err(_) => {
+                    let detail = "the request took too long";
+                    Problem::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", detail).into_response()
+                }
+            }
+        }
+        Err(AuthenticationError(problem)) => problem.into_response(),
+    }
+}

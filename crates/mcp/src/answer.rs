@@ -1,0 +1,109 @@
+//! Results of tools: a text for the model, and the same as JSON for programs.
+
+use gateway::CallerError;
+use reasoning::{Refusal, Valid};
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde_json::{Map, Value, json};
+use store::{Disposition, StoreError};
+
+/// What a call has done.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    /// `Null`: the text says it all.
+    pub(crate) json: Value,
+}
+
+/// Why a call has done nothing. Its text says what would have been taken.
+#[derive(Debug)]
+pub(crate) struct ToolError {
+    pub(crate) code: &'static str,
+    text: String,
+    json: Map<String, Value>,
+}
+
+impl ToolError {
+    pub(crate) fn new(code: &'static str, text: impl Into<String>) -> Self {
+        Self { code, text: text.into(), json: Map::new() }
+    }
+
+    /// Unknown and somebody else's alike.
+    pub(crate) fn no_session() -> Self {
+        Self::new("session_not_found", "Session not found")
+    }
+
+    pub(crate) fn argument(text: impl Into<String>) -> Self {
+        Self::new("invalid_argument", text)
+    }
+
+    fn with(mut self, key: &str, value: Value) -> Self {
+        self.json.insert(key.to_owned(), value);
+        self
+    }
+}
+
+impl From<Refusal> for ToolError {
+    fn from(refusal: Refusal) -> Self {
+        let error = Self::new(refusal.reason.code(), refusal.to_string());
+        match refusal.valid {
+            Valid::Range(Some((from, to))) | Valid::Count(Some((from, to))) => {
+                error.with("valid", json!({ "from": from, "to": to }))
+            }
+            Valid::Numbers(numbers) => error.with("valid", json!({ "numbers": numbers })),
+            Valid::Names(names) => error.with("valid", json!({ "names": names })),
+            Valid::Anything | Valid::Range(None) | Valid::Count(None) => error,
+        }
+    }
+}
+
+impl From<CallerError> for ToolError {
+    fn from(error: CallerError) -> Self {
+        match error {
+            CallerError::InsufficientScope(_) => Self::new("insufficient_scope", error.to_string()),
+            CallerError::RateLimited { retry_after_s } => {
+                Self::new("rate_limited", error.to_string()).with("retry_after_seconds", retry_after_s.into())
+            }
+        }
+    }
+}
+
+impl From<StoreError> for ToolError {
+    fn from(error: StoreError) -> Self {
+        match error.disposition() {
+            Disposition::Retry => {
+                tracing::warn!(%error, "the database does not answer a reasoning tool");
+                let text = "the database does not answer: try again in a moment, with the same request_id";
+                Self::new("unavailable", text).with("retryable", true.into())
+            }
+            _ => {
+                tracing::error!(%error, "a statement of a reasoning tool failed");
+                Self::new("internal", "the database refused the statement; the log of the server says why")
+            }
+        }
+    }
+}
+
+/// As the protocol has it.
+pub(crate) fn result(outcome: Result<Answer, ToolError>) -> CallToolResult {
+    let block = |text: String| vec![ContentBlock::text(text)];
+    match outcome {
+        Ok(answer) => {
+            let mut json = answer.json;
+            if let Some(object) = json.as_object_mut() {
+                // Some clients show their model nothing but this.
+                object.insert("text".to_owned(), answer.text.clone().into());
+            }
+            let mut result = CallToolResult::success(block(answer.text));
+            result.structured_content = Some(json).filter(|json| !json.is_null());
+            result
+        }
+        Err(error) => {
+            let mut json = error.json;
+            json.insert("code".to_owned(), error.code.into());
+            json.insert("message".to_owned(), error.text.clone().into());
+            let mut result = CallToolResult::error(block(error.text));
+            result.structured_content = Some(json!({ "error": json }));
+            result
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Tools that compress, take back, and show what was compressed.
+
+use model::ReasoningSessionId;
+use reasoning::{
+    Compression, CompressionRequest, Message, Reason, Refusal, Selection, Valid, compress, message_id,
+    restorable,
+};
+use rmcp::model::JsonObject;
+use serde_json::{Value, json};
+use store::{DiscardedLayer, EarlierCompression, ReasoningThread, RequestId};
+
+use crate::answer::{Answer, ToolError};
+use crate::arguments::Arguments;
+use crate::context::Context;
+use crate::tools::Name;
+
+/// Tries of a compression while others append, which moves nothing that it names.
+const COMPRESS_TRIES: u32 = 8;
+/// Compressions of a page of the discarded log.
+const PAGE: (i64, i64) = (1, 20);
+const DEFAULT_PAGE: i64 = 5;
+
+pub(crate) async fn last(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
+    let arguments = Arguments::new(arguments, Name::CompressLast.known())?;
+    let selection = Selection::Last(arguments.required_integer("count")?);
+    run(context, Name::CompressLast, &arguments, selection).await
+}
+
+pub(crate) async fn range(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
+    let arguments = Arguments::new(arguments, Name::CompressRange.known())?;
+    let selection =
+        match (arguments.integer("from")?, arguments.integer("to")?, arguments.integers("numbers")?) {
+            (Some(from), Some(to), None) => Selection::Range(from, to),
+            (None, None, Some(numbers)) => Selection::Numbers(numbers),
+            _ => return Err(ToolError::argument("give either from and to, or numbers")),
+        };
+    run(context, Name::CompressRange, &arguments, selection).await
+}
+
+async fn run(
+    context: &Context,
+    tool: Name,
+    arguments: &Arguments,
+    selection: Selection,
+) -> Result<Answer, ToolError> {
+    let id = arguments.session(context.tenant.as_ref())?;
+    let summary = arguments.required_text("summary")?.to_owned();
+    let token = arguments.text("token")?.map(str::to_owned);
+    let request = CompressionRequest { selection, summary, token };
+    let digest = arguments.digest(tool.as_str());
+    let once = arguments.name("request_id")?.map(|id| RequestId { id, digest: &digest });
+    let mut seen = read(context, &id, once).await?;
+    for _ in 0..COMPRESS_TRIES {
+        if let (Some(earlier), Some(once)) = (&seen.earlier, once) {
+            return repeated(earlier, once);
+        }
+        let decided = compress(&seen.thread, &request)?;
+        let written =
+            context.store.compress_reasoning(&seen, &decided, &request.summary, once, &context.actor);
+        if written.await?.is_some() {
+            return Ok(done(&seen, &decided));
+        }
+        let now = read(context, &id, once).await?;
+        let only_appended = now.head == seen.head && request.token.is_none();
+        if now.earlier.is_none() && !(only_appended && !matches!(request.selection, Selection::Last(_))) {
+            return Err(changed(&now, &request));
+        }
+        seen = now;
+    }
+    Err(changed(&seen, &request))
+}
+
+async fn read(
+    context: &Context,
+    id: &ReasoningSessionId,
+    once: Option<RequestId<'_>>,
+) -> Result<ReasoningThread, ToolError> {
+    let seen = context.store.reasoning_thread(id, false, once.map(|once| once.id)).await?;
+    seen.ok_or_else(ToolError::no_session)
+}
+
+/// Somebody else was faster.
+fn changed(now: &ReasoningThread, request: &CompressionRequest) -> ToolError {
+    let valid = match request.selection {
+        Selection::Last(_) => now.thread.valid_count(),
+        Selection::Range(..) => now.thread.valid_range(),
+        Selection::Numbers(_) => now.thread.valid_numbers(),
+    };
+    Refusal { reason: Reason::Stale { messages: now.thread.len() }, valid }.into()
+}
+
+fn repeated(earlier: &EarlierCompression, once: RequestId<'_>) -> Result<Answer, ToolError> {
+    if earlier.digest != once.digest {
+        return Err(Refusal::from(Reason::RequestReused(once.id.to_owned())).into());
+    }
+    let id = message_id(earlier.summary);
+    Ok(Answer {
+        text: format!("This request was made before: its summary message is {id}."),
+        json: json!({ "summary_id": id, "number": earlier.summary, "layer": earlier.layer, "repeated": true }),
+    })
+}
+
+fn done(seen: &ReasoningThread, done: &Compression) -> Answer {
+    let (from, to) = done.positions;
+    let id = message_id(done.summary);
+    let count = done.replaced.len();
+    let what = if count == 1 {
+        format!("message [{from}]")
+    } else {
+        format!("{count} messages, [{from}] to [{to}],")
+    };
+    let mut text = format!("Compressed {what} into [{from}]. The summary message is {id}.");
+    if done.is_widened() {
+        let (asked_from, asked_to) = done.asked;
+        text.push_str(&format!(
+            "\nThe range [{asked_from}] to [{asked_to}] was widened to [{from}] to [{to}], so that no call is split from its result."
+        ));
+    }
+    if done.is_longer() {
+        text.push_str(&format!(
+            "\nWarning: the summary has {} characters, more than the {} that it stands for.",
+            done.chars.1, done.chars.0
+        ));
+    }
+    let token = token_after(seen, done);
+    text.push_str(&format!("\nThe thread has {} messages now. Snapshot token: {token}", done.messages));
+    Answer {
+        text,
+        json: json!({
+            "summary_id": id, "number": done.summary, "position": from, "from": from, "to": to, "replaced": done.replaced,
+            "widened": done.is_widened(), "longer_than_source": done.is_longer(), "messages": done.messages, "token": token,
+            "repeated": false,
+        }),
+    }
+}
+
+fn token_after(seen: &ReasoningThread, done: &Compression) -> String {
+    seen.thread.token_of(done.shown.numbers()).to_string()
+}
+
+pub(crate) async fn undo(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
+    let arguments = Arguments::new(arguments, Name::Undo.known())?;
+    let id = arguments.session(context.tenant.as_ref())?;
+    let wanted = arguments.name("summary_id")?;
+    let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
+    let Some(summary) = seen.summary.map(message_id) else {
+        return Err(Refusal::from(Reason::NothingToUndo).into());
+    };
+    if let Some(wanted) = wanted.filter(|wanted| *wanted != summary) {
+        let reason = Reason::NotNewest(wanted.to_owned());
+        return Err(Refusal { reason, valid: Valid::Names(vec![summary]) }.into());
+    }
+    if !context.store.undo_reasoning(&id, &seen, &context.actor).await? {
+        return Err(changed_meanwhile(context, &id).await);
+    }
+    let now = read(context, &id, None).await?;
+    let (messages, token) = (now.thread.len(), now.token().to_string());
+    Ok(Answer {
+        text: format!(
+            "Took the compression into {summary} back. The thread has {messages} messages now. Snapshot token: {token}"
+        ),
+        json: json!({ "summary_id": summary, "messages": messages, "token": token }),
+    })
+}
+
+async fn changed_meanwhile(context: &Context, id: &ReasoningSessionId) -> ToolError {
+    match read(context, id, None).await {
+        Ok(now) => Refusal::from(Reason::Stale { messages: now.thread.len() }).into(),
+        Err(error) => error,
+    }
+}
+
+pub(crate) async fn checkpoint(
+    context: &Context,
+    arguments: Option<JsonObject>,
+) -> Result<Answer, ToolError> {
+    let arguments = Arguments::new(arguments, Name::Checkpoint.known())?;
+    let id = arguments.session(context.tenant.as_ref())?;
+    if let Some(name) = arguments.text("name")? {
+        reasoning::checkpoint_name(name)?;
+        let made = context.store.checkpoint_reasoning(&id, name).await?.ok_or_else(ToolError::no_session)?;
+        let layer = made?;
+        return Ok(Answer {
+            text: format!("The checkpoint {name:?} names the present state."),
+            json: json!({ "name": name, "layer": layer }),
+        });
+    }
+    let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
+    let line = |(checkpoint, stands): &(reasoning::Checkpoint, bool)| {
+        format!("\n- {}{}", checkpoint.name, if *stands { "" } else { " (what it names was taken back)" })
+    };
+    let count = seen.checkpoints.len();
+    let lines: String = seen.checkpoints.iter().map(line).collect();
+    let json = |(checkpoint, stands): &(reasoning::Checkpoint, bool)| json!({ "name": checkpoint.name, "layer": checkpoint.layer, "restorable": stands });
+    let plural = if count == 1 { "checkpoint" } else { "checkpoints" };
+    Ok(Answer {
+        text: format!("{count} {plural}{}{lines}", if count == 0 { "." } else { ":" }),
+        json: json!({ "checkpoints": seen.checkpoints.iter().map(json).collect::<Vec<_>>() }),
+    })
+}
+
+pub(crate) async fn restore(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
+    let arguments = Arguments::new(arguments, Name::Restore.known())?;
+    let id = arguments.session(context.tenant.as_ref())?;
+    let name = arguments.required_text("name")?;
+    reasoning::checkpoint_name(name)?;
+    let seen = context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
+    let layer = restorable(name, &seen.checkpoints)?;
+    let Some(count) = context.store.restore_reasoning(&id, &seen, layer, &context.actor).await? else {
+        return Err(changed_meanwhile(context, &id).await);
+    };
+    let now = read(context, &id, None).await?;
+    let (messages, token) = (now.thread.len(), now.token().to_string());
+    let plural = if count == 1 { "compression" } else { "compressions" };
+    Ok(Answer {
+        text: format!(
+            "Took {count} {plural} back, to the checkpoint {name:?}. The thread has {messages} messages now. Snapshot token: {token}"
+        ),
+        json: json!({ "name": name, "undone": count, "messages": messages, "token": token }),
+    })
+}
+
+pub(crate) async fn discarded(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
+    let arguments = Arguments::new(arguments, Name::Discarded.known())?;
+    let id = arguments.session(context.tenant.as_ref())?;
+    let limit = arguments.integer("limit")?.unwrap_or(DEFAULT_PAGE);
+    if !(PAGE.0..=PAGE.1).contains(&limit) {
+        return Err(ToolError::argument(format!("limit must be from {} to {}", PAGE.0, PAGE.1)));
+    }
+    let before = match arguments.integer("before")? {
+        Some(before) => {
+            let wrong = || ToolError::argument("before must be at least 1");
+            Some(u64::try_from(before).ok().filter(|before| *before > 0).ok_or_else(wrong)?)
+        }
+        None => None,
+    };
+    // An empty page says nothing of whether there is a session.
+    context.store.restorable_reasoning(&id).await?.ok_or_else(ToolError::no_session)?;
+    let page = context.store.discarded_reasoning(&id, before, limit as u32).await?;
+    let next = page.last().map(|last| last.layer.id).filter(|layer| *layer > 1);
+    let count = page.len();
+    let plural = if count == 1 { "compression" } else { "compressions" };
+    let lines: String = page.iter().map(entry_text).collect();
+    Ok(Answer {
+        text: format!(
+            "Discarded log ({count} {plural}, the newest first){}{lines}",
+            if count == 0 { "." } else { ":" }
+        ),
+        json: json!({ "compressions": page.iter().map(entry_json).collect::<Vec<_>>(), "next": next }),
+    })
+}
+
+fn entry_text(entry: &DiscardedLayer) -> String {
+    let undone = if entry.layer.is_undone { ", taken back" } else { "" };
+    let (id, actor) = (message_id(entry.layer.summary), &entry.actor);
+    let count = entry.originals.len();
+    let mut text =
+        format!("\n{id} by {actor}{undone} stands for {count} messages: {}", indented(&entry.summary));
+    for original in &entry.originals {
+        text.push_str(&format!("\n  {}: {}", original.role.label(), indented(&original.content)));
+    }
+    text
+}
+
+fn indented(text: &str) -> String {
+    text.replace('\n', "\n    ")
+}
+
+fn entry_json(entry: &DiscardedLayer) -> Value {
+    json!({
+        "layer": entry.layer.id, "summary_id": message_id(entry.layer.summary), "summary": entry.summary,
+        "originals": entry.originals.iter().map(original_json).collect::<Vec<_>>(), "actor": entry.actor,
+        "at_ms": entry.at.0, "undone_by": entry.undone.as_ref().map(|(actor, _)| actor),
+        "undone_at_ms": entry.undone.as_ref().map(|(_, at)| at.0),
+    })
+}
+
+fn original_json(message: &Message) -> Value {
+    let calls = message.calls.iter().map(|call| json!({ "id": call.id, "name": call.name }));
+    json!({
+        "message_id": message_id(message.number), "role": message.role.name(), "content": message.content,
+        "thinking": message.thinking, "tool_calls": calls.collect::<Vec<_>>(), "tool_call_id": message.answers,
+        "tool_name": message.tool,
+    })
+}

@@ -1,0 +1,24 @@
+//! One call of a tool.
+
+use auth::Permission;
+use gateway::AuthenticatedCaller;
+use model::Tenant;
+use store::Store;
+
+use crate::answer::ToolError;
+
+/// One call: in whose name, and on which rows.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) store: Store,
+    pub(crate) tenant: Option<Tenant>,
+    pub(crate) actor: String,
+    pub(crate) caller: AuthenticatedCaller,
+}
+
+impl Context {
+    /// Refuses what the credential may not do.
+    pub(crate) fn require(&self, needs: Permission) -> Result<(), ToolError> {
+        Ok(self.caller.require(needs)?)
+    }
+}

@@ -1,0 +1,149 @@
+//! The reasoning tools over the Model Context Protocol, by streamable HTTP and by standard input and output.
+//!
+//! Entry points: [`run`] and [`run_stdio`]. A call of a tool reads a session, lets `reasoning` decide, and writes the decision in one
+//! statement ([`store`]); whoever calls is let in as by a gateway ([`gateway::AuthenticatedCaller`]).
+//!
+//! Invariants: no state of a session is in the process, so any process answers any call; what is refused is the result of a tool, with
+//! what would have been taken, and changes nothing.
+
+mod answer;
+mod arguments;
+mod compressions;
+mod context;
+mod metrics;
+mod server;
+mod sessions;
+mod tools;
+
+use std::sync::Arc;
+
+use axum::Router;
+use gateway::{CallerAuthenticator, Gateway, GatewayConfig, GatewayError};
+use http::{HeaderMap, HeaderValue, header};
+use rmcp::ServiceExt;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use runtime::{Clock, Health};
+use store::Store;
+use tokio_util::sync::CancellationToken;
+
+use server::{Caller, ReasoningServer};
+
+/// The condition under which the server says whether it is ready.
+pub const READINESS: &str = "mcp";
+/// Where the tools are served.
+const PATH: &str = "/mcp";
+/// The longest request: an append of many messages.
+const MAX_REQUEST_BYTES: usize = 4 * 1024 * 1024;
+
+/// Settings of a server over HTTP.
+#[derive(Debug, Clone)]
+pub struct McpConfig {
+    /// The address, who may use it, and bounds.
+    pub http: GatewayConfig,
+    /// Names under which it is reached, with or without a port; `*` for any. Others are refused, so that no page gives its own name our
+    /// address.
+    pub hosts: Vec<String>,
+    /// Pages of which origins may call, beside those of this machine; `*` for all.
+    pub origins: Vec<String>,
+}
+
+/// Why the tools are not served on standard input and output.
+#[derive(Debug, thiserror::Error)]
+pub enum StdioError {
+    /// The credentials cannot be checked.
+    #[error(transparent)]
+    Gateway(#[from] GatewayError),
+    /// Nobody would be asked who calls.
+    #[error("--stdio needs a key in ANTIPHON_API_KEY, or --insecure")]
+    NoKey,
+    /// The key is none.
+    #[error("the key in ANTIPHON_API_KEY is not valid: {0}")]
+    InvalidKey(String),
+    /// The other side did not begin, or broke off.
+    #[error("the client on standard input: {0}")]
+    Client(String),
+}
+
+/// Serves the tools at `/mcp` until `drain` is cancelled.
+///
+/// # Errors
+/// The address cannot be listened on, or whoever reaches it could do anything.
+pub async fn run(
+    config: McpConfig,
+    store: Store,
+    health: Health,
+    clock: Clock,
+    drain: CancellationToken,
+) -> Result<(), GatewayError> {
+    metrics::describe();
+    let gateway = Gateway::bind(&config.http)?;
+    let router = router(&config, store.clone());
+    gateway.serve_role(READINESS, router, store, health, clock, drain).await;
+    Ok(())
+}
+
+fn router(config: &McpConfig, store: Store) -> Router {
+    let any = |list: &[String]| list.iter().any(|entry| entry == "*");
+    let mut http = StreamableHttpServerConfig::default()
+        // Every call stands for itself: what there is of a session is in Postgres.
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .with_max_request_body_bytes(MAX_REQUEST_BYTES)
+        .with_allowed_hosts(config.hosts.iter().cloned());
+    if any(&config.hosts) {
+        http = http.disable_allowed_hosts();
+    }
+    let of_this_machine = ["http://localhost:*", "http://127.0.0.1:*"].map(str::to_owned);
+    http = match any(&config.origins) {
+        true => http.disable_allowed_origins(),
+        false => http
+            .with_allowed_origins(of_this_machine.into_iter().chain(config.origins.iter().cloned()))
+            .enforce_origin_validation(),
+    };
+    let server = ReasoningServer::new(store, Caller::OfRequest);
+    let service = StreamableHttpService::new(
+        move || Ok(server.clone()),
+        Arc::new(NeverSessionManager::default()),
+        http,
+    );
+    Router::new().route_service(PATH, service)
+}
+
+/// Serves the tools on standard input and output until the client closes them, in the name of `key`.
+///
+/// # Errors
+/// There is no key where one is needed, it is not valid, or the client does not speak the protocol.
+pub async fn run_stdio(
+    config: &GatewayConfig,
+    key: Option<String>,
+    store: Store,
+    clock: Clock,
+    stop: CancellationToken,
+) -> Result<(), StdioError> {
+    metrics::describe();
+    if key.is_none() && !config.access.insecure {
+        return Err(StdioError::NoKey);
+    }
+    let mut headers = HeaderMap::new();
+    if let Some(key) = key {
+        let value = HeaderValue::from_str(&format!("Bearer {key}"));
+        let value = value.map_err(|error| StdioError::InvalidKey(error.to_string()))?;
+        headers.insert(header::AUTHORIZATION, value);
+    }
+    let callers = Arc::new(CallerAuthenticator::new(config, store.clone(), clock)?);
+    callers
+        .authenticate(&headers, None)
+        .await
+        .map_err(|denied| StdioError::InvalidKey(denied.to_string()))?;
+    let server = ReasoningServer::new(store, Caller::Fixed { callers, headers });
+    let failed = |error: &dyn std::fmt::Display| StdioError::Client(error.to_string());
+    let running = server.serve_with_ct(rmcp::transport::stdio(), stop).await;
+    let running = match running {
+        Ok(running) => running,
+        // Who closes before it has said anything has changed its mind.
+        Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(failed(&error)),
+    };
+    running.waiting().await.map(drop).map_err(|error| failed(&error))
+}

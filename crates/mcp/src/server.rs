@@ -1,0 +1,122 @@
+//! The server: which tools there are, who calls, and which tool answers.
+
+use std::sync::Arc;
+
+use gateway::{AuthenticatedCaller, CallerAuthenticator};
+use http::HeaderMap;
+use rmcp::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, ErrorData, Implementation, JsonObject, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use store::Store;
+
+use crate::answer::{Answer, ToolError, result};
+use crate::context::Context;
+use crate::{compressions, metrics, sessions, tools};
+
+const INSTRUCTIONS: &str = "An agent's own thread, numbered: view it, replace a stretch of it by a summary, take that back exactly. \
+    Begin with frs_create_session, append what you say and what tools answer with frs_append, and view the thread with frs_view_thread \
+    before you compress.";
+
+/// Who calls.
+#[derive(Debug, Clone)]
+pub(crate) enum Caller {
+    /// The one that was let in with the request.
+    OfRequest,
+    /// Always the same; whether the credential still counts is asked with every call.
+    Fixed { callers: Arc<CallerAuthenticator>, headers: HeaderMap },
+}
+
+/// The tools. Cheap to clone, without any state of a session.
+#[derive(Debug, Clone)]
+pub(crate) struct ReasoningServer {
+    store: Store,
+    caller: Caller,
+}
+
+impl ReasoningServer {
+    pub(crate) fn new(store: Store, caller: Caller) -> Self {
+        Self { store, caller }
+    }
+
+    async fn context(&self, request: &RequestContext<RoleServer>) -> Result<Context, ToolError> {
+        let denied = || ToolError::new("unauthenticated", "the credential is not valid");
+        let caller = match &self.caller {
+            Caller::OfRequest => {
+                let parts = request.extensions.get::<http::request::Parts>();
+                parts
+                    .and_then(|parts| parts.extensions.get::<AuthenticatedCaller>())
+                    .cloned()
+                    .ok_or_else(denied)?
+            }
+            Caller::Fixed { callers, headers } => {
+                callers.authenticate(headers, None).await.map_err(|_| denied())?
+            }
+        };
+        let tenant = caller.tenant();
+        Ok(Context {
+            store: self.store.for_tenant(tenant.clone()),
+            tenant,
+            actor: caller.actor().to_owned(),
+            caller,
+        })
+    }
+
+    async fn call(
+        &self,
+        tool: tools::Name,
+        arguments: Option<JsonObject>,
+        request: &RequestContext<RoleServer>,
+    ) -> Result<Answer, ToolError> {
+        let context = self.context(request).await?;
+        context.caller.admit(tool.needs())?;
+        match tool {
+            tools::Name::CreateSession => sessions::create(&context, arguments).await,
+            tools::Name::ViewThread => sessions::view(&context, arguments).await,
+            tools::Name::Append => sessions::append(&context, arguments).await,
+            tools::Name::Plan => sessions::plan(&context, arguments).await,
+            tools::Name::CompressLast => compressions::last(&context, arguments).await,
+            tools::Name::CompressRange => compressions::range(&context, arguments).await,
+            tools::Name::Undo => compressions::undo(&context, arguments).await,
+            tools::Name::Checkpoint => compressions::checkpoint(&context, arguments).await,
+            tools::Name::Restore => compressions::restore(&context, arguments).await,
+            tools::Name::Discarded => compressions::discarded(&context, arguments).await,
+        }
+    }
+}
+
+impl ServerHandler for ReasoningServer {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new("antiphon", env!("CARGO_PKG_VERSION")))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _page: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(tools::Name::ALL.map(tools::Name::tool).to_vec()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        tools::Name::parse(name).map(tools::Name::tool)
+    }
+
+    async fn call_tool(
+        &self,
+        call: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let Some(tool) = tools::Name::parse(&call.name) else {
+            let known = tools::Name::ALL.map(tools::Name::as_str).join(", ");
+            return Err(ErrorData::invalid_params(format!("there is no such tool; there are {known}"), None));
+        };
+        let outcome = self.call(tool, call.arguments, &context).await;
+        metrics::called(tool.as_str(), outcome.as_ref().map_or_else(|error| error.code, |_| "done"));
+        Ok(result(outcome).into())
+    }
+}

@@ -1,0 +1,150 @@
+//! Tools that make sessions, show them and add to them.
+
+use auth::Permission;
+use model::{AgentId, ReasoningSessionId, ThreadId};
+use reasoning::{
+    Call, ContextSource, NewMessage, Plan, PlanItem, PlanState, Reason, ReasoningRole, ReasoningSession,
+    Refusal, message_id,
+};
+use rmcp::model::JsonObject;
+use serde_json::{Value, json};
+use store::{Appended, CreatedReasoning, RequestId};
+
+use crate::answer::{Answer, ToolError};
+use crate::arguments::Arguments;
+use crate::context::Context;
+use crate::tools::Name;
+
+pub(crate) async fn create(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
+    let arguments = Arguments::new(arguments, Name::CreateSession.known())?;
+    let tenant = context.tenant.as_ref();
+    let agent = AgentId::of_tenant(tenant, arguments.required_text("agent_id")?)
+        .map_err(|error| ToolError::argument(format!("agent_id: {error}")))?;
+    let made = uuid::Uuid::now_v7().simple().to_string();
+    let name = arguments.text("session_id")?.unwrap_or(&made);
+    let id = ReasoningSessionId::of_tenant(tenant, name)
+        .map_err(|error| ToolError::argument(format!("session_id: {error}")))?;
+    let sources = sources(context, &arguments)?;
+    if !sources.is_empty() {
+        // Else a session would show what its maker may not read.
+        context.require(Permission::ReadThreads)?;
+    }
+    ReasoningSession::check(&id, &agent, &sources)?;
+    let created = context.store.create_reasoning(&id, &agent, &sources, &context.actor).await?;
+    match created {
+        CreatedReasoning::Made(count) => Ok(Answer {
+            text: format!("Created reasoning session {} with {count} base messages.", id.name()),
+            json: json!({ "session_id": id.name(), "base_messages": count }),
+        }),
+        CreatedReasoning::Exists => Err(ToolError::new(
+            "session_exists",
+            "there is a session of that name already: use it, or another name",
+        )),
+        CreatedReasoning::Nothing(thread) => {
+            let name = ThreadId::parse(&thread).map_or(thread, |thread| thread.name().to_owned());
+            Err(Refusal::from(Reason::Source(name)).into())
+        }
+        CreatedReasoning::TooMany(max) => {
+            let what = "base messages";
+            Err(Refusal::from(Reason::TooMany { what, count: max + 1, max }).into())
+        }
+    }
+}
+
+fn sources(context: &Context, arguments: &Arguments) -> Result<Vec<ContextSource>, ToolError> {
+    let known = ["thread_id", "from_batch", "to_batch"];
+    let given = arguments.objects("sources", &known)?.unwrap_or_default();
+    let source = |source: &Arguments| {
+        let name = source.required_text("thread_id")?;
+        let unknown = |_| ToolError::from(Refusal::from(Reason::Source(name.chars().take(128).collect())));
+        Ok(ContextSource {
+            thread: ThreadId::of_tenant(context.tenant.as_ref(), name).map_err(unknown)?,
+            from_batch: source.position("from_batch")?,
+            to_batch: source.position("to_batch")?,
+            as_of: None,
+        })
+    };
+    given.iter().map(source).collect()
+}
+
+pub(crate) async fn view(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
+    let arguments = Arguments::new(arguments, Name::ViewThread.known())?;
+    let id = arguments.session(context.tenant.as_ref())?;
+    let shows_plan = arguments.flag("showPlan")?;
+    let seen = context.store.reasoning_thread(&id, true, None).await?.ok_or_else(ToolError::no_session)?;
+    // Nothing beside the text: clients that show their model the JSON alone would hide the view.
+    Ok(Answer { text: seen.view(shows_plan), json: Value::Null })
+}
+
+pub(crate) async fn append(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
+    let arguments = Arguments::new(arguments, Name::Append.known())?;
+    let id = arguments.session(context.tenant.as_ref())?;
+    let known = ["role", "content", "thinking", "tool_calls", "tool_call_id", "tool_name"];
+    let given = arguments.objects("messages", &known)?;
+    let given = given.ok_or_else(|| ToolError::argument("messages is missing"))?;
+    let messages = given.iter().map(new_message).collect::<Result<Vec<_>, _>>()?;
+    let count = messages.len() as u64;
+    let new = reasoning::append(messages)?;
+    let digest = arguments.digest(Name::Append.as_str());
+    let request = arguments.name("request_id")?.map(|id| RequestId { id, digest: &digest });
+    let (first, again) = match context.store.append_reasoning(&id, &new, request).await? {
+        Appended::Done(first) => (first, ""),
+        Appended::Before(first) => (first, " before, with the same request_id"),
+        Appended::Refused(refusal) => return Err(refusal.into()),
+        Appended::NoSession => return Err(ToolError::no_session()),
+    };
+    let ids: Vec<String> = (first..first + count).map(message_id).collect();
+    let plural = if count == 1 { "message" } else { "messages" };
+    Ok(Answer {
+        text: format!("Appended {count} {plural}{again}: {}.", ids.join(", ")),
+        json: json!({ "message_ids": ids, "first_number": first, "repeated": !again.is_empty() }),
+    })
+}
+
+fn new_message(given: &Arguments) -> Result<NewMessage, ToolError> {
+    let roles = || ReasoningRole::ALL[..4].iter().map(|role| role.name()).collect::<Vec<_>>().join(", ");
+    let role = ReasoningRole::from_name(given.required_text("role")?)
+        .ok_or_else(|| ToolError::argument(format!("role must be one of {}", roles())))?;
+    let calls = given.objects("tool_calls", &["id", "name"])?.unwrap_or_default();
+    let call = |call: &Arguments| {
+        let text = |name| call.required_text(name).map(str::to_owned);
+        Ok::<_, ToolError>(Call { id: text("id")?, name: text("name")? })
+    };
+    let owned = |name| Ok::<_, ToolError>(given.text(name)?.map(str::to_owned));
+    Ok(NewMessage {
+        role,
+        content: owned("content")?.unwrap_or_default(),
+        thinking: owned("thinking")?,
+        calls: calls.iter().map(call).collect::<Result<_, _>>()?,
+        answers: owned("tool_call_id")?,
+        tool: owned("tool_name")?,
+    })
+}
+
+pub(crate) async fn plan(context: &Context, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
+    let arguments = Arguments::new(arguments, Name::Plan.known())?;
+    let id = arguments.session(context.tenant.as_ref())?;
+    let plan = match arguments.objects("items", &["text", "state"])? {
+        Some(items) => {
+            let plan = Plan::new(items.iter().map(plan_item).collect::<Result<_, _>>()?)?;
+            let is_there = context.store.plan_reasoning(&id, &plan).await?;
+            is_there.then_some(plan).ok_or_else(ToolError::no_session)?
+        }
+        None => {
+            let seen = context.store.reasoning_thread(&id, false, None).await?;
+            seen.ok_or_else(ToolError::no_session)?.plan
+        }
+    };
+    Ok(Answer { text: reasoning::plan_text(&plan), json: json!({ "plan": plan_json(&plan) }) })
+}
+
+fn plan_item(given: &Arguments) -> Result<PlanItem, ToolError> {
+    let states = || PlanState::ALL.map(PlanState::name).join(", ");
+    let state = PlanState::from_name(given.required_text("state")?)
+        .ok_or_else(|| ToolError::argument(format!("state must be one of {}", states())))?;
+    Ok(PlanItem { text: given.required_text("text")?.to_owned(), state })
+}
+
+fn plan_json(plan: &Plan) -> Value {
+    plan.items().iter().map(|item| json!({ "text": item.text, "state": item.state.name() })).collect()
+}

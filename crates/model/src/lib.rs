@@ -34,4 +34,6 @@ pub use status::{ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, WaitRe
 pub use task::{QueuedTask, Task, TaskKind, origin};
 pub use time::{Seq, Timestamp};
 pub use token::{InvalidTokenKey, TokenKey, TurnToken};
-pub use turn::{BusyPolicy, ErrorClass, ErrorHint, InvalidTurnId, TurnFault, TurnId, TurnOpened};
+pub use turn::{
+    BusyPolicy, ErrorClass, ErrorHint, InvalidTurnId, TurnFault, TurnId, TurnOpened, TurnOptions,
+};

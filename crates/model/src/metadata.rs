@@ -1,6 +1,6 @@
 //! The free-form JSON object that travels with a chunk and ends up with its message.
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::{Map, Value};
 
 use crate::Position;
@@ -124,6 +124,12 @@ impl Serialize for Metadata {
             Some(map) => map.serialize(serializer),
             None => serializer.collect_map(std::iter::empty::<(&str, &str)>()),
         }
+    }
+}
+
+impl<'de> Deserialize<'de> for Metadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::new(Map::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{AgentId, Bucket, InvalidId, MessageId, Metadata, Position, ThreadId};
@@ -143,7 +144,8 @@ pub enum InvalidTurnId {
 }
 
 /// What a second input does to a thread that has a turn under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BusyPolicy {
     /// It waits for its turn.
     #[default]
@@ -187,33 +189,46 @@ pub struct TurnOpened {
     pub agent: AgentId,
     /// 0, or for the retry of a failed turn one more than the run that failed.
     pub run: u32,
-    /// What happens when the thread has a turn under way.
-    pub policy: BusyPolicy,
     /// The text.
     pub content: String,
     /// Becomes the metadata of the input message.
     pub metadata: Metadata,
-    /// What the client asks of the model for this turn; see [`TurnOpened::MAX_PARAMETERS`].
+    /// The operator or client that retried it; for the audit. Absent with run 0.
+    pub actor: Option<Box<str>>,
+    /// How it is to be run.
+    pub options: TurnOptions,
+}
+
+impl TurnOpened {
+    /// Bytes that it counts against budgets.
+    pub fn size(&self) -> usize {
+        self.content.len() + self.metadata.size() + self.options.parameters.size() + 256
+    }
+}
+
+/// How a turn is to be run. It travels with the turn, through takeovers, retries and continuations, is in no history, and is stored as the JSON
+/// object that it serialises to.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TurnOptions {
+    /// What happens when the thread has a turn under way.
+    pub busy_policy: BusyPolicy,
+    /// What the client asks of the model; see [`TurnOptions::MAX_PARAMETERS`].
+    #[serde(skip_serializing_if = "Metadata::is_empty")]
     pub parameters: Metadata,
     /// A successful turn sends the agent a `work_request` task.
     pub work_request: bool,
     /// A successful turn sends the agent a `memory` task.
     pub memory: bool,
-    /// Who retried it; for the audit. Absent with run 0.
-    pub actor: Option<Box<str>>,
     /// For tracing across services.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<Box<str>>,
 }
 
-impl TurnOpened {
+impl TurnOptions {
     /// Most bytes of the parameters: sampling and limits under the names of OpenAI's chat completions, `instructions` (text), and
-    /// whatever the agent's workflow knows. They travel with the turn, through takeovers and retries, and are in no history.
+    /// whatever the agent's workflow knows.
     pub const MAX_PARAMETERS: usize = 64 << 10;
-
-    /// Bytes that it counts against budgets.
-    pub fn size(&self) -> usize {
-        self.content.len() + self.metadata.size() + self.parameters.size() + 256
-    }
 }
 
 /// What a failure means for the queue.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use model::{
     AgentId, CommandId, Control, ControlKind, Message, Metadata, Position, QueryTarget, QueueStatus,
-    QueuedTask, Seq, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnToken,
+    QueuedTask, Seq, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions, TurnToken,
 };
 
 /// What the store is asked about an order before anything comes of it.
@@ -61,15 +61,13 @@ pub struct Start {
     pub content: String,
     /// The input's metadata.
     pub metadata: Metadata,
-    /// What the client asks of the model; empty for a task's turn.
-    pub parameters: Metadata,
     /// Chunks of this run have come already, from a request of the owner before: only the rules are wanted, nothing is
     /// published.
     pub is_adopted: bool,
     /// What the chunks of the answer must carry.
     pub token: TurnToken,
-    /// For tracing across services.
-    pub correlation_id: Option<Box<str>>,
+    /// How the turn is to be run; the default for a task's.
+    pub options: TurnOptions,
 }
 
 /// How an agent's turns are run, as its settings say at the start of a turn.

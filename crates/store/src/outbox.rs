@@ -1,8 +1,8 @@
 //! What is published after a commit, as it stands in the outbox.
 
 use model::{
-    AgentId, BusyPolicy, CommandId, MessageId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, TurnId,
-    TurnOpened,
+    AgentId, CommandId, MessageId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
+    TurnOptions,
 };
 use partition::{Outgoing, Pause, TurnEnded, TurnStatus};
 use serde::{Deserialize, Serialize};
@@ -28,12 +28,8 @@ enum Entry {
         content: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<String>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        parameters: Option<String>,
-        work_request: bool,
-        memory: bool,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        correlation_id: Option<String>,
+        /// [`TurnOptions`] as text, like metadata.
+        options: String,
     },
     Turn {
         id: String,
@@ -85,10 +81,7 @@ impl From<&Outgoing> for Entry {
                 agent: opened.agent.clone(),
                 content: storable(&opened.content),
                 metadata: text(&opened.metadata),
-                parameters: text(&opened.parameters),
-                work_request: opened.work_request,
-                memory: opened.memory,
-                correlation_id: opened.correlation_id.as_deref().map(storable),
+                options: options(&opened.options),
             },
             Outgoing::TurnEnded(ended) => Self::Turn {
                 id: ended.turn.as_str().to_owned(),
@@ -120,30 +113,18 @@ impl TryFrom<Entry> for Outgoing {
                 content,
                 metadata: metadata.map_or(Ok(Metadata::EMPTY), |json| object(&json))?,
             }),
-            Entry::Opened {
-                id,
-                thread,
-                agent,
-                content,
-                metadata,
-                parameters,
-                work_request,
-                memory,
-                correlation_id,
-            } => Self::TurnOpened(Box::new(TurnOpened {
-                turn: TurnId::parse(&id).map_err(|error| error.to_string())?,
-                thread,
-                agent,
-                run: 0,
-                policy: BusyPolicy::Enqueue,
-                content,
-                metadata: metadata.map_or(Ok(Metadata::EMPTY), |json| object(&json))?,
-                parameters: parameters.map_or(Ok(Metadata::EMPTY), |json| object(&json))?,
-                work_request,
-                memory,
-                actor: None,
-                correlation_id: correlation_id.map(String::into_boxed_str),
-            })),
+            Entry::Opened { id, thread, agent, content, metadata, options } => {
+                Self::TurnOpened(Box::new(TurnOpened {
+                    turn: TurnId::parse(&id).map_err(|error| error.to_string())?,
+                    thread,
+                    agent,
+                    run: 0,
+                    content,
+                    metadata: metadata.map_or(Ok(Metadata::EMPTY), |json| object(&json))?,
+                    actor: None,
+                    options: serde_json::from_str(&options).map_err(|error| error.to_string())?,
+                }))
+            }
             Entry::Turn { id, thread, agent, status, task, message, batch, code } => {
                 Self::TurnEnded(TurnEnded {
                     turn: TurnId::parse(&id).map_err(|error| error.to_string())?,
@@ -167,6 +148,11 @@ impl TryFrom<Entry> for Outgoing {
 
 fn text(metadata: &Metadata) -> Option<String> {
     metadata.as_map().and_then(|map| serde_json::to_string(map).ok())
+}
+
+fn options(options: &TurnOptions) -> String {
+    // Nothing in them can fail to become JSON.
+    serde_json::to_string(options).unwrap_or_else(|_| "{}".to_owned())
 }
 
 fn object(json: &str) -> Result<Metadata, String> {

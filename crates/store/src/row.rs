@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use model::{
     AgentId, BatchType, Bucket, BusyPolicy, IdRange, MessageId, MessageKey, Metadata, Position, QueuedTask,
-    Role, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
+    Role, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
 };
 use serde_json::Value;
 use sqlx::Row;
@@ -52,14 +52,16 @@ pub(crate) fn opened(row: &PgRow) -> Result<TurnOpened, StoreError> {
         thread: parse_column(row, "thread_id", ThreadId::parse)?,
         agent: parse_column(row, "agent_id", AgentId::parse)?,
         run: row.try_get::<i32, _>("run")?.unsigned_abs(),
-        policy: parse_column(row, "policy", |name| BusyPolicy::from_name(name).ok_or("no such policy"))?,
         content: row.try_get("content")?,
         metadata: metadata(row)?,
-        parameters: object(row, "parameters")?,
-        work_request: row.try_get("work_request")?,
-        memory: row.try_get("memory")?,
         actor: row.try_get::<Option<String>, _>("actor")?.map(Into::into),
-        correlation_id: row.try_get::<Option<String>, _>("correlation_id")?.map(Into::into),
+        options: TurnOptions {
+            busy_policy: parse_column(row, "policy", |name| BusyPolicy::from_name(name).ok_or("no such policy"))?,
+            parameters: object(row, "parameters")?,
+            work_request: row.try_get("work_request")?,
+            memory: row.try_get("memory")?,
+            correlation_id: row.try_get::<Option<String>, _>("correlation_id")?.map(Into::into),
+        },
     })
 }
 

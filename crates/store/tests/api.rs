@@ -129,9 +129,12 @@ async fn failed_turns_are_paged_by_their_ids() {
     assert_eq!(page(Some("c"), 2).await, []);
     let row = store.failed_turn(&t, &turn(&t, "b")).await.unwrap().unwrap();
     let opened = &row.opened;
-    assert_eq!((opened.agent.as_str(), opened.run, opened.policy), ("otto", 2, BusyPolicy::Reject));
     assert_eq!(
-        (opened.work_request, opened.memory, opened.correlation_id.as_deref()),
+        (opened.agent.as_str(), opened.run, opened.options.busy_policy),
+        ("otto", 2, BusyPolicy::Reject)
+    );
+    assert_eq!(
+        (opened.options.work_request, opened.options.memory, opened.options.correlation_id.as_deref()),
         (true, false, Some("trace"))
     );
     assert_eq!((opened.content.as_str(), opened.metadata.to_value()), ("question", json!({"k": 1})));

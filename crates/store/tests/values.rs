@@ -2,7 +2,7 @@
 
 use model::{
     AgentId, BatchType, BusyPolicy, CommandId, Message, MessageKey, Position, QueuedTask, Role, Seq, Task,
-    TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
+    TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
 };
 use partition::{
     AgentWrite, AuditWrite, FailedTask, FailedTurn, OpenTurn, Otherwise, TaskWrite, TurnWrite, Wait,
@@ -91,14 +91,16 @@ pub(crate) fn input(thread: &str, turn: &TurnId, run: u32) -> TurnOpened {
         thread: ThreadId::parse(thread).unwrap(),
         agent: agent("someone"),
         run,
-        policy: BusyPolicy::Interrupt,
         content: format!("question of {turn}"),
         metadata: metadata(json!({"a": [1, {"b": null}]})),
-        parameters: metadata(json!({"temperature": 0.5, "instructions": format!("of {turn}")})),
-        work_request: true,
-        memory: false,
         actor: (run > 0).then(|| "anna".into()),
-        correlation_id: Some("c-1".into()),
+        options: TurnOptions {
+            busy_policy: BusyPolicy::Interrupt,
+            parameters: metadata(json!({"temperature": 0.5, "instructions": format!("of {turn}")})),
+            work_request: true,
+            memory: false,
+            correlation_id: Some("c-1".into()),
+        },
     }
 }
 

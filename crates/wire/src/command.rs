@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use model::{
     AgentId, Bucket, BusyPolicy, CommandId, Control, ControlKind, InvalidMetadata, Metadata, Refusal, Task,
-    TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
+    TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
 };
 use prost::Message as _;
 
@@ -149,27 +149,43 @@ pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOp
     }
     check_input(&opened.content)?;
     short("actor", &opened.actor, MAX_ACTOR_BYTES)?;
-    without_nul("correlation_id", &opened.correlation_id)?;
-    let parameters = convert::metadata(opened.parameters)?;
-    parameters.check_numbers().map_err(InvalidField::from)?;
-    if parameters.size() > TurnOpened::MAX_PARAMETERS {
-        let (field, bytes, most) = ("parameters", parameters.size(), TurnOpened::MAX_PARAMETERS);
-        return Err(InvalidCommand::TooLong { field, bytes, most });
-    }
     Ok(TurnOpened {
         turn,
         thread: thread.clone(),
         agent,
         run: opened.run,
-        policy: numbered("policy", opened.policy, &BusyPolicy::ALL)?,
         content: opened.content,
         metadata: metadata(opened.metadata, is_heartbeat_of(&opened.turn_id))?,
-        parameters,
-        work_request: opened.work_request,
-        memory: opened.memory,
         actor: (!opened.actor.is_empty()).then(|| opened.actor.into()),
-        correlation_id: convert::correlation_id(&opened.correlation_id)?,
+        options: options(opened.options.unwrap_or_default())?,
     })
+}
+
+fn options(options: pb::TurnOptions) -> Result<TurnOptions, InvalidCommand> {
+    without_nul("correlation_id", &options.correlation_id)?;
+    let parameters = convert::metadata(options.parameters)?;
+    parameters.check_numbers().map_err(InvalidField::from)?;
+    if parameters.size() > TurnOptions::MAX_PARAMETERS {
+        let (field, bytes, most) = ("parameters", parameters.size(), TurnOptions::MAX_PARAMETERS);
+        return Err(InvalidCommand::TooLong { field, bytes, most });
+    }
+    Ok(TurnOptions {
+        busy_policy: numbered("busy_policy", options.busy_policy, &BusyPolicy::ALL)?,
+        parameters,
+        work_request: options.work_request,
+        memory: options.memory,
+        correlation_id: convert::correlation_id(&options.correlation_id)?,
+    })
+}
+
+fn pb_options(options: &TurnOptions) -> pb::TurnOptions {
+    pb::TurnOptions {
+        busy_policy: options.busy_policy as i32,
+        parameters: convert::pb_metadata(&options.parameters),
+        work_request: options.work_request,
+        memory: options.memory,
+        correlation_id: options.correlation_id.as_deref().unwrap_or_default().to_owned(),
+    }
 }
 
 /// Each kind of task has its queue: what follows turns must not stand before tasks, wherever it comes from.
@@ -289,20 +305,15 @@ fn numbered<T: Copy>(field: &'static str, number: i32, all: &[T]) -> Result<T, I
 
 /// The payload that opens a turn, for `chunks.<thread>`.
 pub fn encode_opened(opened: &TurnOpened) -> Bytes {
-    let text = |text: &Option<Box<str>>| text.as_deref().unwrap_or_default().to_owned();
     let opened = pb::TurnOpened {
         turn_id: opened.turn.as_str().to_owned(),
         session_id: opened.thread.as_str().to_owned(),
         agent_id: opened.agent.as_str().to_owned(),
         run: opened.run,
-        policy: opened.policy as i32,
         content: opened.content.clone(),
         metadata: convert::pb_metadata(&opened.metadata),
-        work_request: opened.work_request,
-        memory: opened.memory,
-        actor: text(&opened.actor),
-        correlation_id: text(&opened.correlation_id),
-        parameters: convert::pb_metadata(&opened.parameters),
+        actor: opened.actor.as_deref().unwrap_or_default().to_owned(),
+        options: Some(pb_options(&opened.options)),
     };
     pb::Frame { opened: Some(opened), ..pb::Frame::default() }.encode_to_vec().into()
 }

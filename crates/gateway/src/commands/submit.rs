@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use model::{
-    AgentId, Bucket, BusyPolicy, MessageId, Metadata, Position, QueryTarget, ThreadId, TurnId, TurnOpened,
+    AgentId, Bucket, BusyPolicy, MessageId, Metadata, Position, QueryTarget, ThreadId, TurnId, TurnOpened, TurnOptions,
 };
 use protocols::Cursor;
 use protocols::request::BadRequest;
@@ -151,20 +151,22 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     Ok(Submission::New(Box::new(opened(input, turn, policy, settings))))
 }
 
-fn opened(input: &Input, turn: TurnId, policy: BusyPolicy, settings: ThreadSettings) -> TurnOpened {
+fn opened(input: &Input, turn: TurnId, busy_policy: BusyPolicy, settings: ThreadSettings) -> TurnOpened {
     TurnOpened {
         turn,
         thread: input.thread.clone(),
         agent: settings.agent,
         run: 0,
-        policy,
         content: input.content.clone(),
         metadata: input.metadata.clone(),
-        parameters: input.parameters.values.clone(),
-        work_request: settings.work_request,
-        memory: settings.memory,
         actor: None,
-        correlation_id: input.correlation_id.clone(),
+        options: TurnOptions {
+            busy_policy,
+            parameters: input.parameters.values.clone(),
+            work_request: settings.work_request,
+            memory: settings.memory,
+            correlation_id: input.correlation_id.clone(),
+        },
     }
 }
 

@@ -1,7 +1,7 @@
 //! What people and services write: checked as its owner will check it, so that what is taken is not refused later.
 
 use axum::http::StatusCode;
-use model::{InvalidMetadata, Metadata, TurnOpened};
+use model::{InvalidMetadata, Metadata, TurnOptions};
 use protocols::request::{BadRequest, Instructions, Wanted};
 use serde_json::{Map, Value};
 
@@ -59,8 +59,8 @@ fn checked(map: Map<String, Value>) -> Result<Metadata, Problem> {
     let parameters = Metadata::new(map).map_err(invalid)?;
     parameters.check_numbers().map_err(invalid)?;
     match parameters.size() {
-        size if size > TurnOpened::MAX_PARAMETERS => {
-            let most = TurnOpened::MAX_PARAMETERS;
+        size if size > TurnOptions::MAX_PARAMETERS => {
+            let most = TurnOptions::MAX_PARAMETERS;
             let detail = format!("what is asked of the model has {size} bytes; at most {most} are allowed");
             Err(Problem::too_large("parameters_too_large", detail))
         }

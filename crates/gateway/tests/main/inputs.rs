@@ -49,10 +49,10 @@ async fn an_input_is_in_the_stream_when_it_is_accepted() {
         })
     );
     assert_eq!((opened.thread.as_str(), opened.agent.as_str(), opened.run), ("t1", "t1", 0));
-    assert_eq!((opened.content.as_str(), opened.policy), ("hello", BusyPolicy::Enqueue));
+    assert_eq!((opened.content.as_str(), opened.options.busy_policy), ("hello", BusyPolicy::Enqueue));
     assert_eq!(opened.metadata.to_value(), json!({"lang": "de", "n": 1}));
-    assert_eq!((opened.work_request, opened.memory), (false, false), "nobody asked for them");
-    assert_eq!(opened.correlation_id.as_deref(), Some("trace-1"));
+    assert_eq!((opened.options.work_request, opened.options.memory), (false, false), "nobody asked for them");
+    assert_eq!(opened.options.correlation_id.as_deref(), Some("trace-1"));
     let other = post(town.gateways[0], MESSAGES, &json!({"content": "hello"})).await;
     assert_ne!(other.json()["turn_id"], turn, "without a key each one is another turn");
 }
@@ -223,8 +223,8 @@ async fn the_agent_and_the_policy_are_the_inputs_or_the_threads_or_the_defaults(
     for (n, (body, agent, policy, follow_ups)) in cases.into_iter().enumerate() {
         assert_eq!(post(gateway, MESSAGES, &body).await.status, 202);
         let opened = orders.turn(n).await;
-        assert_eq!((opened.agent.as_str(), opened.policy), (agent, policy));
-        assert_eq!((opened.work_request, opened.memory), follow_ups, "{agent}");
+        assert_eq!((opened.agent.as_str(), opened.options.busy_policy), (agent, policy));
+        assert_eq!((opened.options.work_request, opened.options.memory), follow_ups, "{agent}");
     }
 }
 
@@ -251,7 +251,7 @@ async fn a_busy_thread_refuses_what_must_not_wait() {
         202,
         "without an owner the owner decides later"
     );
-    assert_eq!(orders.turn(0).await.policy, BusyPolicy::Reject);
+    assert_eq!(orders.turn(0).await.options.busy_policy, BusyPolicy::Reject);
     let owner = town.owner(1, vec![]).await;
     assert_eq!(post(gateway, MESSAGES, &reject).await.status, 202);
     let other = TurnId::foreground(&thread(), "other").unwrap();

@@ -94,7 +94,7 @@ async fn what_is_asked_of_the_model_goes_with_the_turn() {
     for (n, ((name, path, body), expected)) in requests("t1", more).into_iter().zip(expected).enumerate() {
         let status = begin(&town, &path, &body).await;
         assert!(matches!(status, 200 | 202), "{name}: {status}");
-        assert_eq!(orders.turn(n).await.parameters.to_value(), expected, "{name}");
+        assert_eq!(orders.turn(n).await.options.parameters.to_value(), expected, "{name}");
     }
 }
 
@@ -140,7 +140,7 @@ async fn the_agents_settings_decide_about_instructions() {
         let status = begin(&town, &path, &body).await;
         assert!(matches!(status, 200 | 202), "{name}: {status}");
         let opened = orders.turn(n).await;
-        assert_eq!(opened.parameters.to_value(), json!({"instructions": "Be brief."}), "{name}");
+        assert_eq!(opened.options.parameters.to_value(), json!({"instructions": "Be brief."}), "{name}");
         assert_eq!(opened.metadata.get("instructions"), None, "{name}: it is in no history");
     }
 }
@@ -241,5 +241,5 @@ async fn parameters_have_bounds_and_belong_to_the_input() {
     };
     assert_eq!([keyed(0.5).await, keyed(0.5).await, keyed(0.6).await], [202, 202, 422]);
     let first = orders.turn(0).await;
-    assert_eq!(first.parameters.to_value(), json!({"temperature": 0.5}));
+    assert_eq!(first.options.parameters.to_value(), json!({"temperature": 0.5}));
 }

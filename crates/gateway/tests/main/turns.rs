@@ -268,9 +268,15 @@ async fn failed_turns_are_listed_retried_and_dropped() {
         assert_eq!((accepted.status, &shown["run"]), (202, &json!(3)));
         assert_eq!(shown["message_id"], turn("b").answer(3).as_str());
         let opened = orders.turn(n).await;
-        assert_eq!((opened.turn, opened.run, opened.policy), (turn("b"), 3, BusyPolicy::Enqueue));
+        assert_eq!(
+            (opened.turn, opened.run, opened.options.busy_policy),
+            (turn("b"), 3, BusyPolicy::Enqueue)
+        );
         assert_eq!((opened.content.as_str(), opened.metadata.to_value()), ("question", json!({"k": 1})));
-        assert_eq!((opened.work_request, opened.memory, opened.actor.as_deref()), (true, false, Some("mia")));
+        assert_eq!(
+            (opened.options.work_request, opened.options.memory, opened.actor.as_deref()),
+            (true, false, Some("mia"))
+        );
     }
     let dropped = bare(gateway, "DELETE", &format!("{list}/{}", turn("c"))).await;
     assert_eq!((dropped.status, &dropped.json()["done"]), (200, &json!(true)));

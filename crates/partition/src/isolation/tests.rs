@@ -89,14 +89,10 @@ fn both() -> Both {
         thread: thread.clone(),
         agent: thread.agent(),
         run: 0,
-        policy: model::BusyPolicy::Enqueue,
         content: "x".to_owned(),
         metadata: Metadata::EMPTY,
-        parameters: Metadata::EMPTY,
-        work_request: true,
-        memory: false,
         actor: None,
-        correlation_id: None,
+        options: model::TurnOptions { work_request: true, ..model::TurnOptions::default() },
     };
     let failed = FailedTurn {
         opened,

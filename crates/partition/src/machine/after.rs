@@ -1,6 +1,9 @@
 //! What follows a completed turn: tasks for its agent, and the heartbeat that its answer asks for.
 
-use model::{BusyPolicy, CommandId, Message, Metadata, Position, Task, TaskId, TaskKind, TurnId, TurnOpened};
+use model::{
+    BusyPolicy, CommandId, Message, Metadata, Position, Task, TaskId, TaskKind, TurnId, TurnOpened,
+    TurnOptions,
+};
 use serde_json::{Map, Value, json};
 
 use crate::turn::{Source, Turn};
@@ -59,10 +62,10 @@ fn opening(opened: &TurnOpened, answer: Position, metadata: Metadata) -> Option<
     Some(Outgoing::TurnOpened(Box::new(TurnOpened {
         turn: TurnId::foreground(&opened.thread, &format!("h{answer}")).ok()?,
         run: 0,
-        policy: BusyPolicy::Enqueue,
         content: CONTENT.to_owned(),
         metadata,
         actor: None,
+        options: TurnOptions { busy_policy: BusyPolicy::Enqueue, ..opened.options.clone() },
         ..opened.clone()
     })))
 }
@@ -82,9 +85,9 @@ pub(super) fn pause(opened: &TurnOpened, run: u32) -> Option<Pause> {
 /// what was said: a workflow cannot look the turn up.
 pub(super) fn tasks(opened: &TurnOpened, messages: &[Message], batch: Option<Position>) -> Vec<Task> {
     let wanted = [
-        (opened.work_request, TaskKind::WorkRequest, "work", "Do the work that this turn asks for."),
+        (opened.options.work_request, TaskKind::WorkRequest, "work", "Do the work that this turn asks for."),
         (
-            opened.memory,
+            opened.options.memory,
             TaskKind::Memory,
             "memory",
             "Note the facts of this turn that are worth remembering.",

@@ -159,7 +159,7 @@ impl CommandQueue {
                 true => opened.run <= run,
                 false => {
                     opened.thread == *thread
-                        && matches!(opened.policy, BusyPolicy::Interrupt | BusyPolicy::Rollback)
+                        && matches!(opened.options.busy_policy, BusyPolicy::Interrupt | BusyPolicy::Rollback)
                 }
             },
             Pending::Command { command: Command::Control(control), .. } => {
@@ -370,7 +370,7 @@ impl Partition {
         if let (true, Some(actor)) = (opened.run > 0, &opened.actor) {
             self.audit_retry(&opened, actor.to_string());
         }
-        let policy = match opened.policy {
+        let policy = match opened.options.busy_policy {
             // A thread in which only background turns are postponed is not busy.
             BusyPolicy::Reject if self.only_postponed_wait(&opened.thread, now) => BusyPolicy::Enqueue,
             policy => policy,

@@ -251,7 +251,7 @@ impl Partition {
         let ended = turn_ended(turn, TurnStatus::Failed, Some(code.clone()));
         let judgement = judge(&failure);
         let correlation_id = match &turn.source {
-            Source::Input(opened) => opened.correlation_id.clone(),
+            Source::Input(opened) => opened.options.correlation_id.clone(),
             Source::Task(_) => None,
         };
         let wait_ms = match &turn.source {

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::{
-    Arrival, Chunk, Failure, Frame, MessageKey, Metadata, Role, Seq, Timestamp, TurnFault, TurnId, TurnOpened,
+    Arrival, Chunk, Failure, Frame, MessageKey, Metadata, Role, Seq, Timestamp, TurnFault, TurnId,
+    TurnOpened, TurnOptions,
 };
 use scheduling::{AgentQueue, Head, Readiness};
 
@@ -486,15 +487,15 @@ fn is_ours(end: &TurnEnd) -> bool {
 }
 
 fn start(turn: &Turn) -> Start {
-    let (task, content, metadata, parameters, correlation_id) = match &turn.source {
+    let (task, content, metadata, options) = match &turn.source {
         Source::Input(opened) => {
-            let TurnOpened { content, metadata, parameters, correlation_id, .. } = &**opened;
-            (None, content.clone(), metadata.clone(), parameters.clone(), correlation_id.clone())
+            let TurnOpened { content, metadata, options, .. } = &**opened;
+            (None, content.clone(), metadata.clone(), options.clone())
         }
         Source::Task(queued) => {
             let task = &queued.task;
             let (of_task, content) = (Some((task.id.clone(), task.kind)), task.content.clone());
-            (of_task, content, task.metadata.clone(), Metadata::EMPTY, None)
+            (of_task, content, task.metadata.clone(), TurnOptions::default())
         }
     };
     Start {
@@ -506,9 +507,8 @@ fn start(turn: &Turn) -> Start {
         task,
         content,
         metadata,
-        parameters,
         is_adopted: turn.is_adopted,
         token: turn.token.clone(),
-        correlation_id,
+        options,
     }
 }

@@ -2,7 +2,7 @@
 
 use model::{
     AgentId, Bucket, BusyPolicy, Command, Metadata, PartitionId, Task, TaskId, TaskKind, ThreadId, TurnId,
-    TurnOpened,
+    TurnOpened, TurnOptions,
 };
 use serde_json::{Map, json};
 
@@ -64,7 +64,7 @@ fn input(
 ) -> Option<TurnOpened> {
     let is_own = rng.chance(0.6);
     let agent = if is_own { thread.agent() } else { threads[rng.index(threads.len())].0.agent() };
-    let policy = match rng.chance(scenario.turning.impatient) {
+    let busy_policy = match rng.chance(scenario.turning.impatient) {
         true => rng.pick([BusyPolicy::Reject, BusyPolicy::Interrupt, BusyPolicy::Rollback]),
         false => BusyPolicy::Enqueue,
     };
@@ -73,14 +73,16 @@ fn input(
         thread: thread.clone(),
         agent,
         run: 0,
-        policy,
         content: format!("input {number}"),
         metadata: Metadata::EMPTY,
-        parameters: Metadata::new(Map::from_iter([("seed".to_owned(), json!(number))])).ok()?,
-        work_request: rng.chance(scenario.turning.follow_ups),
-        memory: rng.chance(scenario.turning.follow_ups),
         actor: None,
-        correlation_id: None,
+        options: TurnOptions {
+            busy_policy,
+            parameters: Metadata::new(Map::from_iter([("seed".to_owned(), json!(number))])).ok()?,
+            work_request: rng.chance(scenario.turning.follow_ups),
+            memory: rng.chance(scenario.turning.follow_ups),
+            correlation_id: None,
+        },
     })
 }
 

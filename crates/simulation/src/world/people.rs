@@ -41,9 +41,11 @@ impl World {
             return;
         }
         let FailedTurn { opened, .. } = failed[self.rng.index(failed.len())].clone();
-        let policy = if self.rng.chance(0.5) { opened.policy } else { BusyPolicy::Enqueue };
+        let is_same = self.rng.chance(0.5);
+        let busy_policy = if is_same { opened.options.busy_policy } else { BusyPolicy::Enqueue };
+        let options = TurnOptions { busy_policy, ..opened.options.clone() };
         let actor = Some("somebody".into());
-        let again = TurnOpened { run: opened.run + 1, policy, actor, ..opened };
+        let again = TurnOpened { run: opened.run + 1, options, actor, ..opened };
         self.coverage.retries += 1;
         self.publish_command(Command::Turn(Box::new(again.clone())));
         if self.rng.chance(0.3) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use model::{
     AgentId, Arrival, BusyPolicy, Chunk, Command, CommandId, Control, ControlKind, Frame, MessageId,
     MessageKey, Metadata, Outcome, PartitionId, Position, QueuedTask, Refusal, Role, Seq, Task, TaskId,
-    TaskKind, ThreadId, Timestamp, TokenKey, TurnId, TurnOpened,
+    TaskKind, ThreadId, Timestamp, TokenKey, TurnId, TurnOpened, TurnOptions,
 };
 use partition::{
     Action, Body, CommandKey, Commit, Entry, Input, Known, Limits, Partition, Raw, Report, SavedAgent,

@@ -87,20 +87,16 @@ fn with_tasks(positions: &[i64], more: bool) -> Takeover {
     Takeover { agents: vec![saved], ..bare() }
 }
 
-fn input(name: &str, policy: BusyPolicy) -> Command {
+fn input(name: &str, busy_policy: BusyPolicy) -> Command {
     Command::Turn(Box::new(TurnOpened {
         turn: input_turn(name),
         thread: agent().thread(),
         agent: agent(),
         run: 0,
-        policy,
         content: "hello".to_owned(),
         metadata: Metadata::EMPTY,
-        parameters: Metadata::EMPTY,
-        work_request: false,
-        memory: false,
         actor: None,
-        correlation_id: None,
+        options: TurnOptions { busy_policy, ..TurnOptions::default() },
     }))
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{AgentId, BusyPolicy, MessageId, ThreadId, Timestamp, TurnId, TurnOpened};
+use model::{AgentId, BusyPolicy, MessageId, ThreadId, Timestamp, TurnId, TurnOpened, TurnOptions};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -253,14 +253,16 @@ fn failed(row: &PgRow) -> Result<Option<FailedTurnRow>, StoreError> {
         thread: parse_column(row, "thread_id", ThreadId::parse)?,
         agent: parse_column(row, "agent_id", AgentId::parse)?,
         run: row.try_get::<i32, _>("run")?.unsigned_abs(),
-        policy: parse_column(row, "policy", |name| BusyPolicy::from_name(name).ok_or("no such policy"))?,
         content: row.try_get("content")?,
         metadata: metadata(row)?,
-        parameters: object(row, "parameters")?,
-        work_request: row.try_get("work_request")?,
-        memory: row.try_get("memory")?,
         actor: None,
-        correlation_id: row.try_get::<Option<String>, _>("correlation_id")?.map(Into::into),
+        options: TurnOptions {
+            busy_policy: parse_column(row, "policy", |name| BusyPolicy::from_name(name).ok_or("no such policy"))?,
+            parameters: object(row, "parameters")?,
+            work_request: row.try_get("work_request")?,
+            memory: row.try_get("memory")?,
+            correlation_id: row.try_get::<Option<String>, _>("correlation_id")?.map(Into::into),
+        },
     };
     Ok(Some(FailedTurnRow {
         opened,

@@ -58,7 +58,7 @@ fn failures(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let inputs: Vec<(i64, &TurnOpened)> =
         rows.iter().map(|(number, failed)| (*number, &failed.opened)).collect();
     opened(statement, &inputs)
-        .bind(column(&inputs, |(_, input)| input.correlation_id.as_deref()))
+        .bind(column(&inputs, |(_, input)| input.options.correlation_id.as_deref()))
         .bind(column(&rows, |(_, failed)| storable(&failed.code)))
         .bind(column(&rows, |(_, failed)| storable(&failed.text)))
         .bind(column(&rows, |(_, failed)| failed.is_retryable))
@@ -71,7 +71,7 @@ fn inputs(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let incarnation = |number: i64| usize::try_from(number - 1).ok().and_then(|at| group.get(at));
     opened(statement, &inputs)
         .bind(column(&inputs, |(_, input)| input.actor.as_deref().map(storable)))
-        .bind(column(&inputs, |(_, input)| input.correlation_id.as_deref()))
+        .bind(column(&inputs, |(_, input)| input.options.correlation_id.as_deref()))
         .bind(column(&rows, |(_, open)| bigint(open.seq.0)))
         .bind(column(&rows, |(number, _)| incarnation(*number).map_or("", |s| s.incarnation)))
 }
@@ -85,11 +85,11 @@ fn opened(statement: Statement, rows: &[(i64, &TurnOpened)]) -> Statement {
         .bind(column(rows, |(_, input)| input.turn.as_str()))
         .bind(column(rows, |(_, input)| input.agent.as_str()))
         .bind(column(rows, |(_, input)| integer(input.run)))
-        .bind(column(rows, |(_, input)| input.policy.name()))
+        .bind(column(rows, |(_, input)| input.options.busy_policy.name()))
         .bind(column(rows, |(_, input)| input.content.as_str()))
         .bind(column(rows, |(_, input)| object(&input.metadata)))
-        .bind(column(rows, |(_, input)| input.work_request))
-        .bind(column(rows, |(_, input)| input.memory))
+        .bind(column(rows, |(_, input)| input.options.work_request))
+        .bind(column(rows, |(_, input)| input.options.memory))
 }
 
 /// `$31` to `$34`, `$50` to `$53`.
@@ -126,8 +126,8 @@ fn parameters(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let failed: Vec<(i64, &FailedTurn)> = folded_of(group, coalesce::failed_turns);
     let saved: Vec<(i64, &OpenTurn)> = folded_of(group, coalesce::open_turns);
     statement
-        .bind(column(&failed, |(_, failed)| object(&failed.opened.parameters)))
-        .bind(column(&saved, |(_, open)| object(&open.opened.parameters)))
+        .bind(column(&failed, |(_, failed)| object(&failed.opened.options.parameters)))
+        .bind(column(&saved, |(_, open)| object(&open.opened.options.parameters)))
 }
 
 fn folded_of<'a, T: 'a>(

@@ -1,6 +1,6 @@
 use model::{
     ActiveTurn, Command, Cut, IdRange, MessageId, OpenMessageStatus, PartitionCount, PartitionId, Position,
-    QueryTarget, QueueStatus, Seq, WaitReason, WaitingTurn,
+    QueryTarget, QueueStatus, Seq, TurnOptions, WaitReason, WaitingTurn,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -45,6 +45,10 @@ fn pb_opened() -> pb::TurnOpened {
         content: "hello".to_owned(),
         ..pb::TurnOpened::default()
     }
+}
+
+fn options_of(opened: &mut pb::TurnOpened) -> &mut pb::TurnOptions {
+    opened.options.get_or_insert_default()
 }
 
 fn opening(change: impl FnOnce(&mut pb::TurnOpened)) -> Vec<u8> {
@@ -93,7 +97,7 @@ proptest! {
     #[test]
     fn openings_come_back_as_they_went(
         (thread, unique, agent) in (id(), "[A-Za-z0-9_-]{1,80}", id()),
-        (run, policy) in (0..=MAX_RUN, prop::sample::select(BusyPolicy::ALL.to_vec())),
+        (run, busy_policy) in (0..=MAX_RUN, prop::sample::select(BusyPolicy::ALL.to_vec())),
         (content, metadata, parameters) in (content(), metadata(), metadata()),
         (work_request, memory) in any::<(bool, bool)>(),
         (actor, correlation_id) in (prop::option::of("[^\\x00]{1,20}"), prop::option::of("[^\\x00]{1,20}")),
@@ -103,8 +107,11 @@ proptest! {
             turn: TurnId::foreground(&thread, &unique).unwrap(),
             agent: AgentId::parse(&agent).unwrap(),
             actor: actor.map(Into::into),
-            correlation_id: correlation_id.map(Into::into),
-            thread, run, policy, content, metadata, parameters, work_request, memory,
+            options: TurnOptions {
+                correlation_id: correlation_id.map(Into::into),
+                busy_policy, parameters, work_request, memory,
+            },
+            thread, run, content, metadata,
         };
         let decoded = decode(&format!("chunks.0.{}", opened.thread), encode_opened(&opened));
         prop_assert_eq!(decoded, Ok(Command::Turn(Box::new(opened))));
@@ -264,27 +271,27 @@ fn hostile_openings_are_refused_with_their_reason() {
         |it| it.agent_id.clear(),
         |it| it.agent_id = "a.b".to_owned(),
         |it| it.agent_id = "x".repeat(129),
-        |it| it.policy = 4,
-        |it| it.policy = -1,
+        |it| options_of(it).busy_policy = 4,
+        |it| options_of(it).busy_policy = -1,
         |it| it.run = MAX_RUN + 1,
         |it| it.actor = "x".repeat(257),
         |it| it.actor = "\0".to_owned(),
-        |it| it.correlation_id = "c\0".to_owned(),
+        |it| options_of(it).correlation_id = "c\0".to_owned(),
     ];
     for change in invalid {
         assert_eq!(of(change), "invalid_command");
     }
-    assert_eq!(of(|it| it.correlation_id = "x".repeat(257)), "invalid_command");
+    assert_eq!(of(|it| options_of(it).correlation_id = "x".repeat(257)), "invalid_command");
     let value = |kind| {
         Some(prost_types::Struct {
             fields: [("tokens_used".to_owned(), prost_types::Value { kind: Some(kind) })].into(),
         })
     };
     use prost_types::value::Kind;
-    let too_long = value(Kind::StringValue("x".repeat(TurnOpened::MAX_PARAMETERS)));
-    assert_eq!(code("chunks.0.t1", opening(|it| it.parameters = too_long)), "invalid_command");
+    let too_long = value(Kind::StringValue("x".repeat(TurnOptions::MAX_PARAMETERS)));
+    assert_eq!(code("chunks.0.t1", opening(|it| options_of(it).parameters = too_long)), "invalid_command");
     assert_eq!(
-        code("chunks.0.t1", opening(|it| it.parameters = value(Kind::NumberValue(1e16)))),
+        code("chunks.0.t1", opening(|it| options_of(it).parameters = value(Kind::NumberValue(1e16)))),
         "metadata_error"
     );
     for (kind, expected) in [

@@ -131,7 +131,7 @@ fn says_all(start: &Start) -> bool {
 /// How the context is built, and complaints about the settings. What the client tells the model has its room in it, too.
 pub(super) fn context_rules(start: &Start, settings: &Map<String, Value>) -> (ContextRules, Vec<String>) {
     let (mut rules, complaints) = ContextRules::of(settings);
-    if let Some(more) = start.parameters.get("instructions").and_then(Value::as_str) {
+    if let Some(more) = start.options.parameters.get("instructions").and_then(Value::as_str) {
         rules.system =
             Some(rules.system.map_or_else(|| more.to_owned(), |system| format!("{system}\n\n{more}")));
     }
@@ -178,8 +178,8 @@ pub(super) fn request(
         summary: context.summary.clone(),
         context_tokens: context.tokens,
         settings,
-        parameters: start.parameters.as_map().cloned().unwrap_or_default(),
-        correlation_id: start.correlation_id.as_deref().map(str::to_owned),
+        parameters: start.options.parameters.as_map().cloned().unwrap_or_default(),
+        correlation_id: start.options.correlation_id.as_deref().map(str::to_owned),
     }
 }
 

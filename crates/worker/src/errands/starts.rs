@@ -217,7 +217,7 @@ impl Starts {
 /// What every line of the log says that beginning the turn writes, whatever the log's filter lets through.
 fn of_turn(start: &Start) -> tracing::Span {
     tracing::error_span!("turn", turn = %start.turn, run = start.run, thread = %start.thread,
-        correlation_id = start.correlation_id.as_deref())
+        correlation_id = start.options.correlation_id.as_deref())
 }
 
 fn answer(start: &Start, started: Started) -> Input {

@@ -7,7 +7,7 @@ use bus::{Bus, BusConfig, StreamOptions, WorkItem, WorkOptions, WorkSubscription
 use bytes::Bytes;
 use model::{
     AgentId, Arrival, BusyPolicy, Chunk, CommandId, Frame, Metadata, PartitionCount, Role, Task, TaskId,
-    TaskKind, ThreadId, TurnId, TurnOpened, TurnToken, WorkflowName,
+    TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions, TurnToken, WorkflowName,
 };
 use runtime::{Clock, Health};
 use serde_json::{Value, json};
@@ -127,14 +127,15 @@ impl Bed {
             turn: turn.clone(),
             agent: AgentId::parse("helper-1").unwrap(),
             run: 0,
-            policy: BusyPolicy::Enqueue,
             content: content.to_owned(),
             metadata: Metadata::EMPTY,
-            parameters: Metadata::EMPTY,
-            work_request: true,
-            memory: true,
             actor: None,
-            correlation_id: Some("c-1".into()),
+            options: TurnOptions {
+                work_request: true,
+                memory: true,
+                correlation_id: Some("c-1".into()),
+                ..TurnOptions::default()
+            },
             thread,
         };
         let subject = wire::subject::chunks_exact(count(), &opened.thread);

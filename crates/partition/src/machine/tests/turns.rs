@@ -58,20 +58,16 @@ fn quiet() -> Limits {
     Limits { checkpoint_ms: i64::MAX, straggler_ms: i64::MAX, ..Limits::default() }
 }
 
-fn opened(name: &str, run: u32, policy: BusyPolicy) -> Command {
+fn opened(name: &str, run: u32, busy_policy: BusyPolicy) -> Command {
     Command::Turn(Box::new(TurnOpened {
         turn: turn(name),
         thread: thread("t"),
         agent: agent(),
         run,
-        policy,
         content: format!("ask {name}"),
         metadata: Metadata::EMPTY,
-        parameters: Metadata::EMPTY,
-        work_request: false,
-        memory: false,
         actor: None,
-        correlation_id: None,
+        options: TurnOptions { busy_policy, ..TurnOptions::default() },
     }))
 }
 
@@ -488,7 +484,7 @@ fn no_more_turns_than_allowed_are_under_way() {
 fn a_failing_turn_is_told_once_with_what_had_come_of_it() {
     let mut script = Script::new();
     let Command::Turn(mut traced) = opened("x", 0, BusyPolicy::Enqueue) else { panic!("a turn") };
-    traced.correlation_id = Some("c-1".into());
+    traced.options.correlation_id = Some("c-1".into());
     script.command(Command::Turn(traced));
     script.say(0, &["one"]);
     script.say(2, &["three"]);

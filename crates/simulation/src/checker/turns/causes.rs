@@ -88,9 +88,9 @@ impl Known<'_> {
             "deadline" => {
                 self.longest_silence_ms(key, turn, run, at.at_ms) > self.turns.rules.deadline_safe_ms
             }
-            "busy" => {
-                self.inputs().any(|(_, opened)| opened.turn == *turn && opened.policy == BusyPolicy::Reject)
-            }
+            "busy" => self
+                .inputs()
+                .any(|(_, opened)| opened.turn == *turn && opened.options.busy_policy == BusyPolicy::Reject),
             "stopped" => self.is_stopped(turn),
             "rolled_back" => self.gave_way(turn, &key.thread),
             "unrequestable" | "unstorable" => self.turns.refused.contains(&(turn.clone(), run)),
@@ -137,8 +137,8 @@ impl Known<'_> {
         let is_task = turn.as_str().starts_with('t');
         self.inputs().any(|(_, opened)| {
             opened.thread == *thread
-                && (opened.policy == BusyPolicy::Rollback
-                    || (is_task && opened.policy == BusyPolicy::Interrupt))
+                && (opened.options.busy_policy == BusyPolicy::Rollback
+                    || (is_task && opened.options.busy_policy == BusyPolicy::Interrupt))
         })
     }
 

@@ -93,8 +93,8 @@ fn check_follow_ups(
         });
         let Some(opened) = opened else { continue };
         let kinds = [
-            (opened.work_request, TaskKind::WorkRequest, "work"),
-            (opened.memory, TaskKind::Memory, "memory"),
+            (opened.options.work_request, TaskKind::WorkRequest, "work"),
+            (opened.options.memory, TaskKind::Memory, "memory"),
         ];
         for (is_wanted, kind, suffix) in kinds {
             if let Ok(id) = TaskId::parse(&format!("{turn}-{suffix}"))

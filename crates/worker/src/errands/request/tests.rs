@@ -1,5 +1,6 @@
 use model::{
-    AgentId, BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp, TurnId, TurnToken,
+    AgentId, BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp, TurnId, TurnOptions,
+    TurnToken,
 };
 use serde_json::json;
 use store::StoredMessage;
@@ -16,10 +17,9 @@ fn start() -> Start {
         task: None,
         content: "now?".to_owned(),
         metadata: Metadata::EMPTY,
-        parameters: Metadata::EMPTY,
         is_adopted: false,
         token: TurnToken::received("secret"),
-        correlation_id: None,
+        options: TurnOptions::default(),
         thread,
     }
 }

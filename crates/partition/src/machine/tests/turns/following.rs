@@ -7,7 +7,7 @@ fn what_follows_a_turn_leaves_with_its_commit() {
     let mut script = Script::new();
     let mut command = opened("x", 0, BusyPolicy::Enqueue);
     if let Command::Turn(opened) = &mut command {
-        (opened.work_request, opened.memory) = (true, true);
+        (opened.options.work_request, opened.options.memory) = (true, true);
     }
     script.command(command);
     script.auto = false;
@@ -67,7 +67,7 @@ fn a_failed_turn_is_followed_by_nothing() {
     let mut script = Script::new();
     let mut command = opened("x", 0, BusyPolicy::Enqueue);
     if let Command::Turn(opened) = &mut command {
-        opened.work_request = true;
+        opened.options.work_request = true;
     }
     script.command(command);
     script.say(0, &["error:{}"]);
@@ -116,7 +116,7 @@ fn an_answer_that_asks_for_it_is_followed_by_a_heartbeat() {
     let mut script = Script::new();
     let mut command = opened("x", 0, BusyPolicy::Reject);
     if let Command::Turn(opened) = &mut command {
-        opened.work_request = true;
+        opened.options.work_request = true;
     }
     script.command(command);
     let mut batches = Vec::new();
@@ -129,7 +129,10 @@ fn an_answer_that_asks_for_it_is_followed_by_a_heartbeat() {
         assert_eq!(next.metadata.get("continues"), Some(&json!(answer.placement.batch_id.to_string())));
         assert_eq!(next.metadata.get("synthetic"), Some(&json!(true)));
         assert_eq!(next.metadata.get("heartbeat"), Some(&json!(number)));
-        assert_eq!((next.policy, next.run, next.work_request), (BusyPolicy::Enqueue, 0, true));
+        assert_eq!(
+            (next.options.busy_policy, next.run, next.options.work_request),
+            (BusyPolicy::Enqueue, 0, true)
+        );
         let next = next.clone();
         script.command(Command::Turn(next));
     }
@@ -163,7 +166,7 @@ fn heartbeats_have_an_end() {
     map.insert("heartbeat".to_owned(), json!(50));
     if let Command::Turn(opened) = &mut command {
         opened.metadata = Metadata::new(map).unwrap();
-        opened.memory = true;
+        opened.options.memory = true;
     }
     script.command(command);
     script.say(0, &["more:and on!"]);

@@ -2,7 +2,7 @@
 
 use model::{
     AgentId, BusyPolicy, Command, CommandId, Control, ControlKind, Metadata, QueryTarget, TaskId, ThreadId,
-    TurnId, TurnOpened,
+    TurnId, TurnOpened, TurnOptions,
 };
 use partition::{FailedTurn, Input, StatusQuery};
 

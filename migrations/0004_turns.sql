@@ -8,20 +8,16 @@ CREATE TABLE failed_turns (
     agent_id       text        NOT NULL,
     -- The run that failed, from 0.
     run            integer     NOT NULL,
-    policy         text        NOT NULL,
     content        text        NOT NULL,
     metadata       jsonb       NOT NULL,
-    work_request   boolean     NOT NULL,
-    memory         boolean     NOT NULL,
-    correlation_id text,
+    -- How the turn is to be run: busy policy, follow-ups, what the client asks of the model. A retry asks for the same.
+    options        jsonb       NOT NULL DEFAULT '{}',
     code           text        NOT NULL,
     text           text        NOT NULL,
     is_retryable   boolean     NOT NULL,
     failed_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- The part of the answer that had arrived: shown with the failed turn, and in no history.
     partial        text        NOT NULL DEFAULT '',
-    -- What the client asked of the model for this turn: a retry asks for the same.
-    parameters     jsonb       NOT NULL DEFAULT '{}',
     PRIMARY KEY (bucket, thread_id, turn_id)
 );
 

@@ -45,20 +45,16 @@ CREATE TABLE spilled_turns (
     turn_id        text        NOT NULL,
     agent_id       text        NOT NULL,
     run            integer     NOT NULL,
-    policy         text        NOT NULL,
     content        text        NOT NULL,
     metadata       jsonb       NOT NULL,
-    work_request   boolean     NOT NULL,
-    memory         boolean     NOT NULL,
+    -- How the turn is to be run: busy policy, follow-ups, what the client asks of the model. A retry asks for the same.
+    options        jsonb       NOT NULL DEFAULT '{}',
     actor          text,
-    correlation_id text,
     -- The entry in the stream: the order in which inputs wait.
     stream_seq     bigint      NOT NULL,
     -- Which stream that counts in: inputs of an earlier stream come before all of the present one.
     incarnation    text        NOT NULL,
     saved_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- What the client asked of the model for this turn.
-    parameters     jsonb       NOT NULL DEFAULT '{}',
     PRIMARY KEY (bucket, thread_id, turn_id)
 );
 

@@ -479,12 +479,12 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
          INSERT INTO spilled_messages (bucket, thread_id, message_id, attempt, role, first_seq, open_ms, idle_ms) VALUES ({bucket}, 'long', 'x', 0, 'user', 1, 1, 1);
          INSERT INTO spilled_chunks (bucket, thread_id, message_id, attempt, chunk_id, arrival, chunk, chunk_type, is_final, metadata)
          VALUES ({bucket}, 'long', 'x', 0, 0, 0, 'secret', 'content', false, '{{}}');
-         INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request, memory, code, text, is_retryable)
-         VALUES ({bucket}, 'long', 'u1', 'a', 0, 'enqueue', 'secret', '{{}}', true, true, 'c', 't', true);
+         INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, content, metadata, code, text, is_retryable)
+         VALUES ({bucket}, 'long', 'u1', 'a', 0, 'secret', '{{}}', 'c', 't', true);
          INSERT INTO failed_messages (bucket, thread_id, position, message_id, attempt, role, batch_type, code, text, is_retryable)
          VALUES ({bucket}, 'long', 1, 'u1', 0, 'assistant', 'user_request', 'c', 'secret', true);
-         INSERT INTO spilled_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request, memory, stream_seq, incarnation)
-         VALUES ({bucket}, 'long', 'u2', 'a', 0, 'enqueue', 'secret', '{{}}', true, true, 1, 's');
+         INSERT INTO spilled_turns (bucket, thread_id, turn_id, agent_id, run, content, metadata, stream_seq, incarnation)
+         VALUES ({bucket}, 'long', 'u2', 'a', 0, 'secret', '{{}}', 1, 's');
          INSERT INTO expired_messages (bucket, thread_id, message_id) VALUES ({bucket}, 'long', 'u0');
          INSERT INTO idempotency_keys (bucket, thread_id, key, digest, turn_id) VALUES ({bucket}, 'long', 'k', '', 'u1');
          INSERT INTO responses (bucket, thread_id, turn_id, model, background, metadata) VALUES ({bucket}, 'long', 'u1', 'm', false, '{{}}');

@@ -150,7 +150,8 @@ fn text(metadata: &Metadata) -> Option<String> {
     metadata.as_map().and_then(|map| serde_json::to_string(map).ok())
 }
 
-fn options(options: &TurnOptions) -> String {
+/// The options of a turn as JSON.
+pub(crate) fn options(options: &TurnOptions) -> String {
     // Nothing in them can fail to become JSON.
     serde_json::to_string(options).unwrap_or_else(|_| "{}".to_owned())
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use model::{
-    AgentId, BatchType, Bucket, BusyPolicy, IdRange, MessageId, MessageKey, Metadata, Position, QueuedTask,
-    Role, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
+    AgentId, BatchType, Bucket, IdRange, MessageId, MessageKey, Metadata, Position, QueuedTask, Role, Task,
+    TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
 };
 use serde_json::Value;
 use sqlx::Row;
@@ -45,7 +45,7 @@ pub(crate) fn queued(row: &PgRow, agent: &AgentId) -> Result<QueuedTask, StoreEr
     })
 }
 
-/// An input from the columns of `open_turns`.
+/// An input from the columns that `spilled_turns` and `failed_turns` share; without its actor, which only the former has.
 pub(crate) fn opened(row: &PgRow) -> Result<TurnOpened, StoreError> {
     Ok(TurnOpened {
         turn: parse_column(row, "turn_id", TurnId::parse)?,
@@ -54,15 +54,13 @@ pub(crate) fn opened(row: &PgRow) -> Result<TurnOpened, StoreError> {
         run: row.try_get::<i32, _>("run")?.unsigned_abs(),
         content: row.try_get("content")?,
         metadata: metadata(row)?,
-        actor: row.try_get::<Option<String>, _>("actor")?.map(Into::into),
-        options: TurnOptions {
-            busy_policy: parse_column(row, "policy", |name| BusyPolicy::from_name(name).ok_or("no such policy"))?,
-            parameters: object(row, "parameters")?,
-            work_request: row.try_get("work_request")?,
-            memory: row.try_get("memory")?,
-            correlation_id: row.try_get::<Option<String>, _>("correlation_id")?.map(Into::into),
-        },
+        actor: None,
+        options: options(row)?,
     })
+}
+
+fn options(row: &PgRow) -> Result<TurnOptions, StoreError> {
+    serde_json::from_value(row.try_get("options")?).map_err(|error| column_error("options", &error))
 }
 
 pub(crate) fn metadata(row: &PgRow) -> Result<Metadata, StoreError> {

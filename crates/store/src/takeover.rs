@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use model::{AgentId, BUCKETS, Chunk, ChunkKind, PartitionCount, PartitionId, Position, Seq, TokenKey};
+use model::{
+    AgentId, BUCKETS, Chunk, ChunkKind, PartitionCount, PartitionId, Position, Seq, TokenKey, TurnOpened,
+};
 use partition::{OpenTurn, OutboxBatch, SavedAgent, Straggler, Takeover};
 use sqlx::postgres::PgRow;
 use sqlx::{Row, ValueRef};
@@ -85,8 +87,11 @@ impl Store {
         let statement = sqlx::query(include_str!("takeover/spilled_turns.sql"))
             .bind(buckets.to_vec())
             .bind(incarnation.unwrap_or_default().to_owned());
-        let open =
-            |row: &PgRow| Ok(OpenTurn { opened: opened(row)?, seq: Seq(unsigned(row, "stream_seq")?) });
+        let open = |row: &PgRow| {
+            let actor = row.try_get::<Option<String>, _>("actor")?.map(Into::into);
+            let opened = TurnOpened { actor, ..opened(row)? };
+            Ok(OpenTurn { opened, seq: Seq(unsigned(row, "stream_seq")?) })
+        };
         self.rows(statement).await?.iter().map(open).collect()
     }
 

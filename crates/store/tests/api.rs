@@ -101,10 +101,10 @@ pub(crate) async fn messages(database: &Database, rows: &[(i64, i64, &str, &str,
 
 async fn insert_failed(database: &Database, turn: &TurnId, run: u32) {
     let sql = format!(
-        "INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
-                                   memory, correlation_id, code, text, is_retryable)
-         VALUES ($b(t), 't', '{turn}', 'otto', {run}, 'reject', 'question', '{{\"k\": 1}}', true, false, 'trace',
-                 'deadline', 'no progress', true)"
+        "INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, code, text,
+                                   is_retryable)
+         VALUES ($b(t), 't', '{turn}', 'otto', {run}, 'question', '{{\"k\": 1}}',
+                 '{{\"busy_policy\": \"reject\", \"work_request\": true, \"correlation_id\": \"trace\"}}', 'deadline', 'no progress', true)"
     );
     write(database, &sql).await;
 }
@@ -168,9 +168,8 @@ async fn what_became_of_a_turn_is_told_in_the_order_of_its_life() {
         .await;
     let (name, value) = if columns.is_empty() { ("", "") } else { (", incarnation", ", 's'") };
     write(&database, &format!(
-        "INSERT INTO spilled_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
-                                 memory, stream_seq{name})
-         VALUES ($b(t), 't', '{x}', 'otto', 2, 'enqueue', 'question', '{{}}', true, true, 7{value})"
+        "INSERT INTO spilled_turns (bucket, thread_id, turn_id, agent_id, run, content, metadata, stream_seq{name})
+         VALUES ($b(t), 't', '{x}', 'otto', 2, 'question', '{{}}', 7{value})"
     )).await;
     assert_eq!(state().await, Some(TurnState::Open { run: 2 }));
     assert_eq!(store.thread_of_open_turn(&x).await.unwrap(), Some(t.clone()));

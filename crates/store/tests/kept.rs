@@ -32,9 +32,8 @@ async fn everything_kept_has_a_bound_in_age_and_in_bytes() {
              FROM generate_series(1, 5) AS n;
              INSERT INTO task_ids (bucket, agent_id, task_id, position, digest) SELECT 1, 'a', 't' || n, n, 0 FROM generate_series(1, 5) AS n;
              INSERT INTO failed_tasks (bucket, agent_id, position, code, text, failed_at) VALUES (1, 'a', 2, 'c', 't', now() - interval '9 days');
-             INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request, memory, code, text,
-                                       is_retryable, failed_at)
-             SELECT 1, 't', 'u' || n, 'a', 0, 'enqueue', repeat('x', 20000), '{}', false, false, 'c', 't', true, now() - n * interval '1 day'
+             INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, content, metadata, code, text, is_retryable, failed_at)
+             SELECT 1, 't', 'u' || n, 'a', 0, repeat('x', 20000), '{}', 'c', 't', true, now() - n * interval '1 day'
              FROM generate_series(1, 6) AS n;
              INSERT INTO dead_letters (bucket, kind, key, partition_id, stream_seq, reason, detail, raw, created_at)
              SELECT 1, 'entry', 's:' || n, 1, n, 'malformed', '{}',

@@ -466,9 +466,9 @@ pub(crate) async fn fail(town: &Town, turn: &TurnId, run: u32) {
     town.keep_failure(answer.as_str(), position, model::Failure::Turn(model::TurnFault::Deadline)).await;
     town.lose_end(answer.as_str(), position);
     town.write(&format!(
-        "INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
-                                   memory, code, text, is_retryable)
-         VALUES ($bucket(t1), 't1', '{turn}', 't1', {run}, 'enqueue', 'question', '{{\"k\": 1}}', true, false,
+        "INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, code, text,
+                                   is_retryable)
+         VALUES ($bucket(t1), 't1', '{turn}', 't1', {run}, 'question', '{{\"k\": 1}}', '{{\"work_request\": true}}',
                  'deadline', 'no progress', true)
          ON CONFLICT (bucket, thread_id, turn_id) DO UPDATE SET run = excluded.run"
     ))

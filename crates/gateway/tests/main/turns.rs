@@ -222,9 +222,8 @@ async fn a_turn_that_is_saved_as_open_is_found_without_its_owner() {
     let incarnation = columns.iter().any(|column| column == "incarnation");
     let (name, value) = if incarnation { (", incarnation", ", 'stream'") } else { ("", "") };
     town.write(&format!(
-        "INSERT INTO spilled_turns (bucket, thread_id, turn_id, agent_id, run, policy, content, metadata, work_request,
-                                 memory, stream_seq{name})
-         VALUES ($bucket(t1), 't1', '{}', 't1', 0, 'enqueue', 'x', '{{}}', true, true, 1{value})",
+        "INSERT INTO spilled_turns (bucket, thread_id, turn_id, agent_id, run, content, metadata, stream_seq{name})
+         VALUES ($bucket(t1), 't1', '{}', 't1', 0, 'x', '{{}}', 1{value})",
         turn("a")
     ))
     .await;

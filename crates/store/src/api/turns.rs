@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use model::{AgentId, BusyPolicy, MessageId, ThreadId, Timestamp, TurnId, TurnOpened, TurnOptions};
+use model::{AgentId, MessageId, ThreadId, Timestamp, TurnId, TurnOpened};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{thread_bucket, timestamp};
-use crate::row::{count, interval, metadata, object, parse_column, unsigned};
+use crate::row::{count, interval, opened, parse_column, unsigned};
 use crate::{Store, StoreError};
 
 /// Who had an idempotency key first.
@@ -248,24 +248,8 @@ fn failed(row: &PgRow) -> Result<Option<FailedTurnRow>, StoreError> {
     if row.try_get::<Option<&str>, _>("turn_id")?.is_none() {
         return Ok(None);
     }
-    let opened = TurnOpened {
-        turn: parse_column(row, "turn_id", TurnId::parse)?,
-        thread: parse_column(row, "thread_id", ThreadId::parse)?,
-        agent: parse_column(row, "agent_id", AgentId::parse)?,
-        run: row.try_get::<i32, _>("run")?.unsigned_abs(),
-        content: row.try_get("content")?,
-        metadata: metadata(row)?,
-        actor: None,
-        options: TurnOptions {
-            busy_policy: parse_column(row, "policy", |name| BusyPolicy::from_name(name).ok_or("no such policy"))?,
-            parameters: object(row, "parameters")?,
-            work_request: row.try_get("work_request")?,
-            memory: row.try_get("memory")?,
-            correlation_id: row.try_get::<Option<String>, _>("correlation_id")?.map(Into::into),
-        },
-    };
     Ok(Some(FailedTurnRow {
-        opened,
+        opened: opened(row)?,
         code: row.try_get("code")?,
         text: row.try_get("text")?,
         is_retryable: row.try_get("is_retryable")?,

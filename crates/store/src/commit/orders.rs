@@ -7,6 +7,7 @@ use super::Submission;
 use super::coalesce::{self, Change};
 use super::columns::{agent_bucket, bigint, bits, bucket_of, column, integer, numbered, object, storable};
 use super::turns::items;
+use crate::outbox::options;
 use crate::store::Statement;
 
 /// `7_orders.sql`.
@@ -15,7 +16,7 @@ pub(super) fn orders(statement: Statement, group: &[Submission<'_>]) -> Statemen
     let statement = turns(statement, &numbered(group, |commit| &commit.dropped_turns).collect::<Vec<_>>());
     let statement = inputs(statement, group);
     let statement = turns(statement, &numbered(group, |commit| &commit.ended_turns).collect::<Vec<_>>());
-    parameters(partial_answers(acts(statement, group), group), group)
+    acts(statement, group)
 }
 
 /// `$1` to `$7`.
@@ -52,31 +53,30 @@ fn changes(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, change)| change.payload.map(|(_, _, digest)| bits(digest))))
 }
 
-/// `$16` to `$30`.
+/// `$16` to `$28`.
 fn failures(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &FailedTurn)> = folded_of(group, coalesce::failed_turns);
     let inputs: Vec<(i64, &TurnOpened)> =
         rows.iter().map(|(number, failed)| (*number, &failed.opened)).collect();
     opened(statement, &inputs)
-        .bind(column(&inputs, |(_, input)| input.options.correlation_id.as_deref()))
         .bind(column(&rows, |(_, failed)| storable(&failed.code)))
         .bind(column(&rows, |(_, failed)| storable(&failed.text)))
         .bind(column(&rows, |(_, failed)| failed.is_retryable))
+        .bind(column(&rows, |(_, failed)| storable(&failed.partial)))
 }
 
-/// `$35` to `$49`.
+/// `$33` to `$44`.
 fn inputs(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &OpenTurn)> = folded_of(group, coalesce::open_turns);
     let inputs: Vec<(i64, &TurnOpened)> = rows.iter().map(|(number, open)| (*number, &open.opened)).collect();
     let incarnation = |number: i64| usize::try_from(number - 1).ok().and_then(|at| group.get(at));
     opened(statement, &inputs)
         .bind(column(&inputs, |(_, input)| input.actor.as_deref().map(storable)))
-        .bind(column(&inputs, |(_, input)| input.options.correlation_id.as_deref()))
         .bind(column(&rows, |(_, open)| bigint(open.seq.0)))
         .bind(column(&rows, |(number, _)| incarnation(*number).map_or("", |s| s.incarnation)))
 }
 
-/// The eleven columns that failed and saved turns share.
+/// The nine columns that failed and saved turns share.
 fn opened(statement: Statement, rows: &[(i64, &TurnOpened)]) -> Statement {
     statement
         .bind(column(rows, |(number, _)| *number))
@@ -85,14 +85,12 @@ fn opened(statement: Statement, rows: &[(i64, &TurnOpened)]) -> Statement {
         .bind(column(rows, |(_, input)| input.turn.as_str()))
         .bind(column(rows, |(_, input)| input.agent.as_str()))
         .bind(column(rows, |(_, input)| integer(input.run)))
-        .bind(column(rows, |(_, input)| input.options.busy_policy.name()))
         .bind(column(rows, |(_, input)| input.content.as_str()))
         .bind(column(rows, |(_, input)| object(&input.metadata)))
-        .bind(column(rows, |(_, input)| input.options.work_request))
-        .bind(column(rows, |(_, input)| input.options.memory))
+        .bind(column(rows, |(_, input)| options(&input.options)))
 }
 
-/// `$31` to `$34`, `$50` to `$53`.
+/// `$29` to `$32`, `$45` to `$48`.
 fn turns(statement: Statement, rows: &[(i64, &(ThreadId, TurnId))]) -> Statement {
     statement
         .bind(column(rows, |(number, _)| *number))
@@ -101,7 +99,7 @@ fn turns(statement: Statement, rows: &[(i64, &(ThreadId, TurnId))]) -> Statement
         .bind(column(rows, |(_, (_, turn))| turn.as_str()))
 }
 
-/// `$54` to `$61`.
+/// `$49` to `$56`.
 fn acts(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &AuditWrite)> = numbered(group, |commit| &commit.audit).collect();
     statement
@@ -113,21 +111,6 @@ fn acts(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, act)| storable(&act.what)))
         .bind(column(&rows, |(_, act)| act.target.as_deref().map(storable)))
         .bind(column(&rows, |(_, act)| act.refused.as_deref().map(storable)))
-}
-
-/// `$62`, beside `$16` to `$30`.
-fn partial_answers(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<(i64, &FailedTurn)> = folded_of(group, coalesce::failed_turns);
-    statement.bind(column(&rows, |(_, failed)| storable(&failed.partial)))
-}
-
-/// `$63` and `$64`: of failed and of saved turns, in the order of their other columns.
-fn parameters(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let failed: Vec<(i64, &FailedTurn)> = folded_of(group, coalesce::failed_turns);
-    let saved: Vec<(i64, &OpenTurn)> = folded_of(group, coalesce::open_turns);
-    statement
-        .bind(column(&failed, |(_, failed)| object(&failed.opened.options.parameters)))
-        .bind(column(&saved, |(_, open)| object(&open.opened.options.parameters)))
 }
 
 fn folded_of<'a, T: 'a>(

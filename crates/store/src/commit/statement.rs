@@ -61,7 +61,7 @@ impl Parts {
             (self.has(Self::MESSAGES), include_str!("4_messages.sql"), 0, None),
             (self.has(Self::TASKS), include_str!("5_tasks.sql"), 14, Some(tasks::tasks)),
             (self.has(Self::OUTBOX), include_str!("6_outbox.sql"), 7, Some(tasks::outbox)),
-            (self.has(Self::ORDERS), include_str!("7_orders.sql"), 64, Some(orders::orders)),
+            (self.has(Self::ORDERS), include_str!("7_orders.sql"), 56, Some(orders::orders)),
             (self.has(Self::GONE), include_str!("8_gone.sql"), 5, Some(dead_letters_spills::gone)),
             (
                 self.has(Self::REST),

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use async_nats::Client;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use model::{Arrival, Chunk, Frame, MessageId, PartitionId, Role, ThreadId};
+use model::{Chunk, Frame, IncomingChunk, MessageId, PartitionId, Role, ThreadId};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use testkit::text;
@@ -116,7 +116,7 @@ impl Planned {
     }
 
     fn frame(&self, ids: &[u32]) -> Frame {
-        let arrival = |id: &u32| Arrival {
+        let arrival = |id: &u32| IncomingChunk {
             message: self.message.clone(),
             attempt: 0,
             step: 0,

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    BatchType, Chunk, Cut, FrameNumber, MessageId, OpenText, Outcome, Position, Role, ThreadId, Timestamp,
+    BatchType, Chunk, Cut, FrameNumber, MessageId, Outcome, PartialText, Position, Role, ThreadId, Timestamp,
 };
 use protocols::Cursor;
 use wire::live::{End, LiveFrame};
@@ -126,7 +126,7 @@ fn text_that_its_owner_does_not_have_any_more_restarts_the_viewers() {
     feed.on_frame(frame("gone", 1, 0, &[(0, "one")], None), NOW);
     feed.on_frame(frame("open", 2, 1, &[(0, "two")], None), NOW);
     shown(&mut feed);
-    let open = |from: u32, text: &[(u32, &str)]| OpenText {
+    let open = |from: u32, text: &[(u32, &str)]| PartialText {
         message: MessageId::parse("open").unwrap(),
         attempt: 0,
         role: Role::Assistant,

@@ -187,14 +187,14 @@ impl Serialize for Chunk {
 
 /// One chunk of a frame, with what places it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Arrival {
+pub struct IncomingChunk {
     /// The message that it belongs to.
     pub message: MessageId,
     /// The try that it comes from; a higher one fences a lower one.
     pub attempt: u32,
     /// The step of the turn, from 0.
     pub step: u32,
-    /// Who speaks.
+    /// The author's role.
     pub role: Role,
     /// The piece itself.
     pub chunk: Arc<Chunk>,
@@ -206,7 +206,7 @@ pub struct Frame {
     /// The thread.
     pub thread: ThreadId,
     /// Its chunks, in the order of the frame.
-    pub chunks: Vec<Arrival>,
+    pub chunks: Vec<IncomingChunk>,
     /// What shows that the publisher was asked for these chunks; needed for those of a turn.
     pub token: Option<crate::TurnToken>,
 }

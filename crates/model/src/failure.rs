@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{BatchType, Chunk, ErrorClass, ErrorHint, Message, MessageKey, Position, Role, Seq, TurnFault};
+use crate::{BatchType, Chunk, ErrorClass, Message, MessageKey, Position, RetryHint, Role, Seq, TurnError};
 
 /// Chunk ids from `first` to `last`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -28,7 +28,7 @@ impl fmt::Display for IdRange {
 
 /// Why a message failed. A message that failed has one terminal error event and one dead letter.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Failure {
+pub enum MessageFailure {
     /// A gap stayed open for too long; what was missing (at most 64 ranges are named).
     GapTimeout {
         /// The missing ids.
@@ -58,10 +58,10 @@ pub enum Failure {
         /// What the producer wrote.
         text: String,
         /// What it said of trying again.
-        hint: ErrorHint,
+        hint: RetryHint,
     },
     /// A turn that failed for a reason of its own.
-    Turn(TurnFault),
+    Turn(TurnError),
     /// The turn request could not be made: the context is too large for one message, for example.
     Unrequestable {
         /// Why.
@@ -76,7 +76,7 @@ pub enum Failure {
     },
 }
 
-impl Failure {
+impl MessageFailure {
     /// The code that metrics, clients and dead letters carry.
     pub fn code(&self) -> &'static str {
         match self {
@@ -93,8 +93,8 @@ impl Failure {
         }
     }
 
-    /// What it means for the queue, and for whoever thinks of trying again.
-    pub fn hint(&self) -> ErrorHint {
+    /// What it means for the queue, and for a client that thinks of trying again.
+    pub fn hint(&self) -> RetryHint {
         match self {
             Self::ProducerError { hint, .. } => *hint,
             // Trying again would bring the same.
@@ -103,15 +103,15 @@ impl Failure {
             | Self::Unstorable { .. }
             | Self::UnknownThread
             | Self::Unrequestable { .. }
-            | Self::Turn(TurnFault::Unknown) => {
-                ErrorHint { class: ErrorClass::Permanent, retry_after_ms: None }
+            | Self::Turn(TurnError::Unknown) => {
+                RetryHint { class: ErrorClass::Permanent, retry_after_ms: None }
             }
             Self::GapTimeout { .. }
             | Self::Stalled
             | Self::FinalConflict { .. }
             | Self::Turn(
-                TurnFault::Deadline | TurnFault::Busy | TurnFault::Stopped | TurnFault::RolledBack,
-            ) => ErrorHint::TRANSIENT,
+                TurnError::Deadline | TurnError::Busy | TurnError::Stopped | TurnError::RolledBack,
+            ) => RetryHint::TRANSIENT,
         }
     }
 
@@ -121,7 +121,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for MessageFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::GapTimeout { missing } => {
@@ -159,7 +159,7 @@ pub struct FailedMessage {
     /// What its batch began with.
     pub batch_type: BatchType,
     /// Why.
-    pub failure: Failure,
+    pub failure: MessageFailure,
 }
 
 impl FailedMessage {
@@ -171,14 +171,14 @@ impl FailedMessage {
             attempt: message.attempt,
             role: message.role,
             batch_type: message.placement.batch_type,
-            failure: Failure::Unstorable { detail },
+            failure: MessageFailure::Unstorable { detail },
         }
     }
 }
 
 /// Why one stream entry was refused as a whole; nothing else changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RejectedEntry {
     /// A closed set of codes: `malformed`, `invalid_chunk`, `invalid_subject`, `wrong_partition`, `session_mismatch`,
     /// `chunk_too_large`, `metadata_error`, `invalid_command`, `turn_mismatch`, `wrong_subject`, `empty_input`, `input_too_large`, `task_conflict`,
     /// `unknown_agent`.
@@ -197,7 +197,7 @@ pub enum DeadLetterSource {
         /// Its payload.
         payload: Bytes,
         /// Why.
-        refusal: Refusal,
+        refusal: RejectedEntry,
     },
     /// A message that failed, with every chunk that was accepted of it, by id.
     Message {
@@ -208,7 +208,7 @@ pub enum DeadLetterSource {
         /// Its chunks by id.
         chunks: Vec<Arc<Chunk>>,
         /// Why.
-        failure: Failure,
+        failure: MessageFailure,
     },
 }
 

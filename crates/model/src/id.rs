@@ -17,7 +17,7 @@ pub const MAX_TENANT_LEN: usize = 32;
 /// Stands between a tenant and the name of what belongs to it. No name has it, so what belongs to whom can be read off every id.
 pub const TENANT_MARK: char = '~';
 
-/// Stands between an agent and the kind of work of a queue that follows its turns: `<agent>+<kind>`. No name has it, so nobody can name such a
+/// Stands between an agent and the kind of work of a queue that follows its turns: `<agent>+<kind>`. No name has it, so no client can name such a
 /// queue or its thread but the system.
 const QUEUE_MARK: char = '+';
 
@@ -112,7 +112,7 @@ macro_rules! id {
 
             /// An identifier made from others, which are known to be valid and short.
             #[allow(dead_code, reason = "not every kind is made from others")]
-            pub(crate) fn made(text: &str) -> Self {
+            pub(crate) fn new_unchecked(text: &str) -> Self {
                 debug_assert!(check(text).is_ok(), "{text} is no id");
                 Self(Arc::from(text))
             }
@@ -168,7 +168,7 @@ id! {
 }
 
 id! {
-    /// One message of a thread, named by whoever produces it; unique within its thread.
+    /// One message of a thread, named by its producer; unique within its thread.
     MessageId
 }
 
@@ -230,7 +230,7 @@ may_be_queue!(ThreadId);
 may_be_queue!(AgentId);
 
 id! {
-    /// One unit of work of an agent, named by whoever sends it; unique for seven days.
+    /// One unit of work of an agent, named by its sender; unique for seven days.
     TaskId
 }
 

@@ -19,15 +19,15 @@ mod token;
 mod turn;
 
 pub use bucket::{BUCKETS, Bucket, InvalidPartitionCount, PartitionCount, PartitionId};
-pub use chunk::{Arrival, Chunk, ChunkKind, Frame, InvalidChunk, MAX_CHUNK_ID, Role};
+pub use chunk::{Chunk, ChunkKind, Frame, IncomingChunk, InvalidChunk, MAX_CHUNK_ID, Role};
 pub use command::{Command, Control, ControlKind};
-pub use failure::{DeadLetter, DeadLetterSource, FailedMessage, Failure, IdRange, Refusal};
+pub use failure::{DeadLetter, DeadLetterSource, FailedMessage, IdRange, MessageFailure, RejectedEntry};
 pub use id::{
     AgentId, CommandId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey, ReasoningSessionId,
     TENANT_MARK, TaskId, Tenant, ThreadId, WorkflowName,
 };
 pub use mark::Mark;
-pub use message::{BatchType, Cut, FrameNumber, Message, OpenText, Outcome, Placement};
+pub use message::{BatchType, Cut, FrameNumber, Message, Outcome, PartialText, Placement};
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use position::{Position, PositionMark, Positions};
 pub use status::{ActiveTurn, OpenMessageStatus, QueryTarget, QueueStatus, WaitReason, WaitingTurn};
@@ -35,5 +35,5 @@ pub use task::{QueuedTask, Task, TaskKind, origin};
 pub use time::{Seq, Timestamp};
 pub use token::{InvalidTokenKey, TokenKey, TurnToken};
 pub use turn::{
-    BusyPolicy, ErrorClass, ErrorHint, InvalidTurnId, TurnFault, TurnId, TurnOpened, TurnOptions,
+    BusyPolicy, ErrorClass, InvalidTurnId, RetryHint, TurnError, TurnId, TurnOpened, TurnOptions,
 };

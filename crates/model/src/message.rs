@@ -15,7 +15,7 @@ pub enum BatchType {
     AgentToAgent,
     /// Something in the system: a timer, or a workflow that speaks without being asked.
     SystemTrigger,
-    /// A heartbeat that continues an earlier batch.
+    /// A continuation that continues an earlier batch.
     Continuation,
 }
 
@@ -60,7 +60,7 @@ pub struct Message {
     pub key: MessageKey,
     /// Where it stands.
     pub placement: Placement,
-    /// Who speaks.
+    /// The author's role.
     pub role: Role,
     /// Concatenation of its content chunks in order.
     pub content: String,
@@ -90,12 +90,12 @@ impl Message {
 
 /// An open message as a gateway may show it, from what it has on; from 0 when the attempt is another one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct OpenText {
+pub struct PartialText {
     /// The message.
     pub message: MessageId,
     /// Its attempt.
     pub attempt: u32,
-    /// Who speaks.
+    /// The author's role.
     pub role: Role,
     /// What its batch began with.
     pub batch_type: BatchType,
@@ -110,10 +110,10 @@ pub struct OpenText {
 pub enum Outcome {
     /// Persisted whole.
     Complete,
-    /// Persisted as far as it had come when somebody stopped its turn.
+    /// Persisted as far as it had come when its turn was stopped.
     Stopped,
     /// Given up.
-    Failed(crate::Failure),
+    Failed(crate::MessageFailure),
 }
 
 /// The number of a frame among all that one owner sends: how a reader of one thread's frames notices that one is missing.

@@ -20,7 +20,7 @@ pub enum InvalidMetadata {
     /// Neither finite nor representable.
     #[error("metadata holds a number that is not finite")]
     Number,
-    /// Said by a publisher or a client: whoever could say it could hide from histories what he has said.
+    /// Reserved for the system: a publisher that could set it could hide its messages from histories.
     #[error("metadata error: metadata.{0} is the system's to say")]
     Reserved(&'static str),
     /// Numbers travel as doubles, which would change it.

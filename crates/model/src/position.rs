@@ -135,7 +135,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
     #[test]
-    fn more_than_a_millisecond_holds_are_still_unique_and_increasing() {
+    fn positions_beyond_one_millisecond_are_unique_and_increase() {
         let mut positions = Positions::above(Timestamp(0));
         let given: Vec<_> = (0..4_097).map(|_| positions.next(Bucket::of_key("t"), NOW)).collect();
         assert!(given.is_sorted_by(|a, b| a < b));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_divides_what_was_given_from_what_will_be_in_every_bucket() {
+    fn position_mark_splits_given_from_future_in_every_bucket() {
         let (a, b) = (Bucket::of_key("a"), Bucket::of_key("b"));
         let mut positions = Positions::above(NOW);
         let begin = positions.given();

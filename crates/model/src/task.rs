@@ -7,7 +7,7 @@ use crate::{AgentId, Bucket, Metadata, Position, TaskId, ThreadId};
 /// What a task is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TaskKind {
-    /// Work that somebody sent.
+    /// Work that a client sent.
     #[default]
     Task,
     /// The background work that follows a turn with a person.
@@ -85,7 +85,7 @@ impl Task {
 }
 
 /// The thread whose turn a task follows, so that it goes when that thread is erased: by the metadata that the system writes into such
-/// tasks. `None` for work that somebody sent. The store asks the same in SQL (`antiphon_origin_thread`).
+/// tasks. `None` for work that a client sent. The store asks the same in SQL (`antiphon_origin_thread`).
 pub fn origin(agent: &AgentId, kind: TaskKind, metadata: &Metadata) -> Option<ThreadId> {
     let is_ours = metadata.get("assistant_message_id").or_else(|| metadata.get("compaction_id")).is_some();
     let name = metadata.get("thread_id").and_then(Value::as_str)?;

@@ -11,7 +11,7 @@ use crate::{AgentId, Bucket, InvalidId, MessageId, Metadata, Position, ThreadId}
 const MAX_TURN_LEN: usize = 96;
 
 /// One turn. `u<bucket>-<unique>` for an input of a person, `t<bucket>-<position>` for a task; the bucket is that of
-/// the thread in four hexadecimal digits, so that whoever has the id can find the owner.
+/// the thread in four hexadecimal digits, so that the owner can be found by the id.
 ///
 /// The ids of the turn's messages are made from it and are reserved: `<turn>-q` the input, `<turn>-a<run>` the answer
 /// of a run (`-a` of the first), `<turn>-a<run>-s<step>` a step before it, `…-r<n>` a tool's result.
@@ -42,10 +42,10 @@ impl TurnId {
         Self::parse(&format!("u{:04x}-{unique}", Bucket::of(thread).get()))
     }
 
-    /// The turn of a task; the same whoever computes it.
+    /// The turn of a task; a function of its place alone.
     pub fn of_task(agent: &AgentId, position: Position) -> Self {
         let text = format!("t{:04x}-{position}", Bucket::of_key(agent.as_str()).get());
-        Self(MessageId::made(&text))
+        Self(MessageId::new_unchecked(&text))
     }
 
     /// The turn and run whose answer a message is; `None` for a message that belongs to no turn.
@@ -98,12 +98,12 @@ impl TurnId {
 
     /// The id of its input message.
     pub fn input(&self) -> MessageId {
-        MessageId::made(&format!("{self}-q"))
+        MessageId::new_unchecked(&format!("{self}-q"))
     }
 
     /// The id of the answer of its run `run`, from 0. Each run has another: an answer that has failed never goes on.
     pub fn answer(&self, run: u32) -> MessageId {
-        MessageId::made(&match run {
+        MessageId::new_unchecked(&match run {
             0 => format!("{self}-a"),
             run => format!("{self}-a{run}"),
         })
@@ -111,12 +111,12 @@ impl TurnId {
 
     /// The id of the assistant message of a step before the last.
     pub fn step(&self, run: u32, step: u32) -> MessageId {
-        MessageId::made(&format!("{}-s{step}", self.answer(run)))
+        MessageId::new_unchecked(&format!("{}-s{step}", self.answer(run)))
     }
 
     /// The id of the `number`th tool message of a step.
     pub fn result(&self, run: u32, step: u32, number: usize) -> MessageId {
-        MessageId::made(&format!("{}-s{step}-r{number}", self.answer(run)))
+        MessageId::new_unchecked(&format!("{}-s{step}-r{number}", self.answer(run)))
     }
 }
 
@@ -238,7 +238,7 @@ pub enum ErrorClass {
     Transient,
     /// The same input would fail again.
     Permanent,
-    /// The workflow was refused by what it calls: nothing of this agent will succeed before somebody looks.
+    /// The workflow was refused by what it calls: nothing of this agent will succeed before an operator looks.
     Auth,
 }
 
@@ -264,14 +264,14 @@ impl ErrorClass {
 /// agent has to be paused first), and `retry_after` in seconds: a number, or a text as the header of HTTP has it.
 /// What is absent or makes no sense counts as transient without a floor: a wrong hint must not lose a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ErrorHint {
+pub struct RetryHint {
     /// What it means for the queue.
     pub class: ErrorClass,
     /// No sooner than this, ms; at most 24 hours.
     pub retry_after_ms: Option<i64>,
 }
 
-impl ErrorHint {
+impl RetryHint {
     /// Transient, without a floor.
     pub const TRANSIENT: Self = Self { class: ErrorClass::Transient, retry_after_ms: None };
 
@@ -294,7 +294,7 @@ impl ErrorHint {
 
 /// Why a turn failed that was not its answer's own failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TurnFault {
+pub enum TurnError {
     /// The workflow made no progress within its deadline.
     Deadline,
     /// The thread had a turn under way, and the policy was to reject.
@@ -307,7 +307,7 @@ pub enum TurnFault {
     Unknown,
 }
 
-impl TurnFault {
+impl TurnError {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Deadline, Self::Busy, Self::Stopped, Self::RolledBack, Self::Unknown];
 
@@ -388,13 +388,13 @@ mod tests {
 
     #[test]
     fn hints_that_make_no_sense_are_transient() {
-        let hint = |json: Value| ErrorHint::of(&Metadata::new(json.as_object().unwrap().clone()).unwrap());
-        assert_eq!(hint(json!({})), ErrorHint::TRANSIENT);
-        assert_eq!(hint(json!({"class": 7, "retry_after": "soon", "retryable": "no"})), ErrorHint::TRANSIENT);
+        let hint = |json: Value| RetryHint::of(&Metadata::new(json.as_object().unwrap().clone()).unwrap());
+        assert_eq!(hint(json!({})), RetryHint::TRANSIENT);
+        assert_eq!(hint(json!({"class": 7, "retry_after": "soon", "retryable": "no"})), RetryHint::TRANSIENT);
         assert_eq!(hint(json!({"retryable": false})).class, ErrorClass::Permanent);
         assert_eq!(hint(json!({"class": "auth"})).class, ErrorClass::Auth);
         let floor = hint(json!({"class": "transient", "retryable": true, "retry_after": 1.5}));
-        assert_eq!(floor, ErrorHint { class: ErrorClass::Transient, retry_after_ms: Some(1_500) });
+        assert_eq!(floor, RetryHint { class: ErrorClass::Transient, retry_after_ms: Some(1_500) });
         assert_eq!(hint(json!({"class": "transient", "retryable": false})).class, ErrorClass::Permanent);
         assert_eq!(hint(json!({"class": "auth", "retryable": false})).class, ErrorClass::Auth);
         for (text, floor) in [("120", Some(120_000)), (" 1.5 ", Some(1_500)), ("1e300", Some(86_400_000))] {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    AgentId, BatchType, Chunk, Command, Cut, Failure, Frame, FrameNumber, IdRange, MessageId, MessageKey,
-    OpenText, Outcome, Position, QueuedTask, Refusal, Role, Seq, ThreadId, Timestamp, TurnId,
+    AgentId, BatchType, Chunk, Command, Cut, Frame, FrameNumber, IdRange, MessageFailure, MessageId,
+    MessageKey, Outcome, PartialText, Position, QueuedTask, RejectedEntry, Role, Seq, ThreadId, Timestamp,
+    TurnId,
 };
 
-use crate::commit::{Commit, Known};
-use crate::turns::{CommandKey, OutboxBatch, Raw, Start, Started, StatusQuery, StatusReply, Verdict};
+use crate::commit::{Commit, Lookup};
+use crate::types::{CommandKey, OutboxBatch, RawPayload, Start, Started, StatusQuery, StatusReply, Verdict};
 
 /// One entry of the partition's stream, decoded.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +29,7 @@ pub enum Body {
     /// Chunks of one thread.
     Frame(Frame),
     /// Something to be done. Kept raw as well, for the dead letter that it may become.
-    Command(Command, Raw),
+    Command(Command, RawPayload),
     /// Refused as a whole; becomes a dead letter.
     Refused {
         /// The subject that it came on.
@@ -36,7 +37,7 @@ pub enum Body {
         /// Its raw payload.
         payload: Bytes,
         /// Why.
-        refusal: Refusal,
+        refusal: RejectedEntry,
     },
 }
 
@@ -79,10 +80,10 @@ pub enum Input {
     /// The reader has seen everything that is in the stream (true), or is behind or cut off (false). Clocks of gaps
     /// and stalls follow real time only while nothing unread could close them, else the stream's time.
     CaughtUp(bool),
-    /// The answer to [`Action::LookUp`].
-    Found(Vec<(MessageKey, Known)>),
+    /// The answer to [`Action::Lookup`].
+    Found(Vec<(MessageKey, Lookup)>),
     /// The commit that was in flight has been applied, but for these turns: the store refused their messages, and what
-    /// [`TurnWrite::otherwise`](crate::TurnWrite::otherwise) says was written with this text.
+    /// [`TurnWrite::on_refusal`](crate::TurnWrite::otherwise) says was written with this text.
     Committed(Vec<(TurnId, String)>),
     /// The answer to [`Action::Check`], in the order of the questions.
     Checked(Vec<(CommandKey, Verdict)>),
@@ -131,18 +132,18 @@ pub enum Input {
     Shed(usize),
 }
 
-/// What a partition decides. Whoever drives it performs the actions in order.
+/// What a partition decides. The driver performs the actions in order.
 #[expect(clippy::large_enum_variant, reason = "there is one commit at a time, and it is moved once")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Ask the store what it knows of these messages; answer with [`Input::Found`].
-    LookUp(Vec<MessageKey>),
+    Lookup(Vec<MessageKey>),
     /// Send these chunks to the gateways.
-    Publish(Release),
+    Publish(ReadyChunks),
     /// Write this; answer with [`Input::Committed`], or drop the partition. One at a time.
     Commit(Commit),
     /// Tell the gateways how the message ended.
-    End(Ending),
+    End(MessageEnded),
     /// Answer a [`SnapshotRequest`].
     Snapshot(SnapshotReply),
     /// Answer a [`ChangedThreadsQuery`].
@@ -151,7 +152,7 @@ pub enum Action {
     Check(Vec<CommandKey>),
     /// Begin a turn.
     Start(Box<Start>),
-    /// Tell the workflow that nobody waits for this run any more, and take its request back if nobody has it yet.
+    /// Tell the workflow that this run is not waited for any more, and take its request back if no workflow has it yet.
     Abandon {
         /// The turn.
         turn: TurnId,
@@ -181,7 +182,7 @@ impl Action {
     /// The name in metrics.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::LookUp(_) => "look_up",
+            Self::Lookup(_) => "lookup",
             Self::Publish(_) => "publish",
             Self::Commit(_) => "commit",
             Self::End(_) => "end",
@@ -201,12 +202,12 @@ impl Action {
 
 /// Chunks that became ready, with consecutive ids, each once in order per attempt.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Release {
+pub struct ReadyChunks {
     /// The message.
     pub key: MessageKey,
     /// Its attempt. Higher than the last one of this message: the text starts again.
     pub attempt: u32,
-    /// Who speaks.
+    /// The author's role.
     pub role: Role,
     /// What its batch began with.
     pub batch_type: BatchType,
@@ -218,12 +219,12 @@ pub struct Release {
 
 /// The end of a message, decided by its commit.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ending {
+pub struct MessageEnded {
     /// The message.
     pub key: MessageKey,
     /// Its attempt.
     pub attempt: u32,
-    /// Who speaks.
+    /// The author's role.
     pub role: Role,
     /// What its batch began with.
     pub batch_type: BatchType,
@@ -245,7 +246,7 @@ pub struct SnapshotReply {
     /// As of when.
     pub cut: Cut,
     /// What is open, from what is known on.
-    pub open: Vec<OpenText>,
+    pub open: Vec<PartialText>,
     /// More messages are open than it names.
     pub left_out: bool,
     /// True when the size limit cut it: ask again.
@@ -286,7 +287,7 @@ pub enum Report {
         /// The message.
         key: MessageKey,
         /// Why.
-        failure: Failure,
+        failure: MessageFailure,
         /// What had come of it.
         buffer: BufferState,
         /// For tracing across services, as its last chunk says it.
@@ -301,8 +302,8 @@ pub enum Report {
     },
     /// At capacity: messages new from this sequence on wait in the stream.
     Deferring(Seq),
-    /// Chunks of a turn came without its token: somebody writes who was not asked.
-    NotAsked(MessageKey),
+    /// Chunks of a turn came without its token: their publisher is not authorized.
+    Unauthorized(MessageKey),
     /// A run of a turn failed.
     TurnFailed {
         /// The turn.

@@ -7,7 +7,7 @@ use model::{
     Timestamp, TokenKey, TurnId,
 };
 
-use crate::turns::{
+use crate::types::{
     AgentWrite, AuditWrite, FailedTask, FailedTurn, OpenTurn, OutboxBatch, SavedAgent, TaskChange, TaskWrite,
     TurnWrite,
 };
@@ -29,9 +29,9 @@ pub struct Commit {
     /// Messages that failed, for clients who come later: whatever is told as an end has a row here or is a message.
     pub failed_messages: Vec<FailedMessage>,
     /// What is saved of messages that have been open for long, so that the checkpoint can pass them.
-    pub stragglers: Vec<StragglerSave>,
-    /// Messages that were saved as stragglers and have ended with this commit: their saved chunks go.
-    pub ended_stragglers: Vec<MessageKey>,
+    pub spilled_messages: Vec<SpilledMessage>,
+    /// Messages that were spilled and have ended with this commit: their saved chunks go.
+    pub ended_spills: Vec<MessageKey>,
     /// Finished turns.
     pub turns: Vec<TurnWrite>,
     /// Queues of agents, at most one item an agent.
@@ -44,7 +44,7 @@ pub struct Commit {
     pub task_changes: Vec<TaskChange>,
     /// Turns that failed; a row that is there already is replaced.
     pub failed_turns: Vec<FailedTurn>,
-    /// Failed turns that somebody dropped.
+    /// Failed turns that were dropped by a command.
     pub dropped_turns: Vec<(ThreadId, TurnId)>,
     /// Inputs that are saved.
     pub open_turns: Vec<OpenTurn>,
@@ -76,8 +76,8 @@ impl Commit {
             messages: Vec::new(),
             dead_letters: Vec::new(),
             failed_messages: Vec::new(),
-            stragglers: Vec::new(),
-            ended_stragglers: Vec::new(),
+            spilled_messages: Vec::new(),
+            ended_spills: Vec::new(),
             turns: Vec::new(),
             agents: Vec::new(),
             tasks: Vec::new(),
@@ -107,7 +107,7 @@ impl Commit {
     /// True when there is nothing to write but the checkpoint.
     pub fn is_empty(&self) -> bool {
         self.weight() == 0
-            && self.stragglers.is_empty()
+            && self.spilled_messages.is_empty()
             && self.failed_messages.is_empty()
             && self.failed_tasks.is_empty()
             && self.task_changes.is_empty()
@@ -125,7 +125,7 @@ impl Commit {
         self.messages.iter().map(Message::size).sum::<usize>()
             + self.dead_letters.iter().map(DeadLetter::size).sum::<usize>()
             + self
-                .stragglers
+                .spilled_messages
                 .iter()
                 .flat_map(|save| &save.chunks)
                 .map(|chunk| chunk.size() + 64)
@@ -141,12 +141,12 @@ impl Commit {
 ///
 /// Ages and not instants are kept, so that clocks of different machines do not matter.
 #[derive(Debug, Clone, PartialEq)]
-pub struct StragglerSave {
+pub struct SpilledMessage {
     /// Which message.
     pub key: MessageKey,
     /// Its attempt; saved chunks of lower attempts go.
     pub attempt: u32,
-    /// Who speaks.
+    /// The author's role.
     pub role: Role,
     /// The first entry of the message, for the dead letter that it may become.
     pub first_seq: Seq,
@@ -160,9 +160,6 @@ pub struct StragglerSave {
     pub chunks: Vec<Arc<Chunk>>,
 }
 
-/// A straggler as the store gives it back: all chunks of the highest attempt, in the order they were saved.
-pub type Straggler = StragglerSave;
-
 /// What a new owner starts from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Takeover {
@@ -175,7 +172,7 @@ pub struct Takeover {
     /// See [`Commit::position_high_water`].
     pub position_high_water: Timestamp,
     /// Messages that are open and saved.
-    pub stragglers: Vec<Straggler>,
+    pub spilled_messages: Vec<SpilledMessage>,
     /// The key of turn tokens.
     pub token_key: TokenKey,
     /// Agents with pending tasks, in backoff, or paused.
@@ -184,7 +181,7 @@ pub struct Takeover {
     pub open_turns: Vec<OpenTurn>,
     /// What has not been published yet, oldest first.
     pub outbox: Vec<OutboxBatch>,
-    /// How many batches are not published beyond these. Whoever drives the partition reads and publishes them by itself, after
+    /// How many batches are not published beyond these. The driver reads and publishes them by itself, after
     /// these and before any other, and says [`Input::Sent`](crate::Input::Sent) of each.
     pub outbox_beyond: usize,
 }
@@ -204,7 +201,7 @@ impl Takeover {
             checkpoint,
             position_high_water,
             token_key,
-            stragglers: Vec::new(),
+            spilled_messages: Vec::new(),
             agents: Vec::new(),
             open_turns: Vec::new(),
             outbox: Vec::new(),
@@ -215,7 +212,7 @@ impl Takeover {
 
 /// What the store knows of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
+pub enum Lookup {
     /// Neither persisted nor failed.
     Absent,
     /// Persisted, or failed and kept as a dead letter.

@@ -1,4 +1,4 @@
-//! Numbers for what is sent of each thread, so that whoever reads one thread's frames notices that one is missing.
+//! Numbers for what is sent of each thread, so that a reader of one thread's frames notices that one is missing.
 
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_lately_is_told_with_the_last_frame_of_each_thread() {
+    fn changed_threads_come_with_their_last_frame() {
         let mut frames = Frames::new(7, 3, 0);
         sent(&mut frames, "a b a c");
         let named = |(threads, is_complete): (Vec<(ThreadId, u64)>, bool)| {

@@ -8,9 +8,9 @@
 //! machine whose commit was not applied is dropped, never repaired. Nothing here knows NATS, SQL or a clock.
 
 mod action;
+pub mod bisect;
 mod commit;
 mod frames;
-pub mod isolation;
 mod limits;
 mod machine;
 mod messages;
@@ -20,20 +20,20 @@ mod recent;
 mod snapshot;
 mod stats;
 mod stream_clock;
-mod turn;
-mod turns;
+mod turn_state;
+mod types;
 
 pub use action::{
-    Action, Body, BufferState, ChangedThreads, ChangedThreadsQuery, Ending, Entry, Input, Release, Report,
-    SnapshotReply, SnapshotRequest,
+    Action, Body, BufferState, ChangedThreads, ChangedThreadsQuery, Entry, Input, MessageEnded, ReadyChunks,
+    Report, SnapshotReply, SnapshotRequest,
 };
-pub use commit::{Commit, Known, Straggler, StragglerSave, Takeover};
+pub use commit::{Commit, Lookup, SpilledMessage, Takeover};
 pub use limits::Limits;
 pub use machine::Partition;
 pub use place::{Compared, Found, Incident, IncidentKind, Kept, Place, place};
 pub use stats::{Counters, Stats};
-pub use turns::{
-    AgentWrite, AuditWrite, CommandKey, FailedTask, FailedTurn, NotNow, OpenTurn, Otherwise, OutboxBatch,
-    Outgoing, Pause, Raw, SavedAgent, Start, Started, StatusQuery, StatusReply, TaskChange, TaskWrite,
-    TurnEnded, TurnRules, TurnStatus, TurnWrite, Verdict, Wait,
+pub use types::{
+    AgentWrite, AuditWrite, BackoffChange, CommandKey, FailedTask, FailedTurn, Fallback, NotNow, OpenTurn,
+    OutboxBatch, Outgoing, Pause, RawPayload, SavedAgent, Start, Started, StatusQuery, StatusReply,
+    TaskChange, TaskWrite, TurnEnded, TurnRules, TurnStatus, TurnWrite, Verdict,
 };

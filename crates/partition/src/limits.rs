@@ -13,13 +13,13 @@ pub struct Limits {
     pub stall_timeout_ms: i64,
     /// How often stalls are looked for, ms.
     pub sweep_ms: i64,
-    /// How often gaps and stragglers are looked for, ms.
+    /// How often gaps are checked, and what has to be spilled, ms.
     pub tick_ms: i64,
     /// A message that holds the checkpoint back for so long, ms, is saved; below the promised 30 s by what a commit
     /// may take.
-    pub straggler_ms: i64,
+    pub spill_after_ms: i64,
     /// A message that holds the checkpoint back by so many entries is saved; below the promised 50,000 likewise.
-    pub straggler_entries: u64,
+    pub spill_after_entries: u64,
     /// Most finished inputs in one commit.
     pub commit_turns: usize,
     /// Size in bytes at which a commit is full.
@@ -59,8 +59,8 @@ impl Default for Limits {
             stall_timeout_ms: 300_000,
             sweep_ms: 30_000,
             tick_ms: 1_000,
-            straggler_ms: 20_000,
-            straggler_entries: 40_000,
+            spill_after_ms: 20_000,
+            spill_after_entries: 40_000,
             commit_turns: 256,
             commit_bytes: 1 << 20,
             checkpoint_ms: 1_000,

@@ -4,34 +4,34 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use model::{
-    AgentId, Cut, Failure, MessageKey, PartitionId, Position, PositionMark, Positions, QueuedTask, Refusal,
-    Seq, ThreadId, Timestamp, TurnId,
+    AgentId, Cut, MessageFailure, MessageKey, PartitionId, Position, PositionMark, Positions, QueuedTask,
+    RejectedEntry, Seq, ThreadId, Timestamp, TurnId,
 };
 
-use crate::action::{Action, ChangedThreads, ChangedThreadsQuery, Input, Release, Report};
-use crate::commit::{Known, Takeover};
+use crate::action::{Action, ChangedThreads, ChangedThreadsQuery, Input, ReadyChunks, Report};
+use crate::commit::{Lookup, Takeover};
 use crate::frames::Frames;
 use crate::limits::Limits;
 use crate::messages::{Messages, Slot};
-use crate::open::{Open, Phase};
+use crate::open::{OpenMessage, Phase};
 use crate::recent::Recent;
 use crate::snapshot::snapshot;
 use crate::stats::{Counters, Stats};
 use crate::stream_clock::StreamClock;
-use crate::turn::{TurnPhase, Work};
-use crate::turns::{OutboxBatch, StatusReply};
+use crate::turn_state::{TurnPhase, TurnTable};
+use crate::types::{OutboxBatch, StatusReply};
 
-mod after;
 mod commands;
-mod committing;
+mod commit;
 mod control;
-mod finishing;
-mod reading;
+mod finish;
+mod follow_ups;
+mod read;
 mod status;
 mod turns;
 
 use commands::CommandQueue;
-use finishing::TurnInFlight;
+use finish::TurnInFlight;
 
 /// In [`Partition::holds`] an entry that becomes a dead letter, or with an order, has no message.
 const NO_SLOT: Slot = Slot::MAX;
@@ -61,7 +61,7 @@ pub struct Partition {
     refused_bytes: usize,
     in_flight: Option<InFlightCommit>,
     commands: CommandQueue,
-    work: Work,
+    table: TurnTable,
     /// What the last owner left in the outbox, until it is handed out.
     to_send: Vec<OutboxBatch>,
     /// Batches of the outbox that are not published, and those that are and still have their rows.
@@ -98,7 +98,7 @@ pub struct Partition {
 enum Ended {
     Message(Slot),
     Turn(TurnId),
-    Entry { seq: Seq, subject: String, payload: Bytes, refusal: Refusal },
+    Entry { seq: Seq, subject: String, payload: Bytes, refusal: RejectedEntry },
 }
 
 #[derive(Debug)]
@@ -146,7 +146,7 @@ impl Partition {
             refused_bytes: 0,
             in_flight: None,
             commands: CommandQueue::new(takeover.checkpoint, hash_seed),
-            work: Work::new(takeover.token_key.clone(), hash_seed),
+            table: TurnTable::new(takeover.token_key.clone(), hash_seed),
             to_send: Vec::new(),
             unsent: takeover.outbox.len() + takeover.outbox_beyond,
             sent: Vec::new(),
@@ -167,8 +167,8 @@ impl Partition {
         };
         let time = partition.clock.now(now);
         partition.restore_work(&mut takeover, now);
-        for saved in &takeover.stragglers {
-            let slot = partition.messages.insert(Open::restore(saved, &limits, time));
+        for saved in &takeover.spilled_messages {
+            let slot = partition.messages.insert(OpenMessage::restore(saved, &limits, time));
             if partition.restore_answer(slot, now) {
                 partition.touched.push(slot);
             } else {
@@ -202,8 +202,8 @@ impl Partition {
             Input::Started { turn, run, started } => self.started(&turn, run, started, now, &mut actions),
             Input::Answered { turn, run, chunks } => self.answered(&turn, run, &chunks, now, &mut actions),
             Input::Tasks { agent, after, tasks, more } => {
-                self.work.queue(&agent, |queue| queue.loaded(after, tasks, more));
-                self.work.make_ready(&agent.thread());
+                self.table.queue(&agent, |queue| queue.loaded(after, tasks, more));
+                self.table.make_ready(&agent.thread());
             }
             Input::Sent(batch) => {
                 self.unsent -= 1;
@@ -232,12 +232,12 @@ impl Partition {
         }
         self.publish(&mut actions);
         if !self.to_look_up.is_empty() {
-            actions.push(Action::LookUp(std::mem::take(&mut self.to_look_up)));
+            actions.push(Action::Lookup(std::mem::take(&mut self.to_look_up)));
         }
         if let Some(keys) = self.commands.take_checks() {
             actions.push(Action::Check(keys));
         }
-        self.pump(now, &mut actions);
+        self.start_ready(now, &mut actions);
         self.commit_if_ready(now, &mut actions);
         actions
     }
@@ -245,17 +245,17 @@ impl Partition {
     /// When [`Input::Tick`] is wanted next; `None` while nothing waits for time.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let idle = self.messages.len() == 0
-            && self.work.turns.is_empty()
+            && self.table.turns.is_empty()
             && self.sent.is_empty()
             && self.low() <= self.checkpoint;
         let tick = (!idle).then(|| self.ticked_at.plus_ms(self.limits.tick_ms));
-        let backoff = self.work.timers.first().map(|(until, _)| *until);
-        let postponed = self.work.postponed.first().map(|(until, _)| *until);
+        let backoff = self.table.timers.first().map(|(until, _)| *until);
+        let postponed = self.table.postponed.first().map(|(until, _)| *until);
         let timer = backoff.into_iter().chain(postponed).min().filter(|_| self.may_begin());
         tick.into_iter().chain(timer).min()
     }
 
-    /// False while reading on would help nobody: new messages have to wait and none is open that could get on, or more entries were refused
+    /// False while reading on would be of no use: new messages have to wait and none is open that could get on, or more entries were refused
     /// than the store has taken.
     pub fn wants_entries(&self) -> bool {
         if self.refused_bytes > self.limits.refused_bytes {
@@ -266,7 +266,7 @@ impl Partition {
             || !self.has_caught_up
             || self.last_seq < self.begins_after
             || self.messages.iter().any(|open| open.phase != Phase::Ended)
-            || self.work.active > 0
+            || self.table.active > 0
     }
 
     /// True while new messages wait in the stream: tell it of room.
@@ -288,10 +288,10 @@ impl Partition {
             last_seq: self.last_seq.0,
             checkpoint: self.checkpoint.0,
             deferring: self.deferring.is_some(),
-            active_turns: self.work.active,
-            waiting_turns: self.work.turns.len().saturating_sub(self.work.active),
-            backing_off: self.work.timers.len(),
-            queued_tasks: self.work.queues.values().map(scheduling::AgentQueue::len).sum(),
+            active_turns: self.table.active,
+            waiting_turns: self.table.turns.len().saturating_sub(self.table.active),
+            backing_off: self.table.timers.len(),
+            queued_tasks: self.table.queues.values().map(scheduling::AgentQueue::len).sum(),
             unsent: self.unsent,
             remembered_bytes: self.recent.bytes() + self.commands.remembered_bytes(),
         }
@@ -299,13 +299,13 @@ impl Partition {
 
     /// Open messages, orders and inputs, and their bytes: cheap, for budgets.
     pub fn load(&self) -> (usize, usize) {
-        let count = self.messages.len() + self.commands.len() + self.work.turns.len();
-        (count, self.messages.bytes + self.work.bytes + self.commands.remembered_bytes())
+        let count = self.messages.len() + self.commands.len() + self.table.turns.len();
+        (count, self.messages.bytes + self.table.bytes + self.commands.remembered_bytes())
     }
 
     /// The batches that turns under way, or waiting, go on with.
     pub fn continued(&self) -> impl Iterator<Item = (&ThreadId, Position)> {
-        self.work.turns.values().filter_map(|turn| Some((&turn.thread, turn.metadata().continues()?)))
+        self.table.turns.values().filter_map(|turn| Some((&turn.thread, turn.metadata().continues()?)))
     }
 
     /// What happened since the last call.
@@ -318,9 +318,9 @@ impl Partition {
         self.last_seq
     }
 
-    fn found(&mut self, found: Vec<(MessageKey, Known)>, now: Timestamp, actions: &mut Vec<Action>) {
+    fn found(&mut self, found: Vec<(MessageKey, Lookup)>, now: Timestamp, actions: &mut Vec<Action>) {
         for (key, known) in found {
-            if self.is_forgotten_look_up(&key) && known != Known::Ended {
+            if self.is_forgotten_look_up(&key) && known != Lookup::Ended {
                 continue;
             }
             let Some(slot) = self.messages.find(&key.thread, &key.message) else { continue };
@@ -328,16 +328,16 @@ impl Partition {
                 continue;
             };
             match known {
-                Known::Absent => {
+                Lookup::Absent => {
                     open.phase = Phase::Live;
                     self.touched.push(slot);
                 }
                 // Nothing of it is ever shown.
-                Known::NoThread => {
+                Lookup::NoThread => {
                     open.phase = Phase::Live;
-                    open.failure = Some(Failure::UnknownThread);
+                    open.failure = Some(MessageFailure::UnknownThread);
                 }
-                Known::Ended => {
+                Lookup::Ended => {
                     self.counters.late += open.received() as u64;
                     open.phase = Phase::Ended;
                     self.forget(slot);
@@ -359,7 +359,7 @@ impl Partition {
         for slot in self.messages.slots() {
             let Some(open) = self.messages.get_mut(slot).filter(|open| open.is_restored) else { continue };
             open.postpone(StreamClock::START, counted_ms);
-            if let Some(turn) = open.turn.as_ref().and_then(|turn| self.work.turns.get_mut(&turn.id)) {
+            if let Some(turn) = open.turn.as_ref().and_then(|turn| self.table.turns.get_mut(&turn.id)) {
                 turn.progress_at = time.plus_ms(-open.idle_ms(time));
             }
         }
@@ -373,13 +373,13 @@ impl Partition {
             return;
         }
         // An answer that came before its turn had the thread.
-        let turn = open.turn.as_ref().and_then(|turn| self.work.turns.get(&turn.id));
+        let turn = open.turn.as_ref().and_then(|turn| self.table.turns.get(&turn.id));
         if turn.is_some_and(|turn| turn.phase == TurnPhase::Waiting) {
             return;
         }
         open.phase = Phase::Ended;
         if let Some(failure) = &open.failure {
-            let gap_timeout = matches!(failure, Failure::GapTimeout { .. });
+            let gap_timeout = matches!(failure, MessageFailure::GapTimeout { .. });
             self.counters.gap_timeouts += u64::from(gap_timeout);
             self.counters.failed += 1;
             // The failure of a turn's answer is told with the end of its run.
@@ -403,7 +403,7 @@ impl Partition {
 
     /// Drops a message without a trace in the store.
     fn forget(&mut self, slot: Slot) {
-        let Some(Open { key, phase, hold, .. }) = self.messages.remove(slot) else { return };
+        let Some(OpenMessage { key, phase, hold, .. }) = self.messages.remove(slot) else { return };
         if let Some((seq, _)) = hold {
             self.holds.remove(&(seq, slot));
         }
@@ -429,27 +429,27 @@ impl Partition {
         if sweep {
             self.swept_at = now;
         }
-        let held_up = self.commands.held_up();
+        let blocked_turns = self.commands.blocked_turns();
         for slot in self.messages.slots() {
             let Some(open) = self.messages.get_mut(slot).filter(|open| open.phase == Phase::Live) else {
                 continue;
             };
             // What it lacks may have been read already.
-            if open.turn.as_ref().is_some_and(|turn| held_up.contains(&turn.id)) {
+            if open.turn.as_ref().is_some_and(|turn| blocked_turns.contains(&turn.id)) {
                 continue;
             }
-            // What it lacks may stand unread in the stream since the time when nobody read.
+            // What it lacks may stand unread in the stream since the time when nothing was read.
             if open.is_restored && !self.has_caught_up {
                 continue;
             }
             if open.gap_ms(time).is_some_and(|age| age >= self.limits.gap_timeout_ms) {
                 open.failure = Some(open.gap_failure());
             } else if sweep && open.turn.is_none() && open.idle_ms(time) >= self.limits.stall_timeout_ms {
-                open.failure = Some(Failure::Stalled);
+                open.failure = Some(MessageFailure::Stalled);
             }
             self.settle(slot, now, actions);
         }
-        self.look_for_deadlines(time, now, &held_up);
+        self.check_deadlines(time, now, &blocked_turns);
     }
 
     /// Sends what became ready, each message's chunks as one run.
@@ -461,7 +461,7 @@ impl Partition {
                 let rest = chunks.split_off(frame_length(&chunks, self.limits.frame_bytes));
                 let (key, attempt, role) = (open.key.clone(), open.attempt, open.role);
                 let (frame, batch_type) = (self.frames.next(&key.thread), open.batch_type());
-                actions.push(Action::Publish(Release { key, attempt, role, batch_type, chunks, frame }));
+                actions.push(Action::Publish(ReadyChunks { key, attempt, role, batch_type, chunks, frame }));
                 if rest.is_empty() {
                     break;
                 }
@@ -502,7 +502,7 @@ impl Partition {
                     .get(*slot)
                     .is_some_and(|open| open.phase != Phase::Ended && !open.is_saved && open.turn.is_none())
             });
-            sheddable.max_by_key(|slot| messages.get(*slot).map_or(0, Open::bytes))
+            sheddable.max_by_key(|slot| messages.get(*slot).map_or(0, OpenMessage::bytes))
         };
         let target = self.messages.bytes.saturating_sub(bytes);
         while self.messages.bytes > target {

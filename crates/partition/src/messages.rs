@@ -3,7 +3,7 @@
 use hashbrown::{Equivalent, HashMap};
 use model::{MessageId, MessageKey, ThreadId};
 
-use crate::open::Open;
+use crate::open::OpenMessage;
 
 /// Index of an open message; stable while it is open.
 pub(crate) type Slot = u32;
@@ -26,7 +26,7 @@ impl Equivalent<MessageKey> for KeyRef<'_> {
 /// A slab with two indices. Sums over its messages are kept by [`Messages::account`].
 #[derive(Debug)]
 pub(crate) struct Messages {
-    slots: Vec<Option<Box<Open>>>,
+    slots: Vec<Option<Box<OpenMessage>>>,
     free: Vec<Slot>,
     by_key: HashMap<MessageKey, Slot, Hasher>,
     by_thread: HashMap<ThreadId, Vec<Slot>, Hasher>,
@@ -54,15 +54,15 @@ impl Messages {
         self.by_key.get(&KeyRef { thread, message }).copied()
     }
 
-    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Open> {
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut OpenMessage> {
         self.slots.get_mut(slot as usize)?.as_deref_mut()
     }
 
-    pub(crate) fn get(&self, slot: Slot) -> Option<&Open> {
+    pub(crate) fn get(&self, slot: Slot) -> Option<&OpenMessage> {
         self.slots.get(slot as usize)?.as_deref()
     }
 
-    pub(crate) fn insert(&mut self, open: Open) -> Slot {
+    pub(crate) fn insert(&mut self, open: OpenMessage) -> Slot {
         let key = open.key.clone();
         self.chunks += open.received();
         self.bytes += open.bytes();
@@ -76,7 +76,7 @@ impl Messages {
         slot
     }
 
-    pub(crate) fn remove(&mut self, slot: Slot) -> Option<Open> {
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<OpenMessage> {
         let open = *self.slots.get_mut(slot as usize)?.take()?;
         self.free.push(slot);
         self.by_key.remove(&open.key);
@@ -92,7 +92,7 @@ impl Messages {
     }
 
     /// Changes a message and keeps the sums right.
-    pub(crate) fn account<R>(&mut self, slot: Slot, change: impl FnOnce(&mut Open) -> R) -> Option<R> {
+    pub(crate) fn account<R>(&mut self, slot: Slot, change: impl FnOnce(&mut OpenMessage) -> R) -> Option<R> {
         let open = self.slots.get_mut(slot as usize)?.as_deref_mut()?;
         let before = (open.received(), open.bytes());
         let result = change(open);
@@ -102,7 +102,7 @@ impl Messages {
     }
 
     /// The messages of a thread, oldest first.
-    pub(crate) fn of_thread(&self, thread: &ThreadId) -> impl Iterator<Item = &Open> {
+    pub(crate) fn of_thread(&self, thread: &ThreadId) -> impl Iterator<Item = &OpenMessage> {
         self.by_thread.get(thread).into_iter().flatten().filter_map(|slot| self.get(*slot))
     }
 
@@ -114,7 +114,7 @@ impl Messages {
         0..self.slots.len() as Slot
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Open> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &OpenMessage> {
         self.slots.iter().filter_map(|slot| slot.as_deref())
     }
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use model::{
-    Arrival, BatchType, Chunk, ChunkKind, ErrorHint, Failure, MessageKey, Role, Seq, Timestamp, TurnId,
-    TurnToken,
+    BatchType, Chunk, ChunkKind, IncomingChunk, MessageFailure, MessageKey, RetryHint, Role, Seq, Timestamp,
+    TurnId, TurnToken,
 };
 use reorder::{Insert, Piece, Rejection, Reorder};
 
 use crate::action::BufferState;
-use crate::commit::{Straggler, StragglerSave};
+use crate::commit::SpilledMessage;
 use crate::limits::Limits;
 
 /// Most missing ranges that a failure or a buffer's state names.
@@ -37,7 +37,7 @@ pub(crate) struct TurnRef {
 
 /// An open message: its buffer, and what is needed to release, save, answer and end it.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenMessage {
     pub(crate) key: MessageKey,
     pub(crate) phase: Phase,
     /// `None` for a bare message.
@@ -54,10 +54,10 @@ pub(crate) struct Open {
     announce_reset: bool,
     /// A part of it is in the store and must go when it ends.
     pub(crate) is_saved: bool,
-    /// It was saved by an earlier owner, and its ages went on while nobody read.
+    /// It was saved by an earlier owner, and its ages went on while nothing was read.
     pub(crate) is_restored: bool,
     /// Decided, but not acted upon before the store has said that the message is new.
-    pub(crate) failure: Option<Failure>,
+    pub(crate) failure: Option<MessageFailure>,
     pub(crate) first_seq: Seq,
     /// The lowest entry that is needed to rebuild what is not saved, and since when.
     pub(crate) hold: Option<(Seq, Timestamp)>,
@@ -68,7 +68,7 @@ pub(crate) struct Open {
 
 /// What became of one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum ChunkOutcome {
     Accepted { held: bool },
     Duplicate,
     Conflict { kept: u64, dropped: u64 },
@@ -77,11 +77,11 @@ pub(crate) enum Taken {
     Broke,
 }
 
-impl Open {
+impl OpenMessage {
     /// A message whose first chunk has just come. `time` is the stream clock's.
     pub(crate) fn new(
         key: MessageKey,
-        arrival: &Arrival,
+        arrival: &IncomingChunk,
         seq: Seq,
         limits: &Limits,
         time: Timestamp,
@@ -121,7 +121,7 @@ impl Open {
 
     /// A message as its last owner saved it. Everything that was released is sent again: frames that were lost with
     /// the last owner are thus repaired, and gateways drop what they have.
-    pub(crate) fn restore(saved: &Straggler, limits: &Limits, time: Timestamp) -> Self {
+    pub(crate) fn restore(saved: &SpilledMessage, limits: &Limits, time: Timestamp) -> Self {
         let mut open =
             Self::empty(saved.key.clone(), saved.attempt, saved.role, saved.first_seq, limits, time);
         for chunk in &saved.chunks {
@@ -148,15 +148,15 @@ impl Open {
     }
 
     /// Takes one chunk; the caller has placed it by its key.
-    pub(crate) fn take(&mut self, arrival: &Arrival, limits: &Limits, time: Timestamp) -> Taken {
+    pub(crate) fn take(&mut self, arrival: &IncomingChunk, limits: &Limits, time: Timestamp) -> ChunkOutcome {
         if arrival.attempt < self.attempt {
-            return Taken::Fenced;
+            return ChunkOutcome::Fenced;
         }
         // Complete counts as ended even while the store has not answered: how a message ends may depend on the order
         // of the stream only, not on when the answer came.
         if self.phase == Phase::Ended || self.failure.is_some() || self.is_complete() {
             let known = arrival.attempt == self.attempt && self.reorder.seen(arrival.chunk.id).is_some();
-            return if known { Taken::Duplicate } else { Taken::Late };
+            return if known { ChunkOutcome::Duplicate } else { ChunkOutcome::Late };
         }
         if arrival.attempt > self.attempt {
             self.reset(arrival, limits);
@@ -167,13 +167,13 @@ impl Open {
             self.last_chunk_at = time;
         }
         match outcome {
-            Insert::Ready => Taken::Accepted { held: false },
-            Insert::Held => Taken::Accepted { held: true },
-            Insert::Duplicate => Taken::Duplicate,
-            Insert::Conflict { kept } => Taken::Conflict { kept, dropped: arrival.chunk.digest() },
+            Insert::Ready => ChunkOutcome::Accepted { held: false },
+            Insert::Held => ChunkOutcome::Accepted { held: true },
+            Insert::Duplicate => ChunkOutcome::Duplicate,
+            Insert::Conflict { kept } => ChunkOutcome::Conflict { kept, dropped: arrival.chunk.digest() },
             Insert::Rejected(rejection) => {
                 self.failure = Some(failure_of(rejection, limits));
-                Taken::Broke
+                ChunkOutcome::Broke
             }
         }
     }
@@ -189,9 +189,9 @@ impl Open {
             let Some(chunk) = self.reorder.next_ready() else { break };
             match chunk.kind {
                 ChunkKind::Error => {
-                    self.failure = Some(Failure::ProducerError {
+                    self.failure = Some(MessageFailure::ProducerError {
                         text: chunk.text.to_string(),
-                        hint: ErrorHint::of(&chunk.metadata),
+                        hint: RetryHint::of(&chunk.metadata),
                     })
                 }
                 _ => self.released.push(chunk),
@@ -200,7 +200,7 @@ impl Open {
         outcome
     }
 
-    fn reset(&mut self, arrival: &Arrival, limits: &Limits) {
+    fn reset(&mut self, arrival: &IncomingChunk, limits: &Limits) {
         self.attempt = arrival.attempt;
         self.role = arrival.role;
         self.reorder = new_reorder(limits);
@@ -211,7 +211,7 @@ impl Open {
         self.published = 0;
     }
 
-    /// What its batch began with: nobody asked for a bare stream of chunks.
+    /// What its batch began with: a bare stream of chunks answers no request.
     pub(crate) fn batch_type(&self) -> BatchType {
         self.turn.as_ref().map_or(BatchType::SystemTrigger, |turn| turn.batch_type)
     }
@@ -228,11 +228,11 @@ impl Open {
     }
 
     /// What would be saved now: everything that the store does not have.
-    pub(crate) fn save(&mut self, time: Timestamp) -> StragglerSave {
+    pub(crate) fn save(&mut self, time: Timestamp) -> SpilledMessage {
         let chunks = self.accepted[self.saved..].to_vec();
         self.saved = self.accepted.len();
         self.is_saved = true;
-        StragglerSave {
+        SpilledMessage {
             key: self.key.clone(),
             attempt: self.attempt,
             role: self.role,
@@ -286,8 +286,8 @@ impl Open {
     }
 
     /// The failure of a gap that was open for too long.
-    pub(crate) fn gap_failure(&self) -> Failure {
-        Failure::GapTimeout { missing: self.reorder.missing(NAMED_RANGES) }
+    pub(crate) fn gap_failure(&self) -> MessageFailure {
+        MessageFailure::GapTimeout { missing: self.reorder.missing(NAMED_RANGES) }
     }
 
     /// All accepted chunks by id, for a dead letter.
@@ -317,10 +317,12 @@ fn new_reorder(limits: &Limits) -> Reorder<Arc<Chunk>> {
     Reorder::new(reorder::Limits { chunks: limits.chunks_per_message, bytes: limits.message_bytes })
 }
 
-fn failure_of(rejection: Rejection, limits: &Limits) -> Failure {
+fn failure_of(rejection: Rejection, limits: &Limits) -> MessageFailure {
     match rejection {
-        Rejection::FinalConflict { final_id, other_id } => Failure::FinalConflict { final_id, other_id },
-        Rejection::TooManyChunks => Failure::TooManyChunks { limit: limits.chunks_per_message },
-        Rejection::TooLarge => Failure::MessageTooLarge { limit: limits.message_bytes },
+        Rejection::FinalConflict { final_id, other_id } => {
+            MessageFailure::FinalConflict { final_id, other_id }
+        }
+        Rejection::TooManyChunks => MessageFailure::TooManyChunks { limit: limits.chunks_per_message },
+        Rejection::TooLarge => MessageFailure::MessageTooLarge { limit: limits.message_bytes },
     }
 }

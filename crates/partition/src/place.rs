@@ -83,7 +83,7 @@ pub struct Incident {
     pub incarnation: String,
     /// The first entry that may be gone.
     pub first: Seq,
-    /// The last one; `None` when nobody knows how far the stream had come.
+    /// The last one; `None` when it is not known how far the stream had come.
     pub last: Option<Seq>,
 }
 
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_with_another_entry_at_the_mark_is_read_from_its_beginning() {
+    fn stream_with_other_entry_at_mark_is_read_from_start() {
         for (found, mark) in [
             (FOUND, OTHER),
             (FOUND, GONE),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_only_the_store_or_only_the_worker_knows_otherwise_is_another_one() {
+    fn stream_differing_from_store_or_worker_is_another() {
         let later = Compared { read: Mark { seq: Seq(55), stored_at_ns: 5_500 }, found: Some(5_500) };
         assert_eq!(told(KEPT, FOUND, &[SAME, later]), "40");
         assert_eq!(

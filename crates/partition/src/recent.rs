@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
 use model::MessageKey;
 
-use crate::turns::CommandKey;
+use crate::types::CommandKey;
 
 /// What an entry takes besides the text of its ids and itself: a place in the table, and counts of references.
 const OVERHEAD: usize = 64;

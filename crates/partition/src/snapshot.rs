@@ -1,18 +1,18 @@
 //! Snapshots for gateways: one consistent cut of a thread, with the open text that they lack.
 
-use model::{Cut, OpenText};
+use model::{Cut, PartialText};
 
 use crate::action::{SnapshotReply, SnapshotRequest};
-use crate::open::{Open, Phase};
+use crate::open::{OpenMessage, Phase};
 
 /// Of the open messages of the thread: those that are known first, then the oldest, as many as are wanted. A page holds at least one chunk when
 /// there is one, so that the next request gets further.
 pub(crate) fn snapshot<'a>(
     request: &SnapshotRequest,
     cut: Cut,
-    messages: impl Iterator<Item = &'a Open>,
+    messages: impl Iterator<Item = &'a OpenMessage>,
 ) -> SnapshotReply {
-    let known = |message: &Open| request.known.iter().find(|(id, ..)| *id == message.key.message);
+    let known = |message: &OpenMessage| request.known.iter().find(|(id, ..)| *id == message.key.message);
     // One that the store has not been asked about is left out, but for a gateway that knows of it: it may be there.
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for message in messages {
@@ -38,7 +38,7 @@ pub(crate) fn snapshot<'a>(
             bytes = bytes.saturating_sub(chunk.size() + 32);
             chunks.push(chunk.clone());
         }
-        open.push(OpenText {
+        open.push(PartialText {
             message: message.key.message.clone(),
             attempt: message.attempt,
             role: message.role,

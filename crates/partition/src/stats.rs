@@ -31,12 +31,12 @@ pub struct Counters {
     pub deferred: u64,
     /// Open messages forgotten for want of memory, to be read again.
     pub shed: u64,
-    /// Straggler saves.
-    pub straggler_saves: u64,
+    /// Saves of spilled messages.
+    pub spills: u64,
     /// Stream sequences that never came.
     pub holes: u64,
     /// Chunks of turns without the turn's token.
-    pub not_asked: u64,
+    pub unauthorized: u64,
     /// Orders that had been taken before.
     pub duplicate_commands: u64,
     /// Orders of threads that were erased: dropped.
@@ -57,10 +57,10 @@ pub struct Counters {
     pub tasks_failed: u64,
     /// Backoffs begun.
     pub backoffs: u64,
-    /// Batches that went on with a heartbeat.
-    pub heartbeats: u64,
-    /// Heartbeats that were not sent: too many in a row.
-    pub heartbeats_refused: u64,
+    /// Batches that went on with a continuation.
+    pub continuations: u64,
+    /// Continuations that were not sent: too many in a row.
+    pub continuations_rejected: u64,
     /// Calls of tools in finished messages that cannot be told by their ids: they have none, or that of another call.
     pub ambiguous_calls: u64,
     /// Acts taken.

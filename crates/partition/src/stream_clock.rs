@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn falling_behind_counts_no_time_twice_and_a_standstill_counts_as_one_step() {
+    fn stream_clock_behind_counts_no_time_twice() {
         let mut clock = StreamClock::new(2_000);
         clock.observe(Timestamp(70_000));
         clock.set_caught_up(true, Timestamp(10_000));

@@ -6,7 +6,7 @@
 use std::io::Write as _;
 
 use bytes::Bytes;
-use model::{BatchType, Chunk, Failure, IdRange, MessageId, Position, Role, ThreadId, TurnId};
+use model::{BatchType, Chunk, IdRange, MessageFailure, MessageId, Position, Role, ThreadId, TurnId};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{Cursor, MessageOffset, sse};
@@ -53,7 +53,7 @@ impl Encoded {
 /// What a client is told of a failure, wherever it was learnt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamError {
-    /// See [`Failure::code`].
+    /// See [`MessageFailure::code`].
     pub code: String,
     /// What went wrong, for people.
     pub text: String,
@@ -70,10 +70,10 @@ impl StreamError {
     }
 }
 
-impl From<&Failure> for StreamError {
-    fn from(failure: &Failure) -> Self {
+impl From<&MessageFailure> for StreamError {
+    fn from(failure: &MessageFailure) -> Self {
         let missing = match failure {
-            Failure::GapTimeout { missing } => missing.clone(),
+            MessageFailure::GapTimeout { missing } => missing.clone(),
             _ => Vec::new(),
         };
         let (code, text) = (failure.code().to_owned(), failure.to_string());

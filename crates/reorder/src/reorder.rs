@@ -117,7 +117,7 @@ impl<T> Reorder<T> {
         if kept == Some(piece.digest) {
             return Insert::Duplicate;
         }
-        // Of a known chunk, too: whoever calls it the final one now has another end in mind than before.
+        // Of a known chunk, too: a publisher that calls it the final one now contradicts what it said before.
         if let Err(rejection) = self.check_final(&piece) {
             return Insert::Rejected(rejection);
         }

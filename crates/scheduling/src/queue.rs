@@ -39,13 +39,13 @@ pub struct AgentQueue {
 
 /// How the first task of a queue stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Head {
+pub enum HeadState {
     /// There is none.
     None,
     /// There is one, in the store.
-    Away,
+    NotLoaded,
     /// It is under way.
-    Busy,
+    Running,
     /// The agent is paused.
     Paused,
     /// The agent backs off until then.
@@ -81,15 +81,15 @@ impl AgentQueue {
     }
 
     /// How the first task stands.
-    pub fn standing(&self, now: Timestamp) -> Head {
+    pub fn head_state(&self, now: Timestamp) -> HeadState {
         match (self.tasks.front(), self.waits_until) {
-            (None, _) if self.has_more => Head::Away,
-            (None, _) => Head::None,
-            (Some(_), _) if self.is_busy => Head::Busy,
-            (Some(_), _) if self.unsettled > 0 => Head::Unsettled,
-            (Some(_), _) if self.paused => Head::Paused,
-            (Some(_), Some(until)) if now < until => Head::Waits(until),
-            (Some(_), _) => Head::Ready,
+            (None, _) if self.has_more => HeadState::NotLoaded,
+            (None, _) => HeadState::None,
+            (Some(_), _) if self.is_busy => HeadState::Running,
+            (Some(_), _) if self.unsettled > 0 => HeadState::Unsettled,
+            (Some(_), _) if self.paused => HeadState::Paused,
+            (Some(_), Some(until)) if now < until => HeadState::Waits(until),
+            (Some(_), _) => HeadState::Ready,
         }
     }
 
@@ -140,17 +140,17 @@ impl AgentQueue {
     pub fn expect(&mut self, position: Position) {
         self.came(position);
         self.has_more = true;
-        self.unsettle();
+        self.mark_unknown();
     }
 
     /// A stored task is changed. Before [`AgentQueue::settle`] nothing is read from the store, what is being read does not
     /// count, and nothing starts: an owner after this one would not know why.
-    pub fn unsettle(&mut self) {
+    pub fn mark_unknown(&mut self) {
         self.is_doubtful = true;
         self.unsettled += 1;
     }
 
-    /// What was decided with [`AgentQueue::expect`] or [`AgentQueue::unsettle`] is stored.
+    /// What was decided with [`AgentQueue::expect`] or [`AgentQueue::mark_unknown`] is stored.
     pub fn settle(&mut self) {
         self.unsettled = self.unsettled.saturating_sub(1);
     }
@@ -228,7 +228,7 @@ impl AgentQueue {
     }
 
     /// The first task was given back without having failed: its next turn is another run.
-    pub fn yield_head(&mut self) {
+    pub fn requeue_head(&mut self) {
         self.run = self.run.saturating_add(1);
     }
 
@@ -325,12 +325,12 @@ mod tests {
     #[test]
     fn first_in_first_out_one_at_a_time() {
         let mut queue = AgentQueue::default();
-        assert_eq!(queue.standing(NOW), Head::None);
+        assert_eq!(queue.head_state(NOW), HeadState::None);
         (1..=3).for_each(|n| queue.push(task(n), 8));
         for n in 1..=3 {
-            assert_eq!((queue.standing(NOW), first(&queue)), (Head::Ready, Some(n)));
+            assert_eq!((queue.head_state(NOW), first(&queue)), (HeadState::Ready, Some(n)));
             queue.begin();
-            assert_eq!(queue.standing(NOW), Head::Busy);
+            assert_eq!(queue.head_state(NOW), HeadState::Running);
             queue.advance();
             queue.rest();
         }
@@ -349,10 +349,10 @@ mod tests {
             queue.rest();
             assert_eq!((queue.run, queue.failures, first(&queue)), (n, n, Some(1)));
         }
-        assert_eq!(queue.standing(NOW.plus_ms(59)), Head::Waits(NOW.plus_ms(60)));
-        assert_eq!(queue.standing(NOW.plus_ms(60)), Head::Ready);
+        assert_eq!(queue.head_state(NOW.plus_ms(59)), HeadState::Waits(NOW.plus_ms(60)));
+        assert_eq!(queue.head_state(NOW.plus_ms(60)), HeadState::Ready);
         queue.clear_backoff();
-        assert_eq!((queue.standing(NOW), queue.run), (Head::Ready, 3), "the run goes on counting");
+        assert_eq!((queue.head_state(NOW), queue.run), (HeadState::Ready, 3), "the run goes on counting");
         queue.begin();
         assert!(!queue.advance(), "there was no backoff left to clear");
         assert_eq!((queue.run, queue.failures, first(&queue)), (0, 0, Some(2)));
@@ -369,7 +369,7 @@ mod tests {
             queue.advance();
             queue.rest();
         }
-        assert_eq!(queue.standing(NOW), Head::Away);
+        assert_eq!(queue.head_state(NOW), HeadState::NotLoaded);
         let after = queue.load_after().unwrap();
         assert_eq!((after.get(), queue.load_after()), (2, None), "once");
         queue.push(task(5), 2);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_was_forgotten_does_not_begin_again_at_its_first_task() {
+    fn forgotten_queue_does_not_restart_at_first_task() {
         let mut queue = AgentQueue::default();
         queue.expect(Position::from_stored(9));
         assert!(!queue.is_pending(Position::from_stored(8)), "it is done");
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_while_the_store_was_read_is_not_forgotten_and_not_taken_twice() {
+    fn task_arriving_during_load_is_kept_once() {
         let mut queue = drained_of(5);
         let after = queue.load_after().unwrap();
         queue.push(task(7), 8);
@@ -423,7 +423,7 @@ mod tests {
     fn what_was_read_before_a_change_was_stored_does_not_count() {
         let mut queue = drained_of(5);
         let after = queue.load_after().unwrap();
-        queue.unsettle();
+        queue.mark_unknown();
         queue.loaded(after, vec![task(6)], false);
         assert_eq!((queue.len(), queue.has_more(), queue.load_after()), (0, true, None));
         queue.settle();
@@ -467,7 +467,7 @@ mod tests {
         let mut queue = AgentQueue::default();
         queue.push(task(1), 8);
         queue.paused = true;
-        assert_eq!(queue.standing(NOW), Head::Paused);
+        assert_eq!(queue.head_state(NOW), HeadState::Paused);
         assert!(!queue.is_forgettable());
     }
 }

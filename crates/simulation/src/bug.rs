@@ -7,7 +7,7 @@ use std::fmt;
 
 /// A planted defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bug {
+pub enum PlantedBug {
     /// Commits are applied whatever epoch they come under.
     NoFence,
     /// Messages have no unique key. Look-ups lag as well, because otherwise the key is never needed.
@@ -38,10 +38,10 @@ pub enum Bug {
     TerminalBeforeCommit,
     /// Messages are opened without end.
     RoomIgnored,
-    /// Straggler saves replace what was saved before.
+    /// Saves of a spilled message replace what was saved before.
     SavesReplace,
-    /// What was saved of a straggler stays when it has ended.
-    StragglersStay,
+    /// What was saved of a spilled message stays when it has ended.
+    SpillsStay,
     /// An attempt that was overtaken still counts: higher attempts do not fence.
     AttemptsMixed,
     /// An unknown commit is taken for an applied one.
@@ -98,7 +98,7 @@ pub enum Bug {
     FailureUnkept,
     /// An owner says that everything it has handed to the store is committed.
     CommittedTooEarly,
-    /// Whoever owned the partition before is listened to.
+    /// Frames of an earlier owner count.
     OldOwnerHeard,
     /// An owner says nothing of what is open.
     OpenTextForgotten,
@@ -135,12 +135,12 @@ pub enum Bug {
     /// Incidents are noticed, but not kept.
     IncidentForgotten,
     /// A batch that goes on is not asked for its next step.
-    HeartbeatLost,
+    ContinuationLost,
     /// The next step of a batch begins a batch of its own.
     BatchForgotten,
     /// Who erases a thread does not make its owner forget what it holds.
     ErasedUnfenced,
-    /// Who erases a thread counts a commit that nobody made, and takes no lease away.
+    /// Erasing a thread counts a commit that was not made, and takes no lease away.
     RenouncedByCount,
     /// Orders and messages are taken whatever was erased.
     ErasedUnasked,
@@ -156,7 +156,7 @@ pub enum Bug {
     RetiredBlind,
     /// The newest batches are deleted and not the oldest.
     RetiredNewest,
-    /// Nobody knows any more of what was deleted that it had been there.
+    /// What was deleted is not known any more to have been there.
     RetiredForgotten,
     /// A compaction is written whatever was written since it was planned.
     CompactedBlind,
@@ -168,13 +168,13 @@ pub enum Bug {
     CompactionIgnored,
     /// The others of a group of which the store refuses one are taken for written.
     GroupDragged,
-    /// A group of which nobody knows is taken for applied.
+    /// A group of unknown outcome is taken for applied.
     GroupUnknownIsApplied,
     /// The fence is asked for the first of a group alone.
     GroupFencedTogether,
 }
 
-impl Bug {
+impl PlantedBug {
     /// All of them.
     pub const ALL: [Self; 82] = [
         Self::NoFence,
@@ -193,7 +193,7 @@ impl Bug {
         Self::TerminalBeforeCommit,
         Self::RoomIgnored,
         Self::SavesReplace,
-        Self::StragglersStay,
+        Self::SpillsStay,
         Self::AttemptsMixed,
         Self::UnknownIsApplied,
         Self::NoGuard,
@@ -240,7 +240,7 @@ impl Bug {
         Self::HighestMarkAlone,
         Self::HolePassed,
         Self::IncidentForgotten,
-        Self::HeartbeatLost,
+        Self::ContinuationLost,
         Self::BatchForgotten,
         Self::ErasedUnfenced,
         Self::RenouncedByCount,
@@ -268,7 +268,7 @@ impl Bug {
     }
 }
 
-impl fmt::Display for Bug {
+impl fmt::Display for PlantedBug {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }

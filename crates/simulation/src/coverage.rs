@@ -63,10 +63,10 @@ coverage! {
     reader_faults,
     /// Sheds of memory that forgot a message.
     sheds,
-    /// Parts of stragglers saved.
-    straggler_saves,
-    /// Stragglers restored by a new owner.
-    straggler_restores,
+    /// Parts of spilled messages saved.
+    spills,
+    /// Spilled messages restored by a new owner.
+    spill_restores,
     /// Messages completed.
     completed,
     /// Messages that failed for a gap.
@@ -129,7 +129,7 @@ coverage! {
     postponed,
     /// Further steps of batches that were asked for.
     continuations,
-    /// Runs that nobody waited for any more.
+    /// Runs that were not waited for any more.
     abandoned,
     /// Frames without the turn's token.
     forged,
@@ -205,7 +205,7 @@ coverage! {
     retention_outrun,
     /// Commits of several partitions in one statement.
     groups,
-    /// Those of which nobody knew.
+    /// Those of unknown outcome.
     groups_unknown,
     /// Those of which the store refused one.
     groups_refused,

@@ -18,13 +18,13 @@ mod store;
 mod swarm;
 mod world;
 
-pub use bug::Bug;
+pub use bug::PlantedBug;
 pub use coverage::Coverage;
 pub use swarm::{Outcome, swarm};
 pub use world::Report;
 
 /// Runs one seed to its end. `verbose` keeps the last lines of its history. A panic is a violation like any other.
-pub fn simulate(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
+pub fn simulate(seed: u64, bug: Option<PlantedBug>, verbose: bool) -> Report {
     let run = || world::World::new(seed, bug, verbose).run(seed);
     std::panic::catch_unwind(run).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

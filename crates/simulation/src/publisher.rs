@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    Arrival, Bucket, Chunk, ChunkKind, Command, Frame, MessageId, MessageKey, Metadata, PartitionCount,
-    PartitionId, Refusal, Role, ThreadId,
+    Bucket, Chunk, ChunkKind, Command, Frame, IncomingChunk, MessageId, MessageKey, Metadata, PartitionCount,
+    PartitionId, RejectedEntry, Role, ThreadId,
 };
-use partition::{Body, Raw};
+use partition::{Body, RawPayload};
 use serde_json::{Map, Value};
 
 use crate::checker::Published;
@@ -34,11 +34,11 @@ pub(crate) struct Planned {
 struct Sending {
     at: i64,
     thread: usize,
-    what: What,
+    what: SentBody,
 }
 
-enum What {
-    Chunk(Arrival),
+enum SentBody {
+    Chunk(IncomingChunk),
     Garbage(Bytes),
     Command(Command),
 }
@@ -59,11 +59,11 @@ pub(crate) fn publish(scenario: &Scenario, rng: &mut Rng) -> Plan {
         if rng.chance(scenario.publishing.garbage) {
             let payload = Bytes::from(format!("garbage {number}"));
             let (at, thread) = (rng.range(0, scenario.faults_until), rng.index(threads.len()));
-            sendings.push(Sending { at, thread, what: What::Garbage(payload) });
+            sendings.push(Sending { at, thread, what: SentBody::Garbage(payload) });
         }
     }
     for (at, thread, command) in commands::plan(scenario, &threads, rng) {
-        sendings.push(Sending { at, thread, what: What::Command(command) });
+        sendings.push(Sending { at, thread, what: SentBody::Command(command) });
     }
     // Stable: sendings of one time stay in the order in which they were planned.
     sendings.sort_by_key(|sending| sending.at);
@@ -79,7 +79,7 @@ fn message(number: usize, scenario: &Scenario, rng: &mut Rng, sendings: &mut Vec
     for attempt in 0..attempts {
         let pace = if rng.chance(rates.slow) { rng.range(40, 500) } else { rng.pick([0, 2, 15]) };
         let mut chunks = chunks(number, attempt, scenario, rng);
-        let arrivals = |chunk: Chunk| Arrival {
+        let arrivals = |chunk: Chunk| IncomingChunk {
             message: message.clone(),
             attempt,
             step: 0,
@@ -91,7 +91,7 @@ fn message(number: usize, scenario: &Scenario, rng: &mut Rng, sendings: &mut Vec
         }
         let end = start + pace * chunks.len() as i64;
         for (at, chunk) in schedule(chunks, start, pace, scenario, rng) {
-            sendings.push(Sending { at, thread, what: What::Chunk(arrivals(chunk)) });
+            sendings.push(Sending { at, thread, what: SentBody::Chunk(arrivals(chunk)) });
         }
         // The next attempt overlaps with the last one now and then.
         start = end + rng.range(-100, 600).max(start - end);
@@ -183,19 +183,19 @@ fn append(
         let last = &mut last_of[usize::from(partition.0)];
         let planned = |body, published| Planned { at, partition, body, published };
         match what {
-            What::Garbage(payload) => {
-                let refusal = Refusal { code: "malformed", detail: "planted".to_owned() };
+            SentBody::Garbage(payload) => {
+                let refusal = RejectedEntry { code: "malformed", detail: "planted".to_owned() };
                 let subject = format!("chunks.{partition}.{thread}");
                 let body = Body::Refused { subject, payload: payload.clone(), refusal };
                 entries.push(planned(body, vec![Published::Garbage(payload)]));
             }
-            What::Command(command) => {
+            SentBody::Command(command) => {
                 let payload = Bytes::from(format!("order {}", entries.len()));
                 let subject = format!("orders.{partition}.{}", commands::owner_of(&command));
-                let raw = Raw { subject, payload };
+                let raw = RawPayload { subject, payload };
                 entries.push(planned(Body::Command(command, raw), Vec::new()));
             }
-            What::Chunk(arrival) => {
+            SentBody::Chunk(arrival) => {
                 let key = MessageKey { thread: thread.clone(), message: arrival.message.clone() };
                 let (attempt, chunk) = (arrival.attempt, Arc::clone(&arrival.chunk));
                 let published = Published::Chunk { key, attempt, chunk };

@@ -32,14 +32,14 @@ pub(crate) struct Scenario {
     pub(crate) skew_ms: i64,
     /// When the faults stop, some of the workers that are down stay down.
     pub(crate) dead_stay_dead: bool,
-    pub(crate) publishing: Publishing,
-    pub(crate) turning: Turning,
-    pub(crate) faults: Faults,
+    pub(crate) publishing: PublishProfile,
+    pub(crate) turn_profile: TurnProfile,
+    pub(crate) faults: FaultRates,
 }
 
 /// Turns, tasks, acts, and the workflows that answer. Without inputs and tasks: a world as it was before there were turns.
 #[derive(Debug, Clone)]
-pub(crate) struct Turning {
+pub(crate) struct TurnProfile {
     /// Inputs of persons.
     pub(crate) inputs: usize,
     pub(crate) tasks: usize,
@@ -66,19 +66,19 @@ pub(crate) struct Turning {
     /// Its signs of life are missed: the request is delivered again while it goes on.
     pub(crate) doubled: f64,
     pub(crate) ack_lost: f64,
-    /// Nobody takes requests for a while.
+    /// Requests are not taken for a while.
     pub(crate) late: f64,
     pub(crate) tools: f64,
     /// The answer asks for another step of the same batch.
     pub(crate) continues: f64,
-    /// Somebody else writes into the answer.
+    /// A publisher without the token writes into the answer.
     pub(crate) forged: f64,
     pub(crate) shuffled: f64,
 }
 
 /// What publishers do wrong.
 #[derive(Debug, Clone)]
-pub(crate) struct Publishing {
+pub(crate) struct PublishProfile {
     pub(crate) duplicate: f64,
     pub(crate) late_duplicate: f64,
     pub(crate) lost: f64,
@@ -94,7 +94,7 @@ pub(crate) struct Publishing {
 
 /// Probabilities of faults, each at its own kind of occasion.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Faults {
+pub(crate) struct FaultRates {
     pub(crate) crash: f64,
     pub(crate) pause: f64,
     pub(crate) drain: f64,
@@ -125,8 +125,8 @@ impl Scenario {
         let tick_ms = rng.range(80, 250);
         let gap_timeout_ms = rng.range(1_500, 4_000);
         let faults_until = rng.range(4_000, 16_000);
-        let turning = Turning::draw(rng);
-        let has_turns = turning.inputs + turning.tasks > 0;
+        let turn_profile = TurnProfile::draw(rng);
+        let has_turns = turn_profile.inputs + turn_profile.tasks > 0;
         let (least_open, max_messages) = if has_turns { (5, 12) } else { (2, 40) };
         Self {
             partitions: rng.pick([1, 1, 2]),
@@ -148,9 +148,9 @@ impl Scenario {
             creates_threads: !rng.chance(0.15),
             skew_ms: rng.pick([0, 50, 5_000, 3_600_000]),
             dead_stay_dead: rng.chance(0.5),
-            publishing: Publishing::draw(rng),
-            turning,
-            faults: Faults::draw(rng),
+            publishing: PublishProfile::draw(rng),
+            turn_profile,
+            faults: FaultRates::draw(rng),
         }
     }
 }
@@ -164,8 +164,8 @@ fn limits(rng: &mut Rng, tick_ms: i64, gap_timeout_ms: i64) -> Limits {
         stall_timeout_ms,
         sweep_ms: rng.range(200, 1_000),
         tick_ms,
-        straggler_ms: rng.pick([100, 600, 2_000, 1_000_000]),
-        straggler_entries: rng.pick([4, 20, 100, 1_000_000]) as u64,
+        spill_after_ms: rng.pick([100, 600, 2_000, 1_000_000]),
+        spill_after_entries: rng.pick([4, 20, 100, 1_000_000]) as u64,
         commit_turns: rng.range(1, 4) as usize,
         commit_bytes: rng.pick([200, 1_000, 100_000]),
         checkpoint_ms: rng.range(50, 1_000),
@@ -190,7 +190,7 @@ fn rate(rng: &mut Rng, often: f64, most: f64) -> f64 {
     most / f64::from(1_u32 << rng.below(5))
 }
 
-impl Publishing {
+impl PublishProfile {
     fn draw(rng: &mut Rng) -> Self {
         Self {
             duplicate: rate(rng, 0.7, 0.5),
@@ -208,7 +208,7 @@ impl Publishing {
     }
 }
 
-impl Turning {
+impl TurnProfile {
     fn draw(rng: &mut Rng) -> Self {
         let is_without = rng.chance(0.3);
         let base_ms = rng.range(100, 500);
@@ -244,7 +244,7 @@ impl Turning {
     }
 }
 
-impl Faults {
+impl FaultRates {
     fn draw(rng: &mut Rng) -> Self {
         Self {
             crash: rate(rng, 0.7, 0.02),

@@ -2,22 +2,22 @@
 
 mod compactions;
 mod ends;
-pub(crate) mod erasing;
+pub(crate) mod erasure;
 pub(crate) mod fence;
-mod retaining;
+mod retention;
 pub(crate) mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::{
-    Arrival, Chunk, ChunkKind, Command, DeadLetter, DeadLetterSource, Frame, Mark, MessageKey, PartitionId,
-    Position, Seq, ThreadId, Timestamp, TokenKey, TurnId,
+    Chunk, ChunkKind, Command, DeadLetter, DeadLetterSource, Frame, IncomingChunk, Mark, MessageKey,
+    PartitionId, Position, Seq, ThreadId, Timestamp, TokenKey, TurnId,
 };
-use partition::{Body, Commit, Entry, Incident, Known, Straggler, StragglerSave, Takeover};
+use partition::{Body, Commit, Entry, Incident, Lookup, SpilledMessage, Takeover};
 
-use crate::bug::Bug;
-use crate::checker::turns::{Happened, Part, TurnRow, What, part_of};
+use crate::bug::PlantedBug;
+use crate::checker::turns::{Part, Transition, TransitionKind, TurnRow, part_of};
 use crate::checker::{Invariant, StoredDeadLetter, StoredMessage, Violation};
 use crate::log::{Log, START};
 use turns::Tables;
@@ -70,13 +70,13 @@ pub(crate) struct Store {
     /// Turns, tasks and agents, by partition.
     pub(crate) tables: Vec<Tables>,
     pub(crate) rows_of_turns: Vec<TurnRow>,
-    pub(crate) history: Vec<Happened>,
+    pub(crate) history: Vec<Transition>,
     /// Answers that clients may see as failed.
     pub(crate) failed_answers: BTreeSet<MessageKey>,
     /// How the messages of each thread ended, as gateways read it.
     ends_of: BTreeMap<ThreadId, BTreeMap<Position, feed::EndedMessage>>,
     /// Where messages stand, as long as they are there.
-    kept: retaining::KeptRows,
+    kept: retention::KeptRows,
     compactions: BTreeMap<ThreadId, Vec<compactions::CompactionRow>>,
     /// Steps whose answer is still to come.
     steps: BTreeMap<MessageKey, Vec<model::Message>>,
@@ -87,7 +87,7 @@ pub(crate) struct Store {
     bare_ends: usize,
     /// Answers that a planted bug writes with the next commit.
     split: Vec<Vec<model::Message>>,
-    stragglers: Vec<BTreeMap<MessageKey, (i64, StragglerSave)>>,
+    spilled_messages: Vec<BTreeMap<MessageKey, (i64, SpilledMessage)>>,
     pub(crate) incidents: Vec<(PartitionId, Incident)>,
     /// It went back in time: tasks have other places than those whose answers are in the streams.
     pub(crate) is_undone: bool,
@@ -97,16 +97,16 @@ pub(crate) struct Store {
     once_erased: BTreeSet<ThreadId>,
     /// The turns of tasks that were deleted for it, with the thread.
     erased_turns: BTreeMap<TurnId, ThreadId>,
-    bug: Option<Bug>,
+    bug: Option<PlantedBug>,
 }
 
 impl Store {
-    pub(crate) fn new(partitions: u16, bug: Option<Bug>) -> Self {
+    pub(crate) fn new(partitions: u16, bug: Option<PlantedBug>) -> Self {
         let rows = (0..partitions).map(|_| Row::default()).collect();
-        let stragglers = (0..partitions).map(|_| BTreeMap::new()).collect();
+        let spilled_messages = (0..partitions).map(|_| BTreeMap::new()).collect();
         let tables = (0..partitions).map(|_| Tables::default()).collect();
         let split = (0..partitions).map(|_| Vec::new()).collect();
-        Self { rows, stragglers, tables, split, bug, ..Self::default() }
+        Self { rows, spilled_messages, tables, split, bug, ..Self::default() }
     }
 
     pub(crate) fn row(&mut self, partition: PartitionId) -> &mut Row {
@@ -151,49 +151,49 @@ impl Store {
         keys: &[MessageKey],
         missing: &BTreeSet<ThreadId>,
         time: i64,
-    ) -> Vec<(MessageKey, Known)> {
-        let lag = if self.bug == Some(Bug::NoUniqueKey) { 5_000 } else { 0 };
+    ) -> Vec<(MessageKey, Lookup)> {
+        let lag = if self.bug == Some(PlantedBug::NoUniqueKey) { 5_000 } else { 0 };
         let known = |key: &MessageKey| match self.ends.get(key) {
-            Some(at) if at + lag <= time && self.bug != Some(Bug::NoLookUp) => Known::Ended,
+            Some(at) if at + lag <= time && self.bug != Some(PlantedBug::NoLookUp) => Lookup::Ended,
             // Nothing of them is kept, not even as a dead letter.
-            _ if self.is_erased(&key.thread) && self.bug != Some(Bug::ErasedUnasked) => Known::Ended,
-            _ if missing.contains(&key.thread) => Known::NoThread,
-            _ => Known::Absent,
+            _ if self.is_erased(&key.thread) && self.bug != Some(PlantedBug::ErasedUnasked) => Lookup::Ended,
+            _ if missing.contains(&key.thread) => Lookup::NoThread,
+            _ => Lookup::Absent,
         };
         keys.iter().map(|key| (key.clone(), known(key))).collect()
     }
 
-    /// What a new owner starts from: the row as of its grant, the stragglers as of now.
+    /// What a new owner starts from: the row as of its grant, the spilled messages as of now.
     pub(crate) fn load(&self, partition: PartitionId, grant: &Grant, window: usize, time: i64) -> Takeover {
         let tables = &self.tables[usize::from(partition.0)];
-        let is_planted = |bug: Bug| self.bug == Some(bug);
-        let saved = &self.stragglers[usize::from(partition.0)];
-        let aged = |(saved_at, save): &(i64, StragglerSave)| {
+        let is_planted = |bug: PlantedBug| self.bug == Some(bug);
+        let saved = &self.spilled_messages[usize::from(partition.0)];
+        let aged = |(saved_at, save): &(i64, SpilledMessage)| {
             let age = time - saved_at;
-            Straggler {
+            SpilledMessage {
                 open_ms: save.open_ms + age,
                 gap_ms: save.gap_ms.map(|gap| gap + age),
                 idle_ms: save.idle_ms + age,
                 ..save.clone()
             }
         };
-        let high_water = if self.bug == Some(Bug::NoHighWater) { 0 } else { grant.high_water };
+        let high_water = if self.bug == Some(PlantedBug::NoHighWater) { 0 } else { grant.high_water };
         let (checkpoint, high_water) = (Seq(grant.checkpoint), Timestamp(high_water));
         Takeover {
-            stragglers: saved
+            spilled_messages: saved
                 .values()
                 .filter(|(_, save)| !self.is_erased(&save.key.thread))
                 .map(aged)
                 .collect(),
             agents: tables.saved_agents(START + time, window, self.bug),
-            open_turns: match is_planted(Bug::OpenTurnsLost) {
+            open_turns: match is_planted(PlantedBug::OpenTurnsLost) {
                 true => Vec::new(),
                 false => {
                     let saved = tables.saved_inputs().into_iter();
                     saved.filter(|open| !self.is_erased(&open.opened.thread)).collect()
                 }
             },
-            outbox: match is_planted(Bug::OutboxForgotten) {
+            outbox: match is_planted(PlantedBug::OutboxForgotten) {
                 true => Vec::new(),
                 false => tables.outbox.values().cloned().collect(),
             },
@@ -214,7 +214,7 @@ impl Store {
             self.failed_answers.insert(key);
         }
         let (at_ms, number) = (time, self.commits);
-        self.history.extend(applied.happened.into_iter().map(at_database).map(|what| Happened {
+        self.history.extend(applied.happened.into_iter().map(at_database).map(|what| Transition {
             at_ms,
             partition,
             number,
@@ -223,20 +223,21 @@ impl Store {
         self.insert_messages(commit, &applied.turns, time);
         self.keep_failures(commit);
         for letter in &commit.dead_letters {
-            if self.bug == Some(Bug::DeadLetterOutside) {
+            if self.bug == Some(PlantedBug::DeadLetterOutside) {
                 self.letters_outside.push((partition, letter.clone()));
             } else {
                 self.insert_letter(partition, letter, time);
             }
         }
-        let stragglers = &mut self.stragglers[usize::from(partition.0)];
-        for save in &commit.stragglers {
-            save_straggler(stragglers, save, self.bug, time);
+        let spilled_messages = &mut self.spilled_messages[usize::from(partition.0)];
+        for save in &commit.spilled_messages {
+            save_spill(spilled_messages, save, self.bug, time);
         }
-        if self.bug != Some(Bug::StragglersStay) {
-            let stays =
-                |key: &MessageKey| self.bug == Some(Bug::SavedAnswersStay) && part_of(&key.message).is_some();
-            stragglers.retain(|key, _| !commit.ended_stragglers.contains(key) || stays(key));
+        if self.bug != Some(PlantedBug::SpillsStay) {
+            let stays = |key: &MessageKey| {
+                self.bug == Some(PlantedBug::SavedAnswersStay) && part_of(&key.message).is_some()
+            };
+            spilled_messages.retain(|key, _| !commit.ended_spills.contains(key) || stays(key));
         }
         self.check_saved(partition);
         self.check_stopped(commit);
@@ -255,11 +256,11 @@ impl Store {
             std::mem::take(&mut self.split[number]).into_iter().map(|message| (message, true)).collect();
         messages.extend(commit.messages.iter().map(|message| (message.clone(), false)));
         for write in turns.iter().filter_map(|index| commit.turns.get(*index)) {
-            if self.bug == Some(Bug::TaskWithoutTurn) && write.agent.is_some() {
+            if self.bug == Some(PlantedBug::TaskWithoutTurn) && write.agent.is_some() {
                 continue;
             }
             let mut own = write.messages.clone();
-            if self.bug == Some(Bug::TurnSplit) {
+            if self.bug == Some(PlantedBug::TurnSplit) {
                 self.split[number].extend(own.split_off(1));
             }
             messages.extend(own.into_iter().map(|message| (message, true)));
@@ -280,7 +281,7 @@ impl Store {
     fn insert_message(&mut self, message: &model::Message, row: Option<&TurnRow>, time: i64) {
         if !self.message_keys.insert(message.key.clone()) {
             self.key_conflicts += 1;
-            if self.bug != Some(Bug::NoUniqueKey) {
+            if self.bug != Some(PlantedBug::NoUniqueKey) {
                 return;
             }
         }
@@ -338,8 +339,9 @@ impl Store {
     fn check_saved(&mut self, partition: PartitionId) {
         let number = usize::from(partition.0);
         // Owners are not shown what was saved of erased threads: it goes with the rest of them.
-        let messages =
-            self.stragglers[number].keys().filter(|key| self.has_ended(key) && !self.is_erased(&key.thread));
+        let messages = self.spilled_messages[number]
+            .keys()
+            .filter(|key| self.has_ended(key) && !self.is_erased(&key.thread));
         let messages = messages.map(|key| format!("what was saved of {key}"));
         let inputs = self.tables[number].saved_and_over().filter(|(thread, _)| !self.is_erased(thread));
         let inputs = inputs.map(|(_, turn)| format!("the saved input of {turn}"));
@@ -412,7 +414,7 @@ impl Store {
         }
     }
 
-    fn keeps_chunk(&self, partition: PartitionId, frame: &Frame, arrival: &Arrival) -> bool {
+    fn keeps_chunk(&self, partition: PartitionId, frame: &Frame, arrival: &IncomingChunk) -> bool {
         let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
         if let Some((turn, run)) = TurnId::of_answer(&arrival.message) {
             if self.erased_turns.contains_key(&turn) {
@@ -432,8 +434,8 @@ impl Store {
     /// The chunk is not needed again: its message has ended, or it is saved, or a higher attempt is. A final chunk does not repeat one that
     /// is not final: it contradicts it.
     fn is_kept(&self, partition: PartitionId, key: &MessageKey, attempt: u32, chunk: &Chunk) -> bool {
-        let saved = self.stragglers[usize::from(partition.0)].get(key);
-        let is_saved = |save: &StragglerSave| {
+        let saved = self.spilled_messages[usize::from(partition.0)].get(key);
+        let is_saved = |save: &SpilledMessage| {
             save.attempt > attempt
                 || is_whole(save)
                 || (save.attempt == attempt
@@ -447,17 +449,17 @@ impl Store {
 }
 
 /// Nothing that comes later counts: everything is there up to the final chunk, or up to an error.
-fn is_whole(save: &StragglerSave) -> bool {
+fn is_whole(save: &SpilledMessage) -> bool {
     let mut ends = save.chunks.iter().filter(|chunk| chunk.is_final || chunk.kind == ChunkKind::Error);
     ends.any(|last| (0..=last.id).all(|id| save.chunks.iter().any(|chunk| chunk.id == id)))
 }
 
 /// In the time of the simulation, as everything else that is compared.
-fn at_database(what: What) -> What {
+fn at_database(what: TransitionKind) -> TransitionKind {
     match what {
-        What::Agent { agent, mut row, wait_ms } => {
+        TransitionKind::Agent { agent, mut row, wait_ms } => {
             row.next_run_at = row.next_run_at.map(|at| at - START);
-            What::Agent { agent, row, wait_ms }
+            TransitionKind::Agent { agent, row, wait_ms }
         }
         what => what,
     }
@@ -491,18 +493,18 @@ impl Row {
 }
 
 /// Chunks of the same attempt are added, those of lower ones go, as the store's statement does it.
-fn save_straggler(
-    stragglers: &mut BTreeMap<MessageKey, (i64, StragglerSave)>,
-    save: &StragglerSave,
-    bug: Option<Bug>,
+fn save_spill(
+    spilled_messages: &mut BTreeMap<MessageKey, (i64, SpilledMessage)>,
+    save: &SpilledMessage,
+    bug: Option<PlantedBug>,
     time: i64,
 ) {
     let mut chunks: Vec<Arc<Chunk>> = Vec::new();
-    if let Some((_, before)) = stragglers.get(&save.key) {
+    if let Some((_, before)) = spilled_messages.get(&save.key) {
         if before.attempt > save.attempt {
             return;
         }
-        if before.attempt == save.attempt && bug != Some(Bug::SavesReplace) {
+        if before.attempt == save.attempt && bug != Some(PlantedBug::SavesReplace) {
             chunks.clone_from(&before.chunks);
         }
     }
@@ -511,5 +513,5 @@ fn save_straggler(
             chunks.push(Arc::clone(chunk));
         }
     }
-    stragglers.insert(save.key.clone(), (time, StragglerSave { chunks, ..save.clone() }));
+    spilled_messages.insert(save.key.clone(), (time, SpilledMessage { chunks, ..save.clone() }));
 }

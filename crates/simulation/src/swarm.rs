@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Bug, Coverage, Report, simulate};
+use crate::{Coverage, PlantedBug, Report, simulate};
 
 /// What came of many seeds.
 #[derive(Debug, Default)]
@@ -18,7 +18,12 @@ pub struct Outcome {
 }
 
 /// Runs seeds until one fails or all are done. `progress` is called after each with their number.
-pub fn swarm(seeds: Range<u64>, bug: Option<Bug>, threads: usize, progress: impl Fn(u64) + Sync) -> Outcome {
+pub fn swarm(
+    seeds: Range<u64>,
+    bug: Option<PlantedBug>,
+    threads: usize,
+    progress: impl Fn(u64) + Sync,
+) -> Outcome {
     let next = AtomicU64::new(seeds.start);
     let outcome = Mutex::new(Outcome::default());
     let work = || {

@@ -3,17 +3,18 @@
 //! Two phases: until `Scenario::faults_until` everything fails now and then; then the faults stop, and everything
 //! that was acknowledged has to end. One generator per concern, so that equal seeds have equal histories.
 
+mod background;
 mod clients;
-mod compacting;
-mod erasing;
-mod errands;
-mod finish;
+mod compaction;
+mod erasure;
+mod event;
 mod going_back;
 mod groups;
-mod people;
-mod retaining;
+mod in_flight_sql;
+mod operators;
+mod retention;
 mod session;
-mod statements;
+mod settle;
 mod streams;
 mod workers;
 mod workflows;
@@ -21,28 +22,28 @@ mod workflows;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-use model::{AgentId, MessageKey, PartitionId, Position, ThreadId, TurnId};
-use partition::{ChangedThreadsQuery, Input, Known, Outgoing, SnapshotRequest, Start, Takeover};
+use model::{MessageKey, PartitionId, ThreadId};
 
-use crate::bug::Bug;
+use crate::bug::PlantedBug;
 use crate::checker::turns::{Ordered, TurnEvent};
 use crate::checker::{self, Invariant, Publish, Rules, Transcript, Violation};
 use crate::client::Client;
 use crate::coverage::Coverage;
-use crate::gateway::{Fetched, Gateway, Reader};
+use crate::gateway::Gateway;
 use crate::log::Log;
 use crate::publisher::{self, Planned};
 use crate::rng::Rng;
-use crate::scenario::{Faults, Scenario};
-use crate::store::{Grant, Store};
-use compacting::{Compacting, DueCompaction};
-use erasing::Erasing;
-use going_back::{Back, GoingBack};
+use crate::scenario::{FaultRates, Scenario};
+use crate::store::Store;
+use compaction::Compactions;
+use erasure::Erasures;
+use event::{Address, Event, GatewayEvent, SessionEvent, StatementEvent};
+use going_back::GoingBack;
 use groups::Groups;
-use people::People;
-use retaining::{Retaining, Round};
+use in_flight_sql::Statement;
+use operators::Operators;
+use retention::Retention;
 use session::Session;
-use statements::Statement;
 use workflows::Workflows;
 
 /// Lines of the trace that are kept.
@@ -84,10 +85,10 @@ impl Report {
 
 pub(crate) struct World {
     scenario: Scenario,
-    bug: Option<Bug>,
+    bug: Option<PlantedBug>,
     rng: Rng,
     time: i64,
-    command: u64,
+    order: u64,
     heap: BinaryHeap<Reverse<Scheduled>>,
     logs: Vec<Log>,
     /// What will be published by itself, the next one last.
@@ -97,7 +98,7 @@ pub(crate) struct World {
     ledger: Vec<Publish>,
     commands: Vec<Ordered>,
     workflows: Workflows,
-    people: People,
+    operators: Operators,
     turn_events: Vec<TurnEvent>,
     rules: Rules,
     missing: BTreeSet<ThreadId>,
@@ -109,11 +110,11 @@ pub(crate) struct World {
     messages: usize,
     bare: Vec<MessageKey>,
     going_back: GoingBack,
-    erasing: Erasing,
-    retaining: Retaining,
-    compacting: Compacting,
+    erasing: Erasures,
+    retaining: Retention,
+    compacting: Compactions,
     groups: Groups,
-    /// Entries that nobody can read: whose they were, by their subjects, and their payloads.
+    /// Entries that cannot be read: whose they were, by their subjects, and their payloads.
     garbage: Vec<(String, bytes::Bytes)>,
     /// How many chunks each message has that completes; for a planted bug.
     lengths: BTreeMap<MessageKey, u32>,
@@ -155,14 +156,14 @@ struct Worker {
 
 struct Scheduled {
     at: i64,
-    command: u64,
+    order: u64,
     /// Boxed: the heap moves what it orders.
     event: Box<Event>,
 }
 
 impl PartialEq for Scheduled {
     fn eq(&self, other: &Self) -> bool {
-        self.command == other.command
+        self.order == other.order
     }
 }
 impl Eq for Scheduled {}
@@ -173,118 +174,12 @@ impl PartialOrd for Scheduled {
 }
 impl Ord for Scheduled {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.command).cmp(&(other.at, other.command))
+        (self.at, self.order).cmp(&(other.at, other.order))
     }
 }
 
-/// A session of a worker's incarnation; what comes for another one is dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Address {
-    worker: usize,
-    incarnation: u64,
-    partition: PartitionId,
-    session: u64,
-}
-
-enum Event {
-    Quiet,
-    Restart(usize),
-    Acquire(usize, u64),
-    Resume(usize, u64),
-    Session(Address, SessionEvent),
-    Statement(StatementEvent),
-    LookUp(Address, Vec<MessageKey>),
-    Load(Address, Grant),
-    Client(usize, u64, ClientEvent),
-    Gateway(usize, GatewayEvent),
-    Join(usize),
-    /// The next of what is planned is published.
-    Planned,
-    Check(Address),
-    LoadTasks(Address, AgentId, Position, usize),
-    /// A turn request arrives.
-    Request(Address, Box<Start>),
-    Work(WorkEvent),
-    /// A message of the outbox arrives: its batch, and how many of the batch are left.
-    Relay(Address, Position, Box<Outgoing>, usize),
-    People,
-    Caretaker,
-    GoBack(Back),
-    /// The next statement of an erasing: its number, and which run of it.
-    Erase(usize, u64),
-    /// The next step of a round of retention, or a new one.
-    Retain(Address, Option<Box<Round>>),
-    /// A compaction arrives at the store.
-    Compact(Address, Box<DueCompaction>),
-    /// The summary of a compaction was written, or never will be.
-    Summary(Address, ThreadId, Position),
-    /// A worker's commits that wait are sent, if none is under way.
-    Gather(Address),
-    GroupAgain(usize),
-    GroupOver(usize),
-}
-
-enum WorkEvent {
-    Deliver(usize),
-    /// The delivery of that number has not been answered.
-    Again(usize, u32),
-    Frame(usize, u32, Box<workflows::Writing>),
-    Ack(usize, u32),
-    Stop(TurnId, u32),
-}
-
-enum SessionEvent {
-    Tick,
-    Fetch { generation: u64 },
-    Arrive { generation: u64, first: u64, last: u64, is_tail: bool },
-    ReaderLost { generation: u64, resume_after: i64 },
-    Found(Vec<(MessageKey, Known)>),
-    Loaded(Box<Takeover>),
-    Reply(usize, Reply),
-    Timeout(usize),
-    Snapshot(SnapshotRequest),
-    ChangedThreads(ChangedThreadsQuery),
-    Input(Box<Input>),
-}
-
-#[derive(Debug, Clone, Copy)]
-enum StatementEvent {
-    Arrive(usize),
-    Done(usize),
-}
-
-#[derive(Debug, Clone)]
-enum Reply {
-    Granted(Option<Grant>),
-    Renewed(bool),
-    /// But for these turns, whose messages are refused.
-    Applied(Vec<(TurnId, String)>),
-    Fenced,
-    Refused,
-    Unknown,
-}
-
-enum ClientEvent {
-    Read,
-    Connect,
-    Fault,
-}
-
-/// The thread, and the number of what follows it.
-#[derive(Debug)]
-enum GatewayEvent {
-    Frame(ThreadId, u64, Box<wire::live::LiveFrame>),
-    Reply(ThreadId, u64, Box<wire::query::SnapshotReply>),
-    Unanswered(ThreadId, u64, u64),
-    Fetch(ThreadId, u64, Reader, feed::StoreRead),
-    Fetched(ThreadId, u64, Reader, Fetched),
-    Tick(ThreadId, u64),
-    Watch(PartitionId),
-    ChangedThreads(PartitionId, u64, wire::query::ChangedThreads),
-}
-
 impl World {
-    pub(crate) fn new(seed: u64, bug: Option<Bug>, verbose: bool) -> Self {
+    pub(crate) fn new(seed: u64, bug: Option<PlantedBug>, verbose: bool) -> Self {
         let mut rng = Rng::new(seed);
         let scenario = Scenario::draw(&mut rng.fork());
         let plan = publisher::publish(&scenario, &mut rng.fork());
@@ -309,20 +204,20 @@ impl World {
             store: Store::new(scenario.partitions, bug),
             doomed: doomed(&ledger, &rules, &scenario),
             free_since: vec![None; usize::from(scenario.partitions)],
-            messages: checker::fates(&ledger, &rules).len(),
-            bare: checker::fates(&ledger, &rules).into_keys().collect(),
+            messages: checker::expected_outcomes(&ledger, &rules).len(),
+            bare: checker::expected_outcomes(&ledger, &rules).into_keys().collect(),
             // Of its own, so that the other faults are those of before.
             going_back: GoingBack::new(Rng::new(seed ^ 0xb4c2)),
-            erasing: Erasing::new(Rng::new(seed ^ 0xe7a5e)),
-            retaining: Retaining::new(Rng::new(seed ^ 0x4e7a14)),
-            compacting: Compacting::new(Rng::new(seed ^ 0xc04ac7)),
+            erasing: Erasures::new(Rng::new(seed ^ 0xe7a5e)),
+            retaining: Retention::new(Rng::new(seed ^ 0x4e7a14)),
+            compacting: Compactions::new(Rng::new(seed ^ 0xc04ac7)),
             groups: Groups::new(Rng::new(seed ^ 0x6007)),
             garbage: Vec::new(),
             lengths: lengths(&ledger, &rules),
             rng: rng.fork(),
             bug,
             time: 0,
-            command: 0,
+            order: 0,
             heap: BinaryHeap::new(),
             logs: (0..scenario.partitions).map(|_| Log::default()).collect(),
             planned: plan.entries,
@@ -330,7 +225,7 @@ impl World {
             ledger: Vec::new(),
             commands: Vec::new(),
             workflows: Workflows::new(rng.fork()),
-            people: People::default(),
+            operators: Operators::default(),
             turn_events: Vec::new(),
             rules,
             missing,
@@ -381,20 +276,20 @@ impl World {
         self.plan_erasing(threads);
         self.planned.reverse();
         self.schedule_planned();
-        if self.scenario.turning.people_ms > 0 {
-            self.schedule(self.scenario.turning.people_ms, Event::People);
+        if self.scenario.turn_profile.people_ms > 0 {
+            self.schedule(self.scenario.turn_profile.people_ms, Event::Operators);
         }
     }
 
     /// Runs to the end and judges.
     pub(crate) fn run(mut self, seed: u64) -> Report {
         let limit = self.time_limit();
-        while let Some(Reverse(Scheduled { at, command, event })) = self.heap.pop() {
+        while let Some(Reverse(Scheduled { at, order, event })) = self.heap.pop() {
             self.time = at;
             if at > limit || self.settled_at.is_some_and(|settled| at > settled + CLIENTS_SETTLE_MS) {
                 break;
             }
-            if self.settled_at.is_none() && self.is_quiet && command.is_multiple_of(8) && self.is_settled() {
+            if self.settled_at.is_none() && self.is_quiet && order.is_multiple_of(8) && self.is_settled() {
                 self.settled_at = Some(at);
             }
             self.coverage.events += 1;
@@ -412,7 +307,7 @@ impl World {
             Event::Session(address, event) => self.session_event(address, event),
             Event::Statement(StatementEvent::Arrive(statement)) => self.statement_arrives(statement),
             Event::Statement(StatementEvent::Done(statement)) => self.statement_done(statement),
-            Event::LookUp(address, keys) => self.lookup(address, &keys),
+            Event::Lookup(address, keys) => self.lookup(address, &keys),
             Event::Load(address, grant) => self.load(address, grant),
             Event::Client(client, connection, event) => self.client_event(client, connection, event),
             Event::Gateway(gateway, event) => self.gateway_event(gateway, event),
@@ -423,7 +318,7 @@ impl World {
             Event::Request(address, start) => self.requested(address, &start),
             Event::Work(event) => self.work(event),
             Event::Relay(address, batch, outgoing, left) => self.relay(address, batch, &outgoing, left),
-            Event::People => self.people(),
+            Event::Operators => self.operators(),
             Event::Caretaker => self.take_care(),
             Event::GoBack(back) => self.go_back(back),
             Event::Erase(number, run) => self.erase(number, run),
@@ -437,13 +332,13 @@ impl World {
     }
 
     fn schedule(&mut self, delay: i64, event: Event) {
-        self.command += 1;
-        let (at, command) = (self.time + delay.max(0), self.command);
-        self.heap.push(Reverse(Scheduled { at, command, event: Box::new(event) }));
+        self.order += 1;
+        let (at, order) = (self.time + delay.max(0), self.order);
+        self.heap.push(Reverse(Scheduled { at, order, event: Box::new(event) }));
     }
 
     /// Whether a fault happens here.
-    fn fault(&mut self, probability: impl Fn(&Faults) -> f64) -> bool {
+    fn fault(&mut self, probability: impl Fn(&FaultRates) -> f64) -> bool {
         !self.is_quiet && self.rng.chance(probability(&self.scenario.faults))
     }
 
@@ -488,7 +383,7 @@ fn doomed(ledger: &[Publish], rules: &Rules, scenario: &Scenario) -> Vec<Vec<(u6
         })
         .collect();
     let mut doomed = vec![Vec::new(); usize::from(scenario.partitions)];
-    for (key, fate) in checker::fates(ledger, rules) {
+    for (key, fate) in checker::expected_outcomes(ledger, rules) {
         if fate.end != checker::End::Open {
             continue;
         }
@@ -503,6 +398,6 @@ fn doomed(ledger: &[Publish], rules: &Rules, scenario: &Scenario) -> Vec<Vec<(u6
 }
 
 fn lengths(ledger: &[Publish], rules: &Rules) -> BTreeMap<MessageKey, u32> {
-    let fates = checker::fates(ledger, rules);
+    let fates = checker::expected_outcomes(ledger, rules);
     fates.into_iter().filter_map(|(key, fate)| Some((key, fate.final_chunk()?.id + 1))).collect()
 }

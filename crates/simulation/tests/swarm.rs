@@ -6,7 +6,7 @@
 )]
 
 use simulation::checker::Invariant;
-use simulation::{Bug, Report, simulate, swarm};
+use simulation::{PlantedBug, Report, simulate, swarm};
 
 const THREADS: usize = 2;
 /// The first of the seeds of this run; without it, it follows from the commit.
@@ -96,8 +96,8 @@ fn simulation_20_000_seeds() {
         (c.rereads, 20_000, "rereads"),
         (c.reader_faults, 20_000, "faults of readers"),
         (c.sheds, 1_000, "sheds"),
-        (c.straggler_saves, 50_000, "straggler saves"),
-        (c.straggler_restores, 10_000, "straggler restores"),
+        (c.spills, 50_000, "saves of spilled messages"),
+        (c.spill_restores, 10_000, "restores of spilled messages"),
         (c.gap_timeouts, 5_000, "gap timeouts"),
         (c.stalls, 5_000, "stalls"),
         (c.conflicts, 5_000, "conflicts"),
@@ -167,70 +167,83 @@ fn simulation_20_000_seeds() {
 }
 
 /// What each planted bug must be found by, at least.
-fn breaks(bug: Bug) -> Invariant {
+fn breaks(bug: PlantedBug) -> Invariant {
     match bug {
-        Bug::NoFence | Bug::NoHighWater => Invariant::Positions,
-        Bug::NoUniqueKey
-        | Bug::NoLookUp
-        | Bug::StaleEntries
-        | Bug::SkipAfterCut
-        | Bug::StragglersStay
-        | Bug::DeadLetterOutside
-        | Bug::FreedBeforeCommit => Invariant::EndsOnce,
-        Bug::CheckpointIsReadPosition | Bug::UnknownIsApplied => Invariant::Checkpoint,
-        Bug::LookWithoutLock | Bug::TerminalBeforeCommit => Invariant::OneTerminal,
-        Bug::AppendOnArrival | Bug::SavesReplace | Bug::AttemptsMixed => Invariant::Content,
-        Bug::LeaseByWorkerClock => Invariant::Liveness,
-        Bug::GapClockReset => Invariant::GapTimeout,
-        Bug::RoomIgnored => Invariant::Room,
-        Bug::TaskWithoutTurn | Bug::TurnSplit => Invariant::WholeTurn,
-        Bug::AttemptStays | Bug::TokenIgnored => Invariant::OneDelivery,
-        Bug::NoGuard
-        | Bug::FailureWithoutBackoff
-        | Bug::BackoffByWorkerClock
-        | Bug::TakeoverCounts
-        | Bug::BackoffForgotten => Invariant::Backoff,
-        Bug::HeadPastFailing | Bug::QueueShuffled => Invariant::Fifo,
-        Bug::RunForgotten | Bug::RetryRepeats => Invariant::RunsOnce,
-        Bug::CheckAlwaysNew | Bug::PromptLost | Bug::StopIgnored => Invariant::OrdersEnd,
-        Bug::OutboxBeforeCommit | Bug::HeartbeatLost | Bug::BatchForgotten => Invariant::Outbox,
-        Bug::EpochAlone => Invariant::Checkpoint,
-        Bug::HolePassed | Bug::IncidentForgotten => Invariant::Named,
-        Bug::RenewalBlind => Invariant::Liveness,
-        Bug::MarkIgnored | Bug::HighestMarkAlone => Invariant::EndsOnce,
-        Bug::OutboxForgotten | Bug::OpenTurnsLost => Invariant::Liveness,
-        Bug::CutFromStore
-        | Bug::FrameNumbersIgnored
-        | Bug::PageBeyondCut
-        | Bug::LastFrameUnnoticed
-        | Bug::FailureUnkept
-        | Bug::CommittedTooEarly
-        | Bug::OpenTextForgotten
-        | Bug::CursorLags
-        | Bug::PageCutShort => Invariant::NothingMissed,
-        Bug::CursorForgotten => Invariant::ClientText,
-        Bug::OldOwnerHeard => Invariant::OneTerminal,
-        Bug::AnswerRequestedAgain => Invariant::OneRequest,
-        Bug::StoppedTurnGoesOn => Invariant::AfterStop,
-        Bug::DeadlineForgotten | Bug::StallForgotten | Bug::OnlyFreeIsTaken => Invariant::InTime,
-        Bug::SavedAnswersStay | Bug::SavedInputsStay => Invariant::SavedRows,
-        Bug::NeverWithdrawn => Invariant::Withdrawn,
-        Bug::ErasedUnfenced | Bug::ErasedUnasked | Bug::ErasedStarts | Bug::ErasedInPart => Invariant::Erased,
-        Bug::RetiredInPart | Bug::RetiredOpen | Bug::RetiredBlind | Bug::RetiredNewest => Invariant::Retired,
-        Bug::RetiredForgotten => Invariant::EndsOnce,
-        Bug::CompactedBlind | Bug::CompactedErased | Bug::CompactedOpen | Bug::CompactionIgnored => {
-            Invariant::Compacted
+        PlantedBug::NoFence | PlantedBug::NoHighWater => Invariant::Positions,
+        PlantedBug::NoUniqueKey
+        | PlantedBug::NoLookUp
+        | PlantedBug::StaleEntries
+        | PlantedBug::SkipAfterCut
+        | PlantedBug::SpillsStay
+        | PlantedBug::DeadLetterOutside
+        | PlantedBug::FreedBeforeCommit => Invariant::EndsOnce,
+        PlantedBug::CheckpointIsReadPosition | PlantedBug::UnknownIsApplied => Invariant::Checkpoint,
+        PlantedBug::LookWithoutLock | PlantedBug::TerminalBeforeCommit => Invariant::OneTerminal,
+        PlantedBug::AppendOnArrival | PlantedBug::SavesReplace | PlantedBug::AttemptsMixed => {
+            Invariant::Content
         }
-        Bug::GroupDragged | Bug::GroupFencedTogether => Invariant::Checkpoint,
-        Bug::GroupUnknownIsApplied => Invariant::OneTerminal,
-        Bug::RenouncedByCount => Invariant::Liveness,
+        PlantedBug::LeaseByWorkerClock => Invariant::Liveness,
+        PlantedBug::GapClockReset => Invariant::GapTimeout,
+        PlantedBug::RoomIgnored => Invariant::Room,
+        PlantedBug::TaskWithoutTurn | PlantedBug::TurnSplit => Invariant::WholeTurn,
+        PlantedBug::AttemptStays | PlantedBug::TokenIgnored => Invariant::OneDelivery,
+        PlantedBug::NoGuard
+        | PlantedBug::FailureWithoutBackoff
+        | PlantedBug::BackoffByWorkerClock
+        | PlantedBug::TakeoverCounts
+        | PlantedBug::BackoffForgotten => Invariant::Backoff,
+        PlantedBug::HeadPastFailing | PlantedBug::QueueShuffled => Invariant::Fifo,
+        PlantedBug::RunForgotten | PlantedBug::RetryRepeats => Invariant::RunsOnce,
+        PlantedBug::CheckAlwaysNew | PlantedBug::PromptLost | PlantedBug::StopIgnored => Invariant::OrdersEnd,
+        PlantedBug::OutboxBeforeCommit | PlantedBug::ContinuationLost | PlantedBug::BatchForgotten => {
+            Invariant::Outbox
+        }
+        PlantedBug::EpochAlone => Invariant::Checkpoint,
+        PlantedBug::HolePassed | PlantedBug::IncidentForgotten => Invariant::Named,
+        PlantedBug::RenewalBlind => Invariant::Liveness,
+        PlantedBug::MarkIgnored | PlantedBug::HighestMarkAlone => Invariant::EndsOnce,
+        PlantedBug::OutboxForgotten | PlantedBug::OpenTurnsLost => Invariant::Liveness,
+        PlantedBug::CutFromStore
+        | PlantedBug::FrameNumbersIgnored
+        | PlantedBug::PageBeyondCut
+        | PlantedBug::LastFrameUnnoticed
+        | PlantedBug::FailureUnkept
+        | PlantedBug::CommittedTooEarly
+        | PlantedBug::OpenTextForgotten
+        | PlantedBug::CursorLags
+        | PlantedBug::PageCutShort => Invariant::NothingMissed,
+        PlantedBug::CursorForgotten => Invariant::ClientText,
+        PlantedBug::OldOwnerHeard => Invariant::OneTerminal,
+        PlantedBug::AnswerRequestedAgain => Invariant::OneRequest,
+        PlantedBug::StoppedTurnGoesOn => Invariant::AfterStop,
+        PlantedBug::DeadlineForgotten | PlantedBug::StallForgotten | PlantedBug::OnlyFreeIsTaken => {
+            Invariant::InTime
+        }
+        PlantedBug::SavedAnswersStay | PlantedBug::SavedInputsStay => Invariant::SavedRows,
+        PlantedBug::NeverWithdrawn => Invariant::Withdrawn,
+        PlantedBug::ErasedUnfenced
+        | PlantedBug::ErasedUnasked
+        | PlantedBug::ErasedStarts
+        | PlantedBug::ErasedInPart => Invariant::Erased,
+        PlantedBug::RetiredInPart
+        | PlantedBug::RetiredOpen
+        | PlantedBug::RetiredBlind
+        | PlantedBug::RetiredNewest => Invariant::Retired,
+        PlantedBug::RetiredForgotten => Invariant::EndsOnce,
+        PlantedBug::CompactedBlind
+        | PlantedBug::CompactedErased
+        | PlantedBug::CompactedOpen
+        | PlantedBug::CompactionIgnored => Invariant::Compacted,
+        PlantedBug::GroupDragged | PlantedBug::GroupFencedTogether => Invariant::Checkpoint,
+        PlantedBug::GroupUnknownIsApplied => Invariant::OneTerminal,
+        PlantedBug::RenouncedByCount => Invariant::Liveness,
     }
 }
 
 #[test]
 fn every_planted_bug_is_found() {
     yield_to_others();
-    for bug in Bug::ALL {
+    for bug in PlantedBug::ALL {
         let broken = breaks(bug);
         let found = (0..10_000).find_map(|seed| {
             let report = simulate(seed, Some(bug), false);
@@ -244,7 +257,7 @@ fn every_planted_bug_is_found() {
 #[test]
 fn the_key_is_what_keeps_a_message_from_being_stored_twice() {
     let is_twice = |seed| {
-        let report = simulate(seed, Some(Bug::NoUniqueKey), false);
+        let report = simulate(seed, Some(PlantedBug::NoUniqueKey), false);
         report.violations.iter().any(|violation| violation.seen.contains("a message and a message"))
     };
     assert!((0..10_000).any(is_twice));
@@ -256,7 +269,7 @@ fn equal_seeds_have_equal_histories() {
     let hashes = |bug| (0..300).map(|seed| simulate(seed, bug, false).trace_hash).collect::<Vec<_>>();
     let first = hashes(None);
     assert_eq!(first, hashes(None));
-    assert_ne!(first, hashes(Some(Bug::NoFence)));
+    assert_ne!(first, hashes(Some(PlantedBug::NoFence)));
     assert!(first.iter().all(|hash| *hash != 0));
     let verbose: Vec<u64> = (0..50).map(|seed| simulate(seed, None, true).trace_hash).collect();
     assert_eq!(first[..50], verbose, "the trace changes the history");

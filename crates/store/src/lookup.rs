@@ -1,7 +1,7 @@
 //! What is known of messages by their ids.
 
 use model::{IdRange, MessageKey, Position, Role};
-use partition::Known;
+use partition::Lookup;
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -25,7 +25,7 @@ pub enum StoredOutcome {
     },
     /// Given up, kept as a dead letter.
     Failed {
-        /// See [`model::Failure::code`].
+        /// See [`model::MessageFailure::code`].
         code: String,
         /// What went wrong, for people.
         text: String,
@@ -41,7 +41,7 @@ pub enum StoredOutcome {
 impl Store {
     /// What the store knows of each of these messages, in the order of the question.
     ///
-    /// Unless `create_threads`, a message that is absent and whose thread does not exist is [`Known::NoThread`]. Messages of a
+    /// Unless `create_threads`, a message that is absent and whose thread does not exist is [`Lookup::NoThread`]. Messages of a
     /// thread that was erased have all ended: nothing of them is kept, not even as a dead letter.
     ///
     /// # Errors
@@ -52,19 +52,19 @@ impl Store {
         owner: Option<Applied>,
         keys: &[MessageKey],
         create_threads: bool,
-    ) -> Result<Vec<(MessageKey, Known)>, StoreError> {
+    ) -> Result<Vec<(MessageKey, Lookup)>, StoreError> {
         let (buckets, threads, messages) = columns(keys);
         let statement = sqlx::query(include_str!("lookup/known.sql"));
         let (partition, epoch) = columns_of(owner);
         let statement = statement.bind(buckets).bind(threads).bind(messages).bind(partition).bind(epoch);
         let rows = self.rows(statement).await?;
         check_owner(&rows)?;
-        let known = |row: &PgRow| -> Result<Known, StoreError> {
+        let known = |row: &PgRow| -> Result<Lookup, StoreError> {
             let (ended, thread): (bool, &str) = (row.try_get("ended")?, row.try_get("thread")?);
             Ok(match (ended, thread) {
-                (true, _) | (false, "erased") => Known::Ended,
-                (false, "absent") if !create_threads => Known::NoThread,
-                (false, _) => Known::Absent,
+                (true, _) | (false, "erased") => Lookup::Ended,
+                (false, "absent") if !create_threads => Lookup::NoThread,
+                (false, _) => Lookup::Absent,
             })
         };
         keys.iter().zip(&rows).map(|(key, row)| Ok((key.clone(), known(row)?))).collect()

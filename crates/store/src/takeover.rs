@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::{
     AgentId, BUCKETS, Chunk, ChunkKind, PartitionCount, PartitionId, Position, Seq, TokenKey, TurnOpened,
 };
-use partition::{OpenTurn, OutboxBatch, SavedAgent, Straggler, Takeover};
+use partition::{OpenTurn, OutboxBatch, SavedAgent, SpilledMessage, Takeover};
 use sqlx::postgres::PgRow;
 use sqlx::{Row, ValueRef};
 
@@ -37,7 +37,7 @@ impl Store {
             .step_by(usize::from(count.get()))
             .map(|bucket| i16::try_from(bucket).unwrap_or(i16::MAX))
             .collect();
-        let stragglers =
+        let spilled_messages =
             sqlx::query(include_str!("takeover/spilled_messages.sql")).bind(i32::from(grant.partition.0));
         let (partition, epoch, checkpoint) = (grant.partition, grant.epoch, grant.checkpoint);
         let outbox = self.outbox(partition, None, OUTBOX_AT_ONCE).await?;
@@ -46,7 +46,7 @@ impl Store {
             _ => 0,
         };
         let takeover = Takeover {
-            stragglers: stragglers_of(&self.rows(stragglers).await?)?,
+            spilled_messages: stragglers_of(&self.rows(spilled_messages).await?)?,
             agents: self.queues(&buckets, window).await?,
             open_turns: self.open_turns(&buckets, grant.incarnation.as_deref()).await?,
             outbox,
@@ -165,12 +165,12 @@ pub(crate) fn is_null(row: &PgRow, column: &str) -> bool {
 }
 
 /// Rows come grouped by message, one per chunk, and one without a chunk for a message that has none.
-fn stragglers_of(rows: &[PgRow]) -> Result<Vec<Straggler>, StoreError> {
-    let mut stragglers: Vec<Straggler> = Vec::new();
+fn stragglers_of(rows: &[PgRow]) -> Result<Vec<SpilledMessage>, StoreError> {
+    let mut spilled_messages: Vec<SpilledMessage> = Vec::new();
     for row in rows {
         let key = key(row)?;
-        if stragglers.last().is_none_or(|last| last.key != key) {
-            stragglers.push(Straggler {
+        if spilled_messages.last().is_none_or(|last| last.key != key) {
+            spilled_messages.push(SpilledMessage {
                 key,
                 attempt: unsigned(row, "attempt")?,
                 role: role(row)?,
@@ -181,11 +181,11 @@ fn stragglers_of(rows: &[PgRow]) -> Result<Vec<Straggler>, StoreError> {
                 chunks: Vec::new(),
             });
         }
-        if let (Some(chunk), Some(last)) = (chunk(row)?, stragglers.last_mut()) {
+        if let (Some(chunk), Some(last)) = (chunk(row)?, spilled_messages.last_mut()) {
             last.chunks.push(Arc::new(chunk));
         }
     }
-    Ok(stragglers)
+    Ok(spilled_messages)
 }
 
 fn chunk(row: &PgRow) -> Result<Option<Chunk>, StoreError> {

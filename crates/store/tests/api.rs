@@ -411,8 +411,8 @@ async fn a_position_is_that_of_an_end_or_ahead_or_nowhere() {
     let mut commit = owner.empty();
     commit.messages = vec![message("t", "first", 10), message("t", "second", 20), message("u", "other", 15)];
     commit.failed_messages = vec![
-        failed(key("t", "failed"), 17, model::Failure::Stalled),
-        failed(key("t", "last"), 30, model::Failure::Stalled),
+        failed(key("t", "failed"), 17, model::MessageFailure::Stalled),
+        failed(key("t", "last"), 30, model::MessageFailure::Stalled),
     ];
     owner.commit(&commit).await.unwrap();
     for (position, wanted) in [

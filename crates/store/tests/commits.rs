@@ -1,6 +1,6 @@
 //! What a commit leaves in the tables.
 
-use model::{Failure, IdRange, MessageKey, Seq, Timestamp};
+use model::{IdRange, MessageFailure, MessageKey, Seq, Timestamp};
 use store::{Committed, Range};
 
 use crate::fixture::{Database, Owner, dead_entry, dead_message, failed, key, message, submission, thread};
@@ -16,8 +16,9 @@ async fn the_same_commit_twice_is_once() {
     let owner = Owner::new(&store, "a").await;
     let mut commit = owner.empty();
     commit.messages = vec![message("t", "m1", 10), message("u", "m1", 11), message("t", "m2", 12)];
-    commit.dead_letters = vec![dead_entry(4, b"\xff\0"), dead_message(key("t", "m3"), 5, Failure::Stalled)];
-    commit.failed_messages = vec![failed(key("t", "m3"), 13, Failure::Stalled)];
+    commit.dead_letters =
+        vec![dead_entry(4, b"\xff\0"), dead_message(key("t", "m3"), 5, MessageFailure::Stalled)];
+    commit.failed_messages = vec![failed(key("t", "m3"), 13, MessageFailure::Stalled)];
     commit.checkpoint = Seq(9);
     let tables =
         ["threads", "messages", "failed_messages", "dead_letters", "spilled_messages", "spilled_chunks"];
@@ -97,8 +98,10 @@ async fn dead_letters_are_kept_once_with_their_reason() {
     let owner = Owner::new(&store, "a").await;
     let missing = vec![IdRange { first: 1, last: 1 }];
     let mut commit = owner.empty();
-    commit.dead_letters =
-        vec![dead_entry(7, b"\xff\0raw"), dead_message(key("t", "m"), 8, Failure::GapTimeout { missing })];
+    commit.dead_letters = vec![
+        dead_entry(7, b"\xff\0raw"),
+        dead_message(key("t", "m"), 8, MessageFailure::GapTimeout { missing }),
+    ];
     owner.commit(&commit).await.unwrap();
     // The same entry number of a stream that was created anew is another entry.
     owner.commit_of("stream-2", &commit).await.unwrap();

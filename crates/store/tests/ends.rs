@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use model::{
-    BatchType, ErrorClass, ErrorHint, FailedMessage, Failure, IdRange, MessageId, Position, Role, TurnId,
+    BatchType, ErrorClass, FailedMessage, IdRange, MessageFailure, MessageId, Position, RetryHint, Role,
+    TurnId,
 };
 use partition::Commit;
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ fn at(position: i64) -> Position {
     Position::from_stored(position)
 }
 
-fn failed(message: &str, position: i64, failure: Failure) -> FailedMessage {
+fn failed(message: &str, position: i64, failure: MessageFailure) -> FailedMessage {
     fixture::failed(key("t", message), position, failure)
 }
 
@@ -74,9 +75,9 @@ async fn ends_come_in_their_order_with_the_steps_of_answers_and_without_inputs()
     .await;
     let mut commit = owner.empty();
     commit.failed_messages = vec![
-        failed("gone", 25, Failure::Stalled),
-        failed(z.answer(0).as_str(), 45, Failure::UnknownThread),
-        failed("late", 70, Failure::Stalled),
+        failed("gone", 25, MessageFailure::Stalled),
+        failed(z.answer(0).as_str(), 45, MessageFailure::UnknownThread),
+        failed("late", 70, MessageFailure::Stalled),
     ];
     owner.commit(&commit).await.unwrap();
     let all = "10:bare 21:one 22:result 23:two 24:three 25!stalled 30:note 41:done 45!unknown_thread 51:more \
@@ -146,12 +147,12 @@ async fn a_failure_is_kept_as_it_was_told() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let missing = vec![IdRange { first: 1, last: 3 }, IdRange { first: 9, last: 9 }];
-    let error = |text: &str, class| Failure::ProducerError {
+    let error = |text: &str, class| MessageFailure::ProducerError {
         text: text.to_owned(),
-        hint: ErrorHint { class, retry_after_ms: Some(9) },
+        hint: RetryHint { class, retry_after_ms: Some(9) },
     };
     let failures = [
-        Failure::GapTimeout { missing: missing.clone() },
+        MessageFailure::GapTimeout { missing: missing.clone() },
         error("no\0model", ErrorClass::Permanent),
         error("busy", ErrorClass::Transient),
     ];
@@ -185,22 +186,24 @@ async fn a_failure_is_written_once_and_only_under_the_fence() {
     let (database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let with = |failures: Vec<FailedMessage>| Commit { failed_messages: failures, ..owner.empty() };
-    let commit = with(vec![failed("m", 10, Failure::Stalled)]);
+    let commit = with(vec![failed("m", 10, MessageFailure::Stalled)]);
     assert!(!commit.is_empty());
     for _ in 0..2 {
         assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
     }
     // The message has ended; and nothing else takes its place.
-    let again =
-        with(vec![failed("m", 20, Failure::UnknownThread), failed("other", 10, Failure::UnknownThread)]);
+    let again = with(vec![
+        failed("m", 20, MessageFailure::UnknownThread),
+        failed("other", 10, MessageFailure::UnknownThread),
+    ]);
     assert_eq!(owner.commit(&again).await.unwrap(), Committed::Applied);
     assert_eq!(ends(&store, (0, i64::MAX), 9).await, "10!stalled");
-    let mut fenced = with(vec![failed("n", 30, Failure::Stalled)]);
+    let mut fenced = with(vec![failed("n", 30, MessageFailure::Stalled)]);
     fenced.epoch += 1;
     assert_eq!(owner.commit(&fenced).await.unwrap(), Committed::Fenced);
     assert_eq!(database.number("SELECT count(*) FROM failed_messages").await, 1);
     // In another thread the same id is another message.
-    let elsewhere = FailedMessage { key: key("u", "m"), ..failed("m", 10, Failure::Stalled) };
+    let elsewhere = FailedMessage { key: key("u", "m"), ..failed("m", 10, MessageFailure::Stalled) };
     assert_eq!(owner.commit(&with(vec![elsewhere])).await.unwrap(), Committed::Applied);
     assert_eq!(database.number("SELECT count(*) FROM failed_messages").await, 2);
 }
@@ -211,7 +214,7 @@ async fn a_run_that_failed_before_an_answer_keeps_its_place() {
     let owner = Owner::new(&store, "a").await;
     let asked = turn(&thread("t"), "x");
     let mut commit = owner.empty();
-    commit.failed_messages = vec![failed(asked.answer(0).as_str(), 10, Failure::Stalled)];
+    commit.failed_messages = vec![failed(asked.answer(0).as_str(), 10, MessageFailure::Stalled)];
     owner.commit(&commit).await.unwrap();
     let mut commit = owner.empty();
     commit.messages = vec![message("t", asked.answer(1).as_str(), 20)];
@@ -224,7 +227,8 @@ async fn failures_go_when_they_are_old() {
     let (database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let mut commit = owner.empty();
-    commit.failed_messages = (0..7).map(|n| failed(&format!("m{n}"), 10 + n, Failure::Stalled)).collect();
+    commit.failed_messages =
+        (0..7).map(|n| failed(&format!("m{n}"), 10 + n, MessageFailure::Stalled)).collect();
     owner.commit(&commit).await.unwrap();
     let hour = Duration::from_secs(3_600);
     assert_eq!(store.purge_failed_messages(hour, 10).await.unwrap(), 0);
@@ -245,7 +249,7 @@ async fn failures_of_others_are_not_told() {
     let owner = Owner::new(&store, "a").await;
     let own = model::ThreadId::of_tenant(Some(&model::Tenant::parse("acme").unwrap()), "t").unwrap();
     let mut commit = owner.empty();
-    let mut of_acme = failed("m", 10, Failure::Stalled);
+    let mut of_acme = failed("m", 10, MessageFailure::Stalled);
     of_acme.key.thread = own.clone();
     commit.failed_messages = vec![of_acme];
     owner.commit(&commit).await.unwrap();
@@ -261,7 +265,7 @@ async fn an_erased_thread_keeps_no_failures() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let mut commit = owner.empty();
-    commit.failed_messages = vec![failed("m", 10, Failure::Stalled)];
+    commit.failed_messages = vec![failed("m", 10, MessageFailure::Stalled)];
     owner.commit(&commit).await.unwrap();
     let rows = store.rows_of_threads(&[thread("t")]).await.unwrap();
     assert_eq!(rows["failed_messages"], 1);

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use model::{
-    BatchType, Bucket, DeadLetter, DeadLetterSource, FailedMessage, Failure, Message, MessageId, MessageKey,
-    Metadata, PartitionCount, PartitionId, Placement, Position, Refusal, Role, Seq, ThreadId, Timestamp,
+    BatchType, Bucket, DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageId,
+    MessageKey, Metadata, PartitionCount, PartitionId, Placement, Position, RejectedEntry, Role, Seq,
+    ThreadId, Timestamp,
 };
 use partition::Commit;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
@@ -186,7 +187,7 @@ pub(crate) fn metadata(value: serde_json::Value) -> Metadata {
 }
 
 pub(crate) fn dead_entry(seq: u64, payload: &[u8]) -> DeadLetter {
-    let refusal = Refusal { code: "malformed", detail: "not\0JSON".to_owned() };
+    let refusal = RejectedEntry { code: "malformed", detail: "not\0JSON".to_owned() };
     let payload = bytes::Bytes::copy_from_slice(payload);
     DeadLetter {
         seq: Seq(seq),
@@ -194,13 +195,13 @@ pub(crate) fn dead_entry(seq: u64, payload: &[u8]) -> DeadLetter {
     }
 }
 
-pub(crate) fn dead_message(key: MessageKey, seq: u64, failure: Failure) -> DeadLetter {
+pub(crate) fn dead_message(key: MessageKey, seq: u64, failure: MessageFailure) -> DeadLetter {
     let chunks =
         vec![model::Chunk::content(0, "a", false).into(), model::Chunk::content(2, "c\0", true).into()];
     DeadLetter { seq: Seq(seq), source: DeadLetterSource::Message { key, attempt: 3, chunks, failure } }
 }
 
-pub(crate) fn failed(key: MessageKey, position: i64, failure: Failure) -> FailedMessage {
+pub(crate) fn failed(key: MessageKey, position: i64, failure: MessageFailure) -> FailedMessage {
     FailedMessage {
         key,
         position: Position::from_stored(position),

@@ -145,7 +145,7 @@ async fn what_an_owner_decided_before_an_erasing_writes_nothing_after_it() {
     };
     assert_eq!(verdicts().await, [Verdict::New, Verdict::Erased, Verdict::New]);
     let known = store.lookup(None, &[key("t", "m9")], true).await.unwrap();
-    assert_eq!(known[0].1, partition::Known::Ended);
+    assert_eq!(known[0].1, partition::Lookup::Ended);
     // A row that a commit wrote which was under way names nothing.
     database
         .execute("INSERT INTO threads (bucket, thread_id) SELECT bucket, thread_id FROM erased_threads")

@@ -5,8 +5,8 @@ mod queues;
 
 use std::collections::BTreeMap;
 
-use model::{Chunk, Failure, Message, MessageKey, PartitionId, Role, Seq, Timestamp};
-use partition::{Commit, StragglerSave};
+use model::{Chunk, Message, MessageFailure, MessageKey, PartitionId, Role, Seq, Timestamp};
+use partition::{Commit, SpilledMessage};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ struct Expected {
     letters: BTreeMap<String, u16>,
     /// Failures by message, with their positions.
     failures: BTreeMap<MessageKey, i64>,
-    stragglers: BTreeMap<MessageKey, Saved>,
+    spilled_messages: BTreeMap<MessageKey, Saved>,
     queues: Queues,
 }
 
@@ -73,11 +73,11 @@ impl Expected {
         for failed in &commit.failed_messages {
             self.failures.entry(failed.key.clone()).or_insert(failed.position.get());
         }
-        for save in &commit.stragglers {
+        for save in &commit.spilled_messages {
             self.save(save);
         }
-        for key in &commit.ended_stragglers {
-            self.stragglers.remove(key);
+        for key in &commit.ended_spills {
+            self.spilled_messages.remove(key);
         }
         if won.contains(&false) { Committed::Stale } else { Committed::Applied }
     }
@@ -106,8 +106,8 @@ impl Expected {
         }
     }
 
-    fn save(&mut self, save: &StragglerSave) {
-        let saved = self.stragglers.entry(save.key.clone()).or_insert((save.attempt, 0, Vec::new()));
+    fn save(&mut self, save: &SpilledMessage) {
+        let saved = self.spilled_messages.entry(save.key.clone()).or_insert((save.attempt, 0, Vec::new()));
         if save.attempt < saved.0 {
             return;
         }
@@ -141,7 +141,7 @@ impl Expected {
         let letters = self.letters.iter().map(|(key, partition)| json!({"key": key, "partition": partition}));
         let failures =
             self.failures.iter().map(|(key, position)| json!({"key": key.to_string(), "position": position}));
-        let stragglers = self.stragglers.iter().map(|(key, (attempt, open_ms, chunks))| {
+        let spilled_messages = self.spilled_messages.iter().map(|(key, (attempt, open_ms, chunks))| {
             json!({"key": key.to_string(), "attempt": attempt, "open_ms": open_ms, "count": chunks.len(),
                    "chunks": chunks})
         });
@@ -150,7 +150,7 @@ impl Expected {
             .chain(heads)
             .chain(letters)
             .chain(failures)
-            .chain(stragglers)
+            .chain(spilled_messages)
             .chain(self.queues.rows())
             .collect()
     }
@@ -240,27 +240,27 @@ impl Author {
                 .push(dead_entry(self.random.random_range(0..100) * 2 + partition as u64, b"\0"));
             let key = self.key(partition, 60);
             self.position += 1;
-            commit.failed_messages.push(failed(key.clone(), self.position, Failure::Stalled));
-            commit.dead_letters.push(dead_message(key, 1, Failure::Stalled));
+            commit.failed_messages.push(failed(key.clone(), self.position, MessageFailure::Stalled));
+            commit.dead_letters.push(dead_message(key, 1, MessageFailure::Stalled));
         }
         for _ in 0..self.random.random_range(0..3) {
             let save = self.save(partition);
-            if commit.stragglers.iter().all(|other| other.key != save.key) {
-                commit.stragglers.push(save);
+            if commit.spilled_messages.iter().all(|other| other.key != save.key) {
+                commit.spilled_messages.push(save);
             }
         }
         let ended = self.key(partition, 3);
-        if commit.stragglers.iter().all(|save| save.key != ended) {
-            commit.ended_stragglers.push(ended);
+        if commit.spilled_messages.iter().all(|save| save.key != ended) {
+            commit.ended_spills.push(ended);
         }
     }
 
-    fn save(&mut self, partition: usize) -> StragglerSave {
+    fn save(&mut self, partition: usize) -> SpilledMessage {
         let count = self.random.random_range(0..4);
         let mut ids: Vec<u32> = (0..count).map(|_| self.random.random_range(0..30)).collect();
         ids.sort_by_key(|id| id % 7);
         ids.dedup();
-        StragglerSave {
+        SpilledMessage {
             key: self.key(partition, 3),
             attempt: self.random.random_range(0..3),
             role: Role::Assistant,
@@ -310,7 +310,9 @@ async fn agree(seed: u64) {
             assert!(stored == expected, "another order after operation {operation}");
         }
     }
-    assert!(expected.messages.len() > 50 && expected.letters.len() > 20 && !expected.stragglers.is_empty());
+    assert!(
+        expected.messages.len() > 50 && expected.letters.len() > 20 && !expected.spilled_messages.is_empty()
+    );
 }
 
 /// The rows of `one` that `other` has not.

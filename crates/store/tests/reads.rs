@@ -1,7 +1,7 @@
 //! Look-ups, outcomes, history.
 
-use model::{AgentId, ErrorClass, ErrorHint, Failure, IdRange, Position, Role, TaskId};
-use partition::{CommandKey, Known};
+use model::{AgentId, ErrorClass, IdRange, MessageFailure, Position, RetryHint, Role, TaskId};
+use partition::{CommandKey, Lookup};
 use serde_json::json;
 use store::{Applied, Range, StoreError, StoredOutcome};
 
@@ -14,7 +14,7 @@ async fn a_look_up_tells_ended_from_absent_from_no_thread() {
     let owner = Owner::new(&store, "a").await;
     let mut commit = owner.empty();
     commit.messages = vec![message("t", "done", 1)];
-    commit.dead_letters = vec![dead_message(key("u", "failed"), 2, Failure::Stalled)];
+    commit.dead_letters = vec![dead_message(key("u", "failed"), 2, MessageFailure::Stalled)];
     owner.commit(&commit).await.unwrap();
     let keys = [key("v", "new"), key("t", "done"), key("u", "failed"), key("t", "new"), key("t", "done")];
     let answer = async |create| {
@@ -22,7 +22,7 @@ async fn a_look_up_tells_ended_from_absent_from_no_thread() {
         assert!(known.iter().zip(&keys).all(|((key, _), asked)| key == asked));
         known.into_iter().map(|(_, known)| known).collect::<Vec<_>>()
     };
-    use Known::{Absent, Ended, NoThread};
+    use Lookup::{Absent, Ended, NoThread};
     assert_eq!(answer(true).await, [Absent, Ended, Ended, Absent, Ended]);
     assert_eq!(answer(false).await, [NoThread, Ended, Ended, Absent, Ended]);
     assert!(store.create_thread(&thread("v")).await.unwrap());
@@ -46,15 +46,15 @@ async fn an_outcome_is_what_was_committed() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let missing = vec![IdRange { first: 1, last: 3 }, IdRange { first: 9, last: 9 }];
-    let failure = Failure::GapTimeout { missing: missing.clone() };
+    let failure = MessageFailure::GapTimeout { missing: missing.clone() };
     let mut commit = owner.empty();
     commit.messages = vec![message("t", "done", 77)];
     commit.messages[0].attempt = u32::MAX;
     commit.dead_letters = vec![dead_message(key("t", "failed"), 2, failure.clone())];
     let classes = [ErrorClass::Permanent, ErrorClass::Transient, ErrorClass::Auth];
     for class in classes {
-        let hint = ErrorHint { class, retry_after_ms: None };
-        let failure = Failure::ProducerError { text: "no".to_owned(), hint };
+        let hint = RetryHint { class, retry_after_ms: None };
+        let failure = MessageFailure::ProducerError { text: "no".to_owned(), hint };
         commit.dead_letters.push(dead_message(key("t", class.name()), 2, failure));
     }
     owner.commit(&commit).await.unwrap();

@@ -83,7 +83,7 @@ async fn what_was_deleted_is_known_when_it_comes_again() {
     let ended = async || -> Vec<bool> {
         let keys = [key("t", old.input().as_str()), key("t", new.input().as_str())];
         let known = store.lookup(None, &keys, true).await.unwrap();
-        known.iter().map(|(_, known)| *known == partition::Known::Ended).collect()
+        known.iter().map(|(_, known)| *known == partition::Lookup::Ended).collect()
     };
     let is_new = async || -> Vec<bool> {
         let keys = [&old, &new].map(|turn| CommandKey::Turn(thread("t"), turn.clone(), 0));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Chunk, Role, Seq};
-use partition::{StragglerSave, Takeover};
+use partition::{SpilledMessage, Takeover};
 use store::{Committed, Store};
 
 use crate::fixture::{Database, Owner, TTL, key, metadata, thread_of};
@@ -15,8 +15,8 @@ fn chunk(id: u32) -> Arc<Chunk> {
     Chunk::content(id, &format!("text {id}"), false).into()
 }
 
-fn save(thread: &str, attempt: u32, ids: &[u32]) -> StragglerSave {
-    StragglerSave {
+fn save(thread: &str, attempt: u32, ids: &[u32]) -> SpilledMessage {
+    SpilledMessage {
         key: key(thread, "m"),
         attempt,
         role: Role::Assistant,
@@ -28,9 +28,9 @@ fn save(thread: &str, attempt: u32, ids: &[u32]) -> StragglerSave {
     }
 }
 
-async fn saved(owner: &Owner, save: StragglerSave) {
+async fn saved(owner: &Owner, save: SpilledMessage) {
     let mut commit = owner.empty();
-    commit.stragglers = vec![save];
+    commit.spilled_messages = vec![save];
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
 }
 
@@ -39,8 +39,8 @@ async fn loaded(store: &Store, owner: &Owner) -> Takeover {
 }
 
 fn ids(takeover: &Takeover) -> Vec<(u32, Vec<u32>)> {
-    let ids = |save: &StragglerSave| save.chunks.iter().map(|chunk| chunk.id).collect();
-    takeover.stragglers.iter().map(|save| (save.attempt, ids(save))).collect()
+    let ids = |save: &SpilledMessage| save.chunks.iter().map(|chunk| chunk.id).collect();
+    takeover.spilled_messages.iter().map(|save| (save.attempt, ids(save))).collect()
 }
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn saves_append_and_come_back_in_order_of_arrival() {
     saved(&owner, save(&thread, 1, &[])).await;
     let takeover = loaded(&store, &owner).await;
     assert_eq!(ids(&takeover), [(1, vec![5, 2, 9, 0])]);
-    assert_eq!(takeover.stragglers[0].chunks[0], chunk(5));
+    assert_eq!(takeover.spilled_messages[0].chunks[0], chunk(5));
 }
 
 #[tokio::test]
@@ -76,9 +76,9 @@ async fn what_ends_leaves_no_rows() {
     saved(&owner, save(&one, 0, &[0, 1])).await;
     saved(&owner, save(&two, 0, &[4])).await;
     let mut commit = owner.empty();
-    commit.ended_stragglers = vec![key(&one, "m"), key(&one, "never-saved")];
+    commit.ended_spills = vec![key(&one, "m"), key(&one, "never-saved")];
     owner.commit(&commit).await.unwrap();
-    assert_eq!(loaded(&store, &owner).await.stragglers[0].key, key(&two, "m"));
+    assert_eq!(loaded(&store, &owner).await.spilled_messages[0].key, key(&two, "m"));
     assert_eq!(database.number("SELECT count(*) FROM spilled_messages").await, 1);
     assert_eq!(database.number("SELECT count(*) FROM spilled_chunks").await, 1);
 }
@@ -93,7 +93,7 @@ async fn each_partition_loads_its_own() {
     for owner in &owners {
         let takeover = loaded(&store, owner).await;
         assert_eq!((takeover.partition, takeover.epoch), (owner.grant.partition, owner.grant.epoch));
-        let keys: Vec<_> = takeover.stragglers.iter().map(|save| save.key.clone()).collect();
+        let keys: Vec<_> = takeover.spilled_messages.iter().map(|save| save.key.clone()).collect();
         assert_eq!(keys, [key(&thread_of(owner.grant.partition, COUNT, 0), "m")]);
     }
 }
@@ -118,11 +118,11 @@ async fn everything_of_a_chunk_comes_back_and_ages_go_on() {
     database.execute("UPDATE spilled_messages SET saved_at = saved_at - interval '1 minute'").await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     let grant = store.reclaim("a", &owner.applied().await, TTL).await.unwrap().unwrap().grant;
-    let back = store.load(&grant, 8).await.unwrap().stragglers.remove(0);
+    let back = store.load(&grant, 8).await.unwrap().spilled_messages.remove(0);
     let aged = back.open_ms - save.open_ms;
     assert!((60_020..70_000).contains(&aged), "{aged}");
     assert_eq!((back.gap_ms, back.idle_ms), (Some(20 + aged), 10 + aged));
-    let ages = |save: &mut StragglerSave| (save.open_ms, save.gap_ms, save.idle_ms) = (0, None, 0);
+    let ages = |save: &mut SpilledMessage| (save.open_ms, save.gap_ms, save.idle_ms) = (0, None, 0);
     let (mut back, mut save) = (back, save);
     ages(&mut back);
     ages(&mut save);

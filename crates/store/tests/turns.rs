@@ -1,7 +1,7 @@
 //! What finished turns, queues and orders leave in the tables.
 
 use model::{Seq, TurnId};
-use partition::{Commit, OutboxBatch, Outgoing, TurnEnded, TurnStatus, Wait};
+use partition::{BackoffChange, Commit, OutboxBatch, Outgoing, TurnEnded, TurnStatus};
 use store::{Committed, Disposition};
 
 use crate::fixture::{Database, Owner, message, submission, thread, thread_of};
@@ -75,7 +75,7 @@ async fn everything_twice_is_once() {
     assert_eq!(owner.writer.commit(&[submission(&commit, 1)]).await.unwrap(), [Committed::Fenced]);
     assert_eq!(contents(&database).await, once);
     // The same, decided again from the stream: the head of `a` is where the commit wanted it. Failures alone count again.
-    commit.agents.retain(|write| !matches!(write.wait, Wait::Start(_)));
+    commit.agents.retain(|write| !matches!(write.wait, BackoffChange::Start(_)));
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Stale);
     assert_eq!(contents(&database).await, once);
     let counts = [
@@ -267,7 +267,7 @@ async fn a_backoff_goes_on_whatever_is_repeated_and_ends_with_its_error() {
     owner.commit(&commit).await.unwrap();
     assert!((990..=1_000).contains(&database.number(state).await));
     let mut pause = backs_off("a", 0, i64::MAX, 2, 0);
-    (pause.wait, pause.error, pause.paused) = (Wait::Keep, None, true);
+    (pause.wait, pause.error, pause.paused) = (BackoffChange::Keep, None, true);
     commit.agents = vec![pause];
     owner.commit(&commit).await.unwrap();
     assert!((980..=1_000).contains(&database.number(state).await));

@@ -5,7 +5,7 @@ use model::{
     TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
 };
 use partition::{
-    AgentWrite, AuditWrite, FailedTask, FailedTurn, OpenTurn, Otherwise, TaskWrite, TurnWrite, Wait,
+    AgentWrite, AuditWrite, BackoffChange, FailedTask, FailedTurn, Fallback, OpenTurn, TaskWrite, TurnWrite,
 };
 use serde_json::json;
 
@@ -31,7 +31,7 @@ pub(crate) fn completes(id: &str, position: i64) -> AgentWrite {
         head: at(position),
         run: 0,
         failures: 0,
-        wait: Wait::Clear,
+        wait: BackoffChange::Clear,
         paused: false,
         error: None,
     }
@@ -44,7 +44,7 @@ pub(crate) fn backs_off(id: &str, head: i64, position: i64, failures: u32, wait_
         head: at(head),
         run: failures,
         failures,
-        wait: Wait::Start(wait_ms),
+        wait: BackoffChange::Start(wait_ms),
         error: Some(("stalled".to_owned(), format!("failure {failures}"))),
         ..completes(id, position)
     }
@@ -81,7 +81,7 @@ pub(crate) fn finishes(
         messages: messages_of(thread, turn, run, position),
         agent,
         ends_failed: None,
-        otherwise: Otherwise::Turn(Box::new(failed_turn(thread, turn, run))),
+        on_refusal: Fallback::Turn(Box::new(failed_turn(thread, turn, run))),
     }
 }
 

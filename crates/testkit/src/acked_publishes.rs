@@ -70,12 +70,12 @@ impl AckLog {
 
 #[cfg(test)]
 mod tests {
-    use model::{Arrival, MessageId, Role, ThreadId};
+    use model::{IncomingChunk, MessageId, Role, ThreadId};
 
     use super::*;
 
     fn frame(attempt: u32, ids: &[u32]) -> Frame {
-        let arrival = |id: &u32| Arrival {
+        let arrival = |id: &u32| IncomingChunk {
             message: MessageId::parse("m").unwrap(),
             attempt,
             step: 0,

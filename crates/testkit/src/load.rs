@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use model::{Arrival, Chunk, Frame, MessageId, MessageKey, Role, ThreadId};
+use model::{Chunk, Frame, IncomingChunk, MessageId, MessageKey, Role, ThreadId};
 use rand::{Rng, RngExt};
 
 use crate::{
@@ -98,7 +98,7 @@ impl PlannedMessage {
     }
 
     fn pack(&self, ids: &[usize], encoding: Encoding) -> Publication {
-        let arrival = |id: &usize| Arrival {
+        let arrival = |id: &usize| IncomingChunk {
             message: self.key.message.clone(),
             attempt: self.attempt,
             step: 0,

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use model::{
-    AgentId, Bucket, BusyPolicy, CommandId, Control, ControlKind, InvalidMetadata, Metadata, Refusal, Task,
-    TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
+    AgentId, Bucket, BusyPolicy, CommandId, Control, ControlKind, InvalidMetadata, Metadata, RejectedEntry,
+    Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
 };
 use prost::Message as _;
 
@@ -94,7 +94,7 @@ impl InvalidCommand {
     }
 }
 
-impl From<InvalidCommand> for Refusal {
+impl From<InvalidCommand> for RejectedEntry {
     fn from(error: InvalidCommand) -> Self {
         Self { code: error.code(), detail: error.to_string() }
     }
@@ -155,7 +155,7 @@ pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOp
         agent,
         run: opened.run,
         content: opened.content,
-        metadata: metadata(opened.metadata, is_heartbeat_of(&opened.turn_id))?,
+        metadata: metadata(opened.metadata, is_continuation_of(&opened.turn_id))?,
         actor: (!opened.actor.is_empty()).then(|| opened.actor.into()),
         options: options(opened.options.unwrap_or_default())?,
     })
@@ -204,7 +204,7 @@ pub(crate) fn task(agent: &AgentId, task: pb::Task) -> Result<Task, InvalidComma
         agent: agent.clone(),
         id: task_id(&task.task_id)?,
         kind: in_its_queue(agent, numbered("kind", task.kind, &TaskKind::ALL)?)?,
-        metadata: metadata(task.metadata, is_heartbeat_of(&task.task_id))?,
+        metadata: metadata(task.metadata, is_continuation_of(&task.task_id))?,
         content: task.content,
     })
 }
@@ -276,20 +276,20 @@ pub(crate) fn task_id(text: &str) -> Result<TaskId, InvalidField> {
     TaskId::parse(text).map_err(|error| InvalidField::Id("task_id", error))
 }
 
-/// The metadata of what becomes a message. What a chunk may not say, an input may not either; an owner says of a heartbeat that it has
+/// The metadata of what becomes a message. What a chunk may not say, an input may not either; an owner says of a continuation that it has
 /// made it up.
-fn metadata(fields: Option<prost_types::Struct>, is_heartbeat: bool) -> Result<Metadata, InvalidField> {
+fn metadata(fields: Option<prost_types::Struct>, is_continuation: bool) -> Result<Metadata, InvalidField> {
     let metadata = convert::metadata(fields)?;
     metadata.tokens_used()?;
-    match is_heartbeat && metadata.get("heartbeat").is_some() {
+    match is_continuation && metadata.get("continuation_number").is_some() {
         true => metadata.check_numbers()?,
         false => metadata.check_said()?,
     }
     Ok(metadata)
 }
 
-/// The id of a heartbeat's input comes from the place of the answer that asked for it, that of a heartbeat's task from the turn.
-fn is_heartbeat_of(id: &str) -> bool {
+/// The id of a continuation's input comes from the place of the answer that asked for it, that of a continuation's task from the turn.
+fn is_continuation_of(id: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match (id.strip_suffix("-h"), id.split_once("-h")) {
         (Some(turn), _) => turn.starts_with('t') && TurnId::parse(turn).is_ok(),

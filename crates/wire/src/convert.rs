@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use model::{
-    Arrival, BatchType, Chunk, ChunkKind, InvalidChunk, InvalidId, InvalidMetadata, InvalidTurnId,
+    BatchType, Chunk, ChunkKind, IncomingChunk, InvalidChunk, InvalidId, InvalidMetadata, InvalidTurnId,
     MAX_CHUNK_ID, MessageId, Metadata, Role,
 };
 use prost_types::value::Kind;
@@ -106,7 +106,7 @@ pub(crate) fn chunk(read: ChunkRef<'_>) -> Result<Arc<Chunk>, InvalidField> {
 }
 
 /// A chunk of a publisher's frame. `last` is the message id of the chunk before: frames mostly hold one message.
-pub(crate) fn arrival(read: ChunkRef<'_>, last: Option<&MessageId>) -> Result<Arrival, InvalidField> {
+pub(crate) fn arrival(read: ChunkRef<'_>, last: Option<&MessageId>) -> Result<IncomingChunk, InvalidField> {
     let message = match last {
         Some(last) if last.as_str() == read.message_id => last.clone(),
         _ => message_id(read.message_id)?,
@@ -114,7 +114,7 @@ pub(crate) fn arrival(read: ChunkRef<'_>, last: Option<&MessageId>) -> Result<Ar
     let (attempt, step, role) = (read.attempt, read.step, role(read.role)?);
     let chunk = chunk(read)?;
     chunk.metadata.check_said()?;
-    Ok(Arrival { message, attempt, step, role, chunk })
+    Ok(IncomingChunk { message, attempt, step, role, chunk })
 }
 
 pub(crate) fn metadata(fields: Option<Struct>) -> Result<Metadata, InvalidField> {

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use model::{
-    AgentId, Arrival, Bucket, Command, Frame, InvalidChunk, InvalidId, InvalidMetadata, PartitionCount,
-    PartitionId, Refusal, ThreadId, TurnId, TurnToken,
+    AgentId, Bucket, Command, Frame, IncomingChunk, InvalidChunk, InvalidId, InvalidMetadata, PartitionCount,
+    PartitionId, RejectedEntry, ThreadId, TurnId, TurnToken,
 };
 use prost::Message as _;
 
@@ -40,15 +40,15 @@ pub enum Decoded {
 /// Decodes one entry of the stream of partition `p`.
 ///
 /// # Errors
-/// A [`Refusal`] says what was wrong with the entry as a whole: nothing of it is used.
+/// A [`RejectedEntry`] says what was wrong with the entry as a whole: nothing of it is used.
 pub fn decode_entry(
     p: PartitionId,
     subject: &str,
     content_type: Option<&str>,
     payload: &Bytes,
     limits: &DecodeLimits,
-) -> Result<Decoded, Refusal> {
-    let invalid = |error: InvalidId| Refusal {
+) -> Result<Decoded, RejectedEntry> {
+    let invalid = |error: InvalidId| RejectedEntry {
         code: "invalid_subject",
         detail: format!("the last part of the subject: {error}"),
     };
@@ -67,11 +67,11 @@ pub fn decode_entry(
     }
 }
 
-fn refuse<T>(code: &'static str, detail: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal { code, detail: detail.into() })
+fn refuse<T>(code: &'static str, detail: impl Into<String>) -> Result<T, RejectedEntry> {
+    Err(RejectedEntry { code, detail: detail.into() })
 }
 
-fn in_its_partition(p: PartitionId, key: &str, limits: &DecodeLimits) -> Result<(), Refusal> {
+fn in_its_partition(p: PartitionId, key: &str, limits: &DecodeLimits) -> Result<(), RejectedEntry> {
     let right = Bucket::of_key(key).partition(limits.partitions);
     match right == p {
         true => Ok(()),
@@ -84,7 +84,7 @@ fn on_thread(
     content_type: Option<&str>,
     payload: &Bytes,
     limits: &DecodeLimits,
-) -> Result<Decoded, Refusal> {
+) -> Result<Decoded, RejectedEntry> {
     let (chunks, token) = match form(content_type, payload, is_frame) {
         Form::Json => decode_json(&thread, payload)?,
         Form::Protobuf => match decode_protobuf(&thread, payload)? {
@@ -102,7 +102,7 @@ fn on_thread(
             format!("chunk {id} has {size} bytes; at most {limit} are allowed"),
         );
     }
-    // A token is for one answer. To take the chunk as one that nobody asked for would be to leave the token unread.
+    // A token is for one answer. To take the chunk as an unrequested one would be to leave the token unread.
     let stray = chunks.iter().find(|arrival| TurnId::of_answer(&arrival.message).is_none());
     if let (Some(_), Some(stray)) = (&token, stray) {
         let detail = format!("the frame bears a turn token, and {} is no turn's answer", stray.message);
@@ -114,11 +114,13 @@ fn on_thread(
     Ok(Decoded::Frame(Frame { thread, chunks, token }))
 }
 
-fn on_agent(agent: &AgentId, content_type: Option<&str>, payload: &Bytes) -> Result<Command, Refusal> {
+fn on_agent(agent: &AgentId, content_type: Option<&str>, payload: &Bytes) -> Result<Command, RejectedEntry> {
     if let Form::Json = form(content_type, payload, is_task_entry) {
         let parsed = serde_json::from_slice::<JsonTask>(payload);
-        let task = parsed
-            .map_err(|error| Refusal { code: "malformed", detail: format!("not a task in JSON: {error}") })?;
+        let task = parsed.map_err(|error| RejectedEntry {
+            code: "malformed",
+            detail: format!("not a task in JSON: {error}"),
+        })?;
         return Ok(Command::Task(task.task(agent)?));
     }
     let entry = pb::TaskEntry::decode(payload.as_ref()).map_err(|error| malformed(error.into()))?;
@@ -169,7 +171,7 @@ fn is_task_entry(payload: &[u8]) -> bool {
 
 /// What a protobuf frame holds.
 enum Read {
-    Chunks(Vec<Arrival>, Option<TurnToken>),
+    Chunks(Vec<IncomingChunk>, Option<TurnToken>),
     Command(Command),
 }
 
@@ -181,8 +183,8 @@ struct Rest<'a> {
     control: Option<pb::Control>,
 }
 
-fn decode_protobuf(thread: &ThreadId, payload: &[u8]) -> Result<Read, Refusal> {
-    let mut chunks: Vec<Arrival> = Vec::with_capacity(1);
+fn decode_protobuf(thread: &ThreadId, payload: &[u8]) -> Result<Read, RejectedEntry> {
+    let mut chunks: Vec<IncomingChunk> = Vec::with_capacity(1);
     let mut rest = Rest::default();
     let mut fields = Fields(payload);
     while let Some(chunk) = next_chunk(&mut fields, &mut rest).map_err(malformed)? {
@@ -222,11 +224,14 @@ fn next_chunk<'a>(fields: &mut Fields<'a>, rest: &mut Rest<'a>) -> Result<Option
     Ok(None)
 }
 
-fn malformed(error: Malformed) -> Refusal {
-    Refusal { code: "malformed", detail: format!("not a protobuf frame: {error}") }
+fn malformed(error: Malformed) -> RejectedEntry {
+    RejectedEntry { code: "malformed", detail: format!("not a protobuf frame: {error}") }
 }
 
-fn decode_json(thread: &ThreadId, payload: &[u8]) -> Result<(Vec<Arrival>, Option<TurnToken>), Refusal> {
+fn decode_json(
+    thread: &ThreadId,
+    payload: &[u8],
+) -> Result<(Vec<IncomingChunk>, Option<TurnToken>), RejectedEntry> {
     let is_array = payload.trim_ascii_start().first() == Some(&b'[');
     let parsed = match is_array {
         true => serde_json::from_slice::<Vec<JsonChunk>>(payload),
@@ -255,7 +260,7 @@ fn token_of(chunks: &[JsonChunk]) -> Result<Option<TurnToken>, InvalidField> {
     }
 }
 
-fn same_session(thread: &ThreadId, session_id: &str) -> Result<(), Refusal> {
+fn same_session(thread: &ThreadId, session_id: &str) -> Result<(), RejectedEntry> {
     if session_id == thread.as_str() {
         return Ok(());
     }
@@ -263,14 +268,14 @@ fn same_session(thread: &ThreadId, session_id: &str) -> Result<(), Refusal> {
     refuse("session_mismatch", format!("session_id is {shown:?}, the subject says {thread}"))
 }
 
-fn refusal(error: InvalidField) -> Refusal {
+fn refusal(error: InvalidField) -> RejectedEntry {
     let code = match error {
         InvalidField::Chunk(InvalidChunk::Metadata(
             InvalidMetadata::TokensUsed(_) | InvalidMetadata::Reserved(_) | InvalidMetadata::Inexact,
         )) => "metadata_error",
         _ => "invalid_chunk",
     };
-    Refusal { code, detail: error.to_string() }
+    RejectedEntry { code, detail: error.to_string() }
 }
 
 /// The protobuf payload of a frame.

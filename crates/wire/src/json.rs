@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{AgentId, Arrival, Chunk, ChunkKind, Metadata, Role, Task, TaskKind};
+use model::{AgentId, Chunk, ChunkKind, IncomingChunk, Metadata, Role, Task, TaskKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -66,7 +66,7 @@ impl JsonTask {
 }
 
 impl JsonChunk {
-    pub(crate) fn arrival(self) -> Result<Arrival, InvalidField> {
+    pub(crate) fn arrival(self) -> Result<IncomingChunk, InvalidField> {
         let chunk = Chunk {
             id: convert::chunk_id(self.chunk_id)?,
             kind: named("chunk_type", self.chunk_type, ChunkKind::from_name)?,
@@ -78,7 +78,7 @@ impl JsonChunk {
         };
         chunk.check()?;
         chunk.metadata.check_said()?;
-        Ok(Arrival {
+        Ok(IncomingChunk {
             message: convert::message_id(&self.message_id)?,
             attempt: self.attempt.unwrap_or_default(),
             step: self.step.unwrap_or_default(),

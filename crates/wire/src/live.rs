@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    BatchType, Chunk, ErrorClass, ErrorHint, Failure, FrameNumber, IdRange, MessageId, Outcome, Position,
-    Role, ThreadId, TurnFault,
+    BatchType, Chunk, ErrorClass, FrameNumber, IdRange, MessageFailure, MessageId, Outcome, Position,
+    RetryHint, Role, ThreadId, TurnError,
 };
 use prost::Message as _;
 
@@ -21,7 +21,7 @@ pub struct LiveFrame {
     pub message: MessageId,
     /// Its attempt.
     pub attempt: u32,
-    /// Who speaks.
+    /// The author's role.
     pub role: Role,
     /// What its batch began with.
     pub batch_type: BatchType,
@@ -114,25 +114,30 @@ fn terminal(terminal: pb::Terminal) -> Result<End, InvalidField> {
     Ok(End { position: Position::from_stored(terminal.position), chunks: terminal.chunks, outcome })
 }
 
-fn failure(failed: pb::Failed) -> Result<Failure, InvalidField> {
+fn failure(failed: pb::Failed) -> Result<MessageFailure, InvalidField> {
     Ok(match failed.code.as_str() {
-        "gap_timeout" => Failure::GapTimeout {
+        "gap_timeout" => MessageFailure::GapTimeout {
             missing: failed.missing.iter().map(|ids| IdRange { first: ids.first, last: ids.last }).collect(),
         },
-        "stalled" => Failure::Stalled,
-        "final_conflict" => Failure::FinalConflict { final_id: failed.final_id, other_id: failed.other_id },
-        "too_many_chunks" => Failure::TooManyChunks { limit: failed.limit as u32 },
-        "message_too_large" => Failure::MessageTooLarge { limit: failed.limit as usize },
+        "stalled" => MessageFailure::Stalled,
+        "final_conflict" => {
+            MessageFailure::FinalConflict { final_id: failed.final_id, other_id: failed.other_id }
+        }
+        "too_many_chunks" => MessageFailure::TooManyChunks { limit: failed.limit as u32 },
+        "message_too_large" => MessageFailure::MessageTooLarge { limit: failed.limit as usize },
         // How long to wait concerns the owner alone.
         "producer_error" => {
             let class = ErrorClass::from_name(&failed.class).unwrap_or(ErrorClass::Transient);
-            Failure::ProducerError { text: failed.text, hint: ErrorHint { class, retry_after_ms: None } }
+            MessageFailure::ProducerError {
+                text: failed.text,
+                hint: RetryHint { class, retry_after_ms: None },
+            }
         }
-        "unrequestable" => Failure::Unrequestable { detail: failed.text },
-        "unknown_thread" => Failure::UnknownThread,
-        "unstorable" => Failure::Unstorable { detail: failed.text },
-        code => match TurnFault::from_code(code) {
-            Some(fault) => Failure::Turn(fault),
+        "unrequestable" => MessageFailure::Unrequestable { detail: failed.text },
+        "unknown_thread" => MessageFailure::UnknownThread,
+        "unstorable" => MessageFailure::Unstorable { detail: failed.text },
+        code => match TurnError::from_code(code) {
+            Some(fault) => MessageFailure::Turn(fault),
             None => return Err(InvalidField::Enum("code", failed.code)),
         },
     })
@@ -147,24 +152,26 @@ fn pb_terminal(end: &End) -> pb::Terminal {
     pb::Terminal { position: end.position.get(), failed, chunks: end.chunks, stopped }
 }
 
-fn pb_failed(failure: &Failure) -> pb::Failed {
+fn pb_failed(failure: &MessageFailure) -> pb::Failed {
     let failed =
         pb::Failed { code: failure.code().to_owned(), text: failure.to_string(), ..pb::Failed::default() };
     match failure {
-        Failure::GapTimeout { missing } => {
+        MessageFailure::GapTimeout { missing } => {
             let missing = missing.iter().map(|ids| pb::IdRange { first: ids.first, last: ids.last });
             pb::Failed { missing: missing.collect(), ..failed }
         }
-        Failure::FinalConflict { final_id, other_id } => {
+        MessageFailure::FinalConflict { final_id, other_id } => {
             pb::Failed { final_id: *final_id, other_id: *other_id, ..failed }
         }
-        Failure::TooManyChunks { limit } => pb::Failed { limit: (*limit).into(), ..failed },
-        Failure::MessageTooLarge { limit } => pb::Failed { limit: *limit as u64, ..failed },
-        Failure::Unstorable { detail } | Failure::Unrequestable { detail } => {
+        MessageFailure::TooManyChunks { limit } => pb::Failed { limit: (*limit).into(), ..failed },
+        MessageFailure::MessageTooLarge { limit } => pb::Failed { limit: *limit as u64, ..failed },
+        MessageFailure::Unstorable { detail } | MessageFailure::Unrequestable { detail } => {
             pb::Failed { text: detail.clone(), ..failed }
         }
-        Failure::ProducerError { hint, .. } => pb::Failed { class: hint.class.name().to_owned(), ..failed },
-        Failure::Stalled | Failure::UnknownThread | Failure::Turn(_) => failed,
+        MessageFailure::ProducerError { hint, .. } => {
+            pb::Failed { class: hint.class.name().to_owned(), ..failed }
+        }
+        MessageFailure::Stalled | MessageFailure::UnknownThread | MessageFailure::Turn(_) => failed,
     }
 }
 

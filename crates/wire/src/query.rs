@@ -2,7 +2,7 @@
 //! what the gateway has; the threads of which frames were sent lately; and what [`status`] encodes.
 
 use bytes::Bytes;
-use model::{Cut, MessageId, OpenText, Position, QueryTarget, ThreadId};
+use model::{Cut, MessageId, PartialText, Position, QueryTarget, ThreadId};
 use prost::Message as _;
 
 use crate::{DecodeError, InvalidField, convert, pb, status};
@@ -35,7 +35,7 @@ pub struct SnapshotReply {
     /// As of when.
     pub cut: Cut,
     /// Messages that are open in the thread.
-    pub open: Vec<OpenText>,
+    pub open: Vec<PartialText>,
     /// More are open than it names.
     pub left_out: bool,
     /// Text was left out, for size: query again with what is known then.
@@ -156,7 +156,7 @@ pub fn decode_snapshot(payload: &Bytes) -> Result<SnapshotReply, DecodeError> {
         return Err(InvalidField::Missing("snapshot").into());
     };
     let open = |open: pb::OpenMessage| {
-        Ok(OpenText {
+        Ok(PartialText {
             message: convert::message_id(&open.message_id)?,
             attempt: open.attempt,
             role: convert::role(open.role)?,

@@ -81,7 +81,7 @@ pub fn work_consumer(workflow: &WorkflowName) -> String {
     format!("WORKFLOW_{workflow}")
 }
 
-/// Where a workflow hears that nobody waits for a run any more (core NATS).
+/// Where a workflow hears that a run is not waited for any more (core NATS).
 pub fn stop(turn: &TurnId, run: u32) -> String {
     format!("stop.{turn}.{run}")
 }

@@ -8,7 +8,7 @@ fn limits() -> DecodeLimits {
     DecodeLimits { chunk_bytes: 64 * 1024, partitions: PartitionCount::new(1).unwrap() }
 }
 
-fn decode(payload: impl Into<Bytes>) -> Result<Frame, Refusal> {
+fn decode(payload: impl Into<Bytes>) -> Result<Frame, RejectedEntry> {
     match decode_entry(PartitionId(0), "chunks.0.t1", None, &payload.into(), &limits())? {
         Decoded::Frame(frame) => Ok(frame),
         Decoded::Command(command) => panic!("an order: {command:?}"),
@@ -20,7 +20,7 @@ fn code(payload: impl Into<Bytes>) -> &'static str {
 }
 
 fn frame(chunks: Vec<Chunk>) -> Frame {
-    let arrival = |chunk| Arrival {
+    let arrival = |chunk| IncomingChunk {
         message: MessageId::parse("m1").unwrap(),
         attempt: 2,
         step: 1,
@@ -263,20 +263,20 @@ fn hostile_protobuf_is_refused() {
 #[test]
 fn out_frames_survive() {
     let failures = [
-        Failure::GapTimeout { missing: vec![IdRange { first: 2, last: 4 }] },
-        Failure::Stalled,
-        Failure::UnknownThread,
-        Failure::FinalConflict { final_id: 5, other_id: 6 },
-        Failure::TooManyChunks { limit: 10_000 },
-        Failure::MessageTooLarge { limit: 4 << 20 },
-        Failure::ProducerError { text: "no model".into(), hint: model::ErrorHint::TRANSIENT },
-        Failure::ProducerError {
+        MessageFailure::GapTimeout { missing: vec![IdRange { first: 2, last: 4 }] },
+        MessageFailure::Stalled,
+        MessageFailure::UnknownThread,
+        MessageFailure::FinalConflict { final_id: 5, other_id: 6 },
+        MessageFailure::TooManyChunks { limit: 10_000 },
+        MessageFailure::MessageTooLarge { limit: 4 << 20 },
+        MessageFailure::ProducerError { text: "no model".into(), hint: model::RetryHint::TRANSIENT },
+        MessageFailure::ProducerError {
             text: "no key".into(),
-            hint: model::ErrorHint { class: model::ErrorClass::Auth, retry_after_ms: None },
+            hint: model::RetryHint { class: model::ErrorClass::Auth, retry_after_ms: None },
         },
-        Failure::Unrequestable { detail: "too large".into() },
-        Failure::Turn(model::TurnFault::Deadline),
-        Failure::Unstorable { detail: "22P05".into() },
+        MessageFailure::Unrequestable { detail: "too large".into() },
+        MessageFailure::Turn(model::TurnError::Deadline),
+        MessageFailure::Unstorable { detail: "22P05".into() },
     ];
     let outcomes = failures.map(Outcome::Failed).into_iter().chain([Outcome::Complete, Outcome::Stopped]);
     for outcome in outcomes {
@@ -302,7 +302,7 @@ fn snapshots_and_changed_threads_come_back() {
     let request = query::SnapshotRequest { thread: thread("t1"), known, max_messages: 64 };
     let read = query::decode_query(&query::encode_snapshot_request(&request)).unwrap();
     assert_eq!(read, query::Query::Snapshot(request));
-    let open = model::OpenText {
+    let open = model::PartialText {
         message,
         attempt: 2,
         role: Role::Tool,

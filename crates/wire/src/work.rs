@@ -25,7 +25,7 @@ pub struct TurnRequest {
     pub turn_token: String,
     /// Exactly where the chunks go.
     pub subject: String,
-    /// A message here says that nobody waits any more.
+    /// A message here says that the run is not waited for any more.
     pub stop_subject: String,
     /// Without any chunk for so long, ms, the run has failed.
     pub deadline_ms: u64,

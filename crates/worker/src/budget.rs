@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn without_bytes_there_is_no_room_and_far_beyond_there_is_excess() {
+    fn budget_without_bytes_has_no_room_and_then_excess() {
         let budget = Budget::new(10, 100);
         let mut share = budget.share();
         share.settle(1, 100);

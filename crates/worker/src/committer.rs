@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::{Mark, MessageKey, PartitionId, Seq, TurnId};
 use partition::Commit;
-use partition::isolation::Parts;
+use partition::bisect::CommitParts;
 use runtime::{Backoff, spawn_named};
 use store::{CommitError, Committed, Disposition, Gone, Store, StoreError, Submission, Writer};
 use tokio::sync::{mpsc, oneshot};
@@ -18,7 +18,7 @@ const TRIES_OF_DAMAGE: u32 = 4;
 
 /// What became of a commit.
 #[derive(Debug)]
-pub(crate) enum Settled {
+pub(crate) enum CommitOutcome {
     /// Durable, but for what could not be stored, with what the store said of it: messages, which have become dead letters,
     /// and turns, which have failed. `commits`: how many the partition has had with it.
     Applied { commits: u64, unstorable: Vec<(MessageKey, String)>, refused: Vec<(TurnId, String)> },
@@ -26,7 +26,7 @@ pub(crate) enum Settled {
     Stale,
     /// The lease is gone or the store has gone back in time; nothing was written.
     Fenced,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
@@ -55,7 +55,7 @@ impl Terms {
 struct Request {
     commit: Commit,
     terms: Terms,
-    settled: oneshot::Sender<Settled>,
+    settled: oneshot::Sender<CommitOutcome>,
 }
 
 /// The committers of a worker, one per writing connection; a partition always has the same one.
@@ -80,7 +80,7 @@ impl Committers {
     }
 
     /// Hands a commit over. The receiver ends without a value only when the process is stopping.
-    pub(crate) async fn submit(&self, commit: Commit, terms: Terms) -> oneshot::Receiver<Settled> {
+    pub(crate) async fn submit(&self, commit: Commit, terms: Terms) -> oneshot::Receiver<CommitOutcome> {
         let (settled, receiver) = oneshot::channel();
         let PartitionId(partition) = commit.partition;
         let queue = &self.queues[usize::from(partition) % self.queues.len()];
@@ -135,7 +135,9 @@ impl Committer {
                     Disposition::Unknown => {
                         tracing::warn!(%error, "a commit's outcome is unknown: its partitions are rebuilt from the store");
                         metrics::counter!(crate::metrics::UNKNOWN_COMMITS).increment(1);
-                        group.into_iter().for_each(|request| drop(request.settled.send(Settled::Unknown)));
+                        group
+                            .into_iter()
+                            .for_each(|request| drop(request.settled.send(CommitOutcome::Unknown)));
                         return;
                     }
                     Disposition::Damaged if damaged < TRIES_OF_DAMAGE => {
@@ -169,17 +171,17 @@ impl Committer {
         self.writer.commit(&submissions).await
     }
 
-    /// Finds what the store refuses, part by part, and writes what stands for it; see [`partition::isolation`].
+    /// Finds what the store refuses, part by part, and writes what stands for it; see [`partition::bisect`].
     async fn isolate(&self, request: Request, error: CommitError) {
         tracing::warn!(%error, partition = %request.commit.partition, "looking for what the store refuses");
         let Request { commit, mut terms, settled } = request;
         // Named with the checkpoint that passes it.
         let gone = std::mem::take(&mut terms.gone);
-        let mut parts = Parts::of(commit);
+        let mut parts = CommitParts::of(commit);
         while let Some(part) = parts.next() {
             let alone = Commit { checkpoint: terms.checkpoint, ..parts.alone(&part) };
             match self.commit_alone(&alone, &terms).await {
-                Ok(Settled::Applied { commits, .. }) => {
+                Ok(CommitOutcome::Applied { commits, .. }) => {
                     terms.commits = commits;
                     parts.wrote(part);
                 }
@@ -189,8 +191,8 @@ impl Committer {
         }
         terms.gone = gone;
         let outcome = match self.commit_alone(parts.rest(), &terms).await {
-            Ok(Settled::Applied { commits, .. }) => {
-                Settled::Applied { commits, unstorable: parts.unstorable, refused: parts.refused }
+            Ok(CommitOutcome::Applied { commits, .. }) => {
+                CommitOutcome::Applied { commits, unstorable: parts.unstorable, refused: parts.refused }
             }
             Ok(other) => other,
             Err(detail) => {
@@ -199,21 +201,21 @@ impl Committer {
                     detail,
                     "the store refuses a commit without messages; the partition is rebuilt"
                 );
-                Settled::Unknown
+                CommitOutcome::Unknown
             }
         };
         let _ = settled.send(outcome);
     }
 
     /// `Err` is what the store said of data that it refuses.
-    async fn commit_alone(&self, commit: &Commit, terms: &Terms) -> Result<Settled, String> {
+    async fn commit_alone(&self, commit: &Commit, terms: &Terms) -> Result<CommitOutcome, String> {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
         let mut damaged = 0;
         loop {
             match self.writer.commit(&[terms.submission(commit)]).await {
                 Ok(outcomes) => {
                     let outcome = outcomes.first().copied();
-                    return Ok(outcome.map_or(Settled::Unknown, |it| settled(it, terms.commits + 1)));
+                    return Ok(outcome.map_or(CommitOutcome::Unknown, |it| settled(it, terms.commits + 1)));
                 }
                 Err(error) => match error.disposition() {
                     Disposition::Damaged if damaged < TRIES_OF_DAMAGE => {
@@ -221,7 +223,7 @@ impl Committer {
                         backoff.wait().await;
                     }
                     Disposition::Data | Disposition::Damaged => return Err(error.to_string()),
-                    Disposition::Unknown => return Ok(Settled::Unknown),
+                    Disposition::Unknown => return Ok(CommitOutcome::Unknown),
                     Disposition::Retry | Disposition::Fatal => backoff.wait().await,
                 },
             }
@@ -229,10 +231,10 @@ impl Committer {
     }
 }
 
-fn settled(outcome: Committed, commits: u64) -> Settled {
+fn settled(outcome: Committed, commits: u64) -> CommitOutcome {
     match outcome {
-        Committed::Applied => Settled::Applied { commits, unstorable: Vec::new(), refused: Vec::new() },
-        Committed::Stale => Settled::Stale,
-        Committed::Fenced => Settled::Fenced,
+        Committed::Applied => CommitOutcome::Applied { commits, unstorable: Vec::new(), refused: Vec::new() },
+        Committed::Stale => CommitOutcome::Stale,
+        Committed::Fenced => CommitOutcome::Fenced,
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use model::{PartitionCount, WorkflowName};
 use partition::{Limits, TurnRules};
 
-use crate::errands::LocalWorkflows;
-use crate::keeping::KeepConfig;
+use crate::background::LocalWorkflows;
+use crate::row_limits::KeepConfig;
 
 /// Settings of a worker.
 #[derive(Debug, Clone)]

@@ -19,7 +19,7 @@ pub(crate) struct Lease {
     pub(crate) doubt: Arc<Notify>,
     /// Cancelled when the partition is to be handed back after finishing what is in flight.
     pub(crate) drain: CancellationToken,
-    /// Cancelled when the partition belongs to somebody else: drop everything.
+    /// Cancelled when the partition belongs to another worker: drop everything.
     pub(crate) lost: CancellationToken,
 }
 
@@ -43,11 +43,11 @@ impl Standing {
 
 /// The side that renews.
 #[derive(Debug)]
-pub(crate) struct Renewals {
+pub(crate) struct LeaseRenewal {
     asked: watch::Sender<Instant>,
 }
 
-impl Renewals {
+impl LeaseRenewal {
     pub(crate) fn new() -> Self {
         Self { asked: watch::Sender::new(Instant::now()) }
     }
@@ -62,9 +62,9 @@ impl Renewals {
         }
     }
 
-    /// A renewal that was sent at `sent` has been answered, or Postgres is away for everybody: until `sent` plus the
+    /// A renewal that was sent at `sent` has been answered, or Postgres is away for all workers: until `sent` plus the
     /// length of a lease, less a margin, sessions may speak.
-    pub(crate) fn asked(&self, sent: Instant, lease: Duration) {
+    pub(crate) fn renewed(&self, sent: Instant, lease: Duration) {
         let until = sent + lease.mul_f64(0.8);
         self.asked.send_if_modified(|known| {
             let later = until > *known;

@@ -56,8 +56,8 @@ pub(crate) fn describe() {
         ("antiphon_worker_stopped_turns_total", "Turns stopped and committed"),
         ("antiphon_worker_failed_turns_total", "Runs of turns that failed"),
         ("antiphon_worker_backoffs_total", "Backoffs of agents begun"),
-        ("antiphon_worker_continuations_total", "Batches that went on with a heartbeat"),
-        ("antiphon_worker_continuations_rejected_total", "Heartbeats not sent: too many in a row"),
+        ("antiphon_worker_continuations_total", "Batches that went on with a continuation"),
+        ("antiphon_worker_continuations_rejected_total", "Continuations not sent: too many in a row"),
         (
             "antiphon_worker_ambiguous_calls_total",
             "Calls of tools stored without an id or with that of another call of their step",
@@ -111,13 +111,13 @@ pub(crate) fn describe() {
 
 /// The metrics of one partition; its gauges fall to zero when it leaves.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub(crate) struct WorkerMetrics {
     partition: String,
     /// A look-up of its counter for each action would cost more than most actions.
     actions: Vec<(&'static str, Counter)>,
 }
 
-impl Meter {
+impl WorkerMetrics {
     pub(crate) fn new(partition: String) -> Self {
         Self { partition, actions: Vec::new() }
     }
@@ -131,7 +131,7 @@ impl Meter {
         self.actions.push((name, counter));
     }
 
-    pub(crate) fn count(&self, counters: &Counters) {
+    pub(crate) fn add_counters(&self, counters: &Counters) {
         let count = |name: &'static str, value: u64| {
             counter!(name).increment(value);
         };
@@ -149,9 +149,9 @@ impl Meter {
         count("antiphon_worker_failed_messages_total", counters.failed);
         count("antiphon_worker_completed_messages_total", counters.completed);
         count("antiphon_worker_shed_messages_total", counters.shed);
-        count("antiphon_worker_spills_total", counters.straggler_saves);
+        count("antiphon_worker_spills_total", counters.spills);
         count("antiphon_worker_stream_gaps_total", counters.holes);
-        count("antiphon_worker_unauthorized_chunks_total", counters.not_asked);
+        count("antiphon_worker_unauthorized_chunks_total", counters.unauthorized);
         count("antiphon_worker_duplicate_commands_total", counters.duplicate_commands);
         count("antiphon_worker_erased_commands_total", counters.erased_commands);
         count("antiphon_worker_tasks_total", counters.tasks);
@@ -162,13 +162,13 @@ impl Meter {
         count("antiphon_worker_stopped_turns_total", counters.turns_stopped);
         count("antiphon_worker_failed_turns_total", counters.turns_failed);
         count("antiphon_worker_backoffs_total", counters.backoffs);
-        count("antiphon_worker_continuations_total", counters.heartbeats);
-        count("antiphon_worker_continuations_rejected_total", counters.heartbeats_refused);
+        count("antiphon_worker_continuations_total", counters.continuations);
+        count("antiphon_worker_continuations_rejected_total", counters.continuations_rejected);
         count("antiphon_worker_ambiguous_calls_total", counters.ambiguous_calls);
         count("antiphon_worker_control_commands_total", counters.control_commands);
     }
 
-    pub(crate) fn show(&self, stats: &Stats) {
+    pub(crate) fn set_gauges(&self, stats: &Stats) {
         let set =
             |name: &'static str, value: f64| gauge!(name, "partition" => self.partition.clone()).set(value);
         let average = if stats.open == 0 { 0.0 } else { stats.chunks as f64 / stats.open as f64 };
@@ -189,8 +189,8 @@ impl Meter {
     }
 }
 
-impl Drop for Meter {
+impl Drop for WorkerMetrics {
     fn drop(&mut self) {
-        self.show(&Stats::default());
+        self.set_gauges(&Stats::default());
     }
 }

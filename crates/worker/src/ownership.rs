@@ -1,4 +1,4 @@
-//! Which partitions this process has: heartbeats, fair shares, leases.
+//! Which partitions this process has: its registration, fair shares, leases.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,15 +11,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::lease::{Lease, Renewals, Standing};
-use crate::session::{self, Ended};
-use crate::{Context, WorkerError};
+use crate::context::Context;
+use crate::error::WorkerError;
+use crate::lease::{Lease, LeaseRenewal, Standing};
+use crate::session::{self, SessionEnd};
 
 /// How often free partitions are looked for: a hand-over takes this long at the most, and a little.
 const LOOK: Duration = Duration::from_millis(250);
 /// How often the fleet is told of this worker. It is asked for the others at every look, or a worker that has just left
 /// would count for this long.
-const HEARTBEAT: Duration = Duration::from_secs(1);
+const REGISTRATION_INTERVAL: Duration = Duration::from_secs(1);
 /// A clean stop waits so long for sessions to drain.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -49,10 +50,10 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
 
 struct Ownership {
     context: Context,
-    renewals: Renewals,
+    renewals: LeaseRenewal,
     sessions: JoinSet<(PartitionId, Standing)>,
     held: BTreeMap<PartitionId, Lease>,
-    heartbeat_at: Option<Instant>,
+    registered_at: Option<Instant>,
     renewed_at: Instant,
     heartbeat: Heartbeat,
     away: bool,
@@ -65,10 +66,10 @@ impl Ownership {
         Self {
             heartbeat: context.health.register_loop("leases"),
             context,
-            renewals: Renewals::new(),
+            renewals: LeaseRenewal::new(),
             sessions: JoinSet::new(),
             held: BTreeMap::new(),
-            heartbeat_at: None,
+            registered_at: None,
             renewed_at: Instant::now(),
             away: false,
         }
@@ -128,9 +129,9 @@ impl Ownership {
             }
             self.show_incidents(still);
         }
-        // When Postgres is away nobody can take a partition either: sessions go on streaming. If it is away for us
+        // When Postgres is away no worker can take a partition either: sessions go on streaming. If it is away for us
         // alone, another owner streams the same chunks under the same ids, and our commits are fenced.
-        self.renewals.asked(sent, lease);
+        self.renewals.renewed(sent, lease);
         renewed.map(drop)
     }
 
@@ -143,7 +144,7 @@ impl Ownership {
         }
     }
 
-    /// Readiness says what was lost until somebody has acknowledged it.
+    /// Readiness says what was lost until an operator has acknowledged it.
     fn show_incidents(&self, renewed: &[Renewed]) {
         let open: Vec<&Renewed> = renewed.iter().filter(|renewed| renewed.incidents > 0).collect();
         let count: u64 = open.iter().map(|renewed| renewed.incidents).sum();
@@ -158,11 +159,11 @@ impl Ownership {
 
     async fn fleet(&mut self) -> Result<LiveWorkers, StoreError> {
         let config = &self.context.config;
-        if self.heartbeat_at.is_some_and(|at| at.elapsed() < HEARTBEAT) {
+        if self.registered_at.is_some_and(|at| at.elapsed() < REGISTRATION_INTERVAL) {
             return self.context.store.live_workers(&config.worker_id).await;
         }
         let fleet = self.context.store.heartbeat(&config.worker_id, config.lease).await?;
-        self.heartbeat_at = Some(Instant::now());
+        self.registered_at = Some(Instant::now());
         Ok(fleet)
     }
 
@@ -171,7 +172,7 @@ impl Ownership {
         let sent = Instant::now();
         let grants = self.context.store.acquire(&config.worker_id, config.lease, most).await?;
         if !grants.is_empty() {
-            self.renewals.asked(sent, config.lease);
+            self.renewals.renewed(sent, config.lease);
         }
         for grant in grants {
             // A session of ours that is still draining here has been fenced by this very grant.
@@ -226,12 +227,12 @@ async fn hold(context: Context, grant: Grant, lease: Lease) -> (PartitionId, Sta
     let (mut grant, mut seen) = (grant, None);
     loop {
         match session::run(&context, &grant, lease.clone(), &mut seen, &readable).await {
-            Ended::Lost => break,
-            Ended::Drained => {
+            SessionEnd::Lost => break,
+            SessionEnd::Drained => {
                 release(&context, &grant).await;
                 break;
             }
-            Ended::Rebuild => {
+            SessionEnd::Rebuild => {
                 let known = lease.standing.get().unwrap_or_else(|| Applied::from(&grant));
                 lease.standing.set(None);
                 match reclaim(&context, &known, &lease).await {
@@ -256,7 +257,7 @@ async fn release(context: &Context, grant: &Grant) {
     }
 }
 
-/// Raises the own epoch, which waits for a doubtful commit and then fences it. `None` when somebody else has the partition.
+/// Raises the own epoch, which waits for a doubtful commit and then fences it. `None` when another worker has the partition.
 async fn reclaim(context: &Context, known: &Applied, lease: &Lease) -> Option<Grant> {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
     let config = &context.config;
@@ -268,7 +269,7 @@ async fn reclaim(context: &Context, known: &Applied, lease: &Lease) -> Option<Gr
             }
             Ok(None) => {
                 let (partition, epoch) = (known.partition, known.epoch);
-                tracing::warn!(%partition, epoch, "the lease is gone: somebody else has the partition");
+                tracing::warn!(%partition, epoch, "the lease is gone: another worker has the partition");
                 metrics::counter!(crate::metrics::LEASES_LOST).increment(1);
                 return None;
             }

@@ -17,16 +17,16 @@ use store::{Applied, Gone, Grant};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use crate::Context;
+use crate::background::BackgroundTasks;
 use crate::budget::Share;
-use crate::committer::Settled;
-use crate::errands::Errands;
-use crate::feed::{Fed, Feed};
+use crate::committer::CommitOutcome;
+use crate::context::Context;
 use crate::lease::Lease;
-use crate::metrics::Meter;
+use crate::metrics::WorkerMetrics;
 use crate::purge::Purge;
 use crate::queries::PendingQueries;
-use crate::retaining::Retaining;
+use crate::reader_task::{EntryReader, ReadEvent};
+use crate::retention::RetentionSweep;
 use attach::attach;
 
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ const DRAIN: Duration = Duration::from_millis(700);
 
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum SessionEnd {
     /// Asked to; what was in flight is committed.
     Drained,
     /// The partition belongs to a newer grant.
@@ -55,16 +55,16 @@ pub(crate) async fn run(
     lease: Lease,
     seen: &mut Seen,
     readable: &Condition,
-) -> Ended {
+) -> SessionEnd {
     let (lost, drain, doubt) = (lease.lost.clone(), lease.drain.clone(), Arc::clone(&lease.doubt));
     let attached = tokio::select! {
         biased;
-        () = lost.cancelled() => return Ended::Lost,
-        () = drain.cancelled() => return Ended::Drained,
-        () = doubt.notified() => return Ended::Rebuild,
+        () = lost.cancelled() => return SessionEnd::Lost,
+        () = drain.cancelled() => return SessionEnd::Drained,
+        () = doubt.notified() => return SessionEnd::Rebuild,
         attached = attach(context, grant, lease, seen.clone(), readable) => attached,
     };
-    let Some(mut session) = attached else { return Ended::Rebuild };
+    let Some(mut session) = attached else { return SessionEnd::Rebuild };
     let ended = session.run().await;
     *seen = session.read.map(|mark| (session.incarnation, mark));
     ended
@@ -77,11 +77,11 @@ struct Session<'a> {
     /// What the store has, as far as it has said.
     applied: Applied,
     machine: Partition,
-    feed: Feed,
-    errands: Errands,
+    feed: EntryReader,
+    background: BackgroundTasks,
     questions: QueryServer,
     queries: PendingQueries,
-    meter: Meter,
+    metrics: WorkerMetrics,
     purge: Purge,
     share: Share<'a>,
     incarnation: Arc<str>,
@@ -91,11 +91,11 @@ struct Session<'a> {
     gone: Vec<Gone>,
     in_flight: Option<InFlight>,
     rounds: u32,
-    retaining: Retaining,
+    retaining: RetentionSweep,
 }
 
 struct InFlight {
-    settled: oneshot::Receiver<Settled>,
+    settled: oneshot::Receiver<CommitOutcome>,
     checkpoint: Seq,
     submitted: Instant,
 }
@@ -109,21 +109,21 @@ enum Event {
     Lost,
     Drain,
     Doubted,
-    Settled(Settled),
+    CommitOutcome(CommitOutcome),
     Answered(Option<Box<Input>>),
     Asked(Option<QueryRequest>),
-    Fed(Option<Fed>),
+    ReadEvent(Option<ReadEvent>),
     Tick,
     Housekeeping,
 }
 
 impl Session<'_> {
-    async fn run(&mut self) -> Ended {
+    async fn run(&mut self) -> SessionEnd {
         let mut housekeeping = interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if !self.lease.hold().await {
-                return Ended::Lost;
+                return SessionEnd::Lost;
             }
             let tick_at = self.tick_at();
             let event = tokio::select! {
@@ -131,12 +131,12 @@ impl Session<'_> {
                 () = self.lease.lost.cancelled() => Event::Lost,
                 () = self.lease.drain.cancelled() => Event::Drain,
                 () = self.lease.doubt.notified() => Event::Doubted,
-                settled = settled(&mut self.in_flight) => Event::Settled(settled),
-                answer = self.errands.next() => Event::Answered(answer.map(Box::new)),
+                settled = settled(&mut self.in_flight) => Event::CommitOutcome(settled),
+                answer = self.background.next() => Event::Answered(answer.map(Box::new)),
                 () = sleep_until(tick_at) => Event::Tick,
                 _ = housekeeping.tick() => Event::Housekeeping,
                 asked = self.questions.next() => Event::Asked(asked),
-                fed = self.feed.next(), if self.machine.wants_entries() => Event::Fed(fed),
+                fed = self.feed.next(), if self.machine.wants_entries() => Event::ReadEvent(fed),
             };
             if let ControlFlow::Break(ended) = self.on(event).await {
                 return ended;
@@ -149,27 +149,31 @@ impl Session<'_> {
         Instant::now() + Duration::from_millis(wait.unsigned_abs())
     }
 
-    async fn on(&mut self, event: Event) -> ControlFlow<Ended> {
+    async fn on(&mut self, event: Event) -> ControlFlow<SessionEnd> {
         match event {
-            Event::Lost => return ControlFlow::Break(Ended::Lost),
+            Event::Lost => return ControlFlow::Break(SessionEnd::Lost),
             Event::Drain => return ControlFlow::Break(self.drain().await),
-            Event::Doubted => return ControlFlow::Break(Ended::Rebuild),
-            Event::Settled(settled) => return self.settled(settled).await,
+            Event::Doubted => return ControlFlow::Break(SessionEnd::Rebuild),
+            Event::CommitOutcome(settled) => return self.settled(settled).await,
             Event::Answered(Some(answer)) => self.handle(*answer).await,
             Event::Asked(Some(request)) => {
                 if let Some(input) = self.queries.accept(request) {
                     self.handle(input).await;
                 }
             }
-            Event::Fed(Some(Fed::Entries(entries, last))) => self.read(entries, last).await,
-            Event::Fed(Some(Fed::CaughtUp(caught_up))) => self.handle(Input::CaughtUp(caught_up)).await,
-            Event::Fed(Some(Fed::Trouble(Some(why)))) => self.readable.unmet(why),
-            Event::Fed(Some(Fed::Trouble(None))) => self.readable.met(),
-            Event::Fed(Some(Fed::StreamChanged) | None) | Event::Asked(None) | Event::Answered(None) => {
-                return ControlFlow::Break(Ended::Rebuild);
+            Event::ReadEvent(Some(ReadEvent::Entries(entries, last))) => self.read(entries, last).await,
+            Event::ReadEvent(Some(ReadEvent::CaughtUp(caught_up))) => {
+                self.handle(Input::CaughtUp(caught_up)).await
+            }
+            Event::ReadEvent(Some(ReadEvent::Trouble(Some(why)))) => self.readable.unmet(why),
+            Event::ReadEvent(Some(ReadEvent::Trouble(None))) => self.readable.met(),
+            Event::ReadEvent(Some(ReadEvent::StreamChanged) | None)
+            | Event::Asked(None)
+            | Event::Answered(None) => {
+                return ControlFlow::Break(SessionEnd::Rebuild);
             }
             Event::Tick => self.handle(Input::Tick).await,
-            Event::Housekeeping => self.keep_house().await,
+            Event::Housekeeping => self.housekeeping().await,
         }
         ControlFlow::Continue(())
     }
@@ -200,10 +204,10 @@ impl Session<'_> {
         }
     }
 
-    async fn keep_house(&mut self) {
-        self.meter.count(&self.machine.take_counters());
+    async fn housekeeping(&mut self) {
+        self.metrics.add_counters(&self.machine.take_counters());
         let stats = self.machine.stats(now(self.context));
-        self.meter.show(&stats);
+        self.metrics.set_gauges(&stats);
         self.rounds = self.rounds.wrapping_add(1);
         if self.rounds.is_multiple_of(PURGE_EVERY) {
             self.purge.tick(&self.context.bus, self.applied.checkpoint);
@@ -216,31 +220,31 @@ impl Session<'_> {
     }
 
     /// Takes nothing new and waits for what is in flight.
-    async fn drain(&mut self) -> Ended {
+    async fn drain(&mut self) -> SessionEnd {
         let deadline = Instant::now() + DRAIN;
         while self.in_flight.is_some() {
             let settled = tokio::select! {
                 settled = settled(&mut self.in_flight) => settled,
-                () = self.lease.lost.cancelled() => return Ended::Lost,
+                () = self.lease.lost.cancelled() => return SessionEnd::Lost,
                 () = sleep_until(deadline) => break,
             };
             if let ControlFlow::Break(ended) = self.settled(settled).await {
                 return match ended {
-                    Ended::Lost => Ended::Lost,
+                    SessionEnd::Lost => SessionEnd::Lost,
                     // The next owner's epoch waits for the doubtful statement just as ours would.
-                    Ended::Rebuild | Ended::Drained => Ended::Drained,
+                    SessionEnd::Rebuild | SessionEnd::Drained => SessionEnd::Drained,
                 };
             }
         }
-        self.meter.count(&self.machine.take_counters());
-        Ended::Drained
+        self.metrics.add_counters(&self.machine.take_counters());
+        SessionEnd::Drained
     }
 }
 
 /// The outcome of the commit in flight; pends while there is none. A committer that is gone is a stopping process.
-async fn settled(in_flight: &mut Option<InFlight>) -> Settled {
+async fn settled(in_flight: &mut Option<InFlight>) -> CommitOutcome {
     match in_flight {
-        Some(in_flight) => (&mut in_flight.settled).await.unwrap_or(Settled::Unknown),
+        Some(in_flight) => (&mut in_flight.settled).await.unwrap_or(CommitOutcome::Unknown),
         None => std::future::pending().await,
     }
 }

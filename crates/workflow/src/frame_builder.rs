@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use model::{Arrival, Chunk, ChunkKind, MessageId, Metadata, Role};
+use model::{Chunk, ChunkKind, IncomingChunk, MessageId, Metadata, Role};
 use serde_json::{Map, Value, json};
 
 use crate::engine_event::{CallName, Failure};
@@ -119,14 +119,14 @@ impl FrameBuilder {
     }
 
     /// What has come since the last frame, numbered.
-    pub(crate) fn take_frame(&mut self) -> Vec<Arrival> {
+    pub(crate) fn take_frame(&mut self) -> Vec<IncomingChunk> {
         self.bytes = 0;
         self.close();
         let pieces = std::mem::take(&mut self.pieces);
         pieces.into_iter().map(|piece| self.number(piece)).collect()
     }
 
-    fn number(&mut self, piece: Piece) -> Arrival {
+    fn number(&mut self, piece: Piece) -> IncomingChunk {
         let id = self.next_id;
         self.next_id += 1;
         let chunk = Chunk {
@@ -138,7 +138,7 @@ impl FrameBuilder {
             timestamp: None,
             correlation_id: self.correlation_id.clone(),
         };
-        Arrival {
+        IncomingChunk {
             message: self.message.clone(),
             attempt: self.attempt,
             step: piece.step,

@@ -101,7 +101,7 @@ impl WorkerSettings {
         config.limits.active_turns = self.max_active_turns_per_partition as usize;
         config.limits.gap_timeout_ms = ms(self.gap_timeout_seconds);
         config.limits.stall_timeout_ms = ms(self.stall_timeout_seconds);
-        config.limits.straggler_ms = ms(self.spill_after_seconds);
+        config.limits.spill_after_ms = ms(self.spill_after_seconds);
         config.limits.chunks_per_message = self.max_chunks_per_message;
         config.limits.message_bytes = self.max_message_bytes as usize;
         config

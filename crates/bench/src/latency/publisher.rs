@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use async_nats::{Client, Subject, Subscriber};
 use futures_util::{FutureExt, StreamExt};
-use model::{Arrival, Chunk, Frame, MessageId, PartitionCount, Role, ThreadId};
+use model::{Chunk, Frame, IncomingChunk, MessageId, PartitionCount, Role, ThreadId};
 
 use super::{
     CHUNKS_PER_MESSAGE, Load, WARM_UP, core,
@@ -97,7 +97,7 @@ impl Thread {
         let mut text = board.stamp(self.number);
         text.push_str(&self.padding[..CHUNK_BYTES - text.len()]);
         let is_final = self.next + 1 == self.length;
-        let arrival = Arrival {
+        let arrival = IncomingChunk {
             message: self.message.clone(),
             attempt: 0,
             step: 0,

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use async_nats::{Client, Subject, Subscriber};
 use futures_util::{FutureExt, StreamExt};
-use model::{Arrival, Chunk, Frame, MessageId, PartitionCount, Role, ThreadId};
+use model::{Chunk, Frame, IncomingChunk, MessageId, PartitionCount, Role, ThreadId};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
@@ -199,7 +199,7 @@ impl Nats {
 impl Thread {
     fn frame(&mut self, text: &str, length: u32) -> Result<Frame> {
         let is_final = self.length == self.next + 1;
-        let arrival = Arrival {
+        let arrival = IncomingChunk {
             message: MessageId::parse(&format!("message-{:04}", self.messages))?,
             attempt: 0,
             step: 0,

@@ -16,7 +16,7 @@ use async_nats::jetstream::{
     context::{ContextBuilder, PublishAckFuture},
 };
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use model::{Arrival, Chunk, ChunkKind, Frame, MessageId, Role, ThreadId, TurnToken, WorkflowName};
+use model::{Chunk, ChunkKind, Frame, IncomingChunk, MessageId, Role, ThreadId, TurnToken, WorkflowName};
 use tokio::{sync::Notify, task::JoinHandle, time::Instant};
 use wire::{subject, work::TurnRequest};
 
@@ -196,7 +196,7 @@ async fn answer(context: &jetstream::Context, notes: &Notes, message: &Message) 
         true => Chunk { kind: ChunkKind::Error, ..Chunk::content(0, "it always fails", true) },
         false => Chunk::content(0, &text, true),
     };
-    let arrival = Arrival {
+    let arrival = IncomingChunk {
         message: MessageId::parse(&request.message_id)?,
         attempt: request.attempt,
         step: 0,

@@ -83,7 +83,7 @@ fn content_type(headers: &HeaderMap) -> Option<&str> {
 /// One entry's chunks, as the checker wants them.
 pub(super) fn chunks(frame: Frame) -> Vec<Published> {
     let Frame { thread, chunks, token: _ } = frame;
-    let published = |arrival: model::Arrival| Published::Chunk {
+    let published = |arrival: model::IncomingChunk| Published::Chunk {
         key: MessageKey { thread: thread.clone(), message: arrival.message },
         attempt: arrival.attempt,
         chunk: arrival.chunk,

@@ -15,7 +15,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use model::{Bucket, MessageId, QueryTarget, QueueStatus, ThreadId, TurnFault, TurnId};
+use model::{Bucket, MessageId, QueryTarget, QueueStatus, ThreadId, TurnError, TurnId};
 use protocols::request::{BadRequest, ErrorBody, Rejection};
 use protocols::{AnswerEvent, Cursor, Protocol, StoredAnswer, StreamError};
 use sha2::{Digest, Sha256};
@@ -134,7 +134,7 @@ pub(crate) enum Answer {
 impl Answer {
     /// What a run has left behind that failed.
     pub(crate) fn of_failure(failure: RunFailure) -> Self {
-        match failure.code == TurnFault::Stopped.code() {
+        match failure.code == TurnError::Stopped.code() {
             true => Self::Stopped,
             false => Self::Failed(StreamError::new(failure.code, failure.text, failure.is_retryable)),
         }

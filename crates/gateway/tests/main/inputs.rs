@@ -394,7 +394,7 @@ async fn a_stream_in_line_ends_with_the_turns_error() {
     let orders = quiet(&town).await;
     let playing = async {
         let opened = orders.turn(0).await;
-        let failure = model::Failure::Turn(model::TurnFault::Busy);
+        let failure = model::MessageFailure::Turn(model::TurnError::Busy);
         let answer = opened.turn.answer(0);
         town.keep_failure(answer.as_str(), 11, failure.clone()).await;
         town.send_frame(&town.end(answer.as_str(), 0, 11, model::Outcome::Failed(failure))).await;
@@ -463,7 +463,8 @@ async fn an_answer_of_which_only_the_store_has_heard_is_told_whole_in_every_prot
 pub(crate) async fn fail(town: &Town, turn: &TurnId, run: u32) {
     let answer = turn.answer(run);
     let position = town.next_failure();
-    town.keep_failure(answer.as_str(), position, model::Failure::Turn(model::TurnFault::Deadline)).await;
+    town.keep_failure(answer.as_str(), position, model::MessageFailure::Turn(model::TurnError::Deadline))
+        .await;
     town.lose_end(answer.as_str(), position);
     town.write(&format!(
         "INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, code, text,

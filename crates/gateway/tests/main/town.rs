@@ -8,8 +8,8 @@ use std::time::Duration;
 use bus::{Bus, BusConfig, StreamOptions};
 use gateway::{Gateway, GatewayConfig, Limits};
 use model::{
-    BatchType, Chunk, Cut, DeadLetter, DeadLetterSource, FailedMessage, Failure, FrameNumber, Message,
-    MessageId, MessageKey, Metadata, OpenText, Outcome, PartitionCount, PartitionId, Placement, Position,
+    BatchType, Chunk, Cut, DeadLetter, DeadLetterSource, FailedMessage, FrameNumber, Message, MessageFailure,
+    MessageId, MessageKey, Metadata, Outcome, PartialText, PartitionCount, PartitionId, Placement, Position,
     QueryTarget, QueueStatus, Role, Seq, ThreadId, Timestamp, TurnId, WaitReason, WaitingTurn,
 };
 use partition::Commit;
@@ -43,7 +43,7 @@ pub(crate) struct Standing {
     /// The last frame, and the last one of each thread.
     number: u64,
     last: HashMap<ThreadId, u64>,
-    open: BTreeMap<(ThreadId, MessageId), OpenText>,
+    open: BTreeMap<(ThreadId, MessageId), PartialText>,
     committed: HashMap<ThreadId, Position>,
     /// Where the next failure stands of which a test does not say where.
     next_failure: i64,
@@ -68,7 +68,7 @@ impl Standing {
             self.committed.insert(frame.thread.clone(), end.position);
             return;
         }
-        let new = || OpenText {
+        let new = || PartialText {
             message: frame.message.clone(),
             attempt: frame.attempt,
             role: frame.role,
@@ -250,20 +250,20 @@ impl Town {
             key: self.key(message),
             attempt: 0,
             chunks: Vec::new(),
-            failure: Failure::Stalled,
+            failure: MessageFailure::Stalled,
         };
         let dead_letters = vec![DeadLetter { seq: Seq(1), source }];
-        let failed_messages = vec![self.failed(message, position, Failure::Stalled)];
+        let failed_messages = vec![self.failed(message, position, MessageFailure::Stalled)];
         self.apply(Commit { dead_letters, failed_messages, ..self.empty_commit() }).await;
     }
 
     /// Keeps the failure of an answer, as the commit of a run that has failed does.
-    pub(crate) async fn keep_failure(&self, message: &str, position: i64, failure: Failure) {
+    pub(crate) async fn keep_failure(&self, message: &str, position: i64, failure: MessageFailure) {
         let failed_messages = vec![self.failed(message, position, failure)];
         self.apply(Commit { failed_messages, ..self.empty_commit() }).await;
     }
 
-    fn failed(&self, message: &str, position: i64, failure: Failure) -> FailedMessage {
+    fn failed(&self, message: &str, position: i64, failure: MessageFailure) -> FailedMessage {
         FailedMessage {
             key: self.key(message),
             position: Position::from_stored(position),
@@ -304,7 +304,7 @@ impl Town {
                 let (message, chunks) = (id(message), chunks(0, text));
                 let (next, batch_type) = (chunks.len() as u32, batch_type(&message));
                 let key = (self.thread.clone(), message.clone());
-                let text = OpenText { message, attempt, role: Role::Assistant, batch_type, chunks, next };
+                let text = PartialText { message, attempt, role: Role::Assistant, batch_type, chunks, next };
                 standing.open.insert(key, text);
             }
         }
@@ -378,11 +378,11 @@ impl Drop for Owner {
 }
 
 /// What the asker lacks.
-fn beyond(text: &OpenText, ask: &SnapshotRequest) -> OpenText {
+fn beyond(text: &PartialText, ask: &SnapshotRequest) -> PartialText {
     let same =
         |(message, attempt, _): &&(MessageId, u32, u32)| *message == text.message && *attempt == text.attempt;
     let from = ask.known.iter().find(same).map_or(0, |(_, _, next)| *next as usize).min(text.chunks.len());
-    OpenText { chunks: text.chunks[from..].to_vec(), ..text.clone() }
+    PartialText { chunks: text.chunks[from..].to_vec(), ..text.clone() }
 }
 
 /// Nobody asked for a message whose id is not that of an answer.

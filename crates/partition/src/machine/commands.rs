@@ -3,16 +3,16 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use model::{
-    BusyPolicy, Command, Control, ControlKind, Frame, Position, Refusal, Seq, Task, Timestamp, TurnFault,
-    TurnId, TurnOpened,
+    BusyPolicy, Command, Control, ControlKind, Frame, Position, RejectedEntry, Seq, Task, Timestamp,
+    TurnError, TurnId, TurnOpened,
 };
 use scheduling::{Admission, Readiness};
 
 use super::{Ended, NO_SLOT, Partition, Place, refused_size};
 use crate::action::{Action, Report};
 use crate::recent::Recent;
-use crate::turn::{Turn, TurnEnd, TurnPhase};
-use crate::turns::{AuditWrite, CommandKey, FailedTask, Raw, TaskChange, Verdict};
+use crate::turn_state::{Turn, TurnEnd, TurnPhase};
+use crate::types::{AuditWrite, CommandKey, FailedTask, RawPayload, TaskChange, Verdict};
 
 /// Most orders that wait for the store's word; beyond it they wait in the stream.
 const MOST_PENDING: usize = 2_048;
@@ -62,7 +62,7 @@ enum Pending {
     Command {
         seq: Seq,
         command: Command,
-        raw: Raw,
+        raw: RawPayload,
         verdict: Option<Verdict>,
         /// What was stored when the store was asked.
         stored: Seq,
@@ -130,7 +130,7 @@ impl CommandQueue {
     }
 
     /// Turns of which chunks have been read that wait behind an order.
-    pub(super) fn held_up(&self) -> BTreeSet<TurnId> {
+    pub(super) fn blocked_turns(&self) -> BTreeSet<TurnId> {
         let frames = self.pending.iter().filter_map(|pending| match pending {
             Pending::Frame { frame, .. } => Some(frame),
             Pending::Command { .. } => None,
@@ -140,7 +140,7 @@ impl CommandQueue {
     }
 
     /// Chunks of this thread wait behind an order.
-    pub(super) fn keeps_back_of(&self, thread: &model::ThreadId) -> bool {
+    pub(super) fn blocks_thread(&self, thread: &model::ThreadId) -> bool {
         self.pending.iter().any(|pending| match pending {
             Pending::Frame { frame, .. } => frame.thread == *thread,
             Pending::Command { .. } => false,
@@ -152,8 +152,8 @@ impl CommandQueue {
     }
 
     /// Chunks of this run have to wait: for its input, for what may end it, or behind others that do. So an answer that is
-    /// stopped ends where the stream says, whoever reads it.
-    fn holds_up(&self, thread: &model::ThreadId, turn: &TurnId, run: u32) -> bool {
+    /// stopped ends where the stream says, whichever owner reads it.
+    fn blocks_run(&self, thread: &model::ThreadId, turn: &TurnId, run: u32) -> bool {
         self.pending.iter().any(|pending| match pending {
             Pending::Command { command: Command::Turn(opened), .. } => match opened.turn == *turn {
                 true => opened.run <= run,
@@ -198,7 +198,7 @@ impl Partition {
     pub(super) fn command(
         &mut self,
         command: Command,
-        raw: Raw,
+        raw: RawPayload,
         seq: Seq,
         room: &mut usize,
         actions: &mut Vec<Action>,
@@ -223,13 +223,13 @@ impl Partition {
     }
 
     /// Keeps a frame back whose turn is about to be opened; true when it did.
-    pub(super) fn keeps_back(&mut self, frame: &Frame, seq: Seq) -> bool {
+    pub(super) fn blocks_chunks(&mut self, frame: &Frame, seq: Seq) -> bool {
         if self.commands.pending.is_empty() {
             return false;
         }
         let waits = frame.chunks.iter().any(|arrival| {
             TurnId::of_answer(&arrival.message)
-                .is_some_and(|(turn, run)| self.commands.holds_up(&frame.thread, &turn, run))
+                .is_some_and(|(turn, run)| self.commands.blocks_run(&frame.thread, &turn, run))
         });
         if waits {
             self.holds.insert((seq, NO_SLOT));
@@ -261,7 +261,7 @@ impl Partition {
                 Pending::Frame { seq, frame } => {
                     self.holds.remove(&(seq, NO_SLOT));
                     self.place(&frame, seq, &mut 0, now, actions);
-                    self.work.make_ready(&frame.thread);
+                    self.table.make_ready(&frame.thread);
                 }
                 Pending::Command { seq, command, raw, verdict: Some(verdict), .. }
                     if !self.must_wait(&command, verdict) =>
@@ -284,10 +284,17 @@ impl Partition {
     /// The run that this order retries, if it is here.
     fn earlier_run(&self, command: &Command) -> Option<&Turn> {
         let Command::Turn(opened) = command else { return None };
-        self.work.turns.get(&opened.turn).filter(|turn| turn.run < opened.run)
+        self.table.turns.get(&opened.turn).filter(|turn| turn.run < opened.run)
     }
 
-    fn take_command(&mut self, command: Command, raw: Raw, seq: Seq, verdict: Verdict, now: Timestamp) {
+    fn take_command(
+        &mut self,
+        command: Command,
+        raw: RawPayload,
+        seq: Seq,
+        verdict: Verdict,
+        now: Timestamp,
+    ) {
         let key = key_of(&command);
         let known = match verdict {
             Verdict::Erased => {
@@ -339,7 +346,9 @@ impl Partition {
                 let refused = self.control(&control, verdict, now);
                 let audited = audited(&control, refused);
                 let stopped = match &control.kind {
-                    ControlKind::StopTurn(turn) if audited.refused.is_none() => self.work.turns.get_mut(turn),
+                    ControlKind::StopTurn(turn) if audited.refused.is_none() => {
+                        self.table.turns.get_mut(turn)
+                    }
                     _ => None,
                 };
                 match stopped {
@@ -354,14 +363,14 @@ impl Partition {
         }
     }
 
-    fn refuse(&mut self, seq: Seq, raw: Raw, code: &'static str, detail: String) {
+    fn refuse(&mut self, seq: Seq, raw: RawPayload, code: &'static str, detail: String) {
         self.counters.refused += 1;
-        self.give_up(seq, raw, Refusal { code, detail });
+        self.give_up(seq, raw, RejectedEntry { code, detail });
     }
 
     /// The entry becomes a dead letter with the next commit that has room.
-    pub(super) fn give_up(&mut self, seq: Seq, raw: Raw, refusal: Refusal) {
-        let Raw { subject, payload } = raw;
+    pub(super) fn give_up(&mut self, seq: Seq, raw: RawPayload, refusal: RejectedEntry) {
+        let RawPayload { subject, payload } = raw;
         self.refused_bytes += refused_size(&payload);
         self.ended.push_back(Ended::Entry { seq, subject, payload, refusal });
     }
@@ -375,40 +384,40 @@ impl Partition {
             BusyPolicy::Reject if self.only_postponed_wait(&opened.thread, now) => BusyPolicy::Enqueue,
             policy => policy,
         };
-        let token = self.work.token_key.token(&opened.thread, &opened.turn, opened.run);
+        let token = self.table.token_key.token(&opened.thread, &opened.turn, opened.run);
         let mut turn = Turn::of_input(opened, token);
         (turn.hold, turn.known_at) = (Some((seq, now)), now);
         let (id, thread) = (turn.id.clone(), turn.thread.clone());
-        self.work.insert(turn);
-        match self.work.lanes.entry(thread.clone()).or_default().admit(id.clone(), policy) {
-            Admission::Waits => {}
-            Admission::Refused => {
-                self.end_turn(&id, TurnEnd::Failed(model::Failure::Turn(TurnFault::Busy)));
+        self.table.insert(turn);
+        match self.table.thread_queues.entry(thread.clone()).or_default().admit(id.clone(), policy) {
+            Admission::Enqueued => {}
+            Admission::Rejected => {
+                self.end_turn(&id, TurnEnd::Failed(model::MessageFailure::Turn(TurnError::Busy)));
             }
-            Admission::Stops(active) => self.make_way(&active, TurnEnd::Stopped),
-            Admission::TakesBack(active) => {
-                let end = TurnEnd::Failed(model::Failure::Turn(TurnFault::RolledBack));
+            Admission::Interrupts(active) => self.make_way(&active, TurnEnd::Stopped),
+            Admission::RollsBack(active) => {
+                let end = TurnEnd::Failed(model::MessageFailure::Turn(TurnError::RolledBack));
                 self.make_way(&active, end);
             }
         }
-        self.work.make_ready(&thread);
+        self.table.make_ready(&thread);
     }
 
     fn only_postponed_wait(&self, thread: &model::ThreadId, now: Timestamp) -> bool {
         let steps_aside = |id: &TurnId| {
-            self.work.turns.get(id).is_some_and(|turn| turn.waiting(now) == Readiness::StepsAside)
+            self.table.turns.get(id).is_some_and(|turn| turn.waiting(now) == Readiness::StepsAside)
         };
-        self.work
-            .lanes
+        self.table
+            .thread_queues
             .get(thread)
             .is_some_and(|lane| lane.active().is_none() && lane.waiting().all(steps_aside))
     }
 
     /// A person's message comes before what is under way. A task gives way without having failed.
     fn make_way(&mut self, active: &TurnId, end: TurnEnd) {
-        let is_task = self.work.turns.get(active).is_some_and(Turn::is_task);
+        let is_task = self.table.turns.get(active).is_some_and(Turn::is_task);
         let end = match is_task {
-            true => TurnEnd::Failed(model::Failure::Turn(TurnFault::RolledBack)),
+            true => TurnEnd::Failed(model::MessageFailure::Turn(TurnError::RolledBack)),
             false => end,
         };
         self.end_turn(active, end);

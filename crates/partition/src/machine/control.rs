@@ -1,12 +1,12 @@
 //! What operators and clients do to agents, tasks and turns.
 
 use model::{
-    AgentId, Bucket, Control, ControlKind, Metadata, Position, TaskId, Timestamp, TurnFault, TurnId,
+    AgentId, Bucket, Control, ControlKind, Metadata, Position, TaskId, Timestamp, TurnError, TurnId,
 };
 
 use super::Partition;
-use crate::turn::{TurnEnd, TurnPhase};
-use crate::turns::{FailedTask, TaskChange, Verdict, Wait};
+use crate::turn_state::{TurnEnd, TurnPhase};
+use crate::types::{BackoffChange, FailedTask, TaskChange, Verdict};
 
 /// Why an act was refused, for people; `None` when it is done.
 type Refused = Option<String>;
@@ -39,36 +39,36 @@ impl Partition {
     }
 
     fn set_paused(&mut self, agent: &AgentId, paused: bool) -> Refused {
-        self.work.queue(agent, |queue| queue.paused = paused);
-        self.work.mark(agent, Wait::Keep);
-        self.work.make_ready(&agent.thread());
+        self.table.queue(agent, |queue| queue.paused = paused);
+        self.table.mark(agent, BackoffChange::Keep);
+        self.table.make_ready(&agent.thread());
         None
     }
 
     fn clear_backoff(&mut self, agent: &AgentId) -> Refused {
-        let until = self.work.queue(agent, |queue| {
+        let until = self.table.queue(agent, |queue| {
             let until = queue.waits_until();
             queue.clear_backoff();
             until
         });
         if let Some(until) = until {
-            self.work.timers.remove(&(until, agent.clone()));
+            self.table.timers.remove(&(until, agent.clone()));
         }
-        self.work.mark(agent, Wait::Clear);
-        self.work.make_ready(&agent.thread());
+        self.table.mark(agent, BackoffChange::Clear);
+        self.table.make_ready(&agent.thread());
         None
     }
 
     fn stop_turn(&mut self, turn: &TurnId) -> Refused {
         let Some((phase, is_begun)) =
-            self.work.turns.get(turn).map(|turn| (turn.phase, turn.is_task() || turn.slot.is_some()))
+            self.table.turns.get(turn).map(|turn| (turn.phase, turn.is_task() || turn.slot.is_some()))
         else {
             return Some("the turn is not under way and does not wait".to_owned());
         };
         match phase {
             // A task, or an input whose answer came before it had the thread, was begun by an owner before this one.
             TurnPhase::Waiting if !is_begun => {
-                let end = TurnEnd::Failed(model::Failure::Turn(TurnFault::Stopped));
+                let end = TurnEnd::Failed(model::MessageFailure::Turn(TurnError::Stopped));
                 self.end_turn(turn, end);
                 None
             }
@@ -91,14 +91,14 @@ impl Partition {
         let to = self.positions.next(Bucket::of_key(agent.as_str()), now);
         self.commands.leave(from, true);
         self.commands.writes.task_changes.push(TaskChange::Requeue { agent: agent.clone(), from, to });
-        self.work.queue(agent, |queue| queue.expect(to));
+        self.table.queue(agent, |queue| queue.expect(to));
         self.commands.writes.more.push(agent.clone());
         None
     }
 
-    /// A pending task is changed: see [`scheduling::AgentQueue::unsettle`].
-    fn unsettle(&mut self, agent: &AgentId) {
-        self.work.queue(agent, scheduling::AgentQueue::unsettle);
+    /// A pending task is changed: see [`scheduling::AgentQueue::mark_unknown`].
+    fn mark_unknown(&mut self, agent: &AgentId) {
+        self.table.queue(agent, scheduling::AgentQueue::mark_unknown);
         self.commands.writes.more.push(agent.clone());
     }
 
@@ -117,19 +117,19 @@ impl Partition {
         if let Some(refused) = self.is_out_of_reach(agent, task, position) {
             return Some(refused);
         }
-        let (was_first, until) = self.work.queue(agent, |queue| {
+        let (was_first, until) = self.table.queue(agent, |queue| {
             let was_first = queue.first().is_some_and(|first| first.position == position);
             let until = queue.waits_until();
             queue.remove(position);
             (was_first, until)
         });
-        self.unsettle(agent);
+        self.mark_unknown(agent);
         if was_first {
             if let Some(until) = until {
-                self.work.timers.remove(&(until, agent.clone()));
+                self.table.timers.remove(&(until, agent.clone()));
             }
-            self.work.mark(agent, Wait::Clear);
-            self.work.make_ready(&agent.thread());
+            self.table.mark(agent, BackoffChange::Clear);
+            self.table.make_ready(&agent.thread());
         }
         self.commands.leave(position, false);
         self.commands.writes.failed_tasks.push(FailedTask {
@@ -158,7 +158,7 @@ impl Partition {
         if !is_failed && let Some(refused) = self.is_out_of_reach(agent, task, position) {
             return Some(refused);
         }
-        let here = self.work.queues.get(agent).and_then(|queue| queue.get(position));
+        let here = self.table.queues.get(agent).and_then(|queue| queue.get(position));
         let kind = here.map(|queued| queued.task.kind).unwrap_or_default();
         let edited = model::Task {
             agent: agent.clone(),
@@ -175,15 +175,15 @@ impl Partition {
             digest: edited.digest(),
         });
         if !is_failed {
-            self.work.queue(agent, |queue| queue.edit(position, edited.content, edited.metadata));
-            self.unsettle(agent);
+            self.table.queue(agent, |queue| queue.edit(position, edited.content, edited.metadata));
+            self.mark_unknown(agent);
         }
         None
     }
 
     /// A task that is done or under way cannot be changed.
     fn is_out_of_reach(&self, agent: &AgentId, task: &TaskId, position: Position) -> Refused {
-        let queue = self.work.queues.get(agent);
+        let queue = self.table.queues.get(agent);
         if queue.is_some_and(|queue| queue.is_under_way(task)) {
             return Some(format!("task {task} is under way; stop its turn first"));
         }

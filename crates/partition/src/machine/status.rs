@@ -4,13 +4,13 @@ use model::{
     ActiveTurn, AgentId, OpenMessageStatus, QueryTarget, QueueStatus, Seq, ThreadId, Timestamp, TurnId,
     WaitReason, WaitingTurn,
 };
-use scheduling::{Head, Readiness};
+use scheduling::{HeadState, Readiness};
 
 use super::Partition;
 use crate::action::BufferState;
 use crate::messages::Slot;
 use crate::open::Phase;
-use crate::turn::{Turn, TurnPhase};
+use crate::turn_state::{Turn, TurnPhase};
 
 /// Open messages of one thread that are named.
 const MAX_OPEN: usize = 64;
@@ -25,7 +25,7 @@ impl Partition {
             }
             QueryTarget::Thread(thread) => self.thread_status(thread, &mut status, now),
             QueryTarget::Turn(id) => {
-                let thread = self.work.turns.get(id).map(|turn| turn.thread.clone());
+                let thread = self.table.turns.get(id).map(|turn| turn.thread.clone());
                 if let Some(thread) = thread {
                     self.thread_status(&thread, &mut status, now);
                     let waiting = status.waiting.iter().find(|waiting| waiting.turn == *id);
@@ -43,9 +43,9 @@ impl Partition {
     }
 
     fn thread_status(&mut self, thread: &ThreadId, status: &mut QueueStatus, now: Timestamp) {
-        if let Some(lane) = self.work.lanes.get(thread) {
+        if let Some(lane) = self.table.thread_queues.get(thread) {
             let waiting = |id: &TurnId| {
-                let turn = self.work.turns.get(id)?;
+                let turn = self.table.turns.get(id)?;
                 Some(WaitingTurn {
                     turn: id.clone(),
                     reason: waits_to_begin(turn, now),
@@ -90,33 +90,33 @@ impl Partition {
 
     fn agent_status(&self, agent: &AgentId, status: &mut QueueStatus, now: Timestamp) {
         status.reason = None;
-        let Some(queue) = self.work.queues.get(agent) else { return };
+        let Some(queue) = self.table.queues.get(agent) else { return };
         status.paused = queue.paused;
         status.head = queue.first().map(|first| first.task.id.clone());
         let is_thread_busy = status.active.is_some() || !status.waiting.is_empty();
-        status.reason = match queue.standing(now) {
-            Head::None | Head::Busy => None,
-            Head::Paused => Some(WaitReason::Paused),
-            Head::Waits(until) => {
-                let postponed = self.work.postponed_queues.get(agent).map(|postponed| postponed.reason(now));
+        status.reason = match queue.head_state(now) {
+            HeadState::None | HeadState::Running => None,
+            HeadState::Paused => Some(WaitReason::Paused),
+            HeadState::Waits(until) => {
+                let postponed = self.table.postponed_queues.get(agent).map(|postponed| postponed.reason(now));
                 postponed.or(Some(WaitReason::Backoff { for_ms: until.since_ms(now) }))
             }
-            Head::Away | Head::Ready if !self.has_caught_up => Some(WaitReason::CatchingUp),
+            HeadState::NotLoaded | HeadState::Ready if !self.has_caught_up => Some(WaitReason::CatchingUp),
             // A moment: the commit that says what is next is under way.
-            Head::Unsettled => Some(WaitReason::HeadOfLine),
-            Head::Away | Head::Ready if is_thread_busy => Some(WaitReason::HeadOfLine),
-            Head::Away | Head::Ready => Some(WaitReason::Capacity),
+            HeadState::Unsettled => Some(WaitReason::HeadOfLine),
+            HeadState::NotLoaded | HeadState::Ready if is_thread_busy => Some(WaitReason::HeadOfLine),
+            HeadState::NotLoaded | HeadState::Ready => Some(WaitReason::Capacity),
         };
     }
 
     fn active_turn(&mut self, id: &TurnId, now: Timestamp) -> Option<ActiveTurn> {
         let time = self.clock.now(now);
-        let turn = self.work.turns.get(id)?;
+        let turn = self.table.turns.get(id)?;
         let has_gap = match turn.slot.and_then(|slot| self.messages.get_mut(slot)) {
             Some(open) => open.gap_ms(time).is_some(),
             None => false,
         };
-        let turn = self.work.turns.get(id)?;
+        let turn = self.table.turns.get(id)?;
         Some(ActiveTurn {
             turn: id.clone(),
             thread: turn.thread.clone(),

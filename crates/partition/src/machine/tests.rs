@@ -40,7 +40,7 @@ fn key(message: &str) -> MessageKey {
 
 impl Script {
     fn new() -> Self {
-        let quiet = Limits { checkpoint_ms: i64::MAX, straggler_ms: i64::MAX, ..Limits::default() };
+        let quiet = Limits { checkpoint_ms: i64::MAX, spill_after_ms: i64::MAX, ..Limits::default() };
         Self::with(quiet, takeover())
     }
 
@@ -72,9 +72,9 @@ impl Script {
             "ok" => self.handle(Input::Committed(Vec::new())),
             "found" | "ended" | "nothread" => {
                 let known = match word {
-                    "found" => Known::Absent,
-                    "ended" => Known::Ended,
-                    _ => Known::NoThread,
+                    "found" => Lookup::Absent,
+                    "ended" => Lookup::Ended,
+                    _ => Lookup::NoThread,
                 };
                 let found = std::mem::take(&mut self.to_find).into_iter().map(|key| (key, known)).collect();
                 self.handle(Input::Found(found))
@@ -110,15 +110,15 @@ impl Script {
         let mut out = Vec::new();
         for action in actions {
             match &action {
-                Action::LookUp(keys) if self.auto_found => {
-                    let found = keys.iter().map(|key| (key.clone(), Known::Absent)).collect();
+                Action::Lookup(keys) if self.auto_found => {
+                    let found = keys.iter().map(|key| (key.clone(), Lookup::Absent)).collect();
                     let next = self.handle(Input::Found(found));
                     if next != "-" {
                         out.push(next);
                     }
                     continue;
                 }
-                Action::LookUp(keys) => self.to_find.extend(keys.iter().cloned()),
+                Action::Lookup(keys) => self.to_find.extend(keys.iter().cloned()),
                 Action::Commit(commit) => self.commits.push(commit.clone()),
                 Action::Report(report) => self.reports.push(report.clone()),
                 _ => {}
@@ -135,7 +135,7 @@ impl Script {
 
 fn body(word: &str) -> Body {
     if word == "garbage" {
-        let refusal = Refusal { code: "malformed", detail: "not a frame".into() };
+        let refusal = RejectedEntry { code: "malformed", detail: "not a frame".into() };
         return Body::Refused { subject: "chunks.0.t".into(), payload: Bytes::from_static(b"?"), refusal };
     }
     let (message, rest) = word.split_once(':').unwrap_or(("a", word));
@@ -146,7 +146,7 @@ fn body(word: &str) -> Body {
     if rest.ends_with('?') {
         chunk.kind = ChunkKind::Error;
     }
-    let arrival = Arrival {
+    let arrival = IncomingChunk {
         message: MessageId::parse(message).unwrap(),
         attempt: attempt.parse().unwrap(),
         step: 0,
@@ -162,7 +162,7 @@ fn render(action: &Action) -> String {
         other => format!("{other}:"),
     };
     match action {
-        Action::LookUp(keys) => format!("look-up({})", keys.len()),
+        Action::Lookup(keys) => format!("look-up({})", keys.len()),
         Action::Publish(release) => {
             let mut out = name(&release.key);
             if release.attempt > 0 {
@@ -184,7 +184,7 @@ fn render(action: &Action) -> String {
                     }
                 }
             }
-            for save in &commit.stragglers {
+            for save in &commit.spilled_messages {
                 write!(out, "{}save:{} ", name(&save.key), save.chunks.len()).unwrap();
             }
             format!("{out}@{})", commit.checkpoint)
@@ -206,7 +206,7 @@ fn render(action: &Action) -> String {
         | Action::LoadTasks { .. }
         | Action::Send(_)
         | Action::Status(_)
-        | Action::Report(Report::TurnFailed { .. } | Report::NotAsked(_)) => action.name().to_owned(),
+        | Action::Report(Report::TurnFailed { .. } | Report::Unauthorized(_)) => action.name().to_owned(),
         Action::Report(Report::Conflict { .. }) => "conflict".into(),
         Action::Report(Report::GivenUp { .. }) => "given-up".into(),
         Action::Report(Report::Hole { first, last }) => format!("hole({first}-{last})"),
@@ -261,7 +261,7 @@ fn duplicates_are_dropped_before_and_after_the_end() {
 }
 
 #[test]
-fn a_late_duplicate_that_is_not_remembered_is_looked_up_and_dropped() {
+fn late_duplicate_not_remembered_is_looked_up_and_dropped() {
     let mut script = Script::new();
     script.auto_found = false;
     assert_eq!(script.run("3d ended"), "look-up(1) | -");
@@ -274,7 +274,7 @@ fn a_late_duplicate_that_is_not_remembered_is_looked_up_and_dropped() {
 }
 
 #[test]
-fn a_frame_of_many_messages_gets_on_by_as_many_as_there_is_room_for() {
+fn frame_of_many_messages_opens_as_many_as_fit() {
     let limits = Limits { remembered_bytes: 0, ..Limits::default() };
     let mut script = Script::with(limits, takeover());
     let frames = ["m0:0a!", "m1:0b!", "m2:0c!", "m3:0d!"].map(body).map(|body| match body {
@@ -295,7 +295,7 @@ fn a_frame_of_many_messages_gets_on_by_as_many_as_there_is_room_for() {
 }
 
 #[test]
-fn a_message_that_is_shed_is_read_again_wherever_it_stands_in_its_frame() {
+fn shed_message_is_read_again_from_inside_its_frame() {
     let mut script = Script::new();
     let (Body::Frame(one), Body::Frame(two)) = (body("m0:0a"), body("m1:0b!")) else { panic!() };
     let chunks = [one.chunks.clone(), two.chunks].concat();
@@ -312,7 +312,7 @@ fn a_message_that_is_shed_is_read_again_wherever_it_stands_in_its_frame() {
 }
 
 #[test]
-fn an_answer_about_a_message_that_was_forgotten_does_not_count_for_it_opened_again() {
+fn lookup_of_forgotten_message_does_not_count_when_reopened() {
     let again = || {
         let mut script = Script::new();
         script.auto_found = false;
@@ -325,23 +325,23 @@ fn an_answer_about_a_message_that_was_forgotten_does_not_count_for_it_opened_aga
     };
     let found = |known| Input::Found(vec![(key("a"), known)]);
     let mut script = again();
-    assert_eq!(script.handle(found(Known::Absent)), "-", "it may have ended since");
-    assert_eq!(script.handle(found(Known::Absent)), r#"a commit("a" @1)"#);
+    assert_eq!(script.handle(found(Lookup::Absent)), "-", "it may have ended since");
+    assert_eq!(script.handle(found(Lookup::Absent)), r#"a commit("a" @1)"#);
     let mut script = again();
-    assert_eq!(script.handle(found(Known::Ended)), "-");
+    assert_eq!(script.handle(found(Lookup::Ended)), "-");
     assert_eq!(script.machine.stats(script.now).open, 0, "what has ended stays so");
-    assert_eq!(script.handle(found(Known::Ended)), "-");
+    assert_eq!(script.handle(found(Lookup::Ended)), "-");
 }
 
 #[test]
-fn nothing_is_released_before_the_store_has_said_that_the_message_is_new() {
+fn chunks_are_held_until_lookup_says_message_is_new() {
     let mut script = Script::new();
     script.auto_found = false;
     assert_eq!(script.run("0a 1b! found ok"), r#"look-up(1) | - | a,b commit("ab" @2) | complete"#);
 }
 
 #[test]
-fn other_content_under_the_same_id_is_reported_and_the_first_stays() {
+fn conflicting_chunk_is_reported_and_first_stays() {
     assert_eq!(run("0a 0x 1b! ok"), r#"a | conflict | b commit("ab" @3) | complete"#);
 }
 
@@ -375,7 +375,7 @@ fn a_gap_fails_whether_or_not_the_final_is_known() {
     let DeadLetterSource::Message { failure, .. } = &script.last_commit().dead_letters[0].source else {
         panic!()
     };
-    assert_eq!(failure, &Failure::GapTimeout { missing: vec![IdRange { first: 0, last: 0 }] });
+    assert_eq!(failure, &MessageFailure::GapTimeout { missing: vec![IdRange { first: 0, last: 0 }] });
 }
 
 #[test]
@@ -420,7 +420,7 @@ fn what_is_missing_is_reported_with_a_message_that_is_given_up() {
 }
 
 #[test]
-fn an_accepted_chunk_that_comes_again_as_final_fails_the_message_at_once() {
+fn accepted_chunk_repeated_as_final_fails_message() {
     assert_eq!(
         run("0a 1b 2c 3d 2c! ok"),
         "a | b | c | d | given-up commit(dead:final_conflict/4 @5) | final_conflict"
@@ -444,7 +444,7 @@ fn a_reset_without_a_ready_chunk_is_announced() {
 }
 
 #[test]
-fn refused_entries_become_one_dead_letter_and_the_partition_goes_on() {
+fn rejected_entries_become_dead_letters_and_reading_goes_on() {
     assert_eq!(run("garbage 0a! ok ok"), r#"commit(dead:malformed @1) | a | commit("a" @2) | complete"#);
 }
 
@@ -463,7 +463,7 @@ fn more_refused_entries_than_the_store_takes_are_not_read() {
 }
 
 #[test]
-fn a_message_of_an_unknown_thread_fails_where_chunks_may_not_create_it() {
+fn message_of_unknown_thread_fails_without_auto_create() {
     let mut script = Script::new();
     script.auto_found = false;
     assert_eq!(
@@ -473,7 +473,7 @@ fn a_message_of_an_unknown_thread_fails_where_chunks_may_not_create_it() {
 }
 
 #[test]
-fn at_capacity_open_messages_pass_and_new_ones_wait_in_the_stream() {
+fn at_capacity_new_messages_wait_in_stream() {
     let mut script = Script::new();
     script.run("a:0x");
     script.room = 0;
@@ -490,7 +490,7 @@ fn at_capacity_open_messages_pass_and_new_ones_wait_in_the_stream() {
 }
 
 #[test]
-fn under_memory_pressure_the_largest_is_forgotten_and_read_again() {
+fn memory_pressure_sheds_largest_message_and_rereads_it() {
     let mut script = Script::new();
     script.run("a:0x b:0yyyy a:1z!");
     assert_eq!(script.machine.load().1, 6);
@@ -502,35 +502,35 @@ fn under_memory_pressure_the_largest_is_forgotten_and_read_again() {
 }
 
 #[test]
-fn a_straggler_is_saved_so_that_the_checkpoint_passes_and_survives() {
+fn old_message_is_spilled_and_checkpoint_passes_it() {
     let mut script = Script::with(Limits::default(), takeover());
     assert_eq!(script.run("0a 2c +20s"), "a | - | commit(save:2 @2)");
-    let saved = script.last_commit().stragglers.clone();
+    let saved = script.last_commit().spilled_messages.clone();
     assert_eq!((saved[0].gap_ms, saved[0].open_ms), (Some(20_000), 20_000));
     assert_eq!(script.run("ok 3d"), "- | -");
     let mut second = Script::with(
         Limits::default(),
-        Takeover { epoch: 2, checkpoint: Seq(2), stragglers: saved, ..takeover() },
+        Takeover { epoch: 2, checkpoint: Seq(2), spilled_messages: saved, ..takeover() },
     );
     assert_eq!(second.first, "a", "what had been released is sent again");
     assert_eq!(second.run("3d 1b"), "- | b,c,d");
     assert_eq!(second.run("4e! ok"), r#"e commit("abcde" @5) | complete"#);
-    assert_eq!(second.last_commit().ended_stragglers, [key("a")]);
+    assert_eq!(second.last_commit().ended_spills, [key("a")]);
 }
 
 #[test]
 fn a_restored_gap_keeps_its_age() {
     let mut script = Script::with(Limits::default(), takeover());
     script.run("0a 2c +20s");
-    let stragglers = script.last_commit().stragglers.clone();
+    let spilled_messages = script.last_commit().spilled_messages.clone();
     let mut second =
-        Script::with(Limits::default(), Takeover { checkpoint: Seq(2), stragglers, ..takeover() });
+        Script::with(Limits::default(), Takeover { checkpoint: Seq(2), spilled_messages, ..takeover() });
     assert_eq!(second.run("+9s +1s"), "- | given-up commit(dead:gap_timeout/2 @2)");
 }
 
 #[test]
-fn a_straggler_is_saved_by_distance_too_and_only_what_is_new() {
-    let mut script = Script::with(Limits { straggler_entries: 3, ..Limits::default() }, takeover());
+fn spill_by_distance_saves_only_new_chunks() {
+    let mut script = Script::with(Limits { spill_after_entries: 3, ..Limits::default() }, takeover());
     assert_eq!(script.run("a:0x b:0y! c:0z!").replace("commit", "C"), r#"x | b:y C(b:"y" @0) | c:z"#);
     assert_eq!(
         script.run("ok d:0w! ok ok"),
@@ -538,7 +538,8 @@ fn a_straggler_is_saved_by_distance_too_and_only_what_is_new() {
     );
     assert_eq!(script.run("a:1v e:0u! f:0s! g:0r!").split(" | ").next(), Some("v"));
     script.run("ok ok ok");
-    let saved = script.commits.iter().flat_map(|commit| &commit.stragglers).map(|save| save.chunks.len());
+    let saved =
+        script.commits.iter().flat_map(|commit| &commit.spilled_messages).map(|save| save.chunks.len());
     assert_eq!(saved.collect::<Vec<_>>(), [1, 1], "the second save has only the second chunk");
 }
 
@@ -581,7 +582,7 @@ fn an_answer_starts_at_the_cursor_and_says_when_it_was_cut() {
 }
 
 #[test]
-fn sequences_that_never_come_are_reported_and_repeats_are_skipped() {
+fn missing_sequences_are_reported_and_repeats_skipped() {
     let mut script = Script::new();
     script.run("0a");
     script.seq = 4;

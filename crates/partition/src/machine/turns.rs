@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::{
-    Arrival, Chunk, Failure, Frame, MessageKey, Metadata, Role, Seq, Timestamp, TurnFault, TurnId,
+    Chunk, Frame, IncomingChunk, MessageFailure, MessageKey, Role, Seq, Timestamp, TurnError, TurnId,
     TurnOpened, TurnOptions,
 };
-use scheduling::{AgentQueue, Head, Readiness};
+use scheduling::{AgentQueue, HeadState, Readiness};
 
 use super::{Ended, NO_SLOT, Partition};
 use crate::action::{Action, Report};
 use crate::commit::Takeover;
 use crate::messages::Slot;
-use crate::open::{Open, Phase, TurnRef};
-use crate::turn::{Postponed, Source, Turn, TurnEnd, TurnPhase};
-use crate::turns::{NotNow, Start, Started};
+use crate::open::{OpenMessage, Phase, TurnRef};
+use crate::turn_state::{Postponed, Source, Turn, TurnEnd, TurnPhase};
+use crate::types::{NotNow, Start, Started};
 
 /// The attempt of a request that an owner before this one may have made as well: so high that its deliveries never meet
 /// those of the other request, should both be in the queue.
@@ -31,11 +31,11 @@ impl Partition {
         for saved in takeover.agents.drain(..) {
             let until = saved.wait_ms.map(|ms| now.plus_ms(ms.max(0)));
             if let Some(until) = until {
-                self.work.timers.insert((until, saved.agent.clone()));
+                self.table.timers.insert((until, saved.agent.clone()));
             }
             let (agent, tasks) = (saved.agent, saved.tasks);
             if !tasks.is_empty() {
-                self.work.restored.insert(agent.clone());
+                self.table.restored.insert(agent.clone());
             }
             let queue = AgentQueue::restore(
                 saved.head,
@@ -46,18 +46,18 @@ impl Partition {
                 tasks,
                 saved.more,
             );
-            self.work.make_ready(&agent.thread());
-            self.work.queue(&agent, |fresh| *fresh = queue);
+            self.table.make_ready(&agent.thread());
+            self.table.queue(&agent, |fresh| *fresh = queue);
         }
         for saved in takeover.open_turns.drain(..) {
             let opened = saved.opened;
-            let token = self.work.token_key.token(&opened.thread, &opened.turn, opened.run);
+            let token = self.table.token_key.token(&opened.thread, &opened.turn, opened.run);
             let (id, thread) = (opened.turn.clone(), opened.thread.clone());
             let mut turn = Turn::of_input(Box::new(opened), token);
             (turn.is_saved, turn.is_restored, turn.known_at) = (true, true, now);
-            self.work.insert(turn);
-            self.work.lanes.entry(thread.clone()).or_default().admit(id, model::BusyPolicy::Enqueue);
-            self.work.make_ready(&thread);
+            self.table.insert(turn);
+            self.table.thread_queues.entry(thread.clone()).or_default().admit(id, model::BusyPolicy::Enqueue);
+            self.table.make_ready(&thread);
         }
     }
 
@@ -74,7 +74,7 @@ impl Partition {
 
     fn attach(&mut self, id: &TurnId, slot: Slot, now: Timestamp) {
         let time = self.clock.now(now);
-        let Some(turn) = self.work.turns.get_mut(id) else { return };
+        let Some(turn) = self.table.turns.get_mut(id) else { return };
         (turn.slot, turn.progress_at, turn.is_heard) = (Some(slot), time, true);
         if let Some(open) = self.messages.get_mut(slot) {
             open.phase = Phase::Live;
@@ -93,92 +93,92 @@ impl Partition {
 
     /// Begins what can begin. An answer that has come already has a turn that goes on, before anything else begins in its
     /// thread.
-    pub(super) fn pump(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+    pub(super) fn start_ready(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         if !self.may_begin() {
             return;
         }
-        while let Some((until, agent)) = self.work.timers.first().cloned() {
+        while let Some((until, agent)) = self.table.timers.first().cloned() {
             if until > now {
                 break;
             }
-            self.work.timers.remove(&(until, agent.clone()));
-            self.work.make_ready(&agent.thread());
+            self.table.timers.remove(&(until, agent.clone()));
+            self.table.make_ready(&agent.thread());
         }
         while let Some((until, thread)) =
-            self.work.postponed.first().cloned().filter(|(until, _)| *until <= now)
+            self.table.postponed.first().cloned().filter(|(until, _)| *until <= now)
         {
-            self.work.postponed.remove(&(until, thread.clone()));
-            self.work.make_ready(&thread);
+            self.table.postponed.remove(&(until, thread.clone()));
+            self.table.make_ready(&thread);
         }
-        while self.work.active < self.limits.active_turns && self.unsent < MOST_UNSENT {
-            let Some(thread) = self.work.next_ready() else { break };
+        while self.table.active < self.limits.active_turns && self.unsent < MOST_UNSENT {
+            let Some(thread) = self.table.next_ready() else { break };
             self.begin_next(&thread, now, actions);
-            self.work.tidy(&thread);
+            self.table.tidy(&thread);
         }
     }
 
     fn begin_next(&mut self, thread: &model::ThreadId, now: Timestamp, actions: &mut Vec<Action>) {
         // They may answer what would begin; it is looked at again when they are placed.
-        if self.commands.keeps_back_of(thread) {
+        if self.commands.blocks_thread(thread) {
             return;
         }
-        let lane = self.work.lanes.entry(thread.clone()).or_default();
+        let lane = self.table.thread_queues.entry(thread.clone()).or_default();
         if lane.active().is_some() {
             return;
         }
-        let turns = &self.work.turns;
+        let turns = &self.table.turns;
         let waiting = |id: &TurnId| turns.get(id).map_or(Readiness::Ready, |turn| turn.waiting(now));
         if let Some(id) = lane.start_next(waiting) {
             return self.begin(&id, now, actions);
         }
         let agent = thread.agent();
-        let Some(queue) = self.work.queues.get_mut(&agent) else { return };
-        match queue.standing(now) {
-            Head::Ready => {
+        let Some(queue) = self.table.queues.get_mut(&agent) else { return };
+        match queue.head_state(now) {
+            HeadState::Ready => {
                 if let Some(id) = self.take_head(thread) {
                     self.begin(&id, now, actions);
                 }
             }
-            Head::Waits(until) => {
-                self.work.timers.insert((until, agent));
+            HeadState::Waits(until) => {
+                self.table.timers.insert((until, agent));
             }
-            Head::Away => {
+            HeadState::NotLoaded => {
                 if let Some(after) = queue.load_after() {
                     let limit = self.limits.queue_window.max(1);
                     actions.push(Action::LoadTasks { agent, after, limit });
                 }
             }
-            Head::None | Head::Busy | Head::Paused | Head::Unsettled => {}
+            HeadState::None | HeadState::Running | HeadState::Paused | HeadState::Unsettled => {}
         }
     }
 
     /// Makes a turn of the first task of the thread's agent. It has the thread, or is the next to have it.
     fn take_head(&mut self, thread: &model::ThreadId) -> Option<TurnId> {
         let agent = thread.agent();
-        let queue = self.work.queues.get_mut(&agent)?;
+        let queue = self.table.queues.get_mut(&agent)?;
         let queued = queue.first()?.clone();
         let (id, run) = (TurnId::of_task(&agent, queued.position), queue.run);
-        let lane = self.work.lanes.entry(thread.clone()).or_default();
+        let lane = self.table.thread_queues.entry(thread.clone()).or_default();
         if !lane.start(id.clone()) {
             lane.wait_first(id.clone());
         }
         queue.begin();
-        self.work.postponed_queues.remove(&agent);
-        let token = self.work.token_key.token(thread, &id, run);
+        self.table.postponed_queues.remove(&agent);
+        let token = self.table.token_key.token(thread, &id, run);
         let mut turn = Turn::of_task(id.clone(), queued, run, token);
-        turn.is_restored = self.work.restored.remove(&agent);
-        self.work.insert(turn);
+        turn.is_restored = self.table.restored.remove(&agent);
+        self.table.insert(turn);
         Some(id)
     }
 
     /// The turn has its thread: ask for its request. If its answer came before it, the rules alone are wanted.
     fn begin(&mut self, id: &TurnId, now: Timestamp, actions: &mut Vec<Action>) {
         let time = self.clock.now(now);
-        let Some(turn) = self.work.turns.get_mut(id) else { return };
+        let Some(turn) = self.table.turns.get_mut(id) else { return };
         turn.phase = if turn.slot.is_some() { TurnPhase::Running } else { TurnPhase::Starting };
         turn.is_adopted = turn.slot.is_some();
         turn.progress_at = turn.progress_at.max(time);
-        self.work.active += 1;
+        self.table.active += 1;
         self.counters.turns_started += 1;
         actions.push(Action::Start(Box::new(start(turn))));
         if let Some(slot) = turn.slot {
@@ -187,11 +187,11 @@ impl Partition {
     }
 
     /// A chunk says that an owner before this one has begun the turn. True when the turn is under way now, or will be when its
-    /// thread is free: to drop the chunk would lose an answer that nobody gives again.
+    /// thread is free: to drop the chunk would lose an answer that is not given again.
     fn adopt(&mut self, thread: &model::ThreadId, id: &TurnId, run: u32, now: Timestamp) -> bool {
-        if !self.work.turns.contains_key(id) {
+        if !self.table.turns.contains_key(id) {
             let agent = thread.agent();
-            let queue = self.work.queues.get(&agent);
+            let queue = self.table.queues.get(&agent);
             let is_head = queue.is_some_and(|queue| {
                 queue.run == run
                     && !queue.is_busy()
@@ -201,13 +201,13 @@ impl Partition {
                 return false;
             }
         }
-        let Some(turn) = self.work.turns.get_mut(id).filter(|turn| turn.run == run) else { return false };
+        let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.run == run) else { return false };
         match turn.phase {
             TurnPhase::Ended => return false,
             TurnPhase::Starting | TurnPhase::Running => return true,
             TurnPhase::Waiting => {}
         }
-        let lane = self.work.lanes.entry(thread.clone()).or_default();
+        let lane = self.table.thread_queues.entry(thread.clone()).or_default();
         if lane.active() != Some(id) && !lane.start(id.clone()) {
             lane.wait_first(id.clone());
             return true;
@@ -215,7 +215,7 @@ impl Partition {
         turn.phase = TurnPhase::Running;
         turn.is_adopted = true;
         turn.progress_at = self.clock.now(now);
-        self.work.active += 1;
+        self.table.active += 1;
         self.counters.turns_started += 1;
         true
     }
@@ -224,61 +224,61 @@ impl Partition {
     pub(super) fn answer_slot(
         &mut self,
         frame: &Frame,
-        arrival: &Arrival,
+        arrival: &IncomingChunk,
         (id, run): (&TurnId, u32),
         seq: Seq,
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) -> Option<Slot> {
-        let token = self.work.token_key.token(&frame.thread, id, run);
+        let token = self.table.token_key.token(&frame.thread, id, run);
         if !frame.token.as_ref().is_some_and(|received| token.matches(received)) {
-            self.not_asked(&frame.thread, arrival, actions);
+            self.reject_unauthorized(&frame.thread, arrival, actions);
             return None;
         }
-        let was_adopted = self.work.turns.get(id).is_some_and(|turn| turn.is_adopted);
+        let was_adopted = self.table.turns.get(id).is_some_and(|turn| turn.is_adopted);
         if !self.adopt(&frame.thread, id, run, now) {
             self.too_late(id, run, seq, now);
             return None;
         }
-        let turn = self.work.turns.get(id)?;
+        let turn = self.table.turns.get(id)?;
         if turn.is_adopted && !was_adopted && self.has_caught_up && turn.phase == TurnPhase::Running {
             actions.push(Action::Start(Box::new(start(turn))));
         }
         let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
         let time = self.clock.now(now);
-        let slot = self.messages.insert(Open::new(key, arrival, seq, &self.limits, time));
+        let slot = self.messages.insert(OpenMessage::new(key, arrival, seq, &self.limits, time));
         self.attach(id, slot, now);
         Some(slot)
     }
 
     /// The first chunk of a run that is over. Until its end is committed, another owner may have to go on with it.
     fn too_late(&mut self, id: &TurnId, run: u32, seq: Seq, now: Timestamp) {
-        let Some(turn) = self.work.turns.get(id).filter(|turn| turn.run == run) else {
+        let Some(turn) = self.table.turns.get(id).filter(|turn| turn.run == run) else {
             self.counters.fenced += 1;
             return;
         };
         self.counters.late += 1;
         if turn.hold.is_none() {
-            self.work.hold(id, seq, now);
+            self.table.hold(id, seq, now);
             self.holds.insert((seq, NO_SLOT));
         }
     }
 
-    pub(super) fn not_asked(
+    pub(super) fn reject_unauthorized(
         &mut self,
         thread: &model::ThreadId,
-        arrival: &Arrival,
+        arrival: &IncomingChunk,
         actions: &mut Vec<Action>,
     ) {
-        self.counters.not_asked += 1;
+        self.counters.unauthorized += 1;
         let key = MessageKey { thread: thread.clone(), message: arrival.message.clone() };
-        actions.push(Action::Report(Report::NotAsked(key)));
+        actions.push(Action::Report(Report::Unauthorized(key)));
     }
 
     /// A chunk of a turn's answer was accepted.
-    pub(super) fn heard(&mut self, slot: Slot, time: Timestamp) {
+    pub(super) fn on_turn_chunk(&mut self, slot: Slot, time: Timestamp) {
         let Some(turn) = self.messages.get(slot).and_then(|open| open.turn.as_ref()) else { return };
-        if let Some(turn) = self.work.turns.get_mut(&turn.id) {
+        if let Some(turn) = self.table.turns.get_mut(&turn.id) {
             (turn.progress_at, turn.is_heard) = (time, true);
         }
     }
@@ -292,7 +292,7 @@ impl Partition {
         actions: &mut Vec<Action>,
     ) {
         let time = self.clock.now(now);
-        let Some(turn) = self.work.turns.get_mut(id).filter(|turn| turn.run == run) else {
+        let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.run == run) else {
             actions.push(Action::Abandon { turn: id.clone(), run });
             return;
         };
@@ -312,7 +312,7 @@ impl Partition {
             turn.requested_at = Some(now);
             turn.progress_at = turn.progress_at.max(time);
         }
-        let refused = refused.map(|detail| Failure::Unrequestable { detail });
+        let refused = refused.map(|detail| MessageFailure::Unrequestable { detail });
         let failure = turn.failure.take().or(refused);
         if let Some(failure) = failure {
             self.end_turn(id, TurnEnd::Failed(failure));
@@ -322,7 +322,7 @@ impl Partition {
     /// Nothing was requested, for the turn's agent may not begin it. It waits as before it began, and the driver looks again in a while: the
     /// agent may live in another partition, and an operator may end a pause or a backoff at any time.
     fn postpone(&mut self, id: &TurnId, why: NotNow, now: Timestamp, actions: &mut Vec<Action>) {
-        let Some(turn) = self.work.turns.get_mut(id).filter(|turn| turn.phase == TurnPhase::Starting) else {
+        let Some(turn) = self.table.turns.get_mut(id).filter(|turn| turn.phase == TurnPhase::Starting) else {
             return;
         };
         if turn.slot.is_some() {
@@ -330,33 +330,33 @@ impl Partition {
             (turn.phase, turn.is_adopted) = (TurnPhase::Running, true);
             return actions.push(Action::Start(Box::new(start(turn))));
         }
-        if !turn.is_task() && self.work.postponed.len() >= self.limits.postponed_turns {
+        if !turn.is_task() && self.table.postponed.len() >= self.limits.postponed_turns {
             let detail =
                 "its agent backs off or is paused, and too many turns wait for that already".to_owned();
-            return self.end_turn(id, TurnEnd::Failed(Failure::Unrequestable { detail }));
+            return self.end_turn(id, TurnEnd::Failed(MessageFailure::Unrequestable { detail }));
         }
         let postponed = Postponed::new(why, LOOK_AGAIN_MS, now);
         (turn.phase, turn.postponed) = (TurnPhase::Waiting, Some(postponed));
         let (thread, agent, is_task) = (turn.thread.clone(), turn.agent.clone(), turn.is_task());
-        self.work.active -= 1;
+        self.table.active -= 1;
         self.counters.postponed += 1;
-        let lane = self.work.lanes.entry(thread.clone()).or_default();
+        let lane = self.table.thread_queues.entry(thread.clone()).or_default();
         lane.leave(id);
         if is_task {
-            if self.work.remove(id).is_some_and(|turn| turn.is_restored) {
-                self.work.restored.insert(agent.clone());
+            if self.table.remove(id).is_some_and(|turn| turn.is_restored) {
+                self.table.restored.insert(agent.clone());
             }
-            if let Some(queue) = self.work.queues.get_mut(&agent) {
+            if let Some(queue) = self.table.queues.get_mut(&agent) {
                 queue.rest();
                 queue.wait_until(postponed.until);
             }
-            self.work.timers.insert((postponed.until, agent.clone()));
-            self.work.postponed_queues.insert(agent, postponed);
+            self.table.timers.insert((postponed.until, agent.clone()));
+            self.table.postponed_queues.insert(agent, postponed);
         } else {
             lane.wait_first(id.clone());
-            self.work.postponed.insert((postponed.until, thread.clone()));
+            self.table.postponed.insert((postponed.until, thread.clone()));
         }
-        self.work.make_ready(&thread);
+        self.table.make_ready(&thread);
     }
 
     /// A workflow in this process has answered.
@@ -368,12 +368,12 @@ impl Partition {
         now: Timestamp,
         actions: &mut Vec<Action>,
     ) {
-        let turn = self.work.turns.get(id).filter(|turn| turn.run == run && turn.slot.is_none());
+        let turn = self.table.turns.get(id).filter(|turn| turn.run == run && turn.slot.is_none());
         let Some(turn) = turn.filter(|turn| turn.phase != TurnPhase::Ended) else { return };
         let key = MessageKey { thread: turn.thread.clone(), message: id.answer(run) };
         let (limits, time, mut slot) = (self.limits, self.clock.now(now), None);
         for chunk in chunks {
-            let arrival = Arrival {
+            let arrival = IncomingChunk {
                 message: key.message.clone(),
                 attempt: 0,
                 step: 0,
@@ -381,7 +381,7 @@ impl Partition {
                 chunk: Arc::clone(chunk),
             };
             let slot = *slot.get_or_insert_with(|| {
-                self.messages.insert(Open::new(key.clone(), &arrival, Seq(0), &limits, time))
+                self.messages.insert(OpenMessage::new(key.clone(), &arrival, Seq(0), &limits, time))
             });
             self.messages.account(slot, |open| open.take(&arrival, &limits, time));
         }
@@ -402,8 +402,8 @@ impl Partition {
     }
 
     /// How a task's failure counts depends on its agent's rules: without them it waits for them.
-    fn fail_turn(&mut self, id: &TurnId, failure: Failure) {
-        let Some(turn) = self.work.turns.get_mut(id) else { return };
+    fn fail_turn(&mut self, id: &TurnId, failure: MessageFailure) {
+        let Some(turn) = self.table.turns.get_mut(id) else { return };
         if turn.is_task() && turn.rules.is_none() {
             turn.failure = Some(failure);
             return;
@@ -414,19 +414,19 @@ impl Partition {
     /// Ends a turn, whatever stage it is in, and hands it to the next commit.
     pub(super) fn end_turn(&mut self, id: &TurnId, end: TurnEnd) {
         let may_begin = self.may_begin();
-        let Some(turn) = self.work.turns.get_mut(id) else { return };
+        let Some(turn) = self.table.turns.get_mut(id) else { return };
         if turn.phase == TurnPhase::Ended {
             return;
         }
         let was_under_way = matches!(turn.phase, TurnPhase::Starting | TurnPhase::Running);
         turn.phase = TurnPhase::Ended;
         // One that waits here may have been requested by an owner before this one, but for what came to a busy thread since.
-        let is_refused = end == TurnEnd::Failed(Failure::Turn(TurnFault::Busy));
+        let is_refused = end == TurnEnd::Failed(MessageFailure::Turn(TurnError::Busy));
         turn.is_abandoned = is_ours(&end) && !(is_refused && may_begin);
         if !was_under_way {
-            // It keeps nobody waiting, but is counted like the others until it is committed.
-            self.work.active += 1;
-            let lane = self.work.lanes.entry(turn.thread.clone()).or_default();
+            // Nothing waits for it, but it is counted like the others until it is committed.
+            self.table.active += 1;
+            let lane = self.table.thread_queues.entry(turn.thread.clone()).or_default();
             lane.leave(id);
         }
         if let Some(open) = turn.slot.and_then(|slot| self.messages.get_mut(slot)) {
@@ -440,36 +440,41 @@ impl Partition {
     ///
     /// No silence is longer than what has passed since the request: a process that stood still reads what came meanwhile
     /// afterwards, and the stream's time moves with it.
-    pub(super) fn look_for_deadlines(&mut self, time: Timestamp, now: Timestamp, held_up: &BTreeSet<TurnId>) {
+    pub(super) fn check_deadlines(
+        &mut self,
+        time: Timestamp,
+        now: Timestamp,
+        blocked_turns: &BTreeSet<TurnId>,
+    ) {
         let is_late = |turn: &&Turn| {
             let deadline = turn.rules.map(|rules| rules.deadline_ms);
             turn.phase == TurnPhase::Running
                 && turn.failure.is_none()
                 && !turn.is_unread
-                && !held_up.contains(&turn.id)
+                && !blocked_turns.contains(&turn.id)
                 && deadline.is_some_and(|deadline| {
                     time.since_ms(turn.progress_at) >= deadline
                         && turn.requested_at.is_none_or(|at| now.since_ms(at) >= deadline)
                 })
         };
         let late: Vec<TurnId> =
-            self.work.turns.values().filter(is_late).map(|turn| turn.id.clone()).collect();
+            self.table.turns.values().filter(is_late).map(|turn| turn.id.clone()).collect();
         for id in late {
-            self.fail_turn(&id, Failure::Turn(TurnFault::Deadline));
+            self.fail_turn(&id, MessageFailure::Turn(TurnError::Deadline));
         }
     }
 
     /// From now on only what came after their requests is read: their deadlines begin.
     pub(super) fn requests_are_read(&mut self, now: Timestamp) {
         let time = self.clock.now(now);
-        for turn in self.work.turns.values_mut().filter(|turn| turn.is_unread) {
+        for turn in self.table.turns.values_mut().filter(|turn| turn.is_unread) {
             (turn.is_unread, turn.progress_at) = (false, time);
         }
     }
 
-    /// Everything has been read: what the last owner had begun and nobody has ended goes on.
+    /// Everything has been read: what the last owner had begun and not ended goes on.
     pub(super) fn resume_work(&mut self, actions: &mut Vec<Action>) {
-        for turn in self.work.turns.values() {
+        for turn in self.table.turns.values() {
             if turn.is_adopted && turn.rules.is_none() && turn.phase == TurnPhase::Running {
                 actions.push(Action::Start(Box::new(start(turn))));
             }
@@ -482,7 +487,7 @@ fn is_ours(end: &TurnEnd) -> bool {
     match end {
         TurnEnd::Complete => false,
         TurnEnd::Stopped => true,
-        TurnEnd::Failed(failure) => !matches!(failure, Failure::ProducerError { .. }),
+        TurnEnd::Failed(failure) => !matches!(failure, MessageFailure::ProducerError { .. }),
     }
 }
 

@@ -98,7 +98,7 @@ fn ends_and_resets() {
     );
     let other = header("m2", 0, Role::Assistant);
     let missing = vec![IdRange { first: 2, last: 4 }];
-    let gap = StreamError::from(&Failure::GapTimeout { missing });
+    let gap = StreamError::from(&MessageFailure::GapTimeout { missing });
     assert_eq!(
         text(&native.failed(&other, Position::from_stored(11), &gap)),
         concat!(
@@ -110,7 +110,7 @@ fn ends_and_resets() {
         )
     );
     let stalled = Position::from_stored(12);
-    let stalled = text(&native.failed(&other, stalled, &StreamError::from(&Failure::Stalled)));
+    let stalled = text(&native.failed(&other, stalled, &StreamError::from(&MessageFailure::Stalled)));
     assert!(
         stalled.contains(r#""metadata":{"code":"stalled","retryable":true},"position":"12","role""#),
         "{stalled}"

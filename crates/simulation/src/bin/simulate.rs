@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use simulation::{Bug, Report, simulate, swarm};
+use simulation::{PlantedBug, Report, simulate, swarm};
 
 const USAGE: &str =
     "simulate [--from SEED|fresh] [--seeds N] [--bug NAME] [--threads N] [--verbose] [--survey]
@@ -21,7 +21,7 @@ const USAGE: &str =
 struct Options {
     from: u64,
     seeds: u64,
-    bug: Option<Bug>,
+    bug: Option<PlantedBug>,
     threads: usize,
     verbose: bool,
     survey: bool,
@@ -70,9 +70,9 @@ fn fresh() -> u64 {
     (drawn >> 24) / 1_000 * 1_000
 }
 
-fn bug(name: &str) -> Result<Bug, String> {
-    Bug::from_name(name).ok_or_else(|| {
-        let names: Vec<String> = Bug::ALL.iter().map(ToString::to_string).collect();
+fn bug(name: &str) -> Result<PlantedBug, String> {
+    PlantedBug::from_name(name).ok_or_else(|| {
+        let names: Vec<String> = PlantedBug::ALL.iter().map(ToString::to_string).collect();
         format!("the bugs are {}", names.join(", "))
     })
 }

@@ -6,27 +6,29 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::{Chunk, ChunkKind, MessageKey, PartitionId, ThreadId};
 
-use super::turns::part_of;
-use super::{End, Evidence, Fate, Invariant, Published, Rules, StoredDeadLetter, StoredMessage, Violation};
+use crate::checker::evidence::{Evidence, Published, Rules, StoredDeadLetter, StoredMessage};
+use crate::checker::expected_outcome::{End, ExpectedOutcome};
+use crate::checker::invariant::{Invariant, Violation};
+use crate::checker::turns::evidence::part_of;
 
 pub(super) fn check(
     evidence: &Evidence,
     commands: &BTreeSet<(PartitionId, u64)>,
-    fates: &BTreeMap<MessageKey, Fate>,
+    expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>,
     violations: &mut Vec<Violation>,
 ) {
-    check_ends(evidence, fates, violations);
+    check_ends(evidence, expected_outcomes, violations);
     check_entries(evidence, commands, violations);
     check_positions(evidence, violations);
     let lost = &evidence.rules.lost;
     for message in evidence.messages.iter().filter(|message| !is_of_turn(&message.key)) {
-        if let Some(fate) = fates.get(&message.key).filter(|_| !lost.contains(&message.key)) {
+        if let Some(fate) = expected_outcomes.get(&message.key).filter(|_| !lost.contains(&message.key)) {
             check_content(message, fate, violations);
         }
     }
     for letter in &evidence.dead_letters {
         if let StoredDeadLetter::Message { key, attempt, code, chunks } = letter
-            && let Some(fate) = fates.get(key).filter(|_| !lost.contains(key))
+            && let Some(fate) = expected_outcomes.get(key).filter(|_| !lost.contains(key))
         {
             check_failure(key, (*attempt, code), fate, &evidence.rules, violations);
             check_kept(key, *attempt, chunks, fate, violations);
@@ -34,7 +36,11 @@ pub(super) fn check(
     }
 }
 
-fn check_ends(evidence: &Evidence, fates: &BTreeMap<MessageKey, Fate>, violations: &mut Vec<Violation>) {
+fn check_ends(
+    evidence: &Evidence,
+    expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>,
+    violations: &mut Vec<Violation>,
+) {
     let mut ends: BTreeMap<&MessageKey, Vec<&str>> = BTreeMap::new();
     for message in evidence.messages.iter().filter(|message| !is_of_turn(&message.key)) {
         ends.entry(&message.key).or_default().push("a message");
@@ -48,7 +54,7 @@ fn check_ends(evidence: &Evidence, fates: &BTreeMap<MessageKey, Fate>, violation
         if ends.len() > 1 {
             violations.push(Violation::new(Invariant::EndsOnce, key, "one end", ends.join(" and ")));
         }
-        if !fates.contains_key(*key) {
+        if !expected_outcomes.contains_key(*key) {
             violations.push(Violation::new(
                 Invariant::EndsOnce,
                 key,
@@ -59,7 +65,9 @@ fn check_ends(evidence: &Evidence, fates: &BTreeMap<MessageKey, Fate>, violation
     }
     let must_end = |key: &&MessageKey| evidence.rules.is_settled && !is_of_turn(key);
     let is_lost = |key: &&MessageKey| evidence.rules.lost.contains(*key);
-    for key in fates.keys().filter(must_end).filter(|key| !ends.contains_key(key) && !is_lost(key)) {
+    for key in
+        expected_outcomes.keys().filter(must_end).filter(|key| !ends.contains_key(key) && !is_lost(key))
+    {
         violations.push(Violation::new(Invariant::EndsOnce, key, "one end", "none"));
     }
 }
@@ -138,7 +146,7 @@ fn check_positions(evidence: &Evidence, violations: &mut Vec<Violation>) {
     }
 }
 
-fn check_content(message: &StoredMessage, fate: &Fate, violations: &mut Vec<Violation>) {
+fn check_content(message: &StoredMessage, fate: &ExpectedOutcome, violations: &mut Vec<Violation>) {
     let key = &message.key;
     if fate.end != End::Complete || fate.attempt != message.attempt {
         let expected = format!("{:?} in attempt {}", fate.end, fate.attempt);
@@ -174,7 +182,7 @@ fn check_content(message: &StoredMessage, fate: &Fate, violations: &mut Vec<Viol
 fn check_failure(
     key: &MessageKey,
     (attempt, code): (u32, &str),
-    fate: &Fate,
+    fate: &ExpectedOutcome,
     rules: &Rules,
     violations: &mut Vec<Violation>,
 ) {
@@ -203,7 +211,7 @@ fn check_kept(
     key: &MessageKey,
     attempt: u32,
     kept: &[Arc<Chunk>],
-    fate: &Fate,
+    fate: &ExpectedOutcome,
     violations: &mut Vec<Violation>,
 ) {
     if matches!(fate.end, End::Failed("unknown_thread")) {

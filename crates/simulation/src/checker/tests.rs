@@ -1,5 +1,10 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::{Chunk, MessageId, Metadata, Role, ThreadId};
+
 use super::*;
 
 fn key(message: &str) -> MessageKey {
@@ -170,7 +175,8 @@ fn what_clients_saw_is_compared_with_both() {
 
 #[test]
 fn the_fate_follows_the_order_of_the_log() {
-    let fate = |ledger: Vec<Publish>| fates(&ledger, &Rules::default()).remove(&key("a")).unwrap();
+    let fate =
+        |ledger: Vec<Publish>| expected_outcomes(&ledger, &Rules::default()).remove(&key("a")).unwrap();
     let reset = fate(vec![
         publish(1, "a", 0, chunk(0, "old", false)),
         publish(2, "a", 1, chunk(0, "new", true)),

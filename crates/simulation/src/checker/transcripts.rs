@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Chunk, ChunkKind, MessageId, MessageKey, TurnId};
 
 use super::turns::full_texts;
-use super::{Evidence, Fate, Invariant, Rules, Seen, StoredDeadLetter, StoredMessage, Transcript, Violation};
+use crate::checker::evidence::{Evidence, Rules, Seen, StoredDeadLetter, StoredMessage, Transcript};
+use crate::checker::expected_outcome::ExpectedOutcome;
+use crate::checker::invariant::{Invariant, Violation};
 
 /// What a client has of one message.
 #[derive(Default)]
@@ -67,7 +69,7 @@ struct Check<'a> {
     transcript: &'a Transcript,
     rules: &'a Rules,
     ends: &'a Ends<'a>,
-    fates: &'a BTreeMap<MessageKey, Fate>,
+    expected_outcomes: &'a BTreeMap<MessageKey, ExpectedOutcome>,
     violations: &'a mut Vec<Violation>,
 }
 
@@ -75,10 +77,10 @@ pub(super) fn check(
     transcript: &Transcript,
     rules: &Rules,
     ends: &Ends<'_>,
-    fates: &BTreeMap<MessageKey, Fate>,
+    expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>,
     violations: &mut Vec<Violation>,
 ) {
-    let mut check = Check { transcript, rules, ends, fates, violations };
+    let mut check = Check { transcript, rules, ends, expected_outcomes, violations };
     let mut all: BTreeMap<&MessageId, Shown> = BTreeMap::new();
     for seen in &transcript.seen {
         check.event(seen, &mut all);
@@ -108,7 +110,7 @@ impl<'a> Check<'a> {
                     let seen = format!("chunk {} of attempt {attempt}", chunk.id);
                     self.report(Invariant::ClientText, message, expected, seen);
                 }
-                let accepted = self.fates.get(&self.key(message));
+                let accepted = self.expected_outcomes.get(&self.key(message));
                 let accepted = accepted.and_then(|fate| fate.attempts.get(attempt)?.get(&chunk.id));
                 if accepted != Some(chunk) && !self.is_unsure(message) {
                     let (expected, seen) = (format!("{accepted:?}"), format!("{chunk:?}"));
@@ -198,7 +200,7 @@ impl<'a> Check<'a> {
 
     /// Reasoning, calls and results of the attempt that was stored, as far as the log says.
     fn others(&self, message: &MessageId, attempt: u32) -> Option<BTreeMap<String, String>> {
-        let fate = self.fates.get(&self.key(message))?;
+        let fate = self.expected_outcomes.get(&self.key(message))?;
         let mut whole = Shown::default();
         fate.attempts.get(&attempt)?.values().for_each(|chunk| whole.add(chunk));
         Some(whole.others)

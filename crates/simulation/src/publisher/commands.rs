@@ -16,21 +16,21 @@ pub(super) fn plan(
     rng: &mut Rng,
 ) -> Vec<(i64, usize, Command)> {
     let mut planned = Vec::new();
-    for number in 0..scenario.turning.inputs {
+    for number in 0..scenario.turn_profile.inputs {
         let thread = rng.index(threads.len());
         let Some(opened) = input(number, &threads[thread].0, threads, scenario, rng) else { continue };
         let at = rng.range(0, scenario.faults_until * 9 / 10);
         send(at, thread, Command::Turn(Box::new(opened)), scenario, rng, &mut planned);
     }
     let burst = rng.chance(0.5).then(|| rng.range(0, scenario.faults_until / 2));
-    for number in 0..scenario.turning.tasks {
+    for number in 0..scenario.turn_profile.tasks {
         let thread = rng.index(threads.len());
         let Some(task) = task(number, &threads[thread].0.agent()) else { continue };
         let at = match burst {
             Some(at) => at + rng.range(0, 300),
             None => rng.range(0, scenario.faults_until * 9 / 10),
         };
-        if rng.chance(scenario.turning.conflict) {
+        if rng.chance(scenario.turn_profile.conflict) {
             let other = Task { content: format!("other {number}"), ..task.clone() };
             planned.push((at + rng.range(-50, 3_000).max(-at), thread, Command::Task(other)));
         }
@@ -48,7 +48,7 @@ fn send(
     rng: &mut Rng,
     planned: &mut Vec<(i64, usize, Command)>,
 ) {
-    while rng.chance(scenario.turning.duplicate / 2.0) {
+    while rng.chance(scenario.turn_profile.duplicate / 2.0) {
         let later = rng.pick([20, 500, 8_000]);
         planned.push((at + rng.range(1, later), thread, command.clone()));
     }
@@ -64,7 +64,7 @@ fn input(
 ) -> Option<TurnOpened> {
     let is_own = rng.chance(0.6);
     let agent = if is_own { thread.agent() } else { threads[rng.index(threads.len())].0.agent() };
-    let busy_policy = match rng.chance(scenario.turning.impatient) {
+    let busy_policy = match rng.chance(scenario.turn_profile.impatient) {
         true => rng.pick([BusyPolicy::Reject, BusyPolicy::Interrupt, BusyPolicy::Rollback]),
         false => BusyPolicy::Enqueue,
     };
@@ -79,8 +79,8 @@ fn input(
         options: TurnOptions {
             busy_policy,
             parameters: Metadata::new(Map::from_iter([("seed".to_owned(), json!(number))])).ok()?,
-            work_request: rng.chance(scenario.turning.follow_ups),
-            memory: rng.chance(scenario.turning.follow_ups),
+            work_request: rng.chance(scenario.turn_profile.follow_ups),
+            memory: rng.chance(scenario.turn_profile.follow_ups),
             correlation_id: None,
         },
     })

@@ -5,7 +5,7 @@ use batches::compaction::{self, Compaction};
 use model::{Message, Position, ThreadId, Timestamp};
 
 use super::Store;
-use crate::bug::Bug;
+use crate::bug::PlantedBug;
 use crate::checker::turns::TurnRow;
 use crate::log::START;
 
@@ -68,7 +68,7 @@ impl Store {
         mut compaction: Compaction,
         is_pending: bool,
     ) -> bool {
-        let knows_erased = self.bug != Some(Bug::CompactedErased);
+        let knows_erased = self.bug != Some(PlantedBug::CompactedErased);
         let Some(head) = self.heads.get(thread).copied().or((!knows_erased).then_some(0)) else {
             return false;
         };
@@ -86,7 +86,7 @@ impl Store {
             Some(previous) => counting.map(|one| one.id).max() == Some(previous),
         };
         let is_there = rows.iter().any(|row| row.compaction.id == compaction.id);
-        if is_there || (!is_next && self.bug != Some(Bug::CompactedBlind)) {
+        if is_there || (!is_next && self.bug != Some(PlantedBug::CompactedBlind)) {
             return false;
         }
         compaction.counts_from = compaction.id.max(Position::from_stored(head + 1));

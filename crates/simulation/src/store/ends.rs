@@ -9,7 +9,7 @@ use partition::Commit;
 use protocols::{Header, StoredAnswer, StreamError};
 
 use super::Store;
-use crate::bug::Bug;
+use crate::bug::PlantedBug;
 use crate::checker::turns::{Part, part_of};
 
 impl Store {
@@ -40,7 +40,7 @@ impl Store {
     }
 
     pub(super) fn keep_failures(&mut self, commit: &Commit) {
-        if self.bug == Some(Bug::FailureUnkept) {
+        if self.bug == Some(PlantedBug::FailureUnkept) {
             return;
         }
         for failed in &commit.failed_messages {

@@ -4,7 +4,7 @@ use model::{Mark, PartitionId, Seq, Timestamp};
 use partition::{Commit, Incident, IncidentKind, Place};
 
 use super::{Grant, Store};
-use crate::bug::Bug;
+use crate::bug::PlantedBug;
 
 /// What the store has acknowledged to an owner of its partition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,7 +39,12 @@ impl Store {
         // The last three would be harmless with the counter, which is what finds them; they stand for what it does.
         let is_blind = matches!(
             self.bug,
-            Some(Bug::EpochAlone | Bug::LookWithoutLock | Bug::FreedBeforeCommit | Bug::UnknownIsApplied)
+            Some(
+                PlantedBug::EpochAlone
+                    | PlantedBug::LookWithoutLock
+                    | PlantedBug::FreedBeforeCommit
+                    | PlantedBug::UnknownIsApplied
+            )
         );
         self.is_held(decided.commit.partition, owner, decided.commit.epoch)
             && (is_blind || row.commits == decided.commits)
@@ -50,7 +55,7 @@ impl Store {
         let partition = decided.commit.partition;
         let row = self.row(partition);
         (row.commits, row.read) = (row.commits + 1, decided.read);
-        if matches!(self.bug, Some(Bug::HolePassed | Bug::IncidentForgotten)) {
+        if matches!(self.bug, Some(PlantedBug::HolePassed | PlantedBug::IncidentForgotten)) {
             return;
         }
         for (first, last) in &decided.gone {
@@ -64,7 +69,7 @@ impl Store {
     pub(crate) fn confirms(&self, partition: PartitionId, owner: u64, known: &Applied) -> bool {
         let row = &self.rows[usize::from(partition.0)];
         self.is_held(partition, owner, known.epoch)
-            && (self.bug == Some(Bug::RenewalBlind) || row.commits >= known.commits)
+            && (self.bug == Some(PlantedBug::RenewalBlind) || row.commits >= known.commits)
     }
 
     /// The own lease under a new epoch, and whether the store knows less than its owner.
@@ -118,7 +123,7 @@ impl Store {
     }
 
     fn note_incident(&mut self, partition: PartitionId, incident: Incident) {
-        let is_planted = self.bug == Some(Bug::IncidentForgotten);
+        let is_planted = self.bug == Some(PlantedBug::IncidentForgotten);
         if !is_planted && !self.incidents.contains(&(partition, incident.clone())) {
             self.incidents.push((partition, incident));
         }

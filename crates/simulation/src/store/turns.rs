@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{AgentId, CommandId, MessageKey, Position, QueuedTask, Task, TaskId, ThreadId, TurnId};
 use partition::{
-    AgentWrite, AuditWrite, CommandKey, Commit, FailedTask, FailedTurn, OpenTurn, OutboxBatch, Outgoing,
-    SavedAgent, TaskChange, TurnStatus, Verdict, Wait,
+    AgentWrite, AuditWrite, BackoffChange, CommandKey, Commit, FailedTask, FailedTurn, OpenTurn, OutboxBatch,
+    Outgoing, SavedAgent, TaskChange, TurnStatus, Verdict,
 };
 
-use crate::bug::Bug;
-use crate::checker::turns::{AgentRow, Audited, RunEnd, What};
+use crate::bug::PlantedBug;
+use crate::checker::turns::{AgentRow, Audited, RunEnd, TransitionKind};
 
 /// See the module.
 #[derive(Debug, Default, Clone)]
@@ -30,7 +30,7 @@ pub(crate) struct Tables {
 
 /// What one commit does here, besides messages.
 pub(crate) struct Applied {
-    pub(crate) happened: Vec<What>,
+    pub(crate) happened: Vec<TransitionKind>,
     /// Indices of turns whose messages are written.
     pub(crate) turns: Vec<usize>,
     /// Runs that have failed.
@@ -52,7 +52,7 @@ impl Tables {
     }
 
     /// Applies what a commit says of turns, tasks and agents. `now` is the database's clock.
-    pub(crate) fn apply(&mut self, commit: &Commit, now: i64, skew: i64, bug: Option<Bug>) -> Applied {
+    pub(crate) fn apply(&mut self, commit: &Commit, now: i64, skew: i64, bug: Option<PlantedBug>) -> Applied {
         let mut applied =
             Applied { happened: Vec::new(), turns: Vec::new(), failed: Vec::new(), is_stale: false };
         let before = self.agents.clone();
@@ -79,7 +79,7 @@ impl Tables {
                 entry.insert(control.clone());
                 let is_done = control.refused.is_none();
                 let (subject, control) = (control.subject.clone(), control.id.clone());
-                applied.happened.push(What::Acted { subject, control, is_done });
+                applied.happened.push(TransitionKind::Acted { subject, control, is_done });
             }
         }
         applied
@@ -90,29 +90,29 @@ impl Tables {
         &mut self,
         write: &AgentWrite,
         now: i64,
-        bug: Option<Bug>,
-        happened: &mut Vec<What>,
+        bug: Option<PlantedBug>,
+        happened: &mut Vec<TransitionKind>,
     ) -> bool {
         let row = self.agents.entry(write.agent.clone()).or_default();
-        if row.head >= write.guard.get() && bug != Some(Bug::NoGuard) {
+        if row.head >= write.guard.get() && bug != Some(PlantedBug::NoGuard) {
             return false;
         }
         row.head = row.head.max(write.head.get());
-        if bug == Some(Bug::HeadPastFailing) && write.run > row.run && write.guard != Position::MAX {
+        if bug == Some(PlantedBug::HeadPastFailing) && write.run > row.run && write.guard != Position::MAX {
             row.head = row.head.max(write.guard.get());
         }
         (row.run, row.failures, row.is_paused) = (write.run, write.failures, write.paused);
         let mut wait_ms = None;
         match write.wait {
-            Wait::Keep => {}
-            Wait::Start(_) if bug == Some(Bug::FailureWithoutBackoff) => {}
-            Wait::Clear => row.next_run_at = None,
-            Wait::Start(ms) => {
+            BackoffChange::Keep => {}
+            BackoffChange::Start(_) if bug == Some(PlantedBug::FailureWithoutBackoff) => {}
+            BackoffChange::Clear => row.next_run_at = None,
+            BackoffChange::Start(ms) => {
                 wait_ms = Some(ms);
                 row.next_run_at = Some(now + ms);
             }
         }
-        happened.push(What::Agent { agent: write.agent.clone(), row: row.clone(), wait_ms });
+        happened.push(TransitionKind::Agent { agent: write.agent.clone(), row: row.clone(), wait_ms });
         true
     }
 
@@ -139,7 +139,7 @@ impl Tables {
             let run = TurnId::of_answer(&last.key.message).map_or(0, |(_, run)| run);
             let is_stopped = last.metadata.get("stopped").is_some();
             let end = if is_stopped { RunEnd::Stopped } else { RunEnd::Completed };
-            applied.happened.push(What::Ended { turn: write.turn.clone(), run, thread, end });
+            applied.happened.push(TransitionKind::Ended { turn: write.turn.clone(), run, thread, end });
         }
         // Runs of tasks that have failed and whose tasks stay.
         for (write, _) in commit.agents.iter().zip(won).filter(|(_, won)| **won) {
@@ -156,21 +156,21 @@ impl Tables {
         let (turn, thread) = (TurnId::of_task(agent, position), agent.thread());
         applied.failed.push(MessageKey { thread: thread.clone(), message: turn.answer(run) });
         let end = RunEnd::Failed(code.to_owned());
-        applied.happened.push(What::Ended { turn, run, thread, end });
+        applied.happened.push(TransitionKind::Ended { turn, run, thread, end });
     }
 
-    fn apply_tasks(&mut self, commit: &Commit, bug: Option<Bug>, happened: &mut Vec<What>) {
+    fn apply_tasks(&mut self, commit: &Commit, bug: Option<PlantedBug>, happened: &mut Vec<TransitionKind>) {
         for write in &commit.tasks {
             let (task, position) = (&write.queued.task, write.queued.position.get());
             let key = (task.agent.clone(), task.id.clone());
-            if self.task_ids.contains_key(&key) && bug != Some(Bug::CheckAlwaysNew) {
+            if self.task_ids.contains_key(&key) && bug != Some(PlantedBug::CheckAlwaysNew) {
                 continue;
             }
             self.task_ids.insert(key, (position, write.digest));
             self.tasks.insert((task.agent.clone(), position), task.clone());
             self.agents.entry(task.agent.clone()).or_default();
             let (agent, task) = (task.agent.clone(), task.id.clone());
-            happened.push(What::Queued { agent, task, position });
+            happened.push(TransitionKind::Queued { agent, task, position });
         }
     }
 
@@ -204,7 +204,8 @@ impl Tables {
     fn marked(&self, mark: &FailedTask, run: u32, commit: &Commit, applied: &mut Applied) {
         let FailedTask { agent, position, code, .. } = mark;
         let (turn, thread) = (TurnId::of_task(agent, *position), agent.thread());
-        let what = What::Marked { agent: agent.clone(), position: position.get(), code: code.clone() };
+        let what =
+            TransitionKind::Marked { agent: agent.clone(), position: position.get(), code: code.clone() };
         applied.happened.push(what);
         if commit.turns.iter().any(|write| write.turn == turn && !write.messages.is_empty()) {
             return;
@@ -224,7 +225,7 @@ impl Tables {
             .extend(runs.map(|run| MessageKey { thread: thread.clone(), message: turn.answer(run) }));
     }
 
-    fn apply_changes(&mut self, commit: &Commit, happened: &mut Vec<What>) {
+    fn apply_changes(&mut self, commit: &Commit, happened: &mut Vec<TransitionKind>) {
         for change in &commit.task_changes {
             match change {
                 TaskChange::Requeue { agent, from, to } => {
@@ -235,13 +236,13 @@ impl Tables {
                     }
                     self.tasks.insert((agent.clone(), to.get()), task);
                     let (from, to) = (from.get(), to.get());
-                    happened.push(What::Requeued { agent: agent.clone(), from, to });
+                    happened.push(TransitionKind::Requeued { agent: agent.clone(), from, to });
                 }
                 TaskChange::Remove { agent, position } => {
                     let position = position.get();
                     self.tasks.remove(&(agent.clone(), position));
                     self.failed_tasks.remove(&(agent.clone(), position));
-                    happened.push(What::Removed { agent: agent.clone(), position });
+                    happened.push(TransitionKind::Removed { agent: agent.clone(), position });
                 }
                 TaskChange::Edit { agent, position, content, metadata, digest } => {
                     let Some(task) = self.tasks.get_mut(&(agent.clone(), position.get())) else { continue };
@@ -254,14 +255,19 @@ impl Tables {
         }
     }
 
-    fn apply_inputs(&mut self, commit: &Commit, bug: Option<Bug>, applied: &mut Applied) {
+    fn apply_inputs(&mut self, commit: &Commit, bug: Option<PlantedBug>, applied: &mut Applied) {
         for failed in &commit.failed_turns {
             let (thread, turn, run) = (&failed.opened.thread, &failed.opened.turn, failed.opened.run);
             applied.failed.push(MessageKey { thread: thread.clone(), message: turn.answer(run) });
             let end = RunEnd::Failed(failed.code.clone());
             let (turn, thread) = (turn.clone(), thread.clone());
-            applied.happened.push(What::Ended { turn: turn.clone(), run, thread: thread.clone(), end });
-            if bug != Some(Bug::PromptLost) {
+            applied.happened.push(TransitionKind::Ended {
+                turn: turn.clone(),
+                run,
+                thread: thread.clone(),
+                end,
+            });
+            if bug != Some(PlantedBug::PromptLost) {
                 self.failed_turns.insert((thread, turn), failed.clone());
             }
         }
@@ -269,7 +275,7 @@ impl Tables {
             if let Some(failed) = self.failed_turns.remove(key) {
                 self.dropped.insert(key.clone(), failed.opened.run);
                 let (thread, turn) = key.clone();
-                applied.happened.push(What::Dropped { thread, turn });
+                applied.happened.push(TransitionKind::Dropped { thread, turn });
             }
         }
         for open in &commit.open_turns {
@@ -277,7 +283,7 @@ impl Tables {
             let seq = self.open_turns.get(&key).map_or(open.seq, |known| known.seq);
             self.open_turns.insert(key, OpenTurn { seq, ..open.clone() });
         }
-        for key in commit.ended_turns.iter().filter(|_| bug != Some(Bug::SavedInputsStay)) {
+        for key in commit.ended_turns.iter().filter(|_| bug != Some(PlantedBug::SavedInputsStay)) {
             self.open_turns.remove(key);
         }
     }
@@ -290,13 +296,15 @@ impl Tables {
     }
 
     /// What is known of an order. Unknown agents are the caller's matter.
-    pub(crate) fn check(&self, key: &CommandKey, bug: Option<Bug>) -> Verdict {
+    pub(crate) fn check(&self, key: &CommandKey, bug: Option<PlantedBug>) -> Verdict {
         let known = Verdict::Known { digest: 0 };
         match key {
-            CommandKey::Turn(..) | CommandKey::Task(..) if bug == Some(Bug::CheckAlwaysNew) => Verdict::New,
+            CommandKey::Turn(..) | CommandKey::Task(..) if bug == Some(PlantedBug::CheckAlwaysNew) => {
+                Verdict::New
+            }
             CommandKey::Turn(thread, turn, run) => {
                 let key = (thread.clone(), turn.clone());
-                let has_failed = self.has_failed(&key, *run) && bug != Some(Bug::RetryRepeats);
+                let has_failed = self.has_failed(&key, *run) && bug != Some(PlantedBug::RetryRepeats);
                 let is_open = self.open_turns.contains_key(&key);
                 if self.committed.contains(&key) || has_failed || is_open { known } else { Verdict::New }
             }
@@ -333,7 +341,7 @@ impl Tables {
     }
 
     /// Queues as a new owner finds them.
-    pub(crate) fn saved_agents(&self, now: i64, window: usize, bug: Option<Bug>) -> Vec<SavedAgent> {
+    pub(crate) fn saved_agents(&self, now: i64, window: usize, bug: Option<PlantedBug>) -> Vec<SavedAgent> {
         let saved = |(agent, row): (&AgentId, &AgentRow)| {
             let (tasks, more) = self.pending(agent, row.head, window);
             let is_idle =
@@ -341,12 +349,12 @@ impl Tables {
             (!is_idle).then(|| SavedAgent {
                 agent: agent.clone(),
                 head: Position::from_stored(row.head),
-                run: if bug == Some(Bug::RunForgotten) { 0 } else { row.run },
-                failures: row.failures + u32::from(bug == Some(Bug::TakeoverCounts)),
+                run: if bug == Some(PlantedBug::RunForgotten) { 0 } else { row.run },
+                failures: row.failures + u32::from(bug == Some(PlantedBug::TakeoverCounts)),
                 wait_ms: row
                     .next_run_at
                     .map(|at| at - now)
-                    .filter(|ms| *ms > 0 && bug != Some(Bug::BackoffForgotten)),
+                    .filter(|ms| *ms > 0 && bug != Some(PlantedBug::BackoffForgotten)),
                 paused: row.is_paused,
                 tasks,
                 more,

@@ -6,10 +6,11 @@ use model::{PartitionId, Position, ThreadId, Timestamp};
 use partition::{ChangedThreads, ChangedThreadsQuery, SnapshotReply, SnapshotRequest};
 use wire::live::LiveFrame;
 
-use super::{Address, ClientEvent, Event, GatewayEvent, SessionEvent, World};
-use crate::bug::Bug;
+use super::World;
+use crate::bug::PlantedBug;
 use crate::gateway::{Fetched, Follower, Reader, Viewer};
 use crate::log::START;
+use crate::world::event::{Address, ClientEvent, Event, GatewayEvent, SessionEvent};
 
 /// How often the owner of each partition is asked what it has sent, ms.
 const WATCH_MS: i64 = 2_000;
@@ -43,8 +44,8 @@ impl World {
         self.follow(gateway, &thread);
         let viewer = Viewer { client: index, connection };
         let cursor = match self.bug {
-            Some(Bug::CursorForgotten) => cursor.map(|cursor| protocols::Cursor::at(cursor.base())),
-            Some(Bug::CursorLags) => self.clients[index].cursor_before(),
+            Some(PlantedBug::CursorForgotten) => cursor.map(|cursor| protocols::Cursor::at(cursor.base())),
+            Some(PlantedBug::CursorLags) => self.clients[index].cursor_before(),
             _ => cursor,
         };
         if let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) {
@@ -109,13 +110,13 @@ impl World {
         let Some(follower) = self.gateways[gateway].followers.get_mut(&thread) else { return };
         match event {
             GatewayEvent::Frame(_, _, mut frame) => {
-                if planted == Some(Bug::FrameNumbersIgnored) {
+                if planted == Some(PlantedBug::FrameNumbersIgnored) {
                     frame.number.after = 0;
                 }
                 follower.feed.on_frame(*frame, now);
             }
             GatewayEvent::Reply(_, _, mut reply) => {
-                if planted == Some(Bug::CutFromStore) {
+                if planted == Some(PlantedBug::CutFromStore) {
                     // What is in the store is taken for what the owner has said.
                     reply.cut.committed = self.store.last_end(&thread, Position::MAX);
                 }
@@ -143,7 +144,7 @@ impl World {
         Timestamp(START + self.time)
     }
 
-    /// Shows what is to be shown, lets in whoever can be, and asks for what is wanted.
+    /// Shows what is to be shown, lets in clients that can be, and asks for what is wanted.
     fn go_on(&mut self, gateway: usize, thread: &ThreadId) {
         let now = self.gateway_time();
         let stepped_epoch = self.stepped_epoch(self.partition_of(thread));
@@ -291,9 +292,9 @@ impl World {
         let SnapshotReply { mut cut, mut open, left_out, more, .. } = answer;
         follower.epoch = follower.epoch.max(cut.epoch);
         match self.bug {
-            Some(Bug::CommittedTooEarly) => cut.committed = Position::MAX,
-            Some(Bug::OldOwnerHeard) => cut.epoch = follower.epoch,
-            Some(Bug::OpenTextForgotten) => open.clear(),
+            Some(PlantedBug::CommittedTooEarly) => cut.committed = Position::MAX,
+            Some(PlantedBug::OldOwnerHeard) => cut.epoch = follower.epoch,
+            Some(PlantedBug::OpenTextForgotten) => open.clear(),
             _ => {}
         }
         let reply = Box::new(wire::query::SnapshotReply { cut, open, left_out, more });
@@ -308,12 +309,12 @@ impl World {
             StoreRead::Last(through) => Fetched::Last(self.store.last_end(&thread, through)),
             StoreRead::Ends { after, through } => {
                 let through = match self.bug {
-                    Some(Bug::PageBeyondCut) => Position::MAX,
+                    Some(PlantedBug::PageBeyondCut) => Position::MAX,
                     _ => through,
                 };
                 let page = self.rng.pick(PAGES);
                 let mut page = self.store.page(&thread, after, through, page);
-                if self.bug == Some(Bug::PageCutShort) {
+                if self.bug == Some(PlantedBug::PageCutShort) {
                     page.through = page.through.max(through);
                 }
                 Fetched::Page(page)
@@ -398,7 +399,7 @@ impl World {
         }
         let noticed = of.watch.on_sent(p, sent);
         self.note(26, [gateway as u64, p.0.into(), 0], || format!("gateway {gateway} {p} {noticed:?}"));
-        if self.bug == Some(Bug::LastFrameUnnoticed) {
+        if self.bug == Some(PlantedBug::LastFrameUnnoticed) {
             return;
         }
         let Some(noticed) = noticed else { return };

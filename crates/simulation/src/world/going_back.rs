@@ -6,14 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{MessageKey, PartitionId, Seq};
 use partition::{Body, Compared, Entry, Incident, Kept, place};
 
-use super::statements::Kind;
-use super::{Address, Event, Grant, Reply, World};
-use crate::bug::Bug;
+use super::World;
+use super::in_flight_sql::Kind;
+use crate::bug::PlantedBug;
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
 use crate::rng::Rng;
+use crate::store::Grant;
 use crate::store::Store;
 use crate::store::fence::Applied;
+use crate::world::event::{Address, Event, Reply};
 
 /// By how much what an owner says may come late, ms.
 const TOLD_LATE_MS: i64 = 5_000;
@@ -83,7 +85,7 @@ impl World {
     /// but to be named.
     pub(super) fn plan_going_back(&mut self) {
         let until = self.scenario.faults_until;
-        let has_turns = self.scenario.turning.inputs + self.scenario.turning.tasks > 0;
+        let has_turns = self.scenario.turn_profile.inputs + self.scenario.turn_profile.tasks > 0;
         let rng = &mut self.going_back.rng;
         let mut plan = Vec::new();
         if rng.chance(0.12) {
@@ -340,9 +342,9 @@ impl World {
         let (incarnation, restorations) = (log.incarnation.clone(), log.restorations);
         let kept = Kept { checkpoint: Seq(grant.checkpoint), incarnation: known };
         let marks: Vec<Compared> = match bug {
-            Some(Bug::MarkIgnored) => Vec::new(),
+            Some(PlantedBug::MarkIgnored) => Vec::new(),
             // A store that went back may know of a stream that its owner has never read.
-            Some(Bug::HighestMarkAlone) => {
+            Some(PlantedBug::HighestMarkAlone) => {
                 read.max_by_key(|mark| mark.seq).map(|mark| log.compare(mark)).into_iter().collect()
             }
             _ => read.map(|mark| log.compare(mark)).collect(),
@@ -375,7 +377,7 @@ impl World {
     pub(super) fn is_same_stream(&mut self, address: Address) -> bool {
         let log = &self.logs[usize::from(address.partition.0)];
         let (restorations, incarnation) = (log.restorations, log.incarnation.clone());
-        let ignores_mark = self.bug == Some(Bug::MarkIgnored);
+        let ignores_mark = self.bug == Some(PlantedBug::MarkIgnored);
         let Some(session) = self.session(address) else { return true };
         if session.has_looked_at_stream(restorations) {
             return true;

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::statements::{Kind, Statement};
-use super::{Address, Event, Reply, SessionEvent, StatementEvent, World};
-use crate::bug::Bug;
+use super::World;
+use super::in_flight_sql::{Kind, Statement};
+use crate::bug::PlantedBug;
 use crate::rng::Rng;
 use crate::store::fence::Decided;
+use crate::world::event::{Address, Event, Reply, SessionEvent, StatementEvent};
 
 /// The committers of all workers.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ impl World {
         number
     }
 
-    /// Whoever was to hear of it is there still.
+    /// Its session is there still.
     fn is_waited_for(&mut self, number: usize) -> bool {
         let address = self.statements[number].address;
         self.session(address).is_some_and(|session| session.waits_for(number))
@@ -121,7 +122,7 @@ impl World {
         self.schedule(timeout * (members.len() as i64 + 1), Event::GroupOver(group));
         let mut delay = self.rng.range(0, 4);
         if self.fault(|faults| faults.refused) {
-            // All of it is tried again, as long as somebody waits for it.
+            // All of it is tried again, as long as a session waits for it.
             self.coverage.refused += 1;
             let back = self.rng.range(1, 50);
             return self.schedule(back, Event::GroupAgain(group));
@@ -136,13 +137,13 @@ impl World {
         self.schedule(delay, Event::Statement(StatementEvent::Arrive(leader)));
     }
 
-    /// Nobody knows what became of any of them.
+    /// The outcome of all of them is unknown.
     fn tell_unknown(&mut self, members: &[usize]) {
         self.coverage.groups_unknown += u64::from(members.len() > 1);
         for member in members {
             let address = self.statements[*member].address;
             let reply = match self.bug {
-                Some(Bug::GroupUnknownIsApplied) => Reply::Applied(Vec::new()),
+                Some(PlantedBug::GroupUnknownIsApplied) => Reply::Applied(Vec::new()),
                 _ => Reply::Unknown,
             };
             self.reply_to(address, *member, reply, 5);
@@ -176,7 +177,7 @@ impl World {
             }
             let is_held = self.is_fenced_together(group) || self.store.expects(address.incarnation, &decided);
             self.groups.groups[group].looked_at += 1;
-            if is_held || matches!(self.bug, Some(Bug::NoFence | Bug::NoGuard)) {
+            if is_held || matches!(self.bug, Some(PlantedBug::NoFence | PlantedBug::NoGuard)) {
                 self.store.row(address.partition).locked_by = Some(leader);
                 self.groups.groups[group].held.push(member);
             } else {
@@ -209,7 +210,7 @@ impl World {
             }
             _ => false,
         };
-        self.bug == Some(Bug::GroupFencedTogether)
+        self.bug == Some(PlantedBug::GroupFencedTogether)
             && self.groups.groups[group].members.iter().any(is_expected)
     }
 
@@ -266,7 +267,7 @@ impl World {
     fn refuse_group(&mut self, group: usize, held: &[usize], bad: &BTreeSet<usize>) {
         self.coverage.groups_refused += u64::from(held.len() > 1);
         let mut alone: Vec<usize> = held.iter().rev().copied().collect();
-        if self.bug == Some(Bug::GroupDragged) {
+        if self.bug == Some(PlantedBug::GroupDragged) {
             alone.retain(|member| bad.contains(member));
             for member in held.iter().filter(|member| !bad.contains(member)) {
                 let address = self.statements[*member].address;

@@ -1,23 +1,24 @@
 //! One worker's hold on one partition: drives the real machine as the worker does, and performs its actions.
 
 mod promises;
-mod reading;
+mod read;
 mod replies;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use model::{Chunk, Failure, FrameNumber, Mark, MessageKey, PartitionId, Seq, Timestamp, TurnId};
+use model::{Chunk, FrameNumber, Mark, MessageFailure, MessageKey, PartitionId, Seq, Timestamp, TurnId};
 use partition::{Action, CommandKey, Commit, Input, Partition, Report};
 
 use promises::Promises;
 
-use super::statements::Kind;
-use super::{Address, Event, Reply, SessionEvent, World};
-use crate::bug::Bug;
+use super::World;
+use super::in_flight_sql::Kind;
+use crate::bug::PlantedBug;
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
 use crate::store::fence::{Applied, Decided};
+use crate::world::event::{Address, Event, SessionEvent};
 use wire::live::{End, LiveFrame};
 
 pub(super) struct Session {
@@ -171,19 +172,19 @@ impl World {
 
     fn loaded(&mut self, address: Address, takeover: partition::Takeover, hash_seed: u64) {
         let mut limits = self.scenario.limits;
-        if self.bug == Some(Bug::StallForgotten) {
+        if self.bug == Some(PlantedBug::StallForgotten) {
             limits.stall_timeout_ms = i64::MAX;
         }
         let tail = self.log(address.partition).len();
         let now = Timestamp(START + self.time + self.workers[address.worker].skew);
-        let restored = takeover.stragglers.len() as u64;
-        self.coverage.straggler_restores += restored;
+        let restored = takeover.spilled_messages.len() as u64;
+        self.coverage.spill_restores += restored;
         self.coverage.inputs_restored += takeover.open_turns.len() as u64;
         self.coverage.queues_restored += takeover.agents.len() as u64;
         self.coverage.outbox_restored += takeover.outbox.len() as u64;
         self.note(30, [address.session, takeover.epoch, takeover.checkpoint.0], || {
             format!(
-                "{address:?} begins, epoch {} checkpoint {} with {restored} stragglers",
+                "{address:?} begins, epoch {} checkpoint {} with {restored} spilled messages",
                 takeover.epoch, takeover.checkpoint
             )
         });
@@ -216,8 +217,8 @@ impl World {
         session.promises.told(&input);
         let mut actions = machine.handle(input, now);
         let refused: Vec<TurnId> = refused.into_iter().map(|(turn, _)| turn).collect();
-        partition::isolation::correct(&mut actions, &[], &refused);
-        if bug == Some(Bug::NeverWithdrawn) {
+        partition::bisect::apply_refusals(&mut actions, &[], &refused);
+        if bug == Some(PlantedBug::NeverWithdrawn) {
             actions.retain(|action| !matches!(action, Action::Abandon { .. }));
         }
         session.promises.decided(&actions);
@@ -256,7 +257,7 @@ impl World {
             format!("{address:?} {name} {}", brief(&action))
         });
         match action {
-            Action::LookUp(keys) => self.request_look_up(address, keys),
+            Action::Lookup(keys) => self.request_look_up(address, keys),
             Action::Publish(release) => self.broadcast(&LiveFrame {
                 thread: release.key.thread,
                 message: release.key.message,
@@ -275,7 +276,9 @@ impl World {
                 self.coverage.rereads += 1;
                 self.restart_reader(address, 1);
             }
-            Action::Report(Report::GivenUp { failure: Failure::Stalled, .. }) => self.coverage.stalls += 1,
+            Action::Report(Report::GivenUp { failure: MessageFailure::Stalled, .. }) => {
+                self.coverage.stalls += 1
+            }
             Action::Report(Report::Hole { first, last }) => {
                 self.coverage.holes_named += 1;
                 if let Some(session) = self.session(address) {
@@ -287,7 +290,9 @@ impl World {
             Action::Start(start) => self.begin(address, start),
             Action::Abandon { turn, run } => self.abandon(address, turn, run),
             Action::LoadTasks { agent, after, limit } => self.request_tasks(address, agent, after, limit),
-            Action::Send(batch) if self.bug == Some(Bug::OutboxBeforeCommit) => self.sent(address, batch.id),
+            Action::Send(batch) if self.bug == Some(PlantedBug::OutboxBeforeCommit) => {
+                self.sent(address, batch.id)
+            }
             Action::Send(batch) => self.send_outbox(address, batch, 0),
             Action::Status(_) => self.coverage.explained += 1,
         }
@@ -305,7 +310,7 @@ impl World {
             gone: std::mem::take(&mut session.gone),
         });
         let number = self.submit(address, Arc::clone(&decided));
-        if self.bug == Some(Bug::FreedBeforeCommit) {
+        if self.bug == Some(PlantedBug::FreedBeforeCommit) {
             return self.drive(address, Input::Committed(Vec::new()));
         }
         if let Some(session) = self.session(address) {
@@ -316,11 +321,11 @@ impl World {
     /// Planted bugs that rewrite a commit, or act on it too early.
     fn spoil(&mut self, address: Address, commit: &mut Commit) {
         match self.bug {
-            Some(Bug::CheckpointIsReadPosition) => {
+            Some(PlantedBug::CheckpointIsReadPosition) => {
                 let Some(Session { machine: Some(machine), .. }) = self.session(address) else { return };
                 commit.checkpoint = machine.last_seq().max(commit.checkpoint);
             }
-            Some(Bug::AppendOnArrival) => {
+            Some(PlantedBug::AppendOnArrival) => {
                 let Some(session) = self.session(address) else { return };
                 for message in &mut commit.messages {
                     if let Some((_, chunks)) = session.planted.arrivals.get(&message.key) {
@@ -328,11 +333,11 @@ impl World {
                     }
                 }
             }
-            Some(Bug::TerminalBeforeCommit) => {
+            Some(PlantedBug::TerminalBeforeCommit) => {
                 for message in &commit.messages {
                     let chunks = self.lengths.get(&message.key).copied().unwrap_or_default();
                     let number = FrameNumber { epoch: commit.epoch, number: u64::MAX >> 8, after: 0 };
-                    self.broadcast(&end_frame(partition::Ending {
+                    self.broadcast(&end_frame(partition::MessageEnded {
                         key: message.key.clone(),
                         attempt: message.attempt,
                         role: message.role,
@@ -344,13 +349,13 @@ impl World {
                     }));
                 }
             }
-            Some(Bug::OutboxBeforeCommit) => {
+            Some(PlantedBug::OutboxBeforeCommit) => {
                 if let Some(batch) = &commit.outbox {
                     self.send_outbox(address, batch.clone(), 1);
                 }
             }
-            Some(Bug::StoppedTurnGoesOn) => promises::go_on(commit),
-            Some(Bug::QueueShuffled) => {
+            Some(PlantedBug::StoppedTurnGoesOn) => promises::go_on(commit),
+            Some(PlantedBug::QueueShuffled) => {
                 let tasks = &mut commit.tasks;
                 if let [first, .., last] = tasks.as_mut_slice()
                     && first.queued.task.agent == last.queued.task.agent
@@ -366,7 +371,7 @@ impl World {
         self.schedule(self.scenario.limits.tick_ms, Event::Session(address, SessionEvent::Tick));
         let (time, lease_ms, bug) = (self.time, self.scenario.lease_ms, self.bug);
         let Some(session) = self.session(address) else { return };
-        if bug == Some(Bug::GapClockReset) && std::mem::take(&mut session.planted.has_entries) {
+        if bug == Some(PlantedBug::GapClockReset) && std::mem::take(&mut session.planted.has_entries) {
             session.planted.frozen_ms += time - session.ticked_at;
         }
         if time - session.renewed_at >= lease_ms / 3 {
@@ -406,7 +411,7 @@ impl World {
         }
     }
 
-    /// A gap that nothing can close must fail its message within the timeout, and so must silence that nobody ends, counted
+    /// A gap that nothing can close must fail its message within the timeout, and so must silence that nothing ends, counted
     /// while the owner has read everything and nothing is in its way.
     fn watch_gaps(&mut self, address: Address) {
         let limits = self.scenario.limits;
@@ -464,8 +469,8 @@ impl World {
         coverage.overtaken += counters.fenced;
         coverage.resets += counters.resets;
         coverage.deferred += counters.deferred;
-        coverage.straggler_saves += counters.straggler_saves;
-        coverage.not_asked += counters.not_asked;
+        coverage.spills += counters.spills;
+        coverage.not_asked += counters.unauthorized;
         coverage.duplicate_commands += counters.duplicate_commands;
         coverage.tasks += counters.tasks;
         coverage.turns_completed += counters.turns_completed;
@@ -479,7 +484,7 @@ impl World {
 
 fn brief(action: &Action) -> String {
     match action {
-        Action::LookUp(keys) => format!("{keys:?}"),
+        Action::Lookup(keys) => format!("{keys:?}"),
         Action::Publish(release) => {
             let ids = (release.chunks.first(), release.chunks.last());
             let ids = (ids.0.map(|chunk| chunk.id), ids.1.map(|chunk| chunk.id));
@@ -503,7 +508,7 @@ fn brief(action: &Action) -> String {
     }
 }
 
-fn end_frame(ending: partition::Ending) -> LiveFrame {
+fn end_frame(ending: partition::MessageEnded) -> LiveFrame {
     LiveFrame {
         thread: ending.key.thread,
         message: ending.key.message,

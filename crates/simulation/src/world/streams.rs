@@ -1,12 +1,13 @@
 //! What is published into the streams, and the readers that wait for it.
 
 use model::{Command, Frame, MessageKey, PartitionId, TurnId};
-use partition::{Body, Raw};
+use partition::{Body, RawPayload};
 
-use super::{Event, SessionEvent, World};
-use crate::checker::turns::{self, Ordered};
+use super::World;
+use crate::checker::turns::Ordered;
 use crate::checker::{Publish, Published};
 use crate::publisher::commands::{owner_of, partition_of};
+use crate::world::event::{Event, SessionEvent};
 
 impl World {
     pub(super) fn schedule_planned(&mut self) {
@@ -24,7 +25,7 @@ impl World {
         self.schedule_planned();
     }
 
-    /// An order of somebody of this world.
+    /// A command of this world's operators, clients or owners.
     pub(super) fn publish_command(&mut self, command: Command) {
         let key = match &command {
             Command::Turn(opened) => opened.thread.as_str(),
@@ -33,14 +34,14 @@ impl World {
         };
         let partition = partition_of(key, self.scenario.partitions);
         let payload = format!("later order {}", self.commands.len()).into();
-        let raw = Raw { subject: format!("orders.{partition}.{}", owner_of(&command)), payload };
+        let raw = RawPayload { subject: format!("orders.{partition}.{}", owner_of(&command)), payload };
         self.append(partition, Body::Command(command, raw), Vec::new());
     }
 
     /// Chunks of a workflow. What comes without the right token counts for nothing.
     pub(super) fn publish_frame(&mut self, frame: Frame, is_asked: bool) {
         let partition = partition_of(frame.thread.as_str(), self.scenario.partitions);
-        let published = |arrival: &model::Arrival| Published::Chunk {
+        let published = |arrival: &model::IncomingChunk| Published::Chunk {
             key: MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() },
             attempt: arrival.attempt,
             chunk: arrival.chunk.clone(),
@@ -88,13 +89,7 @@ impl World {
     }
 }
 
-/// In the words of the checker.
-fn ordered(body: &Body) -> Option<(turns::Command, bytes::Bytes)> {
+fn ordered(body: &Body) -> Option<(Command, bytes::Bytes)> {
     let Body::Command(command, raw) = body else { return None };
-    let command = match command {
-        Command::Turn(opened) => turns::Command::Turn(opened.clone()),
-        Command::Task(task) => turns::Command::Task(task.clone()),
-        Command::Control(control) => turns::Command::Control(control.clone()),
-    };
-    Some((command, raw.payload.clone()))
+    Some((command.clone(), raw.payload.clone()))
 }

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Address, Event, Grant, Reply, Session, Worker, World};
-use crate::bug::Bug;
+use super::{Session, Worker, World};
+use crate::bug::PlantedBug;
 use crate::log::START;
+use crate::store::Grant;
 use crate::store::fence::Applied;
+use crate::world::event::{Address, Event, Reply};
 use model::PartitionId;
 
-use super::statements::Kind;
+use super::in_flight_sql::Kind;
 
 impl Worker {
     pub(super) fn new() -> Self {
@@ -86,14 +88,15 @@ impl World {
     /// Whether its lease has run out, by the clock that counts.
     pub(super) fn is_free(&mut self, partition: PartitionId, worker: usize) -> bool {
         let now = self.lease_clock(worker);
-        let is_bound = self.bug == Some(Bug::OnlyFreeIsTaken);
+        let is_bound = self.bug == Some(PlantedBug::OnlyFreeIsTaken);
         let row = self.store.row(partition);
         row.owner.is_none() || (row.lease_until <= now && !is_bound)
     }
 
     /// The store's clock; a planted bug takes the worker's.
     pub(super) fn lease_clock(&self, worker: usize) -> i64 {
-        let skew = if self.bug == Some(Bug::LeaseByWorkerClock) { self.workers[worker].skew } else { 0 };
+        let skew =
+            if self.bug == Some(PlantedBug::LeaseByWorkerClock) { self.workers[worker].skew } else { 0 };
         START + self.time + skew
     }
 
@@ -110,7 +113,7 @@ impl World {
         self.note(2, [index as u64, 0, 0], || format!("w{index} drains"));
         self.workers[index].idle_until = self.time + self.scenario.lease_ms;
         for (_, session) in std::mem::take(&mut self.workers[index].sessions) {
-            self.send(session.address, Kind::Release { epoch: session.known.epoch });
+            self.send(session.address, Kind::ReadyChunks { epoch: session.known.epoch });
         }
     }
 
@@ -160,7 +163,7 @@ impl World {
     pub(super) fn quiet(&mut self) {
         self.is_quiet = true;
         self.note(5, [0; 3], || "quiet".to_owned());
-        if self.scenario.turning.inputs + self.scenario.turning.tasks > 0 {
+        if self.scenario.turn_profile.inputs + self.scenario.turn_profile.tasks > 0 {
             self.schedule(1, Event::Caretaker);
         }
         let up = self.workers.iter().filter(|worker| worker.is_up).count();

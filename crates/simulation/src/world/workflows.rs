@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{Arrival, Chunk, ChunkKind, Frame, MessageId, Metadata, Role, ThreadId, TurnId, TurnToken};
+use model::{Chunk, ChunkKind, Frame, IncomingChunk, MessageId, Metadata, Role, ThreadId, TurnId, TurnToken};
 use partition::Start;
 use serde_json::{Map, Value, json};
 
-use super::{Event, WorkEvent, World};
-use crate::bug::Bug;
+use super::World;
+use crate::bug::PlantedBug;
 use crate::checker::turns;
 use crate::rng::Rng;
-use crate::scenario::Turning;
+use crate::scenario::TurnProfile;
+use crate::world::event::{Event, WorkEvent};
 
 /// Requests, and what has become of them.
 pub(super) struct Workflows {
@@ -37,7 +38,7 @@ struct Request {
     is_done: bool,
     /// When the last delivery was, too: one that has died stays silent, though an earlier one was acknowledged.
     done_at: Option<i64>,
-    /// Who works on it has heard that nobody waits.
+    /// The workflow has heard that the run is not waited for.
     is_stopped: bool,
 }
 
@@ -69,7 +70,7 @@ impl Workflows {
         }
     }
 
-    /// A request of this run waits, or somebody works on it.
+    /// A request of this run waits, or a workflow works on it.
     pub(super) fn is_outstanding(&self, turn: &TurnId, run: u32) -> bool {
         self.requests.iter().any(|request| request.turn == *turn && request.run == run && !request.is_done)
     }
@@ -88,7 +89,7 @@ impl Workflows {
 impl World {
     /// The stream keeps the first of an id for a while.
     pub(super) fn store_request(&mut self, start: &Start) {
-        let (name, window) = ((start.turn.clone(), start.run), self.scenario.turning.window_ms);
+        let (name, window) = ((start.turn.clone(), start.run), self.scenario.turn_profile.window_ms);
         let is_known = self.workflows.latest.get(&name).is_some_and(|at| self.time - at < window);
         if is_known {
             self.coverage.repeated_requests += 1;
@@ -111,13 +112,13 @@ impl World {
             done_at: None,
             is_stopped: false,
         });
-        let is_late = self.workflow_fault(|turning| turning.late);
+        let is_late = self.workflow_fault(|turn_profile| turn_profile.late);
         let delay = self.workflows.rng.range(1, if is_late { 3_000 } else { 15 });
         self.schedule(delay, Event::Work(WorkEvent::Deliver(number)));
     }
 
-    fn workflow_fault(&mut self, rate: impl Fn(&Turning) -> f64) -> bool {
-        !self.is_quiet && self.workflows.rng.chance(rate(&self.scenario.turning))
+    fn workflow_fault(&mut self, rate: impl Fn(&TurnProfile) -> f64) -> bool {
+        !self.is_quiet && self.workflows.rng.chance(rate(&self.scenario.turn_profile))
     }
 
     pub(super) fn work(&mut self, event: WorkEvent) {
@@ -148,9 +149,9 @@ impl World {
         }
     }
 
-    /// The request is taken back; whoever works on it may not hear of it.
+    /// The request is taken back; a workflow that works on it may not hear of it.
     fn stop(&mut self, turn: &TurnId, run: u32) {
-        let is_heard = !self.workflow_fault(|turning| turning.late);
+        let is_heard = !self.workflow_fault(|turn_profile| turn_profile.late);
         for number in 0..self.workflows.requests.len() {
             let request = &mut self.workflows.requests[number];
             if request.turn == *turn && request.run == run {
@@ -172,11 +173,11 @@ impl World {
     }
 
     fn manner(&mut self) -> Manner {
-        if self.workflow_fault(|turning| turning.silent) {
+        if self.workflow_fault(|turn_profile| turn_profile.silent) {
             Manner::Silent
-        } else if self.workflow_fault(|turning| turning.error) {
+        } else if self.workflow_fault(|turn_profile| turn_profile.error) {
             Manner::Fails
-        } else if self.workflow_fault(|turning| turning.dies) {
+        } else if self.workflow_fault(|turn_profile| turn_profile.dies) {
             Manner::Dies
         } else {
             Manner::Answers
@@ -189,17 +190,17 @@ impl World {
             return;
         }
         let manner = self.manner();
-        let is_doubled = self.workflow_fault(|turning| turning.doubled);
-        let is_unacked = self.workflow_fault(|turning| turning.ack_lost);
-        let has_tools = self.workflow_fault_even_late(|turning| turning.tools);
-        let continues = self.workflow_fault_even_late(|turning| turning.continues);
-        let is_forged = self.workflow_fault(|turning| turning.forged);
-        let is_shuffled = self.workflow_fault_even_late(|turning| turning.shuffled);
-        let (bug, ack_wait) = (self.bug, self.scenario.turning.ack_wait_ms);
+        let is_doubled = self.workflow_fault(|turn_profile| turn_profile.doubled);
+        let is_unacked = self.workflow_fault(|turn_profile| turn_profile.ack_lost);
+        let has_tools = self.workflow_fault_even_late(|turn_profile| turn_profile.tools);
+        let continues = self.workflow_fault_even_late(|turn_profile| turn_profile.continues);
+        let is_forged = self.workflow_fault(|turn_profile| turn_profile.forged);
+        let is_shuffled = self.workflow_fault_even_late(|turn_profile| turn_profile.shuffled);
+        let (bug, ack_wait) = (self.bug, self.scenario.turn_profile.ack_wait_ms);
         let request = &mut self.workflows.requests[number];
         request.deliveries += 1;
         let delivery = request.deliveries;
-        let again = if bug == Some(Bug::AttemptStays) { 0 } else { delivery - 1 };
+        let again = if bug == Some(PlantedBug::AttemptStays) { 0 } else { delivery - 1 };
         let attempt = request.attempt + again;
         let name = format!("{}.{}.{number}.{delivery}", request.turn, request.run);
         self.note(71, [number as u64, u64::from(delivery), manner as u64], || {
@@ -246,8 +247,8 @@ impl World {
     }
 
     /// As [`World::workflow_fault`], for what is no fault.
-    fn workflow_fault_even_late(&mut self, rate: impl Fn(&Turning) -> f64) -> bool {
-        self.workflows.rng.chance(rate(&self.scenario.turning))
+    fn workflow_fault_even_late(&mut self, rate: impl Fn(&TurnProfile) -> f64) -> bool {
+        self.workflows.rng.chance(rate(&self.scenario.turn_profile))
     }
 
     fn write(&mut self, number: usize, delivery: u32, writing: Writing) {
@@ -261,7 +262,7 @@ impl World {
             false => request.token.clone(),
         };
         let message: MessageId = turn.answer(run);
-        let arrival = |chunk: Chunk| Arrival {
+        let arrival = |chunk: Chunk| IncomingChunk {
             message: message.clone(),
             attempt: writing.attempt,
             step: 0,

@@ -7,13 +7,13 @@ mod turns;
 use std::sync::Arc;
 
 use model::{
-    AgentId, Arrival, BusyPolicy, Chunk, Command, CommandId, Control, ControlKind, Frame, MessageId,
-    MessageKey, Metadata, Outcome, PartitionId, Position, QueuedTask, Refusal, Role, Seq, Task, TaskId,
+    AgentId, BusyPolicy, Chunk, Command, CommandId, Control, ControlKind, Frame, IncomingChunk, MessageId,
+    MessageKey, Metadata, Outcome, PartitionId, Position, QueuedTask, RejectedEntry, Role, Seq, Task, TaskId,
     TaskKind, ThreadId, Timestamp, TokenKey, TurnId, TurnOpened, TurnOptions,
 };
 use partition::{
-    Action, Body, CommandKey, Commit, Entry, Input, Known, Limits, Partition, Raw, Report, SavedAgent,
-    Started, Straggler, Takeover, TurnRules, Verdict,
+    Action, Body, CommandKey, Commit, Entry, Input, Limits, Lookup, Partition, RawPayload, Report,
+    SavedAgent, SpilledMessage, Started, Takeover, TurnRules, Verdict,
 };
 
 const START: Timestamp = Timestamp(1_800_000_000_000);
@@ -32,13 +32,14 @@ fn chunk(id: u32, is_final: bool) -> Arc<Chunk> {
 }
 
 fn entry(seq: u64, message: &str, attempt: u32, chunk: Arc<Chunk>) -> Entry {
-    let arrival = Arrival { message: key(message).message, attempt, step: 0, role: Role::Assistant, chunk };
+    let arrival =
+        IncomingChunk { message: key(message).message, attempt, step: 0, role: Role::Assistant, chunk };
     let body = Body::Frame(Frame { thread: key(message).thread, chunks: vec![arrival], token: None });
     Entry { seq: Seq(seq), stored_at: START, body }
 }
 
-fn straggler(gap_ms: i64, ids: &[u32]) -> Straggler {
-    Straggler {
+fn spilled(gap_ms: i64, ids: &[u32]) -> SpilledMessage {
+    SpilledMessage {
         key: key("a"),
         attempt: 0,
         role: Role::Assistant,
@@ -59,8 +60,8 @@ fn bare() -> Takeover {
 }
 
 impl Script {
-    fn new(limits: Limits, stragglers: Vec<Straggler>) -> Self {
-        Self::taken_over(limits, Takeover { stragglers, ..bare() })
+    fn new(limits: Limits, spilled_messages: Vec<SpilledMessage>) -> Self {
+        Self::taken_over(limits, Takeover { spilled_messages, ..bare() })
     }
 
     fn taken_over(limits: Limits, takeover: Takeover) -> Self {
@@ -75,7 +76,7 @@ impl Script {
         self.take(Input::Entries { entries, room })
     }
 
-    fn found(&mut self, message: &str, known: Known) -> Vec<Action> {
+    fn found(&mut self, message: &str, known: Lookup) -> Vec<Action> {
         self.take(Input::Found(vec![(key(message), known)]))
     }
 
@@ -104,21 +105,21 @@ fn failures(actions: &[Action]) -> usize {
 }
 
 #[test]
-fn a_straggler_is_not_given_up_before_the_stream_has_been_read() {
-    let mut script = Script::new(Limits::default(), vec![straggler(60_000, &[1])]);
+fn spilled_message_is_kept_until_stream_is_read() {
+    let mut script = Script::new(Limits::default(), vec![spilled(60_000, &[1])]);
     assert_eq!(failures(&script.pass(40)), 0);
     script.read(vec![entry(1, "a", 0, chunk(0, false)), entry(2, "a", 0, chunk(2, true))], 9);
     script.take(Input::CaughtUp(true));
     assert_eq!(failures(&script.pass(5)), 0, "the missing chunk was in the stream");
 
-    let mut script = Script::new(Limits::default(), vec![straggler(60_000, &[1])]);
+    let mut script = Script::new(Limits::default(), vec![spilled(60_000, &[1])]);
     script.take(Input::CaughtUp(true));
     assert_eq!(failures(&script.pass(2)), 1, "the missing chunk is nowhere");
 }
 
 #[test]
-fn reading_a_backlog_does_not_age_a_straggler_once_more() {
-    let mut script = Script::new(Limits::default(), vec![straggler(20_000, &[1])]);
+fn reading_backlog_does_not_age_spilled_message_again() {
+    let mut script = Script::new(Limits::default(), vec![spilled(20_000, &[1])]);
     let later = |seq: u64| Entry {
         stored_at: START.plus_ms(seq as i64 * 1_000),
         ..entry(seq, "b", 0, chunk(seq as u32, false))
@@ -130,8 +131,8 @@ fn reading_a_backlog_does_not_age_a_straggler_once_more() {
 }
 
 #[test]
-fn only_the_oldest_gap_of_a_straggler_has_its_age() {
-    let mut script = Script::new(Limits::default(), vec![straggler(29_000, &[1, 3])]);
+fn only_oldest_gap_of_spilled_message_keeps_its_age() {
+    let mut script = Script::new(Limits::default(), vec![spilled(29_000, &[1, 3])]);
     script.take(Input::CaughtUp(true));
     script.read(vec![entry(1, "a", 0, chunk(0, false))], 9);
     assert_eq!(failures(&script.pass(10)), 0);
@@ -143,7 +144,7 @@ fn a_standstill_of_the_process_is_no_silence_of_the_publisher() {
     let mut script = Script::new(Limits::default(), Vec::new());
     script.take(Input::CaughtUp(true));
     script.read(vec![entry(1, "a", 0, chunk(1, false))], 9);
-    script.found("a", Known::Absent);
+    script.found("a", Lookup::Absent);
     script.now = script.now.plus_ms(60_000);
     assert_eq!(failures(&script.take(Input::Tick)), 0);
     script.take(Input::Committed(Vec::new()));
@@ -156,11 +157,11 @@ fn what_is_complete_ends_so_whenever_the_store_answers() {
         let mut script = Script::new(Limits::default(), Vec::new());
         let mut actions = script.read(vec![entry(1, "a", 0, chunk(0, true))], 9);
         if early {
-            actions.extend(script.found("a", Known::Absent));
+            actions.extend(script.found("a", Lookup::Absent));
         }
         actions.extend(script.read(vec![entry(2, "a", 1, chunk(0, false))], 9));
         if !early {
-            actions.extend(script.found("a", Known::Absent));
+            actions.extend(script.found("a", Lookup::Absent));
         }
         let attempts: Vec<u32> = actions
             .iter()
@@ -178,15 +179,15 @@ fn shed_the_first(limits: Limits) -> Script {
     let mut script = Script::new(limits, Vec::new());
     let large = Arc::new(Chunk::content(0, "larger than the other one", false));
     script.read(vec![entry(1, "a", 0, large), entry(2, "b", 0, chunk(0, false))], 9);
-    script.found("a", Known::Absent);
-    script.found("b", Known::Absent);
+    script.found("a", Lookup::Absent);
+    script.found("b", Lookup::Absent);
     script.take(Input::Shed(1));
     script
 }
 
 #[test]
 fn a_reader_that_was_set_back_is_no_negative_lag() {
-    let mut script = shed_the_first(Limits { straggler_entries: 100, ..Limits::default() });
+    let mut script = shed_the_first(Limits { spill_after_entries: 100, ..Limits::default() });
     assert_eq!(script.take(Input::Room), [Action::Reread(Seq(1))], "nothing is saved");
 }
 
@@ -202,7 +203,7 @@ fn memory_shed_from_beyond_the_read_position_skips_nothing() {
 }
 
 #[test]
-fn an_answer_for_a_forgotten_message_does_not_count_for_one_opened_again() {
+fn lookup_of_forgotten_message_does_not_count_when_reopened() {
     let limits = Limits { remembered_bytes: 0, ..Limits::default() };
     let mut script = Script::new(limits, Vec::new());
     let whole = || vec![entry(1, "a", 0, chunk(0, true))];
@@ -211,8 +212,8 @@ fn an_answer_for_a_forgotten_message_does_not_count_for_one_opened_again() {
     script.take(Input::Room);
     script.read(whole(), 9);
     // Two look-ups are under way: the first answer decides nothing.
-    assert_eq!(script.found("a", Known::Absent), []);
-    let actions = script.found("a", Known::Absent);
+    assert_eq!(script.found("a", Lookup::Absent), []);
+    let actions = script.found("a", Lookup::Absent);
     assert!(actions.iter().any(|action| matches!(action, Action::Commit(_))), "{actions:?}");
     let ended = script.take(Input::Committed(Vec::new()));
     assert!(
@@ -221,14 +222,14 @@ fn an_answer_for_a_forgotten_message_does_not_count_for_one_opened_again() {
 }
 
 #[test]
-fn a_straggler_that_was_given_up_holds_what_comes_until_its_end_is_committed() {
+fn failed_spilled_message_holds_chunks_until_end_commits() {
     let limits = Limits { commit_turns: 1, ..Limits::default() };
-    let mut script = Script::new(limits, vec![straggler(0, &[1])]);
+    let mut script = Script::new(limits, vec![spilled(0, &[1])]);
     script.take(Input::CaughtUp(true));
-    // One commit is in flight and another one waits, so that the end of the straggler has to wait for both.
+    // One commit is in flight and another one waits, so that the end of the spilled message has to wait for both.
     script.read(vec![entry(1, "b", 0, chunk(0, true)), entry(2, "c", 0, chunk(0, true))], 9);
-    script.found("b", Known::Absent);
-    script.found("c", Known::Absent);
+    script.found("b", Lookup::Absent);
+    script.found("c", Lookup::Absent);
     let given_up = |action: &Action| matches!(action, Action::Report(Report::GivenUp { .. }));
     assert!(script.pass(31).iter().any(given_up));
     script.read(vec![entry(3, "a", 0, chunk(5, false))], 9);

@@ -7,7 +7,7 @@ fn agent() -> AgentId {
 }
 
 fn command(seq: u64, command: Command) -> Entry {
-    let raw = Raw { subject: "s".to_owned(), payload: "p".into() };
+    let raw = RawPayload { subject: "s".to_owned(), payload: "p".into() };
     Entry { seq: Seq(seq), stored_at: START, body: Body::Command(command, raw) }
 }
 
@@ -42,7 +42,7 @@ impl Script {
 }
 
 #[test]
-fn a_retried_task_of_an_idle_agent_does_not_begin_its_queue_anew() {
+fn retried_task_of_idle_agent_does_not_restart_queue() {
     let mut script = Script::new(Limits::default(), Vec::new());
     script.take(Input::CaughtUp(true));
     let retry = control("retry", ControlKind::RetryTask(TaskId::parse("k").unwrap()));
@@ -106,7 +106,8 @@ fn input_turn(name: &str) -> TurnId {
 
 /// A chunk of the turn's first run, with its token.
 fn answer(seq: u64, turn: &TurnId, chunk: Arc<Chunk>) -> Entry {
-    let arrival = Arrival { message: turn.answer(0), attempt: 0, step: 0, role: Role::Assistant, chunk };
+    let arrival =
+        IncomingChunk { message: turn.answer(0), attempt: 0, step: 0, role: Role::Assistant, chunk };
     let token = Some(token_key().token(&agent().thread(), turn, 0));
     let body = Body::Frame(Frame { thread: agent().thread(), chunks: vec![arrival], token });
     Entry { seq: Seq(seq), stored_at: START, body }
@@ -138,7 +139,7 @@ impl Script {
 }
 
 #[test]
-fn an_answer_that_an_earlier_owner_asked_for_waits_until_its_thread_is_free() {
+fn answer_requested_by_earlier_owner_waits_for_its_thread() {
     let mut script = Script::taken_over(Limits::default(), with_tasks(&[5], false));
     let (task, input_turn) = (TurnId::of_task(&agent(), Position::from_stored(5)), input_turn("x"));
     script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
@@ -155,7 +156,7 @@ fn an_answer_that_an_earlier_owner_asked_for_waits_until_its_thread_is_free() {
 }
 
 #[test]
-fn nothing_begins_before_the_store_has_judged_what_was_there_at_the_takeover() {
+fn nothing_starts_before_takeover_commands_are_checked() {
     let mut script = Script::taken_over(Limits::default(), with_tasks(&[5], false));
     let turn = input_turn("x");
     let asked =
@@ -194,7 +195,7 @@ fn a_dropped_task_is_not_read_again_before_its_mark_is_stored() {
 }
 
 #[test]
-fn inputs_that_fill_all_the_room_do_not_keep_the_reader_from_the_end() {
+fn inputs_filling_the_room_do_not_stop_the_reader() {
     let opened = match input("x", BusyPolicy::Enqueue) {
         Command::Turn(opened) => *opened,
         Command::Task(_) | Command::Control(_) => unreachable!(),
@@ -222,7 +223,7 @@ fn the_task_behind_a_dropped_one_begins_when_the_drop_is_stored() {
 }
 
 #[test]
-fn a_request_that_was_made_too_late_is_taken_back_when_the_end_is_stored() {
+fn late_request_is_withdrawn_when_end_is_stored() {
     let mut script = Script::taken_over(Limits::default(), bare());
     script.take(Input::CaughtUp(true));
     script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
@@ -259,7 +260,7 @@ fn chunks_do_not_overtake_those_that_wait_for_an_order() {
 }
 
 #[test]
-fn a_backlog_that_came_before_a_request_is_no_silence_of_the_workflow() {
+fn backlog_before_request_is_no_silence_of_workflow() {
     let mut script = Script::taken_over(Limits::default(), bare());
     script.take(Input::CaughtUp(true));
     script.take(Input::CaughtUp(false));
@@ -288,8 +289,8 @@ fn an_act_that_stops_a_turn_is_audited_with_the_end_of_the_turn() {
     script.started(&input_turn("x"));
     // One commit is under way, and another one waits before the turn.
     script.read(vec![entry(2, "a", 0, chunk(0, true)), entry(3, "b", 0, chunk(0, true))], 9);
-    script.found("a", Known::Absent);
-    script.found("b", Known::Absent);
+    script.found("a", Lookup::Absent);
+    script.found("b", Lookup::Absent);
     script.ordered(command(4, control("stop", ControlKind::StopTurn(input_turn("x")))), Verdict::New);
     let audits = |actions: &[Action]| -> Vec<(usize, usize, u64)> {
         let commits = actions.iter().filter_map(|action| match action {
@@ -322,17 +323,17 @@ fn a_task_is_not_retried_twice() {
 }
 
 #[test]
-fn the_silence_of_a_restored_answer_is_counted_from_its_last_chunk() {
+fn restored_answer_is_silent_since_its_last_chunk() {
     let turn = TurnId::of_task(&agent(), Position::from_stored(5));
-    let saved = Straggler {
+    let saved = SpilledMessage {
         key: MessageKey { thread: agent().thread(), message: turn.answer(0) },
         chunks: vec![chunk(0, false)],
         gap_ms: None,
-        ..straggler(10_000, &[])
+        ..spilled(10_000, &[])
     };
     let mut script = Script::taken_over(
         Limits::default(),
-        Takeover { stragglers: vec![saved], ..with_tasks(&[5], false) },
+        Takeover { spilled_messages: vec![saved], ..with_tasks(&[5], false) },
     );
     // A backlog of 110 s; its last entry is the chunk that was saved, and has been counted with it.
     let later = |seq: u64, entry: Entry| Entry { stored_at: START.plus_ms(seq as i64 * 1_000), ..entry };
@@ -363,7 +364,7 @@ fn chunks_that_wait_behind_an_order_are_no_silence() {
 }
 
 #[test]
-fn what_is_read_after_a_standstill_is_no_silence_since_a_request() {
+fn standstill_before_reading_is_no_silence_of_workflow() {
     let mut script = Script::taken_over(Limits::default(), bare());
     script.take(Input::CaughtUp(true));
     script.ordered(command(1, input("x", BusyPolicy::Enqueue)), Verdict::New);
@@ -387,13 +388,13 @@ fn what_is_read_after_a_standstill_is_no_silence_since_a_request() {
 }
 
 fn garbage(seq: u64) -> Entry {
-    let refusal = Refusal { code: "malformed", detail: String::new() };
+    let refusal = RejectedEntry { code: "malformed", detail: String::new() };
     let body = Body::Refused { subject: "s".to_owned(), payload: "?".into(), refusal };
     Entry { seq: Seq(seq), stored_at: START, body }
 }
 
 #[test]
-fn the_first_chunk_of_a_run_whose_end_waits_for_its_commit_is_kept() {
+fn first_chunk_of_run_awaiting_commit_is_kept() {
     let Command::Turn(opened) = input("x", BusyPolicy::Enqueue) else { return };
     let saved = partition::OpenTurn { opened: *opened, seq: Seq(0) };
     let limits = Limits { commit_turns: 1, ..Limits::default() };

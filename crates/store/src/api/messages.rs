@@ -44,7 +44,7 @@ pub enum Said {
     },
     /// It was given up.
     Failure {
-        /// See [`model::Failure::code`].
+        /// See [`model::MessageFailure::code`].
         code: String,
         /// What went wrong, for people.
         text: String,

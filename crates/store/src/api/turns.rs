@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{AgentId, MessageId, ThreadId, Timestamp, TurnId, TurnOpened};
+use model::{MessageId, ThreadId, Timestamp, TurnId, TurnOpened};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use model::{DeadLetter, DeadLetterSource, FailedMessage, MessageKey, PartitionId};
-use partition::StragglerSave;
+use partition::SpilledMessage;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ fn letters(statement: Statement, group: &[Submission<'_>]) -> Statement {
 
 /// `$14` to `$32`.
 fn saves(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<(i64, &StragglerSave)> = numbered(group, |commit| &commit.stragglers).collect();
+    let rows: Vec<(i64, &SpilledMessage)> = numbered(group, |commit| &commit.spilled_messages).collect();
     let chunks: Vec<_> = rows
         .iter()
         .zip(1_i64..)
@@ -90,7 +90,7 @@ fn saves(statement: Statement, group: &[Submission<'_>]) -> Statement {
 
 /// `$33` to `$36`.
 fn ended(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<(i64, &MessageKey)> = numbered(group, |commit| &commit.ended_stragglers).collect();
+    let rows: Vec<(i64, &MessageKey)> = numbered(group, |commit| &commit.ended_spills).collect();
     statement
         .bind(column(&rows, |(number, _)| *number))
         .bind(column(&rows, |(_, key)| bucket(key)))
@@ -102,7 +102,7 @@ fn ended(statement: Statement, group: &[Submission<'_>]) -> Statement {
 fn failed(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &FailedMessage)> = numbered(group, |commit| &commit.failed_messages).collect();
     let missing = |failed: &FailedMessage| match &failed.failure {
-        model::Failure::GapTimeout { missing } => json!(missing).to_string(),
+        model::MessageFailure::GapTimeout { missing } => json!(missing).to_string(),
         _ => "[]".to_owned(),
     };
     statement
@@ -173,10 +173,10 @@ impl<'a> Letter<'a> {
     }
 }
 
-fn detail(failure: &model::Failure) -> Value {
+fn detail(failure: &model::MessageFailure) -> Value {
     let (text, retryable) = (storable(&failure.to_string()), failure.is_retryable());
     match failure {
-        model::Failure::GapTimeout { missing } => {
+        model::MessageFailure::GapTimeout { missing } => {
             json!({"text": text, "retryable": retryable, "missing": missing})
         }
         _ => json!({"text": text, "retryable": retryable}),

@@ -114,8 +114,8 @@ fn needed(submission: &Submission<'_>) -> usize {
     let messages = !commit.messages.is_empty() || commit.turns.iter().any(|turn| !turn.messages.is_empty());
     let rest = !(commit.dead_letters.is_empty()
         && commit.failed_messages.is_empty()
-        && commit.stragglers.is_empty()
-        && commit.ended_stragglers.is_empty());
+        && commit.spilled_messages.is_empty()
+        && commit.ended_spills.is_empty());
     [
         (messages, Parts::MESSAGES),
         (turns, Parts::TURNS),

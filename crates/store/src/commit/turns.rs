@@ -1,7 +1,7 @@
 //! Queues of agents and finished turns as arrays.
 
 use model::ThreadId;
-use partition::{AgentWrite, Commit, TurnWrite, Wait};
+use partition::{AgentWrite, BackoffChange, Commit, TurnWrite};
 
 use super::Submission;
 use super::columns::{agent_bucket, bucket_of, column, integer, numbered, storable};
@@ -33,11 +33,11 @@ fn queues(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, write)| error(write, |(_, text)| text)))
 }
 
-fn wait(wait: Wait) -> (&'static str, i64) {
+fn wait(wait: BackoffChange) -> (&'static str, i64) {
     match wait {
-        Wait::Keep => ("keep", 0),
-        Wait::Clear => ("clear", 0),
-        Wait::Start(ms) => ("start", ms),
+        BackoffChange::Keep => ("keep", 0),
+        BackoffChange::Clear => ("clear", 0),
+        BackoffChange::Start(ms) => ("start", ms),
     }
 }
 

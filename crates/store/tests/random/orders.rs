@@ -1,7 +1,7 @@
 //! Makes up turns, tasks and acts: few names, so that everything meets everything.
 
 use model::TurnId;
-use partition::{Commit, OutboxBatch, Outgoing, TaskChange, Wait};
+use partition::{BackoffChange, Commit, OutboxBatch, Outgoing, TaskChange};
 use rand::RngExt;
 
 use super::{Author, Expected};
@@ -67,7 +67,7 @@ impl Author {
             0 => commit.agents.push(backs_off(&name, position / 2, position, failures, 60_000)),
             1 => {
                 let mut write = completes(&name, i64::MAX);
-                (write.head, write.paused, write.wait) = (at(0), self.random.random(), Wait::Keep);
+                (write.head, write.paused, write.wait) = (at(0), self.random.random(), BackoffChange::Keep);
                 commit.agents.push(write);
             }
             2 => {

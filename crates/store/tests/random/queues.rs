@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Message, Position, TurnId};
-use partition::{AgentWrite, Commit, TaskChange, TaskWrite, Wait};
+use partition::{AgentWrite, BackoffChange, Commit, TaskChange, TaskWrite};
 use serde_json::{Value, json};
 
 #[derive(Default, Clone)]
@@ -48,14 +48,14 @@ impl Queues {
             run: write.run,
             failures: write.failures,
             waits: match write.wait {
-                Wait::Keep => agent.waits,
-                Wait::Clear => false,
-                Wait::Start(_) => true,
+                BackoffChange::Keep => agent.waits,
+                BackoffChange::Clear => false,
+                BackoffChange::Start(_) => true,
             },
             paused: write.paused,
             error: match (&write.error, write.wait) {
                 (Some((code, _)), _) => Some(code.clone()),
-                (None, Wait::Clear) => None,
+                (None, BackoffChange::Clear) => None,
                 (None, _) => agent.error,
             },
         };

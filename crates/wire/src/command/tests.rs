@@ -13,7 +13,7 @@ fn limits() -> DecodeLimits {
     DecodeLimits { chunk_bytes: 64 * 1024, partitions: PartitionCount::new(1).unwrap() }
 }
 
-fn decode(subject: &str, payload: impl Into<Bytes>) -> Result<Command, Refusal> {
+fn decode(subject: &str, payload: impl Into<Bytes>) -> Result<Command, RejectedEntry> {
     match decode_entry(PartitionId(0), subject, None, &payload.into(), &limits())? {
         Decoded::Command(command) => Ok(command),
         Decoded::Frame(frame) => panic!("a frame: {frame:?}"),
@@ -304,32 +304,31 @@ fn hostile_openings_are_refused_with_their_reason() {
 }
 
 #[test]
-fn only_a_heartbeat_says_that_it_is_made_up() {
-    let said = |heartbeat: bool| {
+fn only_a_continuation_may_be_synthetic() {
+    let said = |continuation: bool| {
         let mut map = json!({"synthetic": true}).as_object().unwrap().clone();
-        if heartbeat {
-            map.insert("heartbeat".to_owned(), json!(1));
+        if continuation {
+            map.insert("continuation_number".to_owned(), json!(1));
         }
         convert::pb_metadata(&Metadata::new(map).unwrap())
     };
-    let opened = |id: &str, heartbeat: bool| {
+    let opened = |id: &str, continuation: bool| {
         let id = TurnId::foreground(&thread(), id).unwrap();
-        opening(|it| (it.turn_id, it.metadata) = (id.as_str().to_owned(), said(heartbeat)))
+        opening(|it| (it.turn_id, it.metadata) = (id.as_str().to_owned(), said(continuation)))
     };
-    let task = |id: &str, heartbeat: bool| {
-        tasking(|it| (it.task_id, it.metadata) = (id.to_owned(), said(heartbeat)))
+    let task = |id: &str, continuation: bool| {
+        tasking(|it| (it.task_id, it.metadata) = (id.to_owned(), said(continuation)))
     };
     assert!(decode("chunks.0.t1", opened("h123", true)).is_ok());
     assert!(decode("tasks.0.a1", task("t0001-123-h", true)).is_ok());
-    for (id, heartbeat) in [("x", true), ("hello", true), ("h", true), ("h123", false)] {
-        assert_eq!(code("chunks.0.t1", opened(id, heartbeat)), "metadata_error", "{id}");
+    for (id, continuation) in [("x", true), ("hello", true), ("h", true), ("h123", false)] {
+        assert_eq!(code("chunks.0.t1", opened(id, continuation)), "metadata_error", "{id}");
     }
-    for (id, heartbeat) in [("k1", true), ("k1-h", true), ("u0001-x-h", true), ("t0001-123-h", false)] {
-        assert_eq!(code("tasks.0.a1", task(id, heartbeat)), "metadata_error", "{id}");
+    for (id, continuation) in [("k1", true), ("k1-h", true), ("u0001-x-h", true), ("t0001-123-h", false)] {
+        assert_eq!(code("tasks.0.a1", task(id, continuation)), "metadata_error", "{id}");
     }
     for name in Metadata::RESERVED {
-        let json =
-            json!({"task_id": "t0001-123-h", "content": "x", "metadata": {name: true, "heartbeat": 1}});
+        let json = json!({"task_id": "t0001-123-h", "content": "x", "metadata": {name: true, "continuation_number": 1}});
         assert_eq!(code("tasks.0.a1", json.to_string()), "metadata_error", "{name}");
     }
     let edit =

@@ -9,14 +9,14 @@ use runtime::{Backoff, Condition};
 use store::{Applied, Grant, StoreError};
 
 use super::{Seen, Session, now};
-use crate::Context;
-use crate::errands::{Beyond, Errands};
-use crate::feed::Feed;
+use crate::background::{BackgroundTasks, OutboxBacklog};
+use crate::context::Context;
 use crate::lease::Lease;
-use crate::metrics::Meter;
+use crate::metrics::WorkerMetrics;
 use crate::purge::Purge;
 use crate::queries::PendingQueries;
-use crate::retaining::Retaining;
+use crate::reader_task::EntryReader;
+use crate::retention::RetentionSweep;
 
 /// Loads the partition and opens its stream, for as long as it takes. `None` when the lease is gone or the store has gone back in time.
 /// The grant is the one that was given, and `seen` what was read under an earlier one.
@@ -80,20 +80,20 @@ async fn try_attach<'a>(
     let reader = Reader::open(&context.bus, partition, grant.epoch, place.checkpoint.next(), same).await?;
     let limits = wire::DecodeLimits { chunk_bytes: config.chunk_bytes, partitions: config.partitions };
     let after = takeover.outbox.last().map(|batch| batch.id);
-    let beyond = Beyond { partition, after, count: takeover.outbox_beyond };
-    let (epoch, stragglers) = (grant.epoch, takeover.stragglers.len());
-    tracing::info!(%partition, epoch, checkpoint = %place.checkpoint, stragglers, "partition taken");
+    let backlog = OutboxBacklog { partition, after, count: takeover.outbox_beyond };
+    let (epoch, spilled_messages) = (grant.epoch, takeover.spilled_messages.len());
+    tracing::info!(%partition, epoch, checkpoint = %place.checkpoint, spilled_messages, "partition taken");
     Ok(Some(Session {
         context,
         lease,
         readable,
         applied,
         machine: Partition::new(takeover, config.limits, rand::random(), now(context)),
-        feed: Feed::start(reader, partition, limits),
-        errands: Errands::start(context, applied, beyond),
+        feed: EntryReader::start(reader, partition, limits),
+        background: BackgroundTasks::start(context, applied, backlog),
         questions,
         queries: PendingQueries::default(),
-        meter: Meter::new(partition.to_string()),
+        metrics: WorkerMetrics::new(partition.to_string()),
         purge: Purge::new(partition, config.purge_tail),
         share: context.budget.share(),
         incarnation: incarnation.into(),
@@ -101,7 +101,7 @@ async fn try_attach<'a>(
         gone: Vec::new(),
         in_flight: None,
         rounds: 0,
-        retaining: Retaining::new(partition, config.retention_every),
+        retaining: RetentionSweep::new(partition, config.retention_every),
     }))
 }
 

@@ -1,4 +1,4 @@
-//! Lines of the log that whoever writes into a stream could make as many of as they like: one a second, with how many there were.
+//! Lines of the log of which a publisher could make as many as it likes: one a second, with how many there were.
 
 use std::sync::Mutex;
 use std::time::Duration;

@@ -4,33 +4,33 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use model::TurnId;
-use partition::{Action, Commit, Ending, IncidentKind, Input, Release, Report, isolation};
+use partition::{Action, Commit, IncidentKind, Input, MessageEnded, ReadyChunks, Report, bisect};
 use store::Gone;
 use tokio::time::Instant;
 use wire::live::{End, LiveFrame};
 
-use super::{Ended, InFlight, Session, now, report};
-use crate::committer::{Settled, Terms};
+use super::{InFlight, Session, SessionEnd, now, report};
+use crate::committer::{CommitOutcome, Terms};
 
 impl Session<'_> {
     pub(super) async fn perform(&mut self, actions: Vec<Action>) {
         for action in actions {
-            self.meter.action(action.name());
+            self.metrics.action(action.name());
             match action {
                 Action::Publish(release) => self.publish(release).await,
                 Action::Commit(commit) => self.submit(commit).await,
-                Action::LookUp(keys) => self.errands.lookup(keys),
+                Action::Lookup(keys) => self.background.lookup(keys),
                 Action::End(ending) => self.end(ending).await,
                 Action::Snapshot(reply) => self.queries.send_snapshot(reply).await,
                 Action::ChangedThreads(changed) => self.queries.send_changed_threads(changed).await,
                 Action::Status(reply) => self.queries.send_status(self.applied.epoch, reply).await,
                 Action::Reread(from) => self.feed.restart(from),
                 Action::Report(told) => self.report(&told),
-                Action::Check(keys) => self.errands.check(keys),
-                Action::Start(start) => self.errands.begin(*start),
-                Action::Abandon { turn, run } => self.errands.abandon(turn, run),
-                Action::LoadTasks { agent, after, limit } => self.errands.load(agent, after, limit),
-                Action::Send(batch) => self.errands.send(batch),
+                Action::Check(keys) => self.background.check(keys),
+                Action::Start(start) => self.background.begin(*start),
+                Action::Abandon { turn, run } => self.background.abandon(turn, run),
+                Action::LoadTasks { agent, after, limit } => self.background.load(agent, after, limit),
+                Action::Send(batch) => self.background.send(batch),
             }
         }
     }
@@ -59,35 +59,35 @@ impl Session<'_> {
         self.in_flight = Some(InFlight { settled, checkpoint, submitted: Instant::now() });
     }
 
-    pub(super) async fn settled(&mut self, settled: Settled) -> ControlFlow<Ended> {
+    pub(super) async fn settled(&mut self, settled: CommitOutcome) -> ControlFlow<SessionEnd> {
         let Some(in_flight) = self.in_flight.take() else { return ControlFlow::Continue(()) };
         metrics::histogram!(crate::metrics::COMMIT_SECONDS).record(in_flight.submitted.elapsed());
         match settled {
-            Settled::Applied { commits, unstorable, refused } => {
+            CommitOutcome::Applied { commits, unstorable, refused } => {
                 (self.applied.commits, self.applied.checkpoint) = (commits, in_flight.checkpoint);
                 self.lease.standing.set(Some(self.applied));
                 let turns: Vec<TurnId> = refused.iter().map(|(turn, _)| turn.clone()).collect();
                 let mut actions = self.machine.handle(Input::Committed(refused), now(self.context));
-                isolation::correct(&mut actions, &unstorable, &turns);
+                bisect::apply_refusals(&mut actions, &unstorable, &turns);
                 self.perform(actions).await;
                 let (open, bytes) = self.machine.load();
                 self.share.settle(open, bytes);
                 ControlFlow::Continue(())
             }
-            Settled::Fenced => {
+            CommitOutcome::Fenced => {
                 metrics::counter!(crate::metrics::FENCED_COMMITS).increment(1);
-                ControlFlow::Break(Ended::Rebuild)
+                ControlFlow::Break(SessionEnd::Rebuild)
             }
-            Settled::Stale => {
+            CommitOutcome::Stale => {
                 tracing::warn!("the store knew more of a queue than its owner: the partition is rebuilt");
                 metrics::counter!(crate::metrics::STALE_COMMITS).increment(1);
-                ControlFlow::Break(Ended::Rebuild)
+                ControlFlow::Break(SessionEnd::Rebuild)
             }
-            Settled::Unknown => ControlFlow::Break(Ended::Rebuild),
+            CommitOutcome::Unknown => ControlFlow::Break(SessionEnd::Rebuild),
         }
     }
 
-    async fn publish(&self, release: Release) {
+    async fn publish(&self, release: ReadyChunks) {
         let frame = LiveFrame {
             thread: release.key.thread,
             message: release.key.message,
@@ -101,7 +101,7 @@ impl Session<'_> {
         self.send(&frame).await;
     }
 
-    async fn end(&self, ending: Ending) {
+    async fn end(&self, ending: MessageEnded) {
         let frame = LiveFrame {
             thread: ending.key.thread,
             message: ending.key.message,

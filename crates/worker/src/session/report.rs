@@ -1,6 +1,6 @@
 //! What the machine reports, as lines in the log.
 
-use model::{IdRange, Refusal, Seq};
+use model::{IdRange, RejectedEntry, Seq};
 use partition::{BufferState, Report};
 
 use super::limited::Limited;
@@ -11,7 +11,7 @@ static NOT_ASKED: Limited = Limited::new();
 static REFUSED: Limited = Limited::new();
 
 /// An entry that cannot be used: it becomes a dead letter.
-pub(crate) fn refused(subject: &str, seq: Seq, refusal: &Refusal) {
+pub(crate) fn refused(subject: &str, seq: Seq, refusal: &RejectedEntry) {
     if let Some(count) = REFUSED.count() {
         tracing::warn!(count, subject, %seq, code = refusal.code, detail = refusal.detail, "entries became dead letters");
     }
@@ -44,9 +44,9 @@ pub(super) fn log(report: &Report) {
             idle_ms = buffer.as_ref().map(|buffer| buffer.idle_ms),
             "a run of a turn failed"
         ),
-        Report::NotAsked(key) => {
+        Report::Unauthorized(key) => {
             if let Some(count) = NOT_ASKED.count() {
-                tracing::warn!(count, key = %key, "chunks of a turn came without its token: nobody asked for them");
+                tracing::warn!(count, key = %key, "chunks of a turn came without a valid token");
             }
         }
         Report::Hole { first, last } => tracing::error!(%first, %last, "the stream has lost entries"),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bus::{Bus, BusConfig, StreamOptions, WorkItem, WorkOptions, WorkSubscription};
 use bytes::Bytes;
 use model::{
-    AgentId, Arrival, BusyPolicy, Chunk, CommandId, Frame, Metadata, PartitionCount, Role, Task, TaskId,
-    TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions, TurnToken, WorkflowName,
+    AgentId, Chunk, CommandId, Frame, IncomingChunk, Metadata, PartitionCount, Role, Task, TaskId, TaskKind,
+    ThreadId, TurnId, TurnOpened, TurnOptions, TurnToken, WorkflowName,
 };
 use runtime::{Clock, Health};
 use serde_json::{Value, json};
@@ -165,7 +165,7 @@ impl Bed {
     }
 
     async fn publish_chunks(&self, request: &TurnRequest, token: &str, chunks: Vec<Chunk>) {
-        let arrival = |chunk| Arrival {
+        let arrival = |chunk| IncomingChunk {
             message: model::MessageId::parse(&request.message_id).unwrap(),
             attempt: request.attempt,
             step: 0,

@@ -84,7 +84,7 @@ async fn the_outbox_waits_for_nats() {
 }
 
 #[tokio::test]
-async fn whatever_the_last_owner_left_unsent_is_sent_in_its_order_before_what_is_new() {
+async fn outbox_of_last_owner_is_sent_in_order_before_new() {
     let mut bed = Bed::new().await;
     bed.stop().await;
     let left = 2_700;

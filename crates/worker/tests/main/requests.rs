@@ -1,4 +1,4 @@
-//! Turn requests: what they say, and what becomes of those that nobody waits for.
+//! Turn requests: what they say, and what becomes of those that are not waited for.
 
 use model::{AgentId, Role, TaskId, TurnId};
 use serde_json::json;

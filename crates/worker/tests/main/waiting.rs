@@ -52,7 +52,7 @@ async fn the_owner_says_why_something_waits() {
 }
 
 #[tokio::test]
-async fn agents_that_nobody_made_are_not_created_where_that_is_forbidden() {
+async fn unknown_agents_are_not_created_without_auto_create() {
     let bed = Bed::with(|config| config.limits.create_agents = false).await;
     bed.put("known", serde_json::json!({})).await;
     bed.send_task("unknown", "k1", "one").await;

@@ -11,8 +11,8 @@ fn call(id: &str) -> CallName {
 }
 
 /// `id.step kind "text"` of each, with a `!` for the last.
-fn shown(frame: &[Arrival]) -> Vec<String> {
-    let line = |arrival: &Arrival| {
+fn shown(frame: &[IncomingChunk]) -> Vec<String> {
+    let line = |arrival: &IncomingChunk| {
         let chunk = &arrival.chunk;
         let end = if chunk.is_final { "!" } else { "" };
         format!("{}.{} {} {:?}{end}", chunk.id, arrival.step, chunk.kind.name(), chunk.text)
@@ -92,12 +92,12 @@ fn a_failure_says_what_it_means() {
     builder.fail(&failure);
     let frame = builder.take_frame();
     assert_eq!(shown(&frame), ["0.0 content \"partial\"", "1.0 error \"too \u{FFFD} many\"!"]);
-    let hint = model::ErrorHint::of(&frame[1].chunk.metadata);
+    let hint = model::RetryHint::of(&frame[1].chunk.metadata);
     assert_eq!((hint.class, hint.retry_after_ms), (model::ErrorClass::Transient, Some(2_500)));
     assert_eq!(frame[1].chunk.metadata.get("code"), Some(&Value::from("rate_limited")));
     let auth = Failure { class: model::ErrorClass::Auth, ..Failure::transient("a", "b") };
     for failure in [Failure::permanent("a", "b"), auth] {
-        let hint = model::ErrorHint::of(&Metadata::new(failure.metadata()).unwrap());
+        let hint = model::RetryHint::of(&Metadata::new(failure.metadata()).unwrap());
         assert_eq!(hint.class, failure.class);
     }
 }

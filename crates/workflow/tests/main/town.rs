@@ -10,7 +10,7 @@ use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull::{self, OrderedConfig};
 use async_nats::jetstream::consumer::{DeliverPolicy, PullConsumer};
 use bus::{Bus, BusConfig, StreamOptions};
-use model::{ErrorHint, Metadata, PartitionCount, WorkflowName};
+use model::{Metadata, PartitionCount, RetryHint, WorkflowName};
 use prost::Message as _;
 use runtime::{Clock, Health};
 use serde_json::{Value, json};
@@ -283,6 +283,6 @@ pub(crate) fn hint(chunk: &pb::Chunk) -> Result<(&'static str, Option<i64>, Stri
     ensure!(chunk.chunk_type == pb::ChunkType::Error as i32 && chunk.is_final, "{chunk:?}");
     let metadata = metadata(chunk);
     let code = metadata.get("code").and_then(Value::as_str).context("a code")?.to_owned();
-    let hint = ErrorHint::of(&Metadata::new(metadata)?);
+    let hint = RetryHint::of(&Metadata::new(metadata)?);
     Ok((hint.class.name(), hint.retry_after_ms, code))
 }

@@ -10,7 +10,7 @@ fn thread(text: &str) -> ThreadId {
     ThreadId::parse(text).unwrap()
 }
 
-/// What is asked of the thread `t` by somebody who has nothing and wants everything.
+/// A request for all of the thread `t`.
 fn anything() -> SnapshotRequest {
     SnapshotRequest { token: 7, thread: thread("t"), known: Vec::new(), max_messages: 64, max_bytes: 1 << 20 }
 }
@@ -30,7 +30,7 @@ fn committed(script: &mut Script) -> Position {
 
 /// The text of each open message: `a:xy`.
 fn texts(answer: &SnapshotReply) -> String {
-    let text = |open: &OpenText| {
+    let text = |open: &PartialText| {
         let text: String = open.chunks.iter().map(|chunk| &*chunk.text).collect();
         format!("{}:{text}", open.message)
     };
@@ -38,7 +38,7 @@ fn texts(answer: &SnapshotReply) -> String {
 }
 
 #[test]
-fn an_answer_names_what_the_asker_has_then_the_oldest_and_says_what_is_left_out() {
+fn snapshot_lists_known_then_oldest_and_marks_left_out() {
     let mut script = Script::new();
     script.run("a:0x b:0y c:0z d:0w");
     let mut ask = |known: &[&str], max_messages: usize| {
@@ -58,7 +58,7 @@ fn an_answer_names_what_the_asker_has_then_the_oldest_and_says_what_is_left_out(
 }
 
 #[test]
-fn an_answer_that_is_full_says_that_there_is_more_and_gets_on_page_by_page() {
+fn full_snapshot_says_more_and_continues_by_page() {
     let mut script = Script::new();
     script.run("a:0x a:1y b:0z");
     let mut known: Vec<(MessageId, u32, u32)> = Vec::new();
@@ -70,7 +70,7 @@ fn an_answer_that_is_full_says_that_there_is_more_and_gets_on_page_by_page() {
         let next: Vec<u32> = answer.open.iter().map(|open| open.next).collect();
         assert_eq!((answer.open.len(), next, answer.left_out), (2, vec![2, 1], false));
         pages.push(texts(&answer));
-        let seen = |open: &OpenText| {
+        let seen = |open: &PartialText| {
             let before =
                 known.iter().find(|(message, ..)| *message == open.message).map_or(0, |(.., next)| *next);
             (open.message.clone(), open.attempt, before + open.chunks.len() as u32)
@@ -84,7 +84,7 @@ fn an_answer_that_is_full_says_that_there_is_more_and_gets_on_page_by_page() {
 }
 
 #[test]
-fn of_a_message_that_may_have_ended_only_those_hear_who_know_of_it() {
+fn message_not_looked_up_is_shown_only_when_known() {
     let mut script = Script::new();
     script.auto_found = false;
     script.run("a:0x");
@@ -95,7 +95,7 @@ fn of_a_message_that_may_have_ended_only_those_hear_who_know_of_it() {
 }
 
 #[test]
-fn what_is_committed_is_what_has_been_told_and_never_a_commit_under_way() {
+fn committed_position_excludes_commit_in_flight() {
     let mut script = Script::new();
     let before = committed(&mut script);
     script.run("a:0x!");
@@ -129,7 +129,7 @@ fn a_failure_is_committed_in_its_place_like_a_message() {
 }
 
 #[test]
-fn a_new_owner_answers_that_all_is_committed_that_any_before_it_wrote() {
+fn new_owner_reports_positions_of_earlier_owners_committed() {
     let mut script = Script::new();
     script.run("0a! ok");
     let first = script.last_commit().clone();
@@ -140,7 +140,7 @@ fn a_new_owner_answers_that_all_is_committed_that_any_before_it_wrote() {
 }
 
 #[test]
-fn an_answer_is_current_when_the_reader_has_seen_all_and_nothing_waits() {
+fn snapshot_is_current_when_caught_up_and_nothing_waits() {
     let mut script = Script::new();
     let is_current = |script: &mut Script| answer(script, anything()).cut.is_current;
     assert!(is_current(&mut script));
@@ -167,7 +167,7 @@ fn frames(actions: &[Action]) -> Vec<FrameNumber> {
 }
 
 #[test]
-fn frames_are_numbered_over_all_messages_and_the_cut_names_the_last() {
+fn frames_are_numbered_and_cut_names_the_last() {
     let limits = Limits { frame_bytes: 1, ..Limits::default() };
     let mut script = Script::with(limits, takeover());
     let mut all = Vec::new();
@@ -177,8 +177,8 @@ fn frames_are_numbered_over_all_messages_and_the_cut_names_the_last() {
             let actions = script.machine.handle(input, script.now);
             all.extend(frames(&actions));
             inputs.extend(actions.into_iter().filter_map(|action| match action {
-                Action::LookUp(keys) => {
-                    Some(Input::Found(keys.into_iter().map(|key| (key, Known::Absent)).collect()))
+                Action::Lookup(keys) => {
+                    Some(Input::Found(keys.into_iter().map(|key| (key, Lookup::Absent)).collect()))
                 }
                 _ => None,
             }));
@@ -214,11 +214,11 @@ fn frames_are_numbered_over_all_messages_and_the_cut_names_the_last() {
 }
 
 #[test]
-fn what_an_answer_shows_of_a_restored_message_has_been_sent_before() {
+fn restored_message_is_published_before_it_is_shown() {
     let mut script = Script::with(Limits::default(), takeover());
     script.run("0a 2c +20s");
-    let stragglers = script.last_commit().stragglers.clone();
-    let takeover = Takeover { epoch: 2, checkpoint: Seq(2), stragglers, ..takeover() };
+    let spilled_messages = script.last_commit().spilled_messages.clone();
+    let takeover = Takeover { epoch: 2, checkpoint: Seq(2), spilled_messages, ..takeover() };
     let mut machine = Partition::new(takeover, Limits::default(), 7, script.now);
     let actions = machine.handle(Input::Snapshot(anything()), script.now);
     let [Action::Publish(release), Action::Snapshot(answer)] = actions.as_slice() else {
@@ -229,7 +229,7 @@ fn what_an_answer_shows_of_a_restored_message_has_been_sent_before() {
 }
 
 #[test]
-fn whatever_is_told_as_an_end_is_a_message_or_has_a_row_in_its_place() {
+fn every_published_end_has_a_row() {
     let mut script = Script::new();
     script.run("a:0x! ok b:0y b:1no? ok c:1z +31s");
     let actions = script.machine.handle(Input::Committed(Vec::new()), script.now);

@@ -28,7 +28,7 @@ struct Script {
     checks: Vec<CommandKey>,
     starts: Vec<Start>,
     commits: Vec<Commit>,
-    endings: Vec<Ending>,
+    endings: Vec<MessageEnded>,
     /// Answers checks, starts and commits by itself.
     auto: bool,
     rules: TurnRules,
@@ -55,7 +55,7 @@ fn bare() -> Takeover {
 }
 
 fn quiet() -> Limits {
-    Limits { checkpoint_ms: i64::MAX, straggler_ms: i64::MAX, ..Limits::default() }
+    Limits { checkpoint_ms: i64::MAX, spill_after_ms: i64::MAX, ..Limits::default() }
 }
 
 fn opened(name: &str, run: u32, busy_policy: BusyPolicy) -> Command {
@@ -199,7 +199,7 @@ impl Script {
     }
 
     fn command(&mut self, command: Command) -> Vec<String> {
-        self.entry(Body::Command(command, Raw { subject: "s".into(), payload: "p".into() }))
+        self.entry(Body::Command(command, RawPayload { subject: "s".into(), payload: "p".into() }))
     }
 
     fn open(&mut self, name: &str) -> Vec<String> {
@@ -221,7 +221,7 @@ impl Script {
     }
 
     fn say_as(&mut self, start: &Start, attempt: u32, first: u32, words: &[&str]) -> Vec<String> {
-        let arrival = |(id, word): (u32, &&str)| Arrival {
+        let arrival = |(id, word): (u32, &&str)| IncomingChunk {
             message: start.turn.answer(start.run),
             attempt,
             step: 0,
@@ -285,7 +285,7 @@ fn render(action: &Action) -> Option<String> {
             format!("end {} run {run} {outcome}", name(&turn))
         }
         Action::LoadTasks { after, .. } => format!("load after {after}"),
-        Action::Report(Report::NotAsked(_)) => "not asked".to_owned(),
+        Action::Report(Report::Unauthorized(_)) => "not asked".to_owned(),
         Action::Report(Report::GivenUp { .. }) => "given up".to_owned(),
         _ => return None,
     })
@@ -317,7 +317,7 @@ fn input_and_answer_are_one_commit() {
 }
 
 #[test]
-fn a_failed_turn_keeps_its_input_out_of_the_history_and_can_be_retried() {
+fn failed_turn_is_out_of_history_and_can_be_retried() {
     let mut script = Script::new();
     script.open("x");
     assert_eq!(script.say(0, &["par", "error:{}"]), ["end x run 0 producer_error"]);
@@ -399,17 +399,17 @@ fn ids_of_inputs_steps_and_results_are_nobodys() {
     let start = script.last_start();
     for message in [turn("x").input(), turn("x").step(0, 0), turn("x").result(0, 0, 1), turn("y").input()] {
         let (step, role) = (0, Role::Assistant);
-        let arrival = Arrival { message, attempt: 0, step, role, chunk: chunk(0, "lie", true) };
+        let arrival = IncomingChunk { message, attempt: 0, step, role, chunk: chunk(0, "lie", true) };
         let frame = Frame { thread: thread("t"), chunks: vec![arrival], token: Some(start.token.clone()) };
         assert_eq!(script.entry(Body::Frame(frame)), ["not asked"]);
     }
-    assert_eq!(script.machine.take_counters().not_asked, 4);
+    assert_eq!(script.machine.take_counters().unauthorized, 4);
     script.say(0, &["true!"]);
     assert_eq!(script.history(), [r#"user "ask x", assistant "true""#]);
 }
 
 #[test]
-fn a_stopped_turn_keeps_its_partial_answer_and_the_next_message_works_at_once() {
+fn stopped_turn_keeps_partial_answer_and_next_starts() {
     let mut script = Script::new();
     script.open("x");
     let first = script.last_start();

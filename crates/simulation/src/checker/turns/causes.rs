@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{BusyPolicy, ControlKind, MessageKey, ThreadId, TurnId};
 
-use super::{Command, Happened, Ordered, RunEnd, Turns, What, ends};
-use crate::checker::{Evidence, Fate, Invariant, Published, Violation};
+use crate::checker::evidence::{Evidence, Published};
+use crate::checker::expected_outcome::ExpectedOutcome;
+use crate::checker::invariant::{Invariant, Violation};
+use crate::checker::turns::evidence::{Ordered, RunEnd, Transition, TransitionKind, Turns, ends};
+use model::Command;
 
 /// What is compared, by what it is looked up by.
-struct Known<'a> {
+struct Facts<'a> {
     evidence: &'a Evidence,
     turns: &'a Turns,
-    fates: &'a BTreeMap<MessageKey, Fate>,
+    expected_outcomes: &'a BTreeMap<MessageKey, ExpectedOutcome>,
     /// When chunks that meant progress were stored, by answer.
     progress: BTreeMap<&'a MessageKey, Vec<i64>>,
 }
@@ -19,11 +22,11 @@ struct Known<'a> {
 pub(super) fn check(
     evidence: &Evidence,
     turns: &Turns,
-    fates: &BTreeMap<MessageKey, Fate>,
+    expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>,
     violations: &mut Vec<Violation>,
 ) {
     check_runs(turns, violations);
-    let known = Known { evidence, turns, fates, progress: progress(evidence) };
+    let known = Facts { evidence, turns, expected_outcomes, progress: progress(evidence) };
     for (happened, turn, run, thread, end) in ends(turns) {
         let RunEnd::Failed(code) = end else { continue };
         // Where the store went back a run may be asked for and answered twice, or not be asked for again: which of its answers counts
@@ -82,8 +85,8 @@ fn progress(evidence: &Evidence) -> BTreeMap<&MessageKey, Vec<i64>> {
     progress
 }
 
-impl Known<'_> {
-    fn has_cause(&self, key: &MessageKey, turn: &TurnId, run: u32, code: &str, at: &Happened) -> bool {
+impl Facts<'_> {
+    fn has_cause(&self, key: &MessageKey, turn: &TurnId, run: u32, code: &str, at: &Transition) -> bool {
         match code {
             "deadline" => {
                 self.longest_silence_ms(key, turn, run, at.at_ms) > self.turns.rules.deadline_safe_ms
@@ -94,10 +97,13 @@ impl Known<'_> {
             "stopped" => self.is_stopped(turn),
             "rolled_back" => self.gave_way(turn, &key.thread),
             "unrequestable" | "unstorable" => self.turns.refused.contains(&(turn.clone(), run)),
-            "gap_timeout" => self.fates.get(key).is_some_and(|fate| fate.is_slow(&self.evidence.rules)),
-            code => {
-                self.fates.get(key).is_some_and(|fate| fate.end == crate::checker::End::Failed(leak(code)))
+            "gap_timeout" => {
+                self.expected_outcomes.get(key).is_some_and(|fate| fate.is_slow(&self.evidence.rules))
             }
+            code => self
+                .expected_outcomes
+                .get(key)
+                .is_some_and(|fate| fate.end == crate::checker::End::Failed(leak(code))),
         }
     }
 
@@ -143,10 +149,10 @@ impl Known<'_> {
     }
 
     fn described(&self, key: &MessageKey, turn: &TurnId, run: u32) -> String {
-        let fate = self.fates.get(key).map(|fate| (&fate.end, fate.longest_gap_ms));
+        let fate = self.expected_outcomes.get(key).map(|fate| (&fate.end, fate.longest_gap_ms));
         let silence = self.longest_silence_ms(key, turn, run, i64::MAX);
         let started = self.turns.history.iter().filter_map(|happened| match &happened.what {
-            What::Started { turn: started, run: of, .. } if started == turn && *of == run => {
+            TransitionKind::Started { turn: started, run: of, .. } if started == turn && *of == run => {
                 Some(happened.at_ms)
             }
             _ => None,

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{AgentId, ControlKind, PartitionId, TaskId, ThreadId, TurnId};
 
-use super::{Command, Ordered, RunEnd, Turns, What, ends};
-use crate::checker::{Evidence, Invariant, StoredDeadLetter, Violation};
+use crate::checker::evidence::{Evidence, StoredDeadLetter};
+use crate::checker::invariant::{Invariant, Violation};
+use crate::checker::turns::evidence::{Ordered, RunEnd, TransitionKind, Turns, ends};
+use model::Command;
 
 type Places = BTreeSet<(PartitionId, u64)>;
 
@@ -43,7 +45,7 @@ fn check_inputs(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>
         }
     }
     let dropped = turns.history.iter().filter_map(|happened| match &happened.what {
-        What::Dropped { thread, turn } => Some((thread, turn)),
+        TransitionKind::Dropped { thread, turn } => Some((thread, turn)),
         _ => None,
     });
     ended.extend(dropped);
@@ -69,7 +71,7 @@ fn check_inputs(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>
 fn check_tasks(turns: &Turns, letters: &Places, violations: &mut Vec<Violation>) {
     let mut queued: BTreeMap<(&AgentId, &TaskId), u32> = BTreeMap::new();
     for happened in &turns.history {
-        if let What::Queued { agent, task, .. } = &happened.what {
+        if let TransitionKind::Queued { agent, task, .. } = &happened.what {
             *queued.entry((agent, task)).or_default() += 1;
         }
     }

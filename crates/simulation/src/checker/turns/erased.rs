@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use model::{AgentId, Position, TaskId, ThreadId, TurnId};
 
-use super::{Command, Happened, Ordered, Turns, What, part_of};
+use crate::checker::turns::evidence::{Ordered, Transition, TransitionKind, Turns, part_of};
+use model::Command;
 
 /// See the module.
 #[derive(Debug)]
@@ -62,15 +63,15 @@ impl Erased<'_> {
         for happened in &turns.history {
             let turn = |agent: &AgentId, at: i64| TurnId::of_task(agent, Position::from_stored(at));
             match &happened.what {
-                What::Queued { agent, task, position }
+                TransitionKind::Queued { agent, task, position }
                     if self.tasks.contains(&(agent.clone(), task.clone())) =>
                 {
                     self.turns.insert(turn(agent, *position));
                 }
-                What::Requeued { agent, from, to } if self.turns.contains(&turn(agent, *from)) => {
+                TransitionKind::Requeued { agent, from, to } if self.turns.contains(&turn(agent, *from)) => {
                     self.turns.insert(turn(agent, *to));
                 }
-                What::Ended { turn, thread, .. } | What::Started { turn, thread, .. }
+                TransitionKind::Ended { turn, thread, .. } | TransitionKind::Started { turn, thread, .. }
                     if self.threads.contains(thread) =>
                 {
                     self.turns.insert(turn.clone());
@@ -89,39 +90,45 @@ impl Erased<'_> {
         }
     }
 
-    fn has_happened(&self, happened: &Happened) -> bool {
+    fn has_happened(&self, happened: &Transition) -> bool {
         let is_at = |agent: &AgentId, at: i64| {
             self.turns.contains(&TurnId::of_task(agent, Position::from_stored(at)))
         };
         let is_own = |agent: &AgentId| self.threads.contains(&agent.thread());
         match &happened.what {
-            What::Started { turn, .. } | What::Ended { turn, .. } => self.turns.contains(turn),
-            What::Queued { agent, task, .. } => {
+            TransitionKind::Started { turn, .. } | TransitionKind::Ended { turn, .. } => {
+                self.turns.contains(turn)
+            }
+            TransitionKind::Queued { agent, task, .. } => {
                 is_own(agent) || self.tasks.contains(&(agent.clone(), task.clone()))
             }
-            What::Agent { agent, .. } | What::Acted { subject: agent, .. } => is_own(agent),
-            What::Marked { agent, position, .. } | What::Removed { agent, position } => {
+            TransitionKind::Agent { agent, .. } | TransitionKind::Acted { subject: agent, .. } => {
+                is_own(agent)
+            }
+            TransitionKind::Marked { agent, position, .. } | TransitionKind::Removed { agent, position } => {
                 is_own(agent) || is_at(agent, *position)
             }
-            What::Requeued { agent, from, to } => is_own(agent) || is_at(agent, *from) || is_at(agent, *to),
-            What::Dropped { thread, .. } => self.threads.contains(thread),
+            TransitionKind::Requeued { agent, from, to } => {
+                is_own(agent) || is_at(agent, *from) || is_at(agent, *to)
+            }
+            TransitionKind::Dropped { thread, .. } => self.threads.contains(thread),
         }
     }
 }
 
 /// What the queues can be replayed by: without those whose order cannot be told.
-pub(super) fn ordered(turns: &Turns) -> Vec<Happened> {
+pub(super) fn ordered(turns: &Turns) -> Vec<Transition> {
     let rules = &turns.rules;
-    let is_ordered = |happened: &&Happened| match &happened.what {
-        What::Started { thread, .. } | What::Ended { thread, .. } | What::Dropped { thread, .. } => {
-            !rules.unordered.contains(&thread.agent())
-        }
-        What::Queued { agent, .. }
-        | What::Agent { agent, .. }
-        | What::Marked { agent, .. }
-        | What::Requeued { agent, .. }
-        | What::Removed { agent, .. }
-        | What::Acted { subject: agent, .. } => !rules.unordered.contains(agent),
+    let is_ordered = |happened: &&Transition| match &happened.what {
+        TransitionKind::Started { thread, .. }
+        | TransitionKind::Ended { thread, .. }
+        | TransitionKind::Dropped { thread, .. } => !rules.unordered.contains(&thread.agent()),
+        TransitionKind::Queued { agent, .. }
+        | TransitionKind::Agent { agent, .. }
+        | TransitionKind::Marked { agent, .. }
+        | TransitionKind::Requeued { agent, .. }
+        | TransitionKind::Removed { agent, .. }
+        | TransitionKind::Acted { subject: agent, .. } => !rules.unordered.contains(agent),
     };
     turns.history.iter().filter(is_ordered).cloned().collect()
 }

@@ -2,25 +2,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{AgentId, BatchType, ErrorClass, ErrorHint, MessageKey, Position, TaskId, TaskKind, TurnId};
+use model::{AgentId, BatchType, ErrorClass, MessageKey, Position, RetryHint, TaskId, TaskKind, TurnId};
 
 use partition::Pause;
 
-use super::{Command, Part, RunEnd, TurnEvent, Turns, What, ends, part_of};
-use crate::checker::{Evidence, Invariant, StoredMessage, Violation};
+use crate::checker::evidence::{Evidence, StoredMessage};
+use crate::checker::invariant::{Invariant, Violation};
+use crate::checker::turns::evidence::{Part, RunEnd, TransitionKind, TurnEvent, Turns, ends, part_of};
+use model::Command;
 
 /// `is_undone`: some of what was published was undone by a store that went back in time, and published anew.
 pub(super) fn check(
     evidence: &Evidence,
     turns: &Turns,
-    errors: &BTreeMap<MessageKey, ErrorHint>,
+    errors: &BTreeMap<MessageKey, RetryHint>,
     is_undone: bool,
     violations: &mut Vec<Violation>,
 ) {
     check_events(turns, is_undone, violations);
     let continuing = continuing(evidence);
     check_follow_ups(turns, &continuing, is_undone, violations);
-    check_heartbeats(evidence, turns, &continuing, is_undone, violations);
+    check_continuations(evidence, turns, &continuing, is_undone, violations);
     check_pauses(evidence, turns, errors, is_undone, violations);
 }
 
@@ -65,7 +67,7 @@ fn check_events(turns: &Turns, is_undone: bool, violations: &mut Vec<Violation>)
 /// The task of this turn was given up with it.
 fn is_marked(turns: &Turns, turn: &TurnId, number: u64) -> bool {
     turns.history.iter().any(|happened| match &happened.what {
-        What::Marked { agent, position, .. } => {
+        TransitionKind::Marked { agent, position, .. } => {
             happened.number == number
                 && TurnId::of_task(agent, model::Position::from_stored(*position)) == *turn
         }
@@ -136,7 +138,7 @@ fn continuing(evidence: &Evidence) -> BTreeMap<TurnId, i64> {
 }
 
 /// The next step of a batch is asked for once, after a turn that has succeeded, and in that batch.
-fn check_heartbeats(
+fn check_continuations(
     evidence: &Evidence,
     turns: &Turns,
     continuing: &BTreeMap<TurnId, i64>,
@@ -192,7 +194,7 @@ fn check_heartbeats(
 fn check_pauses(
     evidence: &Evidence,
     turns: &Turns,
-    errors: &BTreeMap<MessageKey, ErrorHint>,
+    errors: &BTreeMap<MessageKey, RetryHint>,
     is_undone: bool,
     violations: &mut Vec<Violation>,
 ) {

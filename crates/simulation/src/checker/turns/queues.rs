@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{AgentId, ControlKind, ErrorClass, ErrorHint, MessageKey, Position, ThreadId, TurnId};
+use model::{AgentId, ControlKind, ErrorClass, MessageKey, Position, RetryHint, ThreadId, TurnId};
 
-use super::{AgentRow, Command, Happened, RunEnd, Turns, What};
-use crate::checker::{Invariant, Violation};
+use crate::checker::invariant::{Invariant, Violation};
+use crate::checker::turns::evidence::{AgentRow, RunEnd, Transition, TransitionKind, Turns};
+use model::Command;
 
 /// What workflows have said of their errors, by answer.
-type Errors = BTreeMap<MessageKey, ErrorHint>;
+type Errors = BTreeMap<MessageKey, RetryHint>;
 
 /// An agent as the transactions so far have left it.
 #[derive(Default)]
@@ -53,13 +54,14 @@ pub(super) fn check(turns: &Turns, errors: &Errors, violations: &mut Vec<Violati
     }
     let mut rest = turns.history.as_slice();
     while let Some(first) = rest.first() {
-        if let What::Started { turn, run, thread, is_adopted } = &first.what {
+        if let TransitionKind::Started { turn, run, thread, is_adopted } = &first.what {
             replay.start(first, (turn, *run), thread, *is_adopted);
             rest = &rest[1..];
             continue;
         }
-        let is_same =
-            |next: &&Happened| next.number == first.number && !matches!(next.what, What::Started { .. });
+        let is_same = |next: &&Transition| {
+            next.number == first.number && !matches!(next.what, TransitionKind::Started { .. })
+        };
         let count = rest.iter().take_while(is_same).count();
         replay.transaction(&rest[..count]);
         rest = &rest[count..];
@@ -69,7 +71,7 @@ pub(super) fn check(turns: &Turns, errors: &Errors, violations: &mut Vec<Violati
 fn controls(turns: &Turns) -> BTreeMap<&AgentId, Vec<(i64, Option<i64>)>> {
     let mut audited: BTreeMap<_, i64> = BTreeMap::new();
     for happened in &turns.history {
-        if let What::Acted { subject, control, .. } = &happened.what {
+        if let TransitionKind::Acted { subject, control, .. } = &happened.what {
             audited.entry((subject, control)).or_insert(happened.at_ms);
         }
     }
@@ -94,7 +96,7 @@ impl Replay<'_> {
         controls.iter().any(|(sent, done)| *sent <= at_ms && done.is_none_or(|done| done >= at_ms))
     }
 
-    fn start(&mut self, at: &Happened, (turn, run): (&TurnId, u32), thread: &ThreadId, is_adopted: bool) {
+    fn start(&mut self, at: &Transition, (turn, run): (&TurnId, u32), thread: &ThreadId, is_adopted: bool) {
         let here = (turn.clone(), run, at.number);
         if let Some((other, of, epoch)) = self.active.insert(thread.clone(), here)
             && epoch == at.number
@@ -142,12 +144,12 @@ impl Replay<'_> {
         }
     }
 
-    fn transaction(&mut self, group: &[Happened]) {
+    fn transaction(&mut self, group: &[Transition]) {
         for happened in group {
             match &happened.what {
-                What::Queued { agent, task, position } => self.entered(agent, task, *position),
-                What::Marked { agent, position, .. } => self.mark(agent, *position),
-                What::Ended { turn, run, thread, .. }
+                TransitionKind::Queued { agent, task, position } => self.entered(agent, task, *position),
+                TransitionKind::Marked { agent, position, .. } => self.mark(agent, *position),
+                TransitionKind::Ended { turn, run, thread, .. }
                     if self.active.get(thread).is_some_and(|(other, of, _)| (other, *of) == (turn, *run)) =>
                 {
                     self.active.remove(thread);
@@ -157,7 +159,7 @@ impl Replay<'_> {
         }
         let mut written: BTreeSet<&AgentId> = BTreeSet::new();
         for happened in group {
-            if let What::Agent { agent, row, wait_ms } = &happened.what {
+            if let TransitionKind::Agent { agent, row, wait_ms } = &happened.what {
                 written.insert(agent);
                 self.moved(agent, row, *wait_ms, happened.at_ms, group);
             }
@@ -165,14 +167,14 @@ impl Replay<'_> {
         self.acts_have_effects(group);
         for happened in group {
             match &happened.what {
-                What::Ended { turn, run, .. } => self.ended(turn, *run, &written),
-                What::Requeued { agent, from, to } => {
+                TransitionKind::Ended { turn, run, .. } => self.ended(turn, *run, &written),
+                TransitionKind::Requeued { agent, from, to } => {
                     let queue = self.queues.entry(agent.clone()).or_default();
                     queue.tasks.remove(from);
                     queue.tasks.insert(*to, false);
                     self.place(agent, *to);
                 }
-                What::Removed { agent, position } => {
+                TransitionKind::Removed { agent, position } => {
                     self.queues.entry(agent.clone()).or_default().tasks.remove(position);
                 }
                 _ => {}
@@ -181,17 +183,22 @@ impl Replay<'_> {
     }
 
     /// What the audit calls done is done with it.
-    fn acts_have_effects(&mut self, group: &[Happened]) {
+    fn acts_have_effects(&mut self, group: &[Transition]) {
         for happened in group {
-            let What::Acted { subject, control: id, is_done: true } = &happened.what else { continue };
+            let TransitionKind::Acted { subject, control: id, is_done: true } = &happened.what else {
+                continue;
+            };
             let Some(control) = act_of(self.turns, subject, id) else { continue };
-            let is_done = |what: &What| match (&control.kind, what) {
-                (ControlKind::DropTask(_), What::Marked { agent, .. } | What::Removed { agent, .. })
-                | (ControlKind::RetryTask(_), What::Requeued { agent, .. }) => agent == subject,
-                (ControlKind::StopTurn(turn), What::Ended { turn: ended, .. }) => turn == ended,
-                (ControlKind::Pause, What::Agent { agent, .. })
-                | (ControlKind::Resume, What::Agent { agent, .. })
-                | (ControlKind::ClearBackoff, What::Agent { agent, .. }) => agent == subject,
+            let is_done = |what: &TransitionKind| match (&control.kind, what) {
+                (
+                    ControlKind::DropTask(_),
+                    TransitionKind::Marked { agent, .. } | TransitionKind::Removed { agent, .. },
+                )
+                | (ControlKind::RetryTask(_), TransitionKind::Requeued { agent, .. }) => agent == subject,
+                (ControlKind::StopTurn(turn), TransitionKind::Ended { turn: ended, .. }) => turn == ended,
+                (ControlKind::Pause, TransitionKind::Agent { agent, .. })
+                | (ControlKind::Resume, TransitionKind::Agent { agent, .. })
+                | (ControlKind::ClearBackoff, TransitionKind::Agent { agent, .. }) => agent == subject,
                 (ControlKind::EditTask { .. } | ControlKind::DropFailedTurn(_), _) => true,
                 _ => false,
             };
@@ -266,7 +273,7 @@ impl Replay<'_> {
         row: &AgentRow,
         wait_ms: Option<i64>,
         at_ms: i64,
-        group: &[Happened],
+        group: &[Transition],
     ) {
         let mut mine = Mine::of(agent, group, &self.places, (self.turns, self.errors));
         let queue = self.queues.entry(agent.clone()).or_default();
@@ -318,7 +325,7 @@ struct Mine {
 impl Mine {
     fn of(
         agent: &AgentId,
-        group: &[Happened],
+        group: &[Transition],
         places: &BTreeMap<TurnId, (AgentId, i64)>,
         (turns, errors): (&Turns, &Errors),
     ) -> Self {
@@ -326,13 +333,13 @@ impl Mine {
         let marked: BTreeSet<i64> = group
             .iter()
             .filter_map(|happened| match &happened.what {
-                What::Marked { agent: of, position, .. } if of == agent => Some(*position),
+                TransitionKind::Marked { agent: of, position, .. } if of == agent => Some(*position),
                 _ => None,
             })
             .collect();
         for happened in group {
             match &happened.what {
-                What::Ended { turn, run, end, thread } => {
+                TransitionKind::Ended { turn, run, end, thread } => {
                     let Some((_, place)) = places.get(turn).filter(|(of, _)| of == agent) else { continue };
                     match end {
                         RunEnd::Completed | RunEnd::Stopped => drop(mine.done.insert(*place)),
@@ -346,10 +353,10 @@ impl Mine {
                         }
                     }
                 }
-                What::Marked { agent: of, position, code } if of == agent && code == "dropped" => {
+                TransitionKind::Marked { agent: of, position, code } if of == agent && code == "dropped" => {
                     mine.dropped.insert(*position);
                 }
-                What::Acted { subject, control, is_done: true } if subject == agent => {
+                TransitionKind::Acted { subject, control, is_done: true } if subject == agent => {
                     mine.control(turns, agent, control)
                 }
                 _ => {}
@@ -382,7 +389,7 @@ impl Mine {
         row: &AgentRow,
         wait_ms: Option<i64>,
         at_ms: i64,
-        rules: &super::TurnRules,
+        rules: &super::evidence::TurnRules,
     ) -> Option<String> {
         let is_auth =
             self.kept.as_ref().is_some_and(|(code, class, _)| *class == ErrorClass::Auth && counts(code));
@@ -412,7 +419,7 @@ impl Mine {
     }
 }
 
-/// A later input taking the task back is nobody's failure.
+/// A later input that takes the task back is no failure.
 fn counts(code: &str) -> bool {
     code != "rolled_back"
 }
@@ -424,7 +431,7 @@ fn counted(
     wait_ms: Option<i64>,
     at_ms: i64,
     floor_ms: i64,
-    rules: &super::TurnRules,
+    rules: &super::evidence::TurnRules,
 ) -> Option<String> {
     let doublings = row.failures.min(40);
     let ceiling = (rules.backoff_base_ms << doublings).min(rules.backoff_cap_ms.max(rules.backoff_base_ms));

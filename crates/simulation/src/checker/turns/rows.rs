@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{AgentId, BatchType, Chunk, ChunkKind, ControlKind, MessageKey, Position, Role, TaskId, TurnId};
 
-use super::{Command, Part, RunEnd, TurnRow, Turns, What, ends, part_of};
-use crate::checker::{End, Evidence, Fate, Invariant, StoredMessage, Violation};
+use crate::checker::evidence::{Evidence, StoredMessage};
+use crate::checker::expected_outcome::{End, ExpectedOutcome};
+use crate::checker::invariant::{Invariant, Violation};
+use crate::checker::turns::evidence::{Part, RunEnd, TransitionKind, TurnRow, Turns, ends, part_of};
+use model::Command;
 
 type Rows<'a> = Vec<(&'a TurnRow, &'a StoredMessage)>;
 
 pub(super) fn check(
     evidence: &Evidence,
     turns: &Turns,
-    fates: &BTreeMap<MessageKey, Fate>,
+    expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>,
     violations: &mut Vec<Violation>,
 ) {
     let stored: BTreeMap<&MessageKey, &StoredMessage> =
@@ -67,7 +70,7 @@ pub(super) fn check(
             let seen = rows.first().map(|(_, input)| input.content.clone()).unwrap_or_default();
             violations.push(Violation::new(Invariant::WholeTurn, turn, format!("one of {known:?}"), seen));
         }
-        check_text(turn, run, end, rows, fates, violations);
+        check_text(turn, run, end, rows, expected_outcomes, violations);
     }
 }
 
@@ -100,11 +103,11 @@ fn inputs(turns: &Turns) -> BTreeMap<TurnId, BTreeSet<String>> {
     }
     for happened in &turns.history {
         match &happened.what {
-            What::Queued { agent, task, position } => {
+            TransitionKind::Queued { agent, task, position } => {
                 let contents = payloads.get(&(agent, task)).cloned().unwrap_or_default();
                 inputs.insert(task_turn(agent, *position), contents);
             }
-            What::Requeued { agent, from, to } => {
+            TransitionKind::Requeued { agent, from, to } => {
                 let contents = inputs.get(&task_turn(agent, *from)).cloned().unwrap_or_default();
                 inputs.insert(task_turn(agent, *to), contents);
             }
@@ -133,11 +136,11 @@ fn continued(turns: &Turns) -> BTreeMap<TurnId, Vec<Option<Position>>> {
     }
     for happened in &turns.history {
         match &happened.what {
-            What::Queued { agent, task, position } => {
+            TransitionKind::Queued { agent, task, position } => {
                 let payload = payloads.get(&(agent, task)).cloned().unwrap_or_default();
                 continued.insert(task_turn(agent, *position), payload);
             }
-            What::Requeued { agent, from, to } => {
+            TransitionKind::Requeued { agent, from, to } => {
                 let payload = continued.get(&task_turn(agent, *from)).cloned().unwrap_or_default();
                 continued.insert(task_turn(agent, *to), payload);
             }
@@ -251,12 +254,12 @@ fn check_text(
     run: u32,
     end: &RunEnd,
     rows: &Rows<'_>,
-    fates: &BTreeMap<MessageKey, Fate>,
+    expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>,
     violations: &mut Vec<Violation>,
 ) {
     let Some((row, answer)) = rows.last() else { return };
     let texts: Vec<&str> = rows[1..].iter().map(|(_, message)| message.content.as_str()).collect();
-    let Some(fate) = fates.get(&row.key) else {
+    let Some(fate) = expected_outcomes.get(&row.key) else {
         if *end == RunEnd::Completed || texts.iter().any(|text| !text.is_empty()) {
             violations.push(Violation::new(Invariant::OneDelivery, turn, "no text", format!("{texts:?}")));
         }
@@ -285,7 +288,7 @@ fn check_text(
     }
 }
 
-fn in_order(fate: &Fate, attempt: u32) -> Vec<&Chunk> {
+fn in_order(fate: &ExpectedOutcome, attempt: u32) -> Vec<&Chunk> {
     let chunks = fate.attempts.get(&attempt).into_iter().flatten();
     let in_order = chunks.enumerate().take_while(|(index, (id, _))| *index as u32 == **id);
     let chunks = in_order.map(|(_, (_, chunk))| &**chunk);

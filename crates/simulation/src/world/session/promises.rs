@@ -8,7 +8,7 @@ use partition::{Action, Commit, Input, Outgoing, Start, Started, TurnStatus};
 use super::{Session, World};
 use crate::checker::{Invariant, Violation};
 use crate::log::START;
-use crate::world::Address;
+use crate::world::event::Address;
 
 type RunOfTurn = (TurnId, u32);
 
@@ -88,7 +88,7 @@ impl World {
         }
         let heard = self.workflows.heard.get(&(start.turn.clone(), start.run)).copied();
         let epoch = self.session(address).map_or(0, |session| session.known.epoch);
-        // Whoever stands still while another one takes over asks for the lease before it speaks; here it does not.
+        // A worker that stands still while another one takes over asks for the lease before it speaks; here it does not.
         if !self.store.is_held(address.partition, address.incarnation, epoch) {
             return;
         }
@@ -119,7 +119,7 @@ impl World {
     /// A run of which nothing comes ends after its deadline, counted while its owner has read everything and waits for nothing.
     pub(super) fn watch_deadlines(&mut self, address: Address) {
         let limits = self.scenario.limits;
-        let deadline_ms = self.scenario.turning.rules.deadline_ms;
+        let deadline_ms = self.scenario.turn_profile.rules.deadline_ms;
         let (now, time): (Timestamp, i64) = (self.now(address), self.time);
         let worker = &mut self.workers[address.worker];
         let Some(session) = worker.sessions.get_mut(&address.partition) else { return };

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use partition::Input;
 
-use super::{Kind, Reply, Session, World};
-use crate::bug::Bug;
+use super::{Kind, Session, World};
+use crate::bug::PlantedBug;
 use crate::store::fence::Applied;
-use crate::world::{Address, Event, SessionEvent};
+use crate::world::event::Reply;
+use crate::world::event::{Address, Event, SessionEvent};
 
 impl World {
     pub(super) fn reply(&mut self, address: Address, number: usize, reply: Reply) {
@@ -42,7 +43,7 @@ impl World {
         if session.in_flight.as_ref().is_some_and(|(sent, _)| *sent == number) {
             self.unknown(address, number);
         } else if session.reclaiming == Some(number) {
-            // Whoever finds the lease run out takes it.
+            // A worker that finds the lease run out takes it.
             self.drop_session(address);
         }
     }
@@ -58,13 +59,13 @@ impl World {
         }
     }
 
-    /// Nobody knows: raising the own epoch waits for the doubtful statement.
+    /// Unknown: raising the own epoch waits for the doubtful statement.
     fn unknown(&mut self, address: Address, number: usize) {
         self.forget_commit(number);
         self.note(40, [number as u64, address.session, 0], || {
             format!("{address:?} does not know of s{number}")
         });
-        if self.bug == Some(Bug::UnknownIsApplied) {
+        if self.bug == Some(PlantedBug::UnknownIsApplied) {
             if let Some(session) = self.session(address) {
                 session.in_flight = None;
             }
@@ -80,7 +81,7 @@ impl World {
             return;
         };
         let (known, seen) = (session.known, (session.incarnation.clone(), session.read));
-        let is_looking = session.in_flight.is_some() && self.bug == Some(Bug::LookWithoutLock);
+        let is_looking = session.in_flight.is_some() && self.bug == Some(PlantedBug::LookWithoutLock);
         self.drop_session(address);
         self.last_session += 1;
         let address = Address { session: self.last_session, ..address };

@@ -1,4 +1,4 @@
-//! What no scenario comes by: ends that nobody waited for, clocks of a reader that is behind, what another owner left.
+//! What no scenario comes by: ends that were not waited for, clocks of a reader that is behind, what another owner left.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn failed(told: &[String]) -> bool {
 }
 
 #[test]
-fn no_deadline_runs_before_what_followed_the_request_has_been_read() {
+fn deadline_waits_until_stream_after_request_is_read() {
     let mut script = Script::new();
     script.handle(Input::CaughtUp(false));
     assert_eq!(script.open("x"), ["start x run 0"]);
@@ -17,7 +17,7 @@ fn no_deadline_runs_before_what_followed_the_request_has_been_read() {
         script.entry(Body::Refused {
             subject: "s".into(),
             payload: "?".into(),
-            refusal: Refusal { code: "malformed", detail: String::new() },
+            refusal: RejectedEntry { code: "malformed", detail: String::new() },
         });
         assert!(!failed(&script.handle(Input::Tick)));
     }
@@ -62,7 +62,7 @@ fn nothing_waits_for_a_backoff_that_was_cleared() {
 }
 
 #[test]
-fn a_request_that_is_stored_after_the_end_of_its_turn_is_taken_back() {
+fn request_stored_after_turn_end_is_withdrawn() {
     let mut script = Script::new();
     script.auto = false;
     let new = |script: &mut Script| {
@@ -84,7 +84,7 @@ fn a_request_that_is_stored_after_the_end_of_its_turn_is_taken_back() {
 }
 
 #[test]
-fn no_heartbeat_follows_a_turn_that_was_stopped() {
+fn stopped_turn_has_no_continuation() {
     // The answer is whole, but its turn has to wait for the thread under this owner.
     let beats = |command: Option<Command>| {
         let saved = ["x", "y"].map(|name| match opened(name, 0, BusyPolicy::Enqueue) {
@@ -124,8 +124,8 @@ fn what_cannot_succeed_is_not_offered_for_a_retry() {
     assert!(retryable("{}"));
 }
 
-fn saved(message: MessageId, thread: ThreadId, idle_ms: i64) -> Straggler {
-    Straggler {
+fn saved(message: MessageId, thread: ThreadId, idle_ms: i64) -> SpilledMessage {
+    SpilledMessage {
         key: MessageKey { thread, message },
         attempt: 0,
         role: Role::Assistant,
@@ -141,19 +141,19 @@ fn saved(message: MessageId, thread: ThreadId, idle_ms: i64) -> Straggler {
 fn what_was_saved_of_an_answer_without_a_turn_goes() {
     let orphan = saved(turn("gone").answer(0), thread("t"), 0);
     let limits = Limits { checkpoint_ms: 1_000, ..quiet() };
-    let mut script = Script::with(limits, Takeover { stragglers: vec![orphan.clone()], ..bare() });
+    let mut script = Script::with(limits, Takeover { spilled_messages: vec![orphan.clone()], ..bare() });
     assert_eq!(script.machine.stats(script.now).open, 0);
     script.task("t1");
-    assert_eq!(script.last_commit().ended_stragglers, [orphan.key]);
+    assert_eq!(script.last_commit().ended_spills, [orphan.key]);
     script.task("t2");
-    assert!(script.last_commit().ended_stragglers.is_empty(), "once");
+    assert!(script.last_commit().ended_spills.is_empty(), "once");
 }
 
 #[test]
 fn the_silence_of_a_message_goes_on_under_another_owner() {
     let told = |idle_ms: i64| {
         let message = MessageId::parse("m").unwrap();
-        let takeover = Takeover { stragglers: vec![saved(message, thread("t"), idle_ms)], ..bare() };
+        let takeover = Takeover { spilled_messages: vec![saved(message, thread("t"), idle_ms)], ..bare() };
         let mut script = Script::with(quiet(), takeover);
         script.auto = false;
         script.later(31_000)

@@ -22,7 +22,7 @@ fn after_a_crash_the_answer_goes_on_without_a_second_request() {
 }
 
 #[test]
-fn after_a_crash_a_silent_turn_is_requested_again_under_a_higher_attempt() {
+fn silent_turn_is_requested_again_with_higher_attempt() {
     let mut script = Script::new();
     script.task("t1");
     let commit = script.last_commit().clone();
@@ -47,7 +47,7 @@ fn after_a_crash_a_silent_turn_is_requested_again_under_a_higher_attempt() {
 
 #[test]
 fn an_input_that_waits_for_long_is_saved_and_restored() {
-    let limits = Limits { straggler_ms: 5_000, ..quiet() };
+    let limits = Limits { spill_after_ms: 5_000, ..quiet() };
     let mut script = Script::with(limits, bare());
     script.open("x");
     script.open("y");
@@ -80,7 +80,7 @@ fn a_failure_that_comes_before_the_rules_is_judged_by_them() {
     assert_eq!(script.commits.len(), commits, "how long to wait is not known yet");
     let rules = TurnRules { backoff_base_ms: 1_000, ..TurnRules::default() };
     script.handle(Input::Started { turn: start.turn, run: 0, started: Started::Requested(rules) });
-    let Wait::Start(delay) = script.last_commit().agents[0].wait else { panic!() };
+    let BackoffChange::Start(delay) = script.last_commit().agents[0].wait else { panic!() };
     assert!((1_000..=2_000).contains(&delay), "{delay}");
 }
 
@@ -97,12 +97,13 @@ fn entry(seq: u64, body: Body) -> Entry {
 }
 
 fn command(seq: u64, command: Command) -> Entry {
-    entry(seq, Body::Command(command, Raw { subject: "s".into(), payload: "p".into() }))
+    entry(seq, Body::Command(command, RawPayload { subject: "s".into(), payload: "p".into() }))
 }
 
 fn answer(seq: u64, turn: &TurnId, thread: &ThreadId, word: &str) -> Entry {
     let chunk = chunk(0, word.trim_end_matches('!'), word.ends_with('!'));
-    let arrival = Arrival { message: turn.answer(0), attempt: 0, step: 0, role: Role::Assistant, chunk };
+    let arrival =
+        IncomingChunk { message: turn.answer(0), attempt: 0, step: 0, role: Role::Assistant, chunk };
     let token = Some(key().token(thread, turn, 0));
     entry(seq, Body::Frame(Frame { thread: thread.clone(), chunks: vec![arrival], token }))
 }
@@ -114,7 +115,7 @@ fn taken_over(takeover: Takeover) -> Script {
 }
 
 #[test]
-fn an_answer_that_stands_behind_an_order_without_room_is_not_asked_for_again() {
+fn answer_behind_deferred_command_is_not_requested_again() {
     let (turn, thread, opening) = elsewhere("y");
     let entries = [
         command(1, opened("x", 0, BusyPolicy::Enqueue)),
@@ -168,7 +169,7 @@ fn nothing_begins_whose_answer_waits_behind_an_order() {
 }
 
 #[test]
-fn a_turn_that_is_stopped_before_it_goes_on_is_taken_back_from_its_workflow() {
+fn turn_stopped_before_resuming_is_withdrawn() {
     let Command::Turn(x) = opened("x", 0, BusyPolicy::Enqueue) else { panic!() };
     let saved = OpenTurn { opened: *x, seq: Seq(0) };
     let mut script = taken_over(Takeover { open_turns: vec![saved], ..bare() });

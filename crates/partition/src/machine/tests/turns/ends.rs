@@ -27,7 +27,7 @@ fn ends(script: &Script) -> Vec<String> {
     assert!(script.endings.is_sorted_by(|a, b| a.position < b.position), "{:?}", script.endings);
     let told = rows.iter().filter(|row| script.endings.iter().any(|ending| ending.key == row.key));
     assert_eq!(told.count(), rows.len(), "nothing is kept that is not told");
-    let line = |ending: &Ending| {
+    let line = |ending: &MessageEnded| {
         let (turn, run) = TurnId::of_answer(&ending.key.message).unwrap();
         let how = match &ending.outcome {
             Outcome::Complete => "complete",
@@ -66,7 +66,7 @@ fn inputs_end_in_one_order_however_they_do() {
 }
 
 #[test]
-fn a_stopped_turn_that_has_said_nothing_has_an_answer_in_its_place() {
+fn stopped_silent_turn_has_an_empty_answer() {
     let mut script = Script::new();
     script.open("x");
     script.command(control("s", ControlKind::StopTurn(turn("x"))));
@@ -105,7 +105,7 @@ fn what_the_store_refuses_fails_where_it_would_have_stood() {
     assert_eq!(script.handle(Input::Committed(refused)), ["end x run 0 unstorable"]);
     let ending = &script.endings[0];
     assert_eq!((&ending.key, ending.position), (&answer.key, answer.placement.position));
-    // Whoever writes the commit writes this instead.
+    // The writer of the commit writes this instead.
     let row = FailedMessage::unstorable(&answer, "22P05".to_owned());
     assert_eq!(Outcome::Failed(row.failure), ending.outcome);
     assert_eq!((row.key, row.position, row.batch_type), (answer.key, ending.position, ending.batch_type));

@@ -1,4 +1,4 @@
-//! What follows a turn: tasks, and heartbeats.
+//! What follows a turn: tasks, and continuations.
 
 use super::*;
 
@@ -39,23 +39,23 @@ fn what_follows_a_turn_leaves_with_its_commit() {
 }
 
 #[test]
-fn a_heartbeat_continues_its_batch() {
+fn continuation_continues_its_batch() {
     let mut script = Script::new();
     script.task("t1");
     script.say(0, &["ok!"]);
     let batch = script.last_commit().turns[0].messages[0].placement.position;
-    let beat = |id: &str, continues: Value| {
+    let continuation = |id: &str, continues: Value| {
         let metadata = Metadata::new(json!({ "continues": continues }).as_object().unwrap().clone()).unwrap();
         Command::Task(Task { metadata, ..task_of(id, "go on") })
     };
-    script.command(beat("t2", json!(batch.to_string())));
+    script.command(continuation("t2", json!(batch.to_string())));
     script.say(0, &["more!"]);
     let places: Vec<_> = script.last_commit().turns[0].messages.iter().map(|m| m.placement).collect();
     assert!(
         places.iter().all(|place| place.batch_id == batch && place.batch_type == BatchType::Continuation)
     );
     for nonsense in [json!("9223372036854775807"), json!("-1"), json!(5), json!("x")] {
-        script.command(beat(&format!("t{}", script.seq), nonsense));
+        script.command(continuation(&format!("t{}", script.seq), nonsense));
         script.say(0, &["own!"]);
         let first = script.last_commit().turns[0].messages[0].placement;
         assert_eq!((first.batch_id, first.batch_type), (first.position, BatchType::AgentToAgent));
@@ -76,7 +76,7 @@ fn a_failed_turn_is_followed_by_nothing() {
 }
 
 #[test]
-fn a_persons_turn_without_valid_credentials_pauses_its_agent_wherever_it_lives() {
+fn auth_failure_of_foreground_turn_pauses_its_agent() {
     let mut script = Script::new();
     script.open("x");
     script.say(0, &[r#"error:{"class": "auth"}"#]);
@@ -112,7 +112,7 @@ fn sent(script: &Script) -> Vec<Outgoing> {
 }
 
 #[test]
-fn an_answer_that_asks_for_it_is_followed_by_a_heartbeat() {
+fn answer_asking_for_continuation_gets_one() {
     let mut script = Script::new();
     let mut command = opened("x", 0, BusyPolicy::Reject);
     if let Command::Turn(opened) = &mut command {
@@ -128,7 +128,7 @@ fn an_answer_that_asks_for_it_is_followed_by_a_heartbeat() {
         assert_eq!(next.turn, turn(&format!("h{}", answer.placement.position)));
         assert_eq!(next.metadata.get("continues"), Some(&json!(answer.placement.batch_id.to_string())));
         assert_eq!(next.metadata.get("synthetic"), Some(&json!(true)));
-        assert_eq!(next.metadata.get("heartbeat"), Some(&json!(number)));
+        assert_eq!(next.metadata.get("continuation_number"), Some(&json!(number)));
         assert_eq!(
             (next.options.busy_policy, next.run, next.options.work_request),
             (BusyPolicy::Enqueue, 0, true)
@@ -159,11 +159,11 @@ fn a_task_goes_on_with_a_task() {
 }
 
 #[test]
-fn heartbeats_have_an_end() {
+fn continuations_in_a_row_are_limited() {
     let mut script = Script::new();
     let mut command = opened("x", 0, BusyPolicy::Enqueue);
     let mut map = serde_json::Map::new();
-    map.insert("heartbeat".to_owned(), json!(50));
+    map.insert("continuation_number".to_owned(), json!(50));
     if let Command::Turn(opened) = &mut command {
         opened.metadata = Metadata::new(map).unwrap();
         opened.options.memory = true;
@@ -173,11 +173,11 @@ fn heartbeats_have_an_end() {
     let [Outgoing::Task(memory)] = &sent(&script)[..] else { panic!("{:?}", sent(&script)) };
     assert_eq!(memory.kind, TaskKind::Memory, "the batch has ended here");
     let counters = script.machine.take_counters();
-    assert_eq!((counters.heartbeats, counters.heartbeats_refused), (0, 1));
+    assert_eq!((counters.continuations, counters.continuations_rejected), (0, 1));
 }
 
 #[test]
-fn who_stops_a_turn_wants_no_heartbeat() {
+fn stopping_a_turn_prevents_its_continuation() {
     let mut script = Script::new();
     script.open("x");
     script.say(0, &["more:on"]);

@@ -19,7 +19,7 @@ fn tasks_run_in_order_one_at_a_time() {
     assert_eq!(commit.turns[0].messages[0].metadata.get("task_id"), Some(&json!("t3")));
     let write = &commit.agents[commit.turns[0].agent.unwrap()];
     assert_eq!((write.head, write.guard), (write.guard, write.head), "the head moves with its turn");
-    assert_eq!((write.wait, write.failures), (Wait::Keep, 0));
+    assert_eq!((write.wait, write.failures), (BackoffChange::Keep, 0));
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn a_failing_task_stays_at_the_head_and_its_agent_backs_off() {
     script.task("t2");
     script.say(0, &["error:{}"]);
     let write = script.last_commit().agents[0].clone();
-    let Wait::Start(delay) = write.wait else { panic!("{write:?}") };
+    let BackoffChange::Start(delay) = write.wait else { panic!("{write:?}") };
     assert!((60_000..=120_000).contains(&delay), "{delay}");
     assert_eq!((write.failures, write.run, write.head), (1, 1, Position::from_stored(0)));
     assert!(script.last_commit().failed_tasks.is_empty());
@@ -39,7 +39,7 @@ fn a_failing_task_stays_at_the_head_and_its_agent_backs_off() {
     let said = script.say(0, &["ok!"]);
     assert_eq!(said, ["end task run 1 complete", "start task run 0"]);
     let write = &script.commits[script.commits.len() - 1].agents[0];
-    assert_eq!((write.wait, write.failures, write.run), (Wait::Clear, 0, 0));
+    assert_eq!((write.wait, write.failures, write.run), (BackoffChange::Clear, 0, 0));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn retry_after_is_a_floor() {
     let mut script = Script::new();
     script.task("t1");
     script.say(0, &[r#"error:{"retry_after": 7200}"#]);
-    assert_eq!(script.last_commit().agents[0].wait, Wait::Start(7_200_000));
+    assert_eq!(script.last_commit().agents[0].wait, BackoffChange::Start(7_200_000));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn an_auth_error_pauses_the_agent_until_somebody_resumes_it() {
     script.task("t1");
     script.say(0, &[r#"error:{"class": "auth"}"#]);
     let write = &script.last_commit().agents[0];
-    assert!(write.paused && write.failures == 0 && write.wait == Wait::Keep);
+    assert!(write.paused && write.failures == 0 && write.wait == BackoffChange::Keep);
     assert!(script.later(200_000).is_empty());
     assert_eq!(script.command(control("r", ControlKind::Resume)), ["start task run 1"]);
     assert!(!script.last_commit().agents[0].paused);
@@ -120,7 +120,7 @@ fn operators_pause_resume_and_clear() {
     script.say(0, &["error:{}"]);
     assert_eq!(script.command(control("c", ControlKind::ClearBackoff)), ["start task run 1"]);
     let write = &script.last_commit().agents[0];
-    assert_eq!((write.wait, write.failures, write.run), (Wait::Clear, 0, 1));
+    assert_eq!((write.wait, write.failures, write.run), (BackoffChange::Clear, 0, 1));
     assert!(script.command(control("p", ControlKind::Pause)).is_empty(), "the same act again does nothing");
     let audit: Vec<_> = script.commits.iter().flat_map(|commit| &commit.audit).collect();
     assert_eq!(

@@ -1,0 +1,252 @@
+//! Finding what the store refuses in one commit, and writing everything else.
+//!
+//! Entry type: [`CommitParts`]. The writer of commits tries each part [`alone`](CommitParts::alone), says what came of it, and writes
+//! the [`rest`](Parts::rest).
+//!
+//! What is written alone moves no checkpoint, so that a crash in between reads it again and finds it done. The rest of the
+//! commit, with the checkpoint, comes last.
+
+use std::sync::Arc;
+
+use model::{
+    Chunk, DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageKey, Metadata,
+    Outcome, Position, Seq, TurnId,
+};
+use serde_json::Value;
+
+use crate::action::Action;
+use crate::commit::Commit;
+use crate::types::{AgentWrite, AuditWrite, Fallback, OutboxBatch, Outgoing, TurnStatus, TurnWrite};
+
+/// As [`model::ControlKind::name`] has it.
+const STOP_TURN: &str = "stop_turn";
+/// What is done to an agent's own row; the same.
+const OF_AGENTS: [&str; 3] = ["pause", "resume", "clear_backoff"];
+/// The code of a turn whose messages the store refuses.
+const UNSTORABLE: &str = "unstorable";
+
+/// A commit that is taken apart, and what the store has refused of it.
+#[derive(Debug)]
+pub struct CommitParts {
+    rest: Commit,
+    /// In the order of their places: each message of a thread names the one before it.
+    untried: std::vec::IntoIter<Part>,
+    /// Indices in `rest.agents` of what has been written with its turn.
+    written: Vec<usize>,
+    /// Messages that were refused, with what the store said: they have become dead letters.
+    pub unstorable: Vec<(MessageKey, String)>,
+    /// Turns whose messages were refused, with what the store said: they have failed.
+    pub refused: Vec<(TurnId, String)>,
+}
+
+/// What is tried alone.
+#[derive(Debug)]
+pub enum Part {
+    /// A bare message.
+    Message(Message),
+    /// A turn with all that it writes.
+    Turn(TurnWrite),
+}
+
+impl Part {
+    /// Of its first message.
+    fn position(&self) -> Option<Position> {
+        let first = match self {
+            Self::Message(message) => Some(message),
+            Self::Turn(turn) => turn.messages.first(),
+        };
+        first.map(|message| message.placement.position)
+    }
+}
+
+impl CommitParts {
+    /// Takes a commit apart.
+    pub fn of(mut commit: Commit) -> Self {
+        let messages = std::mem::take(&mut commit.messages).into_iter().map(Part::Message);
+        let turns = std::mem::take(&mut commit.turns).into_iter().map(Part::Turn);
+        let mut untried: Vec<Part> = messages.chain(turns).collect();
+        untried.sort_by_key(Part::position);
+        Self {
+            untried: untried.into_iter(),
+            rest: commit,
+            written: Vec::new(),
+            unstorable: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+
+    /// What is tried next.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "between two of them it has to be told what came of the first"
+    )]
+    pub fn next(&mut self) -> Option<Part> {
+        self.untried.next()
+    }
+
+    /// The commit that writes this part alone, with all that must not be missing when it is found done later.
+    pub fn alone(&self, part: &Part) -> Commit {
+        let rest = &self.rest;
+        let mut alone = Commit::empty(rest.partition, rest.epoch, Seq(0), rest.position_high_water);
+        match part {
+            Part::Message(message) => {
+                // What was saved of it would be a message again, should the rest never be written.
+                alone.ended_spills = keep(&rest.ended_spills, |key| *key == message.key);
+                alone.messages.push(message.clone());
+            }
+            Part::Turn(turn) => {
+                let write = turn.agent.and_then(|index| rest.agents.get(index));
+                alone.agents.extend(write.cloned());
+                alone.failed_tasks =
+                    keep(&rest.failed_tasks, |failed| write.is_some_and(|write| write.agent == failed.agent));
+                alone.ended_turns = keep(&rest.ended_turns, |(_, ended)| *ended == turn.turn);
+                alone.ended_spills = keep(&rest.ended_spills, |key| answers(key, &turn.turn));
+                alone.audit = keep(&rest.audit, |audit| is_done_with(audit, &turn.turn, write));
+                alone.outbox = own_batch(turn, rest);
+                alone.turns.push(TurnWrite { agent: write.map(|_| 0), ..turn.clone() });
+            }
+        }
+        alone
+    }
+
+    /// The part has been written.
+    pub fn wrote(&mut self, part: Part) {
+        if let Part::Turn(turn) = part {
+            // The batch that was written with it is part of the one that comes with the rest.
+            self.rest.sent.extend(own_batch(&turn, &self.rest).map(|batch| batch.id));
+            let write = turn.agent.and_then(|index| self.rest.agents.get(index));
+            self.rest.audit.retain(|audit| !is_done_with(audit, &turn.turn, write));
+            self.written.extend(turn.agent);
+        }
+    }
+
+    /// The store has refused the part: `detail` is what it said.
+    pub fn refuse(&mut self, part: Part, detail: String) {
+        match part {
+            Part::Message(message) => {
+                let key = message.key.clone();
+                self.rest.failed_messages.push(FailedMessage::unstorable(&message, detail.clone()));
+                self.rest.dead_letters.push(dead_letter(message, &detail));
+                self.unstorable.push((key, detail));
+            }
+            Part::Turn(turn) => {
+                if let Some(batch) = &mut self.rest.outbox {
+                    apply_refusal(batch, &turn.turn);
+                }
+                // The last of its messages is its answer.
+                let answer = turn.messages.last();
+                self.rest
+                    .failed_messages
+                    .extend(answer.map(|answer| FailedMessage::unstorable(answer, detail.clone())));
+                self.refused.push((turn.turn.clone(), detail.clone()));
+                self.write_otherwise(turn.on_refusal, detail);
+            }
+        }
+    }
+
+    fn write_otherwise(&mut self, on_refusal: Fallback, text: String) {
+        let rest = &mut self.rest;
+        match on_refusal {
+            Fallback::Turn(mut failed) => {
+                (failed.code, failed.text) = (UNSTORABLE.to_owned(), text);
+                rest.failed_turns.retain(|other| other.opened.turn != failed.opened.turn);
+                rest.failed_turns.push(*failed);
+            }
+            Fallback::Task(mut failed) => {
+                (failed.code, failed.text) = (UNSTORABLE.to_owned(), text);
+                // A task that was stopped has a mark already, and one statement writes a row once.
+                let same = (failed.agent.clone(), failed.position);
+                rest.failed_tasks.retain(|other| (&other.agent, other.position) != (&same.0, same.1));
+                rest.failed_tasks.push(failed);
+            }
+        }
+    }
+
+    /// What is left to be written, with the checkpoint.
+    pub fn rest(&mut self) -> &Commit {
+        let written = std::mem::take(&mut self.written);
+        let mut index = 0..;
+        self.rest.agents.retain(|_| index.next().is_some_and(|index| !written.contains(&index)));
+        &self.rest
+    }
+}
+
+/// Puts right what a machine decided of a commit that was applied but for these: it took the messages for complete, and what
+/// was to be published of the turns is not true any more.
+pub fn apply_refusals(actions: &mut [Action], unstorable: &[(MessageKey, String)], refused: &[TurnId]) {
+    for action in actions {
+        match action {
+            Action::End(ending) => {
+                if let Some((_, detail)) = unstorable.iter().find(|(key, _)| *key == ending.key) {
+                    ending.outcome = Outcome::Failed(MessageFailure::Unstorable { detail: detail.clone() });
+                }
+            }
+            Action::Send(batch) => refused.iter().for_each(|turn| apply_refusal(batch, turn)),
+            _ => {}
+        }
+    }
+}
+
+/// Takes a refused turn out of what is published: it has failed, and nothing follows from it.
+fn apply_refusal(batch: &mut OutboxBatch, turn: &TurnId) {
+    batch.outgoing.retain(|outgoing| match outgoing {
+        Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => !is_of(outgoing, turn),
+        Outgoing::TurnEnded(_) => true,
+    });
+    for outgoing in &mut batch.outgoing {
+        if let Outgoing::TurnEnded(ended) = outgoing
+            && ended.turn == *turn
+        {
+            ended.status = TurnStatus::Failed;
+            ended.code = Some(UNSTORABLE.to_owned());
+            (ended.message, ended.batch) = (None, None);
+        }
+    }
+}
+
+/// What of the outbox goes with this turn alone, under a number that no other batch has: the turn's own first position.
+fn own_batch(turn: &TurnWrite, commit: &Commit) -> Option<OutboxBatch> {
+    let id: Position = turn.messages.first()?.placement.position;
+    let outgoing = keep(&commit.outbox.as_ref()?.outgoing, |outgoing| is_of(outgoing, &turn.turn));
+    (!outgoing.is_empty()).then_some(OutboxBatch { id, outgoing })
+}
+
+/// What follows from a turn names it in its metadata.
+fn is_of(outgoing: &Outgoing, turn: &TurnId) -> bool {
+    let names = |metadata: &Metadata| metadata.get("turn_id").and_then(Value::as_str) == Some(turn.as_str());
+    match outgoing {
+        Outgoing::TurnEnded(ended) => ended.turn == *turn,
+        Outgoing::TurnOpened(opened) => names(&opened.metadata),
+        Outgoing::Task(task) => names(&task.metadata),
+        Outgoing::Pause(pause) => pause.turn == *turn,
+    }
+}
+
+/// Says of the turn, or of its agent, what is written with it: the one must not be there without the other.
+fn is_done_with(audit: &AuditWrite, turn: &TurnId, write: Option<&AgentWrite>) -> bool {
+    let is_of_turn = audit.what == STOP_TURN && audit.target.as_deref() == Some(turn.as_str());
+    let is_of_agent = write.is_some_and(|write| write.agent == audit.subject);
+    is_of_turn || (is_of_agent && OF_AGENTS.contains(&audit.what.as_str()))
+}
+
+fn answers(key: &MessageKey, turn: &TurnId) -> bool {
+    TurnId::of_answer(&key.message).is_some_and(|(of, _)| of == *turn)
+}
+
+fn keep<T: Clone>(all: &[T], wanted: impl Fn(&T) -> bool) -> Vec<T> {
+    all.iter().filter(|one| wanted(one)).cloned().collect()
+}
+
+fn dead_letter(message: Message, detail: &str) -> DeadLetter {
+    let chunk = Chunk { metadata: message.metadata, ..Chunk::content(0, &message.content, true) };
+    let source = DeadLetterSource::Message {
+        key: message.key,
+        attempt: message.attempt,
+        chunks: vec![Arc::new(chunk)],
+        failure: MessageFailure::Unstorable { detail: detail.to_owned() },
+    };
+    DeadLetter { seq: Seq(0), source }
+}
+
+#[cfg(test)]
+mod tests;

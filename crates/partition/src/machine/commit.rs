@@ -1,0 +1,272 @@
+//! Turning what has ended into commits.
+
+use std::collections::BTreeMap;
+
+use model::{
+    Bucket, DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, Outcome, Placement,
+    Position, Seq, Timestamp, TurnId,
+};
+
+use super::{Ended, InFlight, InFlightCommit, NO_SLOT, Partition, refused_size};
+use crate::action::{Action, MessageEnded};
+use crate::commit::Commit;
+use crate::messages::Slot;
+use crate::open::{OpenMessage, Phase};
+use crate::stream_clock::StreamClock;
+use crate::turn_state::TurnPhase;
+use crate::types::{OpenTurn, Outgoing};
+
+impl Partition {
+    /// Builds a commit when none is in flight and there is something to write. What it covers leaves the holds at
+    /// once: the commit is applied as a whole, or the machine is dropped with them.
+    pub(super) fn commit_if_ready(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+        if self.in_flight.is_some() {
+            return;
+        }
+        let mut commit = Commit::empty(self.id, self.epoch, self.checkpoint, self.positions.high_water());
+        let (mut in_flight, mut outgoing) = (InFlightCommit::default(), Vec::new());
+        self.add_ended(&mut commit, &mut in_flight.ended, &mut outgoing, now, actions);
+        self.add_tasks(&mut commit, now);
+        in_flight.more = self.add_writes(&mut commit);
+        self.add_spills(&mut commit, now);
+        commit.outbox = self.outbox(outgoing, now);
+        commit.checkpoint = self.low().max(self.checkpoint);
+        commit.position_high_water = self.positions.high_water();
+        if commit.is_empty() && !self.is_due(commit.checkpoint, now) {
+            return;
+        }
+        commit.sent = std::mem::take(&mut self.sent);
+        commit.ended_spills.append(&mut self.orphans);
+        in_flight.tasks = commit.tasks.iter().map(|task| task.queued.clone()).collect();
+        in_flight.outbox.clone_from(&commit.outbox);
+        in_flight.given = Some(self.positions.given());
+        self.checkpoint = commit.checkpoint;
+        self.committed_at = now;
+        self.in_flight = Some(in_flight);
+        actions.push(Action::Commit(commit));
+    }
+
+    /// A checkpoint that has moved, or rows of the outbox that may go, are written now and then without anything else.
+    fn is_due(&self, checkpoint: Seq, now: Timestamp) -> bool {
+        (checkpoint > self.checkpoint || !self.sent.is_empty())
+            && now.since_ms(self.committed_at) >= self.limits.checkpoint_ms
+    }
+
+    fn add_ended(
+        &mut self,
+        commit: &mut Commit,
+        in_flight: &mut Vec<InFlight>,
+        outgoing: &mut Vec<Outgoing>,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        let mut size = 0;
+        while commit.weight() < self.limits.commit_turns && size < self.limits.commit_bytes {
+            let Some(ended) = self.ended.pop_front() else { break };
+            match ended {
+                Ended::Entry { seq, subject, payload, refusal } => {
+                    self.holds.remove(&(seq, NO_SLOT));
+                    self.refused_bytes = self.refused_bytes.saturating_sub(refused_size(&payload));
+                    let source = DeadLetterSource::Entry { subject, payload, refusal };
+                    let letter = DeadLetter { seq, source };
+                    size += letter.size();
+                    commit.dead_letters.push(letter);
+                }
+                Ended::Message(slot) => {
+                    let Some((position, outcome)) = self.add_message(slot, commit, &mut size, now) else {
+                        continue;
+                    };
+                    in_flight.push(InFlight::Message { slot, position, outcome });
+                }
+                Ended::Turn(id) => {
+                    in_flight.extend(self.add_turn(&id, commit, outgoing, now, actions));
+                    let written = commit.turns.last().filter(|turn| turn.turn == id);
+                    size += written.map_or(256, |turn| turn.messages.iter().map(Message::size).sum());
+                }
+            }
+        }
+    }
+
+    fn add_message(
+        &mut self,
+        slot: Slot,
+        commit: &mut Commit,
+        size: &mut usize,
+        now: Timestamp,
+    ) -> Option<(Position, Outcome)> {
+        let open = self.messages.get_mut(slot)?;
+        if let Some((seq, _)) = open.hold.take() {
+            self.holds.remove(&(seq, slot));
+        }
+        if open.is_saved {
+            commit.ended_spills.push(open.key.clone());
+        }
+        let position = self.positions.next(Bucket::of(&open.key.thread), now);
+        let failure = match open.failure.clone().map_or_else(|| message(open, position), Err) {
+            Ok(message) => {
+                *size += message.size();
+                self.counters.ambiguous_calls += batches::ambiguous_calls(message.tool_calls.as_ref()) as u64;
+                commit.messages.push(message);
+                return Some((position, Outcome::Complete));
+            }
+            Err(failure) => failure,
+        };
+        let letter = dead_letter(open, failure.clone());
+        *size += letter.size();
+        commit.dead_letters.push(letter);
+        commit.failed_messages.push(FailedMessage {
+            key: open.key.clone(),
+            position,
+            attempt: open.attempt,
+            role: open.role,
+            batch_type: open.batch_type(),
+            failure: failure.clone(),
+        });
+        Some((position, Outcome::Failed(failure)))
+    }
+
+    /// Saves what holds the checkpoint back for too long, lowest first.
+    fn add_spills(&mut self, commit: &mut Commit, now: Timestamp) {
+        let time = self.clock.now(now);
+        let mut size = commit.size();
+        let mut saved = Vec::new();
+        for &(seq, slot) in &self.holds {
+            let Some(since) = self.held_since(seq, slot) else { continue };
+            // A reader that was set back may stand before it.
+            let lag = self.last_seq.0.saturating_sub(seq.0);
+            if now.since_ms(since) < self.limits.spill_after_ms && lag < self.limits.spill_after_entries {
+                break;
+            }
+            saved.push((seq, slot));
+            if let Some(open) = self.messages.get_mut(slot) {
+                size += open.unsaved_bytes();
+                open.hold = None;
+                // Until the reader has caught up, its ages are those of its restoring.
+                let is_behind = open.is_restored && !self.has_caught_up;
+                commit.spilled_messages.push(open.save(if is_behind { StreamClock::START } else { time }));
+            } else if let Some(opened) = self.table.save(seq) {
+                size += opened.size();
+                commit.open_turns.push(OpenTurn { opened, seq });
+            }
+            if size >= self.limits.commit_bytes {
+                break;
+            }
+        }
+        for hold in saved {
+            self.holds.remove(&hold);
+            self.counters.spills += 1;
+        }
+    }
+
+    /// Since when an entry is kept for something that can be saved.
+    fn held_since(&self, seq: Seq, slot: Slot) -> Option<Timestamp> {
+        if slot == NO_SLOT {
+            let turn = self.table.turns.get(self.table.held.get(&seq)?)?;
+            return turn.hold.map(|(_, since)| since).filter(|_| turn.phase != TurnPhase::Ended);
+        }
+        let open = self.messages.get(slot).filter(|open| open.phase == Phase::Live)?;
+        open.hold.map(|(_, since)| since)
+    }
+
+    /// The commit has been applied, but for the turns that the store refused.
+    pub(super) fn committed(
+        &mut self,
+        refused: Vec<(TurnId, String)>,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(in_flight) = self.in_flight.take() else { return };
+        let InFlightCommit { ended, tasks, more, outbox, given } = in_flight;
+        self.committed = given.unwrap_or(self.committed);
+        self.commands.stored(self.checkpoint);
+        let mut refused: BTreeMap<TurnId, String> = refused.into_iter().collect();
+        for ended in ended {
+            match ended {
+                InFlight::Message { slot, position, outcome } => {
+                    self.message_committed(slot, position, outcome, actions);
+                }
+                InFlight::Turn(turn) => {
+                    let refused = refused.remove(&turn.id);
+                    self.turn_committed(turn, refused, now, actions);
+                }
+            }
+        }
+        self.counters.tasks += tasks.len() as u64;
+        for queued in tasks {
+            let agent = queued.task.agent.clone();
+            let window = self.limits.queue_window;
+            self.table.queue(&agent, |queue| queue.push(queued, window));
+            self.table.make_ready(&agent.thread());
+        }
+        for agent in more {
+            self.table.queue(&agent, scheduling::AgentQueue::settle);
+            self.table.make_ready(&agent.thread());
+        }
+        if let Some(batch) = outbox {
+            self.unsent += 1;
+            actions.push(Action::Send(batch));
+        }
+        self.take_commands(now, actions);
+    }
+
+    fn message_committed(
+        &mut self,
+        slot: Slot,
+        position: Position,
+        outcome: Outcome,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(open) = self.messages.remove(slot) else { return };
+        // Of a chunk that came while the commit was under way.
+        if let Some((seq, _)) = open.hold {
+            self.holds.remove(&(seq, slot));
+        }
+        self.counters.completed += u64::from(outcome == Outcome::Complete);
+        self.remember(open.key.clone());
+        let chunks = open.released.len() as u32;
+        let (batch_type, frame) = (open.batch_type(), self.frames.next(&open.key.thread));
+        let (key, attempt, role) = (open.key, open.attempt, open.role);
+        actions.push(Action::End(MessageEnded {
+            key,
+            attempt,
+            role,
+            batch_type,
+            position,
+            chunks,
+            outcome,
+            frame,
+        }));
+    }
+}
+
+/// A bare stream of chunks, which no turn has opened: a batch of its own.
+fn message(open: &OpenMessage, position: Position) -> Result<Message, MessageFailure> {
+    let folded = batches::fold(&open.released)
+        .map_err(|error| MessageFailure::Unstorable { detail: error.to_string() })?;
+    Ok(Message {
+        key: open.key.clone(),
+        placement: Placement {
+            position,
+            batch_id: position,
+            sequence_num: 0,
+            batch_type: model::BatchType::SystemTrigger,
+        },
+        role: open.role,
+        content: folded.content,
+        tool_calls: folded.tool_calls,
+        tool_call_id: None,
+        metadata: folded.metadata,
+        token_count: folded.token_count,
+        attempt: open.attempt,
+    })
+}
+
+fn dead_letter(open: &OpenMessage, failure: MessageFailure) -> DeadLetter {
+    let source = DeadLetterSource::Message {
+        key: open.key.clone(),
+        attempt: open.attempt,
+        chunks: open.chunks_by_id(),
+        failure,
+    };
+    DeadLetter { seq: open.first_seq, source }
+}

@@ -1,0 +1,534 @@
+//! Ended turns, new tasks and acts, turned into what a commit writes.
+
+use model::{
+    BatchType, Bucket, ChunkKind, ErrorClass, FailedMessage, FrameNumber, Message, MessageFailure,
+    MessageKey, Metadata, Outcome, Placement, Position, QueuedTask, RetryHint, Role, TaskKind, Timestamp,
+    TurnError, TurnId,
+};
+use serde_json::json;
+
+use super::follow_ups::{self, Continuation};
+use super::{InFlight, NO_SLOT, Partition};
+use crate::action::{Action, BufferState, MessageEnded, Report};
+use crate::commit::Commit;
+use crate::open::OpenMessage;
+use crate::turn_state::{Source, Turn, TurnEnd, TurnTable, batch_type_of};
+use crate::types::{
+    AgentWrite, BackoffChange, FailedTask, FailedTurn, Fallback, OutboxBatch, Outgoing, TaskWrite, TurnEnded,
+    TurnStatus, TurnWrite,
+};
+
+/// Only the stored head decides.
+const ANY: Position = Position::MAX;
+
+/// A turn whose commit is under way.
+#[derive(Debug)]
+pub(super) struct TurnInFlight {
+    pub(super) id: TurnId,
+    position: Position,
+    outcome: Outcome,
+    /// The agent waits for so long from the commit on, ms.
+    wait_ms: Option<i64>,
+}
+
+/// What a failure means for a task.
+struct Judgement {
+    class: ErrorClass,
+    floor_ms: i64,
+    /// It counts as a failure of the agent.
+    counts: bool,
+}
+
+impl Partition {
+    pub(super) fn add_turn(
+        &mut self,
+        id: &TurnId,
+        commit: &mut Commit,
+        outgoing: &mut Vec<Outgoing>,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) -> Option<InFlight> {
+        if let Some(seq) = self.table.release(id) {
+            self.holds.remove(&(seq, NO_SLOT));
+        }
+        let turn = self.table.turns.get_mut(id)?;
+        if let Some((seq, audited)) = turn.stopped_by.take() {
+            self.holds.remove(&(seq, NO_SLOT));
+            commit.audit.push(audited);
+        }
+        if turn.is_saved {
+            commit.ended_turns.push((turn.thread.clone(), id.clone()));
+        }
+        if let Some(slot) = turn.slot {
+            let open = self.messages.get_mut(slot)?;
+            if let Some((seq, _)) = open.hold.take() {
+                self.holds.remove(&(seq, slot));
+            }
+            if open.is_saved {
+                commit.ended_spills.push(open.key.clone());
+            }
+        }
+        let end = turn.end.clone()?;
+        let (position, outcome, wait_ms) = match self.messages_of(id, &end, now) {
+            Ok(messages) => {
+                let position = messages.last().map_or(ANY, |message| message.placement.position);
+                (position, self.complete(id, messages, &end, commit, outgoing), None)
+            }
+            Err(failure) => {
+                let (slot, time) = (self.table.turns.get(id).and_then(|turn| turn.slot), self.clock.now(now));
+                let buffer =
+                    slot.and_then(|slot| self.messages.get(slot)).map(|open| open.buffer_state(time));
+                let position = self.add_failed_message(id, &failure, commit, now)?;
+                let (outcome, wait_ms) = self.failed(id, failure, buffer, commit, outgoing, actions);
+                (position, outcome, wait_ms)
+            }
+        };
+        Some(InFlight::Turn(TurnInFlight { id: id.clone(), position, outcome, wait_ms }))
+    }
+
+    /// What clients are told who come later; its place among the ends of the thread.
+    fn add_failed_message(
+        &mut self,
+        id: &TurnId,
+        failure: &MessageFailure,
+        commit: &mut Commit,
+        now: Timestamp,
+    ) -> Option<Position> {
+        let turn = self.table.turns.get(id)?;
+        let position = self.positions.next(Bucket::of(&turn.thread), now);
+        let open = turn.slot.and_then(|slot| self.messages.get(slot));
+        commit.failed_messages.push(FailedMessage {
+            key: MessageKey { thread: turn.thread.clone(), message: id.answer(turn.run) },
+            position,
+            attempt: open.map_or(0, |open| open.attempt),
+            role: Role::Assistant,
+            batch_type: turn.batch_type(),
+            failure: failure.clone(),
+        });
+        Some(position)
+    }
+
+    /// Input, steps and answer, with their places; or why there are none.
+    fn messages_of(
+        &mut self,
+        id: &TurnId,
+        end: &TurnEnd,
+        now: Timestamp,
+    ) -> Result<Vec<Message>, MessageFailure> {
+        let ending = match end {
+            TurnEnd::Complete => batches::Ending::Final,
+            TurnEnd::Stopped => batches::Ending::Stopped,
+            TurnEnd::Failed(failure) => return Err(failure.clone()),
+        };
+        let Some(turn) = self.table.turns.get(id) else { return Ok(Vec::new()) };
+        let open = turn.slot.and_then(|slot| self.messages.get(slot));
+        let released = open.map(|open| open.released.as_slice()).unwrap_or_default();
+        let folded = batches::fold_turn(released, ending)
+            .map_err(|error| MessageFailure::Unstorable { detail: error.to_string() })?;
+        let (bucket, attempt) = (Bucket::of(&turn.thread), open.map_or(0, |open| open.attempt));
+        let mut messages = Vec::with_capacity(folded.len() + 1);
+        messages.push(input_message(turn, self.positions.next(bucket, now)));
+        let (batch_id, last) = (messages[0].placement.batch_id, folded.len());
+        let mut results = (0, 0);
+        for (number, folded) in (1_usize..).zip(folded) {
+            results = if results.0 == folded.step { (results.0, results.1 + 1) } else { (folded.step, 0) };
+            let message = match folded.role {
+                _ if number == last => id.answer(turn.run),
+                Role::Tool => id.result(turn.run, folded.step, results.1),
+                Role::Assistant | Role::User | Role::System => {
+                    results.1 = 0;
+                    id.step(turn.run, folded.step)
+                }
+            };
+            let placement = Placement {
+                position: self.positions.next(bucket, now),
+                batch_id,
+                sequence_num: number as i32,
+                batch_type: messages[0].placement.batch_type,
+            };
+            self.counters.ambiguous_calls += batches::ambiguous_calls(folded.tool_calls.as_ref()) as u64;
+            messages.push(Message {
+                key: MessageKey { thread: turn.thread.clone(), message },
+                placement,
+                role: folded.role,
+                content: folded.content,
+                tool_calls: folded.tool_calls,
+                tool_call_id: folded.tool_call_id,
+                metadata: folded.metadata,
+                token_count: folded.token_count,
+                attempt,
+            });
+        }
+        Ok(messages)
+    }
+
+    fn complete(
+        &mut self,
+        id: &TurnId,
+        messages: Vec<Message>,
+        end: &TurnEnd,
+        commit: &mut Commit,
+        outgoing: &mut Vec<Outgoing>,
+    ) -> Outcome {
+        let batch = messages.first().map(|message| message.placement.batch_id);
+        let is_stopped = *end == TurnEnd::Stopped;
+        let outcome = if is_stopped { Outcome::Stopped } else { Outcome::Complete };
+        let Some(turn) = self.table.turns.get(id) else { return outcome };
+        // An answer that was stopped asks for none: nothing of its producer's metadata is in it.
+        let continuation = follow_ups::continuation(turn, &messages);
+        self.counters.continuations += u64::from(matches!(continuation, Continuation::Next(_)));
+        self.counters.continuations_rejected += u64::from(continuation == Continuation::Rejected);
+        let status = if is_stopped { TurnStatus::Stopped } else { TurnStatus::Completed };
+        let answer = id.answer(turn.run);
+        let ended = TurnEnded { message: Some(answer.clone()), batch, ..turn_ended(turn, status, None) };
+        let (agent, ends_failed, on_refusal) = match &turn.source {
+            Source::Task(queued) => {
+                let queued = queued.clone();
+                let failed = failed_task(&queued, "stopped", "stopped by an operator");
+                if is_stopped {
+                    commit.failed_tasks.push(failed.clone());
+                }
+                let index = self.advance(&queued, commit);
+                (index, None, Fallback::Task(failed))
+            }
+            Source::Input(opened) => {
+                // A batch that goes on is followed by what follows it when it has ended.
+                if !is_stopped && !matches!(continuation, Continuation::Next(_)) {
+                    outgoing
+                        .extend(follow_ups::tasks(opened, &messages, batch).into_iter().map(Outgoing::Task));
+                }
+                let ends_failed = (turn.run > 0).then(|| turn.thread.clone());
+                let failed = FailedTurn {
+                    opened: (**opened).clone(),
+                    code: "unstorable".to_owned(),
+                    text: String::new(),
+                    is_retryable: false,
+                    partial: String::new(),
+                };
+                (None, ends_failed, Fallback::Turn(Box::new(failed)))
+            }
+        };
+        if let Continuation::Next(next) = continuation {
+            outgoing.push(*next);
+        }
+        outgoing.push(Outgoing::TurnEnded(ended));
+        commit.turns.push(TurnWrite { turn: id.clone(), messages, agent, ends_failed, on_refusal });
+        outcome
+    }
+
+    /// The task is done or given up: the head moves past it. The index of the write.
+    fn advance(&mut self, queued: &QueuedTask, commit: &mut Commit) -> Option<usize> {
+        let agent = &queued.task.agent;
+        if let Some(until) = self.table.queues.get(agent)?.waits_until() {
+            self.table.timers.remove(&(until, agent.clone()));
+        }
+        let (had_backoff, paused) = self.table.queue(agent, |queue| (queue.advance(), queue.paused));
+        let dirty = self.table.dirty.remove(agent);
+        let wait = match had_backoff {
+            true => BackoffChange::Clear,
+            false => dirty.map_or(BackoffChange::Keep, |dirty| dirty.wait),
+        };
+        commit.agents.push(AgentWrite {
+            agent: agent.clone(),
+            guard: queued.position,
+            head: queued.position,
+            run: 0,
+            failures: 0,
+            wait,
+            paused,
+            error: None,
+        });
+        Some(commit.agents.len() - 1)
+    }
+
+    fn failed(
+        &mut self,
+        id: &TurnId,
+        failure: MessageFailure,
+        buffer: Option<BufferState>,
+        commit: &mut Commit,
+        outgoing: &mut Vec<Outgoing>,
+        actions: &mut Vec<Action>,
+    ) -> (Outcome, Option<i64>) {
+        self.counters.turns_failed += 1;
+        let Some(turn) = self.table.turns.get(id) else { return (Outcome::Failed(failure), None) };
+        let (code, text) = (failure.code().to_owned(), failure.to_string());
+        let run = turn.run;
+        let ended = turn_ended(turn, TurnStatus::Failed, Some(code.clone()));
+        let judgement = judge(&failure);
+        let correlation_id = match &turn.source {
+            Source::Input(opened) => opened.options.correlation_id.clone(),
+            Source::Task(_) => None,
+        };
+        let wait_ms = match &turn.source {
+            Source::Input(opened) => {
+                let open = turn.slot.and_then(|slot| self.messages.get(slot));
+                commit.failed_turns.push(FailedTurn {
+                    opened: (**opened).clone(),
+                    code: code.clone(),
+                    text: text.clone(),
+                    is_retryable: judgement.class != ErrorClass::Permanent,
+                    partial: open.map(text_so_far).unwrap_or_default(),
+                });
+                outgoing.push(Outgoing::TurnEnded(ended));
+                if judgement.class == ErrorClass::Auth {
+                    outgoing.extend(follow_ups::pause(opened, run).map(Outgoing::Pause));
+                }
+                None
+            }
+            Source::Task(queued) => {
+                let queued = queued.clone();
+                let rules = turn.rules.unwrap_or_default();
+                let failures = self.table.queues.get(&queued.task.agent).map_or(0, |queue| queue.failures);
+                let is_last = judgement.counts
+                    && judgement.class == ErrorClass::Transient
+                    && rules.max_attempts.is_some_and(|most| failures + 1 >= most);
+                if is_last || judgement.class == ErrorClass::Permanent {
+                    commit.failed_tasks.push(failed_task(&queued, &code, &text));
+                    self.counters.tasks_failed += 1;
+                    self.advance(&queued, commit);
+                    outgoing.push(Outgoing::TurnEnded(ended));
+                    None
+                } else {
+                    let error = Some((code.clone(), text.clone()));
+                    self.keep(&queued, rules, &judgement, error, commit)
+                }
+            }
+        };
+        let (turn, backoff_ms) = (id.clone(), wait_ms);
+        let report = Report::TurnFailed { turn, run, code, text, backoff_ms, buffer, correlation_id };
+        actions.push(Action::Report(report));
+        (Outcome::Failed(failure), wait_ms)
+    }
+
+    /// The task stays at the head; its agent backs off, is paused, or tries again. How long it waits, ms.
+    fn keep(
+        &mut self,
+        queued: &QueuedTask,
+        rules: crate::types::TurnRules,
+        judgement: &Judgement,
+        error: Option<(String, String)>,
+        commit: &mut Commit,
+    ) -> Option<i64> {
+        let agent = &queued.task.agent;
+        let random = self.table.random();
+        let queue = self.table.queues.get_mut(agent)?;
+        let dirty = self.table.dirty.remove(agent).map_or(BackoffChange::Keep, |dirty| dirty.wait);
+        let (wait, wait_ms) = match (judgement.counts, judgement.class) {
+            (true, ErrorClass::Auth) => {
+                queue.paused = true;
+                queue.requeue_head();
+                (dirty, None)
+            }
+            (true, ErrorClass::Transient | ErrorClass::Permanent) => {
+                queue.fail();
+                let (base, cap) = (rules.backoff_base_ms, rules.backoff_cap_ms);
+                let delay = scheduling::backoff::delay_ms(queue.failures, base, cap, random);
+                let delay = delay.max(judgement.floor_ms);
+                self.counters.backoffs += 1;
+                (BackoffChange::Start(delay), Some(delay))
+            }
+            (false, _) => {
+                queue.requeue_head();
+                (dirty, None)
+            }
+        };
+        commit.agents.push(AgentWrite {
+            agent: agent.clone(),
+            guard: queued.position,
+            head: TurnTable::head(queue),
+            run: queue.run,
+            failures: queue.failures,
+            wait,
+            paused: queue.paused,
+            error: error.filter(|_| judgement.counts),
+        });
+        wait_ms
+    }
+
+    /// Tasks that were taken enter their queues.
+    pub(super) fn add_tasks(&mut self, commit: &mut Commit, now: Timestamp) {
+        let mut size = 0;
+        while commit.weight() < self.limits.commit_turns && size < self.limits.commit_bytes {
+            let Some((seq, task, digest)) = self.commands.incoming.pop_front() else { break };
+            self.holds.remove(&(seq, NO_SLOT));
+            size += task.size();
+            let position = self.positions.next(task.bucket(), now);
+            commit.tasks.push(TaskWrite { queued: QueuedTask { position, task }, digest });
+        }
+    }
+
+    /// What acts changed.
+    pub(super) fn add_writes(&mut self, commit: &mut Commit) -> Vec<model::AgentId> {
+        let writes = std::mem::take(&mut self.commands.writes);
+        for seq in writes.seqs {
+            self.holds.remove(&(seq, NO_SLOT));
+        }
+        commit.audit.extend(writes.audit);
+        commit.task_changes = writes.task_changes;
+        commit.failed_tasks.extend(writes.failed_tasks);
+        commit.dropped_turns = writes.dropped_turns;
+        for (agent, dirty) in std::mem::take(&mut self.table.dirty) {
+            let thread = agent.thread();
+            let Some(queue) = self.table.queues.get(&agent) else { continue };
+            if commit.agents.iter().any(|write| write.agent == agent) {
+                // The outcome of its turn has been written with this already.
+                continue;
+            }
+            commit.agents.push(AgentWrite {
+                guard: ANY,
+                head: TurnTable::head(queue),
+                run: queue.run,
+                failures: queue.failures,
+                wait: dirty.wait,
+                paused: queue.paused,
+                error: None,
+                agent,
+            });
+            self.table.tidy(&thread);
+        }
+        writes.more
+    }
+
+    pub(super) fn outbox(&mut self, outgoing: Vec<Outgoing>, now: Timestamp) -> Option<OutboxBatch> {
+        if outgoing.is_empty() {
+            return None;
+        }
+        let id = self.positions.next(Bucket::from_number(self.id.0), now);
+        Some(OutboxBatch { id, outgoing })
+    }
+
+    /// The commit of a turn's end has been applied. `refused` is what the store said of messages that it does not take.
+    pub(super) fn turn_committed(
+        &mut self,
+        ended: TurnInFlight,
+        refused: Option<String>,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        let TurnInFlight { id, position, mut outcome, wait_ms } = ended;
+        // Of a chunk that came while the commit was under way.
+        if let Some(seq) = self.table.release(&id) {
+            self.holds.remove(&(seq, NO_SLOT));
+        }
+        let Some(turn) = self.table.remove(&id) else { return };
+        if let Some(detail) = refused {
+            outcome = Outcome::Failed(MessageFailure::Unstorable { detail });
+        }
+        match &outcome {
+            Outcome::Stopped => self.counters.turns_stopped += 1,
+            Outcome::Complete => self.counters.turns_completed += 1,
+            Outcome::Failed(_) => {}
+        }
+        let open = turn.slot.and_then(|slot| {
+            let open = self.messages.remove(slot)?;
+            if let Some((seq, _)) = open.hold {
+                self.holds.remove(&(seq, slot));
+            }
+            Some(open)
+        });
+        if turn.is_abandoned {
+            actions.push(Action::Abandon { turn: id.clone(), run: turn.run });
+        }
+        let frame = self.frames.next(&turn.thread);
+        actions.push(Action::End(ending(&turn, open, position, outcome, frame)));
+        self.table.active -= 1;
+        if turn.is_task()
+            && let Some(queue) = self.table.queues.get_mut(&turn.agent)
+        {
+            queue.rest();
+            if let Some(ms) = wait_ms {
+                queue.wait_until(now.plus_ms(ms));
+            }
+        }
+        if let Some(lane) = self.table.thread_queues.get_mut(&turn.thread) {
+            lane.leave(&id);
+        }
+        self.table.make_ready(&turn.thread);
+    }
+}
+
+fn ending(
+    turn: &Turn,
+    open: Option<OpenMessage>,
+    position: Position,
+    outcome: Outcome,
+    frame: FrameNumber,
+) -> MessageEnded {
+    let key = MessageKey { thread: turn.thread.clone(), message: turn.id.answer(turn.run) };
+    let attempt = open.as_ref().map_or(0, |open| open.attempt);
+    let chunks = open.map_or(0, |open| open.released.len() as u32);
+    let (role, batch_type) = (Role::Assistant, turn.batch_type());
+    MessageEnded { key, attempt, role, batch_type, position, chunks, outcome, frame }
+}
+
+/// What had been said, without calls and reasoning.
+fn text_so_far(open: &OpenMessage) -> String {
+    let said = open.released.iter().filter(|chunk| chunk.kind == ChunkKind::Content);
+    said.map(|chunk| &*chunk.text).collect()
+}
+
+fn judge(failure: &MessageFailure) -> Judgement {
+    let RetryHint { class, retry_after_ms } = failure.hint();
+    let counts = !matches!(failure, MessageFailure::Turn(TurnError::RolledBack));
+    Judgement { class, floor_ms: retry_after_ms.unwrap_or(0), counts }
+}
+
+fn failed_task(queued: &QueuedTask, code: &str, text: &str) -> FailedTask {
+    FailedTask {
+        agent: queued.task.agent.clone(),
+        position: queued.position,
+        code: code.to_owned(),
+        text: text.to_owned(),
+    }
+}
+
+fn turn_ended(turn: &Turn, status: TurnStatus, code: Option<String>) -> TurnEnded {
+    TurnEnded {
+        turn: turn.id.clone(),
+        thread: turn.thread.clone(),
+        agent: turn.agent.clone(),
+        status,
+        task: match &turn.source {
+            Source::Task(queued) => Some(queued.task.id.clone()),
+            Source::Input(_) => None,
+        },
+        message: None,
+        batch: None,
+        code,
+    }
+}
+
+fn input_message(turn: &Turn, position: Position) -> Message {
+    let (content, metadata, batch_type) = match &turn.source {
+        Source::Input(opened) => (opened.content.clone(), opened.metadata.clone(), BatchType::UserRequest),
+        Source::Task(queued) => {
+            let task = &queued.task;
+            let mut map = task.metadata.as_map().cloned().unwrap_or_default();
+            if task.kind != TaskKind::Task {
+                map.insert("synthetic".to_owned(), json!(true));
+                map.insert("trigger_type".to_owned(), json!(task.kind.name()));
+            }
+            map.insert("task_id".to_owned(), json!(task.id.as_str()));
+            map.insert("task_kind".to_owned(), json!(task.kind.name()));
+            let metadata = Metadata::new(map).unwrap_or_default();
+            (task.content.clone(), metadata, batch_type_of(task.kind))
+        }
+    };
+    // The store knows where the batch that goes on has ended, and numbers on from there.
+    let (batch_id, batch_type) = match metadata.continues() {
+        Some(batch_id) if batch_id < position => (batch_id, BatchType::Continuation),
+        Some(_) | None => (position, batch_type),
+    };
+    Message {
+        key: MessageKey { thread: turn.thread.clone(), message: turn.id.input() },
+        placement: Placement { position, batch_id, sequence_num: 0, batch_type },
+        role: Role::User,
+        content,
+        tool_calls: None,
+        tool_call_id: None,
+        metadata,
+        token_count: None,
+        attempt: 0,
+    }
+}

@@ -1,0 +1,120 @@
+//! What follows a completed turn: tasks for its agent, and the continuation that its answer asks for.
+
+use model::{
+    BusyPolicy, CommandId, Message, Metadata, Position, Task, TaskId, TaskKind, TurnId, TurnOpened,
+    TurnOptions,
+};
+use serde_json::{Map, Value, json};
+
+use crate::turn_state::{Source, Turn};
+use crate::types::{Outgoing, Pause};
+
+/// In the metadata of an answer, as `true`: its batch goes on, and wants a continuation.
+const CONTINUATION: &str = "continuation";
+/// In the metadata of a continuation: how many there were in a row, this one included.
+const NUMBER: &str = "continuation_number";
+/// Continuations in a row. A model that never comes to an end must not think for ever.
+const MAX_CONTINUATIONS: u64 = 50;
+/// Bytes of a turn's messages that go with the tasks that follow it.
+const MOST_OF_TURN: usize = 128 << 10;
+/// What the model reads.
+const CONTENT: &str = "You asked for another step. Please go on where you stopped.";
+
+/// Whether a batch goes on.
+#[derive(Debug, PartialEq)]
+pub(super) enum Continuation {
+    /// It was not asked for.
+    None,
+    /// With this input.
+    Next(Box<Outgoing>),
+    /// There were too many in a row.
+    Rejected,
+}
+
+/// The continuation that the last of these messages asks for: the next input of the same batch, through the stream like every
+/// other, so that it happens once and after whatever came before it. Its id comes from the answer's place, or the task's turn.
+pub(super) fn continuation(turn: &Turn, messages: &[Message]) -> Continuation {
+    let (Some(first), Some(answer)) = (messages.first(), messages.last()) else { return Continuation::None };
+    if answer.metadata.get(CONTINUATION) != Some(&Value::Bool(true)) {
+        return Continuation::None;
+    }
+    let number = turn.metadata().get(NUMBER).and_then(Value::as_u64).unwrap_or(0) + 1;
+    if number > MAX_CONTINUATIONS {
+        return Continuation::Rejected;
+    }
+    let map: Map<String, Value> = [
+        ("continues".to_owned(), json!(first.placement.batch_id.to_string())),
+        (NUMBER.to_owned(), json!(number)),
+        ("synthetic".to_owned(), json!(true)),
+        ("turn_id".to_owned(), json!(turn.id.as_str())),
+    ]
+    .into_iter()
+    .collect();
+    let Ok(metadata) = Metadata::new(map) else { return Continuation::None };
+    let next = match &turn.source {
+        Source::Input(opened) => opening(opened, answer.placement.position, metadata),
+        Source::Task(queued) => task(&queued.task, &turn.id, metadata),
+    };
+    next.map_or(Continuation::None, |next| Continuation::Next(Box::new(next)))
+}
+
+fn opening(opened: &TurnOpened, answer: Position, metadata: Metadata) -> Option<Outgoing> {
+    Some(Outgoing::TurnOpened(Box::new(TurnOpened {
+        turn: TurnId::foreground(&opened.thread, &format!("h{answer}")).ok()?,
+        run: 0,
+        content: CONTENT.to_owned(),
+        metadata,
+        actor: None,
+        options: TurnOptions { busy_policy: BusyPolicy::Enqueue, ..opened.options.clone() },
+        ..opened.clone()
+    })))
+}
+
+fn task(task: &Task, turn: &TurnId, metadata: Metadata) -> Option<Outgoing> {
+    let id = TaskId::parse(&format!("{turn}-h")).ok()?;
+    Some(Outgoing::Task(Task { id, content: CONTENT.to_owned(), metadata, ..task.clone() }))
+}
+
+/// The pause of an agent whose credentials were refused in this run of a person's turn.
+pub(super) fn pause(opened: &TurnOpened, run: u32) -> Option<Pause> {
+    let id = CommandId::parse(&format!("{}-auth{run}", opened.turn)).ok()?;
+    Some(Pause { turn: opened.turn.clone(), id, agent: opened.agent.clone() })
+}
+
+/// The tasks that follow a turn with a person, in their own queues. Their ids come from the turn's, so that they happen once, and they carry
+/// what was said: a workflow cannot look the turn up.
+pub(super) fn tasks(opened: &TurnOpened, messages: &[Message], batch: Option<Position>) -> Vec<Task> {
+    let wanted = [
+        (opened.options.work_request, TaskKind::WorkRequest, "work", "Do the work that this turn asks for."),
+        (
+            opened.options.memory,
+            TaskKind::Memory,
+            "memory",
+            "Note the facts of this turn that are worth remembering.",
+        ),
+    ];
+    if wanted.iter().all(|(wanted, ..)| !wanted) {
+        return Vec::new();
+    }
+    let said = batches::compaction::transcript_of_turn(messages, MOST_OF_TURN);
+    let task = |(_, kind, suffix, wanted): (bool, TaskKind, &str, &str)| {
+        let mut map = Map::new();
+        let mut note = |key: &str, value: &str| map.insert(key.to_owned(), Value::String(value.to_owned()));
+        note("thread_id", opened.thread.name());
+        note("turn_id", opened.turn.as_str());
+        if let Some(answer) = messages.last() {
+            note("assistant_message_id", answer.key.message.as_str());
+        }
+        if let Some(batch) = batch {
+            note("batch_id", &batch.to_string());
+        }
+        Some(Task {
+            agent: opened.agent.queue_of(kind),
+            id: TaskId::parse(&format!("{}-{suffix}", opened.turn)).ok()?,
+            kind,
+            content: format!("{wanted}\n\n{said}"),
+            metadata: Metadata::new(map).ok()?,
+        })
+    };
+    wanted.into_iter().filter(|(wanted, ..)| *wanted).filter_map(task).collect()
+}

@@ -1,0 +1,177 @@
+//! Reading entries of the stream.
+
+use model::{Frame, IncomingChunk, MessageKey, Seq, ThreadId, Timestamp, TurnId};
+
+use super::{NO_SLOT, Partition, Place};
+use crate::action::{Action, Body, Entry, Report};
+use crate::messages::Slot;
+use crate::open::{ChunkOutcome, OpenMessage};
+use crate::types::RawPayload;
+
+impl Partition {
+    pub(super) fn read(
+        &mut self,
+        entries: Vec<Entry>,
+        mut room: usize,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        for entry in entries {
+            // A reader that lost its place may bring entries again.
+            if entry.seq <= self.last_seq {
+                continue;
+            }
+            if entry.seq != self.last_seq.next() {
+                let (first, last) = (self.last_seq.next(), entry.seq.before());
+                self.counters.holes += last.0 - first.0 + 1;
+                actions.push(Action::Report(Report::Hole { first, last }));
+            }
+            self.last_seq = entry.seq;
+            self.counters.entries += 1;
+            self.clock.observe(entry.stored_at);
+            match entry.body {
+                Body::Frame(frame) => self.frame(&frame, entry.seq, &mut room, now, actions),
+                Body::Command(command, raw) => self.command(command, raw, entry.seq, &mut room, actions),
+                Body::Refused { subject, payload, refusal } => {
+                    self.counters.refused += 1;
+                    self.holds.insert((entry.seq, NO_SLOT));
+                    self.give_up(entry.seq, RawPayload { subject, payload }, refusal);
+                }
+            }
+        }
+    }
+
+    pub(super) fn frame(
+        &mut self,
+        frame: &Frame,
+        seq: Seq,
+        room: &mut usize,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        if !self.blocks_chunks(frame, seq) {
+            self.place(frame, seq, room, now, actions);
+        }
+    }
+
+    /// Takes the chunks of a frame that nothing holds up.
+    pub(super) fn place(
+        &mut self,
+        frame: &Frame,
+        seq: Seq,
+        room: &mut usize,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        let (resumed, first) = self.resumes_at;
+        let taken = if resumed == seq { first } else { 0 };
+        for (index, arrival) in frame.chunks.iter().enumerate().skip(taken) {
+            let slot = match self.messages.find(&frame.thread, &arrival.message) {
+                Some(slot) if self.is_asked(slot, frame) => Some(slot),
+                Some(_) => {
+                    self.reject_unauthorized(&frame.thread, arrival, actions);
+                    None
+                }
+                None => match TurnId::of_answer(&arrival.message) {
+                    Some((turn, run)) => self.answer_slot(frame, arrival, (&turn, run), seq, now, actions),
+                    None if TurnId::is_reserved(&arrival.message) => {
+                        self.reject_unauthorized(&frame.thread, arrival, actions);
+                        None
+                    }
+                    None => self.open(&frame.thread, arrival, (seq, index), room, now, actions),
+                },
+            };
+            if let Some(slot) = slot {
+                self.take(slot, arrival, seq, now, actions);
+            }
+        }
+    }
+
+    /// A frame may write into a turn's answer only with the turn's token.
+    fn is_asked(&self, slot: Slot, frame: &Frame) -> bool {
+        match self.messages.get(slot).and_then(|open| open.turn.as_ref()) {
+            None => true,
+            Some(turn) => frame.token.as_ref().is_some_and(|received| turn.token.matches(received)),
+        }
+    }
+
+    /// Opens a message that is not open; `None` when it has ended or has to wait.
+    fn open(
+        &mut self,
+        thread: &ThreadId,
+        arrival: &IncomingChunk,
+        place: Place,
+        room: &mut usize,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) -> Option<Slot> {
+        let key = MessageKey { thread: thread.clone(), message: arrival.message.clone() };
+        if self.recent.get(&key).is_some() {
+            self.counters.late += 1;
+            return None;
+        }
+        // Once one message waits, all later new ones do: what is read again must find them unopened.
+        if self.deferring.is_some() || *room == 0 {
+            self.defer(place, actions);
+            return None;
+        }
+        *room -= 1;
+        let time = self.clock.now(now);
+        self.to_look_up.push(key.clone());
+        Some(self.messages.insert(OpenMessage::new(key, arrival, place.0, &self.limits, time)))
+    }
+
+    fn take(
+        &mut self,
+        slot: Slot,
+        arrival: &IncomingChunk,
+        seq: Seq,
+        now: Timestamp,
+        actions: &mut Vec<Action>,
+    ) {
+        let time = self.clock.now(now);
+        let limits = self.limits;
+        let Some((taken, attempt_rose)) = self.messages.account(slot, |open| {
+            let attempt = open.attempt;
+            (open.take(arrival, &limits, time), open.attempt > attempt)
+        }) else {
+            return;
+        };
+        self.counters.resets += u64::from(attempt_rose);
+        match taken {
+            ChunkOutcome::Accepted { held } => {
+                self.counters.chunks += 1;
+                self.counters.out_of_order += u64::from(held);
+                self.hold(slot, seq, now);
+                self.touched.push(slot);
+                self.on_turn_chunk(slot, time);
+            }
+            ChunkOutcome::Duplicate => self.counters.duplicates += 1,
+            ChunkOutcome::Fenced => self.counters.fenced += 1,
+            ChunkOutcome::Late => {
+                self.counters.late += 1;
+                // Until its end is committed, another owner may have to go on with it.
+                self.hold(slot, seq, now);
+            }
+            ChunkOutcome::Broke => self.hold(slot, seq, now),
+            ChunkOutcome::Conflict { kept, dropped } => {
+                self.counters.conflicts += 1;
+                let Some(open) = self.messages.get(slot) else { return };
+                let (key, chunk_id) = (open.key.clone(), arrival.chunk.id);
+                actions.push(Action::Report(Report::Conflict { key, chunk_id, kept, dropped }));
+            }
+        }
+        if matches!(taken, ChunkOutcome::Accepted { held: false } | ChunkOutcome::Broke) {
+            self.settle(slot, now, actions);
+        }
+    }
+
+    /// The entry is needed until the message is saved or has ended.
+    fn hold(&mut self, slot: Slot, seq: Seq, now: Timestamp) {
+        let Some(open) = self.messages.get_mut(slot) else { return };
+        if open.hold.is_none() {
+            open.hold = Some((seq, now));
+            self.holds.insert((seq, slot));
+        }
+    }
+}

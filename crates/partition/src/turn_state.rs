@@ -1,0 +1,358 @@
+//! One turn in memory, and the tables of all of them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use hashbrown::{HashMap, HashSet};
+use model::{
+    AgentId, BatchType, MessageFailure, Metadata, Position, QueuedTask, Seq, TaskKind, ThreadId, Timestamp,
+    TokenKey, TurnId, TurnOpened, TurnToken, WaitReason,
+};
+use scheduling::{AgentQueue, Readiness, ThreadQueue};
+use serde_json::Value;
+
+use crate::messages::Slot;
+use crate::types::{AuditWrite, BackoffChange, NotNow, TurnRules};
+
+type Hasher = foldhash::fast::FixedState;
+
+/// What a turn answers.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    Input(Box<TurnOpened>),
+    Task(QueuedTask),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TurnPhase {
+    /// It waits for its thread.
+    Waiting,
+    /// The driver has been told to request it.
+    Starting,
+    /// It is requested; chunks come.
+    Running,
+    /// It has ended; kept until its commit is applied.
+    Ended,
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum TurnEnd {
+    Complete,
+    Stopped,
+    Failed(MessageFailure),
+}
+
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) id: TurnId,
+    pub(crate) thread: ThreadId,
+    pub(crate) agent: AgentId,
+    pub(crate) source: Source,
+    pub(crate) run: u32,
+    pub(crate) phase: TurnPhase,
+    pub(crate) end: Option<TurnEnd>,
+    /// A failure that waits for the rules by which it is judged.
+    pub(crate) failure: Option<MessageFailure>,
+    /// Its answer, once a chunk of it has come.
+    pub(crate) slot: Option<Slot>,
+    pub(crate) token: TurnToken,
+    /// `None` until the driver has read the agent's settings.
+    pub(crate) rules: Option<TurnRules>,
+    /// An owner before this one may have requested it.
+    pub(crate) is_restored: bool,
+    /// A chunk of it came before this owner had requested it.
+    pub(crate) is_adopted: bool,
+    /// Its workflow is told once its end is stored: before that, an owner after this one may have to wait for the answer.
+    pub(crate) is_abandoned: bool,
+    /// The act that has ended it, with its entry.
+    pub(crate) stopped_by: Option<(Seq, AuditWrite)>,
+    /// Requested while the reader was behind: what it reads until it has caught up came before.
+    pub(crate) is_unread: bool,
+    /// The input is in the store and must go when it ends.
+    pub(crate) is_saved: bool,
+    /// The entry of its input, while the stream must keep it, and since when; of an ended turn also that of a chunk that came
+    /// too late.
+    pub(crate) hold: Option<(Seq, Timestamp)>,
+    /// When this owner requested it, by its own clock.
+    pub(crate) requested_at: Option<Timestamp>,
+    /// The last chunk, by the stream's clock.
+    pub(crate) progress_at: Timestamp,
+    pub(crate) is_heard: bool,
+    /// Since when this owner has known of it.
+    pub(crate) known_at: Timestamp,
+    pub(crate) postponed: Option<Postponed>,
+}
+
+/// Why a turn does not begin that its agent may not begin.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Postponed {
+    /// The driver is asked again then.
+    pub(crate) until: Timestamp,
+    /// When the agent's backoff ends; `None`: the agent is paused.
+    backoff_until: Option<Timestamp>,
+}
+
+impl Postponed {
+    pub(crate) fn new(why: NotNow, most_ms: i64, now: Timestamp) -> Self {
+        let for_ms = match why {
+            NotNow::Backoff { for_ms } => Some(for_ms.max(1)),
+            NotNow::Paused => None,
+        };
+        let until = now.plus_ms(for_ms.unwrap_or(most_ms).min(most_ms));
+        Self { until, backoff_until: for_ms.map(|ms| now.plus_ms(ms)) }
+    }
+
+    pub(crate) fn reason(self, now: Timestamp) -> WaitReason {
+        match self.backoff_until {
+            Some(end) => WaitReason::Backoff { for_ms: end.since_ms(now).max(1) },
+            None => WaitReason::Paused,
+        }
+    }
+}
+
+impl Turn {
+    /// The metadata of its input.
+    pub(crate) fn metadata(&self) -> &Metadata {
+        match &self.source {
+            Source::Input(opened) => &opened.metadata,
+            Source::Task(queued) => &queued.task.metadata,
+        }
+    }
+
+    pub(crate) fn of_input(opened: Box<TurnOpened>, token: TurnToken) -> Self {
+        let (id, thread, agent, run) =
+            (opened.turn.clone(), opened.thread.clone(), opened.agent.clone(), opened.run);
+        Self::new(id, thread, agent, run, Source::Input(opened), token)
+    }
+
+    pub(crate) fn of_task(id: TurnId, queued: QueuedTask, run: u32, token: TurnToken) -> Self {
+        let agent = queued.task.agent.clone();
+        Self::new(id, agent.thread(), agent, run, Source::Task(queued), token)
+    }
+
+    fn new(id: TurnId, thread: ThreadId, agent: AgentId, run: u32, source: Source, token: TurnToken) -> Self {
+        Self {
+            id,
+            thread,
+            agent,
+            source,
+            run,
+            phase: TurnPhase::Waiting,
+            end: None,
+            failure: None,
+            slot: None,
+            token,
+            rules: None,
+            is_restored: false,
+            is_adopted: false,
+            is_abandoned: false,
+            stopped_by: None,
+            is_unread: false,
+            is_saved: false,
+            hold: None,
+            requested_at: None,
+            progress_at: Timestamp(0),
+            is_heard: false,
+            known_at: Timestamp(0),
+            postponed: None,
+        }
+    }
+
+    /// What its batch begins with.
+    pub(crate) fn batch_type(&self) -> BatchType {
+        match (&self.source, self.metadata().continues()) {
+            (_, Some(_)) => BatchType::Continuation,
+            (Source::Input(_), None) => BatchType::UserRequest,
+            (Source::Task(queued), None) => batch_type_of(queued.task.kind),
+        }
+    }
+
+    /// A background turn: the system made up its input.
+    pub(crate) fn is_synthetic(&self) -> bool {
+        self.metadata().get("synthetic") == Some(&Value::Bool(true))
+    }
+
+    /// Whether it may begin, as one that waits in its thread. A foreground input keeps its place before those that came later; a background
+    /// turn does not.
+    pub(crate) fn waiting(&self, now: Timestamp) -> Readiness {
+        match self.postponed {
+            Some(postponed) if now < postponed.until => match self.is_synthetic() {
+                true => Readiness::StepsAside,
+                false => Readiness::Blocks,
+            },
+            Some(_) | None => Readiness::Ready,
+        }
+    }
+
+    pub(crate) fn is_task(&self) -> bool {
+        matches!(self.source, Source::Task(_))
+    }
+
+    /// Bytes that it counts against budgets.
+    pub(crate) fn size(&self) -> usize {
+        match &self.source {
+            Source::Input(opened) => opened.size(),
+            Source::Task(queued) => queued.task.size(),
+        }
+    }
+}
+
+/// What the batch of a task begins with.
+pub(crate) fn batch_type_of(kind: TaskKind) -> BatchType {
+    match kind {
+        TaskKind::Task => BatchType::AgentToAgent,
+        TaskKind::WorkRequest | TaskKind::Memory | TaskKind::Compaction => BatchType::SystemTrigger,
+    }
+}
+
+/// What of an agent's row changed besides the outcome of a turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AgentRowChange {
+    pub(crate) wait: BackoffChange,
+}
+
+/// Turns, the threads that they take place in, and the queues that they come from.
+#[derive(Debug)]
+pub(crate) struct TurnTable {
+    /// In the order of ids, so that whatever goes through all of them does so in one order.
+    pub(crate) turns: BTreeMap<TurnId, Turn>,
+    pub(crate) thread_queues: HashMap<ThreadId, ThreadQueue<TurnId>, Hasher>,
+    pub(crate) queues: HashMap<AgentId, AgentQueue, Hasher>,
+    /// Threads in which something may be able to start, each once.
+    ready: VecDeque<ThreadId>,
+    is_ready: HashSet<ThreadId, Hasher>,
+    /// Ends of backoffs.
+    pub(crate) timers: BTreeSet<(Timestamp, AgentId)>,
+    /// Threads with a postponed input, and when it is looked at again.
+    pub(crate) postponed: BTreeSet<(Timestamp, ThreadId)>,
+    /// Queues of follow-ups whose first task is postponed.
+    pub(crate) postponed_queues: BTreeMap<AgentId, Postponed>,
+    pub(crate) dirty: BTreeMap<AgentId, AgentRowChange>,
+    /// Agents whose first task an owner before this one may have requested.
+    pub(crate) restored: BTreeSet<AgentId>,
+    /// Turns under way, whose commit has not been applied.
+    pub(crate) active: usize,
+    /// Turns whose entries the stream must keep.
+    pub(crate) held: BTreeMap<Seq, TurnId>,
+    /// Bytes of the inputs of turns and of queued tasks.
+    pub(crate) bytes: usize,
+    pub(crate) token_key: TokenKey,
+    random: u64,
+}
+
+impl TurnTable {
+    pub(crate) fn new(token_key: TokenKey, seed: u64) -> Self {
+        Self {
+            turns: BTreeMap::new(),
+            thread_queues: HashMap::with_hasher(Hasher::with_seed(seed)),
+            queues: HashMap::with_hasher(Hasher::with_seed(seed)),
+            ready: VecDeque::new(),
+            is_ready: HashSet::with_hasher(Hasher::with_seed(seed)),
+            timers: BTreeSet::new(),
+            postponed: BTreeSet::new(),
+            postponed_queues: BTreeMap::new(),
+            dirty: BTreeMap::new(),
+            restored: BTreeSet::new(),
+            active: 0,
+            held: BTreeMap::new(),
+            bytes: 0,
+            token_key,
+            random: seed,
+        }
+    }
+
+    pub(crate) fn insert(&mut self, turn: Turn) {
+        self.bytes += turn.size();
+        if let Some((seq, _)) = turn.hold {
+            self.held.insert(seq, turn.id.clone());
+        }
+        self.turns.insert(turn.id.clone(), turn);
+    }
+
+    pub(crate) fn remove(&mut self, id: &TurnId) -> Option<Turn> {
+        let turn = self.turns.remove(id)?;
+        self.bytes -= turn.size();
+        Some(turn)
+    }
+
+    /// Changes the queue of an agent, which is made when it is not there, and keeps the sum of bytes right.
+    pub(crate) fn queue<R>(&mut self, agent: &AgentId, change: impl FnOnce(&mut AgentQueue) -> R) -> R {
+        let queue = self.queues.entry(agent.clone()).or_default();
+        let before = queue.bytes();
+        let result = change(queue);
+        self.bytes = self.bytes + queue.bytes() - before;
+        result
+    }
+
+    /// The stream must keep this entry of the turn.
+    pub(crate) fn hold(&mut self, id: &TurnId, seq: Seq, now: Timestamp) {
+        let Some(turn) = self.turns.get_mut(id) else { return };
+        turn.hold = Some((seq, now));
+        self.held.insert(seq, id.clone());
+    }
+
+    /// The entry of the turn, which the stream need not keep any more.
+    pub(crate) fn release(&mut self, id: &TurnId) -> Option<Seq> {
+        let (seq, _) = self.turns.get_mut(id)?.hold.take()?;
+        self.held.remove(&seq);
+        Some(seq)
+    }
+
+    /// The input at this entry, which is saved now.
+    pub(crate) fn save(&mut self, seq: Seq) -> Option<TurnOpened> {
+        let turn = self.turns.get_mut(&self.held.remove(&seq)?)?;
+        (turn.hold, turn.is_saved) = (None, true);
+        match &turn.source {
+            Source::Input(opened) => Some((**opened).clone()),
+            Source::Task(_) => None,
+        }
+    }
+
+    /// Looks at this thread when there is room for a turn.
+    pub(crate) fn make_ready(&mut self, thread: &ThreadId) {
+        if self.is_ready.insert(thread.clone()) {
+            self.ready.push_back(thread.clone());
+        }
+    }
+
+    pub(crate) fn next_ready(&mut self) -> Option<ThreadId> {
+        let thread = self.ready.pop_front()?;
+        self.is_ready.remove(&thread);
+        Some(thread)
+    }
+
+    pub(crate) fn mark(&mut self, agent: &AgentId, wait: BackoffChange) {
+        let dirty = self.dirty.entry(agent.clone()).or_insert(AgentRowChange { wait: BackoffChange::Keep });
+        if wait != BackoffChange::Keep {
+            dirty.wait = wait;
+        }
+    }
+
+    /// Forgets an agent and its thread when the store's defaults say the same.
+    pub(crate) fn tidy(&mut self, thread: &ThreadId) {
+        if self.thread_queues.get(thread).is_some_and(ThreadQueue::is_empty) {
+            self.thread_queues.remove(thread);
+        }
+        let agent = thread.agent();
+        if self.queues.get(&agent).is_some_and(AgentQueue::is_forgettable) && !self.dirty.contains_key(&agent)
+        {
+            self.queues.remove(&agent);
+            self.restored.remove(&agent);
+            self.postponed_queues.remove(&agent);
+        }
+    }
+
+    /// SplitMix64 (Steele, Lea, Flood 2014): uniform, and the same for the same seed.
+    pub(crate) fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// The head of an agent's queue as it is written; 0 while none is known.
+    pub(crate) fn head(queue: &AgentQueue) -> Position {
+        queue.head.unwrap_or(Position::from_stored(0))
+    }
+}

@@ -1,0 +1,213 @@
+//! One turn per thread: what happens to an input that comes while another turn is under way.
+
+use std::collections::VecDeque;
+
+use model::BusyPolicy;
+
+/// The turns of one thread: at most one under way, the others wait in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadQueue<T> {
+    active: Option<T>,
+    waiting: VecDeque<T>,
+}
+
+/// What becomes of an input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission<T> {
+    /// It waits; when nothing is under way, it is next.
+    Enqueued,
+    /// It is refused: the thread is busy.
+    Rejected,
+    /// It is next, and the turn under way is to be stopped.
+    Interrupts(T),
+    /// It is next, and the turn under way is to be taken back.
+    RollsBack(T),
+}
+
+/// Whether a waiting input may begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    /// It may.
+    Ready,
+    /// Not yet, and those behind it wait with it.
+    Blocks,
+    /// Not yet; those behind it need not wait for it.
+    StepsAside,
+}
+
+impl<T> Default for ThreadQueue<T> {
+    fn default() -> Self {
+        Self { active: None, waiting: VecDeque::new() }
+    }
+}
+
+impl<T: Clone + PartialEq> ThreadQueue<T> {
+    /// Takes an input in.
+    pub fn admit(&mut self, turn: T, policy: BusyPolicy) -> Admission<T> {
+        let Some(active) = self.active.clone() else {
+            // What waits already has been admitted; an input that would stop what runs has nothing to stop.
+            if policy == BusyPolicy::Reject && !self.waiting.is_empty() {
+                return Admission::Rejected;
+            }
+            self.waiting.push_back(turn);
+            return Admission::Enqueued;
+        };
+        match policy {
+            BusyPolicy::Reject => Admission::Rejected,
+            BusyPolicy::Enqueue => {
+                self.waiting.push_back(turn);
+                Admission::Enqueued
+            }
+            BusyPolicy::Interrupt => {
+                self.waiting.push_front(turn);
+                Admission::Interrupts(active)
+            }
+            BusyPolicy::Rollback => {
+                self.waiting.push_front(turn);
+                Admission::RollsBack(active)
+            }
+        }
+    }
+
+    /// The turn under way.
+    pub fn active(&self) -> Option<&T> {
+        self.active.as_ref()
+    }
+
+    /// Inputs that wait, in their order.
+    pub fn waiting(&self) -> impl ExactSizeIterator<Item = &T> {
+        self.waiting.iter()
+    }
+
+    /// Begins the first waiting input that may begin, when nothing is under way.
+    pub fn start_next(&mut self, whose: impl Fn(&T) -> Readiness) -> Option<T> {
+        if self.active.is_some() {
+            return None;
+        }
+        let index = self.waiting.iter().position(|turn| whose(turn) != Readiness::StepsAside)?;
+        if whose(&self.waiting[index]) == Readiness::Blocks {
+            return None;
+        }
+        self.active = self.waiting.remove(index);
+        self.active.clone()
+    }
+
+    /// Begins this turn, which did not wait here or waits; false when another one is under way.
+    pub fn start(&mut self, turn: T) -> bool {
+        if self.active.is_some() {
+            return false;
+        }
+        self.waiting.retain(|waiting| *waiting != turn);
+        self.active = Some(turn);
+        true
+    }
+
+    /// This turn, which did not wait here or waits, is the next.
+    pub fn wait_first(&mut self, turn: T) {
+        self.waiting.retain(|waiting| *waiting != turn);
+        self.waiting.push_front(turn);
+    }
+
+    /// The turn is over, or waits no more.
+    pub fn leave(&mut self, turn: &T) {
+        if self.active.as_ref() == Some(turn) {
+            self.active = None;
+        }
+        self.waiting.retain(|waiting| waiting != turn);
+    }
+
+    /// Nothing is under way and nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.active.is_none() && self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready(_: &u8) -> Readiness {
+        Readiness::Ready
+    }
+
+    fn busy() -> ThreadQueue<u8> {
+        let mut queue = ThreadQueue::default();
+        assert_eq!(queue.admit(1, BusyPolicy::Enqueue), Admission::Enqueued);
+        assert_eq!(queue.start_next(ready), Some(1));
+        assert_eq!(queue.admit(2, BusyPolicy::Enqueue), Admission::Enqueued);
+        queue
+    }
+
+    fn order(mut queue: ThreadQueue<u8>) -> Vec<u8> {
+        let mut command = Vec::new();
+        while let Some(active) = queue.active().copied().or_else(|| queue.start_next(ready)) {
+            command.push(active);
+            queue.leave(&active);
+        }
+        command
+    }
+
+    #[test]
+    fn enqueue_waits_its_turn() {
+        let mut queue = busy();
+        assert_eq!(queue.admit(3, BusyPolicy::Enqueue), Admission::Enqueued);
+        assert_eq!(queue.start_next(ready), None, "one turn at a time");
+        assert_eq!(order(queue), [1, 2, 3]);
+    }
+
+    #[test]
+    fn reject_refuses_while_anything_runs_or_waits() {
+        let mut queue = busy();
+        assert_eq!(queue.admit(3, BusyPolicy::Reject), Admission::Rejected);
+        queue.leave(&1);
+        assert_eq!(queue.admit(3, BusyPolicy::Reject), Admission::Rejected);
+        queue.leave(&2);
+        assert_eq!(queue.admit(3, BusyPolicy::Reject), Admission::Enqueued);
+        assert_eq!(order(queue), [3]);
+    }
+
+    #[test]
+    fn interrupt_and_rollback_come_before_those_that_wait() {
+        let mut queue = busy();
+        assert_eq!(queue.admit(3, BusyPolicy::Interrupt), Admission::Interrupts(1));
+        assert_eq!(queue.admit(4, BusyPolicy::Rollback), Admission::RollsBack(1));
+        queue.leave(&1);
+        assert_eq!(order(queue), [4, 3, 2]);
+    }
+
+    #[test]
+    fn what_may_not_begin_yet_blocks_those_behind_it_or_steps_aside() {
+        let mut queue = ThreadQueue::default();
+        for turn in 1..=3 {
+            assert_eq!(queue.admit(turn, BusyPolicy::Enqueue), Admission::Enqueued);
+        }
+        let rule = |of_1: Readiness, of_2: Readiness| {
+            move |turn: &u8| match turn {
+                1 => of_1,
+                2 => of_2,
+                _ => Readiness::Ready,
+            }
+        };
+        assert_eq!(queue.start_next(rule(Readiness::Blocks, Readiness::Ready)), None);
+        assert_eq!(queue.start_next(rule(Readiness::StepsAside, Readiness::Blocks)), None);
+        assert_eq!(queue.start_next(rule(Readiness::StepsAside, Readiness::StepsAside)), Some(3));
+        queue.leave(&3);
+        assert_eq!(queue.start_next(rule(Readiness::StepsAside, Readiness::Ready)), Some(2));
+        queue.leave(&2);
+        assert_eq!(queue.start_next(rule(Readiness::StepsAside, Readiness::Ready)), None);
+        assert_eq!(order(queue), [1]);
+    }
+
+    #[test]
+    fn a_turn_that_others_began_takes_its_place() {
+        let mut queue = ThreadQueue::default();
+        queue.admit(1, BusyPolicy::Enqueue);
+        queue.admit(2, BusyPolicy::Enqueue);
+        assert!(queue.start(2) && !queue.start(1));
+        assert_eq!(queue.waiting().copied().collect::<Vec<_>>(), [1]);
+        queue.admit(3, BusyPolicy::Enqueue);
+        queue.wait_first(3);
+        queue.wait_first(4);
+        assert_eq!(order(queue), [2, 4, 3, 1]);
+    }
+}

@@ -1,0 +1,164 @@
+//! The fate of a message, from the order of the log alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::{Chunk, ChunkKind, MessageKey};
+
+use crate::checker::evidence::{Publish, Published, Rules};
+
+/// What the log says of a message.
+#[derive(Debug, Clone)]
+pub struct ExpectedOutcome {
+    /// The attempt that counts.
+    pub attempt: u32,
+    /// How it ends.
+    pub end: End,
+    /// The chunks that count, by attempt and id: the first of each id.
+    pub attempts: BTreeMap<u32, BTreeMap<u32, Arc<Chunk>>>,
+    /// For how long a gap was open at most before the end, ms.
+    pub longest_gap_ms: i64,
+    /// For how long no chunk came that counts at most before the end, ms.
+    pub longest_silence_ms: i64,
+    /// The sequence of the first chunk that still waits behind a gap.
+    pub gap_since_seq: Option<u64>,
+    /// The sequence of the last chunk that counts.
+    pub last_seq: u64,
+    final_id: Option<u32>,
+    next: u32,
+    /// Held chunks in the order of arrival: id, sequence, ms.
+    held: Vec<(u32, u64, i64)>,
+    last_at_ms: i64,
+}
+
+/// How the log ends a message. Time may end it earlier if it was slow.
+#[derive(Debug, Clone, PartialEq)]
+pub enum End {
+    /// All chunks up to the final one are there.
+    Complete,
+    /// It breaks a rule; [`model::MessageFailure::code`].
+    Failed(&'static str),
+    /// Something is missing: only time ends it.
+    Open,
+}
+
+/// The fate of every message in the ledger.
+pub fn expected_outcomes(ledger: &[Publish], rules: &Rules) -> BTreeMap<MessageKey, ExpectedOutcome> {
+    let mut expected_outcomes: BTreeMap<MessageKey, ExpectedOutcome> = BTreeMap::new();
+    for publish in ledger {
+        let Published::Chunk { key, attempt, chunk } = &publish.body else { continue };
+        let at = (publish.seq, publish.at_ms);
+        match expected_outcomes.get_mut(key) {
+            Some(fate) => fate.take(*attempt, chunk, at, rules),
+            None => {
+                let mut fate = ExpectedOutcome::new(*attempt, publish.at_ms);
+                fate.take(*attempt, chunk, at, rules);
+                expected_outcomes.insert(key.clone(), fate);
+            }
+        }
+    }
+    // Its chunks may be shown until the store has answered.
+    for (_, fate) in
+        expected_outcomes.iter_mut().filter(|(key, _)| rules.missing_threads.contains(&key.thread))
+    {
+        fate.end = End::Failed("unknown_thread");
+    }
+    expected_outcomes
+}
+
+impl ExpectedOutcome {
+    fn new(attempt: u32, at_ms: i64) -> Self {
+        Self {
+            attempt,
+            end: End::Open,
+            attempts: BTreeMap::new(),
+            longest_gap_ms: 0,
+            longest_silence_ms: 0,
+            gap_since_seq: None,
+            last_seq: 0,
+            final_id: None,
+            next: 0,
+            held: Vec::new(),
+            last_at_ms: at_ms,
+        }
+    }
+
+    fn take(&mut self, attempt: u32, chunk: &Arc<Chunk>, (seq, at_ms): (u64, i64), rules: &Rules) {
+        if self.end != End::Open || attempt < self.attempt {
+            return;
+        }
+        self.measure(at_ms);
+        if attempt > self.attempt {
+            (self.attempt, self.final_id, self.next) = (attempt, None, 0);
+            self.held.clear();
+        }
+        let chunks = self.attempts.entry(attempt).or_default();
+        let highest = chunks.last_key_value().map(|(id, _)| *id);
+        let contradicts = match self.final_id {
+            Some(last) => chunk.id > last || (chunk.is_final && chunk.id < last),
+            None => chunk.is_final && highest >= Some(chunk.id),
+        };
+        if contradicts {
+            self.end = End::Failed("final_conflict");
+            return;
+        }
+        if chunks.contains_key(&chunk.id) {
+            return;
+        }
+        if chunk.id >= rules.chunks_per_message {
+            self.end = End::Failed("too_many_chunks");
+            return;
+        }
+        chunks.insert(chunk.id, Arc::clone(chunk));
+        if chunk.is_final {
+            self.final_id = Some(chunk.id);
+        }
+        self.held.push((chunk.id, seq, at_ms));
+        (self.last_at_ms, self.last_seq) = (self.last_at_ms.max(at_ms), seq);
+        self.advance();
+    }
+
+    fn measure(&mut self, at_ms: i64) {
+        self.longest_silence_ms = self.longest_silence_ms.max(at_ms - self.last_at_ms);
+        if let Some((_, _, since_ms)) = self.held.first() {
+            self.longest_gap_ms = self.longest_gap_ms.max(at_ms - since_ms);
+        }
+    }
+
+    fn advance(&mut self) {
+        let Some(chunks) = self.attempts.get(&self.attempt) else { return };
+        while let Some(chunk) = chunks.get(&self.next) {
+            self.next += 1;
+            if chunk.kind == ChunkKind::Error {
+                self.end = End::Failed("producer_error");
+                break;
+            }
+        }
+        let next = self.next;
+        self.held.retain(|(id, _, _)| *id >= next);
+        self.gap_since_seq = self.held.first().map(|(_, seq, _)| *seq);
+        if self.end == End::Open && self.final_id.is_some_and(|last| last < next) {
+            self.end = End::Complete;
+        }
+    }
+
+    /// The text of an attempt, as far as it has no gap.
+    pub fn text(&self, attempt: u32) -> String {
+        let chunks = self.attempts.get(&attempt).into_iter().flatten();
+        let in_order = chunks.enumerate().take_while(|(index, (id, _))| *index as u32 == **id);
+        let content = in_order.filter(|(_, (_, chunk))| chunk.kind == ChunkKind::Content);
+        content.map(|(_, (_, chunk))| &*chunk.text).collect()
+    }
+
+    /// The final chunk of the attempt that counts.
+    pub fn final_chunk(&self) -> Option<&Arc<Chunk>> {
+        self.attempts.get(&self.attempt)?.get(&self.final_id?)
+    }
+
+    /// True when it was so slow that time may have ended it.
+    pub fn is_slow(&self, rules: &Rules) -> bool {
+        self.end == End::Open
+            || self.longest_gap_ms > rules.gap_safe_ms
+            || self.longest_silence_ms > rules.stall_safe_ms
+    }
+}

@@ -1,0 +1,148 @@
+//! What is always true, and how a violation of it is reported.
+
+use std::fmt;
+
+/// What is always true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Invariant {
+    /// I1.
+    EndsOnce,
+    /// I2.
+    Content,
+    /// I5.
+    Checkpoint,
+    /// I6.
+    ClientText,
+    /// I8.
+    OneTerminal,
+    /// C17.
+    NothingMissed,
+    /// C13.
+    EventIds,
+    /// I9.
+    Epochs,
+    /// Positions are unique and rise in a thread; each message names its predecessor.
+    Positions,
+    /// A gap that nothing closes fails its message in time, whatever else flows.
+    GapTimeout,
+    /// A message fails only for what is in the log, or for time when it was slow.
+    RightFailure,
+    /// No more messages are open than there is room for.
+    Room,
+    /// T1.
+    WholeTurn,
+    /// T11.
+    OneDelivery,
+    /// Each run of a turn ends once, in its order, and nothing comes after a success.
+    RunsOnce,
+    /// T4 and T5.
+    Fifo,
+    /// T10.
+    OneAtATime,
+    /// T6.
+    Backoff,
+    /// A run fails only for what its workflow, a person or the store did.
+    RightCause,
+    /// T2, T3, T7 and T9: what was asked for ends.
+    OrdersEnd,
+    /// What follows a turn is published once by its id, and only when its commit has been applied.
+    Outbox,
+    /// An answer that is under way is not asked for again.
+    OneRequest,
+    /// Of a turn that was stopped nothing leaves but its end.
+    AfterStop,
+    /// What ends by time, and what changes hands, does so within a bound.
+    InTime,
+    /// What is saved of something goes with the transaction that ends it.
+    SavedRows,
+    /// The request of a run that its owner has ended is taken back.
+    Withdrawn,
+    /// What is gone on both sides is an incident.
+    Named,
+    /// Of what was erased nothing comes back.
+    Erased,
+    /// What is old goes whole, oldest first.
+    Retired,
+    /// What was put away is in no context, and everything else is, whole and once.
+    Compacted,
+    /// When the faults stop, everything ends.
+    Liveness,
+    /// Nothing panics.
+    NoPanic,
+}
+
+impl Invariant {
+    /// What it says, with its number in the reliability notes where it has one.
+    pub fn statement(self) -> &'static str {
+        match self {
+            Self::EndsOnce => "I1 what is acknowledged ends as exactly one message or one dead letter",
+            Self::Content => "I2 the content is the chunks in order",
+            Self::Checkpoint => "I5 the checkpoint passes nothing that is not persisted",
+            Self::ClientText => "I6 a client's text is a prefix of the persisted text, equal when complete",
+            Self::OneTerminal => "I8 a connection sees at most one terminal of a message, and the right one",
+            Self::NothingMissed => "C17 a client is told of every end after it came, once, in their order",
+            Self::EventIds => "C13 an event id is unique for ever",
+            Self::Epochs => "I9 epochs strictly rise",
+            Self::Positions => "positions are unique and rise in a thread, parents link",
+            Self::GapTimeout => "a gap that nothing closes fails its message in time",
+            Self::RightFailure => "a message fails only for its own faults",
+            Self::Room => "no more messages are open than there is room for",
+            Self::WholeTurn => "T1 a turn's messages are written whole, in one transaction, in their places",
+            Self::OneDelivery => "T11 an answer is the chunks of one delivery of one run, in order",
+            Self::RunsOnce => "each run of a turn ends once, in its order, and nothing comes after a success",
+            Self::Fifo => {
+                "T4 an agent's tasks run strictly in their order, and are completed with their turns"
+            }
+            Self::OneAtATime => "T10 a thread has one turn at a time",
+            Self::Backoff => "T6 a failure is a backoff by the database's clock, and nothing else is",
+            Self::RightCause => "a run fails only for what its workflow, a person or the store did",
+            Self::OrdersEnd => {
+                "what was asked for ends: as messages, a failure, a dead letter or a row of the audit"
+            }
+            Self::Outbox => "what follows a turn is published once by its id, and only after its commit",
+            Self::OneRequest => "an answer that is under way is not asked for again",
+            Self::AfterStop => "of a turn that was stopped nothing leaves but its end",
+            Self::InTime => "deadlines, stalls and takeovers come within a bound",
+            Self::SavedRows => "what is saved of something goes with the transaction that ends it",
+            Self::Withdrawn => "the request of a run that its owner has ended is taken back",
+            Self::Named => "what neither the stream nor the store has any more is named by an incident",
+            Self::Erased => "of a thread that was erased nothing is asked for, and nothing is stored again",
+            Self::Retired => "old batches are deleted whole, the oldest first, and none that goes on",
+            Self::Compacted => "contexts have whole batches once, and none that was put away",
+            Self::Liveness => "when the faults stop, everything ends",
+            Self::NoPanic => "nothing panics",
+        }
+    }
+}
+
+/// An invariant that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub invariant: Invariant,
+    /// Of which message, entry or connection.
+    pub subject: String,
+    /// What should be.
+    pub expected: String,
+    /// What is.
+    pub seen: String,
+}
+
+impl Violation {
+    /// Puts one together.
+    pub fn new(
+        invariant: Invariant,
+        subject: impl ToString,
+        expected: impl Into<String>,
+        seen: impl Into<String>,
+    ) -> Self {
+        Self { invariant, subject: subject.to_string(), expected: expected.into(), seen: seen.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { invariant, subject, expected, seen } = self;
+        write!(f, "{}: {subject}: expected {expected}; seen {seen}", invariant.statement())
+    }
+}

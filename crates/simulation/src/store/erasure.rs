@@ -1,0 +1,387 @@
+//! The double of erasing a thread: its mark, and the deletion of everything of it, table by table, as the statements do it.
+
+use std::collections::BTreeSet;
+
+use model::{AgentId, Command, MessageKey, PartitionId, Position, TaskKind, ThreadId, TurnId};
+use partition::{Body, CommandKey, Entry, Outgoing};
+
+use super::Store;
+use crate::bug::PlantedBug;
+use crate::checker::turns::{Part, Transition, TransitionKind, part_of};
+use crate::checker::{Invariant, Violation};
+
+/// What is deleted by one statement, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The batches in which agents did what followed its turns.
+    BatchesOfAgents,
+    OpenTurns,
+    FailedTurns,
+    FailedMessages,
+    Spills,
+    Messages,
+    Tasks,
+    Letters,
+    Audit,
+    /// How the turns of tasks that follow its turns failed, and what was saved of their answers.
+    FailuresOfAgents,
+    SpillsOfAgents,
+    TaskIdsOfAgents,
+    TasksOfAgents,
+    Outbox,
+}
+
+impl Place {
+    pub(crate) const ALL: [Self; 14] = [
+        Self::BatchesOfAgents,
+        Self::OpenTurns,
+        Self::FailedTurns,
+        Self::FailedMessages,
+        Self::Spills,
+        Self::Messages,
+        Self::Tasks,
+        Self::Letters,
+        Self::Audit,
+        Self::FailuresOfAgents,
+        Self::SpillsOfAgents,
+        Self::TaskIdsOfAgents,
+        Self::TasksOfAgents,
+        Self::Outbox,
+    ];
+}
+
+/// A task that follows a turn of the thread: the partition, and where it stands.
+type Following = (usize, AgentId, i64);
+
+impl Store {
+    /// What comes for the thread counts for nothing from now on.
+    pub(crate) fn mark_erased(&mut self, thread: &ThreadId) {
+        self.erased.insert(thread.clone(), false);
+        self.once_erased.insert(thread.clone());
+    }
+
+    /// Everything of the thread is gone.
+    pub(crate) fn is_wholly_erased(&mut self, thread: &ThreadId) {
+        self.erased.insert(thread.clone(), true);
+    }
+
+    pub(crate) fn is_erased(&self, thread: &ThreadId) -> bool {
+        self.erased.contains_key(thread)
+    }
+
+    /// Whether the mark stands, and whether the erasing was done.
+    pub(crate) fn erasure(&self, thread: &ThreadId) -> Option<bool> {
+        self.erased.get(thread).copied()
+    }
+
+    /// As the question for orders has it: acts are done.
+    pub(crate) fn is_order_erased(&self, key: &CommandKey) -> bool {
+        match key {
+            _ if self.erased.is_empty() || self.bug == Some(PlantedBug::ErasedUnasked) => false,
+            CommandKey::Turn(thread, ..) => self.is_erased(thread),
+            CommandKey::Task(agent, _, origin) => {
+                self.is_erased(&agent.thread()) || origin.as_ref().is_some_and(|of| self.is_erased(of))
+            }
+            CommandKey::Control(..) => false,
+        }
+    }
+
+    /// The entry is of a thread that was erased once.
+    pub(super) fn needs_nothing_of(&self, entry: &Entry) -> bool {
+        let is_erased = |thread: &ThreadId| self.once_erased.contains(thread);
+        match &entry.body {
+            _ if self.once_erased.is_empty() => false,
+            Body::Command(Command::Turn(opened), _) => is_erased(&opened.thread),
+            Body::Command(Command::Task(task), _) => {
+                is_erased(&task.agent.thread()) || task.origin().is_some_and(|of| is_erased(&of))
+            }
+            Body::Command(Command::Control(control), _) => is_erased(&control.subject.thread()),
+            Body::Frame(frame) => is_erased(&frame.thread),
+            // It is kept, but may have been deleted since.
+            Body::Refused { subject, .. } => {
+                let owner = subject.split('.').nth(2).and_then(|id| ThreadId::parse(id).ok());
+                owner.is_some_and(|owner| is_erased(&owner))
+            }
+        }
+    }
+
+    fn following(&self, thread: &ThreadId) -> Vec<Following> {
+        let mut following = Vec::new();
+        for (number, tables) in self.tables.iter().enumerate() {
+            for ((agent, position), task) in &tables.tasks {
+                if task.origin().as_ref() == Some(thread) {
+                    following.push((number, agent.clone(), *position));
+                }
+            }
+        }
+        following
+    }
+
+    /// The first messages of the turns of such tasks.
+    fn inputs_of_agents(&self, thread: &ThreadId) -> Vec<MessageKey> {
+        let is_input = |message: &&crate::checker::StoredMessage| {
+            matches!(part_of(&message.key.message), Some((_, Part::Input)))
+                && self.message_keys.contains(&message.key)
+                && model::origin(&message.key.thread.agent(), TaskKind::Memory, &message.metadata).as_ref()
+                    == Some(thread)
+        };
+        self.messages.iter().filter(is_input).map(|message| message.key.clone()).collect()
+    }
+
+    /// Deletes what there is in one place; how many rows.
+    pub(crate) fn erase_place(&mut self, thread: &ThreadId, place: Place, time: i64) -> usize {
+        match place {
+            Place::BatchesOfAgents => self.erase_batches_of_agents(thread),
+            Place::OpenTurns => {
+                self.of_tables(|tables| gone(&mut tables.open_turns, |(of, _), _| of == thread))
+            }
+            Place::FailedTurns => {
+                self.of_tables(|tables| gone(&mut tables.failed_turns, |(of, _), _| of == thread))
+            }
+            Place::FailedMessages => self.erase_failures(|key| key.thread == *thread),
+            Place::Spills => self.erase_saved(|key| key.thread == *thread),
+            Place::Messages => {
+                self.heads.remove(thread);
+                self.compactions.remove(thread);
+                self.erase_messages(|key| key.thread == *thread)
+            }
+            Place::Tasks => self.erase_own_tasks(thread, time),
+            Place::Letters => self.erase_letters(thread),
+            Place::Audit => self.of_tables(|tables| {
+                gone(&mut tables.audit, |(subject, _), _| subject.as_str() == thread.as_str())
+            }),
+            Place::FailuresOfAgents => {
+                let turns = self.turns_of(&self.following(thread));
+                self.erase_failures(|key| is_answer_of(key, &turns))
+            }
+            Place::SpillsOfAgents => {
+                let turns = self.turns_of(&self.following(thread));
+                // Their tasks go after it: until then the checkpoint may pass what was saved of them.
+                self.erased_turns.extend(turns.iter().map(|turn| (turn.clone(), thread.clone())));
+                self.erase_saved(|key| is_answer_of(key, &turns))
+            }
+            Place::TaskIdsOfAgents => self.erase_ids(thread),
+            Place::TasksOfAgents if self.bug == Some(PlantedBug::ErasedInPart) => 0,
+            Place::TasksOfAgents => {
+                let following = self.following(thread);
+                self.erase_tasks(thread, &following, time)
+            }
+            Place::Outbox => self.erase_outbox(thread),
+        }
+    }
+
+    fn turns_of(&self, following: &[Following]) -> BTreeSet<TurnId> {
+        let turn =
+            |(_, agent, position): &Following| TurnId::of_task(agent, Position::from_stored(*position));
+        following.iter().map(turn).collect()
+    }
+
+    fn of_tables(&mut self, erase: impl FnMut(&mut super::Tables) -> usize) -> usize {
+        self.tables.iter_mut().map(erase).sum()
+    }
+
+    /// What is not there any more has not ended, as a look-up sees it.
+    fn erase_messages(&mut self, is_gone: impl Fn(&MessageKey) -> bool) -> usize {
+        let keys: Vec<MessageKey> = self.message_keys.iter().filter(|key| is_gone(key)).cloned().collect();
+        for key in &keys {
+            self.forget_message(key);
+            if let Some(ends) = self.ends_of.get_mut(&key.thread) {
+                ends.retain(|_, ended| ended.header.message != key.message || is_failed(ended));
+            }
+            if let Some(rows) = self.kept.get_mut(&key.thread) {
+                rows.retain(|_, kept| kept.key != *key);
+            }
+        }
+        keys.len()
+    }
+
+    fn erase_failures(&mut self, is_gone: impl Fn(&MessageKey) -> bool) -> usize {
+        let mut rows = 0;
+        for (thread, ends) in &mut self.ends_of {
+            let key = |ended: &feed::EndedMessage| MessageKey {
+                thread: thread.clone(),
+                message: ended.header.message.clone(),
+            };
+            let before = ends.len();
+            ends.retain(|_, ended| !is_failed(ended) || !is_gone(&key(ended)));
+            rows += before - ends.len();
+        }
+        rows
+    }
+
+    fn erase_saved(&mut self, is_gone: impl Fn(&MessageKey) -> bool) -> usize {
+        self.spilled_messages.iter_mut().map(|saved| gone(saved, |key, _| is_gone(key))).sum()
+    }
+
+    fn erase_batches_of_agents(&mut self, thread: &ThreadId) -> usize {
+        let inputs = self.inputs_of_agents(thread);
+        let batch = |key: &MessageKey| {
+            let row = self.rows_of_turns.iter().rev().find(|row| row.key == *key);
+            row.map(|row| (key.thread.clone(), row.batch_id))
+        };
+        let batches: BTreeSet<(ThreadId, i64)> = inputs.iter().filter_map(batch).collect();
+        let of_batches =
+            self.rows_of_turns.iter().filter(|row| batches.contains(&(row.key.thread.clone(), row.batch_id)));
+        let keys: BTreeSet<MessageKey> = of_batches.map(|row| row.key.clone()).collect();
+        let turns = keys.iter().filter_map(|key| part_of(&key.message)).map(|(turn, _)| turn);
+        self.erased_turns.extend(turns.map(|turn| (turn, thread.clone())));
+        self.erase_messages(|key| keys.contains(key))
+    }
+
+    fn erase_own_tasks(&mut self, thread: &ThreadId, time: i64) -> usize {
+        let mut own: Vec<Following> = Vec::new();
+        for (number, tables) in self.tables.iter().enumerate() {
+            let ours = tables.tasks.keys().filter(|(agent, _)| agent.as_str() == thread.as_str());
+            own.extend(ours.map(|(agent, position)| (number, agent.clone(), *position)));
+        }
+        let ids = self.of_tables(|tables| {
+            gone(&mut tables.task_ids, |(agent, _), _| agent.as_str() == thread.as_str())
+                + tables.forget_failed(|agent, _| agent.as_str() == thread.as_str())
+        });
+        ids + self.erase_tasks(thread, &own, time)
+    }
+
+    fn erase_ids(&mut self, thread: &ThreadId) -> usize {
+        let mut rows = 0;
+        for (number, agent, position) in self.following(thread) {
+            let tables = &mut self.tables[number];
+            rows += gone(&mut tables.task_ids, |(of, _), (at, _)| *of == agent && *at == position);
+            rows += tables.forget_failed(|of, at| *of == agent && at == position);
+        }
+        rows
+    }
+
+    fn erase_tasks(&mut self, thread: &ThreadId, tasks: &[Following], time: i64) -> usize {
+        self.commits += 1;
+        for (number, agent, position) in tasks {
+            let tables = &mut self.tables[*number];
+            tables.tasks.remove(&(agent.clone(), *position));
+            let turn = TurnId::of_task(agent, Position::from_stored(*position));
+            self.erased_turns.insert(turn, thread.clone());
+            self.history.push(Transition {
+                at_ms: time,
+                partition: PartitionId(*number as u16),
+                number: self.commits,
+                what: TransitionKind::Removed { agent: agent.clone(), position: *position },
+            });
+        }
+        tasks.len()
+    }
+
+    /// Also of entries that could not be used, whose subjects say whose they were.
+    fn erase_letters(&mut self, thread: &ThreadId) -> usize {
+        let entries = gone(&mut self.entry_keys, |_, owner| owner.as_deref() == Some(thread.as_str()));
+        let keys: Vec<MessageKey> =
+            self.letter_keys.iter().filter(|key| key.thread == *thread).cloned().collect();
+        for key in &keys {
+            self.letter_keys.remove(key);
+            self.ends.remove(key);
+        }
+        entries + keys.len()
+    }
+
+    /// A batch without entries stays, for its owner counts on it.
+    fn erase_outbox(&mut self, thread: &ThreadId) -> usize {
+        let is_of = |outgoing: &Outgoing| match outgoing {
+            Outgoing::TurnOpened(opened) => opened.thread == *thread,
+            Outgoing::TurnEnded(ended) => ended.thread == *thread,
+            Outgoing::Task(task) => {
+                task.agent.as_str() == thread.as_str() || task.origin().as_ref() == Some(thread)
+            }
+            Outgoing::Pause(_) => false,
+        };
+        self.of_tables(|tables| {
+            let mut rows = 0;
+            for batch in tables.outbox.values_mut() {
+                let before = batch.outgoing.len();
+                batch.outgoing.retain(|outgoing| !is_of(outgoing));
+                rows += before - batch.outgoing.len();
+            }
+            rows
+        })
+    }
+
+    /// Of threads that were erased wholly nothing is there again. What was done to agents of their names is audited, and entries that
+    /// cannot be read are kept: neither asks for the mark. `is_last`: nothing is left to do.
+    pub(crate) fn check_erased(&mut self, is_last: bool) {
+        let wholly: Vec<ThreadId> =
+            self.erased.iter().filter(|(_, is_done)| **is_done).map(|(thread, _)| thread.clone()).collect();
+        for thread in wholly {
+            if let Some(left) = self.left_of(&thread, is_last) {
+                self.violations.push(Violation::new(Invariant::Erased, &thread, "nothing of it", left));
+            }
+        }
+    }
+
+    /// What is there of a thread, or of what followed its turns.
+    fn left_of(&self, thread: &ThreadId, is_last: bool) -> Option<String> {
+        let turns: BTreeSet<TurnId> =
+            self.erased_turns.iter().filter(|(_, of)| *of == thread).map(|(turn, _)| turn.clone()).collect();
+        let is_its = |key: &&MessageKey| key.thread == *thread || is_answer_of(key, &turns);
+        let own = thread.as_str();
+        let in_tables = |tables: &super::Tables| {
+            let open = tables.open_turns.keys().find(|(of, _)| of == thread);
+            let failed = tables.failed_turns.keys().find(|(of, _)| of == thread);
+            let task = tables
+                .tasks
+                .iter()
+                .find(|((agent, _), task)| agent.as_str() == own || task.origin().as_ref() == Some(thread));
+            let outgoing =
+                tables.outbox.values().flat_map(|batch| &batch.outgoing).find(|outgoing| match outgoing {
+                    Outgoing::TurnOpened(opened) => opened.thread == *thread,
+                    Outgoing::TurnEnded(ended) => ended.thread == *thread,
+                    Outgoing::Task(task) => {
+                        task.agent.as_str() == own || task.origin().as_ref() == Some(thread)
+                    }
+                    Outgoing::Pause(_) => false,
+                });
+            None.or_else(|| open.map(|(_, turn)| format!("the saved input of {turn}")))
+                .or_else(|| failed.map(|(_, turn)| format!("the failed turn {turn}")))
+                .or_else(|| task.map(|((agent, at), task)| format!("task {} of {agent} at {at}", task.id)))
+                .or_else(|| outgoing.map(|outgoing| format!("to be published: {outgoing:?}")))
+        };
+        let message = || self.message_keys.iter().find(is_its).map(|key| format!("message {key}"));
+        let saved = || {
+            let mut saved = self.spilled_messages.iter().flat_map(|saved| saved.keys());
+            // What was saved for a task that is gone goes with the next commit of the owner that finds it.
+            saved
+                .find(|key| is_its(key) && (is_last || key.thread == *thread))
+                .map(|key| format!("what was saved of {key}"))
+        };
+        let letter = || self.letter_keys.iter().find(is_its).map(|key| format!("the dead letter of {key}"));
+        // How the turns of tasks failed that followed its turns is found by these tasks alone: what their owners write after that stays.
+        let failure = || {
+            let mut failures = self.ends_of.iter().flat_map(|(thread, ends)| {
+                let failed = ends.values().filter(|ended| is_failed(ended));
+                failed
+                    .map(|ended| MessageKey { thread: thread.clone(), message: ended.header.message.clone() })
+            });
+            failures.find(|key| key.thread == *thread).map(|key| format!("the failure of {key}"))
+        };
+        self.tables
+            .iter()
+            .find_map(in_tables)
+            .or_else(message)
+            .or_else(saved)
+            .or_else(letter)
+            .or_else(failure)
+            .or_else(|| (!self.compactions(thread).is_empty()).then(|| "a compaction".to_owned()))
+    }
+}
+
+fn is_answer_of(key: &MessageKey, turns: &BTreeSet<TurnId>) -> bool {
+    !turns.is_empty() && part_of(&key.message).is_some_and(|(turn, _)| turns.contains(&turn))
+}
+
+fn is_failed(ended: &feed::EndedMessage) -> bool {
+    matches!(ended.how, feed::EndKind::Failed(_))
+}
+
+fn gone<K: Ord + Clone, V>(
+    rows: &mut std::collections::BTreeMap<K, V>,
+    mut is_gone: impl FnMut(&K, &V) -> bool,
+) -> usize {
+    let before = rows.len();
+    rows.retain(|key, value| !is_gone(key, value));
+    before - rows.len()
+}

@@ -1,0 +1,245 @@
+//! What an owner has done for it elsewhere: questions to the store, turn requests, the outbox.
+
+use model::{AgentId, Metadata, Position, TaskKind, TurnId, TurnOpened};
+use partition::{CommandKey, Input, NotNow, OutboxBatch, Outgoing, Start, Started, Verdict};
+
+use crate::bug::PlantedBug;
+
+use super::World;
+use super::in_flight_sql::ASKED_AGAIN_MS;
+use crate::checker::turns::{Transition, TransitionKind, TurnEvent};
+use crate::log::START;
+use crate::publisher::commands::partition_of;
+use crate::world::event::{Address, Event, SessionEvent, WorkEvent};
+
+impl World {
+    fn answer(&mut self, address: Address, delay: i64, input: Input) {
+        self.schedule(delay, Event::Session(address, SessionEvent::Input(Box::new(input))));
+    }
+
+    /// One question after the other, so that the answers come in the order of the questions.
+    pub(super) fn request_check(&mut self, address: Address, keys: Vec<CommandKey>) {
+        let delay = self.look_up_delay();
+        let time = self.time;
+        let Some(session) = self.session(address) else { return };
+        session.questions.push_back(keys);
+        let at = session.checked_at.max(time + delay);
+        session.checked_at = at;
+        self.schedule(at - time, Event::Check(address));
+    }
+
+    /// The oldest question: one that has to be asked again keeps those after it waiting.
+    pub(super) fn check_orders(&mut self, address: Address) {
+        if !self.is_owner(address) {
+            return self.schedule(ASKED_AGAIN_MS, Event::Check(address));
+        }
+        let Some(keys) = self.session(address).and_then(|session| session.questions.pop_front()) else {
+            return;
+        };
+        let verdicts: Vec<(CommandKey, Verdict)> =
+            keys.iter().map(|key| (key.clone(), self.verdict(address, key))).collect();
+        let delay = self.look_up_delay();
+        let time = self.time;
+        let Some(session) = self.session(address) else { return };
+        let at = session.answered_at.max(time + delay);
+        session.answered_at = at;
+        self.coverage.checks += verdicts.len() as u64;
+        self.answer(address, at - time, Input::Checked(verdicts));
+    }
+
+    fn verdict(&self, address: Address, key: &CommandKey) -> Verdict {
+        let verdict = self.store.tables[usize::from(address.partition.0)].check(key, self.bug);
+        if self.store.is_order_erased(key) {
+            return Verdict::Erased;
+        }
+        let subject = match key {
+            CommandKey::Turn(thread, ..) => thread.clone(),
+            CommandKey::Task(agent, ..) => agent.thread(),
+            CommandKey::Control(..) => return verdict,
+        };
+        let is_missing = self.missing.contains(&subject) && verdict == Verdict::New;
+        if is_missing { Verdict::Unknown } else { verdict }
+    }
+
+    pub(super) fn request_tasks(&mut self, address: Address, agent: AgentId, after: Position, limit: usize) {
+        let delay = self.look_up_delay();
+        self.schedule(delay, Event::LoadTasks(address, agent, after, limit));
+    }
+
+    pub(super) fn load_tasks(&mut self, address: Address, agent: AgentId, after: Position, limit: usize) {
+        if !self.is_owner(address) {
+            return self.schedule(ASKED_AGAIN_MS, Event::LoadTasks(address, agent, after, limit));
+        }
+        let tables = &self.store.tables[usize::from(address.partition.0)];
+        let (tasks, more) = tables.pending(&agent, after.get(), limit);
+        self.coverage.loads += 1;
+        let delay = self.look_up_delay();
+        self.answer(address, delay, Input::Tasks { agent, after, tasks, more });
+    }
+
+    /// The turn begins: reads what it needs, and publishes the request.
+    pub(super) fn begin(&mut self, address: Address, mut start: Box<Start>) {
+        self.coverage.starts += 1;
+        if self.bug == Some(PlantedBug::AnswerRequestedAgain) && start.is_adopted {
+            (start.is_adopted, start.attempt) = (false, start.attempt + 16);
+        }
+        if self.is_start_erased(&start) && self.bug != Some(PlantedBug::ErasedStarts) {
+            self.coverage.erased_starts += 1;
+            let started = Started::Refused {
+                rules: self.scenario.turn_profile.rules,
+                text: "it was erased".to_owned(),
+            };
+            let delay = self.rng.range(0, 10);
+            return self.answer(address, delay, Input::Started { turn: start.turn, run: start.run, started });
+        }
+        self.check_start(address, &start);
+        if let Some(why) = self.not_now(&start).filter(|_| !start.is_adopted) {
+            self.coverage.postponed += 1;
+            let delay = self.rng.range(0, 10);
+            let started = Started::NotNow(why);
+            return self.answer(address, delay, Input::Started { turn: start.turn, run: start.run, started });
+        }
+        if !start.is_adopted {
+            self.check_asked(&start);
+            self.build_context(address, &start);
+        }
+        self.operators.begun.push((start.thread.clone(), start.turn.clone()));
+        let known = self.session(address).map(|session| session.known).unwrap_or_default();
+        let epoch = known.epoch;
+        if self.store.confirms(address.partition, address.incarnation, &known) {
+            let (turn, thread) = (start.turn.clone(), start.thread.clone());
+            self.store.history.push(Transition {
+                at_ms: self.time,
+                partition: address.partition,
+                number: epoch,
+                what: TransitionKind::Started { turn, run: start.run, thread, is_adopted: start.is_adopted },
+            });
+        }
+        let rules = self.scenario.turn_profile.rules;
+        if !start.is_adopted && self.fault(|faults| faults.unrequestable) {
+            self.coverage.unrequestable += 1;
+            self.workflows.refused.insert((start.turn.clone(), start.run));
+            let started = Started::Refused { rules, text: "planted".to_owned() };
+            let delay = self.rng.range(0, 10);
+            return self.answer(address, delay, Input::Started { turn: start.turn, run: start.run, started });
+        }
+        let delay = match self.fault(|faults| faults.request_slow) {
+            true => self.rng.range(10, 1_500),
+            false => self.rng.range(0, 8),
+        };
+        self.schedule(delay, Event::Request(address, start));
+    }
+
+    /// What the store says of the agent where its own queue does not look.
+    fn not_now(&self, start: &Start) -> Option<NotNow> {
+        let is_task = |kind: TaskKind| start.task.as_ref().is_some_and(|(_, of)| *of == kind);
+        let agent = start.agent.agent();
+        let partition = partition_of(agent.as_str(), self.scenario.partitions);
+        let row = self.store.tables[usize::from(partition.0)].agents.get(&agent)?;
+        if is_task(TaskKind::Task) || (start.task.is_none() && !self.scenario.turn_profile.refuses) {
+            return None;
+        }
+        if row.is_paused && start.task.is_some() {
+            return Some(NotNow::Paused);
+        }
+        let for_ms = row.next_run_at? - (START + self.time);
+        (for_ms > 0).then_some(NotNow::Backoff { for_ms })
+    }
+
+    /// The request is stored, even if its owner is gone.
+    pub(super) fn requested(&mut self, address: Address, start: &Start) {
+        if self
+            .session(address)
+            .is_some_and(|session| session.unwanted.contains(&(start.turn.clone(), start.run)))
+        {
+            return;
+        }
+        if !start.is_adopted {
+            self.store_request(start);
+        }
+        let mut rules = self.scenario.turn_profile.rules;
+        if self.bug == Some(PlantedBug::DeadlineForgotten) {
+            rules.deadline_ms = i64::MAX;
+        }
+        let started = Started::Requested(rules);
+        let delay = self.rng.range(0, 6);
+        self.answer(address, delay, Input::Started { turn: start.turn.clone(), run: start.run, started });
+    }
+
+    /// Best effort: a request that is being made is not stored, one that is stored is taken back, who works on it is told.
+    pub(super) fn abandon(&mut self, address: Address, turn: TurnId, run: u32) {
+        self.coverage.abandoned += 1;
+        if let Some(session) = self.session(address) {
+            session.unwanted.insert((turn.clone(), run));
+        }
+        if !self.fault(|faults| faults.stop_lost) {
+            let delay = self.rng.range(0, 30);
+            self.schedule(delay, Event::Work(WorkEvent::Stop(turn, run)));
+        }
+    }
+
+    /// One after the other, each at least once. With `more` the batch does not end with it.
+    pub(super) fn send_outbox(&mut self, address: Address, batch: OutboxBatch, more: usize) {
+        let OutboxBatch { id, outgoing } = batch;
+        let mut delay = 0;
+        let count = outgoing.len() + more;
+        if count == 0 {
+            // All of it was erased.
+            return self.sent(address, id);
+        }
+        for (index, outgoing) in outgoing.into_iter().enumerate() {
+            delay += match self.fault(|faults| faults.relay_slow) {
+                true => self.rng.range(10, 800),
+                false => self.rng.range(0, 5),
+            };
+            let left = count - index - 1;
+            self.schedule(delay, Event::Relay(address, id, Box::new(outgoing), left));
+        }
+    }
+
+    pub(super) fn relay(&mut self, address: Address, batch: Position, outgoing: &Outgoing, left: usize) {
+        // Who sends dies with the worker; what was on its way arrives.
+        if self.session(address).is_none() && self.rng.chance(0.5) {
+            return;
+        }
+        let times = if self.fault(|faults| faults.relay_repeat) { 2 } else { 1 };
+        let continued = match outgoing {
+            Outgoing::Task(task) => task.metadata.continues(),
+            Outgoing::TurnOpened(opened) => opened.metadata.continues(),
+            Outgoing::Pause(_) | Outgoing::TurnEnded(_) => None,
+        };
+        self.coverage.continuations += u64::from(continued.is_some());
+        let forgotten = match (self.bug, outgoing) {
+            (Some(PlantedBug::BatchForgotten), Outgoing::TurnOpened(opened)) if continued.is_some() => {
+                let opened = TurnOpened { metadata: Metadata::EMPTY, ..(**opened).clone() };
+                Some(Outgoing::TurnOpened(Box::new(opened)))
+            }
+            _ => None,
+        };
+        let outgoing = forgotten.as_ref().unwrap_or(outgoing);
+        let is_lost = self.bug == Some(PlantedBug::ContinuationLost) && continued.is_some();
+        for _ in 0..if is_lost { 0 } else { times } {
+            self.coverage.relayed += 1;
+            match outgoing {
+                Outgoing::Task(task) => self.publish_command(model::Command::Task(task.clone())),
+                Outgoing::TurnOpened(opened) => self.publish_command(model::Command::Turn(opened.clone())),
+                Outgoing::Pause(pause) => self.publish_command(model::Command::Control(pause.control())),
+                Outgoing::TurnEnded(ended) => self.turn_events.push(TurnEvent {
+                    turn: ended.turn.clone(),
+                    batch: batch.get(),
+                    status: ended.status.name(),
+                    message: ended.message.clone(),
+                    code: ended.code.clone(),
+                }),
+            }
+        }
+        if left == 0 {
+            self.sent(address, batch);
+        }
+    }
+
+    pub(super) fn sent(&mut self, address: Address, batch: Position) {
+        let delay = self.rng.range(0, 10);
+        self.answer(address, delay, Input::Sent(batch));
+    }
+}

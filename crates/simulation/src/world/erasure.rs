@@ -1,0 +1,236 @@
+//! Threads are erased while everything goes on: the mark, passes over what there is, and in between the owners are made to forget,
+//! until a pass finds nothing. The command may be killed, and is run again.
+
+use model::{PartitionId, ThreadId};
+
+use super::World;
+use super::in_flight_sql::Kind;
+use crate::bug::PlantedBug;
+use crate::checker::{Invariant, Violation};
+use crate::rng::Rng;
+use crate::store::erasure::Place;
+use crate::world::event::{Address, Event};
+
+/// What is erased in this history.
+#[derive(Debug)]
+pub(super) struct Erasures {
+    rng: Rng,
+    erasures: Vec<Erasure>,
+}
+
+/// The erasing of one thread.
+#[derive(Debug)]
+struct Erasure {
+    thread: ThreadId,
+    /// What comes for an earlier run of the command is dropped.
+    run: u64,
+    step: Step,
+    /// Between two statements at most, ms.
+    pace: i64,
+    /// Rows that the pass, and this round of it, have deleted.
+    rows: (usize, usize),
+    is_first_pass: bool,
+    is_over: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Mark,
+    Pass(usize),
+    Renounce(Vec<PartitionId>),
+}
+
+impl Erasures {
+    pub(super) fn new(rng: Rng) -> Self {
+        Self { rng, erasures: Vec::new() }
+    }
+
+    /// Nothing is erased any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.erasures.iter().all(|erasure| erasure.is_over)
+    }
+}
+
+impl World {
+    /// What is erased in this history, and when.
+    pub(super) fn plan_erasing(&mut self, threads: &[(ThreadId, PartitionId)]) {
+        // More often where the store goes back as well.
+        let put_back_at = self.going_back.put_back_at;
+        let chance = if put_back_at.is_some() { 0.5 } else { 0.1 };
+        if !self.erasing.rng.chance(chance) {
+            return;
+        }
+        for _ in 0..self.erasing.rng.pick([1, 1, 1, 2]) {
+            let (thread, _) = threads[self.erasing.rng.index(threads.len())].clone();
+            if self.erasing.erasures.iter().any(|erasure| erasure.thread == thread) {
+                continue;
+            }
+            let rng = &mut self.erasing.rng;
+            let at = match put_back_at {
+                Some(at) if rng.chance(0.6) => (at + rng.range(-400, 50)).max(200),
+                _ => rng.range(200, self.scenario.faults_until),
+            };
+            let number = self.erasing.erasures.len();
+            self.erasing.erasures.push(Erasure {
+                thread,
+                run: 0,
+                step: Step::Mark,
+                pace: self.erasing.rng.pick([1, 1, 5, 40]),
+                rows: (0, 0),
+                is_first_pass: true,
+                is_over: false,
+            });
+            self.schedule(at, Event::Erase(number, 0));
+        }
+    }
+
+    pub(super) fn erase(&mut self, number: usize, run: u64) {
+        let erasure = &self.erasing.erasures[number];
+        if erasure.run != run || erasure.is_over {
+            return;
+        }
+        if !self.is_quiet && self.erasing.rng.chance(0.005) {
+            self.coverage.erasures_killed += 1;
+            return self.erase_again(number);
+        }
+        let thread = erasure.thread.clone();
+        match erasure.step.clone() {
+            Step::Mark => self.mark(number, &thread),
+            Step::Pass(place) => self.pass(number, &thread, place),
+            Step::Renounce(partitions) => return self.renounce(number, run, partitions),
+        }
+        if !self.erasing.erasures[number].is_over {
+            let pace = self.erasing.erasures[number].pace;
+            let delay = self.erasing.rng.range(0, pace);
+            self.schedule(delay, Event::Erase(number, run));
+        }
+    }
+
+    fn erase_again(&mut self, number: usize) {
+        let most = self.erasing.rng.pick([10, 100, 1_500]);
+        let delay = self.erasing.rng.range(1, most);
+        let erasure = &mut self.erasing.erasures[number];
+        (erasure.run, erasure.step, erasure.is_over) = (erasure.run + 1, Step::Mark, false);
+        let run = erasure.run;
+        self.schedule(delay, Event::Erase(number, run));
+    }
+
+    fn mark(&mut self, number: usize, thread: &ThreadId) {
+        self.note(80, [number as u64, 0, 0], || format!("{thread} is marked as erased"));
+        self.store.mark_erased(thread);
+        self.rules.erased.insert(thread.clone());
+        // Nothing of it has to end.
+        let bare = self.bare.iter().filter(|key| key.thread == *thread).cloned();
+        self.going_back.lost.extend(bare);
+        for doomed in &mut self.doomed {
+            doomed.retain(|(_, key, _)| key.thread != *thread);
+        }
+        let erasure = &mut self.erasing.erasures[number];
+        (erasure.step, erasure.rows, erasure.is_first_pass) = (Step::Pass(0), (0, 0), true);
+    }
+
+    /// One statement of a pass, which goes through all places until nothing is left in any.
+    fn pass(&mut self, number: usize, thread: &ThreadId, place: usize) {
+        let time = self.time;
+        let rows = self.store.erase_place(thread, Place::ALL[place], time);
+        self.coverage.erased_rows += rows as u64;
+        self.note(81, [number as u64, place as u64, rows as u64], || {
+            format!("{thread}: {rows} rows of {:?} are erased", Place::ALL[place])
+        });
+        let erasure = &mut self.erasing.erasures[number];
+        let (of_pass, of_round) = (erasure.rows.0 + rows, erasure.rows.1 + rows);
+        erasure.rows = (of_pass, of_round);
+        if place + 1 < Place::ALL.len() {
+            erasure.step = Step::Pass(place + 1);
+            return;
+        }
+        if of_round > 0 {
+            (erasure.step, erasure.rows) = (Step::Pass(0), (of_pass, 0));
+            return;
+        }
+        erasure.rows = (0, 0);
+        let (is_first, is_done) = (std::mem::take(&mut erasure.is_first_pass), of_pass == 0);
+        if is_first {
+            self.drop_requests(thread);
+        }
+        if !is_first && is_done {
+            return self.erased(number, thread);
+        }
+        // The agent that was to answer in the thread may hold a task that follows one of its turns, and nothing that is left says who that was.
+        let partitions = (0..self.scenario.partitions).map(PartitionId).collect();
+        let step = match self.bug {
+            Some(PlantedBug::ErasedUnfenced) => Step::Pass(0),
+            _ => Step::Renounce(partitions),
+        };
+        self.erasing.erasures[number].step = step;
+    }
+
+    /// The owner of each partition loses its lease, so that its next commit is refused, and the next owner reads anew what there is. To
+    /// count a commit that was not made is not enough: a store that has gone back by one is then just where the owner thinks that it is.
+    fn renounce(&mut self, number: usize, run: u64, mut partitions: Vec<PartitionId>) {
+        let Some(partition) = (!partitions.is_empty()).then(|| partitions.remove(0)) else {
+            self.erasing.erasures[number].step = Step::Pass(0);
+            return self.schedule(0, Event::Erase(number, run));
+        };
+        self.erasing.erasures[number].step = Step::Renounce(partitions);
+        let address = Address { worker: 0, incarnation: 0, partition, session: 0 };
+        self.send_renounce(address, Kind::Renounce(number, run));
+    }
+
+    pub(super) fn renounced(&mut self, partition: PartitionId, number: usize, run: u64) {
+        self.coverage.renounced += 1;
+        let counts = self.bug == Some(PlantedBug::RenouncedByCount);
+        let row = self.store.row(partition);
+        match counts {
+            true => row.commits += 1,
+            false => row.owner = None,
+        }
+        let numbers = [number as u64, u64::from(partition.0), row.commits];
+        self.note(83, numbers, || format!("partition {partition} is renounced at commit {}", numbers[2]));
+        let delay = self.erasing.rng.range(0, 5);
+        self.schedule(delay, Event::Erase(number, run));
+    }
+
+    fn erased(&mut self, number: usize, thread: &ThreadId) {
+        self.note(82, [number as u64, 0, 0], || format!("{thread} is erased"));
+        self.coverage.erasures += 1;
+        self.erasing.erasures[number].is_over = true;
+        self.store.is_wholly_erased(thread);
+        self.store.check_erased(false);
+    }
+
+    /// The operator is told that the connection broke. Without a mark in the store that is there now it may be erased again, or left
+    /// it; with one they do, for then a part is gone.
+    pub(super) fn erasing_steps_back(&mut self) {
+        for number in 0..self.erasing.erasures.len() {
+            let erasure = &self.erasing.erasures[number];
+            if !self.rules.erased.contains(&erasure.thread) {
+                continue;
+            }
+            self.coverage.erasures_undone += 1;
+            match self.store.erasure(&erasure.thread) {
+                Some(true) => {}
+                None if self.erasing.rng.chance(0.5) => {
+                    let erasure = &mut self.erasing.erasures[number];
+                    (erasure.run, erasure.is_over) = (erasure.run + 1, true);
+                }
+                Some(false) | None => self.erase_again(number),
+            }
+        }
+    }
+
+    /// A request is made for a turn that begins: its thread, or the one whose text it carries, was not erased when it was looked at.
+    pub(super) fn check_asked(&mut self, start: &partition::Start) {
+        if self.is_start_erased(start) {
+            let (subject, seen) = (format!("run {} of {}", start.run, start.turn), "a request");
+            self.violate(Violation::new(Invariant::Erased, subject, "no request: it was erased", seen));
+        }
+    }
+
+    /// As the look at what a turn needs has it.
+    pub(super) fn is_start_erased(&self, start: &partition::Start) -> bool {
+        let kind = start.task.as_ref().map(|(_, kind)| *kind);
+        let origin = kind.and_then(|kind| model::origin(&start.agent, kind, &start.metadata));
+        self.store.is_erased(&start.thread) || origin.is_some_and(|origin| self.store.is_erased(&origin))
+    }
+}

@@ -1,0 +1,117 @@
+//! What is scheduled in the world, and for whom.
+
+use model::{AgentId, MessageKey, PartitionId, Position, ThreadId, TurnId};
+use partition::{ChangedThreadsQuery, Input, Lookup, Outgoing, SnapshotRequest, Start, Takeover};
+
+use super::compaction::DueCompaction;
+use super::going_back::Back;
+use super::retention::Round;
+use super::workflows;
+use crate::gateway::{Fetched, Reader};
+use crate::store::Grant;
+
+/// A session of a worker's incarnation; what comes for another one is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) worker: usize,
+    pub(crate) incarnation: u64,
+    pub(crate) partition: PartitionId,
+    pub(crate) session: u64,
+}
+
+pub(crate) enum Event {
+    Quiet,
+    Restart(usize),
+    Acquire(usize, u64),
+    Resume(usize, u64),
+    Session(Address, SessionEvent),
+    Statement(StatementEvent),
+    Lookup(Address, Vec<MessageKey>),
+    Load(Address, Grant),
+    Client(usize, u64, ClientEvent),
+    Gateway(usize, GatewayEvent),
+    Join(usize),
+    /// The next of what is planned is published.
+    Planned,
+    Check(Address),
+    LoadTasks(Address, AgentId, Position, usize),
+    /// A turn request arrives.
+    Request(Address, Box<Start>),
+    Work(WorkEvent),
+    /// A message of the outbox arrives: its batch, and how many of the batch are left.
+    Relay(Address, Position, Box<Outgoing>, usize),
+    Operators,
+    Caretaker,
+    GoBack(Back),
+    /// The next statement of an erasing: its number, and which run of it.
+    Erase(usize, u64),
+    /// The next step of a round of retention, or a new one.
+    Retain(Address, Option<Box<Round>>),
+    /// A compaction arrives at the store.
+    Compact(Address, Box<DueCompaction>),
+    /// The summary of a compaction was written, or never will be.
+    Summary(Address, ThreadId, Position),
+    /// A worker's commits that wait are sent, if none is under way.
+    Gather(Address),
+    GroupAgain(usize),
+    GroupOver(usize),
+}
+
+pub(crate) enum WorkEvent {
+    Deliver(usize),
+    /// The delivery of that number has not been answered.
+    Again(usize, u32),
+    Frame(usize, u32, Box<workflows::Writing>),
+    Ack(usize, u32),
+    Stop(TurnId, u32),
+}
+
+pub(crate) enum SessionEvent {
+    Tick,
+    Fetch { generation: u64 },
+    Arrive { generation: u64, first: u64, last: u64, is_tail: bool },
+    ReaderLost { generation: u64, resume_after: i64 },
+    Found(Vec<(MessageKey, Lookup)>),
+    Loaded(Box<Takeover>),
+    Reply(usize, Reply),
+    Timeout(usize),
+    Snapshot(SnapshotRequest),
+    ChangedThreads(ChangedThreadsQuery),
+    Input(Box<Input>),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum StatementEvent {
+    Arrive(usize),
+    Done(usize),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Reply {
+    Granted(Option<Grant>),
+    Renewed(bool),
+    /// But for these turns, whose messages are refused.
+    Applied(Vec<(TurnId, String)>),
+    Fenced,
+    Refused,
+    Unknown,
+}
+
+pub(crate) enum ClientEvent {
+    Read,
+    Connect,
+    Fault,
+}
+
+/// The thread, and the number of what follows it.
+#[derive(Debug)]
+pub(crate) enum GatewayEvent {
+    Frame(ThreadId, u64, Box<wire::live::LiveFrame>),
+    Reply(ThreadId, u64, Box<wire::query::SnapshotReply>),
+    Unanswered(ThreadId, u64, u64),
+    Fetch(ThreadId, u64, Reader, feed::StoreRead),
+    Fetched(ThreadId, u64, Reader, Fetched),
+    Tick(ThreadId, u64),
+    Watch(PartitionId),
+    ChangedThreads(PartitionId, u64, wire::query::ChangedThreads),
+}

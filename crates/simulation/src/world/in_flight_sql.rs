@@ -1,0 +1,447 @@
+//! Statements on their way to the store and back, and the row locks they wait for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::{MessageKey, PartitionId, TurnId};
+use partition::Commit;
+use partition::bisect::{CommitParts, Part};
+
+use super::World;
+use crate::bug::PlantedBug;
+use crate::log::Log;
+use crate::store::Grant;
+use crate::store::fence::{Applied, Decided};
+use crate::world::event::{Address, Event, Reply, SessionEvent, StatementEvent};
+
+/// Who is not the owner of record asks again after so long.
+pub(super) const ASKED_AGAIN_MS: i64 = 100;
+
+/// What a statement does.
+#[derive(Debug, Clone)]
+pub(super) enum Kind {
+    Acquire,
+    Renew(Applied),
+    Reclaim(Applied),
+    ReadyChunks {
+        epoch: u64,
+    },
+    Commit(Arc<Decided>),
+    /// A commit of no session, for the erasing of that number and run.
+    Renounce(usize, u64),
+    /// The commits of a group.
+    Group(usize),
+}
+
+#[derive(Debug)]
+pub(super) struct Statement {
+    pub(super) kind: Kind,
+    pub(super) address: Address,
+    /// Its worker has died.
+    pub(super) is_orphan: bool,
+    is_applied: bool,
+    /// Its server was replaced while it was under way.
+    pub(super) is_cut_off: bool,
+    /// Its worker was told that the outcome is unknown, or gave up waiting; and whether it had been applied by then.
+    pub(super) unknown: Option<bool>,
+    /// What the store refuses of it, once it has said so.
+    pub(super) judged: Option<BTreeSet<TurnId>>,
+    /// The group that it was refused with.
+    pub(super) group: Option<usize>,
+}
+
+impl Statement {
+    pub(super) fn new(kind: Kind, address: Address) -> Self {
+        Self {
+            kind,
+            address,
+            is_orphan: false,
+            is_applied: false,
+            is_cut_off: false,
+            unknown: None,
+            judged: None,
+            group: None,
+        }
+    }
+}
+
+impl World {
+    /// Sends a statement; the reply, if any comes, goes to the address.
+    pub(super) fn send(&mut self, address: Address, kind: Kind) -> usize {
+        let number = self.statements.len();
+        let mut delay = self.rng.range(0, 4);
+        let is_commit = matches!(kind, Kind::Commit(_));
+        let mut is_lost = false;
+        if is_commit {
+            if self.fault(|faults| faults.refused) {
+                is_lost = true;
+                self.coverage.refused += 1;
+                self.reply_to(address, number, Reply::Refused, 5);
+            } else if self.fault(|faults| faults.request_lost) {
+                is_lost = true;
+                self.reply_to(address, number, Reply::Unknown, 5);
+            } else if self.fault(|faults| faults.request_late) {
+                // It stands in some buffer while the worker has been cut off already.
+                delay = self.rng.range(20, 2_000);
+                self.reply_to(address, number, Reply::Unknown, 5);
+            }
+            self.schedule(
+                self.scenario.answer_timeout_ms,
+                Event::Session(address, SessionEvent::Timeout(number)),
+            );
+        } else if self.fault(|faults| faults.request_lost) {
+            is_lost = true;
+        }
+        self.statements.push(Statement::new(kind, address));
+        if !is_lost {
+            self.schedule(delay, Event::Statement(StatementEvent::Arrive(number)));
+        }
+        number
+    }
+
+    /// It is sent by no worker.
+    pub(super) fn send_renounce(&mut self, address: Address, kind: Kind) {
+        let number = self.statements.len();
+        self.statements.push(Statement::new(kind, address));
+        self.schedule(1, Event::Statement(StatementEvent::Arrive(number)));
+    }
+
+    pub(super) fn reply_to(&mut self, address: Address, number: usize, reply: Reply, delay: i64) {
+        let delay = self.rng.range(0, delay);
+        self.schedule(delay, Event::Session(address, SessionEvent::Reply(number, reply)));
+    }
+
+    pub(super) fn statement_arrives(&mut self, number: usize) {
+        if self.going_back.stepped_at == Some(self.time) {
+            return self.cut_off(number);
+        }
+        let (partition, is_acquire) = {
+            let statement = &self.statements[number];
+            (statement.address.partition, matches!(statement.kind, Kind::Acquire))
+        };
+        let row = self.store.row(partition);
+        if row.locked_by.is_none() {
+            self.start(number);
+        } else if !is_acquire {
+            // An acquiring statement skips locked rows; all others wait.
+            row.queue.push_back(number);
+            self.coverage.lock_waits += 1;
+        }
+    }
+
+    /// The row is free: look at it and act. Only commits hold the lock for a while.
+    fn start(&mut self, number: usize) {
+        let Statement { kind, address, .. } = &self.statements[number];
+        let (kind, address) = (kind.clone(), *address);
+        let lease_until = self.lease_clock(address.worker) + self.scenario.lease_ms;
+        let (partition, owner) = (address.partition, address.incarnation);
+        let reply = match kind {
+            Kind::Commit(decided) => return self.start_commit(number, &decided),
+            Kind::Group(group) => return self.start_group(group),
+            Kind::Renounce(erasure, run) => return self.renounced(partition, erasure, run),
+            Kind::Acquire => {
+                if !self.is_free(partition, address.worker) {
+                    return;
+                }
+                self.coverage.takeovers += 1;
+                let now_us = self.database_us();
+                Reply::Granted(Some(self.store.grant(partition, owner, lease_until, now_us)))
+            }
+            Kind::Reclaim(known) => {
+                let now_us = self.database_us();
+                let reclaimed = self.store.reclaim(partition, owner, &known, lease_until, now_us);
+                self.coverage.reclaims += u64::from(reclaimed.is_some());
+                self.coverage.steps_noticed +=
+                    u64::from(reclaimed.as_ref().is_some_and(|(_, has_stepped_back)| *has_stepped_back));
+                Reply::Granted(reclaimed.map(|(grant, _)| grant))
+            }
+            Kind::Renew(known) => {
+                let is_held = self.store.confirms(partition, owner, &known);
+                if is_held {
+                    self.store.row(partition).lease_until = lease_until;
+                }
+                Reply::Renewed(is_held)
+            }
+            Kind::ReadyChunks { epoch } => {
+                if self.store.is_held(partition, owner, epoch) {
+                    self.store.row(partition).owner = None;
+                }
+                return;
+            }
+        };
+        self.note(10, [number as u64, address.session, owner], || format!("store: {address:?} {reply:?}"));
+        if !self.fault(|faults| faults.reply_lost / 4.0) {
+            self.reply_to(address, number, reply, 4);
+        }
+    }
+
+    fn start_commit(&mut self, number: usize, decided: &Decided) {
+        let address = self.statements[number].address;
+        let commit = &decided.commit;
+        let is_held = self.store.expects(address.incarnation, decided);
+        if !is_held && !matches!(self.bug, Some(PlantedBug::NoFence | PlantedBug::NoGuard)) {
+            self.coverage.fenced += 1;
+            self.note(11, [number as u64, commit.epoch, 0], || {
+                format!("store: fences s{number} of {address:?}")
+            });
+            self.reply_to(address, number, Reply::Fenced, 4);
+            return self.statement_over(number);
+        }
+        self.store.row(address.partition).locked_by = Some(number);
+        if self.going_back.is_armed {
+            return self.step_back();
+        }
+        let mut duration = self.rng.range(0, 6);
+        if self.fault(|faults| faults.slow_statement) {
+            duration = self.rng.range(50, 1_500);
+            if self.rng.chance(0.5) {
+                // Cut off while it runs.
+                self.reply_to(address, number, Reply::Unknown, duration);
+            }
+        }
+        self.schedule(duration, Event::Statement(StatementEvent::Done(number)));
+    }
+
+    pub(super) fn statement_done(&mut self, number: usize) {
+        let address = self.statements[number].address;
+        if self.statements[number].is_cut_off {
+            return;
+        }
+        let decided = match self.statements[number].kind.clone() {
+            Kind::Commit(decided) => decided,
+            Kind::Group(group) => return self.group_done(group),
+            _ => return,
+        };
+        if self.fault(|faults| faults.aborted) {
+            self.note(12, [number as u64, 0, 0], || format!("store: s{number} aborts"));
+            self.reply_to(address, number, Reply::Unknown, 4);
+        } else {
+            let refused = self.apply(number, &decided);
+            if self.fault(|faults| faults.reply_lost) {
+                let delay = self.rng.range(0, 300);
+                self.reply_to(address, number, Reply::Unknown, delay);
+            } else {
+                let reply = refused.map_or(Reply::Unknown, Reply::Applied);
+                self.reply_to(address, number, reply, 4);
+            }
+        }
+        self.unlock(address.partition);
+        self.statement_over(number);
+    }
+
+    /// One of a group that was refused: the next of them is tried.
+    fn statement_over(&mut self, number: usize) {
+        if let Some(group) = self.statements[number].group {
+            self.next_alone(group);
+        }
+    }
+
+    pub(super) fn unlock(&mut self, partition: PartitionId) {
+        self.store.row(partition).locked_by = None;
+        while self.store.row(partition).locked_by.is_none() {
+            let Some(next) = self.store.row(partition).queue.pop_front() else { break };
+            self.start(next);
+        }
+    }
+
+    /// Turns whose messages the store refused; `None` when the owner has a wrong idea of its queues.
+    pub(super) fn apply(&mut self, number: usize, decided: &Decided) -> Option<Vec<(TurnId, String)>> {
+        let mut commit = decided.commit.clone();
+        let mut refused = Vec::new();
+        let bad = match self.statements[number].judged.take() {
+            Some(judged) => Some(judged).filter(|bad| !bad.is_empty()),
+            None => self.refuses(&commit, false),
+        };
+        if let Some(bad) = bad {
+            let mut parts = CommitParts::of(commit);
+            self.isolate(number, &mut parts, &bad)?;
+            commit = parts.rest().clone();
+            refused = parts.refused;
+        }
+        let worker = self.statements[number].address.worker;
+        let skew =
+            if self.bug == Some(PlantedBug::BackoffByWorkerClock) { self.workers[worker].skew } else { 0 };
+        let log = &self.logs[usize::from(commit.partition.0)];
+        // What was decided on a stream that is another one by now counts in that one: its checkpoint is compared before it is used.
+        let gone = Log::default();
+        let log = if log.is_as_read(&decided.incarnation, decided.read) { log } else { &gone };
+        let is_stale = self.store.apply(&commit, log, self.time, skew);
+        self.store.count(decided);
+        if !self.fault(|faults| faults.crash * 5.0) {
+            for (partition, letter) in std::mem::take(&mut self.store.letters_outside) {
+                self.store.insert_letter(partition, &letter, self.time);
+            }
+        }
+        self.store.letters_outside.clear();
+        self.coverage.commits += 1;
+        let statement = &mut self.statements[number];
+        statement.is_applied = true;
+        self.coverage.applied_after_death += u64::from(statement.is_orphan);
+        let numbers = [number as u64, commit.epoch, commit.checkpoint.0];
+        self.note(13, numbers, || {
+            let messages: Vec<String> = commit.messages.iter().map(|m| m.key.to_string()).collect();
+            let letters = commit.dead_letters.iter().map(|letter| match &letter.source {
+                model::DeadLetterSource::Entry { .. } => format!("entry {}", letter.seq),
+                model::DeadLetterSource::Message { key, failure, .. } => format!("{key} {}", failure.code()),
+            });
+            let letters: Vec<String> = letters.collect();
+            let saves: Vec<String> =
+                commit.spilled_messages.iter().map(|s| format!("{}+{}", s.key, s.chunks.len())).collect();
+            format!(
+                "store: s{number} applied, partition {} epoch {} checkpoint {}: {messages:?} dead {letters:?} saves {saves:?}{}",
+                commit.partition, commit.epoch, commit.checkpoint, of_turns(&commit)
+            )
+        });
+        (!is_stale).then_some(refused)
+    }
+
+    /// Turns of which the store takes no messages.
+    pub(super) fn refuses(&mut self, commit: &Commit, is_in_group: bool) -> Option<BTreeSet<TurnId>> {
+        let turns: Vec<TurnId> = commit.turns.iter().map(|write| write.turn.clone()).collect();
+        // More often where something else stands beside it, which has to be written all the same.
+        let is_among_others = is_in_group || commit.turns.len() + commit.messages.len() > 1;
+        let factor = if is_among_others { 60.0 } else { 1.0 };
+        let is_bad = |_: &TurnId| self.fault(|faults| (faults.data_refused * factor).min(0.8));
+        let bad: BTreeSet<TurnId> = turns.into_iter().filter(is_bad).collect();
+        (!bad.is_empty()).then_some(bad)
+    }
+
+    /// The worker tries each part alone; `None` when it does not come to the end of them.
+    fn isolate(&mut self, number: usize, parts: &mut CommitParts, bad: &BTreeSet<TurnId>) -> Option<()> {
+        while let Some(part) = parts.next() {
+            match &part {
+                Part::Turn(turn) if bad.contains(&turn.turn) => {
+                    self.coverage.refused_turns += 1;
+                    let answer = turn.messages.last().and_then(|last| TurnId::of_answer(&last.key.message));
+                    self.workflows.refused.extend(answer);
+                    parts.refuse(part, "planted".to_owned());
+                    continue;
+                }
+                Part::Turn(_) | Part::Message(_) => {}
+            }
+            let alone = parts.alone(&part);
+            let (log, time) = (&self.logs[usize::from(alone.partition.0)], self.time);
+            let is_stale = self.store.apply(&alone, log, time, 0);
+            self.coverage.parts_alone += 1;
+            parts.wrote(part);
+            if is_stale || self.fault(|faults| (faults.aborted * 16.0).min(0.5)) {
+                self.note(14, [number as u64, 0, 0], || format!("store: s{number} is written in part"));
+                self.coverage.parts_without_rest += 1;
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    /// The worker of a commit gives up asking.
+    pub(super) fn forget_commit(&mut self, number: usize) {
+        let statement = &mut self.statements[number];
+        statement.unknown.get_or_insert(statement.is_applied);
+    }
+
+    pub(super) fn count_unknown(&mut self) {
+        for statement in &self.statements {
+            match (statement.unknown, statement.is_applied) {
+                (Some(true), _) => self.coverage.unknown_applied += 1,
+                (Some(false), true) => self.coverage.unknown_late += 1,
+                (Some(false), false) => self.coverage.unknown_not_applied += 1,
+                (None, _) => {}
+            }
+        }
+    }
+
+    /// A commit is under way that may still be applied.
+    pub(super) fn has_statements_under_way(&self) -> bool {
+        self.store.rows.iter().any(|row| row.locked_by.is_some())
+    }
+
+    pub(super) fn request_load(&mut self, address: Address, grant: Grant) {
+        let delay = self.rng.range(1, 20);
+        self.schedule(delay, Event::Load(address, grant));
+    }
+
+    pub(super) fn load(&mut self, address: Address, grant: Grant) {
+        let window = self.scenario.limits.queue_window;
+        let Some(grant) = self.find_place(address, grant) else { return };
+        // Only the owner of record is answered.
+        if !self.is_owner(address) {
+            return self.rebuild(address);
+        }
+        let takeover = self.store.load(address.partition, &grant, window, self.time);
+        let delay = self.rng.range(0, 5);
+        self.schedule(delay, Event::Session(address, SessionEvent::Loaded(Box::new(takeover))));
+    }
+
+    pub(super) fn request_look_up(&mut self, address: Address, keys: Vec<MessageKey>) {
+        let delay = self.look_up_delay();
+        self.schedule(delay, Event::Lookup(address, keys));
+    }
+
+    /// Only the owner of record is answered; another one asks again until its lease ends it.
+    pub(super) fn lookup(&mut self, address: Address, keys: &[MessageKey]) {
+        if !self.is_owner(address) {
+            return self.schedule(ASKED_AGAIN_MS, Event::Lookup(address, keys.to_vec()));
+        }
+        let found = self.store.lookup(keys, &self.missing, self.time);
+        let delay = self.look_up_delay();
+        self.schedule(delay, Event::Session(address, SessionEvent::Found(found)));
+    }
+
+    pub(super) fn is_owner(&mut self, address: Address) -> bool {
+        let epoch = self.store.rows[usize::from(address.partition.0)].epoch;
+        // Of a session that is gone the answer is not heard.
+        self.session(address).is_none_or(|session| session.known.epoch == epoch)
+    }
+
+    pub(super) fn look_up_delay(&mut self) -> i64 {
+        match self.fault(|faults| faults.slow_look_up) {
+            true => self.rng.range(10, 800),
+            false => self.rng.range(0, 4),
+        }
+    }
+}
+
+/// What a commit says of turns, for the trace.
+fn of_turns(commit: &Commit) -> String {
+    let turns: Vec<String> = commit.turns.iter().map(|write| write.turn.to_string()).collect();
+    let tasks: Vec<String> = commit
+        .tasks
+        .iter()
+        .map(|write| format!("{}={}", write.queued.task.id, write.queued.position))
+        .collect();
+    let failed: Vec<String> =
+        commit.failed_turns.iter().map(|f| format!("{} {}", f.opened.turn, f.code)).collect();
+    let marks: Vec<String> =
+        commit.failed_tasks.iter().map(|f| format!("{} {}", f.position, f.code)).collect();
+    let agents: Vec<String> = commit
+        .agents
+        .iter()
+        .map(|a| {
+            format!(
+                "{} head {} run {} failures {} {:?} paused {}",
+                a.agent, a.head, a.run, a.failures, a.wait, a.paused
+            )
+        })
+        .collect();
+    let audit: Vec<String> =
+        commit.audit.iter().map(|a| format!("{} {} {:?} {:?}", a.id, a.what, a.target, a.refused)).collect();
+    let changes = &commit.task_changes;
+    let open: Vec<String> = commit.open_turns.iter().map(|open| open.opened.turn.to_string()).collect();
+    let mut text = String::new();
+    for (name, list) in [
+        ("turns", turns),
+        ("tasks", tasks),
+        ("failed", failed),
+        ("marks", marks),
+        ("agents", agents),
+        ("audit", audit),
+        ("open", open),
+        ("changes", changes.iter().map(|change| format!("{change:?}")).collect()),
+        ("outbox", commit.outbox.iter().map(|batch| format!("{batch:?}")).collect()),
+    ] {
+        if !list.is_empty() {
+            text.push_str(&format!(" {name} {list:?}"));
+        }
+    }
+    text
+}

@@ -1,0 +1,103 @@
+//! What a session has done for it elsewhere, so that it never waits: questions to the store, turn requests, the outbox.
+//!
+//! Each kind has a task of its own; all of them answer with [`Input`]s on one channel. They end with the session.
+
+mod compaction;
+mod outbox_publisher;
+mod publish_queue;
+mod store_lookups;
+mod turn_request;
+mod turn_starter;
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use model::{AgentId, MessageKey, Position, TurnId};
+use partition::{CommandKey, Input, OutboxBatch, Start};
+use runtime::spawn_named;
+use store::Applied;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+pub(crate) use outbox_publisher::OutboxBacklog;
+pub use turn_request::{LocalWorkflow, LocalWorkflows};
+
+use crate::context::Context;
+use turn_starter::TurnTask;
+
+/// Answers that may wait for the session.
+const AHEAD: usize = 64;
+
+/// The background tasks of one session. What is asked is bounded by what the machine has in memory: it asks once for each thing.
+#[derive(Debug)]
+pub(crate) struct BackgroundTasks {
+    look_ups: mpsc::UnboundedSender<Vec<MessageKey>>,
+    checks: mpsc::UnboundedSender<Vec<CommandKey>>,
+    loads: mpsc::UnboundedSender<store_lookups::LoadTasks>,
+    starts: mpsc::UnboundedSender<TurnTask>,
+    sends: mpsc::UnboundedSender<OutboxBatch>,
+    answers: mpsc::Receiver<Input>,
+    tasks: FuturesUnordered<JoinHandle<()>>,
+}
+
+impl BackgroundTasks {
+    /// `owner`: on whose behalf the store is asked.
+    pub(crate) fn start(context: &Context, owner: Applied, backlog: OutboxBacklog) -> Self {
+        let (answered, answers) = mpsc::channel(AHEAD);
+        let (look_ups, keys) = mpsc::unbounded_channel();
+        let (checks, commands) = mpsc::unbounded_channel();
+        let (loads, queues) = mpsc::unbounded_channel();
+        let (starts, wishes) = mpsc::unbounded_channel();
+        let (sends, batches) = mpsc::unbounded_channel();
+        let store = context.store.clone();
+        let tasks = [
+            spawn_named(
+                "look-ups",
+                store_lookups::look_up_all(context.clone(), owner, keys, answered.clone()),
+            ),
+            spawn_named(
+                "checks",
+                store_lookups::check_all(context.clone(), owner, commands, answered.clone()),
+            ),
+            spawn_named("queues", store_lookups::load_all(store, owner, queues, answered.clone())),
+            spawn_named("starts", turn_starter::run(context.clone(), wishes, answered.clone())),
+            spawn_named("outbox", outbox_publisher::run(context.clone(), backlog, batches, answered)),
+        ];
+        Self { look_ups, checks, loads, starts, sends, answers, tasks: tasks.into_iter().collect() }
+    }
+
+    // The tasks end only with this value. If one has ended all the same, `next` says so.
+
+    pub(crate) fn lookup(&self, keys: Vec<MessageKey>) {
+        let _ = self.look_ups.send(keys);
+    }
+
+    pub(crate) fn check(&self, keys: Vec<CommandKey>) {
+        let _ = self.checks.send(keys);
+    }
+
+    pub(crate) fn load(&self, agent: AgentId, after: Position, limit: usize) {
+        let _ = self.loads.send(store_lookups::LoadTasks { agent, after, limit });
+    }
+
+    pub(crate) fn begin(&self, start: Start) {
+        let _ = self.starts.send(TurnTask::Start(Arc::new(start)));
+    }
+
+    pub(crate) fn abandon(&self, turn: TurnId, run: u32) {
+        let _ = self.starts.send(TurnTask::Abandon(turn, run));
+    }
+
+    pub(crate) fn send(&self, batch: OutboxBatch) {
+        let _ = self.sends.send(batch);
+    }
+
+    /// The next answer. Cancel-safe; `None` when one of the tasks has ended, and so some answers would never come.
+    pub(crate) async fn next(&mut self) -> Option<Input> {
+        tokio::select! {
+            answer = self.answers.recv() => answer,
+            _ = self.tasks.next() => None,
+        }
+    }
+}

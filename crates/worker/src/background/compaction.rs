@@ -1,0 +1,279 @@
+//! Compacting threads whose contexts have become large: beside the turns, never in their way.
+//!
+//! It is looked at whenever a turn of the thread begins, and what comes of it counts from the next one on. What fails is tried again
+//! with the next turn. A summary is written by the agent's own workflow, as a task of the agent; the compaction counts once it
+//! is there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use batches::compaction::{
+    self, Compaction, CompactionRules, Plan, PlanInput, Strategy, Summary, transcript,
+};
+use batches::context::{Builder, ContextRules, Inclusion, Reason};
+use batches::{Batch, Context as Built, Header, TokenCounter};
+use metrics::counter;
+use model::{AgentId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, Timestamp};
+use partition::Start;
+use serde_json::{Map, json};
+use store::{PendingCompaction, StartContext, StoreError, Written};
+use tokio::sync::Semaphore;
+
+use crate::context::Context;
+
+/// Threads that one session compacts at a time; others are left to their next turns.
+const MOST_AT_ONCE: usize = 2;
+/// Of the budget; what is older than that is put away unread.
+const BUDGETS_READ: u64 = 4;
+/// Bytes of the text that is to be summarised.
+const TRANSCRIPT_BYTES: usize = 192 << 10;
+/// Publishing a task.
+const SUMMARY_PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
+const ACTOR: &str = "compaction";
+
+/// Who may compact at this moment.
+#[derive(Debug, Clone)]
+pub(super) struct Compactor(Arc<Semaphore>);
+
+/// A thread that may have to be compacted.
+struct Due {
+    thread: ThreadId,
+    /// The queue of the agent that writes a summary.
+    agent: AgentId,
+    /// The batch that the turn goes on with.
+    active: Option<Position>,
+    live: Option<Compaction>,
+    pending: Option<PendingCompaction>,
+    /// Tokens of the active batch, with the input that is not stored yet: it will be there the next time.
+    active_tokens: u64,
+    /// The last message that there was.
+    newest: Position,
+    rules: ContextRules,
+    how: CompactionRules,
+}
+
+impl Compactor {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(MOST_AT_ONCE)))
+    }
+
+    /// Begins what the context of a turn shows to be necessary.
+    pub(super) fn consider(
+        &self,
+        context: &Context,
+        start: &Start,
+        found: &StartContext,
+        rules: &ContextRules,
+        built: &Built,
+    ) {
+        let is_own = start.task.as_ref().is_some_and(|(_, kind)| *kind == TaskKind::Compaction);
+        let (Some(how), Some(newest)) = (rules.compaction, found.newest.first()) else { return };
+        let now = Timestamp(context.clock.now_ms());
+        if is_own || !(found.pending.is_some() || may_be_due(&how, rules, built, now)) {
+            return;
+        }
+        let Ok(permit) = self.0.clone().try_acquire_owned() else { return };
+        let active = built.decisions.iter().find(|decision| built.active == Some(decision.batch));
+        let due = Due {
+            active_tokens: active.map_or(0, |decision| decision.tokens),
+            thread: start.thread.clone(),
+            agent: start.agent.queue_of(TaskKind::Compaction),
+            active: start.metadata.continues(),
+            live: found.compaction.clone(),
+            pending: found.pending.clone(),
+            newest: newest.position,
+            rules: rules.clone(),
+            how,
+        };
+        let context = context.clone();
+        runtime::spawn_named("compaction", async move {
+            let outcome = match due.compact(&context, now).await {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    tracing::warn!(thread = %due.thread, %error, "a thread was not compacted; its next turn tries again");
+                    "failed"
+                }
+            };
+            counter!(crate::metrics::COMPACTIONS, "outcome" => outcome).increment(1);
+            drop(permit);
+        });
+    }
+}
+
+fn may_be_due(how: &CompactionRules, rules: &ContextRules, built: &Built, now: Timestamp) -> bool {
+    let is_high = built.tokens.saturating_mul(100) > rules.tokens.saturating_mul(how.high_percent.into());
+    let is_cut = built.decisions.iter().any(|decision| {
+        matches!(&decision.inclusion, Inclusion::Out(Reason::BudgetUsed | Reason::LargerThanBudget { .. }))
+    });
+    let is_old = how.strategy == Strategy::Age
+        && how
+            .max_age_ms
+            .is_some_and(|age| built.batches.iter().any(|batch| now.since_ms(batch.last_at()) > age));
+    is_high || is_cut || is_old
+}
+
+impl Due {
+    async fn compact(&self, context: &Context, now: Timestamp) -> Result<&'static str, Trouble> {
+        if let Some(pending) = &self.pending {
+            return self.settle(context, pending).await;
+        }
+        let counter = tokenizer::counter(self.rules.tokenizer);
+        let (batches, unfinished) = self.read(context, counter.as_ref(), now).await?;
+        let Some(plan) = self.plan(&batches, &unfinished, counter.as_ref(), now) else {
+            return Ok("not_due");
+        };
+        let id = Position::from_stored(self.newest.get() + 1);
+        match plan.summary {
+            Summary::None => self.add(context, plan.into_compaction(id, None), None).await,
+            Summary::Carried(_) => {
+                let summary = self.live.as_ref().and_then(|live| live.summary.clone());
+                self.add(context, plan.into_compaction(id, summary), None).await
+            }
+            Summary::Wanted { .. } => self.ask_for_summary(context, plan, id, &batches).await,
+        }
+    }
+
+    /// A summary has come, or will never come, or is still being written.
+    async fn settle(&self, context: &Context, pending: &PendingCompaction) -> Result<&'static str, Trouble> {
+        let (summary, outcome) = match context.store.find_summary(pending).await? {
+            Written::NotYet => return Ok("waiting"),
+            Written::Text(text) => (Some(text), "summarised"),
+            Written::Never => (None, "without_summary"),
+        };
+        let is_ours = context.store.finish_compaction(&self.thread, pending.id, summary.as_deref()).await?;
+        if is_ours {
+            tracing::info!(thread = %self.thread, compaction = %pending.id, outcome, "a compaction was settled");
+        }
+        Ok(if is_ours { outcome } else { "not_due" })
+    }
+
+    /// What there is since the last compaction: whole batches, and those that are not.
+    async fn read(
+        &self,
+        context: &Context,
+        counter: &dyn TokenCounter,
+        now: Timestamp,
+    ) -> Result<(Vec<Batch>, Vec<Batch>), StoreError> {
+        let mut request = self.rules.request(None, self.live.clone(), now);
+        request.budget = request.budget.saturating_mul(BUDGETS_READ);
+        let mut builder = Builder::new(request, counter);
+        context.store.fill(&self.thread, &mut builder).await?;
+        let built = builder.build();
+        let is_unfinished =
+            |inclusion: &Inclusion| matches!(inclusion, Inclusion::Out(Reason::Incomplete(_)));
+        let unfinished: Vec<_> = built
+            .decisions
+            .iter()
+            .filter(|decision| is_unfinished(&decision.inclusion))
+            .map(|decision| decision.batch)
+            .collect();
+        let unfinished = context.store.batches(&self.thread, &unfinished).await?;
+        Ok((built.batches, batches::group(unfinished.into_iter().map(Into::into))))
+    }
+
+    fn plan(
+        &self,
+        whole: &[Batch],
+        unfinished: &[Batch],
+        counter: &dyn TokenCounter,
+        now: Timestamp,
+    ) -> Option<Plan> {
+        let headers: Vec<Header> =
+            whole.iter().chain(unfinished).map(|batch| Header::of(batch, counter)).collect();
+        let tokens = |text: Option<&String>| text.map_or(0, |text| counter.count(text));
+        let load = PlanInput {
+            batches: &headers,
+            active: self.active,
+            live: self.live.as_ref(),
+            budget: self.rules.tokens,
+            system_tokens: tokens(self.rules.system.as_ref()) + self.active_tokens,
+            summary_tokens: tokens(self.live.as_ref().and_then(|live| live.summary.as_ref())),
+            timeout_ms: self.rules.timeout_ms,
+            now,
+        };
+        compaction::plan(&load, &self.how)
+    }
+
+    async fn add(
+        &self,
+        context: &Context,
+        compaction: Compaction,
+        pending: Option<(&AgentId, &TaskId)>,
+    ) -> Result<&'static str, Trouble> {
+        let is_new = context.store.add_compaction(&self.thread, &compaction, pending, ACTOR).await?;
+        if is_new {
+            let (id, made) = (compaction.id, &compaction.provenance);
+            tracing::info!(
+                thread = %self.thread, compaction = %id, strategy = compaction.strategy.name(),
+                batches = made.batches.len(), tokens_before = made.tokens_before, tokens_after = made.tokens_after,
+                is_waiting = pending.is_some(), "a thread was compacted"
+            );
+        }
+        Ok(match (is_new, pending) {
+            (false, _) => "not_due",
+            (true, None) => "compacted",
+            (true, Some(_)) => "summary_wanted",
+        })
+    }
+
+    /// First the row, then the task: a task without a row would be written for nothing.
+    async fn ask_for_summary(
+        &self,
+        context: &Context,
+        plan: Plan,
+        id: Position,
+        batches: &[Batch],
+    ) -> Result<&'static str, Trouble> {
+        let before = self.live.as_ref().and_then(|live| live.summary.as_deref());
+        let leaving: Vec<Batch> =
+            batches.iter().filter(|batch| plan.replaces.contains(&batch.id())).cloned().collect();
+        let content = transcript(before, &leaving, TRANSCRIPT_BYTES);
+        let name = format!("compaction-{id}");
+        let task = TaskId::parse(&name).map_err(|error| Trouble::Task(error.to_string()))?;
+        let outcome = self.add(context, plan.into_compaction(id, None), Some((&self.agent, &task))).await?;
+        if outcome == "summary_wanted" {
+            self.publish(context, task, content, id).await?;
+        }
+        Ok(outcome)
+    }
+
+    async fn publish(
+        &self,
+        context: &Context,
+        id: TaskId,
+        content: String,
+        compaction: Position,
+    ) -> Result<(), Trouble> {
+        let mut map = Map::new();
+        map.insert("thread_id".to_owned(), json!(self.thread.name()));
+        map.insert("compaction_id".to_owned(), json!(compaction));
+        let metadata = Metadata::new(map).map_err(|error| Trouble::Task(error.to_string()))?;
+        let task = Task { agent: self.agent.clone(), id, kind: TaskKind::Compaction, content, metadata };
+        let subject = wire::subject::tasks_exact(context.config.partitions, &task.agent);
+        let (payload, name) = (wire::encode_task(&task), format!("{}.{}", task.agent, task.id));
+        let content_type = Some(wire::CONTENT_TYPE_PROTOBUF);
+        let published = context
+            .bus
+            .publish_with_id(&subject, payload.clone(), content_type, &name, SUMMARY_PUBLISH_TIMEOUT)
+            .await;
+        match published {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                // Should it have been stored all the same, its summary is not used.
+                context.store.finish_compaction(&self.thread, compaction, None).await?;
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// Why nothing came of it.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Bus(#[from] bus::BusError),
+    #[error("the task for its summary: {0}")]
+    Task(String),
+}

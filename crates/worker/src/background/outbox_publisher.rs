@@ -1,0 +1,178 @@
+//! Publishing the outbox: tasks for agents and the ends of turns. What goes to the same subject goes in its order.
+
+use std::time::Duration;
+
+use bus::{Bus, Disposition};
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use model::{PartitionCount, PartitionId, Position};
+use partition::{Input, OutboxBatch, Outgoing, TurnEnded};
+use runtime::Backoff;
+use store::Store;
+use tokio::sync::mpsc;
+use wire::work::TurnEvent;
+
+use super::publish_queue::{Item, Items, PublishQueue};
+use super::store_lookups::until_answered;
+use crate::context::Context;
+
+/// Publishes that wait for their acks at a time.
+const MOST_IN_FLIGHT: usize = 256;
+/// One try.
+const OUTBOX_PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What of the outbox the machine was not told of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OutboxBacklog {
+    pub(crate) partition: PartitionId,
+    /// The last batch that it was told of.
+    pub(crate) after: Option<Position>,
+    pub(crate) count: usize,
+}
+
+pub(super) async fn run(
+    context: Context,
+    backlog: OutboxBacklog,
+    mut batches: mpsc::UnboundedReceiver<OutboxBatch>,
+    answered: mpsc::Sender<Input>,
+) {
+    let partitions = context.config.partitions;
+    let mut line = PublishQueue::with_rest(backlog.after, backlog.count);
+    let (mut in_flight, mut reading) = (FuturesUnordered::new(), None);
+    loop {
+        while in_flight.len() < MOST_IN_FLIGHT
+            && let Some(item) = line.next()
+        {
+            in_flight.push(send(context.bus.clone(), item));
+        }
+        if reading.is_none()
+            && let Some((after, count)) = line.wants()
+        {
+            reading = Some(read(context.store.clone(), backlog.partition, after, count, &answered).boxed());
+        }
+        let sent: Vec<Position> = tokio::select! {
+            batch = batches.recv() => match batch {
+                Some(batch) => line.take(items(&batch, partitions)).into_iter().collect(),
+                None => return,
+            },
+            Some((batch, subject)) = in_flight.next() => line.leave(batch, &subject).into_iter().collect(),
+            page = or_never(&mut reading) => {
+                reading = None;
+                match page {
+                    Some(page) => line.read(page.iter().map(|batch| items(batch, partitions)).collect()),
+                    None => return,
+                }
+            }
+        };
+        for batch in sent {
+            if answered.send(Input::Sent(batch)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// So many batches; `None` when the session has ended, or must: another owner has changed the outbox.
+async fn read(
+    store: Store,
+    partition: PartitionId,
+    after: Position,
+    count: usize,
+    answered: &mpsc::Sender<Input>,
+) -> Option<Vec<OutboxBatch>> {
+    let ask = || store.outbox(partition, Some(after), count);
+    let page = until_answered(ask, "reading the outbox", answered).await?;
+    if page.len() < count {
+        tracing::error!(%partition, "the outbox has become shorter by itself: the partition is rebuilt");
+        return None;
+    }
+    Some(page)
+}
+
+async fn or_never<T>(reading: &mut Option<BoxFuture<'_, T>>) -> T {
+    match reading {
+        Some(reading) => reading.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn items(batch: &OutboxBatch, partitions: PartitionCount) -> Items {
+    (batch.id, batch.outgoing.iter().map(|outgoing| item(batch.id, outgoing, partitions)).collect())
+}
+
+fn item(batch: Position, outgoing: &Outgoing, partitions: PartitionCount) -> Item {
+    match outgoing {
+        Outgoing::Task(task) => Item {
+            batch,
+            subject: wire::subject::tasks_exact(partitions, &task.agent),
+            payload: wire::encode_task(task),
+            content_type: wire::CONTENT_TYPE_PROTOBUF,
+            // Two agents of one partition may each have a task of this id.
+            id: format!("{}.{}", task.agent, task.id),
+        },
+        Outgoing::TurnOpened(opened) => Item {
+            batch,
+            subject: wire::subject::chunks_exact(partitions, &opened.thread),
+            payload: wire::encode_opened(opened),
+            content_type: wire::CONTENT_TYPE_PROTOBUF,
+            id: opened.turn.as_str().to_owned(),
+        },
+        Outgoing::Pause(pause) => Item {
+            batch,
+            subject: wire::subject::tasks_exact(partitions, &pause.agent),
+            payload: wire::encode_control(&pause.control()),
+            content_type: wire::CONTENT_TYPE_PROTOBUF,
+            id: pause.id.as_str().to_owned(),
+        },
+        Outgoing::TurnEnded(ended) => Item {
+            batch,
+            subject: wire::subject::turns(&ended.thread),
+            payload: serde_json::to_vec(&event(ended)).unwrap_or_default().into(),
+            content_type: wire::CONTENT_TYPE_JSON,
+            // Each run of a turn ends in one commit, and so in one batch.
+            id: format!("{}.{batch}", ended.turn),
+        },
+    }
+}
+
+fn event(ended: &TurnEnded) -> TurnEvent {
+    TurnEvent {
+        turn_id: ended.turn.as_str().to_owned(),
+        thread_id: ended.thread.as_str().to_owned(),
+        agent_id: ended.agent.as_str().to_owned(),
+        status: ended.status.name().to_owned(),
+        task_id: ended.task.as_ref().map(|task| task.as_str().to_owned()),
+        message_id: ended.message.as_ref().map(|message| message.as_str().to_owned()),
+        batch_id: ended.batch.map(|batch| batch.to_string()),
+        code: ended.code.clone(),
+    }
+}
+
+/// Tries until it is stored. What can never be is told and passed over: it would hold up what comes after it for ever.
+async fn send(bus: Bus, item: Item) -> (Position, String) {
+    let mut backoff = Backoff::default();
+    loop {
+        let Item { subject, payload, content_type, id, .. } = &item;
+        let error = match bus
+            .publish_with_id(subject, payload.clone(), Some(content_type), id, OUTBOX_PUBLISH_TIMEOUT)
+            .await
+        {
+            Ok(_) => break,
+            Err(error) => error,
+        };
+        match error.disposition() {
+            Disposition::Reject => {
+                metrics::counter!(crate::metrics::OUTBOX_FAILED).increment(1);
+                tracing::error!(subject, id, %error, "something in the outbox can never be published");
+                break;
+            }
+            Disposition::Retry => tracing::debug!(subject, %error, "still publishing the outbox"),
+            Disposition::Fatal => {
+                tracing::error!(subject, %error, "the outbox is refused and is tried again")
+            }
+        }
+        backoff.wait().await;
+    }
+    (item.batch, item.subject)
+}

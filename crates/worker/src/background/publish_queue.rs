@@ -1,0 +1,199 @@
+//! The order in which the outbox is sent: pure.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+use model::Position;
+
+/// Batches of the outbox that are read at once.
+const PAGE: usize = 1_000;
+/// With so few in the line the next are read.
+const FEW: usize = 200;
+
+/// One message of a batch.
+#[derive(Debug, Clone)]
+pub(super) struct Item {
+    pub(super) batch: Position,
+    pub(super) subject: String,
+    pub(super) payload: Bytes,
+    pub(super) content_type: &'static str,
+    pub(super) id: String,
+}
+
+/// The messages of one batch.
+pub(super) type Items = (Position, Vec<Item>);
+
+/// Side by side, but one at a time to each subject.
+///
+/// What the last owner left may be more than fits into memory: the machine hands over the first of it, the rest is read by
+/// pages, and what is new waits behind it.
+#[derive(Debug, Default)]
+pub(super) struct PublishQueue {
+    /// How much of each batch is left.
+    left: HashMap<Position, usize>,
+    /// What waits for the one before it, by subject; a subject is here for as long as one of its items is not sent.
+    behind: HashMap<String, VecDeque<Item>>,
+    /// What waits for room.
+    ready: VecDeque<Item>,
+    rest: Option<Rest>,
+}
+
+#[derive(Debug)]
+struct Rest {
+    /// The last batch before it.
+    after: Position,
+    /// That batch is in the line.
+    is_next: bool,
+    left: usize,
+    /// New batches: they come when this is read.
+    later: Vec<Items>,
+}
+
+impl PublishQueue {
+    /// With so many batches to be read after this one, which will be handed over.
+    pub(super) fn with_rest(after: Option<Position>, left: usize) -> Self {
+        let rest = |after| Rest { after, is_next: false, left, later: Vec::new() };
+        Self { rest: after.filter(|_| left > 0).map(rest), ..Self::default() }
+    }
+
+    /// What is to be read now: batches after this one, and how many.
+    pub(super) fn wants(&self) -> Option<(Position, usize)> {
+        let rest = self.rest.as_ref().filter(|rest| rest.is_next && self.left.len() <= FEW)?;
+        Some((rest.after, rest.left.min(PAGE)))
+    }
+
+    /// Takes a page that was wanted. Batches with nothing in them are sent already.
+    pub(super) fn read(&mut self, page: Vec<Items>) -> Vec<Position> {
+        let Some(mut rest) = self.rest.take() else { return Vec::new() };
+        rest.left = rest.left.saturating_sub(page.len());
+        rest.after = page.last().map_or(rest.after, |(batch, _)| *batch);
+        let mut sent: Vec<_> = page.into_iter().filter_map(|batch| self.join(batch)).collect();
+        match rest.left {
+            0 => sent.extend(rest.later.into_iter().filter_map(|batch| self.join(batch))),
+            _ => self.rest = Some(rest),
+        }
+        sent
+    }
+
+    /// Takes a batch that is handed over. The batch, when there is nothing in it.
+    pub(super) fn take(&mut self, batch: Items) -> Option<Position> {
+        match &mut self.rest {
+            Some(rest) if batch.0 > rest.after => {
+                rest.later.push(batch);
+                None
+            }
+            Some(rest) => {
+                rest.is_next |= batch.0 == rest.after;
+                self.join(batch)
+            }
+            None => self.join(batch),
+        }
+    }
+
+    fn join(&mut self, (batch, items): Items) -> Option<Position> {
+        if items.is_empty() {
+            return Some(batch);
+        }
+        self.left.insert(batch, items.len());
+        for item in items {
+            match self.behind.get_mut(&item.subject) {
+                Some(behind) => behind.push_back(item),
+                None => {
+                    self.behind.insert(item.subject.clone(), VecDeque::new());
+                    self.ready.push_back(item);
+                }
+            }
+        }
+        None
+    }
+
+    /// The next to be sent.
+    pub(super) fn next(&mut self) -> Option<Item> {
+        self.ready.pop_front()
+    }
+
+    /// An item has been sent. The batch, when this was the last of it.
+    pub(super) fn leave(&mut self, batch: Position, subject: &str) -> Option<Position> {
+        match self.behind.get_mut(subject).and_then(VecDeque::pop_front) {
+            Some(next) => self.ready.push_back(next),
+            None => drop(self.behind.remove(subject)),
+        }
+        let left = self.left.get_mut(&batch)?;
+        *left -= 1;
+        if *left > 0 {
+            return None;
+        }
+        self.left.remove(&batch);
+        Some(batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(batch: i64) -> Position {
+        Position::from_stored(batch)
+    }
+
+    fn items(batch: i64, subjects: &str) -> Items {
+        let item = |(number, subject): (usize, &str)| Item {
+            batch: at(batch),
+            subject: subject.to_owned(),
+            payload: Bytes::new(),
+            content_type: wire::CONTENT_TYPE_JSON,
+            id: format!("{batch}{subject}{number}"),
+        };
+        (at(batch), subjects.split_terminator(' ').enumerate().map(item).collect())
+    }
+
+    fn ready(line: &mut PublishQueue) -> Vec<String> {
+        std::iter::from_fn(|| line.next()).map(|item| item.id).collect()
+    }
+
+    #[test]
+    fn what_goes_to_one_subject_goes_in_its_order() {
+        let mut line = PublishQueue::default();
+        assert_eq!((line.take(items(1, "a b a")), line.take(items(2, "a c"))), (None, None));
+        assert_eq!(ready(&mut line), ["1a0", "1b1", "2c1"]);
+        assert_eq!(line.leave(at(2), "c"), None);
+        assert_eq!(ready(&mut line), [] as [&str; 0]);
+        assert_eq!(line.leave(at(1), "a"), None);
+        assert_eq!(ready(&mut line), ["1a2"], "the second batch's waits behind all of the first's");
+        assert_eq!(line.leave(at(1), "b"), None);
+        assert_eq!(line.leave(at(1), "a"), Some(at(1)));
+        assert_eq!(ready(&mut line), ["2a0"]);
+        assert_eq!(line.leave(at(2), "a"), Some(at(2)));
+        assert!(line.left.is_empty() && line.behind.is_empty() && line.ready.is_empty());
+        assert_eq!(line.take(items(1, "")), Some(at(1)));
+        assert_eq!(line.wants(), None);
+    }
+
+    #[test]
+    fn the_rest_comes_after_the_first_and_before_what_is_new() {
+        let mut line = PublishQueue::with_rest(Some(at(2)), PAGE + 1);
+        assert_eq!((line.take(items(1, "a")), line.wants()), (None, None), "the first are not all here");
+        assert_eq!(line.take(items(2, "a")), None);
+        assert_eq!(line.wants(), Some((at(2), PAGE)));
+        assert_eq!(line.take(items(9_000, "a")), None);
+        // The last of the page has nothing in it.
+        let last = 2 + PAGE as i64;
+        let mut page: Vec<_> = (3..last).map(|batch| items(batch, "a")).collect();
+        page.push(items(last, ""));
+        assert_eq!((line.read(page), line.wants()), (vec![at(last)], None), "there is enough in the line");
+        assert_eq!((line.take(items(9_001, "")), ready(&mut line)), (None, vec!["1a0".to_owned()]));
+        for batch in 1..last - FEW as i64 {
+            assert_eq!((line.wants(), line.leave(at(batch), "a")), (None, Some(at(batch))));
+        }
+        assert_eq!(line.wants(), Some((at(last), 1)));
+        assert_eq!(line.read(vec![items(last + 1, "a")]), [at(9_001)]);
+        assert_eq!(line.wants(), None);
+        let mut sent = Vec::new();
+        for batch in (last - FEW as i64..last).chain([last + 1, 9_000]) {
+            sent.push(line.leave(at(batch), "a"));
+        }
+        assert!(sent.iter().all(Option::is_some) && line.left.is_empty(), "{sent:?}");
+        assert_eq!(line.take(items(9_002, "b")), None);
+        assert_eq!(ready(&mut line).last().map(String::as_str), Some("9002b0"));
+    }
+}

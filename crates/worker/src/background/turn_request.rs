@@ -1,0 +1,212 @@
+//! From a turn that begins to the request that its workflow gets: pure.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use batches::context::{Builder, ContextRules, input};
+use batches::{Item, TokenCounter, render};
+use model::{Chunk, MessageId, PartitionCount, TaskKind, Timestamp, WorkflowName};
+use partition::{NotNow, Start, TurnRules};
+use serde_json::{Map, Value};
+use store::{Gate, StartContext};
+use wire::subject;
+use wire::work::{ContextMessage, TaskOfTurn, ToolCall, TurnRequest};
+
+/// A day: no deadline and no backoff is longer.
+const MOST_MS: i64 = 86_400_000;
+
+/// Answers a turn inside this process: all chunks of the answer, with consecutive ids from 0, the last one final.
+pub type LocalWorkflow = Arc<dyn Fn(&TurnRequest) -> Vec<Arc<Chunk>> + Send + Sync>;
+
+/// Workflows inside this process: for benches, which measure the fleet and not what it waits for.
+#[derive(Clone, Default)]
+pub struct LocalWorkflows(Arc<BTreeMap<WorkflowName, LocalWorkflow>>);
+
+impl LocalWorkflows {
+    /// These, by name; requests for others are published.
+    pub fn new(workflows: impl IntoIterator<Item = (WorkflowName, LocalWorkflow)>) -> Self {
+        Self(Arc::new(workflows.into_iter().collect()))
+    }
+
+    pub(crate) fn get(&self, name: &WorkflowName) -> Option<&LocalWorkflow> {
+        self.0.get(name)
+    }
+}
+
+impl fmt::Debug for LocalWorkflows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// How the agent's turns are run. What its settings say of it and makes no sense counts as absent, with a warning.
+pub(super) fn rules(start: &Start, settings: &Map<String, Value>, defaults: &TurnRules) -> TurnRules {
+    let number = |key: &str, most: i64| {
+        let said = settings.get(key).filter(|value| !value.is_null())?;
+        let number = whole(said).filter(|number| (1..=most).contains(number));
+        if number.is_none() {
+            tracing::warn!(agent = %start.agent, key, value = %said, most,
+                "a setting is no whole number from 1 to the most that is allowed; the default counts");
+        }
+        number
+    };
+    let attempts = number("max_attempts", u32::MAX.into()).and_then(|most| u32::try_from(most).ok());
+    TurnRules {
+        deadline_ms: number("deadline_ms", MOST_MS).unwrap_or(defaults.deadline_ms),
+        backoff_base_ms: number("backoff_base_ms", MOST_MS).unwrap_or(defaults.backoff_base_ms),
+        backoff_cap_ms: number("backoff_cap_ms", MOST_MS).unwrap_or(defaults.backoff_cap_ms),
+        max_attempts: attempts.or(defaults.max_attempts),
+    }
+}
+
+/// 60000 and 60000.0 are the same in JSON.
+fn whole(value: &Value) -> Option<i64> {
+    let from_float = || value.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 1e15);
+    value.as_i64().or_else(|| from_float().map(|float| float as i64))
+}
+
+/// What of the agent's backoff and pause counts for this turn.
+pub(super) fn gate(start: &Start) -> Gate {
+    match &start.task {
+        Some((_, TaskKind::Task)) => Gate::Queue,
+        Some(_) => Gate::Background,
+        None if start.metadata.get("synthetic") == Some(&Value::Bool(true)) => Gate::Background,
+        None => Gate::Foreground,
+    }
+}
+
+/// Why the turn may not begin, by what was read through its [`gate`].
+pub(super) fn not_now(found: &StartContext) -> Option<NotNow> {
+    match (found.paused, found.wait_ms) {
+        (true, _) => Some(NotNow::Paused),
+        (false, wait) => wait.map(|for_ms| NotNow::Backoff { for_ms }),
+    }
+}
+
+/// The workflow that thinks for the agent.
+///
+/// # Errors
+/// Its settings name none that there may be.
+pub(super) fn workflow(context: &StartContext, default: &WorkflowName) -> Result<WorkflowName, String> {
+    match &context.workflow {
+        None => Ok(default.clone()),
+        Some(name) => WorkflowName::parse(name)
+            .map_err(|error| format!("the agent's settings name the workflow {name:?}: {error}")),
+    }
+}
+
+/// Begins the context of the turn with what was read at first: its input is the last message, in the batch that is active.
+pub(super) fn builder<'a>(
+    start: &Start,
+    found: &StartContext,
+    rules: &ContextRules,
+    counter: &'a dyn TokenCounter,
+    now: Timestamp,
+) -> Builder<'a> {
+    let input = input(start.turn.input(), start.content.clone(), start.metadata.clone(), now);
+    let active = Some(input.batch_id);
+    if says_all(start) {
+        // It says itself all that it is about.
+        let mut builder = Builder::new(rules.request(active, None, now), counter);
+        builder.page([input]);
+        builder.end();
+        return builder;
+    }
+    let mut builder = Builder::new(rules.request(active, found.compaction.clone(), now), counter);
+    let stored = found.newest.iter().cloned().map(Item::from);
+    builder.page(std::iter::once(input).chain(stored));
+    if found.is_all {
+        // Most threads are short, and the store has nothing more.
+        builder.end();
+    }
+    builder
+}
+
+/// Whether the input has all that the turn is about: what came before in its thread is about other turns.
+fn says_all(start: &Start) -> bool {
+    matches!(start.task, Some((_, TaskKind::Memory | TaskKind::Compaction)))
+}
+
+/// How the context is built, and complaints about the settings. What the client tells the model has its room in it, too.
+pub(super) fn context_rules(start: &Start, settings: &Map<String, Value>) -> (ContextRules, Vec<String>) {
+    let (mut rules, complaints) = ContextRules::of(settings);
+    if let Some(more) = start.options.parameters.get("instructions").and_then(Value::as_str) {
+        rules.system =
+            Some(rules.system.map_or_else(|| more.to_owned(), |system| format!("{system}\n\n{more}")));
+    }
+    (rules, complaints)
+}
+
+/// The agent's settings for this turn. Who writes a summary needs neither the agent's part nor its tools.
+pub(super) fn settings(start: &Start, settings: &Map<String, Value>) -> Map<String, Value> {
+    let mut settings = settings.clone();
+    if matches!(start.task, Some((_, TaskKind::Compaction))) {
+        settings.remove("system");
+        settings.insert("tools".to_owned(), Value::Array(Vec::new()));
+    }
+    settings
+}
+
+/// The request itself.
+pub(super) fn request(
+    start: &Start,
+    settings: Map<String, Value>,
+    workflow: &WorkflowName,
+    rules: &TurnRules,
+    context: &batches::Context,
+    partitions: PartitionCount,
+) -> TurnRequest {
+    let task = |(id, kind): &(model::TaskId, model::TaskKind)| TaskOfTurn {
+        task_id: id.as_str().to_owned(),
+        kind: kind.name().to_owned(),
+    };
+    TurnRequest {
+        turn_id: start.turn.as_str().to_owned(),
+        run: start.run,
+        attempt: start.attempt,
+        workflow: workflow.as_str().to_owned(),
+        agent_id: start.agent.agent().as_str().to_owned(),
+        thread_id: start.thread.as_str().to_owned(),
+        message_id: start.turn.answer(start.run).as_str().to_owned(),
+        turn_token: start.token.as_str().to_owned(),
+        subject: subject::chunks_exact(partitions, &start.thread),
+        stop_subject: subject::stop(&start.turn, start.run),
+        deadline_ms: rules.deadline_ms.unsigned_abs(),
+        task: start.task.as_ref().map(task),
+        context: messages(context),
+        summary: context.summary.clone(),
+        context_tokens: context.tokens,
+        settings,
+        parameters: start.options.parameters.as_map().cloned().unwrap_or_default(),
+        correlation_id: start.options.correlation_id.as_deref().map(str::to_owned),
+    }
+}
+
+/// The messages as any provider takes them.
+fn messages(context: &batches::Context) -> Vec<ContextMessage> {
+    let items = context.batches.iter().flat_map(batches::Batch::items);
+    let metadata: HashMap<&MessageId, &model::Metadata> =
+        items.map(|item| (&item.message_id, &item.metadata)).collect();
+    let view = render::view(context, &render::Rules::ANY);
+    let shown = |said: render::Said| {
+        let id = said.source.map(|(_, id)| id);
+        let metadata = id.as_ref().and_then(|id| metadata.get(id)?.as_map().cloned());
+        ContextMessage {
+            role: said.role.name().to_owned(),
+            content: said.text,
+            tool_calls: said
+                .calls
+                .into_iter()
+                .map(|call| ToolCall { id: call.id, name: call.name, arguments: call.arguments })
+                .collect(),
+            tool_call_id: said.answers,
+            message_id: id.map(String::from).unwrap_or_default(),
+            metadata: metadata.unwrap_or_default(),
+        }
+    };
+    view.messages.into_iter().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests;

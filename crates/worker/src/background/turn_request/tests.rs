@@ -1,0 +1,199 @@
+use model::{
+    AgentId, BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp, TurnId, TurnOptions,
+    TurnToken,
+};
+use serde_json::json;
+use store::StoredMessage;
+
+use super::*;
+
+fn start() -> Start {
+    let thread = ThreadId::parse("t1").unwrap();
+    Start {
+        turn: TurnId::foreground(&thread, "x").unwrap(),
+        run: 2,
+        attempt: 3,
+        agent: AgentId::parse("a1").unwrap(),
+        task: None,
+        content: "now?".to_owned(),
+        metadata: Metadata::EMPTY,
+        is_adopted: false,
+        token: TurnToken::received("secret"),
+        options: TurnOptions::default(),
+        thread,
+    }
+}
+
+fn rules_of(settings: Value) -> TurnRules {
+    rules(&start(), settings.as_object().unwrap(), &TurnRules::default())
+}
+
+#[test]
+fn settings_count_when_they_make_sense() {
+    let defaults = TurnRules::default();
+    assert_eq!(rules_of(json!({})), defaults);
+    let all =
+        json!({"deadline_ms": 1, "backoff_base_ms": 2.0, "backoff_cap_ms": 86_400_000, "max_attempts": 4});
+    let expected =
+        TurnRules { deadline_ms: 1, backoff_base_ms: 2, backoff_cap_ms: 86_400_000, max_attempts: Some(4) };
+    assert_eq!(rules_of(all), expected);
+    for wrong in [json!(0), json!(-1), json!(1.5), json!("60000"), json!(86_400_001), json!(1e300), json!([])]
+    {
+        let settings = json!({"deadline_ms": wrong, "backoff_base_ms": wrong, "backoff_cap_ms": wrong});
+        assert_eq!(rules_of(settings), defaults, "{wrong}");
+    }
+    for wrong in [json!(0), json!(null), json!(4_294_967_296_i64), json!(true)] {
+        assert_eq!(rules_of(json!({ "max_attempts": wrong })).max_attempts, None, "{wrong}");
+    }
+}
+
+#[test]
+fn a_workflow_is_named_or_the_default_counts() {
+    let default = WorkflowName::parse("default").unwrap();
+    let of = |name: Option<&str>| {
+        let context = StartContext { workflow: name.map(str::to_owned), ..StartContext::default() };
+        workflow(&context, &default)
+    };
+    assert_eq!(of(None), Ok(default.clone()));
+    assert_eq!(of(Some("w")).unwrap().as_str(), "w");
+    assert!(of(Some("a.b")).unwrap_err().contains("a.b"));
+}
+
+/// `3.0 user text` is the first message of batch 3; a call is `name`, its answer too.
+fn stored(batch: i64, number: i32, role: Role, content: &str, call: Option<&str>) -> StoredMessage {
+    let is_tool = role == Role::Tool;
+    let calls = call.filter(|_| !is_tool).map(|id| json!([{"id": id, "name": "look", "arguments": "{}"}]));
+    StoredMessage {
+        position: Position::from_stored(batch + i64::from(number)),
+        message_id: MessageId::parse(&format!("m-{batch}-{number}")).unwrap(),
+        batch_id: Position::from_stored(batch),
+        sequence_num: number,
+        batch_type: BatchType::UserRequest,
+        role,
+        content: content.to_owned(),
+        tool_calls: calls,
+        tool_call_id: call.filter(|_| is_tool).map(str::to_owned),
+        metadata: json!({}),
+        token_count: None,
+        parent: None,
+        attempt: 0,
+        created_at: Timestamp(0),
+    }
+}
+
+fn context_of(start: &Start, found: &StartContext, rules: &ContextRules) -> batches::Context {
+    let mut builder = builder(start, found, rules, &batches::EstimatingCounter, Timestamp(0));
+    builder.end();
+    builder.build()
+}
+
+fn request_of(start: &Start, messages: Vec<StoredMessage>, settings: Value) -> TurnRequest {
+    let settings = settings.as_object().unwrap().clone();
+    let found = StartContext {
+        settings: settings.clone(),
+        newest: messages.into_iter().rev().collect(),
+        ..StartContext::default()
+    };
+    let context = context_of(start, &found, &ContextRules::of(&settings).0);
+    let (workflow, partitions) = (WorkflowName::parse("w").unwrap(), PartitionCount::new(8).unwrap());
+    request(start, settings, &workflow, &TurnRules::default(), &context, partitions)
+}
+
+fn said(request: &TurnRequest) -> Vec<(&str, &str)> {
+    request.context.iter().map(|it| (it.role.as_str(), it.content.as_str())).collect()
+}
+
+#[test]
+fn a_request_has_whole_turns_and_then_the_input() {
+    let messages = vec![
+        stored(10, 3, Role::Assistant, "the end of a turn that was cut off", None),
+        stored(20, 0, Role::User, "look", None),
+        stored(20, 1, Role::Assistant, "", Some("c1")),
+        stored(20, 2, Role::Tool, "seen", Some("c1")),
+        stored(20, 3, Role::Assistant, "I saw", None),
+    ];
+    let settings = json!({"system": "Be brief."});
+    let request = request_of(&start(), messages, settings.clone());
+    let turn = start().turn;
+    let expected =
+        [("user", "look"), ("assistant", ""), ("tool", "seen"), ("assistant", "I saw"), ("user", "now?")];
+    assert_eq!(said(&request), expected);
+    let call = ToolCall { id: "c1".to_owned(), name: "look".to_owned(), arguments: "{}".to_owned() };
+    assert_eq!(request.context[1].tool_calls, [call]);
+    assert_eq!(request.context[2].tool_call_id.as_deref(), Some("c1"));
+    assert_eq!(request.context[4].message_id, turn.input().as_str());
+    assert_eq!((request.run, request.attempt, request.deadline_ms), (2, 3, 120_000));
+    assert_eq!(request.message_id, turn.answer(2).as_str());
+    assert_eq!((request.turn_token.as_str(), request.workflow.as_str()), ("secret", "w"));
+    assert_eq!(json!(request.settings), settings);
+    assert_eq!((request.task, request.summary, request.correlation_id), (None, None, None));
+    assert!(request.context_tokens > 30, "{}", request.context_tokens);
+}
+
+#[test]
+fn without_room_oldest_turns_are_left_out_not_the_input() {
+    let messages = |texts: &[&str]| -> Vec<StoredMessage> {
+        let turn = |(number, text): (i64, &&str)| {
+            [
+                stored(number * 10, 0, Role::User, text, None),
+                stored(number * 10, 1, Role::Assistant, "yes", None),
+            ]
+        };
+        (1..).zip(texts).flat_map(turn).collect()
+    };
+    let long = "x".repeat(3_200);
+    let request = request_of(&start(), messages(&["one", &long, "three"]), json!({"context_tokens": 500}));
+    assert_eq!(said(&request), [("user", "three"), ("assistant", "yes"), ("user", "now?")]);
+    let input = Start { content: long.clone(), ..start() };
+    let request = request_of(&input, messages(&["one"]), json!({"context_tokens": 500}));
+    assert_eq!(said(&request), [("user", long.as_str())]);
+}
+
+#[test]
+fn an_input_goes_on_with_its_batch() {
+    let messages = vec![
+        stored(10, 0, Role::User, "first", None),
+        stored(10, 1, Role::Assistant, "so far", None),
+        stored(20, 0, Role::User, "between", None),
+        stored(20, 1, Role::Assistant, "yes", None),
+    ];
+    let metadata = Metadata::new(json!({"continues": "10"}).as_object().unwrap().clone()).unwrap();
+    let input = Start { metadata, ..start() };
+    let request = request_of(&input, messages, json!({}));
+    let expected = [
+        ("user", "between"),
+        ("assistant", "yes"),
+        ("user", "first"),
+        ("assistant", "so far"),
+        ("user", "now?"),
+    ];
+    assert_eq!(said(&request), expected, "what is to be gone on with comes last");
+    assert_eq!(request.context[4].metadata["continues"], "10");
+}
+
+#[test]
+fn a_summary_stands_for_what_was_compacted() {
+    let compaction = batches::Compaction {
+        id: Position::from_stored(25),
+        through: Position::from_stored(20),
+        kept: Vec::new(),
+        summary: Some("They said hello.".to_owned()),
+        strategy: batches::compaction::Strategy::Summarise,
+        provenance: batches::compaction::Provenance::default(),
+        previous: None,
+        counts_from: Position::from_stored(25),
+        undone_at: None,
+    };
+    let newest = vec![
+        stored(30, 1, Role::Assistant, "yes", None),
+        stored(30, 0, Role::User, "later", None),
+        stored(20, 1, Role::Assistant, "hello", None),
+        stored(20, 0, Role::User, "hello", None),
+    ];
+    let found = StartContext { compaction: Some(compaction), newest, ..StartContext::default() };
+    let context = context_of(&start(), &found, &ContextRules::default());
+    let (workflow, partitions) = (WorkflowName::parse("w").unwrap(), PartitionCount::new(8).unwrap());
+    let request = request(&start(), Map::new(), &workflow, &TurnRules::default(), &context, partitions);
+    assert_eq!(request.summary.as_deref(), Some("They said hello."));
+    assert_eq!(said(&request), [("user", "later"), ("assistant", "yes"), ("user", "now?")]);
+}

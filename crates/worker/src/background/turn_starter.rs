@@ -1,0 +1,449 @@
+//! Beginning turns: settings and history are read for many at once, and the requests are published side by side.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use batches::TokenCounter;
+use batches::context::ContextRules;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use metrics::counter;
+use model::{Seq, Timestamp, TurnId, WorkflowName};
+use partition::{Input, Start, Started, TurnRules};
+use runtime::Backoff;
+use store::{ContextWanted, StartContext, StoreError};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+use wire::work::TurnRequest;
+
+use super::compaction::Compactor;
+use super::store_lookups::until_answered;
+use super::turn_request;
+use crate::context::Context;
+
+/// Turns whose settings and history are read with one question.
+const MOST_READ: usize = 32;
+/// Requests that are published side by side.
+const MOST_PUBLISHED: usize = 256;
+/// Requests that can be taken back, beyond those that are being made; the oldest are forgotten.
+const MOST_REMEMBERED: usize = 8_192;
+/// Subject, headers and what surrounds a message of NATS.
+const HEADER_BYTES: usize = 1 << 10;
+/// One try to publish; between two it is seen whether it is still wanted.
+const REQUEST_PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why a turn does not begin whose text must not be used any more.
+const ERASED: &str = "the thread was erased";
+
+/// What the machine wants.
+#[derive(Debug)]
+pub(super) enum TurnTask {
+    Start(Arc<Start>),
+    Abandon(TurnId, u32),
+}
+
+type Name = (TurnId, u32);
+
+/// What came of something that was under way.
+enum Outcome {
+    /// What was read for these turns.
+    Read(Vec<(Arc<Start>, Result<StartContext, String>)>),
+    /// A turn has begun, or cannot; the sequence of its request.
+    Begun(Arc<Start>, Vec<Input>, Option<Seq>),
+    /// The outcome is not waited for.
+    Nothing,
+}
+
+struct TurnStarter {
+    context: Context,
+    answered: mpsc::Sender<Input>,
+    /// Not read yet.
+    waiting: VecDeque<Arc<Start>>,
+    /// Read, not published yet.
+    ready: VecDeque<(Arc<Start>, StartContext)>,
+    is_reading: bool,
+    publishing: usize,
+    under_way: FuturesUnordered<BoxFuture<'static, Outcome>>,
+    compacting: Compactor,
+    /// Turns that have not begun; cancelled when they are abandoned.
+    beginning: HashMap<Name, CancellationToken>,
+    /// Requests that are stored, as far as it is remembered, in the order of their storing.
+    stored: HashMap<Name, Seq>,
+    stored_order: VecDeque<Name>,
+}
+
+pub(super) async fn run(
+    context: Context,
+    mut background: mpsc::UnboundedReceiver<TurnTask>,
+    answered: mpsc::Sender<Input>,
+) {
+    let mut starts = TurnStarter {
+        context,
+        answered,
+        waiting: VecDeque::new(),
+        ready: VecDeque::new(),
+        is_reading: false,
+        publishing: 0,
+        under_way: FuturesUnordered::new(),
+        compacting: Compactor::new(),
+        beginning: HashMap::new(),
+        stored: HashMap::new(),
+        stored_order: VecDeque::new(),
+    };
+    loop {
+        starts.go_on();
+        tokio::select! {
+            errand = background.recv() => match errand {
+                Some(errand) => starts.take(errand, &mut background),
+                None => return,
+            },
+            Some(outcome) = starts.under_way.next() => {
+                if starts.settle(outcome).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl TurnStarter {
+    /// Takes this errand and all that have come by now, so that what follows is done for all of them together.
+    fn take(&mut self, first: TurnTask, background: &mut mpsc::UnboundedReceiver<TurnTask>) {
+        let mut next = Some(first);
+        while let Some(errand) = next {
+            match errand {
+                TurnTask::Start(start) => {
+                    let name = (start.turn.clone(), start.run);
+                    self.beginning.insert(name, CancellationToken::new());
+                    self.waiting.push_back(start);
+                }
+                TurnTask::Abandon(turn, run) => self.abandon(turn, run),
+            }
+            next = background.try_recv().ok();
+        }
+    }
+
+    /// A workflow that works on it is told to stop. A request that is stored is taken back; one that is being made is
+    /// never stored, or taken back as soon as it is.
+    fn abandon(&mut self, turn: TurnId, run: u32) {
+        let name = (turn, run);
+        if let Some(wanted) = self.beginning.get(&name) {
+            wanted.cancel();
+        }
+        let seq = self.stored.remove(&name);
+        self.under_way.push(withdraw(self.context.clone(), name, seq).boxed());
+    }
+
+    /// Begins whatever there is room for.
+    fn go_on(&mut self) {
+        if !self.is_reading && !self.waiting.is_empty() {
+            self.is_reading = true;
+            let count = self.waiting.len().min(MOST_READ);
+            let starts = self.waiting.drain(..count).collect();
+            self.under_way.push(read(self.context.clone(), starts, self.answered.clone()).boxed());
+        }
+        while self.publishing < MOST_PUBLISHED
+            && let Some((start, found)) = self.ready.pop_front()
+        {
+            let name = (start.turn.clone(), start.run);
+            let wanted = self.beginning.get(&name).cloned().unwrap_or_default();
+            self.publishing += 1;
+            let (context, answered) = (self.context.clone(), self.answered.clone());
+            let compacting = self.compacting.clone();
+            let span = of_turn(&start);
+            let begun = begin(context, start, found, wanted, answered, compacting).instrument(span);
+            self.under_way.push(begun.boxed());
+        }
+    }
+
+    /// `Err` when the session has ended.
+    async fn settle(&mut self, outcome: Outcome) -> Result<(), ()> {
+        match outcome {
+            Outcome::Nothing => {}
+            Outcome::Read(found) => {
+                self.is_reading = false;
+                for (start, found) in found {
+                    match found {
+                        Ok(found) => self.ready.push_back((start, found)),
+                        Err(text) => {
+                            let rules = self.context.config.rules;
+                            let refused = answer(&start, Started::Refused { rules, text });
+                            self.begun(&start, vec![refused], None).await?;
+                        }
+                    }
+                }
+            }
+            Outcome::Begun(start, inputs, seq) => {
+                self.publishing -= 1;
+                self.begun(&start, inputs, seq).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn begun(&mut self, start: &Start, inputs: Vec<Input>, seq: Option<Seq>) -> Result<(), ()> {
+        let name = (start.turn.clone(), start.run);
+        let wanted = self.beginning.remove(&name);
+        if wanted.is_some_and(|wanted| wanted.is_cancelled()) {
+            if seq.is_some() {
+                self.under_way.push(withdraw(self.context.clone(), name, seq).boxed());
+            }
+            return Ok(());
+        }
+        if let Some(seq) = seq {
+            self.remember(name, seq);
+        }
+        for input in inputs {
+            self.answered.send(input).await.map_err(drop)?;
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, name: Name, seq: Seq) {
+        self.stored_order.push_back(name.clone());
+        self.stored.insert(name, seq);
+        if self.stored_order.len() > MOST_REMEMBERED
+            && let Some(oldest) = self.stored_order.pop_front()
+        {
+            self.stored.remove(&oldest);
+        }
+    }
+}
+
+/// What every line of the log says that beginning the turn writes, whatever the log's filter lets through.
+fn of_turn(start: &Start) -> tracing::Span {
+    tracing::error_span!("turn", turn = %start.turn, run = start.run, thread = %start.thread,
+        correlation_id = start.options.correlation_id.as_deref())
+}
+
+fn answer(start: &Start, started: Started) -> Input {
+    Input::Started { turn: start.turn.clone(), run: start.run, started }
+}
+
+/// Best effort: a workflow that does not hear of it works for nothing, and what it writes is dropped.
+async fn withdraw(context: Context, (turn, run): Name, seq: Option<Seq>) -> Outcome {
+    if let Err(error) = context.bus.publish_cancel(&turn, run).await {
+        tracing::debug!(%turn, run, %error, "the workflow was not told to stop");
+    }
+    if let Some(seq) = seq
+        && let Err(error) = context.bus.delete_work(seq).await
+    {
+        tracing::debug!(%turn, run, %error, "the turn request was not taken back");
+    }
+    Outcome::Nothing
+}
+
+/// Reads for all of them at once; when the store has something against one of them, for each alone.
+async fn read(context: Context, starts: Vec<Arc<Start>>, answered: mpsc::Sender<Input>) -> Outcome {
+    let wanted: Vec<_> = starts.iter().map(|start| wanted(start)).collect();
+    let ask = || unless_hopeless(context.store.contexts(&wanted));
+    let found = match until_answered(ask, "reading contexts", &answered).await {
+        None => return Outcome::Nothing,
+        Some(Ok(found)) => found.into_iter().map(Ok).collect(),
+        Some(Err(_)) => {
+            let mut found = Vec::with_capacity(wanted.len());
+            for one in wanted.chunks(1) {
+                let ask = || unless_hopeless(context.store.contexts(one));
+                match until_answered(ask, "reading a context", &answered).await {
+                    None => return Outcome::Nothing,
+                    Some(one) => found.push(one.map(|found| found.into_iter().next().unwrap_or_default())),
+                }
+            }
+            found
+        }
+    };
+    Outcome::Read(starts.into_iter().zip(found).collect())
+}
+
+fn wanted(start: &Start) -> ContextWanted {
+    let origin =
+        start.task.as_ref().and_then(|(_, kind)| model::origin(&start.agent, *kind, &start.metadata));
+    let (thread, agent) = (start.thread.clone(), start.agent.agent());
+    ContextWanted { thread, agent, gate: turn_request::gate(start), origin }
+}
+
+/// Takes what neither waiting nor asking again cures for an answer.
+async fn unless_hopeless<A>(
+    asked: impl Future<Output = Result<A, StoreError>>,
+) -> Result<Result<A, String>, StoreError> {
+    match asked.await {
+        Ok(answer) => Ok(Ok(answer)),
+        Err(error @ StoreError::Row(_)) => Ok(Err(error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+async fn begin(
+    context: Context,
+    start: Arc<Start>,
+    found: StartContext,
+    wanted: CancellationToken,
+    answered: mpsc::Sender<Input>,
+    compacting: Compactor,
+) -> Outcome {
+    let config = &context.config;
+    let rules = turn_request::rules(&start, &found.settings, &config.rules);
+    if found.is_erased {
+        // Erasing makes the owner forget it as well, soon.
+        let refused = answer(&start, Started::Refused { rules, text: ERASED.to_owned() });
+        return Outcome::Begun(start, vec![refused], None);
+    }
+    if start.is_adopted {
+        // A workflow is answering it already.
+        let requested = answer(&start, Started::Requested(rules));
+        return Outcome::Begun(start, vec![requested], None);
+    }
+    if let Some(why) = turn_request::not_now(&found) {
+        let postponed = answer(&start, Started::NotNow(why));
+        return Outcome::Begun(start, vec![postponed], None);
+    }
+    let workflow = match turn_request::workflow(&found, &config.default_workflow) {
+        Ok(workflow) => workflow,
+        Err(text) => {
+            let refused = answer(&start, Started::Refused { rules, text });
+            return Outcome::Begun(start, vec![refused], None);
+        }
+    };
+    let (request, payload) =
+        match made(&context, &start, &found, &workflow, &rules, &answered, &compacting).await {
+            None => return Outcome::Begun(start, Vec::new(), None),
+            Some(Ok(made)) => made,
+            Some(Err(text)) => {
+                let refused = answer(&start, Started::Refused { rules, text });
+                return Outcome::Begun(start, vec![refused], None);
+            }
+        };
+    if let Some(local) = config.local_workflows.get(&workflow) {
+        let (turn, run, chunks) = (start.turn.clone(), start.run, local(&request));
+        let inputs = vec![answer(&start, Started::Requested(rules)), Input::Answered { turn, run, chunks }];
+        return Outcome::Begun(start, inputs, None);
+    }
+    match publish(&context, &start, &workflow, payload, &wanted).await {
+        Published::At(seq) => {
+            let requested = answer(&start, Started::Requested(rules));
+            Outcome::Begun(start, vec![requested], Some(seq))
+        }
+        Published::Refused(text) => {
+            let refused = answer(&start, Started::Refused { rules, text });
+            Outcome::Begun(start, vec![refused], None)
+        }
+        Published::Unwanted => Outcome::Begun(start, Vec::new(), None),
+    }
+}
+
+/// The request with its context, in one message of NATS: a context that is larger than that gets less room. `None` when the
+/// session has ended.
+async fn made(
+    context: &Context,
+    start: &Start,
+    found: &StartContext,
+    workflow: &WorkflowName,
+    rules: &TurnRules,
+    answered: &mpsc::Sender<Input>,
+    compacting: &Compactor,
+) -> Option<Result<(TurnRequest, Bytes), String>> {
+    let (mut of_context, complaints) = turn_request::context_rules(start, &found.settings);
+    for complaint in complaints {
+        tracing::warn!(agent = %start.agent, complaint, "a setting counts as absent");
+    }
+    let counter = tokenizer::counter(of_context.tokenizer);
+    let mut is_first = true;
+    loop {
+        let ask = || unless_hopeless(built(context, start, found, &of_context, counter.as_ref()));
+        let built = match until_answered(ask, "reading a context", answered).await? {
+            Ok(built) => built,
+            Err(text) => return Some(Err(text)),
+        };
+        if std::mem::take(&mut is_first) {
+            note_late(context, start, &of_context, &built);
+        }
+        compacting.consider(context, start, found, &of_context, &built);
+        let (settings, partitions) =
+            (turn_request::settings(start, &found.settings), context.config.partitions);
+        let request = turn_request::request(start, settings, workflow, rules, &built, partitions);
+        let payload = match serde_json::to_vec(&request) {
+            Ok(payload) => payload,
+            Err(error) => return Some(Err(error.to_string())),
+        };
+        let most = context.bus.max_payload().saturating_sub(HEADER_BYTES);
+        if payload.len() <= most {
+            return Some(Ok((request, Bytes::from(payload))));
+        }
+        if built.batches.len() <= 1 {
+            let size = payload.len();
+            return Some(Err(format!("the turn request takes {size} bytes, and a message may take {most}")));
+        }
+        tracing::debug!(turn = %start.turn, size = payload.len(), most, "a context has to be smaller");
+        of_context.tokens = built.tokens.min(of_context.tokens) / 2;
+    }
+}
+
+/// A batch was given up, and goes on all the same: what comes of it is kept, and an operator may want to know.
+fn note_late(context: &Context, start: &Start, rules: &ContextRules, built: &batches::Context) {
+    if built.comes_late(Timestamp(context.clock.now_ms()), rules.timeout_ms) {
+        counter!(crate::metrics::LATE_CONTINUATIONS).increment(1);
+        let batch = built.active.map(|batch| batch.to_string());
+        tracing::info!(thread = %start.thread, turn = %start.turn, batch, "an abandoned batch goes on");
+    }
+}
+
+async fn built(
+    context: &Context,
+    start: &Start,
+    found: &StartContext,
+    rules: &ContextRules,
+    counter: &dyn TokenCounter,
+) -> Result<batches::Context, StoreError> {
+    let now = Timestamp(context.clock.now_ms());
+    let mut builder = turn_request::builder(start, found, rules, counter, now);
+    context.store.fill(&start.thread, &mut builder).await?;
+    Ok(builder.build())
+}
+
+enum Published {
+    At(Seq),
+    Refused(String),
+    Unwanted,
+}
+
+/// Tries for as long as the turn is wanted: that NATS is away is no failure of an agent. Another owner that begins the same run
+/// again publishes the same id, and the stream keeps the first.
+async fn publish(
+    context: &Context,
+    start: &Start,
+    workflow: &WorkflowName,
+    payload: Bytes,
+    wanted: &CancellationToken,
+) -> Published {
+    let (subject, id) = (wire::subject::work(workflow), format!("{}.{}", start.turn, start.run));
+    let mut backoff = Backoff::default();
+    while !wanted.is_cancelled() {
+        let json = Some(wire::CONTENT_TYPE_JSON);
+        let error = match context
+            .bus
+            .publish_with_id(&subject, payload.clone(), json, &id, REQUEST_PUBLISH_TIMEOUT)
+            .await
+        {
+            Ok(ack) => return Published::At(ack.seq),
+            Err(error) => error,
+        };
+        match error.disposition() {
+            bus::Disposition::Reject => return Published::Refused(error.to_string()),
+            bus::Disposition::Retry => {
+                tracing::debug!(turn = %start.turn, %error, "still publishing a turn request")
+            }
+            bus::Disposition::Fatal => {
+                tracing::error!(turn = %start.turn, %error, "a turn request is refused and is tried again");
+            }
+        }
+        tokio::select! {
+            () = backoff.wait() => {}
+            () = wanted.cancelled() => {}
+        }
+    }
+    Published::Unwanted
+}

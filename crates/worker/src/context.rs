@@ -1,0 +1,23 @@
+//! What the parts of a worker share.
+
+use std::sync::Arc;
+
+use bus::Bus;
+use runtime::{Clock, Health};
+use store::Store;
+
+use crate::budget::Budget;
+use crate::committer::Committers;
+use crate::config::WorkerConfig;
+
+/// What every part of a worker needs.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) config: Arc<WorkerConfig>,
+    pub(crate) bus: Bus,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) health: Health,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) committers: Arc<Committers>,
+}

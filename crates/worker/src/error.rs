@@ -1,0 +1,12 @@
+//! Why a worker stops by itself.
+
+/// Why a worker stopped without being asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// The store refuses for a reason that waiting does not cure.
+    #[error("Postgres: {0}")]
+    Store(#[from] store::StoreError),
+    /// A part that the worker cannot do without ended; its name.
+    #[error("{0} ended unexpectedly; see the log")]
+    Ended(&'static str),
+}

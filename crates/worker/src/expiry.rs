@@ -1,0 +1,75 @@
+//! Forgetting old ids of tasks, old idempotency keys and what old responses were asked for with, so that their tables do not grow
+//! for ever.
+
+use std::time::Duration;
+
+use store::{Store, StoreError};
+use tokio_util::sync::CancellationToken;
+
+/// Before the first round: short, for some workers do not live for long.
+const FIRST: Duration = Duration::from_secs(4);
+/// Between two rounds. Every worker does it: it is little, and needs no coordinator.
+const EVERY: Duration = Duration::from_secs(600);
+/// As long as OpenAI keeps responses. The answers themselves stay as long as their threads.
+const KEEP_RESPONSES: Duration = Duration::from_secs(30 * 86_400);
+/// How long a client may be away and is told still that a message failed meanwhile.
+const KEEP_FAILURES: Duration = Duration::from_secs(30 * 86_400);
+/// What retention has deleted is known for so long, should it come again.
+const KEEP_RETIRED: Duration = Duration::from_secs(30 * 86_400);
+/// A reasoning session that has not changed for so long is not gone on with.
+const KEEP_REASONING: Duration = Duration::from_secs(30 * 86_400);
+/// Sessions of one statement: each goes with its messages.
+const MOST_SESSIONS: u32 = 50;
+/// Rows of one statement.
+const MOST: u32 = 5_000;
+
+/// Forgets ids of tasks that have outlived their seven days, idempotency keys older than `keep_keys`, what responses were asked
+/// for with more than thirty days ago, and reasoning sessions that have not changed for as long, until `stop`.
+pub(crate) async fn delete_expired(store: Store, keep_keys: Duration, stop: CancellationToken) {
+    let mut pause = FIRST;
+    loop {
+        // Workers that were started together do not come together.
+        let pause = std::mem::replace(&mut pause, EVERY).mul_f64(rand::random_range(0.5..=1.0));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = stop.cancelled() => return,
+        }
+        until_less("the ids of old tasks", &stop, || store.purge_task_ids(MOST)).await;
+        until_less("old idempotency keys", &stop, || store.purge_keys(keep_keys, MOST)).await;
+        until_less("old failures", &stop, || store.purge_failed_messages(KEEP_FAILURES, MOST)).await;
+        until_less("messages that were deleted long ago", &stop, || {
+            store.purge_expired_messages(KEEP_RETIRED, MOST)
+        })
+        .await;
+        until_less("old responses", &stop, || store.purge_responses(KEEP_RESPONSES, MOST)).await;
+        until_fewer(MOST_SESSIONS, "old reasoning sessions", &stop, || {
+            store.purge_reasoning(KEEP_REASONING, MOST_SESSIONS)
+        })
+        .await;
+    }
+}
+
+async fn until_less<F: Future<Output = Result<u64, StoreError>>>(
+    what: &str,
+    stop: &CancellationToken,
+    forget: impl FnMut() -> F,
+) {
+    until_fewer(MOST, what, stop, forget).await;
+}
+
+/// Goes on while there are as many as one statement takes.
+async fn until_fewer<F: Future<Output = Result<u64, StoreError>>>(
+    most: u32,
+    what: &str,
+    stop: &CancellationToken,
+    mut forget: impl FnMut() -> F,
+) {
+    while !stop.is_cancelled() {
+        match forget().await {
+            Ok(forgotten) if forgotten == u64::from(most) => {}
+            Ok(_) => return,
+            // Made up for by the next round.
+            Err(error) => return tracing::debug!(%error, "{what} were not forgotten"),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Reading and decoding a partition's stream beside the machine that uses it.
+
+use bus::{RawEntry, Reader, ReaderEvent};
+use model::{Mark, PartitionId, Seq};
+use partition::{Body, Entry, RawPayload};
+use runtime::spawn_named;
+use tokio::sync::mpsc;
+use wire::{DecodeLimits, Decoded};
+
+use crate::session::report;
+
+/// Entries that are decoded and handled together.
+const BATCH: usize = 512;
+/// Batches that may wait for the machine.
+const AHEAD: usize = 4;
+
+/// What comes from the stream.
+#[derive(Debug)]
+pub(crate) enum ReadEvent {
+    /// The next entries in order, and what the last of them is recognised by.
+    Entries(Vec<Entry>, Option<Mark>),
+    /// See [`partition::Input::CaughtUp`].
+    CaughtUp(bool),
+    /// See [`ReaderEvent::Trouble`].
+    Trouble(Option<String>),
+    /// The stream is another one now.
+    StreamChanged,
+}
+
+/// A reader in a task of its own. It pauses when what it has read is not taken.
+#[derive(Debug)]
+pub(crate) struct EntryReader {
+    /// The number of restarts that the sender had seen comes first.
+    fed: mpsc::Receiver<(u64, ReadEvent)>,
+    restarts: mpsc::UnboundedSender<Seq>,
+    generation: u64,
+}
+
+impl EntryReader {
+    pub(crate) fn start(reader: Reader, partition: PartitionId, limits: DecodeLimits) -> Self {
+        let (sender, fed) = mpsc::channel(AHEAD);
+        let (restarts, restarted) = mpsc::unbounded_channel();
+        spawn_named("reader", read(reader, partition, limits, sender, restarted));
+        Self { fed, restarts, generation: 0 }
+    }
+
+    /// What comes next, nothing of what was read before the last restart. Cancel-safe; `None` when the task is gone.
+    pub(crate) async fn next(&mut self) -> Option<ReadEvent> {
+        loop {
+            let (generation, fed) = self.fed.recv().await?;
+            if generation == self.generation {
+                return Some(fed);
+            }
+        }
+    }
+
+    /// Reads again from `from` on.
+    pub(crate) fn restart(&mut self, from: Seq) {
+        self.generation += 1;
+        // If the task is gone, `next` says so.
+        let _ = self.restarts.send(from);
+    }
+}
+
+async fn read(
+    mut reader: Reader,
+    partition: PartitionId,
+    limits: DecodeLimits,
+    sender: mpsc::Sender<(u64, ReadEvent)>,
+    mut restarted: mpsc::UnboundedReceiver<Seq>,
+) {
+    let mut generation = 0;
+    loop {
+        tokio::select! {
+            biased;
+            // Its other end goes with the session, which may be while nothing comes from a quiet stream.
+            from = restarted.recv() => match from {
+                Some(from) => {
+                    generation += 1;
+                    reader.restart(from);
+                }
+                None => break,
+            },
+            event = reader.next_batch(BATCH) => {
+                let fed = match event {
+                    ReaderEvent::Entries(entries) => {
+                        let last = entries.last().map(RawEntry::mark);
+                        let decoded = entries.into_iter().map(|raw| decode(partition, raw, &limits));
+                        ReadEvent::Entries(decoded.collect(), last)
+                    }
+                    ReaderEvent::CaughtUp(caught_up) => ReadEvent::CaughtUp(caught_up),
+                    ReaderEvent::Trouble(trouble) => ReadEvent::Trouble(trouble),
+                    ReaderEvent::StreamChanged => ReadEvent::StreamChanged,
+                };
+                if sender.send((generation, fed)).await.is_err() {
+                    break;
+                }
+            }
+        }
+    }
+    reader.close().await;
+}
+
+fn decode(partition: PartitionId, raw: RawEntry, limits: &DecodeLimits) -> Entry {
+    let (seq, stored_at) = (raw.seq, raw.stored_at());
+    let decoded =
+        wire::decode_entry(partition, &raw.subject, raw.content_type.as_deref(), &raw.payload, limits);
+    let body = match decoded {
+        Ok(Decoded::Frame(frame)) => Body::Frame(frame),
+        Ok(Decoded::Command(command)) => {
+            let raw = RawPayload { subject: raw.subject.to_string(), payload: raw.payload };
+            Body::Command(command, raw)
+        }
+        Err(refusal) => {
+            report::refused(&raw.subject, seq, &refusal);
+            Body::Refused { subject: raw.subject.to_string(), payload: raw.payload, refusal }
+        }
+    };
+    Entry { seq, stored_at, body }
+}

@@ -1,0 +1,179 @@
+//! Retention: batches that the rules of their agents do not keep are deleted, whole, a few at a time.
+//!
+//! The owner of a partition does it for the threads of its buckets. Nothing depends on that: two who do it at once delete the
+//! same.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use batches::RetentionRules;
+use batches::retention::{BatchAssembler, BatchSize, Limit, RetentionEvaluator};
+use metrics::counter;
+use model::{AgentId, Bucket, PartitionCount, PartitionId, Position, ThreadId, Timestamp};
+use partition::Partition;
+use runtime::spawn_named;
+use store::{RetainedThread, Store, StoreError};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::context::Context;
+
+/// Threads that are looked at with one question.
+const THREADS: u32 = 500;
+/// Messages that are looked at with one question.
+const PLACES: u32 = 2_000;
+/// Messages that one transaction deletes, but for a batch that has more of them.
+const MESSAGES: u64 = 500;
+/// After each transaction, so that those of turns come first.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// When one partition is looked at.
+#[derive(Debug)]
+pub(crate) struct RetentionSweep {
+    partition: PartitionId,
+    every: Duration,
+    next: Instant,
+    under_way: Option<JoinHandle<()>>,
+}
+
+impl RetentionSweep {
+    /// Partitions that were taken together do not come together.
+    pub(crate) fn new(partition: PartitionId, every: Duration) -> Self {
+        let next = Instant::now() + every.mul_f64(rand::random_range(0.0..1.0));
+        Self { partition, every, next, under_way: None }
+    }
+
+    /// To be called every second. Begins a round when it is time for one, and the one before has ended.
+    pub(crate) fn tick(&mut self, context: &Context, machine: &Partition, lost: &CancellationToken) {
+        let is_busy = self.under_way.as_ref().is_some_and(|round| !round.is_finished());
+        if is_busy || Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + self.every;
+        let round = Round {
+            store: context.store.clone(),
+            partition: self.partition,
+            partitions: context.config.partitions,
+            active: machine.continued().map(|(thread, batch)| (thread.clone(), batch)).collect(),
+        };
+        let lost = lost.clone();
+        self.under_way = Some(spawn_named("retention", async move {
+            tokio::select! {
+                () = round.run() => {}
+                () = lost.cancelled() => {}
+            }
+        }));
+    }
+}
+
+/// A round over the threads of one partition.
+struct Round {
+    store: Store,
+    partition: PartitionId,
+    partitions: PartitionCount,
+    /// Batches that turns under way go on with.
+    active: HashSet<(ThreadId, Position)>,
+}
+
+impl Round {
+    /// What fails is made up for by the next round.
+    async fn run(self) {
+        if let Err(error) = self.all().await {
+            tracing::debug!(partition = %self.partition, %error, "a round of retention was not finished");
+        }
+    }
+
+    async fn all(&self) -> Result<(), StoreError> {
+        let Some(now) = self.store.retention_time().await? else { return Ok(()) };
+        let buckets = (0..model::BUCKETS).map(Bucket::from_number);
+        for bucket in buckets.filter(|bucket| bucket.partition(self.partitions) == self.partition) {
+            self.bucket(bucket, now).await?;
+        }
+        Ok(())
+    }
+
+    async fn bucket(&self, bucket: Bucket, now: Timestamp) -> Result<(), StoreError> {
+        let mut after = String::new();
+        loop {
+            let page = self.store.retained_threads(bucket, &after, THREADS).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.thread.as_str().to_owned();
+            let agents: HashSet<&AgentId> = page.iter().map(|thread| &thread.agent).collect();
+            let agents: Vec<AgentId> = agents.into_iter().cloned().collect();
+            let rules: HashMap<_, _> = self.store.retention_rules(&agents).await?.into_iter().collect();
+            for thread in &page {
+                if let Some(rules) = rules.get(&thread.agent)
+                    && self.may_be_due(thread, rules).await?
+                {
+                    self.thread(thread, RetentionEvaluator::new(*rules, now)).await?;
+                }
+            }
+        }
+    }
+
+    /// Whether it is worth a look at all of it.
+    async fn may_be_due(&self, thread: &RetainedThread, rules: &RetentionRules) -> Result<bool, StoreError> {
+        if rules.max_bytes.is_some() || rules.max_batches.is_some_and(|most| thread.messages > most) {
+            return Ok(true);
+        }
+        let Some(most) = rules.max_age_ms else { return Ok(false) };
+        Ok(self.store.oldest_ms(&thread.thread).await?.is_some_and(|oldest| oldest > most))
+    }
+
+    async fn thread(
+        &self,
+        kept: &RetainedThread,
+        mut evaluator: RetentionEvaluator,
+    ) -> Result<(), StoreError> {
+        let (mut assembler, mut before) = (BatchAssembler::default(), Position::MAX);
+        let mut due: Vec<(BatchSize, Limit)> = Vec::new();
+        loop {
+            let places = self.store.retention_index(&kept.thread, before, PLACES).await?;
+            let is_last = places.len() < PLACES as usize;
+            before = places.last().map_or(before, |place| place.position);
+            let mut whole: Vec<BatchSize> =
+                places.into_iter().flat_map(|place| assembler.push(place)).collect();
+            if is_last {
+                whole.extend(std::mem::take(&mut assembler).finish());
+            }
+            for batch in whole {
+                let is_active = self.active.contains(&(kept.thread.clone(), batch.id));
+                due.extend(evaluator.evaluate(&batch, is_active).map(|limit| (batch, limit)));
+            }
+            while !due.is_empty() {
+                let some: Vec<_> = due.drain(..fitting(&due)).collect();
+                if !self.retire(kept, &some).await? {
+                    return Ok(());
+                }
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// False when the thread has gone on: the next round sees it as it is then.
+    async fn retire(&self, kept: &RetainedThread, due: &[(BatchSize, Limit)]) -> Result<bool, StoreError> {
+        let batches: Vec<BatchSize> = due.iter().map(|(batch, _)| *batch).collect();
+        let Some(messages) = self.store.delete_batches(&kept.thread, kept.head, &batches).await? else {
+            return Ok(false);
+        };
+        for (_, limit) in due {
+            counter!(crate::metrics::RETENTION_DELETED_BATCHES, "limit" => limit.code()).increment(1);
+        }
+        tracing::info!(thread = %kept.thread, agent = %kept.agent, batches = due.len(), messages, "batches were retired");
+        tokio::time::sleep(PAUSE).await;
+        Ok(true)
+    }
+}
+
+/// How many of them one transaction takes: at least one.
+fn fitting(due: &[(BatchSize, Limit)]) -> usize {
+    let mut messages = 0;
+    let fits = |(batch, _): &&(BatchSize, Limit)| {
+        messages += batch.messages;
+        messages <= MESSAGES
+    };
+    due.iter().take_while(fits).count().max(1)
+}

@@ -1,0 +1,90 @@
+//! Deleting what is kept for people when it is older or more than the settings say.
+
+use std::time::Duration;
+
+use metrics::{counter, gauge};
+use store::{Kept, KeptBound, Store, StoreError};
+use tokio_util::sync::CancellationToken;
+
+/// Rows of one statement.
+const MAX_ROWS: u32 = 20_000;
+
+/// For how long, and how much of each kind is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeepLimits {
+    /// Older goes.
+    pub max_age: Duration,
+    /// What is beyond the newest so many bytes goes.
+    pub max_bytes: u64,
+}
+
+/// The bounds of everything that is kept, and how often they are looked at.
+#[derive(Debug, Clone)]
+pub struct KeepConfig {
+    /// Between two rounds.
+    pub every: Duration,
+    /// In the order of [`Kept::ALL`].
+    pub limits: [KeepLimits; 6],
+}
+
+impl Default for KeepConfig {
+    fn default() -> Self {
+        let limits = |days: u64, mebibytes: u64| KeepLimits {
+            max_age: Duration::from_secs(days * 86_400),
+            max_bytes: mebibytes << 20,
+        };
+        let limits = [
+            limits(30, 1_024),
+            limits(90, 256),
+            limits(90, 256),
+            limits(30, 1_024),
+            limits(365, 1_024),
+            limits(90, 64),
+        ];
+        Self { every: Duration::from_secs(60), limits }
+    }
+}
+
+/// Looks at the bounds until `stop`. Every worker does it: it is little, and needs no coordinator.
+pub(crate) async fn enforce_row_limits(store: Store, config: KeepConfig, stop: CancellationToken) {
+    loop {
+        // Workers that were started together do not come together.
+        let pause = config.every.mul_f64(rand::random_range(0.5..=1.0));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = stop.cancelled() => return,
+        }
+        if let Err(error) = round(&store, &config, &stop).await {
+            // Made up for by the next one.
+            tracing::debug!(%error, "a round over what is kept was not finished");
+        }
+    }
+}
+
+async fn round(store: &Store, config: &KeepConfig, stop: &CancellationToken) -> Result<(), StoreError> {
+    for (kept, limits) in Kept::ALL.into_iter().zip(config.limits) {
+        let bounds = [("age", KeptBound::Age(limits.max_age)), ("bytes", KeptBound::Bytes(limits.max_bytes))];
+        for (name, bound) in bounds {
+            while !stop.is_cancelled() {
+                let gone = store.delete_beyond(kept, bound, MAX_ROWS).await?;
+                counter!(crate::metrics::DELETED_ROWS, "kept" => kept.name(), "bound" => name)
+                    .increment(gone);
+                if gone > 0 {
+                    tracing::info!(
+                        kept = kept.name(),
+                        bound = name,
+                        rows = gone,
+                        "what was kept for long enough was deleted"
+                    );
+                }
+                if gone < u64::from(MAX_ROWS) {
+                    break;
+                }
+            }
+        }
+    }
+    for (kept, bytes) in store.kept_bytes().await? {
+        gauge!(crate::metrics::RETAINED_BYTES, "kept" => kept.name()).set(bytes as f64);
+    }
+    Ok(())
+}

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use model::{
-    AgentId, Bucket, BusyPolicy, MessageId, Metadata, Position, QueryTarget, ThreadId, TurnId, TurnOpened, TurnOptions,
+    AgentId, Bucket, BusyPolicy, MessageId, Metadata, Position, QueryTarget, ThreadId, TurnId, TurnOpened,
+    TurnOptions,
 };
 use protocols::Cursor;
 use protocols::request::BadRequest;

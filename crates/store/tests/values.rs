@@ -98,8 +98,8 @@ pub(crate) fn input(thread: &str, turn: &TurnId, run: u32) -> TurnOpened {
             busy_policy: BusyPolicy::Interrupt,
             parameters: metadata(json!({"temperature": 0.5, "instructions": format!("of {turn}")})),
             work_request: true,
-            memory: false,
             correlation_id: Some("c-1".into()),
+            ..TurnOptions::default()
         },
     }
 }

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::Extension;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{ThreadId, TurnId};
+use model::{ThreadId, TurnId, TurnOptions};
 use protocols::{Cursor, native};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -90,7 +90,7 @@ pub(crate) async fn send_message(
         metadata: validate::metadata(body.metadata)?,
         parameters: TurnParameters::of_parameters(body.parameters)?,
         key: headers::idempotency_key(&headers)?,
-        correlation_id: headers::correlation_id(&headers)?,
+        options: TurnOptions { correlation_id: headers::correlation_id(&headers)?, ..TurnOptions::default() },
         content: body.content,
         thread,
     };

@@ -15,7 +15,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use model::{Bucket, MessageId, QueryTarget, QueueStatus, ThreadId, TurnError, TurnId};
+use model::{Bucket, MessageId, QueryTarget, QueueStatus, ThreadId, TurnError, TurnId, TurnOptions};
 use protocols::request::{BadRequest, ErrorBody, Rejection};
 use protocols::{AnswerEvent, Cursor, Protocol, StoredAnswer, StreamError};
 use sha2::{Digest, Sha256};
@@ -49,7 +49,7 @@ pub(crate) struct ProtocolRequest {
     ctx: RequestContext,
     connection: ConnectionHandle,
     key: Option<String>,
-    correlation_id: Option<Box<str>>,
+    options: TurnOptions,
     headers: HeaderMap,
     body: Bytes,
 }
@@ -69,11 +69,12 @@ where
     let headers = request.headers().clone();
     let read = async {
         let (key, correlation_id) = (headers::idempotency_key(&headers)?, headers::correlation_id(&headers)?);
-        Ok::<_, Problem>((key, correlation_id, body::raw(request).await?))
+        let options = TurnOptions { correlation_id, ..TurnOptions::default() };
+        Ok::<_, Problem>((key, options, body::raw(request).await?))
     };
     let outcome = match read.await {
-        Ok((key, correlation_id, body)) => {
-            handle(ProtocolRequest { ctx, connection, key, correlation_id, headers, body }).await
+        Ok((key, options, body)) => {
+            handle(ProtocolRequest { ctx, connection, key, options, headers, body }).await
         }
         Err(problem) => Err(problem.into()),
     };

@@ -37,7 +37,8 @@ pub(crate) struct Input {
     pub(crate) metadata: Metadata,
     pub(crate) parameters: TurnParameters,
     pub(crate) key: Option<String>,
-    pub(crate) correlation_id: Option<Box<str>>,
+    /// What the client says of the turn, but for `policy` and `parameters`: these are resolved with the settings of thread and agent.
+    pub(crate) options: TurnOptions,
 }
 
 /// See the module.
@@ -166,7 +167,7 @@ fn opened(input: &Input, turn: TurnId, busy_policy: BusyPolicy, settings: Thread
             parameters: input.parameters.values.clone(),
             work_request: settings.work_request,
             memory: settings.memory,
-            correlation_id: input.correlation_id.clone(),
+            ..input.options.clone()
         },
     }
 }

@@ -81,7 +81,7 @@ fn input(
             parameters: Metadata::new(Map::from_iter([("seed".to_owned(), json!(number))])).ok()?,
             work_request: rng.chance(scenario.turn_profile.follow_ups),
             memory: rng.chance(scenario.turn_profile.follow_ups),
-            correlation_id: None,
+            ..TurnOptions::default()
         },
     })
 }

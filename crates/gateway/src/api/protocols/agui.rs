@@ -27,7 +27,7 @@ pub(crate) async fn post(
 }
 
 async fn say(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
-    let ProtocolRequest { ctx, connection, key, correlation_id, body, .. } = posted;
+    let ProtocolRequest { ctx, connection, key, options, body, .. } = posted;
     let request = Request::parse(&body, ctx.tenant())?;
     let input = Input {
         thread: request.thread.clone(),
@@ -37,7 +37,7 @@ async fn say(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
         metadata: Metadata::EMPTY,
         parameters: TurnParameters::new(request.wanted)?,
         key: key.or_else(|| client_idempotency_key("agui", Some(&request.run))),
-        correlation_id,
+        options,
     };
     let (message, answer) = open(&ctx, connection, &input).await?;
     Ok(stream(AgUi::new(request.thread, request.run, message.clone()), message, answer))

@@ -29,7 +29,7 @@ pub(crate) async fn post(
 }
 
 async fn complete(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
-    let ProtocolRequest { ctx, connection, key, correlation_id, headers, body } = posted;
+    let ProtocolRequest { ctx, connection, key, options, headers, body } = posted;
     let mut request = Request::parse(&body, named(&ctx, &headers)?, ctx.tenant())?;
     let backend = ctx.backend()?;
     let repeats = Repeats::of_key(key.as_deref());
@@ -47,7 +47,7 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
         metadata: request.metadata,
         parameters: TurnParameters::new(request.wanted)?,
         key,
-        correlation_id,
+        options,
     };
     let standing = resolve(&ctx, &input).await?;
     // An input that is refused leaves no thread.

@@ -47,7 +47,7 @@ pub(crate) async fn create(
 }
 
 async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
-    let ProtocolRequest { ctx, connection, key, correlation_id, body, .. } = posted;
+    let ProtocolRequest { ctx, connection, key, options, body, .. } = posted;
     let request = Request::parse(&body, ctx.tenant())?;
     let backend = ctx.backend()?;
     let repeats = Repeats::of_key(key.as_deref());
@@ -60,7 +60,7 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
         metadata: request.metadata.clone(),
         parameters: TurnParameters::new(request.wanted.clone())?,
         key,
-        correlation_id,
+        options,
     };
     let standing = resolve(&ctx, &input).await?;
     if request.follows == Follows::Nothing {

@@ -44,7 +44,7 @@ pub(crate) async fn post(
 }
 
 async fn say(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
-    let ProtocolRequest { ctx, connection, key, correlation_id, headers, body } = posted;
+    let ProtocolRequest { ctx, connection, key, options, headers, body } = posted;
     let request = Request::parse(&body, ctx.tenant())?;
     if let Some(regenerated) = &request.regenerates {
         return retry(&ctx, connection, &request, regenerated, ctx.actor(&headers)?).await;
@@ -57,7 +57,7 @@ async fn say(posted: ProtocolRequest) -> Result<Response, ProtocolError> {
         metadata: request.metadata,
         parameters: TurnParameters::new(request.wanted)?,
         key: key.or_else(|| client_idempotency_key("ui", request.input_id.as_deref())),
-        correlation_id,
+        options,
     };
     let (message, answer) = open(&ctx, connection, &input).await?;
     Ok(stream(UiMessage::new(message.clone()), message, answer))
